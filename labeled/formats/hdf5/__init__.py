@@ -1,0 +1,1 @@
+"""HDF5: headers through h5py, payload by byte range."""
