@@ -1,0 +1,104 @@
+"""What can go wrong, by kind.
+
+Every error of the library is a :class:`LabeledError` and, at the same time, the
+built-in kind a caller would guess, so both ``except LabeledError`` and
+``except ValueError`` work. Messages name the file, the source, what was found,
+what was expected and what to do next.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class LabeledError(Exception):
+    """Any error raised on purpose by this library."""
+
+
+class FileFormatError(LabeledError, OSError):
+    """A file is missing, damaged, or not what its name promises."""
+
+
+class FileChangedError(LabeledError, OSError):
+    """A file is no longer the one that was opened (its size or time changed)."""
+
+
+class UnsafeFileError(LabeledError, PermissionError):
+    """A file points outside itself, or claims far more data than it stores."""
+
+
+class SplitError(LabeledError, ValueError):
+    """A split table, or a split asked for, does not fit the file."""
+
+
+class UnknownNameError(LabeledError, KeyError):
+    """No split, source or dim has the name asked for."""
+
+    def __str__(self) -> str:  # KeyError would show the repr of the message
+        return str(self.args[0]) if self.args else ""
+
+
+class DimsError(LabeledError, ValueError):
+    """Dimension names are missing, repeated or do not fit the shape."""
+
+
+class SelectionError(LabeledError, IndexError):
+    """Rows asked for are not there."""
+
+
+class SelectionTypeError(LabeledError, TypeError):
+    """Rows were asked for by something that does not name rows."""
+
+
+class SpaceError(LabeledError, ValueError):
+    """A batch does not fit a space, or two spaces do not fit each other."""
+
+
+class SpaceTypeError(SpaceError, TypeError):
+    """A batch has a type or dtype that a space cannot hold."""
+
+
+class SpecsError(LabeledError, ValueError):
+    """A ``(space, source)`` pair is malformed, or asks for what is not there."""
+
+
+class LoaderError(LabeledError, ValueError):
+    """A loader was asked for something impossible: sizes, parts, memory."""
+
+
+class StateError(LabeledError, ValueError):
+    """A saved state does not fit the loader it is given to."""
+
+
+class ReadError(LabeledError, OSError):
+    """Reading failed: names the file, the source and the rows."""
+
+
+class NotYetError(LabeledError, NotImplementedError):
+    """A file asks for something this version cannot do yet."""
+
+
+class MissingExtraError(LabeledError, ImportError):
+    """An optional library is not installed; the message names the extra."""
+
+
+class LabeledWarning(UserWarning):
+    """Something works, but not as well as it could; the message says how to mend it."""
+
+
+def did_you_mean(name: str, known: Iterable[str], *, limit: int = 12) -> str:
+    """Return the end of an error message: the nearest names, then what there is.
+
+    Examples
+    --------
+    >>> did_you_mean("trian", ["test", "train"])
+    "did you mean 'train'? There are: 'test', 'train'"
+    """
+    names = sorted(known)
+    listed = ", ".join(map(repr, names[:limit])) or "none"
+    if len(names) > limit:
+        listed += f", ... ({len(names)} in all)"
+    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    guess = f"did you mean {close[0]!r}? " if close else ""
+    return f"{guess}There are: {listed}"

@@ -1,0 +1,108 @@
+"""What opening an HDF5 file tells: plain, frozen, picklable values.
+
+Nothing here holds a handle. A header is made once by :mod:`.scan` and read by
+everything else; payload readers are built from a :class:`SourceHeader` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+Storage = Literal["contiguous", "chunked", "compact", "empty", "virtual", "external"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileStamp:
+    """Which file was opened: enough to notice that it is another one now."""
+
+    path: str
+    size: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """One step of a chunk's filter pipeline, as HDF5 numbers it (1 deflate, 2 shuffle, ...)."""
+
+    id: int
+    name: str
+    options: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CF:
+    """CF decoding of a variable: ``x * scale + offset``, fill values to NaN, or times.
+
+    `times` holds the units (``"days since 2000-01-01"``) when the variable is a time,
+    and `calendar` its calendar; then scale and offset are applied first.
+    """
+
+    dtype: np.dtype[Any]
+    scale: float | None = None
+    offset: float | None = None
+    fills: tuple[Any, ...] = ()
+    times: str | None = None
+    calendar: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceHeader:
+    """One dataset of a file, as far as headers tell."""
+
+    file: FileStamp
+    name: str
+    """What users say: ``"features"``, ``"camera/left"``."""
+    h5path: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    """The dtype in the file (big-endian stays big-endian); before CF decoding."""
+    dims: tuple[str, ...]
+    """One name an axis; axis 0 is the example axis."""
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    storage: Storage = "contiguous"
+    offset: int | None = None
+    """Byte offset of contiguous data in the file; None where nothing is allocated."""
+    chunks: tuple[int, ...] | None = None
+    filters: tuple[Filter, ...] = ()
+    fill_value: Any = 0
+    stored_bytes: int = 0
+    cf: CF | None = None
+    ragged: str | None = None
+    """Why this source holds examples of different shapes (None for a dense one)."""
+    coords: tuple[str, ...] = ()
+    """Names (in the file header's `variables`) of the coordinates of this source."""
+
+    @property
+    def n_rows(self) -> int:
+        return self.shape[0]
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return self.shape[1:]
+
+    @property
+    def row_bytes(self) -> int:
+        return int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class FileHeader:
+    """All that opening a file tells."""
+
+    stamp: FileStamp
+    fingerprint: str
+    """Hash over sources, shapes, dtypes, dims and splits: compared across pickles."""
+    attrs: Mapping[str, Any]
+    sources: Mapping[str, SourceHeader]
+    variables: Mapping[str, SourceHeader]
+    """Coordinates, and variables without the example dim (carried whole)."""
+    splits: Mapping[str, Mapping[str, range | np.ndarray[Any, Any]]]
+    """split -> source -> rows of that source; only sources available in the split."""
+    not_opened: Mapping[str, str]
+    """Datasets that are not sources, each with the reason."""
+    example_dim: str | None = None
+    """The example dim of a netCDF-style file; None where axis 0 of each source is it."""

@@ -1,0 +1,342 @@
+"""Which rows: pieces of ranges and index arrays, composed without touching data.
+
+A :class:`Selection` maps positions ``0 .. n-1`` of what a user iterates to rows of
+one source. It knows integers only: no file, no array of data. Ranges compose in
+constant time; index arrays by one gather. Order and repeats are kept; an empty
+list selects nothing; negative indices, open slices and full-length boolean masks
+mean what they mean in NumPy; an integer out of range is an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, SupportsIndex, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled.errors import SelectionError, SelectionTypeError
+
+Rows: TypeAlias = npt.NDArray[np.int64]
+Piece: TypeAlias = "range | Rows"
+Request: TypeAlias = "slice | range | Sequence[SupportsIndex] | npt.NDArray[Any]"
+
+_LISTED = 6
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Rows of a source, in the order in which they are asked for.
+
+    Parameters
+    ----------
+    pieces : tuple of range or int64 array
+        Rows, piece after piece. Build one with :meth:`all`, :meth:`of` or
+        :meth:`concat`, which check and simplify.
+
+    Examples
+    --------
+    >>> train = Selection.all(100)[10:90]
+    >>> valid = train[-20:]
+    >>> valid
+    Selection(rows 70:90)
+    >>> valid[[3, 3, 0]].rows
+    array([73, 73, 70])
+    """
+
+    pieces: tuple[Piece, ...]
+
+    @classmethod
+    def all(cls, n_rows: int) -> Selection:
+        """Select every row of `n_rows`, in order."""
+        return cls((range(n_rows),))
+
+    @classmethod
+    def of(cls, rows: range | npt.ArrayLike) -> Selection:
+        """Select the given row numbers (not negative, not checked against a length)."""
+        if isinstance(rows, range):
+            return cls((rows,))
+        return cls((_frozen_rows(np.asarray(rows)),))
+
+    @classmethod
+    def concat(cls, selections: Iterable[Selection]) -> Selection:
+        """Join selections one after another; ranges that continue each other become one."""
+        pieces: list[Piece] = []
+        for selection in selections:
+            for piece in selection.pieces:
+                _append(pieces, piece)
+        return cls(tuple(pieces) or (range(0),))
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if self.pieces else 0
+
+    @cached_property
+    def _ends(self) -> Rows:
+        return np.cumsum([len(piece) for piece in self.pieces], dtype=np.int64)
+
+    @property
+    def span(self) -> range | None:
+        """The rows as one range, or None where they are not one."""
+        if not self.pieces:
+            return range(0)
+        only = self.pieces[0]
+        return only if len(self.pieces) == 1 and isinstance(only, range) else None
+
+    @cached_property
+    def rows(self) -> Rows:
+        """All row numbers as one int64 array (8 bytes a row; ranges are spelled out here)."""
+        return self.take(np.arange(len(self), dtype=np.int64))
+
+    def take(self, positions: Rows) -> Rows:
+        """Map positions (int64, each in ``0 .. n-1``, not checked) to rows."""
+        if len(self.pieces) == 1:
+            return _take(self.pieces[0], positions)
+        which = np.searchsorted(self._ends, positions, side="right")
+        out = np.empty(len(positions), np.int64)
+        for number, piece in enumerate(self.pieces):
+            mine = np.flatnonzero(which == number)
+            if len(mine):
+                out[mine] = _take(piece, positions[mine] - (self._ends[number] - len(piece)))
+        return out
+
+    def shift(self, by: int) -> Selection:
+        """Add `by` to every row (rows of one file among many)."""
+        if not by:
+            return self
+        return Selection(tuple(_shifted(piece, by) for piece in self.pieces))
+
+    def __getitem__(self, request: Request) -> Selection:
+        """Select among the selected rows; see :func:`as_positions` for what may be asked."""
+        wanted = as_positions(request, len(self))
+        if isinstance(wanted, range):
+            return self._part(wanted)
+        return Selection((_read_only(self.take(wanted)),))
+
+    def _part(self, wanted: range) -> Selection:
+        if len(self.pieces) == 1:
+            return Selection((_sliced(self.pieces[0], wanted),))
+        if wanted.step < 0:
+            return Selection((_read_only(self.take(np.arange(*_args(wanted), dtype=np.int64))),))
+        pieces: list[Piece] = []
+        begin = 0
+        for piece in self.pieces:
+            _append(pieces, _sliced(piece, _within(wanted, begin, len(piece))))
+            begin += len(piece)
+        return Selection(tuple(pieces) or (range(0),))
+
+    def check(self, n_rows: int, what: str) -> None:
+        """Raise :class:`SelectionError` naming `what` unless each row is in ``0 .. n_rows-1``."""
+        for piece in self.pieces:
+            if not len(piece):
+                continue
+            low, high = _bounds(piece)
+            if low < 0 or high >= n_rows:
+                bad = low if low < 0 else high
+                raise SelectionError(f"{what}: row {bad} is not there; it has {n_rows} rows")
+
+    @cached_property
+    def token(self) -> str:
+        """A digest of the rows: equal for equal pieces, whatever process made them."""
+        digest = hashlib.blake2b(digest_size=16)
+        for piece in self.pieces:
+            if isinstance(piece, range):
+                digest.update(repr(_args(piece)).encode())
+            else:
+                digest.update(b"list%d" % len(piece))
+                digest.update(np.ascontiguousarray(piece).data)
+        return digest.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Selection):
+            return NotImplemented
+        if len(self) != len(other):
+            return False
+        mine, theirs = self.span, other.span
+        if mine is not None and theirs is not None:
+            return mine == theirs
+        return bool(np.array_equal(self.rows, other.rows))
+
+    def __hash__(self) -> int:
+        return hash((len(self), self.take(_ends_only(len(self))).tobytes()))
+
+    def __repr__(self) -> str:
+        return f"Selection({self.describe()})"
+
+    def describe(self) -> str:
+        """Say in a few words which rows these are."""
+        if not len(self):
+            return "no rows"
+        words = [_describe(piece) for piece in self.pieces[:_LISTED]]
+        if len(self.pieces) > _LISTED:
+            words.append(f"... {len(self.pieces)} pieces")
+        return "rows " + " + ".join(words)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Selection, (self.pieces,)
+
+
+def as_positions(request: Request, n: int) -> range | Rows:
+    """Turn what a user asks for into positions among `n`.
+
+    Parameters
+    ----------
+    request : slice, range, integers or full-length boolean mask
+        Negative integers count from the end, as in NumPy.
+    n : int
+        How many positions there are.
+
+    Returns
+    -------
+    range or int64 array
+        Positions in ``0 .. n-1``, in the order asked, repeats kept.
+
+    Raises
+    ------
+    SelectionError
+        If an integer is out of range, or a mask has another length.
+    SelectionTypeError
+        If `request` is not rows at all (a float, a string, a single integer).
+    """
+    if isinstance(request, slice):
+        return _from_slice(request, n)
+    if isinstance(request, range):
+        if len(request):
+            _check_positions(min(request[0], request[-1]), max(request[0], request[-1]), n)
+            if request[0] >= 0 and request[-1] >= 0:
+                return request
+        return _from_integers(np.asarray(request, dtype=np.int64), n)
+    if isinstance(request, str | bytes) or not hasattr(request, "__len__"):
+        raise SelectionTypeError(
+            f"cannot select rows by {request!r}; pass a slice, a list of integers or a boolean "
+            "mask (one row r is [r])"
+        )
+    array = np.asarray(request)
+    if array.size == 0 and array.dtype != np.bool_ and array.ndim == 1:
+        return np.empty(0, np.int64)
+    if array.dtype == np.bool_:
+        return _from_mask(array, n)
+    if array.dtype.kind not in "iu" or array.ndim != 1:
+        raise SelectionTypeError(
+            f"cannot select rows by an array of {array.dtype} with {array.ndim} axes; "
+            "pass 1-D integers or booleans"
+        )
+    return _from_integers(array, n)
+
+
+def _from_slice(request: slice, n: int) -> range:
+    try:
+        return range(n)[request]
+    except TypeError as error:
+        raise SelectionTypeError(f"cannot select rows by {request!r}: {error}") from None
+
+
+def _from_mask(mask: npt.NDArray[np.bool_], n: int) -> Rows:
+    if mask.shape != (n,):
+        raise SelectionError(
+            f"a boolean mask of shape {mask.shape} cannot select among {n} rows; "
+            "it must have one entry a row"
+        )
+    return np.flatnonzero(mask).astype(np.int64, copy=False)
+
+
+def _from_integers(array: npt.NDArray[Any], n: int) -> Rows:
+    if len(array):
+        _check_positions(int(array.min()), int(array.max()), n)
+    positions = array.astype(np.int64)
+    positions[positions < 0] += n
+    return positions
+
+
+def _check_positions(low: int, high: int, n: int) -> None:
+    if low < -n or high >= n:
+        bad = high if high >= n else low
+        raise SelectionError(f"row {bad} is out of range: there are {n} rows")
+
+
+def _frozen_rows(array: npt.NDArray[Any]) -> Rows:
+    if array.dtype.kind not in "iu" and array.size:
+        raise SelectionTypeError(f"rows must be integers, not {array.dtype}")
+    return _read_only(array.astype(np.int64))
+
+
+def _read_only(array: Rows) -> Rows:
+    array.flags.writeable = False
+    return array
+
+
+def _args(rows: range) -> tuple[int, int, int]:
+    return operator.index(rows.start), operator.index(rows.stop), operator.index(rows.step)
+
+
+def _take(piece: Piece, positions: Rows) -> Rows:
+    if isinstance(piece, range):
+        if piece.step == 1 and piece.start == 0:
+            return positions.astype(np.int64)
+        return piece.start + positions * piece.step
+    return piece[positions]
+
+
+def _sliced(piece: Piece, wanted: range) -> Piece:
+    if isinstance(piece, range):
+        if not len(wanted):
+            return range(0)
+        first, step = piece[wanted[0]], piece.step * wanted.step
+        return range(first, first + step * len(wanted), step)
+    if wanted.step > 0:
+        return piece[wanted.start : wanted.stop : wanted.step]
+    return _read_only(piece[np.arange(*_args(wanted))])
+
+
+def _within(wanted: range, begin: int, size: int) -> range:
+    """Positions of `wanted` (step > 0) that fall in ``begin .. begin+size``, relative to it."""
+    skip = max(0, -(-(begin - wanted.start) // wanted.step))
+    last = max(skip, -(-(begin + size - wanted.start) // wanted.step))
+    mine = wanted[skip:last]
+    return range(mine.start - begin, mine.stop - begin, mine.step)
+
+
+def _append(pieces: list[Piece], piece: Piece) -> None:
+    """Add a piece; ranges with the same step that continue each other are joined."""
+    if not len(piece):
+        return
+    last = pieces[-1] if pieces else None
+    if isinstance(last, range) and isinstance(piece, range):
+        joined = _joined(last, piece)
+        if joined is not None:
+            pieces[-1] = joined
+            return
+    pieces.append(piece)
+
+
+def _joined(one: range, two: range) -> range | None:
+    step = one.step if len(one) > 1 else (two.step if len(two) > 1 else two[0] - one[0])
+    if step == 0 or two[0] != one[-1] + step or (len(two) > 1 and two.step != step):
+        return None
+    return range(one[0], two[-1] + (1 if step > 0 else -1), step)
+
+
+def _shifted(piece: Piece, by: int) -> Piece:
+    if isinstance(piece, range):
+        return range(piece.start + by, piece.stop + by, piece.step)
+    return _read_only(piece + by)
+
+
+def _bounds(piece: Piece) -> tuple[int, int]:
+    if isinstance(piece, range):
+        return min(piece[0], piece[-1]), max(piece[0], piece[-1])
+    return int(piece.min()), int(piece.max())
+
+
+def _ends_only(n: int) -> Rows:
+    return np.array([0, n - 1] if n else [], np.int64)
+
+
+def _describe(piece: Piece) -> str:
+    if isinstance(piece, range):
+        stop = piece[-1] + (1 if piece.step > 0 else -1)
+        return f"{piece[0]}:{stop}" + (f":{piece.step}" if piece.step != 1 else "")
+    return f"[{len(piece)} listed]"
