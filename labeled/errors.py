@@ -51,6 +51,10 @@ class SelectionTypeError(LabeledError, TypeError):
     """Rows were asked for by something that does not name rows."""
 
 
+class ArrayError(LabeledError, ValueError):
+    """An array to read, to compute with or to write into does not fit the others."""
+
+
 class SpaceError(LabeledError, ValueError):
     """A batch does not fit a space, or two spaces do not fit each other."""
 

@@ -1,0 +1,186 @@
+"""Permuting copies at the speed of memory: axes reordered, cast, scaled and shifted in one pass.
+
+Positions only: no dim has a name here, and nothing here knows what an array holds. Callers that
+know names turn them into axis numbers once, then ask for :func:`copy` or :func:`gather`.
+
+What is decided here is *how* an array is copied: NumPy's own copy where that is as fast as memory
+(the fast axis stays last), tiles of plain NumPy (:mod:`~labeled.permute.blocked`), or compiled
+kernels (:mod:`~labeled.permute.kernels`, the extra ``fast``), which are imported by the first
+copy large enough to earn the second that importing and compiling them costs. All ways give the
+same result; a scaled copy multiplies and adds in two rounded steps on every one of them.
+
+The environment variable ``LABELED_FAST=0`` turns the compiled kernels off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from labeled.errors import DimsError
+from labeled.permute import arguments, blocked, foreign
+from labeled.permute.arguments import Array
+from labeled.permute.job import Job
+
+__all__ = ["available", "copy", "describe", "gather"]
+
+COMPILED_BYTES = 1 << 18
+"""Copies of at least so many bytes are worth importing the compiled kernels for."""
+
+
+def copy(
+    src: Any,
+    axes: Sequence[int],
+    *,
+    out: Any = None,
+    dtype: Any = None,
+    scale: Any = None,
+    shift: Any = None,
+    threads: int | None = None,
+) -> Any:
+    """Copy an array into another order of its axes, cast and scaled on the way.
+
+    Parameters
+    ----------
+    src : array
+        Any shape, dtype and strides. An array of another array-API library than NumPy stays in
+        it and is served by that library's own functions (`out` and `threads` are NumPy's only).
+    axes : sequence of int
+        Axis ``k`` of the result is axis ``axes[k]`` of `src`.
+    out : ndarray, optional
+        C-contiguous destination of the result's shape and dtype, clear of `src`.
+    dtype : dtype, optional
+        Of the result. Not given: that of `src`; or, where integers are scaled or shifted,
+        float32 for integers of up to 32 bits and float64 for wider ones.
+    scale, shift : scalar or array, optional
+        The result is ``(src * scale + shift).astype(dtype)``. Arrays broadcast against `src`, in
+        the order of *its* axes. Computed in float32 where `src` has at most 32 bits and the
+        result is float32 or smaller, in float64 otherwise. Without both this is a plain cast,
+        as ``astype`` makes it.
+    threads : int, optional
+        At most so many; not given: as many as pay. 1 never starts a thread.
+
+    Returns
+    -------
+    ndarray
+        `out`, or a new C-contiguous array.
+
+    Raises
+    ------
+    DimsError
+        If `axes` is not an order of the axes of `src`.
+    ArrayError
+        If `out`, `scale` or `shift` do not fit, or `out` shares memory with `src`.
+
+    Examples
+    --------
+    >>> images = np.arange(24, dtype=np.uint8).reshape(2, 3, 2, 2)
+    >>> copy(images, (0, 2, 3, 1)).shape
+    (2, 2, 2, 3)
+    >>> copy(images, (1, 2, 3, 0), scale=1 / 255).dtype
+    dtype('float32')
+    """
+    if not isinstance(src, np.ndarray | np.generic):
+        return foreign.copy(src, axes, out=out, dtype=dtype, scale=scale, shift=shift)
+    src = np.asanyarray(src)
+    order = arguments.checked_order(axes, src.ndim)
+    return _permute(src, order, None, out, dtype, scale, shift, threads)
+
+
+def gather(
+    src: Any,
+    rows: Any,
+    axes: Sequence[int],
+    *,
+    out: Any = None,
+    dtype: Any = None,
+    scale: Any = None,
+    shift: Any = None,
+    threads: int | None = None,
+) -> Any:
+    """Copy chosen rows of an array into another order of its axes, in one pass.
+
+    Equal to ``copy(src[rows], axes, ...)`` without the array of gathered rows in between.
+
+    Parameters
+    ----------
+    src : array
+        At least one axis; rows lie along axis 0.
+    rows : 1-D array of integers
+        In any order, repeats allowed; negative ones count from the end.
+    axes, out, dtype, scale, shift, threads
+        As for :func:`copy`, with ``src[rows]`` in the place of `src`.
+
+    Raises
+    ------
+    SelectionError
+        If a row is not in `src`.
+    SelectionTypeError
+        If `rows` are not integers of rank 1.
+    DimsError, ArrayError
+        As for :func:`copy`.
+
+    Examples
+    --------
+    >>> images = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
+    >>> gather(images, [1, 0, 1], (2, 1, 0))[0]
+    array([[12,  0, 12],
+           [16,  4, 16],
+           [20,  8, 20]], dtype=uint8)
+    """
+    if not isinstance(src, np.ndarray | np.generic):
+        taken = foreign.take(src, rows)
+        return foreign.copy(taken, axes, out=out, dtype=dtype, scale=scale, shift=shift)
+    src = np.asanyarray(src)
+    order = arguments.checked_order(axes, src.ndim)
+    if not order:
+        raise DimsError("an array of rank 0 has no rows to gather; pass rank 1 or more")
+    chosen = arguments.checked_rows(rows, src.shape[0])
+    return _permute(src, order, chosen, out, dtype, scale, shift, threads)
+
+
+def available() -> bool:
+    """Say whether large copies use compiled kernels: ``fast`` is installed and not turned off."""
+    return False
+
+
+def describe() -> str:
+    """Return one line about how large copies are made, for plans and reports."""
+    return "blocked NumPy"
+
+
+def _permute(
+    src: Array,
+    order: tuple[int, ...],
+    rows: arguments.Rows | None,
+    out: Any,
+    dtype: Any,
+    scale: Any,
+    shift: Any,
+    threads: int | None,
+) -> Array:
+    scaled = scale is not None or shift is not None
+    final = arguments.result_dtype(src.dtype, dtype, scaled)
+    lengths = src.shape if rows is None else (len(rows), *src.shape[1:])
+    result = arguments.checked_out(out, tuple(lengths[axis] for axis in order), final, src)
+    if not scaled and src.dtype == final and rows is None and result.nbytes <= blocked.SMALL_BYTES:
+        np.copyto(result, src.transpose(order))
+        return result
+    compute = arguments.compute_dtype(src.dtype, final) if scaled else final
+    factors = [
+        None if factor is None else factor.transpose(order)
+        for factor in (
+            arguments.checked_factor("scale", scale, lengths, compute),
+            arguments.checked_factor("shift", shift, lengths, compute),
+        )
+    ]
+    if result.size:
+        axis = None if rows is None else order.index(0)
+        _run(Job.merged(result, src.transpose(order), factors, compute, rows, axis), threads)
+    return result
+
+
+def _run(job: Job, threads: int | None) -> None:
+    blocked.run(job)

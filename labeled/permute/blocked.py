@@ -1,0 +1,135 @@
+"""Permuting copies in cache-sized tiles, with NumPy alone.
+
+The way without the ``fast`` extra, and the way of every dtype and stride the compiled kernels do
+not know. NumPy's own copy walks the destination in order, so when the fast axis moves, each item
+read costs a cache line. Here the same copy is cut into tiles whose source lines and destination
+lines stay in the nearest cache between visits; a short last axis (channels) is copied plane by
+plane. A cast with scale and shift goes through one scratch tile in the order of the *source*,
+where the arithmetic runs over contiguous memory, and never through a full-size temporary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from labeled.permute import layout
+from labeled.permute.arguments import Array
+from labeled.permute.job import Job
+
+Move: TypeAlias = Callable[[Array, Array], None]
+
+SMALL_BYTES = 1 << 15
+"""Below this, one NumPy call is faster than planning tiles."""
+
+TILE_BYTES = 1 << 18
+"""A tile and its scratch fit the second-level cache of one core."""
+
+PLANES = 4
+"""Longest last axis that is copied plane by plane."""
+
+FAST_RUN = 1024
+"""Items of a tile along the fast axis: long enough for NumPy's inner loops."""
+
+
+def run(job: Job, move: Move | None = None) -> None:
+    """Do a copy tile by tile; `move` replaces the pure move of each tile that is cast."""
+    if job.rows is not None:
+        _gather(job, move)
+    elif job.pure:
+        (move or _move)(job.dst, job.src)
+    else:
+        _cast(job, move or _move)
+
+
+def _move(dst: Array, src: Array) -> None:
+    """Copy `src` into `dst` of equal shape and dtype, whatever the strides."""
+    tile = None if dst.nbytes <= SMALL_BYTES else _move_tile(dst, src)
+    if tile is None:
+        np.copyto(dst, src)
+        return
+    by_plane = dst.shape[-1] <= PLANES
+    for block in layout.tiles(dst.shape, tile):
+        if by_plane:
+            for plane in range(dst.shape[-1]):
+                np.copyto(dst[block][..., plane], src[block][..., plane])
+        else:
+            np.copyto(dst[block], src[block])
+
+
+def _move_tile(dst: Array, src: Array) -> tuple[int, ...] | None:
+    """Return the tile of a pure move, or None where one NumPy call is best."""
+    size = dst.itemsize
+    fast = layout.fast_axis(src.strides, size)
+    if fast is None or fast == dst.ndim - 1 or dst.strides[-1] != size:
+        return None
+    if dst.shape[fast] < 8 or size > 8:
+        return None
+    if dst.shape[-1] <= PLANES:
+        run, items = dst.shape[-1], TILE_BYTES // size
+    else:
+        run = 32 if size == 1 else 16
+        items = FAST_RUN * run
+    return layout.tile_shape(dst.shape, fast, last_run=run, fast_run=FAST_RUN, items=items)
+
+
+def _cast(job: Job, move: Move) -> None:
+    """Convert tile by tile, in scratch that lies in memory as the source does."""
+    dst, src = job.dst, job.src
+    tile = _cast_tile(dst, src)
+    order = sorted(range(dst.ndim), key=lambda axis: -abs(src.strides[axis]))
+    scratch = _scratch(tile, order, job.compute)
+    final = scratch if job.compute == dst.dtype else _scratch(tile, order, dst.dtype)
+    for block in layout.tiles(dst.shape, tile):
+        part = tuple(slice(0, axis.stop - axis.start) for axis in block)
+        work = scratch[part]
+        np.copyto(work, src[block], casting="unsafe")
+        if job.scale is not None:
+            np.multiply(work, job.scale[block], out=work)
+        if job.shift is not None:
+            np.add(work, job.shift[block], out=work)
+        if final is not scratch:
+            np.copyto(final[part], work, casting="unsafe")
+        move(dst[block], final[part])
+
+
+def _cast_tile(dst: Array, src: Array) -> tuple[int, ...]:
+    fast = layout.fast_axis(src.strides, src.itemsize)
+    last = dst.ndim - 1
+    items = TILE_BYTES // max(dst.itemsize, 4)
+    if fast is None or fast == last:
+        return layout.tile_shape(dst.shape, last, last_run=items, fast_run=items, items=items)
+    return layout.tile_shape(dst.shape, fast, last_run=64, fast_run=FAST_RUN, items=items)
+
+
+def _scratch(tile: tuple[int, ...], order: list[int], dtype: np.dtype[Any]) -> Array:
+    """Allocate one tile whose axes lie in memory in `order`, seen in the destination's order."""
+    laid: Array = np.empty([tile[axis] for axis in order], dtype)
+    return laid.transpose(np.argsort(order))
+
+
+def _gather(job: Job, move: Move | None) -> None:
+    """Take a cache-sized group of rows at a time and write it where it belongs."""
+    src, rows, axis = job.src, job.rows, job.axis
+    assert rows is not None
+    row_bytes = max(1, src.nbytes // src.shape[axis])
+    group = max(1, 4 * TILE_BYTES // row_bytes)
+    order = sorted(range(src.ndim), key=lambda a: (a != axis, -abs(src.strides[a])))
+    back = np.argsort(order)
+    by_row = src.transpose(order)
+    whole = bool(by_row.flags.c_contiguous)
+    at: list[slice] = [slice(None)] * src.ndim
+    for start in range(0, len(rows), group):
+        chosen = rows[start : start + group]
+        at[axis] = slice(start, start + len(chosen))
+        here = tuple(at)
+        # np.take first copies the whole of a source with gaps; indexing does not
+        taken = np.take(by_row, chosen, axis=0, mode="clip") if whole else by_row[chosen]
+        scale, shift = (None if f is None else f[here] for f in (job.scale, job.shift))
+        part = replace(
+            job, dst=job.dst[here], src=taken.transpose(back), scale=scale, shift=shift, rows=None
+        )
+        run(part, move)
