@@ -1,0 +1,7 @@
+"""Which rows are read together, and in what order they are handed out: integers only.
+
+`permutation` makes keyed bijections, `units` says what is read together at the least,
+`order` arranges an epoch, `parts` shares it out, and `plan` puts these together into the
+windows and batches that a loader walks through. `state` saves a place and finds it again,
+`draws` samples with replacement, and `quality` foretells how well batches are mixed.
+"""

@@ -1,0 +1,439 @@
+"""The order of one epoch: which units share a window, and where each row is dealt to.
+
+Everything here is a pure function of (mode, units, window_rows, seed, epoch): any place
+of the epoch can be computed without the ones before it. It opens no file and holds no
+array that grows with the number of rows. Batches and parts are laid over it elsewhere.
+
+The *run order* is the sequence of rows before anything is shuffled inside a window: file
+order, or the units in permuted order. A part is a stretch ``[start, stop)`` of it. A
+`Deal` arranges one such stretch: it cuts it into *windows*, and gives every row of a
+window its *place* in the sequence that is handed out.
+
+A window takes as many whole units as fit into `window_rows` (at least one), and the units
+of a stretch are spread evenly over its windows, so that an epoch does not end in a window
+too small to mix.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, Protocol
+
+import numpy as np
+
+from labeled.errors import LoaderError
+from labeled.samplers.permutation import (
+    Bijection,
+    Identity,
+    IntArray,
+    Permutation,
+    explicit_permutation,
+    key_of,
+)
+from labeled.samplers.units import ListedUnits, UniformUnits, Units
+
+Mode = Literal["file", "window", "full"]
+MODES = ("file", "window", "full")
+
+
+@dataclass(frozen=True)
+class Content:
+    """Rows of one window and where they go.
+
+    Either `runs` (ascending half-open stretches of rows, (k, 2)) with `dest` (row number
+    i of the runs, one after another, goes to place ``dest[i]``; None: to place i), or
+    `listed`, the rows in the order of their places.
+    """
+
+    runs: IntArray | None = None
+    dest: IntArray | None = None
+    listed: IntArray | None = None
+
+    @property
+    def rows(self) -> IntArray:
+        """The rows in the order of their places."""
+        if self.runs is None:
+            assert self.listed is not None
+            return self.listed
+        rows = rows_of(self.runs)
+        if self.dest is None:
+            return rows
+        dealt = np.empty_like(rows)
+        dealt[self.dest] = rows
+        return dealt
+
+
+class Deal(Protocol):
+    """One stretch of an epoch, arranged: its windows and the places of its rows."""
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the stretch."""
+
+    @property
+    def n_windows(self) -> int:
+        """Windows of the stretch."""
+
+    def window_at(self, place: int) -> tuple[int, int, int]:
+        """Return (number, first place, place behind the last) of the window at `place`."""
+
+    def content(self, lo: int, hi: int) -> Content:
+        """Return the rows of the places ``[lo, hi)``, which lie in one window."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """The order parameters of one epoch.
+
+    Parameters
+    ----------
+    mode : {'file', 'window', 'full'}
+        File order; random units fill a window and are shuffled in it; any row may follow
+        any row.
+    units : UniformUnits or ListedUnits
+        What is read together at the least; their positions are the rows to order.
+    window_rows : int
+        Rows read and shuffled together. A single unit may be larger: then it is the window.
+    seed, epoch : int
+        Hashed together: neighbours share nothing.
+    sticky_parts : bool
+        Keep each part to its own stretch of the file, every epoch.
+
+    Examples
+    --------
+    >>> order = Order("window", UniformUnits(10**8, 64, 64), window_rows=20_000, seed=7)
+    >>> order.deal((1, 4)).n_rows
+    25000000
+    """
+
+    mode: Mode
+    units: Units
+    window_rows: int
+    seed: int
+    epoch: int = 0
+    sticky_parts: bool = False
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise LoaderError(f"mode {self.mode!r} is not one of {', '.join(map(repr, MODES))}")
+        if self.window_rows < 1:
+            raise LoaderError(f"window_rows is {self.window_rows}; a window needs at least 1 row")
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows an epoch has."""
+        return self.units.n_rows
+
+    @property
+    def max_window_rows(self) -> int:
+        """Rows of the largest window there can be: what a slot must hold."""
+        if self.mode == "full":
+            return min(self.n_rows, self.window_rows)
+        return min(self.n_rows, max(self.window_rows, self.units.max_rows))
+
+    def at_epoch(self, epoch: int) -> Order:
+        """Return the same order parameters for another epoch."""
+        return replace(self, epoch=epoch)
+
+    def deal(self, part: tuple[int, int] = (0, 1)) -> Deal:
+        """Arrange the rows of one part: ``(index, count)``."""
+        start, stop = stretch(self.n_rows, *part)
+        if not self.sticky_parts:
+            return self._arranged.deal(start, stop)
+        own = self.units.clip(self.units.start + start, self.units.start + stop)
+        return _Arranged(self.mode, own, self.window_rows, (self.seed, self.epoch, *part)).deal(
+            0, stop - start
+        )
+
+    @cached_property
+    def _arranged(self) -> _Arranged:
+        return _Arranged(self.mode, self.units, self.window_rows, (self.seed, self.epoch))
+
+
+@dataclass(frozen=True, eq=False)
+class _Arranged:
+    """Rows with their permutation, made once for all the stretches that are cut from them."""
+
+    mode: Mode
+    units: Units
+    window_rows: int
+    salt: tuple[int, ...]
+
+    def deal(self, start: int, stop: int) -> Deal:
+        if self.mode == "full":
+            return FullDeal(self._rows, self.units.start, start, stop, self.window_rows)
+        shuffled = self.mode == "window"
+        return WindowDeal(self._runs, start, stop, self.window_rows, self.salt, shuffled)
+
+    @cached_property
+    def _rows(self) -> Bijection:
+        return Permutation(self.units.n_rows, key_of(*self.salt, "rows"))
+
+    @cached_property
+    def _runs(self) -> RunOrder:
+        count = self.units.count
+        shuffled = self.mode == "window"
+        slots = Permutation(count, key_of(*self.salt, "units")) if shuffled else Identity(count)
+        if isinstance(self.units, UniformUnits):
+            return UniformRunOrder(self.units, slots)
+        return ListedRunOrder(self.units, slots)
+
+
+def stretch(n_rows: int, index: int, count: int) -> tuple[int, int]:
+    """Cut `n_rows` into `count` stretches that differ by at most one row; return one.
+
+    Examples
+    --------
+    >>> [stretch(10, index, 4) for index in range(4)]
+    [(0, 2), (2, 5), (5, 7), (7, 10)]
+    """
+    if count < 1 or not 0 <= index < count:
+        raise LoaderError(f"part ({index}, {count}): need count >= 1 and 0 <= index < count")
+    return n_rows * index // count, n_rows * (index + 1) // count
+
+
+@dataclass(frozen=True)
+class FullDeal:
+    """A stretch of one permutation of all rows; its windows are blocks of places."""
+
+    permutation: Bijection
+    first_row: int
+    start: int
+    stop: int
+    window_rows: int
+
+    @property
+    def n_rows(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def n_windows(self) -> int:
+        return -(-self.n_rows // self.window_rows)
+
+    def window_at(self, place: int) -> tuple[int, int, int]:
+        return even_share(place, self.n_rows, self.n_windows)
+
+    def content(self, lo: int, hi: int) -> Content:
+        positions = np.arange(self.start + lo, self.start + hi)
+        return Content(listed=self.permutation(positions) + self.first_row)
+
+
+@dataclass(frozen=True, eq=False)
+class WindowDeal:
+    """A stretch of units in run order, shuffled window by window (or not at all)."""
+
+    runs: RunOrder
+    start: int
+    stop: int
+    window_rows: int
+    salt: tuple[int, ...]
+    shuffled: bool
+
+    @property
+    def n_rows(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def n_windows(self) -> int:
+        return self._edges.count if self.n_rows else 0
+
+    @cached_property
+    def _edges(self) -> Edges:
+        first = self.runs.slot_at(self.start)
+        return self.runs.edges(first, self.runs.slot_at(self.stop - 1) + 1, self.window_rows)
+
+    def window_at(self, place: int) -> tuple[int, int, int]:
+        number, lo, hi = self._edges.around(self.runs.slot_at(self.start + place))
+        first = max(self.runs.start_of(lo), self.start)
+        return number, first - self.start, min(self.runs.start_of(hi), self.stop) - self.start
+
+    def content(self, lo: int, hi: int) -> Content:
+        _, first, last = self.window_at(lo)
+        runs = self._whole_runs(first, last)
+        if not self.shuffled:
+            row = int(runs[0, 0])
+            return Content(runs=np.array([[row + lo - first, row + hi - first]]))
+        key = key_of(*self.salt, "window", self.start + first)
+        dest = explicit_permutation(last - first, key)
+        if (lo, hi) == (first, last):
+            return Content(runs=runs, dest=dest)
+        dest -= lo - first
+        wanted = np.flatnonzero((dest >= 0) & (dest < hi - lo))
+        return Content(runs=runs_of(rows_of(runs)[wanted]), dest=dest[wanted])
+
+    def _whole_runs(self, first: int, last: int) -> IntArray:
+        """The runs of the window with the places ``[first, last)``, ascending and merged."""
+        lo, hi = self.start + first, self.start + last
+        slots = np.arange(self.runs.slot_at(lo), self.runs.slot_at(hi - 1) + 1)
+        ids = self.runs.slots(slots)
+        starts = self.runs.units.starts(ids)
+        stops = starts + self.runs.units.sizes(ids)
+        starts[0] += lo - self.runs.start_of(int(slots[0]))
+        stops[-1] -= self.runs.start_of(int(slots[-1]) + 1) - hi
+        ascending = np.argsort(starts)  # distinct: any sorting algorithm gives the same
+        return _merged(starts[ascending], stops[ascending])
+
+
+class RunOrder(Protocol):
+    """Units in the order they are read: slot s holds unit ``slots(s)``."""
+
+    @property
+    def units(self) -> Units: ...
+
+    @property
+    def slots(self) -> Bijection: ...
+
+    def start_of(self, slot: int) -> int:
+        """Return how many rows the slots before `slot` hold."""
+
+    def slot_at(self, position: int) -> int:
+        """Return the slot that holds a position of the run order."""
+
+    def edges(self, first: int, last: int, window_rows: int) -> Edges:
+        """Share the slots ``[first, last)`` out to windows."""
+
+
+class Edges(Protocol):
+    """Which slots make up a window."""
+
+    @property
+    def count(self) -> int: ...
+
+    def around(self, slot: int) -> tuple[int, int, int]:
+        """Return (number, first slot, slot behind the last) of the window of `slot`."""
+
+
+@dataclass(frozen=True)
+class UniformRunOrder:
+    """Units of one size: every question is answered from a few integers."""
+
+    units: UniformUnits
+    slots: Bijection
+
+    @cached_property
+    def _short(self) -> list[tuple[int, int]]:
+        """The slots of the short units, and how many rows each is short of."""
+        ends = np.unique([0, self.units.count - 1])
+        lacks = self.units.unit_rows - self.units.sizes(ends)
+        return list(zip(self.slots.inverse(ends).tolist(), lacks.tolist(), strict=True))
+
+    def start_of(self, slot: int) -> int:
+        return slot * self.units.unit_rows - sum(lack for at, lack in self._short if at < slot)
+
+    def slot_at(self, position: int) -> int:
+        slot = position // self.units.unit_rows  # at most two too low: two units are short
+        while self.start_of(slot + 1) <= position:
+            slot += 1
+        return slot
+
+    def edges(self, first: int, last: int, window_rows: int) -> Edges:
+        units_a_window = max(1, window_rows // self.units.unit_rows)
+        return EvenEdges(first, last - first, -(-(last - first) // units_a_window))
+
+
+@dataclass(frozen=True)
+class EvenEdges:
+    """The same number of units in every window, give or take one."""
+
+    first: int
+    n_slots: int
+    count: int
+
+    def around(self, slot: int) -> tuple[int, int, int]:
+        number, lo, hi = even_share(slot - self.first, self.n_slots, self.count)
+        return number, self.first + lo, self.first + hi
+
+
+@dataclass(frozen=True, eq=False)
+class ListedRunOrder:
+    """Units of any sizes: their sums in run order are kept, eight bytes a unit."""
+
+    units: ListedUnits
+    slots: Bijection
+
+    @cached_property
+    def _sums(self) -> IntArray:
+        sizes = self.units.sizes(self.slots(np.arange(self.units.count)))
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+
+    def start_of(self, slot: int) -> int:
+        return int(self._sums[slot])
+
+    def slot_at(self, position: int) -> int:
+        return int(np.searchsorted(self._sums, position, side="right")) - 1
+
+    def edges(self, first: int, last: int, window_rows: int) -> Edges:
+        sums, edges = self._sums, [first]
+        while edges[-1] < last:
+            fitting = int(sums.searchsorted(sums[edges[-1]] + window_rows, side="right")) - 1
+            edges.append(min(max(fitting, edges[-1] + 1), last))
+        if len(edges) > 2:  # share the last two windows evenly: no small one at the end
+            middle = int(sums[edges[-3]] + sums[last] + 1) // 2
+            edges[-2] = min(edges[-2], int(sums.searchsorted(middle)))
+        return ListedEdges(edges)
+
+
+@dataclass(frozen=True, eq=False)
+class ListedEdges:
+    """The first slot of every window, and the slot behind the last."""
+
+    slots: list[int]
+
+    @property
+    def count(self) -> int:
+        return len(self.slots) - 1
+
+    def around(self, slot: int) -> tuple[int, int, int]:
+        number = bisect_right(self.slots, slot) - 1
+        return number, self.slots[number], self.slots[number + 1]
+
+
+def even_share(place: int, n_rows: int, count: int) -> tuple[int, int, int]:
+    """Return (number, start, stop) of the share of `place`, n_rows being cut evenly in `count`.
+
+    Examples
+    --------
+    >>> even_share(4, 10, 4)
+    (1, 2, 5)
+    """
+    number = ((place + 1) * count - 1) // n_rows
+    return number, n_rows * number // count, n_rows * (number + 1) // count
+
+
+def rows_of(runs: IntArray) -> IntArray:
+    """Return every row of the runs, one run after another.
+
+    Examples
+    --------
+    >>> rows_of(np.array([[2, 4], [7, 8]]))
+    array([2, 3, 7])
+    """
+    sizes = runs[:, 1] - runs[:, 0]
+    ends = np.cumsum(sizes)
+    n_rows = int(ends[-1]) if ends.size else 0
+    rows = np.repeat(runs[:, 0] - (ends - sizes), sizes)
+    rows += np.arange(n_rows)
+    return rows
+
+
+def runs_of(rows: IntArray) -> IntArray:
+    """Return strictly ascending rows as runs, (k, 2).
+
+    Examples
+    --------
+    >>> runs_of(np.array([2, 3, 7])).tolist()
+    [[2, 4], [7, 8]]
+    """
+    return _merged(rows, rows + 1)
+
+
+def _merged(starts: IntArray, stops: IntArray) -> IntArray:
+    """Join stretches that touch; both arrays ascend."""
+    if starts.size == 0:
+        return np.empty((0, 2), np.int64)
+    gap = np.flatnonzero(starts[1:] != stops[:-1])
+    lo = np.concatenate([starts[:1], starts[gap + 1]])
+    hi = np.concatenate([stops[gap], stops[-1:]])
+    return np.stack([lo, hi], axis=1)

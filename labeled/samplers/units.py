@@ -1,0 +1,257 @@
+"""Units of a selection: the least that is read together.
+
+A *unit* is a stretch of consecutive positions whose rows lie in the same stored chunk
+or chunks. A shuffled epoch moves whole units about, so that no chunk is decoded for a
+single row. This module decides where units begin and end; it knows nothing of order,
+and a chunk is to it a number of rows.
+
+A plain range has units of one size (`UniformUnits`: a few integers, whatever its
+length). Anything else lists the offsets (`ListedUnits`: eight bytes a unit).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled.errors import LoaderError
+from labeled.samplers.permutation import IntArray
+
+
+@dataclass(frozen=True)
+class UniformUnits:
+    """Units of `unit_rows` rows; the first and the last may be shorter.
+
+    Parameters
+    ----------
+    n_rows : int
+        How many positions there are in all.
+    unit_rows : int
+        Rows of a whole unit.
+    first_rows : int
+        Rows of the first unit, at most `unit_rows`.
+    start : int
+        The first position; the last is ``start + n_rows - 1``.
+
+    Examples
+    --------
+    >>> units = UniformUnits(n_rows=10, unit_rows=4, first_rows=3)
+    >>> units.starts(np.arange(units.count)), units.sizes(np.arange(units.count))
+    (array([0, 3, 7]), array([3, 4, 3]))
+    """
+
+    n_rows: int
+    unit_rows: int
+    first_rows: int
+    start: int = 0
+
+    def __post_init__(self) -> None:
+        if self.n_rows < 0 or self.unit_rows < 1 or not 1 <= self.first_rows <= self.unit_rows:
+            raise LoaderError(
+                f"units of {self.unit_rows} rows, the first of {self.first_rows}, over "
+                f"{self.n_rows} rows: need n_rows >= 0 and 1 <= first_rows <= unit_rows"
+            )
+
+    @property
+    def count(self) -> int:
+        """How many units there are."""
+        if self.n_rows == 0:
+            return 0
+        return 1 + max(0, -((self.first_rows - self.n_rows) // self.unit_rows))
+
+    @property
+    def max_rows(self) -> int:
+        """Rows of the longest unit."""
+        return min(self.unit_rows, self.n_rows)
+
+    def starts(self, ids: IntArray) -> IntArray:
+        """Return the first position of each unit."""
+        behind = self.unit_rows - self.first_rows
+        return self.start + np.maximum(ids * self.unit_rows - behind, 0)
+
+    def sizes(self, ids: IntArray) -> IntArray:
+        """Return the rows of each unit."""
+        stops = np.minimum(ids * self.unit_rows + self.first_rows, self.n_rows)
+        return stops + self.start - self.starts(ids)
+
+    def clip(self, start: int, stop: int) -> UniformUnits:
+        """Return the units of the positions ``[start, stop)``, which may cut units."""
+        offset = (start - self.start + self.unit_rows - self.first_rows) % self.unit_rows
+        return UniformUnits(max(0, stop - start), self.unit_rows, self.unit_rows - offset, start)
+
+
+@dataclass(frozen=True, eq=False)
+class ListedUnits:
+    """Units of any sizes, given by their offsets.
+
+    Parameters
+    ----------
+    offsets : array of int64, (units + 1,)
+        Strictly ascending; unit ``i`` is the positions ``[offsets[i], offsets[i + 1])``.
+
+    Examples
+    --------
+    >>> units = ListedUnits(np.array([0, 3, 4, 9]))
+    >>> units.count, units.n_rows, units.max_rows
+    (3, 9, 5)
+    """
+
+    offsets: IntArray
+
+    def __post_init__(self) -> None:
+        offsets = np.asarray(self.offsets, np.int64)
+        if offsets.ndim != 1 or offsets.size < 1 or (np.diff(offsets) < 1).any():
+            raise LoaderError("unit offsets must be one strictly ascending list of positions")
+        object.__setattr__(self, "offsets", offsets)
+
+    @property
+    def n_rows(self) -> int:
+        """How many positions there are in all."""
+        return int(self.offsets[-1] - self.offsets[0])
+
+    @property
+    def start(self) -> int:
+        """The first position."""
+        return int(self.offsets[0])
+
+    @property
+    def count(self) -> int:
+        """How many units there are."""
+        return self.offsets.size - 1
+
+    @property
+    def max_rows(self) -> int:
+        """Rows of the longest unit."""
+        return int(np.diff(self.offsets).max(initial=0))
+
+    def starts(self, ids: IntArray) -> IntArray:
+        """Return the first position of each unit."""
+        return self.offsets[ids]
+
+    def sizes(self, ids: IntArray) -> IntArray:
+        """Return the rows of each unit."""
+        return self.offsets[ids + 1] - self.offsets[ids]
+
+    def clip(self, start: int, stop: int) -> ListedUnits:
+        """Return the units of the positions ``[start, stop)``, which may cut units."""
+        inside = self.offsets[(self.offsets > start) & (self.offsets < stop)]
+        ends = [start] if stop <= start else [start, stop]
+        return ListedUnits(np.concatenate([ends[:1], inside, ends[1:]]))
+
+
+Units = UniformUnits | ListedUnits
+
+
+def units_of_range(
+    start: int, stop: int, chunk_rows: int | None = None, min_unit_rows: int = 1
+) -> UniformUnits:
+    """Return the units of the file rows ``[start, stop)``, one row a position.
+
+    Units begin at multiples of the stored chunk, counted from row 0 of the file. Small
+    chunks are joined until a unit has `min_unit_rows`; ``chunk_rows=None`` says that
+    rows can be read at any place.
+
+    Examples
+    --------
+    >>> units_of_range(100, 1000, chunk_rows=64, min_unit_rows=100)
+    UniformUnits(n_rows=900, unit_rows=128, first_rows=28, start=0)
+    """
+    unit_rows = _unit_rows(chunk_rows, min_unit_rows)
+    return UniformUnits(max(0, stop - start), unit_rows, unit_rows - start % unit_rows)
+
+
+def units_of_ranges(
+    ranges: Sequence[range], chunk_rows: int | None = None, min_unit_rows: int = 1
+) -> ListedUnits:
+    """Return the units of several ranges of file rows, stepped or not, one after another.
+
+    Examples
+    --------
+    >>> units_of_ranges([range(0, 10, 3), range(20, 23)], chunk_rows=4).offsets
+    array([0, 2, 3, 4, 7])
+    """
+    unit_rows = _unit_rows(chunk_rows, min_unit_rows)
+    edges: list[IntArray] = []
+    position, before = 0, None
+    for rows in ranges:
+        if not rows:
+            continue
+        if before != rows[0] // unit_rows:
+            edges.append(np.array([position]))
+        edges.append(position + _edges_in(rows, unit_rows))
+        position, before = position + len(rows), rows[-1] // unit_rows
+    return ListedUnits(np.concatenate([*edges, [position]]).astype(np.int64))
+
+
+def units_of_boundaries(
+    start: int, stop: int, boundaries: npt.ArrayLike, min_unit_rows: int = 1
+) -> ListedUnits:
+    """Return the units of the rows ``[start, stop)`` over chunks of unequal length.
+
+    Parameters
+    ----------
+    boundaries : array of int
+        Ascending rows at which a chunk begins or ends (files that were joined, dask blocks).
+
+    Examples
+    --------
+    >>> units_of_boundaries(2, 12, [0, 5, 6, 20]).offsets
+    array([ 0,  3,  4, 10])
+    """
+    edges = np.unique(np.asarray(boundaries, np.int64))
+    inside = edges[(edges > start) & (edges < stop)] - start
+    ends = [0] if stop <= start else [0, stop - start]
+    return _joined(np.concatenate([ends[:1], inside, ends[1:]]).astype(np.int64), min_unit_rows)
+
+
+def units_of_groups(chunk_ids: npt.ArrayLike, min_unit_rows: int = 1) -> ListedUnits:
+    """Return the units of rows that were grouped by stored chunk.
+
+    Parameters
+    ----------
+    chunk_ids : array of int, (n_rows,)
+        For each position the chunk that holds its row; equal numbers stand together.
+    min_unit_rows : int
+        Neighbouring groups are joined until a unit has so many rows (the last may not).
+
+    Examples
+    --------
+    >>> units_of_groups([3, 3, 3, 7, 9, 9]).offsets
+    array([0, 3, 4, 6])
+    >>> units_of_groups([3, 3, 3, 7, 9, 9], min_unit_rows=2).offsets
+    array([0, 3, 6])
+    """
+    ids = np.asarray(chunk_ids)
+    inside = np.flatnonzero(ids[1:] != ids[:-1]) + 1
+    ends = [0] if ids.size == 0 else [0, ids.size]
+    return _joined(np.concatenate([ends[:1], inside, ends[1:]]).astype(np.int64), min_unit_rows)
+
+
+def _unit_rows(chunk_rows: int | None, min_unit_rows: int) -> int:
+    if chunk_rows is not None and chunk_rows < 1:
+        raise LoaderError(f"a stored chunk of {chunk_rows} rows: chunk_rows must be at least 1")
+    least, chunk = max(1, min_unit_rows), 1 if chunk_rows is None else chunk_rows
+    return chunk * -(-least // chunk)
+
+
+def _edges_in(rows: range, unit_rows: int) -> IntArray:
+    """Positions in `rows`, after the first, at which a row lies in another unit."""
+    first, last = rows[0] // unit_rows, rows[-1] // unit_rows
+    if rows.step > 0:
+        borders = np.arange(first + 1, last + 1, dtype=np.int64) * unit_rows
+        return np.unique(-((rows[0] - borders) // rows.step))
+    borders = np.arange(first, last, -1, dtype=np.int64) * unit_rows
+    return np.unique((rows[0] - borders) // -rows.step + 1)
+
+
+def _joined(offsets: IntArray, min_unit_rows: int) -> ListedUnits:
+    if offsets.size < 3 or (np.diff(offsets) >= min_unit_rows).all():
+        return ListedUnits(offsets)
+    kept = [0]
+    while kept[-1] < offsets.size - 1:
+        nearest = int(np.searchsorted(offsets, offsets[kept[-1]] + min_unit_rows))
+        kept.append(min(nearest, offsets.size - 1))
+    return ListedUnits(offsets[kept])
