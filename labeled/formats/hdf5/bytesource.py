@@ -1,0 +1,321 @@
+"""Bytes of files by position: one descriptor a file, shared by all readers and threads.
+
+A file is opened for one :class:`FileStamp` and refused when it is another one now.
+Descriptors live in a process-wide cache of bounded size; a thread that reads holds a
+reference, so dropping a file from the cache closes it only when nobody reads any more.
+Nothing here crosses a fork: a child starts with an empty cache.
+
+Names with a scheme (``memory://x.h5``) go to an opener registered for it, else to
+fsspec. Such a source only needs `size` and ``pread(offset, n)``; it cannot be mapped,
+so it is slower but no less right.
+
+The trade-off: the file is looked at again (one ``fstat``) once a group of calls, not
+once a read, so a file that shrinks in between gives a short read, which is an error too.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import mmap
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, cast
+
+import h5py
+import numpy as np
+
+from labeled.errors import FileChangedError, FileFormatError, MissingExtraError
+from labeled.formats.hdf5 import door
+from labeled.formats.hdf5.header import FileStamp
+from labeled.formats.hdf5.region import Array
+
+MAX_OPEN_FILES = 64
+_SINGLE_READ_BYTES = 1 << 30  # Linux moves at most 2 GiB - 4 KiB a call
+
+
+class ByteSource(Protocol):
+    """What an opener returns: anything whose bytes can be fetched by position, by any thread."""
+
+    @property
+    def size(self) -> int: ...
+    def pread(self, offset: int, n: int) -> bytes: ...
+
+
+Opener = Callable[[str], ByteSource]
+_OPENERS: dict[str, Opener] = {}
+
+
+def register_opener(scheme: str, opener: Opener) -> None:
+    """Let `opener` open all paths that begin with ``scheme://``.
+
+    Examples
+    --------
+    >>> class Held:
+    ...     size = 3
+    ...     def pread(self, offset, n):
+    ...         return b"abc"[offset : offset + n]
+    >>> register_opener("held", lambda path: Held())
+    >>> open_bytes(FileStamp("held://a", 3, 0)).size
+    3
+    """
+    _OPENERS[scheme] = opener
+
+
+def is_remote(path: str) -> bool:
+    """Return whether a path names something other than a local file."""
+    return "://" in path
+
+
+class LocalFile:
+    """A regular file of this machine."""
+
+    def __init__(self, stamp: FileStamp) -> None:
+        self.stamp = stamp
+        self._map: Array | None = None
+        self._fd = -1
+        try:
+            self._fd = os.open(stamp.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        except OSError as fault:
+            raise FileFormatError(f"cannot open {stamp.path!r}: {fault.strerror}") from fault
+        self.check()
+
+    @property
+    def size(self) -> int:
+        return self.stamp.size
+
+    def check(self) -> None:
+        """Raise FileChangedError unless the file is still the one that was opened."""
+        found = os.fstat(self._fd)
+        if found.st_mtime_ns != self.stamp.mtime_ns or found.st_size != self.stamp.size:
+            raise _changed(self.stamp, found)
+
+    def read_into(self, target: Array, offset: int) -> None:
+        """Fill a C-contiguous array with the bytes at `offset`, or raise EOFError."""
+        want = target.nbytes
+        if want <= _SINGLE_READ_BYTES:
+            got = os.preadv(self._fd, [cast(Any, target)], offset) if want else 0
+            if got == want:
+                return
+        else:
+            got = 0
+        self._read_rest(target.reshape(-1).view(np.uint8), offset, got)
+
+    def _read_rest(self, target: Array, offset: int, got: int) -> None:
+        while got < len(target):
+            part = target[got : got + _SINGLE_READ_BYTES]
+            more = os.preadv(self._fd, [cast(Any, part)], offset + got)
+            if more == 0:
+                raise _short(offset, len(target), got)
+            got += more
+
+    def mapped(self) -> Array | None:
+        """Return all bytes of the file as a read-only array over a memory map."""
+        held = self._map
+        if held is None and self.stamp.size:
+            mapping = mmap.mmap(self._fd, self.stamp.size, access=mmap.ACCESS_READ)
+            held = self._map = np.frombuffer(mapping, np.uint8)
+        return held
+
+    def advise(self, offset: int, n: int) -> None:
+        """Tell the system that these bytes will be read soon, where it can be told."""
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._fd, offset, n, os.POSIX_FADV_WILLNEED)
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+
+class RemoteFile:
+    """A byte source of someone else's making."""
+
+    def __init__(self, stamp: FileStamp) -> None:
+        self.stamp = stamp
+        self.source = _open_remote(stamp.path)
+        self.check()
+
+    @property
+    def size(self) -> int:
+        return self.stamp.size
+
+    def check(self) -> None:
+        """Raise FileChangedError if the source has another size than when it was opened."""
+        if self.source.size != self.stamp.size:
+            raise FileChangedError(
+                f"{self.stamp.path!r} has changed since it was opened: "
+                f"{self.stamp.size} bytes then, {self.source.size} now. Open it again."
+            )
+
+    def read_into(self, target: Array, offset: int) -> None:
+        """Fill a C-contiguous array with the bytes at `offset`, or raise EOFError."""
+        if not target.nbytes:
+            return
+        data = self.source.pread(offset, target.nbytes)
+        if len(data) != target.nbytes:
+            raise _short(offset, target.nbytes, len(data))
+        target.reshape(-1).view(np.uint8)[:] = np.frombuffer(data, np.uint8)
+
+    def mapped(self) -> Array | None:
+        """Return None: only local files can be mapped."""
+        return None
+
+    def advise(self, offset: int, n: int) -> None:
+        """Do nothing: there is nobody to tell."""
+
+
+OpenFile = LocalFile | RemoteFile
+
+
+def _short(offset: int, want: int, got: int) -> EOFError:
+    return EOFError(f"the file ends early: {want} bytes wanted at offset {offset}, {got} found")
+
+
+def _changed(stamp: FileStamp, found: os.stat_result) -> FileChangedError:
+    what = (
+        f"{stamp.size} bytes then, {found.st_size} now"
+        if found.st_size != stamp.size
+        else f"modified at {stamp.mtime_ns} ns then, {found.st_mtime_ns} ns now"
+    )
+    return FileChangedError(
+        f"{stamp.path!r} has changed since it was opened: {what}. Open it again."
+    )
+
+
+class _FsspecSource:
+    """A file of any file system that fsspec knows."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            fsspec = importlib.import_module("fsspec.core")
+        except ImportError as fault:
+            raise MissingExtraError(f"reading {path!r} needs fsspec: install fsspec") from fault
+        self._fs, self._path = fsspec.url_to_fs(path)
+        self.size = int(self._fs.size(self._path))
+
+    def pread(self, offset: int, n: int) -> bytes:
+        return cast(bytes, self._fs.cat_file(self._path, start=offset, end=offset + n))
+
+
+def _open_remote(path: str) -> ByteSource:
+    opener = _OPENERS.get(path.partition("://")[0], _FsspecSource)
+    try:
+        return opener(path)
+    except OSError as fault:
+        raise FileFormatError(f"cannot open {path!r}: {fault}") from fault
+
+
+class _Files:
+    """The open files of this process, most recently used last."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.held: OrderedDict[FileStamp, OpenFile] = OrderedDict()
+
+    def get(self, stamp: FileStamp) -> OpenFile:
+        with self.lock:
+            file = self.held.get(stamp)
+            if file is not None:
+                self.held.move_to_end(stamp)
+                return file
+        file = RemoteFile(stamp) if is_remote(stamp.path) else LocalFile(stamp)
+        with self.lock:
+            file = self.held.setdefault(stamp, file)
+            self.held.move_to_end(stamp)
+            dropped = [
+                self.held.popitem(last=False) for _ in range(len(self.held) - MAX_OPEN_FILES)
+            ]
+        del dropped  # closed here, outside the lock, unless somebody still reads
+        return file
+
+
+_FILES = _Files()
+
+
+def open_bytes(stamp: FileStamp) -> OpenFile:
+    """Return the open file of a stamp; hold it only while reading.
+
+    Raises
+    ------
+    FileFormatError
+        If it cannot be opened.
+    FileChangedError
+        If its size or modification time is not that of `stamp`.
+    """
+    return _FILES.get(stamp)
+
+
+def close_files() -> None:
+    """Forget all open files; each is closed once nobody reads from it."""
+    global _FILES
+    _FILES = _Files()  # with a new lock: a fork may have left the old one taken
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=close_files)
+
+
+class _SourceIO(io.RawIOBase):
+    """A file object over a byte source, for h5py to read headers from."""
+
+    def __init__(self, source: ByteSource) -> None:
+        self._source = source
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        origin = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._source.size}[whence]
+        self._at = origin + offset
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        data = self._source.pread(self._at, min(len(view), max(self._source.size - self._at, 0)))
+        view[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+@contextmanager
+def opened_h5(stamp: FileStamp) -> Iterator[h5py.File]:
+    """Open a file with h5py for a moment, after checking that it is still the same one.
+
+    Raises
+    ------
+    FileFormatError
+        If it cannot be opened as HDF5.
+    FileChangedError
+        If its size or modification time is not that of `stamp`.
+    """
+    if not is_remote(stamp.path):
+        _check_path(stamp)
+        with door.opened(stamp.path) as file:
+            yield file
+        return
+    source = RemoteFile(stamp).source
+    try:
+        file = h5py.File(io.BufferedReader(_SourceIO(source), 64 * 1024), "r")
+    except OSError as fault:
+        raise FileFormatError(f"{stamp.path!r} cannot be opened as HDF5: {fault}") from fault
+    with file:
+        yield file
+
+
+def _check_path(stamp: FileStamp) -> None:
+    try:
+        found = os.stat(stamp.path)
+    except OSError as fault:
+        raise FileFormatError(f"cannot open {stamp.path!r}: {fault.strerror}") from fault
+    if found.st_mtime_ns != stamp.mtime_ns or found.st_size != stamp.size:
+        raise _changed(stamp, found)

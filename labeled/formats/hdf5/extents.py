@@ -1,0 +1,283 @@
+"""Rows that lie in the file as they are: contiguous datasets and unfiltered chunks.
+
+Whoever knows the layout turns runs into *extents*, ``int64 (k, 3)`` of (byte offset in
+the file, number of the first row in run order, rows); offset -1 stands for rows that
+were never stored and read as the fill value. This module fetches extents: straight into
+the destination where nothing has to be changed on the way, otherwise through a buffer
+that stays in cache. Short extents with small gaps between them come with one read.
+
+The trade-off: a gap is read through where it costs less than another call would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from labeled.formats.hdf5.bytesource import OpenFile, open_bytes
+from labeled.formats.hdf5.header import SourceHeader
+from labeled.formats.hdf5.reading import (
+    PIECE_BYTES,
+    Io,
+    Kind,
+    Piece,
+    gather,
+    n_rows_of,
+    packed,
+    row_at,
+    row_nbytes,
+    scratch,
+    spread,
+    telling_where,
+)
+from labeled.formats.hdf5.region import GAP_BYTES, Array, Ints, Region, box_plan, outer_take
+from labeled.formats.reader import Cost
+
+SHORT_BYTES = 32 * 1024
+"""Extents shorter than this are worth joining across a gap, at the price of a second copy."""
+
+UNSTORED = -1
+
+Locate = Callable[[Ints], Ints]
+Target = slice | Ints
+
+
+class ExtentEngine:
+    """Reads rows whose places in the file are known.
+
+    Parameters
+    ----------
+    source : SourceHeader
+    region : Region
+        Full and normal.
+    locate : callable
+        Runs to extents.
+    kind, why
+        What ``explain()`` says.
+    io : {"auto", "pread", "mmap"}
+    mapped_at : int or None
+        Byte offset of row 0 where all rows follow one another: such rows may be gathered
+        from a memory map.
+    """
+
+    def __init__(
+        self,
+        source: SourceHeader,
+        region: Region,
+        locate: Locate,
+        *,
+        kind: Kind,
+        why: str,
+        io: Io,
+        mapped_at: int | None = None,
+    ) -> None:
+        plan = box_plan(region, source.row_shape, source.dtype)
+        self.kind: Kind = kind
+        self.why = why
+        self._source = source
+        self._region = region
+        self._plan = plan
+        self._locate = locate
+        self._io = io
+        self._mapped_at = mapped_at if io != "pread" else None
+        self._used = row_nbytes(plan.row_shape, plan.dtype)
+        self._direct = plan.whole and plan.dtype.isnative
+        self._weight = plan.row_bytes if plan.read_through else plan.box_bytes
+        self.scratch_bytes = 2 * max(PIECE_BYTES, self._weight)
+
+    def pieces(self, runs: Ints) -> list[Piece]:
+        """Split checked runs into pieces; makes sure that the file is still the same one."""
+        if not len(runs) or not self._used:
+            return []
+        open_bytes(self._source.file).check()
+        extents = self._locate(runs)
+        rows_each = max(1, PIECE_BYTES // self._weight)
+        if len(extents) == 1 and extents[0, 2] < 2 * rows_each:
+            n = int(extents[0, 2])
+            return [Piece(0, n, n * self._used, int(runs[0, 0]), int(runs[-1, 1]), extents)]
+        extents = _split(extents, rows_each, self._plan.row_bytes)
+        cuts = self._cuts(extents)
+        firsts = extents[cuts[:-1], 1]
+        lasts = extents[cuts[1:] - 1, 1] + extents[cuts[1:] - 1, 2] - 1
+        starts, stops = row_at(runs, firsts).tolist(), (row_at(runs, lasts) + 1).tolist()
+        counts = (lasts - firsts + 1).tolist()
+        return [
+            Piece(first, n, n * self._used, start, stop, part)
+            for first, n, start, stop, part in zip(
+                firsts.tolist(), counts, starts, stops, np.split(extents, cuts[1:-1]), strict=True
+            )
+        ]
+
+    def _cuts(self, extents: Ints) -> Ints:
+        """Say where pieces begin: by the bytes they fetch, gaps included."""
+        weights = extents[:, 2] * self._weight
+        weights[1:] += np.where(self._joined(extents), self._gaps(extents), 0)
+        return packed(weights)
+
+    def _gaps(self, extents: Ints) -> Ints:
+        gaps: Ints = extents[1:, 0] - extents[:-1, 0] - extents[:-1, 2] * self._plan.row_bytes
+        return gaps
+
+    def _joined(self, extents: Ints) -> Array:
+        """Say for each extent but the first whether one read brings it with the one before."""
+        row_bytes = self._plan.row_bytes
+        if not self._plan.read_through:
+            return np.zeros(len(extents) - 1, bool)
+        gaps = self._gaps(extents)
+        short = np.minimum(extents[1:, 2], extents[:-1, 2]) * row_bytes <= SHORT_BYTES
+        stored = (extents[1:, 0] != UNSTORED) & (extents[:-1, 0] != UNSTORED)
+        near = (gaps >= 0) & (gaps <= GAP_BYTES) & (gaps % row_bytes == 0)
+        joined: Array = near & short & stored
+        return joined
+
+    def _spans(self, extents: Ints) -> list[Ints]:
+        if len(extents) == 1:
+            return [extents]
+        return np.split(extents, np.flatnonzero(~self._joined(extents)) + 1)
+
+    def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
+        """Read one piece; see :class:`.payload.Reader`."""
+        file = open_bytes(self._source.file)
+        with telling_where(self._source, piece.start, piece.stop):
+            for span in self._spans(piece.parts):
+                self._read_span(file, span, out, dest)
+
+    def _read_span(self, file: OpenFile, span: Ints, out: Array, dest: Ints | None) -> None:
+        at, first, n = span[0].tolist()
+        if len(span) > 1:
+            n = int(span[:, 2].sum())
+        place: Target = slice(first, first + n) if dest is None else dest[first : first + n]
+        if at == UNSTORED:
+            out[place] = self._source.fill_value
+        elif len(span) > 1:
+            rows = spread((span[:, 0] - at) // self._plan.row_bytes, span[:, 2])
+            self._store(self._box(file, at, int(rows[-1]) + 1), out, place, rows)
+        elif self._direct and isinstance(place, slice):
+            self._fill(file, out[place], at)
+        else:
+            self._store(self._box(file, at, n), out, place, None)
+
+    def _fill(self, file: OpenFile, target: Array, at: int) -> None:
+        mapped = file.mapped() if self._io == "mmap" else None
+        if mapped is None:
+            file.read_into(target, at)
+        else:
+            target.reshape(-1).view(np.uint8)[:] = mapped[at : at + target.nbytes]
+
+    def _box(self, file: OpenFile, at: int, n: int) -> Array:
+        """Fetch what the plan wants of `n` consecutive rows: ``(n, *box_shape)``, as stored."""
+        plan = self._plan
+        buffer = scratch("box", plan.bytes_of(n))
+        if plan.read_through:
+            self._fill(file, buffer, at + plan.starts[0])
+            strides = (plan.row_bytes, *plan.box_strides)
+            return np.ndarray((n, *plan.box_shape), plan.dtype, buffer, strides=strides)
+        size, to = plan.stretch_bytes, 0
+        for row in range(n):
+            for start in plan.starts:
+                self._fill(file, buffer[to : to + size], at + row * plan.row_bytes + start)
+                to += size
+        return buffer.view(plan.dtype).reshape(n, *plan.box_shape)
+
+    def _store(self, box: Array, out: Array, place: Target, rows: Ints | None) -> None:
+        """Put wanted elements of wanted rows of a box in their places."""
+        if rows is None and self._plan.whole:
+            out[place] = box
+        elif rows is not None and self._direct and isinstance(place, slice):
+            np.take(box, rows, axis=0, out=out[place], mode="clip")
+        else:
+            out[place] = outer_take(box, self._plan.inner, rows)
+
+    def gather_into(self, out: Array, rows: Ints) -> None:
+        """Store ``source[rows]`` in `out`: from a memory map where there is one."""
+        file = open_bytes(self._source.file)
+        mapped = None if self._mapped_at is None or not self._used else file.mapped()
+        if mapped is None or self._mapped_at is None:
+            gather(rows, out, self.pieces, self.read_piece)
+            return
+        file.check()
+        n, plan = self._source.n_rows, self._plan
+        stored = mapped[self._mapped_at : self._mapped_at + n * plan.row_bytes]
+        if self._direct:
+            target = out.reshape(-1).view(np.uint8).reshape(len(rows), plan.row_bytes)
+            np.take(stored.reshape(n, plan.row_bytes), rows, axis=0, out=target, mode="clip")
+            return
+        view = np.ndarray((n, *self._source.row_shape), plan.dtype, stored)
+        step = max(1, PIECE_BYTES // self._used)
+        for a in range(0, len(rows), step):
+            out[a : a + step] = outer_take(view, self._region, rows[a : a + step])
+
+    def cost(self, runs: Ints) -> Cost:
+        """Count what :meth:`pieces` and :meth:`read_piece` would do."""
+        if not len(runs) or not self._used:
+            return Cost(0, 0, 0, 0)
+        at, stop = self._fetched(runs)
+        n, plan = (stop - at) // self._plan.row_bytes, self._plan
+        n_reads = len(n) if plan.read_through else int(n.sum()) * len(plan.starts)
+        n_bytes = int(n.sum()) * plan.box_bytes
+        if plan.read_through:
+            n_bytes += int((n - 1).sum()) * (plan.row_bytes - plan.box_bytes)
+        return Cost(n_bytes, n_rows_of(runs) * self._used, n_reads, 0)
+
+    def _fetched(self, runs: Ints) -> tuple[Ints, Ints]:
+        """Return where each span of stored rows begins and ends in the file."""
+        rows_each = max(1, PIECE_BYTES // self._weight)
+        extents = self._locate(runs)
+        if len(extents) > 1 or extents[0, 2] >= 2 * rows_each:
+            extents = _split(extents, rows_each, self._plan.row_bytes)
+        begins = np.concatenate(([True], ~self._joined(extents)))
+        begins[self._cuts(extents)[:-1]] = True
+        last = np.append(np.flatnonzero(begins)[1:], len(extents)) - 1
+        at, end = extents[begins, 0], extents[last, 0] + extents[last, 2] * self._plan.row_bytes
+        return at[at != UNSTORED], end[at != UNSTORED]
+
+    def advise(self, runs: Ints) -> None:
+        """Tell the system which bytes come next."""
+        if len(runs) and self._used:
+            file = open_bytes(self._source.file)
+            for at, end in zip(*(ends.tolist() for ends in self._fetched(runs)), strict=True):
+                file.advise(at, end - at)
+
+
+def _split(extents: Ints, rows_each: int, row_bytes: int) -> Ints:
+    """Cut long extents into nearly equal ones of at least `rows_each` rows."""
+    at, first, n = extents.T
+    parts = np.maximum(n // rows_each, 1)
+    if parts.max() == 1:
+        return extents
+    part = np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
+    at, first, n, parts = (np.repeat(column, parts) for column in (at, first, n, parts))
+    begin, end = n * part // parts, n * (part + 1) // parts
+    moved = np.where(at == UNSTORED, UNSTORED, at + begin * row_bytes)
+    return np.stack((moved, first + begin, end - begin), axis=1)
+
+
+def contiguous_extents(at: int, row_bytes: int) -> Locate:
+    """Return the `locate` of rows that all follow one another from byte `at` on."""
+
+    def locate(runs: Ints) -> Ints:
+        counts = runs[:, 1] - runs[:, 0]
+        extents = np.stack(
+            (at + runs[:, 0] * row_bytes, np.cumsum(counts) - counts, counts), axis=1
+        )
+        return merged(extents, row_bytes) if len(extents) > 1 else extents
+
+    return locate
+
+
+def unstored_extents(runs: Ints) -> Ints:
+    """Return the extents of a dataset for which nothing was ever stored."""
+    n = n_rows_of(runs)
+    return np.array([[UNSTORED, 0, n]], np.int64)
+
+
+def merged(extents: Ints, row_bytes: int) -> Ints:
+    """Join extents that follow one another in the file without a gap."""
+    at, first, n = extents.T
+    follows = (at[1:] == at[:-1] + n[:-1] * row_bytes) & (at[:-1] != UNSTORED)
+    follows |= (at[1:] == UNSTORED) & (at[:-1] == UNSTORED)
+    if not follows.any():
+        return extents
+    begin = np.flatnonzero(np.concatenate(([True], ~follows)))
+    return np.stack((at[begin], first[begin], np.add.reduceat(n, begin)), axis=1)

@@ -1,0 +1,132 @@
+"""Reading through h5py: everything whose bytes this package does not take apart itself.
+
+Variable-length strings, virtual and external datasets, unusual types, filters without a
+decoder here. HDF5 does the work behind its one lock, so a second thread gains nothing;
+pieces are large and follow stored chunks, since each one opens the file and closes it
+again: no handle outlives a call, and none crosses a fork.
+
+The trade-off: lists within a region are read from their first index to their last and
+picked in memory, because HDF5 is slowest at selecting single elements.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import math
+
+import h5py
+import numpy as np
+
+from labeled.errors import MissingExtraError
+from labeled.formats.hdf5.bytesource import opened_h5
+from labeled.formats.hdf5.header import SourceHeader
+from labeled.formats.hdf5.reading import (
+    Kind,
+    Piece,
+    describe,
+    gather,
+    n_rows_of,
+    telling_where,
+)
+from labeled.formats.hdf5.region import Array, Ints, Region, bounds, length, outer_take, shifted
+from labeled.formats.reader import Cost
+
+PIECE_BYTES = 8 * 1024 * 1024
+_OBJECT_BYTES = 64  # a guess at what a variable-length item takes
+
+
+class H5pyEngine:
+    """Reads rows with ``h5py``, one thread at a time."""
+
+    def __init__(self, source: SourceHeader, region: Region, why: str) -> None:
+        self.kind: Kind = "h5py"
+        self.why = why
+        self._source = source
+        self._box = tuple(slice(*bounds(index)) for index in region)
+        self._inner = tuple(
+            shifted(index, b.start) for index, b in zip(region, self._box, strict=True)
+        )
+        dtype = source.dtype
+        item = _OBJECT_BYTES if dtype.hasobject else dtype.itemsize
+        self._row_bytes = max(math.prod(b.stop - b.start for b in self._box) * item, 1)
+        self._used = math.prod(length(index) for index in region) * item
+        chunk_rows = 1 if source.chunks is None else source.chunks[0]
+        bands = max(1, PIECE_BYTES // (self._row_bytes * chunk_rows))
+        self._piece_rows = bands * chunk_rows
+        self.scratch_bytes = self._piece_rows * self._row_bytes
+
+    def pieces(self, runs: Ints) -> list[Piece]:
+        """Group checked runs by stretches of whole chunks."""
+        if not len(runs):
+            return []
+        counts = runs[:, 1] - runs[:, 0]
+        bands = runs[:, 0] // self._piece_rows
+        n_bands = (runs[:, 1] - 1) // self._piece_rows - bands + 1
+        run = np.repeat(np.arange(len(runs)), n_bands)
+        band = bands[run] + np.arange(len(run)) - np.repeat(np.cumsum(n_bands) - n_bands, n_bands)
+        starts = np.maximum(runs[run, 0], band * self._piece_rows)
+        stops = np.minimum(runs[run, 1], (band + 1) * self._piece_rows)
+        firsts = (np.cumsum(counts) - counts)[run] + starts - runs[run, 0]
+        parts = np.stack((starts, stops, firsts), axis=1)
+        cuts = np.flatnonzero(band[1:] != band[:-1]) + 1
+        return [self._piece(part) for part in np.split(parts, cuts)]
+
+    def _piece(self, part: Ints) -> Piece:
+        first, start, stop = int(part[0, 2]), int(part[0, 0]), int(part[-1, 1])
+        n = n_rows_of(part)
+        return Piece(first, n, n * self._used, start, stop, part)
+
+    def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
+        """Read one piece; see :class:`.payload.Reader`."""
+        source = self._source
+        require_filters(source)
+        with opened_h5(source.file) as file, telling_where(source, piece.start, piece.stop):
+            dataset = file[source.h5path]
+            for start, stop, first in piece.parts.tolist():
+                rows = self._read(dataset, start, stop)
+                numbers = slice(first, first + stop - start)
+                out[numbers if dest is None else dest[numbers]] = rows
+
+    def _read(self, dataset: h5py.Dataset, start: int, stop: int) -> Array:
+        n_axes = len(
+            self._source.row_shape
+        )  # an array type has further axes: h5py reads them whole
+        box = np.asarray(dataset[(slice(start, stop), *self._box[:n_axes])])
+        box = box[(slice(None),) * (n_axes + 1) + self._box[n_axes:]]
+        return outer_take(box, self._inner)
+
+    def gather_into(self, out: Array, rows: Ints) -> None:
+        """Store ``source[rows]`` in `out`, each touched stretch read once."""
+        gather(rows, out, self.pieces, self.read_piece)
+
+    def cost(self, runs: Ints) -> Cost:
+        """Estimate: decoded bytes of the rows, since only HDF5 knows what it fetches."""
+        n = n_rows_of(runs)
+        n_reads = sum(len(piece.parts) for piece in self.pieces(runs))
+        return Cost(n * self._row_bytes, n * self._used, n_reads, 0)
+
+    def advise(self, runs: Ints) -> None:
+        """Do nothing: HDF5 has no such call."""
+
+
+def require_filters(source: SourceHeader) -> None:
+    """Make sure that HDF5 can undo the filters of a source.
+
+    Raises
+    ------
+    MissingExtraError
+        If it cannot, and the library that could teach it is not installed.
+    """
+    missing = [step for step in source.filters if not h5py.h5z.filter_avail(step.id)]
+    if not missing:
+        return
+    with contextlib.suppress(ImportError):
+        importlib.import_module("hdf5plugin")  # registers its filters with HDF5
+    missing = [step for step in missing if not h5py.h5z.filter_avail(step.id)]
+    if missing:
+        names = ", ".join(f"{step.name or 'filter'} ({step.id})" for step in missing)
+        raise MissingExtraError(
+            f"{describe(source)}: nothing installed undoes its {names}. "
+            "Install the extra 'codecs' (pip install 'labeled[codecs]')."
+        )

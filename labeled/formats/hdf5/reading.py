@@ -1,0 +1,247 @@
+"""What every payload reader shares: pieces of work, their cost, checked runs, hot memory.
+
+*Runs* are ``int64 (k, 2)`` half-open stretches of rows, ascending, not overlapping.
+A *piece* is what one thread reads at a time: about half a mebibyte once decoded, so that
+the memory it is decoded in stays in a core's cache and taking the next piece costs
+nothing beside it. This module holds no file and knows no storage layout.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from labeled.errors import LabeledError, ReadError, SelectionError
+from labeled.formats.hdf5.header import SourceHeader
+from labeled.formats.hdf5.region import Array, Ints
+from labeled.formats.reader import Cost
+
+PIECE_BYTES = 512 * 1024
+"""Decoded bytes of a piece: at least this where there is that much, at most about twice."""
+
+KEPT_BYTES = 4 * 1024 * 1024
+"""The largest buffer a thread keeps between pieces."""
+
+Io = Literal["auto", "pread", "mmap"]
+Kind = Literal["contiguous", "chunked", "h5py"]
+
+
+class Piece(NamedTuple):
+    """An independent part of reading some runs; rows are numbered in run order.
+
+    Where chunks do not span a row, several pieces share the same rows.
+    """
+
+    first: int
+    """Number, in run order, of its first row."""
+    n_rows: int
+    nbytes: int
+    """Decoded bytes: how much work it is."""
+    start: int
+    """First row of the file it touches, and ..."""
+    stop: int
+    """... one past the last."""
+    parts: Ints
+    """For the reader that made it."""
+
+
+class Engine(Protocol):
+    """How the rows of one storage layout are read; made by :mod:`.payload`, never pickled."""
+
+    kind: Kind
+    why: str
+    scratch_bytes: int
+
+    def pieces(self, runs: Ints) -> list[Piece]: ...
+    def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None: ...
+    def gather_into(self, out: Array, rows: Ints) -> None: ...
+    def cost(self, runs: Ints) -> Cost: ...
+    def advise(self, runs: Ints) -> None: ...
+
+
+def describe(source: SourceHeader) -> str:
+    """Return ``source 'name' in 'file'``, the beginning of every message."""
+    return f"source {source.name!r} in {source.file.path!r}"
+
+
+def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype handed out: native byte order, h5py's notes left behind.
+
+    Examples
+    --------
+    >>> native(np.dtype(">i4")) == np.dtype("i4")
+    True
+    """
+    plain = dtype.newbyteorder("=")
+    return plain if plain.fields or plain.hasobject else np.dtype(plain.str)
+
+
+def checked_runs(runs: Any, n_rows: int, where: str) -> Ints:
+    """Return `runs` as ``int64 (k, 2)`` without empty ones.
+
+    Raises
+    ------
+    SelectionError
+        If they are not ascending stretches within ``0..n_rows``.
+    """
+    array = np.asarray(runs, dtype=np.int64)
+    if array.size == 0:
+        return np.empty((0, 2), np.int64)
+    if array.ndim != 2 or array.shape[1] != 2:
+        raise SelectionError(f"{where}: runs must have shape (k, 2), found {array.shape}")
+    if len(array) == 1:
+        start, stop = array[0].tolist()
+        good, empty = 0 <= start <= stop <= n_rows, start == stop
+    else:
+        starts, stops = array[:, 0], array[:, 1]
+        good = bool(
+            starts[0] >= 0
+            and stops[-1] <= n_rows
+            and (starts <= stops).all()
+            and (stops[:-1] <= starts[1:]).all()
+        )
+        empty = bool((starts == stops).any())
+    if not good:
+        raise SelectionError(
+            f"{where}: runs must be ascending [start, stop) stretches within 0..{n_rows}; "
+            f"found {_few(array)}"
+        )
+    return array[array[:, 0] < array[:, 1]] if empty else array
+
+
+def _few(runs: Ints) -> str:
+    listed = ", ".join(f"[{a}, {b})" for a, b in runs[:4].tolist())
+    return listed + (f", ... ({len(runs)} runs)" if len(runs) > 4 else "")
+
+
+def n_rows_of(runs: Ints) -> int:
+    """Return how many rows `runs` hold."""
+    return int((runs[:, 1] - runs[:, 0]).sum())
+
+
+def runs_of(rows: Ints) -> Ints:
+    """Return the runs of strictly ascending rows.
+
+    Examples
+    --------
+    >>> runs_of(np.array([2, 3, 4, 9])).tolist()
+    [[2, 5], [9, 10]]
+    """
+    if not len(rows):
+        return np.empty((0, 2), np.int64)
+    cut = np.flatnonzero(rows[1:] != rows[:-1] + 1)
+    first = np.concatenate(([0], cut + 1))
+    last = np.concatenate((cut, [len(rows) - 1]))
+    return np.stack((rows[first], rows[last] + 1), axis=1)
+
+
+def row_at(runs: Ints, numbers: Ints) -> Ints:
+    """Return the rows that have these numbers in run order.
+
+    Examples
+    --------
+    >>> row_at(np.array([[2, 5], [9, 10]]), np.array([0, 3])).tolist()
+    [2, 9]
+    """
+    counts = runs[:, 1] - runs[:, 0]
+    ends = np.cumsum(counts)
+    run = np.searchsorted(ends, numbers, side="right")
+    rows: Ints = runs[run, 0] + numbers - (ends - counts)[run]
+    return rows
+
+
+def spread(starts: Ints, counts: Ints) -> Ints:
+    """Return the rows of runs given by their starts and lengths, in order.
+
+    Examples
+    --------
+    >>> spread(np.array([5, 9]), np.array([2, 3])).tolist()
+    [5, 6, 9, 10, 11]
+    """
+    ends = np.cumsum(counts)
+    return np.repeat(starts - ends + counts, counts) + np.arange(ends[-1] if len(ends) else 0)
+
+
+def packed(weights: Ints) -> Ints:
+    """Return where to cut consecutive items so that each group weighs about `PIECE_BYTES`.
+
+    Examples
+    --------
+    >>> packed(np.array([PIECE_BYTES // 2] * 5)).tolist()
+    [0, 2, 4, 5]
+    """
+    before = np.cumsum(weights) - weights
+    group = before // PIECE_BYTES
+    cuts = np.flatnonzero(group[1:] != group[:-1]) + 1
+    return np.concatenate(([0], cuts, [len(weights)])) if len(weights) else np.zeros(1, np.int64)
+
+
+class _Scratch(threading.local):
+    """Buffers of one thread, by use; they stay hot because the next piece reuses them."""
+
+    def __init__(self) -> None:
+        self.buffers: dict[str, Array] = {}
+
+
+_SCRATCH = _Scratch()
+
+
+def scratch(use: str, nbytes: int) -> Array:
+    """Return `nbytes` bytes of this thread's memory for `use`; the next call reuses them."""
+    held = _SCRATCH.buffers.get(use)
+    if held is None or len(held) < nbytes:
+        held = np.empty(max(nbytes, 1), np.uint8)
+        if nbytes <= KEPT_BYTES:
+            _SCRATCH.buffers[use] = held
+    return held[:nbytes]
+
+
+def gather(
+    rows: Ints,
+    out: Array,
+    pieces: Callable[[Ints], list[Piece]],
+    read_piece: Callable[[Piece, Array, Ints | None], None],
+) -> None:
+    """Store ``source[rows]`` in `out` by reading each touched piece once, whatever the order."""
+    order = np.argsort(rows, kind="stable")
+    ordered = rows[order]
+    fresh = np.concatenate(([True], ordered[1:] != ordered[:-1])) if len(rows) else np.ones(0, bool)
+    if fresh.all():
+        for piece in pieces(runs_of(ordered)):
+            read_piece(piece, out, order)
+        return
+    at = np.flatnonzero(fresh)
+    dest, ends = order[at], np.append(at, len(rows))
+    for piece in pieces(runs_of(ordered[at])):
+        read_piece(piece, out, dest)
+        _repeat(out, order, dest, ends, piece)
+
+
+def _repeat(out: Array, order: Ints, dest: Ints, ends: Ints, piece: Piece) -> None:
+    """Copy the rows of a piece from their first place in `out` to all others."""
+    last = piece.first + piece.n_rows
+    places = order[ends[piece.first] : ends[last]]
+    origin = np.repeat(dest[piece.first : last], np.diff(ends[piece.first : last + 1]))
+    again = places != origin
+    out[places[again]] = out[origin[again]]
+
+
+@contextmanager
+def telling_where(source: SourceHeader, start: int, stop: int) -> Iterator[None]:
+    """Turn what the system raises into a ReadError that names file, source and rows."""
+    try:
+        yield
+    except LabeledError:
+        raise
+    except (OSError, EOFError, ValueError) as fault:
+        raise ReadError(f"{describe(source)}, rows {start} to {stop - 1}: {fault}") from fault
+
+
+def row_nbytes(row_shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    """Return the bytes of one row as handed out."""
+    return math.prod(row_shape) * dtype.itemsize

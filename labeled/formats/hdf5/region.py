@@ -1,0 +1,260 @@
+"""Regions: which part of every row is wanted, one indexer an axis, and what it costs to fetch.
+
+A region is plain data (integers, slices with positive steps, integer arrays), each axis
+taken for itself as in ``numpy.ix_``. This module turns a region into a *box plan*: which
+bytes of a stored row are fetched and how the wanted elements lie in them. It knows no
+file and no chunk; the same plan serves a row of a contiguous dataset and a row of a chunk.
+
+The trade-off: fetching is cheap by the stretch and dear by the call, so bytes that are
+not wanted are read through where skipping them would cost more than `GAP_BYTES`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from labeled.errors import SelectionError, SelectionTypeError
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+Indexer: TypeAlias = int | slice | Ints
+Region: TypeAlias = tuple[Indexer, ...]
+
+GAP_BYTES = 16 * 1024
+"""Bytes read through rather than skipped: what one more call would have copied."""
+
+
+def normal_region(region: Region, shape: tuple[int, ...], where: str = "region") -> Region:
+    """Return `region` with one indexer for each axis of `shape`, all in plain positive numbers.
+
+    Parameters
+    ----------
+    region : tuple
+        At most one ``int``, ``slice`` (step >= 1) or 1-D integer array an axis; missing
+        axes are taken whole.
+    shape : tuple of int
+        Lengths of the axes after the example axis.
+    where : str
+        What the errors call the array, such as ``"source 'a' in 'x.hdf5'"``.
+
+    Raises
+    ------
+    SelectionError
+        If an integer lies outside its axis, or there are more indexers than axes.
+    SelectionTypeError
+        If an indexer is of another kind.
+
+    Examples
+    --------
+    >>> normal_region((-1, slice(2, 99)), (3, 8, 8))
+    (2, slice(2, 8, 1), slice(0, 8, 1))
+    """
+    if len(region) > len(shape):
+        raise SelectionError(
+            f"{where}: {len(region)} indexers for {len(shape)} axes after the example axis"
+        )
+    filled = (*region, *(slice(None) for _ in shape[len(region) :]))
+    return tuple(
+        _normal(index, size, f"{where}, axis {axis}")
+        for axis, (index, size) in enumerate(zip(filled, shape, strict=True), start=1)
+    )
+
+
+def _normal(index: Any, size: int, where: str) -> Indexer:
+    if isinstance(index, slice):
+        step = 1 if index.step is None else int(index.step)
+        if step < 1:
+            raise SelectionTypeError(f"{where}: a slice needs a positive step, found {index.step}")
+        count = len(range(*index.indices(size)))
+        start = index.indices(size)[0] if count else 0
+        step = step if count > 1 else 1
+        return slice(start, start + (count - 1) * step + 1 if count else start, step)
+    array = np.asarray(index)
+    if array.dtype.kind not in "iu" and array.size:
+        raise SelectionTypeError(f"{where}: expected integers or a slice, found {index!r}")
+    if array.ndim > 1:
+        raise SelectionTypeError(f"{where}: expected a 1-D list, found {array.ndim} dimensions")
+    array = array.astype(np.int64)
+    if array.size and not (-size <= array.min() and array.max() < size):
+        raise SelectionError(f"{where}: {index} lies outside 0..{size - 1}")
+    array = np.where(array < 0, array + size, array)
+    return int(array) if array.ndim == 0 else array
+
+
+def region_shape(region: Region, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of what a full, normal `region` takes from `shape`: integers drop axes."""
+    return tuple(
+        length(index) for index, _ in zip(region, shape, strict=True) if not isinstance(index, int)
+    )
+
+
+def length(index: Indexer) -> int:
+    """Return how many elements an indexer takes."""
+    if isinstance(index, slice):
+        return len(range(index.start, index.stop, index.step))
+    return 1 if isinstance(index, int) else len(index)
+
+
+def is_whole(region: Region, shape: tuple[int, ...]) -> bool:
+    """Return whether a normal region takes every element, in order."""
+    return all(
+        isinstance(index, slice) and (index.start, index.stop, index.step) == (0, size, 1)
+        for index, size in zip(region, shape, strict=True)
+    )
+
+
+def outer_take(array: Array, region: Region, rows: Ints | None = None) -> Array:
+    """Return ``array[rows, region]``, each axis indexed for itself; a view where nothing is a list.
+
+    Examples
+    --------
+    >>> rows = np.arange(2 * 3 * 4).reshape(2, 3, 4)
+    >>> outer_take(rows, (np.array([2, 0]), slice(1, 3, 1)))[1].tolist()
+    [[21, 22], [13, 14]]
+    """
+    basic = tuple(slice(None) if isinstance(i, np.ndarray) else i for i in region)
+    out = array[(slice(None), *basic)]
+    if rows is not None:
+        out = out[rows]
+    axis = 1
+    for index in region:
+        if isinstance(index, np.ndarray):
+            out = out[(slice(None),) * axis + (index,)]
+        axis += not isinstance(index, int)
+    return out
+
+
+def outer_put(out: Array, rows: slice | Ints, trail: Region, values: Array) -> None:
+    """Store ``out[rows, trail] = values``, each axis indexed for itself."""
+    lists = isinstance(rows, np.ndarray) + sum(isinstance(i, np.ndarray) for i in trail)
+    if lists == 0 or (lists == 1 and isinstance(rows, np.ndarray)):
+        out[(rows, *trail)] = values
+        return
+    axes = [
+        np.arange(*index.indices(size)) if isinstance(index, slice) else index
+        for index, size in zip((rows, *trail), out.shape, strict=True)
+    ]
+    out[np.ix_(*axes)] = values
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoxPlan:
+    """Which bytes of a stored row are fetched, and where the wanted elements lie in them."""
+
+    dtype: np.dtype[Any]
+    """As stored."""
+    row_bytes: int
+    """From one stored row to the next."""
+    starts: tuple[int, ...]
+    """Byte offsets, within a row, of the stretches that are fetched."""
+    stretch_bytes: int
+    box_shape: tuple[int, ...]
+    """Shape of what the stretches of one row hold together."""
+    inner: Region
+    """The wanted elements of that box."""
+    row_shape: tuple[int, ...]
+    whole: bool
+    """Stored rows are wanted as they are."""
+
+    @property
+    def box_bytes(self) -> int:
+        return self.stretch_bytes * len(self.starts)
+
+    @property
+    def box_strides(self) -> tuple[int, ...]:
+        return c_strides(self.box_shape, self.dtype.itemsize)
+
+    @property
+    def read_through(self) -> bool:
+        """Whether neighbouring rows come with one call, the bytes between them included."""
+        return len(self.starts) == 1 and self.row_bytes - self.stretch_bytes <= GAP_BYTES
+
+    def bytes_of(self, n: int) -> int:
+        """Bytes fetched for `n` >= 1 consecutive rows."""
+        if self.read_through:
+            return (n - 1) * self.row_bytes + self.stretch_bytes
+        return n * self.box_bytes
+
+
+def box_plan(region: Region, shape: tuple[int, ...], dtype: np.dtype[Any]) -> BoxPlan:
+    """Choose the cheapest stretches of a C-ordered row of `shape` that hold a normal `region`.
+
+    The axes before the chosen one are walked index by index, that axis is fetched from
+    its first wanted index to its last, and the axes after it whole.
+
+    Examples
+    --------
+    >>> plan = box_plan((slice(0, 3, 1), slice(4, 5, 1)), (3, 100_000), np.dtype("u1"))
+    >>> plan.starts, plan.stretch_bytes          # three far-away stretches of one byte
+    ((4, 100004, 200004), 1)
+    """
+    row_bytes = math.prod(shape) * dtype.itemsize
+    row_shape = region_shape(region, shape)
+    whole = is_whole(region, shape)
+    if whole or not math.prod(row_shape) or not row_bytes:
+        taken = shape if whole else row_shape
+        inner: Region = tuple(slice(0, n, 1) for n in taken)
+        size = math.prod(taken) * dtype.itemsize
+        return BoxPlan(dtype, row_bytes, (0,), size, taken, inner, row_shape, whole)
+    at = min(range(len(shape)), key=lambda axis: _cost(region, shape, dtype, axis))
+    return _plan_at(at, region, shape, dtype)
+
+
+def _cost(region: Region, shape: tuple[int, ...], dtype: np.dtype[Any], axis: int) -> int:
+    low, high = bounds(region[axis])
+    stretch = (high - low) * math.prod(shape[axis + 1 :]) * dtype.itemsize
+    n_stretches = math.prod(length(index) for index in region[:axis])
+    row_bytes = math.prod(shape) * dtype.itemsize
+    if n_stretches == 1 and row_bytes - stretch <= GAP_BYTES:
+        return row_bytes
+    return n_stretches * (stretch + GAP_BYTES)
+
+
+def _plan_at(at: int, region: Region, shape: tuple[int, ...], dtype: np.dtype[Any]) -> BoxPlan:
+    strides = c_strides(shape, dtype.itemsize)
+    low, high = bounds(region[at])
+    starts = np.array([low * strides[at]], np.int64)
+    for axis in reversed(range(at)):
+        starts = (_as_list(region[axis])[:, None] * strides[axis] + starts).reshape(-1)
+    walked: Region = tuple(0 if isinstance(i, int) else slice(0, length(i), 1) for i in region[:at])
+    return BoxPlan(
+        dtype,
+        math.prod(shape) * dtype.itemsize,
+        tuple(starts.tolist()),
+        (high - low) * strides[at],
+        (*(length(index) for index in region[:at]), high - low, *shape[at + 1 :]),
+        (*walked, shifted(region[at], low), *region[at + 1 :]),
+        region_shape(region, shape),
+        whole=False,
+    )
+
+
+def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Return the byte strides of a C-ordered array."""
+    return tuple(math.prod(shape[axis + 1 :]) * itemsize for axis in range(len(shape)))
+
+
+def bounds(index: Indexer) -> tuple[int, int]:
+    """Return the first element an indexer takes and one past the last."""
+    if isinstance(index, slice):
+        return index.start, index.stop
+    if isinstance(index, int):
+        return index, index + 1
+    return (int(index.min()), int(index.max()) + 1) if len(index) else (0, 0)
+
+
+def _as_list(index: Indexer) -> Ints:
+    if isinstance(index, slice):
+        return np.arange(index.start, index.stop, index.step)
+    return np.atleast_1d(np.asarray(index, np.int64))
+
+
+def shifted(index: Indexer, low: int) -> Indexer:
+    """Return an indexer of the same elements once the first `low` are cut off."""
+    if isinstance(index, slice):
+        return slice(index.start - low, index.stop - low, index.step)
+    return index - low
