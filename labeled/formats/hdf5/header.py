@@ -12,7 +12,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-Storage = Literal["contiguous", "chunked", "compact", "empty", "virtual", "external"]
+Storage = Literal["contiguous", "chunked", "compact", "empty", "foreign", "virtual", "external"]
+"""Where the bytes are. Only "contiguous" and "chunked" may be read by byte range.
+
+"empty" has no bytes (nothing allocated, or an axis of length 0): it reads as fill values.
+"foreign" has bytes that are not those of `dtype` (odd bit widths, padded strings), so h5py
+must convert them.
+"""
+
+FileKind = Literal["fuel", "netcdf", "plain"]
+"""With a split table; with dimension scales and no table; with neither."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +46,23 @@ class Filter:
 class CF:
     """CF decoding of a variable: ``x * scale + offset``, fill values to NaN, or times.
 
-    `times` holds the units (``"days since 2000-01-01"``) when the variable is a time,
-    and `calendar` its calendar; then scale and offset are applied first.
+    The steps, in order: `view` (read integers as signed or unsigned), cast to `masked` and
+    replace `fills`, cast to `scaled`, scale, shift, then times or a cast to `dtype`.
+    Without times `masked`, `scaled` and `dtype` are nearly always the same floating dtype.
+    `scale`, `offset` and `fills` keep the dtype they have in the file: rounding depends on it.
     """
 
     dtype: np.dtype[Any]
-    scale: float | None = None
-    offset: float | None = None
+    """What comes out, in native byte order."""
+    scale: Any = None
+    offset: Any = None
     fills: tuple[Any, ...] = ()
     times: str | None = None
+    """Units when the variable is a time (``"days since 2000-01-01"``) or duration (``"days"``)."""
     calendar: str | None = None
+    view: np.dtype[Any] | None = None
+    masked: np.dtype[Any] | None = None
+    scaled: np.dtype[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +85,16 @@ class SourceHeader:
     chunks: tuple[int, ...] | None = None
     filters: tuple[Filter, ...] = ()
     fill_value: Any = 0
-    stored_bytes: int = 0
+    stored_bytes: int | None = 0
+    """None for chunked data, where counting is slow: see :func:`.safety.stored_bytes`."""
     cf: CF | None = None
     ragged: str | None = None
-    """Why this source holds examples of different shapes (None for a dense one)."""
+    """Why this source holds examples of different shapes (None for a dense one).
+
+    Its `dims` then name the axes of the examples too, so they outnumber `shape`.
+    """
+    shapes_path: str | None = None
+    """The dataset with the shape of every example of a ragged source (Fuel's `shapes`)."""
     coords: tuple[str, ...] = ()
     """Names (in the file header's `variables`) of the coordinates of this source."""
 
@@ -106,3 +128,4 @@ class FileHeader:
     """Datasets that are not sources, each with the reason."""
     example_dim: str | None = None
     """The example dim of a netCDF-style file; None where axis 0 of each source is it."""
+    kind: FileKind = "plain"

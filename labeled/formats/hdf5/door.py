@@ -1,0 +1,155 @@
+"""The door to an HDF5 file: open, look, close, and say plainly what is wrong.
+
+Whatever HDF5 or h5py raises about a file that is missing, damaged or in use leaves
+here as a :class:`FileFormatError` that names the file and what to do. The door knows
+nothing of datasets or splits.
+
+A file is open only inside ``with opened(path)``: opening again costs a third of a
+millisecond, and in exchange no handle outlives its use, blocks a writer, crosses a
+fork or has to be pickled.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import h5py
+
+from labeled.errors import FileFormatError, LabeledError
+from labeled.formats.hdf5.header import FileStamp
+
+INCOMPLETE = "labeled_incomplete"
+"""Root attribute that an append sets before it writes, and removes when it is done."""
+
+# HDF5 refuses a second opening in one process whose locking differs from the first.
+# "best-effort" honours locks where the file system has any; the others only follow
+# whoever in this process has opened the file already.
+_LOCKINGS: tuple[str | bool, ...] = ("best-effort", False, True)
+
+_CAUSES = (
+    (
+        "file signature not found",
+        "is not an HDF5 file (or the beginning of it is missing); check the path",
+    ),
+    (
+        "truncated file",
+        "is truncated: it is shorter than its own header says; copy or download it again",
+    ),
+    (
+        "unable to lock file",
+        "is open for writing elsewhere; close it there first, or set "
+        "HDF5_USE_FILE_LOCKING=FALSE if nothing writes to it",
+    ),
+    (
+        "already open for write",
+        "is open for writing, or its last writer did not close it; close it there, or clear the "
+        "mark with `h5clear -s FILE`",
+    ),
+)
+
+
+def stamp_of(path: str | os.PathLike[str]) -> FileStamp:
+    """Return which file is at `path` now; FileFormatError where there is none to read."""
+    name = os.path.abspath(os.fspath(path))
+    try:
+        found = os.stat(name)
+    except FileNotFoundError:
+        raise FileFormatError(f"file {name!r} does not exist; check the path") from None
+    except OSError as error:
+        raise FileFormatError(f"file {name!r} cannot be read: {error.strerror}") from error
+    if os.path.isdir(name):
+        raise FileFormatError(f"{name!r} is a folder, not an HDF5 file; name a file in it")
+    if found.st_size == 0:
+        raise FileFormatError(f"file {name!r} is empty (0 bytes), not an HDF5 file")
+    return FileStamp(name, found.st_size, found.st_mtime_ns)
+
+
+@contextmanager
+def opened(path: str | os.PathLike[str]) -> Iterator[h5py.File]:
+    """Open a file for reading its headers, and close it again.
+
+    Parameters
+    ----------
+    path : str or path-like
+        A local file.
+
+    Yields
+    ------
+    h5py.File
+        Open until the ``with`` block ends; objects taken from it die with it.
+
+    Raises
+    ------
+    FileFormatError
+        If the file is missing, a folder, not HDF5, truncated, not permitted, open for
+        writing elsewhere, half-appended, or turns out to be damaged inside the block.
+
+    Examples
+    --------
+    >>> with opened("no_such.hdf5") as file:
+    ...     pass
+    Traceback (most recent call last):
+    labeled.errors.FileFormatError: file '...no_such.hdf5' does not exist; check the path
+    """
+    name = stamp_of(path).path
+    file = _open(name)
+    try:
+        _refuse_incomplete(name, file)
+        yield file
+    except LabeledError:
+        raise
+    except Exception as error:
+        # Damage inside an HDF5 file surfaces as nearly any exception: KeyError, OSError,
+        # RuntimeError, TypeError, UnicodeError, MemoryError for an impossible length.
+        raise FileFormatError(
+            f"file {name!r} is damaged, or holds something h5py cannot read: "
+            f"{type(error).__name__}: {error}; compare it with `h5dump -H`, or copy it again"
+        ) from error
+    finally:
+        _close(file)
+
+
+def _open(name: str) -> h5py.File:
+    if not os.access(name, os.R_OK):
+        raise FileFormatError(f"file {name!r} may not be read by this user; check its permissions")
+    mismatch: Exception | None = None
+    for locking in _LOCKINGS:
+        try:
+            return h5py.File(name, "r", locking=locking)
+        except Exception as error:
+            if "flag values don't match" not in str(error):
+                raise _explained(name, error) from error
+            mismatch = error
+    raise FileFormatError(f"file {name!r} is open in this process: {mismatch}; close it first")
+
+
+def _explained(name: str, error: Exception) -> FileFormatError:
+    text = str(error)
+    for sign, meaning in _CAUSES:
+        if sign in text:
+            return FileFormatError(f"file {name!r} {meaning} (HDF5 says: {text})")
+    return FileFormatError(
+        f"file {name!r} cannot be opened as HDF5; it is probably damaged or truncated, "
+        f"so copy it again (HDF5 says: {text})"
+    )
+
+
+def _refuse_incomplete(name: str, file: h5py.File) -> None:
+    if h5py.h5a.exists(file.id, INCOMPLETE.encode()):
+        raise FileFormatError(
+            f"file {name!r} carries the mark {INCOMPLETE!r}: appending to it was interrupted, so "
+            f"its last rows may be missing. Append again or restore a copy; if you know that it "
+            f"is whole, delete the attribute {INCOMPLETE!r} from its root group"
+        )
+
+
+def _close(file: h5py.File) -> None:
+    try:
+        file.close()
+    except Exception as error:
+        # A damaged file can fail even to close; what was read is already judged.
+        raise FileFormatError(
+            f"file {file!r} is damaged: closing it failed ({error}); copy it again"
+        ) from error

@@ -1,0 +1,260 @@
+"""Names of axes: from the file's labels, its dimension scales, or the user.
+
+An axis is named by its dimension label; without one, by the scale attached to it;
+without either, axis 0 is ``batch`` and axis i is ``<source>_axis_<i>``, with one warning
+a file. Names the user gives go before all of these. Two axes never become one because
+they are equally long.
+
+A scale that labels no axis is not lost: it becomes a coordinate. Fuel's ragged scales
+(`shapes`, `shape_labels`) tell shapes, not positions, and are never coordinates.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import h5py
+
+from labeled.errors import DimsError, LabeledWarning
+from labeled.formats.hdf5.layout import why_not_a_source
+from labeled.formats.hdf5.safety import check_dataset, to_text
+
+SHAPES, SHAPE_LABELS = "shapes", "shape_labels"
+MAX_EXAMPLE_AXES = 32
+
+NOT_A_VARIABLE = "This is a netCDF dimension but not a netCDF variable"
+NON_COORDINATE = "_nc4_non_coord_"
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A dimension scale: its name, the dataset it is, and whether it holds values."""
+
+    name: str
+    dataset: h5py.Dataset
+    path: str | None
+    """None for a dataset without a name in the file, which cannot be opened again."""
+
+    @property
+    def has_values(self) -> bool:
+        return not _scale_name(self.dataset).startswith(NOT_A_VARIABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """What a file says of one axis of a dataset."""
+
+    length: int
+    label: str = ""
+    scales: tuple[Scale, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The label, else the last scale's name (as netCDF libraries take it), else ``""``."""
+        if self.label:
+            return self.label
+        named = [s.name for s in self.scales if s.name and s.name not in (SHAPES, SHAPE_LABELS)]
+        return named[-1] if named else ""
+
+    def scale_called(self, name: str) -> Scale | None:
+        return next((scale for scale in self.scales if scale.name == name), None)
+
+
+@dataclass(slots=True)
+class Notes:
+    """What is worth a warning, gathered while a file is open and said once it is closed."""
+
+    unnamed: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    odd: list[str] = field(default_factory=list)
+
+    def warn(self, path: str, *, stacklevel: int) -> None:
+        """Say it: at most one warning about names and one about everything else."""
+        if self.unnamed:
+            warnings.warn(_how_to_label(path, self.unnamed), LabeledWarning, stacklevel=stacklevel)
+        if self.odd:
+            text = f"file {path!r}: " + "; ".join(dict.fromkeys(self.odd))
+            warnings.warn(text, LabeledWarning, stacklevel=stacklevel)
+
+
+def _how_to_label(path: str, unnamed: Mapping[str, Sequence[int]]) -> str:
+    source, axes = next(iter(unnamed.items()))
+    told = ", ".join(f"{name!r} (axis {', '.join(map(str, a))})" for name, a in unnamed.items())
+    named = ", ".join(default_name(source, axis) for axis in axes)
+    return (
+        f"file {path!r} does not name every axis: {told}. Those of {source!r} are called {named}. "
+        f"Set f[{source!r}].dims[{axes[0]}].label in the file, or pass "
+        f"dims={{{source!r}: (...)}} when opening it"
+    )
+
+
+def default_name(source: str, axis: int) -> str:
+    """Return the name of an axis that nobody named.
+
+    Examples
+    --------
+    >>> default_name("features", 0), default_name("camera/left", 2)
+    ('batch', 'camera/left_axis_2')
+    """
+    return "batch" if axis == 0 else f"{source}_axis_{axis}"
+
+
+def axes_of(dataset: h5py.Dataset, name: str, notes: Notes) -> tuple[Axis, ...]:
+    """Return the labels and scales of every axis; what cannot be read is noted, not raised."""
+    shape = dataset.shape or ()
+    has_labels = h5py.h5a.exists(dataset.id, b"DIMENSION_LABELS")
+    has_scales = h5py.h5a.exists(dataset.id, b"DIMENSION_LIST")
+    return tuple(
+        Axis(
+            length,
+            _label(dataset, name, axis, notes) if has_labels else "",
+            _scales(dataset, name, axis, notes) if has_scales else (),
+        )
+        for axis, length in enumerate(shape)
+    )
+
+
+def _label(dataset: h5py.Dataset, name: str, axis: int, notes: Notes) -> str:
+    try:
+        return to_text(h5py.h5ds.get_label(dataset.id, axis))
+    except (RuntimeError, OSError, ValueError) as error:
+        notes.odd.append(f"the label of axis {axis} of {name!r} cannot be read ({error})")
+        return ""
+
+
+def _scales(dataset: h5py.Dataset, name: str, axis: int, notes: Notes) -> tuple[Scale, ...]:
+    found: list[Any] = []
+    try:
+        if h5py.h5ds.get_num_scales(dataset.id, axis) > 0:
+            h5py.h5ds.iterate(dataset.id, axis, found.append, 0)
+        return tuple(scale_of(h5py.Dataset(each)) for each in found)
+    except (RuntimeError, OSError, ValueError, KeyError) as error:
+        notes.odd.append(f"the scales of axis {axis} of {name!r} cannot be read ({error})")
+        return ()
+
+
+def scale_of(dataset: h5py.Dataset) -> Scale:
+    """Return a dataset as a scale, called by its scale name, else by its name in the file."""
+    raw = h5py.h5i.get_name(dataset.id)
+    path = None if raw is None else to_text(raw)
+    name = _scale_name(dataset)
+    if not name or name.startswith(NOT_A_VARIABLE):
+        name = "" if path is None else path.rsplit("/", 1)[-1]
+    return Scale(name.removeprefix(NON_COORDINATE), dataset, path)
+
+
+def _scale_name(dataset: h5py.Dataset) -> str:
+    if not h5py.h5a.exists(dataset.id, b"NAME"):
+        return ""
+    return to_text(h5py.h5ds.get_scale_name(dataset.id)).rstrip("\0")
+
+
+def is_scale(dataset: h5py.Dataset) -> bool:
+    """Whether a dataset says of itself that it is a dimension scale."""
+    return bool(h5py.h5a.exists(dataset.id, b"CLASS")) and bool(h5py.h5ds.is_scale(dataset.id))
+
+
+def name_dims(
+    where: str,
+    source: str,
+    found: Sequence[str],
+    given: Sequence[str | None] | None = None,
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Name every axis of a source, and tell which axes nobody had named.
+
+    Parameters
+    ----------
+    where : str
+        The file, for messages.
+    source : str
+        Its name, for messages and for the names of unnamed axes.
+    found : names, one an axis
+        What the file says; ``""`` for an axis it does not name.
+    given : names, one an axis, optional
+        What the user says; goes first, and None leaves an axis to the file.
+
+    Returns
+    -------
+    dims : tuple of str
+        All different.
+    unnamed : tuple of int
+        Axes that were named here.
+
+    Raises
+    ------
+    DimsError
+        If names repeat, or `given` does not fit the number of axes.
+
+    Examples
+    --------
+    >>> name_dims("cifar10.hdf5", "features", ("batch", "", "height"))
+    (('batch', 'features_axis_1', 'height'), (1,))
+    """
+    if given is None:
+        given = (None,) * len(found)
+    if isinstance(given, str) or len(given) != len(found):
+        raise DimsError(
+            f"dims={{{source!r}: {given!r}}} does not fit source {source!r} of file {where!r}, "
+            f"which has {len(found)} axes; give one name an axis"
+        )
+    wrong: list[object] = [*given]
+    wrong = [name for name in wrong if not (name is None or isinstance(name, str))]
+    if wrong:
+        raise DimsError(f"dims={{{source!r}: ...}}: {wrong[0]!r} is not a name; give a str or None")
+    said = [old if new is None else new for old, new in zip(found, given, strict=True)]
+    dims = tuple(name or default_name(source, axis) for axis, name in enumerate(said))
+    if len(set(dims)) < len(dims):
+        raise DimsError(_repeated(where, source, dims, tuple(said)))
+    return dims, tuple(axis for axis, name in enumerate(said) if not name)
+
+
+def _repeated(where: str, source: str, dims: Sequence[str], said: tuple[str, ...]) -> str:
+    first, again = next(
+        (dims.index(name), axis) for axis, name in enumerate(dims) if dims.index(name) != axis
+    )
+    proposed = tuple(
+        default_name(source, axis) if axis == again else name for axis, name in enumerate(dims)
+    )
+    return (
+        f"source {source!r} in {where!r} has the dim {dims[again]!r} twice, as axis {first} and "
+        f"axis {again}; its labels are {said}. Set f[{source!r}].dims[{again}].label in the file, "
+        f"or pass dims={{{source!r}: {proposed}}} when opening it"
+    )
+
+
+def ragged_of(
+    dataset: h5py.Dataset, name: str, axes: Sequence[Axis], notes: Notes
+) -> tuple[str, tuple[str, ...], str | None] | None:
+    """Return why a source is ragged, the names of its examples' axes, and where shapes are.
+
+    A source is ragged when the scale `shapes` is attached to axis 0 (Fuel), or when its
+    dtype is of variable length. None for a dense source.
+    """
+    shapes = axes[0].scale_called(SHAPES) if axes else None
+    if shapes is None:
+        return None
+    labels = axes[0].scale_called(SHAPE_LABELS)
+    n_axes = shapes.dataset.shape[1] if len(shapes.dataset.shape or ()) == 2 else 0
+    named = _shape_labels(labels, name, notes)
+    if len(named) != n_axes:
+        if n_axes <= MAX_EXAMPLE_AXES:
+            named = tuple("" for _ in range(n_axes))
+        notes.odd.append(
+            f"ragged source {name!r} has {n_axes} axes an example, but its scale "
+            f"{SHAPE_LABELS!r} does not name them"
+        )
+    return "every example has its own shape (scale 'shapes')", named, shapes.path
+
+
+def _shape_labels(scale: Scale | None, name: str, notes: Notes) -> tuple[str, ...]:
+    if scale is None:
+        return ()
+    shape, why_not = scale.dataset.shape, why_not_a_source(scale.dataset)
+    if why_not is not None or len(shape) != 1 or shape[0] > MAX_EXAMPLE_AXES:
+        notes.odd.append(f"the scale {SHAPE_LABELS!r} of {name!r} is no list of names")
+        return ()
+    check_dataset(scale.dataset, scale.path or SHAPE_LABELS)
+    values = scale.dataset[()].tolist()
+    return tuple(to_text(v) if isinstance(v, bytes) else str(v) for v in values)

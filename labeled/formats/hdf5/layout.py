@@ -1,0 +1,125 @@
+"""Where a dataset's bytes are and what they are, from its header alone.
+
+The dtype here is the one in the file. A type whose bytes NumPy would misread (odd bit
+widths, strings padded with spaces) is marked "foreign", so nobody reads it by byte range.
+Nothing here costs more for more chunks: chunks are neither counted nor visited.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+import h5py
+import numpy as np
+
+from labeled.formats.hdf5.header import Filter, Storage
+from labeled.formats.hdf5.safety import check_dataset
+
+_LAYOUTS: dict[int, Storage] = {
+    h5py.h5d.COMPACT: "compact",
+    h5py.h5d.CONTIGUOUS: "contiguous",
+    h5py.h5d.CHUNKED: "chunked",
+    h5py.h5d.VIRTUAL: "virtual",
+}
+
+
+class Placement(TypedDict):
+    """The fields of a source header that tell where its bytes are."""
+
+    storage: Storage
+    offset: int | None
+    chunks: tuple[int, ...] | None
+    filters: tuple[Filter, ...]
+    fill_value: Any
+    stored_bytes: int | None
+
+
+def layout_of(
+    dataset: h5py.Dataset, path: str, *, allow_external: bool = False, outside: bool = False
+) -> Placement:
+    """Return where the bytes of a dataset are, refusing those outside its file."""
+    beyond = check_dataset(dataset, path, allow_external=allow_external, outside=outside)
+    plist = dataset.id.get_create_plist()
+    storage = beyond or _LAYOUTS.get(plist.get_layout(), "foreign")
+    offset = dataset.id.get_offset() if storage == "contiguous" else None
+    if storage == "contiguous" and (offset is None or dataset.size == 0):
+        storage, offset = "empty", None
+    stored: int | None = dataset.nbytes if storage in ("contiguous", "compact") else 0
+    if storage == "chunked":
+        stored = None
+    if storage in ("contiguous", "chunked", "compact") and not _bytes_are_numpy(dataset):
+        storage, offset = "foreign", None
+    return Placement(
+        storage=storage,
+        offset=offset,
+        chunks=dataset.chunks,
+        filters=_filters(plist),
+        fill_value=_fill_value(dataset),
+        stored_bytes=stored,
+    )
+
+
+def dtype_of(dataset: h5py.Dataset) -> np.dtype[Any]:
+    """Return the dtype in the file; an enumeration is the integers it is made of.
+
+    Variable-length strings keep h5py's own object dtype, by which h5py knows them.
+    """
+    dtype: np.dtype[Any] = dataset.dtype
+    enumerated = h5py.check_enum_dtype(dtype) is not None and dtype.kind != "b"
+    return np.dtype(dtype.str) if enumerated else dtype
+
+
+def why_not_a_source(dataset: h5py.Dataset) -> str | None:
+    """Return why a dataset cannot be a source, whatever its axes; None if it can."""
+    if dataset.shape is None:
+        return "it has no data space (null)"
+    try:
+        dtype = dataset.dtype
+    except (TypeError, ValueError) as error:
+        return f"NumPy has no dtype for its type ({error})"
+    if dtype.names is not None:
+        return f"compound dtype with fields {', '.join(map(repr, dtype.names))}"
+    if dtype.subdtype is not None:
+        return f"array dtype {dtype}"
+    if h5py.check_ref_dtype(dtype) is not None:
+        return "reference dtype"
+    if dtype.kind not in "biufcSOMm":
+        return f"opaque dtype {dtype}"
+    if dtype.kind == "O" and not _is_text(dtype) and vlen_base(dtype) is None:
+        return f"object dtype {dtype} that holds neither strings nor rows of numbers"
+    return None
+
+
+def vlen_base(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+    """Return the dtype of the numbers in a variable-length row; None for other dtypes."""
+    base = h5py.check_vlen_dtype(dtype)
+    if base is None or base in (str, bytes):
+        return None
+    numbers: np.dtype[Any] = np.dtype(base)
+    return numbers if numbers.kind in "biufc" else None
+
+
+def _is_text(dtype: np.dtype[Any]) -> bool:
+    return h5py.check_string_dtype(dtype) is not None
+
+
+def _bytes_are_numpy(dataset: h5py.Dataset) -> bool:
+    """Whether the bytes in the file are those of the dtype; rows of objects never matter."""
+    if dataset.dtype.kind == "O":
+        return True
+    in_file = dataset.id.get_type()
+    return bool(in_file.equal(h5py.h5t.py_create(dataset.dtype, logical=True)))
+
+
+def _filters(plist: Any) -> tuple[Filter, ...]:
+    steps = (plist.get_filter(i) for i in range(plist.get_nfilters()))
+    return tuple(
+        Filter(int(code), name.decode("ascii", "replace"), tuple(map(int, options)))
+        for code, _flags, options, name in steps
+    )
+
+
+def _fill_value(dataset: h5py.Dataset) -> Any:
+    if dataset.dtype.kind == "O":
+        return b"" if _is_text(dataset.dtype) else None
+    return dataset.fillvalue

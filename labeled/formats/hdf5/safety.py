@@ -1,0 +1,251 @@
+"""What a file may make us read: nothing outside itself, and no more than it stores.
+
+An HDF5 file can name other files in four ways: an external link anywhere along a path,
+a soft link that runs into one, external storage, and a virtual dataset. HDF5 follows all
+of them silently, so every path is walked here one link at a time, soft links included.
+
+The trade-off: with ``allow_external=True`` such data is read through h5py, never by byte
+range, because its bytes are not where this file's bytes are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import h5py
+import numpy as np
+
+from labeled.errors import FileFormatError, LabeledError, UnsafeFileError
+from labeled.formats.hdf5.door import opened
+from labeled.formats.hdf5.header import SourceHeader
+
+MAX_SOFT_LINKS = 32
+MAX_VIRTUAL_DEPTH = 8
+
+FREE_BYTES = 1 << 30
+"""What may be allocated for a dataset whatever it stores (see :func:`check_claim`)."""
+
+MOST_EXPANSION = 1100
+"""Bytes that one stored byte may stand for: deflate cannot pass 1032."""
+
+
+class NotThereError(FileFormatError):
+    """A path leads nowhere: a missing name, a dangling soft link, or a loop of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An object at the end of a checked path; `outside` where a link left the file."""
+
+    thing: h5py.Group | h5py.Dataset | h5py.Datatype
+    outside: bool = False
+
+
+def to_text(name: bytes | str) -> str:
+    """Return an HDF5 name as str; bytes that are not UTF-8 survive as surrogates."""
+    return name if isinstance(name, str) else name.decode("utf-8", "surrogateescape")
+
+
+def to_bytes(name: str) -> bytes:
+    """Undo :func:`to_text`."""
+    return name.encode("utf-8", "surrogateescape")
+
+
+def resolve(base: h5py.Group, path: str, *, allow_external: bool = False) -> Found:
+    """Walk `path` from `base` one link at a time, following soft links ourselves.
+
+    Raises
+    ------
+    NotThereError
+        If a component is missing, is no group, or soft links run in a circle.
+    UnsafeFileError
+        If a component is an external or user-defined link and `allow_external` is False.
+    """
+    where = base.file.filename
+    here: h5py.Group | h5py.Dataset | h5py.Datatype = base.file["/"] if path[:1] == "/" else base
+    pending = _components(path)
+    hops, outside = 0, False
+    while pending:
+        name = pending.pop(0)
+        if not isinstance(here, h5py.Group) or not here.id.links.exists(name):
+            raise NotThereError(f"file {where!r} has nothing at {path!r} ({to_text(name)!r})")
+        kind = here.id.links.get_info(name).type
+        if kind == h5py.h5l.TYPE_SOFT:
+            hops += 1
+            if hops > MAX_SOFT_LINKS:
+                raise NotThereError(f"soft links in file {where!r} run in a circle at {path!r}")
+            target = to_text(here.id.links.get_val(name))
+            here = here.file["/"] if target[:1] == "/" else here
+            pending = _components(target) + pending
+            continue
+        if kind != h5py.h5l.TYPE_HARD:
+            outside = True
+            _refuse(where, path, "passes through an external link", allow_external)
+        here = _object(here, name)
+    return Found(here, outside)
+
+
+def _components(path: str) -> list[bytes]:
+    return [to_bytes(part) for part in path.split("/") if part not in ("", ".")]
+
+
+def _object(group: h5py.Group, name: bytes) -> h5py.Group | h5py.Dataset | h5py.Datatype:
+    opened_id = h5py.h5o.open(group.id, name)
+    if isinstance(opened_id, h5py.h5g.GroupID):
+        return h5py.Group(opened_id)
+    if isinstance(opened_id, h5py.h5d.DatasetID):
+        return h5py.Dataset(opened_id)
+    return h5py.Datatype(opened_id)
+
+
+def _refuse(where: str, path: str, what: str, allow_external: bool) -> None:
+    if not allow_external:
+        raise UnsafeFileError(
+            f"{path!r} in file {where!r} {what}, so reading it would read another file. Pass "
+            f"allow_external=True if you trust this file, or name the sources= you need"
+        )
+
+
+def check_dataset(
+    dataset: h5py.Dataset,
+    path: str,
+    *,
+    allow_external: bool = False,
+    outside: bool = False,
+    depth: int = 0,
+) -> Literal["virtual", "external"] | None:
+    """Refuse data that lies outside the file; return "external", "virtual" or None (inside).
+
+    Raises
+    ------
+    UnsafeFileError
+        If the dataset has external storage, is virtual over other files, or belongs to
+        another file than the one opened, and `allow_external` is False.
+    """
+    where = dataset.file.filename
+    plist = dataset.id.get_create_plist()
+    if plist.get_external_count() > 0:
+        _refuse(where, path, "keeps its data in other files (external storage)", allow_external)
+        return "external"
+    if plist.get_layout() == h5py.h5d.VIRTUAL:
+        if not allow_external:
+            _check_virtual(dataset, path, depth)
+        return "virtual"
+    return "external" if outside else None
+
+
+def _check_virtual(dataset: h5py.Dataset, path: str, depth: int) -> None:
+    """Refuse a virtual dataset unless every piece of it lies inside this file."""
+    where = dataset.file.filename
+    if depth > MAX_VIRTUAL_DEPTH:
+        raise UnsafeFileError(
+            f"{path!r} in file {where!r} is virtual over virtual datasets more than "
+            f"{MAX_VIRTUAL_DEPTH} deep, or over itself; store its data in one dataset"
+        )
+    for piece in sorted({(m.file_name, m.dset_name) for m in dataset.virtual_sources()}):
+        file_name, dataset_name = map(to_text, piece)
+        if file_name != "." or "%" in dataset_name:
+            what = f"is a virtual dataset over {file_name!r}:{dataset_name!r}"
+            _refuse(where, path, what, allow_external=False)
+        try:
+            inner = resolve(dataset.file["/"], dataset_name).thing
+        except NotThereError:
+            continue  # HDF5 reads fill values for a piece that is not there
+        if isinstance(inner, h5py.Dataset):
+            check_dataset(inner, path, depth=depth + 1)
+
+
+def address(thing: h5py.Group | h5py.Dataset | h5py.Datatype) -> tuple[int, int]:
+    """Return what identifies an object whatever path led to it: (file, address)."""
+    info = h5py.h5o.get_info(thing.id)
+    return int(info.fileno), int(info.addr)
+
+
+def walk(
+    base: h5py.Group, *, allow_external: bool = False
+) -> Iterator[tuple[str, Found | LabeledError]]:
+    """Yield every dataset below `base` by its path, names in order; groups are entered once.
+
+    What cannot be reached (a dangling or circular soft link, a link out of the file)
+    is yielded as the error that :func:`resolve` raised.
+    """
+    entered = {address(base)}
+    pending: list[tuple[str, h5py.Group, bool]] = [("", base, False)]
+    while pending:
+        prefix, group, outside = pending.pop()
+        below: list[tuple[str, h5py.Group, bool]] = []
+        for name in sorted(to_text(raw) for raw in group.id):
+            path = prefix + name
+            try:
+                found = resolve(group, name, allow_external=allow_external)
+            except (NotThereError, UnsafeFileError) as error:
+                yield path, error
+                continue
+            beyond = outside or found.outside
+            if isinstance(found.thing, h5py.Dataset):
+                yield path, Found(found.thing, beyond)
+            elif isinstance(found.thing, h5py.Group) and address(found.thing) not in entered:
+                entered.add(address(found.thing))
+                below.append((path + "/", found.thing, beyond))
+        pending.extend(reversed(below))
+
+
+def stored_bytes(header: SourceHeader) -> int:
+    """Return the bytes a source takes in its file, after compression.
+
+    Known at once except for chunked data, where HDF5 must add up all chunks (70 ns each:
+    0.1 s for a million), so the file is opened and asked only here.
+    """
+    if header.stored_bytes is not None:
+        return header.stored_bytes
+    with opened(header.file.path) as file:
+        found = resolve(file, header.h5path, allow_external=header.storage == "external").thing
+        return int(found.id.get_storage_size())
+
+
+def check_claim(header: SourceHeader, nbytes_wanted: int) -> None:
+    """Refuse to allocate memory for data that a file claims but does not store.
+
+    Up to :data:`FREE_BYTES` (1 GiB) may always be allocated, so lazily allocated datasets
+    and fill values of any shape can be read piece by piece. Beyond it, a dataset must
+    store at least one byte for every :data:`MOST_EXPANSION` (1100) asked for at once;
+    deflate reaches 1032 to 1, so no deflated data is refused, while a shape written by
+    hand over nothing is. Better codecs on constant data can pass that ratio; reading such
+    data in pieces of up to 1 GiB works. One chunk counts whole: it is decoded whole.
+
+    Parameters
+    ----------
+    header : SourceHeader
+        The source about to be read.
+    nbytes_wanted : int
+        Bytes about to be allocated for it, in the file's dtype.
+
+    Raises
+    ------
+    UnsafeFileError
+        If the claim is out of all proportion to what is stored.
+    FileFormatError
+        If contiguous data reaches past the end of the file.
+    """
+    if header.storage == "contiguous" and header.offset is not None:
+        end = header.offset + header.n_rows * header.row_bytes
+        if end > header.file.size:
+            raise FileFormatError(
+                f"source {header.name!r} in file {header.file.path!r} is said to reach to byte "
+                f"{end}, but the file has {header.file.size}; it is damaged, so copy it again"
+            )
+        return
+    chunk = int(np.prod(header.chunks or (0,), dtype=object)) * header.dtype.itemsize
+    wanted = max(nbytes_wanted, chunk)
+    if wanted <= FREE_BYTES or header.storage in ("virtual", "external"):
+        return
+    stored = stored_bytes(header)
+    if wanted > stored * MOST_EXPANSION:
+        raise UnsafeFileError(
+            f"source {header.name!r} in file {header.file.path!r} claims shape {header.shape} of "
+            f"{header.dtype}, and {wanted} bytes of it are asked for at once, but only {stored} "
+            f"bytes are stored. Read at most {FREE_BYTES} bytes at a time (a subset, or smaller "
+            f"batches), or write the file again with the data in it"
+        )

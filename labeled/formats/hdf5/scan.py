@@ -1,0 +1,268 @@
+"""Opening a file: one pass over its headers, and everything known about it afterwards.
+
+:func:`scan` is the only function others need. It reads attributes, shapes, dtypes and the
+lists of rows that splits refer to, but no example, and it never counts chunks, so opening
+takes the same few milliseconds for a thousand chunks or a million. The file is closed
+again before it returns.
+
+Values of a file with a split table are left as stored, whatever CF attributes they carry:
+such files are made for training, and their writers do not mean CF.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import h5py
+import numpy as np
+
+from labeled.errors import (
+    DimsError,
+    FileChangedError,
+    FileFormatError,
+    SplitError,
+    UnknownNameError,
+    did_you_mean,
+)
+from labeled.formats.hdf5.attributes import attrs_of
+from labeled.formats.hdf5.door import opened, stamp_of
+from labeled.formats.hdf5.fuel import TABLE, Rows, SplitReader, Table, read_table
+from labeled.formats.hdf5.header import FileHeader, FileStamp, SourceHeader
+from labeled.formats.hdf5.layout import why_not_a_source
+from labeled.formats.hdf5.safety import Found, NotThereError, resolve, to_text
+from labeled.formats.hdf5.sources import Builder, Described, Names
+from labeled.formats.hdf5.tableless import scan_tableless
+
+ALL = "all"
+"""The split of a file that names none."""
+
+
+def scan(
+    path: str | os.PathLike[str],
+    *,
+    sources: Sequence[str] | None = None,
+    dims: Mapping[str, Names] | None = None,
+    example_dim: str | None = None,
+    group: str | None = None,
+    decode_cf: bool = True,
+    allow_external: bool = False,
+) -> FileHeader:
+    """Read the headers of an HDF5 file.
+
+    Parameters
+    ----------
+    path : str or path-like
+        A local file.
+    sources : sequence of str, optional
+        Open only these, in this order; others are not even checked. Default: all, sorted.
+    dims : mapping of source to names, optional
+        Names of axes, before those in the file; None in place of a name keeps the file's.
+    example_dim : str, optional
+        The dim that counts examples in a file without a split table.
+    group : str, optional
+        Open what is below this group; names are relative to it.
+    decode_cf : bool
+        Decode packed numbers, fill values and times in files without a split table.
+    allow_external : bool
+        Follow links, storage and virtual datasets out of the file.
+
+    Returns
+    -------
+    FileHeader
+        Holds no handle; pickles small, apart from the lists of rows of its splits.
+
+    Raises
+    ------
+    FileFormatError
+        If the file is missing, damaged or not HDF5.
+    UnsafeFileError
+        If it leads outside itself and `allow_external` is False.
+    SplitError
+        If its split table does not fit its sources.
+    DimsError
+        If names of axes repeat or do not fit.
+    UnknownNameError
+        If `sources`, `dims`, `example_dim` or `group` name what is not there.
+    FileChangedError
+        If somebody wrote to the file meanwhile.
+
+    Warns
+    -----
+    LabeledWarning
+        If axes have no name, or scales or attributes cannot be used.
+    """
+    _check_names(sources, dims)
+    stamp = stamp_of(path)
+    with opened(path) as file:
+        base = _base(file, stamp, group, allow_external)
+        builder = Builder(base, stamp, dict(dims or {}), allow_external)
+        table = read_table(base)
+        if table is None:
+            header = _scan_open(builder, sources, example_dim, decode_cf)
+        else:
+            header = _scan_fuel(builder, table, sources, example_dim)
+    if stamp_of(path) != stamp:
+        raise FileChangedError(f"file {stamp.path!r} changed while it was opened; open it again")
+    builder.notes.warn(stamp.path, stacklevel=3)
+    return header
+
+
+def _check_names(sources: Sequence[str] | None, dims: Mapping[str, Names] | None) -> None:
+    if isinstance(sources, str):
+        raise UnknownNameError(f"sources={sources!r} is one name; give a list, [{sources!r}]")
+    repeated = [name for name in sources or () if list(sources or ()).count(name) > 1]
+    if repeated:
+        raise UnknownNameError(f"sources= names {repeated[0]!r} twice; name each source once")
+    if dims is not None and not isinstance(dims, Mapping):
+        raise DimsError(f"dims={dims!r} is no mapping; give {{source: (name, ...)}}")
+
+
+def _base(file: h5py.File, stamp: FileStamp, group: str | None, allow_external: bool) -> h5py.Group:
+    if group is None:
+        return file["/"]
+    try:
+        found = resolve(file["/"], group, allow_external=allow_external).thing
+    except NotThereError:
+        found = None
+    if not isinstance(found, h5py.Group):
+        names = [to_text(name) for name in file.id]
+        raise UnknownNameError(
+            f"file {stamp.path!r} has no group {group!r}; {did_you_mean(group, names)}"
+        )
+    return found
+
+
+def _scan_open(
+    builder: Builder, sources: Sequence[str] | None, example_dim: str | None, decode_cf: bool
+) -> FileHeader:
+    """Scan a file without a split table."""
+    found = scan_tableless(builder, wanted=sources, example_dim=example_dim, decode_cf=decode_cf)
+    everything = {name: range(header.n_rows) for name, header in found.sources.items()}
+    leave_out = {"coordinates"} if decode_cf and found.kind == "netcdf" else set()
+    splits: dict[str, dict[str, Rows]] = {ALL: dict(everything)}
+    return FileHeader(
+        stamp=builder.stamp,
+        fingerprint=fingerprint(found.sources, splits),
+        attrs=_file_attrs(builder, leave_out),
+        sources=found.sources,
+        variables=found.variables,
+        splits=splits,
+        not_opened=found.not_opened,
+        example_dim=found.example_dim,
+        kind=found.kind,
+    )
+
+
+def _scan_fuel(
+    builder: Builder, table: Table, sources: Sequence[str] | None, example_dim: str | None
+) -> FileHeader:
+    """Scan a file with a split table: only what the table names exists."""
+    _check_known(builder, table, sources)
+    not_opened: dict[str, str] = {}
+    described: dict[str, Described] = {}
+    for name in table.sources if sources is None else sources:
+        found, reason = _fuel_dataset(builder, table, name)
+        if found is not None and reason is None:
+            described[name] = builder.describe(name, found)
+        elif sources is None:
+            not_opened[name] = reason or "it is not there"
+        else:
+            raise FileFormatError(
+                f"{name!r} in file {builder.stamp.path!r} cannot be a source: {reason}"
+            )
+    _check_example_dim(builder, described, example_dim)
+    headers = builder.with_coordinates(described)
+    reader = SplitReader(builder.base, builder.stamp, builder.allow_external)
+    splits = reader.splits(table, headers)
+    return FileHeader(
+        stamp=builder.stamp,
+        fingerprint=fingerprint(headers, splits),
+        attrs=_file_attrs(builder, {TABLE}),
+        sources=headers,
+        variables=builder.variables,
+        splits=splits,
+        not_opened=not_opened,
+        kind="fuel",
+    )
+
+
+def _check_known(builder: Builder, table: Table, sources: Sequence[str] | None) -> None:
+    for argument, names in (("sources=", sources or ()), ("dims=", builder.given_dims)):
+        for name in names:
+            if name not in table.sources:
+                raise UnknownNameError(
+                    f"{argument} names {name!r}, which the split table of file "
+                    f"{builder.stamp.path!r} does not have; {did_you_mean(name, table.sources)}"
+                )
+
+
+def _fuel_dataset(builder: Builder, table: Table, name: str) -> tuple[Found | None, str | None]:
+    """Return the dataset of a source, or why it cannot be one."""
+    try:
+        found = resolve(builder.base, name, allow_external=builder.allow_external)
+    except NotThereError as error:
+        if name in table.unavailable:
+            return None, "it is not in the file, and no split provides it"
+        names = [to_text(each) for each in builder.base.id]
+        raise SplitError(
+            f"the split table of file {builder.stamp.path!r} names source {name!r}, but there is "
+            f"no such dataset ({error}); {did_you_mean(name, names)}. Correct the table, or open "
+            f"the other sources with sources=[...]"
+        ) from error
+    if not isinstance(found.thing, h5py.Dataset):
+        raise SplitError(
+            f"the split table of file {builder.stamp.path!r} names source {name!r}, which is a "
+            f"group or a type, not a dataset; name the dataset in it ({name + '/...'!r})"
+        )
+    reason = why_not_a_source(found.thing)
+    if reason is None and found.thing.shape == ():
+        reason = "it is a single value (no axis)"
+    return found, reason
+
+
+def _check_example_dim(
+    builder: Builder, described: Mapping[str, Described], example_dim: str | None
+) -> None:
+    for name, each in described.items():
+        if example_dim is not None and each.header.dims[0] != example_dim:
+            raise DimsError(
+                f"example_dim={example_dim!r} is not axis 0 of source {name!r} in file "
+                f"{builder.stamp.path!r}, whose dims are {each.header.dims}; in a file with a "
+                f"split table axis 0 always counts the examples, so leave example_dim out"
+            )
+
+
+def _file_attrs(builder: Builder, leave_out: set[str]) -> dict[str, Any]:
+    values, unreadable = attrs_of(builder.base, leave_out=leave_out, scalars=builder.scalar_attrs)
+    if unreadable:
+        builder.notes.odd.append(f"attributes of the file cannot be read: {unreadable}")
+    return values
+
+
+def fingerprint(
+    sources: Mapping[str, SourceHeader], splits: Mapping[str, Mapping[str, Rows]]
+) -> str:
+    """Return a hash over names, shapes, dtypes, dims and splits; not path, time or layout."""
+    digest = hashlib.blake2b(digest_size=16)
+
+    def add(*values: object) -> None:
+        digest.update(repr(values).encode("utf-8", "surrogatepass"))
+
+    for name in sorted(sources):
+        header = sources[name]
+        add(name, header.shape, header.dtype.str, header.dims)
+    hashed: dict[int, str] = {}
+    for split in sorted(splits):
+        add(split)
+        for name in sorted(splits[split]):
+            rows = splits[split][name]
+            if isinstance(rows, np.ndarray):
+                if id(rows) not in hashed:
+                    hashed[id(rows)] = hashlib.blake2b(rows.data, digest_size=16).hexdigest()
+                add(name, hashed[id(rows)])
+            else:
+                add(name, rows)
+    return digest.hexdigest()

@@ -1,0 +1,181 @@
+"""Headers of sources and of their coordinates, built from datasets of an open file.
+
+First every source is described (:meth:`Builder.describe`), then coordinates are made from
+the scales attached to them, because a coordinate may not take the name of a dim that it
+does not lie along, and that needs all dims. What a source *is* is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import h5py
+
+from labeled.formats.hdf5.attributes import attrs_of
+from labeled.formats.hdf5.header import CF, FileStamp, SourceHeader
+from labeled.formats.hdf5.labels import (
+    SHAPE_LABELS,
+    SHAPES,
+    Axis,
+    Notes,
+    Scale,
+    axes_of,
+    name_dims,
+    ragged_of,
+)
+from labeled.formats.hdf5.layout import dtype_of, layout_of, vlen_base, why_not_a_source
+from labeled.formats.hdf5.safety import Found
+
+Names = Sequence[str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A dataset's header, and the axes it was made from."""
+
+    header: SourceHeader
+    axes: tuple[Axis, ...]
+
+
+@dataclass(slots=True)
+class Builder:
+    """Makes headers for one open file; remembers what deserves a warning."""
+
+    base: h5py.Group
+    stamp: FileStamp
+    given_dims: Mapping[str, Names] = field(default_factory=dict)
+    allow_external: bool = False
+    scalar_attrs: bool = False
+    notes: Notes = field(default_factory=Notes)
+    variables: dict[str, SourceHeader] = field(default_factory=dict)
+
+    def describe(
+        self, name: str, found: Found, *, own_dims: Sequence[str] | None = None
+    ) -> Described:
+        """Return the header of a dataset that :func:`why_not_a_source` lets through.
+
+        `own_dims` are the dims of a scale, which has none attached.
+        """
+        dataset = found.thing
+        axes = axes_of(dataset, name, self.notes)
+        found_names = [axis.name for axis in axes]
+        if own_dims is not None:
+            found_names = [axis.label or own for axis, own in zip(axes, own_dims, strict=True)]
+        reason, inner, shapes_path = self._ragged(name, dataset, axes)
+        given = self.given_dims.get(name)
+        dims, unnamed = name_dims(self.stamp.path, name, [*found_names, *inner], given)
+        if unnamed:
+            self.notes.unnamed[name] = unnamed
+        placement = layout_of(
+            dataset, name, allow_external=self.allow_external, outside=found.outside
+        )
+        header = SourceHeader(
+            file=self.stamp,
+            name=name,
+            h5path=f"{self.base.name.rstrip('/')}/{name}",
+            shape=dataset.shape,
+            dtype=dtype_of(dataset),
+            dims=dims,
+            attrs=self.attrs_of(dataset, name),
+            ragged=reason,
+            shapes_path=shapes_path,
+            **placement,
+        )
+        return Described(header, axes)
+
+    def _ragged(
+        self, name: str, dataset: h5py.Dataset, axes: Sequence[Axis]
+    ) -> tuple[str | None, tuple[str, ...], str | None]:
+        ragged = ragged_of(dataset, name, axes, self.notes)
+        if ragged is not None:
+            return ragged
+        base = vlen_base(dataset.dtype)
+        if base is None:
+            return None, (), None
+        return f"every example is a row of {base} of its own length (vlen dtype)", (), None
+
+    def attrs_of(self, dataset: h5py.Dataset, name: str) -> dict[str, Any]:
+        """Return the attributes of a dataset, noting those that cannot be read."""
+        values, unreadable = attrs_of(dataset, scalars=self.scalar_attrs)
+        if unreadable:
+            listed = ", ".join(map(repr, unreadable))
+            self.notes.odd.append(f"attributes of {name!r} cannot be read: {listed}")
+        return values
+
+    def with_coordinates(self, described: Mapping[str, Described]) -> dict[str, SourceHeader]:
+        """Return the headers with the coordinates that their attached scales make."""
+        dims = {dim for each in described.values() for dim in each.header.dims}
+        return {name: self._with_coordinates(each, dims) for name, each in described.items()}
+
+    def _with_coordinates(self, described: Described, all_dims: set[str]) -> SourceHeader:
+        header = described.header
+        keys: list[str] = []
+        for dim, axis in zip(header.dims, described.axes, strict=False):
+            for scale in axis.scales:
+                if scale.name in (SHAPES, SHAPE_LABELS) or not scale.has_values:
+                    continue
+                problem = _why_no_coordinate(scale, axis)
+                if problem is None:
+                    keys.append(self._coordinate(scale, dim, header.name, all_dims))
+                elif problem:
+                    self.notes.odd.append(
+                        f"scale {scale.name!r} of source {header.name!r} (dim {dim!r}) is left "
+                        f"out: {problem}"
+                    )
+        return replace(header, coords=tuple(dict.fromkeys(keys)))
+
+    def _coordinate(self, scale: Scale, dim: str, source: str, all_dims: set[str]) -> str:
+        """Return the key of the coordinate that a scale makes along `dim`, adding it once."""
+        key, number = scale.name, 1
+        while True:
+            known = self.variables.get(key)
+            if known is not None and known.h5path == scale.path and known.dims == (dim,):
+                return key
+            if known is None and (key == dim or key not in all_dims):
+                break
+            suffix = "" if number == 1 else f"_{number}"
+            key, number = f"{source}_{scale.name}{suffix}", number + 1
+        self.variables[key] = self.coordinate_header(key, scale, (dim,))
+        return key
+
+    def coordinate_header(self, key: str, scale: Scale, dims: tuple[str, ...]) -> SourceHeader:
+        """Return the header of a scale read as a variable."""
+        dataset, path = scale.dataset, scale.path or key
+        return SourceHeader(
+            file=self.stamp,
+            name=key,
+            h5path=path,
+            shape=dataset.shape,
+            dtype=dtype_of(dataset),
+            dims=dims,
+            attrs=self.attrs_of(dataset, key),
+            **layout_of(dataset, path, allow_external=self.allow_external),
+        )
+
+
+def with_cf(header: SourceHeader, cf: CF | None, used: frozenset[str]) -> SourceHeader:
+    """Return a header that decodes by `cf`, without the attributes that it uses up."""
+    attrs = {key: value for key, value in header.attrs.items() if key not in used}
+    return replace(header, cf=cf, attrs=attrs)
+
+
+def _why_no_coordinate(scale: Scale, axis: Axis) -> str | None:
+    """Return why a scale makes no coordinate; ``""`` if nobody would expect one."""
+    reason = why_not_a_source(scale.dataset)
+    if reason is not None:
+        return reason
+    shape = scale.dataset.shape
+    if scale.path is None:
+        return "it has no name in the file"
+    if len(shape) == 0:
+        return "it is a single value"
+    if len(shape) > 1:
+        netcdf = h5py.h5a.exists(scale.dataset.id, b"_Netcdf4Coordinates")
+        return "" if netcdf else f"it has {len(shape)} axes"
+    if shape[0] != axis.length:
+        return f"it has {shape[0]} values for {axis.length} positions"
+    if vlen_base(scale.dataset.dtype) is not None:
+        return "its values are rows of numbers (vlen dtype)"
+    return None

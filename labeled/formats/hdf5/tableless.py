@@ -1,0 +1,325 @@
+"""Files without a split table: plain HDF5, and netCDF-4 style with dimension scales.
+
+Every dataset that holds numbers or strings along at least one axis is a source, called by
+its path; one split, ``"all"``, has all rows of each. What is not opened is listed with the
+reason.
+
+Scales make a file netCDF-4 style. Then the example dim is the one asked for, else the only
+unlimited one, else axis 0 of each variable; coordinate variables, and variables without
+the example dim, are carried whole. A variable stored with fewer rows than its dim has is
+read with the rows it has, where netCDF would pad it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import h5py
+
+from labeled.errors import FileFormatError, UnknownNameError, UnsafeFileError, did_you_mean
+from labeled.formats.hdf5.cf import cf_of, named_coordinates, with_bounds_units
+from labeled.formats.hdf5.header import FileKind, SourceHeader
+from labeled.formats.hdf5.labels import (
+    NON_COORDINATE,
+    SHAPE_LABELS,
+    SHAPES,
+    Scale,
+    default_name,
+    is_scale,
+    scale_of,
+)
+from labeled.formats.hdf5.layout import why_not_a_source
+from labeled.formats.hdf5.safety import Found, walk
+from labeled.formats.hdf5.sources import Builder, Described, with_cf
+
+
+@dataclass(slots=True)
+class Contents:
+    """What a walk through a file found, sorted by what it can be."""
+
+    datasets: dict[str, Found] = field(default_factory=dict)
+    scales: dict[str, Scale] = field(default_factory=dict)
+    not_opened: dict[str, str] = field(default_factory=dict)
+    unsafe: dict[str, UnsafeFileError] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> FileKind:
+        return "netcdf" if self.scales else "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Tableless:
+    """The sources and variables of a file without a table."""
+
+    sources: dict[str, SourceHeader]
+    variables: dict[str, SourceHeader]
+    not_opened: dict[str, str]
+    example_dim: str | None
+    kind: FileKind
+
+
+def scan_tableless(
+    builder: Builder,
+    *,
+    wanted: Sequence[str] | None = None,
+    example_dim: str | None = None,
+    decode_cf: bool = True,
+) -> Tableless:
+    """Describe every dataset below the builder's group.
+
+    Raises
+    ------
+    UnknownNameError
+        If a source, or the example dim, is not there; or `dims` names no dataset.
+    UnsafeFileError
+        If a dataset that would be opened lies outside the file.
+    """
+    contents = _contents(builder)
+    builder.scalar_attrs = contents.kind == "netcdf"
+    _check_safe(contents, wanted)
+    described = _describe(builder, contents)
+    _check_given_dims(builder, described)
+    chosen = _example_dim(builder, contents, described, example_dim)
+    named = named_coordinates([each.header.attrs for each in described.values()])
+    named |= named_coordinates([builder.attrs_of(builder.base, "/")])
+    named = named if contents.kind == "netcdf" else frozenset()
+    sources: dict[str, Described] = {}
+    for name, each in described.items():
+        reason = _place(each.header, named, chosen, contents)
+        if reason == "source":
+            sources[name] = each
+        elif reason == "variable":
+            builder.variables[name] = each.header
+        else:
+            contents.not_opened[name] = reason
+    _check_wanted(builder, contents, sources, wanted)
+    if wanted is not None:
+        sources = {name: sources[name] for name in wanted}
+    builder.notes.unnamed = {n: a for n, a in builder.notes.unnamed.items() if n in sources}
+    headers = builder.with_coordinates(sources)
+    _add_loose_scales(builder, contents)
+    coordinates = _coordinate_names(builder, contents, named)
+    headers = {name: _with_shared(each, coordinates) for name, each in headers.items()}
+    if decode_cf:
+        headers, builder.variables = _decoded(builder, headers, contents.kind == "netcdf")
+    return Tableless(headers, builder.variables, contents.not_opened, chosen, contents.kind)
+
+
+def _contents(builder: Builder) -> Contents:
+    contents = Contents()
+    for path, found in walk(builder.base, allow_external=builder.allow_external):
+        name = _visible(path)
+        if isinstance(found, UnsafeFileError):
+            contents.unsafe[name] = found
+        elif isinstance(found, Exception):
+            contents.not_opened[name] = str(found)
+        else:
+            _sort_in(contents, name, found)
+    return contents
+
+
+def _visible(path: str) -> str:
+    """Return the name a netCDF user knows; a variable named like another's dim is marked."""
+    prefix, slash, last = path.rpartition("/")
+    return prefix + slash + last.removeprefix(NON_COORDINATE)
+
+
+def _sort_in(contents: Contents, name: str, found: Found) -> None:
+    dataset = found.thing
+    reason = why_not_a_source(dataset)
+    if is_scale(dataset):
+        scale = scale_of(dataset)
+        if scale.name in (SHAPES, SHAPE_LABELS):
+            contents.not_opened[name] = f"it tells the {scale.name!r} of a ragged source"
+        elif not scale.has_values:
+            contents.scales[name] = scale
+        elif reason is not None or dataset.shape == ():
+            contents.not_opened[name] = reason or "it is a scale of a single value"
+        else:
+            contents.scales[name] = scale
+    elif reason is not None:
+        contents.not_opened[name] = reason
+    else:
+        contents.datasets[name] = found
+
+
+def _check_safe(contents: Contents, wanted: Sequence[str] | None) -> None:
+    """Refuse links out of the file, unless the sources asked for do without them."""
+    for name, error in contents.unsafe.items():
+        if wanted is None or any(w == name or w.startswith(name + "/") for w in wanted):
+            raise error
+        contents.not_opened[name] = str(error)
+
+
+def _describe(builder: Builder, contents: Contents) -> dict[str, Described]:
+    described: dict[str, Described] = {}
+    for name, found in contents.datasets.items():
+        if found.thing.shape == () and contents.kind == "plain":
+            contents.not_opened[name] = "it is a single value (no axis)"
+        else:
+            described[name] = builder.describe(name, found)
+    ids = _dim_ids(contents)
+    for name, scale in contents.scales.items():
+        if scale.has_values and len(scale.dataset.shape) > 1:
+            own_dims = _own_dims(scale, ids)
+            described[name] = builder.describe(name, Found(scale.dataset), own_dims=own_dims)
+    return dict(sorted(described.items()))
+
+
+def _dim_ids(contents: Contents) -> dict[int, str]:
+    """Return the names of dims by netCDF's number for them."""
+    ids: dict[int, str] = {}
+    for scale in contents.scales.values():
+        if h5py.h5a.exists(scale.dataset.id, b"_Netcdf4Dimid"):
+            ids[int(scale.dataset.attrs["_Netcdf4Dimid"])] = scale.name
+    return ids
+
+
+def _own_dims(scale: Scale, ids: Mapping[int, str]) -> tuple[str, ...]:
+    """Return the dims of a coordinate variable of several axes, which has no scales itself."""
+    n_axes = len(scale.dataset.shape)
+    if h5py.h5a.exists(scale.dataset.id, b"_Netcdf4Coordinates"):
+        numbers = scale.dataset.attrs["_Netcdf4Coordinates"].tolist()
+        if len(numbers) == n_axes and all(number in ids for number in numbers):
+            return tuple(ids[number] for number in numbers)
+    return (scale.name, *(default_name(scale.name, axis) for axis in range(1, n_axes)))
+
+
+def _check_given_dims(builder: Builder, described: Mapping[str, Described]) -> None:
+    for name in builder.given_dims:
+        if name not in described:
+            raise UnknownNameError(
+                f"dims= names {name!r}, which file {builder.stamp.path!r} does not have; "
+                f"{did_you_mean(name, described)}"
+            )
+
+
+def _example_dim(
+    builder: Builder,
+    contents: Contents,
+    described: Mapping[str, Described],
+    asked: str | None,
+) -> str | None:
+    headers = [each.header for each in described.values()]
+    dims = {dim for header in headers for dim in header.dims}
+    if asked is not None:
+        if asked not in dims:
+            raise UnknownNameError(
+                f"example_dim={asked!r} is no dim of file {builder.stamp.path!r}; "
+                f"{did_you_mean(asked, dims)}"
+            )
+        return asked
+    unlimited = {
+        dim
+        for each in described.values()
+        for dim, axis in zip(each.header.dims, each.axes, strict=False)
+        if any(_is_unlimited(scale) for scale in axis.scales)
+    }
+    return unlimited.pop() if len(unlimited) == 1 else None
+
+
+def _is_unlimited(scale: Scale) -> bool:
+    limits = scale.dataset.maxshape
+    return bool(limits) and limits[0] is None
+
+
+def _place(
+    header: SourceHeader, named: frozenset[str], example_dim: str | None, contents: Contents
+) -> str:
+    """Return "source", "variable", or why the dataset is neither."""
+    last = header.name.rsplit("/", 1)[-1]
+    if header.name in contents.scales or header.name in named or last in named:
+        return "variable"
+    if header.shape == ():
+        return "variable"
+    if example_dim is None or header.dims[0] == example_dim:
+        return "source"
+    if example_dim not in header.dims:
+        return "variable"
+    return (
+        f"its example dim {example_dim!r} is axis {header.dims.index(example_dim)}, not axis 0; "
+        f"write it with that axis first, or choose another example_dim="
+    )
+
+
+def _check_wanted(
+    builder: Builder,
+    contents: Contents,
+    sources: Mapping[str, Described],
+    wanted: Sequence[str] | None,
+) -> None:
+    for name in wanted or ():
+        if name in sources:
+            continue
+        where = builder.stamp.path
+        if name in contents.not_opened:
+            raise FileFormatError(
+                f"{name!r} in file {where!r} cannot be a source: {contents.not_opened[name]}"
+            )
+        if name in builder.variables or name in contents.scales:
+            raise UnknownNameError(
+                f"{name!r} in file {where!r} is no source but a coordinate, or a variable without "
+                f"the example dim, and comes along whole; {did_you_mean(name, sources)}"
+            )
+        raise UnknownNameError(
+            f"file {where!r} has no source {name!r}; {did_you_mean(name, sources)}"
+        )
+
+
+def _add_loose_scales(builder: Builder, contents: Contents) -> None:
+    """Carry the scales that label no axis of a source, such as those of carried variables."""
+    carried = {header.h5path for header in builder.variables.values()}
+    for name, scale in contents.scales.items():
+        path = scale.path or name
+        if scale.has_values and len(scale.dataset.shape) == 1 and path not in carried:
+            key = scale.name if scale.name not in builder.variables else name
+            builder.variables[key] = builder.coordinate_header(key, scale, (scale.name,))
+
+
+def _coordinate_names(
+    builder: Builder, contents: Contents, named: frozenset[str]
+) -> dict[str, SourceHeader]:
+    """Return the variables that are coordinates, as xarray sees them."""
+    paths = {scale.path for scale in contents.scales.values()}
+    return {
+        key: header
+        for key, header in builder.variables.items()
+        if key in named or key.rsplit("/", 1)[-1] in named or header.h5path in paths
+    }
+
+
+def _with_shared(header: SourceHeader, coordinates: Mapping[str, SourceHeader]) -> SourceHeader:
+    """Attach every coordinate whose dims the source has, at the same lengths."""
+    if header.ragged is not None:
+        return header
+    sizes = dict(zip(header.dims, header.shape, strict=True))
+    fitting = [
+        key
+        for key, each in coordinates.items()
+        if all(sizes.get(dim) == n for dim, n in zip(each.dims, each.shape, strict=True))
+    ]
+    return replace(header, coords=tuple(dict.fromkeys([*header.coords, *fitting])))
+
+
+def _decoded(
+    builder: Builder, sources: Mapping[str, SourceHeader], netcdf: bool
+) -> tuple[dict[str, SourceHeader], dict[str, SourceHeader]]:
+    """Return sources and variables with their CF decoding."""
+    everything = {**builder.variables, **sources}
+    attrs = with_bounds_units({name: header.attrs for name, header in everything.items()})
+
+    def decoded(name: str, header: SourceHeader) -> SourceHeader:
+        said: dict[str, Any] = attrs[name]
+        cf, used = cf_of(name, header.dtype, said, builder.notes.odd)
+        if netcdf:
+            used |= {"coordinates"}
+        elif not used:
+            cf = None  # only the byte order differs: plain files keep theirs
+        return with_cf(replace(header, attrs=said), cf, used)
+
+    return (
+        {name: decoded(name, header) for name, header in sources.items()},
+        {name: decoded(name, header) for name, header in builder.variables.items()},
+    )
