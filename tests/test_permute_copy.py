@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from labeled import permute
 from labeled.errors import ArrayError, DimsError, SelectionError, SelectionTypeError
-from labeled.permute import blocked
+from labeled.permute import blocked, compiled
 
 DTYPES = ["u1", "i1", "u2", "i2", "f2", "f4", "f8", "i4", "i8", "?", "c8", "c16", ">f4", "g"]
 laws = settings(max_examples=60, deadline=None)
@@ -22,7 +22,10 @@ def way(request, monkeypatch):
     if request.param == "1":
         pytest.importorskip("numba", reason="the extra 'fast' is not installed")
     monkeypatch.setenv("LABELED_FAST", request.param)
-    monkeypatch.setattr(permute, "COMPILED_BYTES", 0)
+    monkeypatch.setattr(compiled, "LOAD_BYTES", 0)
+    monkeypatch.setattr(compiled, "USE_BYTES", 0)
+    monkeypatch.setattr(compiled, "STREAM_BYTES", 4096)
+    monkeypatch.setattr(compiled, "SHARE_BYTES", 8192)
     monkeypatch.setattr(blocked, "SMALL_BYTES", 0)
 
 

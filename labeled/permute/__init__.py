@@ -20,14 +20,11 @@ from typing import Any
 import numpy as np
 
 from labeled.errors import DimsError
-from labeled.permute import arguments, blocked, foreign
+from labeled.permute import arguments, blocked, compiled, foreign
 from labeled.permute.arguments import Array
 from labeled.permute.job import Job
 
 __all__ = ["available", "copy", "describe", "gather"]
-
-COMPILED_BYTES = 1 << 18
-"""Copies of at least so many bytes are worth importing the compiled kernels for."""
 
 
 def copy(
@@ -143,12 +140,12 @@ def gather(
 
 def available() -> bool:
     """Say whether large copies use compiled kernels: ``fast`` is installed and not turned off."""
-    return False
+    return compiled.available()
 
 
 def describe() -> str:
     """Return one line about how large copies are made, for plans and reports."""
-    return "blocked NumPy"
+    return compiled.describe()
 
 
 def _permute(
@@ -183,4 +180,5 @@ def _permute(
 
 
 def _run(job: Job, threads: int | None) -> None:
-    blocked.run(job)
+    if not compiled.run(job, threads):
+        blocked.run(job)
