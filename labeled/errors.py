@@ -63,6 +63,10 @@ class SpaceTypeError(SpaceError, TypeError):
     """A batch has a type or dtype that a space cannot hold."""
 
 
+class UnsupportedSpaceError(SpaceError, NotImplementedError):
+    """No conversion leads from one kind of space to another, or a space has no such quantity."""
+
+
 class SpecsError(LabeledError, ValueError):
     """A ``(space, source)`` pair is malformed, or asks for what is not there."""
 

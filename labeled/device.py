@@ -1,0 +1,179 @@
+"""Arrays wherever they live: the one door to CuPy, and what differs between kinds of array.
+
+The rest of the library handles NumPy, CuPy and any other array of the array-API
+standard through the functions here, and never asks which of them it holds. CuPy is
+imported only when an array is already CuPy's or a device is asked for, so a machine
+without a GPU never touches it.
+
+What this module refuses to know: spaces, dims, files, dask. The trade-off: a handful
+of named operations instead of a full compatibility layer, which keeps the
+dependencies short and the common NumPy case at method-call speed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from labeled.errors import MissingExtraError
+
+Array = Any
+"""An array of NumPy, CuPy or any other library of the array-API standard."""
+
+
+def is_cupy(x: object) -> bool:
+    """Whether `x` is a CuPy array; does not import CuPy.
+
+    Examples
+    --------
+    >>> is_cupy(np.zeros(3))
+    False
+    """
+    if isinstance(x, np.ndarray):
+        return False
+    return any(kind.__module__.partition(".")[0] == "cupy" for kind in type(x).__mro__)
+
+
+def is_array(x: object) -> bool:
+    """Whether `x` is an array at hand: NumPy, CuPy, or of the array-API standard; not lazy.
+
+    Examples
+    --------
+    >>> is_array(np.zeros(3)), is_array([0.0]), is_array(None)
+    (True, False, False)
+    """
+    if isinstance(x, np.ndarray):
+        return True
+    if hasattr(x, "__dask_graph__"):
+        return False
+    return hasattr(x, "__array_namespace__") or is_cupy(x)
+
+
+def namespace(x: Array) -> Any:
+    """Return the module whose functions work on `x`: ``numpy``, ``cupy``, ...
+
+    Raises
+    ------
+    TypeError
+        If `x` is not an array of any known kind.
+
+    Examples
+    --------
+    >>> namespace(np.zeros(3)).__name__
+    'numpy'
+    """
+    if isinstance(x, np.ndarray | np.generic):
+        return np
+    if is_cupy(x):
+        return _cupy()
+    if hasattr(x, "__array_namespace__"):
+        return x.__array_namespace__()
+    raise TypeError(f"expected an array, found {type(x).__module__}.{type(x).__qualname__}")
+
+
+def dtype_of(x: Array) -> np.dtype[Any]:
+    """Return the dtype of `x` as NumPy names it, whatever its library calls it.
+
+    Examples
+    --------
+    >>> dtype_of(np.zeros(3, np.float32))
+    dtype('float32')
+    """
+    found = x.dtype
+    if isinstance(found, np.dtype):
+        return found
+    return np.dtype(str(found).rpartition(".")[2])  # "array_api_strict.float32" and the like
+
+
+def astype(x: Array, dtype: DTypeLike) -> Array:
+    """Return `x` in `dtype`; `x` itself where it already is."""
+    wanted = np.dtype(dtype)
+    if dtype_of(x) == wanted:
+        return x
+    if isinstance(x.dtype, np.dtype):
+        return x.astype(wanted)
+    xp = namespace(x)
+    return xp.astype(x, getattr(xp, wanted.name))
+
+
+def permute_dims(x: Array, axes: tuple[int, ...]) -> Array:
+    """Return `x` with its axes in another order: a view where the library has views."""
+    if hasattr(x, "transpose"):
+        return x.transpose(axes)
+    return namespace(x).permute_dims(x, axes)
+
+
+def reshape(x: Array, shape: tuple[int, ...]) -> Array:
+    """Return `x` in another shape, in row-major order: a view where its strides allow."""
+    if hasattr(x, "reshape"):
+        return x.reshape(shape)
+    return namespace(x).reshape(x, shape)
+
+
+def concat(pieces: list[Array], axis: int) -> Array:
+    """Return `pieces` joined along `axis`."""
+    xp = namespace(pieces[0])
+    join = xp.concat if hasattr(xp, "concat") else xp.concatenate
+    return join(pieces, axis=axis)
+
+
+def to_host(x: Array) -> Any:
+    """Return `x` as a NumPy array: itself if it is one, a copy if it lives on a device.
+
+    Examples
+    --------
+    >>> x = np.zeros(3)
+    >>> to_host(x) is x
+    True
+    """
+    if isinstance(x, np.ndarray):
+        return x
+    if is_cupy(x):
+        return _cupy().asnumpy(x)
+    return np.asarray(x)
+
+
+def to_device(x: Array, device: str | int | None) -> Array:
+    """Return `x` on `device`: itself if it is there, else a copy.
+
+    Parameters
+    ----------
+    x : array
+        NumPy or CuPy.
+    device : None, "cpu", "cuda", "cuda:<n>" or int
+        None and "cpu" are the host; a number is a CUDA device.
+
+    Raises
+    ------
+    MissingExtraError
+        If a CUDA device is asked for and CuPy is not installed.
+    ValueError
+        If `device` is none of these.
+    """
+    if device is None or device == "cpu":
+        return to_host(x)
+    cupy = _cupy()
+    with cupy.cuda.Device(_device_number(device)):
+        return cupy.asarray(x)
+
+
+def _device_number(device: str | int) -> int:
+    if isinstance(device, int):
+        return device
+    kind, _, number = device.partition(":")
+    if kind != "cuda" or not (number.isdigit() or (not number and ":" not in device)):
+        raise ValueError(f"device {device!r} is not 'cpu', 'cuda', 'cuda:<number>' or a number")
+    return int(number) if number else 0
+
+
+def _cupy() -> Any:
+    try:
+        return importlib.import_module("cupy")
+    except ImportError as error:
+        raise MissingExtraError(
+            "arrays on a GPU need CuPy, which is not installed here: "
+            "pip install 'labeled[gpu-cu13]' (or gpu-cu12, to match the driver)"
+        ) from error

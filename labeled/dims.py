@@ -1,0 +1,183 @@
+"""The one table between dim names and the axes that spaces speak of.
+
+Files and DataArrays name their dims (``batch``, ``channel``, ``height``, ``width``);
+spaces speak of axes (``'b'``, ``'c'``, ``0``, ``1``). This module alone knows which is
+which, and finds, by name, the dim that stands for every axis. It deals in names only:
+it sees no array, no length and no space.
+
+Spatial axes are counted from the slowest, so ``height`` is axis 0 of an image but
+axis 1 of a volume. A name that the table lacks is given per call: ``dims={"b": "time"}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple
+
+from labeled.errors import DimsError
+
+Axis = str | int
+"""``'b'`` (batch), ``'c'`` (channel), a spatial axis ``0, 1, ...``, ``'feature'``, ``'index'``."""
+
+ROLES: dict[str, tuple[str, ...]] = {
+    "batch": ("batch", "b", "sample", "samples", "example", "examples"),
+    "channel": ("channel", "channels", "c", "band", "bands"),
+    "depth": ("depth", "z"),
+    "height": ("height", "y", "row", "rows", "lat", "latitude"),
+    "width": ("width", "x", "column", "columns", "lon", "longitude"),
+    "feature": ("feature", "features"),
+    "index": ("index",),
+}
+"""Every role and the dim names that play it; the first is the name given to new dims."""
+
+SPATIAL = ("depth", "height", "width")
+"""Spatial roles from slowest to fastest; with k spatial axes the last k are axes 0 to k-1."""
+
+_ROLE_OF_NAME = {name: role for role, names in ROLES.items() for name in names}
+_AXIS_OF_ROLE: dict[str, Axis] = {
+    "batch": "b",
+    "channel": "c",
+    "feature": "feature",
+    "index": "index",
+}
+
+
+class Found(NamedTuple):
+    """Which dim plays which axis, and which dims play none."""
+
+    dim_of_axis: dict[Axis, Hashable]
+    others: tuple[Hashable, ...]
+
+
+def role_of(name: Hashable) -> str | None:
+    """Return the role that a dim of this name plays, or None if the table lacks it.
+
+    Examples
+    --------
+    >>> role_of("channel"), role_of("lat"), role_of("time")
+    ('channel', 'height', None)
+    """
+    return _ROLE_OF_NAME.get(name) if isinstance(name, str) else None
+
+
+def spatial_roles(n_spatial: int) -> tuple[str | None, ...]:
+    """Return the roles of spatial axes 0 to ``n_spatial - 1``; None beyond three axes.
+
+    Examples
+    --------
+    >>> spatial_roles(2), spatial_roles(3)
+    (('height', 'width'), ('depth', 'height', 'width'))
+    """
+    if n_spatial > len(SPATIAL):
+        return (None,) * n_spatial
+    return SPATIAL[len(SPATIAL) - n_spatial :]
+
+
+def axis_of(role: str, n_spatial: int) -> Axis | None:
+    """Return the axis that `role` is among `n_spatial` spatial axes, or None.
+
+    Examples
+    --------
+    >>> axis_of("height", 2), axis_of("height", 3), axis_of("depth", 2)
+    (0, 1, None)
+    """
+    if role in _AXIS_OF_ROLE:
+        return _AXIS_OF_ROLE[role]
+    roles = spatial_roles(n_spatial)
+    return roles.index(role) if role in roles else None
+
+
+def name_of(axis: Axis, n_spatial: int) -> str:
+    """Return the name that a new dim for `axis` gets.
+
+    Examples
+    --------
+    >>> [name_of(axis, 2) for axis in ("b", "c", 0, 1)], name_of(3, 4)
+    (['batch', 'channel', 'height', 'width'], 'axis_3')
+    """
+    if isinstance(axis, int):
+        role = spatial_roles(n_spatial)[axis]
+        return f"axis_{axis}" if role is None else role
+    return next(role for role, known in _AXIS_OF_ROLE.items() if known == axis)
+
+
+def find_axes(
+    dims: Sequence[Hashable],
+    n_spatial: int,
+    given: Mapping[Axis, Hashable] | None = None,
+) -> Found:
+    """Find the dim that plays each axis, by name.
+
+    Parameters
+    ----------
+    dims : sequence of names
+        The dims at hand.
+    n_spatial : int
+        How many spatial axes the space has: tells what ``height`` means.
+    given : mapping from axis (or role) to dim name, optional
+        Overrides and extends the table for this call, as in ``{"b": "time"}``.
+
+    Returns
+    -------
+    Found
+        The dim of every axis found, and the dims left over.
+
+    Raises
+    ------
+    DimsError
+        If `given` names a dim that is not there, or two dims play the same axis.
+
+    Examples
+    --------
+    >>> find_axes(("time", "channel", "y", "x"), 2, {"b": "time"}).dim_of_axis
+    {'b': 'time', 'c': 'channel', 0: 'y', 1: 'x'}
+    """
+    chosen = _given_axes(dims, n_spatial, given)
+    taken = set(chosen.values())
+    others: list[Hashable] = []
+    for dim in dims:
+        if dim in taken:
+            continue
+        role = role_of(dim)
+        axis = None if role is None else axis_of(role, n_spatial)
+        if axis is None or (axis in chosen and given and _asks_for(given, axis, n_spatial)):
+            others.append(dim)
+        elif axis in chosen:
+            raise DimsError(
+                f"dims {tuple(dims)}: both {chosen[axis]!r} and {dim!r} mean axis {axis!r}; "
+                f"say which with dims={{{axis!r}: {dim!r}}} and drop or rename the other"
+            )
+        else:
+            chosen[axis] = dim
+    return Found(chosen, tuple(others))
+
+
+def _given_axes(
+    dims: Sequence[Hashable], n_spatial: int, given: Mapping[Axis, Hashable] | None
+) -> dict[Axis, Hashable]:
+    chosen: dict[Axis, Hashable] = {}
+    for key, dim in ({} if given is None else given).items():
+        if dim not in dims:
+            raise DimsError(
+                f"dims={{{key!r}: {dim!r}}} names a dim that is not there; "
+                f"the dims are {tuple(dims)}"
+            )
+        chosen[_as_axis(key, n_spatial)] = dim
+    if len(set(chosen.values())) != len(chosen):
+        raise DimsError(f"dims={dict(given or {})} gives one dim to two axes")
+    return chosen
+
+
+def _as_axis(key: Axis, n_spatial: int) -> Axis:
+    if isinstance(key, str) and key in ROLES:
+        axis = axis_of(key, n_spatial)
+        if axis is not None:
+            return axis
+    if key in _AXIS_OF_ROLE.values() or (isinstance(key, int) and 0 <= key < n_spatial):
+        return key
+    axes = (*_AXIS_OF_ROLE.values(), *range(n_spatial))
+    raise DimsError(f"dims= has the key {key!r}, which is no axis; axes here are {axes}")
+
+
+def _asks_for(given: Mapping[Axis, Hashable], axis: Axis, n_spatial: int) -> bool:
+    return any(_as_axis(key, n_spatial) == axis for key in given)

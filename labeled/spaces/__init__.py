@@ -1,0 +1,30 @@
+"""Spaces: what a consumer wants one batch to look like, and the way from one to another."""
+
+from labeled.spaces.base import ArraySpace, Batch, Space
+from labeled.spaces.composite import CompositeSpace, NullSpace
+from labeled.spaces.conv import Conv2DSpace, ConvNDSpace
+from labeled.spaces.dataarrays import format_dataarray, undo_format
+from labeled.spaces.layout import canonical_axes
+from labeled.spaces.routes import one_hot_layout
+from labeled.spaces.sequence import IndexSequenceSpace, VectorSequenceSpace
+from labeled.spaces.sources import space_of
+from labeled.spaces.vector import IndexSpace, VectorSpace
+
+__all__ = [
+    "ArraySpace",
+    "Batch",
+    "CompositeSpace",
+    "Conv2DSpace",
+    "ConvNDSpace",
+    "IndexSequenceSpace",
+    "IndexSpace",
+    "NullSpace",
+    "Space",
+    "VectorSequenceSpace",
+    "VectorSpace",
+    "canonical_axes",
+    "format_dataarray",
+    "one_hot_layout",
+    "space_of",
+    "undo_format",
+]

@@ -1,0 +1,90 @@
+"""Dask batches: the same conversions, chunk by chunk, nothing computed.
+
+A chunk holds whole rows (other axes are rechunked together) and is converted by the
+very function that converts a numeric batch, so chunks stay NumPy or CuPy and the two
+sides cannot disagree. The type and dtype of the result are found by converting zero
+rows of the input's meta; dask never has to guess. Chunks of unknown length work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import dask.array
+import numpy as np
+
+from labeled.spaces.sparse import is_sparse
+
+da: Any = dask.array  # untyped
+Run = Callable[..., Any]
+
+
+def by_chunk(run: Run, x: Any, source: Any, target: Any, branch: str) -> Any:
+    """Return the dask array of `run` applied to every chunk of rows of `x`.
+
+    Parameters
+    ----------
+    run : function (chunk, source, target, branch) -> array
+        Converts a numeric batch; one with a parameter `first_row` is told where the
+        chunk stands, for its messages.
+    x : dask array, in `source`
+    source, target : ArraySpace
+    branch : str
+        Begins the messages.
+    """
+    axis, batch_axis = source.get_batch_axis(), target.get_batch_axis()
+    whole = x.rechunk({i: -1 for i in range(x.ndim) if i != axis})
+    meta = meta_of(run, x, source, target, branch)
+    sizes = target.sizes(0)
+    inner = tuple(axis if i == axis else x.ndim + i for i in range(x.ndim))
+    outer = tuple(axis if i == batch_axis else 3 * x.ndim + i for i in range(len(sizes)))
+    starts = first_rows(whole, axis) if "first_row" in _parameters(run) else None
+    return da.blockwise(
+        partial(_run_chunk, run, source, target, branch),
+        outer,
+        whole,
+        inner,
+        starts,
+        None if starts is None else (axis,),
+        new_axes={label: sizes[i] for i, label in enumerate(outer) if label != axis},
+        concatenate=True,
+        align_arrays=False,
+        dtype=meta.dtype,
+        meta=meta,
+    )
+
+
+def _run_chunk(run: Run, source: Any, target: Any, branch: str, chunk: Any, start: Any) -> Any:
+    if start is None:
+        return run(chunk, source, target, branch)
+    return run(chunk, source, target, branch, first_row=int(start[0]))
+
+
+def _parameters(run: Run) -> tuple[str, ...]:
+    return run.__code__.co_varnames[: run.__code__.co_argcount]
+
+
+def first_rows(x: Any, axis: int) -> Any:
+    """Return a dask array with the first row of each chunk of `x`, or None if unknown."""
+    lengths = x.chunks[axis]
+    if any(n != n for n in lengths):
+        return None
+    starts = np.concatenate([[0], np.cumsum(lengths)])[:-1].astype(np.int64)
+    return da.from_array(starts, chunks=1)
+
+
+def meta_of(run: Run, x: Any, source: Any, target: Any, branch: str) -> Any:
+    """Return an empty array of the kind and dtype that `run` makes of chunks of `x`."""
+    empty = x._meta if is_sparse(x._meta) else x._meta.reshape(source.sizes(0))
+    if is_sparse(empty):
+        empty = type(empty)(source.sizes(0), dtype=x.dtype)
+    made = run(empty, source, target, branch)
+    return made if is_sparse(made) else made.reshape((0,) * made.ndim)
+
+
+def lazy_concat(pieces: list[Any]) -> Any:
+    """Return dask batches of (batch, feature) joined along the features."""
+    unknown = any(n != n for piece in pieces for n in piece.shape)
+    return da.concatenate(pieces, axis=1, allow_unknown_chunksizes=unknown)

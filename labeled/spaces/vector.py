@@ -1,0 +1,195 @@
+"""Rows of numbers, and rows of labels that stand for indicator rows.
+
+A `VectorSpace` batch is (batch, feature), dense or sparse. An `IndexSpace` batch is
+(batch, index): integers that another space may want expanded to indicators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from labeled.device import dtype_of, is_array
+from labeled.errors import SpaceError, SpaceTypeError
+from labeled.spaces.base import (
+    ArraySpace,
+    Batch,
+    fault,
+    is_dask,
+    positive,
+    rows_asked,
+    title,
+    whole,
+)
+from labeled.spaces.dtypes import as_dtype
+from labeled.spaces.onehot import check_labels, not_labels
+from labeled.spaces.sparse import csr, is_sparse
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class VectorSpace(ArraySpace):
+    """Batches of rows of `dim` numbers: (batch, feature).
+
+    Parameters
+    ----------
+    dim : int
+        Numbers in a row, zero or more.
+    sparse : bool
+        Whether batches are scipy sparse arrays (the extra ``sparse``).
+    dtype : dtype, optional
+        None keeps the dtype that comes.
+
+    Examples
+    --------
+    >>> VectorSpace(3, dtype="float32")
+    VectorSpace(dim=3, dtype='float32')
+    >>> VectorSpace(3) == VectorSpace(3), VectorSpace(3) == VectorSpace(3, sparse=True)
+    (True, False)
+    """
+
+    dim: int = 1
+    sparse: bool = False
+
+    def __init__(
+        self,
+        dim: int,
+        sparse: bool = False,
+        dtype: DTypeLike | None = None,
+        *,
+        validate_callbacks: Iterable[Any] = (),
+        np_validate_callbacks: Iterable[Any] = (),
+    ) -> None:
+        self._set_callbacks(validate_callbacks, np_validate_callbacks)
+        self._set(dim=_width(dim), sparse=bool(sparse))
+        self._set_dtype(dtype)
+
+    def __repr__(self) -> str:
+        sparse = ", sparse=True" if self.sparse else ""
+        dtype = "" if self.dtype is None else f", dtype={self.dtype.name!r}"
+        return f"VectorSpace(dim={self.dim}{sparse}{dtype})"
+
+    def axis_names(self) -> tuple[str, str]:
+        return ("b", "feature")
+
+    def sizes(self, n: int) -> tuple[int, int]:
+        return (n, self.dim)
+
+    def get_total_dimension(self) -> int:
+        return self.dim
+
+    def get_origin_batch(self, n: int, dtype: Any = None) -> Any:
+        shape = self.sizes(rows_asked(self, n))
+        zeros = np.zeros(shape if not self.sparse else (0, self.dim), self._origin_dtype(dtype))
+        if not self.sparse:
+            return zeros
+        empty = (zeros[:0, 0], np.zeros(0, np.int64), np.zeros(shape[0] + 1, np.int64))
+        return csr(empty, shape)
+
+    def _check_container(self, batch: Batch, branch: str) -> None:
+        sparse = is_sparse(getattr(batch, "_meta", batch) if is_dask(batch) else batch)
+        if sparse and not self.sparse:
+            text = "expected a dense array, found a sparse one; ask for VectorSpace(sparse=True)"
+            fault(SpaceTypeError, self, branch, text)
+        if self.sparse and not sparse:
+            found = type(batch).__qualname__
+            fault(SpaceTypeError, self, branch, f"expected a scipy sparse array, found {found}")
+        if not sparse:
+            super()._check_container(batch, branch)
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class LabelRows(ArraySpace):
+    """Rows of integer labels: what `IndexSpace` and `IndexSequenceSpace` share."""
+
+    max_labels: int | None = None
+    dim: int = 1
+
+    def __init__(
+        self,
+        max_labels: int | None = None,
+        dim: int = 1,
+        dtype: DTypeLike | None = None,
+        *,
+        validate_callbacks: Iterable[Any] = (),
+        np_validate_callbacks: Iterable[Any] = (),
+    ) -> None:
+        self._set_callbacks(validate_callbacks, np_validate_callbacks)
+        name = type(self).__name__
+        known = None if max_labels is None else positive(max_labels, f"{name}: max_labels")
+        self._set(max_labels=known, dim=positive(dim, f"{name}: dim"))
+        self._set_dtype(dtype)
+
+    def _set_dtype(self, dtype: DTypeLike | None) -> None:
+        wanted = as_dtype(dtype)
+        if wanted is not None and wanted.kind not in "iu":
+            raise SpaceTypeError(f"{type(self).__name__}: dtype must be integer, found {wanted}")
+        self._set(dtype=wanted)
+
+    def __repr__(self) -> str:
+        dtype = "" if self.dtype is None else f", dtype={self.dtype.name!r}"
+        return f"{type(self).__name__}(max_labels={self.max_labels}, dim={self.dim}{dtype})"
+
+    def axis_names(self) -> tuple[str, str]:
+        return ("b", "index")
+
+    def sizes(self, n: int) -> tuple[int, int]:
+        return (n, self.dim)
+
+    def get_total_dimension(self) -> int:
+        return self.dim
+
+    def _origin_dtype(self, dtype: DTypeLike | None) -> np.dtype[Any]:
+        if dtype is None and self.dtype is None:
+            return np.dtype(np.int64)
+        wanted = super()._origin_dtype(dtype)
+        if wanted.kind not in "iu":
+            fault(SpaceTypeError, self, "", f"labels are integers, found dtype {wanted}")
+        return wanted
+
+    def check(self, batch: Batch, branch: str = "") -> None:
+        super().check(batch, branch)
+        if is_array(batch):
+            check_labels(batch, self.max_labels, title(self, branch))
+
+    def _check_shape(self, shape: tuple[int, ...], branch: str) -> None:
+        if len(shape) == 1:
+            text = f"the batch has 1 axis, shape {shape}; labels are (batch, index): add an axis"
+            fault(SpaceError, self, branch, text)
+        super()._check_shape(shape, branch)
+
+    def _check_dtype(self, found: np.dtype[Any], batch: Batch, branch: str) -> None:
+        if found.kind not in "iu":
+            fault(SpaceTypeError, self, branch, not_labels(batch, dtype_of(batch)))
+        super()._check_dtype(found, batch, branch)
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class IndexSpace(LabelRows):
+    """Batches of rows of labels: (batch, index), integers in ``[0, max_labels)``.
+
+    Parameters
+    ----------
+    max_labels : int or None
+        How many labels there are. None: not known yet; taken from the target of a
+        conversion where that tells.
+    dim : int
+        Labels in a row.
+    dtype : integer dtype, optional
+        None keeps the dtype that comes.
+
+    Examples
+    --------
+    >>> IndexSpace(max_labels=10, dim=1).np_format_as(np.array([[3], [1]]), VectorSpace(10)).shape
+    (2, 10)
+    """
+
+
+def _width(dim: Any) -> int:
+    width = whole(dim, "VectorSpace: dim")
+    if width < 0:
+        raise SpaceError(f"VectorSpace: dim must be 0 or more, found {width}")
+    return width

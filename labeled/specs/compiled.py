@@ -1,0 +1,406 @@
+"""From specs to work: what to read, and one pass over memory for each distinct pair.
+
+`compile_specs` meets a request with the sources a file has, before anything is read:
+unknown names, widths that cannot fit, dtypes that would lose values are refused here.
+What is left is a list of steps in positions (reshape, axis order, dtype, factors),
+each run as one copy, or one expansion of labels, per batch.
+
+The compiled request sees arrays by source name; how they were read is not its
+business. Names become positions once, so that the per-batch part looks nothing up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from labeled import permute
+from labeled.errors import SpaceError, SpecsError, did_you_mean
+from labeled.permute.arguments import result_dtype
+from labeled.spaces import ConvNDSpace, IndexSpace, Space, VectorSpace, canonical_axes
+from labeled.spaces.base import ArraySpace
+from labeled.spaces.dtypes import as_dtype, cast, narrows, why_not_cast
+from labeled.spaces.layout import order_of
+from labeled.spaces.sparse import csr
+from labeled.specs.mapping import DataSpecsMapping
+from labeled.specs.structure import Specs
+
+Array = np.ndarray[Any, np.dtype[Any]]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class SourceInfo:
+    """What is known of a source before it is read.
+
+    Attributes
+    ----------
+    name : str
+    dims : tuple of str
+        The example dim first.
+    shape : tuple of int
+        Of one row: without the example dim.
+    dtype : dtype
+        As in the file.
+    space : Space
+        The source's own space: what its numbers mean.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    space: Space
+
+
+class ArraySpec(NamedTuple):
+    """Shape and dtype of an array that is not there yet."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a dense array of this shape and dtype."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """How one source becomes one space: everything in positions."""
+
+    source: str
+    target: ArraySpace
+    row_shape: tuple[int, ...]  # of the file
+    view: tuple[int, ...]  # the same row with one axis per axis name
+    order: tuple[int, ...]  # axes of (batch, *view) in the order of the result
+    labels: IndexSpace | None  # the source's space, where it holds labels
+    dtype: np.dtype[Any]  # of the result
+    scale: Array | None = field(default=None, repr=False)
+    shift: Array | None = field(default=None, repr=False)
+
+    def spec(self, n: int) -> ArraySpec:
+        """Return shape and dtype of the result for `n` rows."""
+        return ArraySpec(self.target.sizes(n), self.dtype)
+
+    def __call__(self, rows: Array) -> Any:
+        """Return new C-contiguous memory with `rows` laid out for the target."""
+        n = rows.shape[0]
+        x = rows.reshape((n, *self.view))
+        if self.labels is not None:
+            return self._labels(x)
+        if self.scale is None and self.shift is None and narrows(rows.dtype, self.dtype):
+            cast(x, self.dtype, who=f"source {self.source!r}: ")  # refuses values that do not fit
+        y = permute.copy(x, self.order, dtype=self.dtype, scale=self.scale, shift=self.shift)
+        laid_out = y.reshape(self.target.sizes(n))
+        return csr(laid_out) if _is_sparse(self.target) else laid_out
+
+    def _labels(self, x: Array) -> Any:
+        assert self.labels is not None
+        try:
+            made = self.labels.np_format_as(x, self.target)
+        except SpaceError as error:
+            raise type(error)(f"source {self.source!r}: {error}") from error
+        if isinstance(made, np.ndarray) and np.may_share_memory(made, x):
+            return made.copy()
+        return made
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledSpecs:
+    """A request that fits its sources, ready to lay out batch after batch.
+
+    Attributes
+    ----------
+    specs : (space, source)
+        What was asked for.
+    sources : tuple of str
+        The sources to read, each once, in order of first appearance.
+    steps : tuple of Step
+        One per distinct (space, source) pair.
+    mapping : DataSpecsMapping
+        Between the pairs and the nesting asked for.
+    """
+
+    specs: Specs
+    sources: tuple[str, ...]
+    steps: tuple[Step, ...]
+    mapping: DataSpecsMapping = field(repr=False)
+
+    def __call__(self, arrays: Mapping[str, Array]) -> Any:
+        """Lay out one batch.
+
+        Parameters
+        ----------
+        arrays : mapping from source to array (batch, *row shape)
+            As read from the file, examples along axis 0; all of the same length.
+
+        Returns
+        -------
+        array, None or nested tuple
+            Nested as the specs are, C-contiguous, in new memory. A pair asked for in
+            several places is laid out once; all of them get the same object.
+
+        Raises
+        ------
+        SpecsError
+            If a source is missing or its shape is not what was promised.
+        SpaceError
+            If labels or integers do not fit; names source, value and row.
+        """
+        self._check(arrays)
+        return self.mapping.nest(tuple(step(arrays[step.source]) for step in self.steps))
+
+    def out_specs(self, n: int) -> Any:
+        """Return the `ArraySpec` of every array of a batch of `n` rows, nested as the specs."""
+        return self.mapping.nest(tuple(step.spec(n) for step in self.steps))
+
+    def out_bytes(self, n: int) -> int:
+        """Return the bytes of all arrays of a batch of `n` rows, each distinct pair once."""
+        return sum(step.spec(n).nbytes for step in self.steps)
+
+    def _check(self, arrays: Mapping[str, Array]) -> None:
+        lengths: dict[str, int] = {}
+        for step in self.steps:
+            if step.source not in arrays:
+                known = did_you_mean(step.source, arrays)
+                raise SpecsError(f"the batch has no source {step.source!r}: {known}")
+            shape = arrays[step.source].shape
+            if shape[1:] != step.row_shape or not shape:
+                raise SpecsError(
+                    f"source {step.source!r}: rows have shape {shape[1:]}, "
+                    f"expected {step.row_shape}"
+                )
+            lengths[step.source] = shape[0]
+        if len(set(lengths.values())) > 1:
+            raise SpecsError(f"the sources of a batch differ in rows: {lengths}")
+
+
+def compile_specs(
+    specs: Specs,
+    sources: Mapping[str, SourceInfo],
+    *,
+    dtype: DTypeLike | Mapping[str, DTypeLike] | None = None,
+    scale: Any = None,
+    shift: Any = None,
+) -> CompiledSpecs:
+    """Meet a request with the sources there are; refuse now what cannot work later.
+
+    Parameters
+    ----------
+    specs : (space, source)
+        Nested in any way.
+    sources : mapping from name to SourceInfo
+        What the dataset has.
+    dtype : dtype or mapping per source, optional
+        For spaces that have none of their own. A single one is not for labels that are
+        asked for as labels (`IndexSpace`).
+    scale, shift : scalar, 1-D array per channel, or mapping per source, optional
+        The result is ``source * scale + shift``. Per channel: one number per channel of
+        an image, per feature of a vector. Single ones are not for labels.
+
+    Returns
+    -------
+    CompiledSpecs
+
+    Raises
+    ------
+    SpecsError
+        If the specs are malformed, name an unknown source, ask for a space that the
+        source cannot be laid out for, or for a cast that would lose values.
+
+    Examples
+    --------
+    >>> from labeled.spaces import CompositeSpace, Conv2DSpace, NullSpace
+    >>> own = Conv2DSpace((8, 8), channels=3, axes=("b", "c", 0, 1))
+    >>> dims = ("batch", "channel", "height", "width")
+    >>> sources = {
+    ...     "images": SourceInfo("images", dims, (3, 8, 8), np.dtype("u1"), own),
+    ...     "targets": SourceInfo("targets", ("batch",), (), np.dtype("i8"), IndexSpace(10, 1)),
+    ... }
+    >>> wanted = CompositeSpace((own.with_axes(("c", 0, 1, "b")), VectorSpace(10), NullSpace()))
+    >>> compiled = compile_specs(
+    ...     (wanted, ("images", "targets", "")), sources, dtype="float32", scale=1 / 255
+    ... )
+    >>> compiled.sources, compiled.out_specs(64)[0]
+    (('images', 'targets'), ArraySpec(shape=(3, 8, 8, 64), dtype=dtype('float32')))
+    >>> images, targets, nothing = compiled(
+    ...     {"images": np.full((2, 3, 8, 8), 255, "u1"), "targets": np.array([3, 1])}
+    ... )
+    >>> images.shape, float(images.max()), targets.argmax(axis=1), nothing
+    ((3, 8, 8, 2), 1.0, array([3, 1]), None)
+    """
+    mapping = DataSpecsMapping(specs)
+    options = {"dtype": dtype, "scale": scale, "shift": shift}
+    for name, option in options.items():
+        _check_names(name, option, sources)
+    steps: list[Step] = []
+    for space, source in mapping.specs_to_index:
+        if source not in sources:
+            raise SpecsError(f"there is no source {source!r}: {did_you_mean(source, sources)}")
+        try:
+            steps.append(_step(space, sources[source], options))
+        except SpaceError as error:
+            raise SpecsError(f"source {source!r}: {error}") from error
+    read = tuple(dict.fromkeys(step.source for step in steps))
+    return CompiledSpecs(mapping.specs, read, tuple(steps), mapping)
+
+
+# ---------------------------------------------------------------- one pair
+def _step(space: Space, info: SourceInfo, options: Mapping[str, Any]) -> Step:
+    own = _row_space(info)
+    if not isinstance(space, VectorSpace | ConvNDSpace | IndexSpace):
+        raise SpecsError(f"source {info.name!r}: batches are not made as {space}")
+    _check_fit(own, space, info)
+    if isinstance(own, IndexSpace):
+        return _label_step(own, space, info, options)
+    view, order = _positions(own, space)
+    scale, shift = (_factor(options[name], name, info.name, view, own, space) for name in _FACTORS)
+    made = _result_dtype(space, info, options["dtype"], scale is not None or shift is not None)
+    return Step(info.name, space, info.shape, view, order, None, made, scale, shift)
+
+
+_FACTORS = ("scale", "shift")
+
+
+def _row_space(info: SourceInfo) -> ArraySpace:
+    """Return the source's own space with the batch axis first, as rows of a file have it."""
+    own = info.space
+    if isinstance(own, ConvNDSpace):
+        own = own.with_axes(("b", *(axis for axis in own.axes if axis != "b")))
+    if not isinstance(own, VectorSpace | ConvNDSpace | IndexSpace):
+        raise SpecsError(f"source {info.name!r}: its own space {own} is not one of batches")
+    if info.dtype.kind == "O":
+        raise SpecsError(
+            f"source {info.name!r} has rows of different lengths; no space holds a batch of them"
+        )
+    found = math.prod(info.shape)
+    if found != own.get_total_dimension():
+        raise SpecsError(
+            f"source {info.name!r}: a row of shape {info.shape} holds {found} values, "
+            f"its own space {own} says {own.get_total_dimension()}"
+        )
+    return own
+
+
+def _check_fit(own: ArraySpace, space: ArraySpace, info: SourceInfo) -> None:
+    reason = own.with_dtype(None).why_not_format_as(space.with_dtype(None))
+    if reason is None:
+        return
+    hint = ""
+    if info.dtype.kind in "iu" and isinstance(own, VectorSpace) and len(info.shape) <= 1:
+        labels = f"IndexSpace(max_labels, {own.dim})"
+        hint = f". If its integers are labels, say so: spaces={{{info.name!r}: {labels}}}"
+    shape = f"rows of shape {info.shape} and dtype {info.dtype}"
+    raise SpecsError(f"source {info.name!r} ({shape}) does not fit {space}: {reason}{hint}")
+
+
+def _positions(own: ArraySpace, space: ArraySpace) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the row shape that has one axis per name, and the order of the result's axes."""
+    if isinstance(own, ConvNDSpace):
+        to = space.axes if isinstance(space, ConvNDSpace) else canonical_axes(len(own.shape))
+        return own.sizes(0)[1:], order_of(own.axes, to)
+    if isinstance(space, ConvNDSpace):
+        canonical = canonical_axes(len(space.shape))
+        return (*space.shape, space.channels), order_of(canonical, space.axes)
+    return own.sizes(0)[1:], (0, 1)
+
+
+def _label_step(
+    own: IndexSpace, space: ArraySpace, info: SourceInfo, options: Mapping[str, Any]
+) -> Step:
+    for name in _FACTORS:
+        if isinstance(options[name], Mapping) and options[name].get(info.name) is not None:
+            raise SpecsError(f"source {info.name!r} holds labels, which take no {name}")
+    own = own.with_dtype(None)
+    if info.dtype.kind not in "iu":
+        raise SpecsError(f"source {info.name!r}: labels must be integers, found {info.dtype}")
+    asked = options["dtype"]
+    if isinstance(space, IndexSpace) and not isinstance(asked, Mapping):
+        asked = None
+    wanted = _wanted_dtype(space, info.name, asked)
+    expanded = np.dtype(np.float64) if isinstance(space, VectorSpace) else _native(info.dtype)
+    made = expanded if wanted is None else wanted
+    target = space.with_dtype(made)
+    return Step(info.name, target, info.shape, (own.dim,), (0, 1), own, made)
+
+
+# ---------------------------------------------------------------- dtype, scale, shift
+def _result_dtype(space: ArraySpace, info: SourceInfo, asked: Any, scaled: bool) -> np.dtype[Any]:
+    wanted = _wanted_dtype(space, info.name, asked)
+    if scaled and wanted is not None and wanted.kind in "biu":
+        raise SpecsError(
+            f"source {info.name!r}: a scaled result is not cast to {wanted}; ask for a float dtype"
+        )
+    reason = None if scaled else why_not_cast(info.dtype, wanted)
+    if reason is not None:
+        raise SpecsError(f"source {info.name!r}: {reason}")
+    return result_dtype(_native(info.dtype), wanted, scaled)
+
+
+def _wanted_dtype(space: ArraySpace, source: str, asked: Any) -> np.dtype[Any] | None:
+    """Return the space's dtype, else the one asked for; both only where they agree."""
+    of_source = _of_source(asked, source)
+    given = as_dtype(of_source)
+    if space.dtype is None:
+        return given
+    if isinstance(asked, Mapping) and given is not None and given != space.dtype:
+        raise SpecsError(f"source {source!r}: dtype={given} contradicts {space}")
+    return space.dtype
+
+
+def _factor(
+    option: Any,
+    name: str,
+    source: str,
+    view: tuple[int, ...],
+    own: ArraySpace,
+    space: ArraySpace,
+) -> Array | None:
+    value = _of_source(option, source)
+    if value is None:
+        return None
+    numbers = np.asarray(value)
+    if numbers.dtype.kind not in "biuf" or numbers.ndim > 1:
+        raise SpecsError(f"source {source!r}: {name} must be a number or a 1-D array per channel")
+    if numbers.ndim == 0:
+        return numbers
+    axis = _channel_position(own, space)
+    if len(numbers) != view[axis]:
+        raise SpecsError(
+            f"source {source!r}: {name} has {len(numbers)} numbers, expected {view[axis]}, "
+            f"one per {'feature' if len(view) == 1 else 'channel'}"
+        )
+    return numbers.reshape([-1 if i == axis + 1 else 1 for i in range(len(view) + 1)])
+
+
+def _channel_position(own: ArraySpace, space: ArraySpace) -> int:
+    if isinstance(own, ConvNDSpace):
+        return own.axes.index("c") - 1
+    return len(space.shape) if isinstance(space, ConvNDSpace) else 0
+
+
+def _of_source(option: Any, source: str) -> Any:
+    return option.get(source) if isinstance(option, Mapping) else option
+
+
+def _check_names(name: str, option: Any, sources: Iterable[str]) -> None:
+    if not isinstance(option, Mapping):
+        return
+    known = list(sources)
+    for source in option:
+        if source not in known:
+            raise SpecsError(f"{name}= names no source {source!r}: {did_you_mean(source, known)}")
+
+
+def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return dtype.newbyteorder("=")
+
+
+def _is_sparse(space: ArraySpace) -> bool:
+    return isinstance(space, VectorSpace) and space.sparse
