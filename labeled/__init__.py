@@ -1,0 +1,31 @@
+"""Files of examples as labelled, lazy, larger-than-memory datasets, fed in any axis order.
+
+>>> import labeled
+>>> ds = labeled.open_dataset("digits.hdf5")  # doctest: +SKIP
+>>> for batch in ds.split("train").batches(256, shuffle=True, seed=7):  # doctest: +SKIP
+...     print(batch["features"].dims)
+"""
+
+from labeled.api.accessor import LabeledArray
+from labeled.api.dataset import Dataset
+from labeled.api.opening import concat, open_dataset
+from labeled.errors import LabeledError, LabeledWarning
+from labeled.loader.batch import Batch
+from labeled.loader.loader import Loader
+from labeled.samplers.state import merge_states
+from labeled.selection import Selection
+
+__all__ = [
+    "Batch",
+    "Dataset",
+    "LabeledArray",
+    "LabeledError",
+    "LabeledWarning",
+    "Loader",
+    "Selection",
+    "concat",
+    "merge_states",
+    "open_dataset",
+]
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""The doors users come through: opening, the dataset, xarray's engine and accessor."""

@@ -1,0 +1,153 @@
+"""Sources as xarray objects: dims, coordinates and attributes around lazy arrays.
+
+Coordinates along the example dim are lazy, take the same rows as the data and get no
+index (``set_xindex`` makes one). Coordinates of other dims are small and get the
+index that xarray users expect.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import xarray as xr
+
+from labeled.catalog.lazy import lazy_array
+from labeled.catalog.source import Source
+from labeled.errors import LabeledWarning
+from labeled.selection import Selection
+
+Steps = Sequence[tuple[str, Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One source as a dataset holds it: what to read, and what goes along.
+
+    Parameters
+    ----------
+    source : Source
+        Parts of axes already taken.
+    rows : Selection
+        Rows to read from `source`.
+    file_rows : Selection
+        The same rows as the file numbers them, for coordinates along the example dim.
+    coords : mapping of str to Source
+        Coordinates of this source, whole.
+    steps : sequence of (dim, request)
+        The ``isel`` calls that made `source`; coordinates follow them.
+    chunks : Any
+        As given when the files were opened.
+    """
+
+    source: Source
+    rows: Selection
+    file_rows: Selection
+    coords: Mapping[str, Source]
+    steps: Steps
+    chunks: Any = "auto"
+
+
+def data_array(part: Part) -> xr.DataArray:
+    """Return a source as a DataArray; dims, attributes and coordinates of the file."""
+    source = part.source
+    array = xr.DataArray(
+        lazy_array(source, part.rows, part.chunks),
+        dims=source.dims,
+        name=source.name,
+        attrs=dict(source.attrs),
+    )
+    return _with_coords(array, _coordinates(part))
+
+
+def xarray_dataset(
+    parts: Mapping[str, Part],
+    carried: Mapping[str, Source],
+    steps: Steps,
+    attrs: Mapping[str, Any],
+) -> xr.Dataset:
+    """Return sources, their coordinates and variables carried whole as one Dataset."""
+    clashing = _clashing_dims(parts)
+    if clashing:
+        warnings.warn(
+            f"dims {sorted(clashing)} have different lengths in different sources and became "
+            "'<source>_<dim>'; give them names of their own with dims={source: (...)}",
+            LabeledWarning,
+            stacklevel=3,
+        )
+    variables: dict[str, xr.Variable] = {}
+    coords: dict[str, xr.Variable] = {}
+    indexes: dict[str, Any] = {}
+    for name, part in parts.items():
+        array = _renamed(data_array(part), name, clashing)
+        variables[name] = array.variable
+        for coord, values in array.coords.items():
+            coords.setdefault(str(coord), values.variable)
+        indexes.update(array.xindexes)
+    for name, variable in carried.items():
+        if name not in coords and name not in variables and not set(variable.dims) & clashing:
+            variables[name] = carried_variable(variable, steps)
+    together = xr.Coordinates(coords, indexes=indexes)
+    return xr.Dataset(variables, coords=together, attrs=dict(attrs))
+
+
+def _renamed(array: xr.DataArray, source: str, clashing: set[str]) -> xr.DataArray:
+    """Give dims that clash, and coordinates along them, names of this source's own."""
+    dims = {dim for dim in array.dims if dim in clashing}
+    along = {name for name, coord in array.coords.items() if set(coord.dims) & dims}
+    return array.rename({name: f"{source}_{name}" for name in dims | along})
+
+
+def carried_variable(source: Source, steps: Steps, rows: Selection | None = None) -> xr.Variable:
+    """Return a coordinate or a variable without the example dim, its axes cut like the data."""
+    rows = Selection.all(source.n_rows) if rows is None else rows
+    drop = False
+    for dim, request in steps:
+        if dim == source.dims[0]:
+            drop = isinstance(request, int)
+            rows = rows[[request] if drop else _listed(request)]
+        elif dim in source.dims[1:]:
+            source = source.narrow({source.dims[1:].index(dim): _listed(request)})
+    data = lazy_array(source, rows)
+    variable = xr.Variable(source.dims, data, dict(source.attrs))
+    return variable.isel({source.dims[0]: 0}) if drop else variable
+
+
+def _coordinates(part: Part) -> dict[str, xr.Variable]:
+    example, n_file = part.source.file_dims[0], part.file_rows
+    out = {}
+    for name, source in part.coords.items():
+        if source.dims[0] == example:
+            n_rows = sum(header.n_rows for header in part.source.headers)
+            if source.n_rows == n_rows:
+                out[name] = carried_variable(source, part.steps, n_file)
+        else:
+            out[name] = carried_variable(source, part.steps)
+    return out
+
+
+def _with_coords(array: xr.DataArray, coords: Mapping[str, xr.Variable]) -> xr.DataArray:
+    example = array.dims[0]
+    kept = {n: v for n, v in coords.items() if set(v.dims) <= set(array.dims)}
+    indexed = {n: v.load() for n, v in kept.items() if v.dims == (n,) and n != example}
+    others = {n: v for n, v in kept.items() if n not in indexed}
+    array = array.assign_coords(xr.Coordinates(others, indexes={}))
+    return array.assign_coords(indexed)
+
+
+def _clashing_dims(parts: Mapping[str, Part]) -> set[str]:
+    """Names that stand for different lengths in different sources."""
+    lengths: dict[str, int] = {}
+    clashing = set()
+    for part in parts.values():
+        shape = (len(part.rows), *part.source.row_shape)
+        for dim, length in zip(part.source.dims, shape, strict=True):
+            if lengths.setdefault(dim, length) != length:
+                clashing.add(dim)
+    return clashing
+
+
+def _listed(request: Any) -> Any:
+    return list(request) if isinstance(request, tuple) else request

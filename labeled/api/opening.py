@@ -1,0 +1,145 @@
+"""Opening files and joining datasets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from labeled.api.dataset import Dataset
+from labeled.catalog.files import Files, Options, find_files
+from labeled.errors import LabeledError, LoaderError, SplitError
+from labeled.selection import Selection
+
+Path = str | os.PathLike[str]
+
+IO = ("auto", "pread", "mmap")
+
+
+def open_dataset(
+    path: Path | Iterable[Path],
+    *,
+    sources: Sequence[str] | None = None,
+    dims: Mapping[str, Sequence[str]] | None = None,
+    chunks: Any = "auto",
+    example_dim: str | None = None,
+    group: str | None = None,
+    io: str = "auto",
+    decode_cf: bool = True,
+    allow_external: bool = False,
+) -> Dataset:
+    """Open one or many HDF5 files as a labelled, lazy dataset. Reads headers only.
+
+    Parameters
+    ----------
+    path : path, list of paths, glob or folder
+        Several files are joined along the example dim, in the order given (sorted,
+        for globs and folders); they must agree in sources, dims, dtypes and splits.
+    sources : sequence of str, optional
+        Open only these, in this order. All of them, alphabetically, by default.
+    dims : mapping of str to names, optional
+        Names of all axes of a source, in place of what the file says.
+    chunks : "auto", int, tuple or dict, optional
+        Blocks of the dask arrays, as dask takes them.
+    example_dim : str, optional
+        The dim that counts examples, in netCDF-style files; by default the single
+        unlimited dim, else axis 0.
+    group : str, optional
+        Open what lies below this group.
+    io : {"auto", "pread", "mmap"}
+        How bytes are read: "auto" reads stretches by ``pread`` and maps files only
+        for scattered rows.
+    decode_cf : bool
+        Apply scale, offset, fill value and times of netCDF-style variables.
+    allow_external : bool
+        Follow links, storage and virtual datasets that lead out of the file.
+
+    Returns
+    -------
+    Dataset
+        Every row of each source, in file order, before :meth:`Dataset.split`.
+
+    Raises
+    ------
+    FileFormatError
+        If a file is missing, damaged or not HDF5, or files do not fit together.
+    UnsafeFileError
+        If the file leads outside itself and `allow_external` is not set.
+    DimsError, SplitError, UnknownNameError
+        If names, labels or the split table do not fit the file.
+    """
+    if io not in IO:
+        raise LoaderError(f"io must be one of {IO}, not {io!r}")
+    if isinstance(sources, str):
+        sources = (sources,)
+    options = Options(
+        sources=None if sources is None else tuple(sources),
+        dims=tuple(sorted((name, tuple(names)) for name, names in (dims or {}).items())),
+        example_dim=example_dim,
+        group=group,
+        io=io,
+        decode_cf=decode_cf,
+        allow_external=allow_external,
+    )
+    files = Files.open(find_files(path), options)
+    return Dataset(files, names=options.sources, chunks=chunks)
+
+
+def concat(datasets: Iterable[Dataset | Path]) -> Dataset:
+    """Join datasets along the example dim, lazily; paths are opened first.
+
+    Parameters
+    ----------
+    datasets : iterable of Dataset or path
+        With the same sources, dims and dtypes, taken apart in the same way.
+
+    Returns
+    -------
+    Dataset
+        The rows of the first, then of the second, and so on.
+
+    Raises
+    ------
+    LabeledError
+        If two do not fit; the message names the files.
+    """
+    parts = [d if isinstance(d, Dataset) else open_dataset(d) for d in datasets]
+    if not parts:
+        raise LoaderError("concat needs at least one dataset")
+    first = parts[0]
+    for other in parts[1:]:
+        _check_joinable(first, other)
+    files = Files.open((p for part in parts for p in part.files.paths), first.files.options)
+    joined = replace(first, files=files, names=first.names)
+    if all(part.selections is None for part in parts):
+        return joined
+    return replace(joined, names=first.sources, selections=_joined_selections(parts))
+
+
+def _joined_selections(parts: Sequence[Dataset]) -> dict[str, Selection]:
+    out = {}
+    for name in parts[0].sources:
+        begin, selections = 0, []
+        for part in parts:
+            selections.append(part.selection(name).shift(begin))
+            begin += part.files.catalog.sources[name].n_rows
+        out[name] = Selection.concat(selections)
+    return out
+
+
+def _check_joinable(first: Dataset, other: Dataset) -> None:
+    here, there = first.files.paths[0], other.files.paths[0]
+    problem: LabeledError | None = None
+    if first.loaded is not None or other.loaded is not None:
+        problem = LoaderError("join datasets before load(), not after")
+    elif first.sources != other.sources:
+        problem = SplitError(
+            f"cannot join {there!r} to {here!r}: sources {other.sources}, not {first.sources}"
+        )
+    elif repr(first.steps) != repr(other.steps):
+        problem = SplitError(f"cannot join {there!r} to {here!r}: their isel() calls differ")
+    elif first.files.options != other.files.options:
+        problem = LoaderError(f"cannot join {there!r} to {here!r}: opened with different options")
+    if problem is not None:
+        raise problem

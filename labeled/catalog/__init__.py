@@ -1,0 +1,1 @@
+"""Files, splits and selections as lazy labelled arrays: what lies between bytes and users."""

@@ -1,0 +1,224 @@
+"""Which files are open: paths and options that pickle, and what their headers say.
+
+:class:`Files` is the recipe: it travels. :class:`Catalog` is what scanning the files
+gives: it is made where it is needed, and kept once a process. When a recipe arrives
+in another process, sizes and header fingerprints are compared, so that nobody reads
+rows of a file that is no longer the one that was opened.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from labeled.catalog.source import Source
+from labeled.errors import FileChangedError, FileFormatError, SplitError, UnknownNameError
+from labeled.formats.hdf5.header import FileHeader, SourceHeader
+from labeled.formats.hdf5.scan import scan
+from labeled.selection import Selection
+
+SUFFIXES = (".hdf5", ".h5", ".hdf", ".he5", ".nc", ".nc4")
+"""What counts as a file of examples when a folder is opened."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How all files of a dataset are opened; see :func:`labeled.open_dataset`."""
+
+    sources: tuple[str, ...] | None = None
+    dims: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    example_dim: str | None = None
+    group: str | None = None
+    io: str = "auto"
+    decode_cf: bool = True
+    allow_external: bool = False
+
+
+@dataclass(frozen=True)
+class Files:
+    """Paths, options, and the (size, fingerprint) each file had when it was opened."""
+
+    paths: tuple[str, ...]
+    options: Options
+    marks: tuple[tuple[int, str], ...] = ()
+
+    @classmethod
+    def open(cls, paths: Iterable[str], options: Options) -> Files:
+        """Scan the files once and remember what they were."""
+        paths = tuple(paths)
+        catalog = _scan_all(paths, options, _stamps(paths))
+        marks = tuple((h.stamp.size, h.fingerprint) for h in catalog.headers)
+        return cls(paths, options, marks)
+
+    @property
+    def catalog(self) -> Catalog:
+        """What the headers say; scanned again only when a file or the process changed.
+
+        Raises
+        ------
+        FileChangedError
+            If a file is not the one that was opened.
+        """
+        catalog = _scan_all(self.paths, self.options, _stamps(self.paths))
+        for header, (size, fingerprint) in zip(catalog.headers, self.marks, strict=True):
+            if (header.stamp.size, header.fingerprint) != (size, fingerprint):
+                raise FileChangedError(
+                    f"{header.stamp.path!r} changed since it was opened: it had {size} bytes and "
+                    f"headers {fingerprint[:8]}, now {header.stamp.size} bytes and "
+                    f"{header.fingerprint[:8]}; open it again"
+                )
+        return catalog
+
+
+@dataclass(frozen=True, eq=False)
+class Catalog:
+    """What the headers of the files say, joined along the example axis."""
+
+    headers: tuple[FileHeader, ...]
+    sources: Mapping[str, Source]
+    variables: Mapping[str, Source]
+    """Coordinates and variables carried whole; those along the example dim are joined."""
+    splits: Mapping[str, Mapping[str, Selection]]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    not_opened: Mapping[str, str] = field(default_factory=dict)
+
+
+def find_files(path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
+    """Turn a path, a list of paths, a glob or a folder into absolute paths, sorted where found.
+
+    Raises
+    ------
+    FileFormatError
+        If a glob or a folder holds no file of examples, or the list is empty.
+    """
+    if not isinstance(path, str | os.PathLike):
+        paths = tuple(p for one in path for p in find_files(one))
+        if not paths:
+            raise FileFormatError("the list of files to open is empty")
+        return paths
+    text = os.fspath(path)
+    if os.path.isdir(text):
+        found = sorted(str(p) for p in Path(text).iterdir() if p.suffix.lower() in SUFFIXES)
+        if not found:
+            raise FileFormatError(f"folder {text!r} holds no file ending in {', '.join(SUFFIXES)}")
+        return tuple(map(os.path.abspath, found))
+    if not os.path.exists(text) and glob.has_magic(text):
+        found = sorted(glob.glob(text))
+        if not found:
+            raise FileFormatError(f"no file matches {text!r}")
+        return tuple(map(os.path.abspath, found))
+    return (os.path.abspath(text),)
+
+
+def _stamps(paths: tuple[str, ...]) -> tuple[tuple[int, int] | None, ...]:
+    return tuple(map(_stamp, paths))
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:  # the scan says what is wrong
+        return None
+    return status.st_size, status.st_mtime_ns
+
+
+@lru_cache(maxsize=64)
+def _scan_all(paths: tuple[str, ...], options: Options, stamps: Any) -> Catalog:
+    """Scan files; `stamps` is there so that a changed file is scanned again."""
+    headers = tuple(
+        scan(
+            path,
+            sources=options.sources,
+            dims={name: tuple(dims) for name, dims in options.dims} or None,
+            example_dim=options.example_dim,
+            group=options.group,
+            decode_cf=options.decode_cf,
+            allow_external=options.allow_external,
+        )
+        for path in paths
+    )
+    return join(headers, options.io)
+
+
+def join(headers: tuple[FileHeader, ...], io: str = "auto") -> Catalog:
+    """Join the headers of files along the example axis.
+
+    Raises
+    ------
+    SplitError, UnknownNameError, DimsError, FileFormatError
+        If a file lacks a source or a split of the first file, or has other dims, row
+        shape or dtype; the message names both files.
+    """
+    first = headers[0]
+    for other in headers[1:]:
+        _check_alike(first, other)
+    sources = {
+        name: Source.of(tuple(h.sources[name] for h in headers), io) for name in first.sources
+    }
+    variables = {name: Source.of(_carried(name, headers, first), io) for name in first.variables}
+    splits = {
+        split: {name: _joined_rows(split, name, headers) for name in first.splits[split]}
+        for split in first.splits
+    }
+    return Catalog(headers, sources, variables, splits, first.attrs, first.not_opened)
+
+
+def _joined_rows(split: str, name: str, headers: tuple[FileHeader, ...]) -> Selection:
+    begin, parts = 0, []
+    for header in headers:
+        parts.append(Selection.of(header.splits[split][name]).shift(begin))
+        begin += header.sources[name].n_rows
+    return Selection.concat(parts)
+
+
+def _carried(
+    name: str, headers: tuple[FileHeader, ...], first: FileHeader
+) -> tuple[SourceHeader, ...]:
+    """Return one header a file for variables along the example dim, else the first file's."""
+    variable = first.variables[name]
+    along = {source.dims[0] for source in first.sources.values()}
+    if variable.dims and variable.dims[0] in along:
+        return tuple(header.variables[name] for header in headers)
+    return (variable,)
+
+
+def _check_alike(first: FileHeader, other: FileHeader) -> None:
+    here, there = first.stamp.path, other.stamp.path
+    for kind, mine, theirs in (
+        ("source", first.sources, other.sources),
+        ("split", first.splits, other.splits),
+    ):
+        if set(mine) != set(theirs):
+            missing, extra = sorted(set(mine) - set(theirs)), sorted(set(theirs) - set(mine))
+            error = UnknownNameError if kind == "source" else SplitError
+            raise error(
+                f"{there!r} cannot be joined to {here!r}: it lacks {kind}s {missing} and has "
+                f"others {extra}; name what both have with sources=[...], or open them apart"
+            )
+    for name, source in first.sources.items():
+        _check_source(name, source, other.sources[name])
+    for split, rows in first.splits.items():
+        if set(rows) != set(other.splits[split]):
+            raise SplitError(
+                f"{there!r} cannot be joined to {here!r}: split {split!r} provides "
+                f"{sorted(other.splits[split])}, not {sorted(rows)}"
+            )
+
+
+def _check_source(name: str, one: SourceHeader, two: SourceHeader) -> None:
+    for what, mine, theirs in (
+        ("dims", one.dims, two.dims),
+        ("row shape", one.row_shape, two.row_shape),
+        ("dtype", one.dtype, two.dtype),
+        ("CF decoding", one.cf, two.cf),
+    ):
+        if mine != theirs and not (what == "CF decoding" and repr(mine) == repr(theirs)):
+            raise FileFormatError(
+                f"source {name!r} cannot be joined: {what} {theirs} in {two.file.path!r}, "
+                f"but {mine} in {one.file.path!r}"
+            )

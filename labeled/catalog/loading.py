@@ -1,0 +1,133 @@
+"""Rows of a selection turned into reads: runs in file order, and where each row goes.
+
+Whatever a selection is composed of, a read is ascending runs of file rows plus the
+place of every row; only lists with repeats are left as lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled.catalog.source import Source
+from labeled.formats.reader import Reader
+from labeled.selection import Selection
+
+Array = npt.NDArray[Any]
+Rows = npt.NDArray[np.int64]
+Task = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Read:
+    """One read: runs with their places, or rows listed one by one (repeats allowed).
+
+    Parameters
+    ----------
+    runs : int64 array (k, 2), optional
+        Ascending file rows, half-open, never overlapping.
+    dest : int64 array (n,), optional
+        Place of each row of the runs; None says that row i goes to place i.
+    listed : int64 array (n,), optional
+        File rows in the order of their places, in the place of `runs`.
+    """
+
+    runs: Rows | None = None
+    dest: Rows | None = None
+    listed: Rows | None = None
+
+
+def runs_of(rows: Rows) -> Rows:
+    """Turn strictly ascending rows into runs (k, 2).
+
+    Examples
+    --------
+    >>> runs_of(np.array([3, 4, 5, 9])).tolist()
+    [[3, 6], [9, 10]]
+    """
+    if not len(rows):
+        return np.empty((0, 2), np.int64)
+    cuts = np.flatnonzero(np.diff(rows) != 1)
+    starts = np.concatenate([rows[:1], rows[cuts + 1]])
+    stops = np.concatenate([rows[cuts], rows[-1:]]) + 1
+    return np.stack([starts, stops], axis=1)
+
+
+def sorted_read(rows: Rows, places: Rows | None = None) -> Read:
+    """Turn file rows (any order) and their places into a read in file order."""
+    order = np.argsort(rows, kind="stable")
+    ascending = rows[order]
+    if len(rows) > 1 and not (np.diff(ascending) > 0).all():
+        if places is None:
+            return Read(listed=rows)
+        listed = np.empty_like(rows)
+        listed[places] = rows
+        return Read(listed=listed)
+    return Read(runs_of(ascending), order if places is None else places[order])
+
+
+def read_of(selection: Selection) -> Read:
+    """Turn a whole selection into one read, places being positions in it."""
+    span = selection.span
+    if span is not None and span.step == 1:
+        return Read(np.array([[span.start, span.stop]], np.int64)[: len(span)])
+    return sorted_read(selection.rows)
+
+
+def tasks_of(reader: Reader, read: Read, out: Array, rows_a_task: int = 1 << 12) -> Sequence[Task]:
+    """Cut a read into tasks that any threads may do in any order."""
+    if read.runs is not None:
+        runs, dest = read.runs, read.dest
+        return [_piece_task(reader, piece, out, dest) for piece in reader.pieces(runs)]
+    assert read.listed is not None
+    n = len(read.listed)
+    if reader.chunk_rows > 1:  # every chunk is decoded once only if all rows are asked together
+        rows_a_task = max(n, 1)
+    return [
+        _gather_task(reader, out[a : a + rows_a_task], read.listed[a : a + rows_a_task])
+        for a in range(0, n, rows_a_task)
+    ]
+
+
+def _piece_task(reader: Reader, piece: Any, out: Array, dest: Rows | None) -> Task:
+    return lambda: reader.read_piece(piece, out, dest)
+
+
+def _gather_task(reader: Reader, out: Array, rows: Rows) -> Task:
+    return lambda: reader.gather_into(out, rows)
+
+
+def load_rows(source: Source, selection: Selection, threads: int = 1) -> Array:
+    """Read the stored values of a selection into a fresh array.
+
+    Parameters
+    ----------
+    source : Source
+        Dims ``source.dims``.
+    selection : Selection
+        Rows of `source`, order and repeats kept.
+    threads : int
+        How many threads decode at the same time.
+
+    Returns
+    -------
+    array, lengths ``(len(selection), *source.row_shape)``
+        Stored values, before CF decoding.
+    """
+    out = np.empty((len(selection), *source.row_shape), source.stored_dtype)
+    if not len(selection):
+        return out
+    tasks = tasks_of(source.reader(), read_of(selection), out)
+    if threads == 1 or len(tasks) == 1:
+        for task in tasks:
+            task()
+        return out
+    with ThreadPoolExecutor(min(threads, len(tasks)), "labeled-load") as pool:
+        for _ in pool.map(lambda task: task(), tasks):
+            pass
+    return out

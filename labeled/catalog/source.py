@@ -1,0 +1,184 @@
+"""One named source, over one file or many, or in memory.
+
+A source knows its dims, shape and dtype, which part of each row is wanted, and how
+to make a reader. It holds no handle and pickles as headers; readers are built where
+they are used. Row numbers count through all files, in the order they were joined.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled.catalog.joined import JoinedReader
+from labeled.catalog.memory import MemoryReader
+from labeled.catalog.region import Region, narrow, shape_of, whole
+from labeled.formats.hdf5.cf import decode
+from labeled.formats.hdf5.header import CF, SourceHeader
+from labeled.formats.hdf5.payload import open_reader
+from labeled.formats.reader import Reader
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A named array of one or several files.
+
+    Parameters
+    ----------
+    name : str
+        What users call it.
+    headers : tuple of SourceHeader
+        One a file, joined along the example axis; all of one dtype, dims and row shape.
+    file_dims : tuple of str
+        Names of all axes in the file, the example dim first.
+    region : Region
+        What is taken of the trailing axes.
+    io : {"auto", "pread", "mmap"}
+        How bytes are read.
+    loaded : array, optional
+        The rows themselves, decoded, where they were read into memory.
+    """
+
+    name: str
+    headers: tuple[SourceHeader, ...]
+    file_dims: tuple[str, ...]
+    region: Region
+    io: str = "auto"
+    loaded: Array | None = None
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, headers: tuple[SourceHeader, ...], io: str = "auto") -> Source:
+        """Make the source of one header a file, taking whole rows."""
+        first = headers[0]
+        return cls(first.name, headers, first.dims, whole(first.row_shape), io, attrs=first.attrs)
+
+    @cached_property
+    def dims(self) -> tuple[str, ...]:
+        """Names of the axes that are left, the example dim first."""
+        kept = [
+            d
+            for d, part in zip(self.file_dims[1:], self.region, strict=True)
+            if not isinstance(part, int)
+        ]
+        return (self.file_dims[0], *kept)
+
+    @cached_property
+    def n_rows(self) -> int:
+        if self.loaded is not None:
+            return len(self.loaded)
+        return sum(header.n_rows for header in self.headers)
+
+    @cached_property
+    def row_shape(self) -> tuple[int, ...]:
+        """Lengths by ``dims[1:]``."""
+        if self.loaded is not None:
+            return self.loaded.shape[1:]
+        return shape_of(self.region)
+
+    @property
+    def cf(self) -> CF | None:
+        return None if self.loaded is not None else self.headers[0].cf
+
+    @property
+    def stored_dtype(self) -> np.dtype[Any]:
+        """The dtype that a reader hands out: the file's, in native byte order."""
+        if self.loaded is not None:
+            return self.loaded.dtype
+        return self.headers[0].dtype.newbyteorder("=")
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of decoded values."""
+        return self.stored_dtype if self.cf is None else self.cf.dtype
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row as stored in memory before decoding."""
+        return int(np.prod(self.row_shape, dtype=np.int64)) * self.stored_dtype.itemsize
+
+    @property
+    def ragged(self) -> str | None:
+        return None if self.loaded is not None else self.headers[0].ragged
+
+    @property
+    def where(self) -> str:
+        """How messages name the source and its file."""
+        if not self.headers:
+            return f"source {self.name!r} in memory"
+        more = f" and {len(self.headers) - 1} more files" if len(self.headers) > 1 else ""
+        return f"source {self.name!r} in {self.headers[0].file.path!r}{more}"
+
+    @property
+    def file_starts(self) -> tuple[int, ...]:
+        """Row number at which each file begins."""
+        counts = [header.n_rows for header in self.headers]
+        return tuple(int(n) for n in np.cumsum([0, *counts[:-1]]))
+
+    @property
+    def stored_chunks(self) -> tuple[int, ...] | None:
+        """Chunk shape in the file (of the first file), or None where data are contiguous."""
+        return None if self.loaded is not None else self.headers[0].chunks
+
+    def narrow(self, axes: Mapping[int, Any]) -> Source:
+        """Take part of the trailing axes; `axes` counts among ``dims[1:]``."""
+        if self.loaded is not None:
+            return replace(self, **_narrow_loaded(self, axes))
+        return replace(self, region=narrow(self.region, axes, self.dims[1:]))
+
+    def reader(self) -> Reader:
+        """Make a reader of stored values, rows numbered through all files."""
+        if self.loaded is not None:
+            return MemoryReader(self.loaded)
+        readers = [open_reader(h, region=self._plain_region, io=self.io) for h in self.headers]
+        return readers[0] if len(readers) == 1 else JoinedReader(tuple(readers))
+
+    @property
+    def _plain_region(self) -> Region:
+        return () if self.region == whole(self.headers[0].row_shape) else self.region
+
+    def decode(self, raw: Array) -> Array:
+        """Turn stored values into what they mean (CF scale, offset, fill, times)."""
+        return raw if self.cf is None else decode(raw, self.cf)
+
+    @cached_property
+    def token(self) -> str:
+        """A digest of which file data this is: paths, sizes, times, dataset, region."""
+        digest = hashlib.blake2b(digest_size=16)
+        for header in self.headers:
+            stamp = header.file
+            digest.update(repr((stamp.path, stamp.size, stamp.mtime_ns, header.h5path)).encode())
+        for part in self.region:
+            digest.update(part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
+        digest.update(repr((self.name, self.cf, self.dtype.str)).encode())
+        if self.loaded is not None:
+            digest.update(np.ascontiguousarray(self.loaded).tobytes())
+        return digest.hexdigest()
+
+    def __dask_tokenize__(self) -> str:
+        return self.token
+
+
+def _narrow_loaded(source: Source, axes: Mapping[int, Any]) -> dict[str, Any]:
+    assert source.loaded is not None
+    region = narrow(whole(source.row_shape), axes, source.dims[1:])
+    array, dims = source.loaded, [source.dims[0]]
+    axis = 1
+    for name, part in zip(source.dims[1:], region, strict=True):
+        array = (
+            array.take(part, axis)
+            if not isinstance(part, slice)
+            else array[(slice(None),) * axis + (part,)]
+        )
+        if not isinstance(part, int):
+            dims.append(name)
+            axis += 1
+    return {"loaded": array, "file_dims": tuple(dims), "region": whole(array.shape[1:])}

@@ -1,0 +1,1 @@
+"""Feeding batches: plans made of integers, threads that read, batches handed out."""

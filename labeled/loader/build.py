@@ -1,0 +1,263 @@
+"""From what a user asks of ``batches`` to a plan: every argument checked before any read."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled.catalog.loading import load_rows
+from labeled.catalog.source import Source
+from labeled.errors import LoaderError
+from labeled.loader.finish import Finish, changes_of
+from labeled.loader.lanes import Lane
+from labeled.loader.loader import Loader
+from labeled.loader.plan import LoaderPlan
+from labeled.loader.sizes import DEFAULT_MEMORY, Sizes, choose_kept, memory_of, plan_sizes
+from labeled.loader.units import Grouping, governing_source, group_rows, layout_words
+from labeled.samplers.draws import Draws, balanced_weights
+from labeled.samplers.order import Mode, Order
+from labeled.samplers.parts import LAST_RULES, Last
+from labeled.samplers.permutation import key_of
+from labeled.samplers.plan import EpochPlan
+from labeled.samplers.state import plan_hash
+from labeled.samplers.units import UniformUnits
+from labeled.selection import Selection
+from labeled.spaces import Space
+from labeled.specs import SourceInfo, compile_specs
+
+Shuffle = bool | Literal["full", "window"]
+
+
+def make_loader(
+    sources: Mapping[str, Source],
+    selections: Mapping[str, Selection],
+    spaces: Mapping[str, Space],
+    n_rows: int,
+    batch_size: int,
+    *,
+    specs: Any = None,
+    shuffle: Shuffle = False,
+    seed: int | None = None,
+    epoch: int = 0,
+    last: Last = "keep",
+    memory: int | str = DEFAULT_MEMORY,
+    window_rows: int | None = None,
+    part: tuple[int, int] = (0, 1),
+    sticky_parts: bool = False,
+    balance: str | None = None,
+    weights: npt.ArrayLike | None = None,
+    dtype: Any = None,
+    scale: Any = None,
+    shift: Any = None,
+    pad_value: Any = 0,
+    threads: int | None = None,
+    prefetch: int | None = None,
+) -> Loader:
+    """Make a loader over the selected rows of some sources.
+
+    Parameters
+    ----------
+    batch_size : int
+        Rows of every batch but, with ``last="keep"``, the last.
+    specs : (space, source) pair, optional
+        What batches look like; arrays come nested as the specs are, C-contiguous in
+        the axes of each space. Without specs a batch maps source -> DataArray.
+    shuffle : bool, "full" or "window"
+        False: file order, or the order of a list. "full": any row may follow any row.
+        "window": random stretches of the file fill a window, whose rows are shuffled.
+        True: full where the layout makes random rows cheap, else window.
+    seed : int, optional
+        The order is a function of it and the epoch; drawn once, and kept in the
+        state, when not given.
+    epoch : int
+        The first epoch.
+    last : {"keep", "drop", "pad", "wrap"}
+        A short last batch is kept; left out; padded with `pad_value` (rows -1); or
+        filled with rows that another batch has too.
+    memory : size
+        The most that iterating adds to the memory of this process.
+    window_rows : int, optional
+        Rows shuffled together; from `memory` when not given.
+    part : (index, count)
+        Which of `count` shares of every epoch this loader serves.
+    sticky_parts : bool
+        Keep each part to one stretch of the file in every epoch.
+    balance : str, optional
+        Name of a source of class labels: draw every class equally often.
+    weights : array, lengths ``(n_rows,)``, optional
+        Draw rows in proportion, with replacement.
+    dtype, scale, shift : value or mapping by source, optional
+        Cast, factor and summand, fused into the copy that lays a batch out. A single
+        value leaves sources of labels alone.
+    threads : int, optional
+        Background threads; from the cores when not given. 0 reads in the caller.
+    prefetch : int, optional
+        Jobs read ahead of the one in use; from `memory` when not given.
+
+    Returns
+    -------
+    Loader
+
+    Raises
+    ------
+    LoaderError
+        If a size, part or option is impossible, or `memory` too small; nothing is read.
+    SpecsError
+        If the specs do not fit the sources.
+    """
+    _check(batch_size, last, part, n_rows)
+    if not sources:
+        raise LoaderError("there is no source to make batches of")
+    mode = _mode(shuffle, sources)
+    lead = governing_source(sources)
+    compiled = None
+    if specs is not None:
+        infos = {
+            name: SourceInfo(name, s.dims, s.row_shape, s.dtype, spaces[name])
+            for name, s in sources.items()
+        }
+        compiled = compile_specs(specs, infos, dtype=dtype, scale=scale, shift=shift)
+        sources = {name: sources[name] for name in compiled.sources}
+    lanes = [Lane(s, selections[name], s.reader()) for name, s in sources.items()]
+    changes = {} if specs is not None else changes_of(sources, spaces, dtype, scale, shift)
+    memory_bytes = memory_of(memory)
+    out_row_bytes = _out_row_bytes(sources, changes, compiled)
+    row_bytes = sum(lane.row_bytes for lane in lanes) + out_row_bytes
+    kept = choose_kept(lanes, n_rows, memory_bytes, batch_size * row_bytes)
+    for lane in lanes:
+        lane.keep = lane.name in kept and lane.source.loaded is None
+    draws = _draw_weights(balance, weights, sources, selections, n_rows)
+    if draws is not None:
+        mode, last = "window", "drop"
+    grouping = group_rows(lead, selections[lead.name], mode)
+    sizes = plan_sizes(
+        lanes,
+        mode,
+        n_rows=n_rows,
+        batch_rows=batch_size,
+        unit_rows=max(1, grouping.units.max_rows),
+        memory_bytes=memory_bytes,
+        out_row_bytes=out_row_bytes,
+        window_rows=window_rows,
+        threads=threads,
+        prefetch=prefetch,
+    )
+    seed = secrets.randbits(63) if seed is None else _integer("seed", seed)
+    order = _order(draws, mode, grouping, sizes, seed, _integer("epoch", epoch), sticky_parts)
+    epoch_plan = EpochPlan(order, tuple(part), batch_size, last)
+    plan = LoaderPlan(
+        lanes=lanes,
+        epoch_plan=epoch_plan,
+        group=grouping.group,
+        sizes=sizes,
+        job_offset=_job_offset(mode, lanes, grouping, sizes),
+        finish=Finish(sources, pad_value, compiled, changes),
+        plan_hash=plan_hash(epoch_plan, f"{key_of(repr(layout_words(selections, grouping))):032x}"),
+    )
+    return Loader(plan)
+
+
+def _check(batch_size: Any, last: Any, part: Any, n_rows: int) -> None:
+    if _integer("batch_size", batch_size) < 1:
+        raise LoaderError(f"batch_size={batch_size} must be at least 1")
+    if last not in LAST_RULES:
+        raise LoaderError(f"last={last!r} must be one of {', '.join(map(repr, LAST_RULES))}")
+    try:
+        index, count = part
+    except (TypeError, ValueError):
+        raise LoaderError(f"part={part!r} must be a pair (index, count)") from None
+    if not 0 <= _integer("part index", index) < _integer("part count", count):
+        raise LoaderError(f"part={part!r}: the index must be in 0 .. count-1")
+
+
+def _integer(what: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise LoaderError(f"{what}={value!r} must be a whole number")
+    return int(value)
+
+
+def _mode(shuffle: Any, sources: Mapping[str, Source]) -> Mode:
+    """Turn what was asked into a mode; True is full where random rows are cheap."""
+    if shuffle is False:
+        return "file"
+    if shuffle in ("full", "window"):
+        return "full" if shuffle == "full" else "window"
+    if shuffle is True:
+        cheap = all(_cheap_at_random(source) for source in sources.values())
+        return "full" if cheap else "window"
+    raise LoaderError(f"shuffle={shuffle!r} must be False, True, 'full' or 'window'")
+
+
+def _cheap_at_random(source: Source) -> bool:
+    """Whether reading rows one by one costs about what reading them in stretches does."""
+    return source.loaded is not None or all(h.storage == "contiguous" for h in source.headers)
+
+
+def _out_row_bytes(sources: Mapping[str, Source], changes: Any, compiled: Any) -> int:
+    if compiled is not None:
+        return int(compiled.out_bytes(1))
+    total = 0
+    for name, source in sources.items():
+        dtype = source.dtype
+        if name in changes:
+            dtype = np.dtype(changes[name].dtype or np.float64)
+        if name in changes or source.cf is not None:
+            total += math.prod(source.row_shape) * dtype.itemsize
+    return total
+
+
+def _draw_weights(
+    balance: str | None,
+    weights: npt.ArrayLike | None,
+    sources: Mapping[str, Source],
+    selections: Mapping[str, Selection],
+    n_rows: int,
+) -> tuple[str, npt.NDArray[np.float64]] | None:
+    """Return (what asked for draws, one weight a row), or None."""
+    if balance is not None and weights is not None:
+        raise LoaderError("give balance= or weights=, not both")
+    if weights is not None:
+        return "weights", np.asarray(weights, np.float64)
+    if balance is None:
+        return None
+    if balance not in sources:
+        raise LoaderError(f"balance={balance!r} is not a source that is read: {list(sources)}")
+    labels = load_rows(sources[balance], selections[balance])
+    if labels.size != n_rows:
+        raise LoaderError(
+            f"balance={balance!r}: its rows have shape {labels.shape[1:]}; balancing needs one "
+            "class label a row"
+        )
+    return "balance", balanced_weights(labels.reshape(n_rows))
+
+
+def _order(
+    draws: tuple[str, npt.NDArray[np.float64]] | None,
+    mode: Mode,
+    grouping: Grouping,
+    sizes: Sizes,
+    seed: int,
+    epoch: int,
+    sticky_parts: bool,
+) -> Order | Draws:
+    if draws is None:
+        return Order(mode, grouping.units, sizes.window_rows, seed, epoch, sticky_parts)
+    if sticky_parts:
+        raise LoaderError("sticky_parts has no meaning for draws with replacement")
+    name, weights = draws
+    grouped = weights if grouping.group is None else weights[grouping.group]
+    return Draws(grouping.units, grouped, sizes.window_rows, seed, epoch, name)
+
+
+def _job_offset(mode: Mode, lanes: list[Lane], grouping: Grouping, sizes: Sizes) -> int | None:
+    """Where jobs may be cut so that no stored chunk is read by two of them."""
+    units = grouping.units
+    chunked = any(lane.reader.chunk_rows > 1 and not lane.keep for lane in lanes)
+    if mode != "file" or not chunked or not isinstance(units, UniformUnits):
+        return None
+    return units.first_rows if sizes.job_rows % units.unit_rows == 0 else None

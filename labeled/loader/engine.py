@@ -1,0 +1,314 @@
+"""Reading ahead: threads that fill slots, and a caller who helps instead of sleeping.
+
+Under one lock, whoever finds no task claims a free slot and the next window *in that
+order*, so that no window waits for a slot that a later window holds. A window becomes
+tasks (pieces of about half a mebibyte); background threads and the caller take them
+first come, first served, and windows are handed out in order. When the caller's next
+window is not ready it does a task itself: a thread that sleeps takes longer to wake
+than a small window takes to read.
+
+An error while reading is kept with its window and raised when the caller comes to it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled.catalog.loading import Task
+from labeled.errors import LoaderError
+from labeled.loader.lanes import Lane
+from labeled.loader.slots import Slot, SlotPool
+from labeled.samplers.order import Content
+
+Array = npt.NDArray[Any]
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(eq=False)
+class Filled:
+    """A window on its way, then filled: places ``start .. stop`` of the epoch."""
+
+    start: int
+    stop: int
+    content: Content
+    slot: Slot
+    arrays: dict[str, Array]
+    pending: int = 0
+    ready: bool = False
+    error: BaseException | None = None
+
+
+@dataclass
+class Stats:
+    """Where the time of an epoch went, in seconds; counts of what was done."""
+
+    read_s: float = 0.0
+    """Reading and decoding, summed over threads."""
+    plan_s: float = 0.0
+    """Working out which rows come next."""
+    wait_s: float = 0.0
+    """The caller asleep because nothing could be done but wait for a thread."""
+    help_s: float = 0.0
+    """The caller reading by itself."""
+    format_s: float = 0.0
+    """Laying batches out: cutting, casting, permuting."""
+    consumer_s: float = 0.0
+    """Between handing out a batch and being asked for the next."""
+    n_windows: int = 0
+    n_tasks: int = 0
+    n_batches: int = 0
+    n_rows: int = 0
+    n_bytes: int = 0
+    wall_s: float = 0.0
+
+
+class WindowSource:
+    """Filled windows in order, read ahead by background threads.
+
+    Parameters
+    ----------
+    windows : iterator of (start, stop, Content)
+        What to read; taken one by one, under the lock.
+    lanes : sequence of Lane
+        What is read of each window.
+    group : int64 array, optional
+        Dataset position of each grouped position.
+    pool : SlotPool
+        Memory for windows.
+    threads : int
+        Background threads; 0 reads in the caller alone.
+    """
+
+    def __init__(
+        self,
+        windows: Iterator[tuple[int, int, Content]],
+        lanes: Sequence[Lane],
+        group: Rows | None,
+        pool: SlotPool,
+        threads: int,
+        stats: Stats,
+    ) -> None:
+        self._core = _Core(windows, lanes, group, pool, stats)
+        self._pid = os.getpid()
+        self._threads = [
+            threading.Thread(
+                target=_work, args=(self._core,), name=f"labeled-read-{i}", daemon=True
+            )
+            for i in range(threads)
+        ]
+        self._finalizer = weakref.finalize(self, _Core.stop, self._core)
+        for thread in self._threads:
+            thread.start()
+
+    def next(self) -> Filled | None:
+        """Return the next filled window, or None after the last.
+
+        Raises
+        ------
+        Exception
+            Whatever reading this window raised, with the traceback of the thread.
+        LoaderError
+            If this process is not the one that made the iterator (a fork).
+        """
+        if os.getpid() != self._pid:
+            raise LoaderError(
+                "this iterator was made in another process, whose threads did not come along; "
+                "make a new one here with iter(loader)"
+            )
+        return self._core.next()
+
+    def poke(self) -> None:
+        """Let the threads go on if the consumer has let go of slots; cheap, for every batch."""
+        self._core.poke()
+
+    def close(self) -> None:
+        """Stop the threads; returns when none of them touches a slot any more."""
+        self._finalizer.detach()
+        if os.getpid() != self._pid:
+            return
+        self._core.stop()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+        self._core.abandon()
+
+
+def _work(core: _Core) -> None:
+    """Do tasks until there are none left; what every background thread runs."""
+    while (item := core.wait_for_task()) is not None:
+        core.run(*item)
+
+
+class _Core:
+    """What threads and caller share; refers to no iterator, so that one can be collected."""
+
+    def __init__(
+        self,
+        windows: Iterator[tuple[int, int, Content]],
+        lanes: Sequence[Lane],
+        group: Rows | None,
+        pool: SlotPool,
+        stats: Stats,
+    ) -> None:
+        self._windows: Iterator[tuple[int, int, Content]] | None = windows
+        self._lanes = lanes
+        self._group = group
+        self._pool = pool
+        self._stats = stats
+        self._tasks: deque[tuple[Filled, Task]] = deque()
+        self._jobs: deque[Filled] = deque()
+        self._changed = threading.Condition(threading.Lock())
+        self._sleeping = 0
+        self._caller_sleeps = False
+        self._stopped = False
+
+    # what the caller does
+
+    def next(self) -> Filled | None:
+        while True:
+            job = self._jobs[0] if self._jobs else None
+            if job is not None and job.ready:
+                return self._hand_out(job)
+            with self._changed:
+                if self._stopped:
+                    return None
+                item = self._next_task(caller=True)
+                if item is None:
+                    if not self._jobs and self._windows is None:
+                        return None
+                    self._sleep()
+                    continue
+            began = perf_counter()
+            self.run(*item)
+            self._stats.help_s += perf_counter() - began
+
+    def _hand_out(self, job: Filled) -> Filled:
+        self._jobs.popleft()
+        if job.error is not None:
+            self.stop()
+            raise job.error
+        self.poke()
+        return job
+
+    def poke(self) -> None:
+        """Wake the threads if they sleep and enough slots are free again to be worth it."""
+        if self._sleeping and 2 * self._pool.n_free >= self._pool.count:
+            with self._changed:
+                self._changed.notify_all()
+
+    def _sleep(self) -> None:
+        """Wait, with the lock held, until the first window is ready or a task appears."""
+        began = perf_counter()
+        self._caller_sleeps = True
+        while self._jobs and not self._jobs[0].ready and not self._tasks:
+            self._changed.wait()
+        self._caller_sleeps = False
+        self._stats.wait_s += perf_counter() - began
+
+    # what everybody does
+
+    def wait_for_task(self) -> tuple[Filled, Task] | None:
+        """Return the next task; sleep while there is none; None when all is done."""
+        with self._changed:
+            while not self._stopped:
+                item = self._next_task(caller=False)
+                if item is not None:
+                    return item
+                if self._windows is None:
+                    return None
+                self._sleeping += 1
+                self._changed.wait()
+                self._sleeping -= 1
+            return None
+
+    def _next_task(self, *, caller: bool) -> tuple[Filled, Task] | None:
+        while not self._tasks:
+            if not self._claim(caller=caller):
+                return None
+        return self._tasks.popleft()
+
+    def _claim(self, *, caller: bool) -> bool:
+        """Give the next window a slot and cut it into tasks; False if that is impossible now."""
+        if self._windows is None or self._stopped:
+            return False
+        slot = self._pool.take(force=caller and not self._jobs)
+        if slot is None:
+            return False
+        began = perf_counter()
+        try:
+            window = next(self._windows, None)
+            if window is None:
+                self._end(slot)
+                return False
+            self._open(slot, *window)
+        except BaseException as error:
+            self._end(slot)
+            self._jobs.append(Filled(0, 0, Content(), slot, {}, ready=True, error=error))
+        self._stats.plan_s += perf_counter() - began
+        if self._sleeping and len(self._tasks) > 1:
+            self._changed.notify_all()
+        return True
+
+    def _open(self, slot: Slot, start: int, stop: int, content: Content) -> None:
+        n = stop - start
+        job = Filled(start, stop, content, slot, {k: a[:n] for k, a in slot.arrays.items()})
+        tasks = [
+            (job, task)
+            for lane in self._lanes
+            for task in lane.tasks(content, self._group, job.arrays[lane.name])
+        ]
+        job.pending = len(tasks)
+        job.ready = not tasks
+        self._jobs.append(job)
+        self._tasks.extend(tasks)
+        self._stats.n_windows += 1
+        self._stats.n_tasks += len(tasks)
+
+    def _end(self, slot: Slot) -> None:
+        slot.taken = False
+        self._windows = None
+        self._changed.notify_all()
+
+    def run(self, job: Filled, task: Task) -> None:
+        """Do one task and note that it is done."""
+        began = perf_counter()
+        error: BaseException | None = None
+        try:
+            if job.error is None:
+                task()
+        except BaseException as caught:
+            error = caught
+        with self._changed:
+            self._stats.read_s += perf_counter() - began
+            job.error = job.error or error
+            job.pending -= 1
+            if job.pending == 0:
+                job.ready = True
+                job.slot.taken = False
+                if self._caller_sleeps and self._jobs and self._jobs[0] is job:
+                    self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Tell every thread to end after the task it is doing."""
+        with self._changed:
+            self._stopped = True
+            self._windows = None
+            self._tasks.clear()
+            self._changed.notify_all()
+
+    def abandon(self) -> None:
+        """Give all slots back, when no thread is left."""
+        for job in self._jobs:
+            job.slot.taken = False
+            job.arrays = {}
+        self._jobs.clear()

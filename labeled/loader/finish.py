@@ -1,0 +1,132 @@
+"""The last step of a batch: stored values to what was asked for.
+
+Without specs, source by source: CF decoding, padding, cast and scale, then labels.
+With specs, the compiled specs lay the arrays out. Nothing is copied where nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled import permute
+from labeled.catalog.source import Source
+from labeled.errors import LoaderError, UnknownNameError, did_you_mean
+from labeled.loader.batch import Batch
+from labeled.spaces import IndexSpace, Space
+from labeled.specs import CompiledSpecs
+
+Array = npt.NDArray[Any]
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A cast, scale and shift of one source; None where nothing is asked."""
+
+    dtype: Any = None
+    scale: Any = None
+    shift: Any = None
+
+    @property
+    def nothing(self) -> bool:
+        return self.dtype is None and self.scale is None and self.shift is None
+
+
+@dataclass(frozen=True, eq=False)
+class Finish:
+    """Turns the stored rows of a batch into what the consumer gets.
+
+    Parameters
+    ----------
+    sources : mapping of str to Source
+    pad_value : scalar
+        Fills the rows that padding adds.
+    specs : CompiledSpecs, optional
+        Lays arrays out; without it a :class:`Batch` is handed out.
+    changes : mapping of str to Change
+        Casts by source, where there are no specs (these carry their own).
+    """
+
+    sources: Mapping[str, Source]
+    pad_value: Any
+    specs: CompiledSpecs | None
+    changes: Mapping[str, Change]
+
+    def __call__(self, arrays: dict[str, Array], rows: Callable[[], Rows], count: int) -> Any:
+        for name, source in self.sources.items():
+            array = arrays[name]
+            if source.cf is not None:
+                arrays[name] = array = source.decode(array)
+            if count < len(array):
+                array[count:] = self.pad_value
+        if self.specs is not None:
+            return self.specs(arrays)
+        for name, change in self.changes.items():
+            array = arrays[name]
+            arrays[name] = permute.copy(
+                array, range(array.ndim), dtype=change.dtype, scale=change.scale, shift=change.shift
+            )
+        dims = {name: source.dims for name, source in self.sources.items()}
+        return Batch(arrays, dims, rows, count)
+
+
+def changes_of(
+    sources: Mapping[str, Source],
+    spaces: Mapping[str, Space],
+    dtype: Any = None,
+    scale: Any = None,
+    shift: Any = None,
+) -> dict[str, Change]:
+    """Work out the cast of each source.
+
+    A single value is meant for the numeric sources; sources of labels
+    (:class:`~labeled.spaces.IndexSpace`) change only where a mapping names them.
+    A scale or shift per channel runs along the ``channel`` dim, else the last one.
+
+    Raises
+    ------
+    UnknownNameError
+        If a mapping names a source that is not there.
+    """
+    out = {}
+    for option in (dtype, scale, shift):
+        for name in option if isinstance(option, Mapping) else ():
+            if name not in sources:
+                raise UnknownNameError(f"no source {name!r} to cast; {did_you_mean(name, sources)}")
+    for name, source in sources.items():
+        label = isinstance(spaces[name], IndexSpace) or source.dtype.kind not in "biufc"
+        change = Change(
+            _value(dtype, name, label),
+            _along_channel(_value(scale, name, label), source),
+            _along_channel(_value(shift, name, label), source),
+        )
+        if not change.nothing:
+            out[name] = change
+    return out
+
+
+def _value(option: Any, name: str, label: bool) -> Any:
+    if isinstance(option, Mapping):
+        return option.get(name)
+    return None if label else option
+
+
+def _along_channel(value: Any, source: Source) -> Any:
+    """Shape a list of factors so that it broadcasts along the channel dim."""
+    if value is None or np.ndim(value) == 0:
+        return value
+    dims = source.dims
+    axis = dims.index("channel") if "channel" in dims else len(dims) - 1
+    shape = [1] * len(dims)
+    shape[axis] = len(value)
+    if axis == 0 or len(value) != source.row_shape[axis - 1]:
+        raise LoaderError(
+            f"{source.where}: {len(value)} factors do not fit its dims {dims} of row lengths "
+            f"{source.row_shape}; give one number, or one a channel"
+        )
+    return np.asarray(value).reshape(shape)

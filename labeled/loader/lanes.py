@@ -1,0 +1,102 @@
+"""One source on its way into batches: what is read of it for a window of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled.catalog.loading import Read, Task, load_rows, sorted_read, tasks_of
+from labeled.catalog.source import Source
+from labeled.formats.reader import Reader
+from labeled.samplers.order import Content, rows_of
+from labeled.selection import Selection
+
+Array = npt.NDArray[Any]
+Rows = npt.NDArray[np.int64]
+
+GATHER_BYTES = 1 << 20
+
+
+@dataclass(eq=False)
+class Lane:
+    """A source, its rows and its reader.
+
+    Parameters
+    ----------
+    source : Source
+        What is read.
+    selection : Selection
+        File rows by position in the dataset.
+    reader : Reader
+        Of stored values.
+    keep : bool
+        Read once, and kept in memory for this and all later epochs.
+    """
+
+    source: Source
+    selection: Selection
+    reader: Reader
+    keep: bool = False
+    kept: Array | None = field(default=None, repr=False)
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    @property
+    def row_bytes(self) -> int:
+        return self.source.row_bytes
+
+    def load(self, threads: int) -> None:
+        """Read the whole selection now, if it is to be kept and not yet here."""
+        if self.keep and self.kept is None:
+            self.kept = load_rows(self.source, self.selection, threads)
+
+    def tasks(self, content: Content, group: Rows | None, out: Array) -> Sequence[Task]:
+        """Return what must be done so that `out` holds the rows of `content` as dealt.
+
+        Parameters
+        ----------
+        content : Content
+            Positions in the order they are grouped, with their places.
+        group : int64 array, optional
+            Dataset position of each grouped position, where they differ.
+        out : array, lengths ``(n, *row_shape)``
+            Receives stored values; every row is written once.
+        """
+        if self.kept is not None:
+            return (self._kept_task(content, group, out),)
+        rows_a_task = max(1, GATHER_BYTES // max(1, self.row_bytes))
+        return tasks_of(self.reader, self.read(content, group), out, rows_a_task)
+
+    def _kept_task(self, content: Content, group: Rows | None, out: Array) -> Task:
+        kept = self.kept
+        assert kept is not None
+
+        def copy() -> None:
+            runs = content.runs
+            if group is None and runs is not None and content.dest is None and len(runs) == 1:
+                np.copyto(out, kept[runs[0, 0] : runs[0, 1]])
+            else:
+                positions = content.rows if group is None else group[content.rows]
+                np.take(kept, positions, axis=0, out=out, mode="clip")
+
+        return copy
+
+    def read(self, content: Content, group: Rows | None) -> Read:
+        """Map the positions of a window to file rows, in file order where that is cheaper."""
+        span = self.selection.span
+        runs = content.runs
+        if runs is not None and group is None and span is not None and span.step == 1:
+            return Read(runs + span.start if span.start else runs, content.dest)
+        positions = content.rows if runs is None else rows_of(runs)
+        if group is not None:
+            positions = group[positions]
+        rows = self.selection.take(positions)
+        if runs is None and self.reader.kind in ("contiguous", "memory"):
+            return Read(listed=rows)
+        return sorted_read(rows, None if runs is None else content.dest)

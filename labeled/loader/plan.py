@@ -1,0 +1,76 @@
+"""What a loader does, decided once: order, memory, lanes, and how batches are laid out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled.loader.finish import Finish
+from labeled.loader.lanes import Lane
+from labeled.loader.sizes import Sizes
+from labeled.loader.slots import Layout
+from labeled.samplers.plan import EpochPlan
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class LoaderPlan:
+    """Everything that is fixed when a loader is made.
+
+    Parameters
+    ----------
+    lanes : sequence of Lane
+        The sources that are read.
+    epoch_plan : EpochPlan
+        Of the first epoch; later ones differ in the epoch number alone.
+    group : int64 array, optional
+        Dataset position of each grouped position (index lists, shuffled).
+    sizes : Sizes
+    job_offset : int, optional
+        See :func:`labeled.loader.jobs.cut_jobs`.
+    finish : Finish
+    plan_hash : str
+        Over everything the order depends on, for saved states.
+    """
+
+    lanes: Sequence[Lane]
+    epoch_plan: EpochPlan
+    group: Rows | None
+    sizes: Sizes
+    job_offset: int | None
+    finish: Finish
+    plan_hash: str
+
+    @property
+    def batch_rows(self) -> int:
+        return self.epoch_plan.batch_rows
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """Stored bytes of one row over all sources."""
+        return sum(lane.row_bytes for lane in self.lanes)
+
+    @property
+    def layout(self) -> Layout:
+        """Row shape and dtype of what is read of each source."""
+        return {lane.name: (lane.source.row_shape, lane.source.stored_dtype) for lane in self.lanes}
+
+    def load_kept(self) -> None:
+        """Read the sources that are kept in memory, if they are not there yet."""
+        for lane in self.lanes:
+            lane.load(self.sizes.threads + 1)
+
+    @cached_property
+    def all_kept(self) -> bool:
+        """Whether every source is held in memory, so that windows may be cut anywhere."""
+        return all(lane.keep for lane in self.lanes)
+
+    @property
+    def sources(self) -> Mapping[str, Any]:
+        return {lane.name: lane.source for lane in self.lanes}

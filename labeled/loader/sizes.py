@@ -1,0 +1,216 @@
+"""How memory is shared out: windows, slots, threads, and what is kept for later epochs.
+
+Everything that the order of rows depends on is decided here from the selection, the
+stored layout, the batch size and `memory` alone: never from the number of cores, of
+threads, or from what the machine has free.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dask.utils import format_bytes, parse_bytes
+
+from labeled.errors import LoaderError
+from labeled.loader.lanes import Lane
+from labeled.samplers.order import Mode
+
+DEFAULT_MEMORY = "256 MiB"
+
+BLOCK_ROWS = 1 << 16
+"""Positions worked out together where the order does not depend on windows."""
+
+RUN_BYTES = 1 << 16
+"""The least that is read together in a shuffled window, where stored chunks are smaller."""
+
+JOB_BYTES = 3 << 20
+"""What one read-ahead job of an unshuffled or fully shuffled epoch should hold."""
+
+FEW_SLOTS, MANY_SLOTS = 2, 6
+SPARE_BATCHES = 3
+OVERHEAD_BYTES = 2 << 20
+PIECE_BYTES = 1 << 19
+KEEP_SHARE = 16
+MOST_THREADS = 16
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a loader allocates, and how it cuts an epoch.
+
+    Parameters
+    ----------
+    window_rows : int
+        Rows read and shuffled together (the order depends on it in window mode).
+    job_rows : int
+        Rows read ahead as one job; the window, in window mode.
+    slots : int
+        Jobs in memory at the same time.
+    threads : int
+        Background threads.
+    """
+
+    memory_bytes: int
+    window_rows: int
+    job_rows: int
+    slots: int
+    threads: int
+    slot_bytes: int
+    kept_bytes: int
+    thread_bytes: int
+    batch_bytes: int
+
+    @property
+    def promised_bytes(self) -> int:
+        """The most that iterating adds to the memory of the process."""
+        return (
+            self.kept_bytes
+            + self.slots * self.slot_bytes
+            + (self.threads + 1) * self.thread_bytes
+            + SPARE_BATCHES * self.batch_bytes
+            + OVERHEAD_BYTES
+        )
+
+
+def memory_of(memory: int | str) -> int:
+    """Read a size such as ``"512 MiB"`` or a number of bytes.
+
+    Raises
+    ------
+    LoaderError
+        If it is not a size, or not positive.
+    """
+    try:
+        n = parse_bytes(memory)
+    except (ValueError, TypeError, AttributeError):
+        raise LoaderError(f"memory={memory!r} is not a size; write it like '512 MiB'") from None
+    if n <= 0:
+        raise LoaderError(f"memory={memory!r} must be more than nothing")
+    return int(n)
+
+
+def choose_kept(
+    lanes: Sequence[Lane], n_rows: int, memory_bytes: int, batch_bytes: int
+) -> set[str]:
+    """Choose the sources that are read once and kept: all if they fit, else only small ones."""
+    sizes = {lane.name: n_rows * lane.row_bytes for lane in lanes}
+    room = memory_bytes - OVERHEAD_BYTES - (SPARE_BATCHES + MANY_SLOTS) * batch_bytes
+    room -= MANY_SLOTS * JOB_BYTES + 2 * _thread_bytes(lanes)
+    if sum(sizes.values()) <= room:
+        return set(sizes)
+    return {name for name, size in sizes.items() if size * KEEP_SHARE <= memory_bytes}
+
+
+def plan_sizes(
+    lanes: Sequence[Lane],
+    mode: Mode,
+    *,
+    n_rows: int,
+    batch_rows: int,
+    unit_rows: int,
+    memory_bytes: int,
+    out_row_bytes: int,
+    window_rows: int | None = None,
+    threads: int | None = None,
+    prefetch: int | None = None,
+) -> Sizes:
+    """Share `memory_bytes` out.
+
+    Parameters
+    ----------
+    lanes : sequence of Lane
+        What is read; ``keep`` already decided.
+    unit_rows : int
+        Rows of the largest unit of the order.
+    out_row_bytes : int
+        Bytes of one row as handed out, where batches are laid out anew; else 0.
+    window_rows, threads, prefetch : int, optional
+        Chosen here when not given.
+
+    Raises
+    ------
+    LoaderError
+        If the smallest workable plan needs more; the message names both sizes.
+    """
+    row_bytes = max(1, sum(lane.row_bytes for lane in lanes))
+    batch_bytes = batch_rows * (row_bytes + out_row_bytes)
+    kept = sum(n_rows * lane.row_bytes for lane in lanes if lane.keep)
+    per_thread = _thread_bytes(lanes)
+    fixed = OVERHEAD_BYTES + kept + SPARE_BATCHES * batch_bytes + 2 * per_thread
+    free = memory_bytes - fixed
+    by_chunk = any(lane.source.stored_chunks is not None and not lane.keep for lane in lanes)
+    if all(lane.keep for lane in lanes):
+        rows = max(n_rows, 1) if window_rows is None else window_rows
+        rows = BLOCK_ROWS if mode != "window" else rows
+        job = _job_rows(row_bytes, 1, batch_rows, n_rows)
+        slots = max(FEW_SLOTS, min(MANY_SLOTS, free // max(1, job * row_bytes)))
+    elif mode == "window" or (mode == "full" and by_chunk):
+        rows = _window_rows(window_rows, free // FEW_SLOTS // row_bytes, unit_rows, batch_rows)
+        job, slots = min(max(rows, unit_rows), max(n_rows, 1)), FEW_SLOTS
+        if mode == "full":
+            rows = BLOCK_ROWS
+    else:
+        rows = BLOCK_ROWS
+        job = _job_rows(row_bytes, unit_rows if by_chunk else 1, batch_rows, n_rows)
+        slots = max(FEW_SLOTS, min(MANY_SLOTS, free // max(1, job * row_bytes)))
+    if prefetch is not None:
+        slots = max(FEW_SLOTS, prefetch + 1)
+    needed = fixed + slots * job * row_bytes
+    if needed > memory_bytes:
+        raise LoaderError(
+            f"memory of {format_bytes(memory_bytes)} is too small: {slots} windows of {job:,} rows "
+            f"({format_bytes(row_bytes)} a row), {SPARE_BATCHES} batches and decoding need "
+            f"{format_bytes(needed)}; give memory={format_bytes(_rounded_up(needed))!r}, smaller "
+            "batches, or a smaller window_rows"
+        )
+    n_threads = _thread_count(threads, (memory_bytes - needed) // per_thread + 1)
+    return Sizes(
+        memory_bytes, rows, job, slots, n_threads, job * row_bytes, kept, per_thread, batch_bytes
+    )
+
+
+def _window_rows(given: int | None, fitting: int, unit_rows: int, batch_rows: int) -> int:
+    if given is not None:
+        return given
+    together = math.lcm(unit_rows, batch_rows)
+    for step in (together, unit_rows):
+        if fitting >= step:
+            return max(fitting // step * step, min(batch_rows, fitting))
+    return max(unit_rows, batch_rows)
+
+
+def _job_rows(row_bytes: int, unit_rows: int, batch_rows: int, n_rows: int) -> int:
+    wanted = max(JOB_BYTES // row_bytes, 1)
+    together = math.lcm(unit_rows, batch_rows)
+    step = together if together <= 4 * max(wanted, unit_rows, batch_rows) else unit_rows
+    rows = max(step, wanted // step * step)
+    while rows < batch_rows:
+        rows += step
+    return min(rows, max(n_rows, 1))
+
+
+def _thread_bytes(lanes: Sequence[Lane]) -> int:
+    """What one thread decodes in: two groups of pieces and two chunks of the largest kind."""
+    largest = 0
+    for lane in lanes:
+        chunks = lane.source.stored_chunks
+        if chunks is not None:
+            largest = max(largest, math.prod(chunks) * lane.source.stored_dtype.itemsize)
+    return 2 * PIECE_BYTES + 2 * largest
+
+
+def _thread_count(given: int | None, affordable: int) -> int:
+    if given is not None:
+        if given < 0:
+            raise LoaderError(f"threads={given} must be 0 or more")
+        return given
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, min(MOST_THREADS, (cores or 1) - 1, affordable))
+
+
+def _rounded_up(n: int) -> int:
+    unit = 1 << 20
+    return -(-n // unit) * unit

@@ -1,0 +1,97 @@
+"""Memory that windows are read into, handed out as views and used again.
+
+A slot is free when nobody but the pool refers to its arrays: NumPy makes every view
+refer to the array that owns the memory, so a batch that somebody still holds keeps
+its slot. Nobody ever waits for memory that a consumer may hold for ever: when no slot
+is free and nothing is on its way, one more is made.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Layout = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
+"""Name of each array to its row shape and dtype."""
+
+
+class Slot:
+    """Arrays of `capacity` rows, one a source."""
+
+    __slots__ = ("arrays", "taken")
+
+    def __init__(self, layout: Layout, capacity: int) -> None:
+        self.arrays: dict[str, Array] = {
+            name: np.empty((capacity, *shape), dtype) for name, (shape, dtype) in layout.items()
+        }
+        self.taken = False
+
+    def unreferenced(self) -> bool:
+        """Whether no view of the arrays is held by anybody."""
+        arrays = self.arrays
+        return all(sys.getrefcount(arrays[name]) == _ALONE for name in arrays)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.arrays.values())
+
+
+def _measure() -> int:
+    """Count the references of an array that only a slot holds, by the same expression."""
+    arrays = {"": np.empty(1)}
+    return next(sys.getrefcount(arrays[name]) for name in arrays)
+
+
+_ALONE = _measure()
+
+
+class SlotPool:
+    """Slots of one shape, used again and again, also across epochs.
+
+    Parameters
+    ----------
+    layout : mapping of str to (row shape, dtype)
+    capacity : int
+        Rows of each slot.
+    count : int
+        Slots that are used again and again.
+
+    Attributes
+    ----------
+    extra : int
+        How often one more had to be made because a consumer holds on to batches.
+    """
+
+    def __init__(self, layout: Layout, capacity: int, count: int) -> None:
+        self.layout = layout
+        self.capacity = capacity
+        self.count = count
+        self.slots: list[Slot] = []
+        self.extra = 0
+
+    def take(self, *, force: bool = False) -> Slot | None:
+        """Return a free slot, or None; `force` makes one more, used once, rather than none."""
+        for slot in self.slots:
+            if not slot.taken and slot.unreferenced():
+                slot.taken = True
+                return slot
+        if len(self.slots) < self.count:
+            slot = Slot(self.layout, self.capacity)
+            slot.taken = True
+            self.slots.append(slot)
+            return slot
+        if not force:
+            return None
+        self.extra += 1
+        return Slot(self.layout, self.capacity)
+
+    @property
+    def n_free(self) -> int:
+        """Slots that could be taken now, counting those not made yet."""
+        unmade = max(0, self.count - len(self.slots))
+        return unmade + sum(not s.taken and s.unreferenced() for s in self.slots)

@@ -1,0 +1,329 @@
+"""A dataset gives the rows NumPy would, whatever it was composed of and however it is read."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
+
+import labeled
+from labeled.errors import (
+    DimsError,
+    FileChangedError,
+    LabeledError,
+    LabeledWarning,
+    LoaderError,
+    SelectionError,
+    SelectionTypeError,
+    SplitError,
+    UnknownNameError,
+)
+from make_files import fuel_file
+
+N = 47
+RNG = np.random.default_rng(3)
+IMAGES = RNG.integers(0, 255, (N, 3, 4, 5), dtype=np.uint8)
+VECTORS = RNG.normal(size=(N, 6)).astype("f4")
+TARGETS = RNG.integers(0, 10, (N, 1), dtype=np.int64)
+ODD = np.arange(N)[1::2][::-1].copy()
+LABELS = {
+    "images": ("batch", "channel", "height", "width"),
+    "vectors": ("batch", "feature"),
+    "targets": ("batch", "index"),
+}
+ARRAYS = {"images": IMAGES, "vectors": VECTORS, "targets": TARGETS}
+SPLITS = {"train": np.arange(30), "test": np.arange(30, N), "odd": ODD}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return fuel_file(
+        tmp_path_factory.mktemp("data") / "d.hdf5",
+        ARRAYS,
+        {"train": (0, 30), "test": (30, N), "odd": ODD},
+        LABELS,
+        chunks={"images": (4, 3, 3, 5), "vectors": (7, 6)},
+        compression={"images": "gzip"},
+        attrs={"title": "a test"},
+    )
+
+
+def requests(n):
+    ends = st.none() | st.integers(-n - 3, n + 3)
+    some = slices = st.builds(slice, ends, ends, st.none() | st.sampled_from([1, 2, 5, -1, -3]))
+    if n:
+        some = some | st.lists(st.integers(-n, n - 1), max_size=9)
+        some = some | st.lists(st.booleans(), min_size=n, max_size=n).map(np.array)
+    return some | slices | st.just([])
+
+
+def as_numpy(request):
+    return np.asarray(request, int) if isinstance(request, list) else request
+
+
+@st.composite
+def compositions(draw):
+    """A chain of splits, subsets and regions, with the rows and parts NumPy gives for it."""
+    names = draw(st.lists(st.sampled_from(sorted(SPLITS)), max_size=3))
+    rows = np.concatenate([SPLITS[name] for name in names]) if names else np.arange(N)
+    subsets = []
+    for _ in range(draw(st.integers(0, 2))):
+        request = draw(requests(len(rows)))
+        subsets.append(request)
+        rows = rows[as_numpy(request)]
+    axes = {}
+    if draw(st.booleans()):
+        axes["height"] = draw(st.integers(-4, 3) | requests(4))
+    if draw(st.booleans()):
+        axes["channel"] = draw(st.integers(-3, 2) | requests(3))
+    return names, subsets, rows, axes
+
+
+def composed(dataset, names, subsets, axes):
+    if names:
+        dataset = dataset.split(*names)
+    for request in subsets:
+        dataset = dataset.subset(request)
+    return dataset.isel(**axes)
+
+
+def expected(rows, axes):
+    images = xr.DataArray(IMAGES, dims=LABELS["images"]).isel(batch=rows)
+    for dim, request in axes.items():
+        images = images.isel({dim: as_numpy(request)})
+    return {"images": images, "vectors": VECTORS[rows], "targets": TARGETS[rows]}
+
+
+@given(compositions())
+def test_every_path_gives_the_same_rows(path, composition):
+    names, subsets, rows, axes = composition
+    dataset = composed(labeled.open_dataset(path), names, subsets, axes)
+    want = expected(rows, axes)
+
+    assert len(dataset) == len(rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LabeledWarning)
+        lazy = {name: dataset[name] for name in dataset.sources}
+        whole = dataset.to_xarray().compute()
+    assert lazy["images"].dims == want["images"].dims
+    loaded = dataset.load()
+    again = pickle.loads(pickle.dumps(dataset))
+    for name, values in want.items():
+        np.testing.assert_array_equal(lazy[name].values, values, err_msg="dask")
+        np.testing.assert_array_equal(whole[name].values, values, err_msg="xarray")
+        np.testing.assert_array_equal(loaded[name].values, values, err_msg="loaded")
+        np.testing.assert_array_equal(again.load()[name].values, values, err_msg="pickled")
+        assert lazy[name].dtype == np.asarray(values).dtype
+    batches = list(dataset.batches(5))
+    for name, values in want.items():
+        direct = [batch.arrays[name] for batch in batches] or [np.asarray(values)[:0]]
+        np.testing.assert_array_equal(np.concatenate(direct), values, err_msg="batches")
+
+
+@given(st.lists(st.sampled_from(sorted(SPLITS)), min_size=1, max_size=2), st.data())
+def test_the_xarray_engine_gives_the_same_rows(path, names, data):
+    rows = np.concatenate([SPLITS[name] for name in names])
+    request = data.draw(requests(len(rows)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LabeledWarning)
+        opened = xr.open_dataset(path, engine="labeled", which_sets=names, subset=request)
+        np.testing.assert_array_equal(opened["images"].values, IMAGES[rows[as_numpy(request)]])
+    assert opened.attrs["title"] == "a test"
+    opened.close()
+
+
+def test_loaded_data_can_be_taken_apart_further(path):
+    train = labeled.open_dataset(path).split("train").load()
+    part = train.subset([5, 5, 2]).isel(channel=1, width=slice(1, 3))
+    np.testing.assert_array_equal(part["images"].values, IMAGES[[5, 5, 2], 1][:, :, 1:3])
+    (batch,) = part.batches(3)
+    np.testing.assert_array_equal(batch["images"].values, IMAGES[[5, 5, 2], 1][:, :, 1:3])
+
+
+def test_sources_and_their_order(path):
+    dataset = labeled.open_dataset(path)
+    assert dataset.sources == ("images", "targets", "vectors")
+    assert dataset.select("vectors", "images").sources == ("vectors", "images")
+    assert labeled.open_dataset(path, sources=["targets", "images"]).sources == (
+        "targets",
+        "images",
+    )
+    assert dataset.select("vectors", "images").split("train").sources == ("vectors", "images")
+    assert dataset.splits["odd"] == {"images": 23, "targets": 23, "vectors": 23}
+    assert dataset.sizes["height"] == 4
+    assert dataset.dims["vectors"] == ("batch", "feature")
+
+
+def test_a_dataset_pickles_as_a_recipe(path):
+    dataset = labeled.open_dataset(path).split("train", "test").subset(slice(3, -2)).isel(channel=1)
+    assert len(pickle.dumps(dataset)) < 2000
+
+
+def test_names_of_lazy_arrays_are_the_same_in_every_process(path):
+    one, two = (labeled.open_dataset(path).split("odd")["images"].data.name for _ in range(2))
+    assert one == two
+    assert one != labeled.open_dataset(path).split("train")["images"].data.name
+
+
+def test_a_changed_file_is_noticed(tmp_path):
+    name = fuel_file(tmp_path / "a.hdf5", {"x": np.arange(8)}, {"all": (0, 8)})
+    dataset = labeled.open_dataset(name)
+    frozen = pickle.dumps(dataset)
+    with h5py.File(name, "a") as f:
+        f["more"] = np.arange(10_000)
+    with pytest.raises(FileChangedError, match="open it again"):
+        pickle.loads(frozen).load()
+    with pytest.raises(FileChangedError, match=r"a\.hdf5"):
+        dataset["x"]
+
+
+def test_no_handle_blocks_a_writer(path, tmp_path):
+    name = fuel_file(tmp_path / "a.hdf5", {"x": np.arange(8.0)}, {"all": (0, 8)})
+    dataset = labeled.open_dataset(name)
+    loader = iter(dataset.batches(2))
+    next(loader)
+    with h5py.File(name, "r+"):
+        pass
+    loader.close()
+
+
+def test_permuted_rows_are_one_task_a_block(path):
+    rows = np.random.default_rng(0).permutation(N)
+    dataset = labeled.open_dataset(path, chunks={"batch": 10}).subset(rows)
+    with pytest.warns(LabeledWarning, match=r"decodes each stored chunk .* times.*batches"):
+        lazy = dataset["images"]
+    assert lazy.data.numblocks == (5, 1, 1, 1)
+    assert len(dict(lazy.__dask_graph__())) == 5
+    np.testing.assert_array_equal(lazy.values, IMAGES[rows])
+
+
+def test_blocks_are_whole_stored_chunks(path):
+    dataset = labeled.open_dataset(path, chunks="auto").subset(slice(2, None))
+    import dask
+
+    with dask.config.set({"array.chunk-size": "500 B"}):
+        (first, *rest, _last) = dataset["images"].data.chunks[0]
+    assert (first + 2) % 4 == 0
+    assert all(rows % 4 == 0 for rows in rest)
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "synchronous", "processes"])
+def test_any_scheduler_computes_the_same(path, scheduler):
+    lazy = labeled.open_dataset(path).split("train").subset(slice(None, None, 3))["images"]
+    np.testing.assert_array_equal(lazy.compute(scheduler=scheduler), IMAGES[:30:3])
+
+
+def test_files_join_along_the_examples(tmp_path):
+    halves = []
+    for i, rows in enumerate([slice(0, 20), slice(20, N)]):
+        n = len(IMAGES[rows])
+        halves.append(
+            fuel_file(
+                tmp_path / f"part{i}.hdf5",
+                {name: array[rows] for name, array in ARRAYS.items()},
+                {"train": (0, n - 2), "test": (n - 2, n)},
+                LABELS,
+                chunks={"images": (3, 3, 4, 5)},
+                compression={"images": "gzip"},
+            )
+        )
+    for joined in (
+        labeled.open_dataset(halves),
+        labeled.open_dataset(str(tmp_path / "part*.hdf5")),
+        labeled.open_dataset(tmp_path),
+        labeled.concat(halves),
+    ):
+        np.testing.assert_array_equal(joined["images"].values, IMAGES)
+    train = np.r_[0:18, 20 : N - 2]
+    joined = labeled.open_dataset(halves).split("train")
+    np.testing.assert_array_equal(joined["vectors"].values, VECTORS[train])
+    both = labeled.concat([labeled.open_dataset(p).split("test") for p in halves])
+    np.testing.assert_array_equal(both["targets"].values, TARGETS[[18, 19, N - 2, N - 1]])
+    seen = []
+    for batch in joined.batches(7, shuffle="window", window_rows=9, seed=1, memory="8 MiB"):
+        np.testing.assert_array_equal(batch.arrays["images"], IMAGES[train][batch.rows])
+        seen.append(batch.rows)
+    assert sorted(np.concatenate(seen)) == list(range(len(train)))
+
+
+def test_files_that_do_not_fit_are_named(tmp_path):
+    one = fuel_file(tmp_path / "one.hdf5", {"x": np.zeros((4, 2))}, {"all": (0, 4)})
+    two = fuel_file(tmp_path / "two.hdf5", {"x": np.zeros((4, 3))}, {"all": (0, 4)})
+    three = fuel_file(tmp_path / "three.hdf5", {"y": np.zeros((4, 2))}, {"all": (0, 4)})
+    with pytest.raises(LabeledError, match=r"row shape \(3,\) in .*two\.hdf5.*one\.hdf5"):
+        labeled.open_dataset([one, two])
+    with pytest.raises(UnknownNameError, match=r"three\.hdf5.*lacks sources \['x'\]"):
+        labeled.open_dataset([one, three])
+
+
+def test_one_label_with_two_lengths(tmp_path):
+    name = fuel_file(
+        tmp_path / "a.hdf5",
+        {"big": np.zeros((4, 6)), "small": np.ones((4, 3))},
+        {"all": (0, 4)},
+        {"big": ("batch", "width"), "small": ("batch", "width")},
+    )
+    dataset = labeled.open_dataset(name)
+    with pytest.warns(LabeledWarning, match="'width'"):
+        together = dataset.to_xarray()
+    assert together["big"].dims == ("batch", "big_width")
+    assert together["small"].dims == ("batch", "small_width")
+    assert dataset["big"].dims == ("batch", "width")
+    with pytest.raises(DimsError, match="'width' has length"):
+        _ = dataset.sizes
+
+
+def test_sources_of_different_length_open_but_do_not_mix(tmp_path):
+    name = str(tmp_path / "plain.h5")
+    with h5py.File(name, "w") as f:
+        f["a"], f["b"] = np.arange(5), np.arange(8)
+    with pytest.warns(LabeledWarning, match="label"):
+        dataset = labeled.open_dataset(name)
+    assert len(dataset.select("b")) == 8
+    with pytest.raises(SplitError, match="different numbers of rows"):
+        len(dataset)
+    with pytest.raises(LoaderError, match="different numbers of rows"):
+        dataset.batches(2)
+
+
+@pytest.mark.parametrize(
+    ("act", "kind", "words"),
+    [
+        (lambda d: d.split("trian"), UnknownNameError, "did you mean 'train'"),
+        (lambda d: d["image"], UnknownNameError, "did you mean 'images'"),
+        (lambda d: d.select("images", "images"), UnknownNameError, "twice"),
+        (lambda d: d.split("train").split("test"), SplitError, "split\\(\\) first"),
+        (lambda d: d.subset([99]), SelectionError, "row 99 is out of range"),
+        (lambda d: d.subset(3), SelectionTypeError, r"\[r\]"),
+        (lambda d: d.isel(batch=3), SelectionTypeError, "example dim"),
+        (lambda d: d.isel(heigth=0), UnknownNameError, "did you mean 'height'"),
+        (lambda d: d.isel(height=9), SelectionError, r"'height' \(length 4\)"),
+        (lambda d: d.isel(height=1.5), SelectionTypeError, "'height'"),
+    ],
+)
+def test_mistakes_are_explained(path, act, kind, words):
+    with pytest.raises(kind, match=words) as caught:
+        act(labeled.open_dataset(path))
+    assert isinstance(caught.value, LabeledError)
+
+
+def test_reprs_tell_and_never_fail(path, tmp_path):
+    dataset = labeled.open_dataset(path)
+    text = repr(dataset)
+    for word in ("images", "channel: 3", "uint8", "(4, 3, 3, 5)", "train", "30 rows"):
+        assert word in text
+    html = dataset._repr_html_()
+    for word in ("images", "channel: 3", "train", "a test"):
+        assert word in html
+    assert "<script" not in html
+    gone = fuel_file(tmp_path / "gone.hdf5", {"x": np.arange(4)}, {"all": (0, 4)})
+    left = labeled.open_dataset(gone)
+    (tmp_path / "gone.hdf5").unlink()
+    assert "gone.hdf5" in repr(left)
+    assert "gone.hdf5" in left._repr_html_()

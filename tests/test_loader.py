@@ -1,0 +1,404 @@
+"""Loaders: every row as promised, in an order that depends on nothing else."""
+
+from __future__ import annotations
+
+import gc
+import json
+import multiprocessing
+import os
+import pickle
+import threading
+import time
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import labeled
+from labeled.errors import LoaderError, ReadError, SpecsError, StateError
+from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
+from make_files import fuel_file
+
+N = 203
+RNG = np.random.default_rng(5)
+IMAGES = RNG.integers(0, 255, (N, 3, 4, 5), dtype=np.uint8)
+TARGETS = RNG.integers(0, 10, (N, 1), dtype=np.uint8)
+LISTED = RNG.permutation(N)[:150]
+
+
+@pytest.fixture(scope="module", params=["contiguous", "gzip"])
+def path(request, tmp_path_factory):
+    chunked = {"chunks": {"images": (8, 3, 4, 5)}, "compression": {"images": "gzip"}}
+    return fuel_file(
+        tmp_path_factory.mktemp(request.param) / "d.hdf5",
+        {"images": IMAGES, "targets": TARGETS},
+        {"all": (0, N), "part": (20, 180), "listed": LISTED},
+        {"images": ("batch", "channel", "height", "width"), "targets": ("batch", "index")},
+        **(chunked if request.param == "gzip" else {}),
+    )
+
+
+ROWS = {"all": np.arange(N), "part": np.arange(20, 180), "listed": LISTED}
+SMALL = {"memory": "8 MiB", "window_rows": 40}
+
+orders = st.fixed_dictionaries(
+    {
+        "shuffle": st.sampled_from([False, True, "full", "window"]),
+        "seed": st.integers(0, 5),
+        "epoch": st.integers(0, 2),
+        "window_rows": st.integers(16, 90),
+    }
+)
+
+
+def rows_of(loader):
+    return [batch.rows for batch in loader]
+
+
+def check(batch, rows):
+    real = batch.rows[: batch.count]
+    np.testing.assert_array_equal(batch.arrays["images"][: batch.count], IMAGES[rows[real]])
+    np.testing.assert_array_equal(batch.arrays["targets"][: batch.count], TARGETS[rows[real]])
+
+
+@given(
+    st.sampled_from(sorted(ROWS)),
+    orders,
+    st.integers(1, 16),
+    st.integers(1, 3),
+    st.sampled_from(["keep", "pad"]),
+    st.booleans(),
+)
+def test_parts_of_an_epoch_hold_each_row_once(path, split, order, size, count, last, kept):
+    dataset = labeled.open_dataset(path).split(split)
+    seen = []
+    for index in range(count):
+        loader = dataset.batches(
+            size,
+            last=last,
+            part=(index, count),
+            memory="64 MiB" if kept else "7 MiB",
+            threads=index % 3,
+            **order,
+        )
+        batches = list(loader)
+        for batch in batches:
+            check(batch, ROWS[split])
+            assert len(batch.rows) == (size if last == "pad" else batch.count)
+            assert (batch.rows[batch.count :] == -1).all()
+            assert (batch.arrays["images"][batch.count :] == 0).all()
+        seen += [batch.rows[: batch.count] for batch in batches]
+    assert sorted(np.concatenate(seen).tolist()) == list(range(len(ROWS[split])))
+
+
+@given(st.sampled_from(sorted(ROWS)), orders, st.data())
+def test_nothing_else_changes_the_order(path, split, order, data):
+    dataset = labeled.open_dataset(path).split(split)
+    plain = rows_of(dataset.batches(7, threads=0, **order))
+    other = dataset.batches(
+        7,
+        threads=data.draw(st.integers(0, 3)),
+        prefetch=data.draw(st.none() | st.integers(1, 4)),
+        memory=data.draw(st.sampled_from(["9 MiB", "64 MiB"])),
+        specs=(VectorSpace(1), "targets") if data.draw(st.booleans()) else None,
+        **order,
+    )
+    for mine, (_, rows, _) in zip(plain, other.with_rows(), strict=True):
+        np.testing.assert_array_equal(mine, rows)
+
+
+@given(st.sampled_from(sorted(ROWS)), orders, st.sampled_from(["keep", "drop", "wrap"]), st.data())
+def test_a_saved_place_is_found_again(path, split, order, last, data):
+    dataset = labeled.open_dataset(path).split(split)
+    loader = dataset.batches(11, last=last, memory="8 MiB", **order)
+    epochs = [rows_of(loader), rows_of(loader)]
+    at = data.draw(st.integers(0, len(epochs[0])))
+    first = dataset.batches(11, last=last, memory="8 MiB", **order)
+    iterator = iter(first)
+    for _ in range(at):
+        next(iterator)
+    saved = json.loads(json.dumps(first.state_dict()))
+    iterator.close()
+
+    again = dataset.batches(11, last=last, memory="8 MiB", **{**order, "seed": 99, "epoch": 7})
+    again.load_state_dict(saved)
+    rest = rows_of(again) if at < len(epochs[0]) else []
+    for mine, rows in zip(epochs[0][at:] + epochs[1], rest + rows_of(again), strict=True):
+        np.testing.assert_array_equal(mine, rows)
+
+
+def test_an_epoch_goes_on_with_another_number_of_parts(path):
+    dataset = labeled.open_dataset(path)
+    options = {"shuffle": "window", "seed": 3, **SMALL}
+    seen, states = [], []
+    for index in range(3):
+        loader = dataset.batches(8, part=(index, 3), **options)
+        with iter(loader) as epoch:
+            seen += [next(epoch).rows for _ in range(4)]
+            states.append(loader.state_dict())
+    merged = labeled.merge_states(states)
+    following = []
+    for index in range(2):
+        loader = dataset.batches(8, part=(index, 2), **options)
+        loader.load_state_dict(merged)
+        seen += rows_of(loader)
+        following.append(rows_of(loader))
+        fresh = dataset.batches(8, part=(index, 2), epoch=1, **options)
+        for mine, rows in zip(following[-1], rows_of(fresh), strict=True):
+            np.testing.assert_array_equal(mine, rows)
+    assert sorted(np.concatenate(seen).tolist()) == list(range(N))
+
+
+def test_every_iteration_is_the_next_epoch(path):
+    loader = labeled.open_dataset(path).batches(16, shuffle=True, seed=1)
+    assert (loader.epoch, len(loader), loader.seed) == (0, 13, 1)
+    first = rows_of(loader)
+    assert loader.epoch == 1
+    second = rows_of(loader)
+    assert not np.array_equal(np.concatenate(first), np.concatenate(second))
+    third = labeled.open_dataset(path).batches(16, shuffle=True, seed=1, epoch=1)
+    np.testing.assert_array_equal(np.concatenate(second), np.concatenate(rows_of(third)))
+
+
+def test_a_second_iterator_ends_the_first_loudly(path):
+    loader = labeled.open_dataset(path).batches(16)
+    first = iter(loader)
+    next(first)
+    second = iter(loader)
+    assert len(list(second)) == 13
+    with pytest.raises(LoaderError, match="one live iterator"):
+        next(first)
+
+
+def test_seeds_are_drawn_once_and_kept(path):
+    loader = labeled.open_dataset(path).batches(16, shuffle=True)
+    other = labeled.open_dataset(path).batches(16, shuffle=True)
+    assert loader.seed != other.seed
+    assert loader.state_dict()["seed"] == loader.seed
+
+
+@given(orders, st.integers(1, 30))
+def test_a_batch_stays_what_it_was(path, order, size):
+    dataset = labeled.open_dataset(path)
+    loader = dataset.batches(size, memory="8 MiB", **order)
+    kept = [(batch, {k: v.copy() for k, v in batch.arrays.items()}) for batch in loader]
+    for _ in loader:
+        pass
+    for batch, then in kept:
+        for name, values in then.items():
+            np.testing.assert_array_equal(batch.arrays[name], values)
+        check(batch, np.arange(N))
+
+
+def test_specs_lay_batches_out(path):
+    space = Conv2DSpace(shape=(4, 5), num_channels=3, axes=("c", 0, 1, "b"))
+    specs = (CompositeSpace((space, VectorSpace(10))), ("images", "targets"))
+    loader = labeled.open_dataset(path).batches(
+        32, specs=specs, shuffle=True, seed=7, dtype="float32", scale={"images": 1 / 255}
+    )
+    for (images, targets), rows, count in loader.with_rows():
+        want = (IMAGES[rows] / np.float32(255)).astype("f4").transpose(1, 2, 3, 0)
+        np.testing.assert_allclose(images, want, rtol=1e-6)
+        assert images.flags.c_contiguous
+        assert images.dtype == np.float32
+        np.testing.assert_array_equal(targets.argmax(1), TARGETS[rows, 0])
+        assert len(rows) == count
+
+
+def test_casts_without_specs(path):
+    loader = labeled.open_dataset(path).batches(50, dtype="float32", scale=[1.0, 2.0, 3.0])
+    (first, *_) = loader
+    want = IMAGES[:50] * np.array([1, 2, 3], "f4")[:, None, None]
+    np.testing.assert_array_equal(first["images"].values, want)
+    assert first["targets"].dtype == np.uint8
+
+
+def test_balance_and_weights(path):
+    dataset = labeled.open_dataset(path)
+    balanced = dataset.batches(10, balance="targets", seed=1)
+    assert len(balanced) == N // 10
+    drawn = np.concatenate([b.arrays["targets"][:, 0] for _ in range(30) for b in balanced])
+    counts = np.bincount(drawn, minlength=10) / len(drawn)
+    assert abs(counts - 0.1).max() < 0.02
+    weights = np.zeros(N)
+    weights[[3, 77]] = 1, 3
+    rows = np.concatenate(rows_of(dataset.batches(10, weights=weights, seed=1, **SMALL)))
+    assert set(rows) == {3, 77}
+    for batch in dataset.batches(10, weights=weights, seed=1, **SMALL):
+        check(batch, np.arange(N))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"batch_size": 0}, "at least 1"),
+        ({"batch_size": 2.5}, "whole number"),
+        ({"last": "trim"}, "'trim'"),
+        ({"shuffle": "yes"}, "'yes'"),
+        ({"part": (2, 2)}, "index"),
+        ({"part": 3}, "pair"),
+        ({"memory": "lots"}, "512 MiB"),
+        ({"memory": "1 MiB"}, "too small.*give memory="),
+        ({"window_rows": 10**9, "shuffle": "window", "memory": "3.2 MiB"}, "too small"),
+        ({"balance": "labels"}, "'labels'"),
+        ({"balance": "targets", "weights": np.ones(N)}, "not both"),
+        ({"weights": np.ones(3)}, "one weight a row|203"),
+        ({"threads": -1}, "threads"),
+    ],
+)
+def test_impossible_wishes_are_refused_before_reading(path, options, words):
+    options = {"batch_size": 8, **options}
+    with pytest.raises(LoaderError, match=words):
+        labeled.open_dataset(path).batches(options.pop("batch_size"), **options)
+
+
+def test_a_width_that_cannot_fit_is_found_when_the_loader_is_made(path):
+    with pytest.raises(SpecsError, match="images"):
+        labeled.open_dataset(path).batches(8, specs=(VectorSpace(7), "images"))
+
+
+def test_a_state_of_other_rows_is_refused(path):
+    dataset = labeled.open_dataset(path)
+    state = dataset.batches(8, shuffle=True, seed=1).state_dict()
+    with pytest.raises(StateError, match="n_rows=203"):
+        dataset.split("part").batches(8, shuffle=True).load_state_dict(state)
+    with pytest.raises(StateError, match="batch_rows"):
+        dataset.batches(9, shuffle=True).load_state_dict(state)
+
+
+def threads_now():
+    return [t for t in threading.enumerate() if t.name.startswith("labeled-read")]
+
+
+def settled(check, seconds=5.0):
+    end = time.monotonic() + seconds
+    while not check() and time.monotonic() < end:
+        gc.collect()
+        time.sleep(0.01)
+    return check()
+
+
+def test_leaving_early_ends_the_threads(path):
+    loader = labeled.open_dataset(path).batches(2, shuffle="window", threads=3, **SMALL)
+    for _ in loader:
+        break
+    assert settled(lambda: not threads_now())
+    iterator = iter(loader)
+    next(iterator)
+    del iterator
+    assert settled(lambda: not threads_now())
+
+
+def test_handles_and_threads_do_not_pile_up(path):
+    dataset = labeled.open_dataset(path)
+
+    def open_files():
+        return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+
+    for _ in range(3):
+        next(iter(dataset.batches(4, shuffle=True)))
+    before = open_files()
+    for i in range(100):
+        loader = dataset.batches(4, shuffle="window", seed=i, **SMALL)
+        for k, _ in enumerate(loader):
+            if k == i % 7:
+                break
+        labeled.open_dataset(path)
+    assert open_files() <= before + 1
+    assert settled(lambda: not threads_now())
+
+
+def test_an_error_while_reading_reaches_the_consumer_in_order(tmp_path):
+    rows = np.random.default_rng(0).integers(0, 9, (1000, 500), dtype=np.uint8)
+    name = fuel_file(
+        tmp_path / "bad.hdf5", {"x": rows}, {"all": (0, 1000)}, chunks=(10, 500), compression="gzip"
+    )
+    with h5py.File(name) as f:
+        info = f["x"].id.get_chunk_info(50)
+    stat = os.stat(name)
+    with open(name, "r+b") as raw:
+        raw.seek(info.byte_offset + 8)
+        raw.write(b"\xff" * 64)
+    os.utime(name, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    with pytest.warns(labeled.LabeledWarning, match="label"):
+        dataset = labeled.open_dataset(name)
+    loader = dataset.batches(10, memory="3.4 MiB", threads=2)
+    seen = 0
+    with pytest.raises(ReadError, match=r"'x'.*bad\.hdf5.*50\d"):
+        for batch in loader:
+            np.testing.assert_array_equal(batch.arrays["x"], rows[batch.rows])
+            seen += 1
+    assert settled(lambda: not threads_now())
+
+
+def in_child(loader, out):
+    out.put(np.concatenate(rows_of(loader)))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_loaders_travel_to_other_processes(path, method):
+    loader = labeled.open_dataset(path).batches(9, shuffle=True, seed=4, memory="8 MiB")
+    iterator = iter(loader)
+    next(iterator)
+    context = multiprocessing.get_context(method)
+    out = context.Queue()
+    process = context.Process(target=in_child, args=(loader, out))
+    process.start()
+    rows = out.get(timeout=60)
+    process.join(60)
+    assert process.exitcode == 0
+    want = labeled.open_dataset(path).batches(9, shuffle=True, seed=4, epoch=1, memory="8 MiB")
+    np.testing.assert_array_equal(rows, np.concatenate(rows_of(want)))
+    iterator.close()
+
+
+def test_an_iterator_does_not_work_in_a_forked_child(path):
+    iterator = iter(labeled.open_dataset(path).batches(9))
+    next(iterator)
+    parent, child = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            next(iterator)
+            next(iterator)
+            for _ in iterator:
+                pass
+        except LoaderError as error:
+            os.write(child, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(child)
+    assert b"another process" in os.read(parent, 1000)
+    os.waitpid(pid, 0)
+
+
+def test_a_loader_pickles_with_its_place(path):
+    loader = labeled.open_dataset(path).batches(9, shuffle=True, seed=4)
+    epoch = iter(loader)
+    next(epoch)
+    copy = pickle.loads(pickle.dumps(loader))
+    assert copy.state_dict() == loader.state_dict()
+    np.testing.assert_array_equal(np.concatenate(rows_of(copy)), np.concatenate(rows_of(loader)))
+
+
+def test_nothing_to_iterate(path):
+    empty = labeled.open_dataset(path).subset([])
+    for shuffle in (False, True, "full", "window"):
+        loader = empty.batches(4, shuffle=shuffle)
+        assert len(loader) == 0
+        assert list(loader) == []
+
+
+def test_a_batch_is_a_labelled_mapping(path):
+    batch = next(iter(labeled.open_dataset(path).batches(4)))
+    assert batch["images"].dims == ("batch", "channel", "height", "width")
+    assert list(batch) == ["images", "targets"]
+    assert batch.to_xarray()["targets"].shape == (4, 1)
+    assert "4 rows" in repr(batch)
+    with pytest.raises(KeyError, match="did you mean 'images'"):
+        batch["image"]
+    subset = labeled.open_dataset(path).subset(batch.rows)
+    np.testing.assert_array_equal(subset["images"].values, batch["images"].values)
