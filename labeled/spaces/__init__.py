@@ -1,6 +1,7 @@
 """Spaces: what a consumer wants one batch to look like, and the way from one to another."""
 
-from labeled.spaces.base import ArraySpace, Batch, Space
+from labeled.spaces.base import ArraySpace, Space
+from labeled.spaces.checks import Batch
 from labeled.spaces.composite import CompositeSpace, NullSpace
 from labeled.spaces.conv import Conv2DSpace, ConvNDSpace
 from labeled.spaces.dataarrays import format_dataarray, undo_format

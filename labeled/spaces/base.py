@@ -1,32 +1,39 @@
-"""What every space can do, and the register of conversions between them.
+"""What every space can do.
 
 A space is a frozen value that says what one batch looks like to a consumer: its
 axes, lengths and dtype. It holds no data and opens nothing. Two spaces meet in a
 *route*, found once per pair and remembered: either a function that lays a batch of
 one space out for the other, or the reason why there is none.
 
-The classes know their own batches only; routes are written beside each other in
-:mod:`labeled.spaces.routes` and put into the register here, so that no class has to
-know its neighbours. The trade-off: a user's own subclass of `Space` needs routes of
-its own (:func:`planner`).
+The classes know their own batches only. The trade-off: a user's own subclass of
+`Space` needs routes of its own (:func:`labeled.spaces.register.planner`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, NoReturn, Protocol, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from labeled.device import dtype_of, is_array
-from labeled.errors import SpaceError, SpaceTypeError, UnsupportedSpaceError
+from labeled.errors import SpaceError, SpaceTypeError
+from labeled.spaces.blocks import lazy_zeros
+from labeled.spaces.checks import (
+    Batch,
+    fault,
+    has_names,
+    is_dask,
+    is_lazy,
+    named_batches,
+    refuse_lazy,
+    rows_asked,
+)
+from labeled.spaces.compact import compact
 from labeled.spaces.dtypes import as_dtype, why_not_cast
-
-Batch = Any
-"""An array, a scipy sparse matrix, a dask array, a DataArray, None, or a tuple of batches."""
+from labeled.spaces.register import Refusal, convert, plan_between, route_between
 
 Callbacks = tuple[Callable[[Any], None], ...]
 
@@ -87,6 +94,42 @@ class Space:
             Rows, zero or more.
         dtype : dtype, optional
             Instead of the space's own; float64 where neither says.
+        """
+        raise NotImplementedError
+
+    def make_batch(
+        self,
+        n: int | None = None,
+        *,
+        dtype: Any = None,
+        chunks: Any = "auto",
+        dims: Any = None,
+    ) -> Any:
+        """Return a lazy batch of zeros: what a lazy batch of this space looks like.
+
+        Parameters
+        ----------
+        n : int, optional
+            Rows. None: a batch whose length is not known yet (it computes to no rows).
+        dtype : dtype, optional
+            Instead of the space's own.
+        chunks : int or "auto"
+            Rows of a chunk.
+        dims : True or mapping from axis to dim name, optional
+            Return DataArrays, their dims named by the table and, beyond it, by `dims`.
+
+        Returns
+        -------
+        dask array or DataArray, or a nested tuple of them
+
+        Examples
+        --------
+        >>> from labeled.spaces import Conv2DSpace
+        >>> space = Conv2DSpace((4, 5), channels=3, axes=("c", 0, 1, "b"), dtype="uint8")
+        >>> space.make_batch(8, dims=True).dims
+        ('channel', 'height', 'width', 'batch')
+        >>> space.make_batch().shape
+        (3, 4, 5, nan)
         """
         raise NotImplementedError
 
@@ -165,10 +208,10 @@ class Space:
 
     def why_not_format_as(self, space: Space) -> str | None:
         """Say why batches of this space cannot be laid out for `space`, or return None."""
-        plan = plan_between(self, space, "")
+        plan = plan_between(self, as_target(self, space), "")
         return plan.reason if isinstance(plan, Refusal) else None
 
-    def np_format_as(self, batch: Batch, space: Space) -> Batch:
+    def np_format_as(self, batch: Batch, space: Space, *, contiguous: bool = False) -> Batch:
         """Lay a numeric batch of this space out for another space.
 
         The batch is checked before, the result after. Data stays where it is: NumPy
@@ -180,6 +223,9 @@ class Space:
             Numeric: an array, a scipy sparse matrix, None, or a tuple of those.
         space : Space
             What the consumer wants.
+        contiguous : bool
+            Whether the result must be C-contiguous; copied, at the speed of memory,
+            where it is not.
 
         Returns
         -------
@@ -199,17 +245,17 @@ class Space:
         >>> chw.np_format_as(np.zeros((8, 3, 32, 32), np.uint8), hwc).shape
         (8, 32, 32, 3)
         """
-        route = route_between(self, space)
+        route = route_between(self, as_target(self, space))
         self.np_validate(batch)
         result = route.run(batch, self, space, "")
         space.np_validate(result)
-        return result
+        return compact(result) if contiguous else result
 
     def undo_np_format_as(self, batch: Batch, space: Space) -> Batch:
         """Bring a batch that :meth:`np_format_as` made for `space` back to this space."""
         return space.np_format_as(batch, self)
 
-    def format_as(self, batch: Batch, space: Space) -> Batch:
+    def format_as(self, batch: Batch, space: Space, *, contiguous: bool = False) -> Batch:
         """Lay a batch of this space out for another: numeric at once, dask lazily.
 
         As :meth:`np_format_as`, and also for dask arrays, dask-backed DataArrays (whose
@@ -217,11 +263,12 @@ class Space:
         checked now; values (labels) when they are computed. Chunks stay NumPy or CuPy.
         """
         if not is_lazy(batch) and not has_names(batch):
-            return self.np_format_as(batch, space)
+            return self.np_format_as(batch, space, contiguous=contiguous)
+        route_between(self, as_target(self, space))
         self.validate(batch)
         result = convert(batch, self, space)
         space.validate(result)
-        return result
+        return compact(result) if contiguous else result
 
     def undo_format_as(self, batch: Batch, space: Space) -> Batch:
         """Bring a batch that :meth:`format_as` made for `space` back to this space."""
@@ -254,6 +301,22 @@ class ArraySpace(Space):
 
     def get_origin_batch(self, n: int, dtype: Any = None) -> Any:
         return np.zeros(self.sizes(rows_asked(self, n)), self._origin_dtype(dtype))
+
+    def make_batch(
+        self,
+        n: int | None = None,
+        *,
+        dtype: Any = None,
+        chunks: Any = "auto",
+        dims: Any = None,
+    ) -> Any:
+        rows = None if n is None else rows_asked(self, n)
+        zeros = lazy_zeros(
+            self.sizes, rows, self.get_batch_axis(), self._origin_dtype(dtype), chunks
+        )
+        if dims is None:
+            return zeros
+        return named_batches().named(zeros, self, None if dims is True else dims)
 
     def _origin_dtype(self, dtype: DTypeLike | None) -> np.dtype[Any]:
         wanted = as_dtype(dtype)
@@ -305,200 +368,8 @@ class ArraySpace(Space):
             fault(SpaceTypeError, self, branch, f"{reason}; cast the batch first")
 
 
-# ---------------------------------------------------------------- checks shared by all
-def fault(kind: type[SpaceError], space: Space, branch: str, text: str) -> NoReturn:
-    """Raise an error that names the branch and the space."""
-    raise kind(f"{title(space, branch)}{text}")
-
-
-def title(space: Space, branch: str) -> str:
-    """Return how a message about `space` begins.
-
-    Examples
-    --------
-    >>> from labeled.spaces import NullSpace
-    >>> title(NullSpace(), "[1][0]")
-    'component [1][0], NullSpace(): '
-    """
-    return f"component {branch}, {space}: " if branch else f"{space}: "
-
-
-def is_dask(batch: Batch) -> bool:
-    """Whether `batch` is a dask collection with a shape: told by duck, without dask."""
-    return hasattr(batch, "__dask_graph__") and batch.__dask_graph__() is not None
-
-
-def is_lazy(batch: Batch) -> bool:
-    """Whether `batch`, or any part of a tuple, is a dask collection."""
-    if isinstance(batch, np.ndarray):
-        return False
-    if isinstance(batch, tuple):
-        return any(is_lazy(part) for part in batch)
-    return is_dask(batch)
-
-
-def has_names(batch: Batch) -> bool:
-    """Whether `batch`, or any part of a tuple, is a DataArray: told by duck, without xarray."""
-    if isinstance(batch, np.ndarray):
-        return False
-    if isinstance(batch, tuple):
-        return any(has_names(part) for part in batch)
-    return hasattr(batch, "dims") and hasattr(batch, "coords") and hasattr(batch, "variable")
-
-
-class NamedBatches(Protocol):
-    """What `labeled.spaces.dataarrays` does for spaces: batches whose axes have names."""
-
-    def data_of(self, x: Any, space: Any, branch: str) -> Any:
-        """Return the data of `x` with its axes in the order of `space`."""
-
-    def convert(self, x: Any, source: Any, target: Any, branch: str) -> Any:
-        """Return `x`, a batch of `source`, as a DataArray laid out for `target`."""
-
-
-_NAMED: list[NamedBatches] = []
-
-
-def serve_named_batches(how: NamedBatches) -> None:
-    """Register how DataArrays are converted; called once, on import."""
-    _NAMED[:] = [how]
-
-
-def named_batches() -> NamedBatches:
-    """Return how DataArrays are converted."""
-    return _NAMED[0]
-
-
-def refuse_lazy(space: Space, batch: Batch) -> None:
-    """Raise if `batch` is lazy or a DataArray: the ``np_`` methods look at values."""
-    if is_lazy(batch) or has_names(batch):
-        fault(
-            SpaceTypeError,
-            space,
-            "",
-            f"expected a numeric batch, found a {'lazy ' * is_lazy(batch)}"
-            f"{type(batch).__qualname__}; use the name without np_, or pass its values",
-        )
-
-
-def positive(value: Any, what: str) -> int:
-    """Return `value` as an int above zero.
-
-    Raises
-    ------
-    SpaceTypeError, SpaceError
-        If it is not an integer, or below one.
-    """
-    number = whole(value, what)
-    if number < 1:
-        raise SpaceError(f"{what} must be at least 1, found {number}")
-    return number
-
-
-def whole(value: Any, what: str) -> int:
-    """Return `value` as an int; bool is not one."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-        raise SpaceTypeError(f"{what} must be an integer, found {value!r}")
-    return int(value)
-
-
-def rows_asked(space: Space, n: Any) -> int:
-    """Return `n` as a count of rows, zero or more."""
-    rows = whole(n, f"{space}: the batch size")
-    if rows < 0:
-        fault(SpaceError, space, "", f"the batch size must be 0 or more, found {rows}")
-    return rows
-
-
-# ---------------------------------------------------------------- routes
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why there is no route, and the error to raise for it."""
-
-    kind: type[SpaceError]
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """How batches get from one space to another: ``run(batch, source, target, branch)``."""
-
-    run: Callable[[Any, Any, Any, str], Any]
-
-
-Planner = Callable[[Any, Any, str], Route | Refusal]
-_PLANNERS: dict[tuple[type[Space], type[Space]], Planner] = {}
-P = TypeVar("P", bound=Planner)
-
-
-def planner(source: type[Space], target: type[Space]) -> Callable[[P], P]:
-    """Register the decorated function as what plans routes between two kinds of space."""
-
-    def register(function: P) -> P:
-        _PLANNERS[source, target] = function
-        return function
-
-    return register
-
-
-def plan_between(source: Space, target: Space, branch: str) -> Route | Refusal:
-    """Return the route from one space to another, or why there is none."""
-    if not isinstance(target, Space):
-        raise SpaceTypeError(f"{source}: the target must be a space, found {target!r}")
-    for kind in type(source).__mro__:
-        for other in type(target).__mro__:
-            plan = _PLANNERS.get((kind, other))
-            if plan is not None:
-                return plan(source, target, branch)
-    return _no_planner(source, target, branch)
-
-
-def _no_planner(source: Space, target: Space, branch: str) -> Refusal:
-    try:
-        mismatch = size_mismatch(source, target, branch)
-    except UnsupportedSpaceError:
-        mismatch = None
-    if mismatch is not None:
-        return mismatch
-    text = f"{title(source, branch)}no conversion leads to {target}"
-    return Refusal(UnsupportedSpaceError, text)
-
-
-def size_mismatch(source: Space, target: Space, branch: str) -> Refusal | None:
-    """Return a refusal if the total dimensions of two spaces differ."""
-    found, wanted = source.get_total_dimension(), target.get_total_dimension()
-    if found == wanted:
-        return None
-    return Refusal(
-        SpaceError,
-        f"{title(source, branch)}rows hold {found} values, {target} expects {wanted}",
-    )
-
-
-@lru_cache(maxsize=4096)
-def route_between(source: Space, target: Space, branch: str = "") -> Route:
-    """Return the route from one space to another; planned once per pair.
-
-    Raises
-    ------
-    SpaceError
-        If there is none; the message says why.
-    """
-    plan = plan_between(source, target, branch)
-    if isinstance(plan, Refusal):
-        raise plan.kind(plan.reason)
-    return plan
-
-
-def convert(batch: Batch, source: Space, target: Space, branch: str = "") -> Batch:
-    """Lay out a batch that is known to be valid; for routes that call other routes."""
-    route = route_between(source, target, branch)
-    if not isinstance(batch, tuple) and has_names(batch):
-        return named_batches().convert(batch, source, target, branch)
-    return route.run(batch, source, target, branch)
-
-
-def refusal_of(source: Space, target: Space, branch: str) -> Refusal | None:
-    """Return why there is no route, or None; for planners that look into components."""
-    plan = plan_between(source, target, branch)
-    return plan if isinstance(plan, Refusal) else None
+def as_target(source: Space, target: object) -> Space:
+    """Return `target`, or raise if it is not a space."""
+    if isinstance(target, Space):
+        return target
+    raise SpaceTypeError(f"{source}: the target must be a space, found {target!r}")

@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from labeled.errors import SpaceError, SpaceTypeError
-from labeled.spaces.base import Batch, Space, fault, is_lazy, rows_asked, whole
+from labeled.spaces.base import Space
+from labeled.spaces.checks import (
+    Batch,
+    fault,
+    has_names,
+    is_lazy,
+    named_batches,
+    rows_asked,
+    whole,
+)
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -61,6 +70,16 @@ class NullSpace(Space):
         if batch is not None:
             text = f"expected None, found {type(batch).__qualname__}"
             fault(SpaceTypeError, self, branch, text)
+
+    def make_batch(
+        self,
+        n: int | None = None,
+        *,
+        dtype: Any = None,
+        chunks: Any = "auto",
+        dims: Any = None,
+    ) -> None:
+        return None
 
     def batch_rows(self, batch: Batch) -> int:
         return 0
@@ -151,6 +170,19 @@ class CompositeSpace(Space):
         pairs = zip(self.components, self._per_component(dtype), strict=True)
         return tuple(component.get_origin_batch(n, one) for component, one in pairs)
 
+    def make_batch(
+        self,
+        n: int | None = None,
+        *,
+        dtype: Any = None,
+        chunks: Any = "auto",
+        dims: Any = None,
+    ) -> tuple[Any, ...]:
+        pairs = zip(self.components, self._per_component(dtype), strict=True)
+        return tuple(
+            component.make_batch(n, dtype=one, chunks=chunks, dims=dims) for component, one in pairs
+        )
+
     def restrict(self, indices: Sequence[int]) -> Space:
         """Return the space of some components, in that order; the bare one for one index."""
         chosen = tuple(self._component(i) for i in indices)
@@ -214,5 +246,7 @@ def _rows(space: Space, batch: Batch) -> float:
     if isinstance(space, CompositeSpace):
         pairs = zip(space.components, batch, strict=True)
         return next((_rows(c, part) for c, part in pairs if part is not None), float("nan"))
+    if has_names(batch):
+        batch = named_batches().data_of(batch, space, "")
     n = batch.shape[space.get_batch_axis()]
     return float("nan") if n != n else space.batch_rows(batch)

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from labeled.errors import SpaceError, SpaceTypeError
-from labeled.spaces.base import ArraySpace, Batch, positive
+from labeled.spaces.base import ArraySpace
+from labeled.spaces.checks import Batch, positive
 from labeled.spaces.layout import canonical_axes
 
 Axes = tuple[str | int, ...]

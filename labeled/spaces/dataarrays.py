@@ -21,7 +21,8 @@ import xarray as xr
 
 from labeled.dims import SPATIAL, Axis, Found, find_axes, name_of, role_of
 from labeled.errors import DimsError, SpaceTypeError
-from labeled.spaces.base import ArraySpace, Space, serve_named_batches, title
+from labeled.spaces.base import ArraySpace, Space
+from labeled.spaces.checks import serve_named_batches, title
 from labeled.spaces.composite import CompositeSpace, NullSpace
 from labeled.spaces.conv import ConvNDSpace
 from labeled.spaces.layout import canonical_axes
@@ -419,6 +420,12 @@ class _DataArrays:
             return _read(x, space, None, space).data
         except DimsError as error:
             raise DimsError(f"{title(space, branch)}{error}") from error
+
+    def named(self, data: Any, space: Any, dims: Any) -> Any:
+        n_spatial = len(space.shape) if isinstance(space, ConvNDSpace) else 0
+        given = {} if dims is None else dims
+        names = [given.get(axis, name_of(axis, n_spatial)) for axis in space.axis_names()]
+        return xr.DataArray(data, dims=names)
 
     def convert(self, x: Any, source: Any, target: Any, branch: str) -> Any:
         return format_dataarray(x, target, own=source)

@@ -16,25 +16,22 @@ import numpy as np
 
 from labeled.device import concat, dtype_of, permute_dims
 from labeled.errors import SpaceError, SpaceTypeError, UnsupportedSpaceError
-from labeled.spaces.base import (
-    ArraySpace,
-    Batch,
-    Refusal,
-    Route,
-    Space,
-    convert,
-    is_dask,
-    planner,
-    refusal_of,
-    size_mismatch,
-    title,
-)
+from labeled.spaces.base import ArraySpace, Space
+from labeled.spaces.checks import Batch, is_dask, title
 from labeled.spaces.composite import CompositeSpace, NullSpace
 from labeled.spaces.conv import ConvNDSpace
 from labeled.spaces.dtypes import cast, why_not_cast
 from labeled.spaces.layout import flatten_rows, order_of, unflatten_rows
 from labeled.spaces.lazy import by_chunk, lazy_concat
 from labeled.spaces.onehot import Mode, check_labels, one_hot, one_hot_sparse
+from labeled.spaces.register import (
+    Refusal,
+    Route,
+    convert,
+    planner,
+    refusal_of,
+    size_mismatch,
+)
 from labeled.spaces.sequence import IndexSequenceSpace, VectorSequenceSpace
 from labeled.spaces.sparse import csr, hstack
 from labeled.spaces.vector import IndexSpace, VectorSpace

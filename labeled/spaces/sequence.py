@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 from numpy.typing import DTypeLike
 
 from labeled.errors import UnsupportedSpaceError
-from labeled.spaces.base import ArraySpace, Batch, Space, fault, positive
+from labeled.spaces.base import ArraySpace, Space
+from labeled.spaces.checks import Batch, fault, positive
 from labeled.spaces.vector import LabelRows
 
 
@@ -33,6 +34,17 @@ class _Sequence(ArraySpace):
 
     def get_origin_batch(self, n: int, dtype: Any = None) -> Any:
         _no_length(self, "origin batch")
+
+    def make_batch(
+        self,
+        n: int | None = None,
+        *,
+        dtype: Any = None,
+        chunks: Any = "auto",
+        dims: Any = None,
+    ) -> Any:
+        """Return a lazy sequence of `n` times: here `n` is a length, not a count of rows."""
+        return super().make_batch(n, dtype=dtype, chunks=chunks, dims=dims)
 
     def batch_rows(self, batch: Batch) -> int:
         return 1

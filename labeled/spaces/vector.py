@@ -15,16 +15,8 @@ from numpy.typing import DTypeLike
 
 from labeled.device import dtype_of, is_array
 from labeled.errors import SpaceError, SpaceTypeError
-from labeled.spaces.base import (
-    ArraySpace,
-    Batch,
-    fault,
-    is_dask,
-    positive,
-    rows_asked,
-    title,
-    whole,
-)
+from labeled.spaces.base import ArraySpace
+from labeled.spaces.checks import Batch, fault, is_dask, positive, rows_asked, title, whole
 from labeled.spaces.dtypes import as_dtype
 from labeled.spaces.onehot import check_labels, not_labels
 from labeled.spaces.sparse import csr, is_sparse

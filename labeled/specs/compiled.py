@@ -106,9 +106,8 @@ class Step:
             made = self.labels.np_format_as(x, self.target)
         except SpaceError as error:
             raise type(error)(f"source {self.source!r}: {error}") from error
-        if isinstance(made, np.ndarray) and np.may_share_memory(made, x):
-            return made.copy()
-        return made
+        kept = isinstance(self.target, IndexSpace) and made.dtype == x.dtype
+        return permute.copy(made, (0, 1)) if kept else made
 
 
 @dataclass(frozen=True, eq=False)

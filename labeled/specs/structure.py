@@ -90,7 +90,7 @@ def is_flat_source(source: Source) -> bool:
     return all(isinstance(part, str) for part in source)
 
 
-def is_flat_specs(specs: Specs) -> bool:
+def is_flat_specs(specs: Any) -> bool:
     """Whether space and source are flat and of the same length.
 
     Examples
