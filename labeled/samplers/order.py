@@ -133,9 +133,15 @@ class Order:
             return min(self.n_rows, self.window_rows)
         return min(self.n_rows, max(self.window_rows, self.units.max_rows))
 
-    def at_epoch(self, epoch: int) -> Order:
-        """Return the same order parameters for another epoch."""
-        return replace(self, epoch=epoch)
+    @cached_property
+    def digest(self) -> str:
+        """Hash of everything the order depends on but seed and epoch."""
+        entries = (self.mode, self.window_rows, int(self.sticky_parts), self.units.digest)
+        return f"{key_of(*entries):032x}"
+
+    def at_epoch(self, epoch: int, seed: int | None = None) -> Order:
+        """Return the same order parameters for another epoch (and another seed, if given)."""
+        return replace(self, epoch=epoch, seed=self.seed if seed is None else seed)
 
     def deal(self, part: tuple[int, int] = (0, 1)) -> Deal:
         """Arrange the rows of one part: ``(index, count)``."""
@@ -251,7 +257,7 @@ class WindowDeal:
 
     def content(self, lo: int, hi: int) -> Content:
         _, first, last = self.window_at(lo)
-        runs = self._whole_runs(first, last)
+        runs = self.whole_runs(first, last)
         if not self.shuffled:
             row = int(runs[0, 0])
             return Content(runs=np.array([[row + lo - first, row + hi - first]]))
@@ -263,8 +269,8 @@ class WindowDeal:
         wanted = np.flatnonzero((dest >= 0) & (dest < hi - lo))
         return Content(runs=runs_of(rows_of(runs)[wanted]), dest=dest[wanted])
 
-    def _whole_runs(self, first: int, last: int) -> IntArray:
-        """The runs of the window with the places ``[first, last)``, ascending and merged."""
+    def whole_runs(self, first: int, last: int) -> IntArray:
+        """Return the runs of the window with the places ``[first, last)``, before any shuffle."""
         lo, hi = self.start + first, self.start + last
         slots = np.arange(self.runs.slot_at(lo), self.runs.slot_at(hi - 1) + 1)
         ids = self.runs.slots(slots)

@@ -38,7 +38,30 @@ class EpochOrder(Protocol):
     """What a plan asks of an order: `Order`, or draws with replacement."""
 
     @property
+    def mode(self) -> str: ...
+
+    @property
     def n_rows(self) -> int: ...
+
+    @property
+    def window_rows(self) -> int: ...
+
+    @property
+    def max_window_rows(self) -> int: ...
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def sticky_parts(self) -> bool: ...
+
+    @property
+    def digest(self) -> str: ...
+
+    def at_epoch(self, epoch: int, seed: int | None = None) -> EpochOrder: ...
 
     def deal(self, part: tuple[int, int] = (0, 1)) -> Deal: ...
 
@@ -163,8 +186,28 @@ class EpochPlan:
 
     @cached_property
     def _deals(self) -> dict[int, Deal]:
-        parts = {piece.part for piece in self._pieces}
-        return {part: self.order.deal((part, self.shares.dealt_count)) for part in parts}
+        return {}
+
+    def deal_of(self, part: int) -> Deal:
+        """Return what the epoch first dealt to a part: what `spans` speaks of."""
+        if part not in self._deals:
+            self._deals[part] = self.order.deal((part, self.shares.dealt_count))
+        return self._deals[part]
+
+    def spans(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """Yield (part, lo, hi) for the places ``[start, stop)`` of this plan, window by window.
+
+        Each says that the next ``hi - lo`` rows are the places ``[lo, hi)`` of
+        ``deal_of(part)``, which lie in one of its windows.
+        """
+        number = bisect_right(self._ends, start)
+        while start < stop:
+            piece = self._pieces[number]
+            lo = piece.hi - (self._ends[number] - start)
+            hi = min(piece.hi, self.deal_of(piece.part).window_at(lo)[2], lo + stop - start)
+            yield piece.part, lo, hi
+            start += hi - lo
+            number += start == self._ends[number]
 
     def windows(self, first_batch: int = 0) -> Iterator[Window]:
         """Walk through the windows that serve batch `first_batch` and all later ones.
@@ -200,18 +243,12 @@ class EpochPlan:
         """How many windows serve the whole plan."""
         total = 0
         for piece in self._pieces:
-            deal = self._deals[piece.part]
+            deal = self.deal_of(piece.part)
             total += deal.window_at(piece.hi - 1)[0] - deal.window_at(piece.lo)[0] + 1
         return total
 
     def _between(self, start: int, stop: int) -> Iterator[Window]:
         """Windows for the places ``[start, stop)``."""
-        number = bisect_right(self._ends, start)
-        while start < stop:
-            piece = self._pieces[number]
-            deal = self._deals[piece.part]
-            lo = piece.hi - (self._ends[number] - start)
-            hi = min(piece.hi, deal.window_at(lo)[2], lo + stop - start)
-            yield Window(start, start + hi - lo, deal.content(lo, hi))
+        for part, lo, hi in self.spans(start, stop):
+            yield Window(start, start + hi - lo, self.deal_of(part).content(lo, hi))
             start += hi - lo
-            number += start == self._ends[number]

@@ -11,6 +11,7 @@ length). Anything else lists the offsets (`ListedUnits`: eight bytes a unit).
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -66,6 +67,11 @@ class UniformUnits:
     def max_rows(self) -> int:
         """Rows of the longest unit."""
         return min(self.unit_rows, self.n_rows)
+
+    @property
+    def digest(self) -> str:
+        """A text that differs where the units differ."""
+        return f"uniform {self.start} {self.n_rows} {self.unit_rows} {self.first_rows}"
 
     def starts(self, ids: IntArray) -> IntArray:
         """Return the first position of each unit."""
@@ -126,6 +132,12 @@ class ListedUnits:
     def max_rows(self) -> int:
         """Rows of the longest unit."""
         return int(np.diff(self.offsets).max(initial=0))
+
+    @property
+    def digest(self) -> str:
+        """A text that differs where the units differ."""
+        content = np.ascontiguousarray(self.offsets, "<i8")
+        return hashlib.blake2b(content.tobytes(), digest_size=16).hexdigest()
 
     def starts(self, ids: IntArray) -> IntArray:
         """Return the first position of each unit."""

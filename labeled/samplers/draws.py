@@ -1,0 +1,253 @@
+"""Draws with replacement: rows in proportion to weights, or every class equally often.
+
+Stands where an `Order` stands: positions 0 to n_rows - 1 of an epoch, each of which draws a
+row. The draw at a position is a function of (seed, epoch, position) and of the weights
+alone, so parts, seeks and resumed runs see the draws of the undivided epoch.
+
+Rows are drawn window by window, so that reading stays bounded: a window of w positions
+first draws as many units as w rows fill, in proportion to the weight of their rows (one
+from each of equal shares of the total weight, so that rare classes come up in every window),
+then deals its positions out evenly among these units, and each position draws a row of its
+unit in proportion to weight. A row's chance at any position is exactly its share of the
+total weight. The price: the rows of one window come from few units.
+
+The running sum of the weights is kept, eight bytes a row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled.errors import LoaderError
+from labeled.samplers.order import Content, even_share, stretch
+from labeled.samplers.permutation import IntArray, explicit_permutation, key_of
+from labeled.samplers.units import Units
+
+FloatArray = npt.NDArray[np.float64]
+SAMPLED_WINDOWS = 64  # for the amplification
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """Draws with replacement for one epoch.
+
+    Parameters
+    ----------
+    units : UniformUnits or ListedUnits
+        What is read together at the least.
+    weights : array of float, (n_rows,)
+        One for each position of `units`, in the same order; not negative, not all zero.
+    window_rows : int
+        Positions drawn together, from about as many rows.
+    seed, epoch : int
+        Hashed together: neighbours share nothing.
+    mode : str
+        What asked for the draws, ``'weights'`` or ``'balance'``.
+
+    Raises
+    ------
+    LoaderError
+        If there is not one weight a row, or a weight is negative or not finite, or none is
+        above zero.
+
+    Examples
+    --------
+    >>> from labeled.samplers.units import UniformUnits
+    >>> draws = Draws(UniformUnits(4, 2, 2), np.array([0, 1, 0, 1]), window_rows=4, seed=7)
+    >>> sorted(set(draws.deal().content(0, 4).rows.tolist()))
+    [1, 3]
+    """
+
+    units: Units
+    weights: npt.ArrayLike
+    window_rows: int
+    seed: int
+    epoch: int = 0
+    mode: str = "weights"
+
+    sticky_parts = False
+
+    def __post_init__(self) -> None:
+        if self.window_rows < 1:
+            raise LoaderError(f"window_rows is {self.window_rows}; a window needs at least 1 row")
+        object.__setattr__(self, "weights", checked_weights(self.weights, self.units.n_rows))
+
+    @property
+    def n_rows(self) -> int:
+        """Draws of an epoch: as many as there are rows."""
+        return self.units.n_rows
+
+    @property
+    def max_window_rows(self) -> int:
+        """Rows of the largest window there can be."""
+        return min(self.n_rows, self.window_rows)
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of everything the draws depend on but seed and epoch."""
+        content = np.ascontiguousarray(self.weights, "<f8").tobytes()
+        weights = hashlib.blake2b(content, digest_size=16).hexdigest()
+        return f"{key_of('draws', self.window_rows, self.units.digest, weights):032x}"
+
+    def at_epoch(self, epoch: int, seed: int | None = None) -> Draws:
+        """Return the same draws for another epoch (and another seed, if given)."""
+        other = replace(self, epoch=epoch, seed=self.seed if seed is None else seed)
+        for name in {"digest", "_sums", "_unit_bounds"} & self.__dict__.keys():
+            other.__dict__[name] = self.__dict__[name]  # made once for all epochs
+        return other
+
+    def deal(self, part: tuple[int, int] = (0, 1)) -> DrawnDeal:
+        """Arrange the positions of one part: ``(index, count)``."""
+        return DrawnDeal(self, *stretch(self.n_rows, *part))
+
+    @cached_property
+    def _sums(self) -> FloatArray:
+        """Weight before each row, and of all rows."""
+        sums = np.zeros(self.n_rows + 1)
+        np.cumsum(self.weights, out=sums[1:])
+        return sums
+
+    @cached_property
+    def _unit_bounds(self) -> tuple[IntArray, FloatArray]:
+        """For every unit, and behind the last: its first row, and the weight before it."""
+        starts = self.units.starts(np.arange(self.units.count)) - self.units.start
+        bounds = np.append(starts, self.n_rows)
+        return bounds, self._sums[bounds]
+
+    def window_at(self, position: int) -> tuple[int, int, int]:
+        """Return (number, start, stop) of the window of a position, over all parts."""
+        return even_share(position, self.n_rows, -(-self.n_rows // self.window_rows))
+
+    def rows(self, start: int, stop: int) -> IntArray:
+        """Return the rows drawn by the positions ``[start, stop)`` of one whole window."""
+        salt, n_draws = (self.seed, self.epoch, start), stop - start
+        units, turn = self._drawn_units(start, stop)
+        ranks = explicit_permutation(n_draws, key_of(*salt, "draw shares"))
+        chosen = units[(ranks * units.size // n_draws + turn) % units.size]
+        _, before = self._unit_bounds
+        lightest, heaviest = before[chosen], before[chosen + 1]
+        targets = lightest + _uniform(n_draws, key_of(*salt, "draw rows")) * (heaviest - lightest)
+        targets = np.minimum(targets, np.nextafter(heaviest, 0.0))
+        ascending = np.argsort(targets)  # searching in ascending order stays in the cache
+        rows = np.empty(n_draws, np.int64)
+        rows[ascending] = self._sums.searchsorted(targets[ascending], side="right") - 1
+        return rows + self.units.start
+
+    def _drawn_units(self, start: int, stop: int) -> tuple[IntArray, int]:
+        """Units of a window, one from each of equal shares of the weight, and a turn.
+
+        Where the positions do not divide evenly, some units serve one more; the random turn
+        lets each share have that one equally often.
+        """
+        _, before = self._unit_bounds
+        unit_rows = -(-self.n_rows // self.units.count)
+        count = max(1, (stop - start) // unit_rows)
+        chances = _uniform(count + 1, key_of(self.seed, self.epoch, start, "draw units"))
+        targets = (np.arange(count) + chances[:count]) / count * before[-1]
+        targets = np.minimum(targets, np.nextafter(before[-1], 0.0))
+        units: IntArray = before.searchsorted(targets, side="right") - 1
+        return units, int(chances[count] * count)
+
+    def amplification(self) -> float:
+        """Return rows of the units read over rows handed out, from a sample of windows.
+
+        Examples
+        --------
+        >>> from labeled.samplers.units import UniformUnits
+        >>> Draws(UniformUnits(1000, 10, 10), np.ones(1000), 100, seed=7).amplification()
+        1.0
+        """
+        if self.n_rows == 0:
+            return 1.0
+        count = -(-self.n_rows // self.window_rows)
+        numbers = np.unique(np.linspace(0, count - 1, SAMPLED_WINDOWS).astype(np.int64)).tolist()
+        read = handed_out = 0
+        for number in numbers:
+            start, stop = stretch(self.n_rows, number, count)
+            units = np.unique(self._drawn_units(start, stop)[0])
+            read += int(self.units.sizes(units).sum())
+            handed_out += stop - start
+        return read / handed_out
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnDeal:
+    """A stretch of the positions of an epoch of draws."""
+
+    draws: Draws
+    start: int
+    stop: int
+
+    @property
+    def n_rows(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def n_windows(self) -> int:
+        if self.n_rows == 0:
+            return 0
+        first, last = self.draws.window_at(self.start)[0], self.draws.window_at(self.stop - 1)[0]
+        return last - first + 1
+
+    def window_at(self, place: int) -> tuple[int, int, int]:
+        number, start, stop = self.draws.window_at(self.start + place)
+        return number, max(start, self.start) - self.start, min(stop, self.stop) - self.start
+
+    def content(self, lo: int, hi: int) -> Content:
+        _, start, stop = self.draws.window_at(self.start + lo)
+        drawn = self.draws.rows(start, stop)
+        return Content(listed=drawn[self.start + lo - start : self.start + hi - start])
+
+
+def balanced_weights(labels: npt.ArrayLike) -> FloatArray:
+    """Return weights under which every class that occurs is drawn equally often.
+
+    Parameters
+    ----------
+    labels : array, (n_rows,)
+        The class of each row.
+
+    Examples
+    --------
+    >>> balanced_weights(["cat", "dog", "cat", "cat"])
+    array([0.33333333, 1.        , 0.33333333, 0.33333333])
+    """
+    found = np.asarray(labels)
+    if found.ndim != 1:
+        raise LoaderError(
+            f"labels of shape {found.shape}: balancing needs one class a row, (n_rows,); "
+            "turn one-hot labels into class numbers with argmax"
+        )
+    numbered = found.size > 0 and found.dtype.kind in "iu"
+    if numbered and found.min() >= 0 and found.max() <= found.size:
+        classes = found.astype(np.intp, copy=False)  # class numbers: no sorting needed
+    else:
+        classes = np.unique(found, return_inverse=True)[1]
+    counts = np.bincount(classes)
+    weights: FloatArray = (1.0 / np.maximum(counts, 1))[classes]
+    return weights
+
+
+def checked_weights(weights: npt.ArrayLike, n_rows: int) -> FloatArray:
+    """Return weights as float64, or say what is wrong with them."""
+    found: FloatArray = np.asarray(weights, np.float64)
+    if found.shape != (n_rows,):
+        raise LoaderError(f"weights of shape {found.shape}: need one a row, ({n_rows},)")
+    if n_rows and not (found.min() >= 0 and np.isfinite(found.sum()) and found.max() > 0):
+        wrong = np.flatnonzero(~((found >= 0) & np.isfinite(found)))
+        where = f"; row {wrong[0]} has {found[wrong[0]]}" if wrong.size else ""
+        raise LoaderError(
+            "weights must be finite, not negative, with one above zero and a finite sum" + where
+        )
+    return found
+
+
+def _uniform(n: int, key: int) -> FloatArray:
+    """Return `n` numbers from [0, 1), 53 random bits each."""
+    words = np.random.Philox(key=key).random_raw(n) >> np.uint64(11)
+    return np.asarray(words, np.float64) * 2.0**-53

@@ -1,0 +1,256 @@
+"""How well mixed the batches of a plan will be, foretold before anything is read.
+
+Quality is the mean entropy of the labels in a batch, divided by the same for a full shuffle:
+1.0 says that batches cannot be told from those of a full shuffle, 0.5 that they carry half
+as much. It depends on how labels lie in the file; without labels, ten equal classes, sorted,
+stand for the worst that is common.
+
+Batches are sampled, not read. Each keeps the windows the plan will really give it; within a
+window, the rows of a batch are any rows of the window, so a random handful of them has the
+same distribution and spares the shuffle. The result is a pure function of its arguments. It
+moves by a few thousandths where windows hold few units, by less elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled.errors import LoaderError
+from labeled.samplers.draws import Draws
+from labeled.samplers.order import Order, WindowDeal
+from labeled.samplers.permutation import IntArray, key_of
+from labeled.samplers.plan import EpochPlan
+
+SAMPLED_BATCHES = 800
+SEARCHED_BATCHES = 150  # for each size tried
+REFERENCE_BATCHES = 600
+SAMPLED_RUNS = 400_000  # runs arranged for one estimate, all windows together
+
+
+class Labels(Protocol):
+    """The class of any row."""
+
+    def of(self, rows: IntArray, random: np.random.Generator) -> npt.NDArray[Any]:
+        """Return the class of each row."""
+
+
+@dataclass(frozen=True, eq=False)
+class ListedLabels:
+    """One label a row, in the order of the rows that are shuffled."""
+
+    values: npt.NDArray[Any]
+
+    def of(self, rows: IntArray, random: np.random.Generator) -> npt.NDArray[Any]:
+        return self.values[rows]
+
+
+@dataclass(frozen=True, eq=False)
+class CountedLabels:
+    """How many rows of each class every block of rows holds, as stored statistics tell.
+
+    Parameters
+    ----------
+    counts : array of int, (blocks, classes)
+        Block after block; rows within a block are taken to be mixed.
+
+    Examples
+    --------
+    >>> labels = CountedLabels(np.array([[2, 0], [0, 3]]))
+    >>> labels.of(np.arange(5), np.random.default_rng(0))
+    array([0, 0, 1, 1, 1])
+    """
+
+    counts: IntArray
+
+    def of(self, rows: IntArray, random: np.random.Generator) -> npt.NDArray[Any]:
+        n_classes = self.counts.shape[1]
+        ends = self._sums[n_classes - 1 :: n_classes]
+        block = ends.searchsorted(rows, side="right")
+        n_rows = self.counts[block].sum(axis=1)
+        places = ends[block] - n_rows + random.integers(n_rows)
+        found: IntArray = self._sums.searchsorted(places, side="right")
+        classes: IntArray = found % n_classes
+        return classes
+
+    @cached_property
+    def _sums(self) -> IntArray:
+        """Rows up to and with each class of each block."""
+        return np.cumsum(self.counts.ravel())
+
+
+def sorted_classes(n_rows: int, n_classes: int = 10) -> CountedLabels:
+    """Return `n_classes` equal classes, sorted: all of one, then all of the next.
+
+    Examples
+    --------
+    >>> sorted_classes(7, 3).counts.diagonal()
+    array([2, 2, 3])
+    """
+    edges = [n_rows * number // n_classes for number in range(n_classes + 1)]
+    return CountedLabels(np.diag(np.diff(edges)).astype(np.int64))
+
+
+def batch_entropy(classes: npt.NDArray[Any]) -> float:
+    """Return the entropy of the labels of one batch, in bits.
+
+    Examples
+    --------
+    >>> batch_entropy(np.array([0, 1, 2, 3]))
+    2.0
+    """
+    counts = np.unique(classes, return_counts=True)[1]
+    shares = counts / counts.sum()
+    return float(-(shares * np.log2(shares)).sum()) + 0.0
+
+
+def expected_quality(plan: EpochPlan, labels: Labels | None = None) -> float:
+    """Foretell the mean batch entropy of a plan relative to a full shuffle.
+
+    Parameters
+    ----------
+    plan : EpochPlan
+        Any part of any epoch; only its full batches count.
+    labels : Labels, optional
+        Without them, ten equal classes, sorted.
+
+    Returns
+    -------
+    float
+        From 0 to about 1; above 1 where draws even out what the file holds unevenly.
+
+    Examples
+    --------
+    >>> from labeled.samplers.units import UniformUnits
+    >>> order = Order("window", UniformUnits(10**8, 1000, 1000), window_rows=64_000, seed=7)
+    >>> round(expected_quality(EpochPlan(order, batch_rows=256)), 2)
+    0.97
+    """
+    order = plan.order
+    if plan.n_rows < plan.batch_rows or (isinstance(order, Order) and order.mode == "full"):
+        return 1.0
+    known = sorted_classes(order.n_rows) if labels is None else labels
+    best = _shuffled_entropy(plan, known)
+    return 1.0 if best == 0.0 else _mean_entropy(plan, known, SAMPLED_BATCHES) / best
+
+
+def rows_for_quality(target: float, plan: EpochPlan, labels: Labels | None = None) -> int:
+    """Return the smallest `window_rows`, in whole units, with which a plan reaches `target`.
+
+    Windows are at least as large as a batch.
+
+    Parameters
+    ----------
+    target : float
+        Between 0 and 1.
+    plan : EpochPlan
+        In file order or with windows; its own `window_rows` is set aside.
+
+    Raises
+    ------
+    LoaderError
+        If `target` is not below 1, which no window reaches.
+    """
+    if not 0 <= target < 1:
+        raise LoaderError(f"target quality {target}: need a number from 0 to below 1, as 0.95")
+    order = plan.order
+    if not isinstance(order, (Order, Draws)) or order.n_rows == 0:
+        return max(1, order.n_rows)
+    known = sorted_classes(order.n_rows) if labels is None else labels
+    needed = target * _shuffled_entropy(plan, known)
+    windowed = replace(order, mode="window") if isinstance(order, Order) else order
+
+    def reached(n_units: int) -> bool:
+        window_rows = min(order.n_rows, n_units * order.units.max_rows)
+        trial = replace(plan, order=replace(windowed, window_rows=window_rows))
+        return _mean_entropy(trial, known, SEARCHED_BATCHES) >= needed
+
+    most = -(-order.n_rows // order.units.max_rows)
+    high = min(most, -(-plan.batch_rows // order.units.max_rows))
+    low = high - 1
+    while high < most and not reached(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if reached(middle) else (middle, high)
+    return min(order.n_rows, high * order.units.max_rows)
+
+
+def _random(plan: EpochPlan, purpose: str) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=key_of("quality", purpose, plan.order.seed)))
+
+
+def _shuffled_entropy(plan: EpochPlan, labels: Labels) -> float:
+    """Mean entropy of batches drawn from all rows."""
+    random, n_rows = _random(plan, "shuffled"), plan.order.n_rows
+    found = []
+    for _ in range(REFERENCE_BATCHES):
+        rows = random.choice(n_rows, min(n_rows, plan.batch_rows), replace=False, shuffle=False)
+        found.append(batch_entropy(labels.of(rows, random)))
+    return float(np.mean(found))
+
+
+def _mean_entropy(plan: EpochPlan, labels: Labels, sampled_batches: int) -> float:
+    """Mean entropy of the full batches of a plan, from a sample."""
+    n_full, random = plan.n_rows // plan.batch_rows, _random(plan, "batches")
+    if n_full == 0:
+        return math.inf  # one short batch holds every row: as mixed as can be
+    rows_at = _batch_rows(plan, random)
+    numbers = _sampled(n_full, sampled_batches, _runs_a_batch(plan))
+    return float(np.mean([batch_entropy(labels.of(rows_at(k), random)) for k in numbers]))
+
+
+def _runs_a_batch(plan: EpochPlan) -> int:
+    """Runs that must be arranged to know the windows of one batch."""
+    order = plan.order
+    if isinstance(order, Order) and order.mode == "window":
+        return 1 + order.window_rows * order.units.count // max(1, order.n_rows)
+    return 1 if isinstance(order, Order) else order.window_rows // 8
+
+
+def _sampled(n_batches: int, wanted: int, runs_a_batch: int) -> list[int]:
+    """Batch numbers spread over the epoch, in groups where a window is much work."""
+    wanted = min(wanted, n_batches)
+    groups = max(1, min(wanted, SAMPLED_RUNS // runs_a_batch))
+    size = wanted // groups
+    first = [(n_batches - size) * group // max(1, groups - 1) for group in range(groups)]
+    return sorted({start + number for start in first for number in range(size)})
+
+
+def _batch_rows(plan: EpochPlan, random: np.random.Generator) -> Callable[[int], IntArray]:
+    """Return what gives the rows of a batch: of its real windows, there at random places."""
+    shuffled = isinstance(plan.order, Order) and plan.order.mode == "window"
+
+    @lru_cache(maxsize=2)
+    def window_rows(part: int, first: int, last: int) -> tuple[IntArray, IntArray]:
+        deal = plan.deal_of(part)
+        assert isinstance(deal, WindowDeal)
+        runs = deal.whole_runs(first, last)
+        return runs[:, 0], np.cumsum(runs[:, 1] - runs[:, 0])
+
+    @lru_cache(maxsize=2)
+    def drawn_rows(part: int, first: int, last: int) -> IntArray:
+        return plan.deal_of(part).content(first, last).rows
+
+    def rows_between(part: int, lo: int, hi: int) -> IntArray:
+        _, first, last = plan.deal_of(part).window_at(lo)
+        if not shuffled:
+            if isinstance(plan.order, Order):
+                return plan.deal_of(part).content(lo, hi).rows
+            return drawn_rows(part, first, last)[lo - first : hi - first]
+        starts, ends = window_rows(part, first, last)
+        places = random.choice(last - first, hi - lo, replace=False, shuffle=False)
+        run = ends.searchsorted(places, side="right")
+        return starts[run] + places - np.where(run > 0, ends[run - 1], 0)
+
+    def rows_at(number: int) -> IntArray:
+        spans = plan.spans(number * plan.batch_rows, (number + 1) * plan.batch_rows)
+        return np.concatenate([rows_between(*span) for span in spans])
+
+    return rows_at

@@ -1,0 +1,141 @@
+"""Draws with replacement: frequencies follow the weights, whatever the parts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labeled.errors import LoaderError
+from labeled.samplers.draws import Draws, balanced_weights
+from labeled.samplers.plan import EpochPlan
+from labeled.samplers.units import units_of_groups, units_of_range
+
+
+def epoch_rows(draws, part=(0, 1), batch_rows=1):
+    plan = EpochPlan(draws, part, batch_rows, "drop")
+    return np.concatenate([np.zeros(0, np.int64), *(window.rows for window in plan.windows())])
+
+
+def frequencies(draws, epochs):
+    counts = np.zeros(draws.n_rows)
+    for epoch in range(epochs):
+        counts += np.bincount(epoch_rows(draws.at_epoch(epoch)), minlength=draws.n_rows)
+    return counts
+
+
+@pytest.mark.parametrize("window_rows", [1, 7, 25, 60, 1000])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_rows_are_drawn_in_proportion_to_their_weight(window_rows, grouped):
+    """Also where positions do not divide evenly among units, and with a short last unit."""
+    weights = np.random.default_rng(3).exponential(size=60) * (np.arange(60) % 4 > 0)
+    sizes = [11, 3, 20, 1, 25]
+    units = units_of_groups(np.repeat(range(5), sizes)) if grouped else units_of_range(4, 64, 11)
+    epochs = 1500 if window_rows > 20 else 200
+    counts = frequencies(Draws(units, weights, window_rows, seed=7), epochs)
+    expected = epochs * 60 * weights / weights.sum()
+    assert (counts[weights == 0] == 0).all()
+    # Rows of a window come from few units, so counts spread wider than independent draws;
+    # at most as if whole windows were drawn at once.
+    spread = np.sqrt(expected * min(window_rows, 60))
+    assert (np.abs(counts - expected)[weights > 0] < 5 * spread[weights > 0] + 5).all()
+    assert abs(counts.sum() - 60 * epochs) == 0
+
+
+@pytest.mark.parametrize("kind", ["sorted", "mixed"])
+def test_balance_draws_every_class_equally_often(kind):
+    labels = np.repeat([0, 1, 2, 5], [5000, 2000, 900, 100])
+    if kind == "mixed":
+        labels = np.random.default_rng(1).permutation(labels)
+    draws = Draws(units_of_range(0, 8000, 50), balanced_weights(labels), 1000, 7, mode="balance")
+    drawn = labels[epoch_rows(draws)]
+    shares = np.bincount(drawn)[[0, 1, 2, 5]] / drawn.size
+    np.testing.assert_allclose(shares, 0.25, atol=0.03)
+
+
+def test_balance_fills_every_window_with_every_class_when_sorted():
+    labels = np.repeat(range(4), [5000, 2000, 900, 100])
+    draws = Draws(units_of_range(0, 8000, 50), balanced_weights(labels), 1000, seed=7)
+    for window in EpochPlan(draws).windows():
+        shares = np.bincount(labels[window.rows], minlength=4) / window.n_rows
+        np.testing.assert_allclose(shares, 0.25, atol=0.06)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 120), st.integers(1, 50), st.integers(1, 6), st.integers(1, 20))
+def test_parts_take_stretches_of_the_same_draws(n_rows, window_rows, count, batch_rows):
+    draws = Draws(units_of_range(2, 2 + n_rows, 7), np.arange(n_rows) + 0.5, window_rows, seed=3)
+    whole = epoch_rows(draws)
+    assert whole.size == n_rows
+    for index in range(count):
+        start = n_rows * index // count
+        dealt = epoch_rows(draws, (index, count), batch_rows)
+        assert dealt.size == n_rows // count // batch_rows * batch_rows
+        np.testing.assert_array_equal(dealt, whole[start : start + dealt.size])
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 120), st.integers(1, 50), st.integers(1, 20), st.data())
+def test_batches_agree_with_windows_from_any_place(n_rows, window_rows, batch_rows, data):
+    draws = Draws(units_of_range(0, n_rows, 7), np.ones(n_rows), window_rows, seed=3)
+    plan = EpochPlan(draws, batch_rows=batch_rows, last="drop")
+    assert plan.n_batches == n_rows // batch_rows
+    assert plan.n_windows == len(list(plan.windows()))
+    first = data.draw(st.integers(0, plan.n_batches))
+    dealt = [window.rows for window in plan.windows(first)]
+    batches = [plan.batch(number)[0] for number in range(first, plan.n_batches)]
+    empty = np.zeros(0, np.int64)
+    np.testing.assert_array_equal(
+        np.concatenate([empty, *dealt]), np.concatenate([empty, *batches])
+    )
+
+
+def test_neighbouring_seeds_and_epochs_draw_differently():
+    draws = Draws(units_of_range(0, 500, 10), np.ones(500), 100, seed=7)
+    found = {
+        epoch_rows(draws.at_epoch(epoch, seed)).tobytes() for epoch in range(4) for seed in range(4)
+    }
+    assert len(found) == 16
+
+
+def test_rows_of_a_window_come_from_few_units():
+    draws = Draws(units_of_range(0, 10_000, 100), np.ones(10_000), 1000, seed=7)
+    read = handed_out = 0
+    for window in EpochPlan(draws).windows():
+        read += 100 * np.unique(window.rows // 100).size
+        handed_out += window.n_rows
+    assert read / handed_out <= 1.0
+    assert abs(draws.amplification() - read / handed_out) < 0.02
+
+
+def test_a_heavy_row_is_read_once_a_window():
+    weights = np.ones(10_000)
+    weights[5] = 1e6
+    draws = Draws(units_of_range(0, 10_000, 100), weights, 1000, seed=7)
+    assert draws.amplification() < 0.3
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (np.ones(9), r"\(9,\): need one a row, \(10,\)"),
+        (np.ones((10, 1)), "need one a row"),
+        ([1] * 9 + [-1], r"row 9 has -1\.0"),
+        ([1] * 9 + [np.nan], "row 9 has nan"),
+        ([1] * 9 + [np.inf], "row 9 has inf"),
+        (np.zeros(10), "one above zero"),
+    ],
+)
+def test_impossible_weights_are_refused(weights, message):
+    with pytest.raises(LoaderError, match=message):
+        Draws(units_of_range(0, 10, 2), weights, 4, seed=7)
+
+
+def test_labels_of_any_kind_can_be_balanced():
+    expected = [0.5, 1.0, 0.5]
+    for labels in (["a", "b", "a"], [0, 1, 0], [-1, 9, -1], np.array([7, 10**9, 7], np.uint64)):
+        np.testing.assert_array_equal(balanced_weights(labels), expected)
+    assert balanced_weights(np.zeros(0, np.int64)).size == 0
+    with pytest.raises(LoaderError, match="argmax"):
+        balanced_weights(np.eye(3))

@@ -1,0 +1,301 @@
+"""An epoch shared out: every row once, the same rows by any way of asking."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labeled.errors import LoaderError, SelectionError
+from labeled.samplers.order import MODES, Order, stretch
+from labeled.samplers.parts import LAST_RULES
+from labeled.samplers.permutation import explicit_permutation, key_of
+from labeled.samplers.plan import EpochPlan
+from labeled.samplers.units import UniformUnits, units_of_groups, units_of_range
+
+many = settings(max_examples=150, deadline=None)
+
+
+@st.composite
+def units(draw):
+    n_rows = draw(st.integers(0, 200))
+    if draw(st.booleans()):
+        start = draw(st.integers(0, 40))
+        return units_of_range(
+            start, start + n_rows, draw(st.integers(1, 40)), draw(st.integers(1, 9))
+        )
+    ids = draw(st.lists(st.integers(0, 25), min_size=n_rows, max_size=n_rows))
+    return units_of_groups(sorted(ids), draw(st.integers(1, 9)))
+
+
+@st.composite
+def orders(draw):
+    return Order(
+        draw(st.sampled_from(MODES)),
+        draw(units()),
+        window_rows=draw(st.integers(1, 90)),
+        seed=draw(st.integers(0, 5)),
+        epoch=draw(st.integers(0, 5)),
+        sticky_parts=draw(st.booleans()),
+    )
+
+
+batch_sizes = st.integers(1, 30)
+counts = st.integers(1, 6)
+rules = st.sampled_from(LAST_RULES)
+histories = st.lists(st.tuples(counts, st.integers(0, 3)), max_size=3).map(tuple)
+
+
+def batches_of(plan, first=0):
+    """Rows of every batch, without padding."""
+    found = [plan.batch(number) for number in range(first, plan.n_batches)]
+    return [rows[:count] for rows, count in found]
+
+
+def joined(arrays):
+    return np.concatenate([np.zeros(0, np.int64), *arrays])
+
+
+def plans(order, count, **options):
+    return [EpochPlan(order, (index, count), **options) for index in range(count)]
+
+
+@many
+@given(orders(), counts, batch_sizes, st.sampled_from(["keep", "pad"]))
+def test_the_parts_hold_each_row_once(order, count, batch_rows, last):
+    dealt = plans(order, count, batch_rows=batch_rows, last=last)
+    rows = joined(batch for plan in dealt for batch in batches_of(plan))
+    np.testing.assert_array_equal(np.sort(rows), np.arange(order.n_rows))
+
+
+@many
+@given(orders(), counts, batch_sizes, rules, histories)
+def test_parts_have_as_many_batches_as_the_rule_says(order, count, batch_rows, last, history):
+    dealt = plans(order, count, batch_rows=batch_rows, last=last, history=history)
+    left = dealt[0].shares.n_rows
+    lengths = [hi - lo for lo, hi in (stretch(left, i, count) for i in range(count))]
+    numbers = [plan.n_batches for plan in dealt]
+    if last == "keep":
+        assert numbers == [-(-length // batch_rows) for length in lengths]
+        assert max(numbers) - min(numbers) <= 1
+    elif last == "drop":
+        assert numbers == [min(lengths) // batch_rows] * count
+        left_out = [
+            length - number * batch_rows for length, number in zip(lengths, numbers, strict=True)
+        ]
+        assert max(left_out) <= batch_rows
+        assert min(left_out) < batch_rows
+    else:
+        assert numbers == [-(-max(lengths) // batch_rows)] * count
+
+
+@many
+@given(orders(), counts, batch_sizes, rules, histories)
+def test_batches_are_full_padded_or_short_as_the_rule_says(order, count, batch_rows, last, history):
+    for plan in plans(order, count, batch_rows=batch_rows, last=last, history=history):
+        for number in range(plan.n_batches):
+            rows, true_rows = plan.batch(number)
+            assert (rows[:true_rows] >= 0).all()
+            assert (rows[true_rows:] == -1).all()
+            assert rows.size == (true_rows if last == "keep" else batch_rows)
+            assert true_rows == batch_rows or last == "pad" or number == plan.n_batches - 1
+            assert true_rows == batch_rows or last in ("keep", "pad")
+            assert true_rows > 0 or last == "pad"
+
+
+@many
+@given(orders(), counts, batch_sizes, histories)
+def test_the_rules_agree_on_the_batches_that_are_full(order, count, batch_rows, history):
+    kept, padded, dropped, wrapped = (
+        joined(batches_of(EpochPlan(order, (count - 1, count), batch_rows, last, history)))
+        for last in ("keep", "pad", "drop", "wrap")
+    )
+    np.testing.assert_array_equal(kept, padded)
+    np.testing.assert_array_equal(kept[: dropped.size], dropped)
+    np.testing.assert_array_equal(wrapped[: kept.size], kept)
+    assert wrapped.size - kept.size < batch_rows or kept.size % batch_rows == 0
+
+
+@many
+@given(orders(), counts, batch_sizes)
+def test_wrap_repeats_the_rows_that_follow(order, count, batch_rows):
+    sequence = joined(
+        batch for plan in plans(order, count, batch_rows=batch_rows) for batch in batches_of(plan)
+    )
+    for index, plan in enumerate(plans(order, count, batch_rows=batch_rows, last="wrap")):
+        start, _ = stretch(order.n_rows, index, count)
+        places = start + np.arange(plan.n_batches * batch_rows)
+        expected = sequence[places % max(1, sequence.size)] if sequence.size else sequence
+        np.testing.assert_array_equal(joined(batches_of(plan)), expected)
+
+
+@many
+@given(orders(), counts, batch_sizes, rules, histories, st.data())
+def test_windows_deal_the_rows_of_the_batches(order, count, batch_rows, last, history, data):
+    index = data.draw(st.integers(0, count - 1))
+    plan = EpochPlan(order, (index, count), batch_rows, last, history)
+    first = data.draw(st.integers(0, plan.n_batches))
+
+    windows = list(plan.windows(first))
+
+    dealt = joined(window.rows for window in windows)
+    np.testing.assert_array_equal(dealt, joined(batches_of(plan, first)))
+    place = min(first * batch_rows, plan.n_rows)
+    for window in windows:
+        assert window.start == place
+        assert 0 < window.n_rows <= order.max_window_rows
+        place = window.stop
+        check_content(window, shuffled=order.mode == "window")
+    assert place == plan.n_rows
+    assert first > 0 or plan.n_windows == len(windows)
+
+
+def check_content(window, *, shuffled):
+    if window.runs is None:
+        assert window.rows.size == window.n_rows
+        return
+    assert (window.runs[:, 0] < window.runs[:, 1]).all()
+    assert (window.runs[1:, 0] > window.runs[:-1, 1]).all()  # ascending, apart: merged
+    assert (window.runs[:, 1] - window.runs[:, 0]).sum() == window.n_rows
+    assert (window.dest is not None) == shuffled
+    if window.dest is not None:
+        np.testing.assert_array_equal(np.sort(window.dest), np.arange(window.n_rows))
+
+
+@many
+@given(orders(), histories, counts, batch_sizes, st.sampled_from(["keep", "pad"]))
+def test_any_changes_of_the_part_count_leave_each_row_once(order, history, count, batch_rows, last):
+    seen = []
+    for level, (now, step) in enumerate(history):
+        for plan in plans(order, now, batch_rows=batch_rows, last=last, history=history[:level]):
+            seen += batches_of(plan)[:step]
+    for plan in plans(order, count, batch_rows=batch_rows, last=last, history=history):
+        seen += batches_of(plan)
+    np.testing.assert_array_equal(np.sort(joined(seen)), np.arange(order.n_rows))
+
+
+@many
+@given(units(), st.integers(1, 90), st.integers(0, 9), counts)
+def test_a_unit_is_read_in_one_window_unless_cut(some, window_rows, seed, count):
+    """Only units at a cut between parts are read twice."""
+    order = Order("window", some, window_rows, seed)
+    ends = some.starts(np.arange(some.count)) + some.sizes(np.arange(some.count))
+    readers = Counter()
+    for plan in plans(order, count):
+        for window in plan.windows():
+            readers.update(set(np.searchsorted(ends, window.rows, side="right").tolist()))
+    assert sum(number - 1 for number in readers.values()) <= count - 1
+
+
+@many
+@given(units(), st.integers(1, 90), st.integers(0, 9))
+def test_windows_are_evenly_filled(some, window_rows, seed):
+    order = Order("window", some, window_rows, seed)
+    sizes = [window.n_rows for window in EpochPlan(order).windows()]
+    assert max(sizes, default=0) <= max(window_rows, some.max_rows)
+    if isinstance(some, UniformUnits) and len(sizes) > 1:
+        assert max(sizes) - min(sizes) <= 3 * some.unit_rows
+
+
+@settings(max_examples=30, deadline=None)
+@given(orders(), counts)
+def test_sticky_parts_keep_their_stretch_of_the_file(order, count):
+    order = replace(order, sticky_parts=True)
+    for index in range(count):
+        expected = np.arange(*stretch(order.n_rows, index, count))
+        for epoch in (0, 1):
+            plan = EpochPlan(order.at_epoch(epoch), (index, count))
+            np.testing.assert_array_equal(np.sort(joined(batches_of(plan))), expected)
+
+
+def test_parts_are_dealt_anew_each_epoch_unless_sticky():
+    order = Order("window", units_of_range(0, 4000, 10), window_rows=200, seed=7)
+    first, second = (
+        set(joined(batches_of(EpochPlan(order.at_epoch(epoch), (0, 2), 50))).tolist())
+        for epoch in (0, 1)
+    )
+    assert 800 < len(first & second) < 1200  # half, by chance
+
+
+@pytest.mark.parametrize("mode", ["window", "full"])
+def test_neighbouring_seeds_and_epochs_share_nothing(mode):
+    order = Order(mode, units_of_range(0, 10_000, 10), window_rows=1000, seed=7)
+    found = {
+        EpochPlan(replace(order, seed=seed, epoch=epoch), batch_rows=100).batch(0)[0].tobytes()
+        for seed in range(6)
+        for epoch in range(6)
+    }
+    assert len(found) == 36
+
+
+def test_file_order_is_file_order():
+    order = Order("file", units_of_range(5, 105, 8), window_rows=20, seed=7)
+    np.testing.assert_array_equal(
+        joined(batches_of(EpochPlan(order, batch_rows=7))), np.arange(100)
+    )
+    inner = [window.start for window in EpochPlan(order).windows()][1:]
+    assert inner  # windows begin where stored chunks do, so none is decoded twice
+    assert all((5 + start) % 8 == 0 for start in inner)
+
+
+def test_window_order_agrees_with_a_plain_rendering():
+    """The rule of the window mode, written out with lists."""
+    n_rows, unit_rows, window_rows, seed, epoch = 1000, 30, 100, 3, 5
+    order = Order("window", UniformUnits(n_rows, unit_rows, unit_rows), window_rows, seed, epoch)
+    stored = [list(range(at, min(at + unit_rows, n_rows))) for at in range(0, n_rows, unit_rows)]
+    permuted = explicit_permutation(len(stored), key_of(seed, epoch, "units"))
+    n_windows = -(-len(stored) // (window_rows // unit_rows))
+    expected = []
+    for number in range(n_windows):
+        lo, hi = len(stored) * number // n_windows, len(stored) * (number + 1) // n_windows
+        rows = sorted(row for unit in permuted[lo:hi] for row in stored[unit])
+        places = explicit_permutation(len(rows), key_of(seed, epoch, "window", len(expected)))
+        expected += [row for _, row in sorted(zip(places.tolist(), rows, strict=True))]
+    assert joined(batches_of(EpochPlan(order, batch_rows=64))).tolist() == expected
+
+
+def test_nothing_grows_with_the_rows():
+    plan = EpochPlan(
+        Order("window", units_of_range(17, 10**15, 64), 20_000, seed=7), (5, 8), 256, "pad"
+    )
+    assert plan.n_batches == -(-((10**15 - 17 + 7) // 8) // 256)
+    last, number = plan.batch(plan.n_batches - 1)
+    assert 0 < number <= 256
+    assert last[:number].max() < 10**15
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"part": (2, 2)}, r"part \(2, 2\)"),
+        ({"part": (-1, 2)}, r"part \(-1, 2\)"),
+        ({"part": (0, 0)}, r"part \(0, 0\)"),
+        ({"batch_rows": 0}, "batch_rows is 0"),
+        ({"last": "trim"}, "last='trim'"),
+    ],
+)
+def test_impossible_plans_are_refused(options, message):
+    order = Order("file", units_of_range(0, 10, 2), 4, seed=7)
+    with pytest.raises(LoaderError, match=message):
+        EpochPlan(order, **options)
+
+
+def test_impossible_orders_are_refused():
+    with pytest.raises(LoaderError, match="mode 'random'"):
+        Order("random", units_of_range(0, 10, 2), 4, seed=7)
+    with pytest.raises(LoaderError, match="window_rows is 0"):
+        Order("file", units_of_range(0, 10, 2), 0, seed=7)
+
+
+def test_batches_that_are_not_there_are_refused():
+    plan = EpochPlan(Order("file", units_of_range(0, 10, 2), 4, seed=7), batch_rows=4)
+    for number in (-1, 3):
+        with pytest.raises(SelectionError, match=f"batch {number} of 3"):
+            plan.batch(number)
+    with pytest.raises(SelectionError, match="batch 4 of 3"):
+        plan.windows(4)
+    assert list(plan.windows(3)) == []

@@ -1,0 +1,150 @@
+"""The entropy foretold is the entropy an epoch has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from labeled.errors import LoaderError
+from labeled.samplers.draws import Draws, balanced_weights
+from labeled.samplers.order import Order
+from labeled.samplers.plan import EpochPlan
+from labeled.samplers.quality import (
+    CountedLabels,
+    ListedLabels,
+    batch_entropy,
+    expected_quality,
+    rows_for_quality,
+    sorted_classes,
+)
+from labeled.samplers.units import units_of_groups, units_of_range
+
+
+def entropy(labels):
+    """Written out with natural logarithms, independent of the module."""
+    shares = np.array([np.mean(labels == label) for label in set(labels.tolist())])
+    return -np.sum(shares * np.log(shares)) / np.log(2)
+
+
+def measured_quality(plan, labels):
+    """Mean entropy of every full batch of the epoch, over that of a full shuffle."""
+    n_rows, rows = plan.order.n_rows, plan.batch_rows
+    batches = [plan.batch(number)[0] for number in range(plan.n_rows // rows)]
+    random = np.random.default_rng(5)
+    shuffled = [random.choice(n_rows, rows, replace=False) for _ in range(400)]
+    found, best = (np.mean([entropy(labels[b]) for b in some]) for some in (batches, shuffled))
+    return found / best
+
+
+SORTED = np.repeat(np.arange(10), 10_000)
+SKEWED = (
+    np.random.default_rng(1)
+    .permuted(
+        np.sort(
+            np.random.default_rng(0).choice(6, 100_000, p=[0.6, 0.2, 0.1, 0.05, 0.03, 0.02])
+        ).reshape(-1, 500),
+        axis=1,
+    )
+    .ravel()
+)
+
+
+@pytest.mark.parametrize("labels", [SORTED, SKEWED], ids=["sorted", "skewed"])
+@pytest.mark.parametrize(
+    ("mode", "chunk_rows", "window_rows", "batch_rows"),
+    [
+        ("window", 64, 4096, 256),
+        ("window", 1000, 4000, 256),
+        ("window", 1000, 16_000, 128),
+        ("window", 1000, 700, 300),
+        ("window", 250, 250, 256),
+        ("file", 1000, 4000, 256),
+        ("full", 1000, 4000, 256),
+    ],
+)
+def test_foretold_and_measured_agree(labels, mode, chunk_rows, window_rows, batch_rows):
+    order = Order(mode, units_of_range(0, 100_000, chunk_rows), window_rows, seed=7)
+    plan = EpochPlan(order, batch_rows=batch_rows)
+    foretold = expected_quality(plan, ListedLabels(labels))
+    assert abs(foretold - measured_quality(plan, labels)) < 0.01
+
+
+def test_foretold_and_measured_agree_for_a_part_and_listed_units():
+    kept = np.sort(np.random.default_rng(2).choice(100_000, 80_000, replace=False))
+    labels = SORTED[kept]
+    order = Order("window", units_of_groups(kept // 500), 8000, seed=7, epoch=3)
+    plan = EpochPlan(order, (1, 2), 200, "pad", history=((3, 20),))
+    assert abs(expected_quality(plan, ListedLabels(labels)) - measured_quality(plan, labels)) < 0.01
+
+
+def test_foretold_and_measured_agree_for_draws():
+    labels = np.repeat(range(5), [50_000, 20_000, 20_000, 9_000, 1_000])
+    draws = Draws(units_of_range(0, 100_000, 500), balanced_weights(labels), 20_000, seed=7)
+    plan = EpochPlan(draws, batch_rows=200, last="drop")
+    foretold = expected_quality(plan, ListedLabels(labels))
+    assert abs(foretold - measured_quality(plan, labels)) < 0.01
+    assert foretold > 1.1  # evener than the file
+
+
+def test_without_labels_ten_sorted_classes_stand_in():
+    plan = EpochPlan(Order("window", units_of_range(0, 100_000, 1000), 8000, 7), batch_rows=256)
+    listed = expected_quality(plan, ListedLabels(SORTED))
+    assert abs(expected_quality(plan) - listed) < 0.005
+
+
+def test_stored_class_counts_stand_for_the_labels():
+    counts = np.stack([np.bincount(block, minlength=6) for block in SKEWED.reshape(-1, 500)])
+    plan = EpochPlan(Order("window", units_of_range(0, 100_000, 500), 4000, 7), batch_rows=256)
+    stored = expected_quality(plan, CountedLabels(counts))
+    assert abs(stored - expected_quality(plan, ListedLabels(SKEWED))) < 0.01
+
+
+def test_counted_labels_have_the_counts_of_their_block():
+    counts = np.array([[3, 0, 7], [0, 0, 0], [5, 5, 0]])
+    labels = CountedLabels(counts)
+    random = np.random.default_rng(0)
+    drawn = np.stack([labels.of(np.arange(20), random) for _ in range(2000)])
+    shares = [np.mean(drawn[:, :10] == label) for label in range(3)]
+    np.testing.assert_allclose(shares, [0.3, 0, 0.7], atol=0.02)
+    shares = [np.mean(drawn[:, 10:] == label) for label in range(3)]
+    np.testing.assert_allclose(shares, [0.5, 0.5, 0], atol=0.02)
+
+
+def test_the_smallest_window_for_a_quality_is_found():
+    units = units_of_range(0, 1_000_000, 500)
+    plan = EpochPlan(Order("file", units, 500, 7), batch_rows=256)
+    window_rows = rows_for_quality(0.95, plan)
+    assert 40 <= window_rows / 500 <= 50  # at least 45 chunks of a single class each, theory says
+    reached, missed = (
+        expected_quality(replace(plan, order=Order("window", units, rows, 7)))
+        for rows in (window_rows, window_rows * 3 // 4)
+    )
+    assert reached > 0.945
+    assert missed < 0.945
+
+
+def test_quality_at_the_ends():
+    order = Order("window", units_of_range(0, 1000, 100), 1000, 7)
+    assert expected_quality(EpochPlan(order, batch_rows=2000)) == 1.0
+    assert expected_quality(EpochPlan(order, batch_rows=10), ListedLabels(np.zeros(1000))) == 1.0
+    empty = replace(order, units=units_of_range(0, 0, 100))
+    assert expected_quality(EpochPlan(empty)) == 1.0
+    assert rows_for_quality(0.95, EpochPlan(empty)) == 1
+    assert rows_for_quality(0.999, EpochPlan(order, batch_rows=500)) == 1000
+    assert rows_for_quality(0.0, EpochPlan(order, batch_rows=150)) == 200
+    with pytest.raises(LoaderError, match="below 1"):
+        rows_for_quality(1.0, EpochPlan(order))
+
+
+def test_the_estimate_is_a_pure_function():
+    plan = EpochPlan(Order("window", units_of_range(0, 50_000, 100), 1000, 7), batch_rows=64)
+    assert expected_quality(plan) == expected_quality(replace(plan))
+
+
+def test_entropy_in_bits():
+    labels = np.random.default_rng(0).integers(0, 7, 100)
+    assert batch_entropy(labels) == pytest.approx(entropy(labels))
+    assert batch_entropy(np.zeros(5)) == 0.0
+    assert sorted_classes(10, 3).counts.sum() == 10

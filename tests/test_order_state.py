@@ -1,0 +1,251 @@
+"""Saved places: the same batches go on, or everything undelivered is shared out anew."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labeled.errors import StateError
+from labeled.samplers.draws import Draws
+from labeled.samplers.order import MODES, Order
+from labeled.samplers.parts import LAST_RULES
+from labeled.samplers.plan import EpochPlan
+from labeled.samplers.state import State, merge_states, plan_hash, restore, state_of
+from labeled.samplers.units import units_of_groups, units_of_range
+
+many = settings(max_examples=80, deadline=None)
+
+
+class Run:
+    """A loader in small: hands out batches epoch after epoch, saves and restores."""
+
+    def __init__(self, order, part, batch_rows, last):
+        self.plan = EpochPlan(order, part, batch_rows, last)
+        self.hash = plan_hash(self.plan, "layout")
+        self.step = 0
+
+    def save(self):
+        return json.loads(json.dumps(state_of(self.plan, self.step, self.hash).to_dict()))
+
+    def load(self, saved):
+        self.plan, self.step = restore(State.from_dict(saved), self.plan, self.hash)
+
+    def next_epoch(self):
+        order = self.plan.order
+        self.plan = replace(self.plan, order=order.at_epoch(order.epoch + 1), history=())
+        self.step = 0
+
+    def take(self, number):
+        """Hand out at most `number` batches of this epoch."""
+        stop = min(self.step + number, self.plan.n_batches)
+        found = [self.plan.batch(at) for at in range(self.step, stop)]
+        self.step = stop
+        return [(rows.tolist(), count) for rows, count in found]
+
+
+@st.composite
+def orders(draw):
+    n_rows = draw(st.integers(1, 150))
+    if draw(st.booleans()):
+        some = units_of_range(3, 3 + n_rows, draw(st.integers(1, 30)))
+    else:
+        some = units_of_groups(sorted(draw(st.lists(st.integers(0, 9), min_size=1, max_size=99))))
+    window_rows, seed = draw(st.integers(1, 80)), draw(st.integers(0, 9))
+    if draw(st.integers(0, 4)) == 0:
+        return Draws(some, np.arange(some.n_rows) + 1.0, window_rows, seed)
+    mode = draw(st.sampled_from(MODES))
+    return Order(mode, some, window_rows, seed, sticky_parts=draw(st.booleans()))
+
+
+counts = st.integers(1, 5)
+batch_sizes = st.integers(1, 20)
+rules = st.sampled_from(LAST_RULES)
+
+
+@many
+@given(orders(), counts, batch_sizes, rules)
+def test_restored_at_any_batch_the_same_batches_follow(order, count, batch_rows, last):
+    part = (count - 1, count)
+    run = Run(order, part, batch_rows, last)
+    epoch = run.take(10**6)
+    run.next_epoch()
+    following = run.take(10**6)
+    for step in range(len(epoch) + 1):
+        before = Run(order, part, batch_rows, last)
+        before.take(step)
+        after = Run(order.at_epoch(9, seed=99), part, batch_rows, last)
+        after.load(before.save())
+        if step < len(epoch):
+            assert after.take(10**6) == epoch[step:]
+            after.next_epoch()
+        assert after.take(10**6) == following
+
+
+@many
+@given(orders(), st.lists(st.tuples(counts, st.integers(0, 3)), max_size=3), counts, batch_sizes)
+def test_other_part_counts_hand_out_the_rest_once(order, stages, count, batch_rows):
+    """Several changes; each stage restores what the parts of the stage before saved."""
+    if isinstance(order, Draws):
+        order = Order("window", order.units, order.window_rows, order.seed)
+    seen, saved = [], None
+    for now, step in [*stages, (count, 10**6)]:
+        runs = [Run(order, (index, now), batch_rows, "pad") for index in range(now)]
+        for run in runs:
+            if saved is not None:
+                run.load(saved)
+            seen += [row for rows, number in run.take(step) for row in rows[:number]]
+        saved = merge_states([run.save() for run in runs])
+        if all(run.step == run.plan.n_batches for run in runs):
+            break
+    assert {run.plan.order.epoch for run in runs} == {order.epoch}
+    assert sorted(seen) == list(range(order.n_rows))
+
+
+@many
+@given(orders(), counts, counts, batch_sizes, rules, st.integers(1, 4))
+def test_the_epoch_after_a_change_is_that_of_a_fresh_run(order, old, new, batch_rows, last, step):
+    run = Run(order, (0, old), batch_rows, last)
+    run.take(step)
+    changed = Run(order, (new - 1, new), batch_rows, last)
+    changed.load(run.save())
+    fresh = Run(order.at_epoch(changed.plan.order.epoch + 1), (new - 1, new), batch_rows, last)
+    changed.next_epoch()
+    assert changed.save() == fresh.save()
+    assert changed.take(10**6) == fresh.take(10**6)
+
+
+@pytest.mark.parametrize("last", LAST_RULES)
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_finished_epoch_restores_to_the_next_with_any_part_count(last, count):
+    order = Order("window", units_of_range(0, 103, 10), 30, seed=7)
+    run = Run(order, (1, 2), 10, last)
+    run.take(10**6)
+    other = Run(order, (0, count), 10, last)
+    other.load(run.save())
+    assert (other.plan.order.epoch, other.plan.history, other.step) == (1, (), 0)
+
+
+def test_a_change_before_the_first_batch_leaves_no_trace():
+    order = Order("window", units_of_range(0, 103, 10), 30, seed=7)
+    other = Run(order, (0, 3), 10, "keep")
+    other.load(Run(order, (0, 2), 10, "keep").save())
+    assert other.save() == Run(order, (0, 3), 10, "keep").save()
+
+
+def test_the_state_stays_small():
+    order = Order("window", units_of_range(0, 10**8, 64), 20_000, seed=7)
+    run = Run(order, (0, 64), 256, "drop")
+    run.take(1)
+    assert len(json.dumps(run.save())) < 500
+
+
+def test_merging_joins_parts_at_one_step():
+    order = Order("window", units_of_range(0, 100, 10), 30, seed=7)
+    runs = [Run(order, (index, 3), 10, "keep") for index in range(3)]
+    for run in runs:
+        run.take(2)
+    merged = merge_states([run.save() for run in runs])
+    assert merged == {**runs[0].save(), "part": None}
+    assert merge_states([merged]) == merged
+
+
+def test_merging_lets_a_finished_part_be_one_batch_behind():
+    order = Order("file", units_of_range(0, 61, 10), 30, seed=7)
+    runs = [Run(order, (index, 3), 10, "keep") for index in range(3)]  # 20, 20 and 21 rows
+    for run in runs:
+        run.take(10**6)
+    assert [run.step for run in runs] == [2, 2, 3]
+    merged = merge_states([run.save() for run in runs])
+    assert merged["step"] == 3
+    for run in runs:
+        run.load(merged)
+        assert (run.plan.order.epoch, run.step) == (1, 0)
+
+
+def test_merging_refuses_parts_at_different_steps():
+    order = Order("file", units_of_range(0, 100, 10), 30, seed=7)
+    runs = [Run(order, (index, 2), 10, "keep") for index in range(2)]
+    runs[0].take(3)
+    runs[1].take(2)
+    with pytest.raises(StateError, match="part 1 stands at batch 2, part 0 at batch 3"):
+        merge_states([run.save() for run in runs])
+
+
+def test_merging_refuses_missing_parts_and_strangers():
+    order = Order("file", units_of_range(0, 100, 10), 30, seed=7)
+    saved = [Run(order, (index, 3), 10, "keep").save() for index in range(3)]
+    with pytest.raises(StateError, match=r"\[0, 2\] of 3"):
+        merge_states([saved[0], saved[2]])
+    with pytest.raises(StateError, match=r"\[0, 0, 1\] of 3"):
+        merge_states([saved[0], saved[0], saved[1]])
+    with pytest.raises(StateError, match="seed is"):
+        merge_states([saved[0], {**saved[1], "seed": 8}, saved[2]])
+    with pytest.raises(StateError, match="no states"):
+        merge_states([])
+
+
+def base():
+    return Order("window", units_of_range(0, 100, 10), 30, seed=7)
+
+
+@pytest.mark.parametrize(
+    ("order", "batch_rows", "last", "words"),
+    [
+        (replace(base(), mode="full"), 10, "keep", ("mode", "'window'", "'full'")),
+        (replace(base(), window_rows=50), 10, "keep", ("window_rows", "30", "50")),
+        (replace(base(), sticky_parts=True), 10, "keep", ("sticky_parts", "False", "True")),
+        (replace(base(), units=units_of_range(0, 99, 10)), 10, "keep", ("n_rows", "100", "99")),
+        (replace(base(), units=units_of_range(0, 100, 5)), 10, "keep", ("plan", "stored chunks")),
+        (base(), 20, "keep", ("batch_rows", "10", "20")),
+        (base(), 10, "drop", ("last", "'keep'", "'drop'")),
+    ],
+)
+def test_a_state_of_another_plan_is_refused_with_both_values(order, batch_rows, last, words):
+    saved = Run(base(), (0, 1), 10, "keep").save()
+    with pytest.raises(StateError) as raised:
+        Run(order, (0, 1), batch_rows, last).load(saved)
+    assert all(word in str(raised.value) for word in words)
+
+
+def test_another_layout_or_other_weights_are_refused():
+    plan = EpochPlan(base(), batch_rows=10)
+    state = state_of(plan, 0, plan_hash(plan, "one"))
+    with pytest.raises(StateError, match=state.plan_hash):
+        restore(state, plan, plan_hash(plan, "two"))
+    hashes = {
+        plan_hash(EpochPlan(Draws(base().units, weights, 30, seed=7)), "")
+        for weights in (np.ones(100), np.arange(100))
+    }
+    assert len(hashes) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"state_version": 2}, "version 2"),
+        ({"more": 1}, r"unknown \['more'\]"),
+        ({"step": "3"}, "'step' is '3'"),
+        ({"step": True}, "'step' is True"),
+        ({"step": -1}, "no such place"),
+        ({"count": 10**12}, "no such place"),
+        ({"history": [[0, 1]]}, "no such place"),
+        ({"history": [3]}, r"'history' is \[3\]"),
+        ({"batch_rows": 0}, "batches of 0"),
+    ],
+)
+def test_damaged_states_are_refused(change, message):
+    saved = Run(base(), (0, 1), 10, "keep").save()
+    with pytest.raises(StateError, match=message):
+        State.from_dict({**saved, **change})
+
+
+def test_a_state_with_a_missing_entry_is_refused():
+    saved = Run(base(), (0, 1), 10, "keep").save()
+    del saved["seed"]
+    with pytest.raises(StateError, match=r"missing \['seed'\]"):
+        State.from_dict(saved)
