@@ -145,6 +145,8 @@ def _mask(values: np.ndarray[Any, Any], cf: CF) -> np.ndarray[Any, Any]:
 
 
 def _decode_times(values: np.ndarray[Any, Any], cf: CF) -> np.ndarray[Any, Any]:
+    if values.dtype.kind == "f" and values.dtype.itemsize < 4:
+        values = values.astype(np.float64)  # half floats overflow in xarray's range check
     dims = tuple(f"axis_{i}" for i in range(values.ndim))
     attrs = {"units": cf.times}
     coder: Any = xr.coders.CFDatetimeCoder(use_cftime=False)
@@ -231,7 +233,8 @@ def _masked_dtype(
 ) -> np.dtype[Any]:
     """Return the dtype that can hold the values and "missing"."""
     if scaled:
-        return _float_for(base, said)
+        wanted = _float_for(base, said)
+        return wanted if wanted.kind == "f" else np.dtype(np.float64)  # integers have no NaN
     if kind is not None and base.kind in "iu":
         return np.dtype(np.int64)
     if base.kind == "f":

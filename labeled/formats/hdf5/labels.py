@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import h5py
+import numpy as np
 
 from labeled.errors import DimsError, LabeledWarning
 from labeled.formats.hdf5.layout import why_not_a_source
@@ -40,7 +41,7 @@ class Scale:
 
     @property
     def has_values(self) -> bool:
-        return not _scale_name(self.dataset).startswith(NOT_A_VARIABLE)
+        return not _short_attribute(self.dataset, "NAME").startswith(NOT_A_VARIABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,65 +103,76 @@ def default_name(source: str, axis: int) -> str:
 
 
 def axes_of(dataset: h5py.Dataset, name: str, notes: Notes) -> tuple[Axis, ...]:
-    """Return the labels and scales of every axis; what cannot be read is noted, not raised."""
+    """Return the labels and scales of every axis; what cannot be read is noted, not raised.
+
+    HDF5's own functions for this trust what they read and crash on damaged files, so the
+    attributes they keep are read here instead, and checked.
+    """
     shape = dataset.shape or ()
-    has_labels = h5py.h5a.exists(dataset.id, b"DIMENSION_LABELS")
-    has_scales = h5py.h5a.exists(dataset.id, b"DIMENSION_LIST")
-    return tuple(
-        Axis(
-            length,
-            _label(dataset, name, axis, notes) if has_labels else "",
-            _scales(dataset, name, axis, notes) if has_scales else (),
-        )
-        for axis, length in enumerate(shape)
-    )
+    labels: Sequence[str] = [""] * len(shape)
+    scales: Sequence[tuple[Scale, ...]] = [()] * len(shape)
+    for key, what in (("DIMENSION_LABELS", "labels"), ("DIMENSION_LIST", "scales")):
+        if not h5py.h5a.exists(dataset.id, key.encode()):
+            continue
+        try:
+            entries = _entries(dataset, key)
+            if what == "labels":
+                labels = [_text(entry) for entry in entries]
+            else:
+                scales = [_scales(dataset, entry) for entry in entries]
+        except Exception as error:  # damage surfaces as nearly any exception
+            notes.odd.append(f"the {what} of the axes of {name!r} cannot be read ({error})")
+    return tuple(map(Axis, shape, labels, scales))
 
 
-def _label(dataset: h5py.Dataset, name: str, axis: int, notes: Notes) -> str:
-    try:
-        return to_text(h5py.h5ds.get_label(dataset.id, axis))
-    except (RuntimeError, OSError, ValueError) as error:
-        notes.odd.append(f"the label of axis {axis} of {name!r} cannot be read ({error})")
-        return ""
+def _entries(dataset: h5py.Dataset, key: str) -> Sequence[Any]:
+    """Return the values of an attribute that has one for every axis."""
+    kept_as = h5py.h5a.open(dataset.id, key.encode())
+    if kept_as.shape != (len(dataset.shape),):
+        raise ValueError(f"attribute {key} has shape {kept_as.shape}")
+    entries: Sequence[Any] = dataset.attrs[key].tolist()
+    return entries
 
 
-def _scales(dataset: h5py.Dataset, name: str, axis: int, notes: Notes) -> tuple[Scale, ...]:
-    found: list[Any] = []
-    try:
-        if h5py.h5ds.get_num_scales(dataset.id, axis) > 0:
-            h5py.h5ds.iterate(dataset.id, axis, found.append, 0)
-        return tuple(scale_of(h5py.Dataset(each)) for each in found)
-    except (RuntimeError, OSError, ValueError, KeyError) as error:
-        notes.odd.append(f"the scales of axis {axis} of {name!r} cannot be read ({error})")
-        return ()
+def _text(value: Any) -> str:
+    """Return an attribute's text; HDF5 marks an axis without a label by a null pointer."""
+    if isinstance(value, bytes):
+        return to_text(value).rstrip("\0")
+    return value if isinstance(value, str) else ""
+
+
+def _scales(dataset: h5py.Dataset, references: Any) -> tuple[Scale, ...]:
+    things = [dataset.file[reference] for reference in references if reference]
+    return tuple(scale_of(thing) for thing in things if isinstance(thing, h5py.Dataset))
 
 
 def scale_of(dataset: h5py.Dataset) -> Scale:
     """Return a dataset as a scale, called by its scale name, else by its name in the file."""
     raw = h5py.h5i.get_name(dataset.id)
     path = None if raw is None else to_text(raw)
-    name = _scale_name(dataset)
+    name = _short_attribute(dataset, "NAME")
     if not name or name.startswith(NOT_A_VARIABLE):
         name = "" if path is None else path.rsplit("/", 1)[-1]
     return Scale(name.removeprefix(NON_COORDINATE), dataset, path)
 
 
-def _scale_name(dataset: h5py.Dataset) -> str:
-    if not h5py.h5a.exists(dataset.id, b"NAME"):
-        return ""
-    return to_text(h5py.h5ds.get_scale_name(dataset.id)).rstrip("\0")
-
-
 def is_scale(dataset: h5py.Dataset) -> bool:
     """Whether a dataset says of itself that it is a dimension scale."""
-    return bool(h5py.h5a.exists(dataset.id, b"CLASS")) and bool(h5py.h5ds.is_scale(dataset.id))
+    return _short_attribute(dataset, "CLASS") == "DIMENSION_SCALE"
+
+
+def _short_attribute(dataset: h5py.Dataset, key: str) -> str:
+    """Return a text attribute; ``""`` if there is none."""
+    if not h5py.h5a.exists(dataset.id, key.encode()):
+        return ""
+    return _text(np.reshape(dataset.attrs[key], -1).tolist()[0])
 
 
 def name_dims(
     where: str,
     source: str,
     found: Sequence[str],
-    given: Sequence[str | None] | None = None,
+    given: Sequence[Any] | None = None,
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Name every axis of a source, and tell which axes nobody had named.
 
@@ -199,8 +211,7 @@ def name_dims(
             f"dims={{{source!r}: {given!r}}} does not fit source {source!r} of file {where!r}, "
             f"which has {len(found)} axes; give one name an axis"
         )
-    wrong: list[object] = [*given]
-    wrong = [name for name in wrong if not (name is None or isinstance(name, str))]
+    wrong = [name for name in given if not (name is None or isinstance(name, str))]
     if wrong:
         raise DimsError(f"dims={{{source!r}: ...}}: {wrong[0]!r} is not a name; give a str or None")
     said = [old if new is None else new for old, new in zip(found, given, strict=True)]

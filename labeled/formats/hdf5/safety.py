@@ -41,6 +41,8 @@ class Found:
 
     thing: h5py.Group | h5py.Dataset | h5py.Datatype
     outside: bool = False
+    path: str = ""
+    """As it was asked for, relative to where the walk began."""
 
 
 def to_text(name: bytes | str) -> str:
@@ -84,7 +86,7 @@ def resolve(base: h5py.Group, path: str, *, allow_external: bool = False) -> Fou
             outside = True
             _refuse(where, path, "passes through an external link", allow_external)
         here = _object(here, name)
-    return Found(here, outside)
+    return Found(here, outside, path)
 
 
 def _components(path: str) -> list[bytes]:
@@ -185,7 +187,7 @@ def walk(
                 continue
             beyond = outside or found.outside
             if isinstance(found.thing, h5py.Dataset):
-                yield path, Found(found.thing, beyond)
+                yield path, Found(found.thing, beyond, path)
             elif isinstance(found.thing, h5py.Group) and address(found.thing) not in entered:
                 entered.add(address(found.thing))
                 below.append((path + "/", found.thing, beyond))

@@ -141,7 +141,7 @@ def _scan_open(
     """Scan a file without a split table."""
     found = scan_tableless(builder, wanted=sources, example_dim=example_dim, decode_cf=decode_cf)
     everything = {name: range(header.n_rows) for name, header in found.sources.items()}
-    leave_out = {"coordinates"} if decode_cf and found.kind == "netcdf" else set()
+    leave_out = {"coordinates"} if found.kind == "netcdf" else set()
     splits: dict[str, dict[str, Rows]] = {ALL: dict(everything)}
     return FileHeader(
         stamp=builder.stamp,

@@ -66,6 +66,7 @@ class Builder:
         reason, inner, shapes_path = self._ragged(name, dataset, axes)
         given = self.given_dims.get(name)
         dims, unnamed = name_dims(self.stamp.path, name, [*found_names, *inner], given)
+        unnamed = tuple(axis for axis in unnamed if axis < len(axes))
         if unnamed:
             self.notes.unnamed[name] = unnamed
         placement = layout_of(
@@ -74,7 +75,7 @@ class Builder:
         header = SourceHeader(
             file=self.stamp,
             name=name,
-            h5path=f"{self.base.name.rstrip('/')}/{name}",
+            h5path=f"{self.base.name.rstrip('/')}/{found.path or name}",
             shape=dataset.shape,
             dtype=dtype_of(dataset),
             dims=dims,

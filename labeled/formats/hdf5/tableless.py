@@ -18,7 +18,13 @@ from typing import Any
 
 import h5py
 
-from labeled.errors import FileFormatError, UnknownNameError, UnsafeFileError, did_you_mean
+from labeled.errors import (
+    DimsError,
+    FileFormatError,
+    UnknownNameError,
+    UnsafeFileError,
+    did_you_mean,
+)
 from labeled.formats.hdf5.cf import cf_of, named_coordinates, with_bounds_units
 from labeled.formats.hdf5.header import FileKind, SourceHeader
 from labeled.formats.hdf5.labels import (
@@ -79,11 +85,12 @@ def scan_tableless(
     contents = _contents(builder)
     builder.scalar_attrs = contents.kind == "netcdf"
     _check_safe(contents, wanted)
-    described = _describe(builder, contents)
+    described = _describe(builder, contents, wanted)
     _check_given_dims(builder, described)
     chosen = _example_dim(builder, contents, described, example_dim)
     named = named_coordinates([each.header.attrs for each in described.values()])
     named |= named_coordinates([builder.attrs_of(builder.base, "/")])
+    named |= {dim for each in described.values() for dim in each.header.dims}
     named = named if contents.kind == "netcdf" else frozenset()
     sources: dict[str, Described] = {}
     for name, each in described.items():
@@ -102,9 +109,8 @@ def scan_tableless(
     _add_loose_scales(builder, contents)
     coordinates = _coordinate_names(builder, contents, named)
     headers = {name: _with_shared(each, coordinates) for name, each in headers.items()}
-    if decode_cf:
-        headers, builder.variables = _decoded(builder, headers, contents.kind == "netcdf")
-    return Tableless(headers, builder.variables, contents.not_opened, chosen, contents.kind)
+    headers, variables = _finished(builder, headers, contents.kind == "netcdf", decode_cf)
+    return Tableless(headers, variables, contents.not_opened, chosen, contents.kind)
 
 
 def _contents(builder: Builder) -> Contents:
@@ -153,19 +159,31 @@ def _check_safe(contents: Contents, wanted: Sequence[str] | None) -> None:
         contents.not_opened[name] = str(error)
 
 
-def _describe(builder: Builder, contents: Contents) -> dict[str, Described]:
+def _describe(
+    builder: Builder, contents: Contents, wanted: Sequence[str] | None
+) -> dict[str, Described]:
     described: dict[str, Described] = {}
     for name, found in contents.datasets.items():
         if found.thing.shape == () and contents.kind == "plain":
             contents.not_opened[name] = "it is a single value (no axis)"
-        else:
+            continue
+        try:
             described[name] = builder.describe(name, found)
+        except (UnsafeFileError, DimsError) as error:
+            if wanted is None or name in wanted:
+                raise
+            contents.not_opened[name] = str(error)
     ids = _dim_ids(contents)
     for name, scale in contents.scales.items():
         if scale.has_values and len(scale.dataset.shape) > 1:
             own_dims = _own_dims(scale, ids)
-            described[name] = builder.describe(name, Found(scale.dataset), own_dims=own_dims)
+            found = Found(scale.dataset, path=_relative(builder, scale, name))
+            described[name] = builder.describe(name, found, own_dims=own_dims)
     return dict(sorted(described.items()))
+
+
+def _relative(builder: Builder, scale: Scale, name: str) -> str:
+    return (scale.path or name).removeprefix(builder.base.name).lstrip("/")
 
 
 def _dim_ids(contents: Contents) -> dict[int, str]:
@@ -230,7 +248,8 @@ def _place(
 ) -> str:
     """Return "source", "variable", or why the dataset is neither."""
     last = header.name.rsplit("/", 1)[-1]
-    if header.name in contents.scales or header.name in named or last in named:
+    scale = contents.scales.get(header.name)
+    if header.name in named or last in named or (scale is not None and scale.has_values):
         return "variable"
     if header.shape == ():
         return "variable"
@@ -286,7 +305,9 @@ def _coordinate_names(
     return {
         key: header
         for key, header in builder.variables.items()
-        if key in named or key.rsplit("/", 1)[-1] in named or header.h5path in paths
+        if (key in named or key.rsplit("/", 1)[-1] in named or header.h5path in paths)
+        # xarray has no place for a coordinate of several dims named like one of them
+        and not (len(header.dims) > 1 and key in header.dims)
     }
 
 
@@ -303,23 +324,27 @@ def _with_shared(header: SourceHeader, coordinates: Mapping[str, SourceHeader]) 
     return replace(header, coords=tuple(dict.fromkeys([*header.coords, *fitting])))
 
 
-def _decoded(
-    builder: Builder, sources: Mapping[str, SourceHeader], netcdf: bool
+def _finished(
+    builder: Builder, sources: Mapping[str, SourceHeader], netcdf: bool, decode_cf: bool
 ) -> tuple[dict[str, SourceHeader], dict[str, SourceHeader]]:
-    """Return sources and variables with their CF decoding."""
+    """Return sources and variables with their CF decoding, if wanted.
+
+    The attribute `coordinates` goes either way: it tells of structure, and is told by `coords`.
+    """
     everything = {**builder.variables, **sources}
     attrs = with_bounds_units({name: header.attrs for name, header in everything.items()})
+    structure = frozenset({"coordinates"} if netcdf else ())
 
-    def decoded(name: str, header: SourceHeader) -> SourceHeader:
+    def finished(name: str, header: SourceHeader) -> SourceHeader:
+        if not decode_cf:
+            return with_cf(header, None, structure)
         said: dict[str, Any] = attrs[name]
         cf, used = cf_of(name, header.dtype, said, builder.notes.odd)
-        if netcdf:
-            used |= {"coordinates"}
-        elif not used:
+        if not netcdf and not used:
             cf = None  # only the byte order differs: plain files keep theirs
-        return with_cf(replace(header, attrs=said), cf, used)
+        return with_cf(replace(header, attrs=said), cf, used | structure)
 
     return (
-        {name: decoded(name, header) for name, header in sources.items()},
-        {name: decoded(name, header) for name, header in builder.variables.items()},
+        {name: finished(name, header) for name, header in sources.items()},
+        {name: finished(name, header) for name, header in builder.variables.items()},
     )

@@ -1,0 +1,378 @@
+"""netCDF-4 style files: dims, coordinates, attributes and CF values are those of xarray."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import h5netcdf
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from labeled.errors import FileFormatError, LabeledWarning, ReadError, UnknownNameError
+from labeled.formats.hdf5.cf import cf_of, decode
+from labeled.formats.hdf5.header import FileHeader, SourceHeader
+from labeled.formats.hdf5.scan import scan
+
+
+def weather(n: int = 6) -> xr.Dataset:
+    """Return stations x time with an index coordinate, an auxiliary one, and variables."""
+    rng = np.random.default_rng(1)
+    times = np.datetime64("2001-02-03", "ns") + np.arange(n) * np.timedelta64(3600, "s")
+    return xr.Dataset(
+        {
+            "t2m": (("time", "y", "x"), rng.normal(280, 9, (n, 3, 4)), {"units": "K"}),
+            "rain": (("time", "y", "x"), rng.random((n, 3, 4)).astype("f4")),
+            "area": (("y", "x"), rng.random((3, 4))),
+            "crs": ((), 4326, {"name": "wgs84"}),
+        },
+        coords={
+            "time": times,
+            "y": np.array([10.0, 20.0, 30.0]),
+            "lat": (("y", "x"), rng.random((3, 4))),
+            "height": ("time", rng.random(n)),
+        },
+        attrs={"title": "weather", "version": 3},
+    )
+
+
+def write(path: Path, ds: xr.Dataset, **options: Any) -> str:
+    ds.to_netcdf(path, engine="h5netcdf", **options)
+    return str(path)
+
+
+def stored(path: str, header: SourceHeader) -> np.ndarray:
+    """Read a source as plain h5py does."""
+    with h5py.File(path) as f:
+        return f[header.h5path][()]
+
+
+def values(path: str, header: SourceHeader) -> np.ndarray:
+    raw = np.asarray(stored(path, header))
+    return raw if header.cf is None else decode(raw, header.cf)
+
+
+def compare(path: str, header: FileHeader, **options: Any) -> None:
+    """Every variable of xarray is here, with its dims, attributes, values and dtype."""
+    with xr.open_dataset(path, engine="h5netcdf", **options) as ds:
+        ours = {**header.variables, **header.sources}
+        assert set(ours) == set(ds.variables)
+        assert set(header.attrs) == set(ds.attrs)
+        for name, each in ours.items():
+            theirs = ds.variables[name]
+            assert each.dims == theirs.dims, name
+            assert set(each.attrs) == set(theirs.attrs), name
+            got = values(path, each)
+            assert got.dtype == theirs.dtype or got.dtype.kind in "SO", name
+            np.testing.assert_array_equal(got, theirs.values, err_msg=name)
+        for name, each in header.sources.items():
+            assert set(each.coords) == set(ds[name].coords), name
+
+
+def test_a_file_with_one_unlimited_dim(tmp_path: Path) -> None:
+    path = write(tmp_path / "w.nc", weather(), unlimited_dims=["time"])
+
+    header = scan(path)
+
+    assert header.kind == "netcdf"
+    assert header.example_dim == "time"
+    assert list(header.sources) == ["rain", "t2m"]
+    assert set(header.variables) == {"time", "y", "lat", "height", "area", "crs"}
+    assert header.splits == {"all": {"rain": range(6), "t2m": range(6)}}
+    compare(path, header)
+    assert pickle.loads(pickle.dumps(header)).fingerprint == header.fingerprint
+
+
+def test_without_an_unlimited_dim_axis_0_counts_examples(tmp_path: Path) -> None:
+    path = write(tmp_path / "w.nc", weather())
+
+    header = scan(path)
+
+    assert header.example_dim is None
+    assert list(header.sources) == ["area", "rain", "t2m"]
+    compare(path, header)
+
+
+def test_example_dim_is_chosen_by_name(tmp_path: Path) -> None:
+    path = write(tmp_path / "w.nc", weather())
+
+    header = scan(path, example_dim="y")
+
+    assert list(header.sources) == ["area"]
+    assert "axis 1, not axis 0" in header.not_opened["t2m"]
+    assert "crs" in header.variables
+    with pytest.raises(UnknownNameError, match="did you mean 'time'"):
+        scan(path, example_dim="tim")
+
+
+def test_two_unlimited_dims_choose_none(tmp_path: Path) -> None:
+    path = write(tmp_path / "w.nc", weather(), unlimited_dims=["time", "y"])
+
+    assert scan(path).example_dim is None
+
+
+def test_sources_of_a_netcdf_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "w.nc", weather(), unlimited_dims=["time"])
+
+    assert list(scan(path, sources=["t2m"]).sources) == ["t2m"]
+    with pytest.raises(UnknownNameError, match="is no source but a coordinate"):
+        scan(path, sources=["time"])
+    with pytest.raises(UnknownNameError, match="did you mean 't2m'"):
+        scan(path, sources=["t2"])
+
+
+def test_dims_without_coordinates_and_odd_variables(tmp_path: Path) -> None:
+    path = str(tmp_path / "o.nc")
+    with h5netcdf.File(path, "w") as f:
+        f.dimensions = {"obs": None, "band": 4, "empty": 3}
+        f.resize_dimension("obs", 5)
+        f.create_variable("spectrum", ("obs", "band"), "f4")[:] = np.arange(20).reshape(5, 4)
+        f.create_variable("band", ("obs", "band"), "i4")[:] = np.arange(20).reshape(5, 4)
+        f.create_variable("names", ("obs",), h5py.string_dtype())[:] = list("abcde")
+
+    header = scan(path)
+
+    assert header.example_dim == "obs"
+    assert list(header.sources) == ["names", "spectrum"]
+    assert header.sources["spectrum"].dims == ("obs", "band")
+    assert header.variables["band"].dims == ("obs", "band")
+    assert "obs" not in header.variables
+
+
+def test_a_variable_named_like_a_dim_that_is_not_its_own(tmp_path: Path) -> None:
+    path = str(tmp_path / "n.nc")
+    with h5netcdf.File(path, "w") as f:
+        f.dimensions = {"x": 4, "y": 3}
+        f.create_variable("y", ("x",), "f8")[:] = np.arange(4.0)
+        f.create_variable("data", ("y", "x"), "f8")[:] = np.ones((3, 4))
+
+    header = scan(path)
+
+    assert header.variables["y"].dims == ("x",)
+    with h5py.File(path) as f:
+        assert header.variables["y"].h5path in f
+    compare(path, header)
+
+
+def test_bounds_borrow_the_units_of_their_time(tmp_path: Path) -> None:
+    path = str(tmp_path / "b.nc")
+    with h5netcdf.File(path, "w") as f:
+        f.dimensions = {"time": None, "nv": 2}
+        f.resize_dimension("time", 3)
+        time = f.create_variable("time", ("time",), "f8")
+        time[:] = [0, 1, 2]
+        time.attrs["units"], time.attrs["bounds"] = "days since 2000-01-01", "time_bnds"
+        f.create_variable("time_bnds", ("time", "nv"), "f8")[:] = np.arange(6.0).reshape(3, 2)
+
+    header = scan(path)
+
+    assert header.sources["time_bnds"].cf.dtype == np.dtype("datetime64[ns]")
+    compare(path, header)
+
+
+def test_groups_become_paths_and_group_opens_one(tmp_path: Path) -> None:
+    path = str(tmp_path / "g.nc")
+    weather().to_netcdf(path, engine="h5netcdf", group="north", unlimited_dims=["time"])
+    weather(3).to_netcdf(path, engine="h5netcdf", group="south", mode="a", unlimited_dims=["time"])
+
+    everything, north = scan(path), scan(path, group="north")
+
+    assert {"north/t2m", "south/t2m"} <= set(everything.sources)
+    assert everything.sources["south/t2m"].dims == ("time", "y", "x")
+    assert everything.sources["south/t2m"].n_rows == 3
+    compare(path, north, group="north")
+
+
+def test_a_plain_file_with_scales_is_netcdf_style(tmp_path: Path) -> None:
+    path = str(tmp_path / "s.h5")
+    with h5py.File(path, "w") as f:
+        f["x"], f["px"] = np.zeros((4, 3)), np.arange(3.0)
+        f["px"].make_scale("wavelength")
+        f["x"].dims[1].attach_scale(f["px"])
+        f["x"].dims[0].label = "sample"
+
+    header = scan(path)
+
+    assert header.sources["x"].dims == ("sample", "wavelength")
+    assert header.sources["x"].coords == ("wavelength",)
+    assert header.variables["wavelength"].h5path == "/px"
+
+
+def test_label_names_the_dim_and_the_scale_becomes_a_coordinate(tmp_path: Path) -> None:
+    path = str(tmp_path / "s.h5")
+    with h5py.File(path, "w") as f:
+        f["x"], f["a"], f["b"] = np.zeros((4, 3)), np.arange(3.0), np.arange(3)
+        for name in "ab":
+            f[name].make_scale(f"scale_{name}")
+            f["x"].dims[1].attach_scale(f[name])
+        f["x"].dims[0].label, f["x"].dims[1].label = "batch", "index"
+
+    header = scan(path)
+
+    assert header.sources["x"].dims == ("batch", "index")
+    assert header.sources["x"].coords == ("scale_a", "scale_b")
+    assert {v.dims for v in header.variables.values()} == {("index",)}
+
+
+def test_decode_cf_false_leaves_everything_as_stored(tmp_path: Path) -> None:
+    ds = weather()
+    ds["t2m"].encoding = {
+        "dtype": "i2",
+        "scale_factor": 0.01,
+        "add_offset": 280.0,
+        "_FillValue": -9999,
+    }
+    path = write(tmp_path / "w.nc", ds, unlimited_dims=["time"])
+
+    header = scan(path, decode_cf=False)
+
+    assert all(h.cf is None for h in [*header.sources.values(), *header.variables.values()])
+    assert {"scale_factor", "add_offset", "_FillValue"} <= set(header.sources["t2m"].attrs)
+    compare(path, header, mask_and_scale=False, decode_times=False)
+    compare(path, scan(path))
+
+
+# CF decoding, one variable at a time ---------------------------------------------------------
+
+numbers = st.sampled_from(
+    ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "f2", "f4", "f8", ">i2", ">f4"]
+)
+factors = st.sampled_from([np.float32(0.1), np.float64(0.01), np.float64(3), np.int32(2)])
+
+
+@st.composite
+def cf_variables(draw: st.DrawFn) -> tuple[np.ndarray, dict[str, Any]]:
+    dtype = np.dtype(draw(numbers))
+    raw = draw(hnp.arrays(dtype, (4, 3), elements={"min_value": 0, "max_value": 100}))
+    attrs: dict[str, Any] = {}
+    if draw(st.booleans()):
+        attrs["scale_factor"] = draw(factors)
+    if draw(st.booleans()):
+        attrs["add_offset"] = draw(factors)
+    # xarray cannot put NaN into values that an integer scale factor leaves integers
+    fills = not isinstance(attrs.get("scale_factor"), np.int32)
+    if fills and draw(st.booleans()):
+        attrs["_FillValue"] = raw[0, 0]
+    if fills and draw(st.booleans()):
+        attrs["missing_value"] = raw[-1, -1]
+    elif fills and draw(st.booleans()) and dtype.kind == "f":
+        attrs["_FillValue"] = dtype.type(np.nan)
+    if dtype.kind in "iu" and draw(st.booleans()):
+        attrs["_Unsigned"] = draw(st.sampled_from(["true", "false"]))
+    if draw(st.integers(0, 3)) == 0:
+        attrs["units"] = draw(st.sampled_from(["days since 2000-01-01", "days", "K"]))
+    return raw, attrs
+
+
+@settings(max_examples=150, deadline=None)
+@given(cf_variables())
+def test_decoding_agrees_with_xarray_bit_for_bit(variable: tuple[np.ndarray, Any]) -> None:
+    raw, attrs = variable
+    before = raw.copy()
+    dataset = xr.Dataset({"v": (("a", "b"), raw, attrs)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = xr.decode_cf(dataset)["v"]
+        oracle = theirs.values
+
+    odd: list[str] = []
+    cf, used = cf_of("v", raw.dtype, attrs, odd)
+
+    ours = raw if cf is None else decode(raw, cf)
+    assert ours.dtype == oracle.dtype
+    np.testing.assert_array_equal(ours, oracle)
+    np.testing.assert_array_equal(raw, before)
+    assert set(attrs) - used == set(theirs.attrs)
+    assert odd == []
+
+
+def test_part_by_part_is_decoded_like_the_whole() -> None:
+    raw = np.arange(20, dtype=">i2").reshape(10, 2)
+    attrs = {"units": "hours since 1999-12-31", "_FillValue": np.int16(3)}
+    cf, _ = cf_of("t", raw.dtype, attrs, [])
+
+    parts = [decode(raw[i : i + 3], cf) for i in range(0, 10, 3)]
+
+    np.testing.assert_array_equal(np.concatenate(parts), decode(raw, cf))
+    assert {part.dtype for part in parts} == {cf.dtype}
+    assert np.isnat(decode(raw, cf)[1, 1])
+
+
+def test_durations_and_booleans_written_by_xarray(tmp_path: Path) -> None:
+    ds = xr.Dataset(
+        {
+            "lag": ("n", np.arange(4).astype("m8[ms]")),
+            "flag": ("n", np.array([True, False, True, True])),
+        }
+    )
+    path = write(tmp_path / "d.nc", ds)
+
+    header = scan(path)
+
+    assert header.sources["lag"].cf.dtype == np.dtype("m8[ms]")
+    assert header.sources["flag"].cf.dtype == np.dtype(bool)
+    compare(path, header)
+
+
+def test_calendars_and_units_that_are_no_times_stay_numbers(tmp_path: Path) -> None:
+    path = str(tmp_path / "c.nc")
+    with h5netcdf.File(path, "w") as f:
+        f.dimensions = {"n": 3}
+        for name, units in (("a", "days since 2000-01-01"), ("b", "counts since reset")):
+            f.create_variable(name, ("n",), "i4")[:] = [1, 2, 3]
+            f[name].attrs["units"] = units
+        f["a"].attrs["calendar"] = "noleap"
+
+    with pytest.warns(LabeledWarning, match="calendar 'noleap'.*units 'counts since reset'"):
+        header = scan(path)
+
+    assert header.sources["a"].cf is None
+    assert header.sources["a"].attrs["calendar"] == "noleap"
+
+
+def test_times_past_datetime64_raise() -> None:
+    cf, _ = cf_of("t", np.dtype("f8"), {"units": "days since 2000-01-01"}, [])
+
+    with pytest.raises(ReadError, match="decode_cf=False"):
+        decode(np.array([1e12]), cf)
+
+
+def test_nonsense_factors_are_told_and_left() -> None:
+    odd: list[str] = []
+
+    assert cf_of("v", np.dtype("i2"), {"scale_factor": "big"}, odd) == (None, frozenset())
+    assert "scale_factor 'big' is not a number" in odd[0]
+
+
+def test_cf_attributes_of_plain_hdf5_are_decoded(tmp_path: Path) -> None:
+    path = str(tmp_path / "p.h5")
+    with h5py.File(path, "w") as f:
+        f["x"] = np.arange(6, dtype="i2").reshape(3, 2)
+        f["x"].attrs["scale_factor"] = np.array([0.5])
+        f["x"].dims[0].label, f["x"].dims[1].label = "batch", "index"
+        f["big"] = np.arange(3, dtype=">f4")
+        f["big"].dims[0].label = "batch"
+
+    header = scan(path)
+
+    assert header.kind == "plain"
+    np.testing.assert_array_equal(values(path, header.sources["x"]), np.arange(6).reshape(3, 2) / 2)
+    assert header.sources["x"].attrs == {}
+    assert header.sources["big"].cf is None
+
+
+def test_a_dataset_whose_type_cannot_be_a_source_says_why(tmp_path: Path) -> None:
+    path = write(tmp_path / "w.nc", weather())
+    with h5py.File(path, "a") as f:
+        f.create_dataset("table", (6,), dtype=[("a", "i4"), ("b", "f4")])
+
+    assert "compound dtype with fields 'a', 'b'" in scan(path).not_opened["table"]
+    with pytest.raises(FileFormatError, match="cannot be a source: compound"):
+        scan(path, sources=["table"])
