@@ -7,12 +7,14 @@ coordinates along the flattened dims become coordinates along it (as xarray's
 ``stack`` without an index makes them), and the attribute ``flattened`` says, in JSON,
 which dims of which lengths went into it, so `undo_format` can bring all of it back.
 The record is an attribute so that it survives arithmetic and writing to a file; if a
-computation drops attributes, the target space still gives the lengths.
+computation drops attributes, the target space still gives the lengths. Moved axes
+keep their first order in the encoding only, so that the array equals a transpose.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +25,7 @@ from labeled.dims import SPATIAL, Axis, Found, find_axes, name_of, role_of
 from labeled.errors import DimsError, SpaceTypeError
 from labeled.spaces.base import ArraySpace, Space
 from labeled.spaces.checks import serve_named_batches, title
+from labeled.spaces.compact import compact
 from labeled.spaces.composite import CompositeSpace, NullSpace
 from labeled.spaces.conv import ConvNDSpace
 from labeled.spaces.layout import canonical_axes
@@ -30,6 +33,9 @@ from labeled.spaces.vector import IndexSpace, LabelRows, VectorSpace
 
 RECORD = "flattened"
 """The attribute that says what a ``feature`` dim is made of."""
+
+ORDER = "labeled_order"
+"""The encoding entry that keeps the order of dims which were only moved."""
 
 Names = Mapping[Axis, Hashable]
 
@@ -46,7 +52,12 @@ class _Reading:
 
 
 def format_dataarray(
-    x: xr.DataArray, space: Space, *, dims: Names | None = None, own: Space | None = None
+    x: xr.DataArray,
+    space: Space,
+    *,
+    dims: Names | None = None,
+    own: Space | None = None,
+    contiguous: bool = False,
 ) -> Any:
     """Lay a DataArray out for a space, its axes found by name.
 
@@ -61,6 +72,8 @@ def format_dataarray(
         "pixel"}`` for the name of one that is made.
     own : Space, optional
         What `x` is, where its dims and dtype do not tell (the number of labels).
+    contiguous : bool
+        Whether data must be C-contiguous; copied where it is not.
 
     Returns
     -------
@@ -87,11 +100,12 @@ def format_dataarray(
     ('time', 'feature')
     """
     if isinstance(space, CompositeSpace):
-        return _format_composite(x, space, dims, own)
+        parts = _format_composite(x, space, dims, own)
+        return compact(parts) if contiguous else parts
     if not isinstance(space, VectorSpace | ConvNDSpace | IndexSpace):
         raise SpaceTypeError(f"{space}: a DataArray is not laid out for such a space")
     reading = _read(x, space, dims, own)
-    data = reading.own.format_as(reading.data, space)
+    data = reading.own.format_as(reading.data, space, contiguous=contiguous)
     if isinstance(reading.own, ConvNDSpace):
         if isinstance(space, ConvNDSpace):
             return _moved(reading, space, data)
@@ -102,12 +116,13 @@ def format_dataarray(
 
 
 def undo_format(x: xr.DataArray) -> xr.DataArray:
-    """Bring back the dims and coordinates that flattening put into one dim.
+    """Bring back the dims and coordinates that an array had before it was formatted.
 
     Parameters
     ----------
     x : DataArray
-        Made by :func:`format_dataarray` for a `VectorSpace`; values may have changed since.
+        Made by :func:`format_dataarray`. A flattened one may have been computed with
+        since; one whose axes were only moved remembers their order until then.
 
     Returns
     -------
@@ -117,7 +132,7 @@ def undo_format(x: xr.DataArray) -> xr.DataArray:
     Raises
     ------
     DimsError
-        If `x` carries no record of flattening, or its dims no longer fit it.
+        If `x` carries no record, or its dims no longer fit it.
 
     Examples
     --------
@@ -128,10 +143,7 @@ def undo_format(x: xr.DataArray) -> xr.DataArray:
     """
     record = _record_of(x)
     if record is None:
-        raise DimsError(
-            f"dims {x.dims} carry no record of what was flattened (attribute {RECORD!r}); "
-            f"format the array for a Conv2DSpace instead, which says the lengths"
-        )
+        return _moved_back(x)
     feature, made, sizes = record["dim"], tuple(record["dims"]), tuple(record["sizes"])
     batch = next(dim for dim in x.dims if dim != feature)
     images = ConvNDSpace(sizes, 1)
@@ -139,6 +151,18 @@ def undo_format(x: xr.DataArray) -> xr.DataArray:
     data = VectorSpace(flat.sizes[feature]).format_as(flat.data, images)[..., 0]
     restored = _rebuilt(x, feature, made, sizes, record, (batch, *made), data)
     return restored.transpose(*record["order"])
+
+
+def _moved_back(x: xr.DataArray) -> xr.DataArray:
+    order = x.encoding.get(ORDER)
+    if order is None or set(order) != set(x.dims):
+        raise DimsError(
+            f"dims {x.dims} carry no record of how they were formatted (attribute {RECORD!r}, "
+            f"encoding {ORDER!r}); format the array for the space it came from instead"
+        )
+    back = x.transpose(*order)
+    back.encoding = {key: value for key, value in x.encoding.items() if key != ORDER}
+    return back
 
 
 # ---------------------------------------------------------------- reading a DataArray
@@ -276,7 +300,9 @@ def _read_rows(x: xr.DataArray, own: ArraySpace, there: Names, new: Names) -> _R
 # ---------------------------------------------------------------- names put back
 def _moved(reading: _Reading, space: ConvNDSpace, data: Any) -> xr.DataArray:
     dim_of = dict(zip(_axes_shown(reading.own), reading.dims, strict=True))
-    return reading.x.transpose(*(dim_of[axis] for axis in space.axes)).copy(data=data)
+    moved = reading.x.transpose(*(dim_of[axis] for axis in space.axes)).copy(data=data)
+    moved.encoding = {**moved.encoding, ORDER: [str(dim) for dim in reading.x.dims]}
+    return moved
 
 
 def _rows(reading: _Reading, space: ArraySpace, data: Any) -> xr.DataArray:
@@ -321,8 +347,9 @@ def _stacked(
     others = tuple(dim for dim in variable.dims if dim not in flat)
     sizes = {dim: x.sizes[dim] for dim in (*others, *flat)}
     full: Any = variable.to_base_variable()
-    stacked: xr.Variable = full.set_dims(sizes).stack({feature: flat})
-    return stacked
+    spread = full.set_dims(sizes).transpose(*others, *flat)
+    shape = (*(sizes[dim] for dim in others), math.prod(sizes[dim] for dim in flat))
+    return xr.Variable((*others, feature), spread.data.reshape(shape), variable.attrs)
 
 
 def _unflattened(reading: _Reading, space: ConvNDSpace, data: Any) -> xr.DataArray:
@@ -378,9 +405,7 @@ def _record_of(x: xr.DataArray) -> dict[str, Any] | None:
     if text is None:
         return None
     record: dict[str, Any] = json.loads(text)
-    total = 1
-    for length in record["sizes"]:
-        total *= length
+    total = math.prod(record["sizes"])
     if record["dim"] not in x.dims or x.ndim != 2 or x.sizes[record["dim"]] != total:
         raise DimsError(
             f"the array has lengths {dict(x.sizes)}, but its record says that "

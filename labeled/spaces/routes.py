@@ -123,7 +123,7 @@ def _moving(order: tuple[int, ...]) -> Route:
 
     def moved(x: Any, source: ConvNDSpace, target: ConvNDSpace, branch: str) -> Any:
         y = x if stays else permute_dims(x, order)
-        if target.dtype is None or y.dtype == target.dtype:
+        if target.dtype is None or dtype_of(y) == target.dtype:
             return y
         if is_dask(y):
             return by_chunk(_finish, y, target.with_dtype(None), target, branch)

@@ -1,0 +1,508 @@
+"""From one space to another: the matrix, the laws, one-hot, and every kind of array."""
+
+from __future__ import annotations
+
+import itertools
+import timeit
+
+import array_api_strict
+import numpy as np
+import pytest
+import scipy.sparse
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from labeled.device import to_host
+from labeled.errors import SpaceError, SpaceTypeError, UnsupportedSpaceError
+from labeled.spaces import (
+    CompositeSpace,
+    Conv2DSpace,
+    ConvNDSpace,
+    IndexSequenceSpace,
+    IndexSpace,
+    NullSpace,
+    VectorSequenceSpace,
+    VectorSpace,
+    canonical_axes,
+)
+from labeled.spaces.onehot import one_hot, one_hot_sparse
+
+DIM_OF_AXIS = {"b": "batch", "c": "channel", 0: "height", 1: "width"}
+ORDERS = list(itertools.permutations(("b", 0, 1, "c")))
+IMAGES = Conv2DSpace((4, 5), channels=3, axes=("b", "c", 0, 1))
+laws = settings(max_examples=40, deadline=None)
+
+orders = st.sampled_from(ORDERS)
+lengths = st.tuples(*[st.integers(1, 4)] * 3)
+rows = st.integers(0, 4)
+
+
+def images_of(size, axes, dtype=None):
+    return Conv2DSpace(size[:2], channels=size[2], axes=axes, dtype=dtype)
+
+
+def counted(shape, dtype=np.int64):
+    """Values that all differ, so that no two places can be mistaken for each other."""
+    return np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+
+
+# ---------------------------------------------------------------- the matrix
+SIX = {
+    "Vector dense": VectorSpace(12),
+    "Vector sparse": VectorSpace(12, sparse=True),
+    "Conv2D": Conv2DSpace((2, 2), channels=3),
+    "Index": IndexSpace(6, 2),
+    "Composite": CompositeSpace((VectorSpace(4), VectorSpace(8))),
+    "Null": NullSpace(),
+    "VecSeq": VectorSequenceSpace(12),
+    "IdxSeq": IndexSequenceSpace(6, 2),
+}
+MATRIX = """
+from \\ to      Vector dense  Vector sparse  Conv2D  Index  Composite  Null   VecSeq  IdxSeq
+Vector dense   ok            ok             ok      VE     ok         NI     NI      NI
+Vector sparse  ok            ok             TE      VE     ok         NI     NI      NI
+Conv2D         ok            ok             ok      VE     NI         NI     NI      NI
+Index          ok            ok             VE      ok     VE         VE     VE      VE
+Composite      ok            ok             NI      VE     ok         NI     NI      NI
+Null           NI            NI             NI      NI     NI         ok     NI      NI
+VecSeq         VE            VE             VE      VE     VE         VE     ok      VE
+IdxSeq         VE            VE             VE      VE     VE         VE     ok      ok
+"""
+
+
+def a_batch(space, n=3):
+    if isinstance(space, VectorSequenceSpace | IndexSequenceSpace):
+        return np.ones((n, space.dim), np.int64)
+    return space.get_origin_batch(n)
+
+
+def outcome(source, target):
+    """What np_format_as does, in the two letters of the table."""
+    if source.can_format_as(target):
+        target.np_validate(source.np_format_as(a_batch(source), target))
+        return "ok"
+    with pytest.raises(SpaceError) as caught:
+        source.np_format_as(a_batch(source), target)
+    assert source.why_not_format_as(target) == str(caught.value)
+    kinds = {NotImplementedError: "NI", TypeError: "TE", ValueError: "VE"}
+    return next(letters for kind, letters in kinds.items() if issubclass(caught.type, kind))
+
+
+def conversion_table():
+    """Return the matrix as it is, in the layout of `MATRIX`; the docs print it."""
+    cells = [["from \\ to", *SIX]]
+    for name, source in SIX.items():
+        cells.append([name, *(outcome(source, target) for target in SIX.values())])
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in cells)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def test_the_conversion_matrix(record_property):
+    table = conversion_table()
+    record_property("conversion_matrix", table)
+    print(table)
+    assert [line.split() for line in table.splitlines()] == [
+        line.split() for line in MATRIX.strip().splitlines()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "kind", "words"),
+    [
+        (VectorSpace(12), VectorSpace(13), ValueError, ["hold 12", "expects 13"]),
+        (IMAGES, VectorSpace(61), ValueError, ["hold 60", "expects 61"]),
+        (
+            Conv2DSpace((2, 6), 1), Conv2DSpace((3, 4), 1), ValueError,
+            ["(2, 6)", "(3, 4)", "though both hold as many values"],
+        ),
+        (Conv2DSpace((2, 3), 2), Conv2DSpace((2, 2), 3), ValueError, ["with 2 channels"]),
+        (IndexSpace(10, 2), VectorSpace(30), ValueError, ["2 labels of 10", "not 30"]),
+        (IndexSpace(None, 2), VectorSpace(30), ValueError, ["max_labels is not known"]),
+        (IndexSpace(None, 1), VectorSpace(1), ValueError, ["one column"]),
+        (IndexSpace(10, 1), IndexSpace(11, 1), ValueError, ["labels of 10", "labels of 11"]),
+        (IMAGES, NullSpace(), NotImplementedError, ["no conversion leads to NullSpace()"]),
+        (
+            VectorSpace(12, sparse=True), Conv2DSpace((2, 2), 3), TypeError,
+            ["sparse", "dense VectorSpace first"],
+        ),
+        (VectorSpace(3, dtype="f4"), VectorSpace(3, dtype="i4"), TypeError, ["float32", "int32"]),
+        (
+            CompositeSpace((VectorSpace(3), CompositeSpace((IMAGES,)))),
+            CompositeSpace((VectorSpace(3), CompositeSpace((VectorSpace(61),)))),
+            ValueError, ["component [1][0]", "hold 60", "expects 61"],
+        ),
+        (
+            CompositeSpace((VectorSpace(3), CompositeSpace((VectorSpace(3),)))),
+            CompositeSpace((VectorSpace(3), VectorSpace(3))),
+            TypeError, ["component [1]", "trees differ"],
+        ),
+        (
+            CompositeSpace((VectorSpace(3), VectorSpace(3))), CompositeSpace((VectorSpace(6),)),
+            ValueError, ["2 components are not 1"],
+        ),
+        (
+            VectorSpace(12), CompositeSpace((VectorSpace(10), IndexSpace(5, 2))),
+            NotImplementedError, ["component [1] of the target", "IndexSpace"],
+        ),
+        (
+            CompositeSpace((VectorSpace(3), IndexSpace(5, 1))), VectorSpace(9),
+            ValueError, ["make 8 columns", "expects 9"],
+        ),
+        (
+            CompositeSpace((IndexSpace(None, 1), IndexSpace(None, 1))), VectorSpace(9),
+            ValueError, ["2 of unknown max_labels"],
+        ),
+    ],
+)  # fmt: skip
+def test_a_refused_conversion_names_both_sides(source, target, kind, words):
+    assert not source.can_format_as(target)
+    with pytest.raises(kind) as caught:
+        source.np_format_as(a_batch(source), target)
+    text = str(caught.value)
+    assert all(word in text for word in words), text
+
+
+def test_the_target_must_be_a_space():
+    with pytest.raises(SpaceTypeError, match="the target must be a space, found 'features'"):
+        VectorSpace(3).np_format_as(np.zeros((1, 3)), "features")
+
+
+# ---------------------------------------------------------------- laws
+@laws
+@given(size=lengths, n=rows, src=orders, dst=orders)
+def test_moving_axes_is_xarrays_transpose(size, n, src, dst):
+    here, there = images_of(size, src), images_of(size, dst)
+    batch = counted(here.sizes(n))
+
+    moved = here.np_format_as(batch, there)
+
+    oracle = xr.DataArray(batch, dims=[DIM_OF_AXIS[a] for a in src])
+    oracle = oracle.transpose(*[DIM_OF_AXIS[a] for a in dst])
+    np.testing.assert_array_equal(moved, oracle)
+    np.testing.assert_array_equal(here.undo_np_format_as(moved, there), batch)
+    assert n == 0 or np.shares_memory(moved, batch)
+    compacted = here.np_format_as(batch, there, contiguous=True)
+    assert compacted.flags.c_contiguous
+    np.testing.assert_array_equal(compacted, oracle)
+
+
+@laws
+@given(size=lengths, n=st.integers(1, 4), src=orders, dst=orders)  # xarray cannot stack no rows
+def test_flattening_is_xarrays_stack_in_canonical_order(size, n, src, dst):
+    here, there = images_of(size, src), images_of(size, dst)
+    vector = VectorSpace(here.get_total_dimension())
+    batch = counted(here.sizes(n))
+
+    flat = here.np_format_as(batch, vector)
+
+    oracle = xr.DataArray(batch, dims=[DIM_OF_AXIS[a] for a in src]).transpose("batch", ...)
+    stacked = oracle.stack(feature=["height", "width", "channel"])
+    np.testing.assert_array_equal(flat, stacked)
+    np.testing.assert_array_equal(here.undo_np_format_as(flat, vector), batch)
+    np.testing.assert_array_equal(  # by way of a vector is the same as directly
+        vector.np_format_as(flat, there), here.np_format_as(batch, there)
+    )
+
+
+@laws
+@given(data=st.data(), n_spatial=st.integers(1, 4), n=rows)
+def test_any_number_of_spatial_axes(data, n_spatial, n):
+    shape = data.draw(st.tuples(*[st.integers(1, 3)] * n_spatial))
+    order = st.permutations(canonical_axes(n_spatial))
+    src, dst = data.draw(order), data.draw(order)
+    here, there = ConvNDSpace(shape, 2, axes=src), ConvNDSpace(shape, 2, axes=dst)
+    batch = counted(here.sizes(n))
+    oracle = xr.DataArray(batch, dims=[str(a) for a in src])
+
+    moved = here.np_format_as(batch, there)
+    flat = here.np_format_as(batch, VectorSpace(here.get_total_dimension()))
+
+    np.testing.assert_array_equal(moved, oracle.transpose(*[str(a) for a in dst]))
+    canonical = oracle.transpose(*[str(a) for a in canonical_axes(n_spatial)])
+    np.testing.assert_array_equal(flat, canonical.values.reshape(flat.shape))
+    np.testing.assert_array_equal(there.np_format_as(moved, here), batch)
+
+
+@laws
+@given(size=lengths, n=rows, src=orders, widths=st.lists(st.integers(0, 3), max_size=3))
+def test_cutting_and_joining_columns_undo_each_other(size, n, src, widths):
+    parts = [VectorSpace(width) for width in widths]
+    images = images_of(size, src)
+    tree = CompositeSpace((*parts, NullSpace(), CompositeSpace((images, VectorSpace(2)))))
+    vector = VectorSpace(tree.get_total_dimension())
+    batch = counted(vector.sizes(n))
+
+    cut = vector.np_format_as(batch, tree)
+
+    starts = np.cumsum([0, *widths])
+    for piece, start, width in zip(cut, starts, widths, strict=False):
+        np.testing.assert_array_equal(piece, batch[:, start : start + width])
+    assert cut[len(widths)] is None
+    np.testing.assert_array_equal(tree.np_format_as(cut, vector), batch)
+    np.testing.assert_array_equal(vector.undo_np_format_as(cut, tree), batch)
+
+
+@laws
+@given(
+    dtype=st.sampled_from(["u1", "i2", "i8", "u8", "f2", "f4", "f8", "c8", "?"]),
+    wanted=st.sampled_from(["u1", "i2", "i8", "u8", "f2", "f4", "f8", "c8", "?", None]),
+    data=st.data(),
+)
+def test_a_cast_keeps_the_values_or_is_refused(dtype, wanted, data):
+    elements = st.integers(0, 1 if dtype == "?" else 255)
+    batch = data.draw(hnp.arrays(np.int64, (2, 3), elements=elements)).astype(dtype)
+    target = VectorSpace(3, dtype=wanted)
+    rank = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
+    loses = wanted is not None and rank[batch.dtype.kind] > rank[np.dtype(wanted).kind]
+    if loses:
+        with pytest.raises(SpaceTypeError, match="is not cast to"):
+            VectorSpace(3).np_format_as(batch, target)
+        return
+    result = VectorSpace(3).np_format_as(batch, target)
+    assert result.dtype == (batch.dtype if wanted is None else np.dtype(wanted))
+    np.testing.assert_array_equal(result.astype("c16"), batch.astype("c16"))
+    assert wanted is not None or result is batch
+
+
+def test_an_integer_that_does_not_fit_is_named_with_its_row():
+    batch = np.array([[1, 2], [3, 300]])
+    with pytest.raises(SpaceError, match="value 300 in row 1 does not fit uint8"):
+        VectorSpace(2).np_format_as(batch, VectorSpace(2, dtype="uint8"))
+    images = counted((2, 1, 1, 200)).transpose(3, 1, 2, 0)
+    c01b = Conv2DSpace((1, 1), 2, axes=("b", 0, 1, "c"))
+    with pytest.raises(SpaceError, match="value 256 in row 56 does not fit uint8"):
+        c01b.np_format_as(images, c01b.with_axes(("c", 0, 1, "b")).with_dtype("uint8"))
+    with pytest.raises(SpaceError, match="value -1 in row 0 does not fit uint64"):
+        VectorSpace(1).np_format_as(np.array([[-1]]), VectorSpace(1, dtype="uint64"))
+    with pytest.raises(SpaceError, match=r"value 18446744073709551615 in row 0 does not fit int64"):
+        VectorSpace(1).np_format_as(np.array([[2**64 - 1]], "u8"), VectorSpace(1, dtype="i8"))
+
+
+def test_nothing_to_do_hands_back_the_same_object():
+    batch = np.zeros((2, 3, 4, 5), np.uint8)
+    assert IMAGES.np_format_as(batch, IMAGES) is batch
+    assert IMAGES.np_format_as(batch, IMAGES, contiguous=True) is batch
+    assert IMAGES.np_format_as(batch, IMAGES.with_dtype("uint8")) is batch
+    rows_ = np.zeros((2, 3))
+    assert VectorSpace(3).np_format_as(rows_, VectorSpace(3)) is rows_
+    canonical = IMAGES.with_axes(canonical_axes(2))
+    flat = canonical.np_format_as(np.zeros((2, 4, 5, 3)), VectorSpace(60))
+    assert flat.base is not None
+
+
+# ---------------------------------------------------------------- one-hot
+labels_in = st.tuples(st.integers(0, 5), st.integers(1, 3), st.integers(2, 6))
+
+
+@laws
+@given(shape=labels_in, seed=st.integers(0, 99), dtype=st.sampled_from(["u1", "i4", "u8"]))
+def test_one_hot_against_the_identity_matrix(shape, seed, dtype):
+    n, k, m = shape
+    labels = np.random.default_rng(seed).integers(0, m, (n, k)).astype(dtype)
+    side_by_side = np.eye(m)[labels.astype(int)].reshape(n, k * m)
+    merged = np.eye(m)[labels.astype(int)].max(axis=1) if k else np.zeros((n, m))
+    space = IndexSpace(m, k)
+
+    for sparse in (False, True):
+
+        def dense(x):
+            return x.toarray() if scipy.sparse.issparse(x) else x
+
+        got = space.np_format_as(labels, VectorSpace(k * m, sparse=sparse, dtype="f4"))
+        assert scipy.sparse.issparse(got) == sparse
+        np.testing.assert_array_equal(dense(got), side_by_side)
+        got = space.np_format_as(labels, VectorSpace(m, sparse=sparse))
+        np.testing.assert_array_equal(dense(got), merged)
+        assert got.dtype == np.float64
+    assert one_hot(labels, m, "stack").shape == (n, k, m)
+    np.testing.assert_array_equal(one_hot(labels, m, "stack").reshape(n, k * m), side_by_side)
+    strict = array_api_strict.asarray(labels)
+    for mode in ("merge", "concatenate", "stack"):
+        np.testing.assert_array_equal(one_hot(strict, m, mode), one_hot(labels, m, mode))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("width", [10, 20])
+@pytest.mark.parametrize(("bad", "limit"), [(10, "0 to 9"), (-1, "0 to 9"), (99, "0 to 9")])
+def test_labels_out_of_range_never_wrap(sparse, width, bad, limit):
+    labels = np.array([[1, 2], [3, 4], [5, bad]])
+    with pytest.raises(SpaceError, match=f"label {bad} in row 2 is out of range, expected {limit}"):
+        IndexSpace(10, 2).np_format_as(labels, VectorSpace(width, sparse=sparse))
+
+
+def test_labels_that_are_no_integers_are_named():
+    with pytest.raises(SpaceTypeError, match="value nan in row 1 is no label"):
+        IndexSpace(10, 1).np_format_as(np.array([[1.0], [np.nan]]), VectorSpace(10))
+    with pytest.raises(SpaceTypeError, match="found float32"):
+        one_hot(np.zeros((2, 1), np.float32), 3)
+
+
+def test_labels_not_known_yet_are_derived_from_the_target_and_checked():
+    labels = np.array([[0], [6]])
+    assert IndexSpace(None, 1).np_format_as(labels, VectorSpace(7)).argmax(1).tolist() == [0, 6]
+    with pytest.raises(SpaceError, match="label 6 in row 1"):
+        IndexSpace(None, 1).np_format_as(labels, VectorSpace(6))
+    with pytest.raises(SpaceError, match="label 6 in row 1"):
+        IndexSpace(None, 1).np_format_as(labels, IndexSpace(6, 1))
+    assert IndexSpace(7, 1).np_format_as(labels, IndexSpace(None, 1)) is labels
+    small = IndexSpace(7, 1).np_format_as(labels, IndexSpace(7, 1, dtype="uint8"))
+    assert small.dtype == np.uint8
+
+
+def test_one_hot_inside_composites():
+    tree = CompositeSpace((VectorSpace(2), CompositeSpace((IndexSpace(3, 1), NullSpace()))))
+    wide = CompositeSpace((VectorSpace(2), CompositeSpace((VectorSpace(3), NullSpace()))))
+    batch = (np.array([[7.0, 8.0], [9.0, 1.0]]), (np.array([[2], [0]]), None))
+    x, (hot, nothing) = tree.np_format_as(batch, wide)
+    assert nothing is None
+    assert x is batch[0]
+    np.testing.assert_array_equal(hot, [[0, 0, 1], [1, 0, 0]])
+    joined = [[7, 8, 0, 0, 1], [9, 1, 1, 0, 0]]
+    np.testing.assert_array_equal(tree.np_format_as(batch, VectorSpace(5)), joined)
+    unknown = CompositeSpace((VectorSpace(2), IndexSpace(None, 1)))
+    np.testing.assert_array_equal(
+        unknown.np_format_as((batch[0], batch[1][0]), VectorSpace(5)), joined
+    )
+    bad = (batch[0], (np.array([[2], [3]]), None))
+    with pytest.raises(SpaceError, match=r"component \[1\]\[0\].*label 3 in row 1"):
+        tree.np_format_as(bad, wide)
+
+
+def test_rows_must_agree_across_a_composite():
+    pair = CompositeSpace((VectorSpace(2), VectorSpace(3)))
+    with pytest.raises(SpaceError, match=r"\[0\] has 2, \[1\] has 4"):
+        pair.np_format_as((np.zeros((2, 2)), np.zeros((4, 3))), pair)
+
+
+def test_joined_pieces_must_share_a_dtype_or_the_target_give_one():
+    pair = CompositeSpace((VectorSpace(1), VectorSpace(1)))
+    batch = (np.zeros((2, 1), np.float32), np.zeros((2, 1), np.float64))
+    with pytest.raises(SpaceTypeError, match=r"dtypes \('float32', 'float64'\)"):
+        pair.np_format_as(batch, VectorSpace(2))
+    assert pair.np_format_as(batch, VectorSpace(2, dtype="f4")).dtype == np.float32
+
+
+# ---------------------------------------------------------------- sequences
+def test_sequences_convert_among_themselves():
+    steps = np.array([[0], [2], [1]])
+    hot = IndexSequenceSpace(3, 1).np_format_as(steps, VectorSequenceSpace(3, dtype="f4"))
+    np.testing.assert_array_equal(hot, np.eye(3)[[0, 2, 1]])
+    same = VectorSequenceSpace(3).np_format_as(hot, VectorSequenceSpace(3, dtype="f8"))
+    assert same.dtype == np.float64
+    cast = IndexSequenceSpace(3, 1).np_format_as(steps, IndexSequenceSpace(3, 1, dtype="i2"))
+    assert cast.dtype == np.int16
+
+
+# ---------------------------------------------------------------- sparse
+@pytest.mark.parametrize(
+    "kind", ["csr_matrix", "csr_array", "coo_array", "csc_matrix", "lil_array"]
+)
+def test_sparse_batches_of_any_format(kind):
+    dense = np.array([[0, 2, 0, 1.0], [3, 0, 0, 0]])
+    batch = getattr(scipy.sparse, kind)(dense)
+    sparse = VectorSpace(4, sparse=True)
+    out = sparse.np_format_as(batch, VectorSpace(4))
+    assert type(out) is np.ndarray
+    np.testing.assert_array_equal(out, dense)
+    cut = sparse.np_format_as(batch, CompositeSpace((VectorSpace(1), VectorSpace(3, sparse=True))))
+    np.testing.assert_array_equal(cut[0], dense[:, :1])
+    np.testing.assert_array_equal(cut[1].toarray(), dense[:, 1:])
+    assert sparse.np_format_as(batch, sparse.with_dtype("f4")).dtype == np.float32
+    assert sparse.np_batch_size(batch) == 2
+    with pytest.raises(SpaceTypeError, match="sparse"):
+        sparse.np_format_as(batch, Conv2DSpace((2, 2), 1))
+
+
+def test_dense_batches_become_csr():
+    batch = counted((2, 3, 4, 5))
+    flat = IMAGES.np_format_as(batch, VectorSpace(60, sparse=True))
+    assert isinstance(flat, scipy.sparse.csr_array)
+    np.testing.assert_array_equal(flat.toarray(), IMAGES.np_format_as(batch, VectorSpace(60)))
+    pair = CompositeSpace((VectorSpace(3), IndexSpace(2, 1)))
+    joined = pair.np_format_as((np.ones((2, 3)), np.array([[1], [0]])), VectorSpace(5, sparse=True))
+    assert isinstance(joined, scipy.sparse.csr_array)
+    np.testing.assert_array_equal(joined.toarray(), [[1, 1, 1, 0, 1], [1, 1, 1, 1, 0]])
+
+
+def test_repeated_labels_count_once_in_sparse_merges():
+    labels = np.array([[1, 1, 0]])
+    np.testing.assert_array_equal(one_hot_sparse(labels, 3, "merge").toarray(), [[1, 1, 0]])
+    with pytest.raises(SpaceError, match="three axes"):
+        one_hot_sparse(labels, 3, "stack")
+
+
+# ---------------------------------------------------------------- every kind of array
+CASES = [
+    (IMAGES, Conv2DSpace((4, 5), 3, axes=("c", 0, 1, "b"), dtype="float32")),
+    (IMAGES, VectorSpace(60, dtype="float64")),
+    (VectorSpace(60), Conv2DSpace((4, 5), 3, axes=("c", 0, 1, "b"))),
+    (IndexSpace(7, 2), VectorSpace(14, dtype="float32")),
+    (IndexSpace(7, 2), VectorSpace(7, dtype="float32")),
+    (IndexSpace(7, 2), IndexSpace(7, 2, dtype="uint8")),
+    (VectorSpace(63), CompositeSpace((VectorSpace(3), IMAGES))),
+    (CompositeSpace((VectorSpace(3), IMAGES)), VectorSpace(63)),
+    (CompositeSpace((IMAGES, IndexSpace(7, 1))), CompositeSpace((VectorSpace(60), VectorSpace(7)))),
+]
+
+
+def numpy_batch(space, n=5):
+    if isinstance(space, CompositeSpace):
+        return tuple(numpy_batch(part, n) for part in space.components)
+    batch = counted(space.sizes(n))
+    return batch % 7 if isinstance(space, IndexSpace) else batch
+
+
+def mapped(function, batch):
+    return (
+        tuple(mapped(function, x) for x in batch) if isinstance(batch, tuple) else function(batch)
+    )
+
+
+@pytest.mark.parametrize(("source", "target"), CASES, ids=str)
+def test_array_api_strict_agrees_with_numpy(source, target):
+    batch = numpy_batch(source)
+    expected = source.np_format_as(batch, target)
+    got = source.format_as(mapped(array_api_strict.asarray, batch), target)
+    for x, y in zip(_flat(got), _flat(expected), strict=True):
+        assert type(x).__module__.startswith("array_api_strict")
+        assert str(x.dtype).endswith(y.dtype.name)
+        np.testing.assert_array_equal(to_host(x), y)
+
+
+def _flat(batch):
+    return [leaf for part in batch for leaf in _flat(part)] if isinstance(batch, tuple) else [batch]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("source", "target"), CASES, ids=str)
+def test_cupy_agrees_with_numpy(source, target):
+    cupy = pytest.importorskip("cupy", reason="needs CuPy")
+    if not cupy.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    batch = numpy_batch(source)
+    got = source.format_as(mapped(cupy.asarray, batch), target)
+    for x, y in zip(_flat(got), _flat(source.np_format_as(batch, target)), strict=True):
+        assert isinstance(x, cupy.ndarray)
+        assert x.dtype == y.dtype
+        np.testing.assert_array_equal(to_host(x), y)
+
+
+# ---------------------------------------------------------------- speed
+def test_the_overhead_of_a_small_batch_is_microseconds(record_property):
+    source, target = IMAGES, IMAGES.with_axes(("b", 0, 1, "c"))
+    batch = np.zeros((2, 3, 4, 5), np.float32)
+    source.np_format_as(batch, target)
+    best = min(timeit.repeat(lambda: source.np_format_as(batch, target), number=2000, repeat=7))
+    record_property("np_format_as_us", best / 2000 * 1e6)
+    assert best / 2000 < 20e-6
+
+
+def test_equal_spaces_share_their_route():
+    with pytest.raises(UnsupportedSpaceError):
+        IMAGES.np_format_as(np.zeros((1, 3, 4, 5)), NullSpace())
+    other = Conv2DSpace((4, 5), num_channels=3, axes=["b", "c", 0, 1])
+    out = other.np_format_as(np.zeros((1, 3, 4, 5)), VectorSpace(60))
+    assert out.shape == (1, 60)

@@ -1,0 +1,353 @@
+"""What a space is: its parameters, equality, origins, and which batches it takes."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from labeled.errors import LabeledError, SpaceError, SpaceTypeError, UnsupportedSpaceError
+from labeled.spaces import (
+    CompositeSpace,
+    Conv2DSpace,
+    ConvNDSpace,
+    IndexSequenceSpace,
+    IndexSpace,
+    NullSpace,
+    VectorSequenceSpace,
+    VectorSpace,
+    space_of,
+)
+
+IMAGES = Conv2DSpace((4, 5), channels=3, axes=("b", "c", 0, 1))
+PAIR = CompositeSpace((VectorSpace(3), CompositeSpace((IndexSpace(10, 1), NullSpace(), IMAGES))))
+EVERY = [
+    VectorSpace(3),
+    VectorSpace(3, sparse=True, dtype="float32"),
+    IndexSpace(10, 2),
+    IndexSpace(None, 1, dtype="uint8"),
+    VectorSequenceSpace(3, dtype=np.float32),
+    IndexSequenceSpace(10, 2),
+    IMAGES,
+    ConvNDSpace((2, 4, 5), 3, axes=("c", 2, 1, 0, "b"), dtype="u1"),
+    PAIR,
+    NullSpace(),
+]
+
+
+@pytest.mark.parametrize("space", EVERY, ids=str)
+def test_a_space_equals_its_pickle_and_its_repr(space):
+    names = {type(s).__name__: type(s) for s in EVERY}
+    if not isinstance(space, CompositeSpace):
+        again = eval(repr(space), names)
+        assert (again, hash(again)) == (space, hash(space))
+    copy = pickle.loads(pickle.dumps(space))
+    assert (copy, hash(copy)) == (space, hash(space))
+    assert sum(space == other for other in EVERY) == 1
+
+
+@pytest.mark.parametrize("space", EVERY, ids=str)
+def test_a_space_is_frozen(space):
+    with pytest.raises(AttributeError):
+        space.dim = 7
+    assert space.with_dtype(space.dtype) == space
+
+
+def test_every_parameter_tells_spaces_apart():
+    different = [
+        VectorSpace(3),
+        VectorSpace(4),
+        VectorSpace(3, sparse=True),
+        VectorSpace(3, dtype="float32"),
+        VectorSpace(3, dtype="float64"),
+        VectorSequenceSpace(3),
+        IndexSpace(10, 1),
+        IndexSpace(10, 2),
+        IndexSpace(11, 1),
+        IndexSpace(10, 1, dtype="int32"),
+        IndexSequenceSpace(10, 1),
+        IMAGES,
+        IMAGES.with_axes(("b", 0, 1, "c")),
+        IMAGES.with_dtype("uint8"),
+        Conv2DSpace((5, 4), channels=3, axes=("b", "c", 0, 1)),
+        CompositeSpace((VectorSpace(3), VectorSpace(4))),
+        CompositeSpace((VectorSpace(4), VectorSpace(3))),
+        NullSpace(),
+    ]
+    assert len(set(different)) == len(different)
+
+
+def test_callbacks_take_no_part_in_equality_and_run_before_the_own_checks():
+    seen = []
+
+    def refuse(batch):
+        seen.append(batch)
+        raise RuntimeError("mine")
+
+    picky = VectorSpace(3, np_validate_callbacks=[refuse])
+    assert picky == VectorSpace(3)
+    wrong = np.zeros((2, 4))
+    with pytest.raises(RuntimeError, match="mine"):
+        picky.np_validate(wrong)
+    with pytest.raises(RuntimeError, match="mine"):
+        CompositeSpace((picky,)).np_validate((wrong,))
+    with pytest.raises(RuntimeError, match="mine"):  # of the target, on the result
+        IMAGES.np_format_as(np.zeros((2, 3, 4, 5)), VectorSpace(60, np_validate_callbacks=[refuse]))
+    assert len(seen) == 3
+    assert seen[2].shape == (2, 60)
+
+
+def test_lazy_callbacks_run_on_lazy_batches_only():
+    seen = []
+    space = VectorSpace(3, validate_callbacks=[seen.append])
+    space.np_validate(np.zeros((2, 3)))
+    assert seen == []
+    lazy = space.make_batch(2)
+    space.validate(lazy)
+    assert len(seen) == 1
+    assert seen[0] is lazy
+
+
+@pytest.mark.parametrize(
+    ("space", "total"),
+    [(VectorSpace(7), 7), (IndexSpace(10, 2), 2), (IMAGES, 60), (PAIR, 64), (NullSpace(), 0)],
+    ids=str,
+)
+def test_total_dimension(space, total):
+    assert space.get_total_dimension() == total
+
+
+@pytest.mark.parametrize("space", [VectorSequenceSpace(3), IndexSequenceSpace(10, 1)], ids=str)
+def test_a_sequence_has_no_length_of_its_own(space):
+    for ask in (space.get_total_dimension, space.get_origin, lambda: space.get_origin_batch(1)):
+        with pytest.raises(UnsupportedSpaceError, match="sequence has no length"):
+            ask()
+    assert space.np_batch_size(np.zeros((100, space.dim), np.int64)) == 1
+
+
+@pytest.mark.parametrize("n", [0, 1, 5])
+@pytest.mark.parametrize(
+    "space",
+    [s for s in EVERY if not isinstance(s, VectorSequenceSpace | IndexSequenceSpace)],
+    ids=str,
+)
+def test_an_origin_batch_is_a_batch_of_zeros(space, n):
+    batch = space.get_origin_batch(n)
+    space.np_validate(batch)
+
+    def leaves(x):
+        return [leaf for part in x for leaf in leaves(part)] if isinstance(x, tuple) else [x]
+
+    arrays = [leaf for leaf in leaves(batch) if leaf is not None]
+    assert all(leaf.sum() == 0 for leaf in arrays)
+    if arrays:
+        assert space.np_batch_size(batch) == n
+    wide = leaves(space.get_origin_batch(n, "int8"))
+    assert {x.dtype for x in wide if x is not None} <= {np.dtype("int8")}
+
+
+def test_origins():
+    assert VectorSpace(3).get_origin().shape == (3,)
+    assert VectorSpace(3, dtype="float16").get_origin().dtype == np.float16
+    assert IndexSpace(10, 2).get_origin().shape == (2,)
+    assert IndexSpace(10, 2).get_origin_batch(3).dtype == np.int64
+    assert IMAGES.get_origin().shape == (3, 4, 5)
+    assert Conv2DSpace((4, 5), 3, axes=("c", 0, 1, "b")).get_origin().shape == (3, 4, 5)
+    nested = PAIR.get_origin()
+    assert nested[1][1] is None
+    assert nested[1][2].shape == (3, 4, 5)
+    of_dtypes = PAIR.get_origin_batch(2, ("float32", ("int8", None, "uint8")))
+    assert (of_dtypes[0].dtype, of_dtypes[1][2].dtype) == (np.float32, np.uint8)
+    with pytest.raises(SpaceError, match="3 dtypes for 2 components"):
+        PAIR.get_origin_batch(2, ("float32", "float32", "float32"))
+    for wrong in (-1, 2.0, True):
+        with pytest.raises(SpaceError, match="batch size"):
+            VectorSpace(3).get_origin_batch(wrong)
+
+
+def test_batch_axis():
+    assert IMAGES.get_batch_axis() == 0
+    assert Conv2DSpace((4, 5), 3, axes=("c", 0, 1, "b")).get_batch_axis() == 3
+    assert PAIR.get_batch_axis() == 0
+    mixed = CompositeSpace((VectorSpace(3), Conv2DSpace((4, 5), 3, axes=("c", 0, 1, "b"))))
+    with pytest.raises(SpaceError, match=r"batch axis at \(0, 3\)"):
+        mixed.get_batch_axis()
+
+
+def test_conv2d_is_the_two_dimensional_case():
+    general = ConvNDSpace((4, 5), 3, axes=("b", "c", 0, 1))
+    assert general == IMAGES
+    assert hash(general) == hash(IMAGES)
+    assert Conv2DSpace((4, 5), num_channels=3).axes == Conv2DSpace.default_axes == ("b", 0, 1, "c")
+    assert IMAGES.num_channels == 3
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "match"),
+    [
+        (lambda: VectorSpace(2.0), TypeError, "dim must be an integer, found 2.0"),
+        (lambda: VectorSpace(True), TypeError, "dim must be an integer"),
+        (lambda: VectorSpace(-1), ValueError, "dim must be 0 or more"),
+        (lambda: VectorSpace(3, dtype="str"), TypeError, "bool, integer, float or complex"),
+        (lambda: VectorSpace(3, dtype="floatX"), TypeError, "'floatX' is not a dtype"),
+        (lambda: IndexSpace(0, 1), ValueError, "max_labels must be at least 1"),
+        (lambda: IndexSpace(10, 1, dtype="float32"), TypeError, "dtype must be integer"),
+        (lambda: Conv2DSpace((4, 5)), ValueError, "exactly one of channels= and num_channels="),
+        (lambda: Conv2DSpace((4, 5), 3, 3), ValueError, "exactly one"),
+        (lambda: Conv2DSpace((4, 5, 6), 3), ValueError, r"shape must be \(rows, columns\)"),
+        (lambda: Conv2DSpace(4, 3), TypeError, "shape must be a sequence"),
+        (lambda: Conv2DSpace((4, 0), 3), ValueError, r"shape\[1\] must be at least 1"),
+        (lambda: Conv2DSpace((4, 5), 3, axes=("b", 0, 1)), ValueError, "must be an order of"),
+        (lambda: Conv2DSpace((4, 5), 3, axes=("b", 0, 0, "c")), ValueError, "must be an order of"),
+        (lambda: CompositeSpace(VectorSpace(3)), TypeError, "list or tuple of spaces"),
+        (
+            lambda: CompositeSpace((VectorSpace(3), 3)),
+            TypeError,
+            r"component \[1\] must be a space",
+        ),
+    ],
+)
+def test_bad_parameters_are_refused(make, kind, match):
+    with pytest.raises(kind, match=match) as caught:
+        make()
+    assert isinstance(caught.value, LabeledError)
+
+
+@pytest.mark.parametrize(
+    ("space", "batch", "kind", "words"),
+    [
+        (VectorSpace(4), np.zeros((5, 3)), ValueError, ["axis 1 ('feature')", "3", "expected 4"]),
+        (VectorSpace(4), np.zeros(4), ValueError, ["1 axes", "expected 2"]),
+        (VectorSpace(4), [[0, 0, 0, 0]], TypeError, ["list", "make it an array"]),
+        (VectorSpace(4), None, TypeError, ["expected an array, found None"]),
+        (VectorSpace(4), (np.zeros((5, 4)),), TypeError, ["found tuple"]),
+        (VectorSpace(4), scipy.sparse.eye(4, format="csr"), TypeError, ["sparse=True"]),
+        (VectorSpace(4, sparse=True), np.zeros((5, 4)), TypeError, ["scipy sparse"]),
+        (VectorSpace(4, dtype="f4"), np.zeros((5, 4), "c8"), TypeError, ["complex64", "float32"]),
+        (VectorSpace(4, dtype="i4"), np.zeros((5, 4)), TypeError, ["float64", "int32"]),
+        (VectorSpace(1), np.zeros((2, 1), object), TypeError, ["object"]),
+        (IMAGES, np.zeros((2, 4, 4, 5)), ValueError, ["axis 1 ('c')", "4", "expected 3"]),
+        (IMAGES, np.zeros((2, 3, 4, 6)), ValueError, ["axis 3 (1)", "6", "expected 5"]),
+        (IMAGES, np.zeros((2, 60)), ValueError, ["2 axes", "expected 4"]),
+        (IMAGES, scipy.sparse.eye(4, format="csr"), TypeError, ["expected an array"]),
+        (IMAGES.with_dtype("u1"), np.zeros((2, 3, 4, 5)), TypeError, ["float64", "uint8"]),
+        (IndexSpace(10, 1), np.array([[3], [10]]), ValueError, ["label 10", "row 1", "0 to 9"]),
+        (IndexSpace(10, 1), np.array([[3], [-1]]), ValueError, ["label -1", "row 1"]),
+        (
+            IndexSpace(None, 1),
+            np.array([[3], [-1]]),
+            ValueError,
+            ["label -1", "row 1", "0 or more"],
+        ),
+        (IndexSpace(10, 1), np.array([[3.0], [np.nan]]), TypeError, ["float64", "nan", "row 1"]),
+        (IndexSpace(10, 1), np.array([[3.0], [1.5]]), TypeError, ["value 1.5 in row 1"]),
+        (IndexSpace(10, 1), np.array([[3.0], [1.0]]), TypeError, ["cast them first"]),
+        (IndexSpace(10, 1), np.array([[True]]), TypeError, ["bool"]),
+        (IndexSpace(10, 1), np.array([3, 4]), ValueError, ["add an axis"]),
+        (NullSpace(), (), TypeError, ["expected None, found tuple"]),
+        (PAIR, [1, 2], TypeError, ["list is not a batch"]),
+        (PAIR, (np.zeros((2, 3)),), ValueError, ["expected 2 batches, found 1"]),
+        (
+            PAIR,
+            (np.zeros((2, 3)), (np.zeros((2, 1), int), None, np.zeros((2, 3, 4, 6)))),
+            ValueError,
+            ["component [1][2]", "Conv2DSpace", "axis 3 (1)", "6", "expected 5"],
+        ),
+        (
+            PAIR,
+            (np.zeros((2, 3)), (np.zeros((4, 1), int), None, np.zeros((4, 3, 4, 5)))),
+            ValueError,
+            ["differ in rows", "[0] has 2", "[1] has 4"],
+        ),
+    ],
+)
+def test_a_batch_that_does_not_fit_is_refused_with_reason(space, batch, kind, words):
+    with pytest.raises(kind) as caught:
+        space.np_validate(batch)
+    assert isinstance(caught.value, SpaceError)
+    text = str(caught.value)
+    assert all(word in text for word in words), text
+    assert type(space).__name__ in text or "component" in text
+
+
+def test_dtypes_that_lose_nothing_of_their_kind_are_taken():
+    VectorSpace(2, dtype="float32").np_validate(np.zeros((1, 2)))  # narrower, same kind
+    VectorSpace(2, dtype="uint8").np_validate(np.zeros((1, 2), np.int64))
+    VectorSpace(2, dtype="float32").np_validate(np.zeros((1, 2), bool))
+    VectorSpace(2, dtype="complex64").np_validate(np.zeros((1, 2)))
+    VectorSpace(2).np_validate(np.array([["a", "b"]]))  # None keeps whatever comes
+    IMAGES.np_validate(np.zeros((0, 3, 4, 5)))
+
+
+def test_rows_of_a_batch():
+    assert VectorSpace(3).np_batch_size(np.zeros((4, 3))) == 4
+    assert Conv2DSpace((4, 5), 3, axes=("c", 0, 1, "b")).np_batch_size(np.zeros((3, 4, 5, 7))) == 7
+    assert NullSpace().np_batch_size(None) == 0
+    batch = (np.zeros((2, 3)), (np.zeros((2, 1), int), None, np.zeros((2, 3, 4, 5))))
+    assert PAIR.np_batch_size(batch) == 2
+    assert CompositeSpace((NullSpace(), NullSpace())).np_batch_size((None, None)) == 0
+    assert CompositeSpace(()).np_batch_size(()) == 0
+
+
+def test_restrict_takes_components_in_the_order_asked():
+    three = CompositeSpace((VectorSpace(1), VectorSpace(2), NullSpace()))
+    assert three.restrict([2, 0]) == CompositeSpace((NullSpace(), VectorSpace(1)))
+    assert three.restrict([1]) == VectorSpace(2)
+    a, b = np.zeros((5, 1)), np.zeros((5, 2))
+    assert three.restrict_batch((a, b, None), [1]) is b
+    assert three.restrict_batch((a, b, None), [2, 0]) == (None, a)
+    for wrong in (3, -1):
+        with pytest.raises(SpaceError, match="no component"):
+            three.restrict([wrong])
+
+
+def test_dtypes_of_a_composite():
+    assert PAIR.dtype == (None, (None, None, None))
+    assert PAIR.with_dtype(("float32", ("int8", None, "uint8"))).dtype == (
+        np.dtype("float32"),
+        (np.dtype("int8"), None, np.dtype("uint8")),
+    )
+    assert CompositeSpace((VectorSpace(1), NullSpace())).with_dtype("f4").dtype[0] == np.float32
+    with pytest.raises(SpaceTypeError, match="dtype must be integer"):
+        PAIR.with_dtype("float32")  # labels are among its components
+
+
+def test_np_names_refuse_lazy_batches():
+    with pytest.raises(SpaceTypeError, match="without np_"):
+        VectorSpace(3).np_validate(VectorSpace(3).make_batch(2))
+    with pytest.raises(SpaceTypeError, match="without np_"):
+        VectorSpace(3).np_format_as(VectorSpace(3).make_batch(2, dims=True), VectorSpace(3))
+
+
+@pytest.mark.parametrize(
+    ("dims", "shape", "dtype", "expected"),
+    [
+        (("batch",), (9,), "i8", IndexSpace(None, 1)),
+        (("batch",), (9,), "f4", VectorSpace(1)),
+        (("batch", "index"), (9, 3), "u1", IndexSpace(None, 3)),
+        (("batch", "index"), (9, 3), "f4", VectorSpace(3)),
+        (("batch", "feature"), (9, 3), "u1", VectorSpace(3)),
+        (("t", "width", "channel", "height"), (9, 5, 3, 4), "u1",
+         Conv2DSpace((4, 5), 3, axes=("b", 1, "c", 0))),
+        (("batch", "y", "x"), (9, 4, 5), "u1", Conv2DSpace((4, 5), 1)),
+        (("batch", "channel", "depth", "height", "width"), (9, 3, 2, 4, 5), "f4",
+         ConvNDSpace((2, 4, 5), 3, axes=("b", "c", 0, 1, 2))),
+        (("batch", "x_axis_1", "x_axis_2"), (9, 4, 5), "u1", VectorSpace(20)),
+        (("batch", "channel", "height", "when"), (9, 3, 4, 5), "u1", VectorSpace(60)),
+        (("batch", "height", "width"), (9, 0, 5), "u1", VectorSpace(0)),
+        (("batch", "height", "y"), (9, 4, 5), "u1", VectorSpace(20)),
+        (("batch", "channel"), (9, 3), "f4", VectorSpace(3)),
+    ],
+)  # fmt: skip
+def test_the_space_of_a_source_comes_from_its_dims(dims, shape, dtype, expected):
+    assert space_of(dims, shape, dtype) == expected
+    assert space_of(dims, shape[1:], dtype) == expected
+
+
+def test_the_space_of_a_source_is_refused_with_its_name():
+    with pytest.raises(SpaceTypeError, match="source 'text' has rows of different lengths"):
+        space_of(("batch",), (9,), object, name="text")
+    with pytest.raises(ValueError, match="do not fit the shape"):
+        space_of(("batch", "a"), (9, 4, 5), "f4")
