@@ -18,11 +18,10 @@ def epoch_rows(draws, part=(0, 1), batch_rows=1):
     return np.concatenate([np.zeros(0, np.int64), *(window.rows for window in plan.windows())])
 
 
-def frequencies(draws, epochs):
-    counts = np.zeros(draws.n_rows)
-    for epoch in range(epochs):
-        counts += np.bincount(epoch_rows(draws.at_epoch(epoch)), minlength=draws.n_rows)
-    return counts
+def times_drawn(draws, epochs):
+    """How often each epoch drew each row, (epochs, rows)."""
+    rows = [epoch_rows(draws.at_epoch(epoch)) for epoch in range(epochs)]
+    return np.stack([np.bincount(drawn, minlength=draws.n_rows) for drawn in rows])
 
 
 @pytest.mark.parametrize("window_rows", [1, 7, 25, 60, 1000])
@@ -33,14 +32,23 @@ def test_rows_are_drawn_in_proportion_to_their_weight(window_rows, grouped):
     sizes = [11, 3, 20, 1, 25]
     units = units_of_groups(np.repeat(range(5), sizes)) if grouped else units_of_range(4, 64, 11)
     epochs = 1500 if window_rows > 20 else 200
-    counts = frequencies(Draws(units, weights, window_rows, seed=7), epochs)
-    expected = epochs * 60 * weights / weights.sum()
-    assert (counts[weights == 0] == 0).all()
-    # Rows of a window come from few units, so counts spread wider than independent draws;
-    # at most as if whole windows were drawn at once.
-    spread = np.sqrt(expected * min(window_rows, 60))
-    assert (np.abs(counts - expected)[weights > 0] < 5 * spread[weights > 0] + 5).all()
-    assert abs(counts.sum() - 60 * epochs) == 0
+    drawn = times_drawn(Draws(units, weights, window_rows, seed=7), epochs)
+    assert (drawn[:, weights == 0] == 0).all()
+    assert_mean(drawn[:, weights > 0], (60 * weights / weights.sum())[weights > 0])
+
+
+def assert_mean(samples, expected):
+    """Each column's mean lies within five standard errors (rare rows: of a Poisson count)."""
+    error = np.sqrt(np.maximum(samples.var(axis=0), expected) / len(samples))
+    assert (np.abs(samples.mean(axis=0) - expected) < 5 * error + 5 / len(samples)).all()
+
+
+def test_units_that_serve_one_position_more_change_from_window_to_window():
+    """Ten positions among three units: one serves four."""
+    units = units_of_groups(np.repeat(range(4), [1, 3, 3, 3]))
+    drawn = times_drawn(Draws(units, np.ones(10), 10, seed=7), 6000)
+    by_unit = np.add.reduceat(drawn, [0, 1, 4, 7], axis=1)
+    assert_mean(by_unit, np.array([1.0, 3.0, 3.0, 3.0]))
 
 
 @pytest.mark.parametrize("kind", ["sorted", "mixed"])

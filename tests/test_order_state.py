@@ -67,7 +67,7 @@ batch_sizes = st.integers(1, 20)
 rules = st.sampled_from(LAST_RULES)
 
 
-@many
+@settings(max_examples=40, deadline=None)
 @given(orders(), counts, batch_sizes, rules)
 def test_restored_at_any_batch_the_same_batches_follow(order, count, batch_rows, last):
     part = (count - 1, count)
@@ -122,7 +122,7 @@ def test_the_epoch_after_a_change_is_that_of_a_fresh_run(order, old, new, batch_
 @pytest.mark.parametrize("last", LAST_RULES)
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_finished_epoch_restores_to_the_next_with_any_part_count(last, count):
-    order = Order("window", units_of_range(0, 103, 10), 30, seed=7)
+    order = Order("window", units_of_range(0, 119, 10), 30, seed=7)  # drop leaves out 9 and 10
     run = Run(order, (1, 2), 10, last)
     run.take(10**6)
     other = Run(order, (0, count), 10, last)

@@ -74,7 +74,7 @@ class Shares:
         return ends[-1] if ends else 0
 
     def cut(self, start: int, stop: int) -> list[Piece]:
-        """Return the pieces of the stretch ``[start, stop)`` of the sequence."""
+        """Return the pieces of the stretch ``[start, stop)`` of the sequence, if it has rows."""
         ends: tuple[int, ...] = self.__dict__["_ends"]
         found: list[Piece] = []
         number = bisect_right(ends, start)
@@ -101,7 +101,7 @@ class Shares:
         left: list[Piece] = []
         for index in range(self.count):
             start, stop = stretch(self.n_rows, index, self.count)
-            left += self.cut(min(start + step * batch_rows, stop), stop)
+            left += self.cut(start + step * batch_rows, stop)
         return Shares(left, count, self.dealt_count)
 
 
