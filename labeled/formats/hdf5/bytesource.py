@@ -288,7 +288,7 @@ class _SourceIO(io.RawIOBase):
 
 
 @contextmanager
-def opened_h5(stamp: FileStamp) -> Iterator[h5py.File]:
+def h5_of(stamp: FileStamp) -> Iterator[h5py.File]:
     """Open a file with h5py for a moment, after checking that it is still the same one.
 
     Raises

@@ -16,6 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 from labeled.formats.hdf5.bytesource import OpenFile, open_bytes
+from labeled.formats.hdf5.chunkindex import UNSTORED
 from labeled.formats.hdf5.header import SourceHeader
 from labeled.formats.hdf5.reading import (
     PIECE_BYTES,
@@ -31,13 +32,19 @@ from labeled.formats.hdf5.reading import (
     spread,
     telling_where,
 )
-from labeled.formats.hdf5.region import GAP_BYTES, Array, Ints, Region, box_plan, outer_take
+from labeled.formats.hdf5.region import (
+    GAP_BYTES,
+    Array,
+    BoxPlan,
+    Ints,
+    Region,
+    outer_put,
+    outer_take,
+)
 from labeled.formats.reader import Cost
 
 SHORT_BYTES = 32 * 1024
 """Extents shorter than this are worth joining across a gap, at the price of a second copy."""
-
-UNSTORED = -1
 
 Locate = Callable[[Ints], Ints]
 Target = slice | Ints
@@ -49,40 +56,46 @@ class ExtentEngine:
     Parameters
     ----------
     source : SourceHeader
-    region : Region
-        Full and normal.
+    plan : BoxPlan
+        What is wanted of a stored row.
     locate : callable
         Runs to extents.
     kind, why
         What ``explain()`` says.
     io : {"auto", "pread", "mmap"}
+    trail : Region or None
+        Where that goes in a row of the result; None where it is all of it.
     mapped_at : int or None
         Byte offset of row 0 where all rows follow one another: such rows may be gathered
         from a memory map.
+    scattered : bool
+        Single rows may be gathered from a memory map wherever they are.
     """
 
     def __init__(
         self,
         source: SourceHeader,
-        region: Region,
+        plan: BoxPlan,
         locate: Locate,
         *,
         kind: Kind,
         why: str,
         io: Io,
+        trail: Region | None = None,
         mapped_at: int | None = None,
+        scattered: bool = False,
     ) -> None:
-        plan = box_plan(region, source.row_shape, source.dtype)
         self.kind: Kind = kind
         self.why = why
         self._source = source
-        self._region = region
         self._plan = plan
         self._locate = locate
         self._io = io
+        self._trail = trail
         self._mapped_at = mapped_at if io != "pread" else None
+        self._scattered = scattered and io != "pread"
         self._used = row_nbytes(plan.row_shape, plan.dtype)
-        self._direct = plan.whole and plan.dtype.isnative
+        self._direct = plan.whole and plan.dtype.isnative and trail is None
         self._weight = plan.row_bytes if plan.read_through else plan.box_bytes
         self.scratch_bytes = 2 * max(PIECE_BYTES, self._weight)
 
@@ -149,7 +162,7 @@ class ExtentEngine:
             n = int(span[:, 2].sum())
         place: Target = slice(first, first + n) if dest is None else dest[first : first + n]
         if at == UNSTORED:
-            out[place] = self._source.fill_value
+            self._put(out, place, np.asarray(self._source.fill_value, self._plan.dtype))
         elif len(span) > 1:
             rows = spread((span[:, 0] - at) // self._plan.row_bytes, span[:, 2])
             self._store(self._box(file, at, int(rows[-1]) + 1), out, place, rows)
@@ -183,30 +196,59 @@ class ExtentEngine:
     def _store(self, box: Array, out: Array, place: Target, rows: Ints | None) -> None:
         """Put wanted elements of wanted rows of a box in their places."""
         if rows is None and self._plan.whole:
-            out[place] = box
+            self._put(out, place, box)
         elif rows is not None and self._direct and isinstance(place, slice):
             np.take(box, rows, axis=0, out=out[place], mode="clip")
         else:
-            out[place] = outer_take(box, self._plan.inner, rows)
+            self._put(out, place, outer_take(box, self._plan.inner, rows))
+
+    def _put(self, out: Array, place: Target, values: Array) -> None:
+        if self._trail is None:
+            out[place] = values
+        else:
+            outer_put(out, place, self._trail, values)
 
     def gather_into(self, out: Array, rows: Ints) -> None:
         """Store ``source[rows]`` in `out`: from a memory map where there is one."""
+        mappable = self._mapped_at is not None or (self._scattered and self._direct)
         file = open_bytes(self._source.file)
-        mapped = None if self._mapped_at is None or not self._used else file.mapped()
-        if mapped is None or self._mapped_at is None:
+        mapped = file.mapped() if mappable and self._used else None
+        if mapped is None or len(self._plan.starts) > 1:
             gather(rows, out, self.pieces, self.read_piece)
             return
         file.check()
+        if self._mapped_at is None:
+            self._gather_anywhere(mapped, out, rows)
+        else:
+            self._gather_regular(mapped[self._mapped_at :], out, rows)
+
+    def _gather_regular(self, stored: Array, out: Array, rows: Ints) -> None:
         n, plan = self._source.n_rows, self._plan
-        stored = mapped[self._mapped_at : self._mapped_at + n * plan.row_bytes]
         if self._direct:
+            source = stored[: n * plan.row_bytes].reshape(n, plan.row_bytes)
             target = out.reshape(-1).view(np.uint8).reshape(len(rows), plan.row_bytes)
-            np.take(stored.reshape(n, plan.row_bytes), rows, axis=0, out=target, mode="clip")
+            np.take(source, rows, axis=0, out=target, mode="clip")
             return
-        view = np.ndarray((n, *self._source.row_shape), plan.dtype, stored)
+        strides = (plan.row_bytes, *plan.box_strides)
+        shape, at = (n, *plan.box_shape), plan.starts[0]
+        box = np.ndarray(shape, plan.dtype, stored, offset=at, strides=strides)
         step = max(1, PIECE_BYTES // self._used)
         for a in range(0, len(rows), step):
-            out[a : a + step] = outer_take(view, self._region, rows[a : a + step])
+            out[a : a + step] = outer_take(box, plan.inner, rows[a : a + step])
+
+    def _gather_anywhere(self, mapped: Array, out: Array, rows: Ints) -> None:
+        """Copy rows from any bytes: as items of one void type that begin at every byte."""
+        row_bytes = self._plan.row_bytes
+        item = np.dtype((np.void, row_bytes))
+        source = np.ndarray(len(mapped) - row_bytes + 1, item, mapped, strides=(1,))
+        target = out.reshape(-1).view(np.uint8).view(item)
+        step = max(1, PIECE_BYTES // row_bytes)
+        for a in range(0, len(rows), step):
+            some = rows[a : a + step]
+            at = self._locate(np.stack((some, some + 1), axis=1))[:, 0]
+            target[a : a + step] = source[np.maximum(at, 0)]
+            if (at == UNSTORED).any():
+                out[a : a + step][at == UNSTORED] = self._source.fill_value
 
     def cost(self, runs: Ints) -> Cost:
         """Count what :meth:`pieces` and :meth:`read_piece` would do."""

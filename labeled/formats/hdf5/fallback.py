@@ -19,7 +19,7 @@ import h5py
 import numpy as np
 
 from labeled.errors import MissingExtraError
-from labeled.formats.hdf5.bytesource import opened_h5
+from labeled.formats.hdf5.bytesource import h5_of
 from labeled.formats.hdf5.header import SourceHeader
 from labeled.formats.hdf5.reading import (
     Kind,
@@ -81,7 +81,7 @@ class H5pyEngine:
         """Read one piece; see :class:`.payload.Reader`."""
         source = self._source
         require_filters(source)
-        with opened_h5(source.file) as file, telling_where(source, piece.start, piece.stop):
+        with h5_of(source.file) as file, telling_where(source, piece.start, piece.stop):
             dataset = file[source.h5path]
             for start, stop, first in piece.parts.tolist():
                 rows = self._read(dataset, start, stop)

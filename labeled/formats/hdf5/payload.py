@@ -12,6 +12,7 @@ back as numbers, as it does from HDF5 itself.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 
@@ -19,8 +20,10 @@ import numpy as np
 
 from labeled.errors import FileFormatError, ReadError, SelectionError
 from labeled.formats.hdf5.bytesource import is_remote
+from labeled.formats.hdf5.decoded import DecodeEngine
 from labeled.formats.hdf5.extents import ExtentEngine, contiguous_extents, unstored_extents
 from labeled.formats.hdf5.fallback import H5pyEngine
+from labeled.formats.hdf5.filters import why_not
 from labeled.formats.hdf5.header import SourceHeader
 from labeled.formats.hdf5.reading import (
     Engine,
@@ -33,7 +36,16 @@ from labeled.formats.hdf5.reading import (
     native,
     telling_where,
 )
-from labeled.formats.hdf5.region import Array, Ints, Region, normal_region, region_shape
+from labeled.formats.hdf5.region import (
+    Array,
+    BoxPlan,
+    Ints,
+    Region,
+    box_plan,
+    normal_region,
+    region_shape,
+)
+from labeled.formats.hdf5.stored import StoredChunks
 from labeled.formats.reader import Cost
 
 _ONLY_HDF5 = {
@@ -241,21 +253,22 @@ def _engine_of(source: SourceHeader, region: Region, io: Io) -> Engine:
     reason = _not_by_range(source)
     if reason is not None:
         return H5pyEngine(source, region, reason)
+    plan = box_plan(region, source.row_shape, source.dtype)
     if source.storage == "contiguous" and source.offset is not None:
-        return _contiguous(source, region, io, source.offset)
-    if source.storage in ("contiguous", "empty"):
-        return ExtentEngine(
-            source,
-            region,
-            unstored_extents,
-            kind="contiguous" if source.chunks is None else "chunked",
-            why="nothing is stored: every element is the fill value",
-            io=io,
-        )
-    return H5pyEngine(source, region, "chunked")
+        return _contiguous(source, plan, io, source.offset)
+    if source.storage == "chunked" and math.prod(plan.row_shape):
+        return DecodeEngine(source, region) if source.filters else StoredChunks(source, region, io)
+    return ExtentEngine(
+        source,
+        plan,
+        unstored_extents,
+        kind="contiguous" if source.chunks is None else "chunked",
+        why="nothing is stored, or nothing is asked for: only fill values are handed out",
+        io=io,
+    )
 
 
-def _contiguous(source: SourceHeader, region: Region, io: Io, at: int) -> Engine:
+def _contiguous(source: SourceHeader, plan: BoxPlan, io: Io, at: int) -> Engine:
     end = at + source.n_rows * source.row_bytes
     if at < 0 or end > source.file.size:
         raise FileFormatError(
@@ -264,7 +277,7 @@ def _contiguous(source: SourceHeader, region: Region, io: Io, at: int) -> Engine
         )
     return ExtentEngine(
         source,
-        region,
+        plan,
         contiguous_extents(at, source.row_bytes),
         kind="contiguous",
         why="stored in one piece: read by file offset",
@@ -281,7 +294,7 @@ def _not_by_range(source: SourceHeader) -> str | None:
         return "items of variable length"
     if not hasattr(os, "preadv") and not is_remote(source.file.path):
         return "this system cannot read by position"
-    return None
+    return why_not(source.filters) if source.storage == "chunked" else None
 
 
 __all__ = ["Cost", "Piece", "Reader", "advise", "open_reader"]

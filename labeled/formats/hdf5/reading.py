@@ -48,6 +48,8 @@ class Piece(NamedTuple):
     """... one past the last."""
     parts: Ints
     """For the reader that made it."""
+    tiles: tuple[int, int] = (0, 1)
+    """Which chunks beside one another, where rows are longer than a chunk."""
 
 
 class Engine(Protocol):

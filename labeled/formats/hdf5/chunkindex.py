@@ -1,0 +1,261 @@
+"""Where the chunks of a dataset are: one compact table, built in one pass, kept a while.
+
+HDF5 visits a million chunks in half a second when asked once (`chunk_iter`), and in days
+when asked chunk by chunk. The table keeps 12 bytes a chunk: offset and stored size, by
+chunk number (C order over the grid of chunks). Chunk numbers are kept too where so many
+chunks were never written that a full table would be larger.
+
+Tables are shared by all readers of a file through a process-wide cache of bounded size.
+Every offset is checked against the size of the file here, before anything is read.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from array import array
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import h5py
+import numpy as np
+
+from labeled.errors import FileFormatError
+from labeled.formats.hdf5.bytesource import h5_of, open_bytes
+from labeled.formats.hdf5.header import FileStamp, SourceHeader
+from labeled.formats.hdf5.reading import describe
+from labeled.formats.hdf5.region import Array, Ints
+
+CACHE_BYTES = 128 * 1024 * 1024
+"""Tables kept in memory, all together; the one in use always is."""
+
+UNSTORED = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkIndex:
+    """Offsets and stored sizes of the chunks of one dataset.
+
+    Attributes
+    ----------
+    grid : tuple of int
+        Chunks along each axis.
+    offsets : uint64 array
+    sizes : uint32 array (uint64 where a chunk needs it)
+    masks : uint32 array or None
+        Bit i set: filter i was not applied to that chunk. None where all were.
+    numbers : int64 array or None
+        The chunk number of each entry, ascending; None where entry i is chunk i.
+    """
+
+    grid: tuple[int, ...]
+    offsets: Array
+    sizes: Array
+    masks: Array | None
+    numbers: Ints | None
+
+    @property
+    def nbytes(self) -> int:
+        held = (self.offsets, self.sizes, self.masks, self.numbers)
+        return sum(column.nbytes for column in held if column is not None)
+
+    def find(self, numbers: Ints) -> tuple[Ints, Ints, Ints]:
+        """Return offsets (-1 where a chunk was never written), sizes and filter masks."""
+        if self.numbers is None:
+            entries, stored = numbers, None
+        else:
+            entries = np.searchsorted(self.numbers, numbers)
+            entries = np.minimum(entries, max(len(self.numbers) - 1, 0))
+            stored = self.numbers[entries] == numbers if len(self.numbers) else None
+            if stored is None:
+                gone = np.full(len(numbers), UNSTORED, np.int64)
+                return gone, np.zeros_like(gone), np.zeros_like(gone)
+        offsets = self.offsets[entries].astype(np.int64)
+        sizes = self.sizes[entries].astype(np.int64)
+        masks = np.zeros(len(entries), np.int64) if self.masks is None else self.masks[entries]
+        if stored is not None:
+            offsets[~stored] = UNSTORED
+        return offsets, sizes, masks
+
+
+def build_index(source: SourceHeader) -> ChunkIndex:
+    """Read the chunk table of a source with h5py.
+
+    Raises
+    ------
+    FileFormatError
+        If a chunk lies outside the file or off the grid.
+    """
+    chunks = source.chunks
+    assert chunks is not None
+    grid = tuple(-(-n // c) for n, c in zip(source.shape, chunks, strict=True))
+    walked = tuple(axis for axis, n in enumerate(grid) if n > 1) or (0,)
+    with h5_of(source.file) as file:
+        dataset = file[source.h5path]
+        table, flagged = _visited(dataset, walked)
+        base = _base(source, file.userblock_size, dataset, table)
+    offsets, sizes = table[:, 0] + np.uint64(base), table[:, 1]
+    _check_bounds(source, offsets, sizes, table)
+    masks = None
+    if len(flagged):
+        masks = np.zeros(len(table), np.uint32)
+        masks[flagged[:, 0]] = flagged[:, 1]
+    numbers = _numbers(source, grid, walked, table)
+    return _compact(grid, numbers, offsets, sizes, masks)
+
+
+def _visited(dataset: h5py.Dataset, walked: tuple[int, ...]) -> tuple[Array, Ints]:
+    """Return (offset, size, row, ...) of all chunks, and (entry, mask) of those with a mask.
+
+    `walked` are the axes along which there is more than one chunk: only their positions are
+    kept. The callback runs once a chunk, so it does as little as it can.
+    """
+    held, flagged = array("Q"), array("Q")
+    extend, width = held.extend, 2 + len(walked)
+
+    def flag(info: Any) -> None:
+        if info.filter_mask:
+            flagged.extend((len(held) // width - 1, info.filter_mask))
+
+    def visit_rows(info: Any) -> None:
+        extend((info.byte_offset, info.size, info.chunk_offset[0]))
+        if info.filter_mask:
+            flag(info)
+
+    def visit(info: Any) -> None:
+        at = info.chunk_offset
+        extend((info.byte_offset, info.size, *[at[axis] for axis in walked]))
+        if info.filter_mask:
+            flag(info)
+
+    callback: Callable[[Any], None] = visit_rows if walked == (0,) else visit
+    dataset.id.chunk_iter(callback)
+    table = np.frombuffer(held, np.uint64).reshape(-1, width)
+    return table, np.frombuffer(flagged, np.uint64).reshape(-1, 2).astype(np.int64)
+
+
+def _base(source: SourceHeader, userblock: int, dataset: h5py.Dataset, table: Array) -> int:
+    """Return what must be added to offsets: some HDF5 versions count from the user block's end."""
+    if not userblock or not len(table):
+        return 0
+    info = dataset.id.get_chunk_info(0)
+    _, wanted = dataset.id.read_direct_chunk(info.chunk_offset)
+    file = open_bytes(source.file)
+    found = np.empty(len(wanted), np.uint8)
+    for base in (0, userblock):
+        if info.byte_offset + base + len(wanted) <= source.file.size:
+            file.read_into(found, info.byte_offset + base)
+            if found.tobytes() == wanted:
+                return base
+    raise FileFormatError(f"{describe(source)}: its chunks are not where HDF5 says they are")
+
+
+def _check_bounds(source: SourceHeader, offsets: Array, sizes: Array, table: Array) -> None:
+    size = np.uint64(source.file.size)
+    bad = (offsets > size) | (sizes > size - np.minimum(offsets, size))
+    if bad.any():
+        entry = int(np.flatnonzero(bad)[0])
+        raise FileFormatError(
+            f"{describe(source)}: the chunk at position {tuple(table[entry, 2:].tolist())} should "
+            f"lie at bytes {offsets[entry]} to {offsets[entry] + sizes[entry]}, but the file has "
+            f"{size}. It is truncated or damaged; copy it again."
+        )
+
+
+def _numbers(
+    source: SourceHeader, grid: tuple[int, ...], walked: tuple[int, ...], table: Array
+) -> Ints:
+    """Return the chunk numbers of a table whose columns from 2 on are positions along `walked`."""
+    assert source.chunks is not None
+    numbers = np.zeros(len(table), np.int64)
+    for column, axis in enumerate(walked, start=2):
+        at, chunk = table[:, column], np.uint64(source.chunks[axis])
+        steps = at // chunk
+        if len(at) and (bool((at % chunk).any()) or int(steps.max()) >= max(grid[axis], 1)):
+            raise FileFormatError(
+                f"{describe(source)}: its chunk table has a chunk off the grid on axis {axis}. "
+                "It is damaged; copy it again."
+            )
+        numbers += steps.astype(np.int64) * math.prod(grid[axis + 1 :])
+    return numbers
+
+
+def _compact(
+    grid: tuple[int, ...], numbers: Ints, offsets: Array, sizes: Array, masks: Array | None
+) -> ChunkIndex:
+    """Sort the table by chunk number and keep it in as few bytes as it needs."""
+    if not (numbers[1:] > numbers[:-1]).all():
+        order = np.argsort(numbers, kind="stable")
+        numbers, offsets, sizes = numbers[order], offsets[order], sizes[order]
+        masks = None if masks is None else masks[order]
+    small = not len(sizes) or int(sizes.max()) < 2**32
+    sizes = sizes.astype(np.uint32 if small else np.uint64)
+    if len(numbers) == math.prod(grid):
+        return ChunkIndex(grid, offsets.copy(), sizes, masks, None)
+    return ChunkIndex(grid, offsets.copy(), sizes, masks, numbers)
+
+
+class _Slot:
+    """One table, or the lock behind which it is made."""
+
+    def __init__(self, index: ChunkIndex | None = None) -> None:
+        self.lock = threading.Lock()
+        self.index = index
+
+
+class _Cache:
+    """Tables by file and dataset, most recently used last."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.held: OrderedDict[tuple[FileStamp, str], _Slot] = OrderedDict()
+
+    def get(self, source: SourceHeader) -> ChunkIndex:
+        key = source.file, source.h5path
+        with self.lock:
+            slot = self.held.setdefault(key, _Slot())
+            self.held.move_to_end(key)
+        index = slot.index
+        if index is None:
+            with slot.lock:
+                index = slot.index
+                if index is None:
+                    index = slot.index = build_index(source)
+            self._shrink()
+        return index
+
+    def _shrink(self) -> None:
+        with self.lock:
+            sizes = {k: s.index.nbytes for k, s in self.held.items() if s.index is not None}
+            excess = sum(sizes.values()) - CACHE_BYTES
+            for key in list(sizes)[:-1]:
+                if excess <= 0:
+                    return
+                excess -= sizes[key]
+                del self.held[key]
+
+    def after_fork(self) -> _Cache:
+        fresh = _Cache()
+        for key, slot in self.held.items():
+            fresh.held[key] = _Slot(slot.index)
+        return fresh
+
+
+_CACHE = _Cache()
+
+
+def chunk_index(source: SourceHeader) -> ChunkIndex:
+    """Return the chunk table of a source, from the cache where it is known already."""
+    return _CACHE.get(source)
+
+
+def _renew() -> None:
+    global _CACHE
+    _CACHE = _CACHE.after_fork()  # the tables are plain memory; the locks may have been taken
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)

@@ -1,0 +1,107 @@
+"""Compiled loops for filters, by numba (extra ``fast``), without the GIL.
+
+Importing this module costs half a second and each loop a little more at its first call
+ever, so it is imported only where numba is loaded already, or where nothing else can
+decode a chunk. Every index is checked: chunks may be damaged on purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+Loop = Callable[..., Any]
+
+
+def _compiled(function: Loop) -> Loop:
+    try:
+        made: Loop = njit(nogil=True, cache=True)(function)
+    except RuntimeError:  # no folder to keep the compiled code in
+        made = njit(nogil=True)(function)
+    return made
+
+
+@_compiled
+def _join2(planes: Any, out: Any) -> None:
+    a, b = planes[0], planes[1]
+    for i in range(len(out)):
+        out[i] = np.uint16(a[i]) | np.uint16(b[i]) << np.uint16(8)
+
+
+@_compiled
+def _join4(planes: Any, out: Any) -> None:
+    a, b, c, d = planes[0], planes[1], planes[2], planes[3]
+    for i in range(len(out)):
+        out[i] = (
+            np.uint32(a[i])
+            | np.uint32(b[i]) << np.uint32(8)
+            | np.uint32(c[i]) << np.uint32(16)
+            | np.uint32(d[i]) << np.uint32(24)
+        )
+
+
+@_compiled
+def _join8(planes: Any, out: Any) -> None:
+    a, b, c, d = planes[0], planes[1], planes[2], planes[3]
+    e, f, g, h = planes[4], planes[5], planes[6], planes[7]
+    for i in range(len(out)):
+        low = (
+            np.uint64(a[i])
+            | np.uint64(b[i]) << np.uint64(8)
+            | np.uint64(c[i]) << np.uint64(16)
+            | np.uint64(d[i]) << np.uint64(24)
+        )
+        high = (
+            np.uint64(e[i])
+            | np.uint64(f[i]) << np.uint64(8)
+            | np.uint64(g[i]) << np.uint64(16)
+            | np.uint64(h[i]) << np.uint64(24)
+        )
+        out[i] = low | high << np.uint64(32)
+
+
+_JOINS: dict[int, tuple[Loop, str]] = {2: (_join2, "<u2"), 4: (_join4, "<u4"), 8: (_join8, "<u8")}
+
+
+def unshuffle(planes: Any, elements: Any) -> None:
+    """Interleave 2, 4 or 8 planes of bytes into elements, ``(n, item)`` bytes."""
+    join, word = _JOINS[len(planes)]
+    join(planes, elements.reshape(-1).view(word))
+
+
+@_compiled
+def lzf(data: Any, out: Any) -> int:
+    """Unpack LZF `data` into `out`; return how many bytes that gave, or -1 for damage."""
+    at, to, end, room = 0, 0, len(data), len(out)
+    while at < end:
+        control = np.int64(data[at])
+        at += 1
+        if control < 32:  # that many bytes and one more, as they are
+            n = control + 1
+            if at + n > end or to + n > room:
+                return -1
+            for _ in range(n):
+                out[to] = data[at]
+                to += 1
+                at += 1
+            continue
+        n = control >> 5  # a copy of bytes that were unpacked already
+        if n == 7:
+            if at >= end:
+                return -1
+            n += np.int64(data[at])
+            at += 1
+        if at >= end:
+            return -1
+        back = ((control & 31) << 8) + np.int64(data[at]) + 1
+        at += 1
+        n += 2
+        if back > to or to + n > room:
+            return -1
+        for _ in range(n):
+            out[to] = out[to - back]
+            to += 1
+    return to

@@ -1,0 +1,270 @@
+"""Rows of chunks with filters: fetched by byte range, decoded outside HDF5's lock.
+
+Chunks are fetched whole, several with one read where they lie together, decoded into
+memory that stays in cache, and copied out once: to the rows of the result in order, or
+scattered over it.
+
+The trade-off: a chunk is decoded whole even for one element of it. Hence pieces are made
+of whole bands of chunks, so that no chunk of a window is decoded twice.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from labeled.errors import ReadError
+from labeled.formats.hdf5.bytesource import OpenFile, open_bytes
+from labeled.formats.hdf5.chunkindex import UNSTORED, chunk_index
+from labeled.formats.hdf5.filters import DecodeError, Pipeline
+from labeled.formats.hdf5.header import SourceHeader
+from labeled.formats.hdf5.reading import (
+    PIECE_BYTES,
+    Kind,
+    Piece,
+    describe,
+    gather,
+    n_rows_of,
+    row_nbytes,
+    scratch,
+    spread,
+    telling_where,
+)
+from labeled.formats.hdf5.region import (
+    GAP_BYTES,
+    Array,
+    Ints,
+    Region,
+    is_whole,
+    outer_put,
+    outer_take,
+    region_shape,
+)
+from labeled.formats.hdf5.stored import bands_of
+from labeled.formats.hdf5.tiles import Tile, Tiles
+from labeled.formats.reader import Cost
+
+SLACK_BYTES = 64 * 1024
+"""How much larger than twice its decoded size a stored chunk may be before it is refused."""
+
+JOINED_BYTES = 64 * 1024
+"""Chunks smaller than this are scattered together: one call for several."""
+
+
+class _Work(NamedTuple):
+    """The chunks of a piece: one line a band, one column a tile, flattened."""
+
+    bands: list[int]
+    parts: list[Ints]
+    """For each band, its (start, stop, first)."""
+    tiles: list[Tile]
+    offsets: list[int]
+    sizes: list[int]
+    masks: list[int]
+
+
+class DecodeEngine:
+    """Reads chunks with filters that :mod:`.filters` can undo."""
+
+    def __init__(self, source: SourceHeader, region: Region) -> None:
+        assert source.chunks is not None
+        self.kind: Kind = "chunked"
+        names = ", ".join(step.name or str(step.id) for step in source.filters)
+        self.why = f"chunks decoded outside HDF5's lock ({names})"
+        self._source = source
+        self._chunks = source.chunks
+        self._chunk_bytes = math.prod(source.chunks) * source.dtype.itemsize
+        self._pipeline = Pipeline(source.filters, self._chunk_bytes, source.dtype.itemsize)
+        self._tiles = Tiles(region, source.row_shape, source.chunks[1:])
+        self._alone = len(self._tiles) == 1
+        self._first_tile = self._tiles[0]
+        self._plain = self._alone and is_whole(self._first_tile.local, source.chunks[1:])
+        self._direct = self._plain and source.dtype.isnative
+        self._used = row_nbytes(region_shape(region, source.row_shape), source.dtype)
+        band_bytes = max(len(self._tiles) * self._chunk_bytes, 1)
+        self._bands_each = -(-PIECE_BYTES // band_bytes)
+        whole_bands = band_bytes <= 2 * PIECE_BYTES
+        self._tiles_each = len(self._tiles) if whole_bands else -(-PIECE_BYTES // self._chunk_bytes)
+        self.scratch_bytes = 2 * PIECE_BYTES + 4 * self._chunk_bytes
+
+    def pieces(self, runs: Ints) -> list[Piece]:
+        """Split checked runs into pieces of whole chunks."""
+        if not len(runs) or not self._used:
+            return []
+        open_bytes(self._source.file).check()
+        parts = bands_of(runs, self._chunks[0])
+        band = parts[:, 0] // self._chunks[0]
+        begins = np.flatnonzero(np.concatenate(([True], band[1:] != band[:-1])))
+        cuts = np.append(begins[:: self._bands_each], len(parts)).tolist()
+        n_tiles, each = len(self._tiles), self._tiles_each
+        spans = [(t, min(t + each, n_tiles)) for t in range(0, n_tiles, each)]
+        return [
+            self._piece(parts[a:b], tiles) for a, b in itertools.pairwise(cuts) for tiles in spans
+        ]
+
+    def _piece(self, parts: Ints, tiles: tuple[int, int]) -> Piece:
+        start, _, first = parts[0].tolist()
+        last, stop, last_first = parts[-1].tolist()
+        n_rows = last_first + stop - last - first
+        n_chunks = (last // self._chunks[0] - start // self._chunks[0] + 1) * (tiles[1] - tiles[0])
+        return Piece(first, n_rows, n_chunks * self._chunk_bytes, start, stop, parts, tiles)
+
+    def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
+        """Read one piece; see :class:`.payload.Reader`."""
+        file = open_bytes(self._source.file)
+        work = self._work(piece)
+        with telling_where(self._source, piece.start, piece.stop):
+            if self._direct and self._chunk_bytes < JOINED_BYTES and dest is not None:
+                self._store_joined(file, work, out, dest)
+                return
+            for k, chunk in self._decoded(file, work):
+                self._store(chunk, work, k, out, dest)
+
+    def _work(self, piece: Piece) -> _Work:
+        parts, chunk_rows = piece.parts, self._chunks[0]
+        band = parts[:, 0] // chunk_rows
+        if len(parts) == 1:
+            split = [parts]
+        else:
+            cuts = np.flatnonzero(band[1:] != band[:-1]) + 1
+            split = np.split(parts, cuts)
+            band = band[np.append(0, cuts)]
+        tiles = [self._tile(t) for t in range(*piece.tiles)]
+        numbers = band[:, None] * self._tiles.per_band + np.array([tile.number for tile in tiles])
+        offsets, sizes, masks = chunk_index(self._source).find(numbers.reshape(-1))
+        return _Work(band.tolist(), split, tiles, offsets.tolist(), sizes.tolist(), masks.tolist())
+
+    def _tile(self, t: int) -> Tile:
+        return self._first_tile if t == 0 else self._tiles[t]
+
+    def _decoded(self, file: OpenFile, work: _Work) -> Iterator[tuple[int, Array | None]]:
+        """Yield each chunk's place in `work` and its elements; None where it was never stored."""
+        for group in _groups(work.offsets, work.sizes):
+            at = work.offsets[group[0]]
+            if at == UNSTORED:
+                yield group[0], None
+                continue
+            for k in group:
+                self._check_size(work, k)
+            end = work.offsets[group[-1]] + work.sizes[group[-1]]
+            stored = scratch("stored", end - at)
+            file.read_into(stored, at)
+            for k in group:
+                start = work.offsets[k] - at
+                yield k, self._undone(stored[start : start + work.sizes[k]], work, k)
+
+    def _check_size(self, work: _Work, k: int) -> None:
+        if work.sizes[k] > 2 * self._chunk_bytes + SLACK_BYTES:
+            raise self._damaged(
+                work, k, f"{work.sizes[k]} bytes stored for {self._chunk_bytes} decoded ones"
+            )
+
+    def _undone(self, stored: Array, work: _Work, k: int) -> Array:
+        try:
+            data = self._pipeline.undo(stored, work.masks[k])
+        except DecodeError as fault:
+            raise self._damaged(work, k, str(fault)) from fault
+        return data.view(self._source.dtype).reshape(self._chunks)
+
+    def _damaged(self, work: _Work, k: int, what: str) -> ReadError:
+        start = work.bands[k // len(work.tiles)] * self._chunks[0]
+        stop = min(start + self._chunks[0], self._source.n_rows)
+        return ReadError(
+            f"{describe(self._source)}, rows {start} to {stop - 1}: the chunk at byte "
+            f"{work.offsets[k]} is damaged: {what}. Copy or download the file again."
+        )
+
+    def _store(
+        self, chunk: Array | None, work: _Work, k: int, out: Array, dest: Ints | None
+    ) -> None:
+        """Copy the wanted elements of a decoded chunk to their places."""
+        b, t = divmod(k, len(work.tiles))
+        tile, base = work.tiles[t], work.bands[b] * self._chunks[0]
+        rows, place = _rows_of(work.parts[b], base, dest)
+        if chunk is None:
+            values = np.asarray(self._source.fill_value, self._source.dtype)
+        elif isinstance(rows, slice):
+            values = chunk[rows] if self._plain else outer_take(chunk[rows], tile.local)
+        elif self._direct and isinstance(place, slice):
+            np.take(chunk, rows, axis=0, out=out[place], mode="clip")
+            return
+        else:
+            values = outer_take(chunk, tile.local, rows)
+        if self._alone:
+            out[place] = values
+        else:
+            outer_put(out, place, tile.trail, values)
+
+    def _store_joined(self, file: OpenFile, work: _Work, out: Array, dest: Ints) -> None:
+        """Decode small chunks side by side, then scatter their rows with one call."""
+        shape = (len(work.bands), *self._chunks)
+        joined = scratch("joined", len(work.bands) * self._chunk_bytes)
+        joined = joined.view(self._source.dtype).reshape(shape)
+        for k, chunk in self._decoded(file, work):
+            joined[k] = self._source.fill_value if chunk is None else chunk
+        rows = joined.reshape(-1, *self._chunks[1:])
+        parts = np.concatenate(work.parts)
+        n_rows = n_rows_of(parts)
+        first = int(parts[0, 2])
+        place = dest[first : first + n_rows]
+        if n_rows == len(rows):
+            out[place] = rows
+            return
+        shift = np.repeat(
+            (np.arange(len(work.bands)) - np.array(work.bands)) * self._chunks[0],
+            [len(part) for part in work.parts],
+        )
+        out[place] = rows[spread(parts[:, 0] + shift, parts[:, 1] - parts[:, 0])]
+
+    def gather_into(self, out: Array, rows: Ints) -> None:
+        """Store ``source[rows]`` in `out`; each touched chunk is decoded once."""
+        gather(rows, out, self.pieces, self.read_piece)
+
+    def cost(self, runs: Ints) -> Cost:
+        """Count what :meth:`pieces` and :meth:`read_piece` would do."""
+        n_bytes = n_reads = n_chunks = 0
+        for at, end, chunks in self._fetched(runs):
+            n_bytes, n_reads, n_chunks = n_bytes + end - at, n_reads + 1, n_chunks + chunks
+        return Cost(n_bytes, n_rows_of(runs) * self._used, n_reads, n_chunks)
+
+    def advise(self, runs: Ints) -> None:
+        """Tell the system which bytes come next."""
+        file = open_bytes(self._source.file)
+        for at, end, _ in self._fetched(runs):
+            file.advise(at, end - at)
+
+    def _fetched(self, runs: Ints) -> Iterator[tuple[int, int, int]]:
+        """Yield the bytes of every read that `runs` take, and the chunks in them."""
+        for piece in self.pieces(runs):
+            work = self._work(piece)
+            for group in _groups(work.offsets, work.sizes):
+                if work.offsets[group[0]] != UNSTORED:
+                    end = work.offsets[group[-1]] + work.sizes[group[-1]]
+                    yield work.offsets[group[0]], end, len(group)
+
+
+def _groups(offsets: list[int], sizes: list[int]) -> Iterator[range]:
+    """Yield stretches of chunks that one read brings: in file order, with small gaps."""
+    start = 0
+    for k in range(1, len(offsets)):
+        gap = offsets[k] - offsets[k - 1] - sizes[k - 1]
+        if not 0 <= gap <= GAP_BYTES or offsets[k - 1] == UNSTORED:
+            yield range(start, k)
+            start = k
+    if offsets:
+        yield range(start, len(offsets))
+
+
+def _rows_of(parts: Ints, base: int, dest: Ints | None) -> tuple[slice | Ints, slice | Ints]:
+    """Return which rows of a chunk are wanted, and their places in the result."""
+    start, stop, first = parts[0].tolist()
+    n = stop - start
+    rows: slice | Ints = slice(start - base, stop - base)
+    if len(parts) > 1:
+        counts = parts[:, 1] - parts[:, 0]
+        n, rows = int(counts.sum()), spread(parts[:, 0] - base, counts)
+    return rows, slice(first, first + n) if dest is None else dest[first : first + n]

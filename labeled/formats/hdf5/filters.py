@@ -1,0 +1,401 @@
+"""Undoing the filters of a chunk, outside HDF5's lock and outside the GIL.
+
+A :class:`Pipeline` takes the stored bytes of one chunk back through its filters. It knows
+bytes and sizes only; where chunks lie and what their numbers mean is known elsewhere.
+Each optional library is imported here, once, when a pipeline first needs it:
+
+- deflate: libdeflate (a core dependency), else zlib; byte shuffle and fletcher32: NumPy;
+- LZF: numba (extra ``fast``); zstd: numcodecs or zstandard; lz4: lz4 or numcodecs;
+  blosc: numcodecs (extra ``codecs``), whose own threads are switched off, because pieces
+  are decoded side by side already.
+
+Nothing is trusted: a chunk's decoded size is known before decoding and is the only size
+ever allocated; sizes that a stream claims for itself are compared with it first.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import struct
+import sys
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from labeled.formats.hdf5.header import Filter
+from labeled.formats.hdf5.reading import scratch
+from labeled.formats.hdf5.region import Array
+
+DEFLATE, SHUFFLE, FLETCHER32, LZF = 1, 2, 3, 32000
+BLOSC, LZ4, ZSTD = 32001, 32004, 32015
+
+_CHECKSUM_BYTES = 4
+
+Decode = Callable[[Array, int], Array]
+"""Stored bytes and decoded size to decoded bytes; raises ValueError where they disagree."""
+
+
+class DecodeError(ValueError):
+    """Stored bytes are not what their filter would have written."""
+
+
+class Pipeline:
+    """The filters of one dataset, ready to be undone.
+
+    Parameters
+    ----------
+    filters : sequence of Filter
+        In the order they were applied.
+    chunk_bytes : int
+        Decoded size of a chunk.
+    itemsize : int
+        Bytes of an element, for a shuffle filter that does not tell.
+    """
+
+    def __init__(self, filters: tuple[Filter, ...], chunk_bytes: int, itemsize: int) -> None:
+        self._steps = [(step.id, _decoder(step, itemsize)) for step in filters]
+        self._chunk_bytes = chunk_bytes
+
+    def undo(self, stored: Array, mask: int) -> Array:
+        """Return the decoded bytes of a chunk: memory that the next call may reuse.
+
+        Parameters
+        ----------
+        stored : uint8 array
+        mask : int
+            Bit i set: filter i was not applied to this chunk.
+
+        Raises
+        ------
+        DecodeError
+            If the bytes are damaged.
+        """
+        data = stored
+        applied = [step for i, step in enumerate(self._steps) if not mask >> i & 1]
+        for i in reversed(range(len(applied))):
+            inside = sum(code == FLETCHER32 for code, _ in applied[:i])
+            data = applied[i][1](data, self._chunk_bytes + _CHECKSUM_BYTES * inside)
+        if len(data) != self._chunk_bytes:
+            raise DecodeError(f"a chunk of {len(data)} bytes where {self._chunk_bytes} belong")
+        return data
+
+
+def why_not(filters: tuple[Filter, ...]) -> str | None:
+    """Say why a pipeline cannot be undone here, if it cannot.
+
+    Examples
+    --------
+    >>> why_not((Filter(2, "shuffle", (4,)), Filter(1, "deflate", (4,))))
+    >>> why_not((Filter(4, "szip"),))
+    "filter 'szip' (4) is undone by HDF5 only"
+    """
+    packers = 0
+    for step in filters:
+        if step.id in (SHUFFLE, FLETCHER32):
+            continue
+        packers += 1
+        if step.id not in _OPENERS:
+            return f"filter {step.name!r} ({step.id}) is undone by HDF5 only"
+        if _opened(step.id) is None:
+            libraries, extra = _NEEDS[step.id]
+            return (
+                f"filter {step.name!r} ({step.id}) is undone by HDF5, because {libraries} is not "
+                f"installed; the extra {extra!r} has it"
+            )
+    if packers > 1:
+        return "two compressing filters, one after the other: undone by HDF5 only"
+    return None
+
+
+def _decoder(step: Filter, itemsize: int) -> Decode:
+    if step.id == SHUFFLE:
+        return _unshuffle(step.options[0] if step.options else itemsize)
+    if step.id == FLETCHER32:
+        return lambda data, _: checked(data)
+    decode = _opened(step.id)
+    assert decode is not None, "asked why_not() first"
+    return decode
+
+
+def _bytes(data: Any) -> Array:
+    return np.frombuffer(data, np.uint8)
+
+
+# ---------------------------------------------------------------- shuffle and fletcher32
+
+
+def _unshuffle(item: int) -> Decode:
+    def undo(data: Array, _: int) -> Array:
+        return data if item < 2 else unshuffled(data, item, scratch("unshuffled", len(data)))
+
+    return undo
+
+
+def unshuffled(data: Array, item: int, out: Array) -> Array:
+    """Bring the bytes of each element together again, in `out`.
+
+    Examples
+    --------
+    >>> unshuffled(np.frombuffer(b"abcABC?", np.uint8), 2, np.empty(7, np.uint8)).tobytes()
+    b'aAbBcC?'
+    """
+    n = len(data) // item
+    planes, elements = data[: n * item].reshape(item, n), out[: n * item].reshape(n, item)
+    if "numba" in sys.modules and item in (2, 4, 8):
+        _compiled().unshuffle(planes, elements)
+    else:
+        for byte, plane in enumerate(planes):
+            elements[:, byte] = plane
+    out[n * item :] = data[n * item :]
+    return out
+
+
+def _compiled() -> Any:
+    return importlib.import_module("labeled.formats.hdf5.compiled")
+
+
+def checked(data: Array) -> Array:
+    """Return the bytes before a fletcher32 checksum.
+
+    Raises
+    ------
+    DecodeError
+        If they do not add up to it.
+    """
+    if len(data) < _CHECKSUM_BYTES:
+        raise DecodeError(f"{len(data)} bytes leave no room for a fletcher32 checksum")
+    body = data[:-_CHECKSUM_BYTES]
+    stored = int.from_bytes(data[-_CHECKSUM_BYTES:].tobytes(), "little")
+    found = fletcher32(body)
+    # HDF5 1.6.2 and older swapped the bytes of each half; HDF5 accepts both, and so do we.
+    swapped = (found & 0x00FF00FF) << 8 | (found & 0xFF00FF00) >> 8
+    if stored not in (found, swapped):
+        raise DecodeError(
+            f"its fletcher32 checksum is {stored:#010x}, its bytes give {found:#010x}"
+        )
+    return body
+
+
+def fletcher32(data: Array) -> int:
+    """Return HDF5's checksum of bytes: sums of big-endian 16-bit words, modulo 65535.
+
+    Modulo 65535 swapping the bytes of every word swaps those of the sums, so words are
+    added up as little-endian ones, and only the two results are turned.
+
+    Examples
+    --------
+    >>> hex(fletcher32(np.frombuffer(b"abcde", np.uint8)))
+    '0x4ff029c7'
+    """
+    words = data[: len(data) & ~1].view("<u2")
+    width = max(1 << (len(words).bit_length() // 2), 4)
+    body = words[: len(words) // width * width].reshape(-1, width)
+    rest = words[body.size :].tolist() + data[len(words) * 2 :].tolist()
+    n = body.size + len(rest)
+    by_row = body.sum(axis=1, dtype=np.uint64)
+    by_column = body.sum(axis=0, dtype=np.uint64) % 65535
+    total = int(by_row.sum()) + sum(rest)
+    # The second sum counts word i, at row * width + column, n - i times.
+    starts = np.arange(len(by_row), dtype=np.uint64) * np.uint64(width)
+    before = int((starts % 65535 * (by_row % 65535)).sum())
+    before += int((np.arange(width, dtype=np.uint64) * by_column).sum())
+    before += sum(i * word for i, word in enumerate(rest, start=body.size))
+    if total == 0:
+        return 0
+    first, second = total * 256 % 65535, (n * total - before) * 256 % 65535
+    return (second or 65535) << 16 | (first or 65535)
+
+
+# ---------------------------------------------------------------- compression
+
+
+def _open_deflate() -> Decode:
+    try:
+        library = importlib.import_module("deflate")
+    except ImportError:
+        return _inflate
+    failure: type[Exception] = library.DeflateError
+
+    def undo(data: Array, size: int) -> Array:
+        try:
+            return _bytes(library.zlib_decompress(data, size))
+        except failure as fault:
+            raise DecodeError(f"deflate data are damaged ({fault})") from fault
+
+    return undo
+
+
+def _inflate(data: Array, size: int) -> Array:
+    """Undo deflate with the standard library, for systems without libdeflate."""
+    stream = zlib.decompressobj()
+    try:
+        out = stream.decompress(data.tobytes(), max(size, 1))
+    except zlib.error as fault:
+        raise DecodeError(f"deflate data are damaged ({fault})") from fault
+    if stream.unconsumed_tail or not stream.eof:
+        raise DecodeError(f"deflate data do not end after {size} bytes")
+    return _bytes(out)
+
+
+def _open_lzf() -> Decode | None:
+    if importlib.util.find_spec("numba") is None:
+        return None
+
+    def undo(data: Array, size: int) -> Array:
+        out = scratch("unpacked", size)
+        if _compiled().lzf(data, out) != size:
+            raise DecodeError("LZF data are damaged")
+        return out
+
+    return undo
+
+
+def _open_zstd() -> Decode | None:
+    numcodecs, zstandard = _library("numcodecs.zstd"), _library("zstandard")
+    if numcodecs is None and zstandard is None:
+        return None
+
+    failures: tuple[type[Exception], ...] = (RuntimeError, ValueError)
+    if zstandard is not None:
+        failures = (*failures, zstandard.ZstdError)
+
+    def undo(data: Array, size: int) -> Array:
+        claimed = zstd_size(data)
+        if claimed is not None and claimed != size:
+            raise DecodeError(f"a zstd frame of {claimed} bytes where {size} belong")
+        try:
+            if numcodecs is not None:
+                return np.asarray(numcodecs.decompress(data, scratch("unpacked", size)))
+            assert zstandard is not None
+            return _bytes(zstandard.ZstdDecompressor().decompress(data, max_output_size=size))
+        except failures as fault:
+            raise DecodeError(f"zstd data are damaged ({fault})") from fault
+
+    return undo
+
+
+def zstd_size(data: Array) -> int | None:
+    """Return the size that a zstd frame claims to hold; None where it does not tell.
+
+    Raises
+    ------
+    DecodeError
+        If it is no zstd frame.
+    """
+    head = data[:18].tobytes()
+    if head[:4] != b"\x28\xb5\x2f\xfd" or len(head) < 6:
+        raise DecodeError("zstd data do not begin like a zstd frame")
+    flags = head[4]
+    single = flags >> 5 & 1
+    width = (single, 2, 4, 8)[flags >> 6]
+    at = 5 + (0 if single else 1) + (0, 1, 2, 4)[flags & 3]
+    if width == 0:
+        return None
+    return int.from_bytes(head[at : at + width], "little") + (256 if width == 2 else 0)
+
+
+def _open_lz4() -> Decode | None:
+    library = _library("lz4.block")
+    if library is not None:
+
+        def unpack(block: Array, into: Array) -> None:
+            into[:] = _bytes(library.decompress(block, uncompressed_size=len(into)))
+
+        return lambda data, size: _lz4(data, size, unpack, (library.LZ4BlockError, ValueError))
+    codecs = _library("numcodecs.lz4")
+    if codecs is None:
+        return None
+
+    def unpack_sized(block: Array, into: Array) -> None:
+        sized = struct.pack("<I", len(into)) + block.tobytes()
+        if codecs.decompress(sized, into) is None:
+            raise ValueError("nothing decoded")
+
+    return lambda data, size: _lz4(data, size, unpack_sized, (RuntimeError, ValueError))
+
+
+def _lz4(
+    data: Array,
+    size: int,
+    unpack: Callable[[Array, Array], None],
+    failures: tuple[type[Exception], ...],
+) -> Array:
+    """Undo the LZ4 filter: total and block sizes, then blocks with their sizes, big-endian.
+
+    A block that did not shrink is stored as it was.
+    """
+    if len(data) < 12:
+        raise DecodeError("lz4 data are shorter than their header")
+    claimed, block = struct.unpack(">QI", data[:12].tobytes())
+    if claimed != size or block == 0:
+        raise DecodeError(f"lz4 data of {claimed} bytes where {size} belong")
+    out, at = scratch("unpacked", size), 12
+    for start in range(0, size, block):
+        into = out[start : start + block]
+        n = int.from_bytes(data[at : at + 4].tobytes(), "big")
+        packed = data[at + 4 : at + 4 + n]
+        at += 4 + n
+        if len(packed) != n:
+            raise DecodeError("lz4 data end early")
+        try:
+            if n == len(into):
+                into[:] = packed
+            else:
+                unpack(packed, into)
+        except failures as fault:
+            raise DecodeError(f"lz4 data are damaged ({fault})") from fault
+    return out
+
+
+def _open_blosc() -> Decode | None:
+    library = _library("numcodecs.blosc")
+    if library is None:
+        return None
+    if library.use_threads is None:
+        library.use_threads = False  # pieces are decoded side by side; its pool would compete
+
+    def undo(data: Array, size: int) -> Array:
+        # The library believes the sizes in the header, so they are checked before it sees them.
+        claimed, _, stored = struct.unpack("<III", data[4:16].tobytes().ljust(12, b"\0"))
+        if len(data) < 16 or claimed != size or stored != len(data):
+            raise DecodeError(
+                f"blosc data claim {claimed} bytes in {stored}, where {size} in {len(data)} belong"
+            )
+        try:
+            return np.asarray(library.decompress(data, scratch("unpacked", size)))
+        except (RuntimeError, ValueError) as fault:
+            raise DecodeError(f"blosc data are damaged ({fault})") from fault
+
+    return undo
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+_OPENERS: dict[int, Callable[[], Decode | None]] = {
+    DEFLATE: _open_deflate,
+    LZF: _open_lzf,
+    ZSTD: _open_zstd,
+    LZ4: _open_lz4,
+    BLOSC: _open_blosc,
+}
+
+_NEEDS = {
+    LZF: ("numba", "fast"),
+    ZSTD: ("numcodecs", "codecs"),
+    LZ4: ("numcodecs", "codecs"),
+    BLOSC: ("numcodecs", "codecs"),
+}
+
+
+@functools.cache
+def _opened(code: int) -> Decode | None:
+    return _OPENERS[code]()

@@ -1,0 +1,135 @@
+"""Rows of chunks without filters: rows at other places in the file, and nothing more.
+
+Runs are cut at chunk boundaries into *bands*, the rows of one chunk. What is wanted of a
+band are bytes at a known offset, so it is read as extents are: no byte more than needed,
+neighbouring chunks with one read. Where rows are longer than a chunk, each tile (a column
+of chunks) is read for itself.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from labeled.formats.hdf5.chunkindex import UNSTORED, chunk_index
+from labeled.formats.hdf5.extents import ExtentEngine, Locate, merged
+from labeled.formats.hdf5.header import SourceHeader
+from labeled.formats.hdf5.reading import (
+    Io,
+    Kind,
+    Piece,
+    gather,
+    row_nbytes,
+    spread,
+)
+from labeled.formats.hdf5.region import (
+    Array,
+    Ints,
+    Region,
+    box_plan,
+    region_shape,
+)
+from labeled.formats.hdf5.tiles import Tile, Tiles
+from labeled.formats.reader import Cost
+
+
+def bands_of(runs: Ints, chunk_rows: int) -> Ints:
+    """Cut runs at chunk boundaries: rows of (start, stop, number of the first in run order).
+
+    Examples
+    --------
+    >>> bands_of(np.array([[2, 9]]), 4).tolist()
+    [[2, 4, 0], [4, 8, 2], [8, 9, 6]]
+    """
+    starts, stops = runs[:, 0], runs[:, 1]
+    n_bands = (stops - 1) // chunk_rows - starts // chunk_rows + 1
+    band = spread(starts // chunk_rows, n_bands) * chunk_rows
+    begin = np.maximum(np.repeat(starts, n_bands), band)
+    end = np.minimum(np.repeat(stops, n_bands), band + chunk_rows)
+    counts = end - begin
+    return np.stack((begin, end, np.cumsum(counts) - counts), axis=1)
+
+
+class StoredChunks:
+    """Reads chunks without filters: rows at other places, tile by tile."""
+
+    def __init__(self, source: SourceHeader, region: Region, io: Io) -> None:
+        assert source.chunks is not None
+        self.kind: Kind = "chunked"
+        self.why = "chunks without filters: read by file offset"
+        self._source = source
+        self._io = io
+        self._tiles = Tiles(region, source.row_shape, source.chunks[1:])
+        self._engines: dict[int, ExtentEngine] = {}
+        self._used = row_nbytes(region_shape(region, source.row_shape), source.dtype)
+        self.scratch_bytes = max(
+            (self._engine(t).scratch_bytes for t in range(len(self._tiles))[:1]), default=0
+        )
+
+    def _range(self) -> range:
+        return range(len(self._tiles) if self._used else 0)
+
+    def _engine(self, t: int) -> ExtentEngine:
+        engine = self._engines.get(t)
+        if engine is None:
+            engine = self._engines[t] = self._made(self._tiles[t], alone=len(self._tiles) == 1)
+        return engine
+
+    def _made(self, tile: Tile, *, alone: bool) -> ExtentEngine:
+        source = self._source
+        assert source.chunks is not None
+        plan = box_plan(tile.local, source.chunks[1:], source.dtype)
+        return ExtentEngine(
+            source,
+            plan,
+            chunk_extents(source, tile.number, self._tiles.per_band, plan.row_bytes),
+            kind=self.kind,
+            why=self.why,
+            io=self._io,
+            trail=None if alone else tile.trail,
+            scattered=alone,
+        )
+
+    def pieces(self, runs: Ints) -> list[Piece]:
+        """Split checked runs into pieces of one tile each."""
+        return [
+            piece._replace(tiles=(t, t + 1))
+            for t in range(len(self._tiles))
+            for piece in self._engine(t).pieces(runs)
+        ]
+
+    def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
+        """Read one piece; see :class:`.payload.Reader`."""
+        self._engine(piece.tiles[0]).read_piece(piece, out, dest)
+
+    def gather_into(self, out: Array, rows: Ints) -> None:
+        """Store ``source[rows]`` in `out`."""
+        if len(self._tiles) == 1:
+            self._engine(0).gather_into(out, rows)
+        else:
+            gather(rows, out, self.pieces, self.read_piece)
+
+    def cost(self, runs: Ints) -> Cost:
+        """Count what :meth:`pieces` and :meth:`read_piece` would do."""
+        return sum((self._engine(t).cost(runs) for t in range(len(self._tiles))), start=Cost())
+
+    def advise(self, runs: Ints) -> None:
+        """Tell the system which bytes come next."""
+        for t in range(len(self._tiles)):
+            self._engine(t).advise(runs)
+
+
+def chunk_extents(source: SourceHeader, number: int, per_band: int, row_bytes: int) -> Locate:
+    """Return the `locate` of rows in those chunks that are number `number` of their band."""
+    assert source.chunks is not None
+    chunk_rows = source.chunks[0]
+
+    def locate(runs: Ints) -> Ints:
+        start, stop, first = bands_of(runs, chunk_rows).T
+        band = start // chunk_rows
+        offsets, _, _ = chunk_index(source).find(band * per_band + number)
+        at = np.where(
+            offsets == UNSTORED, UNSTORED, offsets + (start - band * chunk_rows) * row_bytes
+        )
+        return merged(np.stack((at, first, stop - start), axis=1), row_bytes)
+
+    return locate

@@ -1,0 +1,224 @@
+"""Readers give what h5py gives: any layout, any region, any rows, in any order."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from payload_files import (
+    BY_RANGE,
+    COMPRESSIONS,
+    Layout,
+    header_of,
+    layouts,
+    outer,
+    read_with_h5py,
+    regions,
+    rows_of,
+    runs,
+    small_units,
+    write,
+)
+
+from labeled.errors import SelectionError, SelectionTypeError
+from labeled.formats.hdf5.payload import Reader, advise, open_reader
+
+IO = ["auto", "pread", "mmap"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("payload")
+
+
+def check(reader: Reader, expected: np.ndarray, wanted: np.ndarray, order: np.ndarray) -> None:
+    """Compare every way of reading with rows that were read otherwise."""
+    numbers = rows_of(wanted)
+    assert reader.row_shape == expected.shape[1:]
+    assert reader.dtype == expected.dtype
+
+    out = np.zeros((len(numbers), *reader.row_shape), reader.dtype)
+    reader.read_into(out, wanted)
+    np.testing.assert_array_equal(out, expected[numbers])
+
+    dest = np.random.default_rng(len(numbers)).permutation(len(numbers) + 3)[: len(numbers)]
+    out = np.zeros((len(numbers) + 3, *reader.row_shape), reader.dtype)
+    pieces = reader.pieces(wanted)
+    for piece in reversed(pieces):
+        reader.read_piece(piece, out, dest)
+    np.testing.assert_array_equal(out[dest], expected[numbers])
+    if reader.row_shape == () or 0 not in reader.row_shape:
+        assert set(numbers.tolist()) == {
+            row for p in pieces for row in numbers[p.first : p.first + p.n_rows].tolist()
+        }
+
+    np.testing.assert_array_equal(reader.read(order), expected[order])
+    np.testing.assert_array_equal(reader.read(range(len(expected))), expected)
+    np.testing.assert_array_equal(reader.read(range(len(expected))[::-2]), expected[::-2])
+
+
+@settings(max_examples=150)
+@given(layouts(), st.sampled_from(IO), st.sampled_from([64, 700, 1 << 19]), st.data())
+def test_any_layout_reads_as_h5py_reads_it(
+    folder: Path, layout: Layout, io: str, piece: int, data: st.DataObject
+) -> None:
+    path = write(folder, layout)
+    header = header_of(path)
+    region = data.draw(regions(header.row_shape))
+    wanted = data.draw(runs(header.n_rows))
+    rows = st.lists(st.integers(0, max(header.n_rows - 1, 0)), max_size=30 * bool(header.n_rows))
+    order = np.array(data.draw(rows), np.int64)
+
+    with small_units(piece, gap=data.draw(st.sampled_from([0, 8, 1 << 14]))):
+        reader = open_reader(header, region=region, io=io)
+        check(reader, outer(read_with_h5py(path), region), wanted, order)
+        advise(reader, wanted)
+    path.unlink()
+
+
+@pytest.mark.parametrize("compression", sorted(COMPRESSIONS))
+@pytest.mark.parametrize("dtype", ["u1", ">f4", "<f8"])
+def test_each_filter_takes_its_own_path(folder: Path, compression: str, dtype: str) -> None:
+    layout = Layout(dtype, (300, 5, 6), (64, 5, 6), compression, shuffle=True, fletcher32=True)
+    path = write(folder, layout)
+    reader = open_reader(header_of(path))
+
+    assert reader.kind == ("chunked" if compression in BY_RANGE else "h5py"), reader.why
+    assert reader.chunk_rows == 64
+    expected = read_with_h5py(path)
+    check(reader, expected, np.array([[3, 90], [90, 91], [200, 300]]), np.arange(300)[::-1])
+    assert compression == "none" or any(
+        step.name in reader.why or str(step.id) in reader.why for step in reader.source.filters
+    )
+
+
+def test_filters_that_hdf5_left_out_of_a_chunk_are_not_undone(folder: Path) -> None:
+    """Random bytes do not shrink, so the deflate step skips them and says so in the mask."""
+    path = folder / "mask.h5"
+    noise = np.random.default_rng(0).integers(0, 1 << 16, (64, 100), dtype="u2")
+    noise[16:32] = 3
+    with h5py.File(path, "w") as file:
+        dataset = file.create_dataset("x", noise.shape, "u2", chunks=(8, 100), compression="gzip")
+        for start in range(0, 64, 8):
+            part = noise[start : start + 8]
+            if start % 16:
+                dataset.id.write_direct_chunk((start, 0), part.tobytes(), filter_mask=1)
+            else:
+                dataset[start : start + 8] = part
+
+    reader = open_reader(header_of(path))
+    np.testing.assert_array_equal(reader.read(range(64)), noise)
+    assert reader.kind == "chunked"
+
+
+@pytest.mark.parametrize("kind", ["text", "vlen", "virtual", "compact", "wide bool", "spaces"])
+def test_what_hdf5_must_convert_goes_through_h5py(folder: Path, kind: str) -> None:
+    path = folder / f"{kind}.h5"
+    with h5py.File(path, "w") as file:
+        _write_odd(file, kind)
+    reader = open_reader(header_of(path))
+    expected = read_with_h5py(path)
+
+    assert reader.kind == "h5py"
+    assert reader.why
+    wanted = np.array([[0, 3], [5, 9]])
+    out = np.empty((7,), reader.dtype)
+    reader.read_into(out, wanted)
+    rows = np.array([8, 1, 1, 0])
+    for got, want in ((out, expected[rows_of(wanted)]), (reader.read(rows), expected[rows])):
+        for one, other in zip(got, want, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def _write_odd(file: h5py.File, kind: str) -> None:
+    numbers = np.arange(9)
+    if kind == "text":
+        file["x"] = [f"row {i}" * i for i in numbers]
+    elif kind == "vlen":
+        x = file.create_dataset("x", (9,), h5py.vlen_dtype("i4"))
+        for i in numbers:
+            x[i] = np.arange(i)
+    elif kind == "virtual":
+        file["real"] = numbers
+        layout = h5py.VirtualLayout((9,), "i8")
+        layout[:] = h5py.VirtualSource(file["real"])
+        file.create_virtual_dataset("x", layout)
+    elif kind == "compact":
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_layout(h5py.h5d.COMPACT)
+        space = h5py.h5s.create_simple((9,))
+        h5py.h5d.create(file.id, b"x", h5py.h5t.STD_I16LE, space, plist)
+        file["x"][...] = numbers
+    elif kind == "wide bool":
+        wide = h5py.h5t.enum_create(h5py.h5t.STD_I32LE)
+        wide.enum_insert(b"FALSE", 0)
+        wide.enum_insert(b"TRUE", 1)
+        h5py.h5d.create(file.id, b"x", wide, h5py.h5s.create_simple((9,)))
+        file["x"][...] = numbers % 2 == 0
+    else:
+        text = h5py.h5t.C_S1.copy()
+        text.set_size(6)
+        text.set_strpad(h5py.h5t.STR_SPACEPAD)
+        h5py.h5d.create(file.id, b"x", text, h5py.h5s.create_simple((9,)))
+        file["x"][...] = numbers.astype("S4")
+
+
+def test_rows_without_elements_need_no_file(folder: Path) -> None:
+    path = write(folder, Layout("i4", (10, 4), (3, 4), "gzip"))
+    reader = open_reader(header_of(path), region=(np.empty(0, np.int64),))
+    path.unlink()
+    assert reader.read(range(10)).shape == (10, 0)
+
+
+def test_a_pickle_is_small_and_reads_the_same(folder: Path) -> None:
+    path = write(folder, Layout(">f4", (500, 6), (7, 3), "gzip", shuffle=True))
+    reader = open_reader(header_of(path), region=(slice(1, 5, 2),), io="pread")
+    first = reader.read(np.arange(500))
+
+    data = pickle.dumps(reader)
+    again = pickle.loads(data)
+    assert len(data) < 1500
+    assert again.io == "pread"
+    np.testing.assert_array_equal(again.read(np.arange(500)), first)
+
+
+BAD_RUNS = [[[0, 11]], [[-1, 3]], [[4, 2]], [[0, 5], [4, 6]], [[5, 6], [0, 1]], [[1, 2, 3]]]
+
+
+@pytest.mark.parametrize("bad", BAD_RUNS, ids=str)
+def test_runs_that_do_not_fit_are_refused(folder: Path, bad: list[list[int]]) -> None:
+    path = write(folder, Layout("i4", (10,)))
+    reader = open_reader(header_of(path))
+    with pytest.raises(SelectionError, match=r"'x' in '.*\.h5': runs must"):
+        reader.pieces(np.array(bad))
+
+
+def test_what_does_not_fit_is_refused_before_reading(folder: Path) -> None:
+    path = write(folder, Layout("i4", (10, 3)))
+    header = header_of(path)
+    reader = open_reader(header)
+    path.unlink()
+
+    with pytest.raises(SelectionError, match="rows 0 to 10 were asked for"):
+        reader.read(np.array([0, 10]))
+    with pytest.raises(SelectionError, match="rows -1 to 2 were asked for"):
+        reader.read(np.array([-1, 2]))
+    with pytest.raises(SelectionError, match=r"needs an array of 4 x \(3,\) int32"):
+        reader.gather_into(np.empty((4, 3), "i8"), np.arange(4))
+    with pytest.raises(SelectionError, match="C-ordered"):
+        reader.gather_into(np.empty((3, 4), "i4").T, np.arange(4))
+    with pytest.raises(SelectionError, match="4 places for 2 rows"):
+        reader.scatter_into(np.empty((4, 3), "i4"), np.array([[0, 2]]), np.arange(4))
+    with pytest.raises(SelectionError, match="axis 1: 3 lies outside"):
+        open_reader(header, region=(3,))
+    with pytest.raises(SelectionError, match="2 indexers for 1 axes"):
+        open_reader(header, region=(0, 0))
+    with pytest.raises(SelectionTypeError, match="positive step"):
+        open_reader(header, region=(slice(None, None, -1),))
+    with pytest.raises(SelectionTypeError, match="expected integers"):
+        open_reader(header, region=("a",))
