@@ -1,0 +1,1 @@
+"""The command line: ``labeled info | head | demo``. Nothing else imports this."""

@@ -1,0 +1,5 @@
+"""``python -m labeled.cli`` is the command ``labeled``."""
+
+from labeled.cli.main import main
+
+main(prog_name="labeled")

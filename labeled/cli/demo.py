@@ -1,0 +1,261 @@
+"""``labeled demo``: the main job on real input, with figures measured on the spot.
+
+Without a file it writes one (scikit-learn's digits), opens it, shows it, iterates one
+shuffled epoch in another order of axes, and trains a classifier. With a file of the
+user's own it opens, shows and iterates that. Every figure printed was measured here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import click
+import numpy as np
+from dask.utils import format_bytes
+from tqdm import tqdm
+
+from labeled.api.dataset import Dataset
+from labeled.api.opening import open_dataset
+from labeled.cli.classifier import Softmax
+from labeled.cli.digits import N_DIGITS, Digits, bundled_digits, rows_to_store, write_digits
+from labeled.cli.memory import PeakMemory
+from labeled.errors import FileFormatError
+from labeled.loader.batch import Batch
+from labeled.loader.loader import Loader
+from labeled.loader.sizes import DEFAULT_MEMORY, memory_of
+from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
+
+BATCH_ROWS = 256
+TIMES_MEMORY = 4
+EPOCHS, MOST_STEPS = 40, 2_000
+SEED = 7
+CACHE_LINE = 64
+AXES = ("c", 0, 1, "b")
+
+
+@click.command()
+@click.option("--file", "path", metavar="FILE", help="Your own file; written if it is not there.")
+@click.option(
+    "--rows",
+    "n_rows",
+    type=click.IntRange(min=N_DIGITS),
+    help=f"Rows of the file to write: the {N_DIGITS:,} digits, then noisy repeats of them.",
+)
+@click.option(
+    "--memory",
+    metavar="SIZE",
+    help=f"The most that iterating may take, such as '32 MiB' [default: {DEFAULT_MEMORY}]. "
+    f"The file written grows to at least {TIMES_MEMORY} times this size.",
+)
+@click.option("--keep", is_flag=True, help="Keep the temporary file.")
+def demo(path: str | None, n_rows: int | None, memory: str | None, keep: bool) -> None:
+    """Open a file, look at it, iterate it shuffled, and train a classifier on it.
+
+    Without FILE, real scanned digits are written to a temporary file (needs scikit-learn:
+    pip install labeled[demo]). With a FILE that exists, that is opened and iterated.
+    """
+    memory_bytes = memory_of(DEFAULT_MEMORY if memory is None else memory)
+    if path is not None and os.path.exists(path):
+        if n_rows is not None or keep:
+            raise click.UsageError(f"--rows and --keep are for a new file, and {path!r} exists")
+        return demo_own(path, memory_bytes)
+    digits = bundled_digits()
+    wanted = n_rows or N_DIGITS
+    if memory is not None:
+        wanted = max(wanted, rows_to_store(digits, TIMES_MEMORY * memory_bytes))
+    with place_for(path, keep) as place:
+        write(place, digits, wanted, asked=n_rows or N_DIGITS, memory_bytes=memory_bytes)
+        demo_digits(place, memory_bytes)
+        if path is not None or keep:
+            click.echo(f"\nThe file stays: {place}")
+    return None
+
+
+@contextmanager
+def place_for(path: str | None, keep: bool) -> Iterator[str]:
+    """Yield where to write: the path given, or one in a temporary folder."""
+    if path is not None:
+        folder = os.path.dirname(os.path.abspath(path))
+        if not os.path.isdir(folder):
+            raise FileFormatError(f"cannot write {path!r}: there is no folder {folder!r}")
+        yield path
+    elif keep:
+        yield os.path.join(tempfile.mkdtemp(prefix="labeled-demo-"), "digits.hdf5")
+    else:
+        with tempfile.TemporaryDirectory(prefix="labeled-demo-") as folder:
+            yield os.path.join(folder, "digits.hdf5")
+
+
+def write(path: str, digits: Digits, n_rows: int, *, asked: int, memory_bytes: int) -> None:
+    """Write the digits with a progress bar, and say how large the file became."""
+    if n_rows > asked:
+        click.echo(
+            f"Growing the file to {n_rows:,} rows, {TIMES_MEMORY} times the memory allowed "
+            f"({format_bytes(memory_bytes)})."
+        )
+    began = perf_counter()
+    with progress("writing", n_rows) as bar:
+        write_digits(path, digits, n_rows, bar.update)
+    n_bytes = os.path.getsize(path)
+    click.echo(
+        f"Wrote {n_rows:,} scanned digits in {perf_counter() - began:.2g} s: "
+        f"{path}, {format_bytes(n_bytes)}."
+    )
+
+
+def demo_digits(path: str, memory_bytes: int) -> None:
+    """Show, iterate and learn the digits."""
+    dataset = open_and_show(path)
+    space = Conv2DSpace((8, 8), num_channels=1, axes=AXES)
+    one_hot = VectorSpace(10, dtype="uint8")
+    loader = dataset.batches(
+        BATCH_ROWS,
+        specs=(CompositeSpace((space, one_hot)), ("image_features", "targets")),
+        shuffle=True,
+        seed=SEED,
+        memory=memory_bytes,
+    )
+    click.echo(f"\nOne shuffled epoch, images laid out as {AXES}, targets one-hot:")
+    epoch = watched_epoch(loader, dataset.n_rows)
+    shapes = ", ".join(f"{shape} {dtype}" for shape, dtype in epoch.first)
+    click.echo(f"  first batch: {shapes}")
+    say_epoch(epoch, memory_bytes, os.path.getsize(path))
+    click.echo("\nA softmax classifier in NumPy:")
+    learn(dataset, memory_bytes)
+
+
+def demo_own(path: str, memory_bytes: int) -> None:
+    """Show and iterate a file of the user's own."""
+    dataset, left_out = iterable_part(open_and_show(path))
+    for name, reason in left_out.items():
+        click.echo(f"Left out: {name} ({reason})")
+    if not dataset.sources or not dataset.n_rows:
+        click.echo("There is no row to iterate.")
+        return
+    click.echo(f"\nOne shuffled epoch of {', '.join(dataset.sources)}:")
+    loader = dataset.batches(BATCH_ROWS, shuffle=True, seed=SEED, memory=memory_bytes)
+    epoch = watched_epoch(loader, dataset.n_rows)
+    size = sum(os.path.getsize(p) for p in dataset.files.paths)
+    say_epoch(epoch, memory_bytes, size)
+
+
+def open_and_show(path: str) -> Dataset:
+    """Open a file, say how long that took, and print its repr."""
+    began = perf_counter()
+    dataset = open_dataset(path)
+    opening_ms = (perf_counter() - began) * 1e3
+    click.echo(f"Opened in {opening_ms:.1f} ms (headers only):\n\n{dataset!r}")
+    return dataset
+
+
+def iterable_part(dataset: Dataset) -> tuple[Dataset, dict[str, str]]:
+    """Return the largest group of dense sources of one length, and why others are left out."""
+    catalog = dataset.files.catalog
+    left_out: dict[str, str] = {}
+    by_length: dict[int, list[str]] = {}
+    for name in dataset.sources:
+        ragged = catalog.sources[name].ragged
+        if ragged is not None:
+            left_out[name] = f"its examples differ in shape: {ragged}"
+        else:
+            by_length.setdefault(len(dataset.selection(name)), []).append(name)
+    if not by_length:
+        return dataset, left_out
+    length = max(by_length, key=lambda n: (len(by_length[n]), n))
+    for n, names in by_length.items():
+        if n != length:
+            left_out |= dict.fromkeys(names, f"{n:,} rows, not {length:,}")
+    return dataset.select(*by_length[length]), left_out
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch took."""
+
+    n_rows: int
+    n_batches: int
+    n_bytes: int
+    seconds: float
+    peak_bytes: int | None
+    first: tuple[tuple[tuple[int, ...], str], ...]
+
+
+def watched_epoch(loader: Loader, n_rows: int) -> Epoch:
+    """Iterate one epoch with a progress bar, touching every cache line of every batch."""
+    n_batches = n_bytes = 0
+    first: tuple[Any, ...] = ()
+    with PeakMemory() as memory, progress("reading", n_rows) as bar:
+        began = perf_counter()
+        for batch in loader:
+            arrays = tuple(batch.arrays.values()) if isinstance(batch, Batch) else batch
+            first = first or tuple((a.shape, str(a.dtype)) for a in arrays)
+            for array in arrays:
+                look_at(array)
+            n_bytes += sum(array.nbytes for array in arrays)
+            bar.update(min(loader.batch_size, n_rows - n_batches * loader.batch_size))
+            n_batches += 1
+        seconds = perf_counter() - began
+    return Epoch(n_rows, n_batches, n_bytes, seconds, memory.peak_bytes, first)
+
+
+def look_at(array: Any) -> None:
+    """Touch every cache line of an array, as a consumer would."""
+    if array.dtype.kind != "O" and array.flags.c_contiguous:
+        array.reshape(-1).view(np.uint8)[::CACHE_LINE].sum()
+
+
+def say_epoch(epoch: Epoch, memory_bytes: int, file_bytes: int) -> None:
+    """Print the figures of an epoch."""
+    rate, bandwidth = epoch.n_rows / epoch.seconds, epoch.n_bytes / epoch.seconds
+    click.echo(
+        f"  {epoch.n_rows:,} rows in {epoch.n_batches:,} batches in {epoch.seconds:.2g} s: "
+        f"{rate:,.0f} rows/s, {format_bytes(int(bandwidth))}/s"
+    )
+    allowed = f"allowed {format_bytes(memory_bytes)}"
+    if epoch.peak_bytes is None:
+        click.echo(f"  peak memory: not told by this system ({allowed})")
+    else:
+        click.echo(f"  peak memory: {format_bytes(epoch.peak_bytes)} ({allowed})")
+    times = file_bytes / memory_bytes
+    if times >= 1:
+        click.echo(f"  the file ({format_bytes(file_bytes)}) is {times:.1f} times that memory")
+
+
+def learn(dataset: Dataset, memory_bytes: int) -> None:
+    """Train on split "train", test on split "test", and print the accuracy."""
+    specs = (CompositeSpace((VectorSpace(64), VectorSpace(10))), ("image_features", "targets"))
+    options: dict[str, Any] = {
+        "specs": specs,
+        "dtype": "float32",
+        "scale": 1 / 16,
+        "memory": memory_bytes,
+    }
+    train, test = dataset.split("train"), dataset.split("test")
+    loader = train.batches(BATCH_ROWS // 2, shuffle=True, seed=SEED, **options)
+    model = Softmax.zeros(64, 10)
+    n_steps = min(EPOCHS * len(loader), MOST_STEPS)
+    began = perf_counter()
+    epochs = itertools.chain.from_iterable(itertools.repeat(loader))
+    with progress("training", n_steps, unit=" batches") as bar:
+        for images, targets in itertools.islice(epochs, n_steps):
+            model.learn(images, targets)
+            bar.update(1)
+    seconds = perf_counter() - began
+    accuracy = model.accuracy(test.batches(BATCH_ROWS, **options))
+    click.echo(
+        f"  trained on {n_steps:,} batches of {loader.batch_size} rows of 'train' in "
+        f"{seconds:.2g} s\n"
+        f"  accuracy on the {test.n_rows:,} rows of 'test': {accuracy:.1%}"
+    )
+
+
+def progress(what: str, total: int, unit: str = " rows") -> Any:
+    """Return a progress bar on stderr that vanishes when done; nothing in pipes and logs."""
+    return tqdm(total=total, desc=what, unit=unit, unit_scale=True, leave=False, disable=None)

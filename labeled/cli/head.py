@@ -1,0 +1,142 @@
+"""``labeled head``: the first rows of a file, as numbers or as small pictures.
+
+A source is drawn when its dims are batch, height, width and perhaps channel, found by
+name; anything else is printed as aligned numbers. Reads only the rows it shows.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import Any
+
+import click
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from labeled.api.dataset import Dataset
+from labeled.api.opening import open_dataset
+from labeled.cli.drawing import as_pixels, gallery, shrink_step
+from labeled.cli.info import sizes_words
+from labeled.dims import role_of
+
+MOST_PIXELS = 64
+MOST_VALUES = 10
+MOST_CHARACTERS = 24
+
+
+@click.command()
+@click.argument("file")
+@click.argument("source", required=False)
+@click.option("--rows", "n_rows", default=5, show_default=True, type=click.IntRange(min=0))
+@click.option("--split", "split", metavar="NAME", help="Rows of this split; of the file if not.")
+@click.option("--numbers", is_flag=True, help="Print images as numbers, too.")
+def head(file: str, source: str | None, n_rows: int, split: str | None, numbers: bool) -> None:
+    """Show the first rows of FILE: of SOURCE, or of every source.
+
+    Small images are drawn: in colour on a terminal (not with NO_COLOR), else in shades.
+    """
+    dataset = open_dataset(file)
+    if split is not None:
+        dataset = dataset.split(split)
+    if source is not None:
+        dataset = dataset.select(source)
+    for name in dataset.sources:
+        ragged = dataset.files.catalog.sources[name].ragged
+        if ragged is not None and source is None:
+            click.echo(f"{name}: not shown, its examples differ in shape ({ragged})\n")
+            continue
+        click.echo("\n".join(source_lines(dataset.select(name), name, n_rows, numbers)))
+
+
+def source_lines(dataset: Dataset, name: str, n_rows: int, numbers: bool) -> list[str]:
+    """Draw the first rows of one source, under a line that says what it is."""
+    shape, dims = dataset.shapes[name], dataset.dims[name]
+    array = dataset.subset(slice(n_rows))[name].compute()
+    title = f"{name}  {sizes_words(dims, shape)}  {array.dtype}"
+    shown = array.shape[0]
+    if shown < shape[0]:
+        title += f"  first {shown:,} rows"
+    image = None if numbers or not array.size else as_image(array)
+    if image is None:
+        return [title, *number_lines(array.values), ""]
+    return [title, *image_lines(image)]
+
+
+def as_image(array: xr.DataArray) -> xr.DataArray | None:
+    """Put an array into the order batch, height, width, channel; None if it is no image."""
+    if array.dtype.kind not in "biuf":
+        return None
+    first, *inner = map(str, array.dims)
+    roles = {role_of(dim): dim for dim in inner}
+    if len(roles) < len(inner) or not {"height", "width"} <= set(roles) <= {
+        "height",
+        "width",
+        "channel",
+    }:
+        return None
+    wanted = [roles[role] for role in ("height", "width", "channel") if role in roles]
+    return array.transpose(first, *wanted)
+
+
+def image_lines(image: xr.DataArray) -> list[str]:
+    """Draw images side by side, and say what black and white stand for."""
+    values, note = image.values, ""
+    if values.ndim == 4 and values.shape[3] != 3:
+        note = f"channel 0 of {values.shape[3]}; " if values.shape[3] > 1 else ""
+        values = values[..., 0]
+    columns = shutil.get_terminal_size().columns
+    colour = wants_colour()
+    most = max(2, min(MOST_PIXELS, (columns - 2) // (1 if colour else 2)))
+    step = shrink_step(values.shape[1], values.shape[2], most)
+    if step > 1:
+        note += f"every {step}th pixel; "
+    values = values[:, ::step, ::step]
+    captions = [f"row {i}" for i in range(len(values))]
+    low, high = np.nanmin(values), np.nanmax(values)
+    lines = gallery(as_pixels(values), captions, colour=colour, columns=columns)
+    return [*lines[:-1], f"  ({note}black is {text_of(low)}, white is {text_of(high)})", ""]
+
+
+def wants_colour() -> bool:
+    """Whether stdout is a terminal, and nobody asked for no colour."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def number_lines(values: npt.NDArray[Any]) -> list[str]:
+    """Write rows as right-aligned numbers; long rows are cut.
+
+    Examples
+    --------
+    >>> number_lines(np.array([[1.0, 2.5], [10.0, 0.125]]))
+    ['  row 0   1    2.5', '  row 1  10  0.125']
+    """
+    flat = values.reshape(len(values), -1)[:, :MOST_VALUES]
+    rows = [[f"row {i}", *map(text_of, row)] for i, row in enumerate(flat)]
+    if not rows:
+        return ["  (no rows)"]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    left_out = int(np.prod(values.shape[1:], dtype=np.int64)) - flat.shape[1]
+    end = f"  ... {left_out:,} more values" if left_out else ""
+    return [
+        "  " + "  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) + end
+        for row in rows
+    ]
+
+
+def text_of(value: Any) -> str:
+    """Write one value in few characters.
+
+    Examples
+    --------
+    >>> text_of(np.float32(0.1)), text_of(np.uint8(7)), text_of("a" * 30)
+    ('0.1', '7', "'aaaaaaaaaaaaaaaaaaaa...")
+    """
+    if isinstance(value, np.floating | float):
+        return f"{value:.4g}"
+    if isinstance(value, np.complexfloating | complex):
+        return f"{value:.3g}"
+    text = repr(value) if isinstance(value, str | bytes) else str(value)
+    return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 3] + "..."

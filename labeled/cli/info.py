@@ -1,0 +1,251 @@
+"""``labeled info``: what a file holds, from its headers alone.
+
+Every file is first described as plain values, which ``--json`` prints as they are; the
+text is drawn from the same values, so the two never disagree. Files are described one by
+one and never joined: a folder with one bad file still shows the others.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+import click
+import numpy as np
+from dask.utils import format_bytes
+
+from labeled.api.dataset import Dataset
+from labeled.api.opening import open_dataset
+from labeled.catalog.files import find_files
+from labeled.catalog.source import Source
+from labeled.errors import LabeledError
+from labeled.formats.hdf5.header import Filter
+from labeled.formats.hdf5.safety import stored_bytes
+from labeled.views.summary import table
+
+Facts = dict[str, Any]
+
+KINDS = {
+    "fuel": "splits in a Fuel table",
+    "netcdf": "netCDF-style dimension scales",
+    "plain": "plain HDF5, no splits of its own",
+}
+DEFLATE, SHUFFLE = 1, 2
+MOST_CHARACTERS = 100
+
+
+@click.command()
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON list with one entry a file.")
+@click.pass_context
+def info(ctx: click.Context, files: Sequence[str], as_json: bool) -> None:
+    """Show what files hold: sources, splits, chunks, codecs, sizes.
+
+    Reads headers only. FILE may be a file, a folder or a quoted glob; every file found is
+    shown by itself. A file that cannot be opened is reported, and the exit code is then 1.
+    """
+    described = [described_or_error(path) for path in find_files(files)]
+    if as_json:
+        click.echo(json.dumps(described, indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        texts = [file_text(facts) for facts in described if "error" not in facts]
+        if texts:
+            click.echo("\n\n".join(texts))
+    failed = [facts for facts in described if "error" in facts]
+    for facts in failed:
+        click.echo(f"Error: {facts['error']}", err=True)
+    if failed:
+        ctx.exit(1)
+
+
+def described_or_error(path: str) -> Facts:
+    """Describe a file, or say why that is impossible."""
+    try:
+        return describe_file(path)
+    except LabeledError as error:
+        return {"path": path, "error": " ".join(str(error).split())}
+
+
+def describe_file(path: str) -> Facts:
+    """Return what the headers of one file say, as values fit for JSON.
+
+    Returns
+    -------
+    dict
+        ``path``, ``file_bytes``, ``kind``, ``sources``, ``splits``, ``variables``,
+        ``not_opened``, ``attributes``. Sizes are in bytes; ``stored_bytes`` is what a
+        source takes in the file after compression.
+    """
+    dataset = open_dataset(path)
+    catalog = dataset.files.catalog
+    (header,) = catalog.headers
+    return {
+        "path": header.stamp.path,
+        "file_bytes": header.stamp.size,
+        "kind": header.kind,
+        "sources": {name: describe_source(dataset, name) for name in dataset.sources},
+        "splits": {
+            split: {
+                name: {"n_rows": len(rows), "rows": rows.describe()}
+                for name, rows in by_source.items()
+            }
+            for split, by_source in catalog.splits.items()
+        },
+        "variables": {
+            name: {"dims": list(v.dims), "shape": list(shape_of(v)), "dtype": str(v.dtype)}
+            for name, v in catalog.variables.items()
+        },
+        "not_opened": dict(catalog.not_opened),
+        "attributes": plain_values(dataset.attrs),
+    }
+
+
+def describe_source(dataset: Dataset, name: str) -> Facts:
+    """Return what the header of one source says, as values fit for JSON."""
+    source = dataset.files.catalog.sources[name]
+    header = source.headers[0]
+    n_bytes = source.n_rows * source.row_bytes
+    n_stored = stored_bytes(header)
+    ragged = source.ragged is not None
+    return {
+        "dims": list(source.dims),
+        "shape": list(shape_of(source)),
+        "dtype": str(source.dtype),
+        "stored_dtype": str(header.dtype),
+        "space": None if ragged else str(dataset.select(name).spaces[name]),
+        "storage": header.storage,
+        "chunks": None if header.chunks is None else list(header.chunks),
+        "filters": [{"id": f.id, "name": filter_words(f)} for f in header.filters],
+        "n_bytes": None if ragged else n_bytes,
+        "stored_bytes": n_stored,
+        "ratio": None if ragged or n_stored == 0 else round(n_bytes / n_stored, 2),
+        "coords": list(header.coords),
+        "ragged": source.ragged,
+        "attributes": plain_values(source.attrs),
+    }
+
+
+def shape_of(source: Source) -> tuple[int, ...]:
+    """Return the lengths of a source's axes."""
+    return (source.n_rows, *source.row_shape)
+
+
+def filter_words(step: Filter) -> str:
+    """Name a step of a filter pipeline as h5py users do.
+
+    Examples
+    --------
+    >>> filter_words(Filter(1, "deflate", (4,))), filter_words(Filter(2, "shuffle", (8,)))
+    ('gzip 4', 'shuffle')
+    """
+    if step.id == DEFLATE:
+        return f"gzip {step.options[0]}" if step.options else "gzip"
+    return "shuffle" if step.id == SHUFFLE else step.name or f"filter {step.id}"
+
+
+def plain_values(value: Any) -> Any:
+    """Turn attributes into values that JSON has: lists, numbers, text.
+
+    Examples
+    --------
+    >>> plain_values({"scale": np.float32(0.5), "ids": np.arange(2), "raw": b"ab", "no": np.nan})
+    {'scale': 0.5, 'ids': [0, 1], 'raw': 'ab', 'no': 'nan'}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain_values(one) for key, one in value.items()}
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufSUO":
+        return plain_values(value.tolist())
+    if isinstance(value, list | tuple):
+        return [plain_values(one) for one in value]
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+def file_text(facts: Facts) -> str:
+    """Draw the description of a file as text."""
+    lines = [f"{facts['path']}  ({format_bytes(facts['file_bytes'])}, {KINDS[facts['kind']]})"]
+    lines += section("sources", source_rows(facts["sources"]))
+    lines += section("splits", split_rows(facts["splits"]))
+    lines += section(
+        "coordinates and variables",
+        [
+            (name, sizes_words(v["dims"], v["shape"]), v["dtype"])
+            for name, v in facts["variables"].items()
+        ],
+    )
+    lines += section("not opened", sorted(facts["not_opened"].items()))
+    lines += section("attributes", [(k, cut(v)) for k, v in facts["attributes"].items()])
+    return "\n".join(lines)
+
+
+def section(title: str, rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Draw a titled table; nothing where there are no rows."""
+    return [f"{title}:", *table(rows)] if rows else []
+
+
+def source_rows(sources: Mapping[str, Facts]) -> list[tuple[str, ...]]:
+    """Return the table of sources: a head, then one row each."""
+    head = ("name", "dims", "dtype", "size", "in the file", "layout")
+    body = [
+        (name, sizes_words(s["dims"], s["shape"]), dtype_words(s), *stored_words(s))
+        for name, s in sources.items()
+    ]
+    return [head, *body] if body else []
+
+
+def sizes_words(dims: Sequence[str], shape: Sequence[int]) -> str:
+    """Write dims with their lengths; ``*`` where examples differ in length.
+
+    Examples
+    --------
+    >>> sizes_words(("batch", "height"), (1797, 8)), sizes_words(("batch", "time"), (1797,))
+    ('(batch: 1,797, height: 8)', '(batch: 1,797, time: *)')
+    """
+    pairs = zip_longest(dims, (f"{n:,}" for n in shape), fillvalue="*")
+    return "(" + ", ".join(f"{dim}: {length}" for dim, length in pairs) + ")"
+
+
+def dtype_words(source: Facts) -> str:
+    """Say the dtype, and the one in the file where decoding changes it."""
+    dtype, stored = source["dtype"], source["stored_dtype"].lstrip("<>|=")
+    same = np.dtype(source["stored_dtype"]).newbyteorder("=") == np.dtype(dtype)
+    return dtype if same else f"{dtype} (from {stored})"
+
+
+def stored_words(source: Facts) -> tuple[str, str, str]:
+    """Say the size in memory, the size in the file with its ratio, and the layout."""
+    size = "?" if source["n_bytes"] is None else format_bytes(source["n_bytes"])
+    stored = format_bytes(source["stored_bytes"])
+    ratio = source["ratio"]
+    if ratio is not None and ratio != 1:
+        stored += f" ({ratio:.1f}:1)"
+    if source["ragged"] is not None:
+        return size, stored, f"ragged: {source['ragged']}"
+    if source["chunks"] is None:
+        return size, stored, source["storage"]
+    codec = ", ".join(step["name"] for step in source["filters"]) or "no filter"
+    return size, stored, f"chunks {tuple(source['chunks'])}, {codec}"
+
+
+def split_rows(splits: Mapping[str, Mapping[str, Facts]]) -> list[tuple[str, ...]]:
+    """Return one row for each group of sources that has the same rows in a split."""
+    out: list[tuple[str, ...]] = []
+    for split, by_source in splits.items():
+        groups: dict[tuple[int, str], list[str]] = {}
+        for name, rows in by_source.items():
+            groups.setdefault((rows["n_rows"], rows["rows"]), []).append(name)
+        for (n_rows, rows_words), names in groups.items():
+            out.append((split, f"{n_rows:,} rows", cut(rows_words), ", ".join(names)))
+    return out
+
+
+def cut(value: Any) -> str:
+    """Write a value on one line of bounded length."""
+    text = " ".join(str(value).split())
+    return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 3] + "..."

@@ -1,0 +1,102 @@
+"""The command ``labeled``: its page of help, and how errors and warnings are said.
+
+Whatever goes wrong for a reason leaves as one line on stderr and exit code 1: errors of
+this library and of the file system. Wrong usage is click's own, with exit code 2. Any
+other exception is a bug and keeps its traceback, so that it can be reported.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+import click
+
+from labeled import __version__
+from labeled.cli.demo import demo
+from labeled.cli.head import head
+from labeled.cli.info import info
+from labeled.errors import LabeledError, LabeledWarning
+
+
+class Commands(click.Group):
+    """A group of commands that says errors and warnings in one line each."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with warnings_as_lines(), errors_as_lines():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def errors_as_lines() -> Iterator[None]:
+    """Turn errors with a reason into click's: ``Error: ...`` on stderr, exit code 1."""
+    try:
+        yield
+    except BrokenPipeError:  # `labeled info x | head -1`: click ends quietly
+        raise
+    except (LabeledError, OSError) as error:
+        raise click.ClickException(one_line(error)) from error
+
+
+@contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Say each of this library's warnings once, in one line on stderr."""
+    said: set[str] = set()
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        text = one_line(message)
+        if text not in said:
+            said.add(text)
+            click.echo(f"Warning: {text}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", LabeledWarning)
+        warnings.showwarning = show
+        yield
+
+
+def one_line(message: object) -> str:
+    """Put a message on one line.
+
+    Examples
+    --------
+    >>> one_line(ValueError("split 'a'\\n  is not there"))
+    "split 'a' is not there"
+    """
+    return " ".join(str(message).split()) or type(message).__name__
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="""\b
+Try it without a file of your own:
+  labeled demo
+Then look into a file:
+  labeled info FILE
+  labeled head FILE images --rows 4
+And use it from Python:
+  ds = labeled.open_dataset("FILE")
+  for batch in ds.batches(256, shuffle=True, seed=7): ...""",
+)
+@click.version_option(__version__, prog_name="labeled")
+def main() -> None:
+    """Look into files of examples (HDF5), and feed them in shuffled batches.
+
+    A file holds sources: named arrays whose first axis counts examples, such as images
+    and targets. Splits, such as train and test, name some of its rows.
+    """
+
+
+main.add_command(info)
+main.add_command(head)
+main.add_command(demo)
