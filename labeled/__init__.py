@@ -6,7 +6,7 @@
 ...     print(batch["features"].dims)
 """
 
-from labeled.api.accessor import LabeledArray
+from labeled.api.accessor import LabeledArray, LabeledDataset, batches
 from labeled.api.dataset import Dataset
 from labeled.api.opening import concat, open_dataset
 from labeled.errors import LabeledError, LabeledWarning
@@ -19,10 +19,12 @@ __all__ = [
     "Batch",
     "Dataset",
     "LabeledArray",
+    "LabeledDataset",
     "LabeledError",
     "LabeledWarning",
     "Loader",
     "Selection",
+    "batches",
     "concat",
     "merge_states",
     "open_dataset",

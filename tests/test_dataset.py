@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import warnings
 
+import dask
 import h5py
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ RNG = np.random.default_rng(3)
 IMAGES = RNG.integers(0, 255, (N, 3, 4, 5), dtype=np.uint8)
 VECTORS = RNG.normal(size=(N, 6)).astype("f4")
 TARGETS = RNG.integers(0, 10, (N, 1), dtype=np.int64)
+XY = {"x": ("batch", "feature"), "y": ("batch", "feature")}
 ODD = np.arange(N)[1::2][::-1].copy()
 LABELS = {
     "images": ("batch", "channel", "height", "width"),
@@ -172,7 +174,7 @@ def test_names_of_lazy_arrays_are_the_same_in_every_process(path):
 
 
 def test_a_changed_file_is_noticed(tmp_path):
-    name = fuel_file(tmp_path / "a.hdf5", {"x": np.arange(8)}, {"all": (0, 8)})
+    name = fuel_file(tmp_path / "a.hdf5", {"x": np.arange(8)}, {"all": (0, 8)}, {"x": ("batch",)})
     dataset = labeled.open_dataset(name)
     frozen = pickle.dumps(dataset)
     with h5py.File(name, "a") as f:
@@ -184,7 +186,7 @@ def test_a_changed_file_is_noticed(tmp_path):
 
 
 def test_no_handle_blocks_a_writer(path, tmp_path):
-    name = fuel_file(tmp_path / "a.hdf5", {"x": np.arange(8.0)}, {"all": (0, 8)})
+    name = fuel_file(tmp_path / "a.hdf5", {"x": np.arange(8.0)}, {"all": (0, 8)}, {"x": ("batch",)})
     dataset = labeled.open_dataset(name)
     loader = iter(dataset.batches(2))
     next(loader)
@@ -205,8 +207,6 @@ def test_permuted_rows_are_one_task_a_block(path):
 
 def test_blocks_are_whole_stored_chunks(path):
     dataset = labeled.open_dataset(path, chunks="auto").subset(slice(2, None))
-    import dask
-
     with dask.config.set({"array.chunk-size": "500 B"}):
         (first, *rest, _last) = dataset["images"].data.chunks[0]
     assert (first + 2) % 4 == 0
@@ -253,9 +253,9 @@ def test_files_join_along_the_examples(tmp_path):
 
 
 def test_files_that_do_not_fit_are_named(tmp_path):
-    one = fuel_file(tmp_path / "one.hdf5", {"x": np.zeros((4, 2))}, {"all": (0, 4)})
-    two = fuel_file(tmp_path / "two.hdf5", {"x": np.zeros((4, 3))}, {"all": (0, 4)})
-    three = fuel_file(tmp_path / "three.hdf5", {"y": np.zeros((4, 2))}, {"all": (0, 4)})
+    one = fuel_file(tmp_path / "one.hdf5", {"x": np.zeros((4, 2))}, {"all": (0, 4)}, XY)
+    two = fuel_file(tmp_path / "two.hdf5", {"x": np.zeros((4, 3))}, {"all": (0, 4)}, XY)
+    three = fuel_file(tmp_path / "three.hdf5", {"y": np.zeros((4, 2))}, {"all": (0, 4)}, XY)
     with pytest.raises(LabeledError, match=r"row shape \(3,\) in .*two\.hdf5.*one\.hdf5"):
         labeled.open_dataset([one, two])
     with pytest.raises(UnknownNameError, match=r"three\.hdf5.*lacks sources \['x'\]"):
@@ -322,7 +322,9 @@ def test_reprs_tell_and_never_fail(path, tmp_path):
     for word in ("images", "channel: 3", "train", "a test"):
         assert word in html
     assert "<script" not in html
-    gone = fuel_file(tmp_path / "gone.hdf5", {"x": np.arange(4)}, {"all": (0, 4)})
+    gone = fuel_file(
+        tmp_path / "gone.hdf5", {"x": np.arange(4)}, {"all": (0, 4)}, {"x": ("batch",)}
+    )
     left = labeled.open_dataset(gone)
     (tmp_path / "gone.hdf5").unlink()
     assert "gone.hdf5" in repr(left)

@@ -7,7 +7,79 @@ from typing import Any
 
 import xarray as xr
 
+from labeled.catalog.blocks import BlockSource
+from labeled.errors import DimsError, did_you_mean
+from labeled.loader.build import make_loader
+from labeled.loader.loader import Loader
+from labeled.selection import Selection
 from labeled.spaces import Space, format_dataarray, space_of, undo_format
+
+
+def batches(
+    obj: xr.Dataset | xr.DataArray, batch_size: int, *, dim: str = "batch", **options: Any
+) -> Loader:
+    """Serve any xarray object in batches along a dim, through the same loader as files.
+
+    Whole dask blocks are computed, once each an epoch, and windows follow the coarsest
+    chunking. `memory` bounds the blocks held; what the graph needs to compute one is its
+    own.
+
+    Parameters
+    ----------
+    obj : xarray.Dataset or DataArray
+        Dask-backed or in memory. Of a Dataset, the data variables that have `dim`.
+    batch_size : int
+        Rows of a batch.
+    dim : str
+        The dim that counts examples.
+    **options
+        As for :meth:`labeled.Dataset.batches`.
+
+    Returns
+    -------
+    Loader
+        Batches with `dim` first in every variable.
+
+    Raises
+    ------
+    DimsError
+        If nothing has the dim.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> steps = xr.DataArray(np.arange(12.0).reshape(6, 2), dims=("time", "x"), name="t")
+    >>> [batch["t"].shape for batch in batches(steps.chunk(time=3), 4, dim="time")]
+    [(4, 2), (2, 2)]
+    """
+    if isinstance(obj, xr.DataArray):
+        obj = obj.to_dataset(name="data" if obj.name is None else obj.name)
+    found = [name for name, array in obj.data_vars.items() if dim in array.dims]
+    if not found:
+        hint = did_you_mean(dim, map(str, obj.dims))
+        raise DimsError(f"no variable has a dim {dim!r} to make batches along; {hint}")
+    sources = {str(name): BlockSource.of(obj[name], dim, str(name)) for name in found}
+    n_rows = int(obj.sizes[dim])
+    everything = Selection.all(n_rows)
+    spaces = {
+        name: space_of(source.dims, (n_rows, *source.row_shape), source.dtype, name=name)
+        for name, source in sources.items()
+    }
+    selections = dict.fromkeys(sources, everything)
+    return make_loader(sources, selections, spaces, n_rows, batch_size, **options)
+
+
+@xr.register_dataset_accessor("labeled")
+class LabeledDataset:
+    """Serve the variables of a Dataset in batches."""
+
+    def __init__(self, dataset: xr.Dataset) -> None:
+        self._dataset = dataset
+
+    def batches(self, batch_size: int, *, dim: str = "batch", **options: Any) -> Loader:
+        """Iterate along `dim` in batches; see :func:`labeled.batches`."""
+        return batches(self._dataset, batch_size, dim=dim, **options)
 
 
 @xr.register_dataarray_accessor("labeled")
@@ -45,7 +117,12 @@ class LabeledArray:
         SpaceError
             If the lengths do not fit.
         """
-        return format_dataarray(self._array, space, dims=dims)
+        laid_out: xr.DataArray = format_dataarray(self._array, space, dims=dims)
+        return laid_out
+
+    def batches(self, batch_size: int, *, dim: str = "batch", **options: Any) -> Loader:
+        """Iterate along `dim` in batches; see :func:`labeled.batches`."""
+        return batches(self._array, batch_size, dim=dim, **options)
 
     def undo_format_as(self) -> xr.DataArray:
         """Return the array as it was before :meth:`format_as`: dims, order and coordinates."""

@@ -418,6 +418,7 @@ class Dataset:
         )
 
     def _check_dense(self, name: str) -> None:
+        self._check_source(name)
         source = self._sources[name]
         if source.ragged is not None:
             others = [n for n in self.sources if self._sources[n].ragged is None]

@@ -9,6 +9,7 @@ from typing import Any
 
 from labeled.api.dataset import Dataset
 from labeled.catalog.files import Files, Options, find_files
+from labeled.catalog.source import Io
 from labeled.errors import LabeledError, LoaderError, SplitError
 from labeled.selection import Selection
 
@@ -25,7 +26,7 @@ def open_dataset(
     chunks: Any = "auto",
     example_dim: str | None = None,
     group: str | None = None,
-    io: str = "auto",
+    io: Io = "auto",
     decode_cf: bool = True,
     allow_external: bool = False,
 ) -> Dataset:

@@ -10,6 +10,7 @@ import xarray as xr
 from xarray.backends import BackendEntrypoint
 
 from labeled.api.opening import open_dataset
+from labeled.catalog.source import Io
 from labeled.errors import FileFormatError
 from labeled.selection import Request
 
@@ -34,7 +35,7 @@ class LabeledBackendEntrypoint(BackendEntrypoint):
         "allow_external",
     )
 
-    def open_dataset(  # type: ignore[override]  # xarray lets engines add keywords
+    def open_dataset(
         self,
         filename_or_obj: Any,
         *,
@@ -45,7 +46,7 @@ class LabeledBackendEntrypoint(BackendEntrypoint):
         dims: Mapping[str, Sequence[str]] | None = None,
         example_dim: str | None = None,
         group: str | None = None,
-        io: str = "auto",
+        io: Io = "auto",
         decode_cf: bool = True,
         allow_external: bool = False,
         mask_and_scale: bool | None = None,

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from labeled.catalog.source import Source
+from labeled.catalog.source import Io, Source
 from labeled.errors import FileChangedError, FileFormatError, SplitError, UnknownNameError
 from labeled.formats.hdf5.header import FileHeader, SourceHeader
 from labeled.formats.hdf5.scan import scan
@@ -34,7 +34,7 @@ class Options:
     dims: tuple[tuple[str, tuple[str, ...]], ...] = ()
     example_dim: str | None = None
     group: str | None = None
-    io: str = "auto"
+    io: Io = "auto"
     decode_cf: bool = True
     allow_external: bool = False
 
@@ -145,7 +145,7 @@ def _scan_all(paths: tuple[str, ...], options: Options, stamps: Any) -> Catalog:
     return join(headers, options.io)
 
 
-def join(headers: tuple[FileHeader, ...], io: str = "auto") -> Catalog:
+def join(headers: tuple[FileHeader, ...], io: Io = "auto") -> Catalog:
     """Join the headers of files along the example axis.
 
     Raises

@@ -32,7 +32,7 @@ MAX_BLOCKS = 10_000
 DECODE_WARNING = 2.0
 
 
-class BlockRows(BlockwiseDep):  # type: ignore[misc]  # dask ships no types
+class BlockRows(BlockwiseDep):
     """What each block reads: its rows, and its part of the trailing axes."""
 
     produces_tasks = False
@@ -91,7 +91,7 @@ def lazy_array(source: Source, selection: Selection, chunks: Any = "auto") -> da
     )
     graph = HighLevelGraph.from_collections(name, layer, dependencies=[])
     meta = np.empty((0,) * len(shape), source.dtype)
-    return cast("da.Array", da.Array(graph, name, chunks=blocks, meta=meta, shape=shape))
+    return da.Array(graph, name, chunks=blocks, meta=meta, shape=shape)
 
 
 def block_shapes(source: Source, selection: Selection, chunks: Any) -> tuple[tuple[int, ...], ...]:

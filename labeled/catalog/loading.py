@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.catalog.source import Source
+from labeled.catalog.source import AnySource
 from labeled.formats.reader import Reader
 from labeled.selection import Selection
 
@@ -102,7 +102,7 @@ def _gather_task(reader: Reader, out: Array, rows: Rows) -> Task:
     return lambda: reader.gather_into(out, rows)
 
 
-def load_rows(source: Source, selection: Selection, threads: int = 1) -> Array:
+def load_rows(source: AnySource, selection: Selection, threads: int = 1) -> Array:
     """Read the stored values of a selection into a fresh array.
 
     Parameters
@@ -123,7 +123,7 @@ def load_rows(source: Source, selection: Selection, threads: int = 1) -> Array:
     if not len(selection):
         return out
     tasks = tasks_of(source.reader(), read_of(selection), out)
-    if threads == 1 or len(tasks) == 1:
+    if threads == 1 or len(tasks) <= 1:
         for task in tasks:
             task()
         return out

@@ -8,33 +8,24 @@ Regions compose, so that ``isel`` after ``isel`` still reads only what is left.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import SelectionError, SelectionTypeError
+from labeled.formats.hdf5.region import Indexer, Region, length
 from labeled.selection import as_positions
-
-AxisPart: TypeAlias = "int | slice | npt.NDArray[np.int64]"
-Region: TypeAlias = tuple[AxisPart, ...]
 
 
 def whole(row_shape: tuple[int, ...]) -> Region:
     """Take all of every trailing axis."""
-    return tuple(slice(0, length, 1) for length in row_shape)
+    return tuple(slice(0, n, 1) for n in row_shape)
 
 
 def shape_of(region: Region) -> tuple[int, ...]:
     """Return the lengths that the axes of a region keep (integers drop theirs)."""
-    return tuple(length_of(part) for part in region if not isinstance(part, int))
-
-
-def length_of(part: slice | npt.NDArray[np.int64]) -> int:
-    """Return how many entries of its axis a part takes."""
-    if isinstance(part, slice):
-        return len(range(part.start, part.stop, part.step))
-    return len(part)
+    return tuple(length(part) for part in region if not isinstance(part, int))
 
 
 def narrow(region: Region, axes: Mapping[int, Any], names: tuple[str, ...]) -> Region:
@@ -57,7 +48,7 @@ def narrow(region: Region, axes: Mapping[int, Any], names: tuple[str, ...]) -> R
     SelectionTypeError
         If a request is not one of these kinds.
     """
-    out: list[AxisPart] = []
+    out: list[Indexer] = []
     kept = -1
     for part in region:
         if isinstance(part, int):
@@ -68,8 +59,8 @@ def narrow(region: Region, axes: Mapping[int, Any], names: tuple[str, ...]) -> R
     return tuple(out)
 
 
-def _narrowed(part: slice | npt.NDArray[np.int64], request: Any, name: str) -> AxisPart:
-    n = length_of(part)
+def _narrowed(part: slice | npt.NDArray[np.int64], request: Any, name: str) -> Indexer:
+    n = length(part)
     try:
         if isinstance(request, int | np.integer) and not isinstance(request, bool):
             return int(_entry(part, int(as_positions([request], n)[0])))
@@ -84,8 +75,10 @@ def _narrowed(part: slice | npt.NDArray[np.int64], request: Any, name: str) -> A
         )
     positions = np.arange(n, dtype=np.int64)[np.asarray(wanted, dtype=np.int64)]
     if isinstance(part, slice):
-        return part.start + positions * part.step
-    return part[positions]
+        stepped: npt.NDArray[np.int64] = part.start + positions * part.step
+        return stepped
+    listed: npt.NDArray[np.int64] = part[positions]
+    return listed
 
 
 def _entry(part: slice | npt.NDArray[np.int64], position: int) -> int:

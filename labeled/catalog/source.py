@@ -8,23 +8,59 @@ they are used. Row numbers count through all files, in the order they were joine
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from labeled.catalog.joined import JoinedReader
+from labeled.catalog.layout import RowLayout
 from labeled.catalog.memory import MemoryReader
-from labeled.catalog.region import Region, narrow, shape_of, whole
+from labeled.catalog.region import narrow, shape_of, whole
 from labeled.formats.hdf5.cf import decode
 from labeled.formats.hdf5.header import CF, SourceHeader
 from labeled.formats.hdf5.payload import open_reader
+from labeled.formats.hdf5.reading import PIECE_BYTES
+from labeled.formats.hdf5.region import Region, is_whole
 from labeled.formats.reader import Reader
 
 Array = npt.NDArray[Any]
+Io = Literal["auto", "pread", "mmap"]
+
+
+class AnySource(Protocol):
+    """What reading, ordering and batching ask of a source, whatever lies behind it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dims(self) -> tuple[str, ...]: ...
+    @property
+    def n_rows(self) -> int: ...
+    @property
+    def row_shape(self) -> tuple[int, ...]: ...
+    @property
+    def row_bytes(self) -> int: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def stored_dtype(self) -> np.dtype[Any]: ...
+    @property
+    def cf(self) -> CF | None: ...
+    @property
+    def loaded(self) -> Array | None: ...
+    @property
+    def where(self) -> str: ...
+    @property
+    def token(self) -> str: ...
+    @property
+    def layout(self) -> RowLayout: ...
+    def reader(self) -> Reader: ...
+    def decode(self, raw: Array) -> Array: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,12 +87,12 @@ class Source:
     headers: tuple[SourceHeader, ...]
     file_dims: tuple[str, ...]
     region: Region
-    io: str = "auto"
+    io: Io = "auto"
     loaded: Array | None = None
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, headers: tuple[SourceHeader, ...], io: str = "auto") -> Source:
+    def of(cls, headers: tuple[SourceHeader, ...], io: Io = "auto") -> Source:
         """Make the source of one header a file, taking whole rows."""
         first = headers[0]
         return cls(first.name, headers, first.dims, whole(first.row_shape), io, attrs=first.attrs)
@@ -103,7 +139,7 @@ class Source:
     @property
     def row_bytes(self) -> int:
         """Bytes of one row as stored in memory before decoding."""
-        return int(np.prod(self.row_shape, dtype=np.int64)) * self.stored_dtype.itemsize
+        return math.prod(self.row_shape) * self.stored_dtype.itemsize
 
     @property
     def ragged(self) -> str | None:
@@ -128,6 +164,31 @@ class Source:
         """Chunk shape in the file (of the first file), or None where data are contiguous."""
         return None if self.loaded is not None else self.headers[0].chunks
 
+    @property
+    def layout(self) -> RowLayout:
+        """What is stored together, counted through all files."""
+        if self.loaded is not None:
+            return RowLayout(None)
+        chunks = self.headers[0].chunks
+        if chunks is None:
+            contiguous = all(header.storage == "contiguous" for header in self.headers)
+            return RowLayout(None, random=contiguous)
+        starts = self.file_starts
+        size = 2 * (PIECE_BYTES + math.prod(chunks) * self.stored_dtype.itemsize)
+        dear = any(header.filters for header in self.headers)
+        if all(start % chunks[0] == 0 for start in starts) and all(
+            header.chunks == chunks for header in self.headers
+        ):
+            return RowLayout(chunks[0], None, size, dear, random=False)
+        ends = [*starts[1:], self.n_rows]
+        edges = [
+            np.arange(a, b, header.chunks[0] if header.chunks else chunks[0])
+            for a, b, header in zip(starts, ends, self.headers, strict=True)
+        ]
+        return RowLayout(
+            chunks[0], np.append(np.concatenate(edges), self.n_rows), size, dear, random=False
+        )
+
     def narrow(self, axes: Mapping[int, Any]) -> Source:
         """Take part of the trailing axes; `axes` counts among ``dims[1:]``."""
         if self.loaded is not None:
@@ -143,7 +204,7 @@ class Source:
 
     @property
     def _plain_region(self) -> Region:
-        return () if self.region == whole(self.headers[0].row_shape) else self.region
+        return () if is_whole(self.region, self.headers[0].row_shape) else self.region
 
     def decode(self, raw: Array) -> Array:
         """Turn stored values into what they mean (CF scale, offset, fill, times)."""

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.catalog.loading import load_rows
-from labeled.catalog.source import Source
+from labeled.catalog.source import AnySource
 from labeled.errors import LoaderError
 from labeled.loader.finish import Finish, changes_of
 from labeled.loader.lanes import Lane
@@ -34,7 +34,7 @@ Shuffle = bool | Literal["full", "window"]
 
 
 def make_loader(
-    sources: Mapping[str, Source],
+    sources: Mapping[str, AnySource],
     selections: Mapping[str, Selection],
     spaces: Mapping[str, Space],
     n_rows: int,
@@ -149,7 +149,7 @@ def make_loader(
     )
     seed = secrets.randbits(63) if seed is None else _integer("seed", seed)
     order = _order(draws, mode, grouping, sizes, seed, _integer("epoch", epoch), sticky_parts)
-    epoch_plan = EpochPlan(order, tuple(part), batch_size, last)
+    epoch_plan = EpochPlan(order, (int(part[0]), int(part[1])), batch_size, last)
     plan = LoaderPlan(
         lanes=lanes,
         epoch_plan=epoch_plan,
@@ -181,7 +181,7 @@ def _integer(what: str, value: Any) -> int:
     return int(value)
 
 
-def _mode(shuffle: Any, sources: Mapping[str, Source]) -> Mode:
+def _mode(shuffle: Any, sources: Mapping[str, AnySource]) -> Mode:
     """Turn what was asked into a mode; True is full where random rows are cheap."""
     if shuffle is False:
         return "file"
@@ -193,12 +193,12 @@ def _mode(shuffle: Any, sources: Mapping[str, Source]) -> Mode:
     raise LoaderError(f"shuffle={shuffle!r} must be False, True, 'full' or 'window'")
 
 
-def _cheap_at_random(source: Source) -> bool:
+def _cheap_at_random(source: AnySource) -> bool:
     """Whether reading rows one by one costs about what reading them in stretches does."""
-    return source.loaded is not None or all(h.storage == "contiguous" for h in source.headers)
+    return source.layout.random
 
 
-def _out_row_bytes(sources: Mapping[str, Source], changes: Any, compiled: Any) -> int:
+def _out_row_bytes(sources: Mapping[str, AnySource], changes: Any, compiled: Any) -> int:
     if compiled is not None:
         return int(compiled.out_bytes(1))
     total = 0
@@ -214,7 +214,7 @@ def _out_row_bytes(sources: Mapping[str, Source], changes: Any, compiled: Any) -
 def _draw_weights(
     balance: str | None,
     weights: npt.ArrayLike | None,
-    sources: Mapping[str, Source],
+    sources: Mapping[str, AnySource],
     selections: Mapping[str, Selection],
     n_rows: int,
 ) -> tuple[str, npt.NDArray[np.float64]] | None:

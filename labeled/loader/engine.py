@@ -117,15 +117,16 @@ class WindowSource:
         ------
         Exception
             Whatever reading this window raised, with the traceback of the thread.
-        LoaderError
-            If this process is not the one that made the iterator (a fork).
         """
+        return self._core.next()
+
+    def check_process(self) -> None:
+        """Raise :class:`LoaderError` if a fork left the threads behind."""
         if os.getpid() != self._pid:
             raise LoaderError(
                 "this iterator was made in another process, whose threads did not come along; "
                 "make a new one here with iter(loader)"
             )
-        return self._core.next()
 
     def poke(self) -> None:
         """Let the threads go on if the consumer has let go of slots; cheap, for every batch."""

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled import permute
-from labeled.catalog.source import Source
+from labeled.catalog.source import AnySource
 from labeled.errors import LoaderError, UnknownNameError, did_you_mean
 from labeled.loader.batch import Batch
 from labeled.spaces import IndexSpace, Space
@@ -52,7 +52,7 @@ class Finish:
         Casts by source, where there are no specs (these carry their own).
     """
 
-    sources: Mapping[str, Source]
+    sources: Mapping[str, AnySource]
     pad_value: Any
     specs: CompiledSpecs | None
     changes: Mapping[str, Change]
@@ -76,7 +76,7 @@ class Finish:
 
 
 def changes_of(
-    sources: Mapping[str, Source],
+    sources: Mapping[str, AnySource],
     spaces: Mapping[str, Space],
     dtype: Any = None,
     scale: Any = None,
@@ -116,7 +116,7 @@ def _value(option: Any, name: str, label: bool) -> Any:
     return None if label else option
 
 
-def _along_channel(value: Any, source: Source) -> Any:
+def _along_channel(value: Any, source: AnySource) -> Any:
     """Shape a list of factors so that it broadcasts along the channel dim."""
     if value is None or np.ndim(value) == 0:
         return value

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from labeled.catalog.loading import Read, Task, load_rows, sorted_read, tasks_of
-from labeled.catalog.source import Source
-from labeled.formats.reader import Reader
+from labeled.catalog.loading import (
+    Read,
+    Task,
+    load_rows,
+    read_of,
+    runs_of,
+    sorted_read,
+    tasks_of,
+)
+from labeled.catalog.source import AnySource
+from labeled.formats.reader import Cost, Reader
 from labeled.samplers.order import Content, rows_of
 from labeled.selection import Selection
 
@@ -37,7 +45,7 @@ class Lane:
         Read once, and kept in memory for this and all later epochs.
     """
 
-    source: Source
+    source: AnySource
     selection: Selection
     reader: Reader
     keep: bool = False
@@ -86,6 +94,22 @@ class Lane:
                 np.take(kept, positions, axis=0, out=out, mode="clip")
 
         return copy
+
+    def cost(self, content: Content, group: Rows | None) -> Cost:
+        """Count what reading a window takes, without reading."""
+        read = self.read(content, group)
+        if read.runs is not None:
+            return self.reader.cost(read.runs)
+        assert read.listed is not None
+        cost = self.reader.cost(runs_of(np.unique(read.listed)))
+        return replace(cost, bytes_used=len(read.listed) * self.row_bytes)
+
+    def whole_cost(self) -> Cost:
+        """Count what reading the whole selection once, in file order, takes."""
+        read = read_of(self.selection)
+        runs = read.runs if read.listed is None else runs_of(np.unique(read.listed))
+        assert runs is not None
+        return self.reader.cost(runs)
 
     def read(self, content: Content, group: Rows | None) -> Read:
         """Map the positions of a window to file rows, in file order where that is cheaper."""

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from labeled.errors import LoaderError
 from labeled.loader.engine import Filled, Stats, WindowSource
+from labeled.loader.explain import Explanation, explain
 from labeled.loader.jobs import cut_jobs
 from labeled.loader.plan import LoaderPlan
 from labeled.loader.slots import SlotPool
@@ -77,6 +78,23 @@ class Loader:
     def stats(self) -> Stats:
         """Return where the time of the current or last epoch went."""
         return self._stats
+
+    def explain(self, labels: npt.ArrayLike | None = None) -> Explanation:
+        """Tell what the coming epoch will take, before it reads anything.
+
+        Parameters
+        ----------
+        labels : array, lengths ``(n_rows,)``, optional
+            The class of each row, for the expected shuffle quality; without it ten equal
+            classes, sorted, stand for the worst that is common.
+
+        Returns
+        -------
+        Explanation
+            Windows, reads, bytes read and used, chunks decoded more than once, the path
+            of each source and why, the peak memory promised, the shuffle quality.
+        """
+        return explain(self.plan, self._next, labels)
 
     # iterating
 
@@ -229,6 +247,7 @@ class EpochIterator(Generic[T]):
     def __next__(self) -> T:
         if self._ended:
             raise self._why_ended()
+        self._source.check_process()
         began = perf_counter()
         stats = self._stats
         stats.consumer_s += began - self._asked

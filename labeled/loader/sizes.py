@@ -32,7 +32,6 @@ JOB_BYTES = 3 << 20
 FEW_SLOTS, MANY_SLOTS = 2, 6
 SPARE_BATCHES = 3
 OVERHEAD_BYTES = 2 << 20
-PIECE_BYTES = 1 << 19
 KEEP_SHARE = 16
 MOST_THREADS = 16
 
@@ -141,11 +140,11 @@ def plan_sizes(
     per_thread = _thread_bytes(lanes)
     fixed = OVERHEAD_BYTES + kept + SPARE_BATCHES * batch_bytes + 2 * per_thread
     free = memory_bytes - fixed
-    by_chunk = any(lane.source.stored_chunks is not None and not lane.keep for lane in lanes)
+    by_chunk = any(lane.source.layout.chunk_rows is not None and not lane.keep for lane in lanes)
     if all(lane.keep for lane in lanes):
         rows = max(n_rows, 1) if window_rows is None else window_rows
         rows = BLOCK_ROWS if mode != "window" else rows
-        job = _job_rows(row_bytes, 1, batch_rows, n_rows)
+        job = _job_rows(free, row_bytes, 1, batch_rows, n_rows)
         slots = max(FEW_SLOTS, min(MANY_SLOTS, free // max(1, job * row_bytes)))
     elif mode == "window" or (mode == "full" and by_chunk):
         rows = _window_rows(window_rows, free // FEW_SLOTS // row_bytes, unit_rows, batch_rows)
@@ -154,7 +153,7 @@ def plan_sizes(
             rows = BLOCK_ROWS
     else:
         rows = BLOCK_ROWS
-        job = _job_rows(row_bytes, unit_rows if by_chunk else 1, batch_rows, n_rows)
+        job = _job_rows(free, row_bytes, unit_rows if by_chunk else 1, batch_rows, n_rows)
         slots = max(FEW_SLOTS, min(MANY_SLOTS, free // max(1, job * row_bytes)))
     if prefetch is not None:
         slots = max(FEW_SLOTS, prefetch + 1)
@@ -182,10 +181,11 @@ def _window_rows(given: int | None, fitting: int, unit_rows: int, batch_rows: in
     return max(unit_rows, batch_rows)
 
 
-def _job_rows(row_bytes: int, unit_rows: int, batch_rows: int, n_rows: int) -> int:
-    wanted = max(JOB_BYTES // row_bytes, 1)
+def _job_rows(free: int, row_bytes: int, unit_rows: int, batch_rows: int, n_rows: int) -> int:
+    """Rows of a job that may be cut anywhere: whole batches and whole units, where that fits."""
+    wanted = max(min(JOB_BYTES, free // FEW_SLOTS) // row_bytes, 1)
     together = math.lcm(unit_rows, batch_rows)
-    step = together if together <= 4 * max(wanted, unit_rows, batch_rows) else unit_rows
+    step = together if together <= wanted else unit_rows
     rows = max(step, wanted // step * step)
     while rows < batch_rows:
         rows += step
@@ -193,13 +193,8 @@ def _job_rows(row_bytes: int, unit_rows: int, batch_rows: int, n_rows: int) -> i
 
 
 def _thread_bytes(lanes: Sequence[Lane]) -> int:
-    """What one thread decodes in: two groups of pieces and two chunks of the largest kind."""
-    largest = 0
-    for lane in lanes:
-        chunks = lane.source.stored_chunks
-        if chunks is not None:
-            largest = max(largest, math.prod(chunks) * lane.source.stored_dtype.itemsize)
-    return 2 * PIECE_BYTES + 2 * largest
+    """What one thread decodes in."""
+    return max((lane.source.layout.scratch_bytes for lane in lanes), default=1)
 
 
 def _thread_count(given: int | None, affordable: int) -> int:

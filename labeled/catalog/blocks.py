@@ -1,0 +1,231 @@
+"""A dask-backed xarray variable as a source: whole dask blocks are its stored chunks.
+
+Blocks are computed one by one, each when a window needs rows of it, by the scheduler
+that is active (a distributed client, else in the reading thread). The memory that a
+graph needs while it computes a block is its own; only the blocks handed over count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+from dask.base import get_scheduler, is_dask_collection, optimize
+from dask.local import get_sync
+from dask.optimization import cull
+
+from labeled.catalog.layout import RowLayout
+from labeled.errors import DimsError, LoaderError, ReadError
+from labeled.formats.reader import Cost
+
+Array = npt.NDArray[Any]
+Rows = npt.NDArray[np.int64]
+
+
+class BlockPiece(NamedTuple):
+    """Rows of one block: their first place in run order, and which of the block's they are."""
+
+    place: int
+    block: int
+    rows: Rows
+
+
+@dataclass(frozen=True, eq=False)
+class BlockSource:
+    """One variable of an xarray object, its example dim first.
+
+    Offers what the loader asks of a :class:`~labeled.catalog.source.Source`.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    data: Any
+    """A dask array; axis 0 is the example dim."""
+
+    cf = None
+    loaded = None
+
+    @classmethod
+    def of(cls, array: xr.DataArray, dim: str, name: str | None = None) -> BlockSource:
+        """Take a DataArray apart; NumPy-backed ones become one block.
+
+        Raises
+        ------
+        DimsError
+            If `dim` is not among its dims.
+        LoaderError
+            If its blocks have unknown lengths.
+        """
+        name = str(array.name if name is None else name)
+        if dim not in array.dims:
+            raise DimsError(f"variable {name!r} has no dim {dim!r}; its dims are {array.dims}")
+        turned = array.transpose(dim, ...)
+        data = turned.data if is_dask_collection(turned.data) else turned.chunk().data
+        if any(math.isnan(n) for axis in data.chunks for n in axis):
+            raise LoaderError(
+                f"variable {name!r} has blocks of unknown length; call .compute_chunk_sizes() on "
+                "its dask array first"
+            )
+        return cls(name, tuple(map(str, turned.dims)), data)
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.data.shape[0])
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return tuple(map(int, self.data.shape[1:]))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        dtype: np.dtype[Any] = np.dtype(self.data.dtype)
+        return dtype
+
+    @property
+    def stored_dtype(self) -> np.dtype[Any]:
+        return self.dtype
+
+    @property
+    def row_bytes(self) -> int:
+        return math.prod(self.row_shape) * self.dtype.itemsize
+
+    @property
+    def where(self) -> str:
+        return f"variable {self.name!r}"
+
+    @property
+    def token(self) -> str:
+        return str(self.data.name)
+
+    @property
+    def layout(self) -> RowLayout:
+        edges = np.cumsum([0, *self.data.chunks[0]], dtype=np.int64)
+        largest = max((int(n) for n in self.data.chunks[0]), default=1)
+        return RowLayout(largest, edges, 2 * largest * self.row_bytes, dear=True, random=False)
+
+    def reader(self) -> BlockReader:
+        """Make a reader that computes blocks."""
+        return BlockReader(self.data)
+
+    def decode(self, raw: Array) -> Array:
+        return raw
+
+
+@dataclass(frozen=True, eq=False)
+class BlockReader:
+    """Rows of a dask array; follows the :class:`~labeled.formats.reader.Reader` protocol."""
+
+    data: Any
+    kind: str = "dask"
+    why: str = "whole blocks are computed"
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.data.shape[0])
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return tuple(map(int, self.data.shape[1:]))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        dtype: np.dtype[Any] = np.dtype(self.data.dtype)
+        return dtype
+
+    @property
+    def chunk_rows(self) -> int:
+        return max((int(n) for n in self.data.chunks[0]), default=1)
+
+    @cached_property
+    def _edges(self) -> Rows:
+        return np.cumsum([0, *self.data.chunks[0]], dtype=np.int64)
+
+    @cached_property
+    def _graph(self) -> tuple[dict[Any, Any], list[Any]]:
+        """The optimised graph as a dict, and the keys of the blocks (nested by axis)."""
+        (data,) = optimize(self.data)
+        return dict(data.__dask_graph__()), data.__dask_keys__()
+
+    def block(self, number: int) -> Array:
+        """Compute block `number` along the example dim, whole along all others."""
+        graph, keys = self._graph
+        wanted = keys[number]
+        get = get_scheduler() or get_sync
+        if getattr(get, "__module__", "").startswith("dask."):
+            get = get_sync  # blocks are already computed side by side, by the reading threads
+        flat = list(_flat(wanted))
+        try:
+            small, _ = cull(graph, flat)
+            values = dict(zip(flat, get(small, flat), strict=True))
+        except Exception as error:
+            start, stop = self._edges[number], self._edges[number + 1]
+            raise ReadError(f"computing rows {start} to {stop - 1} failed: {error}") from error
+        nested = _nested(wanted, values)
+        return np.asarray(np.block(nested) if isinstance(nested, list) else nested)
+
+    def _pieces(self, rows: Rows) -> Iterator[BlockPiece]:
+        """Cut ascending rows by block."""
+        edges = self._edges
+        cuts = np.searchsorted(rows, edges)
+        for number in range(len(edges) - 1):
+            a, b = int(cuts[number]), int(cuts[number + 1])
+            if a < b:
+                yield BlockPiece(a, number, rows[a:b] - edges[number])
+
+    def pieces(self, runs: Rows) -> list[BlockPiece]:
+        if not len(runs):
+            return []
+        rows = np.concatenate([np.arange(a, b) for a, b in runs.tolist()])
+        return list(self._pieces(rows))
+
+    def read_piece(self, piece: Any, out: Array, dest: Rows | None = None) -> None:
+        place, number, rows = piece
+        block = self.block(number)
+        values = block if len(rows) == len(block) else block[rows]
+        if dest is None:
+            out[place : place + len(rows)] = values
+        else:
+            out[dest[place : place + len(rows)]] = values
+
+    def scatter_into(self, out: Array, runs: Rows, dest: Rows | None = None) -> None:
+        for piece in self.pieces(runs):
+            self.read_piece(piece, out, dest)
+
+    def gather_into(self, out: Array, rows: Rows) -> None:
+        order = np.argsort(rows, kind="stable")
+        for piece in self._pieces(rows[order]):
+            mine = order[piece.place : piece.place + len(piece.rows)]
+            out[mine] = self.block(piece.block)[piece.rows]
+
+    def read(self, rows: range | Rows) -> Array:
+        out = np.empty((len(rows), *self.row_shape), self.dtype)
+        self.gather_into(out, np.asarray(rows, dtype=np.int64))
+        return out
+
+    def cost(self, runs: Rows) -> Cost:
+        """Count whole blocks as read: what a graph reads to compute them is not known."""
+        row_bytes = math.prod(self.row_shape) * self.dtype.itemsize
+        touched = {piece.block for piece in self.pieces(runs)}
+        blocks = sum(int(self._edges[b + 1] - self._edges[b]) for b in touched)
+        used = int((runs[:, 1] - runs[:, 0]).sum())
+        return Cost(blocks * row_bytes, used * row_bytes, len(touched), len(touched))
+
+
+def _flat(keys: Any) -> Iterator[Any]:
+    if isinstance(keys, list):
+        for key in keys:
+            yield from _flat(key)
+    else:
+        yield keys
+
+
+def _nested(keys: Any, values: dict[Any, Any]) -> Any:
+    if isinstance(keys, list):
+        return [_nested(key, values) for key in keys]
+    return values[keys]

@@ -1,0 +1,34 @@
+"""How rows lie in storage, as far as the order and the cost of reading depend on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, eq=False)
+class RowLayout:
+    """What is stored, and so read, together.
+
+    Parameters
+    ----------
+    chunk_rows : int or None
+        Rows of a stored chunk; None where any row can be read alone.
+    edges : int64 array, optional
+        Rows at which chunks begin (and the end of the last), where they are not the
+        multiples of `chunk_rows`.
+    scratch_bytes : int
+        What a thread needs besides the destination while it reads a piece.
+    dear : bool
+        A chunk costs more than its bytes: filters are undone, or a graph computed.
+    random : bool
+        Rows read one by one cost about what they cost in stretches.
+    """
+
+    chunk_rows: int | None
+    edges: npt.NDArray[np.int64] | None = None
+    scratch_bytes: int = 1 << 16
+    dear: bool = False
+    random: bool = True

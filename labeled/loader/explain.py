@@ -1,0 +1,315 @@
+"""What an epoch will take, told before the first row is read.
+
+Windows and reads are counted by walking through the plan: every window where there are
+few, else some of them spread over the epoch, and the figures then say that they are
+estimates. Costs come from the readers, which count without reading rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from html import escape
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from dask.utils import format_bytes
+
+from labeled import permute
+from labeled.errors import LoaderError
+from labeled.formats.reader import Cost
+from labeled.loader.jobs import Job, cut_jobs
+from labeled.loader.lanes import Lane
+from labeled.loader.plan import LoaderPlan
+from labeled.samplers.draws import Draws
+from labeled.samplers.plan import EpochPlan
+from labeled.samplers.quality import ListedLabels, expected_quality, rows_for_quality
+from labeled.views.summary import html_page, html_table, table
+
+COUNTED_JOBS = 256
+GOOD_QUALITY = 0.95
+
+
+@dataclass(frozen=True)
+class LaneExplained:
+    """One source: the path its bytes take and what an epoch costs."""
+
+    name: str
+    path: str
+    why: str
+    kept: bool
+    chunk_rows: int
+    bytes_read: int
+    bytes_used: int
+    n_reads: int
+    chunks_decoded: int
+    chunks_needed: int
+    """Stored chunks that hold a wanted row: each decoded once is the least there can be."""
+
+    @property
+    def amplification(self) -> float:
+        """How often a chunk is decoded in an epoch, on average."""
+        return self.chunks_decoded / self.chunks_needed if self.chunks_needed else 1.0
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A plan in figures; see :meth:`labeled.Loader.explain`.
+
+    Attributes
+    ----------
+    quality : float or None
+        Expected entropy of the labels of a batch, relative to a full shuffle.
+    window_rows_for_quality : int or None
+        Rows a window must have to reach 0.95, where this plan does not.
+    amplification : float
+        With draws: how many rows are read for each that is handed out.
+    exact : bool
+        False where costs were scaled up from some of the windows.
+    """
+
+    mode: str
+    n_rows: int
+    n_batches: int
+    batch_rows: int
+    n_windows: int
+    window_rows: int
+    n_jobs: int
+    job_rows: int
+    slots: int
+    threads: int
+    memory_bytes: int
+    promised_bytes: int
+    kept_bytes: int
+    quality: float | None
+    window_rows_for_quality: int | None
+    memory_for_quality: int | None
+    amplification: float
+    exact: bool
+    kernels: str
+    lanes: tuple[LaneExplained, ...]
+    runs: tuple[tuple[int, int, int], ...]
+    """(window, first row, row behind the last) of the first reads of the leading source."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, fit for JSON."""
+        return asdict(self)
+
+    def __repr__(self) -> str:
+        return "\n".join([*self._words(), *table(self._rows())])
+
+    def _repr_html_(self) -> str:
+        head, *rows = self._rows()
+        lines = "".join(f"<div>{escape(line)}</div>" for line in self._words()[1:])
+        return html_page(self._words()[0], lines, html_table(head, rows), self._picture())
+
+    def _words(self) -> list[str]:
+        about = "" if self.exact else "about "
+        used = sum(lane.bytes_used for lane in self.lanes)
+        read = sum(lane.bytes_read for lane in self.lanes)
+        lines = [
+            f"Plan of an epoch: {self.n_rows:,} rows in {self.n_batches:,} batches of "
+            f"{self.batch_rows:,}, shuffle={self.mode!r}",
+            f"reads {about}{format_bytes(read)} for {format_bytes(used)} of rows; "
+            f"{about}{self.n_jobs:,} jobs of up to {self.job_rows:,} rows, {self.threads} "
+            f"background threads",
+            f"memory: at most {format_bytes(self.promised_bytes)} of "
+            f"{format_bytes(self.memory_bytes)} ({self.slots} slots"
+            + (
+                f", {format_bytes(self.kept_bytes)} kept for later epochs)"
+                if self.kept_bytes
+                else ")"
+            ),
+        ]
+        if self.mode == "window":
+            lines.append(f"{self.n_windows:,} windows of about {self.window_rows:,} rows")
+        if self.quality is not None:
+            lines.append(f"shuffle quality: {self.quality:.3f} of a full shuffle" + self._remedy())
+        if self.amplification > 1.005:
+            lines.append(f"draws read {self.amplification:.2f} rows for each one handed out")
+        return lines
+
+    def _remedy(self) -> str:
+        if self.window_rows_for_quality is None or self.memory_for_quality is None:
+            return ""
+        return (
+            f" (for {GOOD_QUALITY}: window_rows={self.window_rows_for_quality:,}, "
+            f"memory={format_bytes(self.memory_for_quality)!r})"
+        )
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        head = ("source", "path", "reads", "read", "used", "chunks decoded", "why")
+        return [
+            head,
+            *(
+                (
+                    lane.name,
+                    lane.path + (" (kept)" if lane.kept else ""),
+                    f"{lane.n_reads:,}",
+                    format_bytes(lane.bytes_read),
+                    format_bytes(lane.bytes_used),
+                    f"{lane.chunks_decoded:,} ({lane.amplification:.2f} x)"
+                    if lane.chunks_decoded
+                    else "-",
+                    lane.why,
+                )
+                for lane in self.lanes
+            ),
+        ]
+
+    def _picture(self) -> str:
+        """Draw where the first windows read in the file, a line a window."""
+        if not self.runs:
+            return ""
+        span = max(stop for _, _, stop in self.runs) or 1
+        windows = sorted({window for window, _, _ in self.runs})
+        height = 10 * len(windows)
+        bars = "".join(
+            f"<rect x='{1000 * start / span:.2f}' y='{10 * windows.index(window) + 1}' "
+            f"width='{max(1.0, 1000 * (stop - start) / span):.2f}' height='8'/>"
+            for window, start, stop in self.runs
+        )
+        return (
+            f"<svg viewBox='0 0 1000 {height}' width='100%' height='{height}' role='img' "
+            "preserveAspectRatio='none' style='fill:rgba(66,133,244,.75);"
+            "background:rgba(128,128,128,.12)'>"
+            f"<title>rows that the first {len(windows)} windows read</title>{bars}</svg>"
+        )
+
+
+def explain(
+    plan: LoaderPlan, epoch_plan: EpochPlan, labels: npt.ArrayLike | None = None
+) -> Explanation:
+    """Work out what an epoch will take; reads chunk indexes and no rows.
+
+    Parameters
+    ----------
+    plan : LoaderPlan
+    epoch_plan : EpochPlan
+        The epoch that is told about.
+    labels : array, lengths ``(n_rows,)``, optional
+        Classes, for the shuffle quality; ten equal sorted classes when not given.
+
+    Raises
+    ------
+    LoaderError
+        If there is not one label a row.
+    """
+    sizes, order = plan.sizes, epoch_plan.order
+    jobs, n_jobs, share = _sampled_jobs(plan, epoch_plan)
+    lanes = tuple(_explain_lane(lane, plan, jobs, share) for lane in plan.lanes)
+    quality, wanted = _quality(plan, epoch_plan, labels)
+    memory = None
+    if wanted is not None:
+        more = max(0, wanted - sizes.job_rows) * plan.row_bytes * sizes.slots
+        memory = sizes.memory_bytes + more
+    return Explanation(
+        mode=order.mode,
+        n_rows=epoch_plan.n_rows,
+        n_batches=epoch_plan.n_batches,
+        batch_rows=epoch_plan.batch_rows,
+        n_windows=epoch_plan.n_windows,
+        window_rows=min(order.window_rows, max(order.n_rows, 1)),
+        n_jobs=n_jobs,
+        job_rows=sizes.job_rows,
+        slots=sizes.slots,
+        threads=sizes.threads,
+        memory_bytes=sizes.memory_bytes,
+        promised_bytes=sizes.promised_bytes,
+        kept_bytes=sizes.kept_bytes,
+        quality=quality,
+        window_rows_for_quality=wanted,
+        memory_for_quality=memory,
+        amplification=order.amplification() if isinstance(order, Draws) else 1.0,
+        exact=share == 1.0,
+        kernels=permute.describe(),
+        lanes=lanes,
+        runs=tuple(_first_runs(plan, jobs)),
+    )
+
+
+def _sampled_jobs(plan: LoaderPlan, epoch_plan: EpochPlan) -> tuple[list[Job], int, float]:
+    """Return some jobs of the epoch, how many there are, and the share that these are."""
+    if not epoch_plan.n_rows:
+        return [], 0, 1.0
+    starts: list[int] = [0]
+    if epoch_plan.n_rows > COUNTED_JOBS * plan.sizes.job_rows:
+        starts = np.linspace(0, epoch_plan.n_batches - 1, COUNTED_JOBS // 4).astype(int).tolist()
+    jobs: list[Job] = []
+    seen: set[int] = set()
+    for first in starts:
+        for job in _jobs(plan, epoch_plan, first):
+            if job[0] not in seen:
+                seen.add(job[0])
+                jobs.append(job)
+            if len(starts) > 1:
+                break
+    rows = sum(stop - start for start, stop, _ in jobs)
+    if len(starts) == 1:
+        return jobs, len(jobs), 1.0
+    share = rows / epoch_plan.n_rows
+    return jobs, round(len(jobs) / share), share
+
+
+def _jobs(plan: LoaderPlan, epoch_plan: EpochPlan, first: int) -> Iterator[Job]:
+    windows = epoch_plan.windows(first)
+    return cut_jobs(windows, plan.sizes.job_rows, plan.job_offset, listed=plan.all_kept)
+
+
+def _explain_lane(lane: Lane, plan: LoaderPlan, jobs: list[Job], share: float) -> LaneExplained:
+    reader = lane.reader
+    if lane.keep:
+        cost, share = lane.whole_cost(), 1.0
+    else:
+        cost = Cost()
+        for _, _, content in jobs:
+            cost += lane.cost(content, plan.group)
+    scaled = replace(
+        cost,
+        bytes_read=round(cost.bytes_read / share),
+        bytes_used=round(cost.bytes_used / share),
+        n_reads=round(cost.n_reads / share),
+        chunks_decoded=round(cost.chunks_decoded / share),
+    )
+    return LaneExplained(
+        name=lane.name,
+        path=reader.kind,
+        why=reader.why,
+        kept=lane.keep,
+        chunk_rows=reader.chunk_rows,
+        bytes_read=scaled.bytes_read,
+        bytes_used=scaled.bytes_used,
+        n_reads=scaled.n_reads,
+        chunks_decoded=scaled.chunks_decoded,
+        chunks_needed=lane.whole_cost().chunks_decoded if scaled.chunks_decoded else 0,
+    )
+
+
+def _quality(
+    plan: LoaderPlan, epoch_plan: EpochPlan, labels: npt.ArrayLike | None
+) -> tuple[float | None, int | None]:
+    order = epoch_plan.order
+    if order.mode == "file" or not epoch_plan.n_batches:
+        return None, None
+    known = None
+    if labels is not None:
+        values = np.asarray(labels).reshape(-1)
+        if len(values) != order.n_rows:
+            raise LoaderError(f"{len(values)} labels for {order.n_rows} rows; give one a row")
+        known = ListedLabels(values if plan.group is None else values[plan.group])
+    quality = expected_quality(epoch_plan, known)
+    if quality >= GOOD_QUALITY or order.mode != "window":
+        return quality, None
+    return quality, rows_for_quality(GOOD_QUALITY, epoch_plan, known)
+
+
+def _first_runs(plan: LoaderPlan, jobs: list[Job]) -> Iterator[tuple[int, int, int]]:
+    """What the leading source reads for the first few jobs, at most some hundred runs."""
+    lane = max(plan.lanes, key=lambda one: one.row_bytes)
+    left = 400
+    for number, (_, _, content) in enumerate(jobs[:12]):
+        runs = lane.read(content, plan.group).runs
+        for start, stop in (runs[:left] if runs is not None else np.empty((0, 2), int)).tolist():
+            left -= 1
+            yield number, start, stop
