@@ -14,9 +14,10 @@ moves by a few thousandths where windows hold few units, by less elsewhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,6 +32,7 @@ from labeled.samplers.plan import EpochPlan
 SAMPLED_BATCHES = 800
 SEARCHED_BATCHES = 150  # for each size tried
 REFERENCE_BATCHES = 600
+SAMPLED_ROWS = 2_000_000
 SAMPLED_RUNS = 400_000  # runs arranged for one estimate, all windows together
 
 
@@ -97,17 +99,30 @@ def sorted_classes(n_rows: int, n_classes: int = 10) -> CountedLabels:
     return CountedLabels(np.diag(np.diff(edges)).astype(np.int64))
 
 
-def batch_entropy(classes: npt.NDArray[Any]) -> float:
-    """Return the entropy of the labels of one batch, in bits.
+def batch_entropies(classes: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return the entropy of the labels of each batch, in bits.
+
+    Parameters
+    ----------
+    classes : array, (batches, batch_rows)
+        The class of every row.
 
     Examples
     --------
-    >>> batch_entropy(np.array([0, 1, 2, 3]))
-    2.0
+    >>> batch_entropies(np.array([[0, 1, 2, 3], [4, 4, 5, 5], [6, 6, 6, 6]]))
+    array([2., 1., 0.])
     """
-    counts = np.unique(classes, return_counts=True)[1]
-    shares = counts / counts.sum()
-    return float(-(shares * np.log2(shares)).sum()) + 0.0
+    n_batches, batch_rows = classes.shape
+    ordered = np.sort(classes, axis=1)
+    begins = np.ones(ordered.shape, bool)
+    begins[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    starts = np.flatnonzero(begins)
+    counts = np.diff(starts, append=classes.size)
+    missing = np.bincount(
+        starts // batch_rows, weights=counts * np.log2(counts), minlength=n_batches
+    )
+    bits: npt.NDArray[np.float64] = np.log2(batch_rows) - missing / batch_rows
+    return np.maximum(bits, 0.0)
 
 
 def expected_quality(plan: EpochPlan, labels: Labels | None = None) -> float:
@@ -189,11 +204,10 @@ def _random(plan: EpochPlan, purpose: str) -> np.random.Generator:
 def _shuffled_entropy(plan: EpochPlan, labels: Labels) -> float:
     """Mean entropy of batches drawn from all rows."""
     random, n_rows = _random(plan, "shuffled"), plan.order.n_rows
-    found = []
-    for _ in range(REFERENCE_BATCHES):
-        rows = random.choice(n_rows, min(n_rows, plan.batch_rows), replace=False, shuffle=False)
-        found.append(batch_entropy(labels.of(rows, random)))
-    return float(np.mean(found))
+    batch_rows = min(n_rows, plan.batch_rows)
+    numbers = range(_affordable(REFERENCE_BATCHES, batch_rows))
+    drawn = (random.choice(n_rows, batch_rows, replace=False, shuffle=False) for _ in numbers)
+    return _mean(drawn, labels, random)
 
 
 def _mean_entropy(plan: EpochPlan, labels: Labels, sampled_batches: int) -> float:
@@ -202,8 +216,22 @@ def _mean_entropy(plan: EpochPlan, labels: Labels, sampled_batches: int) -> floa
     if n_full == 0:
         return math.inf  # one short batch holds every row: as mixed as can be
     rows_at = _batch_rows(plan, random)
-    numbers = _sampled(n_full, sampled_batches, _runs_a_batch(plan))
-    return float(np.mean([batch_entropy(labels.of(rows_at(k), random)) for k in numbers]))
+    wanted = _affordable(sampled_batches, plan.batch_rows)
+    return _mean(map(rows_at, _sampled(n_full, wanted, _runs_a_batch(plan))), labels, random)
+
+
+def _affordable(n_batches: int, batch_rows: int) -> int:
+    """Fewer batches where they are large: their entropies hardly differ."""
+    return min(n_batches, max(16, SAMPLED_ROWS // batch_rows))
+
+
+def _mean(batches: Iterable[IntArray], labels: Labels, random: np.random.Generator) -> float:
+    """Mean entropy of batches of equal size, some of them at a time."""
+    source, found = iter(batches), []
+    while some := list(islice(source, 64)):
+        classes = labels.of(np.concatenate(some), random)
+        found.append(batch_entropies(classes.reshape(len(some), -1)))
+    return float(np.mean(np.concatenate(found)))
 
 
 def _runs_a_batch(plan: EpochPlan) -> int:
