@@ -77,6 +77,8 @@ def test_every_parameter_tells_spaces_apart():
         NullSpace(),
     ]
     assert len(set(different)) == len(different)
+    for i, space in enumerate(different):  # NumPy holds float64 and None for equal
+        assert [space == other for other in different].index(True) == i
 
 
 def test_callbacks_take_no_part_in_equality_and_run_before_the_own_checks():

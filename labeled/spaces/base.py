@@ -279,10 +279,12 @@ class Space:
 class ArraySpace(Space):
     """A space whose batch is one array; the base of all but composites and null."""
 
-    dtype: np.dtype[Any] | None = None
+    dtype: np.dtype[Any] | None = field(default=None, compare=False)
+    _dtype_name: str | None = None  # compared instead: NumPy holds float64 and None for equal
 
     def _set_dtype(self, dtype: DTypeLike | None) -> None:
-        self._set(dtype=as_dtype(dtype))
+        found = as_dtype(dtype)
+        self._set(dtype=found, _dtype_name=None if found is None else found.str)
 
     def axis_names(self) -> tuple[Any, ...]:
         """Return what the axes of a batch are called in messages."""
@@ -330,7 +332,7 @@ class ArraySpace(Space):
         self._check_container(batch, branch)
         self._check_shape(batch.shape, branch)
         found = dtype_of(batch)
-        if found != self.dtype:
+        if self.dtype is None or found != self.dtype:
             self._check_dtype(found, batch, branch)
 
     def _check_container(self, batch: Batch, branch: str) -> None:

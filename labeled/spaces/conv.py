@@ -88,7 +88,7 @@ class ConvNDSpace(ArraySpace):
         return self.channels if axis == "c" else self.shape[int(axis)]
 
     def _key(self) -> tuple[Any, ...]:
-        return (self.shape, self.channels, self.axes, self.dtype)
+        return (self.shape, self.channels, self.axes, self._dtype_name)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ConvNDSpace):
@@ -96,7 +96,7 @@ class ConvNDSpace(ArraySpace):
         return self._key() == other._key()
 
     def __hash__(self) -> int:
-        return hash((self.shape, self.channels, self.axes, self.dtype))
+        return hash((self.shape, self.channels, self.axes, self._dtype_name))
 
     def __repr__(self) -> str:
         dtype = "" if self.dtype is None else f", dtype={self.dtype.name!r}"

@@ -150,7 +150,7 @@ def undo_format(x: xr.DataArray) -> xr.DataArray:
     flat = x.transpose(batch, feature)
     data = VectorSpace(flat.sizes[feature]).format_as(flat.data, images)[..., 0]
     restored = _rebuilt(x, feature, made, sizes, record, (batch, *made), data)
-    return restored.transpose(*record["order"])
+    return restored.transpose(*record["order"], transpose_coords=False)
 
 
 def _moved_back(x: xr.DataArray) -> xr.DataArray:
@@ -160,7 +160,7 @@ def _moved_back(x: xr.DataArray) -> xr.DataArray:
             f"dims {x.dims} carry no record of how they were formatted (attribute {RECORD!r}, "
             f"encoding {ORDER!r}); format the array for the space it came from instead"
         )
-    back = x.transpose(*order)
+    back = x.transpose(*order, transpose_coords=False)
     back.encoding = {key: value for key, value in x.encoding.items() if key != ORDER}
     return back
 
@@ -300,7 +300,8 @@ def _read_rows(x: xr.DataArray, own: ArraySpace, there: Names, new: Names) -> _R
 # ---------------------------------------------------------------- names put back
 def _moved(reading: _Reading, space: ConvNDSpace, data: Any) -> xr.DataArray:
     dim_of = dict(zip(_axes_shown(reading.own), reading.dims, strict=True))
-    moved = reading.x.transpose(*(dim_of[axis] for axis in space.axes)).copy(data=data)
+    order = (dim_of[axis] for axis in space.axes)
+    moved = reading.x.transpose(*order, transpose_coords=False).copy(data=data)
     moved.encoding = {**moved.encoding, ORDER: [str(dim) for dim in reading.x.dims]}
     return moved
 
@@ -309,7 +310,7 @@ def _rows(reading: _Reading, space: ArraySpace, data: Any) -> xr.DataArray:
     batch, row = reading.dims
     axis = str(space.axis_names()[1])
     if isinstance(reading.own, VectorSpace) == isinstance(space, VectorSpace) and row is not None:
-        return reading.x.transpose(batch, row).copy(data=data)
+        return reading.x.transpose(batch, row, transpose_coords=False).copy(data=data)
     name = reading.new_names.get(axis, name_of(axis, 0))
     along = [key for key, coord in reading.x.coords.items() if row in coord.dims]
     kept = reading.x.drop_vars(along)

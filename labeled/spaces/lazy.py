@@ -49,7 +49,7 @@ def by_chunk(run: Run, x: Any, source: Any, target: Any, branch: str) -> Any:
         starts,
         None if starts is None else (axis,),
         new_axes={label: sizes[i] for i, label in enumerate(outer) if label != axis},
-        concatenate=True,
+        concatenate=None,  # other axes are one chunk each: nested lists of one, not a copy
         align_arrays=False,
         dtype=meta.dtype,
         meta=meta,
@@ -57,6 +57,8 @@ def by_chunk(run: Run, x: Any, source: Any, target: Any, branch: str) -> Any:
 
 
 def _run_chunk(run: Run, source: Any, target: Any, branch: str, chunk: Any, start: Any) -> Any:
+    while isinstance(chunk, list):
+        (chunk,) = chunk
     if start is None:
         return run(chunk, source, target, branch)
     return run(chunk, source, target, branch, first_row=int(start[0]))

@@ -143,15 +143,17 @@ def _index_to_vector(source: Labels, target: Vectors, branch: str) -> Route | Re
     layout = one_hot_layout(source.max_labels, source.dim, target.dim)
     if isinstance(layout, str):
         return Refusal(SpaceError, f"{title(source, branch)}{layout} ({target})")
+    return _chunkwise(_expanded)
+
+
+def _expanded(x: Any, source: Labels, target: Vectors, branch: str, first_row: int = 0) -> Any:
+    layout = one_hot_layout(source.max_labels, source.dim, target.dim)
+    assert not isinstance(layout, str)
     mode, max_labels = layout
+    dtype = np.dtype(np.float64) if target.dtype is None else target.dtype
     sparse = isinstance(target, VectorSpace) and target.sparse
     expand = one_hot_sparse if sparse else one_hot
-
-    def expanded(x: Any, source: Labels, target: Vectors, branch: str, first_row: int = 0) -> Any:
-        dtype = np.dtype(np.float64) if target.dtype is None else target.dtype
-        return expand(x, max_labels, mode, dtype, title(source, branch), first_row)
-
-    return _chunkwise(expanded)
+    return expand(x, max_labels, mode, dtype, title(source, branch), first_row)
 
 
 def one_hot_layout(max_labels: int | None, k: int, dim: int) -> tuple[Mode, int] | str:

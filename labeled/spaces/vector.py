@@ -119,7 +119,7 @@ class LabelRows(ArraySpace):
         wanted = as_dtype(dtype)
         if wanted is not None and wanted.kind not in "iu":
             raise SpaceTypeError(f"{type(self).__name__}: dtype must be integer, found {wanted}")
-        self._set(dtype=wanted)
+        super()._set_dtype(wanted)
 
     def __repr__(self) -> str:
         dtype = "" if self.dtype is None else f", dtype={self.dtype.name!r}"
