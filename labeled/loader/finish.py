@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -57,12 +58,22 @@ class Finish:
     specs: CompiledSpecs | None
     changes: Mapping[str, Change]
 
-    def __call__(self, arrays: dict[str, Array], rows: Callable[[], Rows], count: int) -> Any:
-        for name, source in self.sources.items():
-            array = arrays[name]
-            if source.cf is not None:
-                arrays[name] = array = source.decode(array)
-            if count < len(array):
+    @cached_property
+    def _dims(self) -> dict[str, tuple[str, ...]]:
+        return {name: source.dims for name, source in self.sources.items()}
+
+    @cached_property
+    def _decoded(self) -> tuple[str, ...]:
+        return tuple(name for name, source in self.sources.items() if source.cf is not None)
+
+    def __call__(
+        self, arrays: dict[str, Array], rows: Callable[[], Rows], count: int, length: int
+    ) -> Any:
+        """Lay out `length` rows, of which `count` are real and the others padding."""
+        for name in self._decoded:
+            arrays[name] = self.sources[name].decode(arrays[name])
+        if count < length:
+            for array in arrays.values():
                 array[count:] = self.pad_value
         if self.specs is not None:
             return self.specs(arrays)
@@ -71,8 +82,7 @@ class Finish:
             arrays[name] = permute.copy(
                 array, range(array.ndim), dtype=change.dtype, scale=change.scale, shift=change.shift
             )
-        dims = {name: source.dims for name, source in self.sources.items()}
-        return Batch(arrays, dims, rows, count)
+        return Batch(arrays, self._dims, rows, count)
 
 
 def changes_of(

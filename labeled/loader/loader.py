@@ -54,7 +54,7 @@ class Loader:
         self._next = plan.epoch_plan
         self._first_batch = 0
         self._live: weakref.ref[EpochIterator[Any]] | None = None
-        self._state: State | None = None
+        self._place: tuple[EpochPlan, int] | None = None
         self._stats = Stats()
         self._pools: tuple[SlotPool, SlotPool] | None = None
 
@@ -113,7 +113,7 @@ class Loader:
         self._next = replace(plan, order=plan.order.at_epoch(plan.order.epoch + 1), history=())
         self._first_batch = 0
         self._stats = Stats()
-        self._state = state_of(plan, first, self.plan.plan_hash)
+        self._place = plan, first
         self.plan.load_kept()
         iterator = EpochIterator(self, plan, first, shape)
         self._live = weakref.ref(iterator)
@@ -138,8 +138,8 @@ class Loader:
         It counts batches that were handed out, not those read ahead. Restoring it gives
         the batches that would have followed, bit for bit, and the epochs after.
         """
-        state = self._state or state_of(self._next, self._first_batch, self.plan.plan_hash)
-        return state.to_dict()
+        plan, n_batches = self._place or (self._next, self._first_batch)
+        return state_of(plan, n_batches, self.plan.plan_hash).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a state was saved; the next ``iter`` continues in mid-epoch.
@@ -154,24 +154,24 @@ class Loader:
             live.supersede()
         found = State.from_dict(state)
         self._next, self._first_batch = restore(found, self.plan.epoch_plan, self.plan.plan_hash)
-        self._state = None
+        self._place = None
 
     def handed_out(self, plan: EpochPlan, n_batches: int) -> None:
         """Note how far the live iterator has come."""
-        self._state = state_of(plan, n_batches, self.plan.plan_hash)
+        self._place = plan, n_batches
 
     def __getstate__(self) -> dict[str, Any]:
         return {
             "plan": self.plan,
             "next": self._next,
             "first": self._first_batch,
-            "state": self._state,
+            "place": self._place,
         }
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         self.__init__(saved["plan"])  # type: ignore[misc]  # the same fields as a new one
         self._next, self._first_batch = saved["next"], saved["first"]
-        self._state = saved["state"]
+        self._place = saved["place"]
 
     def __repr__(self) -> str:
         order = self.plan.epoch_plan.order
@@ -296,7 +296,7 @@ class EpochIterator(Generic[T]):
         def rows() -> Rows:
             return rows_of_spans(spans, group, length)
 
-        data = self._recipe.finish(arrays, rows, count)
+        data = self._recipe.finish(arrays, rows, count, length)
         stats = self._stats
         stats.format_s += perf_counter() - began
         stats.n_batches += 1
