@@ -22,7 +22,8 @@ import numpy as np
 from labeled.errors import DimsError
 from labeled.permute import arguments, blocked, compiled, foreign
 from labeled.permute.arguments import Array
-from labeled.permute.job import Job
+from labeled.permute.job import job
+from labeled.permute.plan import Request, plan
 
 __all__ = ["available", "copy", "describe", "gather"]
 
@@ -82,8 +83,7 @@ def copy(
     if not isinstance(src, np.ndarray | np.generic):
         return foreign.copy(src, axes, out=out, dtype=dtype, scale=scale, shift=shift)
     src = np.asanyarray(src)
-    order = arguments.checked_order(axes, src.ndim)
-    return _permute(src, order, None, out, dtype, scale, shift, threads)
+    return _permute(src, axes, None, out, dtype, scale, shift, threads)
 
 
 def gather(
@@ -131,11 +131,10 @@ def gather(
         taken = foreign.take(src, rows)
         return foreign.copy(taken, axes, out=out, dtype=dtype, scale=scale, shift=shift)
     src = np.asanyarray(src)
-    order = arguments.checked_order(axes, src.ndim)
-    if not order:
+    if src.ndim == 0:
         raise DimsError("an array of rank 0 has no rows to gather; pass rank 1 or more")
     chosen = arguments.checked_rows(rows, src.shape[0])
-    return _permute(src, order, chosen, out, dtype, scale, shift, threads)
+    return _permute(src, axes, chosen, out, dtype, scale, shift, threads)
 
 
 def available() -> bool:
@@ -150,7 +149,7 @@ def describe() -> str:
 
 def _permute(
     src: Array,
-    order: tuple[int, ...],
+    axes: Sequence[int],
     rows: arguments.Rows | None,
     out: Any,
     dtype: Any,
@@ -158,27 +157,27 @@ def _permute(
     shift: Any,
     threads: int | None,
 ) -> Array:
-    scaled = scale is not None or shift is not None
-    final = arguments.result_dtype(src.dtype, dtype, scaled)
-    lengths = src.shape if rows is None else (len(rows), *src.shape[1:])
-    result = arguments.checked_out(out, tuple(lengths[axis] for axis in order), final, src)
-    if not scaled and src.dtype == final and rows is None and result.nbytes <= blocked.SMALL_BYTES:
-        np.copyto(result, src.transpose(order))
-        return result
-    compute = arguments.compute_dtype(src.dtype, final) if scaled else final
-    factors = [
-        None if factor is None else factor.transpose(order)
-        for factor in (
-            arguments.checked_factor("scale", scale, lengths, compute),
-            arguments.checked_factor("shift", shift, lengths, compute),
+    scale, shift = (None if f is None else np.asarray(f) for f in (scale, shift))
+    found = plan(
+        Request(
+            src.shape,
+            src.strides,
+            src.dtype,
+            tuple(axes),
+            dtype,
+            None if scale is None else scale.shape,
+            None if shift is None else shift.shape,
+            None if rows is None else len(rows),
         )
-    ]
-    if result.size:
-        axis = None if rows is None else order.index(0)
-        _run(Job.merged(result, src.transpose(order), factors, compute, rows, axis), threads)
+    )
+    result = arguments.checked_out(out, found.shape, found.final, src)
+    if result.size == 0:
+        return result
+    if found.pure and rows is None and compiled.left_to_numpy(found):
+        np.copyto(result, src.transpose(found.order))
+        return result
+    scale = arguments.checked_factor("scale", scale, found.compute)
+    shift = arguments.checked_factor("shift", shift, found.compute)
+    if not compiled.run(found, result, src, rows, scale, shift, threads):
+        blocked.run(job(found, result, src, rows, scale, shift))
     return result
-
-
-def _run(job: Job, threads: int | None) -> None:
-    if not compiled.run(job, threads):
-        blocked.run(job)

@@ -85,22 +85,14 @@ def _wide(dtype: np.dtype[Any]) -> bool:
     return dtype.itemsize > (8 if dtype.kind == "c" else 4)
 
 
-def checked_factor(
-    name: str, value: Any, shape: tuple[int, ...], compute: np.dtype[Any]
-) -> Array | None:
-    """Return `value` in dtype `compute`, broadcast to `shape`; None stays None."""
+def checked_factor(name: str, value: Any, compute: np.dtype[Any]) -> Array | None:
+    """Return `value` in dtype `compute`; None stays None."""
     if value is None:
         return None
     found = np.asarray(value)
     if found.dtype.kind not in ("biufc" if compute.kind == "c" else "biuf"):
         raise ArrayError(f"{name} has dtype {found.dtype}; the data is computed in {compute}")
-    try:
-        return np.broadcast_to(found.astype(compute, copy=False), shape)
-    except ValueError:
-        raise ArrayError(
-            f"{name} of shape {found.shape} does not broadcast against the data of shape {shape}; "
-            f"a factor for each step of one axis has length 1 along all others"
-        ) from None
+    return found.astype(compute, copy=False)
 
 
 def checked_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], src: Array) -> Array:

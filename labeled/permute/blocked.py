@@ -10,17 +10,14 @@ where the arithmetic runs over contiguous memory, and never through a full-size 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from labeled.permute import layout
-from labeled.permute.arguments import Array
+from labeled.permute.arguments import Array, Rows
 from labeled.permute.job import Job
-
-Move: TypeAlias = Callable[[Array, Array], None]
 
 SMALL_BYTES = 1 << 15
 """Below this, one NumPy call is faster than planning tiles."""
@@ -35,14 +32,14 @@ FAST_RUN = 1024
 """Items of a tile along the fast axis: long enough for NumPy's inner loops."""
 
 
-def run(job: Job, move: Move | None = None) -> None:
-    """Do a copy tile by tile; `move` replaces the pure move of each tile that is cast."""
+def run(job: Job) -> None:
+    """Do a copy tile by tile."""
     if job.rows is not None:
-        _gather(job, move)
+        _gather(job, job.rows)
     elif job.pure:
-        (move or _move)(job.dst, job.src)
+        _move(job.dst, job.src)
     else:
-        _cast(job, move or _move)
+        _cast(job)
 
 
 def _move(dst: Array, src: Array) -> None:
@@ -76,7 +73,7 @@ def _move_tile(dst: Array, src: Array) -> tuple[int, ...] | None:
     return layout.tile_shape(dst.shape, fast, last_run=run, fast_run=FAST_RUN, items=items)
 
 
-def _cast(job: Job, move: Move) -> None:
+def _cast(job: Job) -> None:
     """Convert tile by tile, in scratch that lies in memory as the source does."""
     dst, src = job.dst, job.src
     tile = _cast_tile(dst, src)
@@ -88,12 +85,18 @@ def _cast(job: Job, move: Move) -> None:
         work = scratch[part]
         np.copyto(work, src[block], casting="unsafe")
         if job.scale is not None:
-            np.multiply(work, job.scale[block], out=work)
+            np.multiply(work, _part(job.scale, block), out=work)
         if job.shift is not None:
-            np.add(work, job.shift[block], out=work)
+            np.add(work, _part(job.shift, block), out=work)
         if final is not scratch:
             np.copyto(final[part], work, casting="unsafe")
-        move(dst[block], final[part])
+        _move(dst[block], final[part])
+
+
+def _part(factor: Array, block: tuple[slice, ...]) -> Array:
+    """Return the part of a factor for a block; an axis along which it is the same stays whole."""
+    taken = zip(block, factor.shape, strict=True)
+    return factor[tuple(slice(None) if length == 1 else part for part, length in taken)]
 
 
 def _cast_tile(dst: Array, src: Array) -> tuple[int, ...]:
@@ -111,16 +114,17 @@ def _scratch(tile: tuple[int, ...], order: list[int], dtype: np.dtype[Any]) -> A
     return laid.transpose(np.argsort(order))
 
 
-def _gather(job: Job, move: Move | None) -> None:
+def _gather(job: Job, rows: Rows) -> None:
     """Take a cache-sized group of rows at a time and write it where it belongs."""
-    src, rows, axis = job.src, job.rows, job.axis
-    assert rows is not None
-    row_bytes = max(1, src.nbytes // src.shape[axis])
-    group = max(1, 4 * TILE_BYTES // row_bytes)
+    src, axis = job.src, job.axis
     order = sorted(range(src.ndim), key=lambda a: (a != axis, -abs(src.strides[a])))
-    back = np.argsort(order)
     by_row = src.transpose(order)
     whole = bool(by_row.flags.c_contiguous)
+    if job.pure and whole and order == list(range(src.ndim)):
+        np.take(src, rows, axis=0, out=job.dst, mode="clip")
+        return
+    group = max(1, 4 * TILE_BYTES // max(1, src.nbytes // src.shape[axis]))
+    back = np.argsort(order)
     at: list[slice] = [slice(None)] * src.ndim
     for start in range(0, len(rows), group):
         chosen = rows[start : start + group]
@@ -128,8 +132,8 @@ def _gather(job: Job, move: Move | None) -> None:
         here = tuple(at)
         # np.take first copies the whole of a source with gaps; indexing does not
         taken = np.take(by_row, chosen, axis=0, mode="clip") if whole else by_row[chosen]
-        scale, shift = (None if f is None else f[here] for f in (job.scale, job.shift))
+        scale, shift = (None if f is None else _part(f, here) for f in (job.scale, job.shift))
         part = replace(
             job, dst=job.dst[here], src=taken.transpose(back), scale=scale, shift=shift, rows=None
         )
-        run(part, move)
+        run(part)

@@ -1,25 +1,31 @@
-"""Running plans on the compiled kernels: when to load them, scratch memory, threads.
+"""Running plans on the compiled kernels: when to load them, tables, scratch memory, threads.
 
 Importing and compiling the kernels costs about a second, so nothing here touches numba until a
-copy is large enough (`LOAD_BYTES`); from then on smaller copies use them too.
+copy is large enough (`LOAD_BYTES`); from then on smaller copies use them too. Everything that
+follows from the plan alone is kept with it, so that a batch costs a few microseconds besides
+its bytes.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 import os
 import threading
 import time
+from dataclasses import dataclass
+from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from labeled.permute import workers
-from labeled.permute.arguments import Array
-from labeled.permute.job import Job
-from labeled.permute.plan import Plan, plan
+from labeled.permute.arguments import Array, Rows
+from labeled.permute.job import merged_factor
+from labeled.permute.layout import CACHE_LINE, ROW_PADDING, TILE_RUN
+from labeled.permute.plan import Cut, Plan
 
 SWITCH = "LABELED_FAST"
 """The environment variable that turns the kernels off when it is ``0``."""
@@ -27,7 +33,7 @@ SWITCH = "LABELED_FAST"
 LOAD_BYTES = 1 << 18
 """The first copy of so many bytes imports the kernels."""
 
-USE_BYTES = 1 << 15
+USE_BYTES = 1 << 14
 """Once they are imported, copies of so many bytes use them."""
 
 SHARE_BYTES = 1 << 22
@@ -36,138 +42,254 @@ SHARE_BYTES = 1 << 22
 STREAM_BYTES = 1 << 22
 """Results of so many bytes are stored past the caches, where they would not stay anyway."""
 
+LONG_RUN_BYTES = 512
+"""Pure runs from this length on are left to NumPy's own copy."""
+
 BLOCK_ITEMS = 4096
-_state = threading.local()
+"""Items along the fast axis that a thread claims at a time."""
+
+_local = threading.local()
 _kernels: ModuleType | None = None
 _failed = ""
-compile_seconds = 0.0
-"""Spent so far on importing and compiling (or loading compiled) kernels."""
+_ready: set[tuple[Any, ...]] = set()
+_spent_s = 0.0
 
 
 def available() -> bool:
     """Say whether the kernels are installed and not turned off."""
-    if os.environ.get(SWITCH, "1") == "0" or _failed:
+    if _failed or os.environ.get(SWITCH) == "0":
         return False
     return _kernels is not None or importlib.util.find_spec("numba") is not None
 
 
 def describe() -> str:
     """Return one line for plans and reports."""
-    if os.environ.get(SWITCH, "1") == "0":
+    if os.environ.get(SWITCH) == "0":
         return f"blocked NumPy (compiled kernels turned off by {SWITCH}=0)"
     if not available():
         return f"blocked NumPy ({_failed or 'numba is not installed: pip install labeled[fast]'})"
     if _kernels is None:
         return "compiled kernels (not needed yet)"
-    return f"compiled kernels ({compile_seconds:.1f} s spent on loading and compiling)"
+    return f"compiled kernels ({_spent_s:.1f} s spent on loading and compiling)"
 
 
-def run(job: Job, threads: int | None) -> bool:
+def left_to_numpy(plan: Plan) -> bool:
+    """Say whether a pure move of long runs is best left to NumPy."""
+    return plan.run_bytes >= LONG_RUN_BYTES
+
+
+def run(
+    plan: Plan,
+    dst: Array,
+    src: Array,
+    rows: Rows | None,
+    scale: Array | None,
+    shift: Array | None,
+    threads: int | None,
+) -> bool:
     """Make a copy by a kernel; False, with nothing written, where none is at hand or fits."""
-    size = max(job.dst.nbytes, job.dst.size * job.src.itemsize)
-    if size < (USE_BYTES if _kernels is not None else LOAD_BYTES) or not available():
+    moved_bytes = plan.size * (src.itemsize + dst.itemsize)
+    if plan.cut is None or moved_bytes < 2 * (LOAD_BYTES if _kernels is None else USE_BYTES):
         return False
-    found = plan(job)
-    if found is None:
-        return False
-    kernels = _loaded()
+    kernels = _loaded() if available() else None
     if kernels is None:
         return False
-    _execute(kernels, found, job, threads)
+    call = _call(plan)
+    table = call.table if rows is None else _table(plan, plan.cut, call.header, rows)
+    scales = _factors(plan, scale, 1.0, src.ndim) if not plan.pure else _NOTHING
+    shifts = _factors(plan, shift, -0.0, src.ndim) if not plan.pure else _NOTHING
+    to = _address(dst)
+    streamed, head = _streaming(plan.cut, call, to, dst.nbytes)
+    kernel = getattr(kernels, plan.cut.kernel)
+    fixed = (
+        call.kinds, _address(src), to, table, _address(scales), _address(shifts), streamed, head,
+    )  # fmt: skip
+    if call.signature not in _ready:
+        _compile(kernel, fixed, call.signature)
+    count = _threads(threads, moved_bytes)
+    n_units = call.n_outer * _units(plan.cut, call.header, head)
+    if count == 1:
+        kernel(*fixed, 0, n_units, _scratch(kernels.SCRATCH_BYTES))
+    else:
+
+        def work(first: int, last: int) -> None:
+            kernel(*fixed, first, last, _scratch(kernels.SCRATCH_BYTES))
+
+        workers.share(work, n_units, count)
     return True
 
 
+_NOTHING = np.zeros(8, np.float64)
+
+
 def _loaded() -> ModuleType | None:
-    global _kernels, _failed, compile_seconds
+    global _kernels, _failed, _spent_s
     if _kernels is None and not _failed:
         started = time.perf_counter()
         try:
             _kernels = importlib.import_module("labeled.permute.kernels")
         except ImportError as error:
             _failed = f"numba does not load: {error}"
-        compile_seconds += time.perf_counter() - started
+        _spent_s += time.perf_counter() - started
     return _kernels
 
 
-def _execute(kernels: ModuleType, found: Plan, job: Job, threads: int | None) -> None:
-    global compile_seconds
-    kernel = getattr(kernels, found.kernel)
-    item, final = found.item.type(0), found.final.type(0)
-    dst, src = _address(job.dst), _address(job.src)
-    streamed, head = _streaming(found, dst, job.dst)
-    rows = _padded(found.rows, kernels.PADDING)
-    block, per_outer = _units(found, head, kernels.TILE_RUN)
-    sizes = np.array(
-        [
-            found.n_rows, found.n_fast, found.step, block, streamed, *found.by, head,
-            found.item.itemsize, found.final.itemsize, job.pure,
-        ],
-        np.int64,
-    )  # fmt: skip
-    fixed = (
-        item, final, src, dst, found.outer_src, found.outer_dst, rows, sizes,
-        _address(found.scale), _address(found.shift),
-    )  # fmt: skip
-    if (found.kernel, found.item, found.final) not in _compiled:
-        started = time.perf_counter()
-        kernel(*fixed, 0, 0, 0)
-        compile_seconds += time.perf_counter() - started
-        _compiled.add((found.kernel, found.item, found.final))
+def _compile(kernel: Any, fixed: tuple[Any, ...], signature: tuple[Any, ...]) -> None:
+    """Call a kernel for no units, so that its compilation is seen and timed apart."""
+    global _spent_s
+    started = time.perf_counter()
+    kernel(*fixed, 0, 0, 0)
+    _spent_s += time.perf_counter() - started
+    _ready.add(signature)
 
-    def work(first: int, last: int) -> None:
-        kernel(*fixed, first, last, _scratch(kernels.SCRATCH_BYTES))
 
-    n_units = len(found.outer_src) * per_outer
-    workers.share(
-        work, n_units, _threads(threads, job.dst.nbytes + job.dst.size * job.src.itemsize)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Call:
+    """The arguments of a kernel that follow from the plan alone."""
+
+    signature: tuple[Any, ...]
+    kinds: tuple[Any, ...]
+    header: tuple[int, ...]
+    table: Rows
+    n_outer: int
+    aligned: bool
+    """Whether outer steps of the destination are whole cache lines."""
+
+
+@lru_cache(maxsize=512)
+def _call(plan: Plan) -> _Call:
+    cut = plan.cut
+    assert cut is not None
+    n_outer, n_fast, n_rows = _counts(plan, cut)
+    step = plan.dst_strides[cut.rows[-1] if cut.kernel == "runs" and cut.rows else cut.fast]
+    along = {"runs": 1, "tiles": n_fast * cut.item.itemsize, "weaves": n_fast, "unweaves": n_rows}
+    enough = along[cut.kernel] * (1 if cut.kernel == "tiles" else cut.final.itemsize)
+    vector = 64 if enough >= 64 or cut.kernel == "runs" else 16
+    block = BLOCK_ITEMS if cut.kernel != "runs" else max(1, 4 * BLOCK_ITEMS // n_fast)
+    width = np.uint64(0) if vector == 64 else np.uint16(0)
+    woven = (0,) * {"weaves": n_rows, "unweaves": n_fast}.get(cut.kernel, 1)
+    by = _steps(cut, (n_outer, n_fast, n_rows))
+    header = (n_outer, n_rows, n_fast, step, block, *by)
+    # a gathered axis has no table yet: it differs from call to call
+    table = _table(plan, cut, header, np.zeros(0, np.int64)) if plan.axis is None else _EMPTY
+    outer_dst = _offsets(plan, plan.dst_strides, cut.outer, None)
+    return _Call(
+        (cut.kernel, cut.item, cut.final, vector, len(woven)),
+        (cut.item.type(0), cut.final.type(0), width, woven),
+        header,
+        table,
+        n_outer,
+        not np.any(outer_dst % 64),
     )
 
 
-_compiled: set[tuple[str, Any, Any]] = set()
+_EMPTY = np.zeros(0, np.int64)
+
+
+def _counts(plan: Plan, cut: Cut) -> tuple[int, int, int]:
+    n_outer, n_rows = (math.prod(plan.lengths[a] for a in part) for part in (cut.outer, cut.rows))
+    return n_outer, plan.lengths[cut.fast], n_rows
+
+
+def _table(plan: Plan, cut: Cut, header: tuple[int, ...], rows: Rows) -> Rows:
+    """Return everything a kernel reads: sizes, outer offsets, offsets of rows and of the stage."""
+    outer_src = _offsets(plan, plan.src_strides, cut.outer, rows)
+    outer_dst = _offsets(plan, plan.dst_strides, cut.outer, None)
+    row_src = _offsets(plan, plan.src_strides, cut.rows, rows)
+    padding = np.repeat(row_src[-1:], ROW_PADDING)
+    return np.concatenate([header, outer_src, outer_dst, row_src, padding, _STAGE])
+
+
+_STAGE = np.arange(TILE_RUN + ROW_PADDING, dtype=np.int64) * CACHE_LINE
+"""Where rows lie that are staged in scratch memory because they are shorter than a vector."""
+
+
+def _offsets(
+    plan: Plan, strides: tuple[int, ...], axes: tuple[int, ...], rows: Rows | None
+) -> Rows:
+    """Return the byte offset of every step along `axes`, the last running fastest."""
+    offsets: Rows | None = None
+    for axis in axes:
+        if rows is not None and axis == plan.axis:
+            steps = rows * strides[axis]
+        else:
+            steps = np.arange(plan.lengths[axis], dtype=np.int64) * strides[axis]
+        offsets = steps if offsets is None else (offsets[:, None] + steps).reshape(-1)
+    return np.zeros(1, np.int64) if offsets is None else offsets
+
+
+def _factor_order(cut: Cut) -> tuple[int, int, int]:
+    """Return the order of (outer, fast, rows) in a table of factors: what is read as one, last."""
+    return (0, 2, 1) if cut.kernel == "runs" else (0, 1, 2)
+
+
+def _steps(cut: Cut, lengths: tuple[int, int, int]) -> list[int]:
+    """Return how many factors one step along (outer, fast, rows) is worth."""
+    steps = [0, 0, 0]
+    items = 1
+    for part in reversed(_factor_order(cut)):
+        if cut.kept[part]:
+            steps[part] = items
+            items *= lengths[part]
+    return steps
+
+
+def _factors(plan: Plan, factor: Array | None, neutral: float, ndim: int) -> Array:
+    """Lay a factor out for a kernel; without one, what changes nothing.
+
+    Adding -0.0 keeps every number, -0.0 included. Kernels may read a line past the end.
+    """
+    cut = plan.cut
+    assert cut is not None
+    parts = (cut.outer, (cut.fast,), cut.rows)
+    order = [(axis, cut.kept[part]) for part in _factor_order(cut) for axis in parts[part]]
+    wanted = [plan.lengths[axis] if whole else 1 for axis, whole in order]
+    n = math.prod(wanted)
+    table: Array = np.full(n + CACHE_LINE // 4, neutral, plan.compute)
+    if factor is not None:
+        laid = merged_factor(plan, factor, ndim).transpose([axis for axis, _ in order])
+        table[:n].reshape(wanted)[...] = laid
+    return table
 
 
 def _threads(asked: int | None, moved_bytes: int) -> int:
     if asked == 1 or moved_bytes < SHARE_BYTES:
         return 1
-    return min(workers.processors() if asked is None else asked, moved_bytes // (SHARE_BYTES // 2))
+    most = workers.processors() if asked is None else asked
+    return min(most, moved_bytes // (SHARE_BYTES // 2))
 
 
-def _units(found: Plan, head: int, tile_run: int) -> tuple[int, int]:
-    """Return how many items a unit takes along the axis that is split, and units an outer step."""
-    if found.kernel == "runs":
-        block = max(1, BLOCK_ITEMS * 4 // max(1, found.n_fast))
-        return block, -(-found.n_rows // block)
-    if found.kernel == "unweaves":
-        return BLOCK_ITEMS, -(-found.n_rows // BLOCK_ITEMS)
-    n_blocks = -(-found.n_fast // BLOCK_ITEMS)
-    if found.kernel == "weaves":
-        return BLOCK_ITEMS, n_blocks
-    run = max(tile_run // found.final.itemsize, 16 // found.item.itemsize)
-    n_runs = -(-(found.n_rows - head) // run) + (1 if head else 0)
-    return BLOCK_ITEMS, n_runs * n_blocks
+def _units(cut: Cut, header: tuple[int, ...], head: int) -> int:
+    """Return into how many units a kernel cuts one outer step."""
+    _, n_rows, n_fast, _, block = header[:5]
+    if cut.kernel == "runs":
+        return -(-n_rows // block)
+    if cut.kernel == "unweaves":
+        return -(-(n_rows - head) // block)
+    if cut.kernel == "weaves":
+        return -(-(n_fast - head) // block)
+    run = max(TILE_RUN // cut.final.itemsize, 16 // cut.item.itemsize)
+    n_runs = -(-(n_rows - head) // run) + (1 if head else 0)
+    return n_runs * -(-n_fast // block)
 
 
-def _streaming(found: Plan, dst: int, out: Array) -> tuple[bool, int]:
-    """Say whether to store past the caches, and how many rows come before the first whole line."""
-    if out.nbytes < STREAM_BYTES or np.any(found.outer_dst & 63):
-        return False, 0
-    if found.kernel == "weaves":
-        return dst % 64 == 0, 0
-    if found.step % 64:
-        return False, 0
-    if found.kernel == "tiles":
-        head = (-dst % 64) // found.final.itemsize
-        whole = found.n_rows - head >= 64 // found.final.itemsize
-        return (whole, head) if dst % found.final.itemsize == 0 and whole else (False, 0)
-    if found.kernel == "runs":
-        return dst % 64 == 0 and found.n_fast * found.final.itemsize % 64 == 0, 0
-    return dst % 64 == 0, 0
-
-
-def _padded(rows: Array, padding: int) -> Array:
-    """Append what tiles read past the rows: the last offset again, and the rows of the stage."""
-    stage = np.arange(128 + padding, dtype=np.int64) * 64
-    return np.concatenate([rows, np.repeat(rows[-1:], padding), stage])
+def _streaming(cut: Cut, call: _Call, to: int, n_bytes: int) -> tuple[int, int]:
+    """Say whether to store past the caches, and how many items come before a whole line."""
+    size = cut.final.itemsize
+    _, n_rows, n_fast, step, *_ = call.header
+    if n_bytes < STREAM_BYTES or to % size:
+        return 0, 0
+    if cut.kernel == "runs":
+        return int(n_fast * size >= LONG_RUN_BYTES), 0
+    pixel = step if cut.kernel == "weaves" else size
+    whole = step % CACHE_LINE == 0 or cut.kernel == "weaves"
+    length = n_fast if cut.kernel == "weaves" else n_rows
+    if not (whole and call.aligned and length >= 2 * CACHE_LINE):
+        return 0, 0
+    # an odd pixel comes past every alignment of its items
+    heads = (n for n in range(CACHE_LINE) if (to + n * pixel) % CACHE_LINE == 0)
+    head = next(heads, None)
+    return (0, 0) if head is None else (1, head)
 
 
 def _address(array: Array) -> int:
@@ -177,9 +299,9 @@ def _address(array: Array) -> int:
 
 def _scratch(n_bytes: int) -> int:
     """Return the address of this thread's scratch memory, at the start of a cache line."""
-    memory = getattr(_state, "memory", None)
+    memory = getattr(_local, "memory", None)
     if memory is None:
-        memory = _state.memory = np.empty(n_bytes + 64, np.uint8)
-        _state.address = -(-_address(memory) // 64) * 64
-    address: int = _state.address
+        memory = _local.memory = np.empty(n_bytes + 64, np.uint8)
+        _local.address = -(-_address(memory) // 64) * 64
+    address: int = _local.address
     return address

@@ -1,7 +1,7 @@
 """Compiled kernels: matrix transposes in registers, by numba, without the GIL.
 
 The only door to numba (the extra ``fast``); importing it costs about half a second. The kernels
-see addresses, byte offsets and item types, and trust them: :mod:`~labeled.permute.plan` makes
+see addresses, byte offsets and item types, and trust them: :mod:`~labeled.permute.compiled` makes
 them, from arrays that stay alive during the call.
 
 All of them follow one scheme. Whole cache lines of the source are loaded as vectors, turned by
@@ -10,8 +10,10 @@ table of byte offsets says where the rows of the source lie, so an axis of any s
 axes at once, or gathered rows cost the same. Large results are *streamed*: stored past the
 caches, so that memory is not first read where it is going to be overwritten.
 
-Intrinsics and kernels share one file on purpose: numba's cache of compiled code notices changes
-of the file of a kernel only.
+What the compiler must know travels as types, in one tuple ``kinds``: an item of the source, one
+of the result, a number of as many bits as a vector has bytes, and a tuple as long as the number
+of rows that are woven. Intrinsics and kernels share one file on purpose: numba's cache of
+compiled code notices changes of the file of a kernel only.
 """
 
 from __future__ import annotations
@@ -20,17 +22,13 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-LINE = 64
-"""Bytes of a cache line, and of every vector."""
-
-TILE_RUN = 128
-"""Bytes written in one go along a row of the destination: two lines suit the prefetchers."""
+from labeled.permute.layout import CACHE_LINE as LINE
+from labeled.permute.layout import HEADER, ROW_PADDING, TILE_RUN
 
 AHEAD = 128
 """How many bytes ahead source rows are prefetched; hardware follows too few rows by itself."""
@@ -40,80 +38,10 @@ BUFFER_BYTES = 1 << 13
 
 SCRATCH_BYTES = 2 * BUFFER_BYTES + 2 * LINE
 
-PADDING = 16
-"""Entries after the last row in a table of rows: the last offset again, never used."""
-
 ADDRESS = types.intp
+Generate = Callable[..., Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
-_I32, _I64 = ir.IntType(32), ir.IntType(64)
-
-
-def _scalar(item: Any) -> Any:
-    """Return the LLVM type of a numba number type."""
-    if isinstance(item, types.Float):
-        return ir.FloatType() if item.bitwidth == 32 else ir.DoubleType()
-    return ir.IntType(item.bitwidth)
-
-
-def _size(item: Any) -> int:
-    return int(item.bitwidth) // 8
-
-
-def _at(builder: Any, address: Any, offset: int) -> Any:
-    return builder.add(address, ir.Constant(_I64, offset)) if offset else address
-
-
-def _load(builder: Any, address: Any, kind: Any) -> Any:
-    return builder.load(builder.inttoptr(address, kind.as_pointer()), align=1)
-
-
-def _store(builder: Any, value: Any, address: Any, *, streamed: bool = False) -> None:
-    """Store a value anywhere; a streamed one at a multiple of its size, past the caches."""
-    pointer = builder.inttoptr(address, value.type.as_pointer())
-    stored = builder.store(value, pointer, align=LINE if streamed else 1)
-    if streamed:
-        stored.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(_I32, 1)]))
-
-
-def _shuffle(builder: Any, a: Any, b: Any, picks: list[int]) -> Any:
-    mask = ir.Constant(ir.VectorType(_I32, len(picks)), picks)
-    return builder.shuffle_vector(a, b, mask)
-
-
-def _splat(builder: Any, value: Any, lanes: int) -> Any:
-    empty = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
-    first = builder.insert_element(empty, value, ir.Constant(_I32, 0))
-    return _shuffle(builder, first, empty, [0] * lanes)
-
-
-def _prefetch(builder: Any, address: Any) -> None:
-    byte = ir.IntType(8).as_pointer()
-    kind = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
-    call = builder.module.declare_intrinsic("llvm.prefetch", (byte,), kind)
-    read, near, data = (ir.Constant(_I32, n) for n in (0, 3, 1))
-    builder.call(call, [builder.inttoptr(address, byte), read, near, data])
-
-
-def _converted(builder: Any, value: Any, item: Any, final: Any, scale: Any, shift: Any) -> Any:
-    """Cast a vector and apply scale and shift, two rounded steps; integers only move."""
-    if item == final and not isinstance(item, types.Float):
-        return value
-    wanted = ir.VectorType(_scalar(final), value.type.count)
-    if not isinstance(item, types.Float):
-        signed = item.signed
-        value = builder.sitofp(value, wanted) if signed else builder.uitofp(value, wanted)
-    elif _size(item) < _size(final):
-        value = builder.fpext(value, wanted)
-    elif _size(item) > _size(final):
-        value = builder.fptrunc(value, wanted)
-    return builder.fadd(builder.fmul(value, scale), shift)
-
-
-def _factor(builder: Any, address: Any, final: Any, lanes: int, vector: bool) -> Any:
-    """Load scale or shift: one for all lanes, or one for each."""
-    if vector:
-        return _load(builder, address, ir.VectorType(_scalar(final), lanes))
-    return _splat(builder, _load(builder, address, _scalar(final)), lanes)
+_I1, _I8, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 
 
 def _intrinsic(function: Callable[..., Any]) -> Any:
@@ -132,23 +60,125 @@ def _compiled(function: Function) -> Function:
     return made
 
 
+def _size(item: Any) -> int:
+    return int(item.bitwidth) // 8
+
+
+def _lanes(kinds: Any, item: Any) -> int:
+    """Return how many items fill a vector."""
+    return int(kinds[2].bitwidth) // _size(item)
+
+
+def _scalar(item: Any) -> Any:
+    """Return the LLVM type of a numba number type."""
+    if isinstance(item, types.Float):
+        return ir.FloatType() if item.bitwidth == 32 else ir.DoubleType()
+    return ir.IntType(item.bitwidth)
+
+
+def _vector(item: Any, lanes: int) -> Any:
+    return ir.VectorType(_scalar(item), lanes)
+
+
+def _at(builder: Any, address: Any, offset: int) -> Any:
+    return builder.add(address, ir.Constant(_I64, offset)) if offset else address
+
+
+def _load(builder: Any, address: Any, kind: Any) -> Any:
+    return builder.load(builder.inttoptr(address, kind.as_pointer()), align=1)
+
+
+def _store(builder: Any, value: Any, address: Any) -> None:
+    builder.store(value, builder.inttoptr(address, value.type.as_pointer()), align=1)
+
+
+def _store_past(builder: Any, value: Any, address: Any, n_bytes: int, streamed: Any) -> None:
+    """Store a vector; where `streamed`, at a multiple of its size and past the caches."""
+    pointer = builder.inttoptr(address, value.type.as_pointer())
+    with builder.if_else(builder.trunc(streamed, _I1)) as (then, otherwise):
+        with then:
+            stored = builder.store(value, pointer, align=n_bytes)
+            mark = builder.module.add_metadata([ir.Constant(_I32, 1)])
+            stored.set_metadata("nontemporal", mark)
+        with otherwise:
+            builder.store(value, pointer, align=1)
+
+
+def _shuffle(builder: Any, a: Any, b: Any, picks: list[int]) -> Any:
+    mask = ir.Constant(ir.VectorType(_I32, len(picks)), picks)
+    return builder.shuffle_vector(a, b, mask)
+
+
+def _splat(builder: Any, value: Any, lanes: int) -> Any:
+    empty = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
+    first = builder.insert_element(empty, value, ir.Constant(_I32, 0))
+    return _shuffle(builder, first, empty, [0] * lanes)
+
+
+def _prefetch(builder: Any, address: Any) -> None:
+    byte = _I8.as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
+    call = builder.module.declare_intrinsic("llvm.prefetch", (byte,), kind)
+    read, near, data = (ir.Constant(_I32, n) for n in (0, 3, 1))
+    builder.call(call, [builder.inttoptr(address, byte), read, near, data])
+
+
+def _converted(builder: Any, value: Any, kinds: Any, scale: Any, shift: Any) -> Any:
+    """Cast a vector and apply scale and shift, two rounded steps; integers only move."""
+    item, final = kinds[0], kinds[1]
+    if item == final and not isinstance(item, types.Float):
+        return value
+    wanted = _vector(final, value.type.count)
+    if not isinstance(item, types.Float):
+        value = (builder.sitofp if item.signed else builder.uitofp)(value, wanted)
+    elif _size(item) < _size(final):
+        value = builder.fpext(value, wanted)
+    elif _size(item) > _size(final):
+        value = builder.fptrunc(value, wanted)
+    return builder.fadd(builder.fmul(value, scale), shift)
+
+
+def _factor(builder: Any, address: Any, final: Any, lanes: int) -> Any:
+    """Load one scale or shift for all lanes."""
+    return _splat(builder, _load(builder, address, _scalar(final)), lanes)
+
+
+def _constant(measure: Callable[[Any], int]) -> Any:
+    """Make an intrinsic that turns what `kinds` say into a number."""
+
+    @_intrinsic
+    def constant(_: Any, kinds: Any) -> tuple[Any, Generate]:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return ir.Constant(_I64, int(measure(kinds)))
+
+        return types.intp(kinds), generate
+
+    return constant
+
+
+_item_bytes = _constant(lambda kinds: _size(kinds[0]))
+_final_bytes = _constant(lambda kinds: _size(kinds[1]))
+_vector_bytes = _constant(lambda kinds: int(kinds[2].bitwidth))
+_moves = _constant(lambda kinds: kinds[0] == kinds[1] and not isinstance(kinds[0], types.Float))
+
+
 @_intrinsic
 def _turn(
-    _: Any, item: Any, base: Any, table: Any, buffer: Any, pitch: Any
-) -> tuple[Any, Callable[..., Any]]:
+    _: Any, kinds: Any, base: Any, offsets: Any, buffer: Any, pitch: Any
+) -> tuple[Any, Generate]:
     """Turn a few rows of one vector each into columns of 16 bytes, `pitch` apart in `buffer`."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _, base, table, buffer, pitch = args
-        lanes, group = LINE // _size(item), 16 // _size(item)
-        kind = ir.VectorType(_scalar(item), lanes)
+        _, base, offsets, buffer, pitch = args
+        item = kinds[0]
+        lanes, group = _lanes(kinds, item), 16 // _size(item)
         rows = []
         for k in range(group):
-            row = builder.add(base, _load(builder, _at(builder, table, 8 * k), _I64))
-            rows.append(_load(builder, row, kind))
+            row = builder.add(base, _load(builder, _at(builder, offsets, 8 * k), _I64))
+            rows.append(_load(builder, row, _vector(item, lanes)))
             _prefetch(builder, _at(builder, row, AHEAD))
-        low = [n for q in range(4) for e in range(group // 2) for n in (q * group + e,) * 2]
-        low = [n + (k % 2) * lanes for k, n in enumerate(low)]
+        lows = [q * group + e for q in range(lanes // group) for e in range(group // 2)]
+        low = [n + other for n in lows for other in (0, lanes)]
         high = [n + group // 2 for n in low]
         for _stage in range(int(math.log2(group))):
             pairs = list(zip(rows[: group // 2], rows[group // 2 :], strict=True))
@@ -160,121 +190,110 @@ def _turn(
             _store(builder, piece, to)
         return context.get_dummy_value()
 
-    return types.void(item, *[ADDRESS] * 4), generate
+    return types.void(kinds, *[ADDRESS] * 4), generate
 
 
-def _line(*, vector: bool, streamed: bool) -> Any:
+def _line(*, each: bool) -> Any:
     """Make the intrinsic that converts as many items as fill one line of the destination."""
 
     @_intrinsic
     def line(
-        _: Any, item: Any, final: Any, dst: Any, src: Any, scale: Any, shift: Any
-    ) -> tuple[Any, Callable[..., Any]]:
+        _: Any, kinds: Any, dst: Any, src: Any, scale: Any, shift: Any, streamed: Any
+    ) -> tuple[Any, Generate]:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            _, _, dst, src, scale, shift = args
+            _, dst, src, *ends, streamed = args
+            item, final = kinds[0], kinds[1]
             lanes = LINE // _size(final)
-            value = _load(builder, src, ir.VectorType(_scalar(item), lanes))
-            factors = [_factor(builder, f, final, lanes, vector) for f in (scale, shift)]
-            value = _converted(builder, value, item, final, *factors)
-            _store(builder, value, dst, streamed=streamed)
+            value = _load(builder, src, _vector(item, lanes))
+            if each:
+                factors = [_load(builder, end, _vector(final, lanes)) for end in ends]
+            else:
+                factors = [_factor(builder, end, final, lanes) for end in ends]
+            value = _converted(builder, value, kinds, *factors)
+            _store_past(builder, value, dst, LINE, streamed)
             return context.get_dummy_value()
 
-        return types.void(item, final, *[ADDRESS] * 4), generate
+        return types.void(kinds, *[ADDRESS] * 5), generate
 
     return line
 
 
-_line_one = _line(vector=False, streamed=False)
-_line_one_streamed = _line(vector=False, streamed=True)
-_line_each = _line(vector=True, streamed=False)
-_line_each_streamed = _line(vector=True, streamed=True)
+_line_one, _line_each = _line(each=False), _line(each=True)
 
 
-def _weave(n_rows: int, *, streamed: bool) -> Any:
-    """Make the intrinsic that turns one vector of each of `n_rows` rows into woven lines."""
-
-    @_intrinsic
-    def weave(
-        _: Any, item: Any, final: Any, dst: Any, base: Any, table: Any, scale: Any, shift: Any
-    ) -> tuple[Any, Callable[..., Any]]:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            _, _, dst, base, table, *ends = args
-            lanes = LINE // _size(final)
-            rows = []
-            for k in range(n_rows):
-                row = builder.add(base, _load(builder, _at(builder, table, 8 * k), _I64))
-                _prefetch(builder, _at(builder, row, 4 * LINE))
-                value = _load(builder, row, ir.VectorType(_scalar(item), lanes))
-                here = k * _size(final)
-                pair = [_factor(builder, _at(builder, f, here), final, lanes, False) for f in ends]
-                rows.append(_converted(builder, value, item, final, *pair))
-            rows += [rows[-1]] * (4 - n_rows)
-            whole = list(range(2 * lanes))
-            a, b = (_shuffle(builder, rows[n], rows[n + 1], whole) for n in (0, 2))
-            for line in range(n_rows):
-                flat = range(line * lanes, (line + 1) * lanes)
-                picks = [(n % n_rows) * lanes + n // n_rows for n in flat]
-                woven = _shuffle(builder, a, b, picks)
-                _store(builder, woven, _at(builder, dst, line * LINE), streamed=streamed)
-            return context.get_dummy_value()
-
-        return types.void(item, final, *[ADDRESS] * 5), generate
-
-    return weave
+def _joined(builder: Any, parts: list[Any], lanes: int) -> list[Any]:
+    """Join up to four vectors to two of twice the length."""
+    four = parts + [parts[-1]] * (4 - len(parts))
+    return [_shuffle(builder, four[n], four[n + 1], list(range(2 * lanes))) for n in (0, 2)]
 
 
-_weave2, _weave3, _weave4 = (_weave(n, streamed=False) for n in (2, 3, 4))
-_weave2_streamed, _weave3_streamed, _weave4_streamed = (_weave(n, streamed=True) for n in (2, 3, 4))
+@_intrinsic
+def _weave(
+    _: Any, kinds: Any, dst: Any, base: Any, offsets: Any, scale: Any, shift: Any, streamed: Any
+) -> tuple[Any, Generate]:
+    """Turn one vector of each row into as many vectors of woven items."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _, dst, base, offsets, *ends, streamed = args
+        item, final, n_rows = kinds[0], kinds[1], len(kinds[3])
+        lanes = _lanes(kinds, final)
+        rows = []
+        for k in range(n_rows):
+            row = builder.add(base, _load(builder, _at(builder, offsets, 8 * k), _I64))
+            _prefetch(builder, _at(builder, row, 4 * LINE))
+            value = _load(builder, row, _vector(item, lanes))
+            here = [_at(builder, end, k * _size(final)) for end in ends]
+            factors = [_factor(builder, end, final, lanes) for end in here]
+            rows.append(_converted(builder, value, kinds, *factors))
+        a, b = _joined(builder, rows, lanes)
+        n_bytes = lanes * _size(final)
+        for k in range(n_rows):
+            flat = range(k * lanes, (k + 1) * lanes)
+            woven = _shuffle(builder, a, b, [(n % n_rows) * lanes + n // n_rows for n in flat])
+            _store_past(builder, woven, _at(builder, dst, k * n_bytes), n_bytes, streamed)
+        return context.get_dummy_value()
+
+    return types.void(kinds, *[ADDRESS] * 6), generate
 
 
-def _unweave(n_fast: int, *, streamed: bool) -> Any:
-    """Make the intrinsic that takes every `n_fast`-th item, for each start, into a line."""
+@_intrinsic
+def _unweave(
+    _: Any, kinds: Any, dst: Any, step: Any, src: Any, scale: Any, shift: Any, streamed: Any
+) -> tuple[Any, Generate]:
+    """Turn as many vectors of woven items into one vector of each plane, `step` bytes apart."""
 
-    @_intrinsic
-    def unweave(
-        _: Any, item: Any, final: Any, dst: Any, step: Any, src: Any, scale: Any, shift: Any
-    ) -> tuple[Any, Callable[..., Any]]:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            _, _, dst, step, src, *ends = args
-            lanes = LINE // _size(final)
-            kind = ir.VectorType(_scalar(item), lanes)
-            size = lanes * _size(item)
-            parts = [_load(builder, _at(builder, src, k * size), kind) for k in range(n_fast)]
-            _prefetch(builder, _at(builder, src, n_fast * size + 4 * LINE))
-            parts += [parts[-1]] * (4 - n_fast)
-            whole = list(range(2 * lanes))
-            a, b = (_shuffle(builder, parts[n], parts[n + 1], whole) for n in (0, 2))
-            for k in range(n_fast):
-                value = _shuffle(builder, a, b, [n * n_fast + k for n in range(lanes)])
-                here = k * _size(final)
-                pair = [_factor(builder, _at(builder, f, here), final, lanes, False) for f in ends]
-                value = _converted(builder, value, item, final, *pair)
-                to = builder.add(dst, builder.mul(step, ir.Constant(_I64, k)))
-                _store(builder, value, to, streamed=streamed)
-            return context.get_dummy_value()
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _, dst, step, src, *ends, streamed = args
+        item, final, n_planes = kinds[0], kinds[1], len(kinds[3])
+        lanes = _lanes(kinds, final)
+        size = lanes * _size(item)
+        starts = [_at(builder, src, k * size) for k in range(n_planes)]
+        parts = [_load(builder, start, _vector(item, lanes)) for start in starts]
+        _prefetch(builder, _at(builder, src, n_planes * size + 4 * LINE))
+        a, b = _joined(builder, parts, lanes)
+        for k in range(n_planes):
+            value = _shuffle(builder, a, b, [n * n_planes + k for n in range(lanes)])
+            here = [_at(builder, end, k * _size(final)) for end in ends]
+            factors = [_factor(builder, end, final, lanes) for end in here]
+            value = _converted(builder, value, kinds, *factors)
+            to = builder.add(dst, builder.mul(step, ir.Constant(_I64, k)))
+            _store_past(builder, value, to, lanes * _size(final), streamed)
+        return context.get_dummy_value()
 
-        return types.void(item, final, *[ADDRESS] * 5), generate
-
-    return unweave
-
-
-_unweave2, _unweave3, _unweave4 = (_unweave(n, streamed=False) for n in (2, 3, 4))
-_unweave2_streamed, _unweave3_streamed, _unweave4_streamed = (
-    _unweave(n, streamed=True) for n in (2, 3, 4)
-)
+    return types.void(kinds, *[ADDRESS] * 6), generate
 
 
 def _copy(n_bytes: int) -> Any:
     """Make the intrinsic that copies a fixed number of bytes through one register."""
 
     @_intrinsic
-    def copy(_: Any, dst: Any, src: Any) -> tuple[Any, Callable[..., Any]]:
+    def copy(_: Any, dst: Any, src: Any, streamed: Any) -> tuple[Any, Generate]:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            value = _load(builder, args[1], ir.VectorType(ir.IntType(8), n_bytes))
-            _store(builder, value, args[0])
+            value = _load(builder, args[1], ir.VectorType(_I8, n_bytes))
+            _store_past(builder, value, args[0], n_bytes, args[2])
             return context.get_dummy_value()
 
-        return types.void(ADDRESS, ADDRESS), generate
+        return types.void(ADDRESS, ADDRESS, ADDRESS), generate
 
     return copy
 
@@ -285,12 +304,11 @@ _copy1, _copy2, _copy4, _copy8, _copy16, _copy32, _copy64 = (
 
 
 @_intrinsic
-def _copy_long(_: Any, dst: Any, src: Any, n_bytes: Any) -> tuple[Any, Callable[..., Any]]:
+def _copy_long(_: Any, dst: Any, src: Any, n_bytes: Any) -> tuple[Any, Generate]:
     """Copy a long run by the C library."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        byte = ir.IntType(8).as_pointer()
-        to, start = (builder.inttoptr(address, byte) for address in args[:2])
+        to, start = (builder.inttoptr(address, _I8.as_pointer()) for address in args[:2])
         copy: Any = cgutils.raw_memcpy
         copy(builder, to, start, args[2], 1)
         return context.get_dummy_value()
@@ -302,112 +320,102 @@ def _copy_long(_: Any, dst: Any, src: Any, n_bytes: Any) -> tuple[Any, Callable[
 def _copy_short(dst: int, src: int, n: int) -> None:
     """Copy 1 to 64 bytes: two moves that overlap instead of a loop."""
     if n >= 32:
-        _copy32(dst, src)
-        _copy32(dst + n - 32, src + n - 32)
+        _copy32(dst, src, 0)
+        _copy32(dst + n - 32, src + n - 32, 0)
     elif n >= 16:
-        _copy16(dst, src)
-        _copy16(dst + n - 16, src + n - 16)
+        _copy16(dst, src, 0)
+        _copy16(dst + n - 16, src + n - 16, 0)
     elif n >= 8:
-        _copy8(dst, src)
-        _copy8(dst + n - 8, src + n - 8)
+        _copy8(dst, src, 0)
+        _copy8(dst + n - 8, src + n - 8, 0)
     elif n >= 4:
-        _copy4(dst, src)
-        _copy4(dst + n - 4, src + n - 4)
+        _copy4(dst, src, 0)
+        _copy4(dst + n - 4, src + n - 4, 0)
     elif n >= 2:
-        _copy2(dst, src)
-        _copy2(dst + n - 2, src + n - 2)
+        _copy2(dst, src, 0)
+        _copy2(dst + n - 2, src + n - 2, 0)
     else:
-        _copy1(dst, src)
+        _copy1(dst, src, 0)
 
 
 @_compiled
 def _copy_run(dst: int, src: int, n: int, streamed: int) -> None:
-    """Copy any number of bytes; a streamed run is a whole number of aligned lines."""
+    """Copy any number of bytes, in whole lines between two that may overlap them."""
     if n <= LINE:
         _copy_short(dst, src, n)
-    elif streamed:
-        for k in range(0, n, LINE):
-            _line_one_streamed(np.uint8(0), np.uint8(0), dst + k, src + k, src, src)
-    elif n <= 1024:
-        for k in range(0, n - LINE, LINE):
-            _copy64(dst + k, src + k)
-        _copy64(dst + n - LINE, src + n - LINE)
+    elif n <= 1024 or streamed:
+        _copy64(dst, src, 0)
+        for k in range((-dst) % LINE if streamed else LINE, n - LINE, LINE):
+            _copy64(dst + k, src + k, streamed)
+        _copy64(dst + n - LINE, src + n - LINE, 0)
     else:
         _copy_long(dst, src, n)
 
 
 @_compiled
 def _put(
-    item: Any,
-    final: Any,
+    kinds: Any,
     dst: int,
     src: int,
     n: int,
-    factors: Any,
+    scale: int,
+    shift: int,
     each: int,
     streamed: int,
     spare: int,
-    item_bytes: int,
-    final_bytes: int,
 ) -> None:
     """Convert `n` items that lie together, reading beyond them up to one line."""
-    scale, shift = factors
-    per = LINE // final_bytes
+    per = LINE // _final_bytes(kinds)
+    line_bytes = per * _item_bytes(kinds)
     whole = n // per
     for k in range(whole):
-        at, to, f = src + k * per * item_bytes, dst + k * LINE, k * LINE
+        to, at, f = dst + k * LINE, src + k * line_bytes, k * LINE
         if each:
-            if streamed:
-                _line_each_streamed(item, final, to, at, scale + f, shift + f)
-            else:
-                _line_each(item, final, to, at, scale + f, shift + f)
-        elif streamed:
-            _line_one_streamed(item, final, to, at, scale, shift)
+            _line_each(kinds, to, at, scale + f, shift + f, streamed)
         else:
-            _line_one(item, final, to, at, scale, shift)
+            _line_one(kinds, to, at, scale, shift, streamed)
     rest = n - whole * per
     if rest > 0:
-        at, f = src + whole * per * item_bytes, whole * LINE
+        to, at, f = dst + whole * LINE, src + whole * line_bytes, whole * LINE
         if each:
-            _line_each(item, final, spare, at, scale + f, shift + f)
+            _line_each(kinds, spare, at, scale + f, shift + f, 0)
         else:
-            _line_one(item, final, spare, at, scale, shift)
-        _copy_short(dst + whole * LINE, spare, rest * final_bytes)
+            _line_one(kinds, spare, at, scale, shift, 0)
+        _copy_short(to, spare, rest * _final_bytes(kinds))
 
 
 @_compiled
 def tiles(
-    item: Any,
-    final: Any,
+    kinds: Any,
     src: int,
     dst: int,
-    outer_src: Any,
-    outer_dst: Any,
-    rows: Any,
-    sizes: Any,
+    table: Any,
     scale: int,
     shift: int,
+    streamed: int,
+    head: int,
     first: int,
     last: int,
     scratch: int,
 ) -> None:
     """Transpose: the source is contiguous along the fast axis, the destination along the rows."""
-    n_rows, n_fast, step, block, streamed = sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]
-    by_outer, by_fast, by_row, head = sizes[5], sizes[6], sizes[7], sizes[8]
-    item_bytes, final_bytes = sizes[9], sizes[10]
-    lanes, group = LINE // item_bytes, 16 // item_bytes
+    n_outer, n_rows, n_fast, step, block = table[0], table[1], table[2], table[3], table[4]
+    by_outer, by_fast, by_row = table[5], table[6], table[7]
+    item_bytes, final_bytes = _item_bytes(kinds), _final_bytes(kinds)
+    outer, rows = table[HEADER:], table[HEADER + 2 * n_outer :]
+    offsets = rows.ctypes.data
+    lanes, group = _vector_bytes(kinds) // item_bytes, 16 // item_bytes
     run = max(TILE_RUN // final_bytes, group)
     pitch = run * item_bytes
     buffer, spare = scratch, scratch + BUFFER_BYTES
     stage = spare + 2 * LINE
-    table, stage_table = rows.ctypes.data, rows.ctypes.data + 8 * (n_rows + PADDING)
     n_blocks = (n_fast + block - 1) // block
     n_runs = (n_rows - head + run - 1) // run + (1 if head else 0)
+    columns = min(lanes, n_fast)
     for unit in range(first, last):
         o = unit // (n_runs * n_blocks)
-        rest = unit - o * n_runs * n_blocks
-        t = rest // n_blocks
-        start = (rest - t * n_blocks) * block
+        t = unit // n_blocks - o * n_runs
+        start = unit % n_blocks * block
         past = streamed
         if head and t == 0:
             r, span, past = 0, head, 0
@@ -417,59 +425,42 @@ def tiles(
         else:
             r, span = min(t * run, n_rows - run), run
         groups = (span + group - 1) // group
-        for i in range(start, min(start + block, n_fast), lanes):
-            i = min(i, max(n_fast - lanes, 0))
-            columns = min(lanes, n_fast)
-            base = src + outer_src[o] + i * item_bytes
+        for begin in range(start, min(start + block, n_fast), lanes):
+            i = min(begin, n_fast - columns)
+            base, at = src + outer[o] + i * item_bytes, offsets + 8 * r
             if columns < lanes:
                 for k in range(groups * group):
                     _copy_short(stage + k * LINE, base + rows[r + k], columns * item_bytes)
-                for g in range(groups):
-                    at = stage_table + 8 * g * group
-                    _turn(item, stage, at, buffer + 16 * g, pitch)
-            else:
-                for g in range(groups):
-                    at = table + 8 * (r + g * group)
-                    _turn(item, base, at, buffer + 16 * g, pitch)
-            to = dst + outer_dst[o] + i * step + r * final_bytes
+                base, at = stage, offsets + 8 * (n_rows + ROW_PADDING)
+            for g in range(groups):
+                _turn(kinds, base, at + 8 * g * group, buffer + 16 * g, pitch)
+            to = dst + outer[n_outer + o] + i * step + r * final_bytes
             f = (by_outer * o + by_fast * i + by_row * r) * final_bytes
             for j in range(columns):
-                here = f + j * by_fast * final_bytes
-                _put(
-                    item,
-                    final,
-                    to + j * step,
-                    buffer + j * pitch,
-                    span,
-                    (scale + here, shift + here),
-                    by_row,
-                    past,
-                    spare,
-                    item_bytes,
-                    final_bytes,
-                )
+                s, h = scale + f, shift + f
+                _put(kinds, to + j * step, buffer + j * pitch, span, s, h, by_row, past, spare)
+                f += by_fast * final_bytes
 
 
 @_compiled
 def runs(
-    item: Any,
-    final: Any,
+    kinds: Any,
     src: int,
     dst: int,
-    outer_src: Any,
-    outer_dst: Any,
-    rows: Any,
-    sizes: Any,
+    table: Any,
     scale: int,
     shift: int,
+    streamed: int,
+    head: int,
     first: int,
     last: int,
     scratch: int,
 ) -> None:
     """Copy runs that are contiguous on both sides, `step` bytes apart in the destination."""
-    n_rows, n_fast, step, block, streamed = sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]
-    by_outer, by_fast, by_row = sizes[5], sizes[6], sizes[7]
-    item_bytes, final_bytes, pure = sizes[9], sizes[10], sizes[11]
+    n_outer, n_rows, n_fast, step, block = table[0], table[1], table[2], table[3], table[4]
+    by_outer, by_fast, by_row = table[5], table[6], table[7]
+    item_bytes, final_bytes = _item_bytes(kinds), _final_bytes(kinds)
+    outer, rows = table[HEADER:], table[HEADER + 2 * n_outer :]
     stage, spare = scratch, scratch + BUFFER_BYTES
     per = LINE // final_bytes
     n_blocks = (n_rows + block - 1) // block
@@ -477,132 +468,96 @@ def runs(
         o = unit // n_blocks
         start = (unit - o * n_blocks) * block
         for r in range(start, min(start + block, n_rows)):
-            at = src + outer_src[o] + rows[r]
-            to = dst + outer_dst[o] + r * step
-            if pure:
+            at, to = src + outer[o] + rows[r], dst + outer[n_outer + o] + r * step
+            if _moves(kinds):
                 _copy_run(to, at, n_fast * item_bytes, streamed)
                 continue
             f = (by_outer * o + by_row * r) * final_bytes
-            n = n_fast
+            begin, n = 0, n_fast
             if n_fast < per:
                 _copy_short(stage, at, n_fast * item_bytes)
                 at = stage
-            elif n_fast % per:
-                n = n_fast - n_fast % per
-                k = n_fast - per
-                h = f + k * by_fast * final_bytes
-                _put(
-                    item,
-                    final,
-                    to + k * final_bytes,
-                    at + k * item_bytes,
-                    per,
-                    (scale + h, shift + h),
-                    by_fast,
-                    0,
-                    spare,
-                    item_bytes,
-                    final_bytes,
-                )
-            _put(
-                item,
-                final,
-                to,
-                at,
-                n,
-                (scale + f, shift + f),
-                by_fast,
-                streamed,
-                spare,
-                item_bytes,
-                final_bytes,
-            )
+            elif streamed or n_fast % per:
+                # whole lines, between two that may overlap them
+                begin = (-to) % LINE // final_bytes if streamed else 0
+                n = (n_fast - begin) // per * per
+                for k in (0, n_fast - per):
+                    d, a = to + k * final_bytes, at + k * item_bytes
+                    h = f + k * by_fast * final_bytes
+                    _put(kinds, d, a, per, scale + h, shift + h, by_fast, 0, spare)
+            d, a = to + begin * final_bytes, at + begin * item_bytes
+            h = f + begin * by_fast * final_bytes
+            _put(kinds, d, a, n, scale + h, shift + h, by_fast, streamed, spare)
 
 
 @_compiled
 def weaves(
-    item: Any,
-    final: Any,
+    kinds: Any,
     src: int,
     dst: int,
-    outer_src: Any,
-    outer_dst: Any,
-    rows: Any,
-    sizes: Any,
+    table: Any,
     scale: int,
     shift: int,
+    streamed: int,
+    head: int,
     first: int,
     last: int,
     scratch: int,
 ) -> None:
     """Interleave 2 to 4 rows that are contiguous in the source: planes become pixels."""
-    n_rows, n_fast, block, streamed = sizes[0], sizes[1], sizes[3], sizes[4]
-    item_bytes, final_bytes, per = sizes[9], sizes[10], LINE // sizes[10]
-    table = rows.ctypes.data
-    n_blocks = (n_fast + block - 1) // block
+    n_outer, n_rows, n_fast, block = table[0], table[1], table[2], table[4]
+    item_bytes, pixel = _item_bytes(kinds), n_rows * _final_bytes(kinds)
+    per = _vector_bytes(kinds) // _final_bytes(kinds)
+    outer = table[HEADER:]
+    offsets = outer[2 * n_outer :].ctypes.data
+    n_blocks = (n_fast - head + block - 1) // block
     for unit in range(first, last):
         o = unit // n_blocks
-        start = (unit - o * n_blocks) * block
-        f = sizes[5] * o * final_bytes
+        start = head + (unit - o * n_blocks) * block
+        stop = min(start + block, n_fast)
+        at, to = src + outer[o], dst + outer[n_outer + o]
+        f = table[5] * o * _final_bytes(kinds)
         s, h = scale + f, shift + f
-        for i in range(start, min(start + block, n_fast), per):
-            k = min(i, n_fast - per)
-            at = src + outer_src[o] + k * item_bytes
-            to = dst + outer_dst[o] + k * n_rows * final_bytes
-            if streamed and k == i:
-                if n_rows == 2:
-                    _weave2_streamed(item, final, to, at, table, s, h)
-                elif n_rows == 3:
-                    _weave3_streamed(item, final, to, at, table, s, h)
-                else:
-                    _weave4_streamed(item, final, to, at, table, s, h)
-            elif n_rows == 2:
-                _weave2(item, final, to, at, table, s, h)
-            elif n_rows == 3:
-                _weave3(item, final, to, at, table, s, h)
-            else:
-                _weave4(item, final, to, at, table, s, h)
+        if head and start == head:
+            _weave(kinds, to, at, offsets, s, h, 0)
+        for i in range(start, stop - per + 1, per):
+            _weave(kinds, to + i * pixel, at + i * item_bytes, offsets, s, h, streamed)
+        if (stop - start) % per:
+            i = stop - per
+            _weave(kinds, to + i * pixel, at + i * item_bytes, offsets, s, h, 0)
 
 
 @_compiled
 def unweaves(
-    item: Any,
-    final: Any,
+    kinds: Any,
     src: int,
     dst: int,
-    outer_src: Any,
-    outer_dst: Any,
-    rows: Any,
-    sizes: Any,
+    table: Any,
     scale: int,
     shift: int,
+    streamed: int,
+    head: int,
     first: int,
     last: int,
     scratch: int,
 ) -> None:
     """Take 2 to 4 interleaved planes apart: pixels become planes."""
-    n_rows, n_fast, step, block, streamed = sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]
-    item_bytes, final_bytes, per = sizes[9], sizes[10], LINE // sizes[10]
-    n_blocks = (n_rows + block - 1) // block
+    n_outer, n_rows, n_fast, step, block = table[0], table[1], table[2], table[3], table[4]
+    final_bytes, pixel = _final_bytes(kinds), n_fast * _item_bytes(kinds)
+    per = _vector_bytes(kinds) // final_bytes
+    outer = table[HEADER:]
+    n_blocks = (n_rows - head + block - 1) // block
     for unit in range(first, last):
         o = unit // n_blocks
-        start = (unit - o * n_blocks) * block
-        f = sizes[5] * o * final_bytes
+        start = head + (unit - o * n_blocks) * block
+        stop = min(start + block, n_rows)
+        at, to = src + outer[o], dst + outer[n_outer + o]
+        f = table[5] * o * final_bytes
         s, h = scale + f, shift + f
-        for r in range(start, min(start + block, n_rows), per):
-            k = min(r, n_rows - per)
-            at = src + outer_src[o] + k * n_fast * item_bytes
-            to = dst + outer_dst[o] + k * final_bytes
-            if streamed and k == r:
-                if n_fast == 2:
-                    _unweave2_streamed(item, final, to, step, at, s, h)
-                elif n_fast == 3:
-                    _unweave3_streamed(item, final, to, step, at, s, h)
-                else:
-                    _unweave4_streamed(item, final, to, step, at, s, h)
-            elif n_fast == 2:
-                _unweave2(item, final, to, step, at, s, h)
-            elif n_fast == 3:
-                _unweave3(item, final, to, step, at, s, h)
-            else:
-                _unweave4(item, final, to, step, at, s, h)
+        if head and start == head:
+            _unweave(kinds, to, step, at, s, h, 0)
+        for r in range(start, stop - per + 1, per):
+            _unweave(kinds, to + r * final_bytes, step, at + r * pixel, s, h, streamed)
+        if (stop - start) % per:
+            r = stop - per
+            _unweave(kinds, to + r * final_bytes, step, at + r * pixel, s, h, 0)

@@ -17,7 +17,16 @@ import math
 from collections.abc import Iterator, Sequence
 
 CACHE_LINE = 64
-"""Bytes moved between memory and cache at a time, on every machine this was tried on."""
+"""Bytes moved between memory and cache at a time, and of the vectors of the kernels."""
+
+TILE_RUN = 128
+"""Bytes written in one go along a row of the destination: two lines suit the prefetchers."""
+
+HEADER = 8
+"""Numbers at the start of a kernel's table, before its offsets."""
+
+ROW_PADDING = 16
+"""Offsets after those of the rows, read by the last group of a tile and never used."""
 
 
 def merged_axes(

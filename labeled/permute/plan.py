@@ -1,15 +1,17 @@
-"""Which kernel makes a copy, and the tables of byte offsets it works from.
+"""How a copy is made: decided once for a shape, from integers and dtypes alone.
 
-A job is cut into its *fast* axis (the source is contiguous along it), the *rows* (the axes along
-which the destination is contiguous, all taken as one), and everything else, the *outer* axes:
+No array is seen here, so a plan is kept and used again for every batch of the same shape. The
+copy is described in the order of the destination, with axes that move together merged, and cut
+into its *fast* axis (the source is contiguous along it), its *rows* (axes along which the
+destination is contiguous, taken as one), and everything else, the *outer* axes:
 
 * ``runs``: the fast axis is last in the destination too; rows are runs to be copied.
 * ``weaves``: two to four rows; planes become interleaved pixels.
 * ``unweaves``: a fast axis of length two to four beside the rows; pixels become planes.
 * ``tiles``: anything else, a batch of matrix transposes.
 
-Scale and shift become one small table over (outer, fast, row), each of length 1 where nothing
-depends on it. What no kernel does well gets no plan and is left to NumPy.
+Scale and shift become one small table over (outer, fast, row), of length 1 where nothing depends
+on it. What no kernel does well has no cut and is left to NumPy.
 """
 
 from __future__ import annotations
@@ -17,201 +19,231 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from labeled.permute import layout
-from labeled.permute.arguments import Array, Rows
-from labeled.permute.job import Job
+from labeled.errors import ArrayError
+from labeled.permute import arguments, layout
 
 MOVED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 """Pure moves see items as unsigned integers: one kernel for every dtype of a width."""
 
 CAST_FROM = frozenset("?bBhHiIlLqQfd")
 CAST_TO = frozenset("fd")
+
 ENOUGH_ROW_BYTES = 256
 """Axes join the rows until a row of the destination is so long."""
 
-ENOUGH_RUN_ROWS = 1024
+ENOUGH_RUNS = 1024
+"""Axes join the rows of ``runs`` until there are so many."""
+
 FACTOR_SHARE = 4
-"""A table of factors may have one entry for so many items, else the copy is left to NumPy."""
+"""A table of factors may have one entry for so many items; beyond, NumPy does as well."""
 
-SHORT_RUN_BYTES = 512
-"""Pure runs from this length on are NumPy's own copy."""
+WIDE_ITEMS = 4096
+"""Factors that change along a short last axis are repeated up to so many items."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Plan:
-    """A kernel's name and arguments, byte offsets from the first item of source and destination."""
+class Request(NamedTuple):
+    """What makes one plan serve another call: lengths, steps and dtypes, no addresses."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype[Any]
+    axes: tuple[int, ...]
+    final: Any
+    scale_shape: tuple[int, ...] | None
+    shift_shape: tuple[int, ...] | None
+    n_rows: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The merged axes by the part they play, for one kernel."""
 
     kernel: str
     item: np.dtype[Any]
     final: np.dtype[Any]
-    outer_src: Rows
-    outer_dst: Rows
-    rows: Rows
-    n_fast: int
-    step: int
-    scale: Array
-    shift: Array
-    by: tuple[int, int, int]
-
-    @property
-    def n_rows(self) -> int:
-        return len(self.rows)
-
-
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """The axes of a job by the part they play."""
-
-    kernel: str
     fast: int
     rows: tuple[int, ...]
     outer: tuple[int, ...]
+    kept: tuple[bool, bool, bool]
+    """Whether factors change along (outer, fast, rows)."""
 
 
-def plan(job: Job) -> Plan | None:
-    """Return how a kernel makes this copy, or None where NumPy should."""
-    items = _items(job)
-    cut = None if items is None else _cut(job)
-    if items is None or cut is None:
-        return None
-    factors = _factors(job, cut)
-    if factors is None:
-        return None
-    scale, shift, by = factors
-    return Plan(
-        cut.kernel,
-        items[0],
-        items[1],
-        _offsets(job.src.shape, job.src.strides, cut.outer, job),
-        _offsets(job.dst.shape, job.dst.strides, cut.outer, None),
-        _offsets(job.src.shape, job.src.strides, cut.rows, job),
-        job.dst.shape[cut.fast],
-        job.dst.strides[cut.rows[-1] if cut.kernel == "runs" and cut.rows else cut.fast],
-        scale,
-        shift,
-        by,
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A copy in the destination's order; `lengths` and strides are those of the merged axes."""
+
+    order: tuple[int, ...]
+    shape: tuple[int, ...]
+    final: np.dtype[Any]
+    compute: np.dtype[Any]
+    pure: bool
+    groups: tuple[tuple[int, ...], ...]
+    repeat: int
+    lengths: tuple[int, ...]
+    dst_strides: tuple[int, ...]
+    src_strides: tuple[int, ...]
+    axis: int | None
+    cut: Cut | None
+
+    @property
+    def run_bytes(self) -> int:
+        """Bytes that lie together on both sides; 0 where the fast axis moves."""
+        same = self.src_strides[-1] == self.dst_strides[-1] and self.axis != len(self.lengths) - 1
+        return self.lengths[-1] * self.final.itemsize if same else 0
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+@lru_cache(maxsize=512)
+def plan(request: Request) -> Plan:
+    """Check a request and plan it; raises what :mod:`~labeled.permute.arguments` raises."""
+    ndim = len(request.shape)
+    order = arguments.checked_order(request.axes, ndim)
+    scaled = request.scale_shape is not None or request.shift_shape is not None
+    final = arguments.result_dtype(request.dtype, request.final, scaled)
+    compute = arguments.compute_dtype(request.dtype, final) if scaled else final
+    lengths = request.shape if request.n_rows is None else (request.n_rows, *request.shape[1:])
+    shape = tuple(lengths[axis] for axis in order)
+    factors = [
+        _factor_steps(name, found, lengths, order)
+        for name, found in (("scale", request.scale_shape), ("shift", request.shift_shape))
+        if found is not None
+    ]
+    dst_strides = _packed(shape, final.itemsize)
+    src_strides = tuple(request.strides[axis] for axis in order)
+    axis = None if request.n_rows is None else order.index(0)
+    groups: tuple[tuple[int, ...], ...] = ()
+    if 0 not in shape:
+        groups = layout.merged_axes(shape, dst_strides, src_strides, *factors, barrier=axis)
+    merged = [math.prod(shape[a] for a in group) for group in groups] or [1]
+    dst = [dst_strides[group[-1]] for group in groups] or [final.itemsize]
+    src = [src_strides[group[-1]] for group in groups] or [request.dtype.itemsize]
+    varies = [any(f[group[-1]] for f in factors) for group in groups] or [False]
+    at = None if axis is None or not groups else groups.index((axis,))
+    pure = not scaled and request.dtype == final
+    repeat = _repeat(merged, dst, src, varies, at)
+    if repeat > 1:
+        merged[-2:] = [merged[-2] // repeat, merged[-1] * repeat]
+        dst[-2], src[-2] = dst[-2] * repeat, src[-2] * repeat
+    draft = Plan(
+        order, shape, final, compute, pure, groups, repeat, tuple(merged), tuple(dst), tuple(src),
+        at, None,
+    )  # fmt: skip
+    return _with_cut(draft, request.dtype, varies) if groups else draft
+
+
+def _factor_steps(
+    name: str, found: tuple[int, ...], lengths: tuple[int, ...], order: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Return the items of a step along each axis of the result; 0 where a factor is the same."""
+    whole = (1,) * (len(lengths) - len(found)) + found
+    if len(whole) != len(lengths) or any(
+        n not in (1, length) for n, length in zip(whole, lengths, strict=True)
+    ):
+        raise ArrayError(
+            f"{name} of shape {found} does not broadcast against the data of shape {lengths}; "
+            f"a factor for each step of one axis has length 1 along all others"
+        )
+    steps = _packed(whole, 1)
+    return tuple(0 if whole[axis] == 1 else steps[axis] for axis in order)
+
+
+def _packed(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """Return the strides of a C-contiguous array."""
+    steps = [itemsize]
+    for length in reversed(shape[1:]):
+        steps.append(steps[-1] * length)
+    return tuple(reversed(steps[: len(shape)]))
+
+
+def _repeat(
+    lengths: list[int], dst: list[int], src: list[int], varies: list[bool], axis: int | None
+) -> int:
+    """Return how often factors along a short last axis are repeated along the one before."""
+    last = len(lengths) - 1
+    if last < 1 or not varies[last] or varies[last - 1] or axis in (last, last - 1):
+        return 1
+    n = lengths[last]
+    if n >= 64 or dst[last - 1] != n * dst[last] or src[last - 1] != n * src[last]:
+        return 1
+    fits = range(1, min(lengths[last - 1], WIDE_ITEMS // n) + 1)
+    return max(q for q in fits if lengths[last - 1] % q == 0)
+
+
+def _with_cut(draft: Plan, src: np.dtype[Any], varies: list[bool]) -> Plan:
+    items = _items(draft, src)
+    parts = None if items is None else _parts(draft, src.itemsize)
+    if items is None or parts is None:
+        return draft
+    kernel, fast, rows = parts
+    outer = tuple(a for a in range(len(draft.lengths)) if a != fast and a not in rows)
+    kept = [any(varies[axis] for axis in part) for part in (outer, (fast,), rows)]
+    woven = {"weaves": 2, "unweaves": 1}.get(kernel)
+    if woven is not None:
+        if kept[3 - woven]:
+            return draft
+        kept[woven] = not draft.pure
+    table = math.prod(
+        math.prod(draft.lengths[axis] for axis in part)
+        for part, whole in zip((outer, (fast,), rows), kept, strict=True)
+        if whole
     )
+    if table > max(64, draft.size // FACTOR_SHARE):
+        return draft
+    cut = Cut(kernel, items[0], items[1], fast, rows, outer, (kept[0], kept[1], kept[2]))
+    fields = {name: getattr(draft, name) for name in Plan.__slots__}
+    return Plan(**{**fields, "cut": cut})
 
 
-def _items(job: Job) -> tuple[np.dtype[Any], np.dtype[Any]] | None:
+def _items(draft: Plan, src: np.dtype[Any]) -> tuple[np.dtype[Any], np.dtype[Any]] | None:
     """Return the item types that a kernel would see, or None where it cannot."""
-    src, dst = job.src.dtype, job.dst.dtype
-    if job.pure:
+    if draft.pure:
         moved = MOVED.get(src.itemsize)
         known = moved is not None and src.kind in "biufcmMV" and not src.hasobject
         return (np.dtype(moved), np.dtype(moved)) if known else None
-    native = src.isnative and dst.isnative and job.compute == dst
-    if not native or src.char not in CAST_FROM or dst.char not in CAST_TO:
+    final = draft.final
+    native = src.isnative and final.isnative and draft.compute == final
+    if not native or src.char not in CAST_FROM or final.char not in CAST_TO:
         return None
-    return (np.dtype(np.uint8) if src.kind == "b" else src), dst
+    return (np.dtype(np.uint8) if src.kind == "b" else src), final
 
 
-def _cut(job: Job) -> _Cut | None:
-    """Choose the fast axis, the rows and with them the kernel."""
-    src, dst = job.src, job.dst
-    last = dst.ndim - 1
-    steps = [0 if axis == job.axis else step for axis, step in enumerate(src.strides)]
-    fast = layout.fast_axis(steps, src.itemsize)
-    if fast is None or dst.strides[last] != dst.itemsize:
+def _parts(draft: Plan, item_bytes: int) -> tuple[str, int, tuple[int, ...]] | None:
+    """Choose the kernel, the fast axis and the rows."""
+    lengths, dst, axis = draft.lengths, draft.dst_strides, draft.axis
+    last = len(lengths) - 1
+    steps = [0 if a == axis else step for a, step in enumerate(draft.src_strides)]
+    fast = layout.fast_axis(steps, item_bytes)
+    if fast is None:
         return None
     if fast == last:
-        return _cut_runs(job, fast)
-    rows = _joined(dst, range(last, fast, -1), ENOUGH_ROW_BYTES // dst.itemsize)
-    n_rows = math.prod(dst.shape[axis] for axis in rows)
-    per = layout.CACHE_LINE // dst.itemsize
-    kernel = "tiles"
-    if 2 <= n_rows <= 4 and dst.shape[fast] >= per and dst.strides[fast] == n_rows * dst.itemsize:
-        kernel = "weaves"
-    elif 2 <= dst.shape[fast] <= 4 and dst.shape[last] >= per and last != job.axis:
-        pixel = dst.shape[fast] * src.itemsize
-        if src.strides[last] == pixel:
-            kernel, rows = "unweaves", (last,)
-    return _Cut(kernel, fast, rows, _others(dst.ndim, fast, rows))
+        return "runs", fast, _joined(draft, range(last - 1, -1, -1), ENOUGH_RUNS)
+    final_bytes = draft.final.itemsize
+    rows = _joined(draft, range(last, fast, -1), ENOUGH_ROW_BYTES // final_bytes)
+    n_rows = math.prod(lengths[a] for a in rows)
+    narrow = 16 // final_bytes
+    if 2 <= n_rows <= 4 and lengths[fast] >= narrow and dst[fast] == n_rows * final_bytes:
+        return "weaves", fast, rows
+    pixel = lengths[fast] * item_bytes
+    if 2 <= lengths[fast] <= 4 and lengths[last] >= narrow and steps[last] == pixel:
+        return "unweaves", fast, (last,)
+    return "tiles", fast, rows
 
 
-def _cut_runs(job: Job, fast: int) -> _Cut | None:
-    dst = job.dst
-    run_bytes = dst.shape[fast] * dst.itemsize
-    if job.pure and job.rows is None and run_bytes >= SHORT_RUN_BYTES:
-        return None
-    rows = _joined(dst, range(fast - 1, -1, -1), ENOUGH_RUN_ROWS)
-    return _Cut("runs", fast, rows, _others(dst.ndim, fast, rows))
-
-
-def _joined(dst: Array, axes: Sequence[int], enough: int) -> tuple[int, ...]:
+def _joined(draft: Plan, axes: Sequence[int], enough: int) -> tuple[int, ...]:
     """Return the first of `axes`, from inner to outer, that are one run of the destination."""
     chosen: list[int] = []
     items = 1
     for axis in axes:
-        if chosen:
-            inner = chosen[0]
-            if items >= enough or dst.strides[axis] != dst.strides[inner] * dst.shape[inner]:
-                break
+        if chosen and items >= enough:
+            break
         chosen.insert(0, axis)
-        items *= dst.shape[axis]
+        items *= draft.lengths[axis]
     return tuple(chosen)
-
-
-def _others(ndim: int, fast: int, rows: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(axis for axis in range(ndim) if axis != fast and axis not in rows)
-
-
-def _offsets(
-    shape: Sequence[int], strides: Sequence[int], axes: tuple[int, ...], job: Job | None
-) -> Rows:
-    """Return the byte offset of every step along `axes`, the last running fastest."""
-    offsets: Rows = np.zeros(1, np.int64)
-    for axis in axes:
-        if job is not None and job.rows is not None and axis == job.axis:
-            steps = job.rows * strides[axis]
-        else:
-            steps = np.arange(shape[axis], dtype=np.int64) * strides[axis]
-        offsets = (offsets[:, None] + steps).reshape(-1)
-    return offsets
-
-
-def _factors(job: Job, cut: _Cut) -> tuple[Array, Array, tuple[int, int, int]] | None:
-    """Return scale and shift as tables (outer, fast, row) and the items of a step in each."""
-    given = [factor for factor in (job.scale, job.shift) if factor is not None]
-    parts = (cut.outer, (cut.fast,), cut.rows)
-    shape = job.dst.shape
-    # a part is kept whole where any factor changes along any of its axes
-    kept = [
-        any(f.strides[axis] and shape[axis] > 1 for f in given for axis in part) for part in parts
-    ]
-    if cut.kernel in ("weaves", "unweaves"):
-        if kept[1 if cut.kernel == "weaves" else 2]:
-            return None
-        kept[2 if cut.kernel == "weaves" else 1] = not job.pure
-    wholes = list(zip(parts, kept, strict=True))
-    lengths = [math.prod(shape[axis] for axis in part) if whole else 1 for part, whole in wholes]
-    if given and math.prod(lengths) > max(64, job.dst.size // FACTOR_SHARE):
-        return None
-    order = [axis for part in parts for axis in part]
-    wanted = [shape[axis] if whole else 1 for part, whole in wholes for axis in part]
-    first = tuple(slice(None, n) for n in wanted)
-    scale = _table(job.scale, 1.0, order, first, wanted, job.compute)
-    shift = _table(job.shift, -0.0, order, first, wanted, job.compute)
-    steps = (lengths[1] * lengths[2], lengths[2], 1)
-    by = tuple(step if k else 0 for step, k in zip(steps, kept, strict=True))
-    return scale, shift, (by[0], by[1], by[2])
-
-
-def _table(
-    factor: Array | None,
-    neutral: float,
-    order: list[int],
-    first: tuple[slice, ...],
-    wanted: list[int],
-    compute: np.dtype[Any],
-) -> Array:
-    """Lay a factor out flat; without one, the value that changes nothing (-0.0 keeps -0.0)."""
-    n = math.prod(wanted)
-    table: Array = np.full(n + layout.CACHE_LINE, neutral, compute if compute.kind == "f" else "f8")
-    if factor is not None:
-        table[:n].reshape(wanted)[...] = factor.transpose(order)[first]
-    return table
