@@ -20,6 +20,7 @@ import io
 import mmap
 import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -246,6 +247,27 @@ def open_bytes(stamp: FileStamp) -> OpenFile:
         If its size or modification time is not that of `stamp`.
     """
     return _FILES.get(stamp)
+
+
+class FileRef:
+    """Finds the open file of a stamp quickly, without keeping it open."""
+
+    __slots__ = ("_found", "stamp")
+
+    def __init__(self, stamp: FileStamp) -> None:
+        self.stamp = stamp
+        self._found: Callable[[], OpenFile | None] = _nothing
+
+    def __call__(self) -> OpenFile:
+        file = self._found()
+        if file is None:
+            file = open_bytes(self.stamp)
+            self._found = weakref.ref(file)
+        return file
+
+
+def _nothing() -> None:
+    return None
 
 
 def close_files() -> None:

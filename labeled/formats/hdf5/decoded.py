@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from labeled.errors import ReadError
-from labeled.formats.hdf5.bytesource import OpenFile, open_bytes
+from labeled.formats.hdf5.bytesource import FileRef, OpenFile
 from labeled.formats.hdf5.chunkindex import UNSTORED, chunk_index
 from labeled.formats.hdf5.filters import DecodeError, Pipeline
 from labeled.formats.hdf5.header import SourceHeader
@@ -58,9 +58,13 @@ JOINED_BYTES = 64 * 1024
 class _Work(NamedTuple):
     """The chunks of a piece: one line a band, one column a tile, flattened."""
 
+    parts: Ints
+    """(start, stop, number of the first row), one or more a band."""
+    lines: list[list[int]]
+    """The same as plain integers."""
     bands: list[int]
-    parts: list[Ints]
-    """For each band, its (start, stop, first)."""
+    ends: list[int]
+    """Which parts make up a band: the first of each, and one past the last of all."""
     tiles: list[Tile]
     offsets: list[int]
     sizes: list[int]
@@ -76,10 +80,12 @@ class DecodeEngine:
         names = ", ".join(step.name or str(step.id) for step in source.filters)
         self.why = f"chunks decoded outside HDF5's lock ({names})"
         self._source = source
+        self._file = FileRef(source.file)
         self._chunks = source.chunks
         self._chunk_bytes = math.prod(source.chunks) * source.dtype.itemsize
         self._pipeline = Pipeline(source.filters, self._chunk_bytes, source.dtype.itemsize)
         self._tiles = Tiles(region, source.row_shape, source.chunks[1:])
+        self._most_stored = 2 * self._chunk_bytes + SLACK_BYTES
         self._alone = len(self._tiles) == 1
         self._first_tile = self._tiles[0]
         self._plain = self._alone and is_whole(self._first_tile.local, source.chunks[1:])
@@ -88,34 +94,36 @@ class DecodeEngine:
         band_bytes = max(len(self._tiles) * self._chunk_bytes, 1)
         self._bands_each = -(-PIECE_BYTES // band_bytes)
         whole_bands = band_bytes <= 2 * PIECE_BYTES
-        self._tiles_each = len(self._tiles) if whole_bands else -(-PIECE_BYTES // self._chunk_bytes)
+        each = len(self._tiles) if whole_bands else -(-PIECE_BYTES // self._chunk_bytes)
+        cuts = [*range(0, len(self._tiles), each), len(self._tiles)]
+        self._spans = list(itertools.pairwise(cuts))
         self.scratch_bytes = 2 * PIECE_BYTES + 4 * self._chunk_bytes
 
     def pieces(self, runs: Ints) -> list[Piece]:
         """Split checked runs into pieces of whole chunks."""
         if not len(runs) or not self._used:
             return []
-        open_bytes(self._source.file).check()
-        parts = bands_of(runs, self._chunks[0])
+        self._file().check()
+        parts, each = bands_of(runs, self._chunks[0]), self._bands_each
         band = parts[:, 0] // self._chunks[0]
-        begins = np.flatnonzero(np.concatenate(([True], band[1:] != band[:-1])))
-        cuts = np.append(begins[:: self._bands_each], len(parts)).tolist()
-        n_tiles, each = len(self._tiles), self._tiles_each
-        spans = [(t, min(t + each, n_tiles)) for t in range(0, n_tiles, each)]
+        begins = np.append(0, np.flatnonzero(band[1:] != band[:-1]) + 1)
+        cuts = [*begins[::each].tolist(), len(parts)]
+        n_bands = [each] * (len(cuts) - 2) + [len(begins) - each * (len(cuts) - 2)]
         return [
-            self._piece(parts[a:b], tiles) for a, b in itertools.pairwise(cuts) for tiles in spans
+            self._piece(parts[a:b], n, tiles)
+            for (a, b), n in zip(itertools.pairwise(cuts), n_bands, strict=True)
+            for tiles in self._spans
         ]
 
-    def _piece(self, parts: Ints, tiles: tuple[int, int]) -> Piece:
+    def _piece(self, parts: Ints, n_bands: int, tiles: tuple[int, int]) -> Piece:
         start, _, first = parts[0].tolist()
         last, stop, last_first = parts[-1].tolist()
-        n_rows = last_first + stop - last - first
-        n_chunks = (last // self._chunks[0] - start // self._chunks[0] + 1) * (tiles[1] - tiles[0])
-        return Piece(first, n_rows, n_chunks * self._chunk_bytes, start, stop, parts, tiles)
+        nbytes = n_bands * (tiles[1] - tiles[0]) * self._chunk_bytes
+        return Piece(first, last_first + stop - last - first, nbytes, start, stop, parts, tiles)
 
     def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
         """Read one piece; see :class:`.payload.Reader`."""
-        file = open_bytes(self._source.file)
+        file = self._file()
         work = self._work(piece)
         with telling_where(self._source, piece.start, piece.stop):
             if self._direct and self._chunk_bytes < JOINED_BYTES and dest is not None:
@@ -125,18 +133,24 @@ class DecodeEngine:
                 self._store(chunk, work, k, out, dest)
 
     def _work(self, piece: Piece) -> _Work:
-        parts, chunk_rows = piece.parts, self._chunks[0]
-        band = parts[:, 0] // chunk_rows
-        if len(parts) == 1:
-            split = [parts]
-        else:
-            cuts = np.flatnonzero(band[1:] != band[:-1]) + 1
-            split = np.split(parts, cuts)
-            band = band[np.append(0, cuts)]
+        lines = piece.parts.tolist()
+        bands: list[int] = []
+        ends: list[int] = []
+        for i, (start, _, _) in enumerate(lines):
+            band = start // self._chunks[0]
+            if not bands or band != bands[-1]:
+                bands.append(band)
+                ends.append(i)
         tiles = [self._tile(t) for t in range(*piece.tiles)]
-        numbers = band[:, None] * self._tiles.per_band + np.array([tile.number for tile in tiles])
-        offsets, sizes, masks = chunk_index(self._source).find(numbers.reshape(-1))
-        return _Work(band.tolist(), split, tiles, offsets.tolist(), sizes.tolist(), masks.tolist())
+        numbers = np.array(bands)
+        if not self._alone:
+            across = np.array([tile.number for tile in tiles])
+            numbers = (numbers[:, None] * self._tiles.per_band + across).reshape(-1)
+        elif self._tiles.per_band > 1:
+            numbers = numbers * self._tiles.per_band + tiles[0].number
+        offsets, sizes, masks = (a.tolist() for a in chunk_index(self._source).find(numbers))
+        ends.append(len(lines))
+        return _Work(piece.parts, lines, bands, ends, tiles, offsets, sizes, masks)
 
     def _tile(self, t: int) -> Tile:
         return self._first_tile if t == 0 else self._tiles[t]
@@ -148,20 +162,14 @@ class DecodeEngine:
             if at == UNSTORED:
                 yield group[0], None
                 continue
-            for k in group:
-                self._check_size(work, k)
+            if max(work.sizes[group.start : group.stop]) > self._most_stored:
+                raise self._damaged(work, group.start, "more bytes stored than it can need")
             end = work.offsets[group[-1]] + work.sizes[group[-1]]
             stored = scratch("stored", end - at)
             file.read_into(stored, at)
             for k in group:
                 start = work.offsets[k] - at
                 yield k, self._undone(stored[start : start + work.sizes[k]], work, k)
-
-    def _check_size(self, work: _Work, k: int) -> None:
-        if work.sizes[k] > 2 * self._chunk_bytes + SLACK_BYTES:
-            raise self._damaged(
-                work, k, f"{work.sizes[k]} bytes stored for {self._chunk_bytes} decoded ones"
-            )
 
     def _undone(self, stored: Array, work: _Work, k: int) -> Array:
         try:
@@ -183,42 +191,47 @@ class DecodeEngine:
     ) -> None:
         """Copy the wanted elements of a decoded chunk to their places."""
         b, t = divmod(k, len(work.tiles))
-        tile, base = work.tiles[t], work.bands[b] * self._chunks[0]
-        rows, place = _rows_of(work.parts[b], base, dest)
+        rows, place = self._rows(work, b, dest)
         if chunk is None:
             values = np.asarray(self._source.fill_value, self._source.dtype)
         elif isinstance(rows, slice):
-            values = chunk[rows] if self._plain else outer_take(chunk[rows], tile.local)
+            values = chunk[rows] if self._plain else outer_take(chunk[rows], work.tiles[t].local)
         elif self._direct and isinstance(place, slice):
             np.take(chunk, rows, axis=0, out=out[place], mode="clip")
             return
         else:
-            values = outer_take(chunk, tile.local, rows)
+            values = outer_take(chunk, work.tiles[t].local, rows)
         if self._alone:
             out[place] = values
         else:
-            outer_put(out, place, tile.trail, values)
+            outer_put(out, place, work.tiles[t].trail, values)
+
+    def _rows(self, work: _Work, b: int, dest: Ints | None) -> tuple[slice | Ints, slice | Ints]:
+        """Return which rows of band `b` are wanted, and their places in the result."""
+        a, z = work.ends[b], work.ends[b + 1]
+        (start, _, first), (last, stop, last_first) = work.lines[a], work.lines[z - 1]
+        base, end = work.bands[b] * self._chunks[0], last_first + stop - last
+        rows: slice | Ints = slice(start - base, stop - base)
+        if z - a > 1:
+            parts = work.parts[a:z]
+            rows = spread(parts[:, 0] - base, parts[:, 1] - parts[:, 0])
+        return rows, slice(first, end) if dest is None else dest[first:end]
 
     def _store_joined(self, file: OpenFile, work: _Work, out: Array, dest: Ints) -> None:
         """Decode small chunks side by side, then scatter their rows with one call."""
-        shape = (len(work.bands), *self._chunks)
-        joined = scratch("joined", len(work.bands) * self._chunk_bytes)
-        joined = joined.view(self._source.dtype).reshape(shape)
+        chunk_rows, n_bands = self._chunks[0], len(work.bands)
+        joined = scratch("joined", n_bands * self._chunk_bytes).view(self._source.dtype)
+        joined = joined.reshape(n_bands, *self._chunks)
         for k, chunk in self._decoded(file, work):
             joined[k] = self._source.fill_value if chunk is None else chunk
         rows = joined.reshape(-1, *self._chunks[1:])
-        parts = np.concatenate(work.parts)
-        n_rows = n_rows_of(parts)
-        first = int(parts[0, 2])
-        place = dest[first : first + n_rows]
-        if n_rows == len(rows):
-            out[place] = rows
-            return
-        shift = np.repeat(
-            (np.arange(len(work.bands)) - np.array(work.bands)) * self._chunks[0],
-            [len(part) for part in work.parts],
-        )
-        out[place] = rows[spread(parts[:, 0] + shift, parts[:, 1] - parts[:, 0])]
+        parts, first = work.parts, work.lines[0][2]
+        counts = parts[:, 1] - parts[:, 0]
+        n_rows = int(counts.sum())
+        if n_rows < len(rows):
+            shift = (np.arange(n_bands) - np.array(work.bands)) * chunk_rows
+            rows = rows[spread(parts[:, 0] + np.repeat(shift, np.diff(work.ends)), counts)]
+        out[dest[first : first + n_rows]] = rows
 
     def gather_into(self, out: Array, rows: Ints) -> None:
         """Store ``source[rows]`` in `out`; each touched chunk is decoded once."""
@@ -233,7 +246,7 @@ class DecodeEngine:
 
     def advise(self, runs: Ints) -> None:
         """Tell the system which bytes come next."""
-        file = open_bytes(self._source.file)
+        file = self._file()
         for at, end, _ in self._fetched(runs):
             file.advise(at, end - at)
 
@@ -257,14 +270,3 @@ def _groups(offsets: list[int], sizes: list[int]) -> Iterator[range]:
             start = k
     if offsets:
         yield range(start, len(offsets))
-
-
-def _rows_of(parts: Ints, base: int, dest: Ints | None) -> tuple[slice | Ints, slice | Ints]:
-    """Return which rows of a chunk are wanted, and their places in the result."""
-    start, stop, first = parts[0].tolist()
-    n = stop - start
-    rows: slice | Ints = slice(start - base, stop - base)
-    if len(parts) > 1:
-        counts = parts[:, 1] - parts[:, 0]
-        n, rows = int(counts.sum()), spread(parts[:, 0] - base, counts)
-    return rows, slice(first, first + n) if dest is None else dest[first : first + n]

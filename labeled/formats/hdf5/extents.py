@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from labeled.formats.hdf5.bytesource import OpenFile, open_bytes
+from labeled.formats.hdf5.bytesource import FileRef, OpenFile
 from labeled.formats.hdf5.chunkindex import UNSTORED
 from labeled.formats.hdf5.header import SourceHeader
 from labeled.formats.hdf5.reading import (
@@ -68,8 +68,9 @@ class ExtentEngine:
     mapped_at : int or None
         Byte offset of row 0 where all rows follow one another: such rows may be gathered
         from a memory map.
-    scattered : bool
-        Single rows may be gathered from a memory map wherever they are.
+    places : callable or None
+        Rows to their byte offsets, where they may be gathered from a memory map though they
+        do not follow one another.
     """
 
     def __init__(
@@ -83,19 +84,20 @@ class ExtentEngine:
         io: Io,
         trail: Region | None = None,
         mapped_at: int | None = None,
-        scattered: bool = False,
+        places: Callable[[Ints], Ints] | None = None,
     ) -> None:
         self.kind: Kind = kind
         self.why = why
         self._source = source
+        self._file = FileRef(source.file)
         self._plan = plan
         self._locate = locate
         self._io = io
         self._trail = trail
-        self._mapped_at = mapped_at if io != "pread" else None
-        self._scattered = scattered and io != "pread"
         self._used = row_nbytes(plan.row_shape, plan.dtype)
         self._direct = plan.whole and plan.dtype.isnative and trail is None
+        self._mapped_at = mapped_at if io != "pread" else None
+        self._places = places if io != "pread" and self._direct else None
         self._weight = plan.row_bytes if plan.read_through else plan.box_bytes
         self.scratch_bytes = 2 * max(PIECE_BYTES, self._weight)
 
@@ -103,7 +105,7 @@ class ExtentEngine:
         """Split checked runs into pieces; makes sure that the file is still the same one."""
         if not len(runs) or not self._used:
             return []
-        open_bytes(self._source.file).check()
+        self._file().check()
         extents = self._locate(runs)
         rows_each = max(1, PIECE_BYTES // self._weight)
         if len(extents) == 1 and extents[0, 2] < 2 * rows_each:
@@ -151,7 +153,7 @@ class ExtentEngine:
 
     def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
         """Read one piece; see :class:`.payload.Reader`."""
-        file = open_bytes(self._source.file)
+        file = self._file()
         with telling_where(self._source, piece.start, piece.stop):
             for span in self._spans(piece.parts):
                 self._read_span(file, span, out, dest)
@@ -170,6 +172,16 @@ class ExtentEngine:
             self._fill(file, out[place], at)
         else:
             self._store(self._box(file, at, n), out, place, None)
+
+    def straight_into(self, out: Array, start: int, stop: int) -> bool:
+        """Read one run with one call, if that is all it takes."""
+        if not self._direct or self._mapped_at is None or self._io == "mmap" or not self._used:
+            return False
+        file = self._file()
+        file.check()
+        with telling_where(self._source, start, stop):
+            file.read_into(out[: stop - start], self._mapped_at + start * self._plan.row_bytes)
+        return True
 
     def _fill(self, file: OpenFile, target: Array, at: int) -> None:
         mapped = file.mapped() if self._io == "mmap" else None
@@ -210,17 +222,17 @@ class ExtentEngine:
 
     def gather_into(self, out: Array, rows: Ints) -> None:
         """Store ``source[rows]`` in `out`: from a memory map where there is one."""
-        mappable = self._mapped_at is not None or (self._scattered and self._direct)
-        file = open_bytes(self._source.file)
+        mappable = self._mapped_at is not None or self._places is not None
+        file = self._file()
         mapped = file.mapped() if mappable and self._used else None
         if mapped is None or len(self._plan.starts) > 1:
             gather(rows, out, self.pieces, self.read_piece)
             return
         file.check()
-        if self._mapped_at is None:
-            self._gather_anywhere(mapped, out, rows)
-        else:
+        if self._mapped_at is not None:
             self._gather_regular(mapped[self._mapped_at :], out, rows)
+        elif self._places is not None:
+            self._gather_anywhere(mapped, out, rows, self._places)
 
     def _gather_regular(self, stored: Array, out: Array, rows: Ints) -> None:
         n, plan = self._source.n_rows, self._plan
@@ -236,19 +248,23 @@ class ExtentEngine:
         for a in range(0, len(rows), step):
             out[a : a + step] = outer_take(box, plan.inner, rows[a : a + step])
 
-    def _gather_anywhere(self, mapped: Array, out: Array, rows: Ints) -> None:
+    def _gather_anywhere(
+        self, mapped: Array, out: Array, rows: Ints, places: Callable[[Ints], Ints]
+    ) -> None:
         """Copy rows from any bytes: as items of one void type that begin at every byte."""
         row_bytes = self._plan.row_bytes
         item = np.dtype((np.void, row_bytes))
-        source = np.ndarray(len(mapped) - row_bytes + 1, item, mapped, strides=(1,))
+        source = np.ndarray(max(len(mapped) - row_bytes + 1, 0), item, mapped, strides=(1,))
         target = out.reshape(-1).view(np.uint8).view(item)
         step = max(1, PIECE_BYTES // row_bytes)
         for a in range(0, len(rows), step):
-            some = rows[a : a + step]
-            at = self._locate(np.stack((some, some + 1), axis=1))[:, 0]
-            target[a : a + step] = source[np.maximum(at, 0)]
-            if (at == UNSTORED).any():
-                out[a : a + step][at == UNSTORED] = self._source.fill_value
+            at = places(rows[a : a + step])
+            stored = at != UNSTORED
+            if stored.all():
+                target[a : a + step] = source[at]
+                continue
+            out[a : a + step] = self._source.fill_value
+            target[a : a + step][stored] = source[at[stored]]
 
     def cost(self, runs: Ints) -> Cost:
         """Count what :meth:`pieces` and :meth:`read_piece` would do."""
@@ -277,7 +293,7 @@ class ExtentEngine:
     def advise(self, runs: Ints) -> None:
         """Tell the system which bytes come next."""
         if len(runs) and self._used:
-            file = open_bytes(self._source.file)
+            file = self._file()
             for at, end in zip(*(ends.tolist() for ends in self._fetched(runs)), strict=True):
                 file.advise(at, end - at)
 
@@ -299,11 +315,14 @@ def contiguous_extents(at: int, row_bytes: int) -> Locate:
     """Return the `locate` of rows that all follow one another from byte `at` on."""
 
     def locate(runs: Ints) -> Ints:
+        if len(runs) == 1:
+            start, stop = runs[0].tolist()
+            return np.array([[at + start * row_bytes, 0, stop - start]], np.int64)
         counts = runs[:, 1] - runs[:, 0]
         extents = np.stack(
             (at + runs[:, 0] * row_bytes, np.cumsum(counts) - counts, counts), axis=1
         )
-        return merged(extents, row_bytes) if len(extents) > 1 else extents
+        return merged(extents, row_bytes)
 
     return locate
 

@@ -57,8 +57,20 @@ class Pipeline:
     """
 
     def __init__(self, filters: tuple[Filter, ...], chunk_bytes: int, itemsize: int) -> None:
-        self._steps = [(step.id, _decoder(step, itemsize)) for step in filters]
+        self._codes = [step.id for step in filters]
+        self._decoders = [_decoder(step, itemsize) for step in filters]
         self._chunk_bytes = chunk_bytes
+        self._usual = self._applied(0)
+
+    def _applied(self, mask: int) -> list[tuple[Decode, int]]:
+        """Return the steps back, last filter first, each with the size it must give."""
+        steps: list[tuple[Decode, int]] = []
+        size = self._chunk_bytes
+        for i, (code, decode) in enumerate(zip(self._codes, self._decoders, strict=True)):
+            if not mask >> i & 1:
+                steps.append((decode, size))
+                size += _CHECKSUM_BYTES if code == FLETCHER32 else 0
+        return steps[::-1]
 
     def undo(self, stored: Array, mask: int) -> Array:
         """Return the decoded bytes of a chunk: memory that the next call may reuse.
@@ -75,10 +87,8 @@ class Pipeline:
             If the bytes are damaged.
         """
         data = stored
-        applied = [step for i, step in enumerate(self._steps) if not mask >> i & 1]
-        for i in reversed(range(len(applied))):
-            inside = sum(code == FLETCHER32 for code, _ in applied[:i])
-            data = applied[i][1](data, self._chunk_bytes + _CHECKSUM_BYTES * inside)
+        for decode, size in self._usual if mask == 0 else self._applied(mask):
+            data = decode(data, size)
         if len(data) != self._chunk_bytes:
             raise DecodeError(f"a chunk of {len(data)} bytes where {self._chunk_bytes} belong")
         return data

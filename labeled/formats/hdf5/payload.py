@@ -12,7 +12,6 @@ back as numbers, as it does from HDF5 itself.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
 
@@ -184,6 +183,13 @@ class Reader:
 
     def read_into(self, out: Array, runs: Ints) -> None:
         """Read runs into ``out``, in order, in this thread."""
+        self._check_out(out, 0)
+        runs = checked_runs(runs, self.n_rows, describe(self.source))
+        engine = self._ready()
+        if len(runs) == 1 and isinstance(engine, ExtentEngine):
+            start, stop = runs[0].tolist()
+            if stop - start <= len(out) and engine.straight_into(out, start, stop):
+                return
         self.scatter_into(out, runs, None)
 
     def scatter_into(self, out: Array, runs: Ints, dest: Ints | None = None) -> None:
@@ -256,7 +262,7 @@ def _engine_of(source: SourceHeader, region: Region, io: Io) -> Engine:
     plan = box_plan(region, source.row_shape, source.dtype)
     if source.storage == "contiguous" and source.offset is not None:
         return _contiguous(source, plan, io, source.offset)
-    if source.storage == "chunked" and math.prod(plan.row_shape):
+    if source.storage == "chunked" and 0 not in plan.row_shape:
         return DecodeEngine(source, region) if source.filters else StoredChunks(source, region, io)
     return ExtentEngine(
         source,

@@ -240,7 +240,7 @@ def telling_where(source: SourceHeader, start: int, stop: int) -> Iterator[None]
         yield
     except LabeledError:
         raise
-    except (OSError, EOFError, ValueError) as fault:
+    except (OSError, EOFError) as fault:
         raise ReadError(f"{describe(source)}, rows {start} to {stop - 1}: {fault}") from fault
 
 

@@ -8,6 +8,8 @@ of chunks) is read for itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from labeled.formats.hdf5.chunkindex import UNSTORED, chunk_index
@@ -40,6 +42,13 @@ def bands_of(runs: Ints, chunk_rows: int) -> Ints:
     >>> bands_of(np.array([[2, 9]]), 4).tolist()
     [[2, 4, 0], [4, 8, 2], [8, 9, 6]]
     """
+    if len(runs) == 1:
+        start, stop = runs[0].tolist()
+        begin = np.arange(start - start % chunk_rows, stop, chunk_rows)
+        bands = np.empty((len(begin), 3), np.int64)
+        bands[:, 0], bands[:, 1], bands[:, 2] = begin, begin + chunk_rows, begin - start
+        bands[0, 0], bands[0, 2], bands[-1, 1] = start, 0, stop
+        return bands
     starts, stops = runs[:, 0], runs[:, 1]
     n_bands = (stops - 1) // chunk_rows - starts // chunk_rows + 1
     band = spread(starts // chunk_rows, n_bands) * chunk_rows
@@ -78,15 +87,16 @@ class StoredChunks:
         source = self._source
         assert source.chunks is not None
         plan = box_plan(tile.local, source.chunks[1:], source.dtype)
+        places = chunk_places(source, tile.number, self._tiles.per_band, plan.row_bytes)
         return ExtentEngine(
             source,
             plan,
-            chunk_extents(source, tile.number, self._tiles.per_band, plan.row_bytes),
+            chunk_extents(places, source.chunks[0], plan.row_bytes),
             kind=self.kind,
             why=self.why,
             io=self._io,
             trail=None if alone else tile.trail,
-            scattered=alone,
+            places=places if alone else None,
         )
 
     def pieces(self, runs: Ints) -> list[Piece]:
@@ -118,18 +128,27 @@ class StoredChunks:
             self._engine(t).advise(runs)
 
 
-def chunk_extents(source: SourceHeader, number: int, per_band: int, row_bytes: int) -> Locate:
-    """Return the `locate` of rows in those chunks that are number `number` of their band."""
+def chunk_places(
+    source: SourceHeader, number: int, per_band: int, row_bytes: int
+) -> Callable[[Ints], Ints]:
+    """Return what tells where rows begin in those chunks that are number `number` of their band."""
     assert source.chunks is not None
     chunk_rows = source.chunks[0]
 
+    def places(rows: Ints) -> Ints:
+        band = rows // chunk_rows
+        offsets, _, _ = chunk_index(source).find(band * per_band + number)
+        inside = offsets + (rows - band * chunk_rows) * row_bytes
+        return np.where(offsets == UNSTORED, UNSTORED, inside)
+
+    return places
+
+
+def chunk_extents(places: Callable[[Ints], Ints], chunk_rows: int, row_bytes: int) -> Locate:
+    """Return the `locate` of rows in chunks: one extent a band, or fewer."""
+
     def locate(runs: Ints) -> Ints:
         start, stop, first = bands_of(runs, chunk_rows).T
-        band = start // chunk_rows
-        offsets, _, _ = chunk_index(source).find(band * per_band + number)
-        at = np.where(
-            offsets == UNSTORED, UNSTORED, offsets + (start - band * chunk_rows) * row_bytes
-        )
-        return merged(np.stack((at, first, stop - start), axis=1), row_bytes)
+        return merged(np.stack((places(start), first, stop - start), axis=1), row_bytes)
 
     return locate
