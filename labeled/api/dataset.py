@@ -8,6 +8,7 @@ a lazy array. It pickles as its recipe and opens the files again where it arrive
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -437,7 +438,7 @@ class Dataset:
                     dims=source.dims,
                     shape=(len(selection), *source.row_shape),
                     dtype=str(source.dtype),
-                    nbytes=len(selection) * source.row_bytes,
+                    nbytes=math.prod((len(selection), *source.row_shape)) * source.dtype.itemsize,
                     stored=_stored_words(source),
                     rows=selection.describe(),
                     space=str(self.spaces[name]) if source.ragged is None else "ragged",

@@ -1,0 +1,133 @@
+"""Coordinates and netCDF-style files: what xarray users expect, lazily and per batch."""
+
+from __future__ import annotations
+
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+
+import labeled
+from labeled.errors import LabeledWarning
+
+N = 40
+
+
+@pytest.fixture(scope="module")
+def netcdf(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    time = np.datetime64("2001-01-01", "ns") + np.arange(N) * np.timedelta64(1, "D")
+    temperature = rng.normal(size=(N, 4, 5)).astype("f4")
+    temperature[3, 1, 2] = np.nan
+    dataset = xr.Dataset(
+        {
+            "temperature": (("time", "lat", "lon"), temperature, {"units": "K"}),
+            "flag": ("time", np.arange(N, dtype="i4")),
+            "mask": (("lat", "lon"), np.ones((4, 5), "i1")),
+            "when": ("time", time + np.timedelta64(1, "h")),
+        },
+        coords={
+            "time": time,
+            "lat": np.linspace(-1, 1, 4),
+            "lon": np.arange(5) * 2.0,
+            "height": ("time", np.arange(N) * 1.5),
+        },
+        attrs={"title": "weather"},
+    )
+    packed = {"dtype": "i2", "scale_factor": 0.01, "add_offset": 1.0, "_FillValue": -999}
+    path = tmp_path_factory.mktemp("nc") / "weather.nc"
+    dataset.to_netcdf(
+        path,
+        engine="h5netcdf",
+        encoding={"temperature": {**packed, "zlib": True, "chunksizes": (8, 4, 5)}},
+        unlimited_dims=["time"],
+    )
+    return str(path)
+
+
+def test_a_netcdf_file_opens_as_xarray_opens_it(netcdf):
+    ours = labeled.open_dataset(netcdf)
+    assert ours.sources == ("flag", "temperature", "when")
+    assert ours.splits == {"all": dict.fromkeys(ours.sources, N)}
+    with xr.open_dataset(netcdf, engine="h5netcdf") as theirs:
+        mine = ours.to_xarray()
+        assert set(mine.variables) == set(theirs.variables)
+        assert set(mine.coords) == set(theirs.coords)
+        assert mine.sizes == theirs.sizes
+        assert mine.attrs == theirs.attrs
+        for name in theirs.variables:
+            assert mine[name].dims == theirs[name].dims
+            assert mine[name].dtype == theirs[name].dtype
+            assert mine[name].attrs == theirs[name].attrs
+            np.testing.assert_array_equal(mine[name].values, theirs[name].values)
+        assert set(theirs.indexes) - set(mine.indexes) == {"time"}  # lazy: make it when wanted
+        xr.testing.assert_identical(
+            mine.set_xindex("time")["temperature"].load(), theirs["temperature"].load()
+        )
+
+
+def test_the_batch_path_decodes_the_same(netcdf):
+    with xr.open_dataset(netcdf, engine="h5netcdf") as theirs:
+        for batch in labeled.open_dataset(netcdf).batches(7, shuffle=True, seed=1):
+            for name in batch:
+                want = theirs[name].isel(time=batch.rows).values
+                np.testing.assert_array_equal(batch[name].values, want)
+                assert batch[name].dtype == want.dtype
+
+
+def test_decoding_can_be_turned_off(netcdf):
+    raw = labeled.open_dataset(netcdf, decode_cf=False)
+    with xr.open_dataset(netcdf, engine="h5netcdf", decode_cf=False) as theirs:
+        assert raw["temperature"].dtype == np.int16
+        np.testing.assert_array_equal(raw["temperature"].values, theirs["temperature"].values)
+        (batch, *_) = raw.batches(5)
+        np.testing.assert_array_equal(batch["temperature"].values, theirs["temperature"].values[:5])
+
+
+def test_another_example_dim(netcdf):
+    dataset = labeled.open_dataset(netcdf, example_dim="lat")
+    assert dataset.sources == ("mask",)
+    assert len(dataset) == 4
+
+
+def test_coordinates_follow_rows_and_parts(netcdf):
+    part = labeled.open_dataset(netcdf).subset([3, 1]).isel(lat=2, lon=slice(1, 4))
+    with xr.open_dataset(netcdf, engine="h5netcdf") as theirs:
+        want = theirs["temperature"].isel(time=[3, 1], lat=2, lon=slice(1, 4))
+        xr.testing.assert_equal(part["temperature"].load().drop_vars("lat"), want.drop_vars("lat"))
+        assert float(part["temperature"]["lat"]) == float(want["lat"])
+        loaded = part.load().subset([1])
+        np.testing.assert_array_equal(
+            loaded["temperature"]["height"].values, want["height"].values[1:]
+        )
+
+
+def test_scales_of_a_fuel_file_become_coordinates(tmp_path):
+    path = str(tmp_path / "scales.h5")
+    with h5py.File(path, "w") as f:
+        f["x"] = np.arange(24.0).reshape(6, 4)
+        f["x"].dims[0].label, f["x"].dims[1].label = "batch", "wavelength"
+        f["nm"], f["id"] = np.array([400.0, 500, 600, 700]), np.arange(6) + 100
+        f["nm"].make_scale("nanometre")
+        f["id"].make_scale("id")
+        f["x"].dims[1].attach_scale(f["nm"])
+        f["x"].dims[0].attach_scale(f["id"])
+    dataset = labeled.open_dataset(path)
+    assert dataset.sources == ("x",)
+    array = dataset.subset([5, 0])["x"]
+    assert array.dims == ("batch", "wavelength")
+    assert sorted(array.coords) == ["id", "nanometre"]
+    np.testing.assert_array_equal(array["id"].values, [105, 100])
+    np.testing.assert_array_equal(array["nanometre"].values, [400, 500, 600, 700])
+    assert not array.indexes
+
+
+def test_a_file_without_labels_says_how_to_label_it(tmp_path):
+    path = str(tmp_path / "plain.h5")
+    with h5py.File(path, "w") as f:
+        f["x"] = np.zeros((5, 3))
+    with pytest.warns(LabeledWarning, match=r"dims\[0\].label") as caught:
+        assert labeled.open_dataset(path)["x"].dims == ("batch", "x_axis_1")
+    assert len(caught) == 1
+    named = labeled.open_dataset(path, dims={"x": ("batch", "feature")})
+    assert named["x"].dims == ("batch", "feature")
