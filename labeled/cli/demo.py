@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from tqdm import tqdm
 from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
 from labeled.cli.classifier import Softmax
-from labeled.cli.digits import N_DIGITS, Digits, bundled_digits, rows_to_store, write_digits
+from labeled.cli.digits import N_DIGITS, Digits, bundled_digits, stored_row_bytes, write_digits
 from labeled.cli.memory import PeakMemory
 from labeled.errors import FileFormatError
 from labeled.loader.batch import Batch
@@ -33,7 +34,7 @@ from labeled.loader.sizes import DEFAULT_MEMORY, memory_of
 from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
 
 BATCH_ROWS = 256
-TIMES_MEMORY = 4
+TIMES_MEMORY, GROWTH_MARGIN = 4, 1.02
 EPOCHS, MOST_STEPS = 40, 2_000
 SEED = 7
 CACHE_LINE = 64
@@ -69,7 +70,8 @@ def demo(path: str | None, n_rows: int | None, memory: str | None, keep: bool) -
     digits = bundled_digits()
     wanted = n_rows or N_DIGITS
     if memory is not None:
-        wanted = max(wanted, rows_to_store(digits, TIMES_MEMORY * memory_bytes))
+        needed = TIMES_MEMORY * memory_bytes / stored_row_bytes(digits)
+        wanted = max(wanted, int(needed * GROWTH_MARGIN))
     with place_for(path, keep) as place:
         write(place, digits, wanted, asked=n_rows or N_DIGITS, memory_bytes=memory_bytes)
         demo_digits(place, memory_bytes)
@@ -100,14 +102,26 @@ def write(path: str, digits: Digits, n_rows: int, *, asked: int, memory_bytes: i
             f"Growing the file to {n_rows:,} rows, {TIMES_MEMORY} times the memory allowed "
             f"({format_bytes(memory_bytes)})."
         )
+    check_disk(path, int(n_rows * stored_row_bytes(digits)))
     began = perf_counter()
     with progress("writing", n_rows) as bar:
         write_digits(path, digits, n_rows, bar.update)
     n_bytes = os.path.getsize(path)
     click.echo(
-        f"Wrote {n_rows:,} scanned digits in {perf_counter() - began:.2g} s: "
+        f"Wrote {n_rows:,} rows of scanned digits in {perf_counter() - began:.2g} s: "
         f"{path}, {format_bytes(n_bytes)}."
     )
+
+
+def check_disk(path: str, n_bytes: int) -> None:
+    """Refuse to write what the disk cannot hold."""
+    folder = os.path.dirname(os.path.abspath(path))
+    free = shutil.disk_usage(folder).free
+    if n_bytes > free:
+        raise FileFormatError(
+            f"cannot write {path!r}: about {format_bytes(n_bytes)} are needed and "
+            f"{format_bytes(free)} are free; ask for fewer --rows, or name another place by --file"
+        )
 
 
 def demo_digits(path: str, memory_bytes: int) -> None:
@@ -180,7 +194,6 @@ class Epoch:
     """What one epoch took."""
 
     n_rows: int
-    n_batches: int
     n_bytes: int
     seconds: float
     peak_bytes: int | None
@@ -202,7 +215,7 @@ def watched_epoch(loader: Loader, n_rows: int) -> Epoch:
             bar.update(min(loader.batch_size, n_rows - n_batches * loader.batch_size))
             n_batches += 1
         seconds = perf_counter() - began
-    return Epoch(n_rows, n_batches, n_bytes, seconds, memory.peak_bytes, first)
+    return Epoch(n_rows, n_bytes, seconds, memory.peak_bytes, first)
 
 
 def look_at(array: Any) -> None:
@@ -215,7 +228,7 @@ def say_epoch(epoch: Epoch, memory_bytes: int, file_bytes: int) -> None:
     """Print the figures of an epoch."""
     rate, bandwidth = epoch.n_rows / epoch.seconds, epoch.n_bytes / epoch.seconds
     click.echo(
-        f"  {epoch.n_rows:,} rows in {epoch.n_batches:,} batches in {epoch.seconds:.2g} s: "
+        f"  {epoch.n_rows:,} rows in batches of {BATCH_ROWS} in {epoch.seconds:.2g} s: "
         f"{rate:,.0f} rows/s, {format_bytes(int(bandwidth))}/s"
     )
     allowed = f"allowed {format_bytes(memory_bytes)}"

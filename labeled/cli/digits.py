@@ -84,11 +84,11 @@ def bundled_digits() -> Digits:
     )
 
 
-def rows_to_store(digits: Digits, n_bytes: int) -> int:
-    """Return how many rows make a file of at least `n_bytes`, compressed as it will be."""
-    images, _ = noisy(digits, CHUNK_ROWS, 0, CHUNK_ROWS, repeat=1)
-    stored = len(zlib.compress(images.tobytes(), GZIP_LEVEL)) / CHUNK_ROWS
-    return int(n_bytes / stored * 1.02) + CHUNK_ROWS
+def stored_row_bytes(digits: Digits) -> float:
+    """Return about how many bytes a row of a larger file takes, compressed as it will be."""
+    images, targets = noisy(digits, CHUNK_ROWS, 0, CHUNK_ROWS, repeat=1)
+    stored = len(zlib.compress(images.tobytes(), GZIP_LEVEL)) + targets.nbytes
+    return stored / CHUNK_ROWS
 
 
 def write_digits(

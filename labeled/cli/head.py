@@ -53,12 +53,11 @@ def head(file: str, source: str | None, n_rows: int, split: str | None, numbers:
 
 def source_lines(dataset: Dataset, name: str, n_rows: int, numbers: bool) -> list[str]:
     """Draw the first rows of one source, under a line that says what it is."""
-    shape, dims = dataset.shapes[name], dataset.dims[name]
+    lazy = dataset[name]
     array = dataset.subset(slice(n_rows))[name].compute()
-    title = f"{name}  {sizes_words(dims, shape)}  {array.dtype}"
-    shown = array.shape[0]
-    if shown < shape[0]:
-        title += f"  first {shown:,} rows"
+    title = f"{name}  {sizes_words(list(map(str, lazy.dims)), lazy.shape)}  {lazy.dtype}"
+    if len(array) < len(lazy):
+        title += f"  first {len(array):,} rows"
     image = None if numbers or not array.size else as_image(array)
     if image is None:
         return [title, *number_lines(array.values), ""]
@@ -113,12 +112,13 @@ def number_lines(values: npt.NDArray[Any]) -> list[str]:
     >>> number_lines(np.array([[1.0, 2.5], [10.0, 0.125]]))
     ['  row 0   1    2.5', '  row 1  10  0.125']
     """
-    flat = values.reshape(len(values), -1)[:, :MOST_VALUES]
+    row_size = int(np.prod(values.shape[1:], dtype=np.int64))
+    flat = values.reshape(len(values), row_size)[:, :MOST_VALUES]
     rows = [[f"row {i}", *map(text_of, row)] for i, row in enumerate(flat)]
     if not rows:
         return ["  (no rows)"]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    left_out = int(np.prod(values.shape[1:], dtype=np.int64)) - flat.shape[1]
+    left_out = row_size - flat.shape[1]
     end = f"  ... {left_out:,} more values" if left_out else ""
     return [
         "  " + "  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) + end

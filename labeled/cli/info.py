@@ -20,9 +20,8 @@ from dask.utils import format_bytes
 from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
 from labeled.catalog.files import find_files
-from labeled.catalog.source import Source
 from labeled.errors import LabeledError
-from labeled.formats.hdf5.header import Filter
+from labeled.formats.hdf5.header import Filter, SourceHeader
 from labeled.formats.hdf5.safety import stored_bytes
 from labeled.views.summary import table
 
@@ -95,8 +94,8 @@ def describe_file(path: str) -> Facts:
             for split, by_source in catalog.splits.items()
         },
         "variables": {
-            name: {"dims": list(v.dims), "shape": list(shape_of(v)), "dtype": str(v.dtype)}
-            for name, v in catalog.variables.items()
+            name: {"dims": list(v.dims), "shape": list(v.shape), "dtype": str(dtype_of(v))}
+            for name, v in header.variables.items()
         },
         "not_opened": dict(catalog.not_opened),
         "attributes": plain_values(dataset.attrs),
@@ -105,32 +104,39 @@ def describe_file(path: str) -> Facts:
 
 def describe_source(dataset: Dataset, name: str) -> Facts:
     """Return what the header of one source says, as values fit for JSON."""
-    source = dataset.files.catalog.sources[name]
-    header = source.headers[0]
-    n_bytes = source.n_rows * source.row_bytes
+    header = dataset.files.catalog.sources[name].headers[0]
+    sized = header.ragged is None and header.dtype.kind != "O"
+    n_bytes = header.n_rows * header.row_bytes if sized else None
     n_stored = stored_bytes(header)
-    ragged = source.ragged is not None
     return {
-        "dims": list(source.dims),
-        "shape": list(shape_of(source)),
-        "dtype": str(source.dtype),
+        "dims": list(header.dims),
+        "shape": list(header.shape),
+        "dtype": str(dtype_of(header)),
         "stored_dtype": str(header.dtype),
-        "space": None if ragged else str(dataset.select(name).spaces[name]),
+        "space": None if header.ragged is not None else space_words(dataset, name),
         "storage": header.storage,
         "chunks": None if header.chunks is None else list(header.chunks),
         "filters": [{"id": f.id, "name": filter_words(f)} for f in header.filters],
-        "n_bytes": None if ragged else n_bytes,
+        "n_bytes": n_bytes,
         "stored_bytes": n_stored,
-        "ratio": None if ragged or n_stored == 0 else round(n_bytes / n_stored, 2),
+        "ratio": None if n_bytes is None or not n_stored else round(n_bytes / n_stored, 2),
         "coords": list(header.coords),
-        "ragged": source.ragged,
-        "attributes": plain_values(source.attrs),
+        "ragged": header.ragged,
+        "attributes": plain_values(header.attrs),
     }
 
 
-def shape_of(source: Source) -> tuple[int, ...]:
-    """Return the lengths of a source's axes."""
-    return (source.n_rows, *source.row_shape)
+def dtype_of(header: SourceHeader) -> np.dtype[Any]:
+    """Return the dtype of values as they come out: native, after CF decoding."""
+    return header.dtype.newbyteorder("=") if header.cf is None else header.cf.dtype
+
+
+def space_words(dataset: Dataset, name: str) -> str | None:
+    """Name the space of a source; None where there is none (text)."""
+    try:
+        return str(dataset.select(name).spaces[name])
+    except LabeledError:
+        return None
 
 
 def filter_words(step: Filter) -> str:
@@ -213,6 +219,8 @@ def sizes_words(dims: Sequence[str], shape: Sequence[int]) -> str:
 
 def dtype_words(source: Facts) -> str:
     """Say the dtype, and the one in the file where decoding changes it."""
+    if source["dtype"] == "object":
+        return "*" if source["ragged"] is not None else "text"
     dtype, stored = source["dtype"], source["stored_dtype"].lstrip("<>|=")
     same = np.dtype(source["stored_dtype"]).newbyteorder("=") == np.dtype(dtype)
     return dtype if same else f"{dtype} (from {stored})"
@@ -223,10 +231,10 @@ def stored_words(source: Facts) -> tuple[str, str, str]:
     size = "?" if source["n_bytes"] is None else format_bytes(source["n_bytes"])
     stored = format_bytes(source["stored_bytes"])
     ratio = source["ratio"]
-    if ratio is not None and ratio != 1:
+    if ratio is not None and not 0.95 <= ratio < 1.05:
         stored += f" ({ratio:.1f}:1)"
     if source["ragged"] is not None:
-        return size, stored, f"ragged: {source['ragged']}"
+        return size, stored, f"ragged ({source['ragged']})"
     if source["chunks"] is None:
         return size, stored, source["storage"]
     codec = ", ".join(step["name"] for step in source["filters"]) or "no filter"

@@ -1,0 +1,290 @@
+"""The command line: what it prints agrees with plain h5py, and it never shows a traceback."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import labeled
+from labeled.cli.drawing import as_pixels, colour_lines, gallery, shade_lines
+from labeled.cli.head import number_lines
+from labeled.cli.main import main, one_line
+from make_files import DIGIT_LABELS, digits, fuel_file, plain_file, ragged_file
+
+IMAGES = hnp.arrays(
+    np.uint8,
+    st.tuples(st.integers(1, 7), st.integers(1, 9), st.just(3)),
+)
+
+
+def run(*words: Any, **options: Any) -> Result:
+    """Run a command; an exception that is not click's own fails the test."""
+    result = CliRunner().invoke(main, list(map(str, words)), **options)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+@pytest.fixture
+def digit_file(tmp_path: Path) -> str:
+    return fuel_file(
+        tmp_path / "digits.hdf5",
+        digits(),
+        {"train": (0, 40), "few": [50, 41, 59], "labels": {"targets": (3, 9)}},
+        DIGIT_LABELS,
+        chunks={"features": (16,)},
+        compression={"features": 4},
+        shuffle=True,
+        attrs={"title": "made up"},
+    )
+
+
+def info_of(path: str) -> dict[str, Any]:
+    (facts,) = json.loads(run("info", path, "--json").stdout)
+    return facts
+
+
+# info
+
+
+def test_info_says_what_h5py_says(digit_file: str) -> None:
+    facts = info_of(digit_file)
+    with h5py.File(digit_file) as f:
+        for name, source in facts["sources"].items():
+            dataset = f[name]
+            assert tuple(source["shape"]) == dataset.shape
+            assert source["dims"] == [dim.label for dim in dataset.dims]
+            assert source["dtype"] == str(dataset.dtype)
+            assert source["stored_bytes"] == dataset.id.get_storage_size()
+            assert source["n_bytes"] == dataset.nbytes
+            assert (source["chunks"] and tuple(source["chunks"])) == dataset.chunks
+            packed = dataset.compression is not None
+            assert ("gzip 4" in [step["name"] for step in source["filters"]]) == packed
+    assert set(facts["sources"]) == {"features", "targets"}
+    assert facts["attributes"]["title"] == "made up"
+    counts = {s: {n: r["n_rows"] for n, r in by.items()} for s, by in facts["splits"].items()}
+    assert counts == {
+        "train": {"features": 40, "targets": 40},
+        "few": {"features": 3, "targets": 3},
+        "labels": {"targets": 6},
+    }
+
+
+def test_info_as_text_names_everything(digit_file: str) -> None:
+    text = run("info", digit_file).stdout
+    features = next(line for line in text.splitlines() if "features" in line)
+    assert "(batch: 60, channel: 3, height: 5, width: 7)" in features
+    assert "chunks (16, 3, 5, 7), shuffle, gzip 4" in features
+    assert re.search(r"few +3 rows +rows \[3 listed\] +features, targets", text)
+    assert re.search(r"title +made up", text)
+
+
+def test_info_lists_what_is_not_opened_and_ragged_sources(tmp_path: Path) -> None:
+    odd = tmp_path / "odd.hdf5"
+    with h5py.File(odd, "w") as f:
+        f["pairs"] = np.zeros(3, [("a", "i4"), ("b", "f4")])
+        f["x"] = np.arange(5.0)
+        f["x"].dims[0].label = "batch"
+        f.attrs["no"] = np.nan
+    images = [np.zeros((3, 4 + i, 5), np.uint8) for i in range(4)]
+    ragged = ragged_file(tmp_path / "ragged.hdf5", images, np.arange(4)[:, None])
+
+    facts = info_of(str(odd))
+    assert "compound" in facts["not_opened"]["pairs"]
+    assert facts["attributes"]["no"] == "nan"
+    assert "compound" in run("info", odd).stdout
+    assert "(batch: 4, channel: *, height: *, width: *)" in run("info", ragged).stdout
+    assert info_of(ragged)["sources"]["image_features"]["n_bytes"] is None
+
+
+def test_info_of_a_folder_shows_the_good_files_and_reports_the_bad(tmp_path: Path) -> None:
+    plain_file(tmp_path / "a.h5", {"x": np.arange(3)}, {"x": ("batch",)})
+    (tmp_path / "b.h5").write_text("not a file of numbers")
+    plain_file(tmp_path / "c.h5", {"y": np.arange(4)}, {"y": ("batch",)})
+
+    shown = run("info", tmp_path)
+    assert shown.exit_code == 1
+    assert "a.h5" in shown.stdout
+    assert "c.h5" in shown.stdout
+    assert re.fullmatch(r"Error: file .*b\.h5' is not an HDF5 file.*\n", shown.stderr)
+
+    listed = json.loads(run("info", "--json", tmp_path).stdout)
+    assert ["error" in facts for facts in listed] == [False, True, False]
+
+
+# head
+
+
+def test_head_prints_the_numbers_that_h5py_reads(digit_file: str) -> None:
+    text = run("head", digit_file, "features", "--numbers", "--rows", 7).stdout
+    rows = [line for line in text.splitlines() if line.lstrip().startswith("row")]
+    printed = [[int(word) for word in re.sub(r"\.\.\..*", "", r).split()[2:]] for r in rows]
+    with h5py.File(digit_file) as f:
+        assert printed == f["features"][:7].reshape(7, -1)[:, :10].tolist()
+    assert "... 95 more values" in rows[0]
+
+
+def test_head_of_a_split_follows_its_list(digit_file: str) -> None:
+    text = run("head", digit_file, "targets", "--split", "few").stdout
+    with h5py.File(digit_file) as f:
+        wanted = f["targets"][:][[50, 41, 59], 0].tolist()
+    assert [int(n) for n in re.findall(r"row \d +(\d+)", text)] == wanted
+
+
+@pytest.mark.parametrize("n_rows", [0, 1, 1000])
+def test_head_of_any_number_of_rows_and_every_source(digit_file: str, n_rows: int) -> None:
+    shown = run("head", digit_file, "--rows", n_rows)
+    assert shown.exit_code == 0
+    assert len(re.findall(r"^targets  ", shown.stdout, re.MULTILINE)) == 1
+    drawn = len(re.findall(r"row \d+", shown.stdout))
+    assert drawn == 2 * min(n_rows, 60)  # of images and of targets
+
+
+def test_head_leaves_ragged_sources_out_and_explains_when_named(tmp_path: Path) -> None:
+    images = [np.zeros((3, 4 + i, 5), np.uint8) for i in range(4)]
+    path = ragged_file(tmp_path / "ragged.hdf5", images, np.arange(4)[:, None])
+    assert "image_features: not shown" in run("head", path).stdout
+    named = run("head", path, "image_features")
+    assert named.exit_code == 1
+    assert "different shapes" in named.stderr
+
+
+@pytest.mark.parametrize("values", [np.zeros((0, 3)), np.zeros((4, 0)), np.array(["a", "b" * 40])])
+def test_head_of_empty_and_text_sources(tmp_path: Path, values: np.ndarray[Any, Any]) -> None:
+    path = plain_file(tmp_path / "x.h5", {"x": values}, {"x": ("batch", "feature")[: values.ndim]})
+    assert run("head", path).exit_code == 0
+
+
+# pictures
+
+
+@given(IMAGES)
+def test_colour_lines_hold_every_pixel(image: np.ndarray[Any, Any]) -> None:
+    code = re.compile(r"\x1b\[38;2;(\d+);(\d+);(\d+);48;2;(\d+);(\d+);(\d+)m▀")
+    drawn = [[list(map(int, pair)) for pair in code.findall(line)] for line in colour_lines(image)]
+    pixels = np.array(drawn, np.uint8).reshape(len(drawn), image.shape[1], 2, 3)
+    upright = pixels.transpose(0, 2, 1, 3).reshape(-1, image.shape[1], 3)
+    np.testing.assert_array_equal(upright[: len(image)], image)
+
+
+@given(IMAGES)
+def test_shades_are_square_and_never_get_darker_with_the_pixel(image: np.ndarray[Any, Any]) -> None:
+    lines = shade_lines(image)
+    assert [len(line) for line in lines] == [2 * image.shape[1]] * len(image)
+    order = " .:-=+*#%@"
+    levels = np.array([[order.index(c) for c in line[::2]] for line in lines])
+    grey = image.mean(axis=2)
+    by_grey = levels.ravel()[np.argsort(grey, axis=None, kind="stable")]
+    assert (np.diff(by_grey) >= 0).all()
+
+
+@given(st.integers(0, 9), st.integers(20, 120), st.booleans())
+def test_a_gallery_holds_every_image_and_stays_within_the_columns(
+    n: int, columns: int, colour: bool
+) -> None:
+    captions = [f"row {i}" for i in range(n)]
+    lines = gallery(np.zeros((n, 4, 6), np.uint8), captions, colour=colour, columns=columns)
+    seen = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
+    assert re.findall(r"row \d", " ".join(seen)) == captions
+    assert all(len(line) <= columns for line in seen)
+
+
+@given(hnp.arrays(np.float64, (2, 3, 4)))
+def test_pixels_keep_the_order_of_values(values: np.ndarray[Any, Any]) -> None:
+    with np.errstate(over="ignore", invalid="ignore"):
+        pixels = as_pixels(values)
+    finite = np.isfinite(values)
+    by_value = pixels[finite].astype(int)[np.argsort(values[finite])]
+    assert (np.diff(by_value) >= 0).all()
+
+
+@given(hnp.arrays(st.sampled_from([np.int16, np.float32, np.bool_]), hnp.array_shapes(max_dims=3)))
+def test_number_lines_are_aligned(values: np.ndarray[Any, Any]) -> None:
+    lines = number_lines(values)
+    assert len(lines) == len(values)
+    assert len({len(line) for line in lines}) == 1
+
+
+# errors
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("info", "no_such.hdf5"), "does not exist"),
+        (("head", "no_such.hdf5"), "does not exist"),
+        (("head", "FILE", "featurez"), "did you mean 'features'?"),
+        (("head", "FILE", "--split", "trian"), "did you mean 'train'?"),
+        (("demo", "--file", "FILE", "--memory", "1 kiB"), "too small"),
+        (("demo", "--file", "FILE", "--memory", "lots"), "is not a size"),
+        (("demo", "--file", "no_such_folder/x.hdf5"), "there is no folder"),
+    ],
+)
+def test_errors_are_one_line_on_stderr(
+    digit_file: str, words: tuple[str, ...], message: str
+) -> None:
+    shown = run(*(digit_file if word == "FILE" else word for word in words))
+    assert shown.exit_code == 1
+    last = shown.stderr.splitlines()[-1]
+    assert last.startswith("Error: ")
+    assert message in last
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("head",),
+        ("info",),
+        ("nonsense",),
+        ("head", "x", "--rows", "-1"),
+        ("demo", "--rows", "3"),
+        ("demo", "--file", "FILE", "--rows", "5000"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(digit_file: str, words: tuple[str, ...]) -> None:
+    assert run(*(digit_file if word == "FILE" else word for word in words)).exit_code == 2
+
+
+def test_a_warning_is_said_once_in_one_line(tmp_path: Path) -> None:
+    path = plain_file(tmp_path / "plain.h5", {"x": np.zeros((4, 2))})
+    shown = run("head", path)
+    assert shown.exit_code == 0
+    assert shown.stderr.count("Warning: ") == 1
+    assert shown.stderr.count("\n") == 1
+    assert "label" in shown.stderr
+
+
+def test_help_and_version() -> None:
+    page = run("--help").stdout
+    assert all(name in page for name in ("info", "head", "demo", "open_dataset"))
+    assert all(run(name, "--help").exit_code == 0 for name in main.commands)
+    assert labeled.__version__ in run("--version").stdout
+
+
+def test_messages_are_put_on_one_line() -> None:
+    assert one_line(ValueError("a\n  b")) == "a b"
+    assert one_line(ValueError()) == "ValueError"
+
+
+def test_the_command_as_its_own_process(digit_file: str, tmp_path: Path) -> None:
+    """Plain text in a pipe, no progress bar, no traceback, the right exit codes."""
+    command = [sys.executable, "-m", "labeled.cli"]
+    good = subprocess.run([*command, "head", digit_file], capture_output=True, text=True)
+    assert (good.returncode, good.stderr) == (0, "")
+    assert "\x1b" not in good.stdout
+    bad = subprocess.run([*command, "info", tmp_path / "x"], capture_output=True, text=True)
+    assert (bad.returncode, bad.stdout) == (1, "")
+    assert re.fullmatch(r"Error: file .* does not exist; check the path\n", bad.stderr)
