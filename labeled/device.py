@@ -95,8 +95,12 @@ def astype(x: Array, dtype: DTypeLike) -> Array:
         return x
     if isinstance(x.dtype, np.dtype):
         return x.astype(wanted)
-    xp = namespace(x)
-    return xp.astype(x, getattr(xp, wanted.name))
+    return namespace(x).astype(x, own_dtype(x, wanted))
+
+
+def own_dtype(x: Array, dtype: np.dtype[Any]) -> Any:
+    """Return `dtype` as the library of `x` names it."""
+    return dtype if isinstance(x.dtype, np.dtype) else getattr(namespace(x), dtype.name)
 
 
 def permute_dims(x: Array, axes: tuple[int, ...]) -> Array:
@@ -155,8 +159,9 @@ def to_device(x: Array, device: str | int | None) -> Array:
     """
     if device is None or device == "cpu":
         return to_host(x)
+    number = _device_number(device)
     cupy = _cupy()
-    with cupy.cuda.Device(_device_number(device)):
+    with cupy.cuda.Device(number):
         return cupy.asarray(x)
 
 

@@ -513,7 +513,7 @@ def test_sources_that_no_space_can_serve_are_refused():
     with pytest.raises(SpecsError, match="labels must be integers, found float64"):
         compile_specs((VectorSpace(10), "x"), labels)
     column = {"x": info("x", ("batch", "x_axis_1"), (1,), "i8")}
-    with pytest.raises(SpecsError, match=r"integers are labels, say so: spaces=\{'x': IndexSpace"):
+    with pytest.raises(SpecsError, match=r"are labels, say so: with_spaces\(x=IndexSpace"):
         compile_specs((VectorSpace(10), "x"), column)
 
 

@@ -122,15 +122,23 @@ class ConvNDSpace(ArraySpace):
 
     def with_axes(self, axes: Sequence[str | int]) -> ConvNDSpace:
         """Return this space in another axis order."""
-        return type(self)(self.shape, self.channels, axes=axes, dtype=self.dtype)
+        return type(self)(
+            self.shape,
+            self.channels,
+            axes=axes,
+            dtype=self.dtype,
+            validate_callbacks=self.validate_callbacks,
+            np_validate_callbacks=self.np_validate_callbacks,
+        )
 
     def check(self, batch: Batch, branch: str = "") -> None:
         if type(batch) is np.ndarray:  # every batch of a training loop comes by here
             shape, axis = batch.shape, self._batch_axis
             n = shape[axis] if len(shape) > axis else 0
             if shape == (*self._before, n, *self._after):
-                if batch.dtype is not self.dtype:
-                    self._check_dtype(batch.dtype, batch, branch)
+                found = batch.dtype
+                if found is not self.dtype and (self.dtype is not None or found.kind == "O"):
+                    self._check_dtype(found, batch, branch)
                 return
         super().check(batch, branch)
 

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from labeled import permute
+from labeled.device import dtype_of, own_dtype, reshape
 from labeled.errors import SpaceError, SpecsError, did_you_mean
 from labeled.permute.arguments import result_dtype
 from labeled.spaces import ConvNDSpace, IndexSpace, Space, VectorSpace, canonical_axes
@@ -90,14 +91,18 @@ class Step:
 
     def __call__(self, rows: Array) -> Any:
         """Return new C-contiguous memory with `rows` laid out for the target."""
-        n = rows.shape[0]
-        x = rows.reshape((n, *self.view))
-        if self.labels is not None:
-            return self._labels(x)
-        if self.scale is None and self.shift is None and narrows(rows.dtype, self.dtype):
+        x = reshape(rows, (rows.shape[0], *self.view))
+        made = self._numbers(x) if self.labels is None else self._labels(x)
+        for callback in self.target.np_validate_callbacks:
+            callback(made)
+        return made
+
+    def _numbers(self, x: Array) -> Any:
+        if self.scale is None and self.shift is None and narrows(dtype_of(x), self.dtype):
             cast(x, self.dtype, who=f"source {self.source!r}: ")  # refuses values that do not fit
-        y = permute.copy(x, self.order, dtype=self.dtype, scale=self.scale, shift=self.shift)
-        laid_out = y.reshape(self.target.sizes(n))
+        wanted = own_dtype(x, self.dtype)
+        y = permute.copy(x, self.order, dtype=wanted, scale=self.scale, shift=self.shift)
+        laid_out = reshape(y, self.target.sizes(x.shape[0]))
         return csr(laid_out) if _is_sparse(self.target) else laid_out
 
     def _labels(self, x: Array) -> Any:
@@ -106,7 +111,7 @@ class Step:
             made = self.labels.np_format_as(x, self.target)
         except SpaceError as error:
             raise type(error)(f"source {self.source!r}: {error}") from error
-        kept = isinstance(self.target, IndexSpace) and made.dtype == x.dtype
+        kept = isinstance(self.target, IndexSpace) and dtype_of(made) == dtype_of(x)
         return permute.copy(made, (0, 1)) if kept else made
 
 
@@ -293,8 +298,8 @@ def _check_fit(own: ArraySpace, space: ArraySpace, info: SourceInfo) -> None:
         return
     hint = ""
     if info.dtype.kind in "iu" and isinstance(own, VectorSpace) and len(info.shape) <= 1:
-        labels = f"IndexSpace(max_labels, {own.dim})"
-        hint = f". If its integers are labels, say so: spaces={{{info.name!r}: {labels}}}"
+        labels = f"{info.name}=IndexSpace(max_labels, {own.dim})"
+        hint = f". If its integers are labels, say so: with_spaces({labels})"
     shape = f"rows of shape {info.shape} and dtype {info.dtype}"
     raise SpecsError(f"source {info.name!r} ({shape}) does not fit {space}: {reason}{hint}")
 
