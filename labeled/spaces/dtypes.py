@@ -105,7 +105,7 @@ def cast(x: Array, wanted: np.dtype[Any] | None, batch_axis: int = 0, who: str =
     if reason is not None:
         raise SpaceTypeError(f"{who}{reason}")
     if narrows(found, wanted):
-        _check_fits(x, wanted, batch_axis, who)
+        check_fits(x, wanted, batch_axis, who)
     return astype(x, wanted)
 
 
@@ -115,7 +115,8 @@ def narrows(found: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
     return both and not np.can_cast(found, wanted, "safe")
 
 
-def _check_fits(x: Array, wanted: np.dtype[Any], batch_axis: int, who: str) -> None:
+def check_fits(x: Array, wanted: np.dtype[Any], batch_axis: int = 0, who: str = "") -> None:
+    """Raise a `SpaceError` that names the first integer `wanted` cannot hold, and its row."""
     limits = np.iinfo(wanted)
     values = getattr(x, "data", x) if hasattr(x, "tocsr") else x  # sparse: its stored values
     offender = first_outside(values, int(limits.min), int(limits.max))

@@ -25,7 +25,7 @@ from labeled.errors import SpaceError, SpecsError, did_you_mean
 from labeled.permute.arguments import result_dtype
 from labeled.spaces import ConvNDSpace, IndexSpace, Space, VectorSpace, canonical_axes
 from labeled.spaces.base import ArraySpace
-from labeled.spaces.dtypes import as_dtype, cast, narrows, why_not_cast
+from labeled.spaces.dtypes import as_dtype, check_fits, narrows, why_not_cast
 from labeled.spaces.layout import order_of
 from labeled.spaces.sparse import csr
 from labeled.specs.mapping import DataSpecsMapping
@@ -99,7 +99,7 @@ class Step:
 
     def _numbers(self, x: Array) -> Any:
         if self.scale is None and self.shift is None and narrows(dtype_of(x), self.dtype):
-            cast(x, self.dtype, who=f"source {self.source!r}: ")  # refuses values that do not fit
+            check_fits(x, self.dtype, who=f"source {self.source!r}: ")
         wanted = own_dtype(x, self.dtype)
         y = permute.copy(x, self.order, dtype=wanted, scale=self.scale, shift=self.shift)
         laid_out = reshape(y, self.target.sizes(x.shape[0]))
