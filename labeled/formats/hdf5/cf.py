@@ -57,32 +57,18 @@ def cf_of(
     said = {key: _single(value) for key, value in attrs.items()}
     if not _numbers(name, said, odd):
         return None, frozenset()
-    used = {key for key in (*PACKED, *FILLS, "_Unsigned") if key in said}
-    view, base, fills, filled = _view_and_fills(dtype, said)
-    units = said.get("units")
     kind = _time_kind(name, said, odd)
-    scaled = any(key in said for key in PACKED)
-    masked = _masked_dtype(base, said, kind, scaled) if fills else None
+    final, times, used = _outcome(said, kind)
+    view, base, fills, filled = _view_and_fills(dtype, said)
+    packed = any(key in said for key in PACKED)
+    masked = _masked_dtype(base, said, kind, packed) if fills else None
     after = base if masked is None else masked
-    scale_dtype = None
-    if scaled:
-        keep = filled and kind is None
-        scale_dtype = after if keep else _float_for(after, said)
-        after = scale_dtype
-    times, final = None, after.newbyteorder("=")
-    if kind == "datetime":
-        times, final = str(units), np.dtype("datetime64[ns]")
-        used |= {"units", "calendar"} & set(said)
-    elif kind == "timedelta" and str(said.get("dtype", "")).startswith("timedelta64"):
-        times, final = str(units), _timedelta_dtype(str(said["dtype"]))
-        used |= {"units", "dtype"}
-    elif said.get("dtype") == "bool":
-        final = np.dtype(bool)
-        used.add("dtype")
-    if not used and final == dtype:
-        return None, frozenset()
+    scaled = None
+    if packed:
+        scaled = after if filled and kind is None else _float_for(after, said)
+        after = scaled
     cf = CF(
-        dtype=final,
+        dtype=after.newbyteorder("=") if final is None else final,
         scale=said.get("scale_factor"),
         offset=said.get("add_offset"),
         fills=fills,
@@ -90,9 +76,25 @@ def cf_of(
         calendar=said.get("calendar") if kind == "datetime" else None,
         view=view,
         masked=masked,
-        scaled=scale_dtype,
+        scaled=scaled,
     )
-    return (None if cf == CF(dtype) else cf), frozenset(used)
+    return (None if cf == CF(dtype) else cf), used
+
+
+def _outcome(
+    said: Mapping[str, Any], kind: str | None
+) -> tuple[np.dtype[Any] | None, str | None, frozenset[str]]:
+    """Return the dtype of times and booleans, the units of times, and the attributes used up."""
+    used = {key for key in (*PACKED, *FILLS, "_Unsigned") if key in said}
+    named = str(said.get("dtype", ""))
+    if kind == "datetime":
+        used |= {"units", "calendar"} & set(said)
+        return np.dtype("datetime64[ns]"), str(said["units"]), frozenset(used)
+    if kind == "timedelta" and named.startswith("timedelta64"):
+        return _timedelta_dtype(named), str(said["units"]), frozenset(used | {"units", "dtype"})
+    if named == "bool":
+        return np.dtype(bool), None, frozenset(used | {"dtype"})
+    return None, None, frozenset(used)
 
 
 def decode(raw: np.ndarray[Any, Any], cf: CF) -> np.ndarray[Any, Any]:

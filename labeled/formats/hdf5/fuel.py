@@ -12,7 +12,7 @@ sorts them where Fuel did. A list that several rows refer to is read once and sh
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import h5py
@@ -234,12 +234,8 @@ class SplitReader:
         header = SourceHeader(
             self.stamp, name, name, shape, dtype_of(dataset), ("rows",), **placement
         )
-        if header.stored_bytes is None:
-            placement["stored_bytes"] = int(dataset.id.get_storage_size())
-            header = SourceHeader(
-                self.stamp, name, name, shape, dtype_of(dataset), ("rows",), **placement
-            )
-        check_claim(header, dataset.nbytes)
+        stored = int(dataset.id.get_storage_size())
+        check_claim(replace(header, stored_bytes=stored), dataset.nbytes)
         values = dataset[()]
         if dtype.kind == "u" and values.size and int(values.max()) > np.iinfo(np.int64).max:
             raise SplitError(f"{self._pair(row)}: row {values.max()} is out of range")

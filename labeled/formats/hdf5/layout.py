@@ -54,7 +54,7 @@ def layout_of(
         offset=offset,
         chunks=dataset.chunks,
         filters=_filters(plist),
-        fill_value=_fill_value(dataset),
+        fill_value=_fill_value(dataset, plist),
         stored_bytes=stored,
     )
 
@@ -119,7 +119,11 @@ def _filters(plist: Any) -> tuple[Filter, ...]:
     )
 
 
-def _fill_value(dataset: h5py.Dataset) -> Any:
-    if dataset.dtype.kind == "O":
-        return b"" if _is_text(dataset.dtype) else None
+def _fill_value(dataset: h5py.Dataset, plist: Any) -> Any:
+    dtype = dataset.dtype
+    if dtype.kind == "O":
+        return b"" if _is_text(dtype) else None
+    # Asked for only where one was set: HDF5 converts it, and in a damaged file may crash.
+    if plist.fill_value_defined() != h5py.h5d.FILL_VALUE_USER_DEFINED:
+        return np.zeros((), dtype)[()]
     return dataset.fillvalue

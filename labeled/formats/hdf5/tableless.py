@@ -88,19 +88,8 @@ def scan_tableless(
     described = _describe(builder, contents, wanted)
     _check_given_dims(builder, described)
     chosen = _example_dim(builder, contents, described, example_dim)
-    named = named_coordinates([each.header.attrs for each in described.values()])
-    named |= named_coordinates([builder.attrs_of(builder.base, "/")])
-    named |= {dim for each in described.values() for dim in each.header.dims}
-    named = named if contents.kind == "netcdf" else frozenset()
-    sources: dict[str, Described] = {}
-    for name, each in described.items():
-        reason = _place(each.header, named, chosen, contents)
-        if reason == "source":
-            sources[name] = each
-        elif reason == "variable":
-            builder.variables[name] = each.header
-        else:
-            contents.not_opened[name] = reason
+    named = _named(builder, contents, described)
+    sources = _sources(builder, contents, described, named, chosen)
     _check_wanted(builder, contents, sources, wanted)
     if wanted is not None:
         sources = {name: sources[name] for name in wanted}
@@ -111,6 +100,37 @@ def scan_tableless(
     headers = {name: _with_shared(each, coordinates) for name, each in headers.items()}
     headers, variables = _finished(builder, headers, contents.kind == "netcdf", decode_cf)
     return Tableless(headers, variables, contents.not_opened, chosen, contents.kind)
+
+
+def _named(
+    builder: Builder, contents: Contents, described: Mapping[str, Described]
+) -> frozenset[str]:
+    """Return the names that make a variable a coordinate: those of dims, and those told."""
+    if contents.kind == "plain":
+        return frozenset()
+    told = named_coordinates([each.header.attrs for each in described.values()])
+    told |= named_coordinates([builder.attrs_of(builder.base, "/")])
+    return told | {dim for each in described.values() for dim in each.header.dims}
+
+
+def _sources(
+    builder: Builder,
+    contents: Contents,
+    described: Mapping[str, Described],
+    named: frozenset[str],
+    example_dim: str | None,
+) -> dict[str, Described]:
+    """Return the sources; put aside variables, and tell why the rest is neither."""
+    sources: dict[str, Described] = {}
+    for name, each in described.items():
+        place = _place(each.header, named, example_dim, contents)
+        if place == "source":
+            sources[name] = each
+        elif place == "variable":
+            builder.variables[name] = each.header
+        else:
+            contents.not_opened[name] = place
+    return sources
 
 
 def _contents(builder: Builder) -> Contents:
