@@ -132,6 +132,10 @@ class WindowSource:
         """Let the threads go on if the consumer has let go of slots; cheap, for every batch."""
         self._core.poke()
 
+    def stop(self) -> None:
+        """Let :meth:`next` return None soon, whoever is in it; :meth:`close` must follow."""
+        self._core.stop()
+
     def close(self) -> None:
         """Stop the threads; returns when none of them touches a slot any more."""
         self._finalizer.detach()
@@ -146,8 +150,8 @@ class WindowSource:
 
 def _work(core: _Core) -> None:
     """Do tasks until there are none left; what every background thread runs."""
-    while (item := core.wait_for_task()) is not None:
-        core.run(*item)
+    while core.work():
+        pass
 
 
 class _Core:
@@ -211,12 +215,24 @@ class _Core:
         """Wait, with the lock held, until the first window is ready or a task appears."""
         began = perf_counter()
         self._caller_sleeps = True
-        while self._jobs and not self._jobs[0].ready and not self._tasks:
+        while self._jobs and not (self._jobs[0].ready or self._tasks or self._stopped):
             self._changed.wait()
         self._caller_sleeps = False
         self._stats.wait_s += perf_counter() - began
 
     # what everybody does
+
+    def work(self) -> bool:
+        """Do one task; False when all is done.
+
+        A call of its own, so that a thread that sleeps refers to no task: that would keep
+        the slot of a window handed out long ago.
+        """
+        item = self.wait_for_task()
+        if item is None:
+            return False
+        self.run(*item)
+        return True
 
     def wait_for_task(self) -> tuple[Filled, Task] | None:
         """Return the next task; sleep while there is none; None when all is done."""

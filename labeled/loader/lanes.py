@@ -51,6 +51,10 @@ class Lane:
     keep: bool = False
     kept: Array | None = field(default=None, repr=False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave kept rows behind: whoever unpickles a lane reads them again."""
+        return {**self.__dict__, "kept": None}
+
     @property
     def name(self) -> str:
         return self.source.name
