@@ -172,7 +172,7 @@ class Source:
         chunks = self.headers[0].chunks
         if chunks is None:
             contiguous = all(header.storage == "contiguous" for header in self.headers)
-            return RowLayout(None, random=contiguous)
+            return RowLayout(None, scratch_bytes=2 * PIECE_BYTES, random=contiguous)
         starts = self.file_starts
         size = 2 * (PIECE_BYTES + math.prod(chunks) * self.stored_dtype.itemsize)
         dear = any(header.filters for header in self.headers)

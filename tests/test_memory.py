@@ -1,0 +1,114 @@
+"""What iterating adds to the memory of a process stays within ``memory=`` (law 6)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="samples /proc/self/status")
+
+MIB = 1 << 20
+
+SCRIPT = """
+import json, sys, threading, time
+import numpy as np
+import labeled
+
+path, options = sys.argv[1], json.loads(sys.argv[2])
+
+
+def held():
+    fields = dict(line.split(":", 1) for line in open("/proc/self/status"))
+    return sum(int(fields[name].split()[0]) for name in ("RssAnon", "RssShmem")) * 1024
+
+
+dataset = labeled.open_dataset(path)
+loader = dataset.batches(**options)
+promised = loader.explain().promised_bytes
+before, peak, done = held(), 0, threading.Event()
+
+
+def watch():
+    global peak
+    while not done.is_set():
+        peak = max(peak, held())
+        time.sleep(0.0005)
+
+
+watcher = threading.Thread(target=watch)
+watcher.start()
+total = 0
+for _ in range(2):
+    for batch in loader:
+        for array in batch.arrays.values():
+            total += int(array.reshape(-1).view(np.uint8)[::64].sum())
+done.set()
+watcher.join()
+print(json.dumps({"growth": peak - before, "promised": promised, "total": total}))
+"""
+
+
+def write(path, shape, dtype, **layout):
+    rng = np.random.default_rng(0)
+    with h5py.File(path, "w", libver=("v110", "v114")) as f:
+        data = f.create_dataset("x", shape, dtype, **layout)
+        for start in range(0, shape[0], 2000):
+            stop = min(shape[0], start + 2000)
+            data[start:stop] = rng.integers(0, 16, (stop - start, *shape[1:])).astype(dtype)
+        for axis in range(len(shape)):
+            data.dims[axis].label = "batch" if not axis else f"axis{axis}"
+    return str(path)
+
+
+def gzip(rows):
+    return {"chunks": (rows, 3, 32, 32), "compression": 1}
+
+
+CASES = {
+    "contiguous, file order": ({}, {"shuffle": False}, 32),
+    "contiguous, full shuffle": ({}, {"shuffle": "full"}, 32),
+    "contiguous, window": ({}, {"shuffle": "window"}, 32),
+    "gzip, file order": (gzip(64), {"shuffle": False}, 32),
+    "gzip, window": (gzip(64), {"shuffle": "window"}, 32),
+    "gzip, large chunks": (gzip(1300), {"shuffle": "window"}, 48),
+    "kept": (gzip(64), {"shuffle": True}, 256),
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Files by layout, each written once."""
+    folder, written = tmp_path_factory.mktemp("memory"), {}
+
+    def get(layout):
+        key = json.dumps(layout)
+        if key not in written:
+            path = folder / f"{len(written)}.hdf5"
+            written[key] = write(path, (25_000, 3, 32, 32), np.uint8, **layout)
+        return written[key]
+
+    return get
+
+
+@pytest.mark.parametrize("case", sorted(CASES))
+def test_growth_stays_within_the_promise(case, files):
+    layout, options, memory = CASES[case]
+    path = files(layout)
+    options = {"batch_size": 256, "seed": 1, "memory": memory * MIB, **options}
+    out = subprocess.run(
+        [sys.executable, "-W", "error", "-c", SCRIPT, path, json.dumps(options)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert out.returncode == 0, out.stderr
+    figures = json.loads(out.stdout)
+    assert figures["growth"] <= memory * MIB, figures
+    assert figures["promised"] <= memory * MIB, figures
+    assert 0.5 <= figures["growth"] / figures["promised"] <= 1.0, figures
