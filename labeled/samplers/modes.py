@@ -1,0 +1,354 @@
+"""Ways to walk through an epoch, by name: which rows make up each batch.
+
+A `BatchSampler` is a frozen recipe: iterating it gives the requests of its epoch, the
+same each time; ``at_epoch(k)`` gives another epoch. The modes differ in three things
+only, which `MODES` tabulates: how rows are ordered, which rule of sizes holds
+(:mod:`labeled.samplers.cuts`), and what random numbers they ask for.
+
+Native random orders are keyed by (seed, epoch). With ``legacy=True`` they are those of
+NumPy's `RandomState`, drawn in the order in which the older libraries drew them, epoch k
+being the k-th draw from one stream; finding a far epoch then takes drawing all before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled.errors import LoaderError, did_you_mean
+from labeled.samplers.cuts import Cut, Rule, cut, whole
+from labeled.samplers.permutation import IntArray, key_of
+from labeled.samplers.requests import (
+    Request,
+    as_rows,
+    length_of,
+    take_rows,
+    token_of,
+)
+from labeled.samplers.streams import KeyedStream, Seed, Stream, checked_seed, legacy_stream
+
+LEGACY_MODE_SEED = 42
+"""What the older iteration modes drew from when no seed was given."""
+
+Draw = Callable[[Cut, Stream], Iterator[Request]]
+
+
+class Walk(NamedTuple):
+    """What distinguishes a mode from the others."""
+
+    draw: Draw
+    rule: Rule
+    random: bool
+
+
+def _in_order(sizes: Cut, stream: Stream) -> Iterator[Request]:
+    for number in range(sizes.n_batches):
+        yield slice(*sizes.bounds(number))
+
+
+def _shuffled_rows(sizes: Cut, stream: Stream) -> Iterator[Request]:
+    rows = stream.permutation(sizes.n_rows)
+    for number in range(sizes.n_batches):
+        yield rows[slice(*sizes.bounds(number))]
+
+
+def _shuffled_blocks(sizes: Cut, stream: Stream) -> Iterator[Request]:
+    for number in stream.permutation(sizes.n_batches).tolist():
+        yield slice(*sizes.bounds(number))
+
+
+def _random_slices(sizes: Cut, stream: Stream) -> Iterator[Request]:
+    for _ in range(sizes.n_batches):
+        start = int(stream.below(sizes.n_rows - sizes.batch_rows + 1, 1)[0])
+        yield slice(start, start + sizes.batch_rows)
+
+
+def _random_rows(sizes: Cut, stream: Stream) -> Iterator[Request]:
+    for _ in range(sizes.n_batches):
+        yield stream.below(sizes.n_rows, sizes.batch_rows)
+
+
+MODES: dict[str, Walk] = {
+    "sequential": Walk(_in_order, "short last", False),
+    "shuffled_sequential": Walk(_shuffled_rows, "short last", True),
+    "batchwise_shuffled_sequential": Walk(_shuffled_blocks, "short last", True),
+    "random_slice": Walk(_random_slices, "drawn slices", True),
+    "random_uniform": Walk(_random_rows, "drawn rows", True),
+    "even_sequential": Walk(_in_order, "even", False),
+    "even_shuffled_sequential": Walk(_shuffled_rows, "even", True),
+    "even_batchwise_shuffled_sequential": Walk(_shuffled_blocks, "even", True),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class BatchSampler:
+    """Batches of rows in one of the `MODES`. Made by :func:`batch_sampler`.
+
+    Parameters
+    ----------
+    mode : str
+        A key of `MODES`.
+    source_rows : range or int64 array
+        The rows to choose from, in order.
+    sizes : Cut
+    seed : int or tuple of int, optional
+        None where nothing is drawn.
+    epoch : int
+    legacy : bool
+        Draw from one `RandomState` stream, epoch after epoch.
+    sorted_within : bool
+        Sort the rows of each batch.
+    """
+
+    mode: str
+    source_rows: range | IntArray
+    sizes: Cut
+    seed: Seed | None = None
+    epoch: int = 0
+    legacy: bool = False
+    sorted_within: bool = False
+
+    @property
+    def drawn(self) -> bool:
+        """Whether rows are drawn with replacement."""
+        return MODES[self.mode].rule in ("drawn rows", "drawn slices")
+
+    @property
+    def batch_rows(self) -> int:
+        rows = self.sizes.batch_rows
+        return rows if self.drawn else min(rows, self.sizes.n_rows)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows handed out in an epoch, repeats counted."""
+        full = self.sizes.n_batches * self.sizes.batch_rows
+        return full if self.drawn else min(full, self.sizes.n_rows)
+
+    def __len__(self) -> int:
+        return self.sizes.n_batches
+
+    def __iter__(self) -> Iterator[Request]:
+        stream = self._stream()
+        for request in MODES[self.mode].draw(self.sizes, stream):
+            rows = take_rows(self.source_rows, request)
+            yield np.sort(rows) if self.sorted_within and not isinstance(rows, slice) else rows
+
+    def at_epoch(self, epoch: int) -> BatchSampler:
+        return replace(self, epoch=whole("epoch", epoch))
+
+    @cached_property
+    def digest(self) -> str:
+        sizes, flags = self.sizes, (int(self.legacy), int(self.sorted_within))
+        numbers = (sizes.n_rows, sizes.batch_rows, sizes.n_batches, *flags)
+        rows = token_of(self.source_rows).hex()
+        return f"{key_of('sampler', self.mode, *numbers, repr(self.seed), rows):032x}"
+
+    def _stream(self) -> Stream:
+        if self.seed is None or not self.legacy:
+            return KeyedStream(0 if self.seed is None else self.seed, self.epoch)
+        return legacy_stream(self.seed, self.epoch, self.digest, self._draw_epoch)
+
+    def _draw_epoch(self, stream: Stream) -> None:
+        for _ in MODES[self.mode].draw(self.sizes, stream):
+            pass
+
+
+def batch_sampler(
+    mode: str,
+    rows: int | Iterable[int],
+    batch_rows: int | None = None,
+    n_batches: int | None = None,
+    *,
+    seed: Seed | None = None,
+    epoch: int = 0,
+    legacy: bool = False,
+    sorted_within: bool = False,
+) -> BatchSampler:
+    """Make a sampler of batches of rows.
+
+    =================================  =====================  ============================
+    mode                               requests               sizes
+    =================================  =====================  ============================
+    ``sequential``                     slices, in order       the last batch may be short
+    ``shuffled_sequential``            arrays, rows shuffled  the last batch may be short
+    ``batchwise_shuffled_sequential``  slices, shuffled       one may be short, anywhere
+    ``random_slice``                   slices, any start      all equal; give both sizes
+    ``random_uniform``                 arrays, any rows       all equal; give both sizes
+    ``even_`` + one of the first three as that one            all equal; the rest left out
+    =================================  =====================  ============================
+
+    Parameters
+    ----------
+    mode : str
+    rows : int, or sequence of int
+        How many rows there are, or which, in order (then requests are arrays).
+    batch_rows, n_batches : int, optional
+        See :func:`labeled.samplers.cuts.cut`.
+    seed : int or tuple of int, optional
+        Needed where something is drawn; with `legacy` the old default (42) if not given.
+    epoch : int
+        Which epoch iterating gives.
+    legacy : bool
+        The orders of the older libraries, number by number.
+    sorted_within : bool
+        Sort the rows of each batch: which rows share a batch stays as it is.
+
+    Raises
+    ------
+    LoaderError
+        If the mode is unknown, sizes are missing or cannot be reached, a seed is missing,
+        or one is given where nothing is drawn.
+
+    Examples
+    --------
+    >>> [list(range(10)[s]) for s in batch_sampler("sequential", 10, 4)]
+    [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    >>> old = batch_sampler("shuffled_sequential", 5, 3, legacy=True)
+    >>> [rows.tolist() for rows in old]
+    [[1, 4, 2], [0, 3]]
+    """
+    if mode not in MODES:
+        known = [*MODES, "even_sequences"]
+        hint = "; make it with even_sequences()" if mode == "even_sequences" else ""
+        raise LoaderError(f"no iteration mode {mode!r}{hint}; {did_you_mean(str(mode), known)}")
+    source = as_rows(rows)
+    sizes = cut(MODES[mode].rule, len(source), batch_rows, n_batches)
+    checked = seed_for(mode, MODES[mode].random, seed, legacy, LEGACY_MODE_SEED)
+    return BatchSampler(mode, source, sizes, checked, whole("epoch", epoch), legacy, sorted_within)
+
+
+def seed_for(
+    what: str, random: bool, seed: Seed | None, legacy: bool, legacy_default: int
+) -> Seed | None:
+    """Return the seed to draw from, None where nothing is drawn; LoaderError if it is missing."""
+    if not random:
+        if seed is not None:
+            raise LoaderError(f"{what} draws nothing at random, so it takes no seed={seed!r}")
+        return None
+    if seed is None:
+        if not legacy:
+            raise LoaderError(f"{what} is random: give it a seed")
+        return legacy_default
+    return checked_seed(seed, legacy=legacy)
+
+
+# ---------------------------------------------------------------- sequences of equal length
+@dataclass(frozen=True, eq=False)
+class EvenSequences:
+    """Batches of sequences of one length each. Made by :func:`even_sequences`.
+
+    The lengths take turns, in a random order, until each sequence was handed out once.
+
+    Parameters
+    ----------
+    lengths : int64 array, (n_rows,)
+        The length of each sequence.
+    batch_rows : int
+        Sequences of a batch, fewer where a length runs out.
+    """
+
+    lengths: IntArray
+    batch_rows: int
+    seed: Seed
+    epoch: int = 0
+    legacy: bool = False
+
+    mode = "even_sequences"
+
+    def __len__(self) -> int:
+        counts = np.unique(self.lengths, return_counts=True)[1]
+        return int((-(-counts // self.batch_rows)).sum())
+
+    @property
+    def n_rows(self) -> int:
+        """Sequences handed out in an epoch: all of them."""
+        return self.lengths.size
+
+    def __iter__(self) -> Iterator[Request]:
+        return deal_sequences(self._groups, self.batch_rows, self._stream())
+
+    def at_epoch(self, epoch: int) -> EvenSequences:
+        return replace(self, epoch=whole("epoch", epoch))
+
+    @cached_property
+    def digest(self) -> str:
+        numbers = (self.batch_rows, int(self.legacy), repr(self.seed))
+        return f"{key_of('sequences', *numbers, token_of(self.lengths).hex()):032x}"
+
+    @cached_property
+    def _groups(self) -> list[IntArray]:
+        return groups_of(self.lengths)
+
+    def _stream(self) -> Stream:
+        if not self.legacy:
+            return KeyedStream(self.seed, self.epoch)
+        return legacy_stream(self.seed, self.epoch, self.digest, self._draw_epoch)
+
+    def _draw_epoch(self, stream: Stream) -> None:
+        for _ in deal_sequences(self._groups, self.batch_rows, stream):
+            pass
+
+
+def even_sequences(
+    lengths: npt.ArrayLike,
+    batch_rows: int,
+    *,
+    seed: Seed | None = None,
+    epoch: int = 0,
+    legacy: bool = False,
+) -> EvenSequences:
+    """Make a sampler whose batches hold sequences of one length each.
+
+    Parameters
+    ----------
+    lengths : array of int, (n_rows,)
+        The length of each sequence.
+    batch_rows, seed, epoch, legacy
+        As in :func:`batch_sampler`.
+
+    Examples
+    --------
+    >>> batches = even_sequences([3, 5, 3, 3, 5], 2, seed=7)
+    >>> len(batches), sorted(np.concatenate(list(batches)).tolist())
+    (3, [0, 1, 2, 3, 4])
+    """
+    found = np.asarray(lengths)
+    if found.size == 0:
+        found = found.astype(np.int64)
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise LoaderError(
+            f"lengths must be one whole number a sequence, (n_rows,); found {found.dtype} of "
+            f"shape {found.shape}"
+        )
+    rows = whole("batch_rows", batch_rows, least=1)
+    checked = seed_for("even_sequences", True, seed, legacy, LEGACY_MODE_SEED)
+    assert checked is not None
+    return EvenSequences(found.astype(np.int64), rows, checked, whole("epoch", epoch), legacy)
+
+
+def groups_of(lengths: IntArray) -> list[IntArray]:
+    """Return the rows of each length, shortest first.
+
+    Examples
+    --------
+    >>> groups_of(np.array([5, 3, 5]))
+    [array([1]), array([0, 2])]
+    """
+    order = np.argsort(lengths, kind="stable")
+    borders = np.flatnonzero(np.diff(lengths[order])) + 1
+    return [group for group in np.split(order, borders) if group.size]
+
+
+def deal_sequences(groups: list[IntArray], batch_rows: int, stream: Stream) -> Iterator[Request]:
+    """Yield batches of one group at a time, the groups taking turns in a random order."""
+    turns = [groups[number] for number in stream.permutation(len(groups)).tolist()]
+    left = [group[stream.permutation(group.size)] for group in turns]
+    while left:
+        for rows in left:
+            yield rows[:batch_rows]
+        left = [rows[batch_rows:] for rows in left if length_of(rows) > batch_rows]
