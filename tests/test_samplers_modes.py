@@ -360,6 +360,13 @@ def test_what_names_no_rows_is_refused(item, error, words):
         as_request(item)
 
 
+def test_slices_that_follow_each_other_are_one_run():
+    batches = ListedBatches.of([slice(0, 2), slice(2, 2), slice(2, 4), slice(5, 7)])
+    assert batches.content(0, 3).runs.tolist() == [[0, 4]]
+    assert batches.content(0, 4).runs is None
+    assert batches.rows.tolist() == [0, 1, 2, 3, 5, 6]
+
+
 # ---------------------------------------------------------------- plans a loader can walk
 requests = st.lists(
     st.one_of(

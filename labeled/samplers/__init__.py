@@ -4,4 +4,8 @@
 `order` arranges an epoch, `parts` shares it out, and `plan` puts these together into the
 windows and batches that a loader walks through. `state` saves a place and finds it again,
 `draws` samples with replacement, and `quality` foretells how well batches are mixed.
+
+`modes` and `schemes` hold the older ways to walk through an epoch, as lists of batches;
+`requests` says what such a batch is, `streams` where their random numbers come from, and
+`listed` makes a plan of them.
 """
