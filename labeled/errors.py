@@ -9,6 +9,8 @@ what was expected and what to do next.
 from __future__ import annotations
 
 import difflib
+import sys
+import warnings
 from collections.abc import Iterable
 
 
@@ -93,6 +95,14 @@ class MissingExtraError(LabeledError, ImportError):
 
 class LabeledWarning(UserWarning):
     """Something works, but not as well as it could; the message says how to mend it."""
+
+
+def warn(message: str) -> None:
+    """Warn at the line of the first caller outside this library."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("labeled."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, LabeledWarning, stacklevel=level)
 
 
 def did_you_mean(name: str, known: Iterable[str], *, limit: int = 12) -> str:

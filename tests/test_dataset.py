@@ -24,6 +24,7 @@ from labeled.errors import (
     SelectionTypeError,
     SplitError,
     UnknownNameError,
+    UnsafeFileError,
 )
 from make_files import fuel_file
 
@@ -329,3 +330,24 @@ def test_reprs_tell_and_never_fail(path, tmp_path):
     (tmp_path / "gone.hdf5").unlink()
     assert "gone.hdf5" in repr(left)
     assert "gone.hdf5" in left._repr_html_()
+
+
+def test_a_shape_bomb_is_refused_before_memory_is_taken(tmp_path):
+    path = str(tmp_path / "bomb.h5")
+    with h5py.File(path, "w") as f:
+        bomb = f.create_dataset("x", (1 << 30, 1024), "u1", chunks=(1024, 1024))
+        bomb.dims[0].label, bomb.dims[1].label = "batch", "feature"
+    dataset = labeled.open_dataset(path)
+    assert not dataset.subset(slice(0, 10))["x"].values.any()
+    for claim in (lambda: dataset["x"], dataset.to_xarray, dataset.load):
+        with pytest.raises(UnsafeFileError, match=r"'x'.*bomb\.h5"):
+            claim()
+
+
+def test_warnings_point_at_the_line_that_opened_the_file(tmp_path):
+    path = str(tmp_path / "plain.h5")
+    with h5py.File(path, "w") as f:
+        f["x"] = np.zeros((5, 3))
+    with pytest.warns(LabeledWarning) as caught:
+        labeled.open_dataset(path)
+    assert caught[0].filename == __file__

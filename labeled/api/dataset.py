@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,6 +21,7 @@ import xarray as xr
 
 from labeled.api.labelled import Part, data_array, xarray_dataset
 from labeled.catalog.files import Catalog, Files
+from labeled.catalog.loading import load_rows
 from labeled.catalog.source import Source
 from labeled.errors import (
     DimsError,
@@ -373,8 +375,8 @@ class Dataset:
         for name, source in self._sources.items():
             self._check_dense(name)
             selection = self.selection(name)
-            rows = selection.rows if selection.span is None else selection.span
-            loaded[name] = source.decode(source.reader().read(rows))
+            source.check_claim(len(selection))
+            loaded[name] = source.decode(load_rows(source, selection, os.cpu_count() or 1))
         selections = {name: self._file_rows(name) for name in self.sources}
         return replace(self, names=self.sources, loaded=loaded, selections=_shared(selections))
 

@@ -7,7 +7,6 @@ index that xarray users expect.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,7 @@ import xarray as xr
 
 from labeled.catalog.lazy import lazy_array
 from labeled.catalog.source import Source
-from labeled.errors import LabeledWarning
+from labeled.errors import warn
 from labeled.selection import Selection
 
 Steps = Sequence[tuple[str, Any]]
@@ -71,11 +70,9 @@ def xarray_dataset(
     """Return sources, their coordinates and variables carried whole as one Dataset."""
     clashing = _clashing_dims(parts)
     if clashing:
-        warnings.warn(
+        warn(
             f"dims {sorted(clashing)} have different lengths in different sources and became "
             "'<source>_<dim>'; give them names of their own with dims={source: (...)}",
-            LabeledWarning,
-            stacklevel=3,
         )
     variables: dict[str, xr.Variable] = {}
     coords: dict[str, xr.Variable] = {}

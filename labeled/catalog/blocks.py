@@ -193,6 +193,9 @@ class BlockReader:
         else:
             out[dest[place : place + len(rows)]] = values
 
+    def read_into(self, out: Array, runs: Rows) -> None:
+        self.scatter_into(out, runs)
+
     def scatter_into(self, out: Array, runs: Rows, dest: Rows | None = None) -> None:
         for piece in self.pieces(runs):
             self.read_piece(piece, out, dest)

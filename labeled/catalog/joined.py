@@ -80,6 +80,9 @@ class JoinedReader:
         else:
             self.readers[number].read_piece(inner, out, dest[place : place + n])
 
+    def read_into(self, out: Array, runs: Rows) -> None:
+        self.scatter_into(out, runs)
+
     def scatter_into(self, out: Array, runs: Rows, dest: Rows | None = None) -> None:
         for piece in self.pieces(runs):
             self.read_piece(piece, out, dest)

@@ -9,8 +9,6 @@ its blocks, so a new selection always rebuilds the layer from the composed rows.
 from __future__ import annotations
 
 import itertools
-import sys
-import warnings
 from typing import Any, cast
 
 import dask.array as da
@@ -23,7 +21,7 @@ from dask.highlevelgraph import HighLevelGraph
 
 from labeled.catalog.region import whole
 from labeled.catalog.source import Source
-from labeled.errors import LabeledWarning
+from labeled.errors import warn
 from labeled.selection import Selection
 
 MAX_BLOCKS = 10_000
@@ -83,6 +81,7 @@ def lazy_array(source: Source, selection: Selection, chunks: Any = "auto") -> da
     """
     shape = (len(selection), *source.row_shape)
     blocks = block_shapes(source, selection, chunks)
+    source.check_claim(len(selection))
     _warn_of_repeated_decoding(source, selection, blocks[0])
     name = f"read-{source.name.rpartition('/')[2]}-{tokenize(source, selection.token, blocks)}"
     axes = "".join(chr(97 + axis) for axis in range(len(shape)))
@@ -181,20 +180,10 @@ def _warn_of_repeated_decoding(
     touched = sum(len(np.unique(chunk_of[a:b])) for a, b in itertools.pairwise(edges))
     factor = touched / max(1, len(np.unique(chunk_of)))
     if factor > DECODE_WARNING:
-        warnings.warn(
+        warn(
             f"{source.where}: computing these {len(selection)} scattered rows block by block "
             f"decodes each stored chunk {factor:.1f} times. To decode once: iterate with "
             ".batches(), ask for larger blocks (chunks={'"
             + source.dims[0]
             + "': ...}), or sort the rows first",
-            LabeledWarning,
-            stacklevel=_outside(),
         )
-
-
-def _outside() -> int:
-    """Return the stack level of the first caller outside this package."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("labeled."):
-        frame, level = frame.f_back, level + 1
-    return level - 1

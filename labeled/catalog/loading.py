@@ -83,6 +83,8 @@ def tasks_of(reader: Reader, read: Read, out: Array, rows_a_task: int = 1 << 12)
     """Cut a read into tasks that any threads may do in any order."""
     if read.runs is not None:
         runs, dest = read.runs, read.dest
+        if dest is None and len(runs) == 1 and reader.kind == "contiguous":
+            return [lambda: reader.read_into(out, runs)]  # nothing to plan
         return [_piece_task(reader, piece, out, dest) for piece in reader.pieces(runs)]
     assert read.listed is not None
     n = len(read.listed)

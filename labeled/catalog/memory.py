@@ -60,6 +60,9 @@ class MemoryReader:
         else:
             out[dest[place : place + n]] = self.array[start:stop]
 
+    def read_into(self, out: Array, runs: Rows) -> None:
+        self.scatter_into(out, runs)
+
     def scatter_into(self, out: Array, runs: Rows, dest: Rows | None = None) -> None:
         for piece in self.pieces(runs):
             self.read_piece(piece, out, dest)

@@ -26,6 +26,7 @@ from labeled.formats.hdf5.header import CF, SourceHeader
 from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.reading import PIECE_BYTES
 from labeled.formats.hdf5.region import Region, is_whole
+from labeled.formats.hdf5.safety import check_claim
 from labeled.formats.reader import Reader
 
 Array = npt.NDArray[Any]
@@ -194,6 +195,18 @@ class Source:
         if self.loaded is not None:
             return replace(self, **_narrow_loaded(self, axes))
         return replace(self, region=narrow(self.region, axes, self.dims[1:]))
+
+    def check_claim(self, n_rows: int) -> None:
+        """Refuse what a file claims but does not store, before memory is taken for it.
+
+        Raises
+        ------
+        UnsafeFileError
+            If `n_rows` rows are out of all proportion to what the file stores.
+        """
+        if self.loaded is None:
+            for header in self.headers:
+                check_claim(header, min(n_rows, header.n_rows) * self.row_bytes)
 
     def reader(self) -> Reader:
         """Make a reader of stored values, rows numbered through all files."""

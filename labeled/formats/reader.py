@@ -80,6 +80,9 @@ class Reader(Protocol):
     def read_piece(self, piece: Any, out: Array, dest: Rows | None = None) -> None:
         """Do one unit of work; several threads may do others at the same time."""
 
+    def read_into(self, out: Array, runs: Rows) -> None:
+        """Read `runs`, in order, in this thread."""
+
     def scatter_into(self, out: Array, runs: Rows, dest: Rows | None = None) -> None:
         """Do all units of `runs` in this thread."""
 

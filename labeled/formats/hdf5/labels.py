@@ -11,7 +11,6 @@ A scale that labels no axis is not lost: it becomes a coordinate. Fuel's ragged 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from labeled.errors import DimsError, LabeledWarning
+from labeled.errors import DimsError, warn
 from labeled.formats.hdf5.layout import why_not_a_source
 from labeled.formats.hdf5.safety import check_dataset, to_text
 
@@ -71,13 +70,13 @@ class Notes:
     unnamed: dict[str, tuple[int, ...]] = field(default_factory=dict)
     odd: list[str] = field(default_factory=list)
 
-    def warn(self, path: str, *, stacklevel: int) -> None:
+    def warn(self, path: str) -> None:
         """Say it: at most one warning about names and one about everything else."""
         if self.unnamed:
-            warnings.warn(_how_to_label(path, self.unnamed), LabeledWarning, stacklevel=stacklevel)
+            warn(_how_to_label(path, self.unnamed))
         if self.odd:
             text = f"file {path!r}: " + "; ".join(dict.fromkeys(self.odd))
-            warnings.warn(text, LabeledWarning, stacklevel=stacklevel)
+            warn(text)
 
 
 def _how_to_label(path: str, unnamed: Mapping[str, Sequence[int]]) -> str:

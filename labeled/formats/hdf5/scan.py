@@ -106,7 +106,7 @@ def scan(
             header = _scan_fuel(builder, table, sources, example_dim)
     if stamp_of(path) != stamp:
         raise FileChangedError(f"file {stamp.path!r} changed while it was opened; open it again")
-    builder.notes.warn(stamp.path, stacklevel=3)
+    builder.notes.warn(stamp.path)
     return header
 
 
