@@ -95,7 +95,14 @@ class LabeledArray:
         a = self._array
         return space_of(tuple(map(str, a.dims)), a.shape, a.dtype, name=str(a.name))
 
-    def format_as(self, space: Space, *, dims: Mapping[Any, str] | None = None) -> xr.DataArray:
+    def format_as(
+        self,
+        space: Space,
+        *,
+        dims: Mapping[Any, str] | None = None,
+        own: Space | None = None,
+        contiguous: bool = False,
+    ) -> xr.DataArray:
         """Lay the array out for `space`, finding its axes by name.
 
         Parameters
@@ -104,6 +111,10 @@ class LabeledArray:
             What the result must look like.
         dims : mapping of axis to dim name, optional
             Where names differ from batch/channel/height/width: ``{"b": "time"}``.
+        own : Space, optional
+            The space this array is in, where dims and dtype do not tell.
+        contiguous : bool
+            Copy into C order in the axes of `space`; a transpose stays a view otherwise.
 
         Returns
         -------
@@ -117,7 +128,9 @@ class LabeledArray:
         SpaceError
             If the lengths do not fit.
         """
-        laid_out: xr.DataArray = format_dataarray(self._array, space, dims=dims)
+        laid_out: xr.DataArray = format_dataarray(
+            self._array, space, dims=dims, own=own, contiguous=contiguous
+        )
         return laid_out
 
     def batches(self, batch_size: int, *, dim: str = "batch", **options: Any) -> Loader:
