@@ -28,7 +28,9 @@ def way(request, monkeypatch):
     monkeypatch.setenv("LABELED_FAST", request.param)
     monkeypatch.setattr(compiled, "LOAD_BYTES", 0)
     monkeypatch.setattr(compiled, "USE_BYTES", 0)
+    monkeypatch.setattr(compiled, "RUNS_BYTES", 0)
     monkeypatch.setattr(compiled, "STREAM_BYTES", 4096)
+    monkeypatch.setattr(compiled, "STREAM_RUN_BYTES", 4096)
     monkeypatch.setattr(compiled, "SHARE_BYTES", 8192)
     monkeypatch.setattr(blocked, "SMALL_BYTES", 0)
 
@@ -245,6 +247,8 @@ def test_bad_requests_are_refused():
         permute.gather(src, np.ones(4, bool), (0, 1))
     with pytest.raises(ArrayError, match=r"scale of shape \(5,\) does not broadcast"):
         permute.copy(src, (1, 0), scale=np.ones(5))
+    with pytest.raises(ArrayError, match="threads=0"):
+        permute.copy(src, (1, 0), threads=0)
     with pytest.raises(ArrayError, match="cannot be scaled"):
         permute.copy(np.zeros(3, "M8[s]"), (0,), scale=2)
     with pytest.raises(DimsError, match="no rows"):

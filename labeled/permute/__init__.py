@@ -19,13 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from labeled.errors import DimsError
+from labeled.errors import ArrayError, DimsError
 from labeled.permute import arguments, blocked, compiled, foreign
 from labeled.permute.arguments import Array
 from labeled.permute.job import job
 from labeled.permute.plan import Request, plan
 
 __all__ = ["available", "copy", "describe", "gather"]
+
+PLAIN_COPIES = 512
+"""Shapes remembered at most of copies that are left to NumPy."""
 
 
 def copy(
@@ -80,9 +83,17 @@ def copy(
     >>> copy(images, (1, 2, 3, 0), scale=1 / 255).dtype
     dtype('float32')
     """
-    if not isinstance(src, np.ndarray | np.generic):
-        return foreign.copy(src, axes, out=out, dtype=dtype, scale=scale, shift=shift)
-    src = np.asanyarray(src)
+    if type(src) is not np.ndarray:
+        if not isinstance(src, np.ndarray | np.generic):
+            return foreign.copy(src, axes, out=out, dtype=dtype, scale=scale, shift=shift)
+        src = np.asarray(src)
+    axes = tuple(axes)
+    if dtype is None and scale is None and shift is None and threads is None:
+        plain = _plain.get((src.shape, src.strides, src.dtype, axes))
+        if plain is not None:
+            result = arguments.checked_out(out, plain, src.dtype, src)
+            np.copyto(result, src.transpose(axes))
+            return result
     return _permute(src, axes, None, out, dtype, scale, shift, threads)
 
 
@@ -130,7 +141,7 @@ def gather(
     if not isinstance(src, np.ndarray | np.generic):
         taken = foreign.take(src, rows)
         return foreign.copy(taken, axes, out=out, dtype=dtype, scale=scale, shift=shift)
-    src = np.asanyarray(src)
+    src, axes = np.asarray(src), tuple(axes)
     if src.ndim == 0:
         raise DimsError("an array of rank 0 has no rows to gather; pass rank 1 or more")
     chosen = arguments.checked_rows(rows, src.shape[0])
@@ -149,7 +160,7 @@ def describe() -> str:
 
 def _permute(
     src: Array,
-    axes: Sequence[int],
+    axes: tuple[int, ...],
     rows: arguments.Rows | None,
     out: Any,
     dtype: Any,
@@ -157,13 +168,15 @@ def _permute(
     shift: Any,
     threads: int | None,
 ) -> Array:
+    if threads is not None and threads < 1:
+        raise ArrayError(f"threads={threads} can copy nothing; give 1 or more, or leave it out")
     scale, shift = (None if f is None else np.asarray(f) for f in (scale, shift))
     found = plan(
         Request(
             src.shape,
             src.strides,
             src.dtype,
-            tuple(axes),
+            axes,
             dtype,
             None if scale is None else scale.shape,
             None if shift is None else shift.shape,
@@ -174,6 +187,8 @@ def _permute(
     if result.size == 0:
         return result
     if found.pure and rows is None and compiled.left_to_numpy(found):
+        if dtype is None:
+            _remember((src.shape, src.strides, src.dtype, axes), found.shape)
         np.copyto(result, src.transpose(found.order))
         return result
     scale = arguments.checked_factor("scale", scale, found.compute)
@@ -181,3 +196,13 @@ def _permute(
     if not compiled.run(found, result, src, rows, scale, shift, threads):
         blocked.run(job(found, result, src, rows, scale, shift))
     return result
+
+
+_plain: dict[tuple[Any, ...], tuple[int, ...]] = {}
+"""Shapes of results that are NumPy's own copy: a microsecond matters beside so few."""
+
+
+def _remember(key: tuple[Any, ...], shape: tuple[int, ...]) -> None:
+    if len(_plain) >= PLAIN_COPIES:
+        _plain.clear()
+    _plain[key] = shape

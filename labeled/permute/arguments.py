@@ -39,13 +39,15 @@ def checked_rows(rows: Any, n_rows: int) -> Rows:
     chosen: Rows = found.astype(np.int64, copy=False)
     if chosen.size == 0:
         return chosen
+    if int(chosen.view(np.uint64).max()) < n_rows:  # negative ones look huge
+        return chosen
     low, high = int(chosen.min()), int(chosen.max())
     if low < -n_rows or high >= n_rows:
         bad = low if low < -n_rows else high
         raise SelectionError(
             f"row {bad} is not in an array of {n_rows} rows; rows go from 0 to {n_rows - 1}"
         )
-    return np.where(chosen < 0, chosen + n_rows, chosen) if low < 0 else chosen
+    return np.where(chosen < 0, chosen + n_rows, chosen)
 
 
 def result_dtype(src: np.dtype[Any], dtype: Any, scaled: bool) -> np.dtype[Any]:
@@ -102,7 +104,8 @@ def checked_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], src: Arr
     if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != dtype:
         found = f"shape {getattr(out, 'shape', '?')} and dtype {getattr(out, 'dtype', '?')}"
         raise ArrayError(f"out has {found}; the result has shape {shape} and dtype {dtype}")
-    if not (out.flags.c_contiguous and out.flags.writeable):
+    flags = out.flags
+    if not (flags.carray or (flags.c_contiguous and flags.writeable)):
         raise ArrayError("out is not a writable C-contiguous array; pass one made by np.empty")
     if np.may_share_memory(out, src) and _overlaps(out, src):
         raise ArrayError("out shares memory with the source; permute into another array")

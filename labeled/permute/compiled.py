@@ -24,7 +24,7 @@ import numpy as np
 from labeled.permute import workers
 from labeled.permute.arguments import Array, Rows
 from labeled.permute.job import merged_factor
-from labeled.permute.layout import CACHE_LINE, ROW_PADDING, TILE_RUN
+from labeled.permute.layout import CACHE_LINE, HEADER, ROW_PADDING, TILE_RUN
 from labeled.permute.plan import Cut, Plan
 
 SWITCH = "LABELED_FAST"
@@ -36,16 +36,22 @@ LOAD_BYTES = 1 << 18
 USE_BYTES = 1 << 14
 """Once they are imported, copies of so many bytes use them."""
 
-SHARE_BYTES = 1 << 22
-"""Bytes read and written from which a second thread pays for its waking up."""
+SHARE_BYTES = 1 << 24
+"""Bytes read and written from which a second thread pays, even if it is kept waiting a little."""
 
 STREAM_BYTES = 1 << 22
-"""Results of so many bytes are stored past the caches, where they would not stay anyway."""
+"""Tiles of results of so many bytes are stored past the caches, where they would not stay."""
 
-LONG_RUN_BYTES = 512
+STREAM_RUN_BYTES = 1 << 25
+"""The same for kernels that write in order, which the caches serve well up to their size."""
+
+LONG_RUN_BYTES = 256
 """Pure runs from this length on are left to NumPy's own copy."""
 
-BLOCK_ITEMS = 4096
+RUNS_BYTES = 1 << 18
+"""So are shorter ones in copies of fewer bytes."""
+
+BLOCK_ITEMS = 1024
 """Items along the fast axis that a thread claims at a time."""
 
 _local = threading.local()
@@ -74,8 +80,10 @@ def describe() -> str:
 
 
 def left_to_numpy(plan: Plan) -> bool:
-    """Say whether a pure move of long runs is best left to NumPy."""
-    return plan.run_bytes >= LONG_RUN_BYTES
+    """Say whether a pure move is best left to NumPy: long runs, or next to nothing to do."""
+    n_bytes = plan.size * plan.final.itemsize
+    runs = plan.run_bytes
+    return n_bytes < USE_BYTES or runs >= LONG_RUN_BYTES or (runs > 0 and n_bytes < RUNS_BYTES)
 
 
 def run(
@@ -91,11 +99,14 @@ def run(
     moved_bytes = plan.size * (src.itemsize + dst.itemsize)
     if plan.cut is None or moved_bytes < 2 * (LOAD_BYTES if _kernels is None else USE_BYTES):
         return False
+    whole_rows = rows is not None and plan.pure and plan.run_bytes >= LONG_RUN_BYTES
+    if whole_rows and (threads == 1 or moved_bytes < SHARE_BYTES):
+        return False
     kernels = _loaded() if available() else None
     if kernels is None:
         return False
     call = _call(plan)
-    table = call.table if rows is None else _table(plan, plan.cut, call.header, rows)
+    table = call.table if rows is None else _gathered(call, rows)
     scales = _factors(plan, scale, 1.0, src.ndim) if not plan.pure else _NOTHING
     shifts = _factors(plan, shift, -0.0, src.ndim) if not plan.pure else _NOTHING
     to = _address(dst)
@@ -154,6 +165,8 @@ class _Call:
     n_outer: int
     aligned: bool
     """Whether outer steps of the destination are whole cache lines."""
+    gathered: tuple[slice, tuple[int, int, int], int] | None
+    """Which offsets of the table depend on gathered rows, their shape and the bytes of a row."""
 
 
 @lru_cache(maxsize=512)
@@ -165,25 +178,21 @@ def _call(plan: Plan) -> _Call:
     along = {"runs": 1, "tiles": n_fast * cut.item.itemsize, "weaves": n_fast, "unweaves": n_rows}
     enough = along[cut.kernel] * (1 if cut.kernel == "tiles" else cut.final.itemsize)
     vector = 64 if enough >= 64 or cut.kernel == "runs" else 16
-    block = BLOCK_ITEMS if cut.kernel != "runs" else max(1, 4 * BLOCK_ITEMS // n_fast)
+    block = BLOCK_ITEMS if cut.kernel != "runs" else max(1, 16 * BLOCK_ITEMS // n_fast)
     width = np.uint64(0) if vector == 64 else np.uint16(0)
     woven = (0,) * {"weaves": n_rows, "unweaves": n_fast}.get(cut.kernel, 1)
     by = _steps(cut, (n_outer, n_fast, n_rows))
     header = (n_outer, n_rows, n_fast, step, block, *by)
-    # a gathered axis has no table yet: it differs from call to call
-    table = _table(plan, cut, header, np.zeros(0, np.int64)) if plan.axis is None else _EMPTY
-    outer_dst = _offsets(plan, plan.dst_strides, cut.outer, None)
+    outer_dst = _offsets(plan, plan.dst_strides, cut.outer)
     return _Call(
         (cut.kernel, cut.item, cut.final, vector, len(woven)),
         (cut.item.type(0), cut.final.type(0), width, woven),
         header,
-        table,
+        _table(plan, cut, header),
         n_outer,
-        not np.any(outer_dst % 64),
+        not np.any(outer_dst % CACHE_LINE),
+        _gather_slot(plan, cut),
     )
-
-
-_EMPTY = np.zeros(0, np.int64)
 
 
 def _counts(plan: Plan, cut: Cut) -> tuple[int, int, int]:
@@ -191,11 +200,14 @@ def _counts(plan: Plan, cut: Cut) -> tuple[int, int, int]:
     return n_outer, plan.lengths[cut.fast], n_rows
 
 
-def _table(plan: Plan, cut: Cut, header: tuple[int, ...], rows: Rows) -> Rows:
-    """Return everything a kernel reads: sizes, outer offsets, offsets of rows and of the stage."""
-    outer_src = _offsets(plan, plan.src_strides, cut.outer, rows)
-    outer_dst = _offsets(plan, plan.dst_strides, cut.outer, None)
-    row_src = _offsets(plan, plan.src_strides, cut.rows, rows)
+def _table(plan: Plan, cut: Cut, header: tuple[int, ...]) -> Rows:
+    """Return everything a kernel reads: sizes, outer offsets, offsets of rows and of the stage.
+
+    Offsets along a gathered axis are left at zero: they differ from call to call.
+    """
+    outer_src = _offsets(plan, plan.src_strides, cut.outer, plan.axis)
+    outer_dst = _offsets(plan, plan.dst_strides, cut.outer)
+    row_src = _offsets(plan, plan.src_strides, cut.rows, plan.axis)
     padding = np.repeat(row_src[-1:], ROW_PADDING)
     return np.concatenate([header, outer_src, outer_dst, row_src, padding, _STAGE])
 
@@ -205,17 +217,42 @@ _STAGE = np.arange(TILE_RUN + ROW_PADDING, dtype=np.int64) * CACHE_LINE
 
 
 def _offsets(
-    plan: Plan, strides: tuple[int, ...], axes: tuple[int, ...], rows: Rows | None
+    plan: Plan, strides: tuple[int, ...], axes: tuple[int, ...], without: int | None = None
 ) -> Rows:
     """Return the byte offset of every step along `axes`, the last running fastest."""
-    offsets: Rows | None = None
+    offsets: Rows = np.zeros(1, np.int64)
     for axis in axes:
-        if rows is not None and axis == plan.axis:
-            steps = rows * strides[axis]
-        else:
-            steps = np.arange(plan.lengths[axis], dtype=np.int64) * strides[axis]
-        offsets = steps if offsets is None else (offsets[:, None] + steps).reshape(-1)
-    return np.zeros(1, np.int64) if offsets is None else offsets
+        step = 0 if axis == without else strides[axis]
+        steps = np.arange(plan.lengths[axis], dtype=np.int64) * step
+        offsets = (offsets[:, None] + steps).reshape(-1)
+    return offsets
+
+
+def _gather_slot(plan: Plan, cut: Cut) -> tuple[slice, tuple[int, int, int], int] | None:
+    axis = plan.axis
+    if axis is None:
+        return None
+    part = cut.rows if axis in cut.rows else cut.outer
+    n_outer, _, n_rows = _counts(plan, cut)
+    start = HEADER + (2 * n_outer if axis in cut.rows else 0)
+    count = n_rows if axis in cut.rows else n_outer
+    before, after = (
+        math.prod(plan.lengths[a] for a in side)
+        for side in (part[: part.index(axis)], part[part.index(axis) + 1 :])
+    )
+    shape = (before, plan.lengths[axis], after)
+    return slice(start, start + count), shape, plan.src_strides[axis]
+
+
+def _gathered(call: _Call, rows: Rows) -> Rows:
+    """Return the table of a call for these rows."""
+    assert call.gathered is not None
+    slot, shape, row_bytes = call.gathered
+    table = call.table.copy()
+    table[slot].reshape(shape)[...] += (rows * row_bytes)[:, None]
+    if slot.start > HEADER:
+        table[slot.stop : slot.stop + ROW_PADDING] = table[slot.stop - 1]
+    return table
 
 
 def _factor_order(cut: Cut) -> tuple[int, int, int]:
@@ -277,7 +314,8 @@ def _streaming(cut: Cut, call: _Call, to: int, n_bytes: int) -> tuple[int, int]:
     """Say whether to store past the caches, and how many items come before a whole line."""
     size = cut.final.itemsize
     _, n_rows, n_fast, step, *_ = call.header
-    if n_bytes < STREAM_BYTES or to % size:
+    enough = STREAM_BYTES if cut.kernel == "tiles" else STREAM_RUN_BYTES
+    if n_bytes < enough or to % size:
         return 0, 0
     if cut.kernel == "runs":
         return int(n_fast * size >= LONG_RUN_BYTES), 0

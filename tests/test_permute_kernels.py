@@ -1,0 +1,206 @@
+"""Which way a copy takes, what it may touch, and how threads share it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import threading
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labeled import permute
+from labeled.permute import blocked, compiled, layout, workers
+from labeled.permute.plan import Request, plan
+
+IMAGES = (64, 3, 32, 32)
+
+
+def planned(shape, axes, dtype="u1", **given):
+    """Plan a copy of a C-contiguous array."""
+    src = np.zeros(shape, dtype)
+    lengths = {name: given.get(name) for name in ("scale_shape", "shift_shape", "n_rows")}
+    return plan(Request(src.shape, src.strides, src.dtype, axes, given.get("final"), **lengths))
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """Use the compiled kernels for copies of any size."""
+    pytest.importorskip("numba", reason="the extra 'fast' is not installed")
+    monkeypatch.setenv(compiled.SWITCH, "1")
+    for name in ("LOAD_BYTES", "USE_BYTES", "RUNS_BYTES"):
+        monkeypatch.setattr(compiled, name, 0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "kernel", "lengths"),
+    [
+        (IMAGES, (1, 2, 3, 0), "tiles", (3072, 64)),
+        (IMAGES, (0, 2, 3, 1), "weaves", (64, 1024, 3)),
+        (IMAGES, (2, 0, 1, 3), "runs", (32, 192, 32)),
+        ((64, 32, 32, 3), (0, 3, 1, 2), "unweaves", (64, 3, 1024)),
+        ((64, 1, 28, 28), (0, 2, 3, 1), "runs", (64 * 784,)),
+        ((64, 16, 7, 5), (3, 0, 2, 1), "tiles", (5, 64, 7, 16)),
+    ],
+)
+def test_each_order_has_its_kernel(shape, axes, kernel, lengths):
+    found = planned(shape, axes)
+    assert found.cut is not None
+    assert (found.cut.kernel, found.lengths) == (kernel, lengths)
+
+
+def test_gathered_rows_stay_an_axis_of_their_own():
+    found = planned(IMAGES, (0, 1, 2, 3), n_rows=5)
+    assert found.lengths == (5, 3072)
+    assert found.axis == 0
+
+
+def test_factors_along_a_short_last_axis_are_repeated():
+    """Pixels normalised in place would be runs of three items."""
+    found = planned((8, 32, 32, 3), (0, 1, 2, 3), final="f4", scale_shape=(3,))
+    assert found.repeat * 3 == found.lengths[-1]
+    assert found.lengths[-1] > 100
+
+
+def test_what_no_kernel_knows_has_none():
+    assert planned(IMAGES, (1, 2, 3, 0), "c16").cut is None
+    assert planned(IMAGES, (1, 2, 3, 0), "f2", final="f4").cut is None
+    assert planned(IMAGES, (1, 2, 3, 0), "f4", final="u1").cut is None
+
+
+@pytest.mark.parametrize("axes", [(1, 2, 3, 0), (0, 2, 3, 1), (2, 0, 1, 3), (3, 1, 2, 0)])
+@pytest.mark.parametrize("final", [np.uint8, np.float32])
+@pytest.mark.parametrize("stream_bytes", [0, 1 << 60])
+def test_a_kernel_writes_its_destination_and_nothing_else(
+    kernels, monkeypatch, axes, final, stream_bytes
+):
+    monkeypatch.setattr(compiled, "STREAM_BYTES", stream_bytes)
+    monkeypatch.setattr(compiled, "STREAM_RUN_BYTES", stream_bytes)
+    src = np.random.default_rng(0).integers(0, 256, (37, 3, 16, 19)).astype(np.uint8)
+    expected = src.transpose(axes).astype(final)
+    for start in (0, 1, 13, 60):
+        memory = np.full(expected.size + 200, 77, final)
+        out = memory[start : start + expected.size].reshape(expected.shape)
+
+        found = plan(Request(src.shape, src.strides, src.dtype, axes, final, None, None, None))
+        assert compiled.run(found, out, src, None, None, None, threads=1)
+
+        np.testing.assert_array_equal(out, expected)
+        assert (memory[:start] == 77).all()
+        assert (memory[start + expected.size :] == 77).all()
+
+
+def test_a_gather_of_tiles_makes_no_temporary(kernels, monkeypatch):
+    monkeypatch.setattr(blocked, "run", lambda job: pytest.fail("the blocked way was taken"))
+    src = np.random.default_rng(0).integers(0, 256, IMAGES).astype(np.uint8)
+    rows = np.array([5, 5, -1, 0])
+    result = permute.gather(src, rows, (1, 2, 3, 0), dtype="f4", scale=np.float32(0.5))
+    np.testing.assert_array_equal(result, src[rows].transpose(1, 2, 3, 0) * np.float32(0.5))
+
+
+def test_negative_zero_survives_a_cast(kernels):
+    src = np.full((64, 64), -0.0, np.float32)
+    assert np.signbit(permute.copy(src, (1, 0), dtype="f8")).all()
+    assert np.signbit(permute.copy(src, (1, 0), scale=2)).all()
+
+
+def test_a_small_copy_does_not_import_the_kernels(monkeypatch):
+    monkeypatch.setattr(compiled, "_kernels", None)
+    monkeypatch.setattr(compiled, "_loaded", lambda: pytest.fail("the kernels were imported"))
+    src = np.zeros((16, 3, 16, 16), np.uint8)
+    permute.copy(src, (1, 2, 3, 0))
+    permute.gather(src, [1, 2], (1, 2, 3, 0), scale=2)
+    with pytest.raises(pytest.fail.Exception, match="were imported"):
+        permute.copy(np.zeros((256, 3, 32, 32), np.uint8), (1, 2, 3, 0))
+
+
+def test_without_numba_the_same_copies_are_made(monkeypatch):
+    monkeypatch.setenv(compiled.SWITCH, "1")
+    monkeypatch.setattr(compiled, "_kernels", None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    src = np.random.default_rng(0).integers(0, 256, (256, 3, 32, 32)).astype(np.uint8)
+    assert not permute.available()
+    assert "pip install labeled[fast]" in permute.describe()
+    np.testing.assert_array_equal(permute.copy(src, (1, 2, 3, 0)), src.transpose(1, 2, 3, 0))
+
+
+def test_a_numba_that_does_not_load_is_reported_and_left_alone(monkeypatch):
+    monkeypatch.setenv(compiled.SWITCH, "1")
+    monkeypatch.setattr(compiled, "_kernels", None)
+    monkeypatch.setattr(compiled, "_failed", "")
+
+    def refuse(name):
+        raise ImportError("needs an older NumPy")
+
+    monkeypatch.setattr(importlib, "import_module", refuse)
+    src = np.random.default_rng(0).integers(0, 256, (256, 3, 32, 32)).astype(np.uint8)
+    np.testing.assert_array_equal(permute.copy(src, (1, 2, 3, 0)), src.transpose(1, 2, 3, 0))
+    assert "needs an older NumPy" in permute.describe()
+    assert not permute.available()
+
+
+def test_the_switch_turns_the_kernels_off(monkeypatch):
+    monkeypatch.setenv(compiled.SWITCH, "0")
+    assert not permute.available()
+    assert "LABELED_FAST=0" in permute.describe()
+
+
+@given(st.integers(0, 200), st.integers(1, 5))
+@settings(max_examples=30, deadline=None)
+def test_every_unit_is_worked_on_once(n_units, threads):
+    claimed: list[tuple[int, int]] = []
+    workers.share(lambda first, last: claimed.append((first, last)), n_units, threads)
+    seen = sorted(unit for first, last in claimed for unit in range(first, last))
+    assert seen == list(range(n_units))
+
+
+def test_one_thread_never_starts_another(kernels, monkeypatch):
+    monkeypatch.setattr(workers, "_helpers", lambda: pytest.fail("a thread was started"))
+    monkeypatch.setattr(compiled, "SHARE_BYTES", 8192)
+    src = np.zeros(IMAGES, np.uint8)
+    permute.copy(src, (1, 2, 3, 0), threads=1)
+    with pytest.raises(pytest.fail.Exception, match="was started"):
+        permute.copy(src, (1, 2, 3, 0), threads=2)
+
+
+def test_an_error_of_a_helper_reaches_the_caller():
+    caller = threading.get_ident()
+    helped = threading.Event()
+
+    def work(first, last):
+        if threading.get_ident() != caller:
+            helped.set()
+            raise ValueError("from a helper")
+        helped.wait(5)
+
+    with pytest.raises(ValueError, match="from a helper"):
+        workers.share(work, 100, 2)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_starts_threads_of_its_own():
+    workers.share(lambda first, last: None, 10, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is the point
+        child = os.fork()
+    if child == 0:
+        done: list[int] = []
+        workers.share(lambda first, last: done.extend(range(first, last)), 10, 2)
+        os._exit(0 if sorted(done) == list(range(10)) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@given(
+    st.lists(st.integers(1, 5), min_size=1, max_size=4),
+    st.data(),
+)
+@settings(max_examples=50, deadline=None)
+def test_tiles_cover_an_index_space_once(shape, data):
+    tile = [data.draw(st.integers(1, n + 1)) for n in shape]
+    seen = np.zeros(shape, int)
+    for block in layout.tiles(shape, tile):
+        seen[block] += 1
+    assert (seen == 1).all()
