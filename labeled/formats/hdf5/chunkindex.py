@@ -194,8 +194,8 @@ def _compact(
     small = not len(sizes) or int(sizes.max()) < 2**32
     sizes = sizes.astype(np.uint32 if small else np.uint64)
     if len(numbers) == math.prod(grid):
-        return ChunkIndex(grid, offsets.copy(), sizes, masks, None)
-    return ChunkIndex(grid, offsets.copy(), sizes, masks, numbers)
+        return ChunkIndex(grid, offsets, sizes, masks, None)
+    return ChunkIndex(grid, offsets, sizes, masks, numbers)
 
 
 class _Slot:

@@ -73,6 +73,23 @@ def unshuffle(planes: Any, elements: Any) -> None:
 
 
 @_compiled
+def sums(words: Any) -> Any:
+    """Return the sum of 16-bit words, and the sum of its partial sums, modulo 65535."""
+    first, second = np.uint64(0), np.uint64(0)
+    for start in range(0, len(words), 4096):
+        block = words[start : start + 4096]
+        n = np.uint64(len(block))
+        plain, weighted = np.uint64(0), np.uint64(0)
+        for i in range(len(block)):
+            word = np.uint64(block[i])
+            plain += word
+            weighted += (n - np.uint64(i)) * word
+        second = (second + n * first + weighted) % np.uint64(65535)
+        first = (first + plain) % np.uint64(65535)
+    return first, second
+
+
+@_compiled
 def lzf(data: Any, out: Any) -> int:
     """Unpack LZF `data` into `out`; return how many bytes that gave, or -1 for damage."""
     at, to, end, room = 0, 0, len(data), len(out)

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from labeled.errors import ReadError
+from labeled.errors import LabeledError, ReadError
 from labeled.formats.hdf5.bytesource import FileRef, OpenFile
 from labeled.formats.hdf5.chunkindex import UNSTORED, chunk_index
 from labeled.formats.hdf5.filters import DecodeError, Pipeline
@@ -27,12 +28,12 @@ from labeled.formats.hdf5.reading import (
     Kind,
     Piece,
     describe,
+    failed,
     gather,
     n_rows_of,
     row_nbytes,
     scratch,
     spread,
-    telling_where,
 )
 from labeled.formats.hdf5.region import (
     GAP_BYTES,
@@ -86,6 +87,9 @@ class DecodeEngine:
         self._pipeline = Pipeline(source.filters, self._chunk_bytes, source.dtype.itemsize)
         self._tiles = Tiles(region, source.row_shape, source.chunks[1:])
         self._most_stored = 2 * self._chunk_bytes + SLACK_BYTES
+        self._as_chunk: Callable[[Any], Array] = partial(
+            cast(Any, np.ndarray), source.chunks, source.dtype
+        )
         self._alone = len(self._tiles) == 1
         self._first_tile = self._tiles[0]
         self._plain = self._alone and is_whole(self._first_tile.local, source.chunks[1:])
@@ -125,12 +129,15 @@ class DecodeEngine:
         """Read one piece; see :class:`.payload.Reader`."""
         file = self._file()
         work = self._work(piece)
-        with telling_where(self._source, piece.start, piece.stop):
+        try:
             if self._direct and self._chunk_bytes < JOINED_BYTES and dest is not None:
                 self._store_joined(file, work, out, dest)
-                return
-            for k, chunk in self._decoded(file, work):
-                self._store(chunk, work, k, out, dest)
+            else:
+                self._store_each(file, work, out, dest)
+        except LabeledError:
+            raise
+        except (OSError, EOFError) as fault:
+            raise failed(self._source, piece.start, piece.stop, fault) from fault
 
     def _work(self, piece: Piece) -> _Work:
         lines = piece.parts.tolist()
@@ -165,18 +172,18 @@ class DecodeEngine:
             if max(work.sizes[group.start : group.stop]) > self._most_stored:
                 raise self._damaged(work, group.start, "more bytes stored than it can need")
             end = work.offsets[group[-1]] + work.sizes[group[-1]]
-            stored = scratch("stored", end - at)
-            file.read_into(stored, at)
+            buffer = scratch("stored", end - at)
+            file.read_into(buffer, at)
+            stored, undo = memoryview(cast(Any, buffer)), self._pipeline.undo
             for k in group:
                 start = work.offsets[k] - at
-                yield k, self._undone(stored[start : start + work.sizes[k]], work, k)
-
-    def _undone(self, stored: Array, work: _Work, k: int) -> Array:
-        try:
-            data = self._pipeline.undo(stored, work.masks[k])
-        except DecodeError as fault:
-            raise self._damaged(work, k, str(fault)) from fault
-        return data.view(self._source.dtype).reshape(self._chunks)
+                try:
+                    yield (
+                        k,
+                        self._as_chunk(undo(stored[start : start + work.sizes[k]], work.masks[k])),
+                    )
+                except DecodeError as fault:
+                    raise self._damaged(work, k, str(fault)) from fault
 
     def _damaged(self, work: _Work, k: int, what: str) -> ReadError:
         start = work.bands[k // len(work.tiles)] * self._chunks[0]
@@ -186,16 +193,34 @@ class DecodeEngine:
             f"{work.offsets[k]} is damaged: {what}. Copy or download the file again."
         )
 
+    def _store_each(self, file: OpenFile, work: _Work, out: Array, dest: Ints | None) -> None:
+        """Decode chunk by chunk, and copy the wanted elements of each to their places."""
+        plain = self._plain and len(work.lines) == len(work.bands)
+        chunk_rows = self._chunks[0]
+        for k, chunk in self._decoded(file, work):
+            if not plain or chunk is None:
+                self._store(chunk, work, k, out, dest)
+                continue
+            start, stop, first = work.lines[k]
+            end = first + stop - start
+            if stop - start < chunk_rows:
+                base = work.bands[k] * chunk_rows
+                chunk = chunk[start - base : stop - base]
+            if dest is None:
+                out[first:end] = chunk
+            else:
+                out[dest[first:end]] = chunk
+            del chunk  # so that the next one is decoded into the same, hot memory
+
     def _store(
         self, chunk: Array | None, work: _Work, k: int, out: Array, dest: Ints | None
     ) -> None:
-        """Copy the wanted elements of a decoded chunk to their places."""
         b, t = divmod(k, len(work.tiles))
         rows, place = self._rows(work, b, dest)
         if chunk is None:
             values = np.asarray(self._source.fill_value, self._source.dtype)
         elif isinstance(rows, slice):
-            values = chunk[rows] if self._plain else outer_take(chunk[rows], work.tiles[t].local)
+            values = outer_take(chunk[rows], work.tiles[t].local)
         elif self._direct and isinstance(place, slice):
             np.take(chunk, rows, axis=0, out=out[place], mode="clip")
             return

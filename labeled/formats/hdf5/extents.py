@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from labeled.errors import LabeledError
 from labeled.formats.hdf5.bytesource import FileRef, OpenFile
 from labeled.formats.hdf5.chunkindex import UNSTORED
 from labeled.formats.hdf5.header import SourceHeader
@@ -23,6 +24,7 @@ from labeled.formats.hdf5.reading import (
     Io,
     Kind,
     Piece,
+    failed,
     gather,
     n_rows_of,
     packed,
@@ -30,7 +32,6 @@ from labeled.formats.hdf5.reading import (
     row_nbytes,
     scratch,
     spread,
-    telling_where,
 )
 from labeled.formats.hdf5.region import (
     GAP_BYTES,
@@ -154,9 +155,13 @@ class ExtentEngine:
     def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
         """Read one piece; see :class:`.payload.Reader`."""
         file = self._file()
-        with telling_where(self._source, piece.start, piece.stop):
+        try:
             for span in self._spans(piece.parts):
                 self._read_span(file, span, out, dest)
+        except LabeledError:
+            raise
+        except (OSError, EOFError) as fault:
+            raise failed(self._source, piece.start, piece.stop, fault) from fault
 
     def _read_span(self, file: OpenFile, span: Ints, out: Array, dest: Ints | None) -> None:
         at, first, n = span[0].tolist()
@@ -179,8 +184,10 @@ class ExtentEngine:
             return False
         file = self._file()
         file.check()
-        with telling_where(self._source, start, stop):
+        try:
             file.read_into(out[: stop - start], self._mapped_at + start * self._plan.row_bytes)
+        except (OSError, EOFError) as fault:
+            raise failed(self._source, start, stop, fault) from fault
         return True
 
     def _fill(self, file: OpenFile, target: Array, at: int) -> None:

@@ -25,9 +25,9 @@ from labeled.formats.hdf5.reading import (
     Kind,
     Piece,
     describe,
+    failed,
     gather,
     n_rows_of,
-    telling_where,
 )
 from labeled.formats.hdf5.region import Array, Ints, Region, bounds, length, outer_take, shifted
 from labeled.formats.reader import Cost
@@ -81,12 +81,18 @@ class H5pyEngine:
         """Read one piece; see :class:`.payload.Reader`."""
         source = self._source
         require_filters(source)
-        with h5_of(source.file) as file, telling_where(source, piece.start, piece.stop):
-            dataset = file[source.h5path]
-            for start, stop, first in piece.parts.tolist():
-                rows = self._read(dataset, start, stop)
-                numbers = slice(first, first + stop - start)
-                out[numbers if dest is None else dest[numbers]] = rows
+        with h5_of(source.file) as file:
+            try:
+                self._read_parts(file[source.h5path], piece, out, dest)
+            except Exception as fault:  # what HDF5 makes of damage is nearly any of them
+                raise failed(source, piece.start, piece.stop, fault) from fault
+
+    def _read_parts(
+        self, dataset: h5py.Dataset, piece: Piece, out: Array, dest: Ints | None
+    ) -> None:
+        for start, stop, first in piece.parts.tolist():
+            numbers = slice(first, first + stop - start)
+            out[numbers if dest is None else dest[numbers]] = self._read(dataset, start, stop)
 
     def _read(self, dataset: h5py.Dataset, start: int, stop: int) -> Array:
         n_axes = len(

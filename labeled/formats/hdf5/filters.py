@@ -22,7 +22,7 @@ import struct
 import sys
 import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -35,8 +35,11 @@ BLOSC, LZ4, ZSTD = 32001, 32004, 32015
 
 _CHECKSUM_BYTES = 4
 
-Decode = Callable[[Array, int], Array]
-"""Stored bytes and decoded size to decoded bytes; raises ValueError where they disagree."""
+Bytes = bytes | memoryview | Array
+"""Bytes in any coat: arrays of them are ``uint8``, 1-D."""
+
+Decode = Callable[[Bytes, int], Bytes]
+"""Stored bytes and decoded size to decoded bytes; raises DecodeError where they disagree."""
 
 
 class DecodeError(ValueError):
@@ -72,12 +75,12 @@ class Pipeline:
                 size += _CHECKSUM_BYTES if code == FLETCHER32 else 0
         return steps[::-1]
 
-    def undo(self, stored: Array, mask: int) -> Array:
+    def undo(self, stored: Bytes, mask: int) -> Bytes:
         """Return the decoded bytes of a chunk: memory that the next call may reuse.
 
         Parameters
         ----------
-        stored : uint8 array
+        stored : bytes-like
         mask : int
             Bit i set: filter i was not applied to this chunk.
 
@@ -125,22 +128,25 @@ def _decoder(step: Filter, itemsize: int) -> Decode:
     if step.id == SHUFFLE:
         return _unshuffle(step.options[0] if step.options else itemsize)
     if step.id == FLETCHER32:
-        return lambda data, _: checked(data)
+        return lambda data, _: checked(as_array(data))
     decode = _opened(step.id)
     assert decode is not None, "asked why_not() first"
     return decode
 
 
-def _bytes(data: Any) -> Array:
-    return np.frombuffer(data, np.uint8)
+def as_array(data: Bytes) -> Array:
+    """Return bytes as an array, without a copy."""
+    return data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
 
 
 # ---------------------------------------------------------------- shuffle and fletcher32
 
 
 def _unshuffle(item: int) -> Decode:
-    def undo(data: Array, _: int) -> Array:
-        return data if item < 2 else unshuffled(data, item, scratch("unshuffled", len(data)))
+    def undo(data: Bytes, _: int) -> Bytes:
+        if item < 2:
+            return data
+        return unshuffled(as_array(data), item, scratch("unshuffled", len(data)))
 
     return undo
 
@@ -155,13 +161,18 @@ def unshuffled(data: Array, item: int, out: Array) -> Array:
     """
     n = len(data) // item
     planes, elements = data[: n * item].reshape(item, n), out[: n * item].reshape(n, item)
-    if "numba" in sys.modules and item in (2, 4, 8):
+    if item in (2, 4, 8) and _numba_is_loaded():
         _compiled().unshuffle(planes, elements)
     else:
         for byte, plane in enumerate(planes):
             elements[:, byte] = plane
     out[n * item :] = data[n * item :]
     return out
+
+
+def _numba_is_loaded() -> bool:
+    """Whether compiled loops cost nothing extra: importing numba for them would not pay."""
+    return "numba" in sys.modules
 
 
 def _compiled() -> Any:
@@ -202,22 +213,33 @@ def fletcher32(data: Array) -> int:
     '0x4ff029c7'
     """
     words = data[: len(data) & ~1].view("<u2")
+    if _numba_is_loaded():
+        first, second = (int(total) for total in _compiled().sums(words))
+    else:
+        first, second = _sums(words)
+    if len(data) % 2:
+        first += int(data[-1])
+        second += first
+    if not data.any():  # sums that fold to 65535 are not those of zeros
+        return 0
+    return (second * 256 % 65535 or 65535) << 16 | (first * 256 % 65535 or 65535)
+
+
+def _sums(words: Array) -> tuple[int, int]:
+    """Return the sum of words, and the sum of its partial sums, modulo 65535."""
     width = max(1 << (len(words).bit_length() // 2), 4)
     body = words[: len(words) // width * width].reshape(-1, width)
-    rest = words[body.size :].tolist() + data[len(words) * 2 :].tolist()
-    n = body.size + len(rest)
-    by_row = body.sum(axis=1, dtype=np.uint64)
+    by_row = body.sum(axis=1, dtype=np.uint64) % 65535
     by_column = body.sum(axis=0, dtype=np.uint64) % 65535
-    total = int(by_row.sum()) + sum(rest)
-    # The second sum counts word i, at row * width + column, n - i times.
-    starts = np.arange(len(by_row), dtype=np.uint64) * np.uint64(width)
-    before = int((starts % 65535 * (by_row % 65535)).sum())
-    before += int((np.arange(width, dtype=np.uint64) * by_column).sum())
-    before += sum(i * word for i, word in enumerate(rest, start=body.size))
-    if total == 0:
-        return 0
-    first, second = total * 256 % 65535, (n * total - before) * 256 % 65535
-    return (second or 65535) << 16 | (first or 65535)
+    rows = np.arange(len(body), dtype=np.uint64) * np.uint64(width) % 65535
+    columns = np.arange(width, dtype=np.uint64)
+    first = int(by_row.sum())
+    # The second sum counts word i, at row * width + column, as often as words follow it.
+    second = body.size * first - int((rows * by_row).sum()) - int((columns * by_column).sum())
+    for word in words[body.size :].tolist():
+        first += word
+        second += first
+    return first % 65535, second % 65535
 
 
 # ---------------------------------------------------------------- compression
@@ -230,34 +252,36 @@ def _open_deflate() -> Decode:
         return _inflate
     failure: type[Exception] = library.DeflateError
 
-    def undo(data: Array, size: int) -> Array:
+    inflate: Callable[[Bytes, int], bytes] = library.zlib_decompress
+
+    def undo(data: Bytes, size: int) -> Bytes:
         try:
-            return _bytes(library.zlib_decompress(data, size))
+            return inflate(data, size)
         except failure as fault:
             raise DecodeError(f"deflate data are damaged ({fault})") from fault
 
     return undo
 
 
-def _inflate(data: Array, size: int) -> Array:
+def _inflate(data: Bytes, size: int) -> Bytes:
     """Undo deflate with the standard library, for systems without libdeflate."""
     stream = zlib.decompressobj()
     try:
-        out = stream.decompress(data.tobytes(), max(size, 1))
+        out = stream.decompress(bytes(data), max(size, 1))
     except zlib.error as fault:
         raise DecodeError(f"deflate data are damaged ({fault})") from fault
     if stream.unconsumed_tail or not stream.eof:
         raise DecodeError(f"deflate data do not end after {size} bytes")
-    return _bytes(out)
+    return out
 
 
 def _open_lzf() -> Decode | None:
     if importlib.util.find_spec("numba") is None:
         return None
 
-    def undo(data: Array, size: int) -> Array:
+    def undo(data: Bytes, size: int) -> Bytes:
         out = scratch("unpacked", size)
-        if _compiled().lzf(data, out) != size:
+        if _compiled().lzf(as_array(data), out) != size:
             raise DecodeError("LZF data are damaged")
         return out
 
@@ -273,7 +297,7 @@ def _open_zstd() -> Decode | None:
     if zstandard is not None:
         failures = (*failures, zstandard.ZstdError)
 
-    def undo(data: Array, size: int) -> Array:
+    def undo(data: Bytes, size: int) -> Bytes:
         claimed = zstd_size(data)
         if claimed is not None and claimed != size:
             raise DecodeError(f"a zstd frame of {claimed} bytes where {size} belong")
@@ -281,14 +305,15 @@ def _open_zstd() -> Decode | None:
             if numcodecs is not None:
                 return np.asarray(numcodecs.decompress(data, scratch("unpacked", size)))
             assert zstandard is not None
-            return _bytes(zstandard.ZstdDecompressor().decompress(data, max_output_size=size))
+            unpacker = zstandard.ZstdDecompressor()
+            return cast(bytes, unpacker.decompress(data, max_output_size=size))
         except failures as fault:
             raise DecodeError(f"zstd data are damaged ({fault})") from fault
 
     return undo
 
 
-def zstd_size(data: Array) -> int | None:
+def zstd_size(data: Bytes) -> int | None:
     """Return the size that a zstd frame claims to hold; None where it does not tell.
 
     Raises
@@ -296,7 +321,7 @@ def zstd_size(data: Array) -> int | None:
     DecodeError
         If it is no zstd frame.
     """
-    head = data[:18].tobytes()
+    head = bytes(data[:18])
     if head[:4] != b"\x28\xb5\x2f\xfd" or len(head) < 6:
         raise DecodeError("zstd data do not begin like a zstd frame")
     flags = head[4]
@@ -313,9 +338,11 @@ def _open_lz4() -> Decode | None:
     if library is not None:
 
         def unpack(block: Array, into: Array) -> None:
-            into[:] = _bytes(library.decompress(block, uncompressed_size=len(into)))
+            into[:] = as_array(library.decompress(block, uncompressed_size=len(into)))
 
-        return lambda data, size: _lz4(data, size, unpack, (library.LZ4BlockError, ValueError))
+        return lambda data, size: _lz4(
+            as_array(data), size, unpack, (library.LZ4BlockError, ValueError)
+        )
     codecs = _library("numcodecs.lz4")
     if codecs is None:
         return None
@@ -325,7 +352,7 @@ def _open_lz4() -> Decode | None:
         if codecs.decompress(sized, into) is None:
             raise ValueError("nothing decoded")
 
-    return lambda data, size: _lz4(data, size, unpack_sized, (RuntimeError, ValueError))
+    return lambda data, size: _lz4(as_array(data), size, unpack_sized, (RuntimeError, ValueError))
 
 
 def _lz4(
@@ -368,9 +395,9 @@ def _open_blosc() -> Decode | None:
     if library.use_threads is None:
         library.use_threads = False  # pieces are decoded side by side; its pool would compete
 
-    def undo(data: Array, size: int) -> Array:
+    def undo(data: Bytes, size: int) -> Bytes:
         # The library believes the sizes in the header, so they are checked before it sees them.
-        claimed, _, stored = struct.unpack("<III", data[4:16].tobytes().ljust(12, b"\0"))
+        claimed, _, stored = struct.unpack("<III", bytes(data[4:16]).ljust(12, b"\0"))
         if len(data) < 16 or claimed != size or stored != len(data):
             raise DecodeError(
                 f"blosc data claim {claimed} bytes in {stored}, where {size} in {len(data)} belong"

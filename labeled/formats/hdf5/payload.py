@@ -33,7 +33,6 @@ from labeled.formats.hdf5.reading import (
     describe,
     n_rows_of,
     native,
-    telling_where,
 )
 from labeled.formats.hdf5.region import (
     Array,
@@ -221,8 +220,7 @@ class Reader:
                 f"{describe(self.source)}: rows {low} to {high} were asked for, "
                 f"but it has rows 0 to {self.n_rows - 1}"
             )
-        with telling_where(self.source, low, high + 1):
-            self._ready().gather_into(out, rows)
+        self._ready().gather_into(out, rows)
 
     def read(self, rows: range | Ints) -> Array:
         """Return rows as a fresh array, ``(len(rows), *row_shape)``: order and repeats kept."""

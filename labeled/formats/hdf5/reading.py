@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from labeled.errors import LabeledError, ReadError, SelectionError
+from labeled.errors import ReadError, SelectionError
 from labeled.formats.hdf5.header import SourceHeader
 from labeled.formats.hdf5.region import Array, Ints
 from labeled.formats.reader import Cost
@@ -233,15 +232,9 @@ def _repeat(out: Array, order: Ints, dest: Ints, ends: Ints, piece: Piece) -> No
     out[places[again]] = out[origin[again]]
 
 
-@contextmanager
-def telling_where(source: SourceHeader, start: int, stop: int) -> Iterator[None]:
-    """Turn what the system raises into a ReadError that names file, source and rows."""
-    try:
-        yield
-    except LabeledError:
-        raise
-    except (OSError, EOFError) as fault:
-        raise ReadError(f"{describe(source)}, rows {start} to {stop - 1}: {fault}") from fault
+def failed(source: SourceHeader, start: int, stop: int, fault: Exception) -> ReadError:
+    """Return the error that names file, source and rows of what the system raised."""
+    return ReadError(f"{describe(source)}, rows {start} to {stop - 1}: {fault}")
 
 
 def row_nbytes(row_shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:

@@ -31,6 +31,8 @@ GAP_BYTES = 16 * 1024
 def normal_region(region: Region, shape: tuple[int, ...], where: str = "region") -> Region:
     """Return `region` with one indexer for each axis of `shape`, all in plain positive numbers.
 
+    Lists that count evenly become slices.
+
     Parameters
     ----------
     region : tuple
@@ -82,7 +84,17 @@ def _normal(index: Any, size: int, where: str) -> Indexer:
     if array.size and not (-size <= array.min() and array.max() < size):
         raise SelectionError(f"{where}: {index} lies outside 0..{size - 1}")
     array = np.where(array < 0, array + size, array)
-    return int(array) if array.ndim == 0 else array
+    return int(array) if array.ndim == 0 else _as_slice(array)
+
+
+def _as_slice(rows: Ints) -> Indexer:
+    """Return a list as a slice where it is one: slices are views, and never out of order."""
+    if not len(rows):
+        return slice(0, 0, 1)
+    step = int(rows[1] - rows[0]) if len(rows) > 1 else 1
+    if step < 1 or (rows[1:] - rows[:-1] != step).any():
+        return rows
+    return slice(int(rows[0]), int(rows[-1]) + 1, step)
 
 
 def region_shape(region: Region, shape: tuple[int, ...]) -> tuple[int, ...]:

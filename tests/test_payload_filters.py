@@ -1,0 +1,224 @@
+"""Filters are undone exactly, and damaged or lying bytes are refused."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from payload_files import BY_RANGE, COMPRESSIONS
+
+from labeled.formats.hdf5 import filters
+from labeled.formats.hdf5.filters import (
+    BLOSC,
+    DEFLATE,
+    FLETCHER32,
+    LZ4,
+    LZF,
+    SHUFFLE,
+    ZSTD,
+    DecodeError,
+    Pipeline,
+    fletcher32,
+    why_not,
+)
+from labeled.formats.hdf5.header import Filter
+from labeled.formats.hdf5.layout import _filters as filters_of
+
+SHAPE = (40, 33)
+
+
+def chunk_of(compression: str, *, shuffle: bool = False) -> tuple[tuple[Filter, ...], bytes, bytes]:
+    """Return the filters, the stored bytes and the decoded bytes of one chunk, by HDF5."""
+    data = np.random.default_rng(1).integers(0, 9, SHAPE).astype("i4")
+    with h5py.File(io.BytesIO(), "w") as file:
+        x = file.create_dataset(
+            "x", data=data, chunks=SHAPE, shuffle=shuffle, **COMPRESSIONS[compression]
+        )
+        stored = x.id.read_direct_chunk((0, 0))[1]
+        return filters_of(x.id.get_create_plist()), stored, data.tobytes()
+
+
+@pytest.fixture
+def fresh_libraries() -> Iterator[None]:
+    filters._opened.cache_clear()
+    yield
+    filters._opened.cache_clear()
+
+
+@pytest.fixture(params=[False, True], ids=["numpy", "numba"])
+def with_numba(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Take the path with numba's loops, or the one without."""
+    monkeypatch.setattr(filters, "_numba_is_loaded", lambda: request.param)
+    return bool(request.param)
+
+
+def checksum_word_by_word(data: bytes) -> int:
+    """HDF5's definition, folded after every word."""
+    first = second = 0
+    for i in range(0, len(data), 2):
+        word = data[i] << 8 | (data[i + 1] if i + 1 < len(data) else 0)
+        first = first + word
+        first = (first & 0xFFFF) + (first >> 16)
+        second += first
+        second = (second & 0xFFFF) + (second >> 16)
+    return second << 16 | first
+
+
+@pytest.mark.parametrize("ones", [b"\x00", b"\xff", b"\xff\x00", b"\x80\x01\x7f"])
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 719, 720, 721, 8191, 70_001])
+def test_fletcher32_of_awkward_lengths_and_sums(ones: bytes, n: int, with_numba: bool) -> None:
+    data = (ones * n)[:n]
+    assert fletcher32(np.frombuffer(data, "u1")) == checksum_word_by_word(data)
+
+
+@given(st.binary(max_size=3000))
+def test_fletcher32_of_any_bytes(data: bytes) -> None:
+    assert fletcher32(np.frombuffer(data, "u1")) == checksum_word_by_word(data)
+
+
+@pytest.mark.parametrize("item", [1, 2, 3, 4, 8, 16])
+@pytest.mark.parametrize("n", [0, 1, 16, 1000, 1003])
+def test_unshuffle_brings_bytes_together(item: int, n: int, with_numba: bool) -> None:
+    data = np.random.default_rng(0).integers(0, 256, n, "u1")
+    whole = n // item * item
+    shuffled = np.concatenate([data[:whole].reshape(-1, item).T.reshape(-1), data[whole:]])
+
+    steps = Pipeline((Filter(SHUFFLE, "shuffle", (item,)),), n, item)
+    assert bytes(steps.undo(shuffled, 0)) == data.tobytes()
+
+
+@pytest.mark.parametrize("compression", sorted(BY_RANGE))
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_pipeline_undoes_what_hdf5_did(compression: str, shuffle: bool) -> None:
+    steps, stored, data = chunk_of(compression, shuffle=shuffle)
+    assert why_not(steps) is None
+    undo = Pipeline(steps, len(data), 4).undo
+    assert bytes(undo(stored, 0)) == data
+    assert bytes(undo(np.frombuffer(stored, "u1"), 0)) == data
+    assert bytes(undo(memoryview(stored), 0)) == data
+
+
+def test_a_checksum_inside_compression_is_checked_too() -> None:
+    data = np.random.default_rng(0).integers(0, 9, 500, "u1").tobytes()
+    body = data + fletcher32(np.frombuffer(data, "u1")).to_bytes(4, "little")
+    steps = (Filter(FLETCHER32, "fletcher32"), Filter(DEFLATE, "deflate", (4,)))
+    pipeline = Pipeline(steps, len(data), 1)
+
+    assert bytes(pipeline.undo(zlib.compress(body), 0)) == data
+    assert bytes(pipeline.undo(zlib.compress(data), 0b01)) == data
+    assert bytes(pipeline.undo(body, 0b10)) == data
+    assert bytes(pipeline.undo(data, 0b11)) == data
+    with pytest.raises(DecodeError, match="fletcher32"):
+        pipeline.undo(zlib.compress(body[:-1] + b"?"), 0)
+    with pytest.raises(DecodeError, match="499 bytes where 500"):
+        pipeline.undo(data[:-1], 0b11)
+
+
+def test_checksums_of_old_hdf5_versions_are_accepted() -> None:
+    data = b"some bytes"
+    old = bytearray(fletcher32(np.frombuffer(data, "u1")).to_bytes(4, "little"))
+    old[0], old[1], old[2], old[3] = old[1], old[0], old[3], old[2]
+    steps = Pipeline((Filter(FLETCHER32, "fletcher32"),), len(data), 1)
+    assert bytes(steps.undo(data + bytes(old), 0)) == data
+
+
+@pytest.mark.parametrize("compression", sorted(BY_RANGE - {"none"}))
+def test_damage_never_gets_past_the_size(compression: str) -> None:
+    """Any byte may be wrong: the outcome is the right size, or an error that says so."""
+    steps, stored, data = chunk_of(compression)
+    undo = Pipeline(steps, len(data), 4).undo
+    rng = np.random.default_rng(0)
+    refused = 0
+    for _ in range(200):
+        bad = bytearray(stored)
+        bad[rng.integers(len(bad))] ^= 1 << int(rng.integers(8))
+        try:
+            assert len(undo(bytes(bad), 0)) == len(data)
+        except DecodeError:
+            refused += 1
+    assert refused
+    for n in (0, 1, 3, 11, 12, 15, 17, len(stored) // 2, len(stored) - 1):
+        with pytest.raises(DecodeError):
+            undo(stored[:n], 0)
+
+
+@pytest.mark.parametrize("size", [100, 5279, 5281, 1 << 20])
+@pytest.mark.parametrize("compression", sorted(BY_RANGE - {"none"}))
+def test_another_size_than_the_chunk_has_is_refused(compression: str, size: int) -> None:
+    steps, stored, data = chunk_of(compression)
+    assert len(data) == 5280
+    with pytest.raises(DecodeError):
+        Pipeline(steps, size, 4).undo(stored, 0)
+
+
+def test_what_a_stream_claims_is_not_allocated() -> None:
+    huge = 1 << 50
+    zstd = b"\x28\xb5\x2f\xfd" + bytes([0b11100000]) + struct.pack("<Q", huge) + bytes(20)
+    lz4 = struct.pack(">QII", huge, 1 << 30, 12) + bytes(12)
+    blosc = struct.pack("<4BIII", 2, 1, 0x21, 4, (1 << 32) - 1, 1 << 20, 40) + bytes(24)
+    for code, stream in ((ZSTD, zstd), (LZ4, lz4), (BLOSC, blosc)):
+        with pytest.raises(DecodeError, match=r"where|claim"):
+            Pipeline((Filter(code, "x"),), 1000, 1).undo(stream, 0)
+    bomb = zlib.compress(bytes(10_000_000))
+    with pytest.raises(DecodeError, match="damaged"):
+        Pipeline((Filter(DEFLATE, "deflate"),), 1000, 1).undo(bomb, 0)
+
+
+def hide(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Pretend that libraries are not installed."""
+    real, find = importlib.import_module, importlib.util.find_spec
+
+    def imported(name: str, *rest: Any) -> Any:
+        if name.partition(".")[0] in names:
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(filters.importlib, "import_module", imported)
+    monkeypatch.setattr(
+        filters.importlib.util, "find_spec", lambda name: None if name in names else find(name)
+    )
+
+
+@pytest.mark.usefixtures("fresh_libraries")
+@pytest.mark.parametrize(
+    ("compression", "missing"),
+    [("gzip", "deflate"), ("zstd", "numcodecs"), ("zstd", "zstandard"), ("lz4", "lz4")],
+)
+def test_another_library_steps_in(
+    compression: str, missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hide(monkeypatch, missing)
+    steps, stored, data = chunk_of(compression)
+    pipeline = Pipeline(steps, len(data), 4)
+
+    assert bytes(pipeline.undo(stored, 0)) == data
+    with pytest.raises(DecodeError):
+        pipeline.undo(stored[:-5], 0)
+    with pytest.raises(DecodeError):
+        Pipeline(steps, len(data) - 1, 4).undo(stored, 0)
+
+
+@pytest.mark.usefixtures("fresh_libraries")
+@pytest.mark.parametrize(
+    ("code", "extra"), [(ZSTD, "codecs"), (LZ4, "codecs"), (BLOSC, "codecs"), (LZF, "fast")]
+)
+def test_the_extra_that_is_missing_is_named(
+    code: int, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hide(monkeypatch, "numcodecs", "zstandard", "lz4", "numba")
+    assert f"the extra {extra!r} has it" in (why_not((Filter(code, "its name"),)) or "")
+
+
+def test_two_compressors_are_left_to_hdf5() -> None:
+    steps = (Filter(DEFLATE, "deflate"), Filter(SHUFFLE, "shuffle"), Filter(ZSTD, "zstd"))
+    assert "two compressing filters" in (why_not(steps) or "")
+    assert why_not(steps[:2]) is None
