@@ -290,6 +290,19 @@ def test_leaving_early_ends_the_threads(path):
     assert settled(lambda: not threads_now())
 
 
+def test_dropped_iterators_give_their_memory_back(path):
+    loader = labeled.open_dataset(path).batches(2, shuffle="window", threads=2, **SMALL)
+    for i in range(20):
+        iterator = iter(loader)
+        for _ in range(i):
+            next(iterator)
+        del iterator
+        settled(lambda: not threads_now())
+    windows, _ = loader.pools()
+    assert len(windows.slots) == windows.n_free == loader.plan.sizes.slots
+    assert windows.extra == 0
+
+
 def test_handles_and_threads_do_not_pile_up(path):
     dataset = labeled.open_dataset(path)
 

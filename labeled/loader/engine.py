@@ -34,6 +34,10 @@ Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 
 
+LOOK_UP_S = 1.0
+"""How long a thread sleeps before it looks whether the iterator is still there."""
+
+
 @dataclass(eq=False)
 class Filled:
     """A window on its way, then filled: places ``start .. stop`` of the epoch."""
@@ -106,7 +110,7 @@ class WindowSource:
             )
             for i in range(threads)
         ]
-        self._finalizer = weakref.finalize(self, _Core.stop, self._core)
+        self._finalizer = weakref.finalize(self, _Core.let_go, self._core)
         for thread in self._threads:
             thread.start()
 
@@ -145,7 +149,6 @@ class WindowSource:
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()
-        self._core.abandon()
 
 
 def _work(core: _Core) -> None:
@@ -172,7 +175,8 @@ class _Core:
         self._stats = stats
         self._tasks: deque[tuple[Filled, Task]] = deque()
         self._jobs: deque[Filled] = deque()
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._sleeping = 0
         self._caller_sleeps = False
         self._stopped = False
@@ -244,7 +248,7 @@ class _Core:
                 if self._windows is None:
                     return None
                 self._sleeping += 1
-                self._changed.wait()
+                self._changed.wait(LOOK_UP_S)
                 self._sleeping -= 1
             return None
 
@@ -279,6 +283,7 @@ class _Core:
     def _open(self, slot: Slot, start: int, stop: int, content: Content) -> None:
         n = stop - start
         job = Filled(start, stop, content, slot, {k: a[:n] for k, a in slot.arrays.items()})
+        slot.taken = False  # held from here on by its views: a job that is dropped gives it back
         tasks = [
             (job, task)
             for lane in self._lanes
@@ -311,7 +316,6 @@ class _Core:
             job.pending -= 1
             if job.pending == 0:
                 job.ready = True
-                job.slot.taken = False
                 if self._caller_sleeps and self._jobs and self._jobs[0] is job:
                     self._changed.notify_all()
 
@@ -321,11 +325,18 @@ class _Core:
             self._stopped = True
             self._windows = None
             self._tasks.clear()
+            self._jobs.clear()
             self._changed.notify_all()
 
-    def abandon(self) -> None:
-        """Give all slots back, when no thread is left."""
-        for job in self._jobs:
-            job.slot.taken = False
-            job.arrays = {}
-        self._jobs.clear()
+    def let_go(self) -> None:
+        """Stop without waiting for the lock, because nobody iterates any more.
+
+        The garbage collector may call this in any thread, also in one that holds the lock;
+        threads that sleep look up once a second.
+        """
+        self._stopped = True
+        if self._lock.acquire(blocking=False):
+            try:
+                self._changed.notify_all()
+            finally:
+                self._lock.release()
