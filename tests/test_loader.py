@@ -299,7 +299,7 @@ def test_dropped_iterators_give_their_memory_back(path):
         del iterator
         settled(lambda: not threads_now())
     windows, _ = loader.pools()
-    assert len(windows.slots) == windows.n_free == loader.plan.sizes.slots
+    assert windows.n_free == loader.plan.sizes.slots >= len(windows.slots)
     assert windows.extra == 0
 
 
