@@ -424,3 +424,21 @@ def test_a_batch_is_a_labelled_mapping(path):
         batch["image"]
     subset = labeled.open_dataset(path).subset(batch.rows)
     np.testing.assert_array_equal(subset["images"].values, batch["images"].values)
+
+
+def test_a_plan_is_explained_before_anything_is_read(path):
+    dataset = labeled.open_dataset(path)
+    loader = dataset.batches(8, shuffle="window", seed=1, memory="8 MiB", window_rows=40)
+    told = loader.explain(labels=TARGETS)
+    images = next(lane for lane in told.lanes if lane.name == "images")
+    assert (told.n_rows, told.n_batches) == (N, 26)
+    assert images.bytes_used == IMAGES.nbytes
+    assert told.promised_bytes <= 8 << 20
+    assert 0.5 < told.quality <= 1.001
+    json.dumps(told.to_dict())
+    text, html = repr(told), told._repr_html_()
+    for word in ("203 rows", "26 batches", "images", images.why):
+        assert word in text
+        assert word in html
+    with pytest.raises(LoaderError, match="3 labels for 203 rows"):
+        loader.explain(labels=[1, 2, 3])

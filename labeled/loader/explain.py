@@ -28,6 +28,7 @@ from labeled.samplers.quality import ListedLabels, expected_quality, rows_for_qu
 from labeled.views.summary import html_page, html_table, table
 
 COUNTED_JOBS = 256
+DRAWN_JOBS, DRAWN_RUNS = 8, 120
 GOOD_QUALITY = 0.95
 
 
@@ -79,6 +80,7 @@ class Explanation:
     job_rows: int
     slots: int
     threads: int
+    reader: str
     memory_bytes: int
     promised_bytes: int
     kept_bytes: int
@@ -90,7 +92,7 @@ class Explanation:
     kernels: str
     lanes: tuple[LaneExplained, ...]
     runs: tuple[tuple[int, int, int], ...]
-    """(window, first row, row behind the last) of the first reads of the leading source."""
+    """(window, first row, row behind the last) of reads of the leading source, for a picture."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, fit for JSON."""
@@ -113,7 +115,7 @@ class Explanation:
             f"{self.batch_rows:,}, shuffle={self.mode!r}",
             f"reads {about}{format_bytes(read)} for {format_bytes(used)} of rows; "
             f"{about}{self.n_jobs:,} jobs of up to {self.job_rows:,} rows, {self.threads} "
-            f"background threads",
+            f"background threads" + (" in a reader process" * (self.reader == "process")),
             f"memory: at most {format_bytes(self.promised_bytes)} of "
             f"{format_bytes(self.memory_bytes)} ({self.slots} slots"
             + (
@@ -215,6 +217,7 @@ def explain(
         job_rows=sizes.job_rows,
         slots=sizes.slots,
         threads=sizes.threads,
+        reader=plan.reader,
         memory_bytes=sizes.memory_bytes,
         promised_bytes=sizes.promised_bytes,
         kept_bytes=sizes.kept_bytes,
@@ -305,11 +308,10 @@ def _quality(
 
 
 def _first_runs(plan: LoaderPlan, jobs: list[Job]) -> Iterator[tuple[int, int, int]]:
-    """What the leading source reads for the first few jobs, at most some hundred runs."""
+    """What the leading source reads for the first windows: some of the runs of each."""
     lane = max(plan.lanes, key=lambda one: one.row_bytes)
-    left = 400
-    for number, (_, _, content) in enumerate(jobs[:12]):
+    for number, (_, _, content) in enumerate(jobs[:DRAWN_JOBS]):
         runs = lane.read(content, plan.group).runs
-        for start, stop in (runs[:left] if runs is not None else np.empty((0, 2), int)).tolist():
-            left -= 1
-            yield number, start, stop
+        if runs is not None:
+            for start, stop in runs[:: -(-len(runs) // DRAWN_RUNS) or 1].tolist():
+                yield number, start, stop

@@ -92,7 +92,7 @@ def split_words(by_source: Mapping[str, int], lines: Sequence[SourceLine]) -> st
 _STYLE = """<style>
 .labeled-view{font-family:var(--jp-ui-font-family,system-ui,sans-serif);font-size:13px;
  color:var(--jp-content-font-color1,inherit);max-width:64em}
-.labeled-view table{border-collapse:collapse;margin:.3em 0}
+.labeled-view table{border-collapse:collapse;margin:.3em 0;font-size:inherit}
 .labeled-view th,.labeled-view td{padding:.15em .7em .15em 0;text-align:left;vertical-align:top;
  background:none;border:none}
 .labeled-view th{font-weight:600;opacity:.7;border-bottom:1px solid rgba(128,128,128,.4)}
