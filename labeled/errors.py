@@ -34,6 +34,10 @@ class SplitError(LabeledError, ValueError):
     """A split table, or a split asked for, does not fit the file."""
 
 
+class SplitTypeError(SplitError, TypeError):
+    """Something that names no rows, or no comment, stands in a split."""
+
+
 class UnknownNameError(LabeledError, KeyError):
     """No split, source or dim has the name asked for."""
 
@@ -83,6 +87,10 @@ class StateError(LabeledError, ValueError):
 
 class ReadError(LabeledError, OSError):
     """Reading failed: names the file, the source and the rows."""
+
+
+class WriteError(LabeledError, OSError):
+    """Writing failed or was refused; the target is as it was before."""
 
 
 class NotYetError(LabeledError, NotImplementedError):
