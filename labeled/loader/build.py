@@ -16,7 +16,8 @@ from labeled.errors import LoaderError
 from labeled.loader.finish import Finish, changes_of
 from labeled.loader.lanes import Lane
 from labeled.loader.loader import Loader
-from labeled.loader.plan import LoaderPlan
+from labeled.loader.plan import LoaderPlan, ReaderKind
+from labeled.loader.process import check_reader
 from labeled.loader.sizes import DEFAULT_MEMORY, Sizes, choose_kept, memory_of, plan_sizes
 from labeled.loader.units import Grouping, governing_source, group_rows, layout_words
 from labeled.samplers.draws import Draws, balanced_weights
@@ -57,6 +58,7 @@ def make_loader(
     pad_value: Any = 0,
     threads: int | None = None,
     prefetch: int | None = None,
+    reader: ReaderKind = "threads",
 ) -> Loader:
     """Make a loader over the selected rows of some sources.
 
@@ -98,6 +100,9 @@ def make_loader(
         Background threads; from the cores when not given. 0 reads in the caller.
     prefetch : int, optional
         Jobs read ahead of the one in use; from `memory` when not given.
+    reader : {"threads", "process"}
+        Where rows are read: in threads of this process, or in a process of its own with
+        memory shared, for consumers whose own Python must not be disturbed.
 
     Returns
     -------
@@ -123,6 +128,7 @@ def make_loader(
         }
         compiled = compile_specs(specs, infos, dtype=dtype, scale=scale, shift=shift)
         sources = {name: sources[name] for name in compiled.sources}
+    check_reader(reader, sources.values())
     lanes = [Lane(s, selections[name], s.reader()) for name, s in sources.items()]
     changes = {} if specs is not None else changes_of(sources, spaces, dtype, scale, shift)
     memory_bytes = memory_of(memory)
@@ -158,6 +164,7 @@ def make_loader(
         job_offset=_job_offset(mode, lanes, grouping, sizes),
         finish=Finish(sources, pad_value, compiled, changes),
         plan_hash=plan_hash(epoch_plan, f"{key_of(repr(layout_words(selections, grouping))):032x}"),
+        reader=reader,
     )
     return Loader(plan)
 

@@ -21,6 +21,7 @@ from labeled.loader.engine import Filled, Stats, WindowSource
 from labeled.loader.explain import Explanation, explain
 from labeled.loader.jobs import cut_jobs
 from labeled.loader.plan import LoaderPlan
+from labeled.loader.process import ProcessWindows, ReaderProcess
 from labeled.loader.slots import SlotPool
 from labeled.samplers.order import Content
 from labeled.samplers.plan import EpochPlan
@@ -57,6 +58,7 @@ class Loader:
         self._place: tuple[EpochPlan, int] | None = None
         self._stats = Stats()
         self._pools: tuple[SlotPool, SlotPool] | None = None
+        self._process: ReaderProcess | None = None
 
     # what is there
 
@@ -114,7 +116,6 @@ class Loader:
         self._first_batch = 0
         self._stats = Stats()
         self._place = plan, first
-        self.plan.load_kept()
         iterator = EpochIterator(self, plan, first, shape)
         self._live = weakref.ref(iterator)
         return iterator
@@ -129,6 +130,23 @@ class Loader:
                 SlotPool(layout, self.plan.batch_rows, 2),
             )
         return self._pools
+
+    def windows(self, plan: EpochPlan, first_batch: int) -> WindowSource | ProcessWindows:
+        """Start reading the windows of an epoch, in threads or in the reader process."""
+        recipe, pool = self.plan, self.pools()[0]
+        if recipe.reader == "process":
+            if self._process is None or not self._process.usable:
+                self._process = ReaderProcess(recipe)
+            return ProcessWindows(self._process, plan, first_batch, pool, self._stats)
+        recipe.load_kept()
+        jobs = cut_jobs(
+            plan.windows(first_batch),
+            recipe.sizes.job_rows,
+            recipe.job_offset,
+            listed=recipe.all_kept,
+        )
+        threads = recipe.sizes.threads
+        return WindowSource(jobs, recipe.lanes, recipe.group, pool, threads, self._stats)
 
     # a place that can be saved
 
@@ -223,20 +241,7 @@ class EpochIterator(Generic[T]):
         self._asked = perf_counter()
         sizes = self._recipe.sizes
         self._many_a_window = sizes.job_rows >= 2 * plan.batch_rows
-        jobs = cut_jobs(
-            plan.windows(first_batch),
-            sizes.job_rows,
-            self._recipe.job_offset,
-            listed=self._recipe.all_kept,
-        )
-        self._source = WindowSource(
-            jobs,
-            self._recipe.lanes,
-            self._recipe.group,
-            self._windows_pool,
-            sizes.threads,
-            self._stats,
-        )
+        self._source = loader.windows(plan, first_batch)
 
     def __iter__(self) -> EpochIterator[T]:
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from labeled.loader.slots import Layout
 from labeled.samplers.plan import EpochPlan
 
 Rows = npt.NDArray[np.int64]
+ReaderKind = Literal["threads", "process"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +38,8 @@ class LoaderPlan:
     finish : Finish
     plan_hash : str
         Over everything the order depends on, for saved states.
+    reader : {"threads", "process"}
+        Where windows are read: in this process, or in one of their own.
     """
 
     lanes: Sequence[Lane]
@@ -46,6 +49,7 @@ class LoaderPlan:
     job_offset: int | None
     finish: Finish
     plan_hash: str
+    reader: ReaderKind = "threads"
 
     @property
     def batch_rows(self) -> int:
