@@ -127,7 +127,7 @@ def small_units(piece: int, gap: int) -> Iterator[None]:
         for module in (extents, decoded, fallback):
             stack.enter_context(mock.patch.object(module, "PIECE_BYTES", piece))
         stack.enter_context(mock.patch("labeled.formats.hdf5.reading.PIECE_BYTES", piece))
-        for module in (extents, decoded, region):
+        for module in (extents, decoded, region, fallback):
             stack.enter_context(mock.patch.object(module, "GAP_BYTES", gap))
         yield
 
@@ -192,3 +192,8 @@ def runs(draw: st.DrawFn, n_rows: int) -> np.ndarray:
         else list(zip(cuts[::2], cuts[1::2], strict=False))
     )
     return np.array(pairs, np.int64).reshape(-1, 2)
+
+
+def moved(header: SourceHeader, path: str) -> SourceHeader:
+    """Return a header that says the file is somewhere else."""
+    return replace(header, file=replace(header.file, path=path))

@@ -117,6 +117,7 @@ class LocalFile:
         """Return all bytes of the file as a read-only array over a memory map."""
         held = self._map
         if held is None and self.stamp.size:
+            self.check()
             mapping = mmap.mmap(self._fd, self.stamp.size, access=mmap.ACCESS_READ)
             held = self._map = np.frombuffer(mapping, np.uint8)
         return held

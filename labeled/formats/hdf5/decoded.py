@@ -27,6 +27,7 @@ from labeled.formats.hdf5.reading import (
     PIECE_BYTES,
     Kind,
     Piece,
+    bands_of,
     describe,
     failed,
     gather,
@@ -45,7 +46,6 @@ from labeled.formats.hdf5.region import (
     outer_take,
     region_shape,
 )
-from labeled.formats.hdf5.stored import bands_of
 from labeled.formats.hdf5.tiles import Tile, Tiles
 from labeled.formats.reader import Cost
 

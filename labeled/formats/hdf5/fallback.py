@@ -24,15 +24,18 @@ from labeled.formats.hdf5.header import SourceHeader
 from labeled.formats.hdf5.reading import (
     Kind,
     Piece,
+    bands_of,
     describe,
     failed,
     gather,
     n_rows_of,
+    spread,
 )
 from labeled.formats.hdf5.region import Array, Ints, Region, bounds, length, outer_take, shifted
 from labeled.formats.reader import Cost
 
 PIECE_BYTES = 8 * 1024 * 1024
+GAP_BYTES = 256 * 1024
 _OBJECT_BYTES = 64  # a guess at what a variable-length item takes
 
 
@@ -51,24 +54,17 @@ class H5pyEngine:
         item = _OBJECT_BYTES if dtype.hasobject else dtype.itemsize
         self._row_bytes = max(math.prod(b.stop - b.start for b in self._box) * item, 1)
         self._used = math.prod(length(index) for index in region) * item
-        chunk_rows = 1 if source.chunks is None else source.chunks[0]
-        bands = max(1, PIECE_BYTES // (self._row_bytes * chunk_rows))
-        self._piece_rows = bands * chunk_rows
+        self._chunk_rows = 1 if source.chunks is None else source.chunks[0]
+        bands = max(1, PIECE_BYTES // (self._row_bytes * self._chunk_rows))
+        self._piece_rows = bands * self._chunk_rows
         self.scratch_bytes = self._piece_rows * self._row_bytes
 
     def pieces(self, runs: Ints) -> list[Piece]:
         """Group checked runs by stretches of whole chunks."""
         if not len(runs):
             return []
-        counts = runs[:, 1] - runs[:, 0]
-        bands = runs[:, 0] // self._piece_rows
-        n_bands = (runs[:, 1] - 1) // self._piece_rows - bands + 1
-        run = np.repeat(np.arange(len(runs)), n_bands)
-        band = bands[run] + np.arange(len(run)) - np.repeat(np.cumsum(n_bands) - n_bands, n_bands)
-        starts = np.maximum(runs[run, 0], band * self._piece_rows)
-        stops = np.minimum(runs[run, 1], (band + 1) * self._piece_rows)
-        firsts = (np.cumsum(counts) - counts)[run] + starts - runs[run, 0]
-        parts = np.stack((starts, stops, firsts), axis=1)
+        parts = bands_of(runs, self._piece_rows)
+        band = parts[:, 0] // self._piece_rows
         cuts = np.flatnonzero(band[1:] != band[:-1]) + 1
         return [self._piece(part) for part in np.split(parts, cuts)]
 
@@ -90,17 +86,18 @@ class H5pyEngine:
     def _read_parts(
         self, dataset: h5py.Dataset, piece: Piece, out: Array, dest: Ints | None
     ) -> None:
-        for start, stop, first in piece.parts.tolist():
-            numbers = slice(first, first + stop - start)
-            out[numbers if dest is None else dest[numbers]] = self._read(dataset, start, stop)
+        for parts in self._joined(piece.parts):
+            start, first = int(parts[0, 0]), int(parts[0, 2])
+            counts = parts[:, 1] - parts[:, 0]
+            rows = None if len(parts) == 1 else spread(parts[:, 0] - start, counts)
+            box = np.asarray(dataset[(slice(start, int(parts[-1, 1])), *self._box)])
+            numbers = slice(first, first + int(counts.sum()))
+            out[numbers if dest is None else dest[numbers]] = outer_take(box, self._inner, rows)
 
-    def _read(self, dataset: h5py.Dataset, start: int, stop: int) -> Array:
-        n_axes = len(
-            self._source.row_shape
-        )  # an array type has further axes: h5py reads them whole
-        box = np.asarray(dataset[(slice(start, stop), *self._box[:n_axes])])
-        box = box[(slice(None),) * (n_axes + 1) + self._box[n_axes:]]
-        return outer_take(box, self._inner)
+    def _joined(self, parts: Ints) -> list[Ints]:
+        """Group runs that one call reads: a call costs as much as copying the rows between."""
+        near = max(GAP_BYTES // self._row_bytes, self._chunk_rows)
+        return np.split(parts, np.flatnonzero(parts[1:, 0] - parts[:-1, 1] > near) + 1)
 
     def gather_into(self, out: Array, rows: Ints) -> None:
         """Store ``source[rows]`` in `out`, each touched stretch read once."""
@@ -108,9 +105,9 @@ class H5pyEngine:
 
     def cost(self, runs: Ints) -> Cost:
         """Estimate: decoded bytes of the rows, since only HDF5 knows what it fetches."""
-        n = n_rows_of(runs)
-        n_reads = sum(len(piece.parts) for piece in self.pieces(runs))
-        return Cost(n * self._row_bytes, n * self._used, n_reads, 0)
+        groups = [parts for piece in self.pieces(runs) for parts in self._joined(piece.parts)]
+        n_rows = sum(int(parts[-1, 1] - parts[0, 0]) for parts in groups)
+        return Cost(n_rows * self._row_bytes, n_rows_of(runs) * self._used, len(groups), 0)
 
     def advise(self, runs: Ints) -> None:
         """Do nothing: HDF5 has no such call."""

@@ -168,6 +168,30 @@ def spread(starts: Ints, counts: Ints) -> Ints:
     return np.repeat(starts - ends + counts, counts) + np.arange(ends[-1] if len(ends) else 0)
 
 
+def bands_of(runs: Ints, chunk_rows: int) -> Ints:
+    """Cut runs at chunk boundaries: rows of (start, stop, number of the first in run order).
+
+    Examples
+    --------
+    >>> bands_of(np.array([[2, 9]]), 4).tolist()
+    [[2, 4, 0], [4, 8, 2], [8, 9, 6]]
+    """
+    if len(runs) == 1:
+        start, stop = runs[0].tolist()
+        begin = np.arange(start - start % chunk_rows, stop, chunk_rows)
+        bands = np.empty((len(begin), 3), np.int64)
+        bands[:, 0], bands[:, 1], bands[:, 2] = begin, begin + chunk_rows, begin - start
+        bands[0, 0], bands[0, 2], bands[-1, 1] = start, 0, stop
+        return bands
+    starts, stops = runs[:, 0], runs[:, 1]
+    n_bands = (stops - 1) // chunk_rows - starts // chunk_rows + 1
+    band = spread(starts // chunk_rows, n_bands) * chunk_rows
+    begin = np.maximum(np.repeat(starts, n_bands), band)
+    end = np.minimum(np.repeat(stops, n_bands), band + chunk_rows)
+    counts = end - begin
+    return np.stack((begin, end, np.cumsum(counts) - counts), axis=1)
+
+
 def packed(weights: Ints) -> Ints:
     """Return where to cut consecutive items so that each group weighs about `PIECE_BYTES`.
 
