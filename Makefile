@@ -38,7 +38,7 @@ check-all: test lint
 	$(BIN)/python tests/check_all.py
 
 soak: $(VENV)/extra-test
-	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n 2 -q -m "slow or not slow"
+	HYPOTHESIS_PROFILE=soak LABELED_SOAK_S=300 $(BIN)/python -m pytest -n 2 -q --timeout 3600
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
