@@ -32,6 +32,7 @@ from labeled.formats.hdf5.reading import (
     failed,
     gather,
     n_rows_of,
+    put_rows,
     row_nbytes,
     scratch,
     spread,
@@ -209,7 +210,7 @@ class DecodeEngine:
             if dest is None:
                 out[first:end] = chunk
             else:
-                out[dest[first:end]] = chunk
+                put_rows(out, dest[first:end], chunk)
             del chunk  # so that the next one is decoded into the same, hot memory
 
     def _store(
@@ -227,7 +228,7 @@ class DecodeEngine:
         else:
             values = outer_take(chunk, work.tiles[t].local, rows)
         if self._alone:
-            out[place] = values
+            put_rows(out, place, values)
         else:
             outer_put(out, place, work.tiles[t].trail, values)
 
@@ -255,8 +256,9 @@ class DecodeEngine:
         n_rows = int(counts.sum())
         if n_rows < len(rows):
             shift = (np.arange(n_bands) - np.array(work.bands)) * chunk_rows
-            rows = rows[spread(parts[:, 0] + np.repeat(shift, np.diff(work.ends)), counts)]
-        out[dest[first : first + n_rows]] = rows
+            wanted = spread(parts[:, 0] + np.repeat(shift, np.diff(work.ends)), counts)
+            rows = np.take(rows, wanted, axis=0, mode="clip")
+        put_rows(out, dest[first : first + n_rows], rows)
 
     def gather_into(self, out: Array, rows: Ints) -> None:
         """Store ``source[rows]`` in `out`; each touched chunk is decoded once."""

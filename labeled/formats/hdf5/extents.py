@@ -28,6 +28,7 @@ from labeled.formats.hdf5.reading import (
     gather,
     n_rows_of,
     packed,
+    put_rows,
     row_at,
     row_nbytes,
     scratch,
@@ -223,7 +224,7 @@ class ExtentEngine:
 
     def _put(self, out: Array, place: Target, values: Array) -> None:
         if self._trail is None:
-            out[place] = values
+            put_rows(out, place, values)
         else:
             outer_put(out, place, self._trail, values)
 
