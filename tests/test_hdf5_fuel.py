@@ -418,7 +418,7 @@ def test_ragged_without_shape_labels_and_plain_vlen(tmp_path: Path) -> None:
         f.attrs["split"] = split_table(f, {"jpeg": 0}, {"train": (0, 2)})
     source = scan(encoded).sources["jpeg"]
     assert "vlen" in source.ragged
-    assert source.dims == ("batch",)
+    assert source.dims == ("batch", "jpeg_axis_1")
 
 
 def test_scales_become_coordinates(tmp_path: Path) -> None:

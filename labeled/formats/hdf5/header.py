@@ -91,12 +91,15 @@ class SourceHeader:
     ragged: str | None = None
     """Why this source holds examples of different shapes (None for a dense one).
 
-    Its `dims` then name the axes of the examples too, so they outnumber `shape`.
+    Its `dims` then name the axes of the examples too, so they outnumber `shape`, which is
+    ``(n_rows,)``; :mod:`.ragged` reads it.
     """
     shapes_path: str | None = None
     """The dataset with the shape of every example of a ragged source (Fuel's `shapes`)."""
     coords: tuple[str, ...] = ()
     """Names (in the file header's `variables`) of the coordinates of this source."""
+    parts: Mapping[str, SourceHeader] = field(default_factory=dict)
+    """Datasets that a ragged source is made of, by role: "values", "offsets", "shapes"."""
 
     @property
     def n_rows(self) -> int:

@@ -13,7 +13,15 @@ from typing import Any
 
 import h5py
 
+from labeled.errors import FileFormatError
 from labeled.formats.hdf5.attributes import attrs_of
+from labeled.formats.hdf5.flatlayout import (
+    ATTRIBUTES,
+    check_parts,
+    example_dims,
+    is_flat,
+    part_paths,
+)
 from labeled.formats.hdf5.header import CF, FileStamp, SourceHeader
 from labeled.formats.hdf5.labels import (
     SHAPE_LABELS,
@@ -26,7 +34,7 @@ from labeled.formats.hdf5.labels import (
     ragged_of,
 )
 from labeled.formats.hdf5.layout import dtype_of, layout_of, vlen_base, why_not_a_source
-from labeled.formats.hdf5.safety import Found
+from labeled.formats.hdf5.safety import Found, resolve
 
 Names = Sequence[str | None]
 
@@ -59,43 +67,95 @@ class Builder:
         `own_dims` are the dims of a scale, which has none attached.
         """
         dataset = found.thing
+        if is_flat(dataset):
+            return Described(self._flat(name, found), ())
         axes = axes_of(dataset, name, self.notes)
         found_names = [axis.name for axis in axes]
         if own_dims is not None:
             found_names = [axis.label or own for axis, own in zip(axes, own_dims, strict=True)]
-        reason, inner, shapes_path = self._ragged(name, dataset, axes)
+        reason, inner, shapes = self._ragged(name, dataset, axes)
         given = self.given_dims.get(name)
         dims, unnamed = name_dims(self.stamp.path, name, [*found_names, *inner], given)
         unnamed = tuple(axis for axis in unnamed if axis < len(axes))
         if unnamed:
             self.notes.unnamed[name] = unnamed
+        header = replace(
+            self._header(name, found, dims),
+            ragged=reason,
+            shapes_path=None if shapes is None else shapes.path,
+            parts={} if shapes is None else self._shapes_part(name, shapes),
+        )
+        return Described(header, axes)
+
+    def _header(self, name: str, found: Found, dims: tuple[str, ...]) -> SourceHeader:
+        dataset = found.thing
         placement = layout_of(
             dataset, name, allow_external=self.allow_external, outside=found.outside
         )
-        header = SourceHeader(
+        return SourceHeader(
             file=self.stamp,
             name=name,
-            h5path=f"{self.base.name.rstrip('/')}/{found.path or name}",
+            h5path=self._h5path(found.path or name),
             shape=dataset.shape,
             dtype=dtype_of(dataset),
             dims=dims,
             attrs=self.attrs_of(dataset, name),
-            ragged=reason,
-            shapes_path=shapes_path,
             **placement,
         )
-        return Described(header, axes)
+
+    def _h5path(self, path: str) -> str:
+        return path if path[:1] == "/" else f"{self.base.name.rstrip('/')}/{path}"
 
     def _ragged(
         self, name: str, dataset: h5py.Dataset, axes: Sequence[Axis]
-    ) -> tuple[str | None, tuple[str, ...], str | None]:
+    ) -> tuple[str | None, tuple[str, ...], Scale | None]:
+        """Return why a source is ragged, names of its examples' axes, and where shapes are."""
         ragged = ragged_of(dataset, name, axes, self.notes)
         if ragged is not None:
-            return ragged
+            return *ragged[:2], axes[0].scale_called(SHAPES)
         base = vlen_base(dataset.dtype)
         if base is None:
             return None, (), None
-        return f"every example is a row of {base} of its own length (vlen dtype)", (), None
+        reason = f"every example is a row of {base} of its own length (vlen dtype)"
+        inner = ("",) if len(dataset.shape) == 1 else ()
+        return reason, inner, None
+
+    def _shapes_part(self, name: str, shapes: Scale) -> dict[str, SourceHeader]:
+        if shapes.path is None or why_not_a_source(shapes.dataset) is not None:
+            return {}
+        header = self.coordinate_header(f"{name} (its scale 'shapes')", shapes, ())
+        return {"shapes": header}
+
+    def _flat(self, name: str, found: Found) -> SourceHeader:
+        """Return the header of a source in the flat layout; see :mod:`.flatlayout`."""
+        parts = {"values": found}
+        for role, path in part_paths(found.thing, name).items():
+            parts[role] = self._dataset(name, role, path)
+        shapes = parts["shapes"].thing if "shapes" in parts else None
+        n_axes = check_parts(name, found.thing, parts["offsets"].thing, shapes)
+        dims, unnamed = name_dims(
+            self.stamp.path, name, example_dims(found.thing, n_axes), self.given_dims.get(name)
+        )
+        if unnamed:
+            self.notes.odd.append(f"ragged source {name!r} does not name its axes {unnamed}")
+        headers = {role: self._header(name, part, ()) for role, part in parts.items()}
+        values = headers["values"]
+        attrs = {key: value for key, value in values.attrs.items() if key not in ATTRIBUTES}
+        return replace(
+            values,
+            shape=(headers["offsets"].n_rows - 1,),
+            dims=dims,
+            attrs=attrs,
+            ragged="every example has its own shape (flat layout)",
+            parts=headers,
+        )
+
+    def _dataset(self, name: str, role: str, path: str) -> Found:
+        """Return a dataset that a ragged source is made of."""
+        found = resolve(self.base, path, allow_external=self.allow_external)
+        if not isinstance(found.thing, h5py.Dataset) or why_not_a_source(found.thing) is not None:
+            raise FileFormatError(f"the {role} of ragged source {name!r}, {path!r}, are no numbers")
+        return found
 
     def attrs_of(self, dataset: h5py.Dataset, name: str) -> dict[str, Any]:
         """Return the attributes of a dataset, noting those that cannot be read."""

@@ -37,6 +37,7 @@ from labeled.formats.hdf5.labels import (
     scale_of,
 )
 from labeled.formats.hdf5.layout import why_not_a_source
+from labeled.formats.hdf5.own import OWN
 from labeled.formats.hdf5.safety import Found, walk
 from labeled.formats.hdf5.sources import Builder, Described, with_cf
 
@@ -126,6 +127,8 @@ def _sources(
         place = _place(each.header, named, example_dim, contents)
         if place == "source":
             sources[name] = each
+        elif place == "variable" and each.header.ragged is not None:
+            contents.not_opened[name] = f"it is no source, and ragged: {each.header.ragged}"
         elif place == "variable":
             builder.variables[name] = each.header
         else:
@@ -137,6 +140,8 @@ def _contents(builder: Builder) -> Contents:
     contents = Contents()
     for path, found in walk(builder.base, allow_external=builder.allow_external):
         name = _visible(path)
+        if path.startswith(f"{OWN}/") and builder.base.name == "/":
+            continue  # checksums that this library wrote
         if isinstance(found, UnsafeFileError):
             contents.unsafe[name] = found
         elif isinstance(found, Exception):
@@ -189,7 +194,7 @@ def _describe(
             continue
         try:
             described[name] = builder.describe(name, found)
-        except (UnsafeFileError, DimsError) as error:
+        except (UnsafeFileError, DimsError, FileFormatError) as error:
             if wanted is None or name in wanted:
                 raise
             contents.not_opened[name] = str(error)
@@ -199,7 +204,20 @@ def _describe(
             own_dims = _own_dims(scale, ids)
             found = Found(scale.dataset, path=_relative(builder, scale, name))
             described[name] = builder.describe(name, found, own_dims=own_dims)
+    _put_parts_aside(contents, described)
     return dict(sorted(described.items()))
+
+
+def _put_parts_aside(contents: Contents, described: dict[str, Described]) -> None:
+    """Take out the datasets that only tell offsets and shapes of ragged sources."""
+    roles = {
+        part.h5path: f"it tells the {role} of ragged source {owner!r}"
+        for owner, each in described.items()
+        for role, part in each.header.parts.items()
+        if role != "values"
+    }
+    for name in [name for name, each in described.items() if each.header.h5path in roles]:
+        contents.not_opened[name] = roles[described.pop(name).header.h5path]
 
 
 def _relative(builder: Builder, scale: Scale, name: str) -> str:

@@ -1,0 +1,408 @@
+"""Reading ragged sources: examples of different shapes, never one call an example.
+
+Three layouts become one :class:`~labeled.ragged.RaggedReader`: the flat layout of this
+library (:mod:`.flatlayout`), Fuel's (rows of variable length with a `shapes` scale), and
+plain rows of variable length. Shapes, offsets and lengths are read by byte range like
+any dense source; they are checked against each other and against the file before any
+memory is taken for values.
+
+The trade-off: HDF5 keeps rows of variable length in heaps that only it can walk, so their
+values are read through h5py, in large slices and under its lock. How long each row is
+stands in the dataset itself and is read without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from itertools import pairwise
+from typing import Any
+
+import h5py
+import numpy as np
+
+from labeled.errors import FileFormatError
+from labeled.formats.hdf5.bytesource import h5_of
+from labeled.formats.hdf5.cf import decode
+from labeled.formats.hdf5.fallback import require_filters
+from labeled.formats.hdf5.flatlayout import write_flat
+from labeled.formats.hdf5.header import SourceHeader
+from labeled.formats.hdf5.layout import vlen_base
+from labeled.formats.hdf5.payload import Reader, open_reader
+from labeled.formats.hdf5.reading import Io, describe, failed, native, runs_of
+from labeled.formats.hdf5.region import Array
+from labeled.formats.hdf5.safety import check_claim
+from labeled.ragged.flat import (
+    AnyRows,
+    RaggedReader,
+    Rows,
+    block_cuts,
+    copy_segments,
+    offsets_of,
+    sizes_of,
+)
+
+BLOCK_BYTES = 4 << 20
+"""What is read at once where rows are out of order, or HDF5 reads them."""
+
+BLOCK_ROWS = 1 << 16
+"""Rows that HDF5 reads at once at most."""
+
+DENSE = 6
+"""HDF5 reads a list of rows so many times slower than a slice that holds them."""
+
+REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
+"""How a row of variable length is stored: its length, and where the heap keeps it."""
+
+
+def open_ragged(source: SourceHeader, io: Io = "auto") -> RaggedReader:
+    """Return a reader of the examples of a ragged source. Opens nothing yet.
+
+    Raises
+    ------
+    FileFormatError
+        If the datasets that make up the source do not belong together.
+    """
+    if "values" in source.parts:
+        return FlatReader(source, io)
+    _check_vlen(source)
+    return VlenReader(source, io)
+
+
+def _check_vlen(source: SourceHeader) -> None:
+    where = describe(source)
+    if vlen_base(source.dtype) is None:
+        raise FileFormatError(
+            f"{where} has a scale 'shapes' but holds {source.dtype}, no rows of variable length; "
+            "detach the scale, or write the source again as rows of variable length"
+        )
+    if len(source.shape) != 1:
+        raise FileFormatError(
+            f"{where} has shape {source.shape}; rows of variable length must lie along one axis, "
+            "so write it flattened, with the scale 'shapes'"
+        )
+    shapes = source.parts.get("shapes")
+    if shapes is None:
+        if source.ragged is not None and "shapes" in source.ragged:
+            raise FileFormatError(f"{where}: its scale 'shapes' has no name in the file")
+        return
+    if len(shapes.shape) != 2 or shapes.dtype.kind not in "iu":
+        raise FileFormatError(
+            f"{where}: its scale 'shapes' is {shapes.shape} {shapes.dtype}; it must be integers, "
+            "one row an example"
+        )
+    if shapes.n_rows != source.n_rows:
+        raise FileFormatError(
+            f"{where} has {source.n_rows} rows, but its scale 'shapes' has {shapes.n_rows}; the "
+            f"first row without its other half is {min(shapes.n_rows, source.n_rows)}"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class FlatReader:
+    """Examples in the flat layout; follows :class:`~labeled.ragged.RaggedReader`."""
+
+    source: SourceHeader
+    io: Io = "auto"
+    kind: str = "flat"
+
+    @property
+    def n_rows(self) -> int:
+        return self.source.n_rows
+
+    @property
+    def n_axes(self) -> int:
+        return len(self.source.dims) - 1
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        cf = self.source.cf
+        return native(self.source.dtype) if cf is None else cf.dtype
+
+    @property
+    def where(self) -> str:
+        return describe(self.source)
+
+    @property
+    def why(self) -> str:
+        return f"flat values, {self._values.why}"
+
+    @cached_property
+    def _values(self) -> Reader:
+        return open_reader(self.source.parts["values"], io=self.io)
+
+    @cached_property
+    def _offsets(self) -> Reader:
+        return open_reader(self.source.parts["offsets"], io=self.io)
+
+    def sizes(self, rows: AnyRows) -> Rows:
+        return self._bounds(rows)[1]
+
+    def shapes(self, rows: AnyRows) -> Rows:
+        return checked_shapes(self.source, rows, self.sizes(rows), self.io)
+
+    def read_flat(self, rows: AnyRows) -> tuple[Array, Rows]:
+        starts, sizes = self._bounds(rows)
+        offsets = offsets_of(sizes)
+        header = self.source.parts["values"]
+        check_claim(header, int(offsets[-1]) * header.dtype.itemsize)
+        out = np.empty(int(offsets[-1]), self._values.dtype)
+        if (starts[1:] >= starts[:-1] + sizes[:-1]).all():
+            self._read(out, starts, sizes)
+        else:
+
+            def read(some: Rows) -> Array:
+                values = np.empty(int(sizes[some].sum()), out.dtype)
+                self._read(values, starts[some], sizes[some])
+                return values
+
+            read_in_blocks(out, offsets, listed(rows), read)
+        cf = self.source.cf
+        return out if cf is None else decode(out, cf), offsets
+
+    def _read(self, out: Array, starts: Rows, sizes: Rows) -> None:
+        """Read segments of values, ascending and apart, one after another."""
+        held = sizes > 0
+        starts, sizes = starts[held], sizes[held]
+        if not len(starts):
+            return
+        fresh = np.concatenate(([True], starts[1:] != (starts + sizes)[:-1]))
+        last = np.append(np.flatnonzero(fresh)[1:] - 1, len(starts) - 1)
+        self._values.read_into(out, np.stack((starts[fresh], (starts + sizes)[last]), axis=1))
+
+    def _bounds(self, rows: AnyRows) -> tuple[Rows, Rows]:
+        """Return where examples begin and how long they are, checked."""
+        if isinstance(rows, range) and rows.step == 1:
+            edges = _integers(self._offsets, range(rows.start, rows.stop + 1))
+            starts, stops = edges[:-1], edges[1:]
+        else:
+            starts = _integers(self._offsets, listed(rows))
+            stops = _integers(self._offsets, listed(rows) + 1)
+        n_values = self.source.parts["values"].n_rows
+        bad = (starts < 0) | (stops < starts) | (stops > n_values)
+        if bad.any():
+            at = int(np.argmax(bad))
+            wrong = "run backwards" if stops[at] < starts[at] else "lie outside"
+            raise FileFormatError(
+                f"{self.where}, row {rows[at]}: its offsets {starts[at]} to {stops[at]} {wrong} "
+                f"(there are {n_values} values); the file is damaged, so write it again"
+            )
+        return starts, stops - starts
+
+
+@dataclass(frozen=True, eq=False)
+class VlenReader:
+    """Rows of variable length, with or without shapes; follows ``RaggedReader``."""
+
+    source: SourceHeader
+    io: Io = "auto"
+    kind: str = "vlen"
+
+    @property
+    def n_rows(self) -> int:
+        return self.source.n_rows
+
+    @property
+    def n_axes(self) -> int:
+        shapes = self.source.parts.get("shapes")
+        return 1 if shapes is None else int(shapes.shape[1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        base = vlen_base(self.source.dtype)
+        assert base is not None, "checked by open_ragged"
+        return native(base)
+
+    @property
+    def where(self) -> str:
+        return describe(self.source)
+
+    @property
+    def why(self) -> str:
+        lengths = "read apart" if self._references is not None else "unknown before reading"
+        return f"HDF5 rows of variable length: read by h5py in blocks, lengths {lengths}"
+
+    @cached_property
+    def _references(self) -> Reader | None:
+        """Reader of what the dataset itself holds, where its bytes can be reached."""
+        source = self.source
+        if source.storage not in ("contiguous", "chunked", "empty"):
+            return None
+        header = replace(
+            source, dtype=REFERENCE, fill_value=np.zeros((), REFERENCE)[()], ragged=None, cf=None
+        )
+        reader = open_reader(header, io=self.io)
+        return None if reader.kind == "h5py" else reader
+
+    def sizes(self, rows: AnyRows) -> Rows:
+        references = self._references
+        if references is None:
+            return self._lengths_by_reading(listed(rows))
+        lengths = references.read(rows)["length"].astype(np.int64)
+        most = self.source.file.size // self.dtype.itemsize
+        if len(lengths) and int(lengths.max()) > most:
+            at = int(np.argmax(lengths))
+            raise FileFormatError(
+                f"{self.where}, row {rows[at]}: it claims {lengths[at]} values, more than the "
+                f"{self.source.file.size} bytes of the file can hold; the file is damaged"
+            )
+        return lengths
+
+    def shapes(self, rows: AnyRows) -> Rows:
+        return checked_shapes(self.source, rows, self.sizes(rows), self.io)
+
+    def read_flat(self, rows: AnyRows) -> tuple[Array, Rows]:
+        sizes, wanted = self.sizes(rows), listed(rows)
+        self._check_claim(wanted, sizes)
+        offsets = offsets_of(sizes)
+        out = np.empty(int(offsets[-1]), self.dtype)
+        with h5_of(self.source.file) as file:
+            require_filters(self.source)
+            dataset = file[self.source.h5path]
+
+            def read(some: Rows) -> Array:
+                return self._read(dataset, wanted[some], sizes[some])
+
+            read_in_blocks(out, offsets, wanted, read, BLOCK_ROWS)
+        return out, offsets
+
+    def _check_claim(self, rows: Rows, sizes: Rows) -> None:
+        """Refuse lengths that the whole file could not hold together."""
+        _, first = np.unique(rows, return_index=True)
+        total = float(sizes[first].sum(dtype=np.float64)) * self.dtype.itemsize
+        if total > self.source.file.size:
+            raise FileFormatError(
+                f"{self.where}: its rows claim {total:.0f} bytes, more than the "
+                f"{self.source.file.size} of the file; the file is damaged"
+            )
+
+    def _read(self, dataset: h5py.Dataset, rows: Rows, sizes: Rows) -> Array:
+        """Read ascending rows, each once, flat."""
+        arrays = self._arrays(dataset, rows)
+        found = np.fromiter(map(len, arrays), np.int64, len(arrays))
+        if not np.array_equal(found, sizes):
+            at = int(np.argmax(found != sizes))
+            raise FileFormatError(
+                f"{self.where}, row {rows[at]}: it has {found[at]} values, but {sizes[at]} were "
+                "expected; the file is damaged, or being written"
+            )
+        held = [array for array in arrays if len(array)]
+        values = np.concatenate(held) if held else np.empty(0, self.dtype)
+        base = vlen_base(self.source.dtype)
+        assert base is not None, "checked by open_ragged"
+        return values if base.isnative or not byte_order_lost() else values.view(base)
+
+    def _arrays(self, dataset: h5py.Dataset, rows: Rows) -> list[Array]:
+        """Read ascending rows as HDF5 hands them out, by slices as large as pay."""
+        out: list[Array] = []
+        try:
+            for a, b in _stretches(rows):
+                first, some = int(rows[a]), rows[a:b]
+                out += dataset[first : int(rows[b - 1]) + 1][some - first].tolist()
+        except Exception as fault:  # what HDF5 makes of damage is nearly any of them
+            raise failed(self.source, int(rows[0]), int(rows[-1]) + 1, fault) from fault
+        return out
+
+    def _lengths_by_reading(self, rows: Rows) -> Rows:
+        distinct, which = np.unique(rows, return_inverse=True)
+        lengths = np.empty(len(distinct), np.int64)
+        with h5_of(self.source.file) as file:
+            dataset = file[self.source.h5path]
+            for first in range(0, len(distinct), 256):
+                some = distinct[first : first + 256]
+                lengths[first : first + 256] = list(map(len, self._arrays(dataset, some)))
+        return lengths[which]
+
+
+@cache
+def byte_order_lost() -> bool:
+    """Whether h5py hands out foreign byte order in variable length as if it were native.
+
+    Its versions up to 3.16 do; asked of h5py itself, so that a mended one is not mended again.
+    """
+    foreign = np.dtype("i2").newbyteorder("S")
+    with h5py.File("byte-order", "w", driver="core", backing_store=False) as file:
+        dataset = file.create_dataset("x", (1,), h5py.vlen_dtype(foreign))
+        dataset[0] = np.array([1], foreign)
+        return int(dataset[0][0]) != 1
+
+
+def read_in_blocks(
+    out: Array,
+    offsets: Rows,
+    rows: Rows,
+    read: Callable[[Rows], Array],
+    most_rows: int = 1 << 62,
+) -> None:
+    """Fill flat values in any order of rows, reading each block in file order.
+
+    Parameters
+    ----------
+    out : array (offsets[-1],)
+    offsets : int64 (n + 1,)
+        Where the example of each of `rows` goes.
+    read : callable
+        Given positions in `rows` of different rows, ascending: their values, flat.
+    """
+    sizes = np.diff(offsets)
+    order = np.argsort(rows, kind="stable")
+    cuts = block_cuts(
+        np.maximum(sizes[order] * out.itemsize, BLOCK_BYTES // most_rows + 1), BLOCK_BYTES
+    )
+    for a, b in pairwise(cuts):
+        part = order[a:b]
+        _, first, which = np.unique(rows[part], return_index=True, return_inverse=True)
+        some = part[first]
+        values = read(some)
+        if len(some) == b - a and part[-1] - part[0] == b - a - 1 and (np.diff(part) == 1).all():
+            out[offsets[part[0]] : offsets[part[-1] + 1]] = values
+        else:
+            starts = offsets_of(sizes[some])[which]
+            copy_segments(out, offsets[part], values, starts, sizes[part])
+
+
+def checked_shapes(source: SourceHeader, rows: AnyRows, sizes: Rows, io: Io) -> Rows:
+    """Return the shapes of examples, after comparing them with what is stored.
+
+    Raises
+    ------
+    FileFormatError
+        If a shape is impossible or has another number of elements; names the row.
+    """
+    header = source.parts.get("shapes")
+    if header is None:
+        return sizes.reshape(-1, 1)
+    check_claim(header, len(rows) * header.row_bytes)
+    shapes = _integers(open_reader(header, io=io), rows)
+    where = describe(source)
+    wrong = sizes_of(shapes, rows, where, source.dtype.itemsize) != sizes
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise FileFormatError(
+            f"{where}, row {rows[at]}: its shape {tuple(shapes[at].tolist())} does not fit the "
+            f"{sizes[at]} values that are stored; correct the shapes, or leave the row out"
+        )
+    return shapes
+
+
+def listed(rows: AnyRows) -> Rows:
+    """Return rows as int64."""
+    return np.asarray(rows, np.int64)
+
+
+def _integers(reader: Reader, rows: AnyRows) -> Rows:
+    """Read integers as int64; what does not fit comes out negative, and is refused later."""
+    values: Rows = reader.read(rows).astype(np.int64, copy=False)
+    return values
+
+
+def _stretches(rows: Rows) -> list[tuple[int, int]]:
+    """Cut ascending rows where skipping pays more than reading through."""
+    if len(rows) and int(rows[-1] - rows[0]) < DENSE * len(rows):
+        return [(0, len(rows))]
+    ends = np.cumsum([0, *(stop - start for start, stop in runs_of(rows).tolist())])
+    return list(pairwise(ends.tolist()))
+
+
+__all__ = ["FlatReader", "VlenReader", "open_ragged", "write_flat"]

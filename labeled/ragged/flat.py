@@ -1,0 +1,225 @@
+"""Flat values with offsets and shapes: the one layout that everything ragged runs over.
+
+Knows arrays in memory and the protocol of whoever reads them; no dims, no files. Small
+examples are copied by index, large ones one by one: each is several times faster than
+the other on its side of :data:`MANY_ELEMENTS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled.errors import ArrayError, FileFormatError
+
+Array = npt.NDArray[Any]
+Rows = npt.NDArray[np.int64]
+AnyRows = range | Rows
+
+MANY_ELEMENTS = 64
+"""Examples of at least so many elements are copied one by one, smaller ones by index."""
+
+INDEX_ELEMENTS = 1 << 15
+"""Elements that are copied by one index array: bounds the memory of the index."""
+
+
+class Flat(NamedTuple):
+    """Examples one after another.
+
+    Example i is ``values[offsets[i]:offsets[i + 1]].reshape(shapes[i])``.
+    """
+
+    values: Array
+    offsets: Rows
+    """int64 (n + 1,), ascending from 0."""
+    shapes: Rows
+    """int64 (n, axes of an example)."""
+
+    def examples(self) -> Array:
+        """Return the examples as an object array (n,) of views of `values`."""
+        values, out = self.values, np.empty(len(self.shapes), object)
+        edges = self.offsets.tolist()
+        if self.shapes.shape[1] == 1:
+            for i in range(len(out)):
+                out[i] = values[edges[i] : edges[i + 1]]
+        else:
+            for i, shape in enumerate(self.shapes.tolist()):
+                out[i] = values[edges[i] : edges[i + 1]].reshape(shape)
+        return out
+
+
+class RaggedReader(Protocol):
+    """Stored examples, read flat. Safe in threads, small in a pickle, holds no file open.
+
+    Rows are a range, or int64 in any order with repeats, each within ``0 .. n_rows - 1``.
+    """
+
+    @property
+    def n_rows(self) -> int: ...
+    @property
+    def n_axes(self) -> int:
+        """How many axes an example has."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def where(self) -> str:
+        """Source and file, as messages begin."""
+
+    @property
+    def kind(self) -> str:
+        """The path bytes take: "flat", "vlen", "memory", ..."""
+
+    @property
+    def why(self) -> str:
+        """Why this path was taken, for `explain`."""
+
+    def shapes(self, rows: AnyRows) -> Rows:
+        """Return the shapes of examples, checked: (len(rows), n_axes)."""
+
+    def sizes(self, rows: AnyRows) -> Rows:
+        """Return how many elements each example has; never more than a shape says."""
+
+    def read_flat(self, rows: AnyRows) -> tuple[Array, Rows]:
+        """Return the values of the examples one after another, and their offsets."""
+
+
+@dataclass(frozen=True, eq=False)
+class FlatRows:
+    """Examples in memory; follows :class:`RaggedReader`."""
+
+    flat: Flat
+    where: str = "a ragged array in memory"
+    kind: str = "memory"
+    why: str = "loaded"
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.flat.shapes)
+
+    @property
+    def n_axes(self) -> int:
+        return int(self.flat.shapes.shape[1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.flat.values.dtype
+
+    def shapes(self, rows: AnyRows) -> Rows:
+        shapes: Rows = self.flat.shapes[_index(rows)]
+        return shapes
+
+    def sizes(self, rows: AnyRows) -> Rows:
+        sizes: Rows = np.diff(self.flat.offsets)[_index(rows)]
+        return sizes
+
+    def read_flat(self, rows: AnyRows) -> tuple[Array, Rows]:
+        values, edges = self.flat.values, self.flat.offsets
+        if isinstance(rows, range) and rows.step == 1 and len(rows):
+            part = edges[rows.start : rows.stop + 1]
+            return values[part[0] : part[-1]].copy(), part - part[0]
+        listed = np.asarray(rows, np.int64)
+        offsets = offsets_of(edges[listed + 1] - edges[listed])
+        out = np.empty(int(offsets[-1]), values.dtype)
+        copy_segments(out, offsets[:-1], values, edges[listed], np.diff(offsets))
+        return out, offsets
+
+
+def offsets_of(sizes: Rows) -> Rows:
+    """Return where each of `sizes` begins, and the end of the last: int64 (n + 1,).
+
+    Examples
+    --------
+    >>> offsets_of(np.array([2, 0, 3])).tolist()
+    [0, 2, 2, 5]
+    """
+    out = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=out[1:])
+    return out
+
+
+def flat_of(examples: Sequence[npt.ArrayLike]) -> Flat:
+    """Join examples into flat values; the common dtype, one copy."""
+    arrays = [np.asarray(example) for example in examples]
+    n_axes = {array.ndim for array in arrays} or {1}
+    if len(n_axes) > 1:
+        raise ArrayError(f"examples have {sorted(n_axes)} axes; they may differ in lengths only")
+    if any(array.dtype.kind not in "biufcSU" for array in arrays):
+        raise ArrayError("examples of a ragged array must be arrays of numbers")
+    k = n_axes.pop()
+    shapes = np.array([array.shape for array in arrays], np.int64).reshape(len(arrays), k)
+    offsets = offsets_of(np.array([array.size for array in arrays], np.int64))
+    pieces = [array.reshape(-1) for array in arrays]
+    return Flat(np.concatenate(pieces) if pieces else np.empty(0), offsets, shapes)
+
+
+def copy_segments(out: Array, places: Rows, source: Array, starts: Rows, sizes: Rows) -> None:
+    """Copy segments of a flat array to places of another: ``out[p:p + n] = source[s:s + n]``."""
+    total = int(sizes.sum())
+    if total >= MANY_ELEMENTS * len(sizes):
+        ends = (starts + sizes).tolist()
+        stops = (places + sizes).tolist()
+        for a, b, c, d in zip(places.tolist(), stops, starts.tolist(), ends, strict=True):
+            out[a:b] = source[c:d]
+        return
+    cuts = block_cuts(sizes, INDEX_ELEMENTS)
+    for a, b in pairwise(cuts):
+        some = sizes[a:b]
+        step = np.arange(int(some.sum())) - np.repeat(offsets_of(some)[:-1], some)
+        out[np.repeat(places[a:b], some) + step] = source[np.repeat(starts[a:b], some) + step]
+
+
+def block_cuts(sizes: Rows, limit: int) -> list[int]:
+    """Cut consecutive items into blocks of at most `limit`, or of one item.
+
+    Examples
+    --------
+    >>> block_cuts(np.array([3, 3, 9, 1, 1]), 6)
+    [0, 2, 3, 5]
+    """
+    ends, cuts = np.cumsum(sizes), [0]
+    while cuts[-1] < len(sizes):
+        done = int(ends[cuts[-1] - 1]) if cuts[-1] else 0
+        fitting = int(np.searchsorted(ends, done + limit, side="right"))
+        cuts.append(max(fitting, cuts[-1] + 1))
+    return cuts
+
+
+def elements_of(shapes: Rows) -> Rows:
+    """Multiply shapes out; they are known to be possible."""
+    sizes: Rows = np.prod(shapes, axis=1, dtype=np.int64)
+    return sizes
+
+
+def sizes_of(shapes: Rows, rows: AnyRows, where: str, itemsize: int = 1) -> Rows:
+    """Multiply shapes out, refusing what no array can have.
+
+    Raises
+    ------
+    FileFormatError
+        If a length is negative, or the bytes of an example do not fit int64; names the row.
+    """
+    bad = (shapes < 0).any(axis=1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        size = np.prod(shapes, axis=1, dtype=np.float64) * max(1, itemsize)
+    empty = (shapes == 0).any(axis=1)
+    bad |= ~empty & ~(size < 2.0**62)
+    if bad.any():
+        at = int(np.argmax(bad))
+        wrong = "a negative length" if (shapes[at] < 0).any() else "more elements than memory has"
+        raise FileFormatError(
+            f"{where}, row {rows[at]}: its shape {tuple(shapes[at].tolist())} has {wrong}; "
+            "correct the shapes in the file, or leave the source out"
+        )
+    return elements_of(shapes)
+
+
+def _index(rows: AnyRows) -> Any:
+    if isinstance(rows, range) and rows.step > 0:
+        return slice(rows.start, rows.stop, rows.step)
+    return np.asarray(rows, np.int64)

@@ -1,0 +1,125 @@
+"""Padding ragged examples to dense arrays, and grouping them so that little is padded.
+
+Works on shapes and flat values alone. A batch is padded to its longest example along each
+axis, so what is wasted depends on which examples meet: sorting them by size within a
+window keeps batches near the order at hand and most of the padding away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from labeled.errors import ArrayError, DimsError
+from labeled.ragged.flat import MANY_ELEMENTS, Array, Flat, Rows, elements_of
+
+
+def wanted_lengths(to: Any, dims: Sequence[str]) -> list[int | None]:
+    """Read what a user gives as `to`: one length or None for each of `dims`."""
+    if to is None:
+        return [None] * len(dims)
+    if isinstance(to, Mapping):
+        unknown = [dim for dim in to if dim not in dims]
+        if unknown:
+            raise DimsError(f"to= names {unknown[0]!r}; an example has the dims {tuple(dims)}")
+        lengths = [to.get(dim) for dim in dims]
+    elif len(dims) == 1:
+        lengths = [to]
+    else:
+        raise DimsError(
+            f"to={to!r} is one length for {len(dims)} axes; give a mapping, as "
+            f"to={dict.fromkeys(dims, to)}"
+        )
+    for length in lengths:
+        if length is not None and (not isinstance(length, int | np.integer) or length < 0):
+            raise ArrayError(f"to={to!r}: a length must be a whole number, 0 or more")
+    return lengths
+
+
+def first_longer(shapes: Rows, lengths: Sequence[int]) -> tuple[int, int] | None:
+    """Return (row, axis) of the first example that is longer than `lengths`."""
+    longer = shapes > np.asarray(lengths, np.int64).reshape(1, -1)
+    if not longer.any():
+        return None
+    row = int(np.argmax(longer.any(axis=1)))
+    return row, int(np.argmax(longer[row]))
+
+
+def padded(
+    flat: Flat, lengths: Sequence[int], value: Any = 0, *, mask: bool = False
+) -> tuple[Array, Array | None]:
+    """Lay flat values out densely: (n, *lengths), and where the values are.
+
+    Raises
+    ------
+    ArrayError
+        If `value` cannot be held by the dtype.
+    """
+    n, dtype = len(flat.shapes), flat.values.dtype
+    out = np.full((n, *lengths), fill_of(value, dtype), dtype)
+    small = len(flat.values) < MANY_ELEMENTS * n
+    inside = covered(flat.shapes, lengths) if mask or small else None
+    if small and inside is not None:
+        out[inside] = flat.values
+    else:
+        for place, example in zip(out, flat.examples(), strict=True):
+            place[tuple(map(slice, example.shape))] = example
+    return out, inside if mask else None
+
+
+def covered(shapes: Rows, lengths: Sequence[int]) -> Array:
+    """Return where examples lie in their padded places: bool (n, *lengths)."""
+    n, k = shapes.shape
+    out = np.ones((n, *lengths), bool)
+    for axis, length in enumerate(lengths):
+        along = np.arange(length) < shapes[:, axis, None]
+        out &= along.reshape(n, *(length if i == axis else 1 for i in range(k)))
+    return out
+
+
+def fill_of(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Return `value` in `dtype`, or refuse it."""
+    given = np.asarray(value)
+    try:
+        with np.errstate(all="ignore"):
+            held = given.astype(dtype)
+    except (TypeError, ValueError):
+        held, given = np.zeros((), dtype), np.ones((), dtype)  # so that it is refused
+    same = held.shape == () and bool((held == given) | ((held != held) & (given != given)))
+    if not same and not (dtype.kind in "fc" and np.isfinite(held)):
+        raise ArrayError(f"value={value!r} cannot fill an array of {dtype}; give one it can hold")
+    return held
+
+
+def bucketed(shapes: Rows, batch_rows: int, window_rows: int, seed: int | None) -> list[Rows]:
+    """Sort the rows of each window by size and cut them into batches."""
+    sizes = elements_of(shapes)
+    random = None if seed is None else np.random.default_rng(seed)
+    out: list[Rows] = []
+    for first in range(0, len(shapes), window_rows):
+        rows = np.arange(first, min(first + window_rows, len(shapes)))
+        keys = [shapes[rows, axis] for axis in reversed(range(shapes.shape[1]))]
+        ordered = rows[np.lexsort([*keys, sizes[rows]])]
+        batches = [ordered[i : i + batch_rows] for i in range(0, len(ordered), batch_rows)]
+        if random is not None:
+            batches = [batches[i] for i in random.permutation(len(batches))]
+        out += batches
+    return out
+
+
+def padding_waste(shapes: Rows, batches: Sequence[Rows]) -> float:
+    """Return the share of padding when each batch is padded to its longest example.
+
+    Examples
+    --------
+    >>> padding_waste(np.array([[1], [3], [4]]), [np.array([0]), np.array([1, 2])])
+    0.1111111111111111
+    """
+    held = sum(
+        len(rows) * float(np.prod(shapes[rows].max(axis=0, initial=0), dtype=np.float64))
+        for rows in batches
+    )
+    used = float(np.prod(shapes, axis=1, dtype=np.float64).sum())
+    return 1 - used / held if held else 0.0

@@ -1,0 +1,407 @@
+"""Ragged arrays: examples of different shapes, lazily, as one labelled value.
+
+A :class:`Ragged` is to a source of ragged examples what a lazy DataArray is to a dense
+one. It decides how examples are cut out of flat values, padded, bucketed by length and
+handed to other libraries. It refuses to know where values are stored: anything that
+follows :class:`RaggedReader` will do, and readers of files stand above this module.
+
+The trade-off: whatever is computed runs over *flat values* (all examples one after
+another, each in row-major order), with `offsets` and `shapes` beside them. That is the
+layout of fast files, of awkward arrays and of GPU kernels, and one copy away from a list.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from labeled.device import to_device
+from labeled.errors import ArrayError, DimsError, MissingExtraError
+from labeled.ragged.flat import (
+    AnyRows,
+    Array,
+    Flat,
+    FlatRows,
+    RaggedReader,
+    Rows,
+    block_cuts,
+    elements_of,
+    flat_of,
+    offsets_of,
+)
+from labeled.ragged.padding import (
+    bucketed,
+    first_longer,
+    padded,
+    padding_waste,
+    wanted_lengths,
+)
+from labeled.selection import Request, Selection
+
+BLOCK_BYTES = 4 << 20
+"""What iteration reads at once, unless one example is larger."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ragged:
+    """A lazy array of examples that differ in shape.
+
+    Made by ``ds["name"]`` for a ragged source, or by :meth:`of`. Selecting costs nothing
+    and reads nothing; the shapes are read when they are first asked for, values by
+    :meth:`load`, :meth:`flat`, :meth:`pad`, :meth:`to_objects`, iteration or ``r[i]``.
+
+    Parameters
+    ----------
+    reader : RaggedReader
+        Where examples come from.
+    selection : Selection
+        Which of its rows, in which order.
+    dims : tuple of str
+        The example dim, then one name for each axis of an example.
+    name : str
+    attrs : mapping
+
+    Examples
+    --------
+    >>> words = Ragged.of([np.array([1, 2, 3]), np.array([7])], dims=("batch", "time"))
+    >>> len(words), words.shapes.tolist()
+    (2, [[3], [1]])
+    >>> words.pad(value=-1).values.tolist()
+    [[1, 2, 3], [7, -1, -1]]
+    >>> words[[1, 1, 0]].flat().values.tolist()
+    [7, 7, 1, 2, 3]
+    """
+
+    reader: RaggedReader
+    selection: Selection
+    dims: tuple[str, ...]
+    name: str = ""
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, examples: Sequence[npt.ArrayLike], dims: Sequence[str] | None = None, name: str = ""
+    ) -> Ragged:
+        """Make a ragged array in memory of arrays with the same number of axes; copies them.
+
+        Raises
+        ------
+        ArrayError, DimsError
+            If the examples differ in their number of axes or kind, or `dims` do not fit.
+        """
+        flat = flat_of(examples)
+        n_axes = flat.shapes.shape[1]
+        named = tuple(
+            dims or ("batch", *(f"{name or 'example'}_axis_{i + 1}" for i in range(n_axes)))
+        )
+        if len(named) != n_axes + 1 or len(set(named)) < len(named):
+            raise DimsError(
+                f"dims={named} do not fit examples of {n_axes} axes; give the example dim and "
+                f"{n_axes} more, all different"
+            )
+        return cls(FlatRows(flat), Selection.all(len(flat.shapes)), named, name)
+
+    # what is there
+
+    def __len__(self) -> int:
+        return len(self.selection)
+
+    def __bool__(self) -> bool:
+        return True  # no examples are still a ragged array
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the elements."""
+        return self.reader.dtype
+
+    @property
+    def where(self) -> str:
+        """How messages name the source and its file."""
+        return self.reader.where
+
+    @cached_property
+    def shapes(self) -> Rows:
+        """The shape of each example, int64 (n, axes); read once, values are not.
+
+        Raises
+        ------
+        FileFormatError
+            If a shape is negative, too large, or not that of the stored values.
+        """
+        return self.reader.shapes(self._rows)
+
+    @cached_property
+    def sizes(self) -> Rows:
+        """How many elements each example has, int64 (n,)."""
+        if "shapes" in self.__dict__:
+            return elements_of(self.shapes)
+        return self.reader.sizes(self._rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all values; reads the shapes."""
+        return int(self.sizes.sum()) * self.dtype.itemsize
+
+    @property
+    def _rows(self) -> AnyRows:
+        span = self.selection.span
+        return self.selection.rows if span is None else span
+
+    # which examples
+
+    def __getitem__(self, request: int | Request) -> Any:
+        """Return one example as a DataArray (an integer), or some as a lazy Ragged.
+
+        Raises
+        ------
+        SelectionError, SelectionTypeError
+            If a row is out of range, or `request` names no rows.
+        """
+        if isinstance(request, int | np.integer):  # True and False too, as rows 1 and 0
+            one = self.selection[[int(request)]]
+            values, _ = self.reader.read_flat(one.rows)
+            return self._example(values, self.reader.shapes(one.rows)[0])
+        return replace(self, selection=self.selection[request])
+
+    def take(self, rows: npt.ArrayLike) -> Ragged:
+        """Return some examples, lazily: integers (order and repeats kept) or a full mask."""
+        taken: Ragged = self[np.asarray(rows)]
+        return taken
+
+    def __iter__(self) -> Iterator[xr.DataArray]:
+        """Go through the examples, read in blocks of about 4 MiB."""
+        for part in self._blocks():
+            flat = part.flat()
+            for array, shape in zip(flat.examples(), flat.shapes, strict=True):
+                yield self._example(array, shape)
+
+    def _blocks(self) -> Iterator[Ragged]:
+        step = 1 << 16  # rows whose shapes are read together
+        for first in range(0, len(self), step):
+            some = replace(self, selection=self.selection[first : first + step])
+            cuts = block_cuts(some.sizes * max(1, self.dtype.itemsize), BLOCK_BYTES)
+            for start, stop in pairwise(cuts):
+                yield replace(self, selection=some.selection[start:stop])
+
+    def _example(self, values: Array, shape: Rows) -> xr.DataArray:
+        data = values.reshape(shape.tolist())
+        return xr.DataArray(
+            data, dims=self.dims[1:], name=self.name or None, attrs=dict(self.attrs)
+        )
+
+    # what is in them
+
+    def load(self) -> Ragged:
+        """Read all examples into memory; returns them as another ragged array."""
+        flat = self.flat()
+        return replace(
+            self, reader=FlatRows(flat, self.where), selection=Selection.all(len(flat.shapes))
+        )
+
+    def flat(self) -> Flat:
+        """Read all examples as (values, offsets, shapes): fresh arrays, at most one copy."""
+        shapes = self.shapes
+        values, offsets = self.reader.read_flat(self._rows)
+        return Flat(values, offsets, shapes)
+
+    def to_objects(self) -> Array:
+        """Read all examples as an object array (n,) of NumPy arrays over one memory."""
+        return self.flat().examples()
+
+    def pad(
+        self,
+        to: int | Mapping[str, int] | None = None,
+        *,
+        value: Any = 0,
+        mask: bool = False,
+    ) -> Any:
+        """Read all examples into one dense array, each in the first corner of its place.
+
+        Parameters
+        ----------
+        to : int, mapping of dim to int, optional
+            Length of every padded axis: of the longest example when not given. One
+            integer is for examples of one axis.
+        value : scalar
+            Fills what no example covers.
+        mask : bool
+            Return also a boolean array of the same dims: True where an example is.
+
+        Returns
+        -------
+        xarray.DataArray, dims ``self.dims``; or two of them
+
+        Raises
+        ------
+        ArrayError
+            If an example is longer than `to` (the message names its row), or `value` is
+            none of the dtype.
+        DimsError
+            If `to` names no dim of an example.
+        """
+        shapes = self.shapes
+        lengths = self.padded_lengths(to)
+        self._check_fits(shapes, lengths)
+        dense, inside = padded(self.flat(), lengths, value, mask=mask)
+        name = self.name or None
+        array = xr.DataArray(dense, dims=self.dims, name=name, attrs=dict(self.attrs))
+        if not mask:
+            return array
+        return array, xr.DataArray(inside, dims=self.dims, name=f"{name}_mask" if name else None)
+
+    def padded_lengths(self, to: int | Mapping[str, int] | None) -> tuple[int, ...]:
+        """Return the lengths by ``dims[1:]`` that :meth:`pad` gives an example."""
+        dims, longest = self.dims[1:], self.shapes.max(axis=0, initial=0).tolist()
+        return tuple(
+            int(given) if given is not None else most
+            for given, most in zip(wanted_lengths(to, dims), longest, strict=True)
+        )
+
+    def _check_fits(self, shapes: Rows, lengths: Sequence[int]) -> None:
+        bad = first_longer(shapes, lengths)
+        if bad is not None:
+            row, axis = bad
+            raise ArrayError(
+                f"{self.where}, row {int(self.selection.take(np.array([row]))[0])}: its "
+                f"{self.dims[axis + 1]!r} has length {shapes[row, axis]}, more than "
+                f"to={lengths[axis]}; pad to {int(shapes[:, axis].max())}, or leave longer rows out"
+            )
+
+    def bucket(
+        self, batch_rows: int, *, window_rows: int | None = None, seed: int | None = None
+    ) -> Buckets:
+        """Group examples of about equal size into batches, so that little is padded.
+
+        Parameters
+        ----------
+        batch_rows : int
+            Examples of every batch but the last of a window.
+        window_rows : int, optional
+            Examples are sorted by size within stretches of so many rows (32 batches when
+            not given), so that batches stay near the order at hand.
+        seed : int, optional
+            Shuffle the batches of each window; in order of size when not given.
+
+        Returns
+        -------
+        Buckets
+            Iterating reads the batches one by one; `waste` tells what padding them costs.
+        """
+        if batch_rows < 1 or (window_rows is not None and window_rows < 1):
+            raise ArrayError(
+                f"batch_rows={batch_rows}, window_rows={window_rows}: must be at least 1"
+            )
+        window = window_rows or 32 * batch_rows
+        parts = bucketed(self.shapes, batch_rows, window, seed)
+        plain = [
+            np.arange(i, min(i + batch_rows, len(self))) for i in range(0, len(self), batch_rows)
+        ]
+        waste = padding_waste(self.shapes, parts)
+        return Buckets(self, tuple(parts), waste, padding_waste(self.shapes, plain))
+
+    # other libraries
+
+    def to_device(self, device: str | int | None = "cuda") -> Flat:
+        """Read flat and copy values and offsets to a device; shapes stay on the host.
+
+        Raises
+        ------
+        MissingExtraError
+            If a CUDA device is asked for and CuPy is not installed.
+        """
+        flat = self.flat()
+        return Flat(to_device(flat.values, device), to_device(flat.offsets, device), flat.shapes)
+
+    def to_awkward(self) -> Any:
+        """Read all examples as an ``awkward.Array`` over the flat values.
+
+        Raises
+        ------
+        MissingExtraError
+            If awkward is not installed.
+        """
+        try:
+            ak = importlib.import_module("awkward")
+        except ImportError as error:
+            raise MissingExtraError(
+                "to_awkward() needs awkward, which is not installed here: pip install awkward"
+            ) from error
+        flat = self.flat()
+        content = ak.contents.NumpyArray(flat.values)
+        for counts in reversed(nested_counts(flat.shapes)):
+            content = ak.contents.ListOffsetArray(ak.index.Index64(offsets_of(counts)), content)
+        return ak.Array(content)
+
+    # looks
+
+    def __repr__(self) -> str:
+        name = f" {self.name!r}" if self.name else ""
+        sizes = ", ".join([f"{self.dims[0]}: {len(self):,}", *self._axis_words()])
+        read = f", {self.nbytes:,} bytes" if "shapes" in self.__dict__ else ""
+        return f"<labeled.Ragged{name} ({sizes}) {self.dtype}{read}, {self.selection.describe()}>"
+
+    def _axis_words(self) -> list[str]:
+        """Lengths of the inner dims, where the shapes were read already; a repr never reads."""
+        if "shapes" not in self.__dict__ or not len(self):
+            return [f"{dim}: *" for dim in self.dims[1:]]
+        low, high = self.shapes.min(axis=0).tolist(), self.shapes.max(axis=0).tolist()
+        return [
+            f"{dim}: {a}" if a == b else f"{dim}: {a}..{b}"
+            for dim, a, b in zip(self.dims[1:], low, high, strict=True)
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class Buckets:
+    """Batches of examples of about equal size; made by :meth:`Ragged.bucket`.
+
+    Parameters
+    ----------
+    ragged : Ragged
+    rows : tuple of int64 array
+        Positions in `ragged`, a batch each; together every position once.
+    waste : float
+        Share of the elements that is padding when each batch is padded to its longest.
+    plain_waste : float
+        The same for batches in the order at hand.
+    """
+
+    ragged: Ragged
+    rows: tuple[Rows, ...]
+    waste: float
+    plain_waste: float
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Ragged]:
+        return (self.ragged.take(rows) for rows in self.rows)
+
+    def __repr__(self) -> str:
+        return (
+            f"<labeled.Buckets {len(self):,} batches of {len(self.ragged):,} examples, "
+            f"{self.waste:.1%} padding ({self.plain_waste:.1%} without buckets)>"
+        )
+
+
+def nested_counts(shapes: Rows) -> list[Rows]:
+    """Return the list lengths at each depth, as nested lists of these shapes have them.
+
+    Examples
+    --------
+    >>> [counts.tolist() for counts in nested_counts(np.array([[2, 3], [1, 0]]))]
+    [[2, 1], [3, 3, 0]]
+    """
+    out, repeats = [], np.ones(len(shapes), np.int64)
+    for axis in range(shapes.shape[1]):
+        out.append(np.repeat(shapes[:, axis], repeats))
+        repeats = repeats * shapes[:, axis]
+    return out
