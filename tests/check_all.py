@@ -9,6 +9,7 @@ go to pytest: ``python tests/check_all.py --only oldest -- tests/test_selection.
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -71,13 +72,25 @@ def installed_uv(folder: Path) -> Path:
     return folder / "uv" / BIN / "uv"
 
 
+def installed_python(version: str) -> Path | None:
+    """Return a Python of this version that runs; pyenv's stand-ins on the path may not."""
+    folders = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
+    folders += sorted(Path.home().glob(f".pyenv/versions/{version}*/bin"), reverse=True)
+    for folder in folders:
+        path = folder / f"python{version}"
+        if path.is_file() and subprocess.run([path, "-c", ""], capture_output=True).returncode == 0:
+            return path
+    return None
+
+
 def check(one: Combination, uv: Path, folder: Path, pytest_words: Sequence[str]) -> str:
     """Install one combination and run the suite in it; return how it went."""
+    base = installed_python(one.python)
+    if base is None:
+        return f"not run: Python {one.python} is not installed"
     place = folder / one.name
     python = place / BIN / "python"
-    made = run([uv, "venv", "-q", "--no-python-downloads", "--python", one.python, place])
-    if made:
-        return f"not run: Python {one.python} is not installed"
+    run([uv, "venv", "-q", "--python", base, place], check=True)
     install = [uv, "pip", "install", "-q", "--python", python, "--resolution", one.resolution]
     if run([*install, "-e", ".[test]"]):
         return "FAILED to install"

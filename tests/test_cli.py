@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from hypothesis.extra import numpy as hnp
 import labeled
 from labeled.cli.drawing import as_pixels, colour_lines, gallery, shade_lines
 from labeled.cli.head import number_lines
-from labeled.cli.main import main, one_line
+from labeled.cli.main import main, one_line, warnings_as_lines
+from labeled.errors import LabeledWarning
 from make_files import DIGIT_LABELS, digits, fuel_file, plain_file, ragged_file
 
 IMAGES = hnp.arrays(
@@ -265,6 +267,13 @@ def test_a_warning_is_said_once_in_one_line(tmp_path: Path) -> None:
     assert shown.stderr.count("Warning: ") == 1
     assert shown.stderr.count("\n") == 1
     assert "label" in shown.stderr
+
+
+def test_the_same_warning_twice_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with warnings_as_lines():
+        for text in ("a label\n is missing", "a label is missing", "another"):
+            warnings.warn(text, LabeledWarning, stacklevel=1)
+    assert capsys.readouterr().err == "Warning: a label is missing\nWarning: another\n"
 
 
 def test_help_and_version() -> None:

@@ -56,6 +56,9 @@ def test_the_file_holds_every_digit_as_plain_h5py_reads_it(tmp_path: Path) -> No
         assert [d.label for d in images.dims] == ["batch", "channel", "height", "width"]
         names = ("split", "source", "start", "stop", "indices", "available", "comment")
         assert table.dtype.names == names
+        ends = {row["split"]: (row["start"], row["stop"]) for row in table}
+        assert ends[b"train"] == (0, digits.n_train)
+        assert ends[b"test"] == (digits.n_train, N_DIGITS)
         sevens = f[table["indices"][table["split"] == b"sevens"][0]][:]
         np.testing.assert_array_equal(sevens, np.flatnonzero(digits.targets[:, 0] == 7))
 

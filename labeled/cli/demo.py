@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -36,6 +37,7 @@ from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
 BATCH_ROWS = 256
 TIMES_MEMORY, GROWTH_MARGIN = 4, 1.02
 EPOCHS, MOST_STEPS = 40, 2_000
+SHORT_S, MORE_EPOCHS = 0.1, 20
 SEED = 7
 CACHE_LINE = 64
 AXES = ("c", 0, 1, "b")
@@ -141,6 +143,7 @@ def demo_digits(path: str, memory_bytes: int) -> None:
     shapes = ", ".join(f"{shape} {dtype}" for shape, dtype in epoch.first)
     click.echo(f"  first batch: {shapes}")
     say_epoch(epoch, memory_bytes, os.path.getsize(path))
+    say_more_epochs(loader, epoch)
     click.echo("\nA softmax classifier in NumPy:")
     learn(dataset, memory_bytes)
 
@@ -158,6 +161,7 @@ def demo_own(path: str, memory_bytes: int) -> None:
     epoch = watched_epoch(loader, dataset.n_rows)
     size = sum(os.path.getsize(p) for p in dataset.files.paths)
     say_epoch(epoch, memory_bytes, size)
+    say_more_epochs(loader, epoch)
 
 
 def open_and_show(path: str) -> Dataset:
@@ -239,6 +243,15 @@ def say_epoch(epoch: Epoch, memory_bytes: int, file_bytes: int) -> None:
     times = file_bytes / memory_bytes
     if times >= 1:
         click.echo(f"  the file ({format_bytes(file_bytes)}) is {times:.1f} times that memory")
+
+
+def say_more_epochs(loader: Loader, first: Epoch) -> None:
+    """Print the usual rate where one epoch is too short to tell more than how it starts."""
+    if first.seconds < SHORT_S:
+        seconds = median(watched_epoch(loader, first.n_rows).seconds for _ in range(MORE_EPOCHS))
+        click.echo(
+            f"  the {MORE_EPOCHS} epochs after it: {first.n_rows / seconds:,.0f} rows/s (median)"
+        )
 
 
 def learn(dataset: Dataset, memory_bytes: int) -> None:
