@@ -67,7 +67,7 @@ class ExtentEngine:
     io : {"auto", "pread", "mmap"}
     trail : Region or None
         Where that goes in a row of the result; None where it is all of it.
-    mapped_at : int or None
+    base : int or None
         Byte offset of row 0 where all rows follow one another: such rows may be gathered
         from a memory map.
     places : callable or None
@@ -85,7 +85,7 @@ class ExtentEngine:
         why: str,
         io: Io,
         trail: Region | None = None,
-        mapped_at: int | None = None,
+        base: int | None = None,
         places: Callable[[Ints], Ints] | None = None,
     ) -> None:
         self.kind: Kind = kind
@@ -98,8 +98,8 @@ class ExtentEngine:
         self._trail = trail
         self._used = row_nbytes(plan.row_shape, plan.dtype)
         self._direct = plan.whole and plan.dtype.isnative and trail is None
-        self._mapped_at = mapped_at if io != "pread" else None
-        self._places = places if io != "pread" and self._direct else None
+        self._base = base
+        self._places = places if self._direct else None
         self._weight = plan.row_bytes if plan.read_through else plan.box_bytes
         self.scratch_bytes = 2 * max(PIECE_BYTES, self._weight)
 
@@ -108,13 +108,15 @@ class ExtentEngine:
         if not len(runs) or not self._used:
             return []
         self._file().check()
-        extents = self._locate(runs)
-        rows_each = max(1, PIECE_BYTES // self._weight)
-        if len(extents) == 1 and extents[0, 2] < 2 * rows_each:
-            n = int(extents[0, 2])
+        if len(runs) == 1 and self._base is not None and self._plan.read_through:
+            start, stop = runs[0].tolist()
+            if (stop - start) * self._weight < PIECE_BYTES:  # nothing to plan: the usual batch
+                alone = np.array([[self._base + start * self._weight, 0, stop - start, 0]])
+                return [Piece(0, stop - start, (stop - start) * self._used, start, stop, alone)]
+        extents, cuts = self._planned(runs)
+        if len(cuts) == 2:
+            n = n_rows_of(runs)
             return [Piece(0, n, n * self._used, int(runs[0, 0]), int(runs[-1, 1]), extents)]
-        extents = _split(extents, rows_each, self._plan.row_bytes)
-        cuts = self._cuts(extents)
         firsts = extents[cuts[:-1], 1]
         lasts = extents[cuts[1:] - 1, 1] + extents[cuts[1:] - 1, 2] - 1
         starts, stops = row_at(runs, firsts).tolist(), (row_at(runs, lasts) + 1).tolist()
@@ -126,46 +128,45 @@ class ExtentEngine:
             )
         ]
 
-    def _cuts(self, extents: Ints) -> Ints:
-        """Say where pieces begin: by the bytes they fetch, gaps included."""
-        weights = extents[:, 2] * self._weight
-        weights[1:] += np.where(self._joined(extents), self._gaps(extents), 0)
-        return packed(weights)
+    def _planned(self, runs: Ints) -> tuple[Ints, Ints]:
+        """Return extents, none much longer than a piece, and where pieces begin and end.
 
-    def _gaps(self, extents: Ints) -> Ints:
-        gaps: Ints = extents[1:, 0] - extents[:-1, 0] - extents[:-1, 2] * self._plan.row_bytes
-        return gaps
-
-    def _joined(self, extents: Ints) -> Array:
-        """Say for each extent but the first whether one read brings it with the one before."""
-        row_bytes = self._plan.row_bytes
-        if not self._plan.read_through:
-            return np.zeros(len(extents) - 1, bool)
-        gaps = self._gaps(extents)
-        short = np.minimum(extents[1:, 2], extents[:-1, 2]) * row_bytes <= SHORT_BYTES
-        stored = (extents[1:, 0] != UNSTORED) & (extents[:-1, 0] != UNSTORED)
-        near = (gaps >= 0) & (gaps <= GAP_BYTES) & (gaps % row_bytes == 0)
-        joined: Array = near & short & stored
-        return joined
-
-    def _spans(self, extents: Ints) -> list[Ints]:
+        A fourth column says whether one read brings an extent with the one before it.
+        """
+        rows_each, row_bytes = max(1, PIECE_BYTES // self._weight), self._plan.row_bytes
+        extents = _split(self._locate(runs), rows_each, row_bytes)
+        planned = np.zeros((len(extents), 4), np.int64)
+        planned[:, :3] = extents
         if len(extents) == 1:
-            return [extents]
-        return np.split(extents, np.flatnonzero(~self._joined(extents)) + 1)
+            return planned, np.array([0, 1])
+        weights = extents[:, 2] * self._weight
+        if self._plan.read_through:
+            gaps = extents[1:, 0] - extents[:-1, 0] - extents[:-1, 2] * row_bytes
+            short = np.minimum(extents[1:, 2], extents[:-1, 2]) * row_bytes <= SHORT_BYTES
+            stored = (extents[1:, 0] != UNSTORED) & (extents[:-1, 0] != UNSTORED)
+            near = (gaps >= 0) & (gaps <= GAP_BYTES) & (gaps % row_bytes == 0)
+            planned[1:, 3] = near & short & stored
+            weights[1:] += gaps * planned[1:, 3]
+        cuts = packed(weights)
+        planned[cuts[:-1], 3] = 0
+        return planned, cuts
 
     def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
         """Read one piece; see :class:`.payload.Reader`."""
-        file = self._file()
+        file, extents = self._file(), piece.parts
         try:
-            for span in self._spans(piece.parts):
-                self._read_span(file, span, out, dest)
+            if extents[1:, 3].all():
+                self._read_span(file, extents, out, dest)
+            else:
+                for span in np.split(extents, np.flatnonzero(extents[1:, 3] == 0) + 1):
+                    self._read_span(file, span, out, dest)
         except LabeledError:
             raise
         except (OSError, EOFError) as fault:
             raise failed(self._source, piece.start, piece.stop, fault) from fault
 
     def _read_span(self, file: OpenFile, span: Ints, out: Array, dest: Ints | None) -> None:
-        at, first, n = span[0].tolist()
+        at, first, n, _ = span[0].tolist()
         if len(span) > 1:
             n = int(span[:, 2].sum())
         place: Target = slice(first, first + n) if dest is None else dest[first : first + n]
@@ -181,12 +182,14 @@ class ExtentEngine:
 
     def straight_into(self, out: Array, start: int, stop: int) -> bool:
         """Read one run with one call, if that is all it takes."""
-        if not self._direct or self._mapped_at is None or self._io == "mmap" or not self._used:
+        if self._base is None or not self._direct or self._io == "mmap":
+            return False
+        if not 0 < (stop - start) * self._used < PIECE_BYTES:
             return False
         file = self._file()
         file.check()
         try:
-            file.read_into(out[: stop - start], self._mapped_at + start * self._plan.row_bytes)
+            file.read_into(out[: stop - start], self._base + start * self._plan.row_bytes)
         except (OSError, EOFError) as fault:
             raise failed(self._source, start, stop, fault) from fault
         return True
@@ -230,15 +233,15 @@ class ExtentEngine:
 
     def gather_into(self, out: Array, rows: Ints) -> None:
         """Store ``source[rows]`` in `out`: from a memory map where there is one."""
-        mappable = self._mapped_at is not None or self._places is not None
+        mappable = self._io != "pread" and (self._base is not None or self._places is not None)
         file = self._file()
         mapped = file.mapped() if mappable and self._used else None
         if mapped is None or len(self._plan.starts) > 1:
             gather(rows, out, self.pieces, self.read_piece)
             return
         file.check()
-        if self._mapped_at is not None:
-            self._gather_regular(mapped[self._mapped_at :], out, rows)
+        if self._base is not None:
+            self._gather_regular(mapped[self._base :], out, rows)
         elif self._places is not None:
             self._gather_anywhere(mapped, out, rows, self._places)
 
@@ -288,13 +291,9 @@ class ExtentEngine:
 
     def _fetched(self, runs: Ints) -> tuple[Ints, Ints]:
         """Return where each span of stored rows begins and ends in the file."""
-        rows_each = max(1, PIECE_BYTES // self._weight)
-        extents = self._locate(runs)
-        if len(extents) > 1 or extents[0, 2] >= 2 * rows_each:
-            extents = _split(extents, rows_each, self._plan.row_bytes)
-        begins = np.concatenate(([True], ~self._joined(extents)))
-        begins[self._cuts(extents)[:-1]] = True
-        last = np.append(np.flatnonzero(begins)[1:], len(extents)) - 1
+        extents, _ = self._planned(runs)
+        begins = np.flatnonzero(extents[:, 3] == 0)
+        last = np.append(begins[1:], len(extents)) - 1
         at, end = extents[begins, 0], extents[last, 0] + extents[last, 2] * self._plan.row_bytes
         return at[at != UNSTORED], end[at != UNSTORED]
 

@@ -286,7 +286,7 @@ def _contiguous(source: SourceHeader, plan: BoxPlan, io: Io, at: int) -> Engine:
         kind="contiguous",
         why="stored in one piece: read by file offset",
         io=io,
-        mapped_at=at,
+        base=at,
     )
 
 
