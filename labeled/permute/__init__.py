@@ -191,6 +191,9 @@ def _permute(
             _remember((src.shape, src.strides, src.dtype, axes), found.shape)
         np.copyto(result, src.transpose(found.order))
         return result
+    if found.pure and rows is None and not found.tiled and not compiled.available():
+        np.copyto(result, src.transpose(found.order))
+        return result
     scale = arguments.checked_factor("scale", scale, found.compute)
     shift = arguments.checked_factor("shift", shift, found.compute)
     if not compiled.run(found, result, src, rows, scale, shift, threads):

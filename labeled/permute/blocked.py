@@ -22,15 +22,6 @@ from labeled.permute.job import Job
 SMALL_BYTES = 1 << 15
 """Below this, one NumPy call is faster than planning tiles."""
 
-TILE_BYTES = 1 << 18
-"""A tile and its scratch fit the second-level cache of one core."""
-
-PLANES = 4
-"""Longest last axis that is copied plane by plane."""
-
-FAST_RUN = 1024
-"""Items of a tile along the fast axis: long enough for NumPy's inner loops."""
-
 
 def run(job: Job) -> None:
     """Do a copy tile by tile."""
@@ -44,33 +35,19 @@ def run(job: Job) -> None:
 
 def _move(dst: Array, src: Array) -> None:
     """Copy `src` into `dst` of equal shape and dtype, whatever the strides."""
-    tile = None if dst.nbytes <= SMALL_BYTES else _move_tile(dst, src)
+    tile = None
+    if dst.nbytes > SMALL_BYTES:
+        tile = layout.move_tile(dst.shape, dst.strides, src.strides, dst.itemsize)
     if tile is None:
         np.copyto(dst, src)
         return
-    by_plane = dst.shape[-1] <= PLANES
+    by_plane = dst.shape[-1] <= layout.PLANES
     for block in layout.tiles(dst.shape, tile):
         if by_plane:
             for plane in range(dst.shape[-1]):
                 np.copyto(dst[block][..., plane], src[block][..., plane])
         else:
             np.copyto(dst[block], src[block])
-
-
-def _move_tile(dst: Array, src: Array) -> tuple[int, ...] | None:
-    """Return the tile of a pure move, or None where one NumPy call is best."""
-    size = dst.itemsize
-    fast = layout.fast_axis(src.strides, size)
-    if fast is None or fast == dst.ndim - 1 or dst.strides[-1] != size:
-        return None
-    if dst.shape[fast] < 8 or size > 8:
-        return None
-    if dst.shape[-1] <= PLANES:
-        run, items = dst.shape[-1], TILE_BYTES // size
-    else:
-        run = 32 if size == 1 else 16
-        items = FAST_RUN * run
-    return layout.tile_shape(dst.shape, fast, last_run=run, fast_run=FAST_RUN, items=items)
 
 
 def _cast(job: Job) -> None:
@@ -102,10 +79,10 @@ def _part(factor: Array, block: tuple[slice, ...]) -> Array:
 def _cast_tile(dst: Array, src: Array) -> tuple[int, ...]:
     fast = layout.fast_axis(src.strides, src.itemsize)
     last = dst.ndim - 1
-    items = TILE_BYTES // max(dst.itemsize, 4)
+    items = layout.TILE_BYTES // max(dst.itemsize, 4)
     if fast is None or fast == last:
         return layout.tile_shape(dst.shape, last, last_run=items, fast_run=items, items=items)
-    return layout.tile_shape(dst.shape, fast, last_run=64, fast_run=FAST_RUN, items=items)
+    return layout.tile_shape(dst.shape, fast, last_run=64, fast_run=layout.FAST_RUN, items=items)
 
 
 def _scratch(tile: tuple[int, ...], order: list[int], dtype: np.dtype[Any]) -> Array:
@@ -123,7 +100,7 @@ def _gather(job: Job, rows: Rows) -> None:
     if job.pure and whole and order == list(range(src.ndim)):
         np.take(src, rows, axis=0, out=job.dst, mode="clip")
         return
-    group = max(1, 4 * TILE_BYTES // max(1, src.nbytes // src.shape[axis]))
+    group = max(1, 4 * layout.TILE_BYTES // max(1, src.nbytes // src.shape[axis]))
     back = np.argsort(order)
     at: list[slice] = [slice(None)] * src.ndim
     for start in range(0, len(rows), group):

@@ -39,7 +39,7 @@ USE_BYTES = 1 << 14
 SHARE_BYTES = 1 << 24
 """Bytes read and written from which a second thread pays, even if it is kept waiting a little."""
 
-STREAM_BYTES = 1 << 22
+STREAM_BYTES = 1 << 21
 """Tiles of results of so many bytes are stored past the caches, where they would not stay."""
 
 STREAM_RUN_BYTES = 1 << 25

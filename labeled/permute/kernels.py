@@ -364,24 +364,28 @@ def _put(
     streamed: int,
     spare: int,
 ) -> None:
-    """Convert `n` items that lie together, reading beyond them up to one line."""
-    per = LINE // _final_bytes(kinds)
-    line_bytes = per * _item_bytes(kinds)
-    whole = n // per
-    for k in range(whole):
-        to, at, f = dst + k * LINE, src + k * line_bytes, k * LINE
+    """Convert `n` items that lie together; of less than a line, a whole line is read."""
+    item_bytes, final_bytes = _item_bytes(kinds), _final_bytes(kinds)
+    per = LINE // final_bytes
+    for k in range(0, n - per + 1, per):
+        f = k * final_bytes
+        to, at = dst + f, src + k * item_bytes
         if each:
             _line_each(kinds, to, at, scale + f, shift + f, streamed)
         else:
             _line_one(kinds, to, at, scale, shift, streamed)
-    rest = n - whole * per
-    if rest > 0:
-        to, at, f = dst + whole * LINE, src + whole * line_bytes, whole * LINE
-        if each:
-            _line_each(kinds, spare, at, scale + f, shift + f, 0)
-        else:
-            _line_one(kinds, spare, at, scale, shift, 0)
-        _copy_short(to, spare, rest * _final_bytes(kinds))
+    if n % per == 0:
+        return
+    # the rest is a line that overlaps the one before, or a part of a line of its own
+    k = max(n - per, 0)
+    f = k * final_bytes
+    to, at = spare if n < per else dst + k * final_bytes, src + k * item_bytes
+    if each:
+        _line_each(kinds, to, at, scale + f, shift + f, 0)
+    else:
+        _line_one(kinds, to, at, scale, shift, 0)
+    if n < per:
+        _copy_short(dst, spare, n * final_bytes)
 
 
 @_compiled
@@ -473,20 +477,16 @@ def runs(
                 _copy_run(to, at, n_fast * item_bytes, streamed)
                 continue
             f = (by_outer * o + by_row * r) * final_bytes
-            begin, n = 0, n_fast
+            begin = 0
             if n_fast < per:
                 _copy_short(stage, at, n_fast * item_bytes)
                 at = stage
-            elif streamed or n_fast % per:
-                # whole lines, between two that may overlap them
-                begin = (-to) % LINE // final_bytes if streamed else 0
-                n = (n_fast - begin) // per * per
-                for k in (0, n_fast - per):
-                    d, a = to + k * final_bytes, at + k * item_bytes
-                    h = f + k * by_fast * final_bytes
-                    _put(kinds, d, a, per, scale + h, shift + h, by_fast, 0, spare)
+            elif streamed:  # whole lines, after one that overlaps the first of them
+                begin = (-to) % LINE // final_bytes
+                _put(kinds, to, at, per, scale + f, shift + f, by_fast, 0, spare)
             d, a = to + begin * final_bytes, at + begin * item_bytes
             h = f + begin * by_fast * final_bytes
+            n = n_fast - begin
             _put(kinds, d, a, n, scale + h, shift + h, by_fast, streamed, spare)
 
 

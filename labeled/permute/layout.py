@@ -19,6 +19,22 @@ from collections.abc import Iterator, Sequence
 CACHE_LINE = 64
 """Bytes moved between memory and cache at a time, and of the vectors of the kernels."""
 
+CACHE_SETS = 64
+CACHE_WAYS = 8
+"""Of the nearest cache, at least, on the processors of the last ten years."""
+
+TILE_BYTES = 1 << 18
+"""A tile and its scratch fit the second-level cache of one core."""
+
+NEAR_BYTES = 1 << 17
+"""What NumPy's own copy may touch before it comes back to a line, to find it still near."""
+
+FAST_RUN = 1024
+"""Items of a tile along the fast axis: long enough for NumPy's inner loops."""
+
+PLANES = 4
+"""Longest last axis that is copied plane by plane."""
+
 TILE_RUN = 128
 """Bytes written in one go along a row of the destination: two lines suit the prefetchers."""
 
@@ -79,6 +95,22 @@ def fast_axis(strides: Sequence[int], itemsize: int) -> int | None:
     return None
 
 
+def lines_kept(stride: int) -> int:
+    """Return how many lines, `stride` bytes apart, the nearest cache holds at once.
+
+    Strides of many whole lines meet in few of its sets: images of a round number of bytes push
+    one another out long before the cache is full.
+
+    Examples
+    --------
+    >>> lines_kept(784), lines_kept(3072), lines_kept(4096)
+    (512, 32, 8)
+    """
+    whole, part = divmod(abs(stride), CACHE_LINE)
+    shared = math.gcd(whole, CACHE_SETS) if whole and not part else 1
+    return CACHE_WAYS * CACHE_SETS // shared
+
+
 def tile_shape(
     shape: Sequence[int], fast: int, *, last_run: int, fast_run: int, items: int
 ) -> tuple[int, ...]:
@@ -100,6 +132,41 @@ def tile_shape(
         if axis not in (last, fast):
             tile[axis] = max(1, min(shape[axis], items // math.prod(tile)))
     return tuple(tile)
+
+
+def move_tile(
+    shape: Sequence[int], dst: Sequence[int], src: Sequence[int], itemsize: int
+) -> tuple[int, ...] | None:
+    """Return the tile in which NumPy best makes a pure move, or None for all at once.
+
+    NumPy walks the destination and comes back to a line of the source after everything behind
+    the fast axis. Tiles pay where that no longer fits the caches, or where the lines of one pass
+    meet in too few of their sets.
+
+    Examples
+    --------
+    >>> move_tile((3072, 256), (256, 1), (1, 3072), 1)
+    (1024, 32)
+    >>> move_tile((768, 32, 32), (1024, 32, 1), (1024, 1, 32), 1) is None
+    True
+    """
+    last, fast = len(shape) - 1, fast_axis(src, itemsize)
+    if fast is None or fast == last or dst[last] != itemsize or itemsize > 8:
+        return None
+    if shape[last] <= PLANES:
+        items = TILE_BYTES // itemsize
+        return tile_shape(shape, fast, last_run=PLANES, fast_run=FAST_RUN, items=items)
+    step = abs(src[last])
+    kept, dense = lines_kept(step), step < CACHE_LINE
+    # close rows are read in one stream, which stays cheap per item until the caches overflow
+    near = (1 << 20 if itemsize > 2 else 1 << 24) if dense else NEAR_BYTES
+    behind = math.prod(shape[fast + 1 :]) * min(step, CACHE_LINE)
+    if behind <= near and (dense or shape[last] <= kept):
+        return None
+    fast_run = min(shape[fast], FAST_RUN)
+    run = max(16, min(kept, 256, TILE_BYTES // (fast_run * itemsize)))
+    items = max(fast_run * run, (1 << 16) // itemsize)
+    return tile_shape(shape, fast, last_run=run, fast_run=fast_run, items=items)
 
 
 def tiles(shape: Sequence[int], tile: Sequence[int]) -> Iterator[tuple[slice, ...]]:

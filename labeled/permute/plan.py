@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,7 +73,7 @@ class Cut:
     """Whether factors change along (outer, fast, rows)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """A copy in the destination's order; `lengths` and strides are those of the merged axes."""
 
@@ -90,13 +90,19 @@ class Plan:
     axis: int | None
     cut: Cut | None
 
-    @property
+    @cached_property
+    def tiled(self) -> bool:
+        """Whether NumPy alone should make a pure move in tiles."""
+        args = (self.lengths, self.dst_strides, self.src_strides, self.final.itemsize)
+        return layout.move_tile(*args) is not None
+
+    @cached_property
     def run_bytes(self) -> int:
         """Bytes that lie together on both sides; 0 where the fast axis moves."""
         same = self.src_strides[-1] == self.dst_strides[-1] and self.axis != len(self.lengths) - 1
         return self.lengths[-1] * self.final.itemsize if same else 0
 
-    @property
+    @cached_property
     def size(self) -> int:
         return math.prod(self.shape)
 
@@ -198,8 +204,7 @@ def _with_cut(draft: Plan, src: np.dtype[Any], varies: list[bool]) -> Plan:
     if table > max(64, draft.size // FACTOR_SHARE):
         return draft
     cut = Cut(kernel, items[0], items[1], fast, rows, outer, (kept[0], kept[1], kept[2]))
-    fields = {name: getattr(draft, name) for name in Plan.__slots__}
-    return Plan(**{**fields, "cut": cut})
+    return replace(draft, cut=cut)
 
 
 def _items(draft: Plan, src: np.dtype[Any]) -> tuple[np.dtype[Any], np.dtype[Any]] | None:
