@@ -9,6 +9,7 @@
 from labeled.api.accessor import LabeledArray, LabeledDataset, batches
 from labeled.api.dataset import Dataset
 from labeled.api.opening import concat, open_dataset
+from labeled.convert.write import write
 from labeled.errors import LabeledError, LabeledWarning
 from labeled.loader.batch import Batch
 from labeled.loader.loader import Loader
@@ -28,6 +29,7 @@ __all__ = [
     "concat",
     "merge_states",
     "open_dataset",
+    "write",
 ]
 
 __version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""Making files of examples: from arrays and lazy arrays, with splits, whole or not at all."""

@@ -1,0 +1,263 @@
+"""Rows on their way into a file: blocks, the work done on each, and how many at a time.
+
+A *block* is some consecutive rows of a source as somebody hands them out. Everything that
+costs time is done block by block by :func:`pack`, wherever blocks are computed: cutting
+into units of whole chunks, compressing, checksums, statistics. What comes back is stored
+by one writer, in order, so equal input gives equal bytes whatever ran where.
+
+Units do not care where blocks end: rows before the first and after the last whole unit of
+a block come back as they are, and :class:`Joiner` puts neighbours together.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from dask.base import compute
+
+from labeled.convert.statistics import Moments, Part, measured
+from labeled.errors import ArrayError, NotYetError
+from labeled.formats.hdf5.encoding import Chunk, Layout, checksum, chunks_of
+from labeled.formats.hdf5.region import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What is done to every block of a source; pickles small."""
+
+    where: str
+    """How messages name the source."""
+    dtype: np.dtype[Any]
+    row_shape: tuple[int, ...]
+    layout: Layout
+    unit_rows: int
+    checksums: bool = True
+    channel_axis: int | None = None
+    """The axis (of the whole array) along which statistics are kept apart."""
+    count_classes: bool = False
+    encode: Callable[[Array], Array] | None = None
+    """Turns values that HDF5 has no type for (times) into those that are stored."""
+
+
+@dataclass(slots=True, eq=False)
+class Units:
+    """Whole units of rows, or the short last one: encoded chunks, or rows where contiguous."""
+
+    start: int
+    stop: int
+    chunks: Sequence[Chunk] | None
+    rows: Array | None
+    checksums: list[int]
+
+
+@dataclass(slots=True, eq=False)
+class Packed:
+    """A block after its work: rows before its first unit, units, rows after the last."""
+
+    start: int
+    stop: int
+    head: Array
+    units: Units | None
+    tail: Array
+    moments: list[tuple[tuple[str, ...], Moments]] = field(default_factory=list)
+
+
+def pack(values: Any, start: int, stop: int, recipe: Recipe, parts: Sequence[Part]) -> Packed:
+    """Do all work on a block of rows `start` to `stop`."""
+    rows = checked_rows(values, stop - start, recipe)
+    first = min(-(-start // recipe.unit_rows) * recipe.unit_rows, stop)
+    last = max(stop // recipe.unit_rows * recipe.unit_rows, first)
+    moments = measured(rows, parts, recipe.channel_axis, count_classes=recipe.count_classes)
+    body = None
+    if last > first:
+        body = units_of(rows[first - start : last - start], first, recipe)
+    return Packed(
+        start, stop, rows[: first - start].copy(), body, rows[last - start :].copy(), moments
+    )
+
+
+def checked_rows(values: Any, n_rows: int, recipe: Recipe) -> Array:
+    """Return a block as the dtype that is stored.
+
+    Raises
+    ------
+    ArrayError
+        If a block has another shape or kind than its source.
+    NotYetError
+        If it holds rows of different shapes.
+    """
+    array = values.get() if hasattr(values, "get") and hasattr(values, "device") else values
+    rows = np.asarray(array)
+    if recipe.encode is not None:
+        rows = recipe.encode(rows)
+    expected = (n_rows, *recipe.row_shape)
+    if rows.shape != expected:
+        raise ArrayError(
+            f"{recipe.where} gave a block of shape {rows.shape} where {expected} was announced; "
+            f"correct what computes it"
+        )
+    if recipe.dtype.kind == "O":
+        return _texts(rows, recipe.where)
+    if rows.dtype != recipe.dtype:
+        if not np.can_cast(rows.dtype, recipe.dtype, "same_kind"):
+            raise ArrayError(
+                f"{recipe.where} gave a block of {rows.dtype} where {recipe.dtype} was announced; "
+                f"cast it with .astype({str(recipe.dtype)!r})"
+            )
+        rows = rows.astype(recipe.dtype)
+    return rows
+
+
+def _texts(rows: Array, where: str) -> Array:
+    texts = rows.astype(object)
+    for value in texts.reshape(-1).tolist():
+        if isinstance(value, np.ndarray | list | tuple):
+            raise NotYetError(
+                f"{where} holds examples of different shapes, which cannot be written yet; pad "
+                f"them to one shape"
+            )
+        if not isinstance(value, str | bytes):
+            raise ArrayError(
+                f"{where} holds {type(value).__name__} {value!r:.60} among its texts; give texts "
+                f"only, or numbers with a dtype of their own"
+            )
+    return texts
+
+
+def units_of(rows: Array, start: int, recipe: Recipe) -> Units:
+    """Encode rows that begin with a unit."""
+    sums = []
+    if recipe.checksums:
+        step = recipe.unit_rows
+        sums = [checksum(rows[i : i + step]) for i in range(0, len(rows), step)]
+    if recipe.layout.chunks is None or recipe.dtype.kind == "O":
+        return Units(start, start + len(rows), None, rows, sums)
+    chunks = list(chunks_of(rows, start, recipe.layout))
+    return Units(start, start + len(rows), chunks, None, sums)
+
+
+class Joiner:
+    """Puts the packed blocks of one source together again, in order.
+
+    Parameters
+    ----------
+    recipe : Recipe
+    store : callable of Units
+        Called with stretch after stretch, each beginning where the last ended.
+    """
+
+    def __init__(self, recipe: Recipe, store: Callable[[Units], None]) -> None:
+        self._recipe = recipe
+        self._store = store
+        self._held: list[Array] = []
+        self._n_held = 0
+        self.n_rows = 0
+        self.checksums: list[int] = []
+
+    def take(self, packed: Packed) -> None:
+        """Store what is complete; hold the rest for the next block."""
+        self._hold(packed.head)
+        if packed.units is not None:
+            self._put(packed.units)
+        self._hold(packed.tail)
+
+    def _hold(self, rows: Array) -> None:
+        if not len(rows):
+            return
+        self._held.append(rows)
+        self._n_held += len(rows)
+        if (self.n_rows + self._n_held) % self._recipe.unit_rows == 0:
+            self.finish()
+
+    def _put(self, units: Units) -> None:
+        assert self._n_held == 0
+        assert units.start == self.n_rows
+        self._store(units)
+        self.checksums += units.checksums
+        self.n_rows = units.stop
+
+    def finish(self) -> int:
+        """Store what is held, even if it is no whole unit; return the number of rows."""
+        if self._n_held:
+            rows = self._held[0] if len(self._held) == 1 else np.concatenate(self._held)
+            self._held, self._n_held = [], 0
+            self._put(units_of(rows, self.n_rows, self._recipe))
+        return self.n_rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """One block still to be made: which rows of which source, and how."""
+
+    source: str
+    n_bytes: int
+    """Of the rows in memory."""
+    run: Callable[[], Packed]
+    """Makes it here, in any thread; ..."""
+    delayed: Any = None
+    """... or the dask task that makes it wherever dask runs."""
+
+
+def packed_in_order(
+    works: Iterable[Work], *, threads: int, budget: int
+) -> Iterator[tuple[str, Packed]]:
+    """Do the work, a bounded part of it at a time; yield results in the order of `works`.
+
+    Parameters
+    ----------
+    threads : int
+        How many blocks are packed at a time in this process.
+    budget : int
+        Bytes of rows that may be on their way; a single block may exceed it.
+    """
+    with ThreadPoolExecutor(threads, "labeled-write") as pool:
+        waiting: deque[tuple[Sequence[Work], Future[Any]]] = deque()
+        on_the_way = 0
+        try:
+            for group in _grouped(works, budget // 2):
+                size = sum(work.n_bytes for work in group)
+                while waiting and (on_the_way + size > budget or len(waiting) > 2 * threads):
+                    done, future = waiting.popleft()
+                    yield from _results(done, future)
+                    on_the_way -= sum(work.n_bytes for work in done)
+                waiting.append((group, _submitted(pool, group)))
+                on_the_way += size
+            while waiting:
+                yield from _results(*waiting.popleft())
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _results(group: Sequence[Work], future: Future[Any]) -> Iterator[tuple[str, Packed]]:
+    for work, packed in zip(group, future.result(), strict=True):
+        yield work.source, packed
+
+
+def _grouped(works: Iterable[Work], most: int) -> Iterator[list[Work]]:
+    """Put dask's blocks together up to a size; others go one by one."""
+    group: list[Work] = []
+    size = 0
+    for work in works:
+        if group and (work.delayed is None or size + work.n_bytes > most):
+            yield group
+            group, size = [], 0
+        if work.delayed is None:
+            yield [work]
+        else:
+            group.append(work)
+            size += work.n_bytes
+    if group:
+        yield group
+
+
+def _submitted(pool: ThreadPoolExecutor, group: Sequence[Work]) -> Future[Any]:
+    if group[0].delayed is None:
+        return pool.submit(lambda: [group[0].run()])
+    context = contextvars.copy_context()  # dask finds its client there
+    return pool.submit(context.run, compute, *(work.delayed for work in group))

@@ -1,0 +1,347 @@
+"""What can be written: arrays, lazy arrays, labelled ones, batches; all become :class:`Given`.
+
+A given source tells its dtype, shape, names and attributes, and hands out its rows block
+by block, either as something to be read in a thread or as a dask block. Everything that
+can be refused is refused here, before a file is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import xarray as xr
+from dask.base import is_dask_collection
+
+from labeled.errors import ArrayError, DimsError, NotYetError, UnknownNameError, did_you_mean
+from labeled.formats.hdf5.labels import name_dims
+from labeled.formats.hdf5.own import OWN
+from labeled.formats.hdf5.region import Array
+from labeled.formats.hdf5.scales import Coordinate, Names
+from labeled.formats.hdf5.writing import storable
+
+KINDS = "biufcSO"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Some consecutive rows: read by a call, or computed by dask."""
+
+    start: int
+    stop: int
+    read: Callable[[], Any] | None = None
+    delayed: Any = None
+
+
+Blocks = Callable[[int], Iterator[Block]]
+"""Cuts a source into blocks; takes how many rows a block should have where that is free."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Given:
+    """One source as it was given."""
+
+    name: str
+    dtype: np.dtype[Any]
+    """As stored; object for texts."""
+    shape: tuple[int | None, ...]
+    """The first is None where rows come in batches whose number is not known."""
+    names: Names
+    attrs: Mapping[str, Any]
+    blocks: Blocks
+    encode: Callable[[Array], Array] | None = None
+    """Turns times into the numbers that are stored."""
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return tuple(int(n or 0) for n in self.shape[1:])
+
+    @property
+    def row_bytes(self) -> int:
+        return int(np.prod(self.row_shape, dtype=np.int64)) * self.dtype.itemsize
+
+
+@runtime_checkable
+class RowsLike(Protocol):
+    """What a :class:`labeled.Dataset` offers, as far as writing it goes."""
+
+    sources: tuple[str, ...]
+
+    def selection(self, name: str) -> Any: ...
+    def to_xarray(self) -> xr.Dataset: ...
+    def __getitem__(self, name: str) -> xr.DataArray: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Inputs:
+    """All sources, the file's attributes, and batches still to come (or None)."""
+
+    sources: dict[str, Given]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    batches: Iterator[Mapping[str, Any]] | None = None
+
+
+def inputs_of(sources: Any, dims: Mapping[str, Sequence[str | None]] | None = None) -> Inputs:
+    """Sort out what was given.
+
+    Parameters
+    ----------
+    sources : Dataset, xarray.Dataset, mapping of name to array, or iterable of such mappings
+    dims : mapping of source to names
+        Go before the names that DataArrays have.
+
+    Raises
+    ------
+    ArrayError, DimsError, UnknownNameError
+        If something cannot be stored, or names do not fit.
+    NotYetError
+        For examples of different shapes.
+    """
+    dims = {} if dims is None else dims
+    if isinstance(sources, xr.DataArray):
+        raise ArrayError(
+            "a DataArray alone has no source name here; give {name: array}, or array.to_dataset()"
+        )
+    attrs: Mapping[str, Any] = {}
+    batches = None
+    whole: Mapping[str, Any]
+    if isinstance(sources, RowsLike) and not isinstance(sources, xr.Dataset):
+        whole = {name: sources[name] for name in sources.sources}
+        attrs = getattr(sources, "attrs", {})
+    elif isinstance(sources, xr.Dataset):
+        whole = {str(name): array for name, array in sources.data_vars.items()}
+        attrs = sources.attrs
+    elif isinstance(sources, Mapping):
+        whole = sources
+    elif isinstance(sources, Iterable) and not isinstance(sources, str | bytes | np.ndarray):
+        batches = iter(sources)
+        whole = _first(batches)
+    else:
+        raise ArrayError(
+            f"cannot write {type(sources).__name__}; give {{name: array}}, an xarray.Dataset, a "
+            f"labeled.Dataset, or an iterable of batches {{name: array}}"
+        )
+    given = _all_given(whole, dims)
+    if batches is None:
+        return Inputs(given, storable("the file", _kept(attrs)))
+    open_ended = {n: replace(g, shape=(None, *g.shape[1:])) for n, g in given.items()}
+    return Inputs(open_ended, {}, _with_first(whole, batches))
+
+
+def _kept(attrs: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Leave out what the file tells of itself anew."""
+    return {key: value for key, value in attrs.items() if not str(key).startswith("labeled_")}
+
+
+def _all_given(
+    sources: Mapping[str, Any], dims: Mapping[str, Sequence[str | None]]
+) -> dict[str, Given]:
+    if not sources:
+        raise ArrayError("there is no source to write; give at least one {name: array}")
+    for name in sources:
+        check_name(name, sources)
+    for name in dims:
+        if name not in sources:
+            raise UnknownNameError(
+                f"dims= names {name!r}, which is no source; {did_you_mean(name, sources)}"
+            )
+    return {name: given_of(name, value, dims.get(name)) for name, value in sources.items()}
+
+
+def check_name(name: Any, others: Iterable[str]) -> None:
+    """Refuse names that HDF5 cannot hold, or that lie inside another source."""
+    if not isinstance(name, str):
+        raise ArrayError(f"a source is called {name!r}; give it a text for a name")
+    parts = name.split("/")
+    if any(part in ("", ".", "..") for part in parts) or "\0" in name or parts[0] == OWN:
+        raise ArrayError(
+            f"{name!r} cannot name a source: HDF5 takes '/' for groups, so give names like "
+            f"'images' or 'camera/left' (and not {OWN!r})"
+        )
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ArrayError(f"the source name {name!r} is not valid Unicode") from None
+    for depth in range(1, len(parts)):
+        if "/".join(parts[:depth]) in set(others):
+            raise ArrayError(
+                f"source {name!r} would lie inside source {'/'.join(parts[:depth])!r}; rename one"
+            )
+
+
+def given_of(name: str, value: Any, dims: Sequence[str | None] | None) -> Given:
+    """Return one source as it will be written."""
+    array = _as_array(name, value)
+    dtype, encode, told = _stored(name, np.dtype(array.dtype))
+    shape = tuple(array.shape)
+    if len(shape) == 0:
+        raise ArrayError(f"source {name!r} is a single value; a source needs an axis of examples")
+    _check_known(name, shape)
+    found = (
+        [str(dim) for dim in array.dims] if isinstance(array, xr.DataArray) else [""] * len(shape)
+    )
+    axis_names, _ = name_dims("the file to write", name, found, dims)
+    for dim in axis_names:
+        if "\0" in dim:
+            raise DimsError(f"source {name!r} has a dim called {dim!r}; use letters and digits")
+    coords = _coordinates(array, axis_names) if isinstance(array, xr.DataArray) else ()
+    attrs = storable(f"source {name!r}", array.attrs) if isinstance(array, xr.DataArray) else {}
+    return Given(
+        name, dtype, shape, Names(axis_names, coords), {**attrs, **told}, _blocks(array), encode
+    )
+
+
+def _as_array(name: str, value: Any) -> Any:
+    """Return something with dtype, shape and slices."""
+    if isinstance(value, xr.Variable):
+        return xr.DataArray(value)
+    if isinstance(value, xr.DataArray | np.ndarray) or is_dask_collection(value):
+        return value
+    if all(hasattr(value, each) for each in ("dtype", "shape", "__getitem__")):
+        return value
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        raise ArrayError(
+            f"source {name!r} is {type(value).__name__}, not an array; for batches give one "
+            f"iterable of mappings {{name: array}} in place of all sources"
+        )
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise NotYetError(
+            f"source {name!r} is a list of examples of different shapes ({error}), which cannot "
+            f"be written yet; pad them to one shape"
+        ) from None
+    return array
+
+
+def _check_known(name: str, shape: tuple[Any, ...]) -> None:
+    if any(isinstance(n, float) for n in shape):  # dask: nan for lengths it does not know
+        raise ArrayError(
+            f"source {name!r} has a length that dask does not know yet: {shape}; call "
+            f"compute_chunk_sizes() on it first"
+        )
+
+
+def _stored(
+    name: str, dtype: np.dtype[Any]
+) -> tuple[np.dtype[Any], Callable[[Array], Array] | None, dict[str, Any]]:
+    """Return the dtype in the file, how values get there, and the attributes that tell so."""
+    if dtype.kind in "UT":
+        return np.dtype(object), None, {}
+    if dtype.kind in "Mm":
+        return np.dtype(np.int64), _times, _time_attrs(dtype.kind)
+    if dtype.kind not in KINDS or dtype.names is not None:
+        raise ArrayError(
+            f"source {name!r} has dtype {dtype}, which cannot be stored; cast it to numbers or "
+            f"texts"
+        )
+    return dtype, None, {}
+
+
+def _times(values: Array) -> Array:
+    return values.astype(f"{values.dtype.kind}8[ns]").view(np.int64)
+
+
+def _time_attrs(kind: str) -> dict[str, Any]:
+    fill = {"_FillValue": np.int64(np.iinfo(np.int64).min)}
+    if kind == "m":
+        return {"units": "nanoseconds", "dtype": "timedelta64[ns]", **fill}
+    calendar = "proleptic_gregorian"
+    return {"units": "nanoseconds since 1970-01-01", "calendar": calendar, **fill}
+
+
+def _coordinates(array: xr.DataArray, dims: Sequence[str]) -> tuple[Coordinate, ...]:
+    """Return the coordinates along one dim; `dims` are the names in the file."""
+    renamed = dict(zip(map(str, array.dims), dims, strict=True))
+    out = []
+    for key, coord in array.coords.items():
+        if coord.ndim == 1:
+            old = str(coord.dims[0])
+            name = renamed[old] if str(key) == old else str(key)
+            out.append(coordinate(name, renamed[old], coord.values, coord.attrs))
+    return tuple(out)
+
+
+def coordinate(name: str, dim: str, values: Any, attrs: Mapping[Any, Any]) -> Coordinate:
+    """Return a coordinate whose values can be stored.
+
+    Raises
+    ------
+    ArrayError
+        If its dtype cannot be.
+    """
+    array = np.asarray(values)
+    _, encode, told = _stored(name, array.dtype)
+    if array.dtype.kind in "UT":
+        array = array.astype(object)
+    if encode is not None:
+        array = encode(array)
+    return Coordinate(name, dim, array, {**storable(f"coordinate {name!r}", attrs), **told})
+
+
+def left_out(sources: Any) -> list[str]:
+    """Return the coordinates of DataArrays that have no axis, or several, and are not written."""
+    if isinstance(sources, RowsLike):
+        return []
+    values = sources.data_vars if isinstance(sources, xr.Dataset) else sources
+    arrays = values.values() if isinstance(values, Mapping) else ()
+    return sorted(
+        {
+            str(key)
+            for array in arrays
+            if isinstance(array, xr.DataArray)
+            for key, coord in array.coords.items()
+            if coord.ndim != 1
+        }
+    )
+
+
+def _blocks(array: Any) -> Blocks:
+    if isinstance(array, xr.DataArray):
+        if array.chunks is not None:
+            return partial(_dask_blocks, array.data)
+        return partial(_slices, array, len(array), xarray=True)
+    if is_dask_collection(array):
+        return partial(_dask_blocks, array)
+    return partial(_slices, array, array.shape[0])
+
+
+def _slices(array: Any, n_rows: int, rows: int, *, xarray: bool = False) -> Iterator[Block]:
+    for start in range(0, n_rows, rows):
+        stop = min(start + rows, n_rows)
+        yield Block(start, stop, partial(_values if xarray else _sliced, array, start, stop))
+
+
+def _sliced(array: Any, start: int, stop: int) -> Any:
+    return array[start:stop]
+
+
+def _values(array: xr.DataArray, start: int, stop: int) -> Any:
+    return array.isel({array.dims[0]: slice(start, stop)}).values
+
+
+def _dask_blocks(array: Any, rows: int) -> Iterator[Block]:
+    """Yield dask's own blocks of whole rows: nothing is computed twice to fit our units."""
+    whole = array.rechunk(dict.fromkeys(range(1, array.ndim), -1))
+    start = 0
+    for block, n_rows in zip(whole.to_delayed().reshape(-1), whole.chunks[0], strict=True):
+        yield Block(start, start + n_rows, delayed=block)
+        start += n_rows
+
+
+def _first(batches: Iterator[Any]) -> Mapping[str, Any]:
+    try:
+        first = next(batches)
+    except StopIteration:
+        raise ArrayError("the batches to write are empty; give at least one") from None
+    if not isinstance(first, Mapping):
+        raise ArrayError(f"a batch is {type(first).__name__}; expected a mapping {{name: array}}")
+    return first
+
+
+def _with_first(first: Mapping[str, Any], rest: Iterator[Any]) -> Iterator[Mapping[str, Any]]:
+    yield first
+    yield from rest

@@ -1,0 +1,164 @@
+"""How each source is stored: contiguous or in chunks, how large, through which codec.
+
+Chosen for reading in shuffled batches: without compression rows lie one after another, so
+any row may be read alone at full speed. With compression, and where a source shall grow,
+chunks hold whole rows and 128 to 256 KiB of them once decoded (a power of two of rows):
+enough for a codec, few enough that a window of them mixes well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from labeled.errors import ArrayError, UnknownNameError, did_you_mean
+from labeled.formats.hdf5.encoding import LEVELS, Layout, filters_for
+
+LAYOUTS = ("auto", "contiguous", "chunked")
+MOST_CHUNK_BYTES = 256 * 1024
+HDF5_CHUNK_BYTES = (1 << 32) - 1
+
+TEXT_BYTES = 16
+"""What a text takes in a chunk: a reference to where it lies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a caller asked for, of one source."""
+
+    layout: str = "auto"
+    compression: str | None = None
+    level: int | None = None
+    chunks: Any = None
+
+
+def wishes(
+    names: Sequence[str], layout: Any, compression: Any, level: Any, chunks: Any
+) -> dict[str, Wish]:
+    """Take options apart that were given once for all sources, or by source.
+
+    Raises
+    ------
+    UnknownNameError
+        If an option names no source.
+    ArrayError
+        If an option is none of those there are.
+    """
+    options = {"layout": layout, "compression": compression, "level": level, "chunks": chunks}
+    for option, value in options.items():
+        for name in value if isinstance(value, Mapping) else ():
+            if name not in names:
+                raise UnknownNameError(
+                    f"{option}= names {name!r}, which is no source; {did_you_mean(name, names)}"
+                )
+
+    def of(option: str, name: str, default: Any) -> Any:
+        value = options[option]
+        return value.get(name, default) if isinstance(value, Mapping) else value
+
+    return {
+        name: _checked(
+            name,
+            Wish(
+                of("layout", name, "auto"),
+                of("compression", name, None),
+                of("level", name, None),
+                of("chunks", name, None),
+            ),
+        )
+        for name in names
+    }
+
+
+def _checked(name: str, wish: Wish) -> Wish:
+    if wish.layout not in LAYOUTS:
+        raise ArrayError(
+            f"layout of source {name!r} is {wish.layout!r}; it must be one of {LAYOUTS}"
+        )
+    if wish.compression is not None and wish.compression not in LEVELS:
+        raise ArrayError(
+            f"compression of source {name!r} is {wish.compression!r}; it must be None or one of "
+            f"{tuple(LEVELS)}"
+        )
+    if wish.level is not None:
+        low, high, _ = LEVELS.get(wish.compression or "", (0, 0, 0))
+        if wish.compression is None or not low <= wish.level <= high:
+            raise ArrayError(
+                f"level={wish.level!r} does not fit compression={wish.compression!r} of source "
+                f"{name!r}; levels are {low} to {high}"
+            )
+    if wish.layout == "contiguous" and (wish.compression is not None or wish.chunks is not None):
+        raise ArrayError(
+            f"source {name!r} cannot be contiguous and compressed or chunked; leave layout= out"
+        )
+    return wish
+
+
+def layout_for(
+    name: str, shape: tuple[int | None, ...], dtype: np.dtype[Any], wish: Wish
+) -> Layout:
+    """Choose how a source is stored.
+
+    Parameters
+    ----------
+    shape : lengths, or None for a number of rows not known yet
+    wish : Wish
+        From :func:`wishes`.
+
+    Raises
+    ------
+    ArrayError
+        If chunks do not fit the shape, or a contiguous source has no known number of rows.
+
+    Examples
+    --------
+    >>> layout_for("x", (50000, 3, 32, 32), np.dtype("u1"), Wish(compression="gzip")).chunks
+    (64, 3, 32, 32)
+    >>> layout_for("x", (50000, 3, 32, 32), np.dtype("u1"), Wish())
+    Layout(chunks=None, filters=())
+    """
+    growing = shape[0] is None
+    text = dtype.kind == "O"
+    plain = wish.compression is None and wish.chunks is None
+    if growing and wish.layout == "contiguous":
+        raise ArrayError(
+            f"source {name!r} comes in batches of an unknown number of rows, and a contiguous one "
+            f"cannot grow; use layout='chunked', or give arrays"
+        )
+    if plain and not growing and wish.layout != "chunked":
+        return Layout()
+    itemsize = TEXT_BYTES if text else dtype.itemsize
+    chunks = _chunks(name, shape, itemsize, wish.chunks)
+    codec = None if text else wish.compression  # HDF5 compresses references to texts only
+    return Layout(chunks, filters_for(codec, wish.level, itemsize))
+
+
+def _chunks(name: str, shape: tuple[int | None, ...], itemsize: int, asked: Any) -> tuple[int, ...]:
+    n_rows, *rest = shape
+    row_shape = tuple(max(int(n or 0), 1) for n in rest)
+    row_bytes = max(math.prod(row_shape) * itemsize, 1)
+    if asked is None:
+        rows = 1 << max((MOST_CHUNK_BYTES // row_bytes).bit_length() - 1, 0)
+        asked = rows if n_rows is None else min(rows, 1 << max(n_rows - 1, 0).bit_length())
+    chunks: tuple[Any, ...] = (
+        (asked, *row_shape) if isinstance(asked, int | np.integer) else tuple(asked)
+    )
+    fits = len(chunks) == len(shape) and all(
+        isinstance(c, int | np.integer) and 1 <= c <= most
+        for c, most in zip(chunks[1:], row_shape, strict=False)
+    )
+    if not fits or not isinstance(chunks[0], int | np.integer) or chunks[0] < 1:
+        raise ArrayError(
+            f"chunks={asked!r} does not fit source {name!r} of shape {shape}; give a number of "
+            f"rows, or one length from 1 to that of the axis for every axis"
+        )
+    if math.prod(chunks) * itemsize > HDF5_CHUNK_BYTES:
+        raise ArrayError(
+            f"a chunk {chunks} of source {name!r} takes more than HDF5's 4 GiB; pass smaller "
+            f"chunks="
+        )
+    return tuple(int(c) for c in chunks)

@@ -1,0 +1,228 @@
+"""Splits as people write them, checked against the sources before anything is written.
+
+``{"train": (0, 90)}``, slices, ranges, lists of rows, masks, or any of these by source all
+become ``split -> source -> rows``, where rows are a range with step 1 or an int64 array.
+Splits that share rows are allowed, but said, since an example in two splits is nearly
+always a mistake.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from labeled.errors import (
+    LabeledWarning,
+    SplitError,
+    SplitTypeError,
+    UnknownNameError,
+    did_you_mean,
+)
+from labeled.formats.hdf5.fuel import Rows
+
+Splits = dict[str, dict[str, Rows]]
+
+
+def as_splits(given: Any, n_rows: Mapping[str, int | None]) -> Splits:
+    """Return splits in one form, checked as far as the numbers of rows are known.
+
+    Parameters
+    ----------
+    given : mapping of split to rows, or to mapping of source to rows
+        Rows are ``(start, stop)``, a slice or range, integers or a boolean mask. None, and
+        a source left out, mean that the split does not have the source.
+    n_rows : mapping of source to int
+        None where the number is not known yet; see :func:`check_inside`.
+
+    Raises
+    ------
+    SplitError
+        If rows lie outside their source, or sources of a split differ in length.
+    SplitTypeError
+        If something names no rows.
+    UnknownNameError
+        If a split names a source that is not written.
+
+    Examples
+    --------
+    >>> as_splits({"train": (0, 3), "test": [4, 3]}, {"x": 5})
+    {'train': {'x': range(0, 3)}, 'test': {'x': array([4, 3])}}
+    """
+    if not isinstance(given, Mapping):
+        raise SplitTypeError(f"splits={given!r:.60} is no mapping; give {{'train': (0, 90), ...}}")
+    if not given:
+        raise SplitError("splits={} names no split; leave it out to write a file without splits")
+    out: Splits = {}
+    for split, rows in given.items():
+        if not isinstance(split, str) or not split or "\0" in split:
+            raise SplitTypeError(f"{split!r} cannot name a split; give a text")
+        by_source = rows if isinstance(rows, Mapping) else dict.fromkeys(n_rows, rows)
+        out[split] = _by_source(split, by_source, n_rows)
+    if not any(out.values()):
+        raise SplitError(f"splits {tuple(out)} have no source at all; give at least one its rows")
+    check_inside(out, n_rows)
+    return out
+
+
+def _by_source(
+    split: str, rows: Mapping[Any, Any], n_rows: Mapping[str, int | None]
+) -> dict[str, Rows]:
+    out: dict[str, Rows] = {}
+    done: dict[tuple[int, int | None], Rows] = {}
+    for source, asked in rows.items():
+        if source not in n_rows:
+            raise UnknownNameError(
+                f"split {split!r} names source {source!r}, which is not written; "
+                f"{did_you_mean(str(source), n_rows)}"
+            )
+        if asked is not None:
+            key = (id(asked), n_rows[source])  # sources that share a list go on sharing it
+            if key not in done:
+                done[key] = _rows(f"split {split!r} of source {source!r}", asked, n_rows[source])
+            out[source] = done[key]
+    return out
+
+
+def _rows(where: str, asked: Any, n_rows: int | None) -> Rows:
+    if isinstance(asked, tuple):
+        if len(asked) != 2 or not all(isinstance(n, int | np.integer) for n in asked):
+            raise SplitTypeError(
+                f"{where} is {asked!r}; a tuple is (start, stop), other rows are a list"
+            )
+        return range(int(asked[0]), int(asked[1]))
+    if isinstance(asked, slice):
+        asked = _range_of(where, asked, n_rows)
+    if isinstance(asked, range):
+        return asked if asked.step == 1 else np.array(asked, np.int64)
+    rows = np.asarray(asked)
+    if rows.size == 0 and rows.ndim == 1:
+        return np.empty(0, np.int64)
+    if rows.ndim != 1 or rows.dtype.kind not in "iub":
+        raise SplitTypeError(
+            f"{where} is {asked!r:.60}; give (start, stop), a slice, a range, a list of row "
+            f"numbers or a boolean mask"
+        )
+    if rows.dtype.kind == "b":
+        if n_rows is None or len(rows) != n_rows:
+            raise SplitError(
+                f"{where} is a mask of {len(rows)} values for "
+                f"{'an unknown number of' if n_rows is None else n_rows} rows; they must agree"
+            )
+        return np.flatnonzero(rows)
+    return np.ascontiguousarray(rows, np.int64)
+
+
+def _range_of(where: str, asked: slice, n_rows: int | None) -> range:
+    ends = (asked.start, asked.stop, asked.step)
+    if n_rows is None:
+        if asked.stop is None or any(n is not None and n < 0 for n in ends):
+            raise SplitError(
+                f"{where} is {asked!r}, but the number of rows is not known yet; give a start and "
+                f"a stop that are not negative"
+            )
+        n_rows = int(asked.stop)
+    for end in ends[:2]:
+        if end is not None and not -n_rows <= end <= n_rows:
+            raise SplitError(
+                f"{where} is {asked!r}, but the source has {n_rows} rows; keep within them"
+            )
+    return range(*asked.indices(n_rows))
+
+
+def check_inside(splits: Splits, n_rows: Mapping[str, int | None]) -> None:
+    """Refuse rows outside their source, and splits whose sources differ in length.
+
+    Raises
+    ------
+    SplitError
+        Naming split, source and rows.
+    """
+    for split, by_source in splits.items():
+        for source, rows in by_source.items():
+            _check_rows(split, source, rows, n_rows[source])
+        lengths = {source: len(rows) for source, rows in by_source.items()}
+        if len(set(lengths.values())) > 1:
+            raise SplitError(
+                f"split {split!r} has different numbers of rows of its sources: {lengths}; they "
+                f"must agree"
+            )
+
+
+def _check_rows(split: str, source: str, rows: Rows, n_rows: int | None) -> None:
+    most = np.iinfo(np.int64).max if n_rows is None else n_rows
+    if isinstance(rows, range):
+        if not 0 <= rows.start <= rows.stop <= most:
+            raise SplitError(
+                f"split {split!r} of source {source!r} is rows {rows.start} to {rows.stop}, but "
+                f"the source has {n_rows} rows; expected 0 <= start <= stop <= {n_rows}"
+            )
+    elif rows.size and (int(rows.min()) < 0 or int(rows.max()) >= most):
+        at = int(np.flatnonzero((rows < 0) | (rows >= most))[0])
+        raise SplitError(
+            f"split {split!r} of source {source!r} lists row {rows[at]} (at position {at}), but "
+            f"the source has {n_rows} rows, numbered from 0"
+        )
+
+
+def warn_of_overlaps(splits: Splits, *, stacklevel: int) -> None:
+    """Warn, once, of splits that share rows, with how many."""
+    told: list[str] = []
+    for source in dict.fromkeys(name for by_source in splits.values() for name in by_source):
+        rows = {split: by[source] for split, by in splits.items() if source in by}
+        shared = shared_rows(rows)
+        if shared is not None:
+            one, two, count = shared
+            told.append(f"{count:,} rows of source {source!r} (such as {one!r} and {two!r})")
+    if told:
+        more = f", and of {len(told) - 1} more sources" if len(told) > 1 else ""
+        warnings.warn(
+            f"splits overlap: more than one of them has {told[0]}{more}; an example in two "
+            f"splits is usually a mistake",
+            LabeledWarning,
+            stacklevel=stacklevel,
+        )
+
+
+def shared_rows(rows: Mapping[str, Rows]) -> tuple[str, str, int] | None:
+    """Return two splits that share rows, and how many rows are in more than one of all.
+
+    Examples
+    --------
+    >>> shared_rows({"train": range(0, 90), "valid": range(80, 100), "test": range(100, 120)})
+    ('train', 'valid', 10)
+    >>> shared_rows({"train": range(0, 90), "test": np.array([95, 90])})
+    """
+    bounds = [_bounds(each) for each in rows.values() if len(each)]
+    if _apart(bounds):
+        return None
+    n = max(stop for _, stop in bounds)
+    seen = np.zeros(n, np.uint8)
+    for each in rows.values():
+        where = slice(each.start, each.stop) if isinstance(each, range) else np.unique(each)
+        seen[where] = np.minimum(seen[where], 1) + 1
+    count = int((seen > 1).sum())
+    if count == 0:
+        return None
+    row = int(np.argmax(seen > 1))
+    holders = [
+        name
+        for name, each in rows.items()
+        if (row in each if isinstance(each, range) else bool((each == row).any()))
+    ]
+    return holders[0], holders[1], count
+
+
+def _bounds(rows: Rows) -> tuple[int, int]:
+    if isinstance(rows, range):
+        return rows.start, rows.stop
+    return int(rows.min()), int(rows.max()) + 1
+
+
+def _apart(bounds: list[tuple[int, int]]) -> bool:
+    """Whether stretches do not even touch each other's rows."""
+    ordered = sorted(bounds)
+    return all(one[1] <= two[0] for one, two in pairwise(ordered))

@@ -1,0 +1,323 @@
+"""Statistics gathered while rows pass by: exact counts, sound means and deviations.
+
+Each block is measured once in float64, piece by piece in a core's cache, and partial
+results are merged pairwise (Chan, Golub and LeVeque), which loses nothing to cancellation
+however large the mean is. Small integers are counted by value instead, which is exact.
+
+Rows are measured for the whole source and for every split, per channel where a source has
+a dim that means channels, and per class where it looks like labels: integers, one a row.
+Values that are not finite are counted and left out of everything else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from labeled.formats.hdf5.fuel import Rows
+from labeled.formats.hdf5.region import Array
+
+Part = tuple[tuple[str, ...], slice | Array]
+"""Splits (``""`` is every row), and which rows of a block they share."""
+
+EVERY_ROW = ""
+
+PIECE_VALUES = 1 << 16
+"""Values measured at a time: half a mebibyte in float64."""
+
+MOST_CHANNELS = 4096
+MOST_CLASSES = 4096
+
+
+@dataclass(slots=True, eq=False)
+class Moments:
+    """Counts, means, sums of squared deviations and extremes, one of each a channel."""
+
+    n_rows: int
+    count: Array
+    not_finite: Array
+    mean: Array
+    squares: Array
+    low: Array
+    high: Array
+    classes: dict[int, int] | None = None
+    """Rows of each class; None where classes are not counted, or too many."""
+
+    @classmethod
+    def none(cls, channels: int, *, classes: bool = False) -> Moments:
+        """Return the moments of no rows."""
+        zeros = np.zeros(channels)
+        return cls(
+            0,
+            np.zeros(channels, np.int64),
+            np.zeros(channels, np.int64),
+            zeros,
+            zeros.copy(),
+            np.full(channels, np.inf),
+            np.full(channels, -np.inf),
+            {} if classes else None,
+        )
+
+    def merge(self, other: Moments) -> Moments:
+        """Return the moments of the rows of both."""
+        count = self.count + other.count
+        share = np.divide(other.count, count, out=np.zeros(len(count)), where=count > 0)
+        with np.errstate(over="ignore", invalid="ignore"):  # beyond float64: infinite, and said so
+            apart = np.where(self.count > 0, other.mean - self.mean, other.mean)
+            apart = np.where(other.count > 0, apart, 0.0)
+            mean = np.where(self.count > 0, self.mean, 0.0) + apart * share
+            between = np.where(self.count > 0, apart**2 * self.count * share, 0.0)
+            squares = self.squares + other.squares + between
+        return Moments(
+            self.n_rows + other.n_rows,
+            count,
+            self.not_finite + other.not_finite,
+            mean,
+            squares,
+            np.minimum(self.low, other.low),
+            np.maximum(self.high, other.high),
+            _added(self.classes, other.classes),
+        )
+
+
+def _added(one: dict[int, int] | None, two: dict[int, int] | None) -> dict[int, int] | None:
+    if one is None or two is None:
+        return None
+    out = dict(one)
+    for value, count in two.items():
+        out[value] = out.get(value, 0) + count
+    return out if len(out) <= MOST_CLASSES else None
+
+
+def can_measure(dtype: np.dtype[Any]) -> bool:
+    """Whether values have a mean: booleans, integers and floats."""
+    return dtype.kind in "biuf"
+
+
+def measured(
+    rows: Array, parts: Sequence[Part], channel_axis: int | None, *, count_classes: bool
+) -> list[tuple[tuple[str, ...], Moments]]:
+    """Measure the parts of a block, each once."""
+    return [
+        (names, moments_of(rows[which], channel_axis, count_classes=count_classes))
+        for names, which in parts
+    ]
+
+
+def moments_of(
+    rows: Array, channel_axis: int | None = None, *, count_classes: bool = False
+) -> Moments:
+    """Measure some rows.
+
+    Parameters
+    ----------
+    rows : array (k, *row_shape)
+        Booleans, integers or floats.
+    channel_axis : int, optional
+        The axis along which values are kept apart.
+    count_classes : bool
+        Count rows by value, too.
+    """
+    channels = 1 if channel_axis is None else rows.shape[channel_axis]
+    total = Moments.none(channels, classes=count_classes)
+    per_row = max(math.prod(rows.shape[1:]), 1)
+    step = max(PIECE_VALUES // per_row, 1)
+    if rows.dtype.itemsize == 1 and channels <= 16:
+        step = max(step, 16 * PIECE_VALUES // per_row)
+    for begin in range(0, len(rows), step):
+        piece = rows[begin : begin + step]
+        flat = _by_channel(piece, channel_axis)
+        small = piece.dtype.itemsize == 1 and channels <= 16
+        found = _counted(flat) if small else _averaged(flat)
+        found.n_rows = len(piece)
+        found.classes = _classes(piece) if count_classes else None
+        total = total.merge(found)
+    return total
+
+
+def _by_channel(rows: Array, axis: int | None) -> Array:
+    """Return values as (channels, values of each)."""
+    if axis is None:
+        return rows.reshape(1, -1)
+    return np.moveaxis(rows, axis, 0).reshape(rows.shape[axis], -1)
+
+
+def _averaged(flat: Array) -> Moments:
+    values = flat.astype(np.float64)
+    finite = np.isfinite(values) if flat.dtype.kind == "f" else None
+    if finite is not None and not finite.all():
+        return _averaged_some(values, finite)
+    channels, n = values.shape
+    if n == 0:
+        return Moments.none(channels)
+    low, high = values.min(axis=1), values.max(axis=1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = values.mean(axis=1)
+        values -= mean[:, None]
+        squares = np.einsum("ij,ij->i", values, values)
+    count = np.full(channels, n, np.int64)
+    return Moments(0, count, np.zeros(channels, np.int64), mean, squares, low, high)
+
+
+def _averaged_some(values: Array, finite: Array) -> Moments:
+    """Measure the finite values of each channel."""
+    parts = [_averaged(row[good].reshape(1, -1)) for row, good in zip(values, finite, strict=True)]
+    out = Moments.none(len(parts))
+    for name in ("count", "mean", "squares", "low", "high"):
+        setattr(out, name, np.concatenate([getattr(part, name) for part in parts]))
+    out.not_finite = (~finite).sum(axis=1)
+    return out
+
+
+def _counted(flat: Array) -> Moments:
+    """Measure one-byte values by counting each, exactly."""
+    rows = [_moments_of_counts(_histogram(row), flat.dtype) for row in flat]
+    count, mean, squares, low, high = (np.array(column) for column in zip(*rows, strict=True))
+    nothing = np.zeros(len(rows), np.int64)
+    return Moments(0, count, nothing, mean, squares, low.astype(float), high.astype(float))
+
+
+def _histogram(values: Array) -> Array:
+    """Count the 256 values of a byte; two bytes are counted at a time."""
+    raw = np.ascontiguousarray(values).view(np.uint8)
+    pairs = np.bincount(raw[: len(raw) & ~1].view(np.uint16), minlength=1 << 16).reshape(256, 256)
+    counts: Array = pairs.sum(axis=0) + pairs.sum(axis=1)
+    if len(raw) % 2:
+        counts[raw[-1]] += 1
+    return counts
+
+
+def _moments_of_counts(counts: Array, dtype: np.dtype[Any]) -> tuple[Any, ...]:
+    n = int(counts.sum())
+    if n == 0:
+        return 0, 0.0, 0.0, np.inf, -np.inf
+    values = np.arange(256, dtype=np.uint8).view(dtype.newbyteorder("=")).astype(np.int64)
+    there = values[counts > 0]
+    total = int((values * counts).sum())
+    squares = int((values * values * counts).sum())
+    return n, total / n, max(n * squares - total * total, 0) / n, there.min(), there.max()
+
+
+def _classes(rows: Array) -> dict[int, int] | None:
+    values, counts = np.unique(rows.reshape(-1), return_counts=True)
+    if len(values) > MOST_CLASSES:
+        return None
+    return dict(zip(map(int, values.tolist()), map(int, counts.tolist()), strict=True))
+
+
+class Tally:
+    """The statistics of one source, gathered in order.
+
+    Parameters
+    ----------
+    splits : mapping of split to rows
+        Of this source.
+    channels : int
+        How many are kept apart.
+    channel_dim : str, optional
+        Their dim.
+    """
+
+    def __init__(
+        self,
+        splits: Mapping[str, Rows],
+        channels: int = 1,
+        channel_dim: str | None = None,
+        *,
+        count_classes: bool = False,
+    ) -> None:
+        self._ranges = {s: rows for s, rows in splits.items() if isinstance(rows, range)}
+        self._lists = {s: np.sort(r) for s, r in splits.items() if not isinstance(r, range)}
+        edges = {edge for rows in self._ranges.values() for edge in (rows.start, rows.stop)}
+        self._edges = np.array(sorted(edges), np.int64)
+        self._dim = channel_dim
+        self.found = {
+            name: Moments.none(channels, classes=count_classes) for name in (EVERY_ROW, *splits)
+        }
+
+    def parts(self, start: int, stop: int) -> list[Part]:
+        """Return what to measure in a block: stretches between ends of splits, and lists."""
+        inside = self._edges[(self._edges > start) & (self._edges < stop)].tolist()
+        bounds = [start, *inside, stop]
+        out: list[Part] = []
+        for a, b in pairwise(bounds):
+            names = [s for s, r in self._ranges.items() if r.start <= a and b <= r.stop]
+            out.append(((EVERY_ROW, *names), slice(a - start, b - start)))
+        for name, rows in self._lists.items():
+            first, last = np.searchsorted(rows, (start, stop))
+            if last > first:
+                out.append(((name,), rows[first:last] - start))
+        return out
+
+    def add(self, found: Iterable[tuple[tuple[str, ...], Moments]]) -> None:
+        """Take the measures of a block."""
+        for names, moments in found:
+            for name in names:
+                self.found[name] = self.found[name].merge(moments)
+
+    def result(self) -> dict[str, Any]:
+        """Return the statistics as values that JSON has; see :func:`plain`."""
+        out: dict[str, Any] = {"rows": plain(self.found[EVERY_ROW], self._dim)}
+        splits = {s: plain(m, self._dim) for s, m in self.found.items() if s != EVERY_ROW}
+        return {**out, "splits": splits} if splits else out
+
+
+def plain(moments: Moments, channel_dim: str | None) -> dict[str, Any]:
+    """Return moments as numbers, or lists of them by channel; None where nothing is finite.
+
+    Examples
+    --------
+    >>> found = plain(moments_of(np.array([1, 2, 3, 6])), None)
+    >>> found["n_values"], found["mean"], found["min"], found["max"], round(found["std"], 3)
+    (4, 3.0, 1.0, 6.0, 1.871)
+    """
+    count = moments.count
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        std = np.sqrt(moments.squares / count)
+    columns = {
+        "n_values": count,
+        "not_finite": moments.not_finite,
+        "mean": np.where(count > 0, moments.mean, np.nan),
+        "std": std,
+        "min": np.where(count > 0, moments.low, np.nan),
+        "max": np.where(count > 0, moments.high, np.nan),
+    }
+    out: dict[str, Any] = {"n_rows": moments.n_rows}
+    for name, column in columns.items():
+        values = [_number(value) for value in column.tolist()]
+        out[name] = values[0] if channel_dim is None else values
+    if channel_dim is not None:
+        out["by"] = channel_dim
+    if moments.classes is not None and moments.n_rows:
+        out["classes"] = {str(value): n for value, n in sorted(moments.classes.items())}
+    return out
+
+
+def _number(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def moments_from(stored: Mapping[str, Any]) -> Moments:
+    """Return the moments that :func:`plain` made numbers of, to merge more rows into."""
+
+    def column(name: str, default: float) -> Array:
+        values = stored[name] if isinstance(stored[name], list) else [stored[name]]
+        return np.array([default if value is None else value for value in values], np.float64)
+
+    count = column("n_values", 0).astype(np.int64)
+    classes = stored.get("classes")
+    return Moments(
+        int(stored["n_rows"]),
+        count,
+        column("not_finite", 0).astype(np.int64),
+        column("mean", 0.0),
+        column("std", 0.0) ** 2 * count,
+        column("min", np.inf),
+        column("max", -np.inf),
+        None if classes is None else {int(value): n for value, n in classes.items()},
+    )

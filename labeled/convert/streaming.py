@@ -1,0 +1,185 @@
+"""Rows of all sources on their way into one open file: what is done to them, and by whom.
+
+A :class:`Plan` says what is done to the blocks of every source; :func:`works_of` makes the
+work, in the order in which it will lie in the file; :func:`store` has it done and stores
+what comes of it. Who writes a new file and who appends to one both stand on this.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from dask.delayed import delayed
+
+from labeled.convert.blocks import Joiner, Packed, Recipe, Units, Work, pack, packed_in_order
+from labeled.convert.inputs import Block, Given, Inputs, given_of
+from labeled.convert.splits import Splits
+from labeled.convert.statistics import MOST_CHANNELS, Tally, can_measure
+from labeled.dims import role_of
+from labeled.errors import ArrayError
+from labeled.formats.hdf5.encoding import Layout, rows_a_unit
+from labeled.formats.hdf5.own import Checksums
+from labeled.formats.hdf5.writing import SourceWriter
+
+UNIT_BYTES = 1 << 20
+"""Rows between two checksums of a contiguous source; chunked ones have one a chunk or so."""
+
+CHUNKED_UNIT_BYTES = 1 << 18
+BLOCK_BYTES = 4 << 20
+"""What is read of an array at a time, where nobody else says."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """How the rows of every source are packed and measured."""
+
+    recipes: Mapping[str, Recipe]
+    tallies: Mapping[str, Tally | None]
+    budget: int
+    threads: int
+
+    def statistics(self) -> dict[str, Any]:
+        """Return what was measured, by source."""
+        return {name: tally.result() for name, tally in self.tallies.items() if tally is not None}
+
+    def checksums(self, joiners: Mapping[str, Joiner]) -> dict[str, Checksums]:
+        """Return the checksums of every source that has some."""
+        return {
+            name: Checksums(
+                self.recipes[name].unit_rows, joiner.n_rows, np.array(joiner.checksums, "<u4")
+            )
+            for name, joiner in joiners.items()
+            if self.recipes[name].checksums
+        }
+
+
+def recipe_for(given: Given, layout: Layout, checksums: bool) -> Recipe:
+    """Return what is done to every block of a source."""
+    chunked = layout.chunks is not None
+    unit_bytes = CHUNKED_UNIT_BYTES if chunked else UNIT_BYTES
+    channel = _channel_axis(given)
+    return Recipe(
+        f"source {given.name!r}",
+        given.dtype,
+        given.row_shape,
+        layout,
+        rows_a_unit(given.row_bytes, layout, unit_bytes),
+        checksums,
+        channel,
+        _are_labels(given),
+        given.encode,
+    )
+
+
+def _channel_axis(given: Given) -> int | None:
+    """Return the one axis that means channels, if its length is reasonable."""
+    axes = [i for i, dim in enumerate(given.names.dims) if i and role_of(dim) == "channel"]
+    if len(axes) != 1 or given.row_shape[axes[0] - 1] > MOST_CHANNELS:
+        return None
+    return axes[0]
+
+
+def _are_labels(given: Given) -> bool:
+    """Whether a source has one integer a row."""
+    return given.dtype.kind in "biu" and set(given.row_shape) <= {1} and given.encode is None
+
+
+def tally_for(given: Given, table: Splits | None, statistics: bool) -> Tally | None:
+    """Return what gathers the statistics of a source; None where there is nothing to gather."""
+    if not statistics or not can_measure(given.dtype) or given.encode is not None:
+        return None
+    axis = _channel_axis(given)
+    rows = {s: by[given.name] for s, by in (table or {}).items() if given.name in by}
+    return Tally(
+        rows,
+        1 if axis is None else given.row_shape[axis - 1],
+        None if axis is None else given.names.dims[axis],
+        count_classes=_are_labels(given),
+    )
+
+
+def works_of(plan: Plan, inputs: Inputs) -> Iterator[Work]:
+    """Yield the blocks of all sources: one after another, or batch by batch."""
+    if inputs.batches is not None:
+        yield from _works_of_batches(plan, inputs, inputs.batches)
+        return
+    for name, given in inputs.sources.items():
+        recipe = plan.recipes[name]
+        wanted = max(BLOCK_BYTES // max(given.row_bytes * recipe.unit_rows, 1), 1)
+        for block in given.blocks(wanted * recipe.unit_rows):
+            yield work_of(plan, given, block)
+
+
+def work_of(plan: Plan, given: Given, block: Block, first: int = 0) -> Work:
+    """Return the work on a block of a source whose row 0 is row `first` of the file."""
+    recipe, tally = plan.recipes[given.name], plan.tallies[given.name]
+    start, stop = block.start + first, block.stop + first
+    parts = [] if tally is None else tally.parts(start, stop)
+    packing = partial(pack, start=start, stop=stop, recipe=recipe, parts=parts)
+    n_bytes = given.row_bytes * (stop - start)
+    if block.delayed is not None:
+        task = delayed(packing, pure=False, traverse=False)(block.delayed)
+        return Work(given.name, n_bytes, partial(_never, given.name), task)
+    assert block.read is not None
+    return Work(given.name, n_bytes, partial(_read_and_pack, block.read, packing))
+
+
+def _read_and_pack(read: Callable[[], Any], packing: Callable[[Any], Packed]) -> Packed:
+    return packing(read())
+
+
+def _never(name: str) -> Packed:
+    raise AssertionError(f"a block of source {name!r} is computed by dask")
+
+
+def _works_of_batches(
+    plan: Plan, inputs: Inputs, batches: Iterable[Mapping[str, Any]]
+) -> Iterator[Work]:
+    done = dict.fromkeys(inputs.sources, 0)
+    for number, batch in enumerate(batches):
+        if set(batch) != set(inputs.sources):
+            raise ArrayError(
+                f"batch {number} has sources {sorted(batch)}, but the first had "
+                f"{sorted(inputs.sources)}; give every batch the same"
+            )
+        for name, value in batch.items():
+            given = given_of(name, value, None)
+            for block in given.blocks(max(int(given.shape[0] or 0), 1)):
+                known = replace(inputs.sources[name], blocks=given.blocks)
+                yield work_of(plan, known, block, done[name])
+            done[name] += int(given.shape[0] or 0)
+
+
+def store(
+    plan: Plan,
+    works: Iterable[Work],
+    writers: Mapping[str, SourceWriter],
+    told: Callable[[int], None],
+) -> dict[str, Joiner]:
+    """Do the work, and store what comes of it; return what put the blocks together."""
+    joiners = {
+        name: Joiner(recipe, partial(_put, writers[name])) for name, recipe in plan.recipes.items()
+    }
+    for name, packed in packed_in_order(works, threads=plan.threads, budget=plan.budget):
+        joiners[name].take(packed)
+        tally = plan.tallies[name]
+        if tally is not None:
+            tally.add(packed.moments)
+        recipe = plan.recipes[name]
+        row_bytes = math.prod(recipe.row_shape) * recipe.dtype.itemsize
+        told((packed.stop - packed.start) * row_bytes)
+    for name, joiner in joiners.items():
+        writers[name].trim(joiner.finish())
+    return joiners
+
+
+def _put(writer: SourceWriter, units: Units) -> None:
+    if units.chunks is not None:
+        writer.put_chunks(units.chunks, units.stop)
+    elif units.rows is not None:
+        writer.put_rows(units.start, units.rows)

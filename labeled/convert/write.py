@@ -1,0 +1,328 @@
+"""``labeled.write``: sources and splits into a file that is whole or not there at all.
+
+Arguments are checked before a file is made; rows then stream through
+:mod:`.blocks` into one writer, source after source; labels, splits, checksums and
+statistics follow, and last of all the file takes the name it was asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dask.utils import parse_bytes
+
+from labeled.convert.inputs import Given, Inputs, RowsLike, coordinate, inputs_of, left_out
+from labeled.convert.layouts import layout_for, wishes
+from labeled.convert.progress import progress_bar
+from labeled.convert.splits import Splits, as_splits, check_inside, warn_of_overlaps
+from labeled.convert.streaming import Plan, recipe_for, store, tally_for, works_of
+from labeled.errors import ArrayError, DimsError, LabeledWarning, LoaderError
+from labeled.formats.hdf5.encoding import Layout
+from labeled.formats.hdf5.own import write_own
+from labeled.formats.hdf5.replacing import check_target, replacing
+from labeled.formats.hdf5.scales import Names, ScaleWriter
+from labeled.formats.hdf5.tables import write_table
+from labeled.formats.hdf5.writing import SourceWriter, new_file, set_attrs, storable
+
+Path = str | os.PathLike[str]
+
+
+def write(
+    path: Path,
+    sources: Any,
+    splits: Mapping[str, Any] | None = None,
+    *,
+    dims: Mapping[str, Sequence[str | None]] | None = None,
+    coords: Mapping[str, Any] | None = None,
+    attrs: Mapping[str, Any] | None = None,
+    source_attrs: Mapping[str, Mapping[str, Any]] | None = None,
+    layout: Any = "auto",
+    compression: Any = None,
+    level: Any = None,
+    chunks: Any = None,
+    overwrite: bool = False,
+    netcdf: bool = True,
+    statistics: bool = True,
+    checksums: bool = True,
+    provenance: Mapping[str, Any] | None = None,
+    progress: bool | None = None,
+    memory: int | str = "128 MiB",
+    threads: int | None = None,
+) -> str:
+    """Write a file of examples. It appears under its name only once it is complete.
+
+    Parameters
+    ----------
+    path : path
+        A file in a folder that exists. A symbolic link is followed.
+    sources : mapping, xarray.Dataset, labeled.Dataset, or iterable of mappings
+        ``{name: array}``; arrays are NumPy's, dask's, DataArrays, or anything with `dtype`,
+        `shape` and slices. Their first axis counts examples. A dask array is computed
+        block by block wherever dask runs, and compressed there; what several blocks share
+        (a mean over all rows, say) is computed again for each group of blocks, so
+        `persist` it first. An iterable gives batches ``{name: array}`` of any number of
+        rows. A labeled.Dataset gives its selected rows, and its splits if it has all rows.
+        Times are stored as nanoseconds with CF attributes.
+    splits : mapping of split to rows, optional
+        ``{"train": (0, 90), "test": slice(90, None)}``; rows are ``(start, stop)``, a slice
+        or range, a list of integers or a boolean mask, or a mapping of source to these.
+        Lists become index datasets; equal ones are written once. Without splits the file
+        is netCDF-4 of the plainest kind; with them it has the Fuel layout.
+    dims : mapping of source to names, optional
+        One a axis; before those of DataArrays. Default: ``batch``, ``<source>_axis_1``, ...
+    coords : mapping of name to values, optional
+        Values along the dim called so, or ``(dim, values)``, for every source with that dim.
+    attrs, source_attrs : mapping, optional
+        Attributes of the file, and ``{source: {name: value}}``; before those of xarray.
+    layout : {"auto", "contiguous", "chunked"}
+        "auto" is contiguous without `compression` and `chunks`: best for reading in any
+        order. `layout`, `compression`, `level` and `chunks` may be mappings by source.
+    compression : {None, "gzip", "zstd", "lz4"}
+        zstd and lz4 need ``labeled[codecs]``, and readers a plugin (hdf5plugin).
+    level : int, optional
+        Of compression; 4 for gzip and 3 for zstd by default.
+    chunks : int or tuple, optional
+        Rows of a chunk, or its full shape. Default: whole rows, a power of two of them,
+        128 to 256 KiB.
+    overwrite : bool
+        Replace a file that is there; until the new one is complete it stays as it is.
+    netcdf : bool
+        Write dimension scales, so that netCDF readers find the same dims.
+    statistics, checksums : bool
+        Gather count, mean, std, min, max and class counts on the way; and a CRC-32 of
+        every stretch of rows, for :func:`labeled.verify`. Both lie in the group
+        ``_labeled``, which other readers do not enter.
+    provenance : mapping, optional
+        Where the data comes from; kept as JSON in the attribute `labeled_provenance`. No
+        time is written of its own accord: equal input gives equal bytes.
+    progress : bool, optional
+        Show a bar. Default: on a terminal, once writing takes more than two seconds.
+    memory : int or str
+        Bytes of rows on their way at a time; one dask block may exceed it.
+    threads : int, optional
+        Blocks packed at a time. Default: one a core, at most 8.
+
+    Returns
+    -------
+    str
+        The absolute path of the file.
+
+    Raises
+    ------
+    ArrayError, DimsError, UnknownNameError
+        If arrays, names or options do not fit; before anything is written.
+    SplitError
+        If rows lie outside their source or sources of a split differ in length; before
+        anything is written, unless rows come in batches.
+    WriteError
+        If the target exists, may not be written, or the disk is full. Whatever was there
+        before is untouched, and nothing else stays behind.
+    NotYetError
+        For examples of different shapes.
+
+    Warns
+    -----
+    LabeledWarning
+        If splits overlap, or coordinates with no axis or several are left out.
+
+    Examples
+    --------
+    >>> import labeled, numpy as np, tempfile, os
+    >>> path = os.path.join(tempfile.mkdtemp(), "digits.hdf5")
+    >>> images = np.zeros((100, 8, 8), np.uint8)
+    >>> names = {"images": ("batch", "height", "width")}
+    >>> path = labeled.write(
+    ...     path, {"images": images}, {"train": (0, 90), "test": (90, 100)}, dims=names)
+    >>> labeled.open_dataset(path).split("test").shapes
+    {'images': (10, 8, 8)}
+    """
+    inputs = _with_extras(inputs_of(sources, dims), coords, source_attrs)
+    if splits is None and isinstance(sources, RowsLike):
+        splits = _own_splits(sources)
+    n_rows = {name: given.shape[0] for name, given in inputs.sources.items()}
+    table = None if splits is None else as_splits(splits, n_rows)
+    _check_fit(inputs, table, netcdf=netcdf)
+    wished = wishes(list(inputs.sources), layout, compression, level, chunks)
+    layouts = {n: layout_for(n, g.shape, g.dtype, wished[n]) for n, g in inputs.sources.items()}
+    file_attrs = _file_attrs(inputs, attrs, provenance)
+    budget, threads = checked_effort(memory, threads)
+    target = check_target(path, overwrite=overwrite, n_bytes=_certain_bytes(inputs, layouts))
+    if table is not None:
+        warn_of_overlaps(table, stacklevel=3)
+    _warn_of_left_out(sources)
+    plan = Plan(
+        {
+            name: recipe_for(given, layouts[name], checksums)
+            for name, given in inputs.sources.items()
+        },
+        {name: tally_for(given, table, statistics) for name, given in inputs.sources.items()},
+        budget,
+        threads,
+    )
+    bar = progress_bar(progress, _total_bytes(inputs), f"write {os.path.basename(target)}")
+    with replacing(target) as part, new_file(part) as file, bar as told:
+        writers = {
+            name: SourceWriter.create(file, name, given.dtype, given.shape, layouts[name])
+            for name, given in inputs.sources.items()
+        }
+        for name, given in inputs.sources.items():
+            set_attrs(file[name], given.attrs)
+        joiners = store(plan, works_of(plan, inputs), writers, told)
+        counts = {name: joiner.n_rows for name, joiner in joiners.items()}
+        if table is not None:
+            check_inside(table, counts)
+        scales = ScaleWriter(file, empty=netcdf, with_table=table is not None)
+        for name, given in inputs.sources.items():
+            scales.name_axes(name, given.names)
+        if table is not None:
+            write_table(file, table, scales=netcdf)
+        set_attrs(file, file_attrs)
+        write_own(file, plan.statistics(), plan.checksums(joiners))
+    return target
+
+
+def checked_effort(memory: int | str, threads: int | None) -> tuple[int, int]:
+    """Return bytes on their way and number of threads.
+
+    Raises
+    ------
+    LoaderError
+        If either is no positive number.
+    """
+    try:
+        budget = parse_bytes(memory)
+    except ValueError:
+        budget = 0
+    if budget <= 0:
+        raise LoaderError(f"memory={memory!r} is no size; give bytes, or a text like '128 MiB'")
+    if threads is None:
+        return budget, min(os.cpu_count() or 1, 8)
+    if threads < 1:
+        raise LoaderError(f"threads={threads!r} must be at least 1")
+    return budget, threads
+
+
+def _with_extras(
+    inputs: Inputs,
+    coords: Mapping[str, Any] | None,
+    source_attrs: Mapping[str, Mapping[str, Any]] | None,
+) -> Inputs:
+    """Add coordinates and attributes that were given apart from the arrays."""
+    known = set(inputs.sources)
+    for name in source_attrs or {}:
+        if name not in known:
+            raise ArrayError(f"source_attrs= names {name!r}, which is no source: {sorted(known)}")
+    out = dict(inputs.sources)
+    for name, given in out.items():
+        extra = storable(f"source {name!r}", (source_attrs or {}).get(name, {}))
+        out[name] = replace(given, attrs={**given.attrs, **extra})
+    for name, value in (coords or {}).items():
+        _add_coordinate(out, name, value)
+    return replace(inputs, sources=out)
+
+
+def _add_coordinate(sources: dict[str, Given], name: str, value: Any) -> None:
+    dim, values = value if isinstance(value, tuple) and len(value) == 2 else (name, value)
+    having = [given for given in sources.values() if dim in given.names.dims]
+    if not having:
+        dims = sorted({each for given in sources.values() for each in given.names.dims})
+        raise DimsError(f"coords= has {name!r} along {dim!r}, which is no dim; dims are {dims}")
+    made = coordinate(name, str(dim), values, getattr(values, "attrs", {}))
+    for given in having:
+        kept = tuple(c for c in given.names.coords if c.name != name)
+        sources[given.name] = replace(given, names=Names(given.names.dims, (*kept, made)))
+
+
+def _check_fit(inputs: Inputs, table: Splits | None, *, netcdf: bool) -> None:
+    """Refuse coordinates of another length than their dim, and names that stand for two things."""
+    for name, given in inputs.sources.items():
+        lengths = dict(zip(given.names.dims, given.shape, strict=True))
+        for coord in given.names.coords:
+            length = lengths[coord.dim]
+            if coord.values.ndim != 1 or length not in (None, len(coord.values)):
+                raise DimsError(
+                    f"coordinate {coord.name!r} has shape {coord.values.shape}, but dim "
+                    f"{coord.dim!r} of source {name!r} has length {length}"
+                )
+            _check_free(coord.name, inputs, f"a coordinate of source {name!r}")
+        for dim in given.names.dims:
+            if netcdf:
+                _check_free(dim.replace("/", "_"), inputs, f"a dim of source {name!r}")
+        if table is not None and given.encode is not None:
+            raise ArrayError(
+                f"source {name!r} holds times, and values of a file with splits are read as "
+                f"stored; cast it with .astype('int64') and keep its unit in an attribute"
+            )
+
+
+def _check_free(name: str, inputs: Inputs, what: str) -> None:
+    if name in inputs.sources or any(each.startswith(name + "/") for each in inputs.sources):
+        raise DimsError(
+            f"{name!r} is both a source and {what}, and netCDF has one name for both; rename one "
+            f"with dims={{source: (...)}}, or pass netcdf=False"
+        )
+
+
+def _file_attrs(
+    inputs: Inputs, attrs: Mapping[str, Any] | None, provenance: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    from labeled import __version__  # the package is whole only once somebody calls
+
+    out = {**inputs.attrs, **storable("the file", {} if attrs is None else attrs)}
+    for name in ("split", "labeled_incomplete"):
+        if name in out:
+            raise ArrayError(f"attribute {name!r} of the file has a meaning here; rename it")
+    out["labeled_version"] = __version__
+    if provenance is not None:
+        try:
+            out["labeled_provenance"] = json.dumps(dict(provenance), sort_keys=True)
+        except (TypeError, ValueError) as error:
+            raise ArrayError(f"provenance= does not fit into JSON: {error}") from None
+    return out
+
+
+def _own_splits(dataset: Any) -> dict[str, dict[str, Any]] | None:
+    """Return the splits of a labeled.Dataset that has every row of its file."""
+    if getattr(dataset, "selections", None) is not None:
+        return None
+    names = [name for name in dataset.splits if name != "all"]
+    out: dict[str, dict[str, Any]] = {}
+    for split in names:
+        part = dataset.split(split)
+        out[split] = {
+            name: span if span is not None and span.step == 1 else part.selection(name).rows
+            for name in part.sources
+            for span in [part.selection(name).span]
+        }
+    return out or None
+
+
+def _certain_bytes(inputs: Inputs, layouts: Mapping[str, Layout]) -> int:
+    """Return the bytes that the file will take whatever is in it."""
+    return sum(
+        g.row_bytes * (g.shape[0] or 0)
+        for n, g in inputs.sources.items()
+        if not layouts[n].filters and g.dtype.kind != "O"
+    )
+
+
+def _total_bytes(inputs: Inputs) -> int | None:
+    if inputs.batches is not None:
+        return None
+    return sum(g.row_bytes * (g.shape[0] or 0) for g in inputs.sources.values())
+
+
+def _warn_of_left_out(sources: Any) -> None:
+    names = left_out(sources)
+    if names:
+        warnings.warn(
+            f"coordinates {names} have no axis or several and are not written; make them sources "
+            f"with reset_coords(), or attributes",
+            LabeledWarning,
+            stacklevel=4,
+        )

@@ -1,0 +1,245 @@
+"""Chunks made outside HDF5: rows cut into tiles, shuffled, compressed, and checked.
+
+What HDF5's own filters would do under its lock, one chunk at a time, is done here on plain
+bytes, by as many threads or processes as somebody likes; :mod:`.writing` stores the result
+as it is. Nothing here opens a file, and a :class:`Layout` pickles small.
+
+A chunk that compression would not make smaller is stored as it is, with its filters marked
+as not applied: HDF5 itself does so, and such a chunk is read without decoding.
+
+Libraries are imported once, when a codec is first asked for: deflate: libdeflate (a core
+dependency), else zlib; zstd: numcodecs or zstandard; lz4: lz4 or numcodecs.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import itertools
+import math
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from labeled.errors import MissingExtraError
+from labeled.formats.hdf5.filters import DEFLATE, LZ4, SHUFFLE, ZSTD
+from labeled.formats.hdf5.header import Filter
+from labeled.formats.hdf5.reading import scratch
+from labeled.formats.hdf5.region import Array
+
+Compress = Callable[[Array, int], bytes]
+"""Bytes (uint8, 1-D) and a level to compressed bytes."""
+
+LEVELS = {"gzip": (1, 9, 4), "zstd": (1, 22, 3), "lz4": (0, 0, 0)}
+"""Lowest, highest and usual level of each codec."""
+
+_LZ4_BLOCK_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a source is stored: contiguous without `chunks`, else in chunks with filters."""
+
+    chunks: tuple[int, ...] | None = None
+    filters: tuple[Filter, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One chunk as it goes into the file: where it begins, filters left out, bytes."""
+
+    offset: tuple[int, ...]
+    mask: int
+    data: Any
+
+
+def filters_for(codec: str | None, level: int | None, itemsize: int) -> tuple[Filter, ...]:
+    """Return the filter pipeline of a codec; bytes are shuffled where elements have several.
+
+    Raises
+    ------
+    MissingExtraError
+        If no library for the codec is installed.
+
+    Examples
+    --------
+    >>> [(f.name, f.options) for f in filters_for("gzip", None, 4)]
+    [('shuffle', (4,)), ('deflate', (4,))]
+    >>> filters_for(None, None, 4)
+    ()
+    """
+    if codec is None:
+        return ()
+    number, name = {"gzip": (DEFLATE, "deflate"), "zstd": (ZSTD, "zstd"), "lz4": (LZ4, "lz4")}[
+        codec
+    ]
+    compressor(number)
+    level = LEVELS[codec][2] if level is None else level
+    packed = Filter(number, name, (_LZ4_BLOCK_BYTES if number == LZ4 else level,))
+    return (packed,) if itemsize == 1 else (Filter(SHUFFLE, "shuffle", (itemsize,)), packed)
+
+
+def chunks_of(rows: Array, start: int, layout: Layout) -> Iterator[Chunk]:
+    """Yield the encoded chunks of some rows of a source.
+
+    Parameters
+    ----------
+    rows : array (k, *row_shape)
+        In the dtype of the file.
+    start : int
+        Row number of the first; a multiple of the rows of a chunk.
+    layout : Layout
+        With chunks. Where `rows` end within a chunk it is filled up with zeros.
+    """
+    assert layout.chunks is not None
+    assert start % layout.chunks[0] == 0
+    steps = [range(0, n, c) for n, c in zip(rows.shape, layout.chunks, strict=True)]
+    for corner in itertools.product(*steps):
+        tile = rows[tuple(slice(a, a + c) for a, c in zip(corner, layout.chunks, strict=True))]
+        data, mask = encoded(_filled(tile, layout.chunks), layout.filters)
+        yield Chunk((start + corner[0], *corner[1:]), mask, data)
+
+
+def _filled(tile: Array, shape: tuple[int, ...]) -> Array:
+    """Return a tile as contiguous memory of the shape of a chunk."""
+    if tile.shape == shape:
+        return np.ascontiguousarray(tile)
+    whole = np.zeros(shape, tile.dtype)
+    whole[tuple(map(slice, tile.shape))] = tile
+    return whole
+
+
+def encoded(chunk: Array, filters: tuple[Filter, ...]) -> tuple[Any, int]:
+    """Return the bytes of a chunk after its filters, and the mask of filters left out."""
+    raw = chunk.reshape(-1).view(np.uint8)
+    if not filters:
+        return raw, 0
+    data = raw
+    for step in filters:
+        if step.id == SHUFFLE:
+            data = shuffled(data, step.options[0])
+        else:
+            packed = compressor(step.id)(data, step.options[0])
+            if len(packed) >= len(raw):
+                return raw, (1 << len(filters)) - 1
+            return packed, 0
+    return np.array(data), 0
+
+
+def shuffled(data: Array, item: int) -> Array:
+    """Put the first bytes of all elements first, then the second ones: memory reused later.
+
+    Examples
+    --------
+    >>> shuffled(np.frombuffer(b"aAbBcC", np.uint8), 2).tobytes()
+    b'abcABC'
+    """
+    out = scratch("shuffled", len(data))
+    elements, planes = data.reshape(-1, item), out.reshape(item, -1)
+    for byte in range(item):
+        planes[byte] = elements[:, byte]
+    return out
+
+
+def checksum(rows: Array) -> int:
+    """Return the CRC-32 of rows as they are in memory; texts count with their lengths.
+
+    Examples
+    --------
+    >>> hex(checksum(np.frombuffer(b"123456789", np.uint8)))
+    '0xcbf43926'
+    """
+    if rows.dtype.kind == "O":
+        texts = [v.encode() if isinstance(v, str) else bytes(v) for v in rows.reshape(-1).tolist()]
+        raw: Any = b"".join(struct.pack("<Q", len(text)) + text for text in texts)
+    else:
+        raw = np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
+    return crc32()(raw)
+
+
+@functools.cache
+def crc32() -> Callable[[Any], int]:
+    """Return the fastest CRC-32 there is; libdeflate's is about ten times zlib's."""
+    library = _library("deflate")
+    return zlib.crc32 if library is None else cast(Callable[[Any], int], library.crc32)
+
+
+@functools.cache
+def compressor(number: int) -> Compress:
+    """Return what compresses for a filter.
+
+    Raises
+    ------
+    MissingExtraError
+        If no library for it is installed.
+    """
+    found = {DEFLATE: _deflate, ZSTD: _zstd, LZ4: _lz4}[number]()
+    if found is None:
+        name = {ZSTD: "zstd", LZ4: "lz4"}[number]
+        raise MissingExtraError(
+            f"writing {name} needs numcodecs; install labeled[codecs], or use compression='gzip'"
+        )
+    return found
+
+
+def _deflate() -> Compress:
+    library = _library("deflate")
+    if library is None:
+        return lambda data, level: zlib.compress(data.tobytes(), level)
+    return lambda data, level: bytes(library.zlib_compress(data, level))
+
+
+def _zstd() -> Compress | None:
+    library = _library("numcodecs.zstd")
+    if library is not None:
+        return lambda data, level: bytes(library.compress(data, level))
+    zstandard = _library("zstandard")
+    if zstandard is None:
+        return None
+    return lambda data, level: bytes(zstandard.ZstdCompressor(level=level).compress(data))
+
+
+def _lz4() -> Compress | None:
+    """HDF5's lz4: total bytes and bytes a block, then each block after its size; big-endian."""
+    block, numcodecs = _library("lz4.block"), _library("numcodecs.lz4")
+    if block is None and numcodecs is None:
+        return None
+
+    def pack(data: Array, _: int) -> bytes:
+        if block is not None:
+            body = bytes(block.compress(data, store_size=False))
+        else:
+            assert numcodecs is not None
+            body = bytes(numcodecs.compress(data, 1))[4:]
+        size = min(len(data), _LZ4_BLOCK_BYTES)
+        return struct.pack(">QII", len(data), size, len(body)) + body
+
+    return pack
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+def rows_a_unit(row_bytes: int, layout: Layout, unit_bytes: int) -> int:
+    """Return how many rows are encoded and checked together: about `unit_bytes`, whole chunks.
+
+    Examples
+    --------
+    >>> rows_a_unit(3072, Layout(), 1 << 20), rows_a_unit(3072, Layout((64, 3072)), 1 << 18)
+    (341, 64)
+    """
+    step = 1 if layout.chunks is None else layout.chunks[0]
+    return max(unit_bytes // max(row_bytes * step, 1), 1) * step
+
+
+def chunk_bytes(layout: Layout, itemsize: int) -> int:
+    """Return the decoded bytes of one chunk; 0 where data are contiguous."""
+    return 0 if layout.chunks is None else math.prod(layout.chunks) * itemsize

@@ -1,0 +1,158 @@
+"""A file that appears only when it is complete: written beside its target, then renamed.
+
+The new file has a hidden name of its own in the target's folder until it is whole and on
+the disk; renaming is atomic, so whoever looks sees the old file or the new one. An
+exception removes the new file. Only a process that is killed leaves it behind, under a
+name ending in ``.part`` that nothing opens.
+
+This module knows paths, permissions and disks, and nothing of HDF5.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+
+from labeled.errors import LabeledError, WriteError
+
+PART = ".part"
+"""How the names of files end that are not complete yet."""
+
+_CAUSES = {
+    errno.ENOSPC: "the disk is full; free some space, or write elsewhere",
+    errno.EDQUOT: "the disk quota is used up; free some space, or write elsewhere",
+    errno.EFBIG: "the file would be longer than this system or user may write",
+    errno.EACCES: "this user may not write there; check the permissions of the folder",
+    errno.EPERM: "this user may not write there; check the permissions of the folder",
+    errno.EROFS: "the file system is read-only; write elsewhere",
+    errno.ENOENT: "the folder does not exist; make it first",
+    errno.ENOTDIR: "part of the path is a file, not a folder",
+    errno.ENAMETOOLONG: "the name is too long",
+    errno.EIO: "the device failed (input/output error)",
+}
+
+
+def check_target(path: str | os.PathLike[str], *, overwrite: bool, n_bytes: int = 0) -> str:
+    """Return the absolute path to write, following a symbolic link; refuse what cannot work.
+
+    Parameters
+    ----------
+    overwrite : bool
+        Whether a file may be there already.
+    n_bytes : int
+        What the new file will at least take; compared with the space that is free.
+
+    Raises
+    ------
+    WriteError
+        If the folder is missing or may not be written, a folder or (without `overwrite`) a
+        file is there already, or the disk has too little space.
+    """
+    target = os.path.realpath(os.fspath(path))
+    folder = os.path.dirname(target)
+    if not os.path.isdir(folder):
+        raise WriteError(
+            f"cannot write {target!r}: folder {folder!r} does not exist; make it first"
+        )
+    if os.path.isdir(target):
+        raise WriteError(f"cannot write {target!r}: it is a folder; name a file in it")
+    if os.path.lexists(target) and not overwrite:
+        raise WriteError(f"{target!r} exists already; pass overwrite=True to replace it")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise WriteError(
+            f"cannot write {target!r}: this user may not write in {folder!r}; check its permissions"
+        )
+    free = shutil.disk_usage(folder).free
+    if n_bytes > free:
+        raise WriteError(
+            f"cannot write {target!r}: it takes at least {n_bytes:,} bytes and {folder!r} has "
+            f"{free:,} free; free some space, write elsewhere, or compress"
+        )
+    return target
+
+
+@contextlib.contextmanager
+def replacing(target: str) -> Iterator[str]:
+    """Yield the path of a new empty file that takes the place of `target` in the end.
+
+    Parameters
+    ----------
+    target : str
+        From :func:`check_target`. Whatever is there stays until the block has ended well,
+        and keeps its permissions.
+
+    Raises
+    ------
+    WriteError
+        For whatever the system refuses; the new file is removed, `target` is as before.
+    """
+    with explained(target):
+        part = _new_file(target)
+    try:
+        with explained(target):
+            yield part
+            sync(part)
+            os.replace(part, target)
+            sync(os.path.dirname(target))
+    except BaseException:  # KeyboardInterrupt included: nothing may stay behind
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+        raise
+
+
+@contextlib.contextmanager
+def explained(target: str, after: str = "what was there before is untouched") -> Iterator[None]:
+    """Turn errors of the system, and HDF5's about them, into :class:`WriteError`.
+
+    `after` ends the message: how the target is now.
+    """
+    try:
+        yield
+    except LabeledError:
+        raise
+    except (OSError, RuntimeError) as error:
+        number = errno_of(error)
+        if number is None and not isinstance(error, OSError):
+            raise
+        cause = _CAUSES.get(number or 0, str(error))
+        raise WriteError(f"writing {target!r} failed: {cause}; {after}") from error
+
+
+def errno_of(error: BaseException) -> int | None:
+    """Return the system's number for an error; HDF5 hides it in its message.
+
+    Examples
+    --------
+    >>> errno_of(OSError("Unable to flush (file write failed: errno = 28, error message = 'x')"))
+    28
+    """
+    number = getattr(error, "errno", None)
+    if isinstance(number, int) and number:
+        return number
+    hidden = re.search(r"errno = (\d+)", str(error))
+    return None if hidden is None else int(hidden.group(1))
+
+
+def _new_file(target: str) -> str:
+    """Make an empty file beside the target, with its permissions (those of a new file if new)."""
+    folder, name = os.path.split(target)
+    part = os.path.join(folder, f".{name[:100]}.{secrets.token_hex(6)}{PART}")
+    os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+    with contextlib.suppress(FileNotFoundError):
+        os.chmod(part, stat.S_IMODE(os.stat(target).st_mode) | stat.S_IWUSR)
+    return part
+
+
+def sync(path: str) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,208 @@
+"""Writing HDF5: files, sources and attributes; no other module opens a file to change it.
+
+A file is written from the beginning under a name of its own (see :mod:`.replacing`) and in
+the format of HDF5 1.10 to 1.14: the chunk index is quick to read, attributes may be of any
+size, and h5py reads it from 3.8 on. Chunks come ready-made from :mod:`.encoding` and go in
+by ``write_direct_chunk``; contiguous rows and texts are handed to HDF5 as arrays.
+
+Chunked sources can always grow along axis 0; contiguous ones never can.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import h5py
+import numpy as np
+
+from labeled.errors import ArrayError
+from labeled.formats.hdf5.attributes import INTERNAL
+from labeled.formats.hdf5.door import INCOMPLETE
+from labeled.formats.hdf5.encoding import Chunk, Layout
+from labeled.formats.hdf5.filters import DEFLATE, SHUFFLE
+from labeled.formats.hdf5.region import Array
+from labeled.formats.hdf5.replacing import explained
+
+LIBVER = ("v110", "v114")
+
+_FIRST_ROWS = 1024
+"""Room for rows where their number is not known; doubled as they come, trimmed at the end."""
+
+
+@contextlib.contextmanager
+def new_file(path: str) -> Iterator[h5py.File]:
+    """Open a new file for writing; what is at `path` is overwritten at once."""
+    file = h5py.File(path, "w", libver=LIBVER)
+    try:
+        yield file
+    except BaseException:
+        with contextlib.suppress(Exception):  # on a full disk closing fails once more
+            file.close()
+        raise
+    file.close()
+
+
+@contextlib.contextmanager
+def changed_file(path: str, *, mark: bool) -> Iterator[h5py.File]:
+    """Open a file to change it where it lies.
+
+    Parameters
+    ----------
+    mark : bool
+        Set the attribute that makes readers refuse the file, on the disk before anything
+        else, and remove it once everything else is there. A file marked already stays so
+        until the block has ended well.
+
+    Raises
+    ------
+    WriteError
+        If the file cannot be opened for writing, or writing fails.
+    """
+    with explained(path, f"it may carry the mark {INCOMPLETE!r} now" if mark else "it is damaged"):
+        file = h5py.File(path, "r+", libver=LIBVER)
+        try:
+            if mark:
+                file.attrs[INCOMPLETE] = True
+                flush(file)
+            yield file
+            flush(file)
+            if mark:
+                del file.attrs[INCOMPLETE]
+                flush(file)
+        except BaseException:
+            with contextlib.suppress(Exception):  # on a full disk closing fails once more
+                file.close()
+            raise
+        file.close()
+
+
+def flush(file: h5py.File) -> None:
+    """Wait until all that was written so far is on the disk."""
+    file.flush()
+    os.fsync(file.id.get_vfd_handle())
+
+
+def file_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return how a dtype is stored: objects are texts of any length."""
+    return h5py.string_dtype() if dtype.kind == "O" else dtype
+
+
+class SourceWriter:
+    """Stores the rows of one source of an open file.
+
+    Parameters
+    ----------
+    dataset : h5py.Dataset
+        Open for writing.
+    growing : bool
+        Whether the number of rows is not known yet; :meth:`trim` ends such a source.
+    """
+
+    def __init__(self, dataset: h5py.Dataset, *, growing: bool) -> None:
+        self.dataset = dataset
+        self._growing = growing
+
+    @classmethod
+    def create(
+        cls,
+        file: h5py.File,
+        name: str,
+        dtype: np.dtype[Any],
+        shape: tuple[int | None, ...],
+        layout: Layout,
+    ) -> SourceWriter:
+        """Create a source; a first axis of None grows with the rows, and needs chunks."""
+        n_rows, *row_shape = shape
+        now = (0 if n_rows is None else n_rows, *row_shape)
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        for step in layout.filters:
+            _add_filter(plist, step.id, step.options)
+        most = None
+        if layout.chunks is not None:
+            # HDF5 wants no chunk longer than a fixed axis, and none of length 0.
+            most = (None, *(n or None for n in row_shape))
+        dataset = file.create_dataset(
+            name, now, file_dtype(dtype), chunks=layout.chunks, maxshape=most, dcpl=plist
+        )
+        return cls(dataset, growing=n_rows is None)
+
+    def put_chunks(self, chunks: Iterable[Chunk], stop: int) -> None:
+        """Store encoded chunks of rows that end before row `stop`."""
+        self._make_room(stop)
+        for chunk in chunks:
+            self.dataset.id.write_direct_chunk(chunk.offset, chunk.data, chunk.mask)
+
+    def put_rows(self, start: int, rows: Array) -> None:
+        """Store rows as they are, beginning at row `start`."""
+        self._make_room(start + len(rows))
+        if rows.size:
+            self.dataset[start : start + len(rows)] = rows
+
+    def _make_room(self, stop: int) -> None:
+        if self._growing and stop > self.dataset.shape[0]:
+            self.dataset.resize(max(stop, 2 * self.dataset.shape[0], _FIRST_ROWS), axis=0)
+
+    def trim(self, n_rows: int) -> None:
+        """Say how many rows there are in the end."""
+        if self._growing:
+            self.dataset.resize(n_rows, axis=0)
+
+
+def _add_filter(plist: Any, number: int, options: tuple[int, ...]) -> None:
+    if number == SHUFFLE:
+        plist.set_shuffle()
+    elif number == DEFLATE:
+        plist.set_deflate(options[0])
+    else:  # optional, so that HDF5 need not have the plugin: it never applies it here
+        plist.set_filter(number, h5py.h5z.FLAG_OPTIONAL, options)
+
+
+def set_attrs(thing: h5py.File | h5py.Dataset, attrs: Mapping[str, Any]) -> None:
+    """Write attributes that :func:`storable` has let through."""
+    for name, value in attrs.items():
+        thing.attrs[name] = value
+
+
+def storable(where: str, attrs: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return attributes as HDF5 can hold them; HDF5's own bookkeeping is left out.
+
+    Texts and lists of texts become UTF-8 strings, numbers and arrays stay, None becomes an
+    empty attribute.
+
+    Raises
+    ------
+    ArrayError
+        If a value is none of these; the message names it.
+
+    Examples
+    --------
+    >>> storable("file", {"title": "digits", "sizes": [1, 2]})
+    {'title': 'digits', 'sizes': array([1, 2])}
+    """
+    return {
+        str(name): _storable_value(where, str(name), value)
+        for name, value in attrs.items()
+        if str(name) not in INTERNAL
+    }
+
+
+def _storable_value(where: str, name: str, value: Any) -> Any:
+    if value is None:
+        return h5py.Empty("f4")
+    if isinstance(value, str | bytes | bool | int | float | complex | np.generic):
+        return value
+    if isinstance(value, list | tuple | np.ndarray):
+        with contextlib.suppress(ValueError):  # lists of different lengths are no array
+            array = np.asarray(value)
+            if array.dtype.kind in "biufcS":
+                return array
+            flat = array.reshape(-1).tolist()
+            if array.dtype.kind in "UTO" and all(isinstance(each, str) for each in flat):
+                return array.astype(h5py.string_dtype())
+    raise ArrayError(
+        f"attribute {name!r} of {where} is {type(value).__name__} {value!r:.60}; HDF5 holds texts, "
+        f"numbers and lists or arrays of them, so turn it into one (JSON, say) or leave it out"
+    )
