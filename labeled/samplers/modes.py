@@ -52,14 +52,13 @@ def _in_order(sizes: Cut, stream: Stream) -> Iterator[Request]:
 
 
 def _shuffled_rows(sizes: Cut, stream: Stream) -> Iterator[Request]:
-    rows = stream.permutation(sizes.n_rows)
-    for number in range(sizes.n_batches):
-        yield rows[slice(*sizes.bounds(number))]
+    rows = stream.permutation(sizes.n_rows)  # drawn now, not with the first batch
+    return (rows[slice(*sizes.bounds(number))] for number in range(sizes.n_batches))
 
 
 def _shuffled_blocks(sizes: Cut, stream: Stream) -> Iterator[Request]:
-    for number in stream.permutation(sizes.n_batches).tolist():
-        yield slice(*sizes.bounds(number))
+    order = stream.permutation(sizes.n_batches).tolist()
+    return (slice(*sizes.bounds(number)) for number in order)
 
 
 def _random_slices(sizes: Cut, stream: Stream) -> Iterator[Request]:

@@ -1,0 +1,1 @@
+"""Older libraries by their own names and rules, each a thin face over this one."""

@@ -1,0 +1,65 @@
+"""Pylearn2's data side by its old names and rules: spaces, specs, iteration, datasets.
+
+Code written for it runs after a change of import, or after :func:`install_aliases` with
+none. The rules are the old ones to the letter where they differ from the native ones
+(docs/traps_pylearn2.md shows both beside each other). The symbolic side, which was a
+graph of Theano variables, is a lazy dask graph here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+
+MODULES = (
+    "",
+    ".datasets",
+    ".datasets.dataset",
+    ".datasets.dense_design_matrix",
+    ".datasets.hdf5",
+    ".datasets.hdf5_deprecated",
+    ".datasets.vector_spaces_dataset",
+    ".format",
+    ".format.target_format",
+    ".space",
+    ".utils",
+    ".utils.data_specs",
+    ".utils.iteration",
+    ".utils.rng",
+)
+
+
+def install_aliases(name: str = "pylearn2") -> dict[str, ModuleType]:
+    """Make ``import pylearn2.space`` and the like find the modules of this package.
+
+    Parameters
+    ----------
+    name : str
+        What the package is to be called.
+
+    Returns
+    -------
+    dict
+        The entries put into ``sys.modules``; delete them to undo it.
+
+    Raises
+    ------
+    ImportError
+        If another package of that name is imported already.
+
+    Examples
+    --------
+    >>> aliases = install_aliases("my_pylearn2")
+    >>> from my_pylearn2.space import VectorSpace
+    >>> VectorSpace(3)
+    VectorSpace(dim=3, dtype=float64)
+    >>> for name in aliases:
+    ...     del sys.modules[name]
+    """
+    made = {name + path: importlib.import_module(__name__ + path) for path in MODULES}
+    for alias, module in made.items():
+        if sys.modules.get(alias, module) is not module:
+            raise ImportError(f"{alias!r} is imported already, from {sys.modules[alias]}")
+    sys.modules.update(made)
+    return made

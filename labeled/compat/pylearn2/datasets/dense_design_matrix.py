@@ -1,0 +1,324 @@
+"""Datasets in memory whose examples are rows of a matrix.
+
+Rows may be images, channel after channel (:mod:`.view_converters`). Iterators apply the
+view converter to the source ``'features'`` alone; everything else is laid out by spaces.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from labeled.compat.pylearn2 import config
+from labeled.compat.pylearn2.datasets.dataset import Dataset, pairs_of
+from labeled.compat.pylearn2.datasets.vector_spaces_dataset import DEFAULT_RNG
+from labeled.compat.pylearn2.datasets.view_converters import DefaultViewConverter, converter_for
+from labeled.compat.pylearn2.errors import OldAttributeError, OldValueError, require
+from labeled.compat.pylearn2.format.target_format import OneHotFormatter
+from labeled.compat.pylearn2.space import CompositeSpace, IndexSpace, VectorSpace
+from labeled.compat.pylearn2.utils.iteration import Convert
+from labeled.compat.pylearn2.utils.rng import make_np_rng
+
+__all__ = [
+    "DefaultViewConverter",
+    "DenseDesignMatrix",
+    "dataset_range",
+    "from_dataset",
+    "set_axes",
+]
+
+
+class NoViewConverterError(OldAttributeError, Exception):
+    """A view of images was asked of a dataset that holds none."""
+
+
+class DenseDesignMatrix(Dataset):
+    """Examples as rows of a matrix, with or without targets.
+
+    Parameters
+    ----------
+    X : array (n, features), optional
+    topo_view : array of images in `axes`, optional
+        Instead of `X`; must hold no NaN.
+    y : array (n, targets), optional
+        With one axis it is described as (n, 1), and iterating over it fails.
+    view_converter : object, optional
+        Says what images the rows of `X` are.
+    axes : sequence of four
+        Of `topo_view`.
+    rng : seed or RandomState
+        What default epochs draw from; kept from epoch to epoch.
+    preprocessor, fit_preprocessor
+        Something with ``apply(dataset, can_fit)``.
+    X_labels, y_labels : int, optional
+        How many labels there are, where values are labels.
+    """
+
+    _default_seed = DEFAULT_RNG
+
+    def __init__(
+        self,
+        X: Any = None,
+        topo_view: Any = None,
+        y: Any = None,
+        view_converter: Any = None,
+        axes: Sequence[str | int] = ("b", 0, 1, "c"),
+        rng: Any = DEFAULT_RNG,
+        preprocessor: Any = None,
+        fit_preprocessor: bool = False,
+        X_labels: int | None = None,
+        y_labels: int | None = None,
+    ) -> None:
+        self.X, self.y = X, y
+        self.X_labels, self.y_labels = X_labels, y_labels
+        self.view_converter: Any = None
+        _check_labels(y, y_labels, "y")
+        if topo_view is not None:
+            require(view_converter is None, "give topo_view or view_converter, not both")
+            self.set_topological_view(topo_view, axes)
+        else:
+            require(X is not None, "give X or topo_view")
+            _check_labels(X, X_labels, "X")
+            self.view_converter = view_converter
+        self._make_specs()
+        self.compress = False
+        self.design_loc: str | None = None
+        self.rng = make_np_rng(rng, which_method=["randint", "shuffle"])
+        if preprocessor is not None:
+            preprocessor.apply(self, can_fit=fit_preprocessor)
+        self.preprocessor = preprocessor
+
+    # ------------------------------------------------------------ specs
+    def _make_specs(self) -> None:
+        self.X_space = _space_of(self.X, self.X_labels)
+        self._iter_data_specs = (self.X_space, "features")
+        self.data_specs: Any = self._iter_data_specs
+        if self.y is not None:
+            spaces = (self.X_space, _space_of(self.y, self.y_labels))
+            self.data_specs = (CompositeSpace(spaces), ("features", "targets"))
+
+    def get_data_specs(self) -> Any:
+        return self.data_specs
+
+    def get_data(self) -> Any:
+        return self.X if self.y is None else (self.X, self.y)
+
+    def get_num_examples(self) -> int:
+        return int(self.X.shape[0])
+
+    @property
+    def num_examples(self) -> int:
+        """How many examples there are."""
+        return self.get_num_examples()
+
+    def get_targets(self) -> Any:
+        """Return the targets, None if there are none."""
+        return self.y
+
+    def has_targets(self) -> bool:
+        return self.y is not None
+
+    def _conversions(self, data_specs: Any) -> Sequence[Convert | None]:
+        def viewed(space: Any) -> Convert:
+            return lambda batch: self.view_converter.get_formatted_batch(batch, space)
+
+        applies = self.view_converter is not None
+        return [
+            viewed(space) if applies and name == "features" else None
+            for space, name in pairs_of(data_specs)
+        ]
+
+    # ------------------------------------------------------------ images
+    def set_topological_view(self, V: Any, axes: Sequence[str | int] = ("b", 0, 1, "c")) -> None:
+        """Take images as the examples."""
+        require(not _has_nan(V), "topo_view holds NaN")
+        self.view_converter = converter_for(V, axes)
+        self.X = self.view_converter.topo_view_to_design_mat(V)
+        require(not _has_nan(self.X), "the design matrix holds NaN")
+        self._make_specs()
+
+    def _converter(self) -> Any:
+        if self.view_converter is None:
+            raise NoViewConverterError("this dataset has no view converter: its rows are no images")
+        return self.view_converter
+
+    def get_topological_view(self, mat: Any = None) -> Any:
+        """Return rows (all of them by default) as images."""
+        return self._converter().design_mat_to_topo_view(self.X if mat is None else mat)
+
+    def get_design_matrix(self, topo: Any = None) -> Any:
+        """Return images as rows; all rows by default."""
+        return self.X if topo is None else self._converter().topo_view_to_design_mat(topo)
+
+    def get_formatted_view(self, mat: Any, dspace: Any) -> Any:
+        """Return rows laid out for a space."""
+        self.X_space.np_validate(mat)
+        return self._converter().get_formatted_batch(mat, dspace)
+
+    def get_weights_view(self, mat: Any) -> Any:
+        """Return rows as images in ``('b', 0, 1, 'c')``."""
+        return self._converter().design_mat_to_weights_view(mat)
+
+    def get_topo_batch_axis(self) -> int:
+        """Return where ``'b'`` stands in the axes of images."""
+        return tuple(self._converter().axes).index("b")
+
+    def set_view_converter_axes(self, axes: Sequence[str | int]) -> None:
+        """Take another axis order for images."""
+        self._converter().set_axes(axes)
+
+    # ------------------------------------------------------------ random blocks
+    def get_batch_design(self, batch_size: int, include_labels: bool = False) -> Any:
+        """Return a random block of rows; in floatX unless labels are asked for too."""
+        rows = self._block(batch_size)
+        if include_labels:
+            return self.X[rows], None if self.y is None else self.y[rows]
+        return self.X[rows].astype(config.floatX)
+
+    def get_batch_topo(self, batch_size: int, include_labels: bool = False) -> Any:
+        """Return a random block of images."""
+        if include_labels:
+            design, labels = self.get_batch_design(batch_size, True)
+            return self.get_topological_view(design), labels
+        return self.get_topological_view(self.get_batch_design(batch_size))
+
+    def _block(self, n: int) -> slice:
+        if n > self.X.shape[0]:
+            raise OldValueError(f"a block of {n} rows is not cut from {self.X.shape[0]}")
+        start = int(self.rng.randint(self.X.shape[0] - n + 1))
+        return slice(start, start + n)
+
+    # ------------------------------------------------------------ parts
+    def restrict(self, start: int, stop: int) -> None:
+        """Keep the rows ``[start, stop)``, in place; needs targets."""
+        require(start >= 0 and stop > start, f"rows {start} to {stop} are none")
+        require(stop <= self.X.shape[0], f"row {stop} of {self.X.shape[0]}")
+        if self.y is None:
+            raise OldAttributeError("restrict: there are no targets to restrict")
+        self.X, self.y = self.X[start:stop], self.y[start:stop]
+
+    def split_dataset_nfolds(self, nfolds: int = 0) -> list[Any]:
+        """Return the features of k folds, in order; the last may be smaller."""
+        return self._folds("sequential", nfolds)
+
+    def split_dataset_holdout(self, train_size: int = 0, train_prop: float = 0) -> tuple[Any, Any]:
+        """Return the features of the first examples, and of the others."""
+        size = self._train_size(train_size, train_prop)
+        return self.X[:size], self.X[size:]
+
+    def bootstrap_nfolds(self, nfolds: int) -> list[Any]:
+        """Return the features of k random blocks of an equal share each."""
+        return self._folds("random_slice", nfolds)
+
+    def bootstrap_holdout(self, train_size: int = 0, train_prop: float = 0) -> tuple[Any, Any]:
+        """Return the features of two random blocks of the sizes of a holdout."""
+        size = self._train_size(train_size, train_prop)
+        return self.X[self._block(size)], self.X[self._block(self.num_examples - size)]
+
+    def _folds(self, mode: str, nfolds: int) -> list[Any]:
+        require(nfolds > 0, "give a number of folds above 0")
+        size = math.ceil(self.num_examples / nfolds)
+        specs = (self.X_space, "features")
+        folds = self.iterator(mode, batch_size=size, num_batches=nfolds, data_specs=specs)
+        return list(folds)
+
+    def _train_size(self, train_size: int, train_prop: float) -> int:
+        if (train_size == 0) == (train_prop == 0):
+            raise OldValueError("give train_size or train_prop")
+        size = train_size or math.ceil(self.num_examples * train_prop)
+        if not 0 < size < self.num_examples:
+            raise OldValueError(f"{size} of {self.num_examples} examples are no holdout")
+        return int(size)
+
+    # ------------------------------------------------------------ targets
+    def convert_to_one_hot(self, min_class: int = 0) -> None:
+        """Write the integer targets as indicator rows, in place."""
+        require(self.y is not None, "there are no targets")
+        labels = np.asarray(self.y).reshape(-1)
+        require(labels.dtype.kind in "iu", f"targets are integers, found {labels.dtype}")
+        count = self.y_labels or int(labels.max(initial=min_class)) + 1 - min_class
+        self.y = OneHotFormatter(count).format(labels - min_class)
+        self.y_labels = None
+        self._make_specs()
+
+    # ------------------------------------------------------------ pickles
+    def use_design_loc(self, path: str) -> None:
+        """Write the matrix to `path` when pickled, instead of into the pickle."""
+        if not path.endswith(".npy"):
+            raise OldValueError(f"the design matrix goes to a .npy file, found {path!r}")
+        self.design_loc = path
+
+    def enable_compression(self) -> None:
+        """Write the matrix with 8 bits a number when pickled."""
+        self.compress = True
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        if self.compress:
+            low = self.X.min()
+            high = (self.X - low).max()
+            scaled = (self.X - low) / (high if high else 1)
+            state |= {"compress_min": low, "compress_max": high}
+            state["X"] = np.rint(255 * scaled).astype(np.uint8)
+        if self.design_loc is not None:
+            np.save(self.design_loc, state["X"])
+            del state["X"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        held = dict(state)
+        if held["design_loc"] is not None:
+            held["X"] = np.load(held["design_loc"])
+        if held["compress"]:
+            low, high = held.pop("compress_min"), held.pop("compress_max")
+            held["X"] = held["X"].astype(config.floatX) / 255 * (high if high else 1) + low
+        self.__dict__.update(held)
+
+
+def _space_of(values: Any, labels: int | None) -> Any:
+    dim = int(values.shape[-1]) if values.ndim > 1 else 1
+    return VectorSpace(dim) if labels is None else IndexSpace(labels, dim)
+
+
+def _check_labels(values: Any, labels: int | None, what: str) -> None:
+    if labels is None or values is None:
+        return
+    require(values.ndim <= 2, f"{what}: labels have 1 or 2 axes, found {values.ndim}")
+    high = values.max(initial=0)
+    require(high < labels, f"{what} holds the label {high}, which is not below {labels}")
+
+
+def _has_nan(values: Any) -> bool:
+    return bool(values.dtype.kind in "fc" and np.isnan(values).any())
+
+
+# ---------------------------------------------------------------- from one to another
+def from_dataset(dataset: DenseDesignMatrix, num_examples: int) -> DenseDesignMatrix:
+    """Return a dataset of a random block of another's examples."""
+    X, y = dataset.get_batch_design(num_examples, True)
+    return _like(dataset, X, y)
+
+
+def dataset_range(dataset: DenseDesignMatrix, start: int, stop: int) -> DenseDesignMatrix:
+    """Return a dataset of the examples ``[start, stop)`` of another."""
+    y = None if dataset.y is None else dataset.y[start:stop].copy()
+    return _like(dataset, dataset.X[start:stop].copy(), y)
+
+
+def _like(dataset: DenseDesignMatrix, X: Any, y: Any) -> DenseDesignMatrix:
+    return DenseDesignMatrix(
+        X=X,
+        y=y,
+        view_converter=dataset.view_converter,
+        X_labels=dataset.X_labels,
+        y_labels=dataset.y_labels,
+    )
+
+
+def set_axes(dataset: DenseDesignMatrix, axes: Sequence[str | int]) -> DenseDesignMatrix:
+    """Take another axis order for the images of a dataset; returns the dataset."""
+    dataset.set_view_converter_axes(axes)
+    return dataset

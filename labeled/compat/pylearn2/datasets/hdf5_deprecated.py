@@ -1,0 +1,114 @@
+"""The older HDF5 dataset: a design matrix in a file, read through masks.
+
+The rows of a batch become a mask over axis 0. So shuffled batches come back in file
+order and repeats collapse, whatever the mode promised; and a mask as long as an epoch has
+examples does not fit a file of another length, as in random modes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from labeled.compat.pylearn2.datasets.dense_design_matrix import DenseDesignMatrix
+from labeled.compat.pylearn2.datasets.hdf5_files import StoredRows
+from labeled.compat.pylearn2.datasets.view_converters import DefaultViewConverter, converter_for
+from labeled.compat.pylearn2.errors import OldIndexError, require
+from labeled.compat.pylearn2.space import CompositeSpace, VectorSpace
+from labeled.compat.pylearn2.utils.iteration import FiniteDatasetIterator
+
+
+class ImageRows:
+    """Stored images as rows of a design matrix, flattened batch by batch, channel by channel."""
+
+    def __init__(self, images: Any, converter: DefaultViewConverter) -> None:
+        self.images, self.converter = images, converter
+        self.shape = (int(images.shape[0]), int(np.prod(images.shape[1:])))
+        self.ndim = 2
+        self.dtype = images.dtype
+
+    def __getitem__(self, rows: Any) -> Any:
+        return self.converter.topo_view_to_design_mat(self.images[rows])
+
+
+class HDF5DatasetDeprecated(DenseDesignMatrix):
+    """A design matrix, or images, and targets in an HDF5 file.
+
+    Parameters
+    ----------
+    filename : path
+    X, topo_view, y : str
+        Paths of datasets in the file; `X` or `topo_view`.
+    load_all : bool
+        Read everything into memory first.
+    cache_size
+        Without meaning here.
+    axes : sequence of four
+        Of the stored images; the batch axis first.
+    **options
+        Of `DenseDesignMatrix`.
+    """
+
+    def __init__(
+        self,
+        filename: str | os.PathLike[str],
+        X: str | None = None,
+        topo_view: str | None = None,
+        y: str | None = None,
+        load_all: bool = False,
+        cache_size: int | None = None,
+        axes: Sequence[str | int] = ("b", 0, 1, "c"),
+        **options: Any,
+    ) -> None:
+        require((X is None) != (topo_view is None), "give X or topo_view")
+        rows: Any = None if X is None else StoredRows(filename, X, load_all)
+        targets = None if y is None else StoredRows(filename, y, load_all)
+        if topo_view is not None:
+            images = StoredRows(filename, topo_view, load_all)
+            options["view_converter"] = converter_for(images, axes)
+            rows = ImageRows(images, options["view_converter"])
+        super().__init__(X=rows, y=targets, **options)
+        if topo_view is not None:
+            self._describe_wrongly()
+
+    def _describe_wrongly(self) -> None:
+        """Give the features as many dimensions as there are examples, as was done."""
+        self.X_space = VectorSpace(self.get_num_examples())
+        self._iter_data_specs = (self.X_space, "features")
+        self.data_specs = self._iter_data_specs
+        if self.y is not None:
+            spaces = (self.X_space, VectorSpace(int(self.y.shape[-1])))
+            self.data_specs = (CompositeSpace(spaces), ("features", "targets"))
+
+    def get_topological_view(self, mat: Any = None) -> Any:
+        return super().get_topological_view(self.X[:] if mat is None else mat)
+
+    def iterator(self, *args: Any, **options: Any) -> FiniteDatasetIterator:
+        made = super().iterator(*args, **options)
+        made._read = _MaskedReads(self, made)  # type: ignore[method-assign]  # per iterator
+        return made
+
+
+class _MaskedReads:
+    """Reads the rows of a batch through a mask."""
+
+    def __init__(self, dataset: HDF5DatasetDeprecated, batches: FiniteDatasetIterator) -> None:
+        self.dataset, self.batches = dataset, batches
+
+    def __call__(self, rows: Any) -> list[Any]:
+        mask = np.zeros(int(self.batches.num_examples), bool)
+        mask[rows] = True
+        there_are = self.dataset.get_num_examples()
+        if mask.size != there_are:
+            raise OldIndexError(f"a mask of {mask.size} rows does not fit a file of {there_are}")
+        return [self._read(name, np.flatnonzero(mask)) for name in self.batches._source]
+
+    def _read(self, name: str, rows: Any) -> Any:
+        stored = self.dataset.X if name == "features" else self.dataset.y
+        values = stored[rows]
+        found = values.dtype.kind in "fc" and bool(np.isnan(values).any())
+        require(not found, f"the {name} of rows {rows[:1]} and on hold NaN")
+        return values

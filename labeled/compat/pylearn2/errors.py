@@ -1,0 +1,46 @@
+"""The kinds of error that the old code raised, each also a :class:`LabeledError`.
+
+Native errors are often of two built-in kinds at once; old code told these kinds apart,
+so here every error is of exactly one.
+"""
+
+from __future__ import annotations
+
+from labeled.errors import LabeledError
+
+
+class OldAssertionError(LabeledError, AssertionError):
+    """An argument is not what was expected, where the old code had an ``assert``."""
+
+
+class OldAttributeError(LabeledError, AttributeError):
+    """Something has no such attribute."""
+
+
+class OldIndexError(LabeledError, IndexError):
+    """A label or a row is out of range."""
+
+
+class OldKeyError(LabeledError, KeyError):
+    """There is no source of this name."""
+
+    def __str__(self) -> str:  # KeyError would show the repr of the message
+        return str(self.args[0]) if self.args else ""
+
+
+class OldNotImplementedError(LabeledError, NotImplementedError):
+    """There is no such conversion or quantity."""
+
+
+class OldTypeError(LabeledError, TypeError):
+    """A batch or an argument is of the wrong type."""
+
+
+class OldValueError(LabeledError, ValueError):
+    """A batch or an argument has the wrong size or value."""
+
+
+def require(condition: object, message: str) -> None:
+    """Raise :class:`OldAssertionError` unless `condition` holds."""
+    if not condition:
+        raise OldAssertionError(message)

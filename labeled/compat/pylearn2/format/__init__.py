@@ -1,0 +1,1 @@
+"""How targets are written: the old one-hot helpers."""

@@ -1,0 +1,198 @@
+"""Labels into indicator rows, with the old rules for labels out of range.
+
+=============  ===========================  ====================================
+layout         dense                        sparse
+=============  ===========================  ====================================
+`concatenate`  label too high: IndexError   wraps into another index's columns
+`merge`        label too high: IndexError   ValueError; repeats add up to 2, 3...
+`stack`        one more axis                ValueError
+=============  ===========================  ====================================
+
+A negative label counts from the end in the dense layouts. Native one-hot
+(:mod:`labeled.spaces.onehot`) refuses all of these.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from labeled.compat.pylearn2 import config
+from labeled.compat.pylearn2.errors import OldIndexError, OldTypeError, OldValueError, require
+from labeled.compat.pylearn2.sparse import csr_matrix
+from labeled.spaces import IndexSpace as NativeLabels
+from labeled.spaces import VectorSpace as NativeVectors
+from labeled.spaces.checks import is_dask
+
+Mode = Literal["concatenate", "merge", "stack"]
+MODES = ("concatenate", "merge", "stack")
+
+
+class OneHotFormatter:
+    """Writes integer targets as indicator rows.
+
+    Parameters
+    ----------
+    max_labels : int
+        How many labels there are.
+    dtype : dtype, optional
+        Of the result; floatX if not given.
+
+    Examples
+    --------
+    >>> OneHotFormatter(3, dtype="uint8").format(np.array([[0, 2]]), mode="concatenate")
+    array([[1, 0, 0, 0, 0, 1]], dtype=uint8)
+    """
+
+    def __init__(self, max_labels: Any, dtype: Any = None) -> None:
+        if not isinstance(max_labels, int | np.integer) or max_labels < 0:
+            raise OldValueError(f"max_labels must be an integer, 0 or more; found {max_labels!r}")
+        self._max_labels = int(max_labels)
+        name = config.floatX if dtype is None or dtype == "floatX" else dtype
+        try:
+            self._dtype = np.dtype(name)
+        except TypeError as error:
+            raise OldTypeError(f"dtype {dtype!r} is not a dtype: {error}") from error
+
+    def format(self, targets: Any, mode: str = "stack", sparse: bool = False) -> Any:
+        """Return the indicator rows of `targets`.
+
+        Parameters
+        ----------
+        targets : array of int, (n,) or (n, k)
+            With one axis, a single example of n labels for `concatenate` and `merge`.
+        mode : {'stack', 'concatenate', 'merge'}
+        sparse : bool
+            Return a csr matrix.
+
+        Returns
+        -------
+        array or csr matrix
+            `stack`: one axis more; `concatenate`: k blocks side by side; `merge`: one block.
+        """
+        return one_hot(targets, self._max_labels, mode, self._dtype, sparse=sparse)
+
+    def theano_expr(self, targets: Any, mode: str = "stack", sparse: bool = False) -> Any:
+        """Return the lazy indicator rows of a dask array; labels are checked when computed."""
+        return one_hot(targets, self._max_labels, mode, self._dtype, sparse=sparse)
+
+
+def one_hot(
+    targets: Any, max_labels: int, mode: str = "stack", dtype: Any = None, *, sparse: bool = False
+) -> Any:
+    """Return indicator rows; see :class:`OneHotFormatter`."""
+    if mode not in MODES:
+        raise OldValueError(f"mode must be one of {MODES}, found {mode!r}")
+    if targets.ndim > 2:
+        raise OldValueError(f"targets have 1 or 2 axes, found {targets.ndim}: {targets.shape}")
+    if "int" not in str(targets.dtype):
+        raise OldTypeError(f"targets are integers, found {targets.dtype}")
+    if sparse and mode == "stack":
+        raise OldValueError("stacked indicators have an axis more than a sparse matrix")
+    made = np.dtype(config.floatX if dtype is None else dtype)
+    if is_dask(targets):
+        return _lazy(targets, max_labels, mode, made, sparse)
+    if sparse:
+        return _sparse(np.atleast_2d(targets), max_labels, mode, made)
+    return _dense(targets, max_labels, mode, made)
+
+
+def _dense(targets: Any, max_labels: int, mode: str, dtype: np.dtype[Any]) -> Any:
+    if targets.size and int(targets.max()) >= max_labels:
+        raise OldIndexError(f"label {targets.max()} is out of range for {max_labels} labels")
+    if targets.size and int(targets.min()) < -max_labels:
+        raise OldIndexError(f"label {targets.min()} is out of range for {max_labels} labels")
+    marks = np.zeros((targets.size, max_labels), dtype)
+    marks[np.arange(targets.size), targets.reshape(-1).astype(np.int64)] = 1
+    stacked = marks.reshape((*targets.shape, max_labels))
+    if mode == "stack":
+        return stacked
+    if mode == "merge":
+        return stacked.max(axis=-2, initial=0)
+    return stacked.reshape((*targets.shape[:-1], targets.shape[-1] * max_labels))
+
+
+def _sparse(targets: Any, max_labels: int, mode: str, dtype: np.dtype[Any]) -> Any:
+    n, k = targets.shape
+    width = max_labels if mode == "merge" else k * max_labels
+    offsets = 0 if mode == "merge" else np.arange(k) * max_labels
+    columns = targets.astype(np.int64) + offsets
+    outside = columns[(columns < 0) | (columns >= width)]
+    if outside.size:  # beyond the matrix: the old code wrote it there all the same
+        raise OldValueError(f"column {outside[0]} is out of range for {width} columns")
+    places = (columns.reshape(-1), np.arange(0, n * k + 1, max(k, 1))[: n + 1])
+    made = csr_matrix((np.ones(n * k, dtype), *places), (n, width))
+    made.sum_duplicates()
+    return made
+
+
+def _lazy(targets: Any, max_labels: int, mode: str, dtype: np.dtype[Any], sparse: bool) -> Any:
+    if mode == "stack" or targets.ndim != 2:
+        require(not sparse, "lazy sparse indicators need two axes")
+        axes = targets.ndim
+        wanted = (max_labels,) if mode == "stack" else ()
+        return targets.map_blocks(
+            _dense,
+            max_labels,
+            mode,
+            dtype,
+            dtype=dtype,
+            new_axis=[axes] if wanted else None,
+            chunks=(*targets.chunks, wanted) if wanted else None,
+        )
+    width = max_labels if mode == "merge" else targets.shape[1] * max_labels
+    own = NativeLabels(max_labels, targets.shape[1])
+    return own.format_as(targets, NativeVectors(width, sparse=sparse, dtype=dtype))
+
+
+def convert_to_one_hot(
+    integer_vector: Any,
+    dtype: Any = None,
+    max_labels: int | None = None,
+    mode: str = "stack",
+    sparse: bool = False,
+) -> Any:
+    """Return the indicator rows of integer labels, as many labels as the highest needs.
+
+    Examples
+    --------
+    >>> convert_to_one_hot([0, 2], dtype="uint8")
+    array([[1, 0, 0],
+           [0, 0, 1]], dtype=uint8)
+    """
+    labels = np.asarray(integer_vector)
+    require(labels.size == 0 or labels.min() >= 0, "labels are 0 or more")
+    require(labels.ndim <= 2, f"labels have 1 or 2 axes, found {labels.ndim}")
+    count = int(labels.max(initial=-1)) + 1 if max_labels is None else max_labels
+    return OneHotFormatter(count, dtype=dtype).format(labels, mode=mode, sparse=sparse)
+
+
+def compressed_one_hot(labels: Any, dtype: Any = None, simplify_binary: bool = True) -> Any:
+    """Return indicator rows of the labels that occur, in ascending order.
+
+    Parameters
+    ----------
+    labels : array of int, (n,)
+    simplify_binary : bool
+        Write two labels as one column of 0 and 1.
+
+    Examples
+    --------
+    >>> compressed_one_hot(np.array([7, 3, 7, 9]), dtype="uint8")
+    array([[0, 1, 0],
+           [1, 0, 0],
+           [0, 1, 0],
+           [0, 0, 1]], dtype=uint8)
+    >>> compressed_one_hot(np.array([7, 3, 7]), dtype="uint8").T
+    array([[1, 0, 1]], dtype=uint8)
+    """
+    found = np.asarray(labels)
+    if found.dtype.kind not in "iu":
+        raise OldTypeError(f"labels are integers, found {found.dtype}")
+    if found.ndim != 1:
+        raise OldValueError(f"labels have one axis, found {found.ndim}: {found.shape}")
+    values, numbers = np.unique(found, return_inverse=True)
+    if simplify_binary and values.size == 2:
+        return numbers[:, None].astype(config.floatX if dtype is None else dtype)
+    return convert_to_one_hot(numbers, dtype=dtype, max_labels=values.size)

@@ -1,0 +1,36 @@
+"""Random number generators, as old code handed them around."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from labeled.samplers.modes import LEGACY_MODE_SEED
+
+
+def make_np_rng(
+    rng_or_seed: Any = None, default_seed: Any = None, which_method: Any = None
+) -> np.random.RandomState:
+    """Return a ``RandomState``: the one given, or one made of a seed.
+
+    Parameters
+    ----------
+    rng_or_seed : RandomState, int, sequence of int or None
+        Anything with the methods of `which_method` is handed back as it is.
+    default_seed : int or sequence of int, optional
+        Where nothing is given; 42 without it.
+    which_method : str or list of str, optional
+        What tells a generator.
+
+    Examples
+    --------
+    >>> int(make_np_rng(3).randint(100)) == int(np.random.RandomState(3).randint(100))
+    True
+    """
+    names = [which_method] if isinstance(which_method, str) else (which_method or ["shuffle"])
+    if rng_or_seed is not None and all(hasattr(rng_or_seed, name) for name in names):
+        made: np.random.RandomState = rng_or_seed
+        return made
+    seed = default_seed if rng_or_seed is None else rng_or_seed
+    return np.random.RandomState(LEGACY_MODE_SEED if seed is None else seed)
