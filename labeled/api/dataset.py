@@ -22,19 +22,21 @@ import xarray as xr
 from labeled.api.labelled import Part, data_array, xarray_dataset
 from labeled.catalog.files import Catalog, Files
 from labeled.catalog.loading import load_rows
+from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import Source
 from labeled.errors import (
     DimsError,
     LabeledError,
     LoaderError,
-    NotYetError,
     SelectionTypeError,
     SplitError,
     UnknownNameError,
     did_you_mean,
+    warn,
 )
 from labeled.loader.build import make_loader
 from labeled.loader.loader import Loader
+from labeled.ragged import Ragged
 from labeled.selection import Request, Selection
 from labeled.spaces import Space, space_of
 from labeled.views.summary import SourceLine, Summary, summary_html, summary_text
@@ -58,7 +60,7 @@ class Dataset:
         Rows of each source; every row when None.
     steps : tuple
         The ``isel`` calls so far.
-    loaded : mapping of str to array, optional
+    loaded : mapping of str to array or Ragged, optional
         Decoded rows in memory, after :meth:`load`.
     chosen : tuple of str
         Names of the splits that were asked for.
@@ -70,7 +72,7 @@ class Dataset:
     names: tuple[str, ...] | None = None
     selections: Mapping[str, Selection] | None = None
     steps: tuple[tuple[str, Any], ...] = ()
-    loaded: Mapping[str, Array] | None = None
+    loaded: Mapping[str, Array | Ragged] | None = None
     chosen: tuple[str, ...] = ()
     own_spaces: Mapping[str, Space] = field(default_factory=dict)
     chunks: Any = "auto"
@@ -98,7 +100,7 @@ class Dataset:
         }
 
     @cached_property
-    def _sources(self) -> dict[str, Source]:
+    def _sources(self) -> dict[str, Source | RaggedSource]:
         """Each source with its parts of axes taken, loaded or not."""
         catalog = self._catalog
         out = {}
@@ -106,15 +108,7 @@ class Dataset:
             source = catalog.sources[name]
             for dim, request in self.steps:
                 source = _narrowed(source, dim, request)
-            if self.loaded is not None:
-                dims = source.dims
-                source = replace(
-                    source,
-                    loaded=self.loaded[name],
-                    file_dims=dims,
-                    region=tuple(slice(0, n, 1) for n in self.loaded[name].shape[1:]),
-                )
-            out[name] = source
+            out[name] = source if self.loaded is None else _loaded(source, self.loaded[name])
         return out
 
     def selection(self, name: str) -> Selection:
@@ -142,7 +136,7 @@ class Dataset:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Lengths of each source's dims."""
+        """Lengths of each source's dims; of the example dim alone where examples differ."""
         return {n: (len(self.selection(n)), *s.row_shape) for n, s in self._sources.items()}
 
     @property
@@ -156,7 +150,7 @@ class Dataset:
         """
         sizes: dict[str, int] = {}
         for name, shape in self.shapes.items():
-            for dim, length in zip(self.dims[name], shape, strict=True):
+            for dim, length in zip(self.dims[name], shape, strict=False):
                 if sizes.setdefault(dim, length) != length:
                     raise DimsError(
                         f"dim {dim!r} has length {length} in source {name!r} but {sizes[dim]} in "
@@ -166,13 +160,14 @@ class Dataset:
 
     @property
     def spaces(self) -> dict[str, Space]:
-        """The space of each source: what its dims and dtype say, or :meth:`with_spaces`."""
+        """The space of each dense source: what dims and dtype say, or :meth:`with_spaces`."""
         return {
             name: self.own_spaces.get(name)
             or space_of(
                 source.dims, (len(self.selection(name)), *source.row_shape), source.dtype, name=name
             )
             for name, source in self._sources.items()
+            if source.ragged is None
         }
 
     @property
@@ -266,7 +261,7 @@ class Dataset:
         loaded = self.loaded
         if loaded is not None:
             positions = Selection.all(n)[rows].rows
-            loaded = {name: loaded[name][positions] for name in self.sources}
+            loaded = {name: _taken(loaded[name], positions) for name in self.sources}
         return replace(self, selections=chosen, loaded=loaded)
 
     def isel(self, **axes: Any) -> Dataset:
@@ -284,6 +279,8 @@ class Dataset:
             If no source has such a dim.
         SelectionError
             If a position is out of range.
+        DimsError
+            If the dim is one of examples that differ in shape.
         """
         out = self
         for dim, request in axes.items():
@@ -310,7 +307,9 @@ class Dataset:
         if self.loaded is None:
             return replace(self, steps=(*self.steps, (dim, request)))
         narrowed = {name: _narrowed(s, dim, request) for name, s in self._sources.items()}
-        loaded = {name: s.loaded for name, s in narrowed.items() if s.loaded is not None}
+        loaded: dict[str, Array | Ragged] = {
+            name: s.loaded for name, s in narrowed.items() if s.loaded is not None
+        }
         return replace(self, steps=(*self.steps, (dim, request)), loaded=loaded)
 
     def select(self, *sources: str) -> Dataset:
@@ -331,27 +330,42 @@ class Dataset:
 
     # what is in them
 
-    def __getitem__(self, name: str) -> xr.DataArray:
-        """Return a source as a lazy DataArray with its coordinates."""
-        self._check_dense(name)
-        return data_array(self._part(name))
+    def __getitem__(self, name: str) -> Any:
+        """Return a source as a lazy DataArray with its coordinates.
+
+        Where examples differ in shape it is a lazy :class:`labeled.Ragged`.
+        """
+        self._check_source(name)
+        source = self._sources[name]
+        if isinstance(source, RaggedSource):
+            return source.select(self.selection(name))
+        return data_array(self._part(name, source))
 
     def to_xarray(self) -> xr.Dataset:
-        """Return all sources, coordinates and carried variables as a lazy xarray.Dataset.
+        """Return all dense sources, coordinates and carried variables as a lazy xarray.Dataset.
 
-        A dim name that has two lengths becomes ``<source>_<name>``, with a warning.
+        A dim name that has two lengths becomes ``<source>_<name>``, with a warning. Ragged
+        sources have no place in it and are left out, with a warning.
         """
-        for name in self.sources:
-            self._check_dense(name)
-        parts = {name: self._part(name) for name in self.sources}
+        ragged = [name for name, source in self._sources.items() if source.ragged is not None]
+        if ragged:
+            warn(
+                f"ragged sources {ragged} of {self._where} are left out of the xarray.Dataset; "
+                f"take ds[{ragged[0]!r}].pad() for a dense array, or leave them out with select()"
+            )
+        parts = {
+            name: self._part(name, source)
+            for name, source in self._sources.items()
+            if isinstance(source, Source)
+        }
         coords = {c for name in self._catalog.sources for c in self._coords_of(name)}
         carried = {n: v for n, v in self._catalog.variables.items() if n not in coords}
         return xarray_dataset(parts, carried, self.steps, self.attrs)
 
-    def _part(self, name: str) -> Part:
+    def _part(self, name: str, source: Source) -> Part:
         coords = {c: self._catalog.variables[c] for c in self._coords_of(name)}
         return Part(
-            self._sources[name],
+            source,
             self.selection(name),
             self._file_rows(name),
             coords,
@@ -368,19 +382,21 @@ class Dataset:
         Returns
         -------
         Dataset
-            The same rows, held as NumPy arrays; nothing more is read from the files
-            but headers.
+            The same rows, held as NumPy arrays (ragged ones flat); nothing more is read from
+            the files but headers.
         """
-        loaded = {}
+        loaded: dict[str, Array | Ragged] = {}
         for name, source in self._sources.items():
-            self._check_dense(name)
             selection = self.selection(name)
+            if isinstance(source, RaggedSource):
+                loaded[name] = source.select(selection).load()
+                continue
             source.check_claim(len(selection))
             loaded[name] = source.decode(load_rows(source, selection, os.cpu_count() or 1))
         selections = {name: self._file_rows(name) for name in self.sources}
         return replace(self, names=self.sources, loaded=loaded, selections=_shared(selections))
 
-    def batches(self, batch_size: int, **options: Any) -> Loader:
+    def batches(self, batch_size: int | None = None, **options: Any) -> Loader:
         """Iterate in batches; see :func:`labeled.loader.build.make_loader` for every option.
 
         Returns
@@ -388,8 +404,6 @@ class Dataset:
         Loader
             Re-iterable; each iteration is the next epoch.
         """
-        for name in self.sources:
-            self._check_dense(name)
         try:
             n_rows = self.n_rows
         except SplitError as error:
@@ -420,16 +434,6 @@ class Dataset:
             f"no source {name!r} in {self._where}; {did_you_mean(name, self.sources)}"
         )
 
-    def _check_dense(self, name: str) -> None:
-        self._check_source(name)
-        source = self._sources[name]
-        if source.ragged is not None:
-            others = [n for n in self.sources if self._sources[n].ragged is None]
-            raise NotYetError(
-                f"{source.where} holds examples of different shapes ({source.ragged}), which "
-                f"cannot be read yet; leave it out with .select({', '.join(map(repr, others))})"
-            )
-
     def _summary(self) -> Summary:
         lines = []
         for name in self.sources:
@@ -440,7 +444,7 @@ class Dataset:
                     dims=source.dims,
                     shape=(len(selection), *source.row_shape),
                     dtype=str(source.dtype),
-                    nbytes=math.prod((len(selection), *source.row_shape)) * source.dtype.itemsize,
+                    nbytes=_known_bytes(source, len(selection)),
                     stored=_stored_words(source),
                     rows=selection.describe(),
                     space=str(self.spaces[name]) if source.ragged is None else "ragged",
@@ -472,12 +476,38 @@ class Dataset:
         return list(self.sources)
 
 
-def _narrowed(source: Source, dim: str, request: Any) -> Source:
+def _narrowed(source: Source | RaggedSource, dim: str, request: Any) -> Source | RaggedSource:
     """Take part of one dim of a source; a source without the dim stays as it is."""
     if dim not in source.dims[1:]:
         return source
+    if isinstance(source, RaggedSource):
+        raise DimsError(
+            f"dim {dim!r} of {source.where} has another length in every example ({source.ragged}), "
+            f"so isel() cannot cut it; pad() the source, or leave it out with select()"
+        )
     request = list(request) if isinstance(request, tuple) else request
     return source.narrow({source.dims[1:].index(dim): request})
+
+
+def _loaded(source: Source | RaggedSource, rows: Array | Ragged) -> Source | RaggedSource:
+    """Put rows in memory in the place of those in the files."""
+    if isinstance(source, RaggedSource):
+        assert isinstance(rows, Ragged)
+        return replace(source, loaded=rows)
+    assert isinstance(rows, np.ndarray)
+    region = tuple(slice(0, n, 1) for n in rows.shape[1:])
+    return replace(source, loaded=rows, file_dims=source.dims, region=region)
+
+
+def _taken(rows: Array | Ragged, positions: npt.NDArray[np.int64]) -> Array | Ragged:
+    return rows.take(positions).load() if isinstance(rows, Ragged) else rows[positions]
+
+
+def _known_bytes(source: Source | RaggedSource, n_rows: int) -> int | None:
+    """Bytes of the rows in memory; None where only reading would tell."""
+    if isinstance(source, Source):
+        return n_rows * math.prod(source.row_shape) * source.dtype.itemsize
+    return None if source.loaded is None else source.loaded.nbytes
 
 
 def _shared(selections: dict[str, Selection]) -> dict[str, Selection]:
@@ -486,11 +516,14 @@ def _shared(selections: dict[str, Selection]) -> dict[str, Selection]:
     return {name: seen.setdefault(rows.token, rows) for name, rows in selections.items()}
 
 
-def _stored_words(source: Source) -> str:
+def _stored_words(source: Source | RaggedSource) -> str:
     """Say how a source is stored: chunks and filters."""
     if source.loaded is not None:
         return "memory"
     header = source.headers[0]
+    if isinstance(source, RaggedSource) and "values" not in header.parts:
+        return "rows of variable length"
+    header = header.parts.get("values", header)
     if header.chunks is None:
         return header.storage
     codec = "+".join(step.name for step in header.filters) or "no filter"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -25,6 +24,8 @@ from labeled.samplers.order import Mode, Order
 from labeled.samplers.parts import LAST_RULES, Last
 from labeled.samplers.permutation import key_of
 from labeled.samplers.plan import EpochPlan
+from labeled.samplers.requests import ListedBatches, Sampler
+from labeled.samplers.sampled import AnyPlan, SampledOrder, SampledPlan
 from labeled.samplers.state import plan_hash
 from labeled.samplers.units import UniformUnits
 from labeled.selection import Selection
@@ -39,7 +40,7 @@ def make_loader(
     selections: Mapping[str, Selection],
     spaces: Mapping[str, Space],
     n_rows: int,
-    batch_size: int,
+    batch_size: int | None = None,
     *,
     specs: Any = None,
     shuffle: Shuffle = False,
@@ -52,6 +53,7 @@ def make_loader(
     sticky_parts: bool = False,
     balance: str | None = None,
     weights: npt.ArrayLike | None = None,
+    sampler: Sampler | Iterable[Any] | None = None,
     dtype: Any = None,
     scale: Any = None,
     shift: Any = None,
@@ -65,7 +67,7 @@ def make_loader(
     Parameters
     ----------
     batch_size : int
-        Rows of every batch but, with ``last="keep"``, the last.
+        Rows of every batch but, with ``last="keep"``, the last. Not given with `sampler`.
     specs : (space, source) pair, optional
         What batches look like; arrays come nested as the specs are, C-contiguous in
         the axes of each space. Without specs a batch maps source -> DataArray.
@@ -93,6 +95,10 @@ def make_loader(
         Name of a source of class labels: draw every class equally often.
     weights : array, lengths ``(n_rows,)``, optional
         Draw rows in proportion, with replacement.
+    sampler : Sampler or iterable of requests, optional
+        Batches listed by somebody else, in the place of `shuffle`: one of
+        :mod:`labeled.samplers`, or slices and lists of rows, served as they are every
+        epoch. Parts take its batches in turn.
     dtype, scale, shift : value or mapping by source, optional
         Cast, factor and summand, fused into the copy that lays a batch out. A single
         value leaves sources of labels alone.
@@ -101,8 +107,10 @@ def make_loader(
     prefetch : int, optional
         Jobs read ahead of the one in use; from `memory` when not given.
     reader : {"threads", "process"}
-        Where rows are read: in threads of this process, or in a process of its own with
-        memory shared, for consumers whose own Python must not be disturbed.
+        Where rows are read: in threads of this process, or in those of a process of its
+        own with memory shared, for consumers whose own Python must not be disturbed. That
+        process takes about a second to start, and some 100 MiB for Python and libraries
+        that `memory` does not count.
 
     Returns
     -------
@@ -115,37 +123,27 @@ def make_loader(
     SpecsError
         If the specs do not fit the sources.
     """
-    _check(batch_size, last, part, n_rows)
+    listed = None if sampler is None else _sampler(sampler, batch_size, shuffle, balance, weights)
+    batch_rows = max(1, listed.batch_rows) if listed is not None else _batch_rows(batch_size)
+    _check(last, part)
     if not sources:
         raise LoaderError("there is no source to make batches of")
-    mode = _mode(shuffle, sources)
-    lead = governing_source(sources)
-    compiled = None
-    if specs is not None:
-        infos = {
-            name: SourceInfo(name, s.dims, s.row_shape, s.dtype, spaces[name])
-            for name, s in sources.items()
-        }
-        compiled = compile_specs(specs, infos, dtype=dtype, scale=scale, shift=shift)
-        sources = {name: sources[name] for name in compiled.sources}
-    check_reader(reader, sources.values())
-    lanes = [Lane(s, selections[name], s.reader()) for name, s in sources.items()]
-    changes = {} if specs is not None else changes_of(sources, spaces, dtype, scale, shift)
-    memory_bytes = memory_of(memory)
-    out_row_bytes = _out_row_bytes(sources, changes, compiled)
-    row_bytes = sum(lane.row_bytes for lane in lanes) + out_row_bytes
-    kept = choose_kept(lanes, n_rows, memory_bytes, batch_size * row_bytes)
-    for lane in lanes:
-        lane.keep = lane.name in kept and lane.source.loaded is None
+    mode = "full" if listed is not None else _mode(shuffle, sources)
     draws = _draw_weights(balance, weights, sources, selections, n_rows)
     if draws is not None:
         mode, last = "window", "drop"
+    lead = governing_source(sources)
     grouping = group_rows(lead, selections[lead.name], mode)
+    layout = layout_words(selections, grouping)
+    sources, finish = _finish(sources, spaces, specs, dtype, scale, shift, pad_value)
+    check_reader(reader, sources.values())
+    memory_bytes, out_row_bytes = memory_of(memory), finish.out_row_bytes
+    lanes = _lanes(sources, selections, n_rows, batch_rows, memory_bytes, out_row_bytes)
     sizes = plan_sizes(
         lanes,
         mode,
         n_rows=n_rows,
-        batch_rows=batch_size,
+        batch_rows=batch_rows,
         unit_rows=max(1, grouping.units.max_rows),
         memory_bytes=memory_bytes,
         out_row_bytes=out_row_bytes,
@@ -153,25 +151,93 @@ def make_loader(
         threads=threads,
         prefetch=prefetch,
     )
-    seed = secrets.randbits(63) if seed is None else _integer("seed", seed)
-    order = _order(draws, mode, grouping, sizes, seed, _integer("epoch", epoch), sticky_parts)
-    epoch_plan = EpochPlan(order, (int(part[0]), int(part[1])), batch_size, last)
+    where = (int(part[0]), int(part[1]))
+    epoch = _integer("epoch", epoch)
+    epoch_plan: AnyPlan
+    if listed is not None:
+        order = SampledOrder(listed.at_epoch(epoch), n_rows, sizes.window_rows)
+        epoch_plan = SampledPlan(order, where)
+        _ = epoch_plan.n_rows  # complain about rows that are not there now
+    else:
+        seed = secrets.randbits(63) if seed is None else _integer("seed", seed)
+        own = _order(draws, mode, grouping, sizes, seed, epoch, sticky_parts)
+        epoch_plan = EpochPlan(own, where, batch_rows, last)
     plan = LoaderPlan(
         lanes=lanes,
         epoch_plan=epoch_plan,
         group=grouping.group,
         sizes=sizes,
         job_offset=_job_offset(mode, lanes, grouping, sizes),
-        finish=Finish(sources, pad_value, compiled, changes),
-        plan_hash=plan_hash(epoch_plan, f"{key_of(repr(layout_words(selections, grouping))):032x}"),
+        finish=finish,
+        plan_hash=plan_hash(epoch_plan, f"{key_of(repr(layout)):032x}"),
         reader=reader,
     )
     return Loader(plan)
 
 
-def _check(batch_size: Any, last: Any, part: Any, n_rows: int) -> None:
+def _sampler(
+    sampler: Sampler | Iterable[Any], batch_size: Any, shuffle: Any, balance: Any, weights: Any
+) -> Sampler:
+    """Take a sampler as it is, or list what an iterable of requests yields."""
+    given = {"batch_size": batch_size, "balance": balance, "weights": weights}
+    taken = [name for name, value in given.items() if value is not None]
+    if taken or shuffle is not False:
+        raise LoaderError(
+            f"a sampler lists whole batches: leave {', '.join(taken) or 'shuffle'} out"
+        )
+    if isinstance(sampler, Sampler):
+        return sampler
+    return ListedBatches.of(sampler)
+
+
+def _batch_rows(batch_size: Any) -> int:
+    if batch_size is None:
+        raise LoaderError("batch_size is missing; say how many rows a batch has")
     if _integer("batch_size", batch_size) < 1:
         raise LoaderError(f"batch_size={batch_size} must be at least 1")
+    return int(batch_size)
+
+
+def _finish(
+    sources: Mapping[str, AnySource],
+    spaces: Mapping[str, Space],
+    specs: Any,
+    dtype: Any,
+    scale: Any,
+    shift: Any,
+    pad_value: Any,
+) -> tuple[Mapping[str, AnySource], Finish]:
+    """Decide how batches are laid out, and which sources that needs."""
+    if specs is None:
+        changes = changes_of(sources, spaces, dtype, scale, shift)
+        return sources, Finish(sources, pad_value, None, changes)
+    infos = {
+        name: SourceInfo(name, s.dims, s.row_shape, s.dtype, spaces[name])
+        for name, s in sources.items()
+    }
+    compiled = compile_specs(specs, infos, dtype=dtype, scale=scale, shift=shift)
+    needed = {name: sources[name] for name in compiled.sources}
+    return needed, Finish(needed, pad_value, compiled, {})
+
+
+def _lanes(
+    sources: Mapping[str, AnySource],
+    selections: Mapping[str, Selection],
+    n_rows: int,
+    batch_rows: int,
+    memory_bytes: int,
+    out_row_bytes: int,
+) -> list[Lane]:
+    """Make readers, and decide which sources are kept in memory."""
+    lanes = [Lane(s, selections[name], s.reader()) for name, s in sources.items()]
+    row_bytes = sum(lane.row_bytes for lane in lanes) + out_row_bytes
+    kept = choose_kept(lanes, n_rows, memory_bytes, batch_rows * row_bytes)
+    for lane in lanes:
+        lane.keep = lane.name in kept and lane.source.loaded is None
+    return lanes
+
+
+def _check(last: Any, part: Any) -> None:
     if last not in LAST_RULES:
         raise LoaderError(f"last={last!r} must be one of {', '.join(map(repr, LAST_RULES))}")
     try:
@@ -203,19 +269,6 @@ def _mode(shuffle: Any, sources: Mapping[str, AnySource]) -> Mode:
 def _cheap_at_random(source: AnySource) -> bool:
     """Whether reading rows one by one costs about what reading them in stretches does."""
     return source.layout.random
-
-
-def _out_row_bytes(sources: Mapping[str, AnySource], changes: Any, compiled: Any) -> int:
-    if compiled is not None:
-        return int(compiled.out_bytes(1))
-    total = 0
-    for name, source in sources.items():
-        dtype = source.dtype
-        if name in changes:
-            dtype = np.dtype(changes[name].dtype or np.float64)
-        if name in changes or source.cf is not None:
-            total += math.prod(source.row_shape) * dtype.itemsize
-    return total
 
 
 def _draw_weights(

@@ -16,7 +16,6 @@ import signal
 import threading
 import time
 import traceback
-from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any, Never
 
@@ -38,6 +37,7 @@ from labeled.loader.shared import (
     Work,
 )
 from labeled.loader.slots import Slot, SlotPool
+from labeled.samplers.sampled import moved
 
 ORPHAN_CHECK_S = 1.0
 PINNED_S = 1e-4
@@ -190,16 +190,16 @@ class _Service:
     def _open(self, begin: Begin, stats: Stats) -> WindowSource:
         plan = self._plan
         for lane in plan.lanes:
-            lane.load(plan.sizes.threads + 1)
-        order = plan.epoch_plan.order.at_epoch(begin.epoch, begin.seed)
-        epoch_plan = replace(plan.epoch_plan, order=order, history=begin.history)
+            lane.load(max(1, plan.sizes.threads))
+        epoch_plan = moved(plan.epoch_plan, begin.epoch, begin.seed, begin.history)
         jobs = cut_jobs(
             epoch_plan.windows(begin.first_batch),
             plan.sizes.job_rows,
             plan.job_offset,
             listed=all(lane.keep for lane in plan.lanes),
         )
-        return WindowSource(jobs, plan.lanes, plan.group, self._pool, plan.sizes.threads, stats)
+        others = max(0, plan.sizes.threads - 1)  # this thread reads too: a core is left free
+        return WindowSource(jobs, plan.lanes, plan.group, self._pool, others, stats)
 
     def _may_go_on(self, number: int) -> bool:
         """Wait until a slot can be filled; False if the epoch is not wanted any more."""

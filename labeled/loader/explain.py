@@ -25,6 +25,7 @@ from labeled.loader.plan import LoaderPlan
 from labeled.samplers.draws import Draws
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.quality import ListedLabels, expected_quality, rows_for_quality
+from labeled.samplers.sampled import AnyPlan
 from labeled.views.summary import html_page, html_table, table
 
 COUNTED_JOBS = 256
@@ -181,7 +182,7 @@ class Explanation:
 
 
 def explain(
-    plan: LoaderPlan, epoch_plan: EpochPlan, labels: npt.ArrayLike | None = None
+    plan: LoaderPlan, epoch_plan: AnyPlan, labels: npt.ArrayLike | None = None
 ) -> Explanation:
     """Work out what an epoch will take; reads chunk indexes and no rows.
 
@@ -232,7 +233,7 @@ def explain(
     )
 
 
-def _sampled_jobs(plan: LoaderPlan, epoch_plan: EpochPlan) -> tuple[list[Job], int, float]:
+def _sampled_jobs(plan: LoaderPlan, epoch_plan: AnyPlan) -> tuple[list[Job], int, float]:
     """Return some jobs of the epoch, how many there are, and the share that these are."""
     if not epoch_plan.n_rows:
         return [], 0, 1.0
@@ -255,7 +256,7 @@ def _sampled_jobs(plan: LoaderPlan, epoch_plan: EpochPlan) -> tuple[list[Job], i
     return jobs, round(len(jobs) / share), share
 
 
-def _jobs(plan: LoaderPlan, epoch_plan: EpochPlan, first: int) -> Iterator[Job]:
+def _jobs(plan: LoaderPlan, epoch_plan: AnyPlan, first: int) -> Iterator[Job]:
     windows = epoch_plan.windows(first)
     return cut_jobs(windows, plan.sizes.job_rows, plan.job_offset, listed=plan.all_kept)
 
@@ -290,10 +291,12 @@ def _explain_lane(lane: Lane, plan: LoaderPlan, jobs: list[Job], share: float) -
 
 
 def _quality(
-    plan: LoaderPlan, epoch_plan: EpochPlan, labels: npt.ArrayLike | None
+    plan: LoaderPlan, epoch_plan: AnyPlan, labels: npt.ArrayLike | None
 ) -> tuple[float | None, int | None]:
+    if not isinstance(epoch_plan, EpochPlan) or not epoch_plan.n_batches:
+        return None, None
     order = epoch_plan.order
-    if order.mode == "file" or not epoch_plan.n_batches:
+    if order.mode == "file":
         return None, None
     known = None
     if labels is not None:

@@ -6,6 +6,7 @@ With specs, the compiled specs lay the arrays out. Nothing is copied where nothi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -65,6 +66,20 @@ class Finish:
     @cached_property
     def _decoded(self) -> tuple[str, ...]:
         return tuple(name for name, source in self.sources.items() if source.cf is not None)
+
+    @cached_property
+    def out_row_bytes(self) -> int:
+        """Bytes of one row as handed out, where that takes memory of its own."""
+        if self.specs is not None:
+            return self.specs.out_bytes(1)
+        total = 0
+        for name, source in self.sources.items():
+            change = self.changes.get(name)
+            if change is not None or source.cf is not None:
+                asked = source.dtype if change is None else change.dtype
+                dtype = np.dtype(np.float64 if asked is None else asked)
+                total += math.prod(source.row_shape) * dtype.itemsize
+        return total
 
     def __call__(
         self, arrays: dict[str, Array], rows: Callable[[], Rows], count: int, length: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Generic, TypeVar
 
@@ -20,11 +20,11 @@ from labeled.errors import LoaderError
 from labeled.loader.engine import Filled, Stats, WindowSource
 from labeled.loader.explain import Explanation, explain
 from labeled.loader.jobs import cut_jobs
-from labeled.loader.plan import LoaderPlan
+from labeled.loader.plan import LoaderPlan, next_epoch
 from labeled.loader.process import ProcessWindows, ReaderProcess
 from labeled.loader.slots import SlotPool
 from labeled.samplers.order import Content
-from labeled.samplers.plan import EpochPlan
+from labeled.samplers.sampled import AnyPlan, SampledPlan, restore_sampled
 from labeled.samplers.state import State, restore, state_of
 
 Array = npt.NDArray[Any]
@@ -52,10 +52,10 @@ class Loader:
 
     def __init__(self, plan: LoaderPlan) -> None:
         self.plan = plan
-        self._next = plan.epoch_plan
+        self._next: AnyPlan = plan.epoch_plan
         self._first_batch = 0
         self._live: weakref.ref[EpochIterator[Any]] | None = None
-        self._place: tuple[EpochPlan, int] | None = None
+        self._place: tuple[AnyPlan, int] | None = None
         self._stats = Stats()
         self._pools: tuple[SlotPool, SlotPool] | None = None
         self._process: ReaderProcess | None = None
@@ -112,7 +112,7 @@ class Loader:
         if live is not None:
             live.supersede()
         plan, first = self._next, self._first_batch
-        self._next = replace(plan, order=plan.order.at_epoch(plan.order.epoch + 1), history=())
+        self._next = next_epoch(plan)
         self._first_batch = 0
         self._stats = Stats()
         self._place = plan, first
@@ -131,7 +131,7 @@ class Loader:
             )
         return self._pools
 
-    def windows(self, plan: EpochPlan, first_batch: int) -> WindowSource | ProcessWindows:
+    def windows(self, plan: AnyPlan, first_batch: int) -> WindowSource | ProcessWindows:
         """Start reading the windows of an epoch, in threads or in the reader process."""
         recipe, pool = self.plan, self.pools()[0]
         if recipe.reader == "process":
@@ -171,10 +171,14 @@ class Loader:
         if live is not None:
             live.supersede()
         found = State.from_dict(state)
-        self._next, self._first_batch = restore(found, self.plan.epoch_plan, self.plan.plan_hash)
+        plan = self.plan.epoch_plan
+        if isinstance(plan, SampledPlan):
+            self._next, self._first_batch = restore_sampled(found, plan, self.plan.plan_hash)
+        else:
+            self._next, self._first_batch = restore(found, plan, self.plan.plan_hash)
         self._place = None
 
-    def handed_out(self, plan: EpochPlan, n_batches: int) -> None:
+    def handed_out(self, plan: AnyPlan, n_batches: int) -> None:
         """Note how far the live iterator has come."""
         self._place = plan, n_batches
 
@@ -224,7 +228,7 @@ class EpochIterator(Generic[T]):
     def __init__(
         self,
         loader: Loader,
-        plan: EpochPlan,
+        plan: AnyPlan,
         first_batch: int,
         shape: Callable[[Any, Callable[[], Rows], int], T],
     ) -> None:
@@ -281,11 +285,9 @@ class EpochIterator(Generic[T]):
 
     def _make(self, number: int) -> T:
         """Build one batch: its rows from the window or windows that hold them, laid out."""
-        batch_rows = self._plan.batch_rows
-        start = min(number * batch_rows, self._plan.n_rows)
-        stop = min(start + batch_rows, self._plan.n_rows)
+        start, stop = self._plan.span(number)
         count = stop - start
-        length = batch_rows if self._plan.last == "pad" else count
+        length = self._plan.batch_rows if self._plan.last == "pad" else count
         window = self._window
         if start < stop and (window is None or start >= window.stop):
             window = self._advance()

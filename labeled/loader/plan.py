@@ -14,10 +14,15 @@ from labeled.loader.finish import Finish
 from labeled.loader.lanes import Lane
 from labeled.loader.sizes import Sizes
 from labeled.loader.slots import Layout
-from labeled.samplers.plan import EpochPlan
+from labeled.samplers.sampled import AnyPlan, moved
 
 Rows = npt.NDArray[np.int64]
 ReaderKind = Literal["threads", "process"]
+
+
+def next_epoch(plan: AnyPlan) -> AnyPlan:
+    """Return the plan of the epoch that follows, whole."""
+    return moved(plan, plan.order.epoch + 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +48,7 @@ class LoaderPlan:
     """
 
     lanes: Sequence[Lane]
-    epoch_plan: EpochPlan
+    epoch_plan: AnyPlan
     group: Rows | None
     sizes: Sizes
     job_offset: int | None

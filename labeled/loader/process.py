@@ -50,7 +50,7 @@ from labeled.loader.shared import (
     shared_file,
 )
 from labeled.loader.slots import SlotPool
-from labeled.samplers.plan import EpochPlan
+from labeled.samplers.sampled import AnyPlan
 
 ALIVE_CHECK_S = 1.0
 GRACE_S = 2.0
@@ -143,7 +143,7 @@ class ReaderProcess:
 
     # messages
 
-    def begin(self, plan: EpochPlan, first_batch: int) -> int:
+    def begin(self, plan: AnyPlan, first_batch: int) -> int:
         """Have an epoch read, from a batch on; returns the number its messages carry."""
         self._number += 1
         order = plan.order
@@ -260,7 +260,7 @@ class ProcessWindows:
     Parameters
     ----------
     reader : ReaderProcess
-    plan : EpochPlan
+    plan : EpochPlan or SampledPlan
         A plan of the loader that `reader` reads for.
     first_batch : int
     pool : SlotPool
@@ -270,7 +270,7 @@ class ProcessWindows:
     def __init__(
         self,
         reader: ReaderProcess,
-        plan: EpochPlan,
+        plan: AnyPlan,
         first_batch: int,
         pool: SlotPool,
         stats: Stats,

@@ -27,7 +27,7 @@ from labeled.loader.sizes import Sizes
 from labeled.loader.slots import Layout, Slot
 from labeled.samplers.order import Content
 from labeled.samplers.parts import History
-from labeled.samplers.plan import EpochPlan
+from labeled.samplers.sampled import AnyPlan
 
 Rows = npt.NDArray[np.int64]
 
@@ -37,7 +37,7 @@ class ReadPlan:
     """The part of a :class:`~labeled.loader.plan.LoaderPlan` that reading needs."""
 
     lanes: Sequence[Lane]
-    epoch_plan: EpochPlan
+    epoch_plan: AnyPlan
     group: Rows | None
     sizes: Sizes
     job_offset: int | None

@@ -209,6 +209,11 @@ class EpochPlan:
             start += hi - lo
             number += start == self._ends[number]
 
+    def span(self, number: int) -> tuple[int, int]:
+        """Return the places of batch `number`, ``[start, stop)``; padding takes no place."""
+        start = min(number * self.batch_rows, self.n_rows)
+        return start, min(start + self.batch_rows, self.n_rows)
+
     def windows(self, first_batch: int = 0) -> Iterator[Window]:
         """Walk through the windows that serve batch `first_batch` and all later ones.
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from labeled.samplers.permutation import IntArray
 Request = slice | IntArray
 
 
+@runtime_checkable
 class Sampler(Protocol):
     """Batches of rows, epoch after epoch: re-iterable, and the same each time.
 

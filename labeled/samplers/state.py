@@ -18,7 +18,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Any, Protocol
 
 from labeled.errors import StateError
 from labeled.samplers.parts import History, Last, batches_in, shares_of
@@ -111,7 +111,22 @@ class State:
         return self.batches(self.count - 1)  # no stretch is longer than the last
 
 
-def plan_hash(plan: EpochPlan, layout_hash: str) -> str:
+class Resumable(Protocol):
+    """What a state tells of a plan."""
+
+    @property
+    def order(self) -> Any: ...
+    @property
+    def part(self) -> tuple[int, int]: ...
+    @property
+    def batch_rows(self) -> int: ...
+    @property
+    def last(self) -> Last: ...
+    @property
+    def history(self) -> History: ...
+
+
+def plan_hash(plan: Resumable, layout_hash: str) -> str:
     """Hash what the batches of a plan depend on, besides seed, epoch and parts.
 
     Parameters
@@ -123,7 +138,7 @@ def plan_hash(plan: EpochPlan, layout_hash: str) -> str:
     return hashlib.blake2b(json.dumps(entries).encode(), digest_size=16).hexdigest()
 
 
-def state_of(plan: EpochPlan, step: int, plan_hash: str) -> State:
+def state_of(plan: Resumable, step: int, plan_hash: str) -> State:
     """Return the state of a loader that has handed out `step` batches of `plan`."""
     order = plan.order
     return State(
@@ -161,7 +176,7 @@ def restore(state: State, plan: EpochPlan, plan_hash: str) -> tuple[EpochPlan, i
     StateError
         If the state was written for another order, selection or layout.
     """
-    _check(state, plan, plan_hash)
+    check_state(state, plan, plan_hash)
     fresh = replace(plan, order=plan.order.at_epoch(state.epoch + 1, state.seed), history=())
     if state.step >= state.most_batches:
         return fresh, 0
@@ -203,7 +218,8 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return replace(furthest, part=None).to_dict()
 
 
-def _check(state: State, plan: EpochPlan, plan_hash: str) -> None:
+def check_state(state: State, plan: Resumable, plan_hash: str) -> None:
+    """Raise :class:`StateError` where a state was saved for another plan."""
     own = state_of(plan, 0, plan_hash)
     for name in AGREEING:
         if getattr(state, name) != getattr(own, name):

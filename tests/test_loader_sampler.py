@@ -1,0 +1,120 @@
+"""Batches that a sampler lists are served as they are: rows, lengths, order, repeats."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import labeled
+from labeled.errors import LoaderError, SelectionError, StateError
+from labeled.samplers.modes import batch_sampler
+from labeled.samplers.schemes import cross_validation, sequential, shuffled
+from make_files import fuel_file
+
+N = 120
+VALUES = np.random.default_rng(1).integers(0, 99, (N, 7), dtype=np.int32)
+
+
+@pytest.fixture(scope="module", params=["contiguous", "gzip"])
+def dataset(request, tmp_path_factory):
+    layout = {"chunks": (10, 7), "compression": "gzip"} if request.param == "gzip" else {}
+    path = fuel_file(
+        tmp_path_factory.mktemp("sampler") / "d.hdf5",
+        {"x": VALUES},
+        {"all": (0, N)},
+        {"x": ("batch", "feature")},
+        **layout,
+    )
+    return labeled.open_dataset(path)
+
+
+requests = st.lists(
+    st.lists(st.integers(0, N - 1), max_size=20)
+    | st.tuples(st.integers(0, N), st.integers(0, N)).map(lambda ab: slice(min(ab), max(ab))),
+    max_size=12,
+)
+
+
+@given(requests, st.integers(1, 3), st.integers(0, 2))
+def test_listed_batches_come_as_they_are(dataset, asked, count, threads):
+    for index in range(count):
+        loader = dataset.batches(
+            sampler=asked, part=(index, count), threads=threads, memory="8 MiB"
+        )
+        mine = asked[index::count]
+        assert len(loader) == len(mine)
+        for _ in range(2):
+            for batch, request in zip(loader, mine, strict=True):
+                rows = np.arange(N)[
+                    request if isinstance(request, slice) else np.array(request, int)
+                ]
+                np.testing.assert_array_equal(batch.rows, rows)
+                np.testing.assert_array_equal(batch.arrays["x"], VALUES[rows])
+
+
+@pytest.mark.parametrize(
+    ("mode", "sizes"),
+    [
+        ("sequential", {"batch_size": 32}),
+        ("shuffled_sequential", {"batch_size": 32}),
+        ("batchwise_shuffled_sequential", {"num_batches": 5}),
+        ("random_slice", {"batch_size": 16, "num_batches": 9}),
+        ("random_uniform", {"batch_size": 16, "num_batches": 9}),
+        ("even_shuffled_sequential", {"batch_size": 50}),
+    ],
+)
+def test_every_mode_is_served(dataset, mode, sizes):
+    names = {"batch_size": "batch_rows", "num_batches": "n_batches"}
+    seed = None if mode == "sequential" else 5
+    sampler = batch_sampler(mode, N, seed=seed, **{names[k]: v for k, v in sizes.items()})
+    loader = dataset.batches(sampler=sampler)
+    for epoch in range(2):
+        expected = [np.arange(N)[request] for request in sampler.at_epoch(epoch)]
+        for batch, rows in zip(loader, expected, strict=True):
+            np.testing.assert_array_equal(batch.rows, rows)
+            np.testing.assert_array_equal(batch.arrays["x"], VALUES[rows])
+
+
+def test_folds_of_cross_validation(dataset):
+    seen = []
+    for fold in cross_validation(sequential, N, 4, batch_rows=16):
+        valid = np.concatenate([b.rows for b in dataset.batches(sampler=fold.valid)])
+        train = np.concatenate([b.rows for b in dataset.batches(sampler=fold.train)])
+        assert sorted([*valid, *train]) == list(range(N))
+        seen.append(valid)
+    assert sorted(np.concatenate(seen)) == list(range(N))
+
+
+def test_a_place_is_saved_and_found(dataset):
+    sampler = shuffled(N, 16, seed=3)
+    loader = dataset.batches(sampler=sampler)
+    epoch = iter(loader)
+    for _ in range(3):
+        next(epoch)
+    state = loader.state_dict()
+    rest = [batch.rows for batch in epoch] + [batch.rows for batch in loader]
+    other = dataset.batches(sampler=sampler)
+    other.load_state_dict(state)
+    again = [batch.rows for batch in other] + [batch.rows for batch in other]
+    for mine, rows in zip(rest, again, strict=True):
+        np.testing.assert_array_equal(mine, rows)
+    with pytest.raises(StateError, match="plan"):
+        dataset.batches(sampler=sequential(N, 16)).load_state_dict(state)
+    assert loader.explain().n_batches == 8
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "words"),
+    [
+        ({"sampler": [[0, N]]}, SelectionError, f"row {N} in epoch 0, but there are {N} rows"),
+        ({"sampler": [[0]], "batch_size": 4}, LoaderError, "leave batch_size out"),
+        ({"sampler": [[0]], "shuffle": True}, LoaderError, "leave shuffle out"),
+        ({"sampler": [[-1]]}, SelectionError, "negative"),
+        ({}, LoaderError, "batch_size is missing"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(dataset, options, kind, words):
+    with pytest.raises(kind, match=words):
+        dataset.batches(**options)
