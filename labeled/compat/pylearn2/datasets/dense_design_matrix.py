@@ -220,10 +220,9 @@ class DenseDesignMatrix(Dataset):
 
     def _folds(self, mode: str, nfolds: int) -> list[Any]:
         require(nfolds > 0, "give a number of folds above 0")
-        size = math.ceil(self.num_examples / nfolds)
+        size = None if mode == "sequential" else math.ceil(self.num_examples / nfolds)
         specs = (self.X_space, "features")
-        folds = self.iterator(mode, batch_size=size, num_batches=nfolds, data_specs=specs)
-        return list(folds)
+        return list(self.iterator(mode, batch_size=size, num_batches=nfolds, data_specs=specs))
 
     def _train_size(self, train_size: int, train_prop: float) -> int:
         if (train_size == 0) == (train_prop == 0):
