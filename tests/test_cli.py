@@ -154,13 +154,13 @@ def test_head_of_any_number_of_rows_and_every_source(digit_file: str, n_rows: in
     assert drawn == 2 * min(n_rows, 60)  # of images and of targets
 
 
-def test_head_leaves_ragged_sources_out_and_explains_when_named(tmp_path: Path) -> None:
-    images = [np.zeros((3, 4 + i, 5), np.uint8) for i in range(4)]
-    path = ragged_file(tmp_path / "ragged.hdf5", images, np.arange(4)[:, None])
-    assert "image_features: not shown" in run("head", path).stdout
-    named = run("head", path, "image_features")
-    assert named.exit_code == 1
-    assert "different shapes" in named.stderr
+def test_head_fills_examples_of_different_shapes_up(tmp_path: Path) -> None:
+    images = [np.full((1, 2, 2 + i), 9, np.uint8) for i in range(3)]
+    path = ragged_file(tmp_path / "ragged.hdf5", images, np.arange(3)[:, None])
+    text = run("head", path, "image_features", "--numbers", "--rows", 2).stdout
+    assert "(batch: 3, channel: *, height: *, width: *)  uint8  first 2 rows" in text
+    rows = [line.split()[2:] for line in text.splitlines() if "row " in line]
+    assert rows == [list("990990"), list("999999")]
 
 
 @pytest.mark.parametrize("values", [np.zeros((0, 3)), np.zeros((4, 0)), np.array(["a", "b" * 40])])

@@ -21,6 +21,7 @@ from labeled.api.opening import open_dataset
 from labeled.cli.drawing import as_pixels, gallery, shrink_step
 from labeled.cli.info import sizes_words
 from labeled.dims import role_of
+from labeled.ragged import Ragged
 
 MOST_PIXELS = 64
 MOST_VALUES = 10
@@ -44,20 +45,20 @@ def head(file: str, source: str | None, n_rows: int, split: str | None, numbers:
     if source is not None:
         dataset = dataset.select(source)
     for name in dataset.sources:
-        ragged = dataset.files.catalog.sources[name].ragged
-        if ragged is not None and source is None:
-            click.echo(f"{name}: not shown, its examples differ in shape ({ragged})\n")
-            continue
         click.echo("\n".join(source_lines(dataset.select(name), name, n_rows, numbers)))
 
 
 def source_lines(dataset: Dataset, name: str, n_rows: int, numbers: bool) -> list[str]:
     """Draw the first rows of one source, under a line that says what it is."""
-    lazy = dataset[name]
-    array = dataset.subset(slice(n_rows))[name].compute()
-    title = f"{name}  {sizes_words(list(map(str, lazy.dims)), lazy.shape)}  {lazy.dtype}"
-    if len(array) < len(lazy):
-        title += f"  first {len(array):,} rows"
+    lazy, first = dataset[name], dataset.subset(slice(n_rows))[name]
+    ragged = isinstance(lazy, Ragged)
+    shape = (len(lazy),) if ragged else lazy.shape
+    title = f"{name}  {sizes_words(list(map(str, lazy.dims)), shape)}  {lazy.dtype}"
+    if len(first) < len(lazy):
+        title += f"  first {len(first):,} rows"
+    if ragged:
+        title += "  (shapes differ: filled up with 0)"
+    array = first.pad() if ragged else first.compute()
     image = None if numbers or not array.size else as_image(array)
     if image is None:
         return [title, *number_lines(array.values), ""]
