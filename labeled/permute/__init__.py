@@ -88,7 +88,7 @@ def copy(
             return foreign.copy(src, axes, out=out, dtype=dtype, scale=scale, shift=shift)
         src = np.asarray(src)
     axes = tuple(axes)
-    if dtype is None and scale is None and shift is None and threads is None:
+    if dtype is None and scale is None and shift is None and (threads is None or threads >= 1):
         plain = _plain.get((src.shape, src.strides, src.dtype, axes))
         if plain is not None:
             result = arguments.checked_out(out, plain, src.dtype, src)

@@ -1,7 +1,7 @@
 """Permuting copies of arrays that are not NumPy's, by the functions of their own library.
 
-Any library of the array-API standard serves (``array_api_strict``, CuPy, torch through its
-compatible namespace); the data stays where it is.
+Any library of the array-API standard serves; the data stays where it is. CuPy arrays go to one
+kernel of ours (:mod:`~labeled.permute.cuda`) where it knows their dtypes.
 """
 
 from __future__ import annotations
@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from labeled import device
 from labeled.errors import ArrayError, DimsError
-from labeled.permute import arguments
+from labeled.permute import arguments, cuda
 
 
 def namespace(array: Any) -> Any:
@@ -26,6 +29,10 @@ def namespace(array: Any) -> Any:
 
 def copy(src: Any, axes: Sequence[int], *, out: Any, dtype: Any, scale: Any, shift: Any) -> Any:
     """Return `src` permuted, cast and scaled; the same rules as for NumPy arrays."""
+    if device.is_cupy(src) and out is None:
+        made = cuda.copy(src, axes, dtype=dtype, scale=scale, shift=shift)
+        if made is not None:
+            return made
     xp = namespace(src)
     order = arguments.checked_order(axes, src.ndim)
     if out is not None:
@@ -54,6 +61,9 @@ def take(src: Any, rows: Any) -> Any:
 
 def _dtypes(xp: Any, src: Any, dtype: Any) -> tuple[Any, Any]:
     """Return the dtypes of the arithmetic and of the result."""
+    if isinstance(src, np.dtype):  # CuPy's dtypes are NumPy's
+        result = arguments.result_dtype(src, dtype, True)
+        return arguments.compute_dtype(src, result), result
     small = (xp.bool, xp.int8, xp.uint8, xp.int16, xp.uint16, xp.int32, xp.uint32)
     default = xp.float32 if src in small else src if xp.isdtype(src, "real floating") else None
     final = dtype if dtype is not None else default if default is not None else xp.float64
