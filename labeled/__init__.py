@@ -9,10 +9,13 @@
 from labeled.api.accessor import LabeledArray, LabeledDataset, batches
 from labeled.api.dataset import Dataset
 from labeled.api.opening import concat, open_dataset
+from labeled.convert.append import append
+from labeled.convert.verify import verify
 from labeled.convert.write import write
 from labeled.errors import LabeledError, LabeledWarning
 from labeled.loader.batch import Batch
 from labeled.loader.loader import Loader
+from labeled.ragged import Ragged
 from labeled.samplers.state import merge_states
 from labeled.selection import Selection
 
@@ -24,11 +27,14 @@ __all__ = [
     "LabeledError",
     "LabeledWarning",
     "Loader",
+    "Ragged",
     "Selection",
+    "append",
     "batches",
     "concat",
     "merge_states",
     "open_dataset",
+    "verify",
     "write",
 ]
 

@@ -16,9 +16,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from labeled.catalog.ragged import RaggedSource, source_of
 from labeled.catalog.source import Io, Source
 from labeled.errors import FileChangedError, FileFormatError, SplitError, UnknownNameError
 from labeled.formats.hdf5.header import FileHeader, SourceHeader
+from labeled.formats.hdf5.layout import vlen_base
 from labeled.formats.hdf5.scan import scan
 from labeled.selection import Selection
 
@@ -80,7 +82,7 @@ class Catalog:
     """What the headers of the files say, joined along the example axis."""
 
     headers: tuple[FileHeader, ...]
-    sources: Mapping[str, Source]
+    sources: Mapping[str, Source | RaggedSource]
     variables: Mapping[str, Source]
     """Coordinates and variables carried whole; those along the example dim are joined."""
     splits: Mapping[str, Mapping[str, Selection]]
@@ -158,7 +160,7 @@ def join(headers: tuple[FileHeader, ...], io: Io = "auto") -> Catalog:
     for other in headers[1:]:
         _check_alike(first, other)
     sources = {
-        name: Source.of(tuple(h.sources[name] for h in headers), io) for name in first.sources
+        name: source_of(tuple(h.sources[name] for h in headers), io) for name in first.sources
     }
     variables = {name: Source.of(_carried(name, headers, first), io) for name in first.variables}
     splits = {
@@ -215,6 +217,7 @@ def _check_source(name: str, one: SourceHeader, two: SourceHeader) -> None:
         ("dims", one.dims, two.dims),
         ("row shape", one.row_shape, two.row_shape),
         ("dtype", one.dtype, two.dtype),
+        ("dtype of rows", vlen_base(one.dtype), vlen_base(two.dtype)),
         ("CF decoding", one.cf, two.cf),
     ):
         if mine != theirs and not (what == "CF decoding" and repr(mine) == repr(theirs)):

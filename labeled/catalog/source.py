@@ -53,7 +53,9 @@ class AnySource(Protocol):
     @property
     def cf(self) -> CF | None: ...
     @property
-    def loaded(self) -> Array | None: ...
+    def loaded(self) -> Any:
+        """The rows in memory; None where they are read."""
+
     @property
     def where(self) -> str: ...
     @property

@@ -24,14 +24,20 @@ class SourceLine:
     dims: tuple[str, ...]
     shape: tuple[int, ...]
     dtype: str
-    nbytes: int
+    nbytes: int | None
+    """None where only reading would tell."""
     stored: str
     rows: str
     space: str
 
     @property
     def sizes(self) -> str:
-        return ", ".join(f"{d}: {n:,}" for d, n in zip(self.dims, self.shape, strict=True))
+        lengths = [f"{n:,}" for n in self.shape] + ["*"] * (len(self.dims) - len(self.shape))
+        return ", ".join(f"{d}: {n}" for d, n in zip(self.dims, lengths, strict=True))
+
+    @property
+    def size(self) -> str:
+        return "ragged" if self.nbytes is None else format_bytes(self.nbytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +66,7 @@ def summary_text(summary: Summary) -> str:
     lines = [f"<labeled.Dataset {summary.title} of {summary.where}>"]
     head = ("source", "dims", "dtype", "size", "stored")
     body = [
-        (line.name, f"({line.sizes})", line.dtype, format_bytes(line.nbytes), line.stored)
-        for line in summary.lines
+        (line.name, f"({line.sizes})", line.dtype, line.size, line.stored) for line in summary.lines
     ]
     lines += table([head, *body])
     rows = sorted({line.rows for line in summary.lines})
@@ -131,7 +136,7 @@ def summary_html(summary: Summary) -> str:
             f"<b>{escape(line.name)}</b>",
             f"({line.sizes})",
             f"<code>{escape(line.dtype)}</code>",
-            format_bytes(line.nbytes),
+            line.size,
             line.stored,
             f"<code>{escape(line.space)}</code>",
         )

@@ -68,7 +68,13 @@ class Builder:
         """
         dataset = found.thing
         if is_flat(dataset):
-            return Described(self._flat(name, found), ())
+            try:
+                return Described(self._flat(name, found), ())
+            except FileFormatError as error:
+                raise FileFormatError(
+                    f"file {self.stamp.path!r}: {error}. Write the source again, or open the "
+                    f"others with sources=[...]"
+                ) from error
         axes = axes_of(dataset, name, self.notes)
         found_names = [axis.name for axis in axes]
         if own_dims is not None:

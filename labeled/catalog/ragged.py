@@ -1,0 +1,244 @@
+"""One named ragged source, over one file or many, or in memory.
+
+What :class:`~labeled.catalog.source.Source` is to a dense source: it knows dims and
+dtype, how examples are read and how they lie in storage, and it pickles as headers. Its
+rows have no common shape; the axes of examples can therefore not be cut by ``isel``.
+
+Sizes of all examples are read once where an order or a memory bound depends on them
+(eight bytes a row), and are left behind when the source travels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from labeled.catalog.layout import RowLayout
+from labeled.catalog.source import Array, Io, Source
+from labeled.errors import LoaderError
+from labeled.formats.hdf5.header import CF, SourceHeader
+from labeled.formats.hdf5.ragged import BLOCK_BYTES, open_ragged
+from labeled.formats.reader import Reader
+from labeled.ragged import Ragged, RaggedReader
+from labeled.ragged.flat import AnyRows, Rows, copy_segments, offsets_of
+from labeled.selection import Selection
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedRagged:
+    """Readers of ragged sources one after another; follows ``RaggedReader``."""
+
+    readers: tuple[RaggedReader, ...]
+
+    @cached_property
+    def _starts(self) -> Rows:
+        return offsets_of(np.array([reader.n_rows for reader in self.readers], np.int64))
+
+    @property
+    def n_rows(self) -> int:
+        return int(self._starts[-1])
+
+    @property
+    def n_axes(self) -> int:
+        return self.readers[0].n_axes
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.readers[0].dtype
+
+    @property
+    def where(self) -> str:
+        return f"{self.readers[0].where} and {len(self.readers) - 1} more files"
+
+    @property
+    def kind(self) -> str:
+        return "+".join(sorted({reader.kind for reader in self.readers}))
+
+    @property
+    def why(self) -> str:
+        return f"{len(self.readers)} files: {'; '.join(sorted({r.why for r in self.readers}))}"
+
+    def shapes(self, rows: AnyRows) -> Rows:
+        out = np.empty((len(rows), self.n_axes), np.int64)
+        for reader, places, own in self._by_file(rows):
+            out[places] = reader.shapes(own)
+        return out
+
+    def sizes(self, rows: AnyRows) -> Rows:
+        out = np.empty(len(rows), np.int64)
+        for reader, places, own in self._by_file(rows):
+            out[places] = reader.sizes(own)
+        return out
+
+    def read_flat(self, rows: AnyRows) -> tuple[Array, Rows]:
+        parts = [(places, *reader.read_flat(own)) for reader, places, own in self._by_file(rows)]
+        sizes = np.zeros(len(rows), np.int64)
+        for places, _, edges in parts:
+            sizes[places] = np.diff(edges)
+        offsets = offsets_of(sizes)
+        out = np.empty(int(offsets[-1]), self.dtype)
+        for places, values, edges in parts:
+            copy_segments(out, offsets[places], values, edges[:-1], np.diff(edges))
+        return out, offsets
+
+    def _by_file(self, rows: AnyRows) -> list[tuple[RaggedReader, Rows, Rows]]:
+        """Return (reader, places among `rows`, rows of that file) for each file that is hit."""
+        listed = np.asarray(rows, np.int64)
+        which = np.searchsorted(self._starts, listed, side="right") - 1
+        out = []
+        for number in np.unique(which):
+            places = np.flatnonzero(which == number)
+            out.append((self.readers[number], places, listed[places] - self._starts[number]))
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class RaggedSource:
+    """A named source of examples of different shapes.
+
+    Parameters
+    ----------
+    name : str
+    headers : tuple of SourceHeader
+        One a file, joined along the example axis.
+    dims : tuple of str
+        The example dim, then one name for each axis of an example.
+    io : {"auto", "pread", "mmap"}
+    loaded : Ragged, optional
+        The examples themselves, where they were read into memory.
+    """
+
+    name: str
+    headers: tuple[SourceHeader, ...]
+    dims: tuple[str, ...]
+    io: Io = "auto"
+    loaded: Ragged | None = None
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, headers: tuple[SourceHeader, ...], io: Io = "auto") -> RaggedSource:
+        """Make the source of one header a file."""
+        first = headers[0]
+        return cls(first.name, headers, first.dims, io, attrs=first.attrs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    @property
+    def ragged(self) -> str:
+        """Why its examples differ in shape."""
+        return self.headers[0].ragged or "every example has its own shape"
+
+    @property
+    def n_rows(self) -> int:
+        if self.loaded is not None:
+            return len(self.loaded)
+        return sum(header.n_rows for header in self.headers)
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """Nothing: a row is one object, an example of any shape."""
+        return ()
+
+    @property
+    def stored_dtype(self) -> np.dtype[Any]:
+        return np.dtype(object)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the elements of examples."""
+        return self.examples().dtype
+
+    @property
+    def cf(self) -> CF | None:
+        return None  # applied where values are read
+
+    @property
+    def where(self) -> str:
+        """How messages name the source and its file."""
+        more = f" and {len(self.headers) - 1} more files" if len(self.headers) > 1 else ""
+        return f"source {self.name!r} in {self.headers[0].file.path!r}{more}"
+
+    def examples(self) -> RaggedReader:
+        """Make a reader of examples, rows numbered through all files."""
+        if self.loaded is not None:
+            return self.loaded.reader
+        readers = tuple(open_ragged(header, self.io) for header in self.headers)
+        return readers[0] if len(readers) == 1 else JoinedRagged(readers)
+
+    def select(self, selection: Selection) -> Ragged:
+        """Return the examples of some rows, lazily."""
+        return Ragged(self.examples(), selection, self.dims, self.name, self.attrs)
+
+    def reader(self) -> Reader:
+        """Refuse: rows without a common shape have no such reader; see :meth:`examples`."""
+        raise LoaderError(
+            f"{self.where} holds examples of different shapes ({self.ragged}), where rows of one "
+            "shape are needed; name another source"
+        )
+
+    def decode(self, raw: Array) -> Array:
+        return raw
+
+    # what order and memory depend on
+
+    @cached_property
+    def sizes(self) -> Rows:
+        """How many elements each example has; reads offsets or lengths of all rows, once."""
+        return self.examples().sizes(range(self.n_rows))
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of an average example."""
+        return max(1, int(self.sizes.sum()) * self.dtype.itemsize // max(1, self.n_rows))
+
+    @cached_property
+    def layout(self) -> RowLayout:
+        """What is stored together; rows at which chunks of flat values begin, through all files."""
+        if self.loaded is not None:
+            return RowLayout(None)
+        values = [header.parts.get("values", header) for header in self.headers]
+        scratch = 2 * BLOCK_BYTES
+        if any("values" not in h.parts for h in self.headers) or values[0].chunks is None:
+            flat = "values" in self.headers[0].parts
+            return RowLayout(None, scratch_bytes=scratch, random=flat)
+        edges = self._chunk_edges(values)
+        rows = max(1, self.n_rows // max(1, len(edges) - 1))
+        dear = any(header.filters for header in values)
+        return RowLayout(rows, edges, scratch, dear, random=False)
+
+    def _chunk_edges(self, values: list[SourceHeader]) -> Rows:
+        """Rows at which a stored chunk begins; a row that two chunks share belongs to the first."""
+        first, out = 0, [np.zeros(1, np.int64)]
+        for source, header in zip(self.headers, values, strict=True):
+            n = source.n_rows
+            ends = np.cumsum(self.sizes[first : first + n])
+            step = max(1, (header.chunks or (1,))[0])
+            borders = np.arange(step, header.n_rows, step)
+            out.append(first + np.searchsorted(ends, borders, side="left") + 1)
+            first += n
+            out.append(np.array([first], np.int64))
+        edges: Rows = np.unique(np.concatenate(out)).astype(np.int64)
+        return edges[edges <= self.n_rows]
+
+    @cached_property
+    def token(self) -> str:
+        """A digest of which file data this is."""
+        digest = hashlib.blake2b(digest_size=16)
+        for header in self.headers:
+            stamp = header.file
+            digest.update(repr((stamp.path, stamp.size, stamp.mtime_ns, header.h5path)).encode())
+        digest.update(repr((self.name, self.dims, self.loaded is None)).encode())
+        return digest.hexdigest()
+
+
+def source_of(headers: tuple[SourceHeader, ...], io: Io = "auto") -> Source | RaggedSource:
+    """Make the source of one header a file, ragged or dense."""
+    if headers[0].ragged is not None:
+        return RaggedSource.of(headers, io)
+    return Source.of(headers, io)
