@@ -18,6 +18,7 @@ from labeled import __version__
 from labeled.cli.demo import demo
 from labeled.cli.head import head
 from labeled.cli.info import info
+from labeled.cli.verify import verify
 from labeled.errors import LabeledError, LabeledWarning
 
 
@@ -100,3 +101,4 @@ def main() -> None:
 main.add_command(info)
 main.add_command(head)
 main.add_command(demo)
+main.add_command(verify)

@@ -142,6 +142,16 @@ def units_of(rows: Array, start: int, recipe: Recipe) -> Units:
     return Units(start, start + len(rows), chunks, None, sums)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Before:
+    """Rows that are in a file already: whole units, and the rows after the last of them."""
+
+    n_rows: int
+    """Of whole units."""
+    checksums: Sequence[int]
+    rows: Array
+
+
 class Joiner:
     """Puts the packed blocks of one source together again, in order.
 
@@ -150,15 +160,22 @@ class Joiner:
     recipe : Recipe
     store : callable of Units
         Called with stretch after stretch, each beginning where the last ended.
+    before : Before, optional
+        What is in the file already.
     """
 
-    def __init__(self, recipe: Recipe, store: Callable[[Units], None]) -> None:
+    def __init__(
+        self, recipe: Recipe, store: Callable[[Units], None], before: Before | None = None
+    ) -> None:
         self._recipe = recipe
         self._store = store
         self._held: list[Array] = []
         self._n_held = 0
         self.n_rows = 0
         self.checksums: list[int] = []
+        if before is not None:
+            self.n_rows, self.checksums = before.n_rows, list(before.checksums)
+            self._hold(before.rows)
 
     def take(self, packed: Packed) -> None:
         """Store what is complete; hold the rest for the next block."""

@@ -176,7 +176,8 @@ def warn_of_overlaps(splits: Splits, *, stacklevel: int) -> None:
         shared = shared_rows(rows)
         if shared is not None:
             one, two, count = shared
-            told.append(f"{count:,} rows of source {source!r} (such as {one!r} and {two!r})")
+            words = "1 row" if count == 1 else f"{count:,} rows"
+            told.append(f"{words} of source {source!r} (such as {one!r} and {two!r})")
     if told:
         more = f", and of {len(told) - 1} more sources" if len(told) > 1 else ""
         warnings.warn(

@@ -254,6 +254,12 @@ class Tally:
                 out.append(((name,), rows[first:last] - start))
         return out
 
+    def go_on(self, before: Mapping[str, Moments]) -> None:
+        """Begin with the moments of rows measured earlier."""
+        for name, moments in before.items():
+            known = self.found.get(name)
+            self.found[name] = moments if known is None else moments.merge(known)
+
     def add(self, found: Iterable[tuple[tuple[str, ...], Moments]]) -> None:
         """Take the measures of a block."""
         for names, moments in found:

@@ -16,7 +16,16 @@ from typing import Any
 import numpy as np
 from dask.delayed import delayed
 
-from labeled.convert.blocks import Joiner, Packed, Recipe, Units, Work, pack, packed_in_order
+from labeled.convert.blocks import (
+    Before,
+    Joiner,
+    Packed,
+    Recipe,
+    Units,
+    Work,
+    pack,
+    packed_in_order,
+)
 from labeled.convert.inputs import Block, Given, Inputs, given_of
 from labeled.convert.splits import Splits
 from labeled.convert.statistics import MOST_CHANNELS, Tally, can_measure
@@ -103,16 +112,19 @@ def tally_for(given: Given, table: Splits | None, statistics: bool) -> Tally | N
     )
 
 
-def works_of(plan: Plan, inputs: Inputs) -> Iterator[Work]:
-    """Yield the blocks of all sources: one after another, or batch by batch."""
+def works_of(plan: Plan, inputs: Inputs, first: int = 0) -> Iterator[Work]:
+    """Yield the blocks of all sources: one after another, or batch by batch.
+
+    Row 0 of the inputs is row `first` of the file.
+    """
     if inputs.batches is not None:
-        yield from _works_of_batches(plan, inputs, inputs.batches)
+        yield from _works_of_batches(plan, inputs, inputs.batches, first)
         return
     for name, given in inputs.sources.items():
         recipe = plan.recipes[name]
         wanted = max(BLOCK_BYTES // max(given.row_bytes * recipe.unit_rows, 1), 1)
         for block in given.blocks(wanted * recipe.unit_rows):
-            yield work_of(plan, given, block)
+            yield work_of(plan, given, block, first)
 
 
 def work_of(plan: Plan, given: Given, block: Block, first: int = 0) -> Work:
@@ -138,9 +150,9 @@ def _never(name: str) -> Packed:
 
 
 def _works_of_batches(
-    plan: Plan, inputs: Inputs, batches: Iterable[Mapping[str, Any]]
+    plan: Plan, inputs: Inputs, batches: Iterable[Mapping[str, Any]], first: int
 ) -> Iterator[Work]:
-    done = dict.fromkeys(inputs.sources, 0)
+    done = dict.fromkeys(inputs.sources, first)
     for number, batch in enumerate(batches):
         if set(batch) != set(inputs.sources):
             raise ArrayError(
@@ -160,10 +172,12 @@ def store(
     works: Iterable[Work],
     writers: Mapping[str, SourceWriter],
     told: Callable[[int], None],
+    before: Mapping[str, Before] | None = None,
 ) -> dict[str, Joiner]:
     """Do the work, and store what comes of it; return what put the blocks together."""
     joiners = {
-        name: Joiner(recipe, partial(_put, writers[name])) for name, recipe in plan.recipes.items()
+        name: Joiner(recipe, partial(_put, writers[name]), (before or {}).get(name))
+        for name, recipe in plan.recipes.items()
     }
     for name, packed in packed_in_order(works, threads=plan.threads, budget=plan.budget):
         joiners[name].take(packed)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -165,9 +165,27 @@ def write(
         threads,
     )
     bar = progress_bar(progress, _total_bytes(inputs), f"write {os.path.basename(target)}")
-    with replacing(target) as part, new_file(part) as file, bar as told:
+    with bar as told:
+        create(target, inputs, plan, table, file_attrs, netcdf=netcdf, told=told)
+    return target
+
+
+def create(
+    target: str,
+    inputs: Inputs,
+    plan: Plan,
+    table: Splits | None,
+    file_attrs: Mapping[str, Any],
+    *,
+    netcdf: bool,
+    told: Callable[[int], None],
+) -> None:
+    """Make the file, once everything has been checked, and put it in its place."""
+    with replacing(target) as part, new_file(part) as file:
         writers = {
-            name: SourceWriter.create(file, name, given.dtype, given.shape, layouts[name])
+            name: SourceWriter.create(
+                file, name, given.dtype, given.shape, plan.recipes[name].layout
+            )
             for name, given in inputs.sources.items()
         }
         for name, given in inputs.sources.items():
@@ -180,10 +198,9 @@ def write(
         for name, given in inputs.sources.items():
             scales.name_axes(name, given.names)
         if table is not None:
-            write_table(file, table, scales=netcdf)
+            write_table(file, table, inputs.sources, scales=netcdf)
         set_attrs(file, file_attrs)
         write_own(file, plan.statistics(), plan.checksums(joiners))
-    return target
 
 
 def checked_effort(memory: int | str, threads: int | None) -> tuple[int, int]:

@@ -140,7 +140,7 @@ def _refuse_incomplete(name: str, file: h5py.File) -> None:
     if h5py.h5a.exists(file.id, INCOMPLETE.encode()):
         raise FileFormatError(
             f"file {name!r} carries the mark {INCOMPLETE!r}: appending to it was interrupted, so "
-            f"its last rows may be missing. Append again or restore a copy; if you know that it "
+            f"its last rows may be missing. Restore a copy of it; if you know that it "
             f"is whole, delete the attribute {INCOMPLETE!r} from its root group"
         )
 

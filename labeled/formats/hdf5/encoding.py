@@ -30,6 +30,7 @@ from labeled.formats.hdf5.filters import DEFLATE, LZ4, SHUFFLE, ZSTD
 from labeled.formats.hdf5.header import Filter
 from labeled.formats.hdf5.reading import scratch
 from labeled.formats.hdf5.region import Array
+from labeled.formats.hdf5.safety import to_bytes
 
 Compress = Callable[[Array, int], bytes]
 """Bytes (uint8, 1-D) and a level to compressed bytes."""
@@ -154,7 +155,7 @@ def checksum(rows: Array) -> int:
     '0xcbf43926'
     """
     if rows.dtype.kind == "O":
-        texts = [v.encode() if isinstance(v, str) else bytes(v) for v in rows.reshape(-1).tolist()]
+        texts = [to_bytes(v) if isinstance(v, str) else bytes(v) for v in rows.reshape(-1).tolist()]
         raw: Any = b"".join(struct.pack("<Q", len(text)) + text for text in texts)
     else:
         raw = np.ascontiguousarray(rows).reshape(-1).view(np.uint8)

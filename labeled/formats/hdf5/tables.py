@@ -12,7 +12,7 @@ newer, see :mod:`.writing`); in an older one HDF5 refuses them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import h5py
@@ -20,6 +20,7 @@ import numpy as np
 
 from labeled.errors import SplitError, SplitTypeError
 from labeled.formats.hdf5.fuel import TABLE, Rows
+from labeled.formats.hdf5.safety import to_text
 
 Pair = Sequence[Any]
 """``(start, stop)``, ``(start, stop, indices)`` or ``(start, stop, indices, comment)``."""
@@ -27,7 +28,9 @@ Pair = Sequence[Any]
 NO_COMMENT = "."
 
 
-def split_array(splits: Mapping[str, Mapping[str, Pair]]) -> np.ndarray[Any, Any]:
+def split_array(
+    splits: Mapping[str, Mapping[str, Pair]], *, sources: Iterable[str] = ()
+) -> np.ndarray[Any, Any]:
     """Return the table of a file as the value of its root attribute ``split``.
 
     Rows are in the order of `splits`, and by name of source within a split. A pair that is
@@ -38,6 +41,9 @@ def split_array(splits: Mapping[str, Mapping[str, Pair]]) -> np.ndarray[Any, Any
     splits : mapping of split to mapping of source to tuple
         ``(start, stop)``; an ``h5py.Reference`` to a dataset of row numbers (or None) and a
         comment may follow. With a reference, start and stop do not matter.
+    sources : iterable of str
+        Sources to list besides those that `splits` name: they are in the file, and no
+        split has them.
 
     Returns
     -------
@@ -60,13 +66,13 @@ def split_array(splits: Mapping[str, Mapping[str, Pair]]) -> np.ndarray[Any, Any
     >>> table["available"].tolist()
     [True, True, True, False]
     """
-    sources = sorted({source for pairs in splits.values() for source in pairs})
-    if not sources:
+    names = sorted({source for pairs in splits.values() for source in pairs} | set(sources))
+    if not splits or not names:
         raise SplitError("a split table needs at least one split with one source; found none")
     rows = [
         _row(split, source, pairs.get(source))
         for split, pairs in splits.items()
-        for source in sources
+        for source in names
     ]
     table: np.ndarray[Any, Any] = np.empty(len(rows), dtype=_dtype(rows))
     for place, row in zip(table, rows, strict=True):
@@ -118,7 +124,12 @@ def _dtype(rows: Sequence[Mapping[str, Any]]) -> np.dtype[Any]:
 
 
 def write_table(
-    base: h5py.Group, splits: Mapping[str, Mapping[str, Rows]], *, scales: bool = True
+    base: h5py.Group,
+    splits: Mapping[str, Mapping[str, Rows]],
+    sources: Iterable[str] = (),
+    *,
+    comments: Mapping[tuple[str, str], str] | None = None,
+    scales: bool = True,
 ) -> None:
     """Write the split table of a file, and the lists of rows it refers to.
 
@@ -128,25 +139,52 @@ def write_table(
         The root of a file open for writing; a table that is there is replaced.
     splits : mapping of split to mapping of source to rows
         A range with step 1, or an int64 array (n,).
+    sources : iterable of str
+        Sources in no split, listed all the same.
+    comments : mapping of (split, source) to str, optional
     scales : bool
         Make each list a dimension scale, which netCDF readers take for a coordinate; they
         refuse datasets whose axes have no scale.
     """
+    said = {} if comments is None else comments
     written: dict[bytes, h5py.Reference] = {}
     pairs: dict[str, dict[str, Pair]] = {}
     for split, by_source in splits.items():
         pairs[split] = {}
         for source, rows in by_source.items():
             if isinstance(rows, range):
-                pairs[split][source] = (rows.start, rows.stop)
+                pairs[split][source] = (rows.start, rows.stop, None, said.get((split, source), ""))
                 continue
             key = np.ascontiguousarray(rows, np.int64).tobytes()
             if key not in written:
                 alone = len({id(r) for r in by_source.values()}) == 1
                 name = split if alone else f"{split}_{source}"
                 written[key] = _write_list(base, name, rows, scales)
-            pairs[split][source] = (-1, -1, written[key])
-    base.attrs[TABLE] = split_array(pairs)
+            pairs[split][source] = (-1, -1, written[key], said.get((split, source), ""))
+    base.attrs[TABLE] = split_array(pairs, sources=sources)
+
+
+def remove_table(base: h5py.Group) -> dict[tuple[str, str], str]:
+    """Remove a split table and the lists of rows it refers to; return its comments."""
+    table = np.atleast_1d(base.attrs[TABLE])
+    names = table.dtype.names or ()
+    said: dict[tuple[str, str], str] = {}
+    for row in table:
+        pair = (_plain(row["split"]), _plain(row["source"]))
+        if "comment" in names and _plain(row["comment"]) not in ("", NO_COMMENT):
+            said[pair] = _plain(row["comment"])
+        reference = np.ravel(row["indices"])[0] if "indices" in names else None
+        if isinstance(reference, h5py.Reference) and reference:
+            name = h5py.h5r.get_name(reference, base.file.id)
+            if name is not None and name in base:  # several pairs may share one list
+                del base[name]
+    del base.attrs[TABLE]
+    return said
+
+
+def _plain(value: Any) -> str:
+    value = np.ravel(value)[0]
+    return to_text(bytes(value)) if isinstance(value, bytes) else str(value)
 
 
 def _write_list(

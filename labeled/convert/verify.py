@@ -1,0 +1,186 @@
+"""``labeled.verify``: are the rows of a file still those that were written?
+
+The CRC-32 of every stretch of rows was stored when the file was written; here rows are
+read once more and compared. A stretch that differs, or cannot be read any more, is named
+by source and rows. What is not a row (names, attributes, splits) is not covered; damage
+there shows when the file is opened.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from labeled.convert.progress import progress_bar
+from labeled.errors import FileFormatError, LabeledError, UnknownNameError, did_you_mean
+from labeled.formats.hdf5.encoding import checksum
+from labeled.formats.hdf5.header import SourceHeader
+from labeled.formats.hdf5.own import Checksums, read_checksums
+from labeled.formats.hdf5.payload import open_reader
+from labeled.formats.hdf5.scan import scan
+from labeled.formats.reader import Reader
+
+READ_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Rows `start` to `stop` of a source, and what is wrong with them."""
+
+    source: str
+    start: int
+    stop: int
+    problem: str
+
+    def __str__(self) -> str:
+        return f"source {self.source!r}, rows {self.start} to {self.stop - 1}: {self.problem}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What :func:`verify` found."""
+
+    path: str
+    n_rows: dict[str, int]
+    """Rows compared, by source."""
+    differences: tuple[Difference, ...]
+    without: tuple[str, ...]
+    """Sources that have no checksums, and so were not compared."""
+
+    @property
+    def sound(self) -> bool:
+        """Whether every row that has a checksum agrees with it."""
+        return not self.differences
+
+
+def verify(
+    path: str | os.PathLike[str],
+    *,
+    sources: Sequence[str] | None = None,
+    threads: int | None = None,
+    progress: bool | None = None,
+) -> Verified:
+    """Compare the rows of a file with the checksums stored when it was written.
+
+    Parameters
+    ----------
+    path : path
+        A file written by :func:`labeled.write`.
+    sources : sequence of str, optional
+        Compare only these.
+    threads : int, optional
+        How many read at a time. Default: one a core, at most 8.
+    progress : bool, optional
+        Show a bar. Default: on a terminal, after two seconds.
+
+    Returns
+    -------
+    Verified
+        ``.sound``, and ``.differences``: source and rows of each stretch that differs.
+
+    Raises
+    ------
+    FileFormatError
+        If the file cannot be opened, or has no checksums at all.
+    UnknownNameError
+        If `sources` names what is not there.
+    """
+    header = scan(path, decode_cf=False)
+    known = read_checksums(header.stamp.path)
+    if not known:
+        raise FileFormatError(
+            f"file {header.stamp.path!r} has no checksums to compare with; write it with "
+            f"labeled.write(..., checksums=True)"
+        )
+    names = list(header.sources) if sources is None else list(sources)
+    for name in names:
+        if name not in header.sources:
+            raise UnknownNameError(
+                f"file {header.stamp.path!r} has no source {name!r}; "
+                f"{did_you_mean(name, header.sources)}"
+            )
+    found: list[Difference] = []
+    compared = {name: known[name].n_rows for name in names if name in known}
+    n_bytes = sum(header.sources[name].row_bytes * n for name, n in compared.items())
+    workers = min(os.cpu_count() or 1, 8) if threads is None else threads
+    title = f"verify {os.path.basename(header.stamp.path)}"
+    with progress_bar(progress, n_bytes, title) as told, ThreadPoolExecutor(workers) as pool:
+        for name in compared:
+            source = header.sources[name]
+            comparison = _Comparison(source, known[name], open_reader(source))
+            for size, differences in pool.map(comparison, comparison.stretches()):
+                found += differences
+                told(size)
+            found += comparison.missing()
+    without = tuple(name for name in names if name not in known)
+    return Verified(header.stamp.path, compared, tuple(_joined(found)), without)
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """One source, its checksums, and what reads its rows."""
+
+    source: SourceHeader
+    known: Checksums
+    reader: Reader
+
+    def stretches(self) -> Iterator[range]:
+        """Yield numbers of checksums whose rows are read together."""
+        per_sum = max(self.source.row_bytes * self.known.rows, 1)
+        step = max(READ_BYTES // per_sum, 1)
+        n = len(self.known.values)
+        return (range(i, min(i + step, n)) for i in range(0, n, step))
+
+    def __call__(self, stretch: range) -> tuple[int, list[Difference]]:
+        """Compare some checksums; where their rows cannot be read together, one by one."""
+        start, stop = self._rows(stretch)
+        size = (stop - start) * self.source.row_bytes
+        try:
+            rows = self.reader.read(range(start, stop))
+        except LabeledError as error:
+            if len(stretch) > 1:
+                halves = (self(range(i, i + 1))[1] for i in stretch)
+                return size, [each for half in halves for each in half]
+            return size, [Difference(self.source.name, start, stop, f"cannot be read: {error}")]
+        if rows.dtype.kind != "O":
+            rows = rows.astype(self.source.dtype, copy=False)  # as stored: its byte order counts
+        return size, [
+            Difference(self.source.name, a, b, "differ from what was written")
+            for a, b in (self._rows(range(i, i + 1)) for i in stretch)
+            if checksum(rows[a - start : b - start]) != int(self.known.values[a // self.known.rows])
+        ]
+
+    def _rows(self, stretch: range) -> tuple[int, int]:
+        most = min(self.known.n_rows, self.source.n_rows)
+        return (
+            min(stretch.start * self.known.rows, most),
+            min(stretch.stop * self.known.rows, most),
+        )
+
+    def missing(self) -> list[Difference]:
+        """Say where the source has other rows than its checksums."""
+        written, there = self.known.n_rows, self.source.n_rows
+        if written == there:
+            return []
+        problem = f"the file has {there} rows, but {written} were written"
+        return [Difference(self.source.name, min(there, written), max(there, written), problem)]
+
+
+def _joined(differences: Sequence[Difference]) -> Iterator[Difference]:
+    """Join neighbours with the same problem."""
+    held: Difference | None = None
+    for each in differences:
+        if held is not None and (held.source, held.stop, held.problem) == (
+            each.source,
+            each.start,
+            each.problem,
+        ):
+            held = Difference(held.source, held.start, each.stop, held.problem)
+            continue
+        if held is not None:
+            yield held
+        held = each
+    if held is not None:
+        yield held
