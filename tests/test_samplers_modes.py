@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labeled.errors import LoaderError, SelectionError, SelectionTypeError, StateError
+from labeled.errors import LoaderError, SelectionError, SelectionTypeError
 from labeled.samplers.cuts import cut
-from labeled.samplers.listed import ListedPlan, SampledOrder
 from labeled.samplers.modes import MODES, batch_sampler, even_sequences
 from labeled.samplers.requests import ListedBatches, as_request, rows_of_request
+from labeled.samplers.sampled import SampledOrder, SampledPlan
 from labeled.samplers.schemes import (
     concatenated,
     constant,
@@ -24,7 +24,6 @@ from labeled.samplers.schemes import (
     shuffled,
     shuffled_examples,
 )
-from labeled.samplers.state import merge_states, plan_hash, restore, state_of
 
 RANDOM = [mode for mode, walk in MODES.items() if walk.random]
 WHOLE = [mode for mode in MODES if not mode.startswith(("random", "even"))]
@@ -381,70 +380,27 @@ def walked(plan, first=0):
     """The rows of each batch, as a loader cuts them out of windows."""
     windows = list(plan.windows(first))
     rows = np.concatenate([np.zeros(0, int), *(w.rows for w in windows)])
-    start = plan.bounds(first)[0] if first < plan.n_batches else 0
-    ends = [plan.bounds(k)[1] - start for k in range(first, plan.n_batches)]
+    start = plan.span(first)[0] if first < plan.n_batches else 0
+    ends = [plan.span(k)[1] - start for k in range(first, plan.n_batches)]
     return [part.tolist() for part in np.split(rows, ends)[: len(ends)]]
 
 
-@given(requests, st.integers(1, 4), st.integers(0, 12))
-def test_parts_of_a_listed_plan_hold_each_batch_once(items, count, first):
+@given(requests, st.integers(1, 4), st.integers(0, 12), st.integers(1, 20))
+def test_parts_of_a_sampled_plan_hold_each_batch_once(items, count, first, window_rows):
     batches = ListedBatches.of(items)
-    plans = [ListedPlan(SampledOrder(batches), part=(i, count)) for i in range(count)]
+    order = SampledOrder(batches, 31, window_rows)
+    plans = [SampledPlan(order, part=(i, count)) for i in range(count)]
 
-    assert list(itertools.chain(*map(walked, plans))) == lists(batches)
+    dealt = [batch for group in itertools.zip_longest(*map(walked, plans)) for batch in group]
+    assert [batch for batch in dealt if batch is not None] == lists(batches)
     assert sum(plan.n_rows for plan in plans) == batches.edges[-1]
-    assert max(plan.n_batches for plan in plans) - min(plan.n_batches for plan in plans) <= 1
     for plan in plans:
         at = min(first, plan.n_batches)
         assert walked(plan, at) == walked(plan)[at:]
         assert [plan.batch(k)[0].tolist() for k in range(plan.n_batches)] == walked(plan)
-        assert plan.n_windows == len(list(plan.windows()))
 
 
-def test_windows_hold_whole_batches_within_bounds(monkeypatch):
-    monkeypatch.setattr("labeled.samplers.listed.WINDOW_ROWS", 10)
-    plan = ListedPlan(SampledOrder(batch_sampler("sequential", 100, 4)))
+def test_sequential_windows_are_single_runs():
+    plan = SampledPlan(SampledOrder(batch_sampler("sequential", 100, 4), 100, window_rows=10))
     assert [(w.start, w.stop) for w in plan.windows()][:3] == [(0, 8), (8, 16), (16, 24)]
     assert all(w.runs is not None and len(w.runs) == 1 for w in plan.windows())
-    wide = ListedPlan(SampledOrder(batch_sampler("sequential", 100, 40)))
-    assert [w.stop - w.start for w in wide.windows()] == [40, 40, 20]
-    assert wide.most_batch_rows == 40
-
-
-@given(st.integers(0, 12), st.integers(1, 3), st.integers(1, 3))
-def test_a_saved_place_goes_on_with_the_batches_that_are_left(step, before, after):
-    order = SampledOrder(shuffled(50, 4, seed=7, epoch=2))
-    old = [ListedPlan(order, part=(i, before)) for i in range(before)]
-    step = min([step, *(plan.n_batches for plan in old)])
-    hashed = plan_hash(old[0], "rows")
-    state = merge_states([state_of(plan, step, hashed).to_dict() for plan in old])
-    done = [batch for plan in old for batch in walked(plan)[:step]]
-
-    left = []
-    for i in range(after):
-        fresh = ListedPlan(SampledOrder(shuffled(50, 4, seed=7)), part=(i, after))
-        plan, first = restore(type(state_of(fresh, 0, hashed)).from_dict(state), fresh, hashed)
-        assert isinstance(plan, ListedPlan)
-        if plan.order.epoch == 2:
-            left += walked(plan, first)
-    assert sorted(done + left) == sorted(walked(ListedPlan(order)))
-
-
-def test_a_saved_place_of_another_sampler_is_refused():
-    plan = ListedPlan(SampledOrder(shuffled(50, 4, seed=7)))
-    state = state_of(plan, 1, "hash")
-    with pytest.raises(StateError, match="another sampler"):
-        restore(state, ListedPlan(SampledOrder(shuffled(50, 4, seed=8))), "hash")
-
-
-def test_listed_plans_refuse_what_they_cannot_do():
-    order = SampledOrder(sequential(10, 3))
-    with pytest.raises(LoaderError, match="last='pad' does not go with a sampler"):
-        ListedPlan(order, last="pad")
-    with pytest.raises(LoaderError, match="batch_rows is 1"):
-        ListedPlan(order, batch_rows=3)
-    with pytest.raises(SelectionError, match="batch 4 of 4"):
-        ListedPlan(order).bounds(4)
-    wrapped = [ListedPlan(order, part=(i, 3), last="wrap") for i in range(3)]
-    assert [plan.n_batches for plan in wrapped] == [2, 2, 2]
-    assert ListedBatches.of([[3, 9], slice(2, 4)]).row_limit == 10

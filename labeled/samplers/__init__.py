@@ -6,6 +6,6 @@ windows and batches that a loader walks through. `state` saves a place and finds
 `draws` samples with replacement, and `quality` foretells how well batches are mixed.
 
 `modes` and `schemes` hold the older ways to walk through an epoch, as lists of batches;
-`requests` says what such a batch is, `streams` where their random numbers come from, and
-`listed` makes a plan of them.
+`requests` says what such a batch is, `cuts` how long it is, `streams` where their random
+numbers come from, and `sampled` makes a plan of them.
 """
