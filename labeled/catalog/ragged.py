@@ -24,8 +24,8 @@ from labeled.errors import LoaderError
 from labeled.formats.hdf5.header import CF, SourceHeader
 from labeled.formats.hdf5.ragged import BLOCK_BYTES, open_ragged
 from labeled.formats.reader import Reader
-from labeled.ragged import Ragged, RaggedReader
-from labeled.ragged.flat import AnyRows, Rows, copy_segments, offsets_of
+from labeled.ragged import Flat, Ragged, RaggedReader
+from labeled.ragged.flat import AnyRows, Rows, copy_segments, elements_of, offsets_of
 from labeled.selection import Selection
 
 
@@ -34,6 +34,7 @@ class JoinedRagged:
     """Readers of ragged sources one after another; follows ``RaggedReader``."""
 
     readers: tuple[RaggedReader, ...]
+    chunk_rows: int = 1
 
     @cached_property
     def _starts(self) -> Rows:
@@ -75,16 +76,17 @@ class JoinedRagged:
             out[places] = reader.sizes(own)
         return out
 
-    def read_flat(self, rows: AnyRows) -> tuple[Array, Rows]:
-        parts = [(places, *reader.read_flat(own)) for reader, places, own in self._by_file(rows)]
-        sizes = np.zeros(len(rows), np.int64)
-        for places, _, edges in parts:
-            sizes[places] = np.diff(edges)
-        offsets = offsets_of(sizes)
+    def read_flat(self, rows: AnyRows) -> Flat:
+        parts = [(places, reader.read_flat(own)) for reader, places, own in self._by_file(rows)]
+        shapes = np.empty((len(rows), self.n_axes), np.int64)
+        for places, flat in parts:
+            shapes[places] = flat.shapes
+        offsets = offsets_of(elements_of(shapes))
         out = np.empty(int(offsets[-1]), self.dtype)
-        for places, values, edges in parts:
-            copy_segments(out, offsets[places], values, edges[:-1], np.diff(edges))
-        return out, offsets
+        for places, flat in parts:
+            starts = flat.offsets[:-1]
+            copy_segments(out, offsets[places], flat.values, starts, np.diff(flat.offsets))
+        return Flat(out, offsets, shapes)
 
     def _by_file(self, rows: AnyRows) -> list[tuple[RaggedReader, Rows, Rows]]:
         """Return (reader, places among `rows`, rows of that file) for each file that is hit."""
@@ -153,6 +155,10 @@ class RaggedSource:
     def dtype(self) -> np.dtype[Any]:
         """Dtype of the elements of examples."""
         return self.examples().dtype
+
+    @property
+    def decodes(self) -> bool:
+        return False
 
     @property
     def cf(self) -> CF | None:

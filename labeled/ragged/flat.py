@@ -79,14 +79,18 @@ class RaggedReader(Protocol):
     def why(self) -> str:
         """Why this path was taken, for `explain`."""
 
+    @property
+    def chunk_rows(self) -> int:
+        """Rows that can only be read together; examples can always be read apart."""
+
     def shapes(self, rows: AnyRows) -> Rows:
         """Return the shapes of examples, checked: (len(rows), n_axes)."""
 
     def sizes(self, rows: AnyRows) -> Rows:
         """Return how many elements each example has; never more than a shape says."""
 
-    def read_flat(self, rows: AnyRows) -> tuple[Array, Rows]:
-        """Return the values of the examples one after another, and their offsets."""
+    def read_flat(self, rows: AnyRows) -> Flat:
+        """Return the examples one after another; offsets and shapes are checked."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +101,7 @@ class FlatRows:
     where: str = "a ragged array in memory"
     kind: str = "memory"
     why: str = "loaded"
+    chunk_rows: int = 1
 
     @property
     def n_rows(self) -> int:
@@ -118,16 +123,17 @@ class FlatRows:
         sizes: Rows = np.diff(self.flat.offsets)[_index(rows)]
         return sizes
 
-    def read_flat(self, rows: AnyRows) -> tuple[Array, Rows]:
+    def read_flat(self, rows: AnyRows) -> Flat:
         values, edges = self.flat.values, self.flat.offsets
+        shapes = self.shapes(rows).copy()
         if isinstance(rows, range) and rows.step == 1 and len(rows):
             part = edges[rows.start : rows.stop + 1]
-            return values[part[0] : part[-1]].copy(), part - part[0]
+            return Flat(values[part[0] : part[-1]].copy(), part - part[0], shapes)
         listed = np.asarray(rows, np.int64)
         offsets = offsets_of(edges[listed + 1] - edges[listed])
         out = np.empty(int(offsets[-1]), values.dtype)
         copy_segments(out, offsets[:-1], values, edges[listed], np.diff(offsets))
-        return out, offsets
+        return Flat(out, offsets, shapes)
 
 
 def offsets_of(sizes: Rows) -> Rows:

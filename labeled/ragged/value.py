@@ -167,8 +167,8 @@ class Ragged:
         """
         if isinstance(request, int | np.integer):  # True and False too, as rows 1 and 0
             one = self.selection[[int(request)]]
-            values, _ = self.reader.read_flat(one.rows)
-            return self._example(values, self.reader.shapes(one.rows)[0])
+            flat = self.reader.read_flat(one.rows)
+            return self._example(flat.values, flat.shapes[0])
         return replace(self, selection=self.selection[request])
 
     def take(self, rows: npt.ArrayLike) -> Ragged:
@@ -208,9 +208,7 @@ class Ragged:
 
     def flat(self) -> Flat:
         """Read all examples as (values, offsets, shapes): fresh arrays, at most one copy."""
-        shapes = self.shapes
-        values, offsets = self.reader.read_flat(self._rows)
-        return Flat(values, offsets, shapes)
+        return self.reader.read_flat(self._rows)
 
     def to_objects(self) -> Array:
         """Read all examples as an object array (n,) of NumPy arrays over one memory."""
@@ -247,9 +245,8 @@ class Ragged:
         DimsError
             If `to` names no dim of an example.
         """
-        shapes = self.shapes
         lengths = self.padded_lengths(to)
-        self._check_fits(shapes, lengths)
+        self._check_fits(self.shapes, lengths)
         dense, inside = padded(self.flat(), lengths, value, mask=mask)
         name = self.name or None
         array = xr.DataArray(dense, dims=self.dims, name=name, attrs=dict(self.attrs))

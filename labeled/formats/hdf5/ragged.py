@@ -35,6 +35,7 @@ from labeled.formats.hdf5.region import Array
 from labeled.formats.hdf5.safety import check_claim
 from labeled.ragged.flat import (
     AnyRows,
+    Flat,
     RaggedReader,
     Rows,
     block_cuts,
@@ -106,6 +107,7 @@ class FlatReader:
     source: SourceHeader
     io: Io = "auto"
     kind: str = "flat"
+    chunk_rows: int = 1
 
     @property
     def n_rows(self) -> int:
@@ -142,8 +144,9 @@ class FlatReader:
     def shapes(self, rows: AnyRows) -> Rows:
         return checked_shapes(self.source, rows, self.sizes(rows), self.io)
 
-    def read_flat(self, rows: AnyRows) -> tuple[Array, Rows]:
+    def read_flat(self, rows: AnyRows) -> Flat:
         starts, sizes = self._bounds(rows)
+        shapes = checked_shapes(self.source, rows, sizes, self.io)
         offsets = offsets_of(sizes)
         header = self.source.parts["values"]
         check_claim(header, int(offsets[-1]) * header.dtype.itemsize)
@@ -159,7 +162,7 @@ class FlatReader:
 
             read_in_blocks(out, offsets, listed(rows), read)
         cf = self.source.cf
-        return out if cf is None else decode(out, cf), offsets
+        return Flat(out if cf is None else decode(out, cf), offsets, shapes)
 
     def _read(self, out: Array, starts: Rows, sizes: Rows) -> None:
         """Read segments of values, ascending and apart, one after another."""
@@ -198,6 +201,7 @@ class VlenReader:
     source: SourceHeader
     io: Io = "auto"
     kind: str = "vlen"
+    chunk_rows: int = 1
 
     @property
     def n_rows(self) -> int:
@@ -252,8 +256,9 @@ class VlenReader:
     def shapes(self, rows: AnyRows) -> Rows:
         return checked_shapes(self.source, rows, self.sizes(rows), self.io)
 
-    def read_flat(self, rows: AnyRows) -> tuple[Array, Rows]:
+    def read_flat(self, rows: AnyRows) -> Flat:
         sizes, wanted = self.sizes(rows), listed(rows)
+        shapes = checked_shapes(self.source, rows, sizes, self.io)
         self._check_claim(wanted, sizes)
         offsets = offsets_of(sizes)
         out = np.empty(int(offsets[-1]), self.dtype)
@@ -265,7 +270,7 @@ class VlenReader:
                 return self._read(dataset, wanted[some], sizes[some])
 
             read_in_blocks(out, offsets, wanted, read, BLOCK_ROWS)
-        return out, offsets
+        return Flat(out, offsets, shapes)
 
     def _check_claim(self, rows: Rows, sizes: Rows) -> None:
         """Refuse lengths that the whole file could not hold together."""
