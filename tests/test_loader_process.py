@@ -13,6 +13,7 @@ import sys
 import textwrap
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -173,6 +174,24 @@ def test_a_batch_stays_what_it_was_and_nobody_waits_for_it(packed):
     for batch, images in kept:
         np.testing.assert_array_equal(batch.arrays["images"], images)
         np.testing.assert_array_equal(images, IMAGES[batch.rows])
+
+
+def test_any_consumer_is_served(shared_loader):
+    """Epochs left at any batch, batches held for any time, slots short or not."""
+    random = np.random.default_rng(1)
+    first = shared_loader.plan.epoch_plan
+    held = []
+    for _ in range(40):
+        epoch, leave_at = shared_loader.epoch, random.integers(0, 45)
+        plan = replace(first, order=first.order.at_epoch(epoch))
+        for number, batch in enumerate(shared_loader):
+            np.testing.assert_array_equal(batch.rows, plan.batch(number)[0])
+            held = [one for one in held if random.random() > 0.3]
+            held.append(batch)
+            if number == leave_at:
+                break
+        for one in held:
+            np.testing.assert_array_equal(one.arrays["images"], IMAGES[one.rows])
 
 
 def test_slots_come_back_to_a_consumer_who_lets_go(shared_loader):
