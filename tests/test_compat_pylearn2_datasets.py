@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import subprocess
+import sys
 
 import h5py
 import numpy as np
@@ -21,6 +23,7 @@ from pylearn2.datasets.dense_design_matrix import (
 from pylearn2.datasets.hdf5 import HDF5Dataset, HDF5DatasetDeprecated
 from pylearn2.datasets.vector_spaces_dataset import VectorSpacesDataset
 from pylearn2.space import CompositeSpace, Conv2DSpace, IndexSpace, VectorSpace
+from pylearn2.utils.data_specs import DataSpecsMapping
 
 from labeled.errors import LabeledWarning
 
@@ -345,3 +348,32 @@ def test_the_older_class_flattens_stored_images(path):
     (first, *_) = dataset.iterator("sequential", 6, data_specs=(space, "features"))
     np.testing.assert_array_equal(first, stored[:6].transpose(3, 1, 2, 0))
     np.testing.assert_array_equal(dataset.get_topological_view(), stored)
+
+
+# ---------------------------------------------------------------- all together
+def test_specs_are_flattened_iterated_once_and_nested_back():
+    dataset = DenseDesignMatrix(
+        topo_view=images(("b", 0, 1, "c")), y=np.arange(5)[:, None], y_labels=5
+    )
+    rows, stacked = VectorSpace(24), Conv2DSpace((2, 3), num_channels=4, axes=("c", 0, 1, "b"))
+    labels = VectorSpace(5)
+    space = CompositeSpace((rows, CompositeSpace((stacked, labels)), rows))
+    source = ("features", ("features", "targets"), "features")
+    mapping = DataSpecsMapping((space, source))
+    flat = (CompositeSpace(mapping.flatten(space, return_tuple=True)), mapping.flatten(source))
+    assert flat[1] == ("features", "features", "targets")
+    assert (mapping.nest(flat[1]), mapping.nest(flat[0])) == (source, space)
+
+    for batch in dataset.iterator("sequential", 2, data_specs=flat, return_tuple=True):
+        nested = mapping.nest(batch)
+        space.np_validate(nested)
+        first, (image, target), again = nested
+        assert first is again
+        np.testing.assert_array_equal(target.argmax(axis=1)[:, None] * 24, first[:, :1])
+        np.testing.assert_array_equal(image[:, 0, 0, :].T, first.reshape(-1, 4, 6)[:, :, 0])
+
+
+def test_the_library_itself_does_not_import_old_faces():
+    code = "import labeled, sys; print([m for m in sys.modules if m.startswith('labeled.compat')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
