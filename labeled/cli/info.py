@@ -22,6 +22,7 @@ from labeled.api.opening import open_dataset
 from labeled.catalog.files import find_files
 from labeled.errors import LabeledError
 from labeled.formats.hdf5.header import Filter, SourceHeader
+from labeled.formats.hdf5.own import read_statistics
 from labeled.formats.hdf5.safety import stored_bytes
 from labeled.views.summary import table
 
@@ -34,6 +35,7 @@ KINDS = {
 }
 DEFLATE, SHUFFLE = 1, 2
 MOST_CHARACTERS = 100
+MOST_CHANNELS, MOST_CLASSES = 4, 10
 
 
 @click.command()
@@ -75,7 +77,8 @@ def describe_file(path: str) -> Facts:
     -------
     dict
         ``path``, ``file_bytes``, ``kind``, ``sources``, ``splits``, ``variables``,
-        ``not_opened``, ``attributes``. Sizes are in bytes; ``stored_bytes`` is what a
+        ``not_opened``, ``attributes``, ``statistics`` (those stored when the file was written;
+        empty without). Sizes are in bytes; ``stored_bytes`` is what a
         source takes in the file after compression.
     """
     dataset = open_dataset(path)
@@ -99,6 +102,7 @@ def describe_file(path: str) -> Facts:
         },
         "not_opened": dict(catalog.not_opened),
         "attributes": plain_values(dataset.attrs),
+        "statistics": read_statistics(header.stamp.path),
     }
 
 
@@ -187,6 +191,7 @@ def file_text(facts: Facts) -> str:
     )
     lines += section("not opened", sorted(facts["not_opened"].items()))
     lines += section("attributes", [(k, cut(v)) for k, v in facts["attributes"].items()])
+    lines += section("statistics", statistics_rows(facts["statistics"]))
     return "\n".join(lines)
 
 
@@ -251,6 +256,38 @@ def split_rows(splits: Mapping[str, Mapping[str, Facts]]) -> list[tuple[str, ...
         for (n_rows, rows_words), names in groups.items():
             out.append((split, f"{n_rows:,} rows", cut(rows_words), ", ".join(names)))
     return out
+
+
+def statistics_rows(statistics: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return the table of statistics: a head, then a row for each source and each split of it."""
+    head = ("source", "rows", "mean", "std", "min", "max", "classes")
+    body = [
+        (name, f"{split} ({found['n_rows']:,})", *measured_words(found))
+        for name, by_rows in statistics.items()
+        for split, found in {"all": by_rows["rows"], **by_rows.get("splits", {})}.items()
+    ]
+    return [head, *body] if body else []
+
+
+def measured_words(found: Mapping[str, Any]) -> tuple[str, ...]:
+    """Say mean, deviation and extremes (each channel's, if there are few), and class counts.
+
+    Examples
+    --------
+    >>> measured_words({"mean": [0.5, 2], "std": None, "min": 0, "max": 1, "classes": {"7": 3}})
+    ('0.5 2', '-', '0', '1', '7: 3')
+    """
+
+    def number(value: Any) -> str:
+        if isinstance(value, list):
+            shown = " ".join(map(number, value[:MOST_CHANNELS]))
+            return shown if len(value) <= MOST_CHANNELS else f"{shown} ..."
+        return "-" if value is None else f"{value:.6g}"
+
+    classes = [f"{value}: {n:,}" for value, n in found.get("classes", {}).items()]
+    more = f", ... ({len(classes)} classes)" if len(classes) > MOST_CLASSES else ""
+    counted = ", ".join(classes[:MOST_CLASSES]) + more
+    return (*(number(found[key]) for key in ("mean", "std", "min", "max")), counted)
 
 
 def cut(value: Any) -> str:

@@ -2,7 +2,7 @@
 
 Each block is measured once in float64, piece by piece in a core's cache, and partial
 results are merged pairwise (Chan, Golub and LeVeque), which loses nothing to cancellation
-however large the mean is. Small integers are counted by value instead, which is exact.
+however large the mean is.
 
 Rows are measured for the whole source and for every split, per channel where a source has
 a dim that means channels, and per class where it looks like labels: integers, one a row.
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from labeled.formats.hdf5.fuel import Rows
+from labeled.formats.hdf5.reading import scratch
 from labeled.formats.hdf5.region import Array
 
 Part = tuple[tuple[str, ...], slice | Array]
@@ -29,6 +30,8 @@ EVERY_ROW = ""
 
 PIECE_VALUES = 1 << 16
 """Values measured at a time: half a mebibyte in float64."""
+
+_LONG = 32
 
 MOST_CHANNELS = 4096
 MOST_CLASSES = 4096
@@ -125,82 +128,70 @@ def moments_of(
     """
     channels = 1 if channel_axis is None else rows.shape[channel_axis]
     total = Moments.none(channels, classes=count_classes)
-    per_row = max(math.prod(rows.shape[1:]), 1)
-    step = max(PIECE_VALUES // per_row, 1)
-    if rows.dtype.itemsize == 1 and channels <= 16:
-        step = max(step, 16 * PIECE_VALUES // per_row)
+    step = max(PIECE_VALUES // max(math.prod(rows.shape[1:]), 1), 1)
     for begin in range(0, len(rows), step):
-        piece = rows[begin : begin + step]
-        flat = _by_channel(piece, channel_axis)
-        small = piece.dtype.itemsize == 1 and channels <= 16
-        found = _counted(flat) if small else _averaged(flat)
+        piece = np.ascontiguousarray(rows[begin : begin + step])
+        found = _measured_piece(_folded(piece, channel_axis))
         found.n_rows = len(piece)
         found.classes = _classes(piece) if count_classes else None
         total = total.merge(found)
     return total
 
 
-def _by_channel(rows: Array, axis: int | None) -> Array:
-    """Return values as (channels, values of each)."""
+def _folded(rows: Array, axis: int | None) -> Array:
+    """Return values as (axes before, channels, axes after), the last long enough to add along."""
     if axis is None:
-        return rows.reshape(1, -1)
-    return np.moveaxis(rows, axis, 0).reshape(rows.shape[axis], -1)
+        return rows.reshape(1, 1, -1)
+    shape = rows.shape
+    after = math.prod(shape[axis + 1 :])
+    if after >= _LONG:
+        return rows.reshape(math.prod(shape[:axis]), shape[axis], after)
+    return np.ascontiguousarray(np.moveaxis(rows, axis, 0)).reshape(1, shape[axis], -1)
 
 
-def _averaged(flat: Array) -> Moments:
-    values = flat.astype(np.float64)
-    finite = np.isfinite(values) if flat.dtype.kind == "f" else None
-    if finite is not None and not finite.all():
-        return _averaged_some(values, finite)
-    channels, n = values.shape
-    if n == 0:
+def _measured_piece(raw: Array) -> Moments:
+    """Measure values (before, channels, after): means first, then squares around them."""
+    channels, n = raw.shape[1], raw.shape[0] * raw.shape[2]
+    if n == 0 or channels == 0:
         return Moments.none(channels)
-    low, high = values.min(axis=1), values.max(axis=1)
+    values = scratch("measured", raw.size * 8).view(np.float64).reshape(raw.shape)
+    values[...] = raw  # memory that stays in the cache: fresh pages cost more than adding up
     with np.errstate(over="ignore", invalid="ignore"):
-        mean = values.mean(axis=1)
-        values -= mean[:, None]
-        squares = np.einsum("ij,ij->i", values, values)
+        total = values.sum(axis=2).sum(axis=0)
+        if not np.isfinite(total).all():
+            return _measured_some(values)
+        mean = total / n
+        if raw.dtype.itemsize == 1:  # small integers: both sums are exact
+            squares = np.maximum(_squares(values) - total * mean, 0.0)
+        else:
+            values -= mean[:, None]
+            squares = _squares(values)
     count = np.full(channels, n, np.int64)
-    return Moments(0, count, np.zeros(channels, np.int64), mean, squares, low, high)
-
-
-def _averaged_some(values: Array, finite: Array) -> Moments:
-    """Measure the finite values of each channel."""
-    parts = [_averaged(row[good].reshape(1, -1)) for row, good in zip(values, finite, strict=True)]
-    out = Moments.none(len(parts))
-    for name in ("count", "mean", "squares", "low", "high"):
-        setattr(out, name, np.concatenate([getattr(part, name) for part in parts]))
-    out.not_finite = (~finite).sum(axis=1)
-    return out
-
-
-def _counted(flat: Array) -> Moments:
-    """Measure one-byte values by counting each, exactly."""
-    rows = [_moments_of_counts(_histogram(row), flat.dtype) for row in flat]
-    count, mean, squares, low, high = (np.array(column) for column in zip(*rows, strict=True))
-    nothing = np.zeros(len(rows), np.int64)
+    low, high = raw.min(axis=2).min(axis=0), raw.max(axis=2).max(axis=0)
+    nothing = np.zeros(channels, np.int64)
     return Moments(0, count, nothing, mean, squares, low.astype(float), high.astype(float))
 
 
-def _histogram(values: Array) -> Array:
-    """Count the 256 values of a byte; two bytes are counted at a time."""
-    raw = np.ascontiguousarray(values).view(np.uint8)
-    pairs = np.bincount(raw[: len(raw) & ~1].view(np.uint16), minlength=1 << 16).reshape(256, 256)
-    counts: Array = pairs.sum(axis=0) + pairs.sum(axis=1)
-    if len(raw) % 2:
-        counts[raw[-1]] += 1
-    return counts
+def _squares(values: Array) -> Array:
+    """Add up the squares of each channel; not by BLAS, whose threads get in one another's way."""
+    sums: Array = np.einsum("ijk,ijk->ij", values, values).sum(axis=0)
+    return sums
 
 
-def _moments_of_counts(counts: Array, dtype: np.dtype[Any]) -> tuple[Any, ...]:
-    n = int(counts.sum())
-    if n == 0:
-        return 0, 0.0, 0.0, np.inf, -np.inf
-    values = np.arange(256, dtype=np.uint8).view(dtype.newbyteorder("=")).astype(np.int64)
-    there = values[counts > 0]
-    total = int((values * counts).sum())
-    squares = int((values * values * counts).sum())
-    return n, total / n, max(n * squares - total * total, 0) / n, there.min(), there.max()
+def _measured_some(values: Array) -> Moments:
+    """Measure the finite values of each channel, where some are not (or add up to infinity)."""
+    flat = np.moveaxis(values, 1, 0).reshape(values.shape[1], -1)
+    out = Moments.none(len(flat))
+    for channel, each in enumerate(flat):
+        finite = each[np.isfinite(each)]
+        out.count[channel] = len(finite)
+        out.not_finite[channel] = len(each) - len(finite)
+        if len(finite):
+            mean = float(np.mean(finite))
+            out.mean[channel] = mean
+            out.squares[channel] = float(np.sum((finite - mean) ** 2))
+            out.low[channel], out.high[channel] = finite.min(), finite.max()
+    return out
 
 
 def _classes(rows: Array) -> dict[int, int] | None:
