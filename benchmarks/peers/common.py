@@ -1,0 +1,33 @@
+"""What the peers share: cuts, seeded orders, an open h5py dataset."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.files import GOOD_NAME, BenchFile
+
+
+def cuts(n_rows: int, batch_rows: int) -> list[tuple[int, int]]:
+    """Return the first row and the one behind the last of every batch."""
+    return [(a, min(a + batch_rows, n_rows)) for a in range(0, n_rows, batch_rows)]
+
+
+class Orders:
+    """A new permutation for every epoch, as a shuffling loader draws one."""
+
+    def __init__(self, n_rows: int) -> None:
+        self._n_rows = n_rows
+        self._epochs = count()
+
+    def next(self) -> npt.NDArray[np.int64]:
+        return np.random.default_rng(next(self._epochs)).permutation(self._n_rows)
+
+
+def dataset(file: BenchFile) -> Any:
+    """Return the open h5py dataset of the rows."""
+    return h5py.File(file.path, "r")[GOOD_NAME]

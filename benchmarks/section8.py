@@ -1,0 +1,213 @@
+"""The table of speeds that the design promises, judged row by row from one run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks import copies
+from benchmarks.measure import Measured, paired_ratio
+
+QUALITY_SLACK = 0.015
+"""How far below a peer's batch entropy ours may lie and still count as equal."""
+
+PREDICTION_SLACK = 0.01
+
+
+@dataclass(frozen=True)
+class Check:
+    """One promise: a figure and its bound; a figure of None was not measured."""
+
+    row: str
+    words: str
+    figure: float | None
+    bound: float
+    at_least: bool = True
+    unit: str = "x"
+
+    @property
+    def met(self) -> bool | None:
+        if self.figure is None:
+            return None
+        return self.figure >= self.bound if self.at_least else self.figure <= self.bound
+
+
+@dataclass
+class Results:
+    """Everything that a run found out."""
+
+    measured: dict[str, list[Measured]] = field(default_factory=dict)
+    ratios: dict[str, float] = field(default_factory=dict)
+    """Compression ratio of the file of each workload."""
+    cold: list[dict[str, Any]] = field(default_factory=list)
+    chunks: Mapping[str, float] = field(default_factory=dict)
+    rows: Mapping[str, float] = field(default_factory=dict)
+    cells: list[dict[str, Any]] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def way(self, workload: str, name: str) -> Measured | None:
+        return next((m for m in self.measured.get(workload, []) if m.way.name == name), None)
+
+    def ratio(self, workload: str, above: str, below: str) -> float | None:
+        return paired_ratio(self.way(workload, above), self.way(workload, below))
+
+
+def fastest(found: list[Measured], kind: str) -> str:
+    """Name the fastest way of a kind."""
+    ran = [m for m in found if m.way.kind == kind and m.median is not None]
+    return max(ran, key=lambda m: m.median or 0.0).way.name if ran else ""
+
+
+def checks(results: Results) -> list[Check]:
+    """Judge every promise that was measured."""
+    found = [
+        *_contiguous(results),
+        *_chunked(results),
+        *_packed(results),
+        *_shuffled_packed(results),
+        *_lists(results),
+        *_peers(results),
+        *_cold(results),
+        *_copies(results),
+        *_planning(results),
+        *_memory(results),
+    ]
+    return [check for check in found if check.figure is not None]
+
+
+def _contiguous(r: Results) -> Iterator[Check]:
+    row, work, ours = "contiguous, file order", "contiguous-order", "ours, file order"
+    bare = fastest(r.measured.get(work, []), "bare")
+    yield Check(row, f"of the {bare} loop", r.ratio(work, ours, bare), 1.1)
+    yield Check(row, "of the h5py slicing loop", r.ratio(work, ours, "h5py slices"), 1.6)
+    yield Check(row, "of xarray+dask", r.ratio(work, ours, "xarray+dask"), 60)
+    row, work, ours = "contiguous, full shuffle", "contiguous-full", "ours, full shuffle"
+    yield Check(row, "of bare np.take", r.ratio(work, ours, "bare take"), 1.3)
+    yield Check(row, "of h5py sorted lists", r.ratio(work, ours, "h5py sorted lists"), 30)
+    yield Check(row, "of xarray+dask", r.ratio(work, ours, "xarray+dask"), 1000)
+
+
+def _chunked(r: Results) -> Iterator[Check]:
+    value = r.ratio("chunked", "ours, window shuffle", "ours, file order")
+    yield Check("chunked, no filter, window shuffle", "of its own file order", value, 0.5)
+
+
+def _packed(r: Results) -> Iterator[Check]:
+    for work in ("gzip-noisy", "gzip-digits", "gzip-floats"):
+        row = f"gzip, file order: {work[5:]}"
+        value = r.ratio(work, "ours, file order", "bare decode")
+        yield Check(row, "of the bare decode loop", value, 0.95)
+        bound = 6 if r.ratios.get(work, 1.0) >= 4 else 3
+        words = f"of the h5py slicing loop ({r.ratios.get(work, 1.0):.1f}:1)"
+        yield Check(row, words, r.ratio(work, "ours, file order", "h5py slices"), bound)
+
+
+def _shuffled_packed(r: Results) -> Iterator[Check]:
+    for work in ("gzip-noisy", "gzip-digits", "gzip-floats"):
+        row = f"gzip, window shuffle in 64 MiB: {work[5:]}"
+        value = r.ratio(work, "ours, window shuffle", "ours, file order")
+        yield Check(row, "of its own file order", value, 0.9)
+        mixed = r.way(work, "ours, window shuffle")
+        if mixed is not None and mixed.entropy is not None:
+            yield Check(row, "batch entropy of a full shuffle", mixed.entropy, 0.95, unit="")
+            if mixed.predicted is not None:
+                off = abs(mixed.predicted - mixed.entropy)
+                words = f"explain() foretold {mixed.predicted:.3f}: off by"
+                yield Check(row, words, off, PREDICTION_SLACK, False, "")
+
+
+def _lists(r: Results) -> Iterator[Check]:
+    for work, words in (("list-contiguous", "contiguous"), ("list-gzip", "gzip")):
+        value = r.ratio(work, "ours, 80 % list", "ours, whole range")
+        yield Check(
+            "a random 80 % index list, shuffled", f"of the whole range, {words}", value, 0.7
+        )
+
+
+def _peers(r: Results) -> Iterator[Check]:
+    row = "against peers, equal or better shuffle quality"
+    lines = (
+        ("contiguous-order", "ours, file order"),
+        ("contiguous-full", "ours, full shuffle"),
+        ("gzip-noisy", "ours, file order"),
+        ("gzip-shuffled", "ours, window shuffle"),
+    )
+    for work, name in lines:
+        ours, rivals = r.way(work, name), []
+        for peer in r.measured.get(work, []):
+            ratio = paired_ratio(ours, peer) if peer.way.kind == "peer" else None
+            if ours is not None and ratio is not None:
+                better = (peer.entropy or 0.0) - (ours.entropy or 0.0)
+                mixed = ours.way.order != "file" and better > QUALITY_SLACK
+                rivals.append((ratio, peer.way.name, mixed))
+        for mixed in (False, True):
+            some = [rival for rival in rivals if rival[2] == mixed]
+            if some:
+                ratio, peer_name, _ = min(some)
+                note = ", which mixes better than ours" if mixed else ""
+                words = f"{work}: of the fastest of {len(some)}, {peer_name}{note}"
+                yield Check(row, words, ratio, 1.0)
+
+
+def _cold(r: Results) -> Iterator[Check]:
+    for found in r.cold:
+        rates = found["median"]
+        plain = max(rate for name, rate in rates.items() if name.startswith("plain"))
+        ours = rates["ours, file order"]
+        row = f"cold page cache: {found['file']}"
+        yield Check(row, "of a plain sequential read", ours / plain, 0.9)
+        yield Check(row, "window shuffle of file order", rates["ours, window shuffle"] / ours, 0.9)
+
+
+def _copies(r: Results) -> Iterator[Check]:
+    row, cells = "permuting copy, extra fast", r.cells
+    if not cells:
+        return
+    wanted = (("c01b", "u1", 8), ("c01b", "f4", 4), ("01bc", "", 0), ("b01c", "u1", 10))
+    for order, dtype, bound in (*wanted, ("b01c", "f4", 4)):
+        if not dtype:
+            continue
+        name = "uint8" if dtype == "u1" else "float32"
+        value = copies.least(cells, kind="move", order=order, dtype=name)
+        yield Check(row, f"bc01->{order} {dtype}, of NumPy's copy, the least shape", value, bound)
+    gathered = copies.least(cells, kind="gather")
+    yield Check(row, "gather and permute in one pass, of two passes, the least", gathered, 5)
+    yield Check(row, "worst order of any shape, of NumPy", copies.least(cells, kind="move"), 0.95)
+
+
+def _planning(r: Results) -> Iterator[Check]:
+    found, row = r.chunks, "open; index of chunks; graph"
+    if found:
+        n = f"{int(found['n_chunks']):,} chunks"
+        yield Check(row, f"open, {n}", found["open_s"] * 1e3, 50, False, "ms")
+        yield Check(row, f"index of {n}", found["index_s"], 1.0, False, "s")
+        yield Check(row, f"index of {n}, kept", found["index_bytes"] / 2**20, 16, False, "MiB")
+    found, row = r.rows, "split, subset, part, seek"
+    if found:
+        n = f"{int(found['n_rows']):,} rows"
+        words = f"graph of {int(found['graph_blocks']):,} blocks, split"
+        yield Check(row, words, found["graph_s"] * 1e3, 100, False, "ms")
+        yield Check(row, "layers of that graph", found["graph_layers"], 1, False, "")
+        yield Check(row, f"plan, {n}", found["plan_s"] * 1e3, 50, False, "ms")
+        yield Check(row, f"plan, {n}, held", found["plan_bytes"] / 1e6, 20, False, "MB")
+        yield Check(row, "compose, each step", found["compose_s"] * 1e6, 100, False, "us")
+        yield Check(row, "seek to a block of 64k", found["seek_s"] * 1e3, 5, False, "ms")
+        words = "seek to a window of 64k"
+        yield Check(row, words, found["seek_window_s"] * 1e3, 5, False, "ms")
+        words = f"plan over a list of {int(found['list_rows']):,}, of one stable sort"
+        yield Check(row, words, found["list_plan_s"] / found["sort_s"], 6, False)
+
+
+def _memory(r: Results) -> Iterator[Check]:
+    row, found = "peak memory", []
+    for work, all_ways in r.measured.items():
+        for m in all_ways:
+            if m.way.kind == "ours" and m.peak_bytes is not None and m.promised_bytes:
+                words = f"of the {m.promised_bytes / 2**20:.0f} MiB promised: {m.way.name}, {work}"
+                found.append((m.peak_bytes / m.promised_bytes, words))
+    if found:
+        (least, of_least), (most, of_most) = min(found), max(found)
+        yield Check(row, f"the most, {of_most}", most, 1.0, False)
+        yield Check(row, f"the least, {of_least}", least, 0.5)
