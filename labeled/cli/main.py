@@ -15,6 +15,7 @@ from typing import Any, TextIO
 import click
 
 from labeled import __version__
+from labeled.cli.bench import bench
 from labeled.cli.demo import demo
 from labeled.cli.head import head
 from labeled.cli.info import info
@@ -101,4 +102,5 @@ def main() -> None:
 main.add_command(info)
 main.add_command(head)
 main.add_command(demo)
+main.add_command(bench)
 main.add_command(verify)
