@@ -406,9 +406,18 @@ def test_a_script_may_end_in_mid_epoch(packed):
 @linux
 def test_the_reader_ends_when_its_consumer_is_killed(packed):
     # the fork holds the connection open, so that no end of file tells the reader
-    waits = "\nif not os.fork():\n    os.closerange(0, 3)\n    time.sleep(20)\ntime.sleep(60)\n"
+    waits = """
+import warnings
+warnings.simplefilter("ignore")  # of forks beside threads that only a library has
+if not os.fork():
+    os.closerange(0, 3)
+    time.sleep(30)
+print("forked")
+time.sleep(60)
+"""
     with script(OPENED + waits, packed, start_new_session=True) as run:
         pid = int(run.stdout.readline())
+        assert run.stdout.readline() == "forked\n"
         assert alive(pid)
         run.kill()
         run.wait()
