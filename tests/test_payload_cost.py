@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from payload_files import (
     BY_RANGE,
@@ -55,6 +55,7 @@ def counted_reader(path: Path, region: tuple) -> Reader:
     return open_reader(moved(header_of(path), f"counted://{path}"), region=region)
 
 
+@settings(max_examples=120)
 @given(layouts(), st.sampled_from([64, 700, 1 << 19]), st.sampled_from([0, 8, 1 << 14]), st.data())
 def test_reading_costs_what_was_said(
     folder: Path, layout: Layout, piece: int, gap: int, data: st.DataObject
@@ -108,6 +109,7 @@ def test_a_region_reads_only_the_chunks_it_touches(folder: Path) -> None:
     corner = open_reader(header, region=(slice(0, 3), 7))
     assert corner.cost(np.array([[0, 100]])).chunks_decoded == 10
     assert corner.cost(np.array([[0, 100]])).bytes_used == 100 * 3 * 4
+    np.testing.assert_array_equal(corner.read(range(100)), read_with_h5py(path)[:, :3, 7])
 
 
 def test_a_region_of_unfiltered_data_reads_only_the_bytes_it_needs(folder: Path) -> None:
@@ -116,6 +118,14 @@ def test_a_region_of_unfiltered_data_reads_only_the_bytes_it_needs(folder: Path)
         reader = open_reader(header_of(path), region=(slice(500, 516),))
         cost = reader.cost(np.array([[0, 20]]))
         assert (cost.bytes_read, cost.bytes_used, cost.n_reads) == (320, 320, 20)
+
+
+def test_small_gaps_between_rows_of_a_region_are_read_through(folder: Path) -> None:
+    path = write(folder, Layout("u1", (20, 100)))
+    reader = counted_reader(path, (slice(10, 12),))
+    reader.read(range(20))
+    assert READS[f"counted://{path}"] == [19 * 100 + 2]
+    assert reader.cost(np.array([[0, 20]])).bytes_read == 19 * 100 + 2
 
 
 def test_any_url_with_an_opener_is_read(folder: Path) -> None:

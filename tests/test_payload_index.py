@@ -44,6 +44,16 @@ def test_a_table_says_what_hdf5_says_of_each_chunk(folder: Path, layout: Layout)
     path.unlink()
 
 
+def test_a_table_in_any_order_is_sorted() -> None:
+    numbers, offsets = np.array([3, 0, 2]), np.array([30, 1, 20], np.uint64)
+    sizes, masks = np.array([3, 9, 2], np.uint64), np.array([0, 5, 0], np.uint32)
+    index = chunkindex._compact((4,), numbers, offsets, sizes, masks)
+    found = [column.tolist() for column in index.find(np.array([0, 1, 2, 3]))]
+    assert found[0] == [1, UNSTORED, 20, 30]
+    assert [found[1][i] for i in (0, 2, 3)] == [9, 2, 3]
+    assert [found[2][i] for i in (0, 2, 3)] == [5, 0, 0]
+
+
 def many_chunks(path: Path, n: int, *, step: int = 1, **options: object) -> None:
     # HDF5 walks through every place of a fixed array, but only through the chunks of a B-tree
     with h5py.File(path, "w", libver=("v110", "v114") if step == 1 else "earliest") as file:

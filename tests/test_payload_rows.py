@@ -168,11 +168,43 @@ def _write_odd(file: h5py.File, kind: str) -> None:
         file["x"][...] = numbers.astype("S4")
 
 
-def test_rows_without_elements_need_no_file(folder: Path) -> None:
-    path = write(folder, Layout("i4", (10, 4), (3, 4), "gzip"))
+@pytest.mark.parametrize("compression", ["none", "gzip", "bitshuffle"])
+def test_rows_without_elements_are_not_read(folder: Path, compression: str) -> None:
+    path = write(folder, Layout("i4", (10, 4, 2), (3, 4, 2), compression))
     reader = open_reader(header_of(path), region=(np.empty(0, np.int64),))
-    path.unlink()
-    assert reader.read(range(10)).shape == (10, 0)
+    assert reader.read(range(10)).shape == (10, 0, 2)
+    assert reader.read(np.array([3, 3, 1])).shape == (3, 0, 2)
+    assert reader.pieces(np.array([[0, 10]])) == []
+
+
+def test_long_stretches_that_were_never_written_are_filled(folder: Path) -> None:
+    for compression in ("none", "gzip"):
+        layout = Layout("u2", (4000, 300), (50, 300), compression, written=((0, 70),), fill=7)
+        path = write(folder, layout)
+        reader = open_reader(header_of(path))
+        assert reader.cost(np.array([[100, 4000]])).n_reads == 0
+        np.testing.assert_array_equal(reader.read(range(4000)), read_with_h5py(path))
+        some = np.array([3999, 60, 2])
+        np.testing.assert_array_equal(reader.read(some), read_with_h5py(path)[some])
+
+
+def test_a_chunk_after_one_that_was_never_written_is_read(folder: Path) -> None:
+    path = write(folder, Layout("u1", (4, 10), (1, 10), "gzip", written=((1, 2), (3, 4)), fill=7))
+    np.testing.assert_array_equal(open_reader(header_of(path)).read(range(4)), read_with_h5py(path))
+
+
+def test_chunks_with_odd_gaps_between_them_are_not_taken_for_one_stretch(folder: Path) -> None:
+    path = folder / "odd.h5"
+    with h5py.File(path, "w") as file:
+        x = file.create_dataset("x", (40, 5), "u1", chunks=(1, 5))
+        y = file.create_dataset("y", (40, 3), "u1", chunks=(1, 3))
+        for i in range(40):
+            x[i], y[i] = i, 200
+            file.flush()
+    reader = open_reader(header_of(path), io="pread")
+    expected = np.repeat(np.arange(40), 5).reshape(40, 5)
+    np.testing.assert_array_equal(reader.read(range(40)), expected)
+    np.testing.assert_array_equal(reader.read(np.array([7, 3, 5, 4])), expected[[7, 3, 5, 4]])
 
 
 def test_a_pickle_is_small_and_reads_the_same(folder: Path) -> None:

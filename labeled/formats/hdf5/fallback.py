@@ -61,7 +61,7 @@ class H5pyEngine:
 
     def pieces(self, runs: Ints) -> list[Piece]:
         """Group checked runs by stretches of whole chunks."""
-        if not len(runs):
+        if not len(runs) or not self._used:
             return []
         parts = bands_of(runs, self._piece_rows)
         band = parts[:, 0] // self._piece_rows

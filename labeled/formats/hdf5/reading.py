@@ -231,7 +231,7 @@ def put_rows(out: Array, place: slice | Ints, rows: Array) -> None:
 
     NumPy moves such items up to seven times faster than rows of small numbers.
     """
-    alike = rows.dtype == out.dtype and rows.shape[1:] == out.shape[1:]
+    alike = rows.dtype == out.dtype and rows.shape[1:] == out.shape[1:] and rows.size > 0
     if isinstance(place, slice) or out.ndim == 1 or not (alike and rows.flags.c_contiguous):
         out[place] = rows
         return
