@@ -190,7 +190,9 @@ def test_long_stretches_that_were_never_written_are_filled(folder: Path) -> None
 
 def test_a_chunk_after_one_that_was_never_written_is_read(folder: Path) -> None:
     path = write(folder, Layout("u1", (4, 10), (1, 10), "gzip", written=((1, 2), (3, 4)), fill=7))
-    np.testing.assert_array_equal(open_reader(header_of(path)).read(range(4)), read_with_h5py(path))
+    out = np.full((4, 10), 99, "u1")  # fresh memory may hold the right bytes by chance
+    open_reader(header_of(path)).read_into(out, np.array([[0, 4]]))
+    np.testing.assert_array_equal(out, read_with_h5py(path))
 
 
 def test_chunks_with_odd_gaps_between_them_are_not_taken_for_one_stretch(folder: Path) -> None:
