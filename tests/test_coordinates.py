@@ -131,3 +131,23 @@ def test_a_file_without_labels_says_how_to_label_it(tmp_path):
     assert len(caught) == 1
     named = labeled.open_dataset(path, dims={"x": ("batch", "feature")})
     assert named["x"].dims == ("batch", "feature")
+
+
+def test_text_is_text_on_every_path(tmp_path):
+    path, words = str(tmp_path / "text.h5"), ["a", "bb", "ü", ""] * 3
+    with h5py.File(path, "w") as f:
+        f["word"], f["code"] = words, np.array([b"ab", b"c"] * 6)
+        f["x"] = np.arange(12)
+        for name in f:
+            f[name].dims[0].label = "batch"
+    dataset = labeled.open_dataset(path)
+    assert "word" in repr(dataset)
+    assert dataset["word"].values.tolist() == words
+    assert dataset.load()["word"].values.tolist() == words
+    assert dataset["code"].values[:2].tolist() == [b"ab", b"c"]
+    for batch in dataset.batches(5, shuffle=True, seed=1, last="pad"):
+        assert batch["word"].values[: batch.count].tolist() == [
+            words[row] for row in batch.rows[: batch.count]
+        ]
+        assert (batch["word"].values[batch.count :] == "").all()
+        assert (batch["code"].values[batch.count :] == b"").all()

@@ -57,8 +57,8 @@ def write(path, shape, dtype, **layout):
     rng = np.random.default_rng(0)
     with h5py.File(path, "w", libver=("v110", "v114")) as f:
         data = f.create_dataset("x", shape, dtype, **layout)
-        for start in range(0, shape[0], 2000):
-            stop = min(shape[0], start + 2000)
+        for start in range(0, shape[0], 20_000):
+            stop = min(shape[0], start + 20_000)
             data[start:stop] = rng.integers(0, 16, (stop - start, *shape[1:])).astype(dtype)
         for axis in range(len(shape)):
             data.dims[axis].label = "batch" if not axis else f"axis{axis}"
@@ -76,6 +76,8 @@ CASES = {
     "gzip, file order": (gzip(64), {"shuffle": False}, 32),
     "gzip, window": (gzip(64), {"shuffle": "window"}, 32),
     "gzip, large chunks": (gzip(1300), {"shuffle": "window"}, 48),
+    "small rows, full shuffle": ("small", {"shuffle": "full"}, 32),
+    "small rows, window": ("small", {"shuffle": "window"}, 32),
     "kept": (gzip(64), {"shuffle": True}, 256),
 }
 
@@ -89,7 +91,10 @@ def files(tmp_path_factory):
         key = json.dumps(layout)
         if key not in written:
             path = folder / f"{len(written)}.hdf5"
-            written[key] = write(path, (25_000, 3, 32, 32), np.uint8, **layout)
+            if layout == "small":
+                written[key] = write(path, (1_200_000, 64), np.uint8)
+            else:
+                written[key] = write(path, (25_000, 3, 32, 32), np.uint8, **layout)
         return written[key]
 
     return get

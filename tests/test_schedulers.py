@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import labeled
-
 from make_files import fuel_file
 
 IMAGES = np.random.default_rng(0).integers(0, 255, (60, 3, 4, 4), dtype=np.uint8)

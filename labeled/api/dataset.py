@@ -160,14 +160,14 @@ class Dataset:
 
     @property
     def spaces(self) -> dict[str, Space]:
-        """The space of each dense source: what dims and dtype say, or :meth:`with_spaces`."""
+        """The space of each dense numeric source: what dims and dtype say, or `with_spaces`."""
         return {
             name: self.own_spaces.get(name)
             or space_of(
                 source.dims, (len(self.selection(name)), *source.row_shape), source.dtype, name=name
             )
             for name, source in self._sources.items()
-            if source.ragged is None
+            if source.ragged is None and (name in self.own_spaces or source.dtype.kind != "O")
         }
 
     @property
@@ -435,7 +435,7 @@ class Dataset:
         )
 
     def _summary(self) -> Summary:
-        lines = []
+        lines, spaces = [], self.spaces
         for name in self.sources:
             source, selection = self._sources[name], self.selection(name)
             lines.append(
@@ -447,7 +447,7 @@ class Dataset:
                     nbytes=_known_bytes(source, len(selection)),
                     stored=_stored_words(source),
                     rows=selection.describe(),
-                    space=str(self.spaces[name]) if source.ragged is None else "ragged",
+                    space=str(spaces.get(name, "ragged" if source.ragged is not None else "text")),
                 )
             )
         title = " + ".join(self.chosen) if self.chosen else "all rows"

@@ -48,7 +48,7 @@ class BlockSource:
     data: Any
     """A dask array; axis 0 is the example dim."""
 
-    cf = None
+    decodes = False
     loaded = None
 
     @classmethod

@@ -157,12 +157,12 @@ class RaggedSource:
         return self.examples().dtype
 
     @property
-    def decodes(self) -> bool:
-        return False
-
-    @property
     def cf(self) -> CF | None:
         return None  # applied where values are read
+
+    @property
+    def decodes(self) -> bool:
+        return False
 
     @property
     def where(self) -> str:
@@ -209,7 +209,9 @@ class RaggedSource:
         if self.loaded is not None:
             return RowLayout(None)
         values = [header.parts.get("values", header) for header in self.headers]
-        scratch = 2 * BLOCK_BYTES
+        longest = int(self.sizes.max(initial=0)) * self.dtype.itemsize
+        chunk = max((value.chunks or (0,))[0] * value.dtype.itemsize for value in values)
+        scratch = BLOCK_BYTES + 2 * max(longest, chunk)
         if any("values" not in h.parts for h in self.headers) or values[0].chunks is None:
             flat = "values" in self.headers[0].parts
             return RowLayout(None, scratch_bytes=scratch, random=flat)

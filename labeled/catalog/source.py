@@ -27,6 +27,7 @@ from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.reading import PIECE_BYTES
 from labeled.formats.hdf5.region import Region, is_whole
 from labeled.formats.hdf5.safety import check_claim
+from labeled.formats.hdf5.text import decode_text, is_text
 from labeled.formats.reader import Reader
 
 Array = npt.NDArray[Any]
@@ -51,7 +52,7 @@ class AnySource(Protocol):
     @property
     def stored_dtype(self) -> np.dtype[Any]: ...
     @property
-    def cf(self) -> CF | None: ...
+    def decodes(self) -> bool: ...
     @property
     def loaded(self) -> Any:
         """The rows in memory; None where they are read."""
@@ -127,6 +128,15 @@ class Source:
     def cf(self) -> CF | None:
         return None if self.loaded is not None else self.headers[0].cf
 
+    @cached_property
+    def _text(self) -> bool:
+        return self.loaded is None and is_text(self.headers[0].dtype)
+
+    @property
+    def decodes(self) -> bool:
+        """Whether stored values differ from what they mean: CF conventions, or text."""
+        return self.cf is not None or self._text
+
     @property
     def stored_dtype(self) -> np.dtype[Any]:
         """The dtype that a reader hands out: the file's, in native byte order."""
@@ -177,7 +187,8 @@ class Source:
             contiguous = all(header.storage == "contiguous" for header in self.headers)
             return RowLayout(None, scratch_bytes=2 * PIECE_BYTES, random=contiguous)
         starts = self.file_starts
-        size = 2 * (PIECE_BYTES + math.prod(chunks) * self.stored_dtype.itemsize)
+        each = math.prod(chunks) * self.stored_dtype.itemsize
+        size = 2 * PIECE_BYTES + (3 if self.stored_dtype.itemsize == 1 else 4) * each
         dear = any(header.filters for header in self.headers)
         if all(start % chunks[0] == 0 for start in starts) and all(
             header.chunks == chunks for header in self.headers
@@ -222,7 +233,9 @@ class Source:
         return () if is_whole(self.region, self.headers[0].row_shape) else self.region
 
     def decode(self, raw: Array) -> Array:
-        """Turn stored values into what they mean (CF scale, offset, fill, times)."""
+        """Turn stored values into what they mean: CF scale, offset, fill and times; text."""
+        if self._text:
+            return decode_text(raw, self.headers[0].dtype)
         return raw if self.cf is None else decode(raw, self.cf)
 
     @cached_property

@@ -17,6 +17,18 @@ from labeled.loader.lanes import Lane
 from labeled.loader.loader import Loader
 from labeled.loader.plan import LoaderPlan, ReaderKind
 from labeled.loader.process import check_reader
+from labeled.loader.ragged import (
+    RaggedLayout,
+    batch_bytes,
+    beyond_rows,
+    dense_only,
+    lane_of,
+    ragged_finishes,
+    refuse_in_specs,
+    refuse_process,
+    settled,
+    worst_of,
+)
 from labeled.loader.sizes import DEFAULT_MEMORY, Sizes, choose_kept, memory_of, plan_sizes
 from labeled.loader.units import Grouping, governing_source, group_rows, layout_words
 from labeled.samplers.draws import Draws, balanced_weights
@@ -58,6 +70,7 @@ def make_loader(
     scale: Any = None,
     shift: Any = None,
     pad_value: Any = 0,
+    ragged: RaggedLayout = "list",
     threads: int | None = None,
     prefetch: int | None = None,
     reader: ReaderKind = "threads",
@@ -102,6 +115,10 @@ def make_loader(
     dtype, scale, shift : value or mapping by source, optional
         Cast, factor and summand, fused into the copy that lays a batch out. A single
         value leaves sources of labels alone.
+    ragged : {"list", "pad", "flat"}
+        What examples of different shapes become: an object array of arrays; one array,
+        filled up to the longest of the batch with `pad_value`, with ``<source>_mask``
+        beside it; or flat values with ``<source>_offsets`` and ``<source>_shapes``.
     threads : int, optional
         Background threads; from the cores when not given. 0 reads in the caller.
     prefetch : int, optional
@@ -123,7 +140,19 @@ def make_loader(
     SpecsError
         If the specs do not fit the sources.
     """
-    listed = None if sampler is None else _sampler(sampler, batch_size, shuffle, balance, weights)
+    listed = None
+    if sampler is not None:
+        not_taken = {
+            "batch_size": batch_size,
+            "shuffle": shuffle or None,
+            "seed": seed,
+            "last": None if last == "keep" else last,
+            "sticky_parts": sticky_parts or None,
+            "window_rows": window_rows,
+            "balance": balance,
+            "weights": weights,
+        }
+        listed = _sampler(sampler, [n for n, value in not_taken.items() if value is not None])
     batch_rows = max(1, listed.batch_rows) if listed is not None else _batch_rows(batch_size)
     _check(last, part)
     if not sources:
@@ -135,21 +164,27 @@ def make_loader(
     lead = governing_source(sources)
     grouping = group_rows(lead, selections[lead.name], mode)
     layout = layout_words(selections, grouping)
-    sources, finish = _finish(sources, spaces, specs, dtype, scale, shift, pad_value)
+    sources, finish = _finish(sources, spaces, specs, dtype, scale, shift, pad_value, ragged)
     check_reader(reader, sources.values())
+    refuse_process(reader, sources)
     memory_bytes, out_row_bytes = memory_of(memory), finish.out_row_bytes
     lanes = _lanes(sources, selections, n_rows, batch_rows, memory_bytes, out_row_bytes)
-    sizes = plan_sizes(
-        lanes,
-        mode,
-        n_rows=n_rows,
-        batch_rows=batch_rows,
-        unit_rows=max(1, grouping.units.max_rows),
-        memory_bytes=memory_bytes,
-        out_row_bytes=out_row_bytes,
-        window_rows=window_rows,
-        threads=threads,
-        prefetch=prefetch,
+    worst = worst_of(lanes, mode, grouping, repeats=draws is not None or listed is not None)
+    handed_out = batch_bytes(worst, finish.ragged, batch_rows)
+    sizes = settled(
+        worst,
+        lambda: plan_sizes(
+            lanes,
+            mode,
+            n_rows=n_rows,
+            batch_rows=batch_rows,
+            unit_rows=max(1, grouping.units.max_rows),
+            memory_bytes=memory_bytes,
+            out_row_bytes=out_row_bytes + beyond_rows(handed_out),
+            window_rows=window_rows,
+            threads=threads,
+            prefetch=prefetch,
+        ),
     )
     where = (int(part[0]), int(part[1]))
     epoch = _integer("epoch", epoch)
@@ -175,15 +210,11 @@ def make_loader(
     return Loader(plan)
 
 
-def _sampler(
-    sampler: Sampler | Iterable[Any], batch_size: Any, shuffle: Any, balance: Any, weights: Any
-) -> Sampler:
+def _sampler(sampler: Sampler | Iterable[Any], not_taken: list[str]) -> Sampler:
     """Take a sampler as it is, or list what an iterable of requests yields."""
-    given = {"batch_size": batch_size, "balance": balance, "weights": weights}
-    taken = [name for name, value in given.items() if value is not None]
-    if taken or shuffle is not False:
+    if not_taken:
         raise LoaderError(
-            f"a sampler lists whole batches: leave {', '.join(taken) or 'shuffle'} out"
+            f"a sampler lists whole batches, seed and all: leave {', '.join(not_taken)} out"
         )
     if isinstance(sampler, Sampler):
         return sampler
@@ -206,14 +237,20 @@ def _finish(
     scale: Any,
     shift: Any,
     pad_value: Any,
+    ragged: Any,
 ) -> tuple[Mapping[str, AnySource], Finish]:
     """Decide how batches are laid out, and which sources that needs."""
     if specs is None:
-        changes = changes_of(sources, spaces, dtype, scale, shift)
-        return sources, Finish(sources, pad_value, None, changes)
+        finishes = ragged_finishes(sources, ragged, pad_value, dtype, scale, shift)
+        dense = {name: source for name, source in sources.items() if name not in finishes}
+        options = (dense_only(option, finishes) for option in (dtype, scale, shift))
+        changes = changes_of(dense, spaces, *options)
+        return sources, Finish(sources, pad_value, None, changes, finishes)
+    refuse_in_specs(specs, sources)
     infos = {
         name: SourceInfo(name, s.dims, s.row_shape, s.dtype, spaces[name])
         for name, s in sources.items()
+        if name in spaces
     }
     compiled = compile_specs(specs, infos, dtype=dtype, scale=scale, shift=shift)
     needed = {name: sources[name] for name in compiled.sources}
@@ -229,7 +266,7 @@ def _lanes(
     out_row_bytes: int,
 ) -> list[Lane]:
     """Make readers, and decide which sources are kept in memory."""
-    lanes = [Lane(s, selections[name], s.reader()) for name, s in sources.items()]
+    lanes = [lane_of(source, selections[name]) for name, source in sources.items()]
     row_bytes = sum(lane.row_bytes for lane in lanes) + out_row_bytes
     kept = choose_kept(lanes, n_rows, memory_bytes, batch_rows * row_bytes)
     for lane in lanes:

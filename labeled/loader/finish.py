@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +19,7 @@ from labeled import permute
 from labeled.catalog.source import AnySource
 from labeled.errors import LoaderError, UnknownNameError, did_you_mean
 from labeled.loader.batch import Batch
+from labeled.loader.ragged import RaggedFinish
 from labeled.spaces import IndexSpace, Space
 from labeled.specs import CompiledSpecs
 
@@ -52,20 +53,27 @@ class Finish:
         Lays arrays out; without it a :class:`Batch` is handed out.
     changes : mapping of str to Change
         Casts by source, where there are no specs (these carry their own).
+    ragged : mapping of str to RaggedFinish
+        How ragged sources are laid out.
     """
 
     sources: Mapping[str, AnySource]
     pad_value: Any
     specs: CompiledSpecs | None
     changes: Mapping[str, Change]
+    ragged: Mapping[str, RaggedFinish] = field(default_factory=dict)
 
     @cached_property
     def _dims(self) -> dict[str, tuple[str, ...]]:
-        return {name: source.dims for name, source in self.sources.items()}
+        dims: dict[str, tuple[str, ...]] = {}
+        for name, source in self.sources.items():
+            ragged = self.ragged.get(name)
+            dims.update({name: source.dims} if ragged is None else ragged.out_dims)
+        return dims
 
     @cached_property
     def _decoded(self) -> tuple[str, ...]:
-        return tuple(name for name, source in self.sources.items() if source.cf is not None)
+        return tuple(name for name, source in self.sources.items() if source.decodes)
 
     @cached_property
     def out_row_bytes(self) -> int:
@@ -75,7 +83,7 @@ class Finish:
         total = 0
         for name, source in self.sources.items():
             change = self.changes.get(name)
-            if change is not None or source.cf is not None:
+            if change is not None or source.decodes:
                 asked = source.dtype if change is None else change.dtype
                 dtype = np.dtype(np.float64 if asked is None else asked)
                 total += math.prod(source.row_shape) * dtype.itemsize
@@ -89,7 +97,7 @@ class Finish:
             arrays[name] = self.sources[name].decode(arrays[name])
         if count < length:
             for array in arrays.values():
-                array[count:] = self.pad_value
+                array[count:] = padding_of(array.dtype, self.pad_value)
         if self.specs is not None:
             return self.specs(arrays)
         for name, change in self.changes.items():
@@ -97,7 +105,24 @@ class Finish:
             arrays[name] = permute.copy(
                 array, range(array.ndim), dtype=change.dtype, scale=change.scale, shift=change.shift
             )
+        if self.ragged:
+            arrays = self._laid_out(arrays, count)
         return Batch(arrays, self._dims, rows, count)
+
+    def _laid_out(self, arrays: dict[str, Array], count: int) -> dict[str, Array]:
+        """Lay examples of different shapes out as they were asked for."""
+        out: dict[str, Array] = {}
+        for name, array in arrays.items():
+            ragged = self.ragged.get(name)
+            out.update({name: array} if ragged is None else ragged(array, count))
+        return out
+
+
+def padding_of(dtype: np.dtype[Any], value: Any) -> Any:
+    """Return what fills padded rows: `value`, or for the default 0 what is empty of a kind."""
+    if isinstance(value, int) and value == 0:
+        return {"S": b"", "U": "", "O": "", "M": np.datetime64("NaT")}.get(dtype.kind, value)
+    return value
 
 
 def changes_of(
@@ -124,7 +149,7 @@ def changes_of(
             if name not in sources:
                 raise UnknownNameError(f"no source {name!r} to cast; {did_you_mean(name, sources)}")
     for name, source in sources.items():
-        label = isinstance(spaces[name], IndexSpace) or source.dtype.kind not in "biufc"
+        label = isinstance(spaces.get(name), IndexSpace) or source.dtype.kind not in "biufc"
         change = Change(
             _value(dtype, name, label),
             _along_channel(_value(scale, name, label), source),

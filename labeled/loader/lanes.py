@@ -61,7 +61,13 @@ class Lane:
 
     @property
     def row_bytes(self) -> int:
+        """Bytes of a row; where rows differ, what no window exceeds on average."""
         return self.source.row_bytes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows."""
+        return len(self.selection) * self.row_bytes
 
     def load(self, threads: int) -> None:
         """Read the whole selection now, if it is to be kept and not yet here."""

@@ -29,9 +29,12 @@ RUN_BYTES = 1 << 16
 JOB_BYTES = 3 << 20
 """What one read-ahead job of an unshuffled or fully shuffled epoch should hold."""
 
-FEW_SLOTS, MANY_SLOTS = 2, 6
+FEW_SLOTS, MANY_SLOTS = 2, 4
 SPARE_BATCHES = 3
 OVERHEAD_BYTES = 2 << 20
+INDEX_BYTES = 48
+"""Row numbers, places and temporary copies of them, for each row of a shuffled window."""
+
 KEEP_SHARE = 16
 MOST_THREADS = 16
 
@@ -47,7 +50,7 @@ class Sizes:
     job_rows : int
         Rows read ahead as one job; the window, in window mode.
     slots : int
-        Jobs in memory at the same time.
+        Jobs in memory at the same time, `slot_bytes` each with the row numbers they take.
     threads : int
         Background threads.
     """
@@ -61,6 +64,7 @@ class Sizes:
     kept_bytes: int
     thread_bytes: int
     batch_bytes: int
+    index_bytes: int = 0
 
     @property
     def promised_bytes(self) -> int:
@@ -70,6 +74,7 @@ class Sizes:
             + self.slots * self.slot_bytes
             + (self.threads + 1) * self.thread_bytes
             + SPARE_BATCHES * self.batch_bytes
+            + self.index_bytes
             + OVERHEAD_BYTES
         )
 
@@ -95,7 +100,7 @@ def choose_kept(
     lanes: Sequence[Lane], n_rows: int, memory_bytes: int, batch_bytes: int
 ) -> set[str]:
     """Choose the sources that are read once and kept: all if they fit, else only small ones."""
-    sizes = {lane.name: n_rows * lane.row_bytes for lane in lanes}
+    sizes = {lane.name: lane.nbytes for lane in lanes}
     room = memory_bytes - OVERHEAD_BYTES - (SPARE_BATCHES + MANY_SLOTS) * batch_bytes
     room -= MANY_SLOTS * JOB_BYTES + 2 * _thread_bytes(lanes)
     if sum(sizes.values()) <= room:
@@ -135,12 +140,16 @@ def plan_sizes(
         If the smallest workable plan needs more; the message names both sizes.
     """
     row_bytes = max(1, sum(lane.row_bytes for lane in lanes))
+    by_chunk = any(lane.source.layout.chunk_rows is not None and not lane.keep for lane in lanes)
+    if mode == "window" or (mode == "full" and by_chunk):
+        row_bytes += INDEX_BYTES  # where each row goes, and what sorting it takes
     batch_bytes = batch_rows * (row_bytes + out_row_bytes)
-    kept = sum(n_rows * lane.row_bytes for lane in lanes if lane.keep)
+    kept = sum(lane.nbytes for lane in lanes if lane.keep)
     per_thread = _thread_bytes(lanes)
     fixed = OVERHEAD_BYTES + kept + SPARE_BATCHES * batch_bytes + 2 * per_thread
+    index_bytes = min(BLOCK_ROWS, n_rows) * INDEX_BYTES if mode == "full" else 0
+    fixed += index_bytes
     free = memory_bytes - fixed
-    by_chunk = any(lane.source.layout.chunk_rows is not None and not lane.keep for lane in lanes)
     if all(lane.keep for lane in lanes):
         rows = max(n_rows, 1) if window_rows is None else window_rows
         rows = BLOCK_ROWS if mode != "window" else rows
@@ -167,7 +176,16 @@ def plan_sizes(
         )
     n_threads = _thread_count(threads, (memory_bytes - needed) // per_thread + 1)
     return Sizes(
-        memory_bytes, rows, job, slots, n_threads, job * row_bytes, kept, per_thread, batch_bytes
+        memory_bytes=memory_bytes,
+        window_rows=rows,
+        job_rows=job,
+        slots=slots,
+        threads=n_threads,
+        slot_bytes=job * row_bytes,
+        kept_bytes=kept,
+        thread_bytes=per_thread,
+        batch_bytes=batch_bytes,
+        index_bytes=index_bytes,
     )
 
 

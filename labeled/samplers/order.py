@@ -51,7 +51,7 @@ class Content:
     dest: IntArray | None = None
     listed: IntArray | None = None
 
-    @property
+    @cached_property
     def rows(self) -> IntArray:
         """The rows in the order of their places."""
         if self.runs is None:

@@ -95,7 +95,8 @@ class SampledPlan:
 
     @property
     def n_batches(self) -> int:
-        return len(self._batches)
+        index, count = self.part
+        return len(range(len(self.order.sampler))[index::count])
 
     @property
     def n_rows(self) -> int:

@@ -70,7 +70,7 @@ def summary_text(summary: Summary) -> str:
     ]
     lines += table([head, *body])
     rows = sorted({line.rows for line in summary.lines})
-    lines.append("rows: " + ("; ".join(rows[:3]) + ("; ..." if len(rows) > 3 else "")))
+    lines.append("holds " + ("; ".join(rows[:3]) + ("; ..." if len(rows) > 3 else "")))
     if summary.splits:
         lines.append("splits:")
         lines += table(
