@@ -6,12 +6,17 @@ take their arguments for granted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from labeled.errors import ArrayError, DimsError, SelectionError, SelectionTypeError
+from labeled.permute.layout import CACHE_LINE
+
+ALIGNED_BYTES = 1 << 20
+"""New arrays of so many bytes start at a cache line."""
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Rows = np.ndarray[Any, np.dtype[np.int64]]
@@ -97,10 +102,26 @@ def checked_factor(name: str, value: Any, compute: np.dtype[Any]) -> Array | Non
     return found.astype(compute, copy=False)
 
 
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return new memory; large arrays start at a cache line, which large copies are faster into.
+
+    Examples
+    --------
+    >>> empty((1024, 1024), np.dtype("f4")).__array_interface__["data"][0] % 64
+    0
+    """
+    n_bytes = math.prod(shape) * dtype.itemsize
+    if n_bytes < ALIGNED_BYTES or dtype.hasobject:
+        return np.empty(shape, dtype)
+    memory = np.empty(n_bytes + CACHE_LINE, np.uint8)
+    start = -memory.__array_interface__["data"][0] % CACHE_LINE
+    return memory[start : start + n_bytes].view(dtype).reshape(shape)
+
+
 def checked_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], src: Array) -> Array:
     """Return `out`, or new memory where it is None: C-contiguous and clear of `src`."""
     if out is None:
-        return np.empty(shape, dtype)
+        return empty(shape, dtype)
     if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != dtype:
         found = f"shape {getattr(out, 'shape', '?')} and dtype {getattr(out, 'dtype', '?')}"
         raise ArrayError(f"out has {found}; the result has shape {shape} and dtype {dtype}")

@@ -340,13 +340,21 @@ def _copy_short(dst: int, src: int, n: int) -> None:
 
 @_compiled
 def _copy_run(dst: int, src: int, n: int, streamed: int) -> None:
-    """Copy any number of bytes, in whole lines between two that may overlap them."""
+    """Copy any number of bytes, in whole lines where there are some."""
     if n <= LINE:
         _copy_short(dst, src, n)
-    elif n <= 1024 or streamed:
-        _copy64(dst, src, 0)
-        for k in range((-dst) % LINE if streamed else LINE, n - LINE, LINE):
-            _copy64(dst + k, src + k, streamed)
+    elif streamed:
+        begin = (-dst) % LINE
+        whole = (n - begin) // LINE * LINE
+        if begin:
+            _copy_short(dst, src, begin)
+        for k in range(begin, begin + whole, LINE):
+            _copy64(dst + k, src + k, 1)
+        if begin + whole < n:
+            _copy_short(dst + begin + whole, src + begin + whole, n - begin - whole)
+    elif n <= 1024:
+        for k in range(0, n - LINE, LINE):
+            _copy64(dst + k, src + k, 0)
         _copy64(dst + n - LINE, src + n - LINE, 0)
     else:
         _copy_long(dst, src, n)
@@ -376,16 +384,19 @@ def _put(
             _line_one(kinds, to, at, scale, shift, streamed)
     if n % per == 0:
         return
-    # the rest is a line that overlaps the one before, or a part of a line of its own
-    k = max(n - per, 0)
+    # the rest is the end of a line that overlaps the one before; that one is not touched again
+    # where it is on its way past the caches, which would cost a trip to memory
+    rest, k = n % per, max(n - per, 0)
+    apart = streamed != 0 or n < per
     f = k * final_bytes
-    to, at = spare if n < per else dst + k * final_bytes, src + k * item_bytes
+    to, at = spare if apart else dst + f, src + k * item_bytes
     if each:
         _line_each(kinds, to, at, scale + f, shift + f, 0)
     else:
         _line_one(kinds, to, at, scale, shift, 0)
-    if n < per:
-        _copy_short(dst, spare, n * final_bytes)
+    if apart:
+        known = n - rest - k
+        _copy_short(dst + f + known * final_bytes, spare + known * final_bytes, rest * final_bytes)
 
 
 @_compiled
@@ -481,9 +492,9 @@ def runs(
             if n_fast < per:
                 _copy_short(stage, at, n_fast * item_bytes)
                 at = stage
-            elif streamed:  # whole lines, after one that overlaps the first of them
+            elif streamed:
                 begin = (-to) % LINE // final_bytes
-                _put(kinds, to, at, per, scale + f, shift + f, by_fast, 0, spare)
+                _put(kinds, to, at, begin, scale + f, shift + f, by_fast, 0, spare)
             d, a = to + begin * final_bytes, at + begin * item_bytes
             h = f + begin * by_fast * final_bytes
             n = n_fast - begin
