@@ -28,7 +28,8 @@ from labeled.convert.streaming import Plan, recipe_for, store, tally_for, works_
 from labeled.convert.write import checked_effort, create
 from labeled.errors import ArrayError, FileChangedError, NotYetError, SplitError, WriteError
 from labeled.formats.hdf5.door import stamp_of
-from labeled.formats.hdf5.encoding import Layout
+from labeled.formats.hdf5.encoding import Layout, can_encode
+from labeled.formats.hdf5.fuel import Rows
 from labeled.formats.hdf5.growing import check_growable, grow_file, growable_sources
 from labeled.formats.hdf5.header import FileHeader, SourceHeader
 from labeled.formats.hdf5.own import Checksums, read_checksums, read_statistics
@@ -252,15 +253,17 @@ def _new_table(header: FileHeader, split: str | None, n_new: int | None) -> Spli
     if split is None or n_new is None:
         return table
     by_source = table.setdefault(split, {})
-    names = list(by_source) or list(header.sources)
-    for name in names:
+    longer: dict[int, Rows] = {}
+    for name in list(by_source) or list(header.sources):
         n_old = header.sources[name].n_rows
         fresh = range(n_old, n_old + n_new)
         rows = by_source.get(name, range(n_old, n_old))
         if isinstance(rows, range) and (rows.stop == n_old or len(rows) == 0):
             by_source[name] = range(rows.start if len(rows) else n_old, fresh.stop)
         else:
-            by_source[name] = np.concatenate([np.asarray(rows, np.int64), np.array(fresh)])
+            if id(rows) not in longer:  # sources that share a list go on sharing it
+                longer[id(rows)] = np.concatenate([np.asarray(rows, np.int64), np.array(fresh)])
+            by_source[name] = longer[id(rows)]
     return table
 
 
@@ -277,7 +280,8 @@ def _plan(
     recipes, tallies = {}, {}
     for name, given in inputs.sources.items():
         source = old.header.sources[name]
-        layout = Layout(source.chunks, source.filters)
+        known = can_encode(source.filters)
+        layout = Layout(source.chunks, source.filters) if known else Layout()  # else HDF5 encodes
         recipe = recipe_for(given, layout, name in old.checksums)
         if name in old.checksums:
             recipe = replace(recipe, unit_rows=old.checksums[name].rows)

@@ -238,11 +238,10 @@ def packed_in_order(
         on_the_way = 0
         try:
             for group in _grouped(works, budget // 2):
-                size = sum(work.n_bytes for work in group)
+                size = _size(group)
                 while waiting and (on_the_way + size > budget or len(waiting) > 2 * threads):
-                    done, future = waiting.popleft()
-                    yield from _results(done, future)
-                    on_the_way -= sum(work.n_bytes for work in done)
+                    on_the_way -= _size(waiting[0][0])
+                    yield from _results(*waiting.popleft())
                 waiting.append((group, _submitted(pool, group)))
                 on_the_way += size
             while waiting:
@@ -251,9 +250,16 @@ def packed_in_order(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
+def _size(group: Sequence[Work]) -> int:
+    return sum(work.n_bytes for work in group)
+
+
 def _results(group: Sequence[Work], future: Future[Any]) -> Iterator[tuple[str, Packed]]:
-    for work, packed in zip(group, future.result(), strict=True):
-        yield work.source, packed
+    """Yield what a group has come to, keeping nothing that was handed out."""
+    results = deque(future.result())
+    del future
+    for work in group:
+        yield work.source, results.popleft()
 
 
 def _grouped(works: Iterable[Work], most: int) -> Iterator[list[Work]]:

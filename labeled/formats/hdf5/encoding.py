@@ -84,6 +84,22 @@ def filters_for(codec: str | None, level: int | None, itemsize: int) -> tuple[Fi
     return (packed,) if itemsize == 1 else (Filter(SHUFFLE, "shuffle", (itemsize,)), packed)
 
 
+def can_encode(filters: tuple[Filter, ...]) -> bool:
+    """Whether chunks for a pipeline can be made here: shuffle, then one known codec, or less.
+
+    Examples
+    --------
+    >>> can_encode((Filter(2, "shuffle", (4,)), Filter(1, "deflate", (4,))))
+    True
+    >>> can_encode((Filter(3, "fletcher32"),))
+    False
+    """
+    kinds = [step.id for step in filters]
+    packers = kinds[1:] if kinds[:1] == [SHUFFLE] else kinds
+    known = len(packers) == 0 or (len(packers) == 1 and packers[0] in (DEFLATE, ZSTD, LZ4))
+    return known and all(step.options for step in filters)
+
+
 def chunks_of(rows: Array, start: int, layout: Layout) -> Iterator[Chunk]:
     """Yield the encoded chunks of some rows of a source.
 

@@ -1,0 +1,352 @@
+"""What is written is read back equal: by this library, plain h5py, and xarray's h5netcdf."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import h5py
+import hdf5plugin  # noqa: F401 - registers zstd and lz4 with HDF5
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import labeled
+from labeled.errors import (
+    ArrayError,
+    DimsError,
+    LabeledWarning,
+    NotYetError,
+    SplitError,
+    SplitTypeError,
+    UnknownNameError,
+    WriteError,
+)
+from labeled.formats.hdf5.tables import split_array
+
+DTYPES = ["u1", "<i2", ">i4", "<i8", "<f2", ">f4", "<f8", "<c8", "?", "S3", "U"]
+NAMES = ["batch", "channel", "height", "width"]
+DIGITS = {"images": ("batch", "channel", "height", "width"), "targets": ("batch", "index")}
+
+
+def digits(n: int = 60) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(n)
+    return {
+        "images": rng.integers(0, 256, (n, 3, 4, 5), np.uint8),
+        "targets": rng.integers(0, 10, (n, 1)),
+    }
+
+
+@st.composite
+def arrays(draw: st.DrawFn, n_rows: int) -> np.ndarray:
+    dtype = draw(st.sampled_from(DTYPES))
+    shape = (n_rows, *draw(st.lists(st.integers(0, 5), max_size=3)))
+    seed = draw(st.integers(0, 99))
+    rng = np.random.default_rng(seed)
+    if dtype == "U":
+        return np.array(
+            [["", "a", "bé", "日本 x"][i] for i in rng.integers(0, 4, int(np.prod(shape)))]
+            or np.empty(0, "U1"),
+        ).reshape(shape)
+    if dtype == "S3":
+        return rng.choice([b"a", b"bcd", b""], shape).astype("S3")
+    return (rng.standard_normal(shape) * 50).astype(dtype)
+
+
+@st.composite
+def files(draw: st.DrawFn) -> tuple[dict[str, np.ndarray], Any, dict[str, Any]]:
+    n = draw(st.integers(0, 40))
+    sources = {
+        name: draw(arrays(n)) for name in draw(st.sampled_from([("x",), ("b", "a"), ("é", "c/d")]))
+    }
+    splits = None
+    if draw(st.booleans()):
+        cut = draw(st.integers(0, n))
+        rest = draw(st.permutations(range(cut, n)))
+        splits = {"train": (0, cut), "tést": rest}
+    options: dict[str, Any] = {"compression": draw(st.sampled_from([None, "gzip", "zstd", "lz4"]))}
+    options["layout"] = draw(st.sampled_from(["auto", "chunked"]))
+    if draw(st.booleans()):
+        options["chunks"] = draw(st.integers(1, 17))
+    return sources, splits, options
+
+
+def dims_of(sources: dict[str, np.ndarray]) -> dict[str, tuple[str, ...]]:
+    """Names whose lengths agree, so that netCDF can have the same."""
+    return {
+        name: ("batch", *(f"{name.replace('/', '_')}_{i}" for i in range(1, a.ndim)))
+        for name, a in sources.items()
+    }
+
+
+@settings(max_examples=40)
+@given(files())
+def test_written_then_opened_is_equal(tmp_path_factory: Any, drawn: Any) -> None:
+    sources, splits, options = drawn
+    path = tmp_path_factory.mktemp("w") / "x.hdf5"
+    dims = dims_of(sources)
+
+    labeled.write(path, sources, splits, dims=dims, **options)
+
+    ds = labeled.open_dataset(path)
+    assert set(ds.sources) == set(sources)
+    for name, array in sources.items():
+        found = ds[name]
+        assert found.dims == dims[name]
+        expected = array.astype(object) if array.dtype.kind == "U" else array
+        np.testing.assert_array_equal(found.values, expected)
+        assert found.dtype == expected.dtype.newbyteorder("=")
+        for split in splits or ():
+            rows = splits[split]
+            rows = slice(*rows) if isinstance(rows, tuple) else rows
+            part = ds.split(split)[name].values
+            np.testing.assert_array_equal(part, expected[rows] if len(array) else expected)
+    with h5py.File(path) as f:
+        for name, array in sources.items():
+            plain = f[name].asstr()[...] if array.dtype.kind == "U" else f[name][...]
+            np.testing.assert_array_equal(plain, array)
+            assert tuple(d.label for d in f[name].dims) == dims[name]
+    assert labeled.verify(path).sound
+
+
+@settings(max_examples=25)
+@given(files())
+def test_h5netcdf_finds_the_same_dims_and_values(tmp_path_factory: Any, drawn: Any) -> None:
+    sources, splits, options = drawn
+    sources = {name: a for name, a in sources.items() if "/" not in name} or {"x": np.arange(3)}
+    if splits is not None and len(next(iter(sources.values()))) != sum(
+        len(range(*r)) if isinstance(r, tuple) else len(r) for r in splits.values()
+    ):
+        splits = None
+    path = tmp_path_factory.mktemp("w") / "x.nc"
+    dims = dims_of(sources)
+
+    labeled.write(path, sources, splits, dims=dims, **options)
+
+    with xr.open_dataset(path, engine="h5netcdf") as found:
+        assert set(found.data_vars) == set(sources)
+        for name, array in sources.items():
+            assert found[name].dims == dims[name]
+            np.testing.assert_array_equal(found[name].values, array)
+
+
+def test_equal_input_gives_equal_bytes(tmp_path: Path) -> None:
+    made = []
+    for name in ("one", "two"):
+        made.append(tmp_path / name)
+        labeled.write(
+            made[-1], digits(500), {"train": (0, 400)}, dims=DIGITS, compression="gzip", chunks=7
+        )
+    assert made[0].read_bytes() == made[1].read_bytes()
+
+
+def test_a_dataarray_gives_dims_coordinates_and_attributes(tmp_path: Path) -> None:
+    array = xr.DataArray(
+        np.arange(24.0).reshape(4, 3, 2),
+        dims=("time", "channel", "x"),
+        coords={
+            "time": np.array(["2020-01-01", "2020-01-02", "NaT", "2021-05-05"], "M8[ns]"),
+            "channel": ["red", "green", "blue"],
+            "day": ("time", [1, 2, 3, 4], {"units": "1"}),
+        },
+        attrs={"units": "K", "levels": [1, 2]},
+    )
+    path = tmp_path / "x.hdf5"
+
+    labeled.write(path, {"t2m": array}, attrs={"title": "heat"})
+
+    found = labeled.open_dataset(path)
+    xr.testing.assert_equal(found["t2m"], array)
+    assert found["t2m"].coords["day"].attrs == {"units": "1"}
+    assert found["t2m"].attrs["units"] == "K"
+    assert found.attrs["title"] == "heat"
+    with xr.open_dataset(path, engine="h5netcdf", decode_timedelta=False) as other:
+        xr.testing.assert_equal(other["t2m"], array)
+
+
+def test_coordinates_survive_in_a_file_with_splits(tmp_path: Path) -> None:
+    path = tmp_path / "x.hdf5"
+    labeled.write(
+        path,
+        {"x": np.zeros((6, 3))},
+        {"train": [5, 0, 2]},
+        dims={"x": ("batch", "channel")},
+        coords={"channel": np.array([10, 20, 30]), "id": ("batch", np.arange(6) * 7)},
+    )
+    part = labeled.open_dataset(path).split("train")["x"]
+    assert part.coords["channel"].values.tolist() == [10, 20, 30]
+    assert part.coords["id"].values.tolist() == [35, 0, 14]
+
+
+def test_an_xarray_dataset_and_a_labeled_one(tmp_path: Path) -> None:
+    data = digits()
+    given_ = xr.Dataset(
+        {name: (DIGITS[name], a) for name, a in data.items()}, attrs={"title": "digits"}
+    )
+    first, second, third = (tmp_path / f"{i}.hdf5" for i in range(3))
+    labeled.write(first, given_, {"train": (0, 40), "test": [50, 41, 41]})
+
+    ds = labeled.open_dataset(first)
+    labeled.write(second, ds, compression="gzip")  # every row: the splits come along
+    labeled.write(third, ds.split("test"))
+
+    again, rows = labeled.open_dataset(second), labeled.open_dataset(third)
+    assert again.attrs["title"] == "digits"
+    assert again.splits == ds.splits
+    np.testing.assert_array_equal(again.split("test")["images"], data["images"][[50, 41, 41]])
+    np.testing.assert_array_equal(rows["targets"], data["targets"][[50, 41, 41]])
+
+
+@pytest.mark.parametrize("sizes", [(1,) * 50, (7, 0, 20, 23), (50,), (33, 17)])
+@pytest.mark.parametrize("options", [{}, {"chunks": 8}, {"compression": "gzip", "chunks": 16}])
+def test_batches_of_any_size(tmp_path: Path, sizes: tuple[int, ...], options: Any) -> None:
+    data = digits(50)
+    ends = np.cumsum(sizes)
+
+    def batches() -> Any:
+        for n, end in zip(sizes, ends, strict=True):
+            yield {name: a[end - n : end] for name, a in data.items()}
+
+    path = labeled.write(tmp_path / "x.hdf5", batches(), {"train": (0, 45)}, dims=DIGITS, **options)
+    ds = labeled.open_dataset(path)
+    for name, array in data.items():
+        np.testing.assert_array_equal(ds[name], array)
+    assert labeled.verify(path).sound
+
+
+def test_layouts_are_chosen_for_shuffled_reading(tmp_path: Path) -> None:
+    rows = np.zeros((5000, 3, 32, 32), np.uint8)
+    plain = labeled.write(tmp_path / "a", {"x": rows})
+    packed = labeled.write(tmp_path / "b", {"x": rows.view("<u4")}, compression="gzip")
+    with h5py.File(plain) as f, h5py.File(packed) as g:
+        assert f["x"].chunks is None
+        assert g["x"].chunks == (64, 3, 32, 8)
+        assert (g["x"].compression, g["x"].shuffle) == ("gzip", True)
+        assert g["x"].maxshape[0] is None
+
+
+def test_chunks_that_cut_rows(tmp_path: Path) -> None:
+    array = np.random.default_rng(0).standard_normal((21, 7, 5))
+    path = labeled.write(tmp_path / "x", {"x": array}, chunks=(4, 3, 2), compression="gzip")
+    with h5py.File(path) as f:
+        np.testing.assert_array_equal(f["x"][...], array)
+
+
+def test_the_table_is_that_of_the_fuel_layout(tmp_path: Path) -> None:
+    even = np.arange(0, 60, 2)
+    path = _warned(tmp_path / "x", even)
+    with h5py.File(path) as f:
+        table = f.attrs["split"]
+        names = ["split", "source", "start", "stop", "indices", "available", "comment"]
+        assert list(table.dtype.names) == names
+        assert (table.dtype["split"], table.dtype["source"]) == (np.dtype("S5"), np.dtype("S7"))
+        assert (table.dtype["start"], table.dtype["available"]) == (np.int64, np.bool_)
+        assert table["split"].tolist() == [b"train"] * 2 + [b"again"] * 2 + [b"test"] * 2
+        assert table["source"].tolist() == [b"images", b"targets"] * 3
+        assert table["available"].tolist() == [True] * 5 + [False]
+        assert set(table["comment"].tolist()) == {b"."}
+        lists = {f[reference].name for reference in table["indices"] if reference}
+        assert lists == {"/train_indices"}  # equal lists are written once
+        np.testing.assert_array_equal(f["train_indices"][...], even)
+        assert (table["start"][4], table["stop"][4], bool(table["indices"][4])) == (1, 2, False)
+
+
+def _warned(path: Path, even: np.ndarray) -> str:
+    splits = {"train": even, "again": even.copy(), "test": {"images": (1, 2)}}
+    with pytest.warns(LabeledWarning, match="30 rows of source 'images'"):
+        return labeled.write(path, digits(), splits, dims=DIGITS, netcdf=False)
+
+
+def test_split_array_counts_bytes_and_keeps_comments() -> None:
+    table = split_array({"entraîné": {"é": (0, 9, None, "für alle")}, "b": {"x": (9, 10)}})
+    assert table["split"].tolist() == ["entraîné".encode()] * 2 + [b"b"] * 2
+    assert table["source"].tolist() == [b"x", "é".encode()] * 2
+    assert table["available"].tolist() == [False, True, True, False]
+    assert table["comment"].tolist() == [b".", "für alle".encode(), b".", b"."]
+
+
+@pytest.mark.parametrize("given_", [{}, {"train": {}}, {"a": {"x": (1,)}}, {"a": {"x": (1,) * 5}}])
+def test_split_array_refuses(given_: Any) -> None:
+    with pytest.raises(SplitError):
+        split_array(given_)
+    with pytest.raises(SplitTypeError):
+        split_array({"a": {"x": (0, 1, None, None)}})
+
+
+def test_a_table_beyond_64_kib(tmp_path: Path) -> None:
+    splits = {f"split-number-{i:05}": (i, i + 1) for i in range(1600)}
+    path = labeled.write(tmp_path / "x", {"x": np.arange(1600)}, splits)
+    assert labeled.open_dataset(path).split("split-number-01234")["x"].values.tolist() == [1234]
+
+
+@pytest.mark.parametrize(
+    ("sources", "splits", "options", "error", "words"),
+    [
+        ({"x": np.zeros(5)}, {"a": (0, 6)}, {}, SplitError, "rows 0 to 6.*has 5 rows"),
+        ({"x": np.zeros(5)}, {"a": [1, 5]}, {}, SplitError, r"row 5 \(at position 1\)"),
+        ({"x": np.zeros(5)}, {"a": (3, 2)}, {}, SplitError, "rows 3 to 2"),
+        ({"x": np.zeros(5)}, {"a": {"y": (0, 1)}}, {}, UnknownNameError, "'y'"),
+        ({"x": np.zeros(5)}, {"a": "all"}, {}, SplitTypeError, "give .start, stop."),
+        ({"x": np.zeros(5)}, {"a": [True, False]}, {}, SplitError, "mask of 2 values"),
+        ({"x": np.zeros(5)}, {}, {}, SplitError, "no split"),
+        (
+            {"x": np.zeros(5), "y": np.zeros(3)},
+            {"a": {"x": (0, 3), "y": (0, 2)}},
+            {},
+            SplitError,
+            "different numbers of rows",
+        ),
+        ({"x": np.float64(1)}, None, {}, ArrayError, "single value"),
+        ({"x": [[1, 2], [3]]}, None, {}, NotYetError, "different shapes"),
+        ({"x": np.zeros(3, "V4")}, None, {}, ArrayError, "dtype"),
+        ({}, None, {}, ArrayError, "no source"),
+        ({"x": np.zeros(3), "x/y": np.zeros(3)}, None, {}, ArrayError, "inside source 'x'"),
+        ({"a//b": np.zeros(3)}, None, {}, ArrayError, "cannot name a source"),
+        ({"x": np.zeros(3)}, None, {"dims": {"x": ("x",)}}, DimsError, "both a source and"),
+        ({"x": np.zeros(3)}, None, {"dims": {"x": ("a", "b")}}, DimsError, "'x'"),
+        ({"x": np.zeros(3)}, None, {"compression": "zip"}, ArrayError, "must be None or one of"),
+        ({"x": np.zeros(3)}, None, {"chunks": (2, 2)}, ArrayError, "does not fit"),
+        ({"x": np.zeros(3)}, None, {"layout": "contiguous", "chunks": 2}, ArrayError, "contiguous"),
+        ({"x": np.zeros(3)}, None, {"attrs": {"a": {1: 2}}}, ArrayError, "attribute 'a'"),
+        ({"x": np.zeros(3)}, None, {"memory": "much"}, ValueError, "no size"),
+        ({"x": np.zeros(3)}, None, {"coords": {"batch": [1, 2]}}, DimsError, "length 3"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_written(
+    tmp_path: Path, sources: Any, splits: Any, options: Any, error: Any, words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        labeled.write(tmp_path / "x.hdf5", sources, splits, **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_there_is_replaced_only_if_asked(tmp_path: Path) -> None:
+    path = labeled.write(tmp_path / "x", {"x": np.arange(3)})
+    with pytest.raises(WriteError, match="overwrite=True"):
+        labeled.write(path, {"x": np.arange(9)})
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    labeled.write(link, {"x": np.arange(9)}, overwrite=True)
+    assert link.is_symlink()
+    assert labeled.open_dataset(path).n_rows == 9
+
+
+def test_dims_of_two_lengths_get_two_scales_and_one_label(tmp_path: Path) -> None:
+    sources = {"x": np.zeros((4, 2)), "y": np.zeros((6, 3))}
+    dims = {"x": ("batch", "feature"), "y": ("batch", "feature")}
+    path = labeled.write(tmp_path / "x", sources, dims=dims)
+    assert labeled.open_dataset(path).dims == dims
+    with xr.open_dataset(path, engine="h5netcdf") as found:
+        assert found["x"].dims == ("batch", "feature")
+        assert found["y"].dims == ("y_batch", "y_feature")
+
+
+def test_splits_that_overlap_are_said_with_numbers(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        labeled.write(tmp_path / "a", {"x": np.arange(9)}, {"a": (0, 5), "b": [8, 5]})
+    with pytest.warns(LabeledWarning, match="2 rows of source 'x' .such as 'a' and 'b'"):
+        labeled.write(tmp_path / "b", {"x": np.arange(9)}, {"a": (0, 5), "b": [4, 3, 8]})
