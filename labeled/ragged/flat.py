@@ -149,19 +149,23 @@ def offsets_of(sizes: Rows) -> Rows:
     return out
 
 
-def flat_of(examples: Sequence[npt.ArrayLike]) -> Flat:
-    """Join examples into flat values; the common dtype, one copy."""
+def flat_of(examples: Sequence[npt.ArrayLike], like: Array | None = None) -> Flat:
+    """Join examples into flat values; the common dtype, one copy.
+
+    `like` has the dtype and the axes of examples where there are none to tell.
+    """
     arrays = [np.asarray(example) for example in examples]
-    n_axes = {array.ndim for array in arrays} or {1}
+    n_axes = {array.ndim for array in arrays} or {1 if like is None else like.ndim}
     if len(n_axes) > 1:
         raise ArrayError(f"examples have {sorted(n_axes)} axes; they may differ in lengths only")
     if any(array.dtype.kind not in "biufcSU" for array in arrays):
         raise ArrayError("examples of a ragged array must be arrays of numbers")
     k = n_axes.pop()
     shapes = np.array([array.shape for array in arrays], np.int64).reshape(len(arrays), k)
-    offsets = offsets_of(np.array([array.size for array in arrays], np.int64))
     pieces = [array.reshape(-1) for array in arrays]
-    return Flat(np.concatenate(pieces) if pieces else np.empty(0), offsets, shapes)
+    nothing = np.empty(0, np.float64 if like is None else like.dtype)
+    values = np.concatenate(pieces) if pieces else nothing
+    return Flat(values, offsets_of(elements_of(shapes)), shapes)
 
 
 def copy_segments(out: Array, places: Rows, source: Array, starts: Rows, sizes: Rows) -> None:
