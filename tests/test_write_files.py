@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labeled
+from labeled.convert import streaming
 from labeled.errors import (
     ArrayError,
     DimsError,
@@ -30,6 +32,16 @@ from labeled.formats.hdf5.tables import split_array
 DTYPES = ["u1", "<i2", ">i4", "<i8", "<f2", ">f4", "<f8", "<c8", "?", "S3", "U"]
 NAMES = ["batch", "channel", "height", "width"]
 DIGITS = {"images": ("batch", "channel", "height", "width"), "targets": ("batch", "index")}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_units() -> Iterator[None]:
+    """Let a few rows be many units, so that blocks begin, cross and end units everywhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streaming, "UNIT_BYTES", 100)
+        patch.setattr(streaming, "CHUNKED_UNIT_BYTES", 100)
+        patch.setattr(streaming, "BLOCK_BYTES", 300)
+        yield
 
 
 def digits(n: int = 60) -> dict[str, np.ndarray]:
@@ -218,7 +230,7 @@ def test_batches_of_any_size(tmp_path: Path, sizes: tuple[int, ...], options: An
 
 
 def test_layouts_are_chosen_for_shuffled_reading(tmp_path: Path) -> None:
-    rows = np.zeros((5000, 3, 32, 32), np.uint8)
+    rows = np.zeros((500, 3, 32, 32), np.uint8)
     plain = labeled.write(tmp_path / "a", {"x": rows})
     packed = labeled.write(tmp_path / "b", {"x": rows.view("<u4")}, compression="gzip")
     with h5py.File(plain) as f, h5py.File(packed) as g:

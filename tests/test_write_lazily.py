@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labeled
+from labeled.convert import streaming
 from labeled.errors import ArrayError
 
 LAYOUTS: list[dict[str, Any]] = [{}, {"layout": "chunked"}, {"compression": "gzip", "chunks": 6}]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_units() -> Iterator[None]:
+    """Let a few rows be many units, so that blocks begin, cross and end units everywhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streaming, "UNIT_BYTES", 100)
+        patch.setattr(streaming, "CHUNKED_UNIT_BYTES", 100)
+        patch.setattr(streaming, "BLOCK_BYTES", 300)
+        yield
 
 
 @settings(max_examples=25)
