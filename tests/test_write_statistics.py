@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labeled
+from labeled.convert import streaming
 from labeled.convert.statistics import moments_of, plain
 from labeled.formats.hdf5.own import read_statistics
 
@@ -66,7 +67,11 @@ def test_what_is_not_finite_is_counted_and_left_out() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"compression": "gzip", "chunks": 16}])
-def test_statistics_by_split_and_channel(tmp_path: Path, options: Any) -> None:
+def test_statistics_by_split_and_channel(
+    tmp_path: Path, options: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "BLOCK_BYTES", 10_000)
+    monkeypatch.setattr(streaming, "UNIT_BYTES", 10_000)
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (3000, 3, 8, 8), np.uint8)
     targets = rng.integers(0, 10, (3000, 1))

@@ -12,6 +12,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from importlib.metadata import version
 from typing import Any
 
 from dask.utils import parse_bytes
@@ -288,13 +289,11 @@ def _check_free(name: str, inputs: Inputs, what: str) -> None:
 def _file_attrs(
     inputs: Inputs, attrs: Mapping[str, Any] | None, provenance: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    from labeled import __version__  # the package is whole only once somebody calls
-
     out = {**inputs.attrs, **storable("the file", {} if attrs is None else attrs)}
     for name in ("split", "labeled_incomplete"):
         if name in out:
             raise ArrayError(f"attribute {name!r} of the file has a meaning here; rename it")
-    out["labeled_version"] = __version__
+    out["labeled_version"] = version("labeled")
     if provenance is not None:
         try:
             out["labeled_provenance"] = json.dumps(dict(provenance), sort_keys=True)
