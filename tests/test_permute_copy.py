@@ -29,6 +29,7 @@ def way(request, monkeypatch):
     monkeypatch.setattr(compiled, "LOAD_BYTES", 0)
     monkeypatch.setattr(compiled, "USE_BYTES", 0)
     monkeypatch.setattr(compiled, "RUNS_BYTES", 0)
+    monkeypatch.setattr(compiled, "LONG_RUN_BYTES", 512)
     monkeypatch.setattr(compiled, "STREAM_BYTES", 4096)
     monkeypatch.setattr(compiled, "STREAM_RUN_BYTES", 4096)
     monkeypatch.setattr(compiled, "SHARE_BYTES", 8192)

@@ -203,6 +203,10 @@ def _permute(
             _remember((src.shape, src.strides, src.dtype, axes), found.shape)
         np.copyto(result, src.transpose(found.order))
         return result
+    if rows is not None and src.flags.c_contiguous and compiled.rows_left_to_numpy(found, threads):
+        whole = result.reshape((len(rows), *src.shape[1:]))
+        np.take(src, rows, axis=0, out=whole, mode="clip")
+        return result
     if found.pure and rows is None and not found.tiled and not compiled.available():
         np.copyto(result, src.transpose(found.order))
         return result

@@ -86,6 +86,13 @@ def left_to_numpy(plan: Plan) -> bool:
     return n_bytes < USE_BYTES or runs >= LONG_RUN_BYTES or (runs > 0 and n_bytes < RUNS_BYTES)
 
 
+def rows_left_to_numpy(plan: Plan, threads: int | None) -> bool:
+    """Say whether gathered rows are moved whole, and are too few for a second thread."""
+    whole = plan.pure and plan.axis == 0 and len(plan.lengths) == 2
+    few = threads == 1 or 2 * plan.size * plan.final.itemsize < SHARE_BYTES
+    return whole and few and plan.run_bytes >= LONG_RUN_BYTES
+
+
 def run(
     plan: Plan,
     dst: Array,
@@ -98,9 +105,6 @@ def run(
     """Make a copy by a kernel; False, with nothing written, where none is at hand or fits."""
     moved_bytes = plan.size * (src.itemsize + dst.itemsize)
     if plan.cut is None or moved_bytes < 2 * (LOAD_BYTES if _kernels is None else USE_BYTES):
-        return False
-    whole_rows = rows is not None and plan.pure and plan.run_bytes >= LONG_RUN_BYTES
-    if whole_rows and (threads == 1 or moved_bytes < SHARE_BYTES):
         return False
     kernels = _loaded() if available() else None
     if kernels is None:
