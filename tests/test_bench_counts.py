@@ -63,9 +63,6 @@ def test_file_order_reads_every_byte_once_in_long_reads(files: dict[str, BenchFi
     assert lane.chunks_decoded == 0
 
 
-@pytest.mark.xfail(
-    strict=False, reason="explain() counts gaps as read through, where rows are gathered one by one"
-)
 def test_full_shuffle_reads_no_byte_that_is_not_used(files: dict[str, BenchFile]) -> None:
     _, lane = told(files["contiguous"], shuffle="full")
     assert lane.bytes_read == lane.bytes_used == files["contiguous"].spec.n_bytes

@@ -23,6 +23,8 @@ class RowLayout:
         What a thread needs besides the destination while it reads a piece.
     dear : bool
         A chunk costs more than its bytes: filters are undone, or a graph computed.
+    direct : bool
+        Stretches of rows are read straight to where they go.
     random : bool
         Rows read one by one cost about what they cost in stretches.
     """
@@ -31,4 +33,5 @@ class RowLayout:
     edges: npt.NDArray[np.int64] | None = None
     scratch_bytes: int = 1 << 16
     dear: bool = False
+    direct: bool = False
     random: bool = True

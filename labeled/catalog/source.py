@@ -181,11 +181,12 @@ class Source:
     def layout(self) -> RowLayout:
         """What is stored together, counted through all files."""
         if self.loaded is not None:
-            return RowLayout(None)
+            return RowLayout(None, direct=True)
         chunks = self.headers[0].chunks
         if chunks is None:
             contiguous = all(header.storage == "contiguous" for header in self.headers)
-            return RowLayout(None, scratch_bytes=2 * PIECE_BYTES, random=contiguous)
+            direct = contiguous and not self._plain_region
+            return RowLayout(None, scratch_bytes=2 * PIECE_BYTES, direct=direct, random=contiguous)
         starts = self.file_starts
         each = math.prod(chunks) * self.stored_dtype.itemsize
         size = 2 * PIECE_BYTES + (3 if self.stored_dtype.itemsize == 1 else 4) * each

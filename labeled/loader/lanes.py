@@ -111,8 +111,10 @@ class Lane:
         if read.runs is not None:
             return self.reader.cost(read.runs)
         assert read.listed is not None
-        cost = self.reader.cost(runs_of(np.unique(read.listed)))
-        return replace(cost, bytes_used=len(read.listed) * self.row_bytes)
+        used = len(read.listed) * self.row_bytes
+        if self.reader.kind in ("contiguous", "memory"):  # each row is copied by itself
+            return Cost(used, used, len(read.listed), 0)
+        return replace(self.reader.cost(runs_of(np.unique(read.listed))), bytes_used=used)
 
     def whole_cost(self) -> Cost:
         """Count what reading the whole selection once, in file order, takes."""

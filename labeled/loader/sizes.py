@@ -23,15 +23,16 @@ DEFAULT_MEMORY = "256 MiB"
 BLOCK_ROWS = 1 << 16
 """Positions worked out together where the order does not depend on windows."""
 
-RUN_BYTES = 1 << 16
+RUN_BYTES = 1 << 17
 """The least that is read together in a shuffled window, where stored chunks are smaller."""
 
-JOB_BYTES = 3 << 20
+JOB_BYTES = 1 << 20
 """What one read-ahead job of an unshuffled or fully shuffled epoch should hold."""
 
-FEW_SLOTS, MANY_SLOTS = 2, 4
+FEW_SLOTS, MANY_SLOTS = 2, 6
 SPARE_BATCHES = 3
 OVERHEAD_BYTES = 2 << 20
+STACK_BYTES = 1 << 16
 INDEX_BYTES = 48
 """Row numbers, places and temporary copies of them, for each row of a shuffled window."""
 
@@ -73,7 +74,7 @@ class Sizes:
             self.kept_bytes
             + self.slots * self.slot_bytes
             + (self.threads + 1) * self.thread_bytes
-            + SPARE_BATCHES * self.batch_bytes
+            + self.batch_bytes
             + self.index_bytes
             + OVERHEAD_BYTES
         )
@@ -102,7 +103,7 @@ def choose_kept(
     """Choose the sources that are read once and kept: all if they fit, else only small ones."""
     sizes = {lane.name: lane.nbytes for lane in lanes}
     room = memory_bytes - OVERHEAD_BYTES - (SPARE_BATCHES + MANY_SLOTS) * batch_bytes
-    room -= MANY_SLOTS * JOB_BYTES + 2 * _thread_bytes(lanes)
+    room -= MANY_SLOTS * JOB_BYTES + 2 * max(lane.source.layout.scratch_bytes for lane in lanes)
     if sum(sizes.values()) <= room:
         return set(sizes)
     return {name for name, size in sizes.items() if size * KEEP_SHARE <= memory_bytes}
@@ -139,53 +140,85 @@ def plan_sizes(
     LoaderError
         If the smallest workable plan needs more; the message names both sizes.
     """
-    row_bytes = max(1, sum(lane.row_bytes for lane in lanes))
+    kept = all(lane.keep for lane in lanes)
     by_chunk = any(lane.source.layout.chunk_rows is not None and not lane.keep for lane in lanes)
-    if mode == "window" or (mode == "full" and by_chunk):
-        row_bytes += INDEX_BYTES  # where each row goes, and what sorting it takes
-    batch_bytes = batch_rows * (row_bytes + out_row_bytes)
-    kept = sum(lane.nbytes for lane in lanes if lane.keep)
-    per_thread = _thread_bytes(lanes)
-    fixed = OVERHEAD_BYTES + kept + SPARE_BATCHES * batch_bytes + 2 * per_thread
-    index_bytes = min(BLOCK_ROWS, n_rows) * INDEX_BYTES if mode == "full" else 0
-    fixed += index_bytes
-    free = memory_bytes - fixed
-    if all(lane.keep for lane in lanes):
-        rows = max(n_rows, 1) if window_rows is None else window_rows
-        rows = BLOCK_ROWS if mode != "window" else rows
-        job = _job_rows(free, row_bytes, 1, batch_rows, n_rows)
-        slots = max(FEW_SLOTS, min(MANY_SLOTS, free // max(1, job * row_bytes)))
-    elif mode == "window" or (mode == "full" and by_chunk):
-        rows = _window_rows(window_rows, free // FEW_SLOTS // row_bytes, unit_rows, batch_rows)
-        job, slots = min(max(rows, unit_rows), max(n_rows, 1)), FEW_SLOTS
-        if mode == "full":
-            rows = BLOCK_ROWS
+    windowed = not kept and (mode == "window" or (mode == "full" and by_chunk))
+    budget = _budget(lanes, mode, n_rows, batch_rows, memory_bytes, out_row_bytes, windowed)
+    rows = BLOCK_ROWS
+    if windowed:
+        fitting = budget.free // FEW_SLOTS // budget.row_bytes
+        job = _window_rows(window_rows, fitting, unit_rows, batch_rows)
+        rows = job if mode == "window" else BLOCK_ROWS
+        job, slots = min(max(job, unit_rows), max(n_rows, 1)), FEW_SLOTS
     else:
-        rows = BLOCK_ROWS
-        job = _job_rows(free, row_bytes, unit_rows if by_chunk else 1, batch_rows, n_rows)
-        slots = max(FEW_SLOTS, min(MANY_SLOTS, free // max(1, job * row_bytes)))
+        if kept and mode == "window":
+            rows = max(n_rows, 1) if window_rows is None else window_rows
+        unit = unit_rows if by_chunk else 1
+        job = _job_rows(budget.free, budget.row_bytes, unit, batch_rows, n_rows)
+        slots = max(FEW_SLOTS, min(MANY_SLOTS, budget.free // (job * budget.row_bytes)))
     if prefetch is not None:
         slots = max(FEW_SLOTS, prefetch + 1)
-    needed = fixed + slots * job * row_bytes
-    if needed > memory_bytes:
+    slot_bytes = job * budget.row_bytes
+    spare = budget.free - slots * slot_bytes
+    if spare < 0:
         raise LoaderError(
             f"memory of {format_bytes(memory_bytes)} is too small: {slots} windows of {job:,} rows "
-            f"({format_bytes(row_bytes)} a row), {SPARE_BATCHES} batches and decoding need "
-            f"{format_bytes(needed)}; give memory={format_bytes(_rounded_up(needed))!r}, smaller "
-            "batches, or a smaller window_rows"
+            f"({format_bytes(budget.row_bytes)} a row), batches and decoding need "
+            f"{format_bytes(memory_bytes - spare)}; give "
+            f"memory={format_bytes(_rounded_up(memory_bytes - spare))!r}, smaller batches, or a "
+            "smaller window_rows"
         )
-    n_threads = _thread_count(threads, (memory_bytes - needed) // per_thread + 1)
     return Sizes(
         memory_bytes=memory_bytes,
         window_rows=rows,
         job_rows=job,
         slots=slots,
-        threads=n_threads,
-        slot_bytes=job * row_bytes,
-        kept_bytes=kept,
-        thread_bytes=per_thread,
-        batch_bytes=batch_bytes,
-        index_bytes=index_bytes,
+        threads=_thread_count(threads, spare // budget.thread_bytes + 1),
+        slot_bytes=slot_bytes,
+        kept_bytes=budget.kept_bytes,
+        thread_bytes=budget.thread_bytes,
+        batch_bytes=budget.batch_bytes,
+        index_bytes=budget.index_bytes,
+    )
+
+
+@dataclass(frozen=True)
+class _Budget:
+    """What is taken before windows are: `free` is left for them, for one thread and the caller."""
+
+    memory_bytes: int
+    row_bytes: int
+    batch_bytes: int
+    kept_bytes: int
+    thread_bytes: int
+    index_bytes: int
+
+    @property
+    def free(self) -> int:
+        fixed = OVERHEAD_BYTES + self.kept_bytes + self.index_bytes
+        return self.memory_bytes - fixed - self.batch_bytes - 2 * self.thread_bytes
+
+
+def _budget(
+    lanes: Sequence[Lane],
+    mode: Mode,
+    n_rows: int,
+    batch_rows: int,
+    memory_bytes: int,
+    out_row_bytes: int,
+    windowed: bool,
+) -> _Budget:
+    row_bytes = max(1, sum(lane.row_bytes for lane in lanes))
+    straight = not windowed and not out_row_bytes  # batches are cut from jobs, or joined from two
+    if windowed:
+        row_bytes += INDEX_BYTES  # where each row goes, and what sorting it takes
+    return _Budget(
+        memory_bytes,
+        row_bytes,
+        batch_rows * (row_bytes + out_row_bytes) * (1 if straight else SPARE_BATCHES),
+        sum(lane.nbytes for lane in lanes if lane.keep),
+        max((_scratch_bytes(lane, windowed) for lane in lanes), default=1),
+        min(BLOCK_ROWS, n_rows) * INDEX_BYTES if mode == "full" else 0,
     )
 
 
@@ -209,9 +242,12 @@ def _job_rows(free: int, row_bytes: int, unit_rows: int, batch_rows: int, n_rows
     return min(rows, max(n_rows, 1))
 
 
-def _thread_bytes(lanes: Sequence[Lane]) -> int:
-    """What one thread decodes in."""
-    return max((lane.source.layout.scratch_bytes for lane in lanes), default=1)
+def _scratch_bytes(lane: Lane, windowed: bool) -> int:
+    """What one thread needs besides the destination: nothing much where it reads straight in."""
+    layout = lane.source.layout
+    if lane.keep or (layout.direct and not windowed):
+        return STACK_BYTES
+    return layout.scratch_bytes
 
 
 def _thread_count(given: int | None, affordable: int) -> int:
