@@ -313,6 +313,13 @@ def test_a_table_beyond_64_kib(tmp_path: Path) -> None:
         ),
         ({"x": np.float64(1)}, None, {}, ArrayError, "single value"),
         ({"x": [[1, 2], [3]]}, None, {}, NotYetError, "different shapes"),
+        (
+            {"x": labeled.Ragged.of([np.zeros(1), np.zeros(2)])},
+            None,
+            {},
+            NotYetError,
+            "'x' is Ragged",
+        ),
         ({"x": np.zeros(3, "V4")}, None, {}, ArrayError, "dtype"),
         ({}, None, {}, ArrayError, "no source"),
         ({"x": np.zeros(3), "x/y": np.zeros(3)}, None, {}, ArrayError, "inside source 'x'"),

@@ -22,6 +22,7 @@ from labeled.formats.hdf5.own import OWN
 from labeled.formats.hdf5.region import Array
 from labeled.formats.hdf5.scales import Coordinate, Names
 from labeled.formats.hdf5.writing import storable
+from labeled.ragged import Ragged
 
 KINDS = "biufcSO"
 
@@ -196,6 +197,11 @@ def given_of(name: str, value: Any, dims: Sequence[str | None] | None) -> Given:
 
 def _as_array(name: str, value: Any) -> Any:
     """Return something with dtype, shape and slices."""
+    if isinstance(value, Ragged):
+        raise NotYetError(
+            f"source {name!r} is Ragged, which cannot be written yet; pad it to one shape, or "
+            f"leave it out"
+        )
     if isinstance(value, xr.Variable):
         return xr.DataArray(value)
     if isinstance(value, xr.DataArray | np.ndarray) or is_dask_collection(value):

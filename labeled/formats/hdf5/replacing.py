@@ -177,6 +177,8 @@ def _reflinked(source: int, target: int) -> bool:
 
 def sync(path: str) -> None:
     """Wait until a file, or the names in a folder, are on the disk."""
+    if os.name == "nt" and os.path.isdir(path):
+        return  # folders cannot be opened there, and need not be
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
