@@ -77,11 +77,13 @@ class LocalFile:
     def __init__(self, stamp: FileStamp) -> None:
         self.stamp = stamp
         self._map: Array | None = None
-        self._fd = -1
         try:
             self._fd = os.open(stamp.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         except OSError as fault:
             raise FileFormatError(f"cannot open {stamp.path!r}: {fault.strerror}") from fault
+        # Not __del__: it runs while weak references still find the object, and os.close lets
+        # other threads run, so one of them could read from a descriptor that is closed.
+        weakref.finalize(self, os.close, self._fd).atexit = False
         self.check()
 
     @property
@@ -126,10 +128,6 @@ class LocalFile:
         """Tell the system that these bytes will be read soon, where it can be told."""
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self._fd, offset, n, os.POSIX_FADV_WILLNEED)
-
-    def __del__(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
 
 
 class RemoteFile:

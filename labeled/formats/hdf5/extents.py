@@ -110,7 +110,7 @@ class ExtentEngine:
         self._file().check()
         if len(runs) == 1 and self._base is not None and self._plan.read_through:
             start, stop = runs[0].tolist()
-            if (stop - start) * self._weight < PIECE_BYTES:  # nothing to plan: the usual batch
+            if stop - start < 2 * self._rows_each():  # nothing to plan: the usual batch
                 alone = np.array([[self._base + start * self._weight, 0, stop - start, 0]])
                 return [Piece(0, stop - start, (stop - start) * self._used, start, stop, alone)]
         extents, cuts = self._planned(runs)
@@ -133,8 +133,8 @@ class ExtentEngine:
 
         A fourth column says whether one read brings an extent with the one before it.
         """
-        rows_each, row_bytes = max(1, PIECE_BYTES // self._weight), self._plan.row_bytes
-        extents = _split(self._locate(runs), rows_each, row_bytes)
+        row_bytes = self._plan.row_bytes
+        extents = _split(self._locate(runs), self._rows_each(), row_bytes)
         planned = np.zeros((len(extents), 4), np.int64)
         planned[:, :3] = extents
         if len(extents) == 1:
@@ -151,11 +151,15 @@ class ExtentEngine:
         planned[cuts[:-1], 3] = 0
         return planned, cuts
 
+    def _rows_each(self) -> int:
+        """Rows of an ordinary piece; there may be nearly twice as many."""
+        return max(1, PIECE_BYTES // self._weight)
+
     def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
         """Read one piece; see :class:`.payload.Reader`."""
         file, extents = self._file(), piece.parts
         try:
-            if extents[1:, 3].all():
+            if len(extents) == 1 or extents[1:, 3].all():
                 self._read_span(file, extents, out, dest)
             else:
                 for span in np.split(extents, np.flatnonzero(extents[1:, 3] == 0) + 1):
@@ -182,9 +186,9 @@ class ExtentEngine:
 
     def straight_into(self, out: Array, start: int, stop: int) -> bool:
         """Read one run with one call, if that is all it takes."""
-        if self._base is None or not self._direct or self._io == "mmap":
+        if self._base is None or not (self._direct and self._used) or self._io == "mmap":
             return False
-        if not 0 < (stop - start) * self._used < PIECE_BYTES:
+        if not 0 < stop - start < 2 * self._rows_each():
             return False
         file = self._file()
         file.check()

@@ -98,6 +98,7 @@ class Reader:
     __slots__ = (
         "_engine",
         "_region",
+        "_where",
         "chunk_rows",
         "dtype",
         "io",
@@ -109,7 +110,8 @@ class Reader:
     def __init__(self, source: SourceHeader, region: Region = (), io: Io = "auto") -> None:
         self.source = source
         self.io: Io = io
-        self._region = normal_region(region, source.row_shape, describe(source))
+        self._where = describe(source)
+        self._region = normal_region(region, source.row_shape, self._where)
         self.n_rows = source.n_rows
         self.row_shape = region_shape(self._region, source.row_shape)
         self.dtype = native(source.dtype)
@@ -120,7 +122,7 @@ class Reader:
         return Reader, (self.source, self._region, self.io)
 
     def __repr__(self) -> str:
-        return f"<Reader of {describe(self.source)}: {self.n_rows} x {self.row_shape} {self.dtype}>"
+        return f"<Reader of {self._where}: {self.n_rows} x {self.row_shape} {self.dtype}>"
 
     @property
     def kind(self) -> Kind:
@@ -158,7 +160,7 @@ class Reader:
         FileChangedError
             If the file is no longer the one that was opened.
         """
-        return self._ready().pieces(checked_runs(runs, self.n_rows, describe(self.source)))
+        return self._ready().pieces(checked_runs(runs, self.n_rows, self._where))
 
     def read_piece(self, piece: Piece, out: Array, dest: Ints | None = None) -> None:
         """Read one piece. Row number ``i`` in run order goes to ``out[i]``, or ``out[dest[i]]``.
@@ -183,7 +185,7 @@ class Reader:
     def read_into(self, out: Array, runs: Ints) -> None:
         """Read runs into ``out``, in order, in this thread."""
         self._check_out(out, 0)
-        runs = checked_runs(runs, self.n_rows, describe(self.source))
+        runs = checked_runs(runs, self.n_rows, self._where)
         engine = self._ready()
         if len(runs) == 1 and isinstance(engine, ExtentEngine):
             start, stop = runs[0].tolist()
@@ -194,11 +196,11 @@ class Reader:
     def scatter_into(self, out: Array, runs: Ints, dest: Ints | None = None) -> None:
         """Read runs in this thread; row number ``i`` goes to ``out[dest[i]]``."""
         engine = self._ready()
-        runs = checked_runs(runs, self.n_rows, describe(self.source))
+        runs = checked_runs(runs, self.n_rows, self._where)
         n = n_rows_of(runs)
         self._check_out(out, n if dest is None else 0)
         if dest is not None and len(dest) != n:
-            raise SelectionError(f"{describe(self.source)}: {len(dest)} places for {n} rows")
+            raise SelectionError(f"{self._where}: {len(dest)} places for {n} rows")
         for piece in engine.pieces(runs):
             engine.read_piece(piece, out, dest)
 
@@ -217,7 +219,7 @@ class Reader:
         low, high = int(rows.min()), int(rows.max())
         if low < 0 or high >= self.n_rows:
             raise SelectionError(
-                f"{describe(self.source)}: rows {low} to {high} were asked for, "
+                f"{self._where}: rows {low} to {high} were asked for, "
                 f"but it has rows 0 to {self.n_rows - 1}"
             )
         self._ready().gather_into(out, rows)
@@ -233,24 +235,21 @@ class Reader:
 
     def cost(self, runs: Ints) -> Cost:
         """Count what reading `runs` takes, without reading more than the chunk index."""
-        return self._ready().cost(checked_runs(runs, self.n_rows, describe(self.source)))
+        return self._ready().cost(checked_runs(runs, self.n_rows, self._where))
 
     def _check_out(self, out: Array, n: int) -> None:
         if out.shape[1:] != self.row_shape or len(out) < n or out.dtype != self.dtype:
             raise SelectionError(
-                f"{describe(self.source)}: needs an array of {n} x {self.row_shape} {self.dtype}, "
+                f"{self._where}: needs an array of {n} x {self.row_shape} {self.dtype}, "
                 f"found {out.shape} {out.dtype}"
             )
         if not (out.flags.c_contiguous and out.flags.writeable):
-            raise SelectionError(
-                f"{describe(self.source)}: the array must be C-ordered and writable"
-            )
+            raise SelectionError(f"{self._where}: the array must be C-ordered and writable")
 
 
 def advise(reader: Reader, runs: Ints) -> None:
     """Tell the system that these runs are read next, so that a cold disk starts now."""
-    source = reader.source
-    reader._ready().advise(checked_runs(runs, source.n_rows, describe(source)))
+    reader._ready().advise(checked_runs(runs, reader.n_rows, describe(reader.source)))
 
 
 def _engine_of(source: SourceHeader, region: Region, io: Io) -> Engine:
