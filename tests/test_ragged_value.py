@@ -1,0 +1,188 @@
+"""Ragged arrays in memory: padding, masks, buckets and hand-over, against loops by hand."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import types
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ragged_files import examples, same
+
+from labeled import Ragged
+from labeled.errors import ArrayError, DimsError
+from labeled.ragged import FlatRows
+from labeled.ragged.flat import MANY_ELEMENTS, block_cuts, copy_segments, flat_of, offsets_of
+from labeled.selection import Selection
+
+DIMS = ("batch", "channel", "height", "width")
+
+
+def padded_by_hand(arrays: Any, lengths: Any, value: Any, dtype: Any) -> tuple[Any, Any]:
+    dense = np.full((len(arrays), *lengths), value, dtype)
+    inside = np.zeros((len(arrays), *lengths), bool)
+    for i, array in enumerate(arrays):
+        place = (i, *map(slice, array.shape))
+        dense[place], inside[place] = array, True
+    return dense, inside
+
+
+@given(examples(), st.integers(0, 3), st.sampled_from([1, 30]), st.sampled_from([0, 1]))
+def test_padding_is_what_a_loop_gives(arrays: Any, more: int, times: int, value: int) -> None:
+    arrays = [np.repeat(a, times, axis=0) for a in arrays]  # small examples, and large ones
+    k = arrays[0].ndim if arrays else 1
+    ragged = Ragged.of(arrays, DIMS[: k + 1], "x")
+    longest = [max((a.shape[axis] for a in arrays), default=0) for axis in range(k)]
+
+    for lengths, to in ((longest, None), ([n + more for n in longest], "given")):
+        if to is not None:
+            to = dict(zip(DIMS[1:], lengths, strict=False))
+        dense, inside = ragged.pad(to, value=value, mask=True)
+        wanted, where = padded_by_hand(arrays, lengths, value, ragged.dtype)
+        np.testing.assert_array_equal(dense, wanted)
+        np.testing.assert_array_equal(inside, where)
+        assert dense.dims == inside.dims == DIMS[: k + 1]
+        assert (dense.name, inside.name) == ("x", "x_mask")
+        np.testing.assert_array_equal(ragged.pad(to, value=value), wanted)
+
+
+def test_padding_refuses_what_does_not_fit() -> None:
+    words = Ragged.of([np.arange(3), np.arange(5)], ("batch", "time"), "words")
+    assert words.pad(6).shape == (2, 6)
+    assert words.pad(to={"time": 5}).shape == (2, 5)
+    with pytest.raises(
+        ArrayError, match=r"row 1: its 'time' has length 5, more than to=4; pad to 5"
+    ):
+        words.pad(4)
+    with pytest.raises(ArrayError, match="row 1: its 'time'"):
+        words[[1, 1]].pad(4)
+    with pytest.raises(DimsError, match=r"to= names 'height'; an example has the dims \('time',\)"):
+        words.pad({"height": 3})
+    with pytest.raises(ArrayError, match="whole number"):
+        words.pad(-1)
+    with pytest.raises(ArrayError, match=r"value=0\.5 cannot fill an array of int64"):
+        words.pad(value=0.5)
+    with pytest.raises(ArrayError, match="cannot fill"):
+        Ragged.of([np.zeros(2, "u1")]).pad(value=-1)
+    assert np.isnan(Ragged.of([np.zeros(1), np.zeros(2)]).pad(value=np.nan).values[0, 1])
+    with pytest.raises(DimsError, match="one length for 2 axes; give a mapping"):
+        Ragged.of([np.zeros((1, 2))]).pad(3)
+
+
+@given(st.lists(st.integers(0, 30), max_size=60), st.integers(1, 8), st.integers(1, 40))
+def test_buckets_hold_every_row_once_and_tell_their_waste(
+    lengths: list[int], batch_rows: int, window_rows: int
+) -> None:
+    arrays = [np.full(n, i) for i, n in enumerate(lengths)]
+    ragged = Ragged.of(arrays, ("batch", "time")) if arrays else Ragged.of([])
+    for seed in (None, 4):
+        buckets = ragged.bucket(batch_rows, window_rows=window_rows, seed=seed)
+        rows = np.concatenate([*buckets.rows, []]).astype(int)
+        assert sorted(rows) == list(range(len(arrays)))
+        assert all(len(set(batch // window_rows)) == 1 for batch in buckets.rows)
+        held = used = 0
+        for batch, positions in zip(buckets, buckets.rows, strict=True):
+            same(batch.to_objects(), [arrays[i] for i in positions])
+            held += batch.pad().size
+            used += int(batch.sizes.sum())
+        assert buckets.waste == pytest.approx(1 - used / held if held else 0)
+    whole = ragged.bucket(batch_rows, window_rows=max(1, len(arrays)))
+    assert whole.waste <= whole.plain_waste + 1e-12  # one axis: sorting all can only save
+    assert "padding" in repr(whole)
+
+
+def test_buckets_of_very_different_lengths_save_most_of_the_padding() -> None:
+    lengths = np.random.default_rng(0).permutation(np.repeat([10, 1000], 500))
+    buckets = Ragged.of([np.zeros(n, "u1") for n in lengths]).bucket(20)
+    assert buckets.plain_waste > 0.4
+    assert buckets.waste < 0.05
+
+
+def test_selecting_is_lazy_and_pickles_small() -> None:
+    class Counting(FlatRows):
+        reads = 0
+
+        def read_flat(self, rows: Any) -> Any:
+            type(self).reads += 1
+            return super().read_flat(rows)
+
+    reader = Counting(flat_of([np.arange(i) for i in range(100)]))
+    ragged = Ragged(reader, Selection.all(100), ("batch", "time"))
+    some = ragged[10:90][::2][[3, -1]].take([True, False])
+    assert (len(some), Counting.reads) == (1, 0)
+    assert some.shapes.tolist() == [[16]]
+    assert Counting.reads == 0
+    assert some[0].values.tolist() == list(range(16))
+    assert Counting.reads == 1
+    assert len(list(ragged)) == 100
+    assert Counting.reads == 2
+    assert bool(ragged[[]])
+    same(pickle.loads(pickle.dumps(Ragged.of([np.arange(2)]))).to_objects(), [np.arange(2)])
+
+
+def test_what_is_handed_out_is_ones_own() -> None:
+    ragged = Ragged.of([np.arange(3), np.arange(4)])
+    for array in (
+        ragged.flat().values,
+        ragged[0].values,
+        ragged.to_objects()[0],
+        ragged[:1].flat().values,
+    ):
+        array[...] = 9
+    ragged.flat().shapes[...] = 9
+    ragged.flat().offsets[...] = 9
+    same(ragged.to_objects(), [np.arange(3), np.arange(4)])
+
+
+@given(st.lists(st.integers(0, 3 * MANY_ELEMENTS), max_size=20), st.data())
+def test_segments_are_copied_as_a_loop_would(sizes: list[int], data: Any) -> None:
+    order = data.draw(st.permutations(range(len(sizes))))
+    lengths = np.array(sizes, np.int64)
+    edges = offsets_of(lengths)
+    source = np.arange(int(edges[-1]))
+    taken = np.array(order, np.int64)
+    places = offsets_of(lengths[taken])
+    out = np.full(len(source), -1)
+
+    copy_segments(out, places[:-1], source, edges[taken], lengths[taken])
+
+    expected = [source[edges[i] : edges[i + 1]] for i in order]
+    np.testing.assert_array_equal(out, np.concatenate([*expected, np.empty(0)]))
+
+
+@given(st.lists(st.integers(0, 20)), st.integers(1, 30))
+def test_blocks_hold_as_much_as_fits(sizes: list[int], limit: int) -> None:
+    cuts = block_cuts(np.array(sizes, np.int64), limit)
+    assert cuts[0] == 0
+    assert cuts[-1] == len(sizes)
+    for a, b in pairwise(cuts):
+        assert sum(sizes[a:b]) <= limit or b - a == 1
+        assert b == len(sizes) or sum(sizes[a : b + 1]) > limit
+
+
+def test_awkward_gets_nested_lists(monkeypatch: Any) -> None:
+    fake = types.ModuleType("awkward")
+    fake.contents = types.SimpleNamespace(  # type: ignore[attr-defined]
+        NumpyArray=lambda values: values.tolist(),
+        ListOffsetArray=lambda edges, content: [content[a:b] for a, b in pairwise(edges)],
+    )
+    fake.index = types.SimpleNamespace(Index64=list)  # type: ignore[attr-defined]
+    fake.Array = lambda content: content  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "awkward", fake)
+    arrays = [np.arange(6).reshape(2, 3), np.empty((0, 2), int), np.arange(2).reshape(2, 1)]
+    assert Ragged.of(arrays).to_awkward() == [a.tolist() for a in arrays]
+
+
+def test_dims_must_fit() -> None:
+    with pytest.raises(DimsError, match="do not fit examples of 1 axes"):
+        Ragged.of([np.arange(2)], ("batch", "a", "b"))
+    with pytest.raises(DimsError, match="all different"):
+        Ragged.of([np.arange(2)], ("a", "a"))
+    with pytest.raises(ArrayError, match="must be arrays of numbers"):
+        Ragged.of([np.array([None])])
+    assert Ragged.of([np.zeros((1, 1))], name="x").dims == ("batch", "x_axis_1", "x_axis_2")
