@@ -25,7 +25,7 @@ from payload_files import (
     write,
 )
 
-from labeled.errors import SelectionError, SelectionTypeError
+from labeled.errors import LoaderError, SelectionError, SelectionTypeError
 from labeled.formats.hdf5.payload import Reader, advise, open_reader
 
 IO = ["auto", "pread", "mmap"]
@@ -254,5 +254,7 @@ def test_what_does_not_fit_is_refused_before_reading(folder: Path) -> None:
         open_reader(header, region=(0, 0))
     with pytest.raises(SelectionTypeError, match="positive step"):
         open_reader(header, region=(slice(None, None, -1),))
+    with pytest.raises(LoaderError, match="io must be 'auto', 'pread' or 'mmap', found 'fast'"):
+        open_reader(header, io="fast")
     with pytest.raises(SelectionTypeError, match="expected integers"):
         open_reader(header, region=("a",))

@@ -4,7 +4,8 @@ Whoever knows the layout turns runs into *extents*, ``int64 (k, 3)`` of (byte of
 the file, number of the first row in run order, rows); offset -1 stands for rows that
 were never stored and read as the fill value. This module fetches extents: straight into
 the destination where nothing has to be changed on the way, otherwise through a buffer
-that stays in cache. Short extents with small gaps between them come with one read.
+that stays in cache. Short extents with small gaps between them come with one read, or
+are picked from a memory map where one may be used: such rows are scattered ones.
 
 The trade-off: a gap is read through where it costs less than another call would.
 """
@@ -178,7 +179,11 @@ class ExtentEngine:
             self._put(out, place, np.asarray(self._source.fill_value, self._plan.dtype))
         elif len(span) > 1:
             rows = spread((span[:, 0] - at) // self._plan.row_bytes, span[:, 2])
-            self._store(self._box(file, at, int(rows[-1]) + 1), out, place, rows)
+            mapped = None if self._io == "pread" else file.mapped()
+            if mapped is None:
+                self._store(self._box(file, at, int(rows[-1]) + 1), out, place, rows)
+            else:
+                self._store(self._view(mapped, at, int(rows[-1]) + 1), out, place, rows)
         elif self._direct and isinstance(place, slice):
             self._fill(file, out[place], at)
         else:
@@ -211,8 +216,7 @@ class ExtentEngine:
         buffer = scratch("box", plan.bytes_of(n))
         if plan.read_through:
             self._fill(file, buffer, at + plan.starts[0])
-            strides = (plan.row_bytes, *plan.box_strides)
-            return np.ndarray((n, *plan.box_shape), plan.dtype, buffer, strides=strides)
+            return self._view(buffer, -plan.starts[0], n)
         size, to = plan.stretch_bytes, 0
         for row in range(n):
             for start in plan.starts:
@@ -220,12 +224,23 @@ class ExtentEngine:
                 to += size
         return buffer.view(plan.dtype).reshape(n, *plan.box_shape)
 
+    def _view(self, stored: Array, at: int, n: int) -> Array:
+        """View what the plan wants of `n` consecutive rows that begin at byte `at`."""
+        plan = self._plan
+        strides, offset = (plan.row_bytes, *plan.box_strides), at + plan.starts[0]
+        return np.ndarray((n, *plan.box_shape), plan.dtype, stored, offset, strides)
+
     def _store(self, box: Array, out: Array, place: Target, rows: Ints | None) -> None:
         """Put wanted elements of wanted rows of a box in their places."""
         if rows is None and self._plan.whole:
             self._put(out, place, box)
-        elif rows is not None and self._direct and isinstance(place, slice):
-            np.take(box, rows, axis=0, out=out[place], mode="clip")
+        elif rows is not None and self._direct and box.flags.c_contiguous:
+            item = np.dtype((np.void, self._plan.row_bytes))  # one memmove a row, any alignment
+            stored, target = np.frombuffer(box, item), out.reshape(-1).view(np.uint8).view(item)
+            if isinstance(place, slice):
+                np.take(stored, rows, out=target[place], mode="clip")
+            else:
+                target[place] = np.take(stored, rows, mode="clip")
         else:
             self._put(out, place, outer_take(box, self._plan.inner, rows))
 
@@ -256,9 +271,7 @@ class ExtentEngine:
             target = out.reshape(-1).view(np.uint8).reshape(len(rows), plan.row_bytes)
             np.take(source, rows, axis=0, out=target, mode="clip")
             return
-        strides = (plan.row_bytes, *plan.box_strides)
-        shape, at = (n, *plan.box_shape), plan.starts[0]
-        box = np.ndarray(shape, plan.dtype, stored, offset=at, strides=strides)
+        box = self._view(stored, 0, n)
         step = max(1, PIECE_BYTES // self._used)
         for a in range(0, len(rows), step):
             out[a : a + step] = outer_take(box, plan.inner, rows[a : a + step])

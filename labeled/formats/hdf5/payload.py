@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from labeled.errors import FileFormatError, ReadError, SelectionError
+from labeled.errors import FileFormatError, LoaderError, SelectionError
 from labeled.formats.hdf5.bytesource import is_remote
 from labeled.formats.hdf5.decoded import DecodeEngine
 from labeled.formats.hdf5.extents import ExtentEngine, contiguous_extents, unstored_extents
@@ -64,19 +64,21 @@ def open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -
         Integers (which drop their axis), slices with positive steps, or 1-D integer
         arrays, each axis for itself; missing ones are whole.
     io : {"auto", "pread", "mmap"}
-        How local bytes are fetched: "auto" reads runs by ``preadv`` and gathers scattered
-        rows of contiguous data from a memory map; "pread" never maps; "mmap" maps for
-        uncompressed runs too.
+        How local bytes are fetched: "auto" reads runs by ``preadv`` and picks scattered rows
+        (of :meth:`Reader.gather_into`, and of many short runs close together) from a memory
+        map where no filter has to be undone; "pread" never maps; "mmap" maps for long runs
+        too. A file that is truncated while it is mapped ends the process (SIGBUS); under
+        "pread" it is an error like any other.
 
     Raises
     ------
     SelectionError, SelectionTypeError
         If the region does not fit the source.
-    ValueError
+    LoaderError
         If `io` is something else.
     """
     if io not in ("auto", "pread", "mmap"):
-        raise ReadError(f"{describe(source)}: io must be 'auto', 'pread' or 'mmap', found {io!r}")
+        raise LoaderError(f"{describe(source)}: io must be 'auto', 'pread' or 'mmap', found {io!r}")
     return Reader(source, region, io)
 
 
@@ -192,6 +194,15 @@ class Reader:
             if stop - start <= len(out) and engine.straight_into(out, start, stop):
                 return
         self.scatter_into(out, runs, None)
+
+    def read_run(self, out: Array, start: int, stop: int) -> None:
+        """Read the rows ``start`` to ``stop - 1`` into ``out``; the cheapest call for one run."""
+        engine = self._ready()
+        if start >= 0 and stop <= self.n_rows and isinstance(engine, ExtentEngine):
+            self._check_out(out, stop - start)
+            if engine.straight_into(out, start, stop):
+                return
+        self.read_into(out, np.array([[start, stop]]))
 
     def scatter_into(self, out: Array, runs: Ints, dest: Ints | None = None) -> None:
         """Read runs in this thread; row number ``i`` goes to ``out[dest[i]]``."""
