@@ -6,9 +6,9 @@ plain rows of variable length. Shapes, offsets and lengths are read by byte rang
 any dense source; they are checked against each other and against the file before any
 memory is taken for values.
 
-The trade-off: HDF5 keeps rows of variable length in heaps that only it can walk, so their
-values are read through h5py, in large slices and under its lock. How long each row is
-stands in the dataset itself and is read without it.
+Rows of variable length are read out of HDF5's heaps by byte range too (:mod:`.heap`), and
+how long each is stands in the dataset itself. Where their storage is out of reach, h5py
+reads them, in slices as large as pay and under its lock.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from labeled.formats.hdf5.cf import decode
 from labeled.formats.hdf5.fallback import require_filters
 from labeled.formats.hdf5.flatlayout import write_flat
 from labeled.formats.hdf5.header import SourceHeader
+from labeled.formats.hdf5.heap import REFERENCE, HeapError, heap_fault, plain_heap, read_heap
 from labeled.formats.hdf5.layout import vlen_base
 from labeled.formats.hdf5.payload import Reader, open_reader
 from labeled.formats.hdf5.reading import Io, describe, failed, native, runs_of
@@ -52,9 +53,6 @@ BLOCK_ROWS = 1 << 16
 
 DENSE = 6
 """HDF5 reads a list of rows so many times slower than a slice that holds them."""
-
-REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
-"""How a row of variable length is stored: its length, and where the heap keeps it."""
 
 
 def open_ragged(source: SourceHeader, io: Io = "auto") -> RaggedReader:
@@ -224,8 +222,10 @@ class VlenReader:
 
     @property
     def why(self) -> str:
-        lengths = "read apart" if self._references is not None else "unknown before reading"
-        return f"HDF5 rows of variable length: read by h5py in blocks, lengths {lengths}"
+        if self._heap is not None:
+            return "rows of variable length: heaps read outside HDF5's lock"
+        lengths = "known before" if self._references is not None else "unknown before reading"
+        return f"rows of variable length: read by h5py in blocks, lengths {lengths}"
 
     @cached_property
     def _references(self) -> Reader | None:
@@ -239,11 +239,23 @@ class VlenReader:
         reader = open_reader(header, io=self.io)
         return None if reader.kind == "h5py" else reader
 
+    @cached_property
+    def _heap(self) -> Reader | None:
+        """The same reader, where the heaps themselves can be read by byte range."""
+        references = self._references
+        if references is None or not plain_heap(self.source.file, self.source.h5path):
+            return None
+        return references
+
     def sizes(self, rows: AnyRows) -> Rows:
         references = self._references
         if references is None:
             return self._lengths_by_reading(listed(rows))
-        lengths = references.read(rows)["length"].astype(np.int64)
+        return self._lengths(references.read(rows), rows)
+
+    def _lengths(self, references: Array, rows: AnyRows) -> Rows:
+        """Return the lengths that references tell, refusing what no file could hold."""
+        lengths: Rows = references["length"].astype(np.int64)
         most = self.source.file.size // self.dtype.itemsize
         if len(lengths) and int(lengths.max()) > most:
             at = int(np.argmax(lengths))
@@ -257,20 +269,38 @@ class VlenReader:
         return checked_shapes(self.source, rows, self.sizes(rows), self.io)
 
     def read_flat(self, rows: AnyRows) -> Flat:
-        sizes, wanted = self.sizes(rows), listed(rows)
+        heap, wanted = self._heap, listed(rows)
+        references = None if heap is None else heap.read(rows)
+        sizes = self.sizes(rows) if references is None else self._lengths(references, rows)
         shapes = checked_shapes(self.source, rows, sizes, self.io)
         self._check_claim(wanted, sizes)
         offsets = offsets_of(sizes)
-        out = np.empty(int(offsets[-1]), self.dtype)
+        base = vlen_base(self.source.dtype)
+        assert base is not None, "checked by open_ragged"
+        out = np.empty(int(offsets[-1]), base)
+        if references is not None:
+            self._from_heap(references, out, offsets, wanted)
+        else:
+            self._by_h5py(out, offsets, wanted, sizes)
+        return Flat(out.astype(self.dtype, copy=False), offsets, shapes)
+
+    def _from_heap(self, references: Array, out: Array, offsets: Rows, rows: Rows) -> None:
+        try:
+            read_heap(self.source.file, references, out, offsets[:-1])
+        except (HeapError, EOFError) as fault:
+            raise heap_fault(self.where, int(rows.min()), int(rows.max()), fault) from fault
+        except OSError as fault:
+            raise failed(self.source, int(rows.min()), int(rows.max()) + 1, fault) from fault
+
+    def _by_h5py(self, out: Array, offsets: Rows, rows: Rows, sizes: Rows) -> None:
         with h5_of(self.source.file) as file:
             require_filters(self.source)
             dataset = file[self.source.h5path]
 
             def read(some: Rows) -> Array:
-                return self._read(dataset, wanted[some], sizes[some])
+                return self._read(dataset, rows[some], sizes[some])
 
-            read_in_blocks(out, offsets, wanted, read, BLOCK_ROWS)
-        return Flat(out, offsets, shapes)
+            read_in_blocks(out, offsets, rows, read, BLOCK_ROWS)
 
     def _check_claim(self, rows: Rows, sizes: Rows) -> None:
         """Refuse lengths that the whole file could not hold together."""

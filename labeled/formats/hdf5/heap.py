@@ -1,0 +1,196 @@
+"""Rows of variable length, read out of HDF5's global heaps without HDF5.
+
+HDF5 keeps such rows in *collections*: stretches of the file that begin with ``GCOL`` and
+hold objects one after another, each under a header with its number and size. A dataset
+of variable length holds, for every row, its length, the address of a collection and the
+number of an object in it. A collection is read whole, once for all rows that are wanted of
+it, outside HDF5's lock; an object that fills one is read straight to its place.
+
+Objects are nearly always numbered in the order in which they lie, so where they lie follows
+from their sizes, and is checked against their headers in one pass; where it does not, the
+headers are walked. Nothing is trusted: whatever does not agree with the row's length raises.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import h5py
+import numpy as np
+
+from labeled.errors import FileFormatError
+from labeled.formats.hdf5.bytesource import OpenFile, h5_of, open_bytes
+from labeled.formats.hdf5.header import FileStamp
+from labeled.formats.hdf5.region import Array, Ints
+from labeled.ragged.flat import copy_segments, offsets_of
+
+REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
+"""How a row of variable length is stored, in a file with addresses of eight bytes."""
+
+GUESS_BYTES = 64 << 10
+"""What is read of a collection before its size is known: as large as most grow."""
+
+LARGE_BYTES = 4 << 10
+"""An object of so many bytes, alone in being wanted, is read straight to its place."""
+
+_HEAD, _OBJECT = struct.Struct("<4sB3xQ"), struct.Struct("<HH4xQ")
+
+
+class HeapError(ValueError):
+    """A heap is not what a row says; the caller knows which source and rows it read."""
+
+
+def plain_heap(stamp: FileStamp, h5path: str) -> bool:
+    """Whether rows of a dataset are stored as this module expects: opens the file once.
+
+    Addresses must take eight bytes and count from the first byte of the file, and values
+    must lie in the file as NumPy has them in memory.
+    """
+    with h5_of(stamp) as file:
+        properties = file.id.get_create_plist()
+        dataset = file[h5path]
+        base = h5py.check_vlen_dtype(dataset.dtype)
+        stored = dataset.id.get_type().get_super()
+        plain = stored.equal(h5py.h5t.py_create(np.dtype(base), logical=True))
+        return bool(properties.get_sizes() == (8, 8) and not properties.get_userblock() and plain)
+
+
+def read_heap(stamp: FileStamp, references: Array, out: Array, places: Ints) -> None:
+    """Read rows of variable length to their places.
+
+    Parameters
+    ----------
+    stamp : FileStamp
+    references : array of REFERENCE (n,)
+        Rows wanted, in any order.
+    out : array
+        Flat values in the dtype of the file.
+    places : int64 (n,)
+        Where in `out` each row begins; it takes as many elements as its length.
+
+    Raises
+    ------
+    HeapError
+        If a collection is not there, or has no object of that number and size.
+    """
+    file = open_bytes(stamp)
+    file.check()
+    held = references["length"] > 0
+    references, places = references[held], places[held]
+    order = np.lexsort((references["index"], references["address"]))
+    references, places = references[order], places[order]
+    addresses = references["address"]
+    cuts = np.flatnonzero(np.concatenate(([True], addresses[1:] != addresses[:-1], [True])))
+    if not len(references):
+        return
+    for a, b in pairwise(cuts.tolist()):
+        _read_collection(file, int(addresses[a]), references[a:b], out, places[a:b])
+
+
+def _read_collection(
+    file: OpenFile, address: int, references: Array, out: Array, places: Ints
+) -> None:
+    lengths = references["length"].astype(np.int64)
+    if not 0 < address <= file.size - _HEAD.size:
+        raise HeapError(f"its heap is said to lie at byte {address} of {file.size}")
+    if len(references) == 1 and int(lengths[0]) * out.itemsize >= LARGE_BYTES:
+        place = int(places[0])
+        target = out[place : place + int(lengths[0])]
+        if _read_alone(file, address, int(references["index"][0]), target):
+            return
+    sizes = lengths * out.itemsize
+    memory = _collection(file, address, int(sizes.sum()))
+    starts = _positions(memory, references["index"].astype(np.int64), sizes)
+    if out.itemsize in (1, 2, 4, 8):  # objects lie at multiples of eight
+        values = memory.view(out.dtype)
+        copy_segments(out, places, values, starts // out.itemsize, lengths)
+    else:
+        raw = out.view(np.uint8)
+        copy_segments(raw, places * out.itemsize, memory, starts, sizes)
+
+
+def _read_alone(file: OpenFile, address: int, index: int, target: Array) -> bool:
+    """Read an object that is the first of its collection; False if another one is."""
+    head = np.empty(_HEAD.size + _OBJECT.size, np.uint8)
+    end = address + len(head) + target.nbytes
+    if end > file.size:
+        return False
+    file.read_into(head, address)
+    _check_head(head, address, file.size)
+    found, _, size = _OBJECT.unpack_from(head.data, _HEAD.size)
+    if (found, size) != (index, target.nbytes):
+        return False
+    file.read_into(target, address + len(head))
+    return True
+
+
+def _collection(file: OpenFile, address: int, wanted: int) -> Array:
+    """Read a collection whole, to whole words of eight bytes."""
+    n = min(max(GUESS_BYTES, wanted), file.size - address) // 8 * 8
+    memory = np.empty(n, np.uint8)
+    file.read_into(memory, address)
+    size = _check_head(memory, address, file.size) // 8 * 8
+    if size <= n:
+        return memory[:size]
+    whole = np.empty(size, np.uint8)
+    whole[:n] = memory
+    file.read_into(whole[n:], address + n)
+    return whole
+
+
+def _check_head(memory: Array, address: int, file_bytes: int) -> int:
+    """Return the size of the collection that begins with these bytes."""
+    signature, version, size = _HEAD.unpack_from(memory.data)
+    if signature != b"GCOL" or version != 1 or not _HEAD.size <= size <= file_bytes - address:
+        raise HeapError(f"there is no heap at byte {address}")
+    return int(size)
+
+
+def _positions(memory: Array, indices: Ints, sizes: Ints) -> Ints:
+    """Return where the wanted objects (ascending by number) begin in a collection."""
+    if int(indices[0]) == 1 and int(indices[-1]) == len(indices):
+        padded = _OBJECT.size + sizes + -sizes % 8
+        starts = _HEAD.size + offsets_of(padded)[:-1]
+        if int(starts[-1]) + int(padded[-1]) <= len(memory):
+            words = memory.view("<u8")
+            numbers, found = words[starts // 8] & 0xFFFF, words[starts // 8 + 1]
+            if (numbers == indices).all() and (found == sizes).all():
+                return starts + _OBJECT.size
+    return _walked(memory, indices, sizes)
+
+
+def _walked(memory: Array, indices: Ints, sizes: Ints) -> Ints:
+    """Look every wanted object up by walking through the headers."""
+    known = {number: (start, size) for number, start, size in _objects(memory)}
+    out = np.empty(len(indices), np.int64)
+    for i, (number, size) in enumerate(zip(indices.tolist(), sizes.tolist(), strict=True)):
+        start, found = known.get(number, (0, -1))
+        if found != size:
+            raise HeapError(
+                f"its heap has {'no object' if found < 0 else f'{found} bytes'} under number "
+                f"{number}, where {size} bytes were expected"
+            )
+        out[i] = start
+    return out
+
+
+def _objects(memory: Array) -> Iterator[tuple[int, int, int]]:
+    """Yield (number, where its bytes begin, how many) for the objects of a collection."""
+    raw, at = memory.data, _HEAD.size
+    while at + _OBJECT.size <= len(raw):
+        number, _, size = _OBJECT.unpack_from(raw, at)
+        at += _OBJECT.size
+        if number == 0 or size > len(raw) - at:  # what is left is free
+            return
+        yield number, at, size
+        at += size + -size % 8
+
+
+def heap_fault(where: str, first: int, last: int, fault: Any) -> FileFormatError:
+    """Return the error that names the rows."""
+    return FileFormatError(
+        f"{where}, rows {first} to {last}: {fault}; the file is damaged, or being written"
+    )

@@ -1,0 +1,148 @@
+"""Rows of variable length without HDF5: against h5py, over files of every age and damage."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ragged_files import DTYPES, ragged_path, same
+
+import labeled
+from labeled.errors import FileFormatError
+from labeled.formats.hdf5 import ragged as reading
+
+
+def write(
+    path: Path, rows: Any, dtype: Any = "u1", *, labelled: bool = True, **options: Any
+) -> str:
+    with h5py.File(path, "w", **options) as f:
+        dataset = f.create_dataset("x", (len(rows),), h5py.vlen_dtype(np.dtype(dtype)))
+        for i, row in enumerate(rows):
+            dataset[i] = row
+        if labelled:
+            dataset.dims[0].label = "batch"
+    return str(path)
+
+
+def refuse_h5py(patch: Any) -> None:
+    def refuse(*args: Any) -> None:
+        raise AssertionError("read through h5py")
+
+    patch.setattr(reading.VlenReader, "_by_h5py", refuse)
+
+
+SIZES = st.lists(st.integers(0, 60) | st.sampled_from([500, 4096, 9000, 70_000]), max_size=40)
+
+
+@given(SIZES, st.sampled_from(DTYPES), st.data())
+def test_heaps_hold_what_h5py_wrote(
+    tmp_path_factory: Any, sizes: list[int], dtype: str, data: Any
+) -> None:
+    rows = [(np.arange(n) % 120 + 1).astype(np.dtype(dtype)) for n in sizes]
+    path = write(tmp_path_factory.mktemp("h") / "x.h5", rows, dtype)
+    order = data.draw(st.lists(st.sampled_from(range(len(rows))))) if rows else []
+    with pytest.MonkeyPatch.context() as patch:
+        refuse_h5py(patch)
+        ragged = labeled.open_dataset(path)["x"]
+        same(ragged.to_objects(), rows)
+        same(ragged[order].to_objects(), [rows[i] for i in order])
+        assert ragged.sizes.tolist() == sizes
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3000)), max_size=25))
+def test_rows_that_were_written_again_and_again(
+    tmp_path_factory: Any, changes: list[tuple[int, int]]
+) -> None:
+    rows = [np.full(20 * i, i, "u2") for i in range(10)]
+    path = write(tmp_path_factory.mktemp("h") / "x.h5", rows, "u2")
+    with h5py.File(path, "a") as f:
+        for row, size in changes:
+            rows[row] = np.full(size, size % 251, "u2")
+            f["x"][row] = rows[row]
+    with pytest.MonkeyPatch.context() as patch:
+        refuse_h5py(patch)
+        same(labeled.open_dataset(path)["x"].to_objects(), rows)
+        same(labeled.open_dataset(path)["x"][::-2].to_objects(), rows[::-2])
+
+
+@pytest.mark.parametrize(
+    "options", [{"libver": "v110"}, {"libver": "latest"}, {"userblock_size": 512}]
+)
+def test_files_of_every_age(tmp_path: Path, options: Any, recwarn: Any) -> None:
+    rows = [np.arange(i % 7, dtype="f4") for i in range(300)]
+    path = write(tmp_path / "x.h5", rows, "f4", **options)
+    ragged = labeled.open_dataset(path)["x"]
+    same(ragged.to_objects(), rows)
+    assert ("h5py" in ragged.reader.why) == ("userblock_size" in options)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_h5py_reads_where_storage_is_out_of_reach(
+    tmp_path: Path, monkeypatch: Any, dtype: str
+) -> None:
+    rows = [(np.arange(i % 9) + 1).astype(np.dtype(dtype)) for i in range(200)]
+    path = write(tmp_path / "x.h5", rows, dtype)
+    order = np.random.default_rng(0).integers(0, 200, 150)
+    for unreachable in ("_heap", "_references"):
+        monkeypatch.setattr(reading.VlenReader, unreachable, None)
+        ragged = labeled.open_dataset(path)["x"]
+        same(ragged.to_objects(), rows)
+        same(ragged[order].to_objects(), [rows[i] for i in order])
+        assert ragged.shapes[:, 0].tolist() == [len(row) for row in rows]
+    assert "unknown before reading" in ragged.reader.why
+
+
+def test_chunked_and_compressed_references(tmp_path: Path, monkeypatch: Any) -> None:
+    refuse_h5py(monkeypatch)
+    rows = [np.arange(i % 5) for i in range(100)]
+    options = {"chunks": (7,), "compression": "gzip", "shuffle": True}
+    path = ragged_path(tmp_path / "x.h5", "vlen", rows, options=options)
+    same(labeled.open_dataset(path)["x"].to_objects(), rows)
+    with h5py.File(path, "a") as f:
+        f.create_dataset("never", (5,), h5py.vlen_dtype("u1"), chunks=(2,))
+        f["never"].dims[0].label = "batch"
+        del f.attrs["split"]
+    assert labeled.open_dataset(path)["never"].shapes.tolist() == [[0]] * 5
+
+
+@pytest.mark.parametrize(
+    ("at", "change", "words"),
+    [
+        (0, b"NOPE", "there is no heap at byte"),
+        (4, b"\7", "there is no heap at byte"),
+        (8, (2**40).to_bytes(8, "little"), "there is no heap at byte"),
+        (16, b"\5", "no object under number 1"),
+        (24, b"\1", "1 bytes under number 1, where 30 bytes were expected"),
+        (24, (2**50).to_bytes(8, "little"), "no object under number 1"),
+    ],
+)
+def test_a_damaged_heap_names_source_and_rows(
+    tmp_path: Path, at: int, change: bytes, words: str
+) -> None:
+    path = write(tmp_path / "bad.h5", [np.arange(30)] * 4, labelled=False)
+    raw = bytearray(Path(path).read_bytes())
+    heap = next(i for i in range(len(raw)) if raw.startswith(b"GCOL", i) and raw[i + 24] == 30)
+    raw[heap + at : heap + at + len(change)] = change
+    Path(path).write_bytes(raw)
+    with pytest.raises(FileFormatError, match=rf"source 'x' in '.*bad.h5', rows 0 to 3: .*{words}"):
+        labeled.open_dataset(path, dims={"x": ("batch", "time")})["x"].flat()
+
+
+@given(st.integers(0, 3), st.binary(min_size=1, max_size=12), st.integers(0, 400))
+def test_any_damage_to_a_heap_is_an_error_or_other_numbers(
+    tmp_path_factory: Any, row: int, junk: bytes, at: int
+) -> None:
+    path = write(tmp_path_factory.mktemp("h") / "bad.h5", [np.arange(30)] * 4, labelled=False)
+    raw = bytearray(Path(path).read_bytes())
+    heap = raw.rindex(b"GCOL")
+    raw[heap + at : heap + at + len(junk)] = junk
+    Path(path).write_bytes(raw)
+    ragged = labeled.open_dataset(path, dims={"x": ("batch", "time")})["x"]
+    with contextlib.suppress(FileFormatError):  # and nothing else, nor any other length
+        assert len(ragged[[row]].to_objects()[0]) == 30
