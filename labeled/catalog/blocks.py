@@ -196,6 +196,9 @@ class BlockReader:
     def read_into(self, out: Array, runs: Rows) -> None:
         self.scatter_into(out, runs)
 
+    def read_run(self, out: Array, start: int, stop: int) -> None:
+        self.read_into(out, np.array([[start, stop]], np.int64))
+
     def scatter_into(self, out: Array, runs: Rows, dest: Rows | None = None) -> None:
         for piece in self.pieces(runs):
             self.read_piece(piece, out, dest)

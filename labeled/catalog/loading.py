@@ -35,11 +35,24 @@ class Read:
         Place of each row of the runs; None says that row i goes to place i.
     listed : int64 array (n,), optional
         File rows in the order of their places, in the place of `runs`.
+    run : (int, int), optional
+        One stretch of file rows in order, in the place of `runs`.
     """
 
     runs: Rows | None = None
     dest: Rows | None = None
     listed: Rows | None = None
+    run: tuple[int, int] | None = None
+
+
+def as_runs(read: Read) -> Rows:
+    """Return the runs of a read; of listed rows, each row once."""
+    if read.run is not None:
+        return np.array([read.run], np.int64)
+    if read.runs is not None:
+        return read.runs
+    assert read.listed is not None
+    return runs_of(np.unique(read.listed))
 
 
 def runs_of(rows: Rows) -> Rows:
@@ -75,16 +88,19 @@ def read_of(selection: Selection) -> Read:
     """Turn a whole selection into one read, places being positions in it."""
     span = selection.span
     if span is not None and span.step == 1:
-        return Read(np.array([[span.start, span.stop]], np.int64)[: len(span)])
+        return Read(run=(span.start, max(span.start, span.stop)))
     return sorted_read(selection.rows)
 
 
 def tasks_of(reader: Reader, read: Read, out: Array, rows_a_task: int = 1 << 12) -> Sequence[Task]:
     """Cut a read into tasks that any threads may do in any order."""
-    if read.runs is not None:
-        runs, dest = read.runs, read.dest
-        if dest is None and len(runs) == 1 and reader.kind == "contiguous":
-            return [lambda: reader.read_into(out, runs)]  # nothing to plan
+    runs, dest = read.runs, read.dest
+    if read.run is not None:
+        start, stop = read.run
+        if stop - start <= rows_a_task and reader.kind == "contiguous":
+            return [lambda: reader.read_run(out, start, stop)]  # nothing to plan
+        runs = np.array([read.run], np.int64)
+    if runs is not None:
         return [_piece_task(reader, piece, out, dest) for piece in reader.pieces(runs)]
     assert read.listed is not None
     n = len(read.listed)

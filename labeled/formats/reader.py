@@ -83,6 +83,9 @@ class Reader(Protocol):
     def read_into(self, out: Array, runs: Rows) -> None:
         """Read `runs`, in order, in this thread."""
 
+    def read_run(self, out: Array, start: int, stop: int) -> None:
+        """Read one stretch of rows in this thread."""
+
     def scatter_into(self, out: Array, runs: Rows, dest: Rows | None = None) -> None:
         """Do all units of `runs` in this thread."""
 

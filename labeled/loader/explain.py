@@ -17,6 +17,7 @@ import numpy.typing as npt
 from dask.utils import format_bytes
 
 from labeled import permute
+from labeled.catalog.loading import as_runs
 from labeled.errors import LoaderError
 from labeled.formats.reader import Cost
 from labeled.loader.jobs import Job, cut_jobs
@@ -314,7 +315,8 @@ def _first_runs(plan: LoaderPlan, jobs: list[Job]) -> Iterator[tuple[int, int, i
     """What the leading source reads for the first windows: some of the runs of each."""
     lane = max(plan.lanes, key=lambda one: one.row_bytes)
     for number, (_, _, content) in enumerate(jobs[:DRAWN_JOBS]):
-        runs = lane.read(content, plan.group).runs
-        if runs is not None:
+        read = lane.read(content, plan.group)
+        if read.listed is None:
+            runs = as_runs(read)
             for start, stop in runs[:: -(-len(runs) // DRAWN_RUNS) or 1].tolist():
                 yield number, start, stop

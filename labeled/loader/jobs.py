@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import numpy as np
-
 from labeled.samplers.order import Content
 from labeled.samplers.plan import Window
 
@@ -33,13 +31,13 @@ def cut_jobs(
         Cut shuffled windows too, row by row: right where rows are in memory already.
     """
     for window in windows:
-        runs = window.runs
+        content = window.content
         if window.n_rows <= job_rows and offset is None:
-            yield window.start, window.stop, window.content
-        elif runs is None or (listed and window.dest is not None):
+            yield window.start, window.stop, content
+        elif content.run is not None:
+            yield from _run_jobs(window, content.run[0], job_rows, offset)
+        elif content.listed is not None or (listed and content.dest is not None):
             yield from _listed_jobs(window, job_rows)
-        elif window.dest is None and len(runs) == 1:
-            yield from _run_jobs(window, job_rows, offset)
         else:
             yield window.start, window.stop, window.content
 
@@ -50,12 +48,11 @@ def _listed_jobs(window: Window, job_rows: int) -> Iterator[Job]:
         yield a, b, Content(listed=rows[a - start : b - start])
 
 
-def _run_jobs(window: Window, job_rows: int, offset: int | None) -> Iterator[Job]:
-    assert window.runs is not None
-    shift = int(window.runs[0, 0]) - window.start
+def _run_jobs(window: Window, first: int, job_rows: int, offset: int | None) -> Iterator[Job]:
+    shift = first - window.start
     at = 0 if offset is None else offset - shift
     for a, b in _cuts(window.start, window.stop, job_rows, at):
-        yield a, b, Content(runs=np.array([[a + shift, b + shift]], np.int64))
+        yield a, b, Content(run=(a + shift, b + shift))
 
 
 def _cuts(start: int, stop: int, step: int, offset: int) -> Iterator[tuple[int, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ import numpy.typing as npt
 from labeled.catalog.loading import (
     Read,
     Task,
+    as_runs,
     load_rows,
     read_of,
-    runs_of,
     sorted_read,
     tasks_of,
 )
@@ -59,6 +60,12 @@ class Lane:
     def name(self) -> str:
         return self.source.name
 
+    @cached_property
+    def _span(self) -> range | None:
+        """The selected rows, where they are one stretch."""
+        span = self.selection.span
+        return span if span is not None and span.step == 1 else None
+
     @property
     def row_bytes(self) -> int:
         """Bytes of a row; where rows differ, what no window exceeds on average."""
@@ -96,9 +103,8 @@ class Lane:
         assert kept is not None
 
         def copy() -> None:
-            runs = content.runs
-            if group is None and runs is not None and content.dest is None and len(runs) == 1:
-                np.copyto(out, kept[runs[0, 0] : runs[0, 1]])
+            if group is None and content.run is not None:
+                np.copyto(out, kept[content.run[0] : content.run[1]])
             else:
                 positions = content.rows if group is None else group[content.rows]
                 np.take(kept, positions, axis=0, out=out, mode="clip")
@@ -108,27 +114,26 @@ class Lane:
     def cost(self, content: Content, group: Rows | None) -> Cost:
         """Count what reading a window takes, without reading."""
         read = self.read(content, group)
-        if read.runs is not None:
-            return self.reader.cost(read.runs)
-        assert read.listed is not None
+        if read.listed is None:
+            return self.reader.cost(as_runs(read))
         used = len(read.listed) * self.row_bytes
         if self.reader.kind in ("contiguous", "memory"):  # each row is copied by itself
             return Cost(used, used, len(read.listed), 0)
-        return replace(self.reader.cost(runs_of(np.unique(read.listed))), bytes_used=used)
+        return replace(self.reader.cost(as_runs(read)), bytes_used=used)
 
     def whole_cost(self) -> Cost:
         """Count what reading the whole selection once, in file order, takes."""
-        read = read_of(self.selection)
-        runs = read.runs if read.listed is None else runs_of(np.unique(read.listed))
-        assert runs is not None
-        return self.reader.cost(runs)
+        return self.reader.cost(as_runs(read_of(self.selection)))
 
     def read(self, content: Content, group: Rows | None) -> Read:
         """Map the positions of a window to file rows, in file order where that is cheaper."""
-        span = self.selection.span
+        span = self._span
+        if span is not None and group is None:
+            if content.run is not None:
+                return Read(run=(content.run[0] + span.start, content.run[1] + span.start))
+            if content.several is not None:
+                return Read(content.several + span.start, content.dest)
         runs = content.runs
-        if runs is not None and group is None and span is not None and span.step == 1:
-            return Read(runs + span.start if span.start else runs, content.dest)
         positions = content.rows if runs is None else rows_of(runs)
         if group is not None:
             positions = group[positions]

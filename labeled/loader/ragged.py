@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled import permute
-from labeled.catalog.loading import Task
+from labeled.catalog.loading import Task, as_runs
 from labeled.catalog.ragged import RaggedSource
 from labeled.errors import LoaderError, SpecsError
 from labeled.formats.reader import Cost
@@ -100,10 +100,9 @@ class RaggedLane(Lane):
             positions = content.rows if group is None else group[content.rows]
             return self.examples, positions, np.arange(len(positions))
         read = self.read(content, group)
-        if read.runs is not None:
-            rows = rows_of(read.runs)
+        if read.listed is None:
+            rows = rows_of(as_runs(read))
             return self.reader, rows, np.arange(len(rows)) if read.dest is None else read.dest
-        assert read.listed is not None
         order = np.argsort(read.listed, kind="stable")
         return self.reader, read.listed[order], order
 

@@ -42,22 +42,30 @@ MODES = ("file", "window", "full")
 class Content:
     """Rows of one window and where they go.
 
-    Either `runs` (ascending half-open stretches of rows, (k, 2)) with `dest` (row number
-    i of the runs, one after another, goes to place ``dest[i]``; None: to place i), or
-    `listed`, the rows in the order of their places.
+    Either `run`, one stretch of rows in order; or `runs` (ascending half-open stretches of
+    rows, (k, 2)) with `dest` (row number i of the runs, one after another, goes to place
+    ``dest[i]``; None: to place i); or `listed`, the rows in the order of their places.
     """
 
-    runs: IntArray | None = None
+    several: IntArray | None = None
     dest: IntArray | None = None
     listed: IntArray | None = None
+    run: tuple[int, int] | None = None
+
+    @cached_property
+    def runs(self) -> IntArray | None:
+        """The stretches of rows, ascending; None where rows are listed."""
+        return self.several if self.run is None else np.array([self.run], np.int64)
 
     @cached_property
     def rows(self) -> IntArray:
         """The rows in the order of their places."""
-        if self.runs is None:
+        if self.run is not None:
+            return np.arange(*self.run, dtype=np.int64)
+        if self.several is None:
             assert self.listed is not None
             return self.listed
-        rows = rows_of(self.runs)
+        rows = rows_of(self.several)
         if self.dest is None:
             return rows
         dealt = np.empty_like(rows)
@@ -260,14 +268,14 @@ class WindowDeal:
         runs = self.whole_runs(first, last)
         if not self.shuffled:
             row = int(runs[0, 0])
-            return Content(runs=np.array([[row + lo - first, row + hi - first]]))
+            return Content(run=(row + lo - first, row + hi - first))
         key = key_of(*self.salt, "window", self.start + first)
         dest = explicit_permutation(last - first, key)
         if (lo, hi) == (first, last):
-            return Content(runs=runs, dest=dest)
+            return Content(several=runs, dest=dest)
         dest -= lo - first
         wanted = np.flatnonzero((dest >= 0) & (dest < hi - lo))
-        return Content(runs=runs_of(rows_of(runs)[wanted]), dest=dest[wanted])
+        return Content(several=runs_of(rows_of(runs)[wanted]), dest=dest[wanted])
 
     def whole_runs(self, first: int, last: int) -> IntArray:
         """Return the runs of the window with the places ``[first, last)``, before any shuffle."""

@@ -126,7 +126,7 @@ class ListedBatches:
             for a, b in pairwise(asked)
         )
         if asked and follows and isinstance(asked[0], slice) and isinstance(asked[-1], slice):
-            return Content(runs=np.array([[asked[0].start, asked[-1].stop]], np.int64))
+            return Content(run=(asked[0].start, asked[-1].stop))
         return Content(listed=np.concatenate([np.zeros(0, np.int64), *map(rows_of_request, asked)]))
 
 
