@@ -1,0 +1,69 @@
+"""Fuel by its old names and rules: datasets, streams, schemes, transformers.
+
+Code written for it runs after a change of import, or after :func:`install_aliases` with
+none. The rules are the old ones to the letter where they differ from the native ones
+(docs/traps_fuel.md shows both beside each other); rows are read by this library.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+
+from labeled.compat.fuel.config_parser import config
+
+__all__ = ["MODULES", "config", "install_aliases"]
+
+MODULES = (
+    "",
+    ".config_parser",
+    ".datasets",
+    ".datasets.base",
+    ".datasets.hdf5",
+    ".datasets.text",
+    ".datasets.toy",
+    ".exceptions",
+    ".iterator",
+    ".schemes",
+    ".streams",
+    ".transformers",
+    ".transformers.defaults",
+    ".transformers.sequences",
+    ".utils",
+)
+
+
+def install_aliases(name: str = "fuel") -> dict[str, ModuleType]:
+    """Make ``import fuel.datasets`` and the like find the modules of this package.
+
+    Parameters
+    ----------
+    name : str
+        What the package is to be called.
+
+    Returns
+    -------
+    dict
+        The entries put into ``sys.modules``; delete them to undo it.
+
+    Raises
+    ------
+    ImportError
+        If another package of that name is imported already.
+
+    Examples
+    --------
+    >>> aliases = install_aliases("my_fuel")
+    >>> from my_fuel.schemes import SequentialScheme
+    >>> list(SequentialScheme(5, 3).get_request_iterator())
+    [[0, 1, 2], [3, 4]]
+    >>> for name in aliases:
+    ...     del sys.modules[name]
+    """
+    made = {name + path: importlib.import_module(__name__ + path) for path in MODULES}
+    for alias, module in made.items():
+        if sys.modules.get(alias, module) is not module:
+            raise ImportError(f"{alias!r} is imported already, from {sys.modules[alias]}")
+    sys.modules.update(made)
+    return made

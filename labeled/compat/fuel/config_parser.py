@@ -1,0 +1,128 @@
+"""Settings: what was assigned, else the environment, else a YAML file, else a default.
+
+The file is ``~/.fuelrc``, or what the environment variable ``FUEL_CONFIG`` names. It is
+read once, when this module is imported.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from labeled.compat.fuel.exceptions import ConfigurationError, OldAttributeError, OldValueError
+from labeled.errors import MissingExtraError
+
+NOT_SET = object()
+
+
+class Configuration:
+    """Settings as attributes; each is declared by :meth:`add_config`.
+
+    Examples
+    --------
+    >>> settings = Configuration()
+    >>> settings.add_config("depth", int, default="3")
+    >>> settings.depth
+    3
+    >>> settings.depth = 4
+    >>> settings.depth
+    4
+    """
+
+    def __init__(self) -> None:
+        self.__dict__["config"] = {}
+
+    def add_config(
+        self,
+        key: str,
+        type_: Callable[[Any], Any],
+        default: Any = NOT_SET,
+        env_var: str | None = None,
+    ) -> None:
+        """Declare a setting.
+
+        Parameters
+        ----------
+        key : str
+        type_ : callable
+            Applied to the value, wherever it comes from.
+        default : optional
+            Without one, asking for a setting that has no value is an error.
+        env_var : str, optional
+            The environment variable that may hold it.
+        """
+        entry: dict[str, Any] = {"type": type_}
+        if default is not NOT_SET:
+            entry["default"] = default
+        if env_var is not None:
+            entry["env_var"] = env_var
+        self.config[key] = entry
+
+    def load_yaml(self) -> None:
+        """Read the file of settings, where there is one.
+
+        Raises
+        ------
+        OldValueError
+            If it holds something that is no setting.
+        """
+        path = os.path.expanduser(os.environ.get("FUEL_CONFIG", "~/.fuelrc"))
+        if not os.path.isfile(path):
+            return
+        for key, value in (_read_yaml(path) or {}).items():
+            if key not in self.config:
+                raise OldValueError(
+                    f"{path!r} sets {key!r}, which is no setting; there are {sorted(self.config)}"
+                )
+            self.config[key]["yaml"] = value
+
+    def __getattr__(self, key: str) -> Any:
+        entries = self.__dict__.get("config", {})
+        if key not in entries:
+            raise OldAttributeError(f"no setting {key!r}; there are {sorted(entries)}")
+        entry = entries[key]
+        variable = entry.get("env_var")
+        if "value" in entry:
+            value = entry["value"]
+        elif variable is not None and variable in os.environ:
+            value = os.environ[variable]
+        elif "yaml" in entry:
+            value = entry["yaml"]
+        elif "default" in entry:
+            value = entry["default"]
+        else:
+            raise ConfigurationError(f"{key!r} is not set; assign config.{key}, or set {variable}")
+        return entry["type"](value)
+
+    def __setattr__(self, key: str, value: Any) -> None:
+        if key in self.config:
+            self.config[key]["value"] = value
+        else:
+            self.__dict__[key] = value
+
+
+def paths_of(value: Any) -> Any:
+    """Return folders given as one text, as PATH holds them, as a list; a list stays as it is."""
+    return value.split(os.pathsep) if isinstance(value, str) else value
+
+
+def _read_yaml(path: str) -> Any:
+    try:
+        import yaml  # type: ignore[import-untyped,unused-ignore]  # only where there is a file
+    except ImportError as error:  # pragma: no cover - dask brings it
+        raise MissingExtraError(f"reading {path!r} needs PyYAML: pip install pyyaml") from error
+    with open(path) as file:
+        return yaml.safe_load(file)
+
+
+def _settings() -> Configuration:
+    made = Configuration()
+    made.add_config("data_path", paths_of, env_var="FUEL_DATA_PATH")
+    made.add_config("floatX", str, default="float64", env_var="FUEL_FLOATX")
+    made.add_config("default_seed", int, default=1)
+    made.load_yaml()
+    return made
+
+
+config = _settings()

@@ -1,0 +1,360 @@
+"""`H5PYDataset`: splits of an HDF5 file, by the old rules, read by this library.
+
+What may be asked for, what is sorted and what is refused follows the old class in each
+mode; so do the handles, which all datasets of a process share by path and count. How rows
+get from the file to an array does not: see :mod:`.stored`.
+
+Handles are kept open because old code expects them to be; nothing is read through one
+where the bytes can be read from the file itself.
+"""
+
+from __future__ import annotations
+
+import numbers
+import os
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import h5py
+import numpy as np
+
+from labeled.compat.fuel.datasets import split_table
+from labeled.compat.fuel.datasets.base import Dataset
+from labeled.compat.fuel.datasets.pytables import PytablesDataset
+from labeled.compat.fuel.datasets.stored import (
+    RaggedRows,
+    StoredRows,
+    shapes_within,
+    stored_rows,
+)
+from labeled.compat.fuel.exceptions import OldOSError, OldTypeError, OldValueError
+from labeled.compat.fuel.schemes import SequentialExampleScheme
+from labeled.compat.fuel.utils.lazy import do_not_pickle_attributes
+from labeled.compat.fuel.utils.subset import Subset
+from labeled.formats.hdf5.safety import to_text
+
+__all__ = ["H5PYDataset", "PytablesDataset"]
+
+
+@do_not_pickle_attributes(
+    "data_sources",
+    "external_file_handle",
+    "source_shapes",
+    "in_memory_subset",
+    "subsets",
+    "opened_rows",
+)
+class H5PYDataset(Dataset):
+    """Some splits of a file that has a split table.
+
+    Parameters
+    ----------
+    file_or_path : h5py.File or path
+        A file that is open is used as it is, and never closed.
+    which_sets : iterable of str
+        Splits, joined in file order; rows that several have count once.
+    subset : slice or list of int, optional
+        Which of the joined rows; a list is sorted, and rows named twice count once.
+        Anything that is false, an empty list as well, means all.
+    load_in_memory : bool
+        Read the rows now.
+    driver : str, optional
+        Of `h5py.File`.
+    sort_indices : bool
+        Whether a list of rows may be asked for in any order, out of memory.
+    sources : container of str, optional
+        Which sources, in the order wanted; all that the splits share if not given.
+    axis_labels : dict, optional
+        In the place of those in the file.
+
+    Attributes
+    ----------
+    data_sources : tuple of arrays or None
+        The rows in memory.
+    source_shapes : tuple or None
+        The shapes of examples in memory; None for sources that have one shape.
+    subsets : list of Subset
+        The rows of each source.
+    vlen_sources : list of str
+        Sources of the file whose examples have shapes of their own.
+
+    Raises
+    ------
+    OldValueError
+        If a split or a source is unknown, rows lie outside a source, sources differ in
+        their number of rows, or `which_sets` is a single text.
+    OldTypeError
+        If `which_sets` is empty.
+    KeyError
+        If the file has no split table, lacks a source that the table names, or has no
+        labels for the axes of a source of variable length.
+    OSError
+        If the file cannot be opened.
+    """
+
+    interface_version = "0.3"
+    _ref_counts: ClassVar[dict[str, int]] = defaultdict(int)
+    _file_handles: ClassVar[dict[str, h5py.File]] = {}
+
+    data_sources: Any
+    external_file_handle: Any
+    source_shapes: Any
+    in_memory_subset: Any
+    subsets: Any
+
+    def __init__(
+        self,
+        file_or_path: Any,
+        which_sets: Iterable[str],
+        subset: Any = None,
+        load_in_memory: bool = False,
+        driver: str | None = None,
+        sort_indices: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        if isinstance(file_or_path, h5py.File):
+            self.path: str = file_or_path.filename
+            self.external_file_handle = file_or_path
+        else:
+            self.path = os.fspath(file_or_path)
+            self.external_file_handle = None
+        _check_sets(which_sets)
+        self.which_sets = which_sets
+        self.user_given_subset = subset if subset else slice(None)
+        self.load_in_memory = load_in_memory
+        self.driver = driver
+        self.sort_indices = sort_indices
+
+        self._out_of_memory_open()
+        file = self._file_handle
+        table = split_table.table_of(file)
+        _check_known(self.path, self.which_sets, table.splits)
+        self.provides_sources = split_table.provided_by_all(table, self.which_sets)
+        self.vlen_sources = self.get_vlen_sources(file)
+        self.default_axis_labels = self.get_axis_labels(file)
+        self._out_of_memory_close()
+
+        kwargs.setdefault("axis_labels", self.default_axis_labels)
+        super().__init__(**kwargs)
+        self.example_iteration_scheme = SequentialExampleScheme(self.num_examples)
+
+    # ------------------------------------------------------------ what a file tells
+    @staticmethod
+    def create_split_array(split_dict: Any) -> Any:
+        """Return a split table; see :func:`.split_table.create_split_array`."""
+        return split_table.create_split_array(split_dict)
+
+    @staticmethod
+    def get_all_splits(h5file: h5py.File) -> tuple[str, ...]:
+        """Return the names of all splits."""
+        return split_table.table_of(h5file).splits
+
+    @staticmethod
+    def get_all_sources(h5file: h5py.File) -> tuple[str, ...]:
+        """Return the names of all sources of the split table."""
+        return split_table.table_of(h5file).sources
+
+    @staticmethod
+    def get_provided_sources(h5file: h5py.File, split: str) -> tuple[str, ...]:
+        """Return the sources that are available in a split, in the order of the table."""
+        return split_table.provided_by(split_table.table_of(h5file), split)
+
+    @staticmethod
+    def get_vlen_sources(h5file: h5py.File) -> list[str]:
+        """Return the sources with a scale called ``shapes``."""
+        found = []
+        for name in split_table.table_of(h5file).sources:
+            dataset = h5file[name]
+            if len(dataset.shape) and "shapes" in dataset.dims[0].keys():  # noqa: SIM118 (no mapping)
+                if len(dataset.shape) > 1:
+                    raise OldValueError(
+                        f"source {name!r} in {h5file.filename!r} has a scale 'shapes', and shape "
+                        f"{dataset.shape}; examples of variable length lie along one axis"
+                    )
+                found.append(name)
+        return found
+
+    @staticmethod
+    def get_axis_labels(h5file: h5py.File) -> dict[str, tuple[str, ...]]:
+        """Return the names of the axes of all sources; a name that is not set is empty."""
+        ragged = H5PYDataset.get_vlen_sources(h5file)
+        labels = {}
+        for name in split_table.table_of(h5file).sources:
+            dims = h5file[name].dims
+            own = tuple(dim.label for dim in dims)
+            if name in ragged:
+                inner = dims[0]["shape_labels"][...].tolist()
+                own = (own[0], *(to_text(bytes(label)) for label in inner))
+            labels[name] = own
+        return labels
+
+    @staticmethod
+    def get_subsets(
+        h5file: h5py.File, splits: Iterable[str], sources: Iterable[str]
+    ) -> list[Subset]:
+        """Return the rows of each source in all splits together."""
+        return split_table.subsets_of(h5file, split_table.table_of(h5file), splits, sources)
+
+    # ------------------------------------------------------------ handles
+    @property
+    def _file_handle(self) -> h5py.File:
+        if self.external_file_handle:
+            return self.external_file_handle
+        if self.path in self._file_handles:
+            return self._file_handles[self.path]
+        raise OldOSError(f"{self.path!r} is not open: call open() first")
+
+    def _out_of_memory_open(self) -> None:
+        if self.external_file_handle:
+            return
+        if self.path not in self._file_handles:
+            self._file_handles[self.path] = h5py.File(self.path, mode="r", driver=self.driver)
+        self._ref_counts[self.path] += 1
+
+    def _out_of_memory_close(self) -> None:
+        if self.external_file_handle:
+            return
+        self._ref_counts[self.path] -= 1
+        if not self._ref_counts[self.path]:
+            del self._ref_counts[self.path]
+            self._file_handles.pop(self.path).close()
+
+    def open(self) -> None:
+        """Open the file, or count one more user of it; nothing in memory."""
+        if not self.load_in_memory:
+            self._out_of_memory_open()
+
+    def close(self, state: Any) -> None:
+        """Count one user less; the file is closed with the last."""
+        if not self.load_in_memory:
+            self._out_of_memory_close()
+
+    # ------------------------------------------------------------ rows
+    def load(self) -> None:
+        """Find the rows of all sources, and read them where they are to be in memory."""
+        if "_external_file_handle" not in self.__dict__:
+            self.external_file_handle = None
+        self._out_of_memory_open()
+        file = self._file_handle
+        joined = self.get_subsets(file, self.which_sets, self.sources)
+        subsets = [Subset.subset_of(subset, self.user_given_subset) for subset in joined]
+        counts = {name: s.num_examples for name, s in zip(self.sources, subsets, strict=True)}
+        if len(set(counts.values())) > 1:
+            raise OldValueError(f"sources of {self.path!r} have different lengths: {counts}")
+        self.subsets = subsets
+        self.data_sources, self.source_shapes = None, None
+        if self.load_in_memory:
+            pairs = list(zip(self.sources, subsets, strict=True))
+            self.data_sources = tuple(self._loaded(file, *pair) for pair in pairs)
+            self.source_shapes = tuple(self._loaded_shapes(file, *pair) for pair in pairs)
+        self._out_of_memory_close()
+        self.in_memory_subset = Subset(slice(None), self.num_examples)
+
+    def _loaded(self, file: h5py.File, name: str, subset: Subset) -> Any:
+        """Return the rows of a source; those of variable length flat, as they are stored."""
+        rows = stored_rows(file, name, name in self.vlen_sources)
+        values = subset.index_within_subset(rows, slice(None))
+        if name in self.vlen_sources:
+            for place, example in enumerate(values):
+                values[place] = example.reshape(-1)
+        return values
+
+    def _loaded_shapes(self, file: h5py.File, name: str, subset: Subset) -> Any:
+        if name not in self.vlen_sources:
+            return None
+        return shapes_within(file, name, subset.get_list_representation())
+
+    @property
+    def num_examples(self) -> int:
+        return self.subsets[0].num_examples  # type: ignore[no-any-return]  # a lazy attribute
+
+    def get_data(self, state: Any = None, request: Any = None) -> tuple[Any, ...]:
+        """Return the rows of a request, a tuple of arrays by source.
+
+        Parameters
+        ----------
+        state : None
+        request : int, slice or list of int
+            An int gives one row without its axis; rows of a list come in the order asked.
+
+        Raises
+        ------
+        OldValueError
+            If the request is none of these, empty, negative or out of range.
+        OldTypeError
+            If, out of memory, rows are repeated, or not ascending without `sort_indices`.
+        """
+        if self.load_in_memory:
+            return self._in_memory_get_data(state, request)
+        return self._out_of_memory_get_data(state, request)
+
+    def _in_memory_get_data(self, state: Any = None, request: Any = None) -> tuple[Any, ...]:
+        if state is not None or request is None:
+            raise OldValueError("rows in memory are asked for by a request, and without a state")
+        subset = self.in_memory_subset
+        data = []
+        for values, shapes in zip(self.data_sources, self.source_shapes, strict=True):
+            found = subset.index_within_subset(values, request)
+            if shapes is not None:
+                wanted = subset.index_within_subset(shapes, request)
+                found = _reshaped(found, wanted, isinstance(request, numbers.Integral))
+            data.append(found)
+        return tuple(data)
+
+    def _out_of_memory_get_data(self, state: Any = None, request: Any = None) -> tuple[Any, ...]:
+        if not isinstance(request, numbers.Integral | slice | list):
+            raise OldValueError(
+                f"rows are asked for by an int, a slice or a list, found {type(request).__name__}"
+            )
+        if not self.external_file_handle and self.path not in self._file_handles:
+            self._out_of_memory_open()
+        stored = self._rows_of(self._file_handle)
+        if isinstance(request, list):
+            Subset._list_request_sanity_check(request, self.num_examples)
+            _check_order(request, self.sort_indices)
+        pairs = zip(self.subsets, stored, strict=True)
+        return tuple(subset.index_within_subset(rows, request) for subset, rows in pairs)
+
+    def _rows_of(self, file: h5py.File) -> list[StoredRows | RaggedRows]:
+        """Return what reads each source; made once for each opening of the file."""
+        opened, rows = self.__dict__.get("_opened_rows", (None, []))
+        if opened is not file or not rows[0].dataset:
+            rows = [stored_rows(file, name, name in self.vlen_sources) for name in self.sources]
+            self._opened_rows = (file, rows)
+        return rows  # type: ignore[no-any-return]  # from __dict__
+
+
+def _check_sets(which_sets: Any) -> None:
+    if isinstance(which_sets, str) or not all(isinstance(name, str) for name in which_sets):
+        raise OldValueError(f"which_sets is an iterable of split names, found {which_sets!r}")
+
+
+def _check_known(path: str, which_sets: Any, known: tuple[str, ...]) -> None:
+    names = tuple(which_sets)
+    if not names:
+        raise OldTypeError("which_sets is empty; name at least one split")
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise OldValueError(f"{path!r} has no split {unknown}; there are {list(known)}")
+
+
+def _check_order(request: list[Any], sort_indices: bool) -> None:
+    """Refuse what h5py refuses: repeated rows, and unsorted ones where they are not sorted."""
+    rows = np.asarray(request)
+    if rows.dtype.kind not in "iub":
+        raise OldTypeError(f"rows are listed by whole numbers, found {rows.dtype}")
+    steps = np.diff(np.sort(rows.astype(np.int64)) if sort_indices else rows.astype(np.int64))
+    if (steps <= 0).any():
+        raise OldTypeError(
+            "rows are asked for in no increasing order: out of memory none may be repeated, and "
+            "without sort_indices=True they must ascend"
+        )
+
+
+def _reshaped(found: Any, shapes: Any, single: bool) -> Any:
+    if single:
+        return found.reshape(shapes)
+    for place, shape in enumerate(shapes):
+        found[place] = found[place].reshape(shape)
+    return found

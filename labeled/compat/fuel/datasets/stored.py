@@ -1,0 +1,173 @@
+"""Rows of one dataset of a file, read by this library where that is possible.
+
+What lies on a disk and is open for reading only is read by byte range, outside HDF5;
+files in memory, or open for writing, are read through their handle. Either way a list of
+rows is read in file order, each row once, and put into the order asked for.
+
+A file is judged when it is opened; after it is closed and opened again it is judged anew.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import h5py
+import numpy as np
+
+from labeled.catalog.loading import load_rows
+from labeled.catalog.source import Source
+from labeled.formats.hdf5.door import stamp_of
+from labeled.formats.hdf5.header import FileStamp, SourceHeader
+from labeled.formats.hdf5.layout import dtype_of, layout_of, vlen_base
+from labeled.formats.hdf5.ragged import open_ragged
+from labeled.formats.hdf5.region import Ints
+from labeled.selection import Selection
+
+LARGE_BYTES = 1 << 22
+"""From this size on, reading is shared among threads."""
+
+
+class StoredRows:
+    """Rows of an array in a file; indexed as old code indexed datasets.
+
+    Parameters
+    ----------
+    dataset : h5py.Dataset
+    header : SourceHeader, optional
+        How to reach its bytes; without it they are read through `dataset`.
+    """
+
+    def __init__(self, dataset: h5py.Dataset, header: SourceHeader | None) -> None:
+        self.dataset = dataset
+        self.shape: tuple[int, ...] = dataset.shape
+        self.dtype: np.dtype[Any] = dataset.dtype
+        self._source = None if header is None else Source.of((header,))
+        self._reader: Any = None if self._source is None else self._source.reader()
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, request: Any) -> Any:
+        """Return the rows of a slice, or one row without its axis."""
+        if self._reader is None:
+            return self.dataset[request]
+        if isinstance(request, slice):
+            start, stop, step = request.indices(len(self))
+            return self._read(range(start, stop, step))
+        return self._read(range(request, request + 1))[0]
+
+    def take_rows(self, rows: Ints) -> Any:
+        """Return listed rows, in any order and as often as they are listed."""
+        n = len(rows)
+        if n and rows[-1] - rows[0] == n - 1 and (n == 1 or bool((np.diff(rows) == 1).all())):
+            return self[int(rows[0]) : int(rows[-1]) + 1]
+        if self._reader is None:
+            return _from_handle(self.dataset, rows)
+        return self._read(rows)
+
+    def _read(self, rows: range | Ints) -> Any:
+        if self._source is not None and len(rows) * self._source.row_bytes >= LARGE_BYTES:
+            threads = min(4, os.cpu_count() or 1)
+            values = load_rows(self._source, Selection.of(rows), threads)
+        else:
+            values = self._reader.read(rows)
+        return values.astype(self.dtype, copy=False)
+
+
+class RaggedRows:
+    """Examples of different lengths; `shapes` tells what they are, where the file does.
+
+    Parameters
+    ----------
+    dataset : h5py.Dataset
+        Rows of variable length.
+    shapes : h5py.Dataset, optional
+    header : SourceHeader, optional
+        As of :class:`StoredRows`.
+    """
+
+    def __init__(
+        self, dataset: h5py.Dataset, shapes: h5py.Dataset | None, header: SourceHeader | None
+    ) -> None:
+        self.dataset, self.shapes = dataset, shapes
+        self.shape: tuple[int, ...] = dataset.shape
+        self.dtype: np.dtype[Any] = dataset.dtype
+        self._reader = None if header is None else open_ragged(header)
+
+    def __getitem__(self, request: Any) -> Any:
+        """Return an object array of examples, or one example, each in its own shape."""
+        if isinstance(request, slice):
+            return self.take_rows(np.arange(*request.indices(self.shape[0])))
+        return self.take_rows(np.array([request]))[0]
+
+    def take_rows(self, rows: Ints) -> Any:
+        """Return an object array of listed examples, in any order."""
+        if self._reader is not None:
+            return self._reader.read_flat(rows).examples()
+        examples = _from_handle(self.dataset, rows)
+        if self.shapes is not None:
+            shapes = _from_handle(self.shapes, rows)
+            for place, shape in enumerate(shapes.tolist()):
+                examples[place] = examples[place].reshape(shape)
+        return examples
+
+
+def stored_rows(file: h5py.File, name: str, ragged: bool) -> StoredRows | RaggedRows:
+    """Return the rows of a dataset of an open file.
+
+    Parameters
+    ----------
+    ragged : bool
+        The dataset has a scale called ``shapes``.
+    """
+    dataset = file[name]
+    stamp = _stamp(file)
+    shapes = dataset.dims[0]["shapes"] if ragged else None
+    if ragged or vlen_base(dataset.dtype) is not None:
+        header = None if stamp is None else _header(dataset, name, stamp, shapes)
+        return RaggedRows(dataset, shapes, header)
+    header = None if stamp is None else _header(dataset, name, stamp)
+    if header is not None and (
+        header.storage not in ("contiguous", "chunked", "empty") or header.dtype.hasobject
+    ):
+        header = None
+    return StoredRows(dataset, header)
+
+
+def shapes_within(file: h5py.File, name: str, rows: Any) -> Any:
+    """Return the shapes of some examples of a source with the scale ``shapes``."""
+    return StoredRows(file[name].dims[0]["shapes"], None).take_rows(np.asarray(rows, np.int64))
+
+
+def _stamp(file: h5py.File) -> FileStamp | None:
+    """Return which file this is, if its bytes are those on a disk; None otherwise."""
+    if file.mode != "r" or file.driver not in ("sec2", "stdio"):
+        return None
+    return stamp_of(file.filename) if os.path.isfile(file.filename) else None
+
+
+def _header(
+    dataset: h5py.Dataset, name: str, stamp: FileStamp, shapes: h5py.Dataset | None = None
+) -> SourceHeader:
+    n_axes = dataset.ndim if shapes is None else 1 + shapes.shape[1]
+    parts = {}
+    if shapes is not None:
+        parts["shapes"] = _header(shapes, "shapes", stamp)
+    return SourceHeader(
+        file=stamp,
+        name=name,
+        h5path=dataset.name,
+        shape=dataset.shape,
+        dtype=dtype_of(dataset),
+        dims=tuple(f"axis {axis}" for axis in range(n_axes)),
+        ragged=None if vlen_base(dataset.dtype) is None else "rows of variable length",
+        parts=parts,
+        **layout_of(dataset, dataset.name),
+    )
+
+
+def _from_handle(dataset: h5py.Dataset, rows: Ints) -> Any:
+    """Read listed rows through HDF5: ascending, each once."""
+    wanted, places = np.unique(rows, return_inverse=True)
+    return dataset[wanted][places]

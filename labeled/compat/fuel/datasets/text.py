@@ -1,0 +1,119 @@
+"""Lines of text files as lists of numbers, by words or by characters."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from labeled.compat.fuel.datasets.base import Dataset
+from labeled.compat.fuel.exceptions import OldValueError
+
+
+class Lines:
+    """The lines of some files, one after another; can be pickled halfway."""
+
+    def __init__(self, files: Iterable[str], encoding: str | None) -> None:
+        self.files, self.encoding = list(files), encoding
+        self.read_lines = 0
+        self._file: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_file": None}
+
+    def __iter__(self) -> Lines:
+        return self
+
+    def __next__(self) -> str:
+        while self.files:
+            if self._file is None:
+                self._file = self._open(self.files[0])
+            for line in self._file:
+                self.read_lines += 1
+                return str(line)
+            self._file.close()
+            self.files, self.read_lines, self._file = self.files[1:], 0, None
+        raise StopIteration
+
+    def _open(self, path: str) -> Any:
+        opener: Callable[..., Any] = gzip.open if str(path).endswith(".gz") else open
+        file = opener(path, "rt", encoding=self.encoding)
+        for _ in range(self.read_lines):
+            file.readline()
+        return file
+
+
+class TextFile(Dataset):
+    """Lines as lists of numbers: source ``features``, one example a line.
+
+    Parameters
+    ----------
+    files : list of paths
+        Those ending in ``.gz`` are uncompressed.
+    dictionary : dict of str to int
+    bos_token, eos_token : str or None
+        What begins and ends each line; None for nothing.
+    unk_token : str or None
+        What stands for words that are not in the dictionary; None makes them an error.
+    level : {"word", "character"}
+    preprocess : callable, optional
+        Applied to each line.
+    encoding : str, optional
+
+    Raises
+    ------
+    OldValueError
+        If a token is not in the dictionary, or `level` is something else.
+    """
+
+    provides_sources = ("features",)
+    example_iteration_scheme: Any = None
+
+    def __init__(
+        self,
+        files: Iterable[str],
+        dictionary: Mapping[str, int],
+        bos_token: str | None = "<S>",
+        eos_token: str | None = "</S>",
+        unk_token: str | None = "<UNK>",
+        level: str = "word",
+        preprocess: Callable[[str], str] | None = None,
+        encoding: str | None = None,
+    ) -> None:
+        for token in (bos_token, eos_token, unk_token):
+            if token is not None and token not in dictionary:
+                raise OldValueError(
+                    f"token {token!r} is not in the dictionary; add it, or pass None"
+                )
+        if level not in ("word", "character"):
+            raise OldValueError(f"level is 'word' or 'character', found {level!r}")
+        super().__init__()
+        self.files, self.dictionary = list(files), dictionary
+        self.bos_token, self.eos_token, self.unk_token = bos_token, eos_token, unk_token
+        self.level, self.preprocess, self.encoding = level, preprocess, encoding
+
+    def open(self) -> Lines:
+        return Lines(self.files, self.encoding)
+
+    def get_data(self, state: Any = None, request: Any = None) -> tuple[list[int]]:
+        """Return the next line.
+
+        Raises
+        ------
+        KeyError
+            If a word is not in the dictionary, and there is no token for that.
+        """
+        if request is not None:
+            raise OldValueError("lines come in order: give the state of open(), and no request")
+        line = next(state)
+        if self.preprocess is not None:
+            line = self.preprocess(line)
+        symbols = line.split() if self.level == "word" else list(line.strip())
+        begin = [] if self.bos_token is None else [self.dictionary[self.bos_token]]
+        end = [] if self.eos_token is None else [self.dictionary[self.eos_token]]
+        return ([*begin, *map(self._number, symbols), *end],)
+
+    def _number(self, symbol: str) -> int:
+        if symbol in self.dictionary or self.unk_token is None:
+            return self.dictionary[symbol]
+        return self.dictionary[self.unk_token]

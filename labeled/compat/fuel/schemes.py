@@ -1,0 +1,289 @@
+"""Iteration schemes: what is asked of a dataset, batch by batch or example by example.
+
+Requests are lists of row numbers (or single ones, or sizes), as Fuel made them. Shuffled
+ones come from NumPy's `RandomState` through :mod:`labeled.samplers.streams`: one stream
+that goes on from epoch to epoch. Iterators of requests can be pickled halfway.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from labeled.compat.fuel.config_parser import config
+from labeled.compat.fuel.exceptions import OldValueError
+from labeled.samplers.streams import LegacyStream
+
+
+class IterationScheme(ABC):
+    """What makes requests; `requests_examples` tells single examples from batches."""
+
+    requests_examples: bool
+
+    @abstractmethod
+    def get_request_iterator(self) -> Iterator[Any]:
+        """Return the requests of an epoch."""
+
+
+class BatchSizeScheme(IterationScheme):
+    """Requests are how many examples a batch is to have."""
+
+    requests_examples = False
+
+
+class IndexScheme(IterationScheme):
+    """Requests are one row number each.
+
+    Parameters
+    ----------
+    examples : int, or iterable of int
+        How many rows there are, or which. A generator lasts for one epoch.
+    """
+
+    requests_examples = True
+
+    def __init__(self, examples: int | Iterable[int]) -> None:
+        self.indices: Iterable[int] = (
+            examples if isinstance(examples, Iterable) else range(examples)
+        )
+
+
+class BatchScheme(IterationScheme):
+    """Requests are lists of row numbers.
+
+    Parameters
+    ----------
+    examples : int, or iterable of int
+    batch_size : int
+        Rows of a batch; the last one may be shorter.
+    """
+
+    requests_examples = False
+
+    def __init__(self, examples: int | Iterable[int], batch_size: int) -> None:
+        self.indices: Iterable[int] = (
+            examples if isinstance(examples, Iterable) else range(examples)
+        )
+        self.batch_size = batch_size
+
+
+class Batches:
+    """Lists of rows, cut from an iterator of rows; can be pickled halfway."""
+
+    def __init__(self, rows: Iterator[int], batch_size: int, sort: bool = False) -> None:
+        self.rows, self.batch_size, self.sort = rows, batch_size, sort
+
+    def __iter__(self) -> Batches:
+        return self
+
+    def __next__(self) -> list[int]:
+        batch = list(islice(self.rows, self.batch_size))
+        if not batch:
+            raise StopIteration
+        return sorted(batch) if self.sort else batch
+
+
+class Sizes:
+    """Batch sizes; can be pickled halfway. `left` counts examples, `times` batches."""
+
+    def __init__(self, batch_size: int, left: int | None, times: int | None) -> None:
+        self.batch_size, self.left, self.times = batch_size, left, times
+
+    def __iter__(self) -> Sizes:
+        return self
+
+    def __next__(self) -> int:
+        if self.left == 0 or self.times == 0:
+            raise StopIteration
+        size = self.batch_size
+        if self.left is not None:
+            size = min(size, self.left)
+            self.left -= size
+        if self.times is not None:
+            self.times -= 1
+        return size
+
+
+class Chained:
+    """Iterators of requests one after another; the next is made when it is its turn."""
+
+    def __init__(self, schemes: Iterable[IterationScheme]) -> None:
+        self.schemes = list(schemes)
+        self.current: Iterator[Any] = iter(())
+
+    def __iter__(self) -> Chained:
+        return self
+
+    def __next__(self) -> Any:
+        while True:
+            for request in self.current:
+                return request
+            if not self.schemes:
+                raise StopIteration
+            self.current = self.schemes.pop(0).get_request_iterator()
+
+
+class ConstantScheme(BatchSizeScheme):
+    """Sizes that are all equal; without end, `times` of them, or for so many examples.
+
+    Parameters
+    ----------
+    batch_size : int
+    num_examples : int, optional
+        The last size is what remains. 0 counts as not given.
+    times : int, optional
+        How many sizes. 0 counts as not given.
+
+    Raises
+    ------
+    OldValueError
+        If both are given.
+    """
+
+    def __init__(
+        self, batch_size: int, num_examples: int | None = None, times: int | None = None
+    ) -> None:
+        if num_examples and times:
+            raise OldValueError("give num_examples or times, not both")
+        self.batch_size, self.num_examples, self.times = batch_size, num_examples, times
+
+    def get_request_iterator(self) -> Iterator[int]:
+        return Sizes(self.batch_size, self.num_examples or None, self.times or None)
+
+
+class SequentialScheme(BatchScheme):
+    """Lists of rows in order.
+
+    Examples
+    --------
+    >>> list(SequentialScheme([4, 8, 6], 2).get_request_iterator())
+    [[4, 8], [6]]
+    """
+
+    def get_request_iterator(self) -> Iterator[list[int]]:
+        return Batches(iter(self.indices), self.batch_size)
+
+
+class ShuffledScheme(BatchScheme):
+    """Lists of rows in a random order.
+
+    Parameters
+    ----------
+    examples, batch_size
+        As of :class:`BatchScheme`.
+    rng : numpy.random.RandomState, optional
+        Goes on from epoch to epoch; one of seed ``config.default_seed`` if not given.
+    sorted_indices : bool
+        Sort the rows within each batch.
+    """
+
+    def __init__(
+        self,
+        examples: int | Iterable[int],
+        batch_size: int,
+        rng: np.random.RandomState | None = None,
+        sorted_indices: bool = False,
+    ) -> None:
+        super().__init__(examples, batch_size)
+        self.rng = _default_rng() if rng is None else rng
+        self.sorted_indices = sorted_indices
+
+    def get_request_iterator(self) -> Iterator[list[int]]:
+        rows = iter(_shuffled(self.indices, self.rng))
+        return Batches(rows, self.batch_size, self.sorted_indices)
+
+
+class SequentialExampleScheme(IndexScheme):
+    """Single rows in order."""
+
+    def get_request_iterator(self) -> Iterator[int]:
+        return iter(self.indices)
+
+
+class ShuffledExampleScheme(IndexScheme):
+    """Single rows in a random order; `rng` as of :class:`ShuffledScheme`."""
+
+    def __init__(
+        self, examples: int | Iterable[int], rng: np.random.RandomState | None = None
+    ) -> None:
+        super().__init__(examples)
+        self.rng = _default_rng() if rng is None else rng
+
+    def get_request_iterator(self) -> Iterator[int]:
+        return iter(_shuffled(self.indices, self.rng))
+
+
+class ConcatenatedScheme(IterationScheme):
+    """Schemes one after another.
+
+    Raises
+    ------
+    OldValueError
+        If some ask for examples and some for batches.
+    """
+
+    def __init__(self, schemes: Iterable[IterationScheme]) -> None:
+        self.schemes = list(schemes)
+        if len({scheme.requests_examples for scheme in self.schemes}) != 1:
+            raise OldValueError(
+                "schemes to be joined must all ask for examples, or all for batches"
+            )
+
+    @property
+    def requests_examples(self) -> bool:  # type: ignore[override]  # read-only here
+        return self.schemes[0].requests_examples
+
+    def get_request_iterator(self) -> Iterator[Any]:
+        return Chained(self.schemes)
+
+
+def cross_validation(
+    scheme_class: Callable[..., Any],
+    num_examples: int,
+    num_folds: int,
+    strict: bool = True,
+    **kwargs: Any,
+) -> Iterator[tuple[Any, ...]]:
+    """Yield a pair of schemes a fold: of the rows to train on, and of those left out.
+
+    Parameters
+    ----------
+    scheme_class : callable (examples, **kwargs) -> scheme
+    num_examples, num_folds : int
+        Fold i leaves out ``[n * i // folds, n * (i + 1) // folds)``.
+    strict : bool
+        Refuse folds of unequal size; otherwise each pair is followed by its fold's size.
+
+    Raises
+    ------
+    OldValueError
+        When the first pair is asked for: if the folds are not equal, and strict.
+
+    Examples
+    --------
+    >>> train, valid = next(cross_validation(SequentialScheme, 4, 2, batch_size=2))
+    >>> list(train.get_request_iterator()), list(valid.get_request_iterator())
+    ([[2, 3]], [[0, 1]])
+    """
+    if strict and num_examples % num_folds:
+        raise OldValueError(f"{num_examples} examples do not make {num_folds} equal folds")
+    for fold in range(num_folds):
+        start = num_examples * fold // num_folds
+        stop = num_examples * (fold + 1) // num_folds
+        rest = [*range(start), *range(stop, num_examples)]
+        pair = scheme_class(rest, **kwargs), scheme_class(range(start, stop), **kwargs)
+        yield pair if strict else (*pair, stop - start)
+
+
+def _shuffled(indices: Iterable[int], rng: np.random.RandomState) -> list[int]:
+    rows = list(indices)
+    order = LegacyStream(rng).permutation(len(rows)).tolist()
+    return [rows[place] for place in order]
+
+
+def _default_rng() -> np.random.RandomState:
+    return np.random.RandomState(config.default_seed)

@@ -1,0 +1,151 @@
+"""Streams: a dataset and a scheme that asks it for data, epoch after epoch."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from labeled.compat.fuel.exceptions import OldValueError
+from labeled.compat.fuel.iterator import DataIterator
+from labeled.compat.fuel.schemes import IterationScheme
+
+Labels = Mapping[str, Any]
+
+
+class AbstractDataStream(ABC):
+    """What all streams have in common.
+
+    Parameters
+    ----------
+    iteration_scheme : IterationScheme, optional
+        What requests are made.
+    axis_labels : dict, optional
+        Source to tuple of axis names.
+
+    Attributes
+    ----------
+    sources : tuple of str
+    produces_examples : bool
+        Single examples, not batches: what the scheme says, else what was assigned.
+    """
+
+    sources: Any
+
+    def __init__(
+        self, iteration_scheme: IterationScheme | None = None, axis_labels: Labels | None = None
+    ) -> None:
+        self.iteration_scheme = iteration_scheme
+        self.axis_labels = axis_labels
+
+    @property
+    def produces_examples(self) -> bool:
+        if self.iteration_scheme is not None:
+            return self.iteration_scheme.requests_examples
+        if "_produces_examples" not in self.__dict__:
+            raise OldValueError(
+                "this stream has no iteration scheme, and produces_examples was not assigned"
+            )
+        return bool(self._produces_examples)
+
+    @produces_examples.setter
+    def produces_examples(self, value: bool) -> None:
+        if self.iteration_scheme is not None:
+            raise OldValueError("the iteration scheme tells what is produced; it is not assigned")
+        self._produces_examples = value
+
+    @abstractmethod
+    def get_data(self, request: Any = None) -> Any:
+        """Return the data of a request, a tuple by source."""
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Begin again from the start."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what is open."""
+
+    @abstractmethod
+    def next_epoch(self) -> None:
+        """Begin the next epoch."""
+
+    def get_epoch_iterator(self, as_dict: bool = False) -> Any:
+        """Return the items of an epoch, as tuples or as dicts by source."""
+        scheme = self.iteration_scheme
+        requests = None if scheme is None else scheme.get_request_iterator()
+        return DataIterator(self, requests, as_dict=as_dict)
+
+    def iterate_epochs(self, as_dict: bool = False) -> Iterator[Any]:
+        """Yield the iterators of epochs without end."""
+        while True:
+            yield self.get_epoch_iterator(as_dict=as_dict)
+
+
+class DataStream(AbstractDataStream):
+    """The data of a dataset as a scheme asks for it.
+
+    Opens the dataset. Without a scheme examples are read one by one.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    iteration_scheme : IterationScheme, optional
+    axis_labels : dict, optional
+        Those of the dataset if not given; streams of examples lose the label 'batch'.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        iteration_scheme: IterationScheme | None = None,
+        axis_labels: Labels | None = None,
+    ) -> None:
+        labels = axis_labels
+        if labels is None and dataset.axis_labels:
+            labels = dict(dataset.axis_labels)
+        super().__init__(iteration_scheme=iteration_scheme, axis_labels=labels)
+        self.dataset = dataset
+        if iteration_scheme is None:
+            self.produces_examples = True
+        if self.produces_examples and labels:
+            self.axis_labels = {source: _of_example(names) for source, names in labels.items()}
+        self.data_state = dataset.open()
+        self._fresh_state = True
+
+    @property
+    def sources(self) -> Any:
+        return self.__dict__.get("_sources", self.dataset.sources)
+
+    @sources.setter
+    def sources(self, value: Any) -> None:
+        self._sources = value
+
+    @classmethod
+    def default_stream(cls, dataset: Any, **kwargs: Any) -> Any:
+        """Make a stream and put the dataset's default transformers behind it."""
+        return dataset.apply_default_transformers(cls(dataset, **kwargs))
+
+    def get_data(self, request: Any = None) -> Any:
+        return self.dataset.get_data(self.data_state, request)
+
+    def close(self) -> None:
+        self.data_state = self.dataset.close(self.data_state)
+
+    def reset(self) -> None:
+        self.data_state = self.dataset.reset(self.data_state)
+        self._fresh_state = True
+
+    def next_epoch(self) -> None:
+        self.data_state = self.dataset.next_epoch(self.data_state)
+
+    def get_epoch_iterator(self, as_dict: bool = False) -> Any:
+        """Return the items of an epoch; each after the first begins with `next_epoch`."""
+        if not self._fresh_state:
+            self.next_epoch()
+        self._fresh_state = False
+        return super().get_epoch_iterator(as_dict=as_dict)
+
+
+def _of_example(names: Any) -> Any:
+    return tuple(name for name in names if name != "batch") if names else names

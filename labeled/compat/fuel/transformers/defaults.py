@@ -1,0 +1,29 @@
+"""What built-in datasets put behind their streams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from labeled.compat.fuel.transformers.base import SourcewiseTransformer
+from labeled.compat.fuel.transformers.values import Cast, ScaleAndShift
+
+
+class ToBytes(SourcewiseTransformer):
+    """Makes byte strings of arrays: of each example of a batch one."""
+
+    def __init__(self, stream: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("axis_labels", stream.axis_labels)
+        super().__init__(stream, stream.produces_examples, **kwargs)
+
+    def transform_source_example(self, source_example: Any, source_name: str) -> bytes:
+        made: bytes = source_example.tobytes()
+        return made
+
+    def transform_source_batch(self, source_batch: Any, source_name: str) -> list[bytes]:
+        return [example.tobytes() for example in source_batch]
+
+
+def uint8_pixels_to_floatX(which_sources: Any) -> tuple[Any, ...]:
+    """Return default transformers that scale pixels to 0..1 and cast them to floatX."""
+    chosen = {"which_sources": which_sources}
+    return (ScaleAndShift, [1 / 255.0, 0], chosen), (Cast, ["floatX"], chosen)

@@ -1,0 +1,84 @@
+"""Attributes that are left out of pickles, and loaded again when they are first asked for.
+
+The old mechanism put its `__getstate__` where a class had none. Since Python 3.11 every
+object has one, so that it silently did nothing; here only a `__getstate__` that the class
+or a base of it wrote counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from labeled.compat.fuel.exceptions import OldValueError
+
+Class = TypeVar("Class", bound=type)
+
+
+def do_not_pickle_attributes(*lazy_attributes: str) -> Callable[[Class], Class]:
+    """Make attributes of a class lazy: not pickled, set by `load` when they are missing.
+
+    Parameters
+    ----------
+    *lazy_attributes : str
+        Names. The values are kept under the same names with an underscore before them.
+
+    Returns
+    -------
+    class decorator
+
+    Raises
+    ------
+    OldValueError
+        If the class has no method `load`; when pickling, if one of the attributes is an
+        iterator; when reading one, if `load` did not set it.
+
+    Examples
+    --------
+    >>> @do_not_pickle_attributes("squares")
+    ... class Table:
+    ...     def load(self):
+    ...         self.squares = [n * n for n in range(4)]
+    >>> Table().squares
+    [0, 1, 4, 9]
+    """
+
+    def decorate(cls: Class) -> Class:
+        if not hasattr(cls, "load"):
+            raise OldValueError(f"{cls.__name__} has lazy attributes, so it needs a method load()")
+        for name in lazy_attributes:
+            setattr(cls, name, _lazy(name))
+        if getattr(cls, "__getstate__", None) is getattr(object, "__getstate__", None):
+            setattr(cls, "__getstate__", _getstate_without(lazy_attributes))  # noqa: B010 (a class)
+        return cls
+
+    return decorate
+
+
+def _lazy(name: str) -> property:
+    held = "_" + name
+
+    def get(self: Any) -> Any:
+        if held not in self.__dict__:
+            self.load()
+        if held not in self.__dict__:
+            raise OldValueError(f"load() of {type(self).__name__} does not set {name!r}")
+        return self.__dict__[held]
+
+    def put(self: Any, value: Any) -> None:
+        self.__dict__[held] = value
+
+    return property(get, put)
+
+
+def _getstate_without(lazy_attributes: tuple[str, ...]) -> Callable[[Any], dict[str, Any]]:
+    def getstate(self: Any) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        for name in lazy_attributes:
+            if isinstance(state.pop("_" + name, None), Iterator):
+                raise OldValueError(
+                    f"{name!r} of {type(self).__name__} is an iterator: its place would be lost"
+                )
+        return state
+
+    return getstate
