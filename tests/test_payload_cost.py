@@ -26,7 +26,7 @@ from payload_files import (
 from labeled.errors import FileChangedError, FileFormatError
 from labeled.formats.hdf5.bytesource import register_opener
 from labeled.formats.hdf5.chunkindex import chunk_index
-from labeled.formats.hdf5.payload import Reader, advise, open_reader
+from labeled.formats.hdf5.payload import Reader, open_reader
 
 
 class CountingSource:
@@ -134,7 +134,7 @@ def test_any_url_with_an_opener_is_read(folder: Path) -> None:
     order = np.array([299, 0, 0, 17])
     np.testing.assert_array_equal(reader.read(order), read_with_h5py(path)[order])
     assert reader.kind == "chunked"
-    advise(reader, np.array([[0, 300]]))
+    reader.advise(np.array([[0, 300]]))
 
 
 def test_fsspec_reads_what_has_no_opener(folder: Path) -> None:

@@ -26,7 +26,7 @@ from payload_files import (
 )
 
 from labeled.errors import LoaderError, SelectionError, SelectionTypeError
-from labeled.formats.hdf5.payload import Reader, advise, open_reader
+from labeled.formats.hdf5.payload import Reader, open_reader
 
 IO = ["auto", "pread", "mmap"]
 
@@ -77,7 +77,7 @@ def test_any_layout_reads_as_h5py_reads_it(
     with small_units(piece, gap=data.draw(st.sampled_from([0, 8, 1 << 14]))):
         reader = open_reader(header, region=region, io=io)
         check(reader, outer(read_with_h5py(path), region), wanted, order)
-        advise(reader, wanted)
+        reader.advise(wanted)
     path.unlink()
 
 

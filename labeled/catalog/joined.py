@@ -109,6 +109,14 @@ class JoinedReader:
         self.gather_into(out, listed)
         return out
 
+    def cold(self, row: int) -> bool:
+        number = int(np.searchsorted(self._starts, row, side="right")) - 1
+        return self.readers[number].cold(row - int(self._starts[number]))
+
+    def advise(self, runs: Rows) -> None:
+        for number, _, mine in self._by_file(runs):
+            self.readers[number].advise(mine)
+
     def cost(self, runs: Rows) -> Cost:
         total = Cost()
         for number, _, mine in self._by_file(runs):

@@ -78,6 +78,12 @@ class MemoryReader:
             return self.array[rows.start : rows.stop : rows.step].copy()
         return self.array[np.asarray(rows, dtype=np.int64)]
 
+    def cold(self, row: int) -> bool:
+        return False
+
+    def advise(self, runs: Rows) -> None:
+        """Do nothing: there is nobody to tell."""
+
     def cost(self, runs: Rows) -> Cost:
         n = int((runs[:, 1] - runs[:, 0]).sum())
         return Cost(bytes_used=n * self._row_bytes)

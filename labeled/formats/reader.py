@@ -95,5 +95,11 @@ class Reader(Protocol):
     def read(self, rows: range | Rows) -> Array:
         """Read rows into a fresh array, order and repeats kept."""
 
+    def cold(self, row: int) -> bool:
+        """Whether the system would have to fetch a row from storage."""
+
+    def advise(self, runs: Rows) -> None:
+        """Tell the system which rows are read next."""
+
     def cost(self, runs: Rows) -> Cost:
         """Count what reading `runs` takes, without reading."""

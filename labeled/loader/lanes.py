@@ -28,6 +28,8 @@ Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 
 GATHER_BYTES = 1 << 20
+AHEAD_JOBS = 32
+"""Stretches, each following the one before, that are announced to the system together."""
 
 
 @dataclass(eq=False)
@@ -51,6 +53,7 @@ class Lane:
     reader: Reader
     keep: bool = False
     kept: Array | None = field(default=None, repr=False)
+    _announced: range = field(default=range(0), repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave kept rows behind: whoever unpickles a lane reads them again."""
@@ -96,7 +99,33 @@ class Lane:
         if self.kept is not None:
             return (self._kept_task(content, group, out),)
         rows_a_task = max(1, GATHER_BYTES // max(1, self.row_bytes))
-        return tasks_of(self.reader, self.read(content, group), out, rows_a_task)
+        read = self.read(content, group)
+        self._look_ahead(read)
+        return tasks_of(self.reader, read, out, rows_a_task)
+
+    def _look_ahead(self, read: Read) -> None:
+        """Let a cold disk start on what was just planned, before a thread waits for it.
+
+        The system is asked for a row or two; where it has them nothing more is done. Of
+        stretches that follow each other, only every so many are asked about, and then the
+        coming ones are announced too.
+        """
+        if read.run is not None:
+            start, stop = read.run
+            if start in self._announced or start == stop:
+                return
+            end = min(start + AHEAD_JOBS * (stop - start), self.source.n_rows)
+            self._announced = range(start, end)
+            if self.reader.cold(start):
+                self.reader.advise(np.array([[start, end]], np.int64))
+            return
+        rows = read.listed if read.runs is None else read.runs[:, 0]
+        if (
+            rows is not None
+            and len(rows)
+            and any(self.reader.cold(int(rows[place])) for place in {0, len(rows) // 2})
+        ):
+            self.reader.advise(as_runs(read))
 
     def _kept_task(self, content: Content, group: Rows | None, out: Array) -> Task:
         kept = self.kept

@@ -124,6 +124,18 @@ class LocalFile:
             held = self._map = np.frombuffer(mapping, np.uint8)
         return held
 
+    def holds(self, offset: int) -> bool:
+        """Whether the system has the byte at `offset` in memory; True where it cannot tell."""
+        if not hasattr(os, "RWF_NOWAIT"):
+            return True
+        try:
+            os.preadv(self._fd, [bytearray(1)], offset, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system that cannot tell
+            return True
+        return True
+
     def advise(self, offset: int, n: int) -> None:
         """Tell the system that these bytes will be read soon, where it can be told."""
         if hasattr(os, "posix_fadvise"):
@@ -162,6 +174,10 @@ class RemoteFile:
     def mapped(self) -> Array | None:
         """Return None: only local files can be mapped."""
         return None
+
+    def holds(self, offset: int) -> bool:
+        """Say yes: nothing can be done about it."""
+        return True
 
     def advise(self, offset: int, n: int) -> None:
         """Do nothing: there is nobody to tell."""

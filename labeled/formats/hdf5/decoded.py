@@ -277,6 +277,13 @@ class DecodeEngine:
         for at, end, _ in self._fetched(runs):
             file.advise(at, end - at)
 
+    def cold(self, row: int) -> bool:
+        """Whether the system would have to fetch the chunk of a row from storage."""
+        if not self._used:
+            return False
+        spans = self._fetched(np.array([[row, row + 1]]))
+        return any(not self._file().holds(int(at)) for at, _, _ in spans)
+
     def _fetched(self, runs: Ints) -> Iterator[tuple[int, int, int]]:
         """Yield the bytes of every read that `runs` take, and the chunks in them."""
         for piece in self.pieces(runs):

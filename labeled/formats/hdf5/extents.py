@@ -321,6 +321,13 @@ class ExtentEngine:
             for at, end in zip(*(ends.tolist() for ends in self._fetched(runs)), strict=True):
                 file.advise(at, end - at)
 
+    def cold(self, row: int) -> bool:
+        """Whether the system would have to fetch a row from storage."""
+        if not self._used:
+            return False
+        at = self._locate(np.array([[row, row + 1]]))[0, 0]
+        return at != UNSTORED and not self._file().holds(int(at))
+
 
 def _split(extents: Ints, rows_each: int, row_bytes: int) -> Ints:
     """Cut long extents into nearly equal ones of at least `rows_each` rows."""

@@ -112,6 +112,10 @@ class H5pyEngine:
     def advise(self, runs: Ints) -> None:
         """Do nothing: HDF5 has no such call."""
 
+    def cold(self, row: int) -> bool:
+        """Say no: nothing can be done about it."""
+        return False
+
 
 def require_filters(source: SourceHeader) -> None:
     """Make sure that HDF5 can undo the filters of a source.

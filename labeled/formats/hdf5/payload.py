@@ -244,6 +244,14 @@ class Reader:
             self.gather_into(out, np.asarray(rows, np.int64))
         return out
 
+    def cold(self, row: int) -> bool:
+        """Whether the system would have to fetch a row from storage."""
+        return self._ready().cold(row)
+
+    def advise(self, runs: Ints) -> None:
+        """Tell the system that these runs are read next, so that a cold disk starts now."""
+        self._ready().advise(checked_runs(runs, self.n_rows, describe(self.source)))
+
     def cost(self, runs: Ints) -> Cost:
         """Count what reading `runs` takes, without reading more than the chunk index."""
         return self._ready().cost(checked_runs(runs, self.n_rows, self._where))
@@ -256,11 +264,6 @@ class Reader:
             )
         if not (out.flags.c_contiguous and out.flags.writeable):
             raise SelectionError(f"{self._where}: the array must be C-ordered and writable")
-
-
-def advise(reader: Reader, runs: Ints) -> None:
-    """Tell the system that these runs are read next, so that a cold disk starts now."""
-    reader._ready().advise(checked_runs(runs, reader.n_rows, describe(reader.source)))
 
 
 def _engine_of(source: SourceHeader, region: Region, io: Io) -> Engine:
@@ -311,4 +314,4 @@ def _not_by_range(source: SourceHeader) -> str | None:
     return why_not(source.filters) if source.storage == "chunked" else None
 
 
-__all__ = ["Cost", "Piece", "Reader", "advise", "open_reader"]
+__all__ = ["Cost", "Piece", "Reader", "open_reader"]

@@ -103,6 +103,10 @@ class StoredChunks:
         for t in range(len(self._tiles)):
             self._engine(t).advise(runs)
 
+    def cold(self, row: int) -> bool:
+        """Whether the system would have to fetch the first part of a row from storage."""
+        return self._engine(0).cold(row)
+
 
 def chunk_places(
     source: SourceHeader, number: int, per_band: int, row_bytes: int

@@ -1,0 +1,54 @@
+"""A file that is not in the page cache is announced to the system before it is read."""
+
+from __future__ import annotations
+
+import os
+
+import h5py
+import numpy as np
+import pytest
+
+import labeled
+from labeled.formats.hdf5.bytesource import LocalFile
+
+N = 4000
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "RWF_NOWAIT"), reason="this system cannot tell what it has in memory"
+)
+
+
+def evict(path):
+    with open(path, "rb") as f:
+        os.fsync(f.fileno())
+        os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "chunked", "gzip"])
+@pytest.mark.parametrize("shuffle", [False, "window", "full"])
+def test_only_cold_rows_are_announced(tmp_path, monkeypatch, layout, shuffle):
+    path = str(tmp_path / "cold.h5")
+    values = np.random.default_rng(0).integers(0, 255, (N, 512), dtype=np.uint8)
+    chunks = {} if layout == "contiguous" else {"chunks": (50, 512)}
+    with h5py.File(path, "w") as f:
+        data = f.create_dataset(
+            "x", data=values, compression=1 if layout == "gzip" else None, **chunks
+        )
+        data.dims[0].label, data.dims[1].label = "batch", "feature"
+    told = []
+    monkeypatch.setattr(LocalFile, "advise", lambda self, offset, n: told.append((offset, n)))
+
+    def read():
+        told.clear()
+        loader = labeled.open_dataset(path).batches(50, shuffle=shuffle, seed=1, memory="5 MiB")
+        for lane in loader.plan.lanes:
+            lane.keep = False
+        for batch in loader:
+            np.testing.assert_array_equal(batch.arrays["x"], values[batch.rows])
+        return sum(n for _, n in told)
+
+    read()
+    assert read() == 0  # all of it is in memory now
+    evict(path)
+    if not LocalFile(labeled.open_dataset(path).files.catalog.headers[0].stamp).holds(1 << 20):
+        assert read() > values.nbytes // 4
