@@ -23,6 +23,7 @@ from labeled.errors import (
 )
 from labeled.formats.hdf5 import scan as scan_module
 from labeled.formats.hdf5.labels import name_dims
+from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.safety import stored_bytes
 from labeled.formats.hdf5.scan import scan
 from make_files import DIGIT_LABELS, digits, fuel_file, plain_file
@@ -423,3 +424,16 @@ def test_no_warning_for_a_file_in_order(tmp_path: Path) -> None:
         scan(path)
     with pytest.raises(FileFormatError):
         scan(path + "x")
+
+
+def test_unallocated_data_behind_a_user_block_are_fill_values(tmp_path):
+    path = str(tmp_path / "block.h5")
+    with h5py.File(path, "w", userblock_size=512) as f:
+        f.create_dataset("x", (6, 3), "i4", fillvalue=7)
+        f["y"] = np.arange(6)
+        for name in f:
+            for axis, label in enumerate(("batch", "feature")[: f[name].ndim]):
+                f[name].dims[axis].label = label
+    header = scan(path).sources["x"]
+    assert (header.storage, header.offset) == ("empty", None)
+    assert (open_reader(header).read(range(6)) == 7).all()

@@ -42,8 +42,8 @@ def layout_of(
     plist = dataset.id.get_create_plist()
     storage = beyond or _LAYOUTS.get(plist.get_layout(), "foreign")
     offset = dataset.id.get_offset() if storage == "contiguous" else None
-    if storage == "contiguous" and (offset is None or dataset.size == 0):
-        storage, offset = "empty", None
+    if storage == "contiguous" and (offset is None or dataset.id.get_storage_size() == 0):
+        storage, offset = "empty", None  # in files with a user block the offset is no None
     stored: int | None = dataset.nbytes if storage in ("contiguous", "compact") else 0
     if storage == "chunked":
         stored = None
