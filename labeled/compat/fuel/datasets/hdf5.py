@@ -32,6 +32,7 @@ from labeled.compat.fuel.exceptions import OldOSError, OldTypeError, OldValueErr
 from labeled.compat.fuel.schemes import SequentialExampleScheme
 from labeled.compat.fuel.utils.lazy import do_not_pickle_attributes
 from labeled.compat.fuel.utils.subset import Subset
+from labeled.formats.hdf5.fuel import Table
 from labeled.formats.hdf5.safety import to_text
 
 __all__ = ["H5PYDataset", "PytablesDataset"]
@@ -131,8 +132,8 @@ class H5PYDataset(Dataset):
         table = split_table.table_of(file)
         _check_known(self.path, self.which_sets, table.splits)
         self.provides_sources = split_table.provided_by_all(table, self.which_sets)
-        self.vlen_sources = self.get_vlen_sources(file)
-        self.default_axis_labels = self.get_axis_labels(file)
+        self.vlen_sources = self._vlen(file, table)
+        self.default_axis_labels = self._labels(file, table, self.vlen_sources)
         self._out_of_memory_close()
 
         kwargs.setdefault("axis_labels", self.default_axis_labels)
@@ -163,8 +164,12 @@ class H5PYDataset(Dataset):
     @staticmethod
     def get_vlen_sources(h5file: h5py.File) -> list[str]:
         """Return the sources with a scale called ``shapes``."""
+        return H5PYDataset._vlen(h5file, split_table.table_of(h5file))
+
+    @staticmethod
+    def _vlen(h5file: h5py.File, table: Table) -> list[str]:
         found = []
-        for name in split_table.table_of(h5file).sources:
+        for name in table.sources:
             dataset = h5file[name]
             if len(dataset.shape) and "shapes" in dataset.dims[0].keys():  # noqa: SIM118 (no mapping)
                 if len(dataset.shape) > 1:
@@ -178,9 +183,13 @@ class H5PYDataset(Dataset):
     @staticmethod
     def get_axis_labels(h5file: h5py.File) -> dict[str, tuple[str, ...]]:
         """Return the names of the axes of all sources; a name that is not set is empty."""
-        ragged = H5PYDataset.get_vlen_sources(h5file)
+        table = split_table.table_of(h5file)
+        return H5PYDataset._labels(h5file, table, H5PYDataset._vlen(h5file, table))
+
+    @staticmethod
+    def _labels(h5file: h5py.File, table: Table, ragged: list[str]) -> dict[str, tuple[str, ...]]:
         labels = {}
-        for name in split_table.table_of(h5file).sources:
+        for name in table.sources:
             dims = h5file[name].dims
             own = tuple(dim.label for dim in dims)
             if name in ragged:
@@ -311,6 +320,8 @@ class H5PYDataset(Dataset):
             self._out_of_memory_open()
         stored = self._rows_of(self._file_handle)
         if isinstance(request, list):
+            request = _as_run(request)
+        if isinstance(request, list):
             Subset._list_request_sanity_check(request, self.num_examples)
             _check_order(request, self.sort_indices)
         pairs = zip(self.subsets, stored, strict=True)
@@ -337,6 +348,16 @@ def _check_known(path: str, which_sets: Any, known: tuple[str, ...]) -> None:
     unknown = [name for name in names if name not in known]
     if unknown:
         raise OldValueError(f"{path!r} has no split {unknown}; there are {list(known)}")
+
+
+def _as_run(request: list[Any]) -> list[Any] | slice:
+    """Return a list of consecutive rows as a slice: how sequential schemes ask for them."""
+    if len(request) < 2 or not isinstance(request[0], int) or not isinstance(request[-1], int):
+        return request
+    first, last = request[0], request[-1]
+    if last - first != len(request) - 1 or request != list(range(first, last + 1)):
+        return request
+    return slice(first, last + 1)
 
 
 def _check_order(request: list[Any], sort_indices: bool) -> None:

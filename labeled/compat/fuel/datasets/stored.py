@@ -10,7 +10,7 @@ A file is judged when it is opened; after it is closed and opened again it is ju
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -24,8 +24,19 @@ from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.region import Ints
 from labeled.selection import Selection
 
-LARGE_BYTES = 1 << 22
-"""From this size on, reading is shared among threads."""
+AHEAD_BYTES = 1 << 22
+"""What is read at once where requests follow one another."""
+
+SHARED_BYTES = 1 << 25
+"""From this size on, reading is shared among threads; what must be decoded, always."""
+
+
+class Stretch(NamedTuple):
+    """Rows that were read ahead, those before `given` handed out already."""
+
+    start: int
+    given: int
+    values: Any
 
 
 class StoredRows:
@@ -44,18 +55,38 @@ class StoredRows:
         self.dtype: np.dtype[Any] = dataset.dtype
         self._source = None if header is None else Source.of((header,))
         self._reader: Any = None if self._source is None else self._source.reader()
+        self._ahead_rows = AHEAD_BYTES // max(0 if header is None else header.row_bytes, 1)
+        self._ahead = Stretch(0, -1, None)
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, request: Any) -> Any:
-        """Return the rows of a slice, or one row without its axis."""
+        """Return the rows of a slice, or one row without its axis.
+
+        Where a request begins at the row behind the last one, more is read at once; what is
+        returned is then a view of that, and no row of it is handed out twice.
+        """
         if self._reader is None:
             return self.dataset[request]
-        if isinstance(request, slice):
-            start, stop, step = request.indices(len(self))
-            return self._read(range(start, stop, step))
-        return self._read(range(request, request + 1))[0]
+        if not isinstance(request, slice):
+            if request != self._ahead.given:
+                self._ahead = Stretch(0, request + 1, None)
+                return self.dataset[request]
+            return self._stretch(request, request + 1)[0]
+        start, stop, step = request.indices(len(self))
+        return self._stretch(start, stop) if step == 1 else self._read(range(start, stop, step))
+
+    def _stretch(self, start: int, stop: int) -> Any:
+        ahead = self._ahead  # taken once: another thread may put another in its place
+        if ahead.given != start or stop - start >= self._ahead_rows:
+            self._ahead = Stretch(0, stop, None)
+            return self._read(range(start, stop))
+        if ahead.values is None or stop > ahead.start + len(ahead.values):
+            some = self._read(range(start, min(start + self._ahead_rows, len(self))))
+            ahead = Stretch(start, start, some)
+        self._ahead = Stretch(ahead.start, stop, ahead.values)
+        return ahead.values[start - ahead.start : stop - ahead.start]
 
     def take_rows(self, rows: Ints) -> Any:
         """Return listed rows, in any order and as often as they are listed."""
@@ -67,9 +98,11 @@ class StoredRows:
         return self._read(rows)
 
     def _read(self, rows: range | Ints) -> Any:
-        if self._source is not None and len(rows) * self._source.row_bytes >= LARGE_BYTES:
-            threads = min(4, os.cpu_count() or 1)
-            values = load_rows(self._source, Selection.of(rows), threads)
+        source = self._source
+        assert source is not None, "asked for only where there is a reader"
+        n_bytes = len(rows) * source.row_bytes
+        if n_bytes >= SHARED_BYTES or (source.layout.dear and n_bytes >= AHEAD_BYTES // 2):
+            values = load_rows(source, Selection.of(rows), min(4, os.cpu_count() or 1))
         else:
             values = self._reader.read(rows)
         return values.astype(self.dtype, copy=False)

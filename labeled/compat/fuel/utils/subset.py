@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numbers
 from functools import cached_property
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from typing import Any, Protocol, TypeGuard
 
 import h5py
 import numpy as np
@@ -20,7 +20,6 @@ from labeled.compat.fuel.exceptions import OldTypeError, OldValueError
 Rows = npt.NDArray[np.int64]
 
 
-@runtime_checkable
 class FastRows(Protocol):
     """What reads listed rows in any order, each once or often, at one go."""
 
@@ -75,11 +74,11 @@ class Subset:
         """Return the subset without rows."""
         return Subset([], original_num_examples)
 
-    @property
+    @cached_property
     def is_list(self) -> bool:
         return not _is_slice(self.list_or_slice)
 
-    @property
+    @cached_property
     def num_examples(self) -> int:
         if self.is_list:
             return len(self.list_or_slice)
@@ -234,20 +233,37 @@ class Subset:
             Read lists in ascending order; for what needs it.
         """
         if isinstance(subset_request, numbers.Integral):
-            return indexable[self[[subset_request]][0]]
-        if isinstance(indexable, FastRows) and not _is_slice(subset_request):
-            self._list_request_sanity_check(subset_request, self.num_examples)
-            return indexable.take_rows(self._translate(subset_request))
+            return indexable[self._row(int(subset_request))]
+        if hasattr(indexable, "take_rows"):
+            return self._taken(indexable, subset_request)
         request = self[subset_request]
         if _is_slice(request):
             return indexable[slice(request.start, request.stop, request.step)]
-        if isinstance(indexable, FastRows):
-            return indexable.take_rows(np.asarray(request, np.int64))
         if sort_indices:
             return self.sorted_fancy_indexing(indexable, request)
         if isinstance(indexable, np.ndarray | h5py.Dataset):
             return indexable[request]
         return [indexable[row] for row in request]
+
+    def _row(self, position: int) -> int:
+        """Return the row at one position."""
+        if not 0 <= position < self.num_examples:
+            raise OldValueError(f"row {position} is asked for; there are {self.num_examples} rows")
+        if self.is_list:
+            return int(self.list_or_slice[position])
+        return (self.list_or_slice.start or 0) + position
+
+    def _taken(self, indexable: FastRows, request: Any) -> Any:
+        """Return what a request means, without lists of rows in between."""
+        if not _is_slice(request):
+            self._list_request_sanity_check(request, self.num_examples)
+            return indexable.take_rows(self._translate(request))
+        if not self.is_list:
+            found: Any = indexable
+            return found[self[request]]
+        if request != slice(None):
+            self._slice_request_sanity_check(request, self.num_examples)
+        return indexable.take_rows(self._rows[request.start : request.stop : request.step])
 
 
 def _is_slice(request: Any) -> TypeGuard[slice]:
