@@ -46,8 +46,8 @@ def ragged_path(
     n, k = len(arrays), arrays[0].ndim if arrays else (k or 1)
     dims = ("batch", "channel", "height", "width")[: k + 1]
     dtype = np.dtype(dtype or (arrays[0].dtype if arrays else "u1"))
-    if not sum(a.size for a in arrays) or not n:
-        options = None  # h5py makes no chunks of nothing
+    if min(n, sum(a.size for a in arrays)) < 8:
+        options = None  # h5py makes no chunks larger than what there is
     with h5py.File(path, "w") as f:
         if layout == "flat":
             flat = np.concatenate([a.reshape(-1) for a in arrays]) if n else np.empty(0, dtype)

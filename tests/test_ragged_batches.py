@@ -256,7 +256,7 @@ def test_memory_too_small_for_the_largest_examples_is_refused(tmp_path: Path) ->
 # the bound in bytes
 
 
-@settings(max_examples=30)
+@settings(max_examples=80)
 @given(st.data())
 def test_no_window_holds_more_than_the_worst(data: Any) -> None:
     sizes = np.array(data.draw(st.lists(st.integers(0, 1000), min_size=1, max_size=80)), np.int64)
@@ -274,8 +274,9 @@ def test_no_window_holds_more_than_the_worst(data: Any) -> None:
 
     for index in range(count):
         for window in EpochPlan(order, (index, count), batch_rows=3).windows():
-            assert sizes[window.rows].sum() <= worst.of(window.n_rows)
+            assert sizes[window.rows].sum() <= worst.of(order.max_window_rows)
     assert all(worst.of(k) <= worst.of(k + 1) for k in range(n))
+    assert all(worst.of(k) <= k * worst.largest for k in range(n))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="samples /proc/self/status")

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -151,7 +151,7 @@ def lane_of(source: Any, selection: Selection) -> Lane:
 
 @dataclass(frozen=True, eq=False)
 class Worst:
-    """The most bytes that any `n` rows which an order may bring together can have.
+    """The most bytes that a window of at most `n` rows can have, whichever rows it gets.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ class Worst:
     repeats: bool = False
 
     def of(self, n: int) -> int:
-        """Return the bound for `n` rows; it never falls, and never grows faster than `n`."""
+        """Return the bound for windows that hold up to `n` rows; it never falls."""
         sizes = self.sizes
         n = min(n, len(sizes)) if not self.repeats else n
         if not len(sizes) or not n:
@@ -185,13 +185,25 @@ class Worst:
         return self._of_units(n)
 
     def _of_units(self, n: int) -> int:
-        """The densest units of `n` rows in all, and two more that parts may have cut."""
-        starts = self.units.starts(np.arange(self.units.count)) - self.units.start
-        nbytes = np.add.reduceat(self.sizes, starts)
-        rows = np.diff(np.append(starts, len(self.sizes)))
+        """Bytes of the densest units that hold `n` rows; windows are made of whole ones."""
+        nbytes, rows = self._units
         order = np.argsort(-(nbytes / rows), kind="stable")
         taken = int(np.searchsorted(np.cumsum(rows[order]), n)) + 1
-        return int(nbytes[order[:taken]].sum()) + int(np.sort(nbytes)[-2:].sum())
+        return int(nbytes[order[:taken]].sum())
+
+    @cached_property
+    def _units(self) -> tuple[Rows, Rows]:
+        """Bytes and rows of each unit."""
+        starts = self.units.starts(np.arange(self.units.count)) - self.units.start
+        rows = np.diff(np.append(starts, len(self.sizes)))
+        return np.add.reduceat(self.sizes, starts), rows
+
+    @property
+    def largest(self) -> int:
+        """No `n` rows have more than `n` times this."""
+        if not len(self.sizes):
+            return 0
+        return int((self._units[0] if self.mode == "window" else self.sizes).max())
 
 
 Bounds = Sequence[tuple["RaggedLane", Worst]]
@@ -228,7 +240,7 @@ def settled(bounds: Bounds, plan: Callable[[], Sizes]) -> Sizes:
             return sizes
         sizes = plan()
     for lane, worst in bounds:
-        lane.bound = max(1, worst.of(1))  # no rows are larger than so many of the largest
+        lane.bound = max(1, worst.largest)
     return plan()
 
 

@@ -163,17 +163,24 @@ def _positions(memory: Array, indices: Ints, sizes: Ints) -> Ints:
 
 
 def _walked(memory: Array, indices: Ints, sizes: Ints) -> Ints:
-    """Look every wanted object up by walking through the headers."""
-    known = {number: (start, size) for number, start, size in _objects(memory)}
-    out = np.empty(len(indices), np.int64)
-    for i, (number, size) in enumerate(zip(indices.tolist(), sizes.tolist(), strict=True)):
-        start, found = known.get(number, (0, -1))
-        if found != size:
-            raise HeapError(
-                f"its heap has {'no object' if found < 0 else f'{found} bytes'} under number "
-                f"{number}, where {size} bytes were expected"
-            )
-        out[i] = start
+    """Look every wanted object up by walking through the headers, no further than needed."""
+    distinct, which = np.unique(indices, return_inverse=True)
+    wanted = dict(zip(distinct.tolist(), range(len(distinct)), strict=True))
+    out, found = np.zeros(len(distinct), np.int64), np.full(len(distinct), -1)
+    for number, start, size in _objects(memory):
+        place = wanted.pop(number, None)
+        if place is not None:
+            out[place], found[place] = start, size
+            if not wanted:
+                break
+    out, found = out[which], found[which]
+    wrong = np.flatnonzero(found != sizes)
+    if len(wrong):
+        at = int(wrong[0])
+        what = "no object" if found[at] < 0 else f"{found[at]} bytes"
+        raise HeapError(
+            f"its heap has {what} under number {indices[at]}, where {sizes[at]} bytes were expected"
+        )
     return out
 
 
