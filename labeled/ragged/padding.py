@@ -114,8 +114,8 @@ def padding_waste(shapes: Rows, batches: Sequence[Rows]) -> float:
 
     Examples
     --------
-    >>> padding_waste(np.array([[1], [3], [4]]), [np.array([0]), np.array([1, 2])])
-    0.1111111111111111
+    >>> padding_waste(np.array([[1], [2]]), [np.array([0, 1])])
+    0.25
     """
     held = sum(
         len(rows) * float(np.prod(shapes[rows].max(axis=0, initial=0), dtype=np.float64))
