@@ -15,7 +15,8 @@ import argparse
 import multiprocessing
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,7 @@ def old_ahead(path: Path, n_rows: int, batch_rows: int) -> None:
         pass
 
 
-def old_examples(path: Path, rows: list[int]) -> None:
+def old_examples(path: Path, rows: Iterable[int]) -> None:
     with h5py.File(path, "r") as f:
         sources = [f[name] for name in SOURCES]
         for row in rows:
@@ -148,6 +149,13 @@ def our_examples(path: Path, rows: list[int]) -> None:
     for row in rows:
         dataset.get_data(None, row)
     dataset.close(None)
+
+
+def our_example_stream(path: Path, n_rows: int) -> None:
+    stream = H5PYDataset(str(path), ("all",)).get_example_stream()
+    for _ in islice(stream.get_epoch_iterator(), n_rows):
+        pass
+    stream.close()
 
 
 def our_load(path: Path, split: str) -> Any:
@@ -194,7 +202,16 @@ def comparisons(path: Path, n_rows: int) -> list[tuple[str, Timed, Timed]]:
             lambda: old_epoch(path, large),
             lambda: our_epoch(path, SequentialScheme(wide, len(large[0]))),
         ),
-        ("2000 examples", lambda: old_examples(path, alone), lambda: our_examples(path, alone)),
+        (
+            "2000 examples in order",
+            lambda: old_examples(path, range(2000)),
+            lambda: our_example_stream(path, 2000),
+        ),
+        (
+            "2000 examples, far apart",
+            lambda: old_examples(path, alone),
+            lambda: our_examples(path, alone),
+        ),
         (
             "load, contiguous split",
             lambda: old_load(path, "all"),

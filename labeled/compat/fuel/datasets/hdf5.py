@@ -312,28 +312,32 @@ class H5PYDataset(Dataset):
         return tuple(data)
 
     def _out_of_memory_get_data(self, state: Any = None, request: Any = None) -> tuple[Any, ...]:
-        if not isinstance(request, numbers.Integral | slice | list):
+        if not isinstance(request, _REQUESTS):
             raise OldValueError(
                 f"rows are asked for by an int, a slice or a list, found {type(request).__name__}"
             )
-        if not self.external_file_handle and self.path not in self._file_handles:
+        external = self.external_file_handle
+        if not external and self.path not in self._file_handles:
             self._out_of_memory_open()
-        stored = self._rows_of(self._file_handle)
+        stored = self._rows_of(external if external else self._file_handles[self.path])
         if isinstance(request, list):
             request = _as_run(request)
         if isinstance(request, list):
             Subset._list_request_sanity_check(request, self.num_examples)
             _check_order(request, self.sort_indices)
         pairs = zip(self.subsets, stored, strict=True)
-        return tuple(subset.index_within_subset(rows, request) for subset, rows in pairs)
+        return tuple([subset.index_within_subset(rows, request) for subset, rows in pairs])
 
     def _rows_of(self, file: h5py.File) -> list[StoredRows | RaggedRows]:
         """Return what reads each source; made once for each opening of the file."""
         opened, rows = self.__dict__.get("_opened_rows", (None, []))
-        if opened is not file or not rows[0].dataset:
+        if opened is not file:
             rows = [stored_rows(file, name, name in self.vlen_sources) for name in self.sources]
             self._opened_rows = (file, rows)
         return rows  # type: ignore[no-any-return]  # from __dict__
+
+
+_REQUESTS = (int, slice, list, numbers.Integral)  # the plain ones first: they are found quickly
 
 
 def _check_sets(which_sets: Any) -> None:

@@ -232,7 +232,7 @@ class Subset:
         sort_indices : bool
             Read lists in ascending order; for what needs it.
         """
-        if isinstance(subset_request, numbers.Integral):
+        if isinstance(subset_request, int | numbers.Integral):
             return indexable[self._row(int(subset_request))]
         if hasattr(indexable, "take_rows"):
             return self._taken(indexable, subset_request)

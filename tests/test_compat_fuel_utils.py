@@ -1,0 +1,262 @@
+"""`fuel.utils` by aliases: subsets, lazy attributes, paths of data, settings."""
+
+from __future__ import annotations
+
+import os
+import pickle
+
+import fuel_aliases  # noqa: F401 (makes `fuel` importable)
+import numpy as np
+import pytest
+from fuel import config
+from fuel.config_parser import Configuration
+from fuel.exceptions import ConfigurationError
+from fuel.utils import Subset, do_not_pickle_attributes, find_in_data_path
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [-1, 3],
+        [0, 10],
+        slice(-1, None, None),
+        slice(None, -1, None),
+        slice(None, None, -1),
+        slice(None, None, 2),
+        slice(0, 10, 3),
+        slice(10, None),
+        slice(10, 10),
+        slice(0, 11),
+        slice(5, 4),
+        np.array([1, 2]),
+    ],
+    ids=str,
+)
+def test_what_is_no_subset(rows):
+    with pytest.raises(ValueError):
+        Subset(rows, 10)
+
+
+def test_counts_and_kinds():
+    assert Subset([0, 3, 5], 10).num_examples == 3
+    assert Subset(slice(3, 8), 10).num_examples == 5
+    assert Subset(slice(None), 10).num_examples == 10
+    assert Subset([0, 3], 10).is_list
+    assert not Subset(slice(0, 3), 10).is_list
+    assert not Subset([2, 1, 3], 10).is_list
+    assert Subset.empty_subset(10).is_empty
+    assert Subset(slice(4, 4), 10).is_empty
+
+
+def test_lists_are_sorted_sets_and_slices_where_they_can_be():
+    assert Subset([4, 0, 2, 2], 10).list_or_slice == [0, 2, 4]
+    assert Subset([2, 1, 3], 10).list_or_slice == slice(1, 4, None)
+    assert Subset([6], 10).list_or_slice == slice(6, 7, None)
+
+
+@pytest.mark.parametrize(
+    ("rows", "n", "request_", "expected"),
+    [
+        ([0, 2, 5], 6, slice(None), [0, 2, 5]),
+        (slice(2, 5), 6, slice(None), slice(2, 5)),
+        ([0, 2, 5, 7, 10, 15], 16, [3, 2, 3], [7, 5, 7]),
+        ([0, 2, 5, 7, 10, 15], 16, slice(1, 4, 2), [2, 7]),
+        (slice(1, 14), 16, [0, 2, 5, 5], [1, 3, 6, 6]),
+        (slice(1, 14), 16, slice(1, 4, 2), slice(2, 5, 2)),
+        (slice(1, 14), 16, slice(0, 5), slice(1, 6, 1)),
+    ],
+)
+def test_requests_are_translated(rows, n, request_, expected):
+    assert Subset(rows, n)[request_] == expected
+
+
+def test_an_integer_is_no_request():
+    with pytest.raises(TypeError):
+        Subset([0, 2], 6)[1]
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "expected"),
+    [
+        ([0, 3], [1, 8], [0, 1, 3, 8]),
+        ([0, 8], slice(2, 4), [0, 2, 3, 8]),
+        (slice(2, 4), [0, 8], [0, 2, 3, 8]),
+        (slice(1, 4), slice(4, 9), slice(1, 9, 1)),
+        (slice(4, 9), slice(1, 4), slice(1, 9, 1)),
+        (slice(1, 6), slice(4, 9), slice(1, 9, 1)),
+        (slice(4, 9), slice(1, 6), slice(1, 9, 1)),
+        (slice(0, 2), slice(5, 7), [0, 1, 5, 6]),
+        ([], slice(5, 7), slice(5, 7)),
+    ],
+)
+def test_subsets_are_added(one, two, expected):
+    assert (Subset(one, 10) + Subset(two, 10)).list_or_slice == expected
+
+
+def test_what_cannot_be_added():
+    with pytest.raises(ValueError):
+        Subset([1], 10) + Subset([1], 11)
+    with pytest.raises(ValueError):
+        Subset(slice(5, 7), 10) + Subset(slice(0, 0), 10)
+
+
+@pytest.mark.parametrize("rows", [[2], [0, 5, 2]])
+def test_reading_in_ascending_order(rows):
+    values = np.arange(100).reshape(10, 10)
+    assert_array_equal(Subset.sorted_fancy_indexing(values, rows), values[rows])
+
+
+@pytest.mark.parametrize("request_", [[], [-1], [10], [0, 12]])
+def test_lists_that_are_refused(request_):
+    with pytest.raises(ValueError):
+        Subset._list_request_sanity_check(request_, 10)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [slice(-1, 5), slice(0, -1), slice(0, 5, -1), slice(10, 12), slice(0, 11), slice(5, 5)],
+    ids=str,
+)
+def test_slices_that_are_refused(request_):
+    with pytest.raises(ValueError):
+        Subset._slice_request_sanity_check(request_, 10)
+
+
+@pytest.mark.parametrize("empty", [[], slice(0, 0)])
+@pytest.mark.parametrize("request_", [[0], slice(0, 1), slice(0, 0)])
+def test_empty_subsets_refuse_every_request(empty, request_):
+    with pytest.raises(ValueError):
+        Subset(empty, 10)[request_]
+
+
+kinds = st.one_of(
+    st.lists(st.integers(0, 19)),
+    st.tuples(st.integers(0, 19), st.integers(0, 20)).map(lambda p: slice(min(p), max(p))),
+)
+
+
+@settings(deadline=None, max_examples=80)
+@given(kinds, kinds)
+def test_sums_are_unions_and_both_sides_read_alike(one, two):
+    values = np.arange(20)
+
+    def rows(kind):
+        return set(values[kind].tolist()) if not isinstance(kind, list) or kind else set()
+
+    a, b = Subset(one, 20), Subset(two, 20)
+    try:
+        joined = a + b
+    except ValueError:  # an empty slice beside something it does not touch
+        assert not rows(two)
+        return
+    expected = sorted(rows(one) | rows(two))
+    assert joined.num_examples == len(expected)
+    if not expected:
+        return
+    for indexable in (values, values.tolist()):
+        assert list(joined.index_within_subset(indexable, slice(None))) == expected
+        for place in (0, len(expected) - 1):
+            assert joined.index_within_subset(indexable, place) == expected[place]
+            assert list(joined.index_within_subset(indexable, [place, 0])) == [
+                expected[place],
+                expected[0],
+            ]
+
+
+# ---------------------------------------------------------------- lazy attributes
+@do_not_pickle_attributes("bulky", "unpicklable")
+class Lazy:
+    def __init__(self):
+        self.load()
+
+    def load(self):
+        self.bulky = list(range(100))
+        self.unpicklable = lambda x: x
+
+
+@do_not_pickle_attributes("rows")
+class HoldsAnIterator:
+    def load(self):
+        self.rows = iter(range(3))
+
+
+@do_not_pickle_attributes("rows")
+class LoadsNothing:
+    def load(self):
+        pass
+
+
+def test_lazy_attributes_are_loaded_again():
+    again = pickle.loads(pickle.dumps(Lazy()))
+    assert "_bulky" not in again.__dict__
+    assert again.bulky == list(range(100))
+    assert again.unpicklable(3) == 3
+
+
+def test_what_lazy_attributes_need():
+    with pytest.raises(ValueError, match="load"):
+        do_not_pickle_attributes("x")(type("Faulty", (), {}))
+    holder = HoldsAnIterator()
+    holder.load()
+    with pytest.raises(ValueError, match="iterator"):
+        pickle.dumps(holder)
+    with pytest.raises(ValueError, match="rows"):
+        _ = LoadsNothing().rows
+
+
+# ---------------------------------------------------------------- paths and settings
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "one" / "a.txt").write_text("")
+    (tmp_path / "two" / "a.txt").write_text("")
+    (tmp_path / "two" / "b.txt").write_text("")
+    held = dict(config.config["data_path"])
+    config.data_path = os.pathsep.join([str(tmp_path / "one"), str(tmp_path / "two")])
+    yield tmp_path
+    config.config["data_path"] = held
+
+
+def test_the_first_folder_that_has_it(folders):
+    assert find_in_data_path("a.txt") == str(folders / "one" / "a.txt")
+    assert find_in_data_path("b.txt") == str(folders / "two" / "b.txt")
+    with pytest.raises(OSError, match=r"c\.txt"):
+        find_in_data_path("c.txt")
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    (tmp_path / "rc").write_text("data_path: from_yaml\n")
+    monkeypatch.setenv("FUEL_CONFIG", str(tmp_path / "rc"))
+    monkeypatch.delenv("FUEL_DATA_PATH", raising=False)
+    settings_ = Configuration()
+    settings_.add_config("data_path", str, env_var="FUEL_DATA_PATH")
+    settings_.add_config("with_default", int, default="1", env_var="FUEL_OTHER")
+    settings_.add_config("without_default", str)
+    return settings_
+
+
+def test_settings_assigned_before_environment_before_file_before_default(made, monkeypatch):
+    made.load_yaml()
+    assert made.data_path == "from_yaml"
+    monkeypatch.setenv("FUEL_DATA_PATH", "from_environment")
+    assert made.data_path == "from_environment"
+    made.data_path = "assigned"
+    assert made.data_path == "assigned"
+    assert made.with_default == 1
+    made.with_default = "7"
+    assert made.with_default == 7
+
+
+def test_settings_that_are_not_there(made, tmp_path):
+    with pytest.raises(ConfigurationError):
+        _ = made.without_default
+    with pytest.raises(AttributeError):
+        _ = made.nonsense
+    (tmp_path / "rc").write_text("nonsense: 1\n")
+    with pytest.raises(ValueError, match="nonsense"):
+        made.load_yaml()
