@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,6 @@ Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 
 GATHER_BYTES = 1 << 20
-AHEAD_JOBS = 32
-"""Stretches, each following the one before, that are announced to the system together."""
 
 
 @dataclass(eq=False)
@@ -53,7 +51,6 @@ class Lane:
     reader: Reader
     keep: bool = False
     kept: Array | None = field(default=None, repr=False)
-    _announced: range = field(default=range(0), repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave kept rows behind: whoever unpickles a lane reads them again."""
@@ -100,32 +97,19 @@ class Lane:
             return (self._kept_task(content, group, out),)
         rows_a_task = max(1, GATHER_BYTES // max(1, self.row_bytes))
         read = self.read(content, group)
-        self._look_ahead(read)
-        return tasks_of(self.reader, read, out, rows_a_task)
+        tasks = tasks_of(self.reader, read, out, rows_a_task)
+        return [partial(self.reader.advise, as_runs(read)), *tasks] if self._cold(read) else tasks
 
-    def _look_ahead(self, read: Read) -> None:
-        """Let a cold disk start on what was just planned, before a thread waits for it.
+    def _cold(self, read: Read) -> bool:
+        """Whether a disk should be told of scattered rows before threads wait for them.
 
-        The system is asked for a row or two; where it has them nothing more is done. Of
-        stretches that follow each other, only every so many are asked about, and then the
-        coming ones are announced too.
+        The system is asked for a row or two. It looks ahead by itself in one stretch, and
+        better undisturbed.
         """
-        if read.run is not None:
-            start, stop = read.run
-            if start in self._announced or start == stop:
-                return
-            end = min(start + AHEAD_JOBS * (stop - start), self.source.n_rows)
-            self._announced = range(start, end)
-            if self.reader.cold(start):
-                self.reader.advise(np.array([[start, end]], np.int64))
-            return
         rows = read.listed if read.runs is None else read.runs[:, 0]
-        if (
-            rows is not None
-            and len(rows)
-            and any(self.reader.cold(int(rows[place])) for place in {0, len(rows) // 2})
-        ):
-            self.reader.advise(as_runs(read))
+        if rows is None or not len(rows):
+            return False
+        return any(self.reader.cold(int(rows[place])) for place in {0, len(rows) // 2})
 
     def _kept_task(self, content: Content, group: Rows | None, out: Array) -> Task:
         kept = self.kept

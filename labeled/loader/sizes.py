@@ -27,9 +27,15 @@ RUN_BYTES = 1 << 17
 """The least that is read together in a shuffled window, where stored chunks are smaller."""
 
 JOB_BYTES = 1 << 20
-"""What one read-ahead job of an unshuffled or fully shuffled epoch should hold."""
+"""What one read-ahead job of an unshuffled or fully shuffled epoch should hold.
 
-FEW_SLOTS, MANY_SLOTS = 2, 6
+A consumer finds a batch in its core's cache if nothing else was read after it.
+"""
+
+DEAR_JOB_BYTES = 8 << 20
+"""The same over chunks that are decoded, where caches matter less than planning does."""
+
+FEW_SLOTS, DEAR_SLOTS, MANY_SLOTS = 2, 3, 6
 SPARE_BATCHES = 3
 OVERHEAD_BYTES = 2 << 20
 STACK_BYTES = 1 << 16
@@ -154,8 +160,12 @@ def plan_sizes(
         if kept and mode == "window":
             rows = max(n_rows, 1) if window_rows is None else window_rows
         unit = unit_rows if by_chunk else 1
-        job = _job_rows(budget.free, budget.row_bytes, unit, batch_rows, n_rows)
-        slots = max(FEW_SLOTS, min(MANY_SLOTS, budget.free // (job * budget.row_bytes)))
+        dear = any(lane.source.layout.dear and not lane.keep for lane in lanes)
+        wanted = min(DEAR_JOB_BYTES, budget.free // DEAR_SLOTS) if dear else JOB_BYTES
+        wanted = min(wanted, budget.free // FEW_SLOTS)
+        job = _job_rows(wanted // budget.row_bytes, unit, batch_rows, n_rows)
+        most = DEAR_SLOTS if dear else MANY_SLOTS
+        slots = max(FEW_SLOTS, min(most, budget.free // (job * budget.row_bytes)))
     if prefetch is not None:
         slots = max(FEW_SLOTS, prefetch + 1)
     slot_bytes = job * budget.row_bytes
@@ -231,9 +241,9 @@ def _window_rows(given: int | None, fitting: int, unit_rows: int, batch_rows: in
     return max(rows, unit_rows, batch_rows)
 
 
-def _job_rows(free: int, row_bytes: int, unit_rows: int, batch_rows: int, n_rows: int) -> int:
+def _job_rows(wanted: int, unit_rows: int, batch_rows: int, n_rows: int) -> int:
     """Rows of a job that may be cut anywhere: whole batches and whole units, where that fits."""
-    wanted = max(min(JOB_BYTES, free // FEW_SLOTS) // row_bytes, 1)
+    wanted = max(wanted, 1)
     together = math.lcm(unit_rows, batch_rows)
     step = together if together <= wanted else unit_rows
     rows = max(step, wanted // step * step)
