@@ -92,7 +92,8 @@ def test_buckets_hold_every_row_once_and_tell_their_waste(
             used += int(batch.sizes.sum())
         assert buckets.waste == pytest.approx(1 - used / held if held else 0)
     whole = ragged.bucket(batch_rows, window_rows=max(1, len(arrays)))
-    assert whole.waste <= whole.plain_waste + 1e-12  # one axis: sorting all can only save
+    if len(arrays) % batch_rows == 0:  # one axis, no short batch: sorting all can only save
+        assert whole.waste <= whole.plain_waste + 1e-12
     assert "padding" in repr(whole)
 
 
