@@ -19,4 +19,5 @@ def test_a_notebook_runs(path, tmp_path, monkeypatch):
     for cell in cells:
         if cell["cell_type"] == "code":
             assert cell["outputs"] == []
-            exec(compile(cell["source"], str(path), "exec"), names)
+            source = "".join(cell["source"])  # a string, or its lines
+            exec(compile(source, str(path), "exec"), names)
