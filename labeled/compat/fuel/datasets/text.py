@@ -31,9 +31,18 @@ class Lines:
             for line in self._file:
                 self.read_lines += 1
                 return str(line)
-            self._file.close()
-            self.files, self.read_lines, self._file = self.files[1:], 0, None
+            self.close()
+            self.files, self.read_lines = self.files[1:], 0
         raise StopIteration
+
+    def close(self) -> None:
+        """Close the file; going on opens it again."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __del__(self) -> None:
+        self.close()  # old code drops iterators halfway, and leaves files to be collected
 
     def _open(self, path: str) -> Any:
         opener: Callable[..., Any] = gzip.open if str(path).endswith(".gz") else open
@@ -94,6 +103,10 @@ class TextFile(Dataset):
 
     def open(self) -> Lines:
         return Lines(self.files, self.encoding)
+
+    def close(self, state: Any) -> None:
+        """Close the file that is being read."""
+        state.close()
 
     def get_data(self, state: Any = None, request: Any = None) -> tuple[list[int]]:
         """Return the next line.

@@ -150,7 +150,8 @@ class Merge(AbstractDataStream):
     def get_data(self, request: Any = None) -> tuple[Any, ...]:
         if request is not None:
             raise OldValueError(f"Merge takes no requests, found {request!r}")
-        return tuple(v for it in self.child_epoch_iterators for v in next(it))
+        found = [next(iterator) for iterator in self.child_epoch_iterators]
+        return tuple(values for item in found for values in item)
 
 
 class _EpochEnd:
@@ -176,6 +177,7 @@ class MultiProcessing(Transformer):
             kwargs.setdefault("axis_labels", data_stream.axis_labels)
         super().__init__(data_stream, data_stream.produces_examples, **kwargs)
         self._items: queue.Queue[Any] = queue.Queue(max_store)
+        self._failure: _Failure | None = None
         self.background = threading.Thread(
             target=_fetch, args=(data_stream, self._items), daemon=True, name="labeled-fuel"
         )
@@ -187,10 +189,11 @@ class MultiProcessing(Transformer):
     def get_data(self, request: Any = None) -> Any:
         if request is not None:
             raise OldValueError(f"MultiProcessing takes no requests, found {request!r}")
-        item = self._items.get()
+        item = self._items.get() if self._failure is None else self._failure
         if item is _EpochEnd:
             raise StopIteration
         if isinstance(item, _Failure):
+            self._failure = item  # nothing comes after it
             raise item.error
         return item
 
