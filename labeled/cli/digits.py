@@ -7,10 +7,9 @@ digits stay among the test rows, so that a classifier is never tested on what it
 
 from __future__ import annotations
 
-import itertools
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import MissingExtraError
+from labeled.formats.hdf5.tables import split_array
 
 Array = npt.NDArray[Any]
-Rows = Any
 """Of a split: ``(start, stop)``, or an object reference to a list of rows."""
 
 N_DIGITS = 1_797
@@ -132,12 +131,9 @@ def write_digits(
             tell(len(some))
         listed = file.create_dataset("sevens_rows", data=np.array(sevens, np.int64))
         n_train = n_rows - n_test_of(digits, n_rows)
-        splits: dict[str, Rows] = {
-            "train": (0, n_train),
-            "test": (n_train, n_rows),
-            "sevens": listed.ref,
-        }
-        file.attrs["split"] = _split_table(splits, ("image_features", "targets"))
+        rows = {"train": (0, n_train), "test": (n_train, n_rows), "sevens": (0, 0, listed.ref)}
+        sources = ("image_features", "targets")
+        file.attrs["split"] = split_array({k: dict.fromkeys(sources, v) for k, v in rows.items()})
         file.attrs["title"] = "scanned digits, 8 x 8 pixels, 0 (paper) to 16 (ink)"
 
 
@@ -173,23 +169,3 @@ def noisy(
 def _label(dataset: h5py.Dataset, names: tuple[str, ...]) -> None:
     for axis, name in enumerate(names):
         dataset.dims[axis].label = name
-
-
-def _split_table(splits: Mapping[str, Rows], sources: tuple[str, ...]) -> Array:
-    """Return the table that names the rows of every split: a range, or a list referred to."""
-    fields: list[Any] = [
-        ("split", "S8"),
-        ("source", "S16"),
-        ("start", np.int64),
-        ("stop", np.int64),
-        ("indices", h5py.ref_dtype),
-        ("available", np.bool_),
-        ("comment", "S1"),
-    ]
-    entries = []
-    for split, source in itertools.product(splits, sources):
-        rows = splits[split]
-        start, stop = rows if isinstance(rows, tuple) else (0, 0)
-        listed = h5py.Reference() if isinstance(rows, tuple) else rows
-        entries.append((split.encode(), source.encode(), start, stop, listed, True, b"."))
-    return np.array(entries, np.dtype(fields))
