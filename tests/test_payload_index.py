@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -12,9 +13,11 @@ import pytest
 from hypothesis import given
 from payload_files import COMPRESSIONS, Layout, header_of, layouts, write
 
+from labeled.errors import LabeledWarning
 from labeled.formats.hdf5 import chunkindex
 from labeled.formats.hdf5.chunkindex import UNSTORED, build_index, chunk_index
 from labeled.formats.hdf5.payload import open_reader
+from labeled.formats.hdf5.scan import scan
 
 
 @pytest.fixture(scope="module")
@@ -152,3 +155,29 @@ def test_every_kind_of_chunk_table_is_read(
         reader = open_reader(header_of(path))
         np.testing.assert_array_equal(reader.read(range(200)), data)
         assert reader.kind == "chunked"
+
+
+@pytest.mark.parametrize(
+    ("shape", "chunks", "maxshape"),
+    [
+        ((257, 1, 16), (1, 1, 3), (264, None, 23)),
+        ((6, 4, 4), (2, 2, 2), (6, None, 4)),
+        ((200, 6), (20, 4), (200, None)),
+        ((20, 6), (4, 4), (None, 6)),
+        ((20, 6), (4, 4), (None, None)),
+        ((20, 6), (4, 4), (40, 12)),
+    ],
+)
+@pytest.mark.parametrize("libver", [None, "latest", ("v110", "v114")])
+def test_unlimited_axes_of_any_kind_read_as_h5py_reads_them(
+    tmp_path: Path, shape: tuple[int, ...], chunks: tuple[int, ...], maxshape: Any, libver: Any
+) -> None:
+    values = np.arange(np.prod(shape)).reshape(shape)
+    path = tmp_path / "grown.h5"
+    with h5py.File(path, "w", libver=libver) as file:
+        file.create_dataset("x", data=values, chunks=chunks, maxshape=maxshape, compression="gzip")
+    with pytest.warns(LabeledWarning, match="label"):
+        header = scan(str(path)).sources["x"]
+    reader = open_reader(header)
+    np.testing.assert_array_equal(reader.read(range(len(values))), values)
+    np.testing.assert_array_equal(reader.read(np.array([5, 0, 5])), values[[5, 0, 5]])

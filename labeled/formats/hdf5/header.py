@@ -12,7 +12,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-Storage = Literal["contiguous", "chunked", "compact", "empty", "foreign", "virtual", "external"]
+Storage = Literal[
+    "contiguous", "chunked", "misplaced", "compact", "empty", "foreign", "virtual", "external"
+]
 """Where the bytes are. Only "contiguous" and "chunked" may be read by byte range.
 
 "empty" has no bytes (nothing allocated, or an axis of length 0): it reads as fill values.

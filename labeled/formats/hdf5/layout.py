@@ -47,6 +47,9 @@ def layout_of(
     stored: int | None = dataset.nbytes if storage in ("contiguous", "compact") else 0
     if storage == "chunked":
         stored = None
+        unlimited = [axis for axis, most in enumerate(dataset.maxshape) if most is None]
+        if len(unlimited) == 1 and unlimited != [0]:
+            storage = "misplaced"  # HDF5 2.0 swaps the axes of such chunks when asked for them
     if storage in ("contiguous", "chunked", "compact") and not _bytes_are_numpy(dataset):
         storage, offset = "foreign", None
     return Placement(

@@ -50,6 +50,7 @@ _ONLY_HDF5 = {
     "compact": "compact storage: the data are part of the header",
     "external": "external storage: the data are in other files",
     "foreign": "a stored type that HDF5 must convert",
+    "misplaced": "HDF5 tells wrong places of chunks whose one unlimited axis is not the first",
     "virtual": "virtual storage: the data are in other datasets",
 }
 
