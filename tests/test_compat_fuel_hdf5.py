@@ -15,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+from labeled.compat.fuel.datasets import stored as stored_rows
+
 FEATURES = np.arange(3600, dtype="uint16").reshape(100, 36)
 TARGETS = np.arange(30, dtype="uint8").reshape(30, 1)
 RAGGED = [np.arange(3 * n * n, dtype="uint8").reshape(3, n, n) for n in (2, 3, 4, 5)]
@@ -350,15 +352,23 @@ def stored(tmp_path_factory):
         f["contiguous"] = rows
         f.create_dataset("chunked", data=rows, chunks=(7, 3))
         f.create_dataset("packed", data=rows, chunks=(7, 4), compression="gzip")
+        f.create_dataset("straight", data=rows, chunks=(7, 4))
+        sparse = f.create_dataset("sparse", rows.shape, rows.dtype, chunks=(7, 4), fillvalue=5)
+        sparse[40:60] = rows[40:60]
         f["rows"] = listed
-        names = ("contiguous", "chunked", "packed")
+        names = ("contiguous", "chunked", "packed", "straight", "sparse")
         f.attrs["split"] = H5PYDataset.create_split_array(
             {
                 "run": dict.fromkeys(names, (10, 90)),
                 "list": dict.fromkeys(names, (0, 0, f["rows"].ref)),
             }
         )
-    return path, {"run": rows[10:90], "list": rows[listed]}
+    holes = rows.copy()
+    holes[:40], holes[60:] = 5, 5
+    return path, {
+        "run": [*[rows[10:90]] * 3, holes[10:90], rows[10:90]],
+        "list": [*[rows[listed]] * 3, holes[listed], rows[listed]],
+    }
 
 
 requests = st.one_of(
@@ -371,15 +381,24 @@ requests = st.one_of(
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(requests, min_size=1, max_size=6), st.sampled_from(["run", "list"]), st.booleans())
-def test_any_requests_one_after_another_give_the_rows(stored, asked, split, in_memory):
+@given(
+    st.lists(requests, min_size=1, max_size=6),
+    st.sampled_from(["run", "list"]),
+    st.booleans(),
+    st.sampled_from([1, 1 << 16]),
+    st.sampled_from([300, 1 << 22]),
+)
+def test_any_requests_one_after_another_give_the_rows(stored, asked, split, in_memory, run, ahead):
     path, expected = stored
-    dataset = H5PYDataset(path, (split,), load_in_memory=in_memory)
-    state = dataset.open()
-    for request in asked:
-        for found in dataset.get_data(state, request):
-            assert_array_equal(found, expected[split][request])
-    dataset.close(state)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stored_rows, "STRAIGHT_BYTES", run)
+        patch.setattr(stored_rows, "AHEAD_BYTES", ahead)
+        dataset = H5PYDataset(path, (split,), load_in_memory=in_memory)
+        state = dataset.open()
+        for request in asked:
+            for found, rows in zip(dataset.get_data(state, request), expected[split], strict=True):
+                assert_array_equal(found, rows[request])
+        dataset.close(state)
 
 
 def test_epochs_hand_out_rows_of_their_own(stored):
@@ -387,9 +406,9 @@ def test_epochs_hand_out_rows_of_their_own(stored):
     stream = DataStream(H5PYDataset(path, ("run",)), iteration_scheme=SequentialScheme(80, 9))
     for _ in range(2):
         batches = list(stream.get_epoch_iterator())
-        for source in range(3):
+        for source, rows in enumerate(expected["run"]):
             joined = np.concatenate([batch[source] for batch in batches])
-            assert_array_equal(joined, expected["run"])
+            assert_array_equal(joined, rows)
         for batch in batches:  # what is done to a batch is seen nowhere else
             for values in batch:
                 values[...] = -1

@@ -17,10 +17,13 @@ import numpy as np
 
 from labeled.catalog.loading import load_rows
 from labeled.catalog.source import Source
+from labeled.formats.hdf5.bytesource import FileRef
+from labeled.formats.hdf5.chunkindex import UNSTORED, chunk_index
 from labeled.formats.hdf5.door import stamp_of
 from labeled.formats.hdf5.header import FileStamp, SourceHeader
 from labeled.formats.hdf5.layout import dtype_of, layout_of, vlen_base
 from labeled.formats.hdf5.ragged import open_ragged
+from labeled.formats.hdf5.reading import failed
 from labeled.formats.hdf5.region import Ints
 from labeled.selection import Selection
 
@@ -29,6 +32,52 @@ AHEAD_BYTES = 1 << 22
 
 SHARED_BYTES = 1 << 25
 """From this size on, reading is shared among threads; what must be decoded, always."""
+
+
+STRAIGHT_BYTES = 1 << 16
+"""From this size on, a run is read by itself where that takes one call."""
+
+LISTED_CHUNKS = 1 << 16
+"""Chunks whose places are listed at most, eight bytes each."""
+
+
+class Straight:
+    """Runs of rows in chunks that lie one behind another: one call each, no planning.
+
+    Files that were written in order are like that, but for a gap now and then.
+    """
+
+    def __init__(self, header: SourceHeader) -> None:
+        self._header, self._file = header, FileRef(header.file)
+        chunks = header.chunks or (header.shape[0],)
+        self._chunk_rows = chunks[0]
+        self._row_bytes = header.row_bytes
+        n_chunks = -(-header.n_rows // max(self._chunk_rows, 1))
+        fits = (
+            header.storage == "chunked"
+            and not header.filters
+            and chunks[1:] == header.row_shape
+            and header.dtype.isnative
+            and 0 < n_chunks <= LISTED_CHUNKS
+        )
+        self._starts = chunk_index(header).find(np.arange(n_chunks))[0].tolist() if fits else None
+
+    def read(self, start: int, stop: int) -> Any:
+        """Return rows, or None where they do not lie together."""
+        if self._starts is None:
+            return None
+        a, b = start // self._chunk_rows, (stop - 1) // self._chunk_rows
+        first, last = self._starts[a], self._starts[b]
+        if first == UNSTORED or last - first != (b - a) * self._chunk_rows * self._row_bytes:
+            return None
+        out = np.empty((stop - start, *self._header.row_shape), self._header.dtype)
+        file = self._file()
+        file.check()
+        try:
+            file.read_into(out, first + (start - a * self._chunk_rows) * self._row_bytes)
+        except (OSError, EOFError) as fault:
+            raise failed(self._header, start, stop, fault) from fault
+        return out
 
 
 class Stretch(NamedTuple):
@@ -55,8 +104,10 @@ class StoredRows:
         self.dtype: np.dtype[Any] = dataset.dtype
         self._source = None if header is None else Source.of((header,))
         self._reader: Any = None if self._source is None else self._source.reader()
-        self._ahead_rows = AHEAD_BYTES // max(0 if header is None else header.row_bytes, 1)
+        self._row_bytes = 1 if header is None else max(header.row_bytes, 1)
+        self._ahead_rows = AHEAD_BYTES // self._row_bytes
         self._ahead = Stretch(0, -1, None)
+        self._straight = None if header is None else Straight(header)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -78,6 +129,12 @@ class StoredRows:
         return self._stretch(start, stop) if step == 1 else self._read(range(start, stop, step))
 
     def _stretch(self, start: int, stop: int) -> Any:
+        straight, n_bytes = self._straight, (stop - start) * self._row_bytes
+        if straight is not None and STRAIGHT_BYTES <= n_bytes < SHARED_BYTES:
+            values = straight.read(start, stop)
+            if values is not None:
+                self._ahead = Stretch(0, stop, None)
+                return values
         ahead = self._ahead  # taken once: another thread may put another in its place
         if ahead.given != start or stop - start >= self._ahead_rows:
             self._ahead = Stretch(0, stop, None)
