@@ -209,6 +209,9 @@ class BlockReader:
             mine = order[piece.place : piece.place + len(piece.rows)]
             out[mine] = self.block(piece.block)[piece.rows]
 
+    def gather_known(self, out: Array, rows: Rows) -> None:
+        self.gather_into(out, rows)
+
     def read(self, rows: range | Rows) -> Array:
         out = np.empty((len(rows), *self.row_shape), self.dtype)
         self.gather_into(out, np.asarray(rows, dtype=np.int64))

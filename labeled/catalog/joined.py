@@ -98,6 +98,9 @@ class JoinedReader:
             self.readers[number].gather_into(part, rows[mine] - self._starts[number])
             out[mine] = part
 
+    def gather_known(self, out: Array, rows: Rows) -> None:
+        self.gather_into(out, rows)
+
     def read(self, rows: range | Rows) -> Array:
         if isinstance(rows, range) and rows.step == 1:
             out = np.empty((len(rows), *self.row_shape), self.dtype)

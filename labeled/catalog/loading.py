@@ -117,7 +117,7 @@ def _piece_task(reader: Reader, piece: Any, out: Array, dest: Rows | None) -> Ta
 
 
 def _gather_task(reader: Reader, out: Array, rows: Rows) -> Task:
-    return lambda: reader.gather_into(out, rows)
+    return lambda: reader.gather_known(out, rows)
 
 
 def load_rows(source: AnySource, selection: Selection, threads: int = 1) -> Array:

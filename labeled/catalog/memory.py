@@ -73,6 +73,9 @@ class MemoryReader:
     def gather_into(self, out: Array, rows: Rows) -> None:
         np.take(self.array, rows, axis=0, out=out, mode="clip")
 
+    def gather_known(self, out: Array, rows: Rows) -> None:
+        self.gather_into(out, rows)
+
     def read(self, rows: range | Rows) -> Array:
         if isinstance(rows, range) and rows.step > 0:
             return self.array[rows.start : rows.stop : rows.step].copy()

@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from labeled.catalog.decoding import DecodingReader
 from labeled.catalog.joined import JoinedReader
 from labeled.catalog.layout import RowLayout
 from labeled.catalog.memory import MemoryReader
@@ -27,6 +28,7 @@ from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.reading import PIECE_BYTES
 from labeled.formats.hdf5.region import Region, is_whole
 from labeled.formats.hdf5.safety import check_claim
+from labeled.formats.hdf5.scalar import read_scalar
 from labeled.formats.hdf5.text import decode_text, is_text
 from labeled.formats.reader import Reader
 
@@ -76,7 +78,8 @@ class Source:
     name : str
         What users call it.
     headers : tuple of SourceHeader
-        One a file, joined along the example axis; all of one dtype, dims and row shape.
+        One a file, joined along the example axis; all of one dtype, dims and row shape. A
+        variable without axes has one header and no dims; only :meth:`whole` reads it.
     file_dims : tuple of str
         Names of all axes in the file, the example dim first.
     region : Region
@@ -109,7 +112,7 @@ class Source:
             for d, part in zip(self.file_dims[1:], self.region, strict=True)
             if not isinstance(part, int)
         ]
-        return (self.file_dims[0], *kept)
+        return (*self.file_dims[:1], *kept)
 
     @cached_property
     def n_rows(self) -> int:
@@ -124,9 +127,15 @@ class Source:
             return self.loaded.shape[1:]
         return shape_of(self.region)
 
-    @property
+    @cached_property
     def cf(self) -> CF | None:
-        return None if self.loaded is not None else self.headers[0].cf
+        """How stored values are decoded; None where the reader decodes each file its own way."""
+        return None if self.loaded is not None or self._own_ways else self.headers[0].cf
+
+    @cached_property
+    def _own_ways(self) -> bool:
+        """Whether the files differ in CF conventions, so that each is decoded as it is read."""
+        return len({repr(header.cf) for header in self.headers}) > 1
 
     @cached_property
     def _text(self) -> bool:
@@ -139,10 +148,10 @@ class Source:
 
     @property
     def stored_dtype(self) -> np.dtype[Any]:
-        """The dtype that a reader hands out: the file's, in native byte order."""
+        """The dtype that a reader hands out: mostly the file's, in native byte order."""
         if self.loaded is not None:
             return self.loaded.dtype
-        return self.headers[0].dtype.newbyteorder("=")
+        return decoded_dtype(self.headers[0]) if self._own_ways else _native(self.headers[0])
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -185,7 +194,7 @@ class Source:
         chunks = self.headers[0].chunks
         if chunks is None:
             contiguous = all(header.storage == "contiguous" for header in self.headers)
-            direct = contiguous and not self._plain_region
+            direct = contiguous and not self._plain_region and not self._own_ways
             return RowLayout(None, scratch_bytes=2 * PIECE_BYTES, direct=direct, random=contiguous)
         starts = self.file_starts
         each = math.prod(chunks) * self.stored_dtype.itemsize
@@ -226,8 +235,20 @@ class Source:
         """Make a reader of stored values, rows numbered through all files."""
         if self.loaded is not None:
             return MemoryReader(self.loaded)
-        readers = [open_reader(h, region=self._plain_region, io=self.io) for h in self.headers]
+        readers = [self._reader(header) for header in self.headers]
         return readers[0] if len(readers) == 1 else JoinedReader(tuple(readers))
+
+    def _reader(self, header: SourceHeader) -> Reader:
+        stored = open_reader(header, region=self._plain_region, io=self.io)
+        if header.cf is None or not self._own_ways:
+            return stored
+        return DecodingReader(stored, header.cf)
+
+    def whole(self) -> Array:
+        """Read every row, decoded; the value of a variable without axes."""
+        if not self.file_dims:
+            return self.decode(read_scalar(self.headers[0]))
+        return self.decode(self.reader().read(range(self.n_rows)))
 
     @property
     def _plain_region(self) -> Region:
@@ -248,13 +269,23 @@ class Source:
             digest.update(repr((stamp.path, stamp.size, stamp.mtime_ns, header.h5path)).encode())
         for part in self.region:
             digest.update(part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
-        digest.update(repr((self.name, self.cf, self.dtype.str)).encode())
+        ways = tuple(header.cf for header in self.headers) if self._own_ways else self.cf
+        digest.update(repr((self.name, ways, self.dtype.str)).encode())
         if self.loaded is not None:
             digest.update(np.ascontiguousarray(self.loaded).tobytes())
         return digest.hexdigest()
 
     def __dask_tokenize__(self) -> str:
         return self.token
+
+
+def decoded_dtype(header: SourceHeader) -> np.dtype[Any]:
+    """Return the dtype of one file's values after CF decoding, in native byte order."""
+    return _native(header) if header.cf is None else header.cf.dtype
+
+
+def _native(header: SourceHeader) -> np.dtype[Any]:
+    return header.dtype.newbyteorder("=")
 
 
 def _narrow_loaded(source: Source, axes: Mapping[int, Any]) -> dict[str, Any]:

@@ -92,6 +92,9 @@ class Reader(Protocol):
     def gather_into(self, out: Array, rows: Rows) -> None:
         """Read rows in any order, repeats allowed, to ``out[i]``."""
 
+    def gather_known(self, out: Array, rows: Rows) -> None:
+        """Do the same with int64 rows that are known to be there, and an `out` that fits."""
+
     def read(self, rows: range | Rows) -> Array:
         """Read rows into a fresh array, order and repeats kept."""
 

@@ -28,6 +28,8 @@ Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 
 GATHER_BYTES = 1 << 20
+TRUSTED_JOBS = 31
+"""Small jobs of listed rows that are taken for warm after one that was."""
 
 
 @dataclass(eq=False)
@@ -51,6 +53,7 @@ class Lane:
     reader: Reader
     keep: bool = False
     kept: Array | None = field(default=None, repr=False)
+    _warm_jobs: int = field(default=0, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave kept rows behind: whoever unpickles a lane reads them again."""
@@ -107,9 +110,13 @@ class Lane:
         better undisturbed.
         """
         rows = read.listed if read.runs is None else read.runs[:, 0]
-        if rows is None or not len(rows):
+        if rows is None or not len(rows) or self._warm_jobs:
+            self._warm_jobs = max(0, self._warm_jobs - 1)
             return False
-        return any(self.reader.cold(int(rows[place])) for place in {0, len(rows) // 2})
+        cold = any(self.reader.cold(int(rows[place])) for place in {0, len(rows) // 2})
+        if read.listed is not None and not cold:
+            self._warm_jobs = TRUSTED_JOBS
+        return cold
 
     def _kept_task(self, content: Content, group: Rows | None, out: Array) -> Task:
         kept = self.kept

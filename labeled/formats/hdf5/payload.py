@@ -236,6 +236,10 @@ class Reader:
             )
         self._ready().gather_into(out, rows)
 
+    def gather_known(self, out: Array, rows: Ints) -> None:
+        """Do the same with int64 rows that are known to be there, and an `out` that fits."""
+        self._ready().gather_into(out, rows)
+
     def read(self, rows: range | Ints) -> Array:
         """Return rows as a fresh array, ``(len(rows), *row_shape)``: order and repeats kept."""
         out = np.empty((len(rows), *self.row_shape), self.dtype)
