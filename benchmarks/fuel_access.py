@@ -50,15 +50,20 @@ def write_file(path: Path, n_rows: int) -> None:
 
 # ---------------------------------------------------------------- the old way, made anew
 def old_rows(path: Path, split: str) -> list[Any]:
-    """Construct: the table, the labels and the scales of each source are read, then the rows.
+    """Construct: the file is opened for its table, labels and scales, and again for the rows.
 
-    Each element of an index dataset is visited, several times.
+    Each question is put to the table anew, and each element of an index dataset is visited,
+    several times.
     """
     with h5py.File(path, "r") as f:
+        for _ in ("splits", "sources of the split", "all sources", "all sources again"):
+            _ = {(row["split"], row["source"]) for row in f.attrs["split"]}
         for name in SOURCES:
-            _ = f.attrs["split"]
             assert "shapes" not in f[name].dims[0].keys()  # noqa: SIM118 (no mapping)
             _ = [dim.label for dim in f[name].dims]
+    with h5py.File(path, "r") as f:
+        for name in SOURCES:
+            _ = [row for row in f.attrs["split"] if row["source"] == name.encode()]
         n = len(f["features"])
         if split == "all":
             return [slice(0, n) for _ in SOURCES]

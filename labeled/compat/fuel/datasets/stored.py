@@ -49,18 +49,10 @@ class Straight:
 
     def __init__(self, header: SourceHeader) -> None:
         self._header, self._file = header, FileRef(header.file)
-        chunks = header.chunks or (header.shape[0],)
-        self._chunk_rows = chunks[0]
-        self._row_bytes = header.row_bytes
-        n_chunks = -(-header.n_rows // max(self._chunk_rows, 1))
-        fits = (
-            header.storage == "chunked"
-            and not header.filters
-            and chunks[1:] == header.row_shape
-            and header.dtype.isnative
-            and 0 < n_chunks <= LISTED_CHUNKS
-        )
-        self._starts = chunk_index(header).find(np.arange(n_chunks))[0].tolist() if fits else None
+        self._row_bytes, self._row_shape = header.row_bytes, header.row_shape
+        self._dtype = header.dtype
+        self._chunk_rows = header.shape[0] if header.chunks is None else header.chunks[0]
+        self._starts = _chunk_starts(header)
 
     def read(self, start: int, stop: int) -> Any:
         """Return rows, or None where they do not lie together."""
@@ -70,7 +62,7 @@ class Straight:
         first, last = self._starts[a], self._starts[b]
         if first == UNSTORED or last - first != (b - a) * self._chunk_rows * self._row_bytes:
             return None
-        out = np.empty((stop - start, *self._header.row_shape), self._header.dtype)
+        out = np.empty((stop - start, *self._row_shape), self._dtype)
         file = self._file()
         file.check()
         try:
@@ -78,6 +70,22 @@ class Straight:
         except (OSError, EOFError) as fault:
             raise failed(self._header, start, stop, fault) from fault
         return out
+
+
+def _chunk_starts(header: SourceHeader) -> list[int] | None:
+    """Return where the chunks (or all rows) begin, if their bytes are those of rows."""
+    n = header.n_rows
+    if not n or header.filters or not header.dtype.isnative or not header.row_bytes:
+        return None
+    if header.storage == "contiguous" and header.offset is not None:
+        return [header.offset]
+    if header.storage != "chunked" or header.chunks is None:
+        return None
+    n_chunks = -(-n // header.chunks[0])
+    if header.chunks[1:] != header.row_shape or n_chunks > LISTED_CHUNKS:
+        return None
+    starts: list[int] = chunk_index(header).find(np.arange(n_chunks))[0].tolist()
+    return starts
 
 
 class Stretch(NamedTuple):
@@ -123,7 +131,10 @@ class StoredRows:
         if not isinstance(request, slice):
             if request != self._ahead.given:
                 self._ahead = Stretch(0, request + 1, None)
-                return self.dataset[request]
+                found = (
+                    None if self._straight is None else self._straight.read(request, request + 1)
+                )
+                return self.dataset[request] if found is None else found[0]
             return self._stretch(request, request + 1)[0]
         start, stop, step = request.indices(len(self))
         return self._stretch(start, stop) if step == 1 else self._read(range(start, stop, step))
