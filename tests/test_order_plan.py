@@ -15,7 +15,7 @@ from labeled.samplers.order import MODES, Order, stretch
 from labeled.samplers.parts import LAST_RULES
 from labeled.samplers.permutation import explicit_permutation, key_of
 from labeled.samplers.plan import EpochPlan
-from labeled.samplers.units import UniformUnits, units_of_groups, units_of_range
+from labeled.samplers.units import ListedUnits, UniformUnits, units_of_groups, units_of_range
 
 many = settings(max_examples=100, deadline=None)
 
@@ -301,3 +301,20 @@ def test_batches_that_are_not_there_are_refused():
     with pytest.raises(SelectionError, match="batch 4 of 3"):
         plan.windows(4)
     assert list(plan.windows(3)) == []
+
+
+@many
+@given(
+    st.integers(1, 200),
+    st.integers(0, 40),
+    st.integers(1, 40),
+    st.integers(0, 30),
+    st.booleans(),
+)
+def test_a_window_that_holds_every_row_is_one(n_rows, start, chunk_rows, more, listed):
+    units = units_of_range(start, start + n_rows, chunk_rows)
+    if listed:
+        units = ListedUnits(np.append(units.starts(np.arange(units.count)), n_rows))
+    order = Order("window", units, n_rows + more, seed=3)
+    assert order.deal().n_windows == 1
+    assert sorted(order.deal().content(0, n_rows).rows) == list(range(n_rows))

@@ -9,9 +9,9 @@ order, or the units in permuted order. A part is a stretch ``[start, stop)`` of 
 `Deal` arranges one such stretch: it cuts it into *windows*, and gives every row of a
 window its *place* in the sequence that is handed out.
 
-A window takes as many whole units as fit into `window_rows` (at least one), and the units
-of a stretch are spread evenly over its windows, so that an epoch does not end in a window
-too small to mix.
+A window takes as many whole units as fit into `window_rows` (at least one; all of them
+where it holds every row), and the units of a stretch are spread evenly over its windows, so
+that an epoch does not end in a window too small to mix.
 """
 
 from __future__ import annotations
@@ -344,6 +344,8 @@ class UniformRunOrder:
 
     def edges(self, first: int, last: int, window_rows: int) -> Edges:
         units_a_window = max(1, window_rows // self.units.unit_rows)
+        if window_rows >= self.units.n_rows:  # short units fit too, or units do not divide it
+            units_a_window = last - first
         return EvenEdges(first, last - first, -(-(last - first) // units_a_window))
 
 
