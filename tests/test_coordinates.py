@@ -151,3 +151,24 @@ def test_text_is_text_on_every_path(tmp_path):
         ]
         assert (batch["word"].values[batch.count :] == "").all()
         assert (batch["code"].values[batch.count :] == b"").all()
+
+
+def test_variables_without_axes_come_along(tmp_path):
+    path = str(tmp_path / "scalars.nc")
+    xr.Dataset(
+        {"a": (("time", "x"), np.ones((4, 2))), "crs": ((), 1, {"name": "mercator"})},
+        coords={"height": 2.5, "when": np.datetime64("2001-01-01", "ns"), "site": "Ü"},
+    ).to_netcdf(path, engine="h5netcdf", unlimited_dims=["time"])
+    dataset = labeled.open_dataset(path)
+    assert dataset.sources == ("a",)
+    with xr.open_dataset(path, engine="h5netcdf") as theirs:
+        theirs.load()
+    for mine in (dataset.to_xarray(), xr.open_dataset(path, engine="labeled")):
+        assert set(mine.coords) == set(theirs.coords)
+        for name in theirs.variables:
+            assert mine[name].dims == theirs[name].dims
+            assert mine[name].attrs == theirs[name].attrs
+            np.testing.assert_array_equal(mine[name].values, theirs[name].values)
+    part = dataset.subset([2])["a"]
+    assert float(part["height"]) == 2.5
+    assert part["site"].item() == "Ü"

@@ -99,6 +99,8 @@ def _renamed(array: xr.DataArray, source: str, clashing: set[str]) -> xr.DataArr
 
 def carried_variable(source: Source, steps: Steps, rows: Selection | None = None) -> xr.Variable:
     """Return a coordinate or a variable without the example dim, its axes cut like the data."""
+    if not source.dims:
+        return xr.Variable((), source.whole(), dict(source.attrs))
     rows = Selection.all(source.n_rows) if rows is None else rows
     drop = False
     for dim, request in steps:
@@ -116,7 +118,7 @@ def _coordinates(part: Part) -> dict[str, xr.Variable]:
     example, n_file = part.source.file_dims[0], part.file_rows
     out = {}
     for name, source in part.coords.items():
-        if source.dims[0] == example:
+        if source.dims[:1] == (example,):
             n_rows = sum(header.n_rows for header in part.source.headers)
             if source.n_rows == n_rows:
                 out[name] = carried_variable(source, part.steps, n_file)

@@ -16,11 +16,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from labeled.catalog.alike import check_alike, is_along
 from labeled.catalog.ragged import RaggedSource, source_of
 from labeled.catalog.source import Io, Source
-from labeled.errors import FileChangedError, FileFormatError, SplitError, UnknownNameError
+from labeled.errors import FileChangedError, FileFormatError
 from labeled.formats.hdf5.header import FileHeader, SourceHeader
-from labeled.formats.hdf5.layout import vlen_base
 from labeled.formats.hdf5.scan import scan
 from labeled.selection import Selection
 
@@ -158,7 +158,7 @@ def join(headers: tuple[FileHeader, ...], io: Io = "auto") -> Catalog:
     """
     first = headers[0]
     for other in headers[1:]:
-        _check_alike(first, other)
+        check_alike(first, other)
     sources = {
         name: source_of(tuple(h.sources[name] for h in headers), io) for name in first.sources
     }
@@ -183,45 +183,6 @@ def _carried(
 ) -> tuple[SourceHeader, ...]:
     """Return one header a file for variables along the example dim, else the first file's."""
     variable = first.variables[name]
-    along = {source.dims[0] for source in first.sources.values()}
-    if variable.dims and variable.dims[0] in along:
+    if is_along(variable, first):
         return tuple(header.variables[name] for header in headers)
     return (variable,)
-
-
-def _check_alike(first: FileHeader, other: FileHeader) -> None:
-    here, there = first.stamp.path, other.stamp.path
-    for kind, mine, theirs in (
-        ("source", first.sources, other.sources),
-        ("split", first.splits, other.splits),
-    ):
-        if set(mine) != set(theirs):
-            missing, extra = sorted(set(mine) - set(theirs)), sorted(set(theirs) - set(mine))
-            error = UnknownNameError if kind == "source" else SplitError
-            raise error(
-                f"{there!r} cannot be joined to {here!r}: it lacks {kind}s {missing} and has "
-                f"others {extra}; name what both have with sources=[...], or open them apart"
-            )
-    for name, source in first.sources.items():
-        _check_source(name, source, other.sources[name])
-    for split, rows in first.splits.items():
-        if set(rows) != set(other.splits[split]):
-            raise SplitError(
-                f"{there!r} cannot be joined to {here!r}: split {split!r} provides "
-                f"{sorted(other.splits[split])}, not {sorted(rows)}"
-            )
-
-
-def _check_source(name: str, one: SourceHeader, two: SourceHeader) -> None:
-    for what, mine, theirs in (
-        ("dims", one.dims, two.dims),
-        ("row shape", one.row_shape, two.row_shape),
-        ("dtype", one.dtype, two.dtype),
-        ("dtype of rows", vlen_base(one.dtype), vlen_base(two.dtype)),
-        ("CF decoding", one.cf, two.cf),
-    ):
-        if mine != theirs and not (what == "CF decoding" and repr(mine) == repr(theirs)):
-            raise FileFormatError(
-                f"source {name!r} cannot be joined: {what} {theirs} in {two.file.path!r}, "
-                f"but {mine} in {one.file.path!r}"
-            )

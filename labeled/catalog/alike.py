@@ -1,0 +1,123 @@
+"""Whether files can be joined: what must agree, and what is only worth a warning.
+
+Rows of one file follow those of another, so everything along the example dim must agree
+in name, dims, dtype and row shape. Packing may differ (each file is then decoded by its
+own conventions) as long as the decoded dtype is the same. Variables without the example
+dim stand once for all files: the first file's are taken, and a warning tells of others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from labeled.catalog.source import Source, decoded_dtype
+from labeled.errors import FileFormatError, SplitError, UnknownNameError, warn
+from labeled.formats.hdf5.header import FileHeader, SourceHeader
+from labeled.formats.hdf5.layout import vlen_base
+
+COMPARED_BYTES = 1 << 20
+"""Variables carried whole are compared value by value up to this size."""
+
+
+def check_alike(first: FileHeader, other: FileHeader) -> None:
+    """Refuse to join two files that do not fit; warn where the first file's word is taken.
+
+    Raises
+    ------
+    UnknownNameError, SplitError
+        If one lacks a source, a split or a coordinate along the example dim of the other.
+    FileFormatError
+        If one of them has other dims, another row shape or another dtype.
+    """
+    here, there = first.stamp.path, other.stamp.path
+    _check_names("source", first.sources, other.sources, here, there)
+    _check_names("split", first.splits, other.splits, here, there)
+    for name, source in first.sources.items():
+        _check_header("source", name, source, other.sources[name])
+    for split, rows in first.splits.items():
+        if set(rows) != set(other.splits[split]):
+            raise SplitError(
+                f"{there!r} cannot be joined to {here!r}: split {split!r} provides "
+                f"{sorted(other.splits[split])}, not {sorted(rows)}"
+            )
+    _check_variables(first, other)
+
+
+def is_along(variable: SourceHeader, file: FileHeader) -> bool:
+    """Whether a variable lies along the example dim, so that it is joined like sources."""
+    examples = {source.dims[0] for source in file.sources.values()}
+    return bool(variable.dims) and variable.dims[0] in examples
+
+
+def _check_names(
+    kind: str, mine: Mapping[str, Any], theirs: Mapping[str, Any], here: str, there: str
+) -> None:
+    if set(mine) == set(theirs):
+        return
+    missing, extra = sorted(set(mine) - set(theirs)), sorted(set(theirs) - set(mine))
+    error = UnknownNameError if kind == "source" else SplitError
+    raise error(
+        f"{there!r} cannot be joined to {here!r}: it lacks {kind}s {missing} and has "
+        f"others {extra}; name what both have with sources=[...], or open them apart"
+    )
+
+
+def _check_header(kind: str, name: str, one: SourceHeader, two: SourceHeader) -> None:
+    for what, mine, theirs in (
+        ("dims", one.dims, two.dims),
+        ("row shape", one.row_shape, two.row_shape),
+        ("dtype", one.dtype, two.dtype),
+        ("dtype of rows", vlen_base(one.dtype), vlen_base(two.dtype)),
+        ("decoded dtype", decoded_dtype(one), decoded_dtype(two)),
+    ):
+        if mine != theirs:
+            raise FileFormatError(
+                f"{kind} {name!r} cannot be joined: {what} {theirs} in {two.file.path!r}, "
+                f"but {mine} in {one.file.path!r}; write one of them again, or open them apart"
+            )
+    if one.ragged is not None and repr(one.cf) != repr(two.cf):
+        raise FileFormatError(
+            f"ragged {kind} {name!r} cannot be joined: its scale, offset, fill value or units in "
+            f"{two.file.path!r} are not those in {one.file.path!r}; write it again with the same, "
+            "or open both with decode_cf=False"
+        )
+
+
+def _check_variables(first: FileHeader, other: FileHeader) -> None:
+    differing: list[str] = []
+    for name, variable in first.variables.items():
+        match = other.variables.get(name)
+        if not is_along(variable, first):
+            if match is None or _differ(variable, match):
+                differing.append(name)
+        elif match is None:
+            raise UnknownNameError(
+                f"{other.stamp.path!r} cannot be joined to {first.stamp.path!r}: it lacks the "
+                f"coordinate {name!r} along {variable.dims[0]!r}; write it there too, or open "
+                "the files apart"
+            )
+        else:
+            _check_header("coordinate", name, variable, match)
+    differing += sorted(set(other.variables) - set(first.variables))
+    if differing:
+        warn(
+            f"variables {differing} in {other.stamp.path!r} are not as in {first.stamp.path!r}, "
+            "which stands for all files joined: its are taken where it has them; open the files "
+            "apart to see each one's own"
+        )
+
+
+def _differ(one: SourceHeader, two: SourceHeader) -> bool:
+    """Whether two variables carried whole differ; values are compared where they are few."""
+    if (one.dims, one.shape, one.dtype) != (two.dims, two.shape, two.dtype):
+        return True
+    if repr(one.cf) != repr(two.cf) or repr(dict(one.attrs)) != repr(dict(two.attrs)):
+        return True
+    if math.prod(one.shape) * one.dtype.itemsize > COMPARED_BYTES:
+        return False
+    mine, theirs = Source.of((one,)).whole(), Source.of((two,)).whole()
+    return not np.array_equal(mine, theirs, equal_nan=mine.dtype.kind in "fcmM")

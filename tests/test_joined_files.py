@@ -1,0 +1,97 @@
+"""Files joined along the example dim: each means its rows in its own way, or is refused."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import labeled
+from labeled.errors import FileFormatError, LabeledWarning, UnknownNameError
+
+
+def written(path, day=0, n=3, coord=None, encoding=None, **variables):
+    """Write a netCDF file of `n` rows whose times begin at `day`; returns its path."""
+    days = np.datetime64("2001-01-01", "ns") + (day + np.arange(n)) * np.timedelta64(1, "D")
+    coords = {"time": days} if coord is None else coord
+    data = {"a": ("time", np.arange(n) + 10 * day), **variables}
+    xr.Dataset(data, coords=coords).to_netcdf(
+        path, engine="h5netcdf", encoding=encoding, unlimited_dims=["time"]
+    )
+    return str(path)
+
+
+def test_times_of_each_file_count_from_its_own_beginning(tmp_path):
+    stamps = np.datetime64("2001-01-01T00", "ns") + np.arange(6) * np.timedelta64(1, "D")
+    paths = [
+        written(tmp_path / f"{day}.nc", day, when=("time", stamps[day : day + 3])) for day in (0, 3)
+    ]
+    joined = labeled.open_dataset(paths)
+    np.testing.assert_array_equal(joined["a"]["time"].values, stamps)
+    np.testing.assert_array_equal(joined.to_xarray()["time"].values, stamps)
+    np.testing.assert_array_equal(joined["when"].values, stamps)
+    np.testing.assert_array_equal(joined.subset([4, 1, 4])["when"].values, stamps[[4, 1, 4]])
+    np.testing.assert_array_equal(joined.load()["when"].values, stamps)
+    assert pickle.loads(pickle.dumps(joined))["when"].dtype == stamps.dtype
+    for batch in joined.batches(4, shuffle=True, seed=0, last="keep"):
+        np.testing.assert_array_equal(batch["when"].values, stamps[batch.rows])
+
+
+@pytest.mark.parametrize("shuffle", [False, True, "full", "window"])
+def test_each_file_is_unpacked_by_its_own_scale(tmp_path, shuffle):
+    values = np.random.default_rng(0).integers(0, 900, (60, 4)) / 8
+    paths = []
+    for number, scale in enumerate((0.125, 0.25, 0.125)):
+        encoding = {"x": {"dtype": "i2", "scale_factor": scale, "_FillValue": -1}}
+        encoding["x"] |= {"zlib": True, "chunksizes": (7, 2)} if number else {}
+        part = np.floor(values[number * 20 : number * 20 + 20] / scale) * scale
+        values[number * 20 : number * 20 + 20] = part
+        path = tmp_path / f"{number}.nc"
+        paths.append(written(path, number, 20, x=(("time", "k"), part), encoding=encoding))
+    joined = labeled.open_dataset(paths)
+    np.testing.assert_array_equal(joined["x"].values, values)
+    for batch in joined.isel(k=[3, 0]).batches(7, shuffle=shuffle, seed=3):
+        np.testing.assert_array_equal(batch["x"].values, values[batch.rows][:, [3, 0]])
+
+
+def test_coordinates_of_other_dtypes_are_refused(tmp_path):
+    one = written(tmp_path / "one.nc", coord={"time": np.arange(3)})
+    two = written(tmp_path / "two.nc", coord={"time": np.arange(3) + 0.5})
+    with pytest.raises(FileFormatError, match=r"coordinate 'time'.*two\.nc.*one\.nc"):
+        labeled.open_dataset([one, two])
+
+
+def test_decoded_dtypes_must_agree(tmp_path):
+    packed = {"x": {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -1}}
+    one = written(tmp_path / "one.nc", x=("time", np.arange(3.0)), encoding=packed)
+    two = written(tmp_path / "two.nc", x=("time", np.arange(3, dtype="i2")))
+    with pytest.raises(FileFormatError, match=r"decoded dtype int16.*two\.nc.*float64.*one\.nc"):
+        labeled.open_dataset([one, two])
+
+
+def test_a_coordinate_missing_from_one_file_is_named(tmp_path):
+    height = {"height": ("time", np.arange(3.0))}
+    one = written(tmp_path / "one.nc", coord={"time": np.arange(3)} | height)
+    two = written(tmp_path / "two.nc", coord={"time": np.arange(3)})
+    with pytest.raises(UnknownNameError, match=r"two\.nc.*one\.nc.*'height'"):
+        labeled.open_dataset([one, two])
+
+
+@pytest.mark.parametrize("other", [[2.0, 2.0], [1.0, 2.0, 3.0], None])
+def test_variables_carried_whole_that_differ_are_told(tmp_path, other):
+    one = written(tmp_path / "one.nc", k=("x", [1.0, 2.0]))
+    two = written(tmp_path / "two.nc", **({} if other is None else {"k": ("x", other)}))
+    with pytest.warns(LabeledWarning, match=r"\['k'\].*two\.nc.*one\.nc"):
+        joined = labeled.open_dataset([one, two])
+    np.testing.assert_array_equal(joined.to_xarray()["k"].values, [1.0, 2.0])
+
+
+def test_variables_carried_whole_that_agree_are_not_told(tmp_path):
+    k = ("x", [1.0, np.nan])
+    paths = [written(tmp_path / f"{i}.nc", i, k=k, crs=((), 1)) for i in range(2)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(labeled.open_dataset(paths)) == 6
