@@ -111,6 +111,19 @@ def test_info_lists_what_is_not_opened_and_ragged_sources(tmp_path: Path) -> Non
     assert info_of(ragged)["sources"]["image_features"]["n_bytes"] is None
 
 
+def test_info_of_text_and_of_attributes_that_are_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "text.h5"
+    with h5py.File(path, "w") as f:
+        f["word"] = ["a", "bb"]
+        f["word"].dims[0].label = "batch"
+        f.attrs.create("name", b"\xff", dtype=h5py.string_dtype())
+    result = run("info", path, "--json")
+    (facts,) = json.loads(result.stdout_bytes.decode("utf-8"))
+    assert facts["sources"]["word"]["space"] is None
+    assert "name" in facts["attributes"]
+    assert "word" in run("info", path).stdout
+
+
 def test_info_of_a_folder_shows_the_good_files_and_reports_the_bad(tmp_path: Path) -> None:
     plain_file(tmp_path / "a.h5", {"x": np.arange(3)}, {"x": ("batch",)})
     (tmp_path / "b.h5").write_text("not a file of numbers")

@@ -332,6 +332,20 @@ def test_reprs_tell_and_never_fail(path, tmp_path):
     assert "gone.hdf5" in left._repr_html_()
 
 
+def test_what_a_file_says_never_becomes_markup(tmp_path):
+    evil = "<script>alert(1)</script>"
+    path = str(tmp_path / "evil.h5")
+    with h5py.File(path, "w") as f:
+        f[evil.replace("/", "")] = np.arange(3)
+        f["<b>not opened"] = np.zeros(3, [("a", "i4")])
+        f.attrs[evil] = evil
+        f[evil.replace("/", "")].dims[0].label = "<i>"
+    html = labeled.open_dataset(path)._repr_html_()
+    for tag in ("<script", "<b>not", "<i>"):
+        assert tag not in html
+    assert "&lt;script&gt;alert" in html
+
+
 def test_a_shape_bomb_is_refused_before_memory_is_taken(tmp_path):
     path = str(tmp_path / "bomb.h5")
     with h5py.File(path, "w") as f:

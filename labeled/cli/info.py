@@ -50,7 +50,7 @@ def info(ctx: click.Context, files: Sequence[str], as_json: bool) -> None:
     """
     described = [described_or_error(path) for path in find_files(files)]
     if as_json:
-        click.echo(json.dumps(described, indent=2, ensure_ascii=False, allow_nan=False))
+        click.echo(json.dumps(described, indent=2, allow_nan=False))
     else:
         texts = [file_text(facts) for facts in described if "error" not in facts]
         if texts:
@@ -137,10 +137,8 @@ def dtype_of(header: SourceHeader) -> np.dtype[Any]:
 
 def space_words(dataset: Dataset, name: str) -> str | None:
     """Name the space of a source; None where there is none (text)."""
-    try:
-        return str(dataset.select(name).spaces[name])
-    except LabeledError:
-        return None
+    space = dataset.select(name).spaces.get(name)
+    return None if space is None else str(space)
 
 
 def filter_words(step: Filter) -> str:

@@ -16,6 +16,12 @@ from dask.utils import format_bytes
 _UNITS_SHOWN = 8
 
 
+class Markup(str):
+    """Text that is HTML already. Any other text is escaped, whatever it begins with."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class SourceLine:
     """One source, in words."""
@@ -110,10 +116,18 @@ _STYLE = """<style>
 
 
 def html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Draw a table; cells are escaped unless they are already markup (begin with ``<``)."""
+    """Draw a table; cells are escaped unless they are :class:`Markup`.
+
+    Examples
+    --------
+    >>> html_table(["<a>"], [["<b>", Markup("<b>c</b>")]]).partition("<tbody>")[2]
+    '<tr><td>&lt;b&gt;</td><td><b>c</b></td></tr></tbody></table>'
+    """
     top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     body = "".join(
-        "<tr>" + "".join(f"<td>{c if c.startswith('<') else escape(c)}</td>" for c in row) + "</tr>"
+        "<tr>"
+        + "".join(f"<td>{c if isinstance(c, Markup) else escape(c)}</td>" for c in row)
+        + "</tr>"
         for row in rows
     )
     return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
@@ -133,12 +147,12 @@ def summary_html(summary: Summary) -> str:
     """Draw a summary as HTML: sources, then splits, attributes and what was not opened."""
     rows = [
         (
-            f"<b>{escape(line.name)}</b>",
+            Markup(f"<b>{escape(line.name)}</b>"),
             f"({line.sizes})",
-            f"<code>{escape(line.dtype)}</code>",
+            Markup(f"<code>{escape(line.dtype)}</code>"),
             line.size,
             line.stored,
-            f"<code>{escape(line.space)}</code>",
+            Markup(f"<code>{escape(line.space)}</code>"),
         )
         for line in summary.lines
     ]
@@ -170,10 +184,10 @@ def _splits_table(summary: Summary) -> str:
     rows = []
     for split, by_source in summary.splits.items():
         width = 8 * max(by_source.values(), default=0) / most
-        bar = f"<span class='labeled-bar' style='width:{width:.2f}em'></span>"
+        bar = Markup(f"<span class='labeled-bar' style='width:{width:.2f}em'></span>")
         rows.append(
             (
-                f"<b>{escape(split)}</b>",
+                Markup(f"<b>{escape(split)}</b>"),
                 *(f"{by_source[n]:,}" if n in by_source else "–" for n in names),
                 bar,
             )
