@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.catalog.loading import Task
-from labeled.errors import LoaderError
+from labeled.errors import LoaderError, ReadError
 from labeled.loader.lanes import Lane
 from labeled.loader.slots import Slot, SlotPool
 from labeled.samplers.order import Content
@@ -50,6 +50,10 @@ class Filled:
     pending: int = 0
     ready: bool = False
     error: BaseException | None = None
+    unread: bool = False
+    """Something of it could not be read, and the loader is to leave that out."""
+    lost: npt.NDArray[np.bool_] | None = None
+    """Which places hold no row, once that was found out."""
 
 
 @dataclass
@@ -72,6 +76,8 @@ class Stats:
     n_tasks: int = 0
     n_batches: int = 0
     n_rows: int = 0
+    n_lost: int = 0
+    """Rows left out because they could not be read."""
     n_bytes: int = 0
     wall_s: float = 0.0
 
@@ -101,8 +107,10 @@ class WindowSource:
         pool: SlotPool,
         threads: int,
         stats: Stats,
+        *,
+        skips: bool = False,
     ) -> None:
-        self._core = _Core(windows, lanes, group, pool, stats)
+        self._core = _Core(windows, lanes, group, pool, stats, skips)
         self._pid = os.getpid()
         self._threads = [
             threading.Thread(
@@ -167,7 +175,9 @@ class _Core:
         group: Rows | None,
         pool: SlotPool,
         stats: Stats,
+        skips: bool,
     ) -> None:
+        self._skips = skips
         self._windows: Iterator[tuple[int, int, Content]] | None = windows
         self._lanes = lanes
         self._group = group
@@ -312,6 +322,8 @@ class _Core:
             error = caught
         with self._changed:
             self._stats.read_s += perf_counter() - began
+            if self._skips and isinstance(error, ReadError):
+                job.unread, error = True, None
             job.error = job.error or error
             job.pending -= 1
             if job.pending == 0:

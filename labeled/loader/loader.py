@@ -22,6 +22,7 @@ from labeled.loader.explain import Explanation, explain
 from labeled.loader.jobs import cut_jobs
 from labeled.loader.plan import LoaderPlan, next_epoch
 from labeled.loader.process import ProcessWindows, ReaderProcess
+from labeled.loader.rescue import rescue
 from labeled.loader.slots import SlotPool
 from labeled.samplers.order import Content
 from labeled.samplers.sampled import AnyPlan, SampledPlan, restore_sampled
@@ -29,10 +30,11 @@ from labeled.samplers.state import State, restore, state_of
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 T = TypeVar("T")
 
-Span = tuple[Content, int, int]
-"""Places ``a .. b`` within the content of a window."""
+Span = tuple[Filled, int, int]
+"""Places ``a .. b`` within a window."""
 
 
 class Loader:
@@ -146,7 +148,15 @@ class Loader:
             listed=recipe.all_kept,
         )
         threads = recipe.sizes.threads
-        return WindowSource(jobs, recipe.lanes, recipe.group, pool, threads, self._stats)
+        return WindowSource(
+            jobs,
+            recipe.lanes,
+            recipe.group,
+            pool,
+            threads,
+            self._stats,
+            skips=recipe.skips,
+        )
 
     # a place that can be saved
 
@@ -294,14 +304,19 @@ class EpochIterator(Generic[T]):
         if window is not None and stop <= window.stop and count == length and not self._copies:
             a, b = start - window.start, stop - window.start
             arrays = {name: array[a:b] for name, array in window.arrays.items()}
-            spans: list[Span] = [(window.content, a, b)]
+            spans: list[Span] = [(window, a, b)]
         else:
             arrays, spans = self._joined(start, stop, length)
         began = perf_counter()
         group = self._recipe.group
 
+        lost = None
+        if self._recipe.skips:
+            arrays, lost, count, length = self._kept_rows(arrays, spans, count, length)
+        contents = [(window.content, a, b) for window, a, b in spans]
+
         def rows() -> Rows:
-            return rows_of_spans(spans, group, length)
+            return rows_of_spans(contents, group, length, lost)
 
         data = self._recipe.finish(arrays, rows, count, length)
         stats = self._stats
@@ -310,6 +325,24 @@ class EpochIterator(Generic[T]):
         stats.n_rows += count
         stats.n_bytes += count * self._recipe.row_bytes
         return self._shape(data, rows, count)
+
+    def _kept_rows(
+        self, arrays: dict[str, Array], spans: list[Span], count: int, length: int
+    ) -> tuple[dict[str, Array], Mask | None, int, int]:
+        """Leave out rows that could not be read: the batch shrinks, later ones do not move."""
+        if all(window.lost is None for window, _, _ in spans):
+            return arrays, None, count, length
+        lost = np.concatenate(
+            [np.zeros(b - a, bool) if w.lost is None else w.lost[a:b] for w, a, b in spans]
+        )
+        left = int(count - lost.sum())
+        length = length if self._plan.last == "pad" else left
+        kept = {}
+        for name, array in arrays.items():
+            kept[name] = np.empty((length, *array.shape[1:]), array.dtype)
+            kept[name][:left] = array[:count][~lost]
+        self._stats.n_lost += count - left
+        return kept, lost, left, length
 
     def _joined(self, start: int, stop: int, length: int) -> tuple[dict[str, Array], list[Span]]:
         """Copy a batch out of the window or windows that hold it."""
@@ -327,7 +360,7 @@ class EpochIterator(Generic[T]):
             a, b = start - window.start, end - window.start
             for name, array in window.arrays.items():
                 arrays[name][place : place + b - a] = array[a:b]
-            spans.append((window.content, a, b))
+            spans.append((window, a, b))
             place, start = place + b - a, end
         return arrays, spans
 
@@ -346,6 +379,10 @@ class EpochIterator(Generic[T]):
         self._window = None
         window = self._source.next()
         assert window is not None, "the windows of a plan hold every row of its batches"
+        if window.unread:
+            window.lost = rescue(
+                self._recipe.lanes, window.content, self._recipe.group, window.arrays
+            )
         self._window = window
         return window
 
@@ -368,12 +405,17 @@ class EpochIterator(Generic[T]):
         self.close()
 
 
-def rows_of_spans(spans: list[Span], group: Rows | None, length: int) -> Rows:
+def rows_of_spans(
+    spans: list[tuple[Content, int, int]],
+    group: Rows | None,
+    length: int,
+    lost: Mask | None = None,
+) -> Rows:
     """Return the dataset positions of places in windows; -1 up to `length` where padded."""
+    found = [np.empty(0, np.int64), *(content.rows[a:b] for content, a, b in spans)]
+    rows = np.concatenate(found)
+    if lost is not None:
+        rows = rows[~lost]
     out = np.full(length, -1, np.int64)
-    place = 0
-    for content, a, b in spans:
-        rows = content.rows[a:b]
-        out[place : place + b - a] = rows if group is None else group[rows]
-        place += b - a
+    out[: len(rows)] = rows if group is None else group[rows]
     return out

@@ -43,6 +43,8 @@ class LoaderPlan:
     finish : Finish
     plan_hash : str
         Over everything the order depends on, for saved states.
+    skips : bool
+        Leave out rows that cannot be read, rather than raise.
     reader : {"threads", "process"}
         Where windows are read: in this process, or in one of their own.
     """
@@ -55,6 +57,7 @@ class LoaderPlan:
     finish: Finish
     plan_hash: str
     reader: ReaderKind = "threads"
+    skips: bool = False
 
     @property
     def batch_rows(self) -> int:

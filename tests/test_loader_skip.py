@@ -1,0 +1,73 @@
+"""``errors="skip"``: what cannot be read is left out, and nothing else moves."""
+
+from __future__ import annotations
+
+import os
+
+import h5py
+import numpy as np
+import pytest
+
+import labeled
+from labeled.errors import LabeledWarning, LoaderError, ReadError
+
+N, CHUNK, BAD = 400, 10, (7, 21)
+VALUES = np.random.default_rng(0).integers(0, 99, (N, 64), dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    path = str(tmp_path_factory.mktemp("skip") / "bad.h5")
+    with h5py.File(path, "w") as f:
+        f.create_dataset("x", data=VALUES, chunks=(CHUNK, 64), compression="gzip")
+        f["y"] = np.arange(N)
+        f["x"].dims[0].label, f["x"].dims[1].label = "batch", "feature"
+        f["y"].dims[0].label = "batch"
+        places = [f["x"].id.get_chunk_info(number) for number in BAD]
+    status = os.stat(path)
+    with open(path, "r+b") as raw:
+        for info in places:
+            raw.seek(info.byte_offset + 6)
+            raw.write(b"\xff" * 40)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    return labeled.open_dataset(path)
+
+
+LOST = np.concatenate([np.arange(b * CHUNK, (b + 1) * CHUNK) for b in BAD])
+
+
+@pytest.mark.parametrize("shuffle", [False, "window", "full"])
+@pytest.mark.parametrize("last", ["keep", "pad"])
+@pytest.mark.parametrize("threads", [0, 2])
+def test_batches_shrink_and_later_ones_stay(dataset, shuffle, last, threads):
+    options = {"shuffle": shuffle, "seed": 3, "last": last, "memory": "8 MiB", "threads": threads}
+    whole = [batch.rows for batch in dataset.select("y").batches(16, **options)]
+    planned = dataset.batches(16, **options).plan.epoch_plan
+    loader = dataset.batches(16, errors="skip", **options)
+    seen = []
+    with pytest.warns(LabeledWarning, match="10 rows are left out.*'x'"):
+        batches = list(loader)
+    assert len(batches) == len(whole)
+    for number, batch in enumerate(batches):
+        rows, count = planned.batch(number)
+        left = rows[:count][~np.isin(rows[:count], LOST)]
+        np.testing.assert_array_equal(batch.rows[: batch.count], left)
+        np.testing.assert_array_equal(batch.arrays["x"][: batch.count], VALUES[left])
+        np.testing.assert_array_equal(batch.arrays["y"][: batch.count], left)
+        assert len(batch.arrays["x"]) == (16 if last == "pad" else batch.count)
+        assert (batch.rows[batch.count :] == -1).all()
+        assert not batch.arrays["x"][batch.count :].any()
+        seen.append(left)
+    assert sorted(np.concatenate(seen)) == sorted(set(range(N)) - set(LOST))
+    assert loader.stats().n_lost == len(LOST)
+
+
+def test_the_default_is_an_error_in_its_turn(dataset):
+    with pytest.raises(ReadError, match=r"'x'.*rows 70"):
+        list(dataset.batches(16, memory="8 MiB"))
+
+
+@pytest.mark.parametrize("options", [{"errors": "ignore"}, {"errors": "skip", "reader": "process"}])
+def test_what_cannot_be_is_refused(dataset, options):
+    with pytest.raises(LoaderError, match="errors="):
+        dataset.batches(16, **options)
