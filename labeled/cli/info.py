@@ -54,7 +54,7 @@ def info(ctx: click.Context, files: Sequence[str], as_json: bool) -> None:
     else:
         texts = [file_text(facts) for facts in described if "error" not in facts]
         if texts:
-            click.echo("\n\n".join(texts))
+            click.echo(visible("\n\n".join(texts)))
     failed = [facts for facts in described if "error" in facts]
     for facts in failed:
         click.echo(f"Error: {facts['error']}", err=True)
@@ -191,6 +191,17 @@ def file_text(facts: Facts) -> str:
     lines += section("attributes", [(k, cut(v)) for k, v in facts["attributes"].items()])
     lines += section("statistics", statistics_rows(facts["statistics"]))
     return "\n".join(lines)
+
+
+def visible(text: str) -> str:
+    r"""Write bytes that were no UTF-8 in the file as escapes, which any terminal can show.
+
+    Examples
+    --------
+    >>> print(visible(b"caf\xc3\xa9 \xff".decode("utf-8", "surrogateescape")))
+    café \udcff
+    """
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def section(title: str, rows: Sequence[tuple[str, ...]]) -> list[str]:
