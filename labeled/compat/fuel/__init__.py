@@ -26,6 +26,7 @@ MODULES = (
     ".exceptions",
     ".iterator",
     ".schemes",
+    ".server",
     ".streams",
     ".transformers",
     ".transformers.defaults",

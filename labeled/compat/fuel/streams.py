@@ -9,6 +9,7 @@ from typing import Any
 from labeled.compat.fuel.exceptions import OldValueError
 from labeled.compat.fuel.iterator import DataIterator
 from labeled.compat.fuel.schemes import IterationScheme
+from labeled.compat.fuel.server import DEFAULT_PORT, connected, receive
 
 Labels = Mapping[str, Any]
 
@@ -145,6 +146,67 @@ class DataStream(AbstractDataStream):
             self.next_epoch()
         self._fresh_state = False
         return super().get_epoch_iterator(as_dict=as_dict)
+
+
+class ServerDataStream(AbstractDataStream):
+    """What :func:`labeled.compat.fuel.server.start_server` sends, from another process.
+
+    Arrays arrive read-only. Clients of one server share its items; there is no going back.
+
+    Parameters
+    ----------
+    sources : tuple of str
+    produces_examples : bool
+    host : str
+    port : int
+    hwm : int
+        Messages held here at most.
+    axis_labels : dict, optional
+    """
+
+    def __init__(
+        self,
+        sources: Any,
+        produces_examples: bool,
+        host: str = "localhost",
+        port: int = DEFAULT_PORT,
+        hwm: int = 10,
+        axis_labels: Labels | None = None,
+    ) -> None:
+        super().__init__(axis_labels=axis_labels)
+        self.sources = sources
+        self.produces_examples = produces_examples
+        self.host, self.port, self.hwm = host, port, hwm
+        self._socket: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_socket": None}
+
+    def get_data(self, request: Any = None) -> Any:
+        """Wait for the next item.
+
+        Raises
+        ------
+        OldValueError
+            If there is a request, or what arrives is no item of arrays.
+        """
+        if request is not None:
+            raise OldValueError(f"a server takes no requests, found {request!r}")
+        if self._socket is None:
+            self._socket = connected(self.host, self.port, self.hwm)
+        return receive(self._socket)
+
+    def close(self) -> None:
+        """Disconnect."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def next_epoch(self) -> None:
+        """Do nothing: the server goes on by itself."""
+
+    def reset(self) -> None:
+        """Do nothing: a server cannot be sent back."""
 
 
 def _of_example(names: Any) -> Any:

@@ -1,0 +1,168 @@
+"""Batches of one process for others, over ZeroMQ: arrays in, arrays out.
+
+A message is a JSON header, one entry an array with its dtype, shape and order, then one
+frame of bytes an array; at the end of an epoch it is ``{"stop": true}`` alone. Nothing is
+unpickled, and a frame that does not fit its header is refused before an array is made.
+
+There is no encryption and no password: servers listen on this machine only, unless told
+otherwise.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from labeled.compat.fuel.exceptions import OldTypeError, OldValueError
+from labeled.errors import MissingExtraError
+
+DEFAULT_PORT = 5557
+LOOPBACK = "127.0.0.1"
+MOST_ARRAYS = 1024
+MOST_BYTES = 1 << 32
+"""The largest frame that is taken."""
+
+
+def zeromq() -> Any:
+    """Return the module `zmq`.
+
+    Raises
+    ------
+    MissingExtraError
+        If it is not installed.
+    """
+    try:
+        return importlib.import_module("zmq")
+    except ImportError as error:
+        raise MissingExtraError(
+            "serving batches needs pyzmq; install the extra 'server' (pip install "
+            "'labeled[server]')"
+        ) from error
+
+
+def message_of(arrays: Iterable[Any]) -> list[Any]:
+    """Return the frames that carry arrays.
+
+    Raises
+    ------
+    OldTypeError
+        If one holds objects.
+
+    Examples
+    --------
+    >>> [found] = arrays_of([bytes(frame) for frame in message_of([np.arange(3)])])
+    >>> found
+    array([0, 1, 2])
+    """
+    headers, frames = [], []
+    for array in map(np.asarray, arrays):
+        if array.dtype.hasobject or array.dtype.names is not None:
+            raise OldTypeError(f"arrays of {array.dtype} cannot be sent; send numbers or bytes")
+        fortran = array.flags.f_contiguous and not array.flags.c_contiguous
+        headers.append(
+            {"descr": array.dtype.str, "fortran_order": fortran, "shape": list(array.shape)}
+        )
+        frames.append(
+            np.ascontiguousarray(array.T if fortran else array).reshape(-1).data.cast("B")
+        )
+    return [json.dumps(headers).encode(), *frames]
+
+
+STOP = json.dumps({"stop": True}).encode()
+
+
+def arrays_of(message: list[Any]) -> tuple[Any, ...]:
+    """Return the arrays of a message, read-only views of its frames.
+
+    Raises
+    ------
+    OldValueError
+        If the message is none, or its frames do not fit its header.
+    StopIteration
+        If it says that an epoch is over.
+    """
+    headers = _header(message[0] if message else b"")
+    if isinstance(headers, dict) and headers.get("stop") is True and len(message) == 1:
+        raise StopIteration
+    if not isinstance(headers, list) or len(headers) > MOST_ARRAYS:
+        raise OldValueError("a message begins with something that is no list of arrays")
+    if len(headers) != len(message) - 1:
+        raise OldValueError(f"a message has {len(message) - 1} frames for {len(headers)} arrays")
+    return tuple(_array(*pair) for pair in zip(headers, message[1:], strict=True))
+
+
+def _header(frame: Any) -> Any:
+    try:
+        return json.loads(bytes(frame))
+    except (ValueError, RecursionError) as error:
+        raise OldValueError(f"a message begins with something that is no JSON: {error}") from None
+
+
+def _array(header: Any, frame: Any) -> Any:
+    if not isinstance(header, dict) or not isinstance(header.get("descr"), str):
+        raise OldValueError(f"an array is described by {header!r}; expected descr, shape and order")
+    shape = header.get("shape")
+    whole = isinstance(shape, list) and len(shape) <= 32 and all(type(n) is int for n in shape)
+    if not whole or any(n < 0 for n in shape):  # type: ignore[union-attr]  # a list by now
+        raise OldValueError(f"an array has the impossible shape {shape!r}")
+    try:
+        dtype = np.dtype(header["descr"])
+    except (TypeError, ValueError, SyntaxError):
+        raise OldValueError(f"an array has the unknown dtype {header['descr']!r}") from None
+    sizes = tuple(int(n) for n in shape or ())
+    data = memoryview(frame)
+    if dtype.hasobject or dtype.names is not None or not dtype.itemsize:
+        raise OldValueError(f"an array of {dtype} is not taken")
+    if math.prod(sizes) * dtype.itemsize != data.nbytes:
+        raise OldValueError(
+            f"an array of {dtype} {sizes} takes {math.prod(sizes) * dtype.itemsize} bytes, but its "
+            f"frame has {data.nbytes}"
+        )
+    order = "F" if header.get("fortran_order") is True else "C"
+    return np.frombuffer(data, dtype).reshape(sizes, order=order)  # type: ignore[call-overload]
+
+
+def receive(socket: Any) -> tuple[Any, ...]:
+    """Wait for a message and return its arrays; errors as of :func:`arrays_of`."""
+    return arrays_of([frame.buffer for frame in socket.recv_multipart(copy=False)])
+
+
+def start_server(
+    data_stream: Any, port: int = DEFAULT_PORT, hwm: int = 10, host: str = LOOPBACK
+) -> None:
+    """Send the items of a stream to whoever connects, epoch after epoch, without end.
+
+    Parameters
+    ----------
+    data_stream : AbstractDataStream
+    port : int
+    hwm : int
+        Messages held for clients that are slower.
+    host : str
+        The address to listen on: this machine only, unless another is given.
+    """
+    zmq = zeromq()
+    with zmq.Context() as context, context.socket(zmq.PUSH) as socket:
+        socket.set_hwm(hwm)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.bind(f"tcp://{host}:{port}")
+        for epoch in data_stream.iterate_epochs():
+            for item in epoch:
+                socket.send_multipart(message_of(item), copy=False)
+            socket.send(STOP)
+
+
+def connected(host: str, port: int, hwm: int) -> Any:
+    """Return a socket that receives from a server."""
+    zmq = zeromq()
+    socket = zmq.Context.instance().socket(zmq.PULL)
+    socket.set_hwm(hwm)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.MAXMSGSIZE, MOST_BYTES)
+    socket.connect(f"tcp://{host}:{port}")
+    return socket

@@ -1,0 +1,122 @@
+"""`fuel.server` by aliases: batches over a real socket on this machine, and hostile frames."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import pickle
+import socket
+
+import fuel_aliases  # noqa: F401 (makes `fuel` importable)
+import numpy as np
+import pytest
+from fuel.datasets import IndexableDataset
+from fuel.schemes import SequentialScheme
+from fuel.server import arrays_of, message_of, start_server
+from fuel.streams import DataStream, ServerDataStream
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.testing import assert_array_equal
+
+ROWS = np.arange(40.0).reshape(10, 4)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(
+        hnp.arrays(
+            st.sampled_from(["f4", ">i8", "u1", "?", "S3"]),
+            hnp.array_shapes(min_dims=0, min_side=0, max_dims=3, max_side=4),
+        ),
+        max_size=3,
+    ),
+    st.booleans(),
+)
+def test_messages_carry_arrays(arrays, turned):
+    arrays = [array.T if turned else array for array in arrays]
+    found = arrays_of([bytes(frame) for frame in message_of(arrays)])
+    assert len(found) == len(arrays)
+    for one, other in zip(found, arrays, strict=True):
+        assert one.dtype == other.dtype
+        assert_array_equal(one, other)
+        assert not one.flags.writeable
+
+
+def test_objects_are_not_sent():
+    with pytest.raises(TypeError):
+        message_of([np.array([None])])
+
+
+def described(**changes):
+    entry = {"descr": "<f8", "shape": [2], "fortran_order": False, **changes}
+    return json.dumps([entry]).encode()
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        [],
+        [b"no json"],
+        [b"[" * 100_000],
+        [b"3"],
+        [b'{"stop": false}'],
+        [b'{"stop": true}', b""],
+        [described()],
+        [described(), b"\0" * 15],
+        [described(), b"\0" * 16, b""],
+        [described(descr="|O"), b"\0" * 16],
+        [described(descr="no dtype"), b"\0" * 16],
+        [described(descr="f8,f8"), b"\0" * 32],
+        [described(descr=["f8"]), b"\0" * 16],
+        [described(shape=[-2]), b"\0" * 16],
+        [described(shape=[1 << 62, 4]), b"\0" * 16],
+        [described(shape=[2.0]), b"\0" * 16],
+        [described(shape="2"), b"\0" * 16],
+        [b"[3]", b""],
+    ],
+    ids=lambda message: str(message)[:40],
+)
+def test_hostile_frames_are_refused(message):
+    with pytest.raises(ValueError):
+        arrays_of(message)
+
+
+def test_the_end_of_an_epoch():
+    with pytest.raises(StopIteration):
+        arrays_of([b'{"stop": true}'])
+
+
+def serve(port):
+    dataset = IndexableDataset({"x": ROWS, "y": np.arange(10)})
+    start_server(DataStream(dataset, iteration_scheme=SequentialScheme(10, 4)), port)
+
+
+@pytest.fixture
+def port():
+    pytest.importorskip("zmq", reason="pyzmq is not installed")
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        number = held.getsockname()[1]
+    server = multiprocessing.get_context("spawn").Process(target=serve, args=(number,), daemon=True)
+    server.start()
+    yield number
+    server.terminate()
+    server.join()
+
+
+def test_epochs_over_a_socket(port):
+    stream = ServerDataStream(("x", "y"), False, port=port)
+    assert not stream.produces_examples
+    for _ in range(2):
+        batches = list(stream.get_epoch_iterator())
+        assert [len(x) for x, _ in batches] == [4, 4, 2]
+        assert_array_equal(np.concatenate([x for x, _ in batches]), ROWS)
+        assert_array_equal(np.concatenate([y for _, y in batches]), np.arange(10))
+    again = pickle.loads(pickle.dumps(stream))
+    with pytest.raises(ValueError):
+        stream.get_data([0])
+    stream.close()
+    found = next(item for epoch in again.iterate_epochs(as_dict=True) for item in epoch)
+    assert found.keys() == {"x", "y"}
+    again.close()
