@@ -30,6 +30,7 @@ MODULES = (
     ".streams",
     ".transformers",
     ".transformers.defaults",
+    ".transformers.image",
     ".transformers.sequences",
     ".utils",
 )

@@ -107,14 +107,13 @@ def _array(header: Any, frame: Any) -> Any:
     if not isinstance(header, dict) or not isinstance(header.get("descr"), str):
         raise OldValueError(f"an array is described by {header!r}; expected descr, shape and order")
     shape = header.get("shape")
-    whole = isinstance(shape, list) and len(shape) <= 32 and all(type(n) is int for n in shape)
-    if not whole or any(n < 0 for n in shape):  # type: ignore[union-attr]  # a list by now
+    if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
         raise OldValueError(f"an array has the impossible shape {shape!r}")
     try:
         dtype = np.dtype(header["descr"])
     except (TypeError, ValueError, SyntaxError):
         raise OldValueError(f"an array has the unknown dtype {header['descr']!r}") from None
-    sizes = tuple(int(n) for n in shape or ())
+    sizes = tuple(shape)
     data = memoryview(frame)
     if dtype.hasobject or dtype.names is not None or not dtype.itemsize:
         raise OldValueError(f"an array of {dtype} is not taken")
@@ -123,8 +122,10 @@ def _array(header: Any, frame: Any) -> Any:
             f"an array of {dtype} {sizes} takes {math.prod(sizes) * dtype.itemsize} bytes, but its "
             f"frame has {data.nbytes}"
         )
-    order = "F" if header.get("fortran_order") is True else "C"
-    return np.frombuffer(data, dtype).reshape(sizes, order=order)  # type: ignore[call-overload]
+    values = np.frombuffer(data, dtype)
+    if header.get("fortran_order") is True:
+        return values.reshape(sizes, order="F")
+    return values.reshape(sizes)
 
 
 def receive(socket: Any) -> tuple[Any, ...]:

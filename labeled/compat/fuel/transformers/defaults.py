@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from labeled.compat.fuel.transformers.base import SourcewiseTransformer
+from labeled.compat.fuel.transformers.image import ImagesFromBytes
 from labeled.compat.fuel.transformers.values import Cast, ScaleAndShift
 
 
@@ -27,3 +28,9 @@ def uint8_pixels_to_floatX(which_sources: Any) -> tuple[Any, ...]:
     """Return default transformers that scale pixels to 0..1 and cast them to floatX."""
     chosen = {"which_sources": which_sources}
     return (ScaleAndShift, [1 / 255.0, 0], chosen), (Cast, ["floatX"], chosen)
+
+
+def rgb_images_from_encoded_bytes(which_sources: Any) -> tuple[Any, ...]:
+    """Return default transformers that decode images of which a file holds the bytes."""
+    chosen = {"which_sources": which_sources}
+    return (ToBytes, [], chosen), (ImagesFromBytes, [], chosen)

@@ -1,0 +1,257 @@
+"""Transformers of images: decode, enlarge, crop, turn. Images are (channel, height, width).
+
+Decoding, enlarging and turning are done by Pillow, the extra 'images'; cropping needs none.
+Batches are arrays (batch, channel, height, width) where all images have one shape, else
+lists or arrays of objects, and come back in the same kind.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from labeled.compat.fuel.config_parser import config
+from labeled.compat.fuel.exceptions import OldTypeError, OldValueError
+from labeled.compat.fuel.transformers.base import ExpectsAxisLabels, SourcewiseTransformer
+from labeled.errors import MissingExtraError
+
+RESAMPLINGS = ("nearest", "bilinear", "bicubic", "lanczos")
+BATCH_LABELS = ("batch", "channel", "height", "width")
+
+
+def pillow() -> Any:
+    """Return the module `PIL.Image`.
+
+    Raises
+    ------
+    MissingExtraError
+        If it is not installed.
+    """
+    try:
+        return importlib.import_module("PIL.Image")
+    except ImportError as error:
+        raise MissingExtraError(
+            "these transformers of images need Pillow; install the extra 'images' (pip install "
+            "'labeled[images]')"
+        ) from error
+
+
+class ImagesFromBytes(SourcewiseTransformer):
+    """Decodes images from the bytes of their files.
+
+    Parameters
+    ----------
+    data_stream : AbstractDataStream
+    color_mode : str or None
+        What Pillow is to convert them to; None leaves them as they are.
+
+    Raises
+    ------
+    OldTypeError
+        If what is to be decoded is no byte string.
+    """
+
+    def __init__(self, data_stream: Any, color_mode: str | None = "RGB", **kwargs: Any) -> None:
+        kwargs.setdefault("produces_examples", data_stream.produces_examples)
+        super().__init__(data_stream, **kwargs)
+        self.color_mode = color_mode
+
+    def transform_source_example(self, source_example: Any, source_name: str) -> Any:
+        if not isinstance(source_example, bytes):
+            raise OldTypeError(
+                f"source {source_name!r} is to hold images as byte strings, found "
+                f"{type(source_example).__name__}"
+            )
+        with pillow().open(io.BytesIO(source_example)) as image:
+            pixels = np.array(image if self.color_mode is None else image.convert(self.color_mode))
+        return pixels[np.newaxis] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+    def transform_source_batch(self, source_batch: Any, source_name: str) -> list[Any]:
+        return [self.transform_source_example(one, source_name) for one in source_batch]
+
+
+class _Images(SourcewiseTransformer, ExpectsAxisLabels):
+    """Changes image by image."""
+
+    def __init__(self, data_stream: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("produces_examples", data_stream.produces_examples)
+        kwargs.setdefault("axis_labels", data_stream.axis_labels)
+        super().__init__(data_stream, **kwargs)
+
+    def _verify(self, source_name: str, expected: tuple[str, ...]) -> None:
+        labels = self.data_stream.axis_labels
+        self.verify_axis_labels(expected, labels[source_name] if labels else None, source_name)
+
+    def transform_source_example(self, source_example: Any, source_name: str) -> Any:
+        self._verify(source_name, BATCH_LABELS[1:])
+        return self._changed(_checked_image(source_example, source_name))
+
+    def transform_source_batch(self, source_batch: Any, source_name: str) -> Any:
+        self._verify(source_name, BATCH_LABELS)
+        changed = [self._changed(_checked_image(one, source_name)) for one in source_batch]
+        return _like(source_batch, changed)
+
+    def _changed(self, image: Any) -> Any:
+        raise NotImplementedError
+
+
+class MinimumImageDimensions(_Images):
+    """Enlarges images that are smaller than asked for, keeping their proportions.
+
+    Parameters
+    ----------
+    data_stream : AbstractDataStream
+    minimum_shape : (int, int)
+        Height and width.
+    resample : {"nearest", "bilinear", "bicubic", "lanczos"}
+        Checked, but without effect: Pillow's own choice applies, the old rule.
+    """
+
+    def __init__(
+        self,
+        data_stream: Any,
+        minimum_shape: tuple[int, int],
+        resample: str = "nearest",
+        **kwargs: Any,
+    ) -> None:
+        _check_resampling(resample)
+        super().__init__(data_stream, **kwargs)
+        self.minimum_shape, self.resample = minimum_shape, resample
+
+    def _changed(self, image: Any) -> Any:
+        height, width = image.shape[1:]
+        factor = max(self.minimum_shape[0] / height, self.minimum_shape[1] / width)
+        if factor <= 1:
+            return image
+        size = math.ceil(width * factor), math.ceil(height * factor)
+        return _by_channel(image, lambda plane: plane.resize(size))
+
+
+class RandomFixedSizeCrop(_Images):
+    """Cuts windows of one size out of images, at random places.
+
+    A batch in one array draws all places along the width, then all along the height;
+    single images draw height, then width, and nothing where there is no choice.
+
+    Parameters
+    ----------
+    data_stream : AbstractDataStream
+    window_shape : (int, int)
+        Height and width.
+    rng : numpy.random.RandomState, optional
+
+    Raises
+    ------
+    OldValueError
+        If an image is smaller than the window.
+    """
+
+    def __init__(
+        self,
+        data_stream: Any,
+        window_shape: tuple[int, int],
+        rng: np.random.RandomState | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(data_stream, **kwargs)
+        self.window_shape = window_shape
+        self.rng = np.random.RandomState(config.default_seed) if rng is None else rng
+
+    def transform_source_batch(self, source_batch: Any, source_name: str) -> Any:
+        if not (isinstance(source_batch, np.ndarray) and source_batch.ndim == 4):
+            return super().transform_source_batch(source_batch, source_name)
+        self._verify(source_name, BATCH_LABELS)
+        down, right = self._room(source_batch.shape[2:])
+        lefts = self.rng.randint(0, right + 1, size=len(source_batch))
+        tops = self.rng.randint(0, down + 1, size=len(source_batch))
+        places = zip(source_batch, tops.tolist(), lefts.tolist(), strict=True)
+        cut = [self._cut(image, top, left) for image, top, left in places]
+        return np.stack(cut) if cut else source_batch[..., : down + 1, : right + 1]
+
+    def _changed(self, image: Any) -> Any:
+        down, right = self._room(image.shape[1:])
+        top = int(self.rng.randint(0, down + 1)) if down else 0
+        left = int(self.rng.randint(0, right + 1)) if right else 0
+        return self._cut(image, top, left)
+
+    def _room(self, shape: Any) -> tuple[int, int]:
+        down, right = shape[0] - self.window_shape[0], shape[1] - self.window_shape[1]
+        if down < 0 or right < 0:
+            raise OldValueError(f"an image of {shape} has no window of {self.window_shape}")
+        return down, right
+
+    def _cut(self, image: Any, top: int, left: int) -> Any:
+        height, width = self.window_shape
+        return image[:, top : top + height, left : left + width]
+
+
+class Random2DRotation(_Images):
+    """Turns images about their middle by random angles.
+
+    Parameters
+    ----------
+    data_stream : AbstractDataStream
+    maximum_rotation : float
+        Radians, above 0 and at most pi; angles are drawn from plus or minus that.
+    resample : {"nearest", "bilinear", "bicubic"}
+    rng : numpy.random.RandomState, optional
+    """
+
+    def __init__(
+        self,
+        data_stream: Any,
+        maximum_rotation: float = math.pi,
+        resample: str = "nearest",
+        rng: np.random.RandomState | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if not 0 < maximum_rotation <= math.pi:
+            raise OldValueError(f"the maximum rotation is in (0, pi], found {maximum_rotation}")
+        _check_resampling(resample)
+        super().__init__(data_stream, **kwargs)
+        self.maximum_rotation, self.resample = maximum_rotation, resample
+        self.rng = np.random.RandomState(config.default_seed) if rng is None else rng
+
+    def _changed(self, image: Any) -> Any:
+        angle = math.degrees(self.rng.uniform(-self.maximum_rotation, self.maximum_rotation))
+        how = getattr(pillow().Resampling, self.resample.upper())
+        return _by_channel(image, lambda plane: plane.rotate(angle, resample=how))
+
+
+def _check_resampling(resample: str) -> None:
+    if resample not in RESAMPLINGS:
+        raise OldValueError(f"resample is one of {RESAMPLINGS}, found {resample!r}")
+
+
+def _checked_image(image: Any, source_name: str) -> Any:
+    if not isinstance(image, np.ndarray) or image.ndim != 3:
+        found = getattr(image, "shape", type(image).__name__)
+        raise OldValueError(
+            f"images of source {source_name!r} are arrays (channel, height, width), found {found}"
+        )
+    return image
+
+
+def _by_channel(image: Any, change: Callable[[Any], Any]) -> Any:
+    """Change each channel by Pillow; what it has no mode for goes through float32."""
+    library = pillow()
+    dtype = image.dtype if image.dtype in (np.uint8, np.float32, np.int32) else np.float32
+    planes = [library.fromarray(np.ascontiguousarray(plane, dtype)) for plane in image]
+    return np.stack([np.asarray(change(plane)) for plane in planes]).astype(image.dtype, copy=False)
+
+
+def _like(batch: Any, images: list[Any]) -> Any:
+    """Return images as a list, an array of objects or one array, as the batch was."""
+    if not isinstance(batch, np.ndarray):
+        return images
+    if batch.dtype == object:
+        made = np.empty(len(images), object)
+        for place, image in enumerate(images):
+            made[place] = image
+        return made
+    return np.stack(images)
