@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dask
 import h5py
 import numpy as np
 import pytest
 import xarray as xr
 
 import labeled
-from labeled.errors import LabeledWarning
+from labeled.errors import LabeledWarning, LoaderError
 
 N = 40
 
@@ -82,6 +83,43 @@ def test_decoding_can_be_turned_off(netcdf):
         np.testing.assert_array_equal(raw["temperature"].values, theirs["temperature"].values)
         (batch, *_) = raw.batches(5)
         np.testing.assert_array_equal(batch["temperature"].values, theirs["temperature"].values[:5])
+
+
+def test_the_engine_decodes_nothing_when_told_so(netcdf):
+    with xr.open_dataset(netcdf, engine="h5netcdf", decode_cf=False) as theirs:
+        theirs.load()
+    for told in ({"decode_cf": False}, {"mask_and_scale": False, "decode_times": False}):
+        raw = xr.open_dataset(netcdf, engine="labeled", **told)
+        for name in theirs.variables:
+            np.testing.assert_array_equal(raw[name].values, theirs[name].values)
+            assert raw[name].dtype == theirs[name].dtype
+    same = xr.open_dataset(netcdf, engine="labeled", mask_and_scale=True, decode_times=True)
+    assert same["time"].dtype.kind == "M"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"mask_and_scale": False},
+        {"decode_times": False},
+        {"decode_times": xr.coders.CFDatetimeCoder(time_unit="s")},
+        {"decode_coords": "all"},
+        {"concat_characters": True},
+    ],
+)
+def test_the_engine_refuses_decoders_it_does_not_have(netcdf, told):
+    with pytest.raises(LoaderError, match=f"{next(iter(told))}=.*decode_cf=False"):
+        xr.open_dataset(netcdf, engine="labeled", **told)
+
+
+def test_the_engine_joins_files_and_keeps_blocks(netcdf):
+    with xr.open_dataset(netcdf, engine="h5netcdf") as theirs:
+        values = theirs["temperature"].values
+    opened = xr.open_dataset([netcdf, netcdf], engine="labeled", create_default_indexes=False)
+    np.testing.assert_array_equal(opened["temperature"].values, np.concatenate([values] * 2))
+    with dask.config.set({"array.chunk-size": "800 B"}):
+        blocks = xr.open_dataset(netcdf, engine="labeled", chunks={})["temperature"].chunks
+    assert blocks == ((8,) * 5, (4,), (5,))
 
 
 def test_another_example_dim(netcdf):

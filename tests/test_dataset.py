@@ -353,9 +353,74 @@ def test_a_shape_bomb_is_refused_before_memory_is_taken(tmp_path):
         bomb.dims[0].label, bomb.dims[1].label = "batch", "feature"
     dataset = labeled.open_dataset(path)
     assert not dataset.subset(slice(0, 10))["x"].values.any()
-    for claim in (lambda: dataset["x"], dataset.to_xarray, dataset.load):
+    for lazy in (dataset["x"], dataset.to_xarray()["x"]):
+        assert not lazy[:10].values.any()
+    whole = labeled.open_dataset(path, chunks=-1)["x"]
+    for claim in (dataset.load, whole.compute):
         with pytest.raises(UnsafeFileError, match=r"'x'.*bomb\.h5"):
             claim()
+
+
+def test_default_blocks_fit_anywhere(tmp_path):
+    path = str(tmp_path / "big.h5")
+    with h5py.File(path, "w") as f:
+        f.create_dataset("x", (200_000, 1000), "f4", chunks=(500, 1000))
+        f.create_dataset("wide", (4, 64, 1 << 20), "f4", chunks=(1, 16, 1 << 20))
+        for axis, name in enumerate("abc"):
+            f["wide"].dims[axis].label = name
+        f["x"].dims[0].label, f["x"].dims[1].label = "rows", "k"
+    dataset = labeled.open_dataset(path)
+    x = dataset["x"].data
+    assert x.chunksize[0] % 500 == 0
+    assert x.chunksize[1] == 1000
+    assert (1 << 23) < x.chunksize[0] * 4000 <= (1 << 24)
+    assert dataset["wide"].data.chunksize == (1, 16, 1 << 20)  # never less than a stored chunk
+
+
+@pytest.mark.parametrize(
+    ("chunks", "words"),
+    [
+        ({"bacth": 3}, "'bacth'.*did you mean 'batch'"),
+        ("lots", "'lots' is no length"),
+        (0, "0 is no length"),
+        ({"batch": -2}, "-2 is no length"),
+        ((3, 3.5), "3.5 is no length"),
+    ],
+)
+def test_chunks_are_checked_when_opening(path, chunks, words):
+    with pytest.raises(DimsError, match=words):
+        labeled.open_dataset(path, chunks=chunks)
+
+
+def test_chunks_that_do_not_fit_a_source_name_it(path):
+    dataset = labeled.open_dataset(path, chunks=(3, 3))
+    assert dataset["vectors"].chunks[0][0] == 3
+    with pytest.raises(DimsError, match=r"'images' in .*chunks=\{dim"):
+        dataset["images"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "chunks", "factor"),
+    [
+        (slice(None), {"batch": 1}, 4),
+        (slice(None), {"height": 1}, 2.0),
+        (slice(None, None, 3), {"batch": 1}, None),
+        (slice(None, None, 2), {"batch": 8}, None),
+        (slice(None, None, -1), {"batch": 1}, 4),
+        (slice(None), {"batch": 8}, None),
+    ],
+)
+def test_repeated_decoding_of_ranges_is_told(path, rows, chunks, factor):
+    dataset = labeled.open_dataset(path, chunks=chunks).subset(rows)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        blocks = dataset["images"].data.blocks
+    told = [str(w.message) for w in caught if "decodes each" in str(w.message)]
+    assert len(blocks.shape) == 4
+    if factor is None or factor <= 2:
+        assert not told
+    else:
+        assert f"{47 / 12:.1f} times" in told[0]
 
 
 def test_warnings_point_at_the_line_that_opened_the_file(tmp_path):

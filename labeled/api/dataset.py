@@ -187,7 +187,7 @@ class Dataset:
         counts = {name: len(self.selection(name)) for name in self.sources}
         if len(set(counts.values())) > 1:
             raise SplitError(
-                f"the sources of {self._where} hold different numbers of rows: {counts}; "
+                f"the sources of {self.where} hold different numbers of rows: {counts}; "
                 "split() or select() sources that agree"
             )
         return next(iter(counts.values()), 0)
@@ -222,17 +222,17 @@ class Dataset:
         """
         known = self._catalog.splits
         if not names:
-            raise SplitError(f"name a split; {self._where} has {sorted(known)}")
+            raise SplitError(f"name a split; {self.where} has {sorted(known)}")
         if self.selections is not None or self.loaded is not None:
             raise SplitError("this dataset already holds chosen rows; split() first, then subset()")
         for name in names:
             if name not in known:
                 hint = did_you_mean(str(name), known)
-                raise UnknownNameError(f"no split {name!r} in {self._where}; {hint}")
+                raise UnknownNameError(f"no split {name!r} in {self.where}; {hint}")
         wanted = [s for s in self.sources if all(s in known[name] for name in names)]
         if not wanted:
             provided = {name: sorted(known[name]) for name in names}
-            raise SplitError(f"splits {names} of {self._where} share no source: {provided}")
+            raise SplitError(f"splits {names} of {self.where} share no source: {provided}")
         selections = {s: Selection.concat(known[name][s] for name in names) for s in wanted}
         ordered = tuple(wanted) if self.names is not None else None
         chosen = tuple(map(str, names))
@@ -350,7 +350,7 @@ class Dataset:
         ragged = [name for name, source in self._sources.items() if source.ragged is not None]
         if ragged:
             warn(
-                f"ragged sources {ragged} of {self._where} are left out of the xarray.Dataset; "
+                f"ragged sources {ragged} of {self.where} are left out of the xarray.Dataset; "
                 f"take ds[{ragged[0]!r}].pad() for a dense array, or leave them out with select()"
             )
         parts = {
@@ -384,14 +384,22 @@ class Dataset:
         Dataset
             The same rows, held as NumPy arrays (ragged ones flat); nothing more is read from
             the files but headers.
+
+        Raises
+        ------
+        UnsafeFileError
+            If a file claims far more than it stores; nothing is read then. Lazy arrays of such
+            a file are checked block by block instead.
         """
         loaded: dict[str, Array | Ragged] = {}
+        for name, source in self._sources.items():
+            if isinstance(source, Source):
+                source.check_claim(len(self.selection(name)))
         for name, source in self._sources.items():
             selection = self.selection(name)
             if isinstance(source, RaggedSource):
                 loaded[name] = source.select(selection).load()
                 continue
-            source.check_claim(len(selection))
             loaded[name] = source.decode(load_rows(source, selection, os.cpu_count() or 1))
         selections = {name: self._file_rows(name) for name in self.sources}
         return replace(self, names=self.sources, loaded=loaded, selections=_shared(selections))
@@ -414,7 +422,8 @@ class Dataset:
     # looks
 
     @property
-    def _where(self) -> str:
+    def where(self) -> str:
+        """How messages name the files."""
         paths = self.files.paths
         more = f" and {len(paths) - 1} more files" if len(paths) > 1 else ""
         return f"{paths[0]!r}{more}"
@@ -424,14 +433,14 @@ class Dataset:
             return
         reason = self._catalog.not_opened.get(name)
         if reason is not None:
-            raise UnknownNameError(f"{name!r} in {self._where} is not a source: {reason}")
+            raise UnknownNameError(f"{name!r} in {self.where} is not a source: {reason}")
         if name in self._catalog.sources:
             raise UnknownNameError(
-                f"source {name!r} of {self._where} is not in this dataset (not selected, or not "
+                f"source {name!r} of {self.where} is not in this dataset (not selected, or not "
                 f"provided by {self.chosen or 'it'}); {did_you_mean(name, self.sources)}"
             )
         raise UnknownNameError(
-            f"no source {name!r} in {self._where}; {did_you_mean(name, self.sources)}"
+            f"no source {name!r} in {self.where}; {did_you_mean(name, self.sources)}"
         )
 
     def _summary(self) -> Summary:
@@ -452,7 +461,7 @@ class Dataset:
             )
         title = " + ".join(self.chosen) if self.chosen else "all rows"
         return Summary(
-            where=self._where,
+            where=self.where,
             title=title if self.loaded is None else f"{title}, in memory",
             lines=tuple(lines),
             splits=self.splits if not self.chosen else {},
@@ -464,7 +473,7 @@ class Dataset:
         try:
             return summary_text(self._summary())
         except LabeledError as error:  # a repr never fails: the file may be gone by now
-            return f"<labeled.Dataset of {self._where}: {error}>"
+            return f"<labeled.Dataset of {self.where}: {error}>"
 
     def _repr_html_(self) -> str:
         try:

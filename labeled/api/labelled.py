@@ -52,13 +52,17 @@ class Part:
 def data_array(part: Part) -> xr.DataArray:
     """Return a source as a DataArray; dims, attributes and coordinates of the file."""
     source = part.source
-    array = xr.DataArray(
-        lazy_array(source, part.rows, part.chunks),
-        dims=source.dims,
-        name=source.name,
-        attrs=dict(source.attrs),
-    )
+    variable = _lazy_variable(source, part.rows, part.chunks)
+    array = xr.DataArray(variable, name=source.name)
+    array.encoding = variable.encoding
     return _with_coords(array, _coordinates(part))
+
+
+def _lazy_variable(source: Source, rows: Selection, chunks: Any = "auto") -> xr.Variable:
+    """Return rows with their dims; ``chunks={}`` of xarray then keeps the blocks as they are."""
+    data = lazy_array(source, rows, chunks)
+    blocks = dict(zip(source.dims, data.chunks, strict=True))
+    return xr.Variable(source.dims, data, dict(source.attrs), {"preferred_chunks": blocks})
 
 
 def xarray_dataset(
@@ -109,8 +113,7 @@ def carried_variable(source: Source, steps: Steps, rows: Selection | None = None
             rows = rows[[request] if drop else _listed(request)]
         elif dim in source.dims[1:]:
             source = source.narrow({source.dims[1:].index(dim): _listed(request)})
-    data = lazy_array(source, rows)
-    variable = xr.Variable(source.dims, data, dict(source.attrs))
+    variable = _lazy_variable(source, rows)
     return variable.isel({source.dims[0]: 0}) if drop else variable
 
 

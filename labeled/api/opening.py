@@ -9,6 +9,7 @@ from typing import Any
 
 from labeled.api.dataset import Dataset
 from labeled.catalog.files import Files, Options, find_files
+from labeled.catalog.lazy import check_chunks
 from labeled.catalog.source import Io
 from labeled.errors import LabeledError, LoaderError, SplitError
 from labeled.selection import Selection
@@ -42,7 +43,8 @@ def open_dataset(
     dims : mapping of str to names, optional
         Names of all axes of a source, in place of what the file says.
     chunks : "auto", int, tuple or dict, optional
-        Blocks of the dask arrays, as dask takes them.
+        Blocks of the dask arrays, as dask takes them. "auto" gives blocks of about 16 MiB,
+        whole multiples of the stored chunks where the rows allow it.
     example_dim : str, optional
         The dim that counts examples, in netCDF-style files; by default the single
         unlimited dim, else axis 0.
@@ -84,7 +86,10 @@ def open_dataset(
         allow_external=allow_external,
     )
     files = Files.open(find_files(path), options)
-    return Dataset(files, names=options.sources, chunks=chunks)
+    dataset = Dataset(files, names=options.sources, chunks=chunks)
+    all_dims = {dim for dims in dataset.dims.values() for dim in dims}
+    check_chunks(chunks, all_dims, dataset.where)
+    return dataset
 
 
 def concat(datasets: Iterable[Dataset | Path]) -> Dataset:

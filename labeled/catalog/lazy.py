@@ -9,8 +9,10 @@ its blocks, so a new selection always rebuilds the layer from the composed rows.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection
 from typing import Any, cast
 
+import dask
 import dask.array as da
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +20,15 @@ from dask.array.core import normalize_chunks
 from dask.base import tokenize
 from dask.blockwise import BlockwiseDep, blockwise
 from dask.highlevelgraph import HighLevelGraph
+from dask.utils import parse_bytes
 
 from labeled.catalog.region import whole
 from labeled.catalog.source import Source
-from labeled.errors import warn
+from labeled.errors import DimsError, did_you_mean, warn
 from labeled.selection import Selection
+
+BLOCK_BYTES = 1 << 24
+"""Size that "auto" aims at: small enough that a few blocks at a time fit anywhere."""
 
 MAX_BLOCKS = 10_000
 """Blocks an array is cut into at most, unless chunks are given outright."""
@@ -53,10 +59,17 @@ class BlockRows(BlockwiseDep):
 
 
 def read_block(block: tuple[Selection, tuple[slice, ...]], source: Source) -> npt.NDArray[Any]:
-    """Read one block: the decoded rows of a selection, cut to a part of the trailing axes."""
+    """Read one block: the decoded rows of a selection, cut to a part of the trailing axes.
+
+    Raises
+    ------
+    UnsafeFileError
+        If the block is out of all proportion to what the file stores.
+    """
     selection, parts = block
     if parts != whole(source.row_shape):
         source = source.narrow(dict(enumerate(parts)))
+    source.check_claim(len(selection))
     span = selection.span
     return source.decode(source.reader().read(selection.rows if span is None else span))
 
@@ -72,17 +85,27 @@ def lazy_array(source: Source, selection: Selection, chunks: Any = "auto") -> da
         Rows, in the order wanted.
     chunks : "auto", int, tuple, dict by dim, or None
         As dask takes them; "auto" gives whole multiples of the stored chunks where
-        the selection allows, about dask's ``array.chunk-size`` each.
+        the selection allows, of about :data:`BLOCK_BYTES` (16 MiB) each: smaller where
+        dask's ``array.chunk-size`` is, larger where there would be more than
+        :data:`MAX_BLOCKS` of them.
 
     Returns
     -------
     dask.array.Array
-        Lengths ``(len(selection), *source.row_shape)``; NumPy blocks.
+        Lengths ``(len(selection), *source.row_shape)``; NumPy blocks. Memory is taken, and
+        claims of the file are checked, block by block.
+
+    Raises
+    ------
+    DimsError
+        If `chunks` do not fit the source.
+    FileFormatError
+        If the source reaches past the end of its file.
     """
     shape = (len(selection), *source.row_shape)
     blocks = block_shapes(source, selection, chunks)
-    source.check_claim(len(selection))
-    _warn_of_repeated_decoding(source, selection, blocks[0])
+    source.check_claim(0)
+    _warn_of_repeated_decoding(source, selection, blocks)
     name = f"read-{source.name.rpartition('/')[2]}-{tokenize(source, selection.token, blocks)}"
     axes = "".join(chr(97 + axis) for axis in range(len(shape)))
     layer = blockwise(
@@ -98,19 +121,94 @@ def block_shapes(source: Source, selection: Selection, chunks: Any) -> tuple[tup
     shape = (len(selection), *source.row_shape)
     wanted = _by_axis(chunks, source.dims)
     stored = _stored_along(source)
-    sizes = normalize_chunks(
-        wanted,
-        shape,
-        dtype=_sized(source.dtype),
-        previous_chunks=stored if "auto" in wanted else None,
-    )
-    if wanted[0] != "auto" or not shape[0]:
-        return cast("tuple[tuple[int, ...], ...]", sizes)
-    blocks_across = int(np.prod([len(axis) for axis in sizes[1:]], dtype=np.int64))
-    least = -(-shape[0] * blocks_across // MAX_BLOCKS)
-    rows = max(max(sizes[0]), least)
-    rows += -rows % stored[0]
-    return (aligned(selection, rows, stored[0], source.file_starts), *sizes[1:])
+    sizes = list(_normalized(source, wanted, shape, stored))
+    if not shape[0]:
+        return tuple(sizes)
+    for axis in range(1, len(shape)):
+        if wanted[axis] == "auto":
+            sizes[axis] = _whole_chunks(max(sizes[axis]), stored[axis], shape[axis])
+    if wanted[0] == "auto":
+        blocks_across = int(np.prod([len(axis) for axis in sizes[1:]], dtype=np.int64))
+        rows = max(max(sizes[0]), -(-shape[0] * blocks_across // MAX_BLOCKS))
+        rows += -rows % stored[0]
+        sizes[0] = aligned(selection, rows, stored[0], source.file_starts)
+    return tuple(sizes)
+
+
+def _normalized(
+    source: Source, wanted: tuple[Any, ...], shape: tuple[int, ...], stored: tuple[int, ...]
+) -> tuple[tuple[int, ...], ...]:
+    try:
+        sizes = normalize_chunks(
+            wanted,
+            shape,
+            limit=min(BLOCK_BYTES, parse_bytes(dask.config.get("array.chunk-size"))),
+            dtype=_sized(source.dtype),
+            previous_chunks=stored if "auto" in wanted else None,
+        )
+    except (ValueError, TypeError) as error:
+        raise DimsError(
+            f"chunks={wanted} do not fit {source.where}, whose dims are "
+            f"{dict(zip(source.dims, shape, strict=True))}: {error}; pass chunks={{dim: length}}"
+        ) from None
+    return cast("tuple[tuple[int, ...], ...]", sizes)
+
+
+def _whole_chunks(length: int, chunk: int, size: int) -> tuple[int, ...]:
+    """Cut an axis of `size` into blocks of at least `length`, whole stored chunks each."""
+    length = max(1, min(size, length + -length % max(1, chunk)))
+    full, rest = divmod(size, length)
+    return (length,) * full + ((rest,) if rest or not full else ())
+
+
+def check_chunks(chunks: Any, dims: Collection[str], where: str) -> None:
+    """Refuse chunks that no array could have, when files are opened.
+
+    Parameters
+    ----------
+    chunks : Any
+        As a user gave them.
+    dims : collection of str
+        All dims there are.
+    where : str
+        How messages name the files.
+
+    Raises
+    ------
+    DimsError
+        If a dim is unknown, or a length is none.
+    """
+    if isinstance(chunks, dict):
+        for dim in chunks:
+            if dim not in dims:
+                hint = did_you_mean(str(dim), dims)
+                raise DimsError(f"chunks= names {dim!r}, which is no dim of {where}; {hint}")
+        lengths = tuple(chunks.values())
+    else:
+        lengths = tuple(chunks) if isinstance(chunks, tuple | list) else (chunks,)
+    for length in lengths:
+        if not _is_length(length):
+            raise DimsError(
+                f"chunks={chunks!r}: {length!r} is no length of a block; give a positive number "
+                "of positions, -1 (the whole axis), 'auto', a size such as '64 MiB', or lengths "
+                "one after another"
+            )
+
+
+def _is_length(length: Any) -> bool:
+    if isinstance(length, tuple | list):
+        return all(_is_length(each) and not isinstance(each, str) for each in length)
+    if isinstance(length, str):
+        return length == "auto" or _is_size(length)
+    whole_number = isinstance(length, int | np.integer) and not isinstance(length, bool)
+    return length is None or (whole_number and (length > 0 or length == -1))
+
+
+def _is_size(text: str) -> bool:
+    try:
+        return bool(parse_bytes(text) > 0)
+    except ValueError:
+        return False
 
 
 def aligned(
@@ -164,26 +262,39 @@ def _kept(source: Source, stored: tuple[int, ...]) -> list[tuple[int, Any, int]]
 
 
 def _warn_of_repeated_decoding(
-    source: Source, selection: Selection, blocks: tuple[int, ...]
+    source: Source, selection: Selection, blocks: tuple[tuple[int, ...], ...]
 ) -> None:
-    """Say so when the blocks of a scattered selection would decode chunks over and over."""
+    """Say so when computing block by block would decode stored chunks over and over."""
     stored = source.stored_chunks
-    if (
-        stored is None
-        or selection.span is not None
-        or len(blocks) < 2
-        or not source.headers[0].filters
-    ):
+    if stored is None or not source.headers[0].filters or max(map(len, blocks)) < 2:
         return
-    chunk_of = selection.rows // stored[0]
-    edges = np.cumsum([0, *blocks])
-    touched = sum(len(np.unique(chunk_of[a:b])) for a, b in itertools.pairwise(edges))
-    factor = touched / max(1, len(np.unique(chunk_of)))
+    factor = _row_factor(selection, stored[0], np.cumsum([0, *blocks[0]]))
+    for cuts, chunk in zip(blocks[1:], _stored_along(source)[1:], strict=True):
+        if len(cuts) > 1:
+            factor *= _touched(np.arange(sum(cuts)), chunk, np.cumsum([0, *cuts]))
     if factor > DECODE_WARNING:
         warn(
-            f"{source.where}: computing these {len(selection)} scattered rows block by block "
-            f"decodes each stored chunk {factor:.1f} times. To decode once: iterate with "
-            ".batches(), ask for larger blocks (chunks={'"
-            + source.dims[0]
-            + "': ...}), or sort the rows first",
+            f"{source.where}: computing these {len(selection)} rows block by block decodes each "
+            f"stored chunk {factor:.1f} times. To decode once: iterate with .batches(), ask for "
+            f"larger blocks (chunks={{{source.dims[0]!r}: ...}}), or sort the rows first",
         )
+
+
+def _row_factor(selection: Selection, chunk_rows: int, edges: npt.NDArray[np.int64]) -> float:
+    """Return how often the blocks of a selection touch each stored chunk along the rows."""
+    if len(edges) <= 2:
+        return 1.0
+    span = selection.span
+    if span is None:
+        return _touched(selection.rows, chunk_rows, edges)
+    firsts = span.start + edges[:-1] * span.step
+    lasts = span.start + (edges[1:] - 1) * span.step
+    reach = np.abs(lasts // chunk_rows - firsts // chunk_rows) + 1
+    across = abs(int(lasts[-1]) // chunk_rows - int(firsts[0]) // chunk_rows) + 1
+    return float(np.minimum(reach, np.diff(edges)).sum() / min(across, len(span)))
+
+
+def _touched(positions: npt.NDArray[np.int64], chunk: int, edges: npt.NDArray[np.int64]) -> float:
+    chunk_of = positions // chunk
+    touched = sum(len(np.unique(chunk_of[a:b])) for a, b in itertools.pairwise(edges))
+    return touched / max(1, len(np.unique(chunk_of)))
