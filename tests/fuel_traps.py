@@ -472,7 +472,7 @@ CASES = [
         "(lambda d: (d.close(None), d.open(), d.close(None), path in "
         "d._file_handles)[-1])(fresh(h('train')))",
         "True",
-        "h5py.File(path, 'r+').close()",
+        "(labeled.open_dataset(ones).load(), h5py.File(ones, 'r+').close())[1]",
         "None",
     ),
     Case(
@@ -480,7 +480,7 @@ CASES = [
         "What cannot be made leaves its file open as well.",
         "(tried(h, 'nothing'), path in old.H5PYDataset._file_handles)[1]",
         "True",
-        "(tried(ds.split, 'nothing'), h5py.File(path, 'r+').close())[1]",
+        "(tried(labeled.open_dataset(ones).split, 'nothing'), h5py.File(ones, 'r+').close())[1]",
         "None",
     ),
     Case(

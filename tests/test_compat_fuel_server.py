@@ -14,6 +14,7 @@ from fuel.datasets import IndexableDataset
 from fuel.schemes import SequentialScheme
 from fuel.server import arrays_of, message_of, start_server
 from fuel.streams import DataStream, ServerDataStream
+from fuel.utils.parallel import producer_consumer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -120,3 +121,13 @@ def test_epochs_over_a_socket(port):
     found = next(item for epoch in again.iterate_epochs(as_dict=True) for item in epoch)
     assert found.keys() == {"x", "y"}
     again.close()
+
+
+def count_up(socket):
+    for number in range(10):
+        socket.send_json(number)
+
+
+def test_a_producer_in_another_process():
+    pytest.importorskip("zmq", reason="pyzmq is not installed")
+    assert producer_consumer(count_up, lambda s: [s.recv_json() for _ in range(10)]) == [*range(10)]

@@ -33,6 +33,7 @@ MODULES = (
     ".transformers.image",
     ".transformers.sequences",
     ".utils",
+    ".utils.parallel",
 )
 
 

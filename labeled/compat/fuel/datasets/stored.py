@@ -10,6 +10,7 @@ A file is judged when it is opened; after it is closed and opened again it is ju
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import h5py
@@ -52,7 +53,10 @@ class Straight:
         self._row_bytes, self._row_shape = header.row_bytes, header.row_shape
         self._dtype = header.dtype
         self._chunk_rows = header.shape[0] if header.chunks is None else header.chunks[0]
-        self._starts = _chunk_starts(header)
+
+    @cached_property
+    def _starts(self) -> list[int] | None:
+        return _chunk_starts(self._header)
 
     def read(self, start: int, stop: int) -> Any:
         """Return rows, or None where they do not lie together."""
