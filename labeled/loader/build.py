@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from labeled.catalog.loading import load_rows
+from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource
 from labeled.errors import LoaderError
-from labeled.loader.finish import Finish, changes_of
+from labeled.loader.finish import Finish, changes_of, check_padding, padding_by_source
 from labeled.loader.lanes import Lane
 from labeled.loader.loader import Loader
-from labeled.loader.plan import LoaderPlan, ReaderKind
+from labeled.loader.plan import LoaderPlan, ReaderKind, rows_held
 from labeled.loader.process import check_reader
 from labeled.loader.ragged import (
     RaggedLayout,
@@ -29,7 +31,14 @@ from labeled.loader.ragged import (
     settled,
     worst_of,
 )
-from labeled.loader.sizes import DEFAULT_MEMORY, Sizes, choose_kept, memory_of, plan_sizes
+from labeled.loader.sizes import (
+    DEFAULT_MEMORY,
+    Sizes,
+    Wanted,
+    choose_kept,
+    memory_of,
+    plan_sizes,
+)
 from labeled.loader.units import Grouping, governing_source, group_rows, layout_words
 from labeled.samplers.draws import Draws, balanced_weights
 from labeled.samplers.order import Mode, Order
@@ -74,6 +83,7 @@ def make_loader(
     threads: int | None = None,
     prefetch: int | None = None,
     reader: ReaderKind = "threads",
+    errors: Literal["raise", "skip"] = "raise",
 ) -> Loader:
     """Make a loader over the selected rows of some sources.
 
@@ -90,14 +100,17 @@ def make_loader(
         True: full where the layout makes random rows cheap, else window.
     seed : int, optional
         The order is a function of it and the epoch; drawn once, and kept in the
-        state, when not given.
+        state, when not given. Parts of a shuffled epoch need the same one.
     epoch : int
         The first epoch.
     last : {"keep", "drop", "pad", "wrap"}
         A short last batch is kept; left out; padded with `pad_value` (rows -1); or
-        filled with rows that another batch has too.
+        filled with rows that another batch has too. In file order "drop" leaves out
+        the same rows in every epoch: the last ones of each part.
     memory : size
-        The most that iterating adds to the memory of this process.
+        The most that iterating adds to the memory of this process. Not counted: the
+        compiled kernels of the extra ``fast``, about 32 MiB once a process, loaded by
+        the first large copy.
     window_rows : int, optional
         Rows shuffled together; from `memory` when not given.
     part : (index, count)
@@ -105,16 +118,23 @@ def make_loader(
     sticky_parts : bool
         Keep each part to one stretch of the file in every epoch.
     balance : str, optional
-        Name of a source of class labels: draw every class equally often.
+        Name of a source of class labels: draw every class equally often, with
+        replacement. All its labels are read while the loader is made.
     weights : array, lengths ``(n_rows,)``, optional
-        Draw rows in proportion, with replacement.
+        Draw rows in proportion, with replacement. Draws, balanced or weighted, come in
+        random order and in whole batches, ``n_rows // batch_size`` of them: they take
+        neither `shuffle` nor `sticky_parts`, and of `last` no padding or wrapping.
     sampler : Sampler or iterable of requests, optional
         Batches listed by somebody else, in the place of `shuffle`: one of
         :mod:`labeled.samplers`, or slices and lists of rows, served as they are every
         epoch. Parts take its batches in turn.
     dtype, scale, shift : value or mapping by source, optional
         Cast, factor and summand, fused into the copy that lays a batch out. A single
-        value leaves sources of labels alone.
+        value leaves sources of labels alone. Floats and scaled values are not cast to
+        integers; integers that do not fit a narrower dtype are an error of their batch.
+    pad_value : scalar or mapping by source
+        Fills padded rows, and with ``ragged="pad"`` what examples lack. A value that a
+        source's dtype cannot hold is refused.
     ragged : {"list", "pad", "flat"}
         What examples of different shapes become: an object array of arrays; one array,
         filled up to the longest of the batch with `pad_value`, with ``<source>_mask``
@@ -128,6 +148,9 @@ def make_loader(
         own with memory shared, for consumers whose own Python must not be disturbed. That
         process takes about a second to start, and some 100 MiB for Python and libraries
         that `memory` does not count.
+    errors : {"raise", "skip"}
+        What becomes of rows that cannot be read: an error in their turn, or batches that
+        lack them, with a warning; rows of later batches stay where they are.
 
     Returns
     -------
@@ -136,97 +159,194 @@ def make_loader(
     Raises
     ------
     LoaderError
-        If a size, part or option is impossible, or `memory` too small; nothing is read.
+        If a size, part, cast or option is impossible, or `memory` too small; no row is
+        read but for the labels of `balance`.
     SpecsError
         If the specs do not fit the sources.
     """
-    listed = None
-    if sampler is not None:
-        not_taken = {
-            "batch_size": batch_size,
-            "shuffle": shuffle or None,
-            "seed": seed,
-            "last": None if last == "keep" else last,
-            "sticky_parts": sticky_parts or None,
-            "window_rows": window_rows,
-            "balance": balance,
-            "weights": weights,
-        }
-        listed = _sampler(sampler, [n for n, value in not_taken.items() if value is not None])
-    batch_rows = max(1, listed.batch_rows) if listed is not None else _batch_rows(batch_size)
-    _check(last, part)
-    if not sources:
-        raise LoaderError("there is no source to make batches of")
-    mode = "full" if listed is not None else _mode(shuffle, sources)
-    draws = _draw_weights(balance, weights, sources, selections, n_rows)
-    if draws is not None:
-        mode, last = "window", "drop"
+    index, count = _part(part)
+    listed = _listed(
+        sampler,
+        batch_size=batch_size,
+        shuffle=shuffle or None,
+        seed=seed,
+        last=None if last == "keep" else last,
+        sticky_parts=sticky_parts or None,
+        window_rows=window_rows,
+        balance=balance,
+        weights=weights,
+    )
+    _check_sources(sources, reader)
+    drawn = _drawn(balance, weights, shuffle, last, sticky_parts)
+    mode = _mode(shuffle, sources) if listed is None else "full"
+    rows = _Rows(
+        n_rows=n_rows,
+        batch_rows=_batch_rows(batch_size) if listed is None else max(1, listed.batch_rows),
+        mode="window" if drawn else mode,
+        last="drop" if drawn else _last(last),
+        part=(index, count),
+        seed=_seed(seed, count, needed=listed is None and (drawn or mode != "file")),
+        epoch=_integer("epoch", epoch, least=0),
+        sticky_parts=sticky_parts,
+        draws=_draw_weights(balance, weights, sources, selections, n_rows),
+        listed=listed,
+    )
+    wanted = Wanted(
+        memory_of(memory),
+        _integer_or_none("window_rows", window_rows, least=1),
+        _integer_or_none("threads", threads, least=0),
+        _integer_or_none("prefetch", prefetch, least=0),
+    )
+    # All sources count for the order, also those that specs leave out.
     lead = governing_source(sources)
-    grouping = group_rows(lead, selections[lead.name], mode)
+    grouping = group_rows(lead, selections[lead.name], rows.mode)
     layout = layout_words(selections, grouping)
-    sources, finish = _finish(sources, spaces, specs, dtype, scale, shift, pad_value, ragged)
-    check_reader(reader, sources.values())
+    sources, finish = _finish(
+        sources, spaces, specs, dtype, scale, shift, pad_value, ragged, pads=rows.last == "pad"
+    )
     refuse_process(reader, sources)
-    memory_bytes, out_row_bytes = memory_of(memory), finish.out_row_bytes
-    lanes = _lanes(sources, selections, n_rows, batch_rows, memory_bytes, out_row_bytes)
-    worst = worst_of(lanes, mode, grouping, repeats=draws is not None or listed is not None)
-    handed_out = batch_bytes(worst, finish.ragged, batch_rows)
-    sizes = settled(
-        worst,
-        lambda: plan_sizes(
-            lanes,
-            mode,
-            n_rows=n_rows,
-            batch_rows=batch_rows,
-            unit_rows=max(1, grouping.units.max_rows),
-            memory_bytes=memory_bytes,
-            out_row_bytes=out_row_bytes + beyond_rows(handed_out),
-            window_rows=window_rows,
-            threads=threads,
-            prefetch=prefetch,
-        ),
-    )
-    where = (int(part[0]), int(part[1]))
-    epoch = _integer("epoch", epoch)
-    epoch_plan: AnyPlan
-    if listed is not None:
-        order = SampledOrder(listed.at_epoch(epoch), n_rows, sizes.window_rows)
-        epoch_plan = SampledPlan(order, where)
-        _ = epoch_plan.n_rows  # complain about rows that are not there now
-    else:
-        seed = secrets.randbits(63) if seed is None else _integer("seed", seed)
-        own = _order(draws, mode, grouping, sizes, seed, epoch, sticky_parts)
-        epoch_plan = EpochPlan(own, where, batch_rows, last)
-    plan = LoaderPlan(
-        lanes=lanes,
-        epoch_plan=epoch_plan,
-        group=grouping.group,
-        sizes=sizes,
-        job_offset=_job_offset(mode, lanes, grouping, sizes),
-        finish=finish,
-        plan_hash=plan_hash(epoch_plan, f"{key_of(repr(layout)):032x}"),
-        reader=reader,
-    )
-    return Loader(plan)
-
-
-def _sampler(sampler: Sampler | Iterable[Any], not_taken: list[str]) -> Sampler:
-    """Take a sampler as it is, or list what an iterable of requests yields."""
-    if not_taken:
-        raise LoaderError(
-            f"a sampler lists whole batches, seed and all: leave {', '.join(not_taken)} out"
+    skips = _skips(errors, reader, sources)
+    lanes = _lanes(sources, selections, rows, wanted.memory_bytes, finish.out_row_bytes)
+    for lane in lanes:
+        lane.keep = lane.keep and not skips  # what is kept is read at once, or not at all
+    sizes = _sizes(lanes, grouping, rows, finish, wanted)
+    epoch_plan = _epoch_plan(rows, grouping, sizes)
+    return Loader(
+        LoaderPlan(
+            lanes=lanes,
+            epoch_plan=epoch_plan,
+            group=grouping.group,
+            sizes=sizes,
+            job_offset=_job_offset(rows.mode, lanes, grouping, sizes),
+            finish=finish,
+            plan_hash=plan_hash(epoch_plan, f"{key_of(repr(layout)):032x}"),
+            reader=reader,
+            skips=skips,
         )
-    if isinstance(sampler, Sampler):
-        return sampler
-    return ListedBatches.of(sampler)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """What decides which rows a batch holds, checked."""
+
+    n_rows: int
+    batch_rows: int
+    mode: Mode
+    last: Last
+    part: tuple[int, int]
+    seed: int
+    epoch: int
+    sticky_parts: bool
+    draws: tuple[str, npt.NDArray[np.float64]] | None
+    listed: Sampler | None
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a row may come more than once in an epoch."""
+        return self.draws is not None or self.listed is not None
+
+    @property
+    def held_rows(self) -> int:
+        """Rows of the largest batch there can be: `batch_rows`, if there are so many."""
+        return rows_held(self.batch_rows, self.n_rows, self.last, listed=self.listed is not None)
+
+
+# what was asked for, checked
+
+
+def _listed(sampler: Sampler | Iterable[Any] | None, **not_taken: Any) -> Sampler | None:
+    """Take a sampler as it is, or list what an iterable of requests yields."""
+    if sampler is None:
+        return None
+    given = [name for name, value in not_taken.items() if value is not None]
+    if given:
+        raise LoaderError(
+            f"a sampler lists whole batches, seed and all: leave {', '.join(given)} out"
+        )
+    return sampler if isinstance(sampler, Sampler) else ListedBatches.of(sampler)
+
+
+def _drawn(balance: Any, weights: Any, shuffle: Any, last: Any, sticky_parts: Any) -> bool:
+    """Whether rows are drawn; refuse what has no meaning then."""
+    if balance is not None and weights is not None:
+        raise LoaderError("give balance= or weights=, not both")
+    if balance is None and weights is None:
+        return False
+    asked = {"shuffle": bool(shuffle), "last": last not in ("keep", "drop")}
+    asked["sticky_parts"] = bool(sticky_parts)
+    given = [name for name, there in asked.items() if there]
+    if given:
+        raise LoaderError(
+            "rows drawn with replacement, by balance= or weights=, come in random order and in "
+            f"whole batches: leave {', '.join(given)} out"
+        )
+    return True
 
 
 def _batch_rows(batch_size: Any) -> int:
     if batch_size is None:
         raise LoaderError("batch_size is missing; say how many rows a batch has")
-    if _integer("batch_size", batch_size) < 1:
-        raise LoaderError(f"batch_size={batch_size} must be at least 1")
-    return int(batch_size)
+    return _integer("batch_size", batch_size, least=1)
+
+
+def _check_sources(sources: Mapping[str, AnySource], reader: ReaderKind) -> None:
+    if not sources:
+        raise LoaderError("there is no source to make batches of")
+    check_reader(reader, sources.values())
+
+
+def _skips(errors: Any, reader: ReaderKind, sources: Mapping[str, AnySource]) -> bool:
+    """Whether rows that cannot be read are left out; refuse where that is not possible."""
+    if errors not in ("raise", "skip"):
+        raise LoaderError(f"errors={errors!r} must be 'raise' or 'skip'")
+    if errors == "skip" and reader == "process":
+        raise LoaderError("errors='skip' works with reader='threads' only")
+    ragged = [source.where for source in sources.values() if isinstance(source, RaggedSource)]
+    if errors == "skip" and ragged:
+        raise LoaderError(f"{ragged[0]}: errors='skip' leaves out rows of one shape only")
+    return bool(errors == "skip")
+
+
+def _last(last: Any) -> Last:
+    if last not in LAST_RULES:
+        raise LoaderError(f"last={last!r} must be one of {', '.join(map(repr, LAST_RULES))}")
+    found: Last = last
+    return found
+
+
+def _part(part: Any) -> tuple[int, int]:
+    try:
+        index, count = part
+    except (TypeError, ValueError):
+        raise LoaderError(f"part={part!r} must be a pair (index, count)") from None
+    if not 0 <= _integer("part index", index) < _integer("part count", count):
+        raise LoaderError(f"part={part!r}: the index must be in 0 .. count-1")
+    return int(index), int(count)
+
+
+def _seed(seed: Any, count: int, *, needed: bool) -> int:
+    """Return the seed: one drawn where the order needs it and none is given, else 0."""
+    if seed is not None:
+        return _integer("seed", seed)
+    if needed and count > 1:
+        raise LoaderError(
+            f"seed is missing: each of the {count} parts would draw its own order, and rows would "
+            "be lost and repeated; give the same seed= to every part"
+        )
+    return secrets.randbits(63) if needed else 0
+
+
+def _integer(what: str, value: Any, least: int | None = None) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise LoaderError(f"{what}={value!r} must be a whole number")
+    if least is not None and value < least:
+        raise LoaderError(f"{what}={value} must be at least {least}")
+    return int(value)
+
+
+def _integer_or_none(what: str, value: Any, least: int) -> int | None:
+    return None if value is None else _integer(what, value, least)
 
 
 def _finish(
@@ -238,14 +358,19 @@ def _finish(
     shift: Any,
     pad_value: Any,
     ragged: Any,
+    *,
+    pads: bool,
 ) -> tuple[Mapping[str, AnySource], Finish]:
     """Decide how batches are laid out, and which sources that needs."""
+    padding = padding_by_source(sources, pad_value)
     if specs is None:
-        finishes = ragged_finishes(sources, ragged, pad_value, dtype, scale, shift)
+        finishes = ragged_finishes(sources, ragged, padding, dtype, scale, shift)
         dense = {name: source for name, source in sources.items() if name not in finishes}
         options = (dense_only(option, finishes) for option in (dtype, scale, shift))
         changes = changes_of(dense, spaces, *options)
-        return sources, Finish(sources, pad_value, None, changes, finishes)
+        if pads:
+            check_padding(dense, padding, changes)
+        return sources, Finish(sources, padding, None, changes, finishes)
     refuse_in_specs(specs, sources)
     infos = {
         name: SourceInfo(name, s.dims, s.row_shape, s.dtype, spaces[name])
@@ -254,41 +379,55 @@ def _finish(
     }
     compiled = compile_specs(specs, infos, dtype=dtype, scale=scale, shift=shift)
     needed = {name: sources[name] for name in compiled.sources}
-    return needed, Finish(needed, pad_value, compiled, {})
+    if pads:
+        check_padding(needed, padding, {})
+    return needed, Finish(needed, padding, compiled, {})
 
 
 def _lanes(
     sources: Mapping[str, AnySource],
     selections: Mapping[str, Selection],
-    n_rows: int,
-    batch_rows: int,
+    rows: _Rows,
     memory_bytes: int,
     out_row_bytes: int,
 ) -> list[Lane]:
     """Make readers, and decide which sources are kept in memory."""
     lanes = [lane_of(source, selections[name]) for name, source in sources.items()]
     row_bytes = sum(lane.row_bytes for lane in lanes) + out_row_bytes
-    kept = choose_kept(lanes, n_rows, memory_bytes, batch_rows * row_bytes)
+    kept = choose_kept(lanes, memory_bytes, rows.held_rows * row_bytes)
     for lane in lanes:
         lane.keep = lane.name in kept and lane.source.loaded is None
     return lanes
 
 
-def _check(last: Any, part: Any) -> None:
-    if last not in LAST_RULES:
-        raise LoaderError(f"last={last!r} must be one of {', '.join(map(repr, LAST_RULES))}")
-    try:
-        index, count = part
-    except (TypeError, ValueError):
-        raise LoaderError(f"part={part!r} must be a pair (index, count)") from None
-    if not 0 <= _integer("part index", index) < _integer("part count", count):
-        raise LoaderError(f"part={part!r}: the index must be in 0 .. count-1")
+def _sizes(
+    lanes: list[Lane], grouping: Grouping, rows: _Rows, finish: Finish, wanted: Wanted
+) -> Sizes:
+    """Share memory out, so that it also holds the largest ragged examples that can meet."""
+    worst = worst_of(lanes, rows.mode, grouping, repeats=rows.repeats)
+    beyond = beyond_rows(batch_bytes(worst, finish.ragged, rows.held_rows))
+    return settled(
+        worst,
+        lambda: plan_sizes(
+            lanes,
+            rows.mode,
+            wanted,
+            n_rows=rows.n_rows,
+            batch_rows=rows.held_rows,
+            unit_rows=max(1, grouping.units.max_rows),
+            out_row_bytes=finish.out_row_bytes + beyond,
+        ),
+    )
 
 
-def _integer(what: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise LoaderError(f"{what}={value!r} must be a whole number")
-    return int(value)
+def _epoch_plan(rows: _Rows, grouping: Grouping, sizes: Sizes) -> AnyPlan:
+    """Arrange the first epoch."""
+    if rows.listed is None:
+        return EpochPlan(_order(rows, grouping, sizes), rows.part, rows.batch_rows, rows.last)
+    order = SampledOrder(rows.listed.at_epoch(rows.epoch), rows.n_rows, sizes.window_rows)
+    plan = SampledPlan(order, rows.part)
+    _ = plan.n_rows  # complain about rows that are not there now
+    return plan
 
 
 def _mode(shuffle: Any, sources: Mapping[str, AnySource]) -> Mode:
@@ -316,8 +455,6 @@ def _draw_weights(
     n_rows: int,
 ) -> tuple[str, npt.NDArray[np.float64]] | None:
     """Return (what asked for draws, one weight a row), or None."""
-    if balance is not None and weights is not None:
-        raise LoaderError("give balance= or weights=, not both")
     if weights is not None:
         return "weights", np.asarray(weights, np.float64)
     if balance is None:
@@ -333,22 +470,13 @@ def _draw_weights(
     return "balance", balanced_weights(labels.reshape(n_rows))
 
 
-def _order(
-    draws: tuple[str, npt.NDArray[np.float64]] | None,
-    mode: Mode,
-    grouping: Grouping,
-    sizes: Sizes,
-    seed: int,
-    epoch: int,
-    sticky_parts: bool,
-) -> Order | Draws:
-    if draws is None:
-        return Order(mode, grouping.units, sizes.window_rows, seed, epoch, sticky_parts)
-    if sticky_parts:
-        raise LoaderError("sticky_parts has no meaning for draws with replacement")
-    name, weights = draws
+def _order(rows: _Rows, grouping: Grouping, sizes: Sizes) -> Order | Draws:
+    units, window_rows = grouping.units, sizes.window_rows
+    if rows.draws is None:
+        return Order(rows.mode, units, window_rows, rows.seed, rows.epoch, rows.sticky_parts)
+    name, weights = rows.draws
     grouped = weights if grouping.group is None else weights[grouping.group]
-    return Draws(grouping.units, grouped, sizes.window_rows, seed, epoch, name)
+    return Draws(units, grouped, window_rows, rows.seed, rows.epoch, name)
 
 
 def _job_offset(mode: Mode, lanes: list[Lane], grouping: Grouping, sizes: Sizes) -> int | None:

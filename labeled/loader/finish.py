@@ -19,9 +19,11 @@ from labeled import permute
 from labeled.catalog.source import AnySource
 from labeled.errors import LoaderError, UnknownNameError, did_you_mean
 from labeled.loader.batch import Batch
+from labeled.loader.casts import can_hold, check_change, checked_dtype
 from labeled.loader.ragged import RaggedFinish
 from labeled.spaces import IndexSpace, Space
 from labeled.specs import CompiledSpecs
+from labeled.specs.casts import check_values
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -31,13 +33,25 @@ Rows = npt.NDArray[np.int64]
 class Change:
     """A cast, scale and shift of one source; None where nothing is asked."""
 
-    dtype: Any = None
+    dtype: np.dtype[Any] | None = None
     scale: Any = None
     shift: Any = None
 
     @property
     def nothing(self) -> bool:
-        return self.dtype is None and self.scale is None and self.shift is None
+        return self.dtype is None and not self.scaled
+
+    @property
+    def scaled(self) -> bool:
+        return self.scale is not None or self.shift is not None
+
+    def __call__(self, array: Array, source: str) -> Array:
+        """Return a changed copy; an integer that does not fit is an error."""
+        check_values(array, self.dtype, self.scaled, source)
+        changed: Array = permute.copy(
+            array, range(array.ndim), dtype=self.dtype, scale=self.scale, shift=self.shift
+        )
+        return changed
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +61,8 @@ class Finish:
     Parameters
     ----------
     sources : mapping of str to Source
-    pad_value : scalar
-        Fills the rows that padding adds.
+    padding : mapping of str to scalar
+        Fills the rows that padding adds to a source.
     specs : CompiledSpecs, optional
         Lays arrays out; without it a :class:`Batch` is handed out.
     changes : mapping of str to Change
@@ -58,7 +72,7 @@ class Finish:
     """
 
     sources: Mapping[str, AnySource]
-    pad_value: Any
+    padding: Mapping[str, Any]
     specs: CompiledSpecs | None
     changes: Mapping[str, Change]
     ragged: Mapping[str, RaggedFinish] = field(default_factory=dict)
@@ -96,15 +110,12 @@ class Finish:
         for name in self._decoded:
             arrays[name] = self.sources[name].decode(arrays[name])
         if count < length:
-            for array in arrays.values():
-                array[count:] = padding_of(array.dtype, self.pad_value)
+            for name, array in arrays.items():
+                array[count:] = padding_of(array.dtype, self.padding[name])
         if self.specs is not None:
             return self.specs(arrays)
         for name, change in self.changes.items():
-            array = arrays[name]
-            arrays[name] = permute.copy(
-                array, range(array.ndim), dtype=change.dtype, scale=change.scale, shift=change.shift
-            )
+            arrays[name] = change(arrays[name], name)
         if self.ragged:
             arrays = self._laid_out(arrays, count)
         return Batch(arrays, self._dims, rows, count)
@@ -125,6 +136,37 @@ def padding_of(dtype: np.dtype[Any], value: Any) -> Any:
     return value
 
 
+def padding_by_source(sources: Mapping[str, AnySource], value: Any) -> dict[str, Any]:
+    """Return the padding of each source: 0 where a mapping does not name it.
+
+    Raises
+    ------
+    UnknownNameError
+        If a mapping names a source that is not there.
+    """
+    if not isinstance(value, Mapping):
+        return dict.fromkeys(sources, value)
+    for name in value:
+        if name not in sources:
+            raise UnknownNameError(f"no source {name!r} to pad; {did_you_mean(name, sources)}")
+    return {name: value.get(name, 0) for name in sources}
+
+
+def check_padding(
+    sources: Mapping[str, AnySource], padding: Mapping[str, Any], changes: Mapping[str, Change]
+) -> None:
+    """Raise :class:`LoaderError` where rows of a source cannot be filled with its padding."""
+    for name, source in sources.items():
+        change = changes.get(name)
+        made = source.dtype if change is None or change.scaled else change.dtype
+        for dtype in (source.dtype, source.dtype if made is None else made):
+            if not can_hold(dtype, padding[name]):
+                raise LoaderError(
+                    f"{source.where}: pad_value={padding[name]!r} is no value of dtype {dtype}; "
+                    "give one that is, or a mapping from source to value"
+                )
+
+
 def changes_of(
     sources: Mapping[str, AnySource],
     spaces: Mapping[str, Space],
@@ -142,6 +184,8 @@ def changes_of(
     ------
     UnknownNameError
         If a mapping names a source that is not there.
+    LoaderError
+        If a factor does not fit, or a cast would lose values.
     """
     out = {}
     for option in (dtype, scale, shift):
@@ -151,10 +195,11 @@ def changes_of(
     for name, source in sources.items():
         label = isinstance(spaces.get(name), IndexSpace) or source.dtype.kind not in "biufc"
         change = Change(
-            _value(dtype, name, label),
+            checked_dtype(_value(dtype, name, label), source),
             _along_channel(_value(scale, name, label), source),
             _along_channel(_value(shift, name, label), source),
         )
+        check_change(source, change.dtype, scaled=change.scaled)
         if not change.nothing:
             out[name] = change
     return out

@@ -129,7 +129,7 @@ class Loader:
             rows = max(sizes.job_rows, 1)
             self._pools = (
                 SlotPool(layout, rows, sizes.slots),
-                SlotPool(layout, self.plan.batch_rows, 2),
+                SlotPool(layout, self.plan.held_rows, 2),
             )
         return self._pools
 

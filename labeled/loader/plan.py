@@ -14,10 +14,23 @@ from labeled.loader.finish import Finish
 from labeled.loader.lanes import Lane
 from labeled.loader.sizes import Sizes
 from labeled.loader.slots import Layout
-from labeled.samplers.sampled import AnyPlan, moved
+from labeled.samplers.parts import Last
+from labeled.samplers.sampled import AnyPlan, SampledPlan, moved
 
 Rows = npt.NDArray[np.int64]
 ReaderKind = Literal["threads", "process"]
+
+
+def rows_held(batch_rows: int, n_rows: int, last: Last, *, listed: bool) -> int:
+    """Return the rows of the largest batch there can be, which may be fewer than asked for.
+
+    Examples
+    --------
+    >>> rows_held(1000, 10, "keep", listed=False), rows_held(1000, 10, "pad", listed=False)
+    (10, 1000)
+    """
+    filled_up = listed or last in ("pad", "wrap")
+    return batch_rows if filled_up else min(batch_rows, max(n_rows, 1))
 
 
 def next_epoch(plan: AnyPlan) -> AnyPlan:
@@ -62,6 +75,13 @@ class LoaderPlan:
     @property
     def batch_rows(self) -> int:
         return self.epoch_plan.batch_rows
+
+    @property
+    def held_rows(self) -> int:
+        """Rows of the largest batch there can be."""
+        plan = self.epoch_plan
+        listed = isinstance(plan, SampledPlan)
+        return rows_held(plan.batch_rows, plan.order.n_rows, plan.last, listed=listed)
 
     @cached_property
     def row_bytes(self) -> int:

@@ -27,6 +27,7 @@ from labeled.catalog.loading import Task, as_runs
 from labeled.catalog.ragged import RaggedSource
 from labeled.errors import LoaderError, SpecsError
 from labeled.formats.reader import Cost
+from labeled.loader.casts import can_hold, check_change, checked_dtype
 from labeled.loader.lanes import Lane
 from labeled.loader.sizes import Sizes
 from labeled.loader.units import Grouping
@@ -36,6 +37,7 @@ from labeled.ragged.padding import padded
 from labeled.samplers.order import Content, Mode, rows_of
 from labeled.samplers.units import Units
 from labeled.selection import Selection
+from labeled.specs.casts import check_values
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -313,20 +315,27 @@ class RaggedFinish:
         if self.change is None:
             return flat
         dtype, scale, shift = self.change
+        check_values(flat.values, dtype, scale is not None or shift is not None, self.name)
         return flat._replace(
             values=permute.copy(flat.values, (0,), dtype=dtype, scale=scale, shift=shift)
         )
 
 
 def ragged_finishes(
-    sources: Mapping[str, Any], layout: Any, value: Any, dtype: Any, scale: Any, shift: Any
+    sources: Mapping[str, Any],
+    layout: Any,
+    padding: Mapping[str, Any],
+    dtype: Any,
+    scale: Any,
+    shift: Any,
 ) -> dict[str, RaggedFinish]:
     """Decide how each ragged source is laid out.
 
     Raises
     ------
     LoaderError
-        If `layout` is unknown, a name it would add is a source's, or a scale is no number.
+        If `layout` is unknown, a name it would add is a source's, a scale is no number, a
+        cast would lose values, or padding does not fit.
     """
     if layout not in LAYOUTS:
         raise LoaderError(f"ragged={layout!r} must be one of {', '.join(map(repr, LAYOUTS))}")
@@ -334,13 +343,19 @@ def ragged_finishes(
     for name, source in sources.items():
         if not isinstance(source, RaggedSource):
             continue
-        change = (_of(dtype, name), _of(scale, name), _of(shift, name))
+        change = (checked_dtype(_of(dtype, name), source), _of(scale, name), _of(shift, name))
         if any(np.ndim(factor) for factor in change[1:] if factor is not None):
             raise LoaderError(f"{source.where}: scale and shift of ragged examples are one number")
+        check_change(source, change[0], scaled=change[1:] != (None, None))
         asked = any(one is not None for one in change)
-        out[name] = RaggedFinish(
-            name, source.dims, source.dtype, layout, value, change if asked else None
+        out[name] = made = RaggedFinish(
+            name, source.dims, source.dtype, layout, padding[name], change if asked else None
         )
+        if layout == "pad" and not can_hold(made.out_dtype, padding[name]):
+            raise LoaderError(
+                f"{source.where}: pad_value={padding[name]!r} is no value of dtype "
+                f"{made.out_dtype}; give one that is, or a mapping from source to value"
+            )
         taken = [added for added in out[name].out_dims if added != name and added in sources]
         if taken:
             raise LoaderError(

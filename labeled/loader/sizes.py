@@ -86,6 +86,16 @@ class Sizes:
         )
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What the caller asked for, checked; None where it is chosen here."""
+
+    memory_bytes: int
+    window_rows: int | None = None
+    threads: int | None = None
+    prefetch: int | None = None
+
+
 def memory_of(memory: int | str) -> int:
     """Read a size such as ``"512 MiB"`` or a number of bytes.
 
@@ -103,13 +113,12 @@ def memory_of(memory: int | str) -> int:
     return int(n)
 
 
-def choose_kept(
-    lanes: Sequence[Lane], n_rows: int, memory_bytes: int, batch_bytes: int
-) -> set[str]:
+def choose_kept(lanes: Sequence[Lane], memory_bytes: int, batch_bytes: int) -> set[str]:
     """Choose the sources that are read once and kept: all if they fit, else only small ones."""
     sizes = {lane.name: lane.nbytes for lane in lanes}
     room = memory_bytes - OVERHEAD_BYTES - (SPARE_BATCHES + MANY_SLOTS) * batch_bytes
-    room -= MANY_SLOTS * JOB_BYTES + 2 * max(lane.source.layout.scratch_bytes for lane in lanes)
+    scratch = max((lane.source.layout.scratch_bytes for lane in lanes), default=0)
+    room -= MANY_SLOTS * JOB_BYTES + 2 * scratch
     if sum(sizes.values()) <= room:
         return set(sizes)
     return {name for name, size in sizes.items() if size * KEEP_SHARE <= memory_bytes}
@@ -118,28 +127,26 @@ def choose_kept(
 def plan_sizes(
     lanes: Sequence[Lane],
     mode: Mode,
+    wanted: Wanted,
     *,
     n_rows: int,
     batch_rows: int,
     unit_rows: int,
-    memory_bytes: int,
     out_row_bytes: int,
-    window_rows: int | None = None,
-    threads: int | None = None,
-    prefetch: int | None = None,
 ) -> Sizes:
-    """Share `memory_bytes` out.
+    """Share memory out.
 
     Parameters
     ----------
     lanes : sequence of Lane
         What is read; ``keep`` already decided.
+    wanted : Wanted
+    batch_rows : int
+        Rows of the largest batch.
     unit_rows : int
         Rows of the largest unit of the order.
     out_row_bytes : int
         Bytes of one row as handed out, where batches are laid out anew; else 0.
-    window_rows, threads, prefetch : int, optional
-        Chosen here when not given.
 
     Raises
     ------
@@ -149,8 +156,11 @@ def plan_sizes(
     kept = all(lane.keep for lane in lanes)
     by_chunk = any(lane.source.layout.chunk_rows is not None and not lane.keep for lane in lanes)
     windowed = not kept and (mode == "window" or (mode == "full" and by_chunk))
+    memory_bytes, window_rows, threads = wanted.memory_bytes, wanted.window_rows, wanted.threads
     budget = _budget(lanes, mode, n_rows, batch_rows, memory_bytes, out_row_bytes, windowed)
     rows = BLOCK_ROWS
+    more_threads = 0 if threads is None else max(0, threads - 1)  # the budget counts one
+    room = budget.free - more_threads * budget.thread_bytes
     if windowed:
         fitting = budget.free // FEW_SLOTS // budget.row_bytes
         job = _window_rows(window_rows, fitting, unit_rows, batch_rows)
@@ -161,29 +171,24 @@ def plan_sizes(
             rows = max(n_rows, 1) if window_rows is None else window_rows
         unit = unit_rows if by_chunk else 1
         dear = any(lane.source.layout.dear and not lane.keep for lane in lanes)
-        wanted = min(DEAR_JOB_BYTES, budget.free // DEAR_SLOTS) if dear else JOB_BYTES
-        wanted = min(wanted, budget.free // FEW_SLOTS)
-        job = _job_rows(wanted // budget.row_bytes, unit, batch_rows, n_rows)
+        job_bytes = min(DEAR_JOB_BYTES, room // DEAR_SLOTS) if dear else JOB_BYTES
+        job_bytes = min(job_bytes, room // FEW_SLOTS)
+        job = _job_rows(job_bytes // budget.row_bytes, unit, batch_rows, n_rows)
         most = DEAR_SLOTS if dear else MANY_SLOTS
-        slots = max(FEW_SLOTS, min(most, budget.free // (job * budget.row_bytes)))
-    if prefetch is not None:
-        slots = max(FEW_SLOTS, prefetch + 1)
+        slots = max(FEW_SLOTS, min(most, room // (job * budget.row_bytes)))
+    if wanted.prefetch is not None:
+        slots = max(FEW_SLOTS, wanted.prefetch + 1)
     slot_bytes = job * budget.row_bytes
-    spare = budget.free - slots * slot_bytes
+    spare = room - slots * slot_bytes
     if spare < 0:
-        raise LoaderError(
-            f"memory of {format_bytes(memory_bytes)} is too small: {slots} windows of {job:,} rows "
-            f"({format_bytes(budget.row_bytes)} a row), batches and decoding need "
-            f"{format_bytes(memory_bytes - spare)}; give "
-            f"memory={format_bytes(_rounded_up(memory_bytes - spare))!r}, smaller batches, or a "
-            "smaller window_rows"
-        )
+        what = "windows" if windowed and mode == "window" else "jobs"
+        raise _too_small(budget, f"{slots} {what} of {job:,} rows", spare, threads, window_rows)
     return Sizes(
         memory_bytes=memory_bytes,
         window_rows=rows,
         job_rows=job,
         slots=slots,
-        threads=_thread_count(threads, spare // budget.thread_bytes + 1),
+        threads=_thread_count(spare // budget.thread_bytes + 1) if threads is None else threads,
         slot_bytes=slot_bytes,
         kept_bytes=budget.kept_bytes,
         thread_bytes=budget.thread_bytes,
@@ -232,6 +237,22 @@ def _budget(
     )
 
 
+def _too_small(
+    budget: _Budget, held: str, spare: int, threads: int | None, window_rows: int | None
+) -> LoaderError:
+    """Say what a plan needs, and which of the wishes could be smaller."""
+    needed = budget.memory_bytes - spare
+    decoding = "decoding" if threads is None else f"decoding in {threads} threads"
+    remedies = [f"give memory={size_words(needed)!r}", "smaller batches"]
+    remedies += ["fewer threads"] if threads is not None and threads > 1 else []
+    remedies += [] if window_rows is None else ["a smaller window_rows"]
+    return LoaderError(
+        f"memory of {format_bytes(budget.memory_bytes)} is too small: {held} "
+        f"({format_bytes(budget.row_bytes)} a row), batches and {decoding} need "
+        f"{format_bytes(needed)}; {', or '.join(remedies)}"
+    )
+
+
 def _window_rows(given: int | None, fitting: int, unit_rows: int, batch_rows: int) -> int:
     if given is not None:
         return given
@@ -246,9 +267,7 @@ def _job_rows(wanted: int, unit_rows: int, batch_rows: int, n_rows: int) -> int:
     wanted = max(wanted, 1)
     together = math.lcm(unit_rows, batch_rows)
     step = together if together <= wanted else unit_rows
-    rows = max(step, wanted // step * step)
-    while rows < batch_rows:
-        rows += step
+    rows = max(step, wanted // step * step, -(-batch_rows // step) * step)
     return min(rows, max(n_rows, 1))
 
 
@@ -260,15 +279,17 @@ def _scratch_bytes(lane: Lane, windowed: bool) -> int:
     return layout.scratch_bytes
 
 
-def _thread_count(given: int | None, affordable: int) -> int:
-    if given is not None:
-        if given < 0:
-            raise LoaderError(f"threads={given} must be 0 or more")
-        return given
+def _thread_count(affordable: int) -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return max(1, min(MOST_THREADS, (cores or 1) - 1, affordable))
 
 
-def _rounded_up(n: int) -> int:
-    unit = 1 << 20
-    return -(-n // unit) * unit
+def size_words(n_bytes: int) -> str:
+    """Write a size so that ``memory=`` reads back no less.
+
+    Examples
+    --------
+    >>> size_words(20 * 2**20 + 1)
+    '21 MiB'
+    """
+    return f"{-(-n_bytes // (1 << 20))} MiB"

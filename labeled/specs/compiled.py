@@ -25,9 +25,10 @@ from labeled.errors import SpaceError, SpecsError, did_you_mean
 from labeled.permute.arguments import result_dtype
 from labeled.spaces import ConvNDSpace, IndexSpace, Space, VectorSpace, canonical_axes
 from labeled.spaces.base import ArraySpace
-from labeled.spaces.dtypes import as_dtype, check_fits, narrows, why_not_cast
+from labeled.spaces.dtypes import as_dtype
 from labeled.spaces.layout import order_of
 from labeled.spaces.sparse import csr
+from labeled.specs.casts import check_values, why_not_made
 from labeled.specs.mapping import DataSpecsMapping
 from labeled.specs.structure import Specs
 
@@ -98,8 +99,8 @@ class Step:
         return made
 
     def _numbers(self, x: Array) -> Any:
-        if self.scale is None and self.shift is None and narrows(dtype_of(x), self.dtype):
-            check_fits(x, self.dtype, who=f"source {self.source!r}: ")
+        scaled = self.scale is not None or self.shift is not None
+        check_values(x, self.dtype, scaled, self.source)
         wanted = own_dtype(x, self.dtype)
         y = permute.copy(x, self.order, dtype=wanted, scale=self.scale, shift=self.shift)
         laid_out = reshape(y, self.target.sizes(x.shape[0]))
@@ -337,11 +338,7 @@ def _label_step(
 # ---------------------------------------------------------------- dtype, scale, shift
 def _result_dtype(space: ArraySpace, info: SourceInfo, asked: Any, scaled: bool) -> np.dtype[Any]:
     wanted = _wanted_dtype(space, info.name, asked)
-    if scaled and wanted is not None and wanted.kind in "biu":
-        raise SpecsError(
-            f"source {info.name!r}: a scaled result is not cast to {wanted}; ask for a float dtype"
-        )
-    reason = None if scaled else why_not_cast(info.dtype, wanted)
+    reason = why_not_made(info.dtype, wanted, scaled)
     if reason is not None:
         raise SpecsError(f"source {info.name!r}: {reason}")
     return result_dtype(_native(info.dtype), wanted, scaled)

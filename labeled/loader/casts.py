@@ -1,0 +1,60 @@
+"""Casts and paddings asked of a loader, checked against the dtypes of its sources."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from labeled.catalog.source import AnySource
+from labeled.errors import LoaderError
+from labeled.specs.casts import why_not_made
+
+
+def checked_dtype(value: Any, source: AnySource) -> np.dtype[Any] | None:
+    """Return what was asked for as a dtype, None as None."""
+    if value is None:
+        return None
+    try:
+        found: np.dtype[Any] = np.dtype(value)
+    except TypeError as error:
+        raise LoaderError(f"{source.where}: dtype={value!r} is not a dtype: {error}") from None
+    return found
+
+
+def check_change(source: AnySource, dtype: np.dtype[Any] | None, *, scaled: bool) -> None:
+    """Raise :class:`LoaderError` where a cast would lose what a source holds."""
+    if dtype is None:
+        return
+    reason = why_not_made(source.dtype, dtype, scaled)
+    if reason is not None:
+        raise LoaderError(f"{source.where}: {reason}")
+
+
+def can_hold(dtype: np.dtype[Any], value: Any) -> bool:
+    """Whether an array of a dtype can be filled with a value; 0 stands for what is empty.
+
+    Examples
+    --------
+    >>> [can_hold(np.dtype("u1"), value) for value in (255, 256, -1, float("nan"), {})]
+    [True, False, False, False, False]
+    >>> can_hold(np.dtype("f4"), float("nan")), can_hold(np.dtype("S3"), b"no")
+    (True, True)
+    """
+    if np.ndim(value) or isinstance(value, dict | list | tuple):
+        return False
+    if dtype.kind == "O" or (isinstance(value, int) and value == 0):
+        return True
+    found = np.asarray(value)
+    if dtype.kind in "biu":
+        return found.dtype.kind in "biuf" and _is_whole(found, dtype)
+    if dtype.kind in "fc":
+        return found.dtype.kind in ("biuf" if dtype.kind == "f" else "biufc")
+    return found.dtype.kind == dtype.kind and np.can_cast(found.dtype, dtype, "safe")
+
+
+def _is_whole(found: Any, dtype: np.dtype[Any]) -> bool:
+    if found.dtype.kind == "f" and not float(found).is_integer():
+        return False
+    least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return bool(least <= int(found) <= most)

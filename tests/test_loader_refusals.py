@@ -1,0 +1,115 @@
+"""What a loader refuses when it is made, in words, and what it makes of extremes."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+import labeled
+from labeled.errors import LoaderError, SpaceError, UnknownNameError
+from make_files import fuel_file
+
+N = 1003
+VALUES = np.random.default_rng(1).integers(-5, 300, (N, 8), dtype=np.int32)
+REALS = (VALUES / 3).astype(np.float32)
+SMALL = VALUES[:, :3].astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def ds(tmp_path_factory):
+    return labeled.open_dataset(
+        fuel_file(
+            tmp_path_factory.mktemp("refusals") / "d.hdf5",
+            {"a": VALUES, "r": REALS, "u": SMALL},
+            {"all": (0, N)},
+            {"a": ("batch", "x"), "r": ("batch", "x"), "u": ("batch", "c")},
+            chunks=(64,),
+            compression="gzip",
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"part": (0, 2), "shuffle": True}, "same seed= to every part"),
+        ({"part": (0, 2), "weights": np.ones(N)}, "same seed= to every part"),
+        ({"dtype": {"r": "u1"}}, "'r'.*float32 is not cast to uint8"),
+        ({"dtype": {"u": "u1"}, "scale": {"u": 0.5}}, "'u'.*scaled result is not cast to uint8"),
+        ({"dtype": {"u": bool}}, "'u'.*not cast to bool"),
+        ({"dtype": "foo"}, "dtype='foo' is not a dtype"),
+        ({"threads": 2000, "memory": "6 MiB"}, "too small.*2000 threads.*fewer threads"),
+        ({"threads": 1.5}, "threads=1.5 must be a whole number"),
+        ({"threads": "2"}, "threads='2' must be a whole number"),
+        ({"prefetch": -3}, "prefetch=-3 must be at least 0"),
+        ({"prefetch": "a"}, "prefetch='a' must be a whole number"),
+        ({"window_rows": 2.5, "shuffle": "full"}, "window_rows=2.5 must be a whole number"),
+        ({"window_rows": 0}, "window_rows=0 must be at least 1"),
+        ({"epoch": -1}, "epoch=-1 must be at least 0"),
+        ({"weights": np.ones(N), "shuffle": True}, "leave shuffle out"),
+        ({"weights": np.ones(N), "last": "pad"}, "leave last out"),
+        ({"memory": "2.1 MiB"}, r"too small: 2 jobs.*give memory='\d+ MiB', or smaller batches$"),
+        ({"last": "pad", "pad_value": {"u": 300}}, "'u'.*pad_value=300 is no value of dtype uint8"),
+        ({"last": "pad", "pad_value": float("nan")}, "'a'.*pad_value=nan is no value.*int32"),
+        (
+            {"last": "pad", "pad_value": {"a": 300}, "dtype": {"a": "u1"}},
+            "'a'.*pad_value=300 is no value of dtype uint8",
+        ),
+    ],
+)
+def test_refused_before_any_row_is_read(ds, options, words):
+    with pytest.raises(LoaderError, match=words):
+        ds.batches(3, **options)
+
+
+def test_padding_names_sources_that_are_there(ds):
+    with pytest.raises(UnknownNameError, match="did you mean 'u'"):
+        ds.batches(3, last="pad", pad_value={"uu": 3})
+    loader = ds.batches(1000, last="pad", pad_value={"u": 7, "r": np.nan})
+    last = list(loader)[-1]
+    assert (last.arrays["u"][3:] == 7).all()
+    assert (last.arrays["a"][3:] == 0).all()
+    assert np.isnan(last.arrays["r"][3:]).all()
+
+
+def test_integers_that_do_not_fit_are_an_error_of_their_batch(ds):
+    row = int(np.flatnonzero(((VALUES < 0) | (VALUES > 255)).any(axis=1))[0])
+    loader = ds.batches(row + 1, dtype={"a": "u1"})
+    with pytest.raises(SpaceError, match=f"source 'a'.*{row}"):
+        next(iter(loader))
+    fits = ds.subset(np.flatnonzero(((VALUES >= 0) & (VALUES < 256)).all(axis=1)))
+    (batch,) = fits.batches(N, dtype={"a": "u1"})
+    assert batch.arrays["a"].dtype == np.uint8
+    np.testing.assert_array_equal(batch.arrays["a"], fits["a"].values)
+
+
+def test_parts_in_file_order_need_no_seed(ds):
+    states = []
+    for index in range(2):
+        loader = ds.batches(100, part=(index, 2))
+        with iter(loader) as epoch:
+            next(epoch)
+            states.append(loader.state_dict())
+    assert labeled.merge_states(states)["step"] == 1
+
+
+def test_threads_count_against_memory(ds):
+    sizes = ds.batches(256, shuffle="window", memory="64 MiB", threads=12).plan.sizes
+    assert sizes.threads == 12
+    assert sizes.promised_bytes <= 64 << 20
+
+
+def test_a_batch_larger_than_the_data_is_the_data(ds):
+    began = time.perf_counter()
+    loader = ds.batches(10**9)
+    assert loader.explain().promised_bytes < 256 << 20
+    (batch,) = loader
+    assert time.perf_counter() - began < 5
+    np.testing.assert_array_equal(batch.arrays["a"], VALUES)
+    for shuffle in ("window", "full"):
+        (batch,) = ds.batches(10**9, shuffle=shuffle, seed=1, memory="8 MiB")
+        assert sorted(batch.rows) == list(range(N))
+    with pytest.raises(LoaderError, match="too small"):
+        ds.batches(10**9, last="pad")
