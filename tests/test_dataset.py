@@ -17,11 +17,13 @@ import labeled
 from labeled.errors import (
     DimsError,
     FileChangedError,
+    FileFormatError,
     LabeledError,
     LabeledWarning,
     LoaderError,
     SelectionError,
     SelectionTypeError,
+    SpaceTypeError,
     SplitError,
     UnknownNameError,
     UnsafeFileError,
@@ -306,12 +308,71 @@ def test_sources_of_different_length_open_but_do_not_mix(tmp_path):
         (lambda d: d.isel(heigth=0), UnknownNameError, "did you mean 'height'"),
         (lambda d: d.isel(height=9), SelectionError, r"'height' \(length 4\)"),
         (lambda d: d.isel(height=1.5), SelectionTypeError, "'height'"),
+        (lambda d: d.isel(height=9), SelectionError, r"'images' in .*d\.hdf5"),
+        (lambda d: d.subset([99]), SelectionError, r"d\.hdf5"),
+        (lambda d: d[3], UnknownNameError, "3 names no source"),
+        (lambda d: d.load().split("train"), SplitError, r"split\(\) first, then load\(\)"),
+        (lambda d: d.with_spaces(images=5), SpaceTypeError, "images=.*not 5"),
+        (labeled.concat, LoaderError, "concat takes a list"),
+        (lambda d: labeled.concat(d.files.paths[0]), LoaderError, r"d\.hdf5' alone"),
     ],
 )
 def test_mistakes_are_explained(path, act, kind, words):
     with pytest.raises(kind, match=words) as caught:
         act(labeled.open_dataset(path))
     assert isinstance(caught.value, LabeledError)
+
+
+@pytest.mark.parametrize(
+    ("act", "kind", "words"),
+    [
+        (lambda p: labeled.open_dataset(None), FileFormatError, "open a path.*not NoneType"),
+        (lambda p: labeled.open_dataset(5), FileFormatError, "not int"),
+        (lambda p: labeled.open_dataset(p.encode()), FileFormatError, "not bytes"),
+        (lambda p: labeled.open_dataset(h5py.File(p)), FileFormatError, r"its path, .*d\.hdf5"),
+        (lambda p: labeled.open_dataset("http://a/b.h5"), FileFormatError, "is an address"),
+        (lambda p: labeled.open_dataset("~/none.h5"), FileFormatError, "'[^~]*none.h5' does not"),
+        (lambda p: labeled.open_dataset(p, dims=("a", "b")), DimsError, "no mapping"),
+        (lambda p: labeled.open_dataset(p, dims={"images": "b"}), DimsError, "one name an axis"),
+        (lambda p: labeled.open_dataset(p, dims={"images": 3}), DimsError, "one name an axis"),
+        (lambda p: labeled.open_dataset(p, group="images"), UnknownNameError, "is a dataset"),
+        (lambda p: labeled.open_dataset(p, sources=[]), UnknownNameError, "leave it out"),
+    ],
+)
+def test_mistakes_in_opening_are_explained(path, act, kind, words):
+    with pytest.raises(kind, match=words):
+        act(path)
+
+
+def test_a_dataset_holds_its_sources(path):
+    dataset = labeled.open_dataset(path)
+    assert list(dataset) == list(dataset.keys()) == list(dataset.sources)
+    assert "images" in dataset
+    assert "nope" not in dataset
+    assert set(dict(dataset)) == set(ARRAYS)
+    for same in (dataset[["vectors"]], dataset.select(["vectors"]), dataset.select("vectors")):
+        assert same.sources == ("vectors",)
+    assert len(dataset.split(["train", "test"])) == len(dataset.split("train", "test")) == N
+    part = dataset.isel({"height": 1}, channel=[2, 0])["images"]
+    np.testing.assert_array_equal(part.values, IMAGES[:, [2, 0], 1])
+
+
+def test_text_has_no_space(tmp_path):
+    path = str(tmp_path / "text.h5")
+    with h5py.File(path, "w") as f:
+        f["code"], f["word"], f["x"] = np.array([b"ab", b"c"]), ["a", "b"], np.arange(2)
+        for name in f:
+            f[name].dims[0].label = "batch"
+    assert set(labeled.open_dataset(path).spaces) == {"x"}
+
+
+def test_a_join_of_different_splits_bears_no_name_of_one(path):
+    dataset = labeled.open_dataset(path)
+    joined = labeled.concat([dataset.split("train"), dataset.split("test")])
+    assert joined.chosen == ()
+    assert len(joined) == N
+    same = labeled.concat([dataset.split("train")] * 2)
+    assert same.chosen == ("train",)
 
 
 def test_reprs_tell_and_never_fail(path, tmp_path):

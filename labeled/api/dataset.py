@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -28,7 +28,9 @@ from labeled.errors import (
     DimsError,
     LabeledError,
     LoaderError,
+    SelectionError,
     SelectionTypeError,
+    SpaceTypeError,
     SplitError,
     UnknownNameError,
     did_you_mean,
@@ -42,6 +44,8 @@ from labeled.spaces import Space, space_of
 from labeled.views.summary import SourceLine, Summary, summary_html, summary_text
 
 Array = npt.NDArray[Any]
+
+TEXT_KINDS = "OSU"
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +171,8 @@ class Dataset:
                 source.dims, (len(self.selection(name)), *source.row_shape), source.dtype, name=name
             )
             for name, source in self._sources.items()
-            if source.ragged is None and (name in self.own_spaces or source.dtype.kind != "O")
+            if source.ragged is None
+            and (name in self.own_spaces or source.dtype.kind not in TEXT_KINDS)
         }
 
     @property
@@ -198,15 +203,26 @@ class Dataset:
     def __bool__(self) -> bool:
         return True  # a dataset without rows is still a dataset
 
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names of the sources; see `batches` for rows."""
+        return iter(self.sources)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.sources
+
+    def keys(self) -> tuple[str, ...]:
+        """Return the names of the sources, so that ``dict(ds)`` holds its lazy arrays."""
+        return self.sources
+
     # which rows, which sources
 
-    def split(self, *names: str) -> Dataset:
+    def split(self, *names: str | Sequence[str]) -> Dataset:
         """Take the rows of one or several splits, one after another.
 
         Parameters
         ----------
         *names : str
-            Splits of the file, in the order wanted.
+            Splits of the file, in the order wanted; one list of them does as well.
 
         Returns
         -------
@@ -221,9 +237,12 @@ class Dataset:
             If no source is common to the splits, or a selection was already made.
         """
         known = self._catalog.splits
+        names = _names(names)
         if not names:
             raise SplitError(f"name a split; {self.where} has {sorted(known)}")
-        if self.selections is not None or self.loaded is not None:
+        if self.loaded is not None:
+            raise SplitError("these rows are loaded already; split() first, then load()")
+        if self.selections is not None:
             raise SplitError("this dataset already holds chosen rows; split() first, then subset()")
         for name in names:
             if name not in known:
@@ -256,7 +275,7 @@ class Dataset:
         for name in self.sources:
             selection = self._file_rows(name)
             if selection.token not in done:
-                done[selection.token] = selection[rows]
+                done[selection.token] = self._rows_among(selection, rows)
         chosen = {name: done[self._file_rows(name).token] for name in self.sources}
         loaded = self.loaded
         if loaded is not None:
@@ -264,11 +283,19 @@ class Dataset:
             loaded = {name: _taken(loaded[name], positions) for name in self.sources}
         return replace(self, selections=chosen, loaded=loaded)
 
-    def isel(self, **axes: Any) -> Dataset:
+    def _rows_among(self, selection: Selection, rows: Request) -> Selection:
+        try:
+            return selection[rows]
+        except (SelectionError, SelectionTypeError) as error:
+            raise type(error)(f"{error} (rows of {self.where})") from None
+
+    def isel(self, indexers: Mapping[str, Any] | None = None, /, **axes: Any) -> Dataset:
         """Take part of axes by position; only the bytes needed will be read.
 
         Parameters
         ----------
+        indexers : mapping of str to the same, optional
+            For dims whose names are no keywords.
         **axes : int, slice, list of int or boolean mask
             By dim name. An integer drops the dim. The example dim takes what
             :meth:`subset` takes.
@@ -283,7 +310,7 @@ class Dataset:
             If the dim is one of examples that differ in shape.
         """
         out = self
-        for dim, request in axes.items():
+        for dim, request in {**({} if indexers is None else indexers), **axes}.items():
             out = out._isel_one(dim, request)
         return out
 
@@ -312,8 +339,9 @@ class Dataset:
         }
         return replace(self, steps=(*self.steps, (dim, request)), loaded=loaded)
 
-    def select(self, *sources: str) -> Dataset:
-        """Keep these sources, in this order."""
+    def select(self, *sources: str | Sequence[str]) -> Dataset:
+        """Keep these sources, in this order; one list of them does as well."""
+        sources = _names(sources)
         for name in sources:
             self._check_source(name)
         if not sources:
@@ -324,17 +352,24 @@ class Dataset:
 
     def with_spaces(self, **spaces: Space) -> Dataset:
         """Say which space a source is in, where dims and dtype do not tell."""
-        for name in spaces:
+        for name, space in spaces.items():
             self._check_source(name)
+            if not isinstance(space, Space):
+                raise SpaceTypeError(
+                    f"with_spaces({name}=...) takes a space, such as VectorSpace(3), not {space!r}"
+                )
         return replace(self, own_spaces={**self.own_spaces, **spaces})
 
     # what is in them
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str | list[str]) -> Any:
         """Return a source as a lazy DataArray with its coordinates.
 
-        Where examples differ in shape it is a lazy :class:`labeled.Ragged`.
+        Where examples differ in shape it is a lazy :class:`labeled.Ragged`. A list of names
+        gives a Dataset of these sources.
         """
+        if isinstance(name, list):
+            return self.select(name)
         self._check_source(name)
         source = self._sources[name]
         if isinstance(source, RaggedSource):
@@ -431,6 +466,10 @@ class Dataset:
     def _check_source(self, name: str) -> None:
         if name in self.sources:
             return
+        if not isinstance(name, str):
+            raise UnknownNameError(
+                f"{name!r} names no source; there are {list(self.sources)} (rows: subset())"
+            )
         reason = self._catalog.not_opened.get(name)
         if reason is not None:
             raise UnknownNameError(f"{name!r} in {self.where} is not a source: {reason}")
@@ -495,7 +534,15 @@ def _narrowed(source: Source | RaggedSource, dim: str, request: Any) -> Source |
             f"so isel() cannot cut it; pad() the source, or leave it out with select()"
         )
     request = list(request) if isinstance(request, tuple) else request
-    return source.narrow({source.dims[1:].index(dim): request})
+    try:
+        return source.narrow({source.dims[1:].index(dim): request})
+    except (SelectionError, SelectionTypeError) as error:
+        raise type(error)(f"{error} ({source.where})") from None
+
+
+def _names(given: tuple[Any, ...]) -> tuple[str, ...]:
+    """Return names given one by one, or all in one list."""
+    return tuple(given[0]) if len(given) == 1 and isinstance(given[0], list | tuple) else given
 
 
 def _loaded(source: Source | RaggedSource, rows: Array | Ragged) -> Source | RaggedSource:

@@ -11,7 +11,7 @@ from labeled.api.dataset import Dataset
 from labeled.catalog.files import Files, Options, find_files
 from labeled.catalog.lazy import check_chunks
 from labeled.catalog.source import Io
-from labeled.errors import LabeledError, LoaderError, SplitError
+from labeled.errors import DimsError, LabeledError, LoaderError, SplitError, UnknownNameError
 from labeled.selection import Selection
 
 Path = str | os.PathLike[str]
@@ -76,9 +76,11 @@ def open_dataset(
         raise LoaderError(f"io must be one of {IO}, not {io!r}")
     if isinstance(sources, str):
         sources = (sources,)
+    if sources is not None and not len(sources):
+        raise UnknownNameError("sources=[] names no source; leave it out to open all of them")
     options = Options(
         sources=None if sources is None else tuple(sources),
-        dims=tuple(sorted((name, tuple(names)) for name, names in (dims or {}).items())),
+        dims=_checked_dims({} if dims is None else dims),
         example_dim=example_dim,
         group=group,
         io=io,
@@ -90,6 +92,15 @@ def open_dataset(
     all_dims = {dim for dims in dataset.dims.values() for dim in dims}
     check_chunks(chunks, all_dims, dataset.where)
     return dataset
+
+
+def _checked_dims(dims: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    if not isinstance(dims, Mapping):
+        raise DimsError(f"dims={dims!r} is no mapping; give {{source: (name, ...)}}")
+    for name, names in dims.items():
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            raise DimsError(f"dims={{{name!r}: {names!r}}}: give one name an axis, in a tuple")
+    return tuple(sorted((name, tuple(names)) for name, names in dims.items()))
 
 
 def concat(datasets: Iterable[Dataset | Path]) -> Dataset:
@@ -110,6 +121,9 @@ def concat(datasets: Iterable[Dataset | Path]) -> Dataset:
     LabeledError
         If two do not fit; the message names the files.
     """
+    if isinstance(datasets, str | os.PathLike | Dataset):
+        what = "a dataset" if isinstance(datasets, Dataset) else repr(os.fspath(datasets))
+        raise LoaderError(f"concat takes a list of datasets or paths, not {what} alone")
     parts = [d if isinstance(d, Dataset) else open_dataset(d) for d in datasets]
     if not parts:
         raise LoaderError("concat needs at least one dataset")
@@ -117,7 +131,8 @@ def concat(datasets: Iterable[Dataset | Path]) -> Dataset:
     for other in parts[1:]:
         _check_joinable(first, other)
     files = Files.open((p for part in parts for p in part.files.paths), first.files.options)
-    joined = replace(first, files=files, names=first.names)
+    chosen = first.chosen if all(part.chosen == first.chosen for part in parts) else ()
+    joined = replace(first, files=files, names=first.names, chosen=chosen)
     if all(part.selections is None for part in parts):
         return joined
     return replace(joined, names=first.sources, selections=_joined_selections(parts))

@@ -93,17 +93,22 @@ class Catalog:
 def find_files(path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
     """Turn a path, a list of paths, a glob or a folder into absolute paths, sorted where found.
 
+    A leading ``~`` is the home folder.
+
     Raises
     ------
     FileFormatError
-        If a glob or a folder holds no file of examples, or the list is empty.
+        If a glob or a folder holds no file of examples, the list is empty, or it is no path.
     """
     if not isinstance(path, str | os.PathLike):
+        _check_listed(path)
         paths = tuple(p for one in path for p in find_files(one))
         if not paths:
             raise FileFormatError("the list of files to open is empty")
         return paths
-    text = os.fspath(path)
+    text = os.path.expanduser(os.fsdecode(path))
+    if "://" in text and not os.path.exists(text):
+        raise FileFormatError(f"{text!r} is an address, not a local file; copy it here first")
     if os.path.isdir(text):
         found = sorted(str(p) for p in Path(text).iterdir() if p.suffix.lower() in SUFFIXES)
         if not found:
@@ -115,6 +120,16 @@ def find_files(path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) 
             raise FileFormatError(f"no file matches {text!r}")
         return tuple(map(os.path.abspath, found))
     return (os.path.abspath(text),)
+
+
+def _check_listed(path: Any) -> None:
+    """Refuse what holds no paths; an open file is a mapping of what is in it."""
+    if isinstance(path, bytes | Mapping) or not isinstance(path, Iterable):
+        name = getattr(path, "filename", None)
+        hint = f"; close it and pass its path, {name!r}" if isinstance(name, str) else ""
+        raise FileFormatError(
+            f"open a path, a list of paths, a glob or a folder, not {type(path).__name__}{hint}"
+        )
 
 
 def _stamps(paths: tuple[str, ...]) -> tuple[tuple[int, int] | None, ...]:

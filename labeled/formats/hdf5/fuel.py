@@ -228,7 +228,8 @@ class SplitReader:
         if shape is None or len(shape) != 1 or dtype.kind not in "iu":
             raise SplitError(
                 f"{self._pair(row)} refers to index dataset {name!r} of shape {shape} and dtype "
-                f"{dtype}; row numbers must be 1-D integers"
+                f"{dtype}; row numbers must be 1-D integers. Write the list again with "
+                f"dtype 'i8', or give start and stop in row {row.number} of the split table"
             )
         placement = layout_of(dataset, name, allow_external=self.allow_external)
         header = SourceHeader(

@@ -72,7 +72,8 @@ def resolve(base: h5py.Group, path: str, *, allow_external: bool = False) -> Fou
     while pending:
         name = pending.pop(0)
         if not isinstance(here, h5py.Group) or not here.id.links.exists(name):
-            raise NotThereError(f"file {where!r} has nothing at {path!r} ({to_text(name)!r})")
+            at = "" if to_text(name) == path.strip("/") else f" ({to_text(name)!r} is missing)"
+            raise NotThereError(f"file {where!r} has nothing at {path!r}{at}")
         kind = here.id.links.get_info(name).type
         if kind == h5py.h5l.TYPE_SOFT:
             hops += 1

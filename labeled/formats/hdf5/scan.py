@@ -127,6 +127,11 @@ def _base(file: h5py.File, stamp: FileStamp, group: str | None, allow_external: 
         found = resolve(file["/"], group, allow_external=allow_external).thing
     except NotThereError:
         found = None
+    if isinstance(found, h5py.Dataset):
+        raise UnknownNameError(
+            f"{group!r} in file {stamp.path!r} is a dataset, not a group; open it with "
+            f"sources=[{group!r}]"
+        )
     if not isinstance(found, h5py.Group):
         names = [to_text(name) for name in file.id]
         raise UnknownNameError(
