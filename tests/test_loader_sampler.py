@@ -105,6 +105,22 @@ def test_a_place_is_saved_and_found(dataset):
     assert loader.explain().n_batches == 8
 
 
+def test_parts_of_different_lengths_merge_at_their_end(dataset):
+    asked = [[1], [2, 3], [4], [5], [6, 7]]
+    loaders = [dataset.batches(sampler=asked, part=(index, 2)) for index in range(2)]
+    states = []
+    for loader in loaders:
+        list(loader)
+        states.append(loader.state_dict())
+    assert [state["step"] for state in states] == [3, 2]
+    merged = labeled.merge_states(states)
+    for loader in loaders:
+        loader.load_state_dict(merged)
+        assert loader.epoch == 1
+    with pytest.raises(StateError, match="batch 4 of 3"):
+        loaders[0].load_state_dict({**states[0], "step": 4})
+
+
 @pytest.mark.parametrize(
     ("options", "kind", "words"),
     [

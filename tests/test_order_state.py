@@ -227,7 +227,7 @@ def test_another_layout_or_other_weights_are_refused():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"state_version": 2}, "version 2"),
+        ({"state_version": 1}, "version 1"),
         ({"more": 1}, r"unknown \['more'\]"),
         ({"step": "3"}, "'step' is '3'"),
         ({"step": True}, "'step' is True"),
@@ -236,6 +236,15 @@ def test_another_layout_or_other_weights_are_refused():
         ({"history": [[0, 1]]}, "no such place"),
         ({"history": [3]}, r"'history' is \[3\]"),
         ({"batch_rows": 0}, "batches of 0"),
+        ({"epoch": -5}, "epoch -5"),
+        ({"step": 10**9}, "batch 1000000000 of 10"),
+        ({"step": 11, "n_batches": 11}, "11 batches .* 1 parts of 100 rows have 10"),
+        ({"history": [[2, 10**7]]}, "2 parts had 5 batches"),
+        ({"history": [[2, 5]]}, "2 parts had 5 batches"),
+        ({"part": 1}, "part 1 of 1"),
+        ({"part": -1}, "part -1 of 1"),
+        ({"part": "x"}, "'part' is 'x'"),
+        ({"mode": "sampler", "history": [[1, 1]]}, "sampler, which has none"),
     ],
 )
 def test_damaged_states_are_refused(change, message):

@@ -25,7 +25,18 @@ from labeled.samplers.parts import History, Last, batches_in, shares_of
 from labeled.samplers.permutation import ORDER_VERSION
 from labeled.samplers.plan import EpochPlan
 
-STATE_VERSION = 1
+STATE_VERSION = 2
+WHOLE_NUMBERS = (
+    "n_rows",
+    "window_rows",
+    "batch_rows",
+    "seed",
+    "epoch",
+    "step",
+    "n_batches",
+    "count",
+    "part",
+)
 MOST_PARTS = 1 << 20  # a damaged state shall not make us count to 10**12
 AGREEING = ("order_version", "mode", "n_rows", "window_rows", "sticky_parts", "batch_rows", "last")
 
@@ -38,6 +49,9 @@ class State:
     ----------
     step : int
         Batches each part handed out since the last change of the number of parts.
+    n_batches : int
+        Batches there are for the part that wrote it since then; once merged, for the part
+        that has most.
     count : int
         Parts there are.
     history : tuple of (count, step)
@@ -59,6 +73,7 @@ class State:
     seed: int
     epoch: int
     step: int
+    n_batches: int
     count: int
     history: History = ()
     part: int | None = None
@@ -69,6 +84,35 @@ class State:
             raise StateError(f"(parts, step) {pairs} in the state: no such place in an epoch")
         if self.n_rows < 0 or self.batch_rows < 1:
             raise StateError(f"{self.n_rows} rows in batches of {self.batch_rows} in the state")
+        if self.epoch < 0:
+            raise StateError(f"epoch {self.epoch} in the state: epochs are counted from 0")
+        if self.part is not None and not 0 <= self.part < self.count:
+            raise StateError(f"part {self.part} of {self.count} in the state: there is none")
+        self._check_place()
+
+    def _check_place(self) -> None:
+        """Refuse a place behind the end of the epoch, or changes that cannot have been."""
+        if self.step > self.n_batches:
+            raise StateError(f"batch {self.step} of {self.n_batches} in the state: there is none")
+        if self.mode == "sampler":  # its batches are its own affair; parts change between epochs
+            if self.history:
+                raise StateError(
+                    f"history {self.history} in the state of a sampler, which has none"
+                )
+            return
+        for at, (count, step) in enumerate(self.history):
+            shares = shares_of(self.n_rows, self.history[:at], count, self.batch_rows)
+            most = batches_in(self.last, shares, count - 1, self.batch_rows)
+            if step >= most:
+                raise StateError(
+                    f"history {self.history} in the state: {count} parts had {most} batches, and "
+                    f"change their number before batch {step}"
+                )
+        if self.n_batches > self.most_batches:
+            raise StateError(
+                f"{self.n_batches} batches in the state, where {self.count} parts of "
+                f"{self.n_rows} rows have {self.most_batches}"
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the state as plain numbers, strings and lists, fit for JSON."""
@@ -91,7 +135,9 @@ class State:
         if set(found) != names:
             missing, unknown = sorted(names - set(found)), sorted(set(found) - names)
             raise StateError(f"not a whole state: missing {missing}, unknown {unknown}")
-        for name in ("n_rows", "window_rows", "batch_rows", "seed", "epoch", "step", "count"):
+        for name in WHOLE_NUMBERS:
+            if name == "part" and found[name] is None:
+                continue
             if type(found[name]) is not int:
                 raise StateError(f"state entry {name!r} is {found[name]!r}, not a whole number")
         try:
@@ -116,6 +162,8 @@ class Resumable(Protocol):
 
     @property
     def order(self) -> Any: ...
+    @property
+    def n_batches(self) -> int: ...
     @property
     def part(self) -> tuple[int, int]: ...
     @property
@@ -153,6 +201,7 @@ def state_of(plan: Resumable, step: int, plan_hash: str) -> State:
         seed=order.seed,
         epoch=order.epoch,
         step=step,
+        n_batches=plan.n_batches,
         count=plan.part[1],
         history=plan.history,
         part=plan.part[0],
@@ -178,7 +227,7 @@ def restore(state: State, plan: EpochPlan, plan_hash: str) -> tuple[EpochPlan, i
     """
     check_state(state, plan, plan_hash)
     fresh = replace(plan, order=plan.order.at_epoch(state.epoch + 1, state.seed), history=())
-    if state.step >= state.most_batches:
+    if state.step == state.most_batches:
         return fresh, 0
     history, first = state.history, state.step
     if plan.part[1] != state.count and state.step > 0:
@@ -191,7 +240,7 @@ def restore(state: State, plan: EpochPlan, plan_hash: str) -> tuple[EpochPlan, i
 def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Join the states of all parts into the one that each of them can be restored from.
 
-    Under ``last="keep"`` a part that is at its end may be one batch behind.
+    Under ``last="keep"``, and with a sampler, a part that is at its end may be one batch behind.
 
     Raises
     ------
@@ -201,10 +250,11 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if not states:
         raise StateError("no states to merge: give the state of every part")
     found = [State.from_dict(state) for state in states]
-    furthest = max(found, key=lambda state: state.step)
+    furthest = max(found, key=lambda state: (state.step, state.n_batches))
     for state in found:
-        _same(state, replace(furthest, part=state.part, step=state.step))
-        ended = state.part is not None and state.step == state.batches(state.part)
+        own = replace(furthest, part=state.part, step=state.step, n_batches=state.n_batches)
+        _same(state, own)
+        ended = state.part is not None and state.step == state.n_batches == furthest.step - 1
         if state.step != furthest.step and not ended:
             raise StateError(
                 f"part {state.part} stands at batch {state.step}, part {furthest.part} at batch "
