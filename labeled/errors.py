@@ -81,6 +81,10 @@ class LoaderError(LabeledError, ValueError):
     """A loader was asked for something impossible: sizes, parts, memory."""
 
 
+class LoaderTypeError(LoaderError, TypeError):
+    """A loader was given an option that there is none of."""
+
+
 class StateError(LabeledError, ValueError):
     """A saved state does not fit the loader it is given to."""
 

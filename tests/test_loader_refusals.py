@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import numpy as np
 import pytest
 
 import labeled
-from labeled.errors import LoaderError, SpaceError, UnknownNameError
+from labeled.errors import LoaderError, LoaderTypeError, SpaceError, UnknownNameError
+from labeled.samplers import shuffled
+from labeled.spaces import NullSpace
 from make_files import fuel_file
 
 N = 1003
@@ -113,3 +116,64 @@ def test_a_batch_larger_than_the_data_is_the_data(ds):
         assert sorted(batch.rows) == list(range(N))
     with pytest.raises(LoaderError, match="too small"):
         ds.batches(10**9, last="pad")
+
+
+def test_unknown_options_are_named(ds):
+    for made in (ds.batches, ds.to_xarray().labeled.batches):
+        with pytest.raises(LoaderTypeError, match="no option 'shufle'; did you mean 'shuffle'"):
+            made(3, shufle=True)
+    with pytest.raises(TypeError, match=r"'windows_rows'.*'window_rows'"):
+        labeled.batches(ds.to_xarray(), 3, windows_rows=8)
+
+
+@pytest.mark.parametrize("last", ["keep", "pad", "drop"])
+@pytest.mark.parametrize("shuffle", [False, "window", "full"])
+def test_specs_without_data_give_batches_of_none(ds, last, shuffle):
+    loader = ds.batches(4, specs=(NullSpace(), ""), shuffle=shuffle, seed=1, last=last)
+    whole = ds.batches(4, shuffle=shuffle, seed=1, last=last)
+    assert len(loader) == len(whole) == len(list(loader))
+    assert set(loader) == {None}
+    assert "reads 0 B" in repr(loader.explain())
+
+
+def test_an_xarray_object_takes_a_sampler(ds):
+    sampler = shuffled(N, 100, seed=3)
+    for source in (ds.to_xarray(), ds["a"]):
+        rows = np.concatenate([batch.rows for batch in source.labeled.batches(sampler=sampler)])
+        assert sorted(rows) == list(range(N))
+
+
+def test_threads_may_share_an_iterator(ds):
+    loader = ds.batches(2, shuffle="window", seed=1, memory="8 MiB", threads=2)
+    shared, found = iter(loader), []
+
+    def take():
+        found.extend(batch.rows for batch in shared)
+
+    run_together(take, 4)
+    assert sorted(np.concatenate(found)) == list(range(N))
+
+
+def test_threads_that_each_iterate_a_loader_end_one_another_loudly(ds):
+    loader = ds.batches(2, memory="8 MiB", threads=1)
+    errors = []
+
+    def take():
+        for _ in range(20):
+            try:
+                list(loader)
+            except Exception as error:
+                errors.append(error)
+
+    run_together(take, 3)
+    assert {type(error) for error in errors} <= {LoaderError}, errors
+    assert all("one live iterator" in str(error) for error in errors)
+
+
+def run_together(work, count):
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()

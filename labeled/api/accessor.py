@@ -9,14 +9,18 @@ import xarray as xr
 
 from labeled.catalog.blocks import BlockSource
 from labeled.errors import DimsError, did_you_mean
-from labeled.loader.build import make_loader
+from labeled.loader.build import check_options, make_loader
 from labeled.loader.loader import Loader
 from labeled.selection import Selection
 from labeled.spaces import Space, format_dataarray, space_of, undo_format
 
 
 def batches(
-    obj: xr.Dataset | xr.DataArray, batch_size: int, *, dim: str = "batch", **options: Any
+    obj: xr.Dataset | xr.DataArray,
+    batch_size: int | None = None,
+    *,
+    dim: str = "batch",
+    **options: Any,
 ) -> Loader:
     """Serve any xarray object in batches along a dim, through the same loader as files.
 
@@ -29,7 +33,7 @@ def batches(
     obj : xarray.Dataset or DataArray
         Dask-backed or in memory. Of a Dataset, the data variables that have `dim`.
     batch_size : int
-        Rows of a batch.
+        Rows of a batch. Not given with `sampler`.
     dim : str
         The dim that counts examples.
     **options
@@ -44,6 +48,8 @@ def batches(
     ------
     DimsError
         If nothing has the dim.
+    LoaderTypeError
+        If an option has a name that there is none of.
 
     Examples
     --------
@@ -53,6 +59,7 @@ def batches(
     >>> [batch["t"].shape for batch in batches(steps.chunk(time=3), 4, dim="time")]
     [(4, 2), (2, 2)]
     """
+    check_options(options)
     if isinstance(obj, xr.DataArray):
         obj = obj.to_dataset(name="data" if obj.name is None else obj.name)
     found = [name for name, array in obj.data_vars.items() if dim in array.dims]
@@ -77,7 +84,9 @@ class LabeledDataset:
     def __init__(self, dataset: xr.Dataset) -> None:
         self._dataset = dataset
 
-    def batches(self, batch_size: int, *, dim: str = "batch", **options: Any) -> Loader:
+    def batches(
+        self, batch_size: int | None = None, *, dim: str = "batch", **options: Any
+    ) -> Loader:
         """Iterate along `dim` in batches; see :func:`labeled.batches`."""
         return batches(self._dataset, batch_size, dim=dim, **options)
 
@@ -133,7 +142,9 @@ class LabeledArray:
         )
         return laid_out
 
-    def batches(self, batch_size: int, *, dim: str = "batch", **options: Any) -> Loader:
+    def batches(
+        self, batch_size: int | None = None, *, dim: str = "batch", **options: Any
+    ) -> Loader:
         """Iterate along `dim` in batches; see :func:`labeled.batches`."""
         return batches(self._array, batch_size, dim=dim, **options)
 

@@ -36,7 +36,7 @@ from labeled.errors import (
     did_you_mean,
     warn,
 )
-from labeled.loader.build import make_loader
+from labeled.loader.build import check_options, make_loader
 from labeled.loader.loader import Loader
 from labeled.ragged import Ragged
 from labeled.selection import Request, Selection
@@ -446,7 +446,13 @@ class Dataset:
         -------
         Loader
             Re-iterable; each iteration is the next epoch.
+
+        Raises
+        ------
+        LoaderTypeError
+            If an option has a name that there is none of.
         """
+        check_options(options)
         try:
             n_rows = self.n_rows
         except SplitError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from labeled.catalog.loading import load_rows
 from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource
-from labeled.errors import LoaderError
+from labeled.errors import LoaderError, LoaderTypeError, did_you_mean
 from labeled.loader.finish import Finish, changes_of, check_padding, padding_by_source
 from labeled.loader.lanes import Lane
 from labeled.loader.loader import Loader
@@ -224,6 +225,22 @@ def make_loader(
             skips=skips,
         )
     )
+
+
+def check_options(options: Iterable[str]) -> None:
+    """Raise :class:`LoaderTypeError` where an option is none that :func:`make_loader` takes."""
+    for name in options:
+        if name not in OPTIONS:
+            raise LoaderTypeError(
+                f"batches() has no option {name!r}; {did_you_mean(name, OPTIONS, limit=99)}"
+            )
+
+
+OPTIONS = (
+    "batch_size",
+    *(n for n, one in signature(make_loader).parameters.items() if one.kind is one.KEYWORD_ONLY),
+)
+"""What a caller of ``batches`` may name."""
 
 
 @dataclass(frozen=True, eq=False)

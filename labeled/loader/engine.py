@@ -195,8 +195,8 @@ class _Core:
 
     def next(self) -> Filled | None:
         while True:
-            job = self._jobs[0] if self._jobs else None
-            if job is not None and job.ready:
+            job = self._ready()
+            if job is not None:
                 return self._hand_out(job)
             with self._changed:
                 if self._stopped:
@@ -211,8 +211,17 @@ class _Core:
             self.run(*item)
             self._stats.help_s += perf_counter() - began
 
+    def _ready(self) -> Filled | None:
+        """Take the first window if it is filled, without the lock, which planning holds long.
+
+        Another thread may stop the epoch meanwhile, and clear what was there.
+        """
+        try:
+            return self._jobs.popleft() if self._jobs[0].ready else None
+        except IndexError:
+            return None
+
     def _hand_out(self, job: Filled) -> Filled:
-        self._jobs.popleft()
         if job.error is not None:
             self.stop()
             raise job.error

@@ -313,6 +313,8 @@ def _quality(
 
 def _first_runs(plan: LoaderPlan, jobs: list[Job]) -> Iterator[tuple[int, int, int]]:
     """What the leading source reads for the first windows: some of the runs of each."""
+    if not plan.lanes:
+        return
     lane = max(plan.lanes, key=lambda one: one.row_bytes)
     for number, (_, _, content) in enumerate(jobs[:DRAWN_JOBS]):
         read = lane.read(content, plan.group)

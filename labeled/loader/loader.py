@@ -10,6 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from threading import RLock
 from time import perf_counter
 from typing import Any, Generic, TypeVar
 
@@ -253,6 +254,7 @@ class EpochIterator(Generic[T]):
         self._superseded = False
         self._ended = False
         self._asked = perf_counter()
+        self._turn = RLock()
         sizes = self._recipe.sizes
         self._many_a_window = sizes.job_rows >= 2 * plan.batch_rows
         self._source = loader.windows(plan, first_batch)
@@ -264,9 +266,13 @@ class EpochIterator(Generic[T]):
         return self._plan.n_batches - self._batch
 
     def __next__(self) -> T:
+        self._source.check_process()
+        with self._turn:  # threads that share an iterator get different batches
+            return self._next_batch()
+
+    def _next_batch(self) -> T:
         if self._ended:
             raise self._why_ended()
-        self._source.check_process()
         began = perf_counter()
         stats = self._stats
         stats.consumer_s += began - self._asked
@@ -378,6 +384,8 @@ class EpochIterator(Generic[T]):
         """Let go of the window that is used up and take the next one."""
         self._window = None
         window = self._source.next()
+        if window is None and self._ended:  # by another thread, a moment ago
+            raise self._why_ended()
         assert window is not None, "the windows of a plan hold every row of its batches"
         if window.unread:
             window.lost = rescue(

@@ -9,3 +9,30 @@ windows and batches that a loader walks through. `state` saves a place and finds
 `requests` says what such a batch is, `cuts` how long it is, `streams` where their random
 numbers come from, and `sampled` makes a plan of them.
 """
+
+from __future__ import annotations
+
+from labeled.samplers.modes import batch_sampler, even_sequences
+from labeled.samplers.requests import ListedBatches
+from labeled.samplers.schemes import (
+    concatenated,
+    constant,
+    cross_validation,
+    sequential,
+    sequential_examples,
+    shuffled,
+    shuffled_examples,
+)
+
+__all__ = [
+    "ListedBatches",
+    "batch_sampler",
+    "concatenated",
+    "constant",
+    "cross_validation",
+    "even_sequences",
+    "sequential",
+    "sequential_examples",
+    "shuffled",
+    "shuffled_examples",
+]
