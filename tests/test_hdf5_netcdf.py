@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from labeled.errors import FileFormatError, LabeledWarning, ReadError, UnknownNameError
+from labeled.formats.hdf5 import labels
 from labeled.formats.hdf5.cf import cf_of, decode
 from labeled.formats.hdf5.header import FileHeader, SourceHeader
 from labeled.formats.hdf5.scan import scan
@@ -391,3 +392,22 @@ def test_a_dataset_whose_type_cannot_be_a_source_says_why(tmp_path: Path) -> Non
     assert "compound dtype with fields 'a', 'b'" in scan(path).not_opened["table"]
     with pytest.raises(FileFormatError, match="cannot be a source: compound"):
         scan(path, sources=["table"])
+
+
+def test_a_scale_that_many_variables_share_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "many.nc"
+    variables = {f"v{i}": (("time", "lat"), np.zeros((3, 2))) for i in range(30)}
+    coords = {"time": np.arange(3), "lat": np.arange(2.0)}
+    xr.Dataset(variables, coords=coords).to_netcdf(path, engine="h5netcdf")
+    read: list[str] = []
+    one = labels.scale_of
+
+    def counted(dataset: h5py.Dataset) -> labels.Scale:
+        read.append(dataset.name)
+        return one(dataset)
+
+    monkeypatch.setattr(labels, "scale_of", counted)
+    assert len(scan(path, example_dim="time").sources) == 30
+    assert sorted(read) == ["/lat", "/time"]

@@ -20,7 +20,7 @@ import numpy as np
 
 from labeled.errors import DimsError, warn
 from labeled.formats.hdf5.layout import why_not_a_source
-from labeled.formats.hdf5.safety import check_dataset, to_text
+from labeled.formats.hdf5.safety import address, check_dataset, to_text
 
 SHAPES, SHAPE_LABELS = "shapes", "shape_labels"
 MAX_EXAMPLE_AXES = 32
@@ -37,10 +37,11 @@ class Scale:
     dataset: h5py.Dataset
     path: str | None
     """None for a dataset without a name in the file, which cannot be opened again."""
+    has_values: bool = True
 
-    @property
-    def has_values(self) -> bool:
-        return not _short_attribute(self.dataset, "NAME").startswith(NOT_A_VARIABLE)
+
+Scales = dict[tuple[int, int], Scale]
+"""The scales of an open file by their addresses: hundreds of variables share a few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +102,12 @@ def default_name(source: str, axis: int) -> str:
     return "batch" if axis == 0 else f"{source}_axis_{axis}"
 
 
-def axes_of(dataset: h5py.Dataset, name: str, notes: Notes) -> tuple[Axis, ...]:
+def axes_of(
+    dataset: h5py.Dataset, name: str, notes: Notes, known: Scales | None = None
+) -> tuple[Axis, ...]:
     """Return the labels and scales of every axis; what cannot be read is noted, not raised.
+
+    Scales in `known` are not read again, and those read are added to it.
 
     HDF5's own functions for this trust what they read and crash on damaged files, so the
     attributes they keep are read here instead, and checked.
@@ -118,7 +123,8 @@ def axes_of(dataset: h5py.Dataset, name: str, notes: Notes) -> tuple[Axis, ...]:
             if what == "labels":
                 labels = [_text(entry) for entry in entries]
             else:
-                scales = [_scales(dataset, entry) for entry in entries]
+                file, found = dataset.file, {} if known is None else known
+                scales = [_scales(file, entry, found) for entry in entries]
         except Exception as error:  # damage surfaces as nearly any exception
             notes.odd.append(f"the {what} of the axes of {name!r} cannot be read ({error})")
     return tuple(map(Axis, shape, labels, scales))
@@ -140,9 +146,16 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _scales(dataset: h5py.Dataset, references: Any) -> tuple[Scale, ...]:
-    things = [dataset.file[reference] for reference in references if reference]
-    return tuple(scale_of(thing) for thing in things if isinstance(thing, h5py.Dataset))
+def _scales(file: h5py.File, references: Any, known: Scales) -> tuple[Scale, ...]:
+    things = [file[reference] for reference in references if reference]
+    return tuple(_known_scale(thing, known) for thing in things if isinstance(thing, h5py.Dataset))
+
+
+def _known_scale(dataset: h5py.Dataset, known: Scales) -> Scale:
+    where = address(dataset)
+    if where not in known:
+        known[where] = scale_of(dataset)
+    return known[where]
 
 
 def scale_of(dataset: h5py.Dataset) -> Scale:
@@ -150,9 +163,10 @@ def scale_of(dataset: h5py.Dataset) -> Scale:
     raw = h5py.h5i.get_name(dataset.id)
     path = None if raw is None else to_text(raw)
     name = _short_attribute(dataset, "NAME")
-    if not name or name.startswith(NOT_A_VARIABLE):
+    has_values = not name.startswith(NOT_A_VARIABLE)
+    if not name or not has_values:
         name = "" if path is None else path.rsplit("/", 1)[-1]
-    return Scale(name.removeprefix(NON_COORDINATE), dataset, path)
+    return Scale(name.removeprefix(NON_COORDINATE), dataset, path, has_values)
 
 
 def is_scale(dataset: h5py.Dataset) -> bool:

@@ -29,6 +29,7 @@ from labeled.formats.hdf5.labels import (
     Axis,
     Notes,
     Scale,
+    Scales,
     axes_of,
     name_dims,
     ragged_of,
@@ -58,6 +59,7 @@ class Builder:
     scalar_attrs: bool = False
     notes: Notes = field(default_factory=Notes)
     variables: dict[str, SourceHeader] = field(default_factory=dict)
+    scales: Scales = field(default_factory=dict)
 
     def describe(
         self, name: str, found: Found, *, own_dims: Sequence[str] | None = None
@@ -75,7 +77,7 @@ class Builder:
                     f"file {self.stamp.path!r}: {error}. Write the source again, or open the "
                     f"others with sources=[...]"
                 ) from error
-        axes = axes_of(dataset, name, self.notes)
+        axes = axes_of(dataset, name, self.notes, self.scales)
         found_names = [axis.name for axis in axes]
         if own_dims is not None:
             found_names = [axis.label or own for axis, own in zip(axes, own_dims, strict=True)]
