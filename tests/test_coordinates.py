@@ -126,6 +126,11 @@ def test_another_example_dim(netcdf):
     dataset = labeled.open_dataset(netcdf, example_dim="lat")
     assert dataset.sources == ("mask",)
     assert len(dataset) == 4
+    with xr.open_dataset(netcdf, engine="h5netcdf") as theirs:
+        mine = dataset.to_xarray()
+        assert set(mine.coords) == set(theirs.coords)
+        np.testing.assert_array_equal(mine["height"].values, theirs["height"].values)
+        assert "time" in mine.indexes
 
 
 def test_coordinates_follow_rows_and_parts(netcdf):

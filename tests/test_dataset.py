@@ -282,6 +282,20 @@ def test_one_label_with_two_lengths(tmp_path):
         _ = dataset.sizes
 
 
+def test_the_most_common_length_keeps_its_name(tmp_path):
+    name = fuel_file(
+        tmp_path / "a.hdf5",
+        {"a": np.zeros((4, 6)), "b": np.ones((4, 3)), "c": np.ones((4, 6))},
+        {"all": (0, 4)},
+        dict.fromkeys("abc", ("batch", "width")),
+    )
+    with pytest.warns(LabeledWarning, match="'width'"):
+        together = labeled.open_dataset(name).to_xarray()
+    assert {n: v.dims[1] for n, v in together.items()} == {
+        "a": "width", "b": "b_width", "c": "width"
+    }  # fmt: skip
+
+
 def test_sources_of_different_length_open_but_do_not_mix(tmp_path):
     name = str(tmp_path / "plain.h5")
     with h5py.File(name, "w") as f:

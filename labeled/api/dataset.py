@@ -395,7 +395,7 @@ class Dataset:
         }
         coords = {c for name in self._catalog.sources for c in self._coords_of(name)}
         carried = {n: v for n, v in self._catalog.variables.items() if n not in coords}
-        return xarray_dataset(parts, carried, self.steps, self.attrs)
+        return xarray_dataset(parts, carried, self._catalog.coordinates, self.steps, self.attrs)
 
     def _part(self, name: str, source: Source) -> Part:
         coords = {c: self._catalog.variables[c] for c in self._coords_of(name)}

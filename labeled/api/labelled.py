@@ -7,7 +7,8 @@ index that xarray users expect.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,30 +69,57 @@ def _lazy_variable(source: Source, rows: Selection, chunks: Any = "auto") -> xr.
 def xarray_dataset(
     parts: Mapping[str, Part],
     carried: Mapping[str, Source],
+    coordinates: Set[str],
     steps: Steps,
     attrs: Mapping[str, Any],
 ) -> xr.Dataset:
-    """Return sources, their coordinates and variables carried whole as one Dataset."""
+    """Return sources, their coordinates and variables carried whole as one Dataset.
+
+    Those of `carried` that are among `coordinates` stay coordinates, though no source has them.
+    """
     clashing = _clashing_dims(parts)
     if clashing:
+        dims = sorted(set().union(*clashing.values()))
         warn(
-            f"dims {sorted(clashing)} have different lengths in different sources and became "
-            "'<source>_<dim>'; give them names of their own with dims={source: (...)}",
+            f"dims {dims} have different lengths in different sources and became "
+            "'<source>_<dim>' where they are not the most common; give them names of their own "
+            "with dims={source: (...)}",
         )
     variables: dict[str, xr.Variable] = {}
     coords: dict[str, xr.Variable] = {}
     indexes: dict[str, Any] = {}
     for name, part in parts.items():
-        array = _renamed(data_array(part), name, clashing)
+        array = _renamed(data_array(part), name, clashing.get(name, set()))
         variables[name] = array.variable
         for coord, values in array.coords.items():
             coords.setdefault(str(coord), values.variable)
         indexes.update(array.xindexes)
-    for name, variable in carried.items():
-        if name not in coords and name not in variables and not set(variable.dims) & clashing:
-            variables[name] = carried_variable(variable, steps)
+    sizes = {dim: n for v in variables.values() for dim, n in v.sizes.items()}
+    missing = {name: v for name, v in carried.items() if name not in coords | variables}
+    for name, variable in _fitting(missing, sizes, steps).items():
+        # a variable called like its dim is made a coordinate, with an index, by xarray
+        loose = name in coordinates and variable.dims != (name,)
+        (coords if loose else variables)[name] = variable
     together = xr.Coordinates(coords, indexes=indexes)
     return xr.Dataset(variables, coords=together, attrs=dict(attrs))
+
+
+def _fitting(
+    carried: Mapping[str, Source], sizes: Mapping[Any, int], steps: Steps
+) -> dict[str, xr.Variable]:
+    """Return the carried variables whose dims are as long as they are elsewhere."""
+    known, out, left_out = dict(sizes), {}, []
+    for name, source in carried.items():
+        variable = carried_variable(source, steps)
+        if any(known.setdefault(dim, n) != n for dim, n in variable.sizes.items()):
+            left_out.append(name)
+        else:
+            out[name] = variable
+    if left_out:
+        warn(
+            f"variables {left_out} are left out: their dims have other lengths than in the sources"
+        )
+    return out
 
 
 def _renamed(array: xr.DataArray, source: str, clashing: set[str]) -> xr.DataArray:
@@ -139,16 +167,29 @@ def _with_coords(array: xr.DataArray, coords: Mapping[str, xr.Variable]) -> xr.D
     return array.assign_coords(indexed)
 
 
-def _clashing_dims(parts: Mapping[str, Part]) -> set[str]:
-    """Names that stand for different lengths in different sources."""
-    lengths: dict[str, int] = {}
-    clashing = set()
-    for part in parts.values():
+def _clashing_dims(parts: Mapping[str, Part]) -> dict[str, set[str]]:
+    """Return the dims to rename, by source: those whose length is not the one most sources have.
+
+    Where no length is the most common one, every source gets a name of its own.
+    """
+    lengths: dict[str, dict[str, int]] = {}
+    for name, part in parts.items():
         shape = (len(part.rows), *part.source.row_shape)
         for dim, length in zip(part.source.dims, shape, strict=True):
-            if lengths.setdefault(dim, length) != length:
-                clashing.add(dim)
+            lengths.setdefault(dim, {})[name] = length
+    clashing: dict[str, set[str]] = {}
+    for dim, by_source in lengths.items():
+        kept = _most_common(by_source.values())
+        for name, length in by_source.items():
+            if length != kept:
+                clashing.setdefault(name, set()).add(dim)
     return clashing
+
+
+def _most_common(lengths: Iterable[int]) -> int | None:
+    """Return the value that occurs most often; None where two occur equally often."""
+    (most, count), *others = Counter(lengths).most_common(2)
+    return None if others and others[0][1] == count else most
 
 
 def _listed(request: Any) -> Any:

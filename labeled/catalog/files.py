@@ -88,6 +88,8 @@ class Catalog:
     splits: Mapping[str, Mapping[str, Selection]]
     attrs: Mapping[str, Any] = field(default_factory=dict)
     not_opened: Mapping[str, str] = field(default_factory=dict)
+    coordinates: frozenset[str] = frozenset()
+    """Which of the variables are coordinates, whether a source has their dims or not."""
 
 
 def find_files(path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
@@ -182,7 +184,9 @@ def join(headers: tuple[FileHeader, ...], io: Io = "auto") -> Catalog:
         split: {name: _joined_rows(split, name, headers) for name in first.splits[split]}
         for split in first.splits
     }
-    return Catalog(headers, sources, variables, splits, first.attrs, first.not_opened)
+    return Catalog(
+        headers, sources, variables, splits, first.attrs, first.not_opened, first.coordinates
+    )
 
 
 def _joined_rows(split: str, name: str, headers: tuple[FileHeader, ...]) -> Selection:

@@ -134,3 +134,5 @@ class FileHeader:
     example_dim: str | None = None
     """The example dim of a netCDF-style file; None where axis 0 of each source is it."""
     kind: FileKind = "plain"
+    coordinates: frozenset[str] = frozenset()
+    """Names among `variables` that are coordinates, whether a source has their dims or not."""

@@ -158,6 +158,7 @@ def _scan_open(
         not_opened=found.not_opened,
         example_dim=found.example_dim,
         kind=found.kind,
+        coordinates=found.coordinates,
     )
 
 
@@ -191,6 +192,7 @@ def _scan_fuel(
         splits=splits,
         not_opened=not_opened,
         kind="fuel",
+        coordinates=frozenset(builder.variables),
     )
 
 

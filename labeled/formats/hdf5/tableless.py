@@ -65,6 +65,7 @@ class Tableless:
     not_opened: dict[str, str]
     example_dim: str | None
     kind: FileKind
+    coordinates: frozenset[str]
 
 
 def scan_tableless(
@@ -100,7 +101,9 @@ def scan_tableless(
     coordinates = _coordinate_names(builder, contents, named)
     headers = {name: _with_shared(each, coordinates) for name, each in headers.items()}
     headers, variables = _finished(builder, headers, contents.kind == "netcdf", decode_cf)
-    return Tableless(headers, variables, contents.not_opened, chosen, contents.kind)
+    return Tableless(
+        headers, variables, contents.not_opened, chosen, contents.kind, frozenset(coordinates)
+    )
 
 
 def _named(
