@@ -244,7 +244,8 @@ def test_number_lines_are_aligned(values: np.ndarray[Any, Any]) -> None:
         (("head", "FILE", "--split", "trian"), "did you mean 'train'?"),
         (("demo", "--file", "FILE", "--memory", "1 kiB"), "too small"),
         (("demo", "--file", "FILE", "--memory", "lots"), "is not a size"),
-        (("demo", "--file", "no_such_folder/x.hdf5"), "there is no folder"),
+        (("demo", "--file", "no_such_folder/x.hdf5", "--keep"), "there is no folder"),
+        (("demo", "--file", "no_such.hdf5"), "does not exist"),
     ],
 )
 def test_errors_are_one_line_on_stderr(

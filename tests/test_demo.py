@@ -148,7 +148,7 @@ def test_the_demo_learns_real_digits(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 def test_a_file_larger_than_memory_is_iterated_within_it(tmp_path: Path) -> None:
     path = tmp_path / "large.hdf5"
-    shown = run_demo("--file", path, "--memory", "8 MiB")
+    shown = run_demo("--file", path, "--memory", "8 MiB", "--keep")
     assert shown.exit_code == 0
     text = shown.stdout
     assert path.stat().st_size >= 4 * 8 * MIB
@@ -165,6 +165,15 @@ def test_rows_and_keep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (kept,) = tmp_path.rglob("*.hdf5")
     assert f"The file stays: {kept}" in shown.stdout
     assert labeled.open_dataset(kept).n_rows == 5_000
+
+
+def test_a_mistyped_file_is_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "typo.h5"
+    shown = run_demo("--file", path)
+    assert shown.exit_code == 1
+    assert "does not exist" in shown.stderr
+    assert "--keep" in shown.stderr
+    assert not path.exists()
 
 
 def test_a_file_of_ones_own_is_iterated_whole(tmp_path: Path) -> None:

@@ -71,6 +71,16 @@ def open_dataset(
         If the file leads outside itself and `allow_external` is not set.
     DimsError, SplitError, UnknownNameError
         If names, labels or the split table do not fit the file.
+
+    Notes
+    -----
+    A netCDF-4 style file opens as xarray opens it, with these differences. The coordinate of
+    the example dim has no index (``set_xindex`` makes one). Times are ``datetime64[ns]``, and
+    stay numbers in calendars that it cannot hold. Arrays of single characters stay ``S1``
+    with their last dim; ``xr.decode_cf(ds.to_xarray())`` joins them. The
+    attribute `coordinates` is left out, also with ``decode_cf=False``: coordinates are
+    attached either way. Variables without the example dim are not sources, but stand in
+    :meth:`Dataset.to_xarray`.
     """
     if io not in IO:
         raise LoaderError(f"io must be one of {IO}, not {io!r}")

@@ -44,7 +44,9 @@ AXES = ("c", 0, 1, "b")
 
 
 @click.command()
-@click.option("--file", "path", metavar="FILE", help="Your own file; written if it is not there.")
+@click.option(
+    "--file", "path", metavar="FILE", help="Your own file, or with --keep where to write one."
+)
 @click.option(
     "--rows",
     "n_rows",
@@ -57,18 +59,23 @@ AXES = ("c", 0, 1, "b")
     help=f"The most that iterating may take, such as '32 MiB' [default: {DEFAULT_MEMORY}]. "
     f"The file written grows to at least {TIMES_MEMORY} times this size.",
 )
-@click.option("--keep", is_flag=True, help="Keep the temporary file.")
+@click.option("--keep", is_flag=True, help="Keep the file written.")
 def demo(path: str | None, n_rows: int | None, memory: str | None, keep: bool) -> None:
     """Open a file, look at it, iterate it shuffled, and train a classifier on it.
 
     Without FILE, real scanned digits are written to a temporary file (needs scikit-learn:
-    pip install labeled[demo]). With a FILE that exists, that is opened and iterated.
+    pip install labeled[demo]). With a FILE that exists, that is opened and iterated; one that
+    does not is written only with --keep or --rows.
     """
     memory_bytes = memory_of(DEFAULT_MEMORY if memory is None else memory)
     if path is not None and os.path.exists(path):
         if n_rows is not None or keep:
             raise click.UsageError(f"--rows and --keep are for a new file, and {path!r} exists")
         return demo_own(path, memory_bytes)
+    if path is not None and n_rows is None and not keep:
+        raise FileFormatError(
+            f"file {path!r} does not exist; check the path, or add --keep to write the digits there"
+        )
     digits = bundled_digits()
     wanted = n_rows or N_DIGITS
     if memory is not None:
