@@ -100,7 +100,7 @@ def test_group_opens_below_a_group(tmp_path: Path) -> None:
     header = scan(path, group="/g")
 
     assert {n: s.h5path for n, s in header.sources.items()} == {"h/a": "/g/h/a"}
-    with pytest.raises(UnknownNameError, match="'b' in .* is a dataset, not a group"):
+    with pytest.raises(UnknownNameError, match=r"'b' in .* is a dataset, not a group"):
         scan(path, group="b")
 
 
