@@ -170,6 +170,61 @@ def test_threads_that_each_iterate_a_loader_end_one_another_loudly(ds):
     assert all("one live iterator" in str(error) for error in errors)
 
 
+def test_the_advised_memory_is_enough_and_mixes_well(tmp_path):
+    rows = np.random.default_rng(0).integers(0, 9, (50_000, 300), np.uint8)
+    name = fuel_file(
+        tmp_path / "wide.hdf5",
+        {"x": rows},
+        {"all": (0, 50_000)},
+        {"x": ("batch", "feature")},
+        chunks=(64, 300),
+        compression=1,
+    )
+    wide = labeled.open_dataset(name)
+    options = {"shuffle": "window", "seed": 1}
+    told = wide.batches(256, memory="8 MiB", **options).explain()
+    assert told.quality < 0.94
+    advised = {
+        "memory": told.memory_for_quality,
+        "window_rows": told.window_rows_for_quality,
+    }
+    assert f"memory='{advised['memory'] >> 20} MiB'" in repr(told)
+    assert wide.batches(256, **advised, **options).explain().quality >= 0.94
+
+
+def test_what_is_kept_costs_nothing_once_it_is_there(ds):
+    loader = ds.batches(100, shuffle="window", seed=1)
+    assert sum(lane.bytes_read for lane in loader.explain().lanes) > 0
+    list(loader)
+    stats = loader.stats()
+    assert stats.load_s > 0
+    assert loader.explain().lanes[0].kept
+    assert sum(lane.bytes_read + lane.n_reads for lane in loader.explain().lanes) == 0
+    list(loader)
+    assert loader.stats().load_s < stats.load_s
+    elapsed_s = stats.wall_s + stats.consumer_s
+    assert stats.rows_per_s == N / elapsed_s
+    assert stats.bytes_per_s == stats.n_bytes / elapsed_s
+    assert "1,003 rows in 11 batches" in repr(stats)
+
+
+@pytest.mark.parametrize("shuffle", [False, "window", "full"])
+def test_the_rest_of_an_epoch_is_explained(ds, shuffle):
+    options = {"shuffle": shuffle, "seed": 1, "window_rows": 200, "errors": "skip"}
+    first = ds.batches(100, threads=0, **options)
+    assert not first.plan.all_kept
+    epoch = iter(first)
+    for _ in range(6):
+        next(epoch)
+    loader = ds.batches(100, threads=0, **options)
+    whole = loader.explain()
+    loader.load_state_dict(first.state_dict())
+    rest = loader.explain()
+    assert (rest.n_rows, rest.n_batches) == (N - 600, 5)
+    assert 0 < rest.n_windows <= whole.n_windows
+    assert rest.lanes[0].bytes_used < whole.lanes[0].bytes_used
+
+
 def run_together(work, count):
     threads = [threading.Thread(target=work) for _ in range(count)]
     for thread in threads:

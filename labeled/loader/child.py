@@ -23,7 +23,7 @@ import cloudpickle
 
 from labeled.errors import ReadError
 from labeled.loader.engine import Filled, Stats, WindowSource
-from labeled.loader.jobs import cut_jobs
+from labeled.loader.jobs import jobs_of
 from labeled.loader.shared import (
     Begin,
     Cancel,
@@ -192,12 +192,7 @@ class _Service:
         for lane in plan.lanes:
             lane.load(max(1, plan.sizes.threads))
         epoch_plan = moved(plan.epoch_plan, begin.epoch, begin.seed, begin.history)
-        jobs = cut_jobs(
-            epoch_plan.windows(begin.first_batch),
-            plan.sizes.job_rows,
-            plan.job_offset,
-            listed=all(lane.keep for lane in plan.lanes),
-        )
+        jobs = jobs_of(epoch_plan, begin.first_batch, plan)
         others = max(0, plan.sizes.threads - 1)  # this thread reads too: a core is left free
         return WindowSource(jobs, plan.lanes, plan.group, self._pool, others, stats)
 

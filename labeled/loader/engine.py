@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from dask.utils import format_bytes
 
 from labeled.catalog.loading import Task
 from labeled.errors import LoaderError, ReadError
@@ -60,6 +61,8 @@ class Filled:
 class Stats:
     """Where the time of an epoch went, in seconds; counts of what was done."""
 
+    load_s: float = 0.0
+    """Reading the sources that are kept in memory, before the first batch of the first epoch."""
     read_s: float = 0.0
     """Reading and decoding, summed over threads."""
     plan_s: float = 0.0
@@ -80,6 +83,35 @@ class Stats:
     """Rows left out because they could not be read."""
     n_bytes: int = 0
     wall_s: float = 0.0
+    """In the loader, from being asked for a batch to handing it out."""
+
+    @property
+    def rows_per_s(self) -> float:
+        """Rows handed out a second, the consumer's own time included."""
+        return self._rate(self.n_rows)
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Stored bytes of the rows handed out a second, the consumer's own time included."""
+        return self._rate(self.n_bytes)
+
+    def _rate(self, amount: int) -> float:
+        elapsed_s = self.wall_s + self.consumer_s
+        return amount / elapsed_s if elapsed_s else 0.0
+
+    def __repr__(self) -> str:
+        lost = f", {self.n_lost:,} rows lost" if self.n_lost else ""
+        return "\n".join(
+            [
+                f"{self.n_rows:,} rows in {self.n_batches:,} batches{lost}: "
+                f"{self.rows_per_s:,.0f} rows/s, {format_bytes(round(self.bytes_per_s))}/s",
+                f"loader {self.wall_s:.3f} s: waiting {self.wait_s:.3f}, reading by itself "
+                f"{self.help_s:.3f}, laying out {self.format_s:.3f}",
+                f"consumer {self.consumer_s:.3f} s; loading what is kept {self.load_s:.3f} s",
+                f"all threads: reading and decoding {self.read_s:.3f} s in {self.n_tasks:,} tasks "
+                f"of {self.n_windows:,} windows, planning {self.plan_s:.3f} s",
+            ]
+        )
 
 
 class WindowSource:

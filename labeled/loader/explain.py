@@ -20,9 +20,10 @@ from labeled import permute
 from labeled.catalog.loading import as_runs
 from labeled.errors import LoaderError
 from labeled.formats.reader import Cost
-from labeled.loader.jobs import Job, cut_jobs
+from labeled.loader.jobs import Job
 from labeled.loader.lanes import Lane
 from labeled.loader.plan import LoaderPlan
+from labeled.loader.sizes import size_words
 from labeled.samplers.draws import Draws
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.quality import ListedLabels, expected_quality, rows_for_quality
@@ -126,6 +127,8 @@ class Explanation:
                 else ")"
             ),
         ]
+        if self.kernels.startswith("compiled"):
+            lines.append("not counted: compiled kernels, about 32 MiB once a process, if needed")
         if self.mode == "window":
             lines.append(f"{self.n_windows:,} windows of about {self.window_rows:,} rows")
         if self.quality is not None:
@@ -139,7 +142,7 @@ class Explanation:
             return ""
         return (
             f" (for {GOOD_QUALITY}: window_rows={self.window_rows_for_quality:,}, "
-            f"memory={format_bytes(self.memory_for_quality)!r})"
+            f"memory={size_words(self.memory_for_quality)!r})"
         )
 
     def _rows(self) -> list[tuple[str, ...]]:
@@ -183,9 +186,12 @@ class Explanation:
 
 
 def explain(
-    plan: LoaderPlan, epoch_plan: AnyPlan, labels: npt.ArrayLike | None = None
+    plan: LoaderPlan,
+    epoch_plan: AnyPlan,
+    labels: npt.ArrayLike | None = None,
+    first_batch: int = 0,
 ) -> Explanation:
-    """Work out what an epoch will take; reads chunk indexes and no rows.
+    """Work out what an epoch will take, or the rest of one; reads chunk indexes and no rows.
 
     Parameters
     ----------
@@ -194,6 +200,8 @@ def explain(
         The epoch that is told about.
     labels : array, lengths ``(n_rows,)``, optional
         Classes, for the shuffle quality; ten equal sorted classes when not given.
+    first_batch : int
+        Where the epoch goes on; costs and counts are those of the batches from there.
 
     Raises
     ------
@@ -201,19 +209,17 @@ def explain(
         If there is not one label a row.
     """
     sizes, order = plan.sizes, epoch_plan.order
-    jobs, n_jobs, share = _sampled_jobs(plan, epoch_plan)
+    n_rows = _rows_left(epoch_plan, first_batch)
+    jobs, n_jobs, share = _sampled_jobs(plan, epoch_plan, first_batch, n_rows)
     lanes = tuple(_explain_lane(lane, plan, jobs, share) for lane in plan.lanes)
     quality, wanted = _quality(plan, epoch_plan, labels)
-    memory = None
-    if wanted is not None:
-        more = max(0, wanted - sizes.job_rows) * plan.row_bytes * sizes.slots
-        memory = sizes.memory_bytes + more
+    memory = None if wanted is None else _memory_for(plan, wanted)
     return Explanation(
         mode=order.mode,
-        n_rows=epoch_plan.n_rows,
-        n_batches=epoch_plan.n_batches,
+        n_rows=n_rows,
+        n_batches=epoch_plan.n_batches - first_batch,
         batch_rows=epoch_plan.batch_rows,
-        n_windows=epoch_plan.n_windows,
+        n_windows=_windows_left(epoch_plan, first_batch),
         window_rows=min(order.window_rows, max(order.n_rows, 1)),
         n_jobs=n_jobs,
         job_rows=sizes.job_rows,
@@ -234,17 +240,39 @@ def explain(
     )
 
 
-def _sampled_jobs(plan: LoaderPlan, epoch_plan: AnyPlan) -> tuple[list[Job], int, float]:
-    """Return some jobs of the epoch, how many there are, and the share that these are."""
-    if not epoch_plan.n_rows:
+def _rows_left(plan: AnyPlan, first_batch: int) -> int:
+    return plan.n_rows - (plan.span(first_batch)[0] if first_batch else 0)
+
+
+def _windows_left(plan: AnyPlan, first_batch: int) -> int:
+    """How many windows serve the batches from `first_batch` on."""
+    if not first_batch or not isinstance(plan, EpochPlan):
+        return plan.n_windows
+    return sum(1 for _ in plan.spans(plan.span(first_batch)[0], plan.n_rows))
+
+
+def _memory_for(plan: LoaderPlan, window_rows: int) -> int:
+    """Return the memory that windows of so many rows need."""
+    if plan.all_kept:
+        return plan.sizes.memory_bytes
+    wanted = min(window_rows, max(1, plan.epoch_plan.order.n_rows))
+    return plan.sizes.memory_for(wanted, [lane.nbytes for lane in plan.lanes if not lane.keep])
+
+
+def _sampled_jobs(
+    plan: LoaderPlan, epoch_plan: AnyPlan, first_batch: int, n_rows: int
+) -> tuple[list[Job], int, float]:
+    """Return some jobs of what is left, how many there are, and the share that these are."""
+    if not n_rows:
         return [], 0, 1.0
-    starts: list[int] = [0]
-    if epoch_plan.n_rows > COUNTED_JOBS * plan.sizes.job_rows:
-        starts = np.linspace(0, epoch_plan.n_batches - 1, COUNTED_JOBS // 4).astype(int).tolist()
+    starts: list[int] = [first_batch]
+    if n_rows > COUNTED_JOBS * plan.sizes.job_rows:
+        spread = np.linspace(first_batch, epoch_plan.n_batches - 1, COUNTED_JOBS // 4)
+        starts = spread.astype(int).tolist()
     jobs: list[Job] = []
     seen: set[int] = set()
     for first in starts:
-        for job in _jobs(plan, epoch_plan, first):
+        for job in plan.jobs(epoch_plan, first):
             if job[0] not in seen:
                 seen.add(job[0])
                 jobs.append(job)
@@ -253,19 +281,14 @@ def _sampled_jobs(plan: LoaderPlan, epoch_plan: AnyPlan) -> tuple[list[Job], int
     rows = sum(stop - start for start, stop, _ in jobs)
     if len(starts) == 1:
         return jobs, len(jobs), 1.0
-    share = rows / epoch_plan.n_rows
+    share = rows / n_rows
     return jobs, round(len(jobs) / share), share
-
-
-def _jobs(plan: LoaderPlan, epoch_plan: AnyPlan, first: int) -> Iterator[Job]:
-    windows = epoch_plan.windows(first)
-    return cut_jobs(windows, plan.sizes.job_rows, plan.job_offset, listed=plan.all_kept)
 
 
 def _explain_lane(lane: Lane, plan: LoaderPlan, jobs: list[Job], share: float) -> LaneExplained:
     reader = lane.reader
     if lane.keep:
-        cost, share = lane.whole_cost(), 1.0
+        cost, share = Cost() if lane.is_loaded else lane.whole_cost(), 1.0
     else:
         cost = Cost()
         for _, _, content in jobs:

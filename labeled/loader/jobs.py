@@ -6,12 +6,37 @@ be cut anywhere; they are cut where batches end and, over stored chunks, where c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
+from labeled.loader.lanes import Lane
+from labeled.loader.sizes import Sizes
 from labeled.samplers.order import Content
 from labeled.samplers.plan import Window
+from labeled.samplers.sampled import AnyPlan
 
 Job = tuple[int, int, Content]
+
+
+class Cutting(Protocol):
+    """What decides where an epoch is cut."""
+
+    @property
+    def sizes(self) -> Sizes: ...
+    @property
+    def job_offset(self) -> int | None: ...
+    @property
+    def lanes(self) -> Sequence[Lane]: ...
+
+
+def jobs_of(epoch_plan: AnyPlan, first_batch: int, recipe: Cutting) -> Iterator[Job]:
+    """Cut an epoch into jobs, from a batch on; rows in memory already may be cut anywhere."""
+    return cut_jobs(
+        epoch_plan.windows(first_batch),
+        recipe.sizes.job_rows,
+        recipe.job_offset,
+        listed=all(lane.keep for lane in recipe.lanes),
+    )
 
 
 def cut_jobs(

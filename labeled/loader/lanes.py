@@ -79,6 +79,11 @@ class Lane:
         """Bytes of all rows."""
         return len(self.selection) * self.row_bytes
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether its rows are kept, and here already."""
+        return self.kept is not None
+
     def load(self, threads: int) -> None:
         """Read the whole selection now, if it is to be kept and not yet here."""
         if self.keep and self.kept is None:

@@ -20,7 +20,6 @@ import numpy.typing as npt
 from labeled.errors import LoaderError
 from labeled.loader.engine import Filled, Stats, WindowSource
 from labeled.loader.explain import Explanation, explain
-from labeled.loader.jobs import cut_jobs
 from labeled.loader.plan import LoaderPlan, next_epoch
 from labeled.loader.process import ProcessWindows, ReaderProcess
 from labeled.loader.rescue import rescue
@@ -85,7 +84,7 @@ class Loader:
         return self._stats
 
     def explain(self, labels: npt.ArrayLike | None = None) -> Explanation:
-        """Tell what the coming epoch will take, before it reads anything.
+        """Tell what the coming epoch, or the rest of it, will take before it reads anything.
 
         Parameters
         ----------
@@ -99,7 +98,7 @@ class Loader:
             Windows, reads, bytes read and used, chunks decoded more than once, the path
             of each source and why, the peak memory promised, the shuffle quality.
         """
-        return explain(self.plan, self._next, labels)
+        return explain(self.plan, self._next, labels, self._first_batch)
 
     # iterating
 
@@ -141,13 +140,10 @@ class Loader:
             if self._process is None or not self._process.usable:
                 self._process = ReaderProcess(recipe)
             return ProcessWindows(self._process, plan, first_batch, pool, self._stats)
+        began = perf_counter()
         recipe.load_kept()
-        jobs = cut_jobs(
-            plan.windows(first_batch),
-            recipe.sizes.job_rows,
-            recipe.job_offset,
-            listed=recipe.all_kept,
-        )
+        self._stats.load_s += perf_counter() - began
+        jobs = recipe.jobs(plan, first_batch)
         threads = recipe.sizes.threads
         return WindowSource(
             jobs,
@@ -253,11 +249,11 @@ class EpochIterator(Generic[T]):
         self._window: Filled | None = None
         self._superseded = False
         self._ended = False
-        self._asked = perf_counter()
         self._turn = RLock()
         sizes = self._recipe.sizes
         self._many_a_window = sizes.job_rows >= 2 * plan.batch_rows
         self._source = loader.windows(plan, first_batch)
+        self._asked = perf_counter()
 
     def __iter__(self) -> EpochIterator[T]:
         return self

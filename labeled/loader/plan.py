@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.loader.finish import Finish
+from labeled.loader.jobs import Job, jobs_of
 from labeled.loader.lanes import Lane
 from labeled.loader.sizes import Sizes
 from labeled.loader.slots import Layout
@@ -92,6 +93,10 @@ class LoaderPlan:
     def layout(self) -> Layout:
         """Row shape and dtype of what is read of each source."""
         return {lane.name: (lane.source.row_shape, lane.source.stored_dtype) for lane in self.lanes}
+
+    def jobs(self, epoch_plan: AnyPlan, first_batch: int) -> Iterator[Job]:
+        """Cut an epoch of this plan into jobs, from a batch on."""
+        return jobs_of(epoch_plan, first_batch, self)
 
     def load_kept(self) -> None:
         """Read the sources that are kept in memory, if they are not there yet."""

@@ -84,6 +84,10 @@ class RaggedLane(Lane):
     def nbytes(self) -> int:
         return int(self.position_bytes(None).sum())
 
+    @property
+    def is_loaded(self) -> bool:
+        return self.examples is not None
+
     def load(self, threads: int) -> None:
         """Read the whole selection now, if it is to be kept and not yet here."""
         if self.keep and self.examples is None:

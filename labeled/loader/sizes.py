@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dask.utils import format_bytes, parse_bytes
 
@@ -84,6 +84,22 @@ class Sizes:
             + self.index_bytes
             + OVERHEAD_BYTES
         )
+
+    def memory_for(self, window_rows: int, nbytes: Sequence[int]) -> int:
+        """Return the `memory`, in whole MiB, with which windows of so many rows are made.
+
+        Parameters
+        ----------
+        nbytes : sequence of int
+            Of the sources that are not kept: those that more memory would keep count too.
+        """
+        row_bytes = -(-self.slot_bytes // max(1, self.job_rows))
+        slot_bytes = window_rows * row_bytes
+        larger = replace(self, slot_bytes=slot_bytes, threads=max(1, self.threads))
+        needed = larger.promised_bytes
+        for size in sorted(nbytes):
+            needed += size if size * KEEP_SHARE <= needed + size else 0
+        return max(self.memory_bytes, _rounded_up(needed))
 
 
 @dataclass(frozen=True)
@@ -292,4 +308,8 @@ def size_words(n_bytes: int) -> str:
     >>> size_words(20 * 2**20 + 1)
     '21 MiB'
     """
-    return f"{-(-n_bytes // (1 << 20))} MiB"
+    return f"{_rounded_up(n_bytes) >> 20} MiB"
+
+
+def _rounded_up(n_bytes: int) -> int:
+    return -(-n_bytes >> 20) << 20

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -144,9 +144,8 @@ AnyPlan: TypeAlias = EpochPlan | SampledPlan
 
 def moved(plan: AnyPlan, epoch: int, seed: int | None = None, history: History = ()) -> AnyPlan:
     """Return the same plan for another epoch, seed and history."""
-    if isinstance(plan, SampledPlan):
-        return replace(plan, order=plan.order.at_epoch(epoch, seed), history=history)
-    return replace(plan, order=plan.order.at_epoch(epoch, seed), history=history)
+    order: Any = plan.order.at_epoch(epoch, seed)  # of the kind that the plan has
+    return replace(plan, order=order, history=history)
 
 
 def restore_sampled(state: State, plan: SampledPlan, plan_hash: str) -> tuple[SampledPlan, int]:
