@@ -57,6 +57,16 @@ def test_each_file_is_unpacked_by_its_own_scale(tmp_path, shuffle):
         np.testing.assert_array_equal(batch["x"].values, values[batch.rows][:, [3, 0]])
 
 
+def test_units_that_differ_are_told(tmp_path):
+    x = [("time", np.arange(3.0), {"units": unit}) for unit in ("m", "km")]
+    paths = [written(tmp_path / f"{i}.nc", i, x=x[i]) for i in range(2)]
+    with pytest.warns(LabeledWarning, match=r"'x' has the units 'km' in .*1\.nc.*'m' in .*0\.nc"):
+        labeled.open_dataset(paths)
+    paths = [written(tmp_path / f"times{i}.nc", i) for i in range(2)]
+    with pytest.warns(LabeledWarning, match="'time' has the units 'days since 2001-01-02"):
+        labeled.open_dataset(paths, decode_cf=False)
+
+
 def test_coordinates_of_other_dtypes_are_refused(tmp_path):
     one = written(tmp_path / "one.nc", coord={"time": np.arange(3)})
     two = written(tmp_path / "two.nc", coord={"time": np.arange(3) + 0.5})

@@ -79,11 +79,22 @@ def _check_header(kind: str, name: str, one: SourceHeader, two: SourceHeader) ->
                 f"{kind} {name!r} cannot be joined: {what} {theirs} in {two.file.path!r}, "
                 f"but {mine} in {one.file.path!r}; write one of them again, or open them apart"
             )
+    _warn_of_units(kind, name, one, two)
     if one.ragged is not None and repr(one.cf) != repr(two.cf):
         raise FileFormatError(
             f"ragged {kind} {name!r} cannot be joined: its scale, offset, fill value or units in "
             f"{two.file.path!r} are not those in {one.file.path!r}; write it again with the same, "
             "or open both with decode_cf=False"
+        )
+
+
+def _warn_of_units(kind: str, name: str, one: SourceHeader, two: SourceHeader) -> None:
+    """Say so where the rows of two files count in other units, which nothing converts."""
+    mine, theirs = one.attrs.get("units"), two.attrs.get("units")
+    if repr(mine) != repr(theirs):
+        warn(
+            f"{kind} {name!r} has the units {theirs!r} in {two.file.path!r}, but {mine!r} in "
+            f"{one.file.path!r}; its values are joined as they are"
         )
 
 
