@@ -78,11 +78,12 @@ def problems(draw, dtypes=DTYPES, max_rank=6):
 def test_a_pure_move_equals_the_transpose(problem, given_out, threads):
     src, axes = problem
     expected = np.ascontiguousarray(src.transpose(axes)).reshape(src.transpose(axes).shape)
-    out = poisoned(expected.shape, src.dtype) if given_out else None
+    native = src.dtype.newbyteorder("=")
+    out = poisoned(expected.shape, native) if given_out else None
 
     result = permute.copy(src, axes, out=out, threads=threads)
 
-    assert result.dtype == src.dtype
+    assert result.dtype == native
     assert result.flags.c_contiguous
     assert out is None or result is out
     np.testing.assert_array_equal(result, expected)
@@ -99,7 +100,7 @@ def test_a_gather_equals_the_copy_of_the_chosen_rows(problem, data):
     row = st.integers(-n_rows, n_rows - 1) if n_rows else st.nothing()
     rows = data.draw(st.lists(row, max_size=70) if n_rows else st.just([]))
     expected = src[np.asarray(rows, np.int64)].transpose(axes)
-    out = poisoned(expected.shape, src.dtype)
+    out = poisoned(expected.shape, src.dtype.newbyteorder("="))
 
     permute.gather(src, rows, axes, out=out, threads=data.draw(st.sampled_from([1, 2])))
 
@@ -283,3 +284,22 @@ def test_another_array_library_gathers():
     src = array_api_strict.reshape(array_api_strict.arange(12), (4, 3))
     result = permute.gather(src, [3, -4, 3], (1, 0))
     np.testing.assert_array_equal(np.asarray(result), np.arange(12).reshape(4, 3)[[3, 0, 3]].T)
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">i8", ">u2", ">c8"])
+@pytest.mark.parametrize("shape", [(3, 5, 7), (64, 3, 80, 80)])
+def test_the_result_is_in_native_byte_order(dtype, shape):
+    values = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+    axes = (*range(1, len(shape)), 0)
+    native = np.dtype(dtype).newbyteorder("=")
+    made = permute.copy(values, axes)
+    assert made.dtype == native
+    np.testing.assert_array_equal(made, values.transpose(axes))
+    out = permute.copy(values, axes, out=np.empty(made.shape, native))
+    np.testing.assert_array_equal(out, made)
+    gathered = permute.gather(values, [2, 0], axes)
+    assert gathered.dtype == native
+    np.testing.assert_array_equal(gathered, values[[2, 0]].transpose(axes))
+    kept = permute.copy(values, axes, dtype=dtype)
+    assert kept.dtype == np.dtype(dtype)
+    np.testing.assert_array_equal(kept, made)

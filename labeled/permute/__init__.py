@@ -54,8 +54,8 @@ def copy(
         C-contiguous destination of the result's shape and dtype, clear of `src`. Large ones are
         written fastest where they start at a cache line (64 bytes), as :func:`empty` makes them.
     dtype : dtype, optional
-        Of the result. Not given: that of `src`; or, where integers are scaled or shifted,
-        float32 for integers of up to 32 bits and float64 for wider ones.
+        Of the result. Not given: that of `src`, in this machine's byte order; or, where integers
+        are scaled or shifted, float32 for integers of up to 32 bits and float64 for wider ones.
     scale, shift : scalar or array, optional
         The result is ``(src * scale + shift).astype(dtype)``. Arrays broadcast against `src`, in
         the order of *its* axes. Computed in float32 where `src` has at most 32 bits and the

@@ -56,7 +56,7 @@ def checked_rows(rows: Any, n_rows: int) -> Rows:
 
 
 def result_dtype(src: np.dtype[Any], dtype: Any, scaled: bool) -> np.dtype[Any]:
-    """Return the dtype of the result: the one asked for, else one that holds what is computed.
+    """Return the dtype of the result: the one asked for, else a native one that holds it.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def result_dtype(src: np.dtype[Any], dtype: Any, scaled: bool) -> np.dtype[Any]:
         asked: np.dtype[Any] = np.dtype(dtype)
         return asked
     if not scaled or src.kind in "fc":
-        return src
+        return src if src.isnative else src.newbyteorder("=")
     return np.dtype(np.float64 if src.itemsize > 4 else np.float32)
 
 
