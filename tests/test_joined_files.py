@@ -74,6 +74,18 @@ def test_coordinates_of_other_dtypes_are_refused(tmp_path):
         labeled.open_dataset([one, two])
 
 
+def test_stored_dtypes_must_agree(tmp_path):
+    whole = written(tmp_path / "whole.nc")
+    half = np.datetime64("2001-01-01", "ns") + np.arange(3) * np.timedelta64(12, "h")
+    part = written(
+        tmp_path / "part.nc",
+        coord={"time": half},
+        encoding={"time": {"units": "days since 2001-01-01", "dtype": "f8"}},
+    )
+    with pytest.raises(FileFormatError, match=r"'time'.*dtype float64 in .*part\.nc.*int64"):
+        labeled.open_dataset([whole, part])
+
+
 def test_decoded_dtypes_must_agree(tmp_path):
     packed = {"x": {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -1}}
     one = written(tmp_path / "one.nc", x=("time", np.arange(3.0)), encoding=packed)
