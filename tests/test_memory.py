@@ -18,6 +18,8 @@ SCRIPT = """
 import json, sys, threading, time
 import numpy as np
 import labeled
+from labeled import permute
+from labeled.spaces import Conv2DSpace
 
 path, options = sys.argv[1], json.loads(sys.argv[2])
 
@@ -28,6 +30,14 @@ def held():
 
 
 dataset = labeled.open_dataset(path)
+if options.pop("listed", False):
+    dataset = dataset.subset(np.random.default_rng(0).permutation(dataset.n_rows)[:20_000])
+if options.pop("cast", False):
+    chw = Conv2DSpace((32, 32), channels=3, axes=("c", 0, 1, "b"))
+    options |= {"specs": (chw, "x"), "dtype": "float32", "scale": 1 / 255}
+    warm = np.zeros((512, 3, 32, 32), np.uint8)  # kernels are loaded once a process
+    permute.copy(warm, (1, 2, 3, 0), dtype="float32", scale=1 / 255)
+    del warm
 loader = dataset.batches(**options)
 promised = loader.explain().promised_bytes
 before, peak, done = held(), 0, threading.Event()
@@ -45,7 +55,7 @@ watcher.start()
 total = 0
 for _ in range(2):
     for batch in loader:
-        for array in batch.arrays.values():
+        for array in batch.arrays.values() if hasattr(batch, "arrays") else [batch]:
             total += int(array.reshape(-1).view(np.uint8)[::64].sum())
 done.set()
 watcher.join()
@@ -79,6 +89,10 @@ CASES = {
     "small rows, full shuffle": ("small", {"shuffle": "full"}, 32),
     "small rows, window": ("small", {"shuffle": "window"}, 32),
     "kept": (gzip(64), {"shuffle": True}, 256),
+    "specs to float32, window": (gzip(64), {"shuffle": "window", "cast": True}, 48),
+    "specs to float32, file order": ({}, {"shuffle": False, "cast": True}, 48),
+    "list, window": (gzip(64), {"shuffle": "window", "listed": True}, 32),
+    "list, file order": ({}, {"shuffle": False, "listed": True}, 32),
 }
 
 
