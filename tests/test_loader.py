@@ -421,6 +421,8 @@ def test_a_batch_is_a_labelled_mapping(path):
     assert list(batch) == ["images", "targets"]
     assert batch.to_xarray()["targets"].shape == (4, 1)
     assert "4 rows" in repr(batch)
+    assert "4 rows" in batch._repr_html_()
+    assert "channel: 3" in batch._repr_html_()
     with pytest.raises(KeyError, match="did you mean 'images'"):
         batch["image"]
     subset = labeled.open_dataset(path).subset(batch.rows)

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
+from dask.utils import format_bytes
 
 from labeled.errors import UnknownNameError, did_you_mean
+from labeled.views.summary import html_page, html_table
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -83,6 +85,19 @@ class Batch(Mapping[str, xr.DataArray]):
             )
             lines.append(f"  {name}  ({sizes})  {array.dtype}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                name,
+                ", ".join(f"{d}: {n:,}" for d, n in zip(self._dims[name], a.shape, strict=False)),
+                str(a.dtype),
+                format_bytes(a.nbytes),
+            )
+            for name, a in self._arrays.items()
+        ]
+        table = html_table(("source", "dims", "dtype", "size"), rows)
+        return html_page(f"labeled.Batch of {self.count:,} rows", table)
 
     def _ipython_key_completions_(self) -> list[str]:
         return list(self._arrays)

@@ -247,7 +247,9 @@ def compile_specs(
     steps: list[Step] = []
     for space, source in mapping.specs_to_index:
         if source not in sources:
-            raise SpecsError(f"there is no source {source!r}: {did_you_mean(source, sources)}")
+            raise SpecsError(
+                f"there is no source {source!r} that has a space (text has none): {did_you_mean(source, sources)}"
+            )
         try:
             steps.append(_step(space, sources[source], options))
         except SpaceError as error:
