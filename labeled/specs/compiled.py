@@ -248,7 +248,8 @@ def compile_specs(
     for space, source in mapping.specs_to_index:
         if source not in sources:
             raise SpecsError(
-                f"there is no source {source!r} that has a space (text has none): {did_you_mean(source, sources)}"
+                f"there is no source {source!r} that has a space (text has none): "
+                f"{did_you_mean(source, sources)}"
             )
         try:
             steps.append(_step(space, sources[source], options))
