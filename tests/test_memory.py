@@ -16,6 +16,7 @@ MIB = 1 << 20
 
 SCRIPT = """
 import json, sys, threading, time
+from types import SimpleNamespace
 import numpy as np
 import labeled
 from labeled import permute
@@ -50,12 +51,13 @@ def watch():
         time.sleep(0.0005)
 
 
-watcher = threading.Thread(target=watch)
+watcher = threading.Thread(target=watch, daemon=True)
 watcher.start()
 total = 0
 for _ in range(2):
     for batch in loader:
-        for array in batch.arrays.values() if hasattr(batch, "arrays") else [batch]:
+        batch = batch if hasattr(batch, "arrays") else SimpleNamespace(arrays={"x": batch})
+        for array in batch.arrays.values():
             total += int(array.reshape(-1).view(np.uint8)[::64].sum())
 done.set()
 watcher.join()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from inspect import signature
@@ -12,9 +11,20 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.catalog.loading import load_rows
-from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource
 from labeled.errors import LoaderError, LoaderTypeError, did_you_mean
+from labeled.loader.arguments import (
+    Asked,
+    batch_rows_of,
+    drawn_of,
+    integer,
+    integer_or_none,
+    last_of,
+    listed_of,
+    part_of,
+    seed_of,
+    skips_of,
+)
 from labeled.loader.finish import Finish, changes_of, check_padding, padding_by_source
 from labeled.loader.lanes import Lane
 from labeled.loader.loader import Loader
@@ -43,10 +53,10 @@ from labeled.loader.sizes import (
 from labeled.loader.units import Grouping, governing_source, group_rows, layout_words
 from labeled.samplers.draws import Draws, balanced_weights
 from labeled.samplers.order import Mode, Order
-from labeled.samplers.parts import LAST_RULES, Last
+from labeled.samplers.parts import Last
 from labeled.samplers.permutation import key_of
 from labeled.samplers.plan import EpochPlan
-from labeled.samplers.requests import ListedBatches, Sampler
+from labeled.samplers.requests import Sampler
 from labeled.samplers.sampled import AnyPlan, SampledOrder, SampledPlan
 from labeled.samplers.state import plan_hash
 from labeled.samplers.units import UniformUnits
@@ -165,39 +175,27 @@ def make_loader(
     SpecsError
         If the specs do not fit the sources.
     """
-    index, count = _part(part)
-    listed = _listed(
+    asked = Asked(
+        batch_size,
+        shuffle,
+        seed,
+        epoch,
+        last,
+        part,
+        sticky_parts,
+        window_rows,
+        balance,
+        weights,
         sampler,
-        batch_size=batch_size,
-        shuffle=shuffle or None,
-        seed=seed,
-        last=None if last == "keep" else last,
-        sticky_parts=sticky_parts or None,
-        window_rows=window_rows,
-        balance=balance,
-        weights=weights,
     )
     _check_sources(sources, reader)
-    drawn = _drawn(balance, weights, shuffle, last, sticky_parts)
-    mode = _mode(shuffle, sources) if listed is None else "full"
-    rows = _Rows(
-        n_rows=n_rows,
-        batch_rows=_batch_rows(batch_size) if listed is None else max(1, listed.batch_rows),
-        mode="window" if drawn else mode,
-        last="drop" if drawn else _last(last),
-        part=(index, count),
-        seed=_seed(seed, count, needed=listed is None and (drawn or mode != "file")),
-        epoch=_integer("epoch", epoch, least=0),
-        sticky_parts=sticky_parts,
-        draws=_draw_weights(balance, weights, sources, selections, n_rows),
-        listed=listed,
-    )
     wanted = Wanted(
         memory_of(memory),
-        _integer_or_none("window_rows", window_rows, least=1),
-        _integer_or_none("threads", threads, least=0),
-        _integer_or_none("prefetch", prefetch, least=0),
+        integer_or_none("window_rows", window_rows, least=1),
+        integer_or_none("threads", threads, least=0),
+        integer_or_none("prefetch", prefetch, least=0),
     )
+    rows = _rows_of(asked, sources, selections, n_rows)
     # All sources count for the order, also those that specs leave out.
     lead = governing_source(sources)
     grouping = group_rows(lead, selections[lead.name], rows.mode)
@@ -206,7 +204,7 @@ def make_loader(
         sources, spaces, specs, dtype, scale, shift, pad_value, ragged, pads=rows.last == "pad"
     )
     refuse_process(reader, sources)
-    skips = _skips(errors, reader, sources)
+    skips = skips_of(errors, reader, sources)
     lanes = _lanes(sources, selections, rows, wanted.memory_bytes, finish.out_row_bytes)
     for lane in lanes:
         lane.keep = lane.keep and not skips  # what is kept is read at once, or not at all
@@ -269,101 +267,34 @@ class _Rows:
         return rows_held(self.batch_rows, self.n_rows, self.last, listed=self.listed is not None)
 
 
-# what was asked for, checked
-
-
-def _listed(sampler: Sampler | Iterable[Any] | None, **not_taken: Any) -> Sampler | None:
-    """Take a sampler as it is, or list what an iterable of requests yields."""
-    if sampler is None:
-        return None
-    given = [name for name, value in not_taken.items() if value is not None]
-    if given:
-        raise LoaderError(
-            f"a sampler lists whole batches, seed and all: leave {', '.join(given)} out"
-        )
-    return sampler if isinstance(sampler, Sampler) else ListedBatches.of(sampler)
-
-
-def _drawn(balance: Any, weights: Any, shuffle: Any, last: Any, sticky_parts: Any) -> bool:
-    """Whether rows are drawn; refuse what has no meaning then."""
-    if balance is not None and weights is not None:
-        raise LoaderError("give balance= or weights=, not both")
-    if balance is None and weights is None:
-        return False
-    asked = {"shuffle": bool(shuffle), "last": last not in ("keep", "drop")}
-    asked["sticky_parts"] = bool(sticky_parts)
-    given = [name for name, there in asked.items() if there]
-    if given:
-        raise LoaderError(
-            "rows drawn with replacement, by balance= or weights=, come in random order and in "
-            f"whole batches: leave {', '.join(given)} out"
-        )
-    return True
-
-
-def _batch_rows(batch_size: Any) -> int:
-    if batch_size is None:
-        raise LoaderError("batch_size is missing; say how many rows a batch has")
-    return _integer("batch_size", batch_size, least=1)
+def _rows_of(
+    asked: Asked,
+    sources: Mapping[str, AnySource],
+    selections: Mapping[str, Selection],
+    n_rows: int,
+) -> _Rows:
+    """Check what was asked of rows and their order; reads labels where they are balanced."""
+    part, listed, drawn = part_of(asked.part), listed_of(asked), drawn_of(asked)
+    mode = "full" if listed is not None else _mode(asked.shuffle, sources)
+    needs_seed = drawn or (listed is None and mode != "file")
+    return _Rows(
+        n_rows=n_rows,
+        batch_rows=batch_rows_of(asked.batch_size) if listed is None else listed.batch_rows or 1,
+        mode="window" if drawn else mode,
+        last="drop" if drawn else last_of(asked.last),
+        part=part,
+        seed=seed_of(asked.seed, part[1], needed=needs_seed),
+        epoch=integer("epoch", asked.epoch, least=0),
+        sticky_parts=asked.sticky_parts,
+        draws=_draw_weights(asked.balance, asked.weights, sources, selections, n_rows),
+        listed=listed,
+    )
 
 
 def _check_sources(sources: Mapping[str, AnySource], reader: ReaderKind) -> None:
     if not sources:
         raise LoaderError("there is no source to make batches of")
     check_reader(reader, sources.values())
-
-
-def _skips(errors: Any, reader: ReaderKind, sources: Mapping[str, AnySource]) -> bool:
-    """Whether rows that cannot be read are left out; refuse where that is not possible."""
-    if errors not in ("raise", "skip"):
-        raise LoaderError(f"errors={errors!r} must be 'raise' or 'skip'")
-    if errors == "skip" and reader == "process":
-        raise LoaderError("errors='skip' works with reader='threads' only")
-    ragged = [source.where for source in sources.values() if isinstance(source, RaggedSource)]
-    if errors == "skip" and ragged:
-        raise LoaderError(f"{ragged[0]}: errors='skip' leaves out rows of one shape only")
-    return bool(errors == "skip")
-
-
-def _last(last: Any) -> Last:
-    if last not in LAST_RULES:
-        raise LoaderError(f"last={last!r} must be one of {', '.join(map(repr, LAST_RULES))}")
-    found: Last = last
-    return found
-
-
-def _part(part: Any) -> tuple[int, int]:
-    try:
-        index, count = part
-    except (TypeError, ValueError):
-        raise LoaderError(f"part={part!r} must be a pair (index, count)") from None
-    if not 0 <= _integer("part index", index) < _integer("part count", count):
-        raise LoaderError(f"part={part!r}: the index must be in 0 .. count-1")
-    return int(index), int(count)
-
-
-def _seed(seed: Any, count: int, *, needed: bool) -> int:
-    """Return the seed: one drawn where the order needs it and none is given, else 0."""
-    if seed is not None:
-        return _integer("seed", seed)
-    if needed and count > 1:
-        raise LoaderError(
-            f"seed is missing: each of the {count} parts would draw its own order, and rows would "
-            "be lost and repeated; give the same seed= to every part"
-        )
-    return secrets.randbits(63) if needed else 0
-
-
-def _integer(what: str, value: Any, least: int | None = None) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise LoaderError(f"{what}={value!r} must be a whole number")
-    if least is not None and value < least:
-        raise LoaderError(f"{what}={value} must be at least {least}")
-    return int(value)
-
-
-def _integer_or_none(what: str, value: Any, least: int) -> int | None:
-    return None if value is None else _integer(what, value, least)
 
 
 def _finish(
