@@ -50,7 +50,7 @@ def test_batches_hold_the_rows_they_say(shuffle, size, window_rows, threads):
         dim="time",
         shuffle=shuffle,
         seed=1,
-        memory="6 MiB",
+        memory="6.5 MiB",
         window_rows=window_rows,
         threads=threads,
     )
