@@ -38,7 +38,7 @@ def epoch(kept):
         chance.choice([1, 7, 64, 256]),
         shuffle=chance.choice([False, True, "full", "window"]),
         seed=chance.randrange(1000),
-        memory="12 MiB",
+        memory="16 MiB",
         threads=chance.choice([0, 1, 3]),
         last=chance.choice(["keep", "pad", "drop", "wrap"]),
         part=chance.choice([(0, 1), (1, 3)]),

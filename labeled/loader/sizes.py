@@ -196,6 +196,10 @@ def plan_sizes(
         slots = max(FEW_SLOTS, wanted.prefetch + 1)
     slot_bytes = job * budget.row_bytes
     spare = room - slots * slot_bytes
+    if windowed and window_rows is None and threads is not None and spare < 0:
+        # Windows must not depend on threads, and fill the memory: as many as are left room for.
+        fewer = (budget.free - slots * slot_bytes) // budget.thread_bytes + 1
+        threads, spare = (fewer, 0) if fewer > 0 else (threads, spare)
     if spare < 0:
         what = "windows" if windowed and mode == "window" else "jobs"
         raise _too_small(budget, f"{slots} {what} of {job:,} rows", spare, threads, window_rows)
