@@ -53,7 +53,7 @@ def ds(tmp_path_factory):
         ({"epoch": -1}, "epoch=-1 must be at least 0"),
         ({"weights": np.ones(N), "shuffle": True}, "leave shuffle out"),
         ({"weights": np.ones(N), "last": "pad"}, "leave last out"),
-        ({"memory": "2 MiB"}, r"too small: 2 jobs.*give memory='\d+ MiB', or smaller batches$"),
+        ({"memory": "64 KiB"}, r"too small: \d+ jobs.*give memory='\d+ MiB', or smaller batches$"),
         ({"last": "pad", "pad_value": {"u": 300}}, "'u'.*pad_value=300 is no value of dtype uint8"),
         ({"last": "pad", "pad_value": float("nan")}, "'a'.*pad_value=nan is no value.*int32"),
         (
