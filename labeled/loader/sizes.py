@@ -35,12 +35,12 @@ A consumer finds a batch in its core's cache if nothing else was read after it.
 DEAR_JOB_BYTES = 8 << 20
 """The same over chunks that are decoded, where caches matter less than planning does."""
 
-FEW_SLOTS, DEAR_SLOTS, MANY_SLOTS = 2, 3, 6
+FEW_SLOTS, DEAR_SLOTS, MANY_SLOTS = 2, 3, 4
 SPARE_BATCHES = 3
-OVERHEAD_BYTES = 2 << 20
+OVERHEAD_BYTES = 1 << 20
 STACK_BYTES = 1 << 16
-INDEX_BYTES = 48
-"""Row numbers, places and temporary copies of them, for each row of a shuffled window."""
+INDEX_BYTES, BLOCK_INDEX_BYTES = 48, 80
+"""Row numbers, places and temporary copies of them: of a window's rows, of a block of places."""
 
 KEEP_SHARE = 16
 MOST_THREADS = 16
@@ -253,7 +253,7 @@ def _budget(
         batch_rows * (row_bytes + out_row_bytes) * (1 if straight else SPARE_BATCHES),
         sum(lane.nbytes for lane in lanes if lane.keep),
         max((_scratch_bytes(lane, windowed) for lane in lanes), default=1),
-        min(BLOCK_ROWS, n_rows) * INDEX_BYTES if mode == "full" else 0,
+        min(BLOCK_ROWS, n_rows) * BLOCK_INDEX_BYTES if mode == "full" else 0,
     )
 
 
