@@ -37,7 +37,7 @@ RNG = np.random.default_rng(5)
 IMAGES = RNG.integers(0, 9, (N, 3, 20, 20), dtype=np.uint8)
 TARGETS = RNG.integers(0, 10, (N, 1), dtype=np.uint8)
 LISTED = RNG.permutation(N)[:1500]
-TIGHT = {"memory": "12 MiB", "window_rows": 300, "seed": 3}
+TIGHT = {"memory": "8500 kiB", "window_rows": 300, "seed": 3}
 ROOMY = {"memory": "64 MiB", "seed": 3}
 
 
