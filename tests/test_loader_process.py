@@ -429,10 +429,16 @@ time.sleep(60)
 
 @linux
 def test_an_interrupt_ends_both(packed):
-    forever = "\nwhile True:\n    for _ in loader:\n        pass\n"
+    forever = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background has none
+while True:
+    for _ in loader:
+        pass
+"""
     with script(OPENED + forever, packed, start_new_session=True) as run:
         pid = int(run.stdout.readline())
-        time.sleep(0.3)
+        time.sleep(1)
         began = time.monotonic()
         os.killpg(run.pid, signal.SIGINT)  # as a terminal does: to both processes
         _, errors = run.communicate(timeout=30)
