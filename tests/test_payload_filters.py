@@ -190,12 +190,18 @@ def hide(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
 
 @pytest.mark.usefixtures("fresh_libraries")
 @pytest.mark.parametrize(
-    ("compression", "missing"),
-    [("gzip", "deflate"), ("zstd", "numcodecs"), ("zstd", "zstandard"), ("lz4", "lz4")],
+    ("compression", "missing", "other"),
+    [
+        ("gzip", "deflate", "zlib"),
+        ("zstd", "numcodecs", "zstandard"),
+        ("zstd", "zstandard", "numcodecs"),
+        ("lz4", "lz4", "numcodecs"),
+    ],
 )
 def test_another_library_steps_in(
-    compression: str, missing: str, monkeypatch: pytest.MonkeyPatch
+    compression: str, missing: str, other: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pytest.importorskip(other)
     hide(monkeypatch, missing)
     steps, stored, data = chunk_of(compression)
     pipeline = Pipeline(steps, len(data), 4)
