@@ -195,6 +195,8 @@ def test_any_consumer_is_served(shared_loader):
 
 
 def test_slots_come_back_to_a_consumer_who_lets_go(shared_loader):
+    for _ in shared_loader:
+        pass
     before = shared_loader._pools[0].extra
     for _ in range(2):
         for _ in shared_loader:
