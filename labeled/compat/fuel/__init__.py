@@ -7,10 +7,9 @@ none. The rules are the old ones to the letter where they differ from the native
 
 from __future__ import annotations
 
-import importlib
-import sys
 from types import ModuleType
 
+from labeled.compat.aliases import put_aliases
 from labeled.compat.fuel.config_parser import config
 
 __all__ = ["MODULES", "config", "install_aliases"]
@@ -57,6 +56,7 @@ def install_aliases(name: str = "fuel") -> dict[str, ModuleType]:
 
     Examples
     --------
+    >>> import sys
     >>> aliases = install_aliases("my_fuel")
     >>> from my_fuel.schemes import SequentialScheme
     >>> list(SequentialScheme(5, 3).get_request_iterator())
@@ -64,9 +64,4 @@ def install_aliases(name: str = "fuel") -> dict[str, ModuleType]:
     >>> for name in aliases:
     ...     del sys.modules[name]
     """
-    made = {name + path: importlib.import_module(__name__ + path) for path in MODULES}
-    for alias, module in made.items():
-        if sys.modules.get(alias, module) is not module:
-            raise ImportError(f"{alias!r} is imported already, from {sys.modules[alias]}")
-    sys.modules.update(made)
-    return made
+    return put_aliases(name, __name__, MODULES)

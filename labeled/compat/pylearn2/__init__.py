@@ -8,9 +8,9 @@ graph of Theano variables, is a lazy dask graph here.
 
 from __future__ import annotations
 
-import importlib
-import sys
 from types import ModuleType
+
+from labeled.compat.aliases import put_aliases
 
 MODULES = (
     "",
@@ -50,6 +50,7 @@ def install_aliases(name: str = "pylearn2") -> dict[str, ModuleType]:
 
     Examples
     --------
+    >>> import sys
     >>> aliases = install_aliases("my_pylearn2")
     >>> from my_pylearn2.space import VectorSpace
     >>> VectorSpace(3)
@@ -57,9 +58,4 @@ def install_aliases(name: str = "pylearn2") -> dict[str, ModuleType]:
     >>> for name in aliases:
     ...     del sys.modules[name]
     """
-    made = {name + path: importlib.import_module(__name__ + path) for path in MODULES}
-    for alias, module in made.items():
-        if sys.modules.get(alias, module) is not module:
-            raise ImportError(f"{alias!r} is imported already, from {sys.modules[alias]}")
-    sys.modules.update(made)
-    return made
+    return put_aliases(name, __name__, MODULES)
