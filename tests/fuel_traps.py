@@ -1,6 +1,6 @@
 """Where the old rules of Fuel and the native ones differ: one table, tested and printed.
 
-Each case is a pair of expressions with what they give. `tests/test_compat_fuel_traps.py`
+Each case is a pair of expressions with what they give. `tests/test_compat_traps.py`
 evaluates every one of them; `docs/traps_fuel.md` is printed from the same list by running
 this module.
 """
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-import tempfile
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import h5py
 import numpy as np
+from traps import DOCS, Case, Traps
 
 import labeled
 from labeled import selection
@@ -24,22 +24,7 @@ from labeled.compat.fuel import datasets, schemes, streams, transformers, utils
 from labeled.formats.hdf5 import tables
 from labeled.samplers import schemes as native_schemes
 
-PAGE = Path(__file__).parent.parent / "docs" / "traps_fuel.md"
 Fuel = datasets.H5PYDataset
-
-
-class Case(NamedTuple):
-    """One trap: what it is about, and two expressions with what they give.
-
-    What an expression gives is the repr of its value, or ``raises`` and the kind of error.
-    """
-
-    number: int
-    text: str
-    old: str
-    old_gives: str
-    native: str
-    native_gives: str
 
 
 def write_dense(path: str) -> None:
@@ -643,34 +628,7 @@ together. This page is printed from the tests' own table by `python tests/fuel_t
 """
 
 
-def page() -> str:
-    """Return the table as a page."""
-    return HEAD + "".join(
-        f"| {case.number} | {case.text} | {_cell(case.old, case.old_gives)} "
-        f"| {_cell(case.native, case.native_gives)} |\n"
-        for case in CASES
-    )
-
-
-def _cell(expression: str, gives: str) -> str:
-    result = f"**{gives}**" if gives.startswith("raises") else f"`{gives}`"
-    return f"`{expression}` <br>→ {result}"
-
-
-def main() -> None:
-    """Check every case, then write the page."""
-    with tempfile.TemporaryDirectory() as folder:
-        known = names(folder)
-        for case in CASES:
-            for expression, gives in ((case.old, case.old_gives), (case.native, case.native_gives)):
-                found = outcome(expression, known, OLD_KINDS if expression == case.old else ())
-                if found != gives:
-                    raise SystemExit(
-                        f"trap {case.number}: {expression}\ngives {found}\nnot {gives}"
-                    )
-    PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(page())
-
+FUEL = Traps(DOCS / "traps_fuel.md", HEAD, CASES, range(1, 28), names, outcome, OLD_KINDS)
 
 if __name__ == "__main__":
-    main()
+    FUEL.write()

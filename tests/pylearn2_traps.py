@@ -1,20 +1,20 @@
 """Where the old rules and the native ones differ, or surprise: one table, tested and printed.
 
-Each case is a pair of expressions with what they give. `tests/test_compat_pylearn2_traps.py`
+Each case is a pair of expressions with what they give. `tests/test_compat_traps.py`
 evaluates every one of them; `docs/traps_pylearn2.md` is printed from the same list by
 running this module.
 """
 
 from __future__ import annotations
 
-import tempfile
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import h5py
 import numpy as np
+from traps import DOCS, Case, Traps
 
 import labeled
 from labeled import spaces, specs
@@ -23,22 +23,6 @@ from labeled.compat.pylearn2.datasets import dense_design_matrix, hdf5, vector_s
 from labeled.compat.pylearn2.utils import data_specs as old_specs
 from labeled.compat.pylearn2.utils import iteration
 from labeled.samplers import cuts, modes, requests
-
-PAGE = Path(__file__).parent.parent / "docs" / "traps_pylearn2.md"
-
-
-class Case(NamedTuple):
-    """One trap: what it is about, and two expressions with what they give.
-
-    What an expression gives is the repr of its value, or ``raises`` and the kind of error.
-    """
-
-    number: int
-    text: str
-    old: str
-    old_gives: str
-    native: str
-    native_gives: str
 
 
 def names(folder: str | Path) -> dict[str, Any]:
@@ -547,34 +531,7 @@ is printed from the tests' own table by `python tests/pylearn2_traps.py`.
 """
 
 
-def page() -> str:
-    """Return the table as a page."""
-    return HEAD + "".join(
-        f"| {case.number} | {case.text} | {_cell(case.old, case.old_gives)} "
-        f"| {_cell(case.native, case.native_gives)} |\n"
-        for case in CASES
-    )
-
-
-def _cell(expression: str, gives: str) -> str:
-    result = f"**{gives}**" if gives.startswith("raises") else f"`{gives}`"
-    return f"`{expression}` <br>→ {result}"
-
-
-def main() -> None:
-    """Check every case, then write the page."""
-    with tempfile.TemporaryDirectory() as folder:
-        known = names(folder)
-        for case in CASES:
-            for expression, gives in ((case.old, case.old_gives), (case.native, case.native_gives)):
-                found = outcome(expression, known, OLD_KINDS if expression == case.old else ())
-                if found != gives:
-                    raise SystemExit(
-                        f"trap {case.number}: {expression}\ngives {found}\nnot {gives}"
-                    )
-    PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(page())
-
+PYLEARN2 = Traps(DOCS / "traps_pylearn2.md", HEAD, CASES, range(28, 51), names, outcome, OLD_KINDS)
 
 if __name__ == "__main__":
-    main()
+    PYLEARN2.write()
