@@ -19,7 +19,6 @@ import h5py
 import numpy as np
 
 import labeled
-from labeled.formats.hdf5.ragged import write_flat
 
 BATCH = 256
 LOOP_ROWS = 3000
@@ -40,11 +39,10 @@ def write(folder: Path, n: int, mean: int) -> dict[str, Path]:
             block[:] = [values[offsets[i] : offsets[i + 1]] for i in range(start, stop)]
             rows[start:stop] = block
         rows.dims[0].label = "batch"
-    for kind, options in (("flat", {}), ("gzip", {"chunks": (1 << 18,), "compression": 1})):
-        with h5py.File(paths[kind], "w", libver=("v110", "v114")) as f:
-            shapes = sizes[:, None]
-            dims = ("batch", "time")
-            write_flat(f, "x", values=values, offsets=offsets, shapes=shapes, dims=dims, **options)
+    gzip = {"chunks": 1 << 18, "compression": "gzip", "level": 1}
+    examples = labeled.Ragged.from_flat(values, offsets, dims=("batch", "time"))
+    for kind, options in (("flat", {}), ("gzip", gzip)):
+        labeled.write(paths[kind], {"x": examples}, overwrite=True, **options)
     return paths
 
 

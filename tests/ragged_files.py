@@ -10,7 +10,6 @@ import h5py
 import numpy as np
 from hypothesis import strategies as st
 
-from labeled.formats.hdf5.ragged import write_flat
 from make_files import split_table
 
 LAYOUTS = ("flat", "fuel", "vlen")
@@ -69,6 +68,47 @@ def ragged_path(
             f, {name: 0, "targets": 0}, {"all": (0, n), "tail": (n // 2, n)}
         )
     return str(path)
+
+
+def write_flat(
+    group: h5py.Group,
+    name: str,
+    arrays: Sequence[np.ndarray[Any, Any]] = (),
+    *,
+    values: Any = None,
+    offsets: Any = None,
+    shapes: Any = None,
+    dims: Sequence[str],
+    **options: Any,
+) -> h5py.Dataset:
+    """Write a source in the flat layout with plain h5py, as the format is described."""
+    if values is None:
+        values = np.concatenate([array.reshape(-1) for array in arrays])
+        offsets = np.cumsum([0, *(array.size for array in arrays)])
+        shapes = np.array([array.shape for array in arrays])
+    last = name.rpartition("/")[2]
+    dataset = group.create_dataset(name, data=values, **options)
+    group[f"{name}_offsets"] = offsets
+    _label(group, name, (f"{name}_value",))
+    _label(group, f"{name}_offsets", (f"{name}_offset",))
+    dataset.attrs["ragged_offsets"] = f"{last}_offsets"
+    if len(dims) > 2:
+        group[f"{name}_shapes"] = shapes
+        _label(group, f"{name}_shapes", (dims[0], f"{name}_axis"))
+        dataset.attrs["ragged_shapes"] = f"{last}_shapes"
+    dataset.attrs["ragged_dims"] = list(dims)
+    return dataset
+
+
+def _label(group: h5py.Group, name: str, dims: Sequence[str]) -> None:
+    for axis, (dim, length) in enumerate(zip(dims, group[name].shape, strict=True)):
+        if dim not in group:
+            group.create_dataset(dim, (length,), dtype=">f4")
+            group[dim].make_scale(
+                f"This is a netCDF dimension but not a netCDF variable.{length:>10}"
+            )
+        group[name].dims[axis].label = dim
+        group[name].dims[axis].attach_scale(group[dim])
 
 
 def _write_vlen(

@@ -15,11 +15,10 @@ import pytest
 import test_memory
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ragged_files import LAYOUTS, ragged_path, same
+from ragged_files import LAYOUTS, ragged_path, same, write_flat
 
 import labeled
 from labeled.errors import LoaderError, SpecsError
-from labeled.formats.hdf5.ragged import write_flat
 from labeled.loader.ragged import Worst
 from labeled.samplers.order import Order
 from labeled.samplers.plan import EpochPlan

@@ -12,12 +12,11 @@ import pytest
 import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
-from ragged_files import LAYOUTS, examples, ragged_path, same
+from ragged_files import LAYOUTS, examples, ragged_path, same, write_flat
 
 import labeled
 from labeled import Ragged
 from labeled.errors import (
-    ArrayError,
     DimsError,
     FileFormatError,
     LabeledWarning,
@@ -26,7 +25,6 @@ from labeled.errors import (
     UnsafeFileError,
 )
 from labeled.formats.hdf5 import ragged as reading
-from labeled.formats.hdf5.ragged import write_flat
 from labeled.formats.hdf5.scan import scan
 
 STORED = ({}, {"chunks": (3,)}, {"chunks": (2,), "compression": "gzip", "shuffle": True})
@@ -384,16 +382,3 @@ def test_flat_layouts_that_do_not_belong_together_are_refused(
         with h5py.File(path, "a") as f:
             if table:
                 del f.attrs["split"]
-
-
-def test_writing_refuses_what_does_not_belong_together(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "x.h5", "w") as f:
-        with pytest.raises(ArrayError, match="do not fit examples of 1 axes"):
-            write_flat(f, "x", [np.arange(3)], dims=("batch",))
-        with pytest.raises(ArrayError, match="offsets are not those of the shapes"):
-            write_flat(f, "x", values=np.arange(3), offsets=[0, 2], shapes=[[3]], dims=("b", "t"))
-        with pytest.raises(ArrayError, match="may differ in lengths only"):
-            write_flat(f, "x", [np.arange(3), np.ones((2, 2))], dims=("b", "t"))
-        f["b"] = np.arange(7)
-        with pytest.raises(ArrayError, match="dim 'b' of '/y_shapes' has length 1"):
-            write_flat(f, "y", [np.ones((1, 1))], dims=("b", "h", "w"))

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from labeled.convert.blocks import Before
-from labeled.convert.inputs import Block, Given, Inputs, inputs_of
+from labeled.convert.given import Block, Given
+from labeled.convert.inputs import Inputs, inputs_of
 from labeled.convert.progress import progress_bar
 from labeled.convert.splits import Splits
 from labeled.convert.statistics import Tally, moments_from

@@ -22,8 +22,9 @@ import numpy as np
 from dask.base import compute
 
 from labeled.convert.statistics import Moments, Part, measured
-from labeled.errors import ArrayError, NotYetError
+from labeled.errors import ArrayError
 from labeled.formats.hdf5.encoding import Chunk, Layout, checksum, chunks_of
+from labeled.formats.hdf5.layout import vlen_base
 from labeled.formats.hdf5.region import Array
 
 
@@ -43,6 +44,8 @@ class Recipe:
     count_classes: bool = False
     encode: Callable[[Array], Array] | None = None
     """Turns values that HDF5 has no type for (times) into those that are stored."""
+    row_bytes: int = 0
+    """Of a row in memory, an average one where they differ in length."""
 
 
 @dataclass(slots=True, eq=False)
@@ -89,8 +92,6 @@ def checked_rows(values: Any, n_rows: int, recipe: Recipe) -> Array:
     ------
     ArrayError
         If a block has another shape or kind than its source.
-    NotYetError
-        If it holds rows of different shapes.
     """
     array = values.get() if hasattr(values, "get") and hasattr(values, "device") else values
     rows = np.asarray(array)
@@ -102,6 +103,9 @@ def checked_rows(values: Any, n_rows: int, recipe: Recipe) -> Array:
             f"{recipe.where} gave a block of shape {rows.shape} where {expected} was announced; "
             f"correct what computes it"
         )
+    base = vlen_base(recipe.dtype)
+    if base is not None:
+        return _variable_rows(rows, base)
     if recipe.dtype.kind == "O":
         return _texts(rows, recipe.where)
     if rows.dtype != recipe.dtype:
@@ -118,9 +122,9 @@ def _texts(rows: Array, where: str) -> Array:
     texts = rows.astype(object)
     for value in texts.reshape(-1).tolist():
         if isinstance(value, np.ndarray | list | tuple):
-            raise NotYetError(
-                f"{where} holds examples of different shapes, which cannot be written yet; pad "
-                f"them to one shape"
+            raise ArrayError(
+                f"{where} holds an array among its texts; give texts only, or arrays only (a list "
+                f"of them, or an object array)"
             )
         if not isinstance(value, str | bytes):
             raise ArrayError(
@@ -128,6 +132,13 @@ def _texts(rows: Array, where: str) -> Array:
                 f"only, or numbers with a dtype of their own"
             )
     return texts
+
+
+def _variable_rows(rows: Array, base: np.dtype[Any]) -> Array:
+    out = np.empty(len(rows), object)
+    for i, row in enumerate(rows.tolist()):
+        out[i] = row.astype(base, copy=False)
+    return out
 
 
 def units_of(rows: Array, start: int, recipe: Recipe) -> Units:

@@ -16,53 +16,16 @@ import numpy as np
 import xarray as xr
 from dask.base import is_dask_collection
 
-from labeled.errors import ArrayError, DimsError, NotYetError, UnknownNameError, did_you_mean
+from labeled.convert.given import Block, Blocks, Given, slices
+from labeled.convert.ragged import RaggedAs, RaggedGiven, is_ragged, ragged_given
+from labeled.errors import ArrayError, DimsError, UnknownNameError, did_you_mean
 from labeled.formats.hdf5.labels import name_dims
 from labeled.formats.hdf5.own import OWN
 from labeled.formats.hdf5.region import Array
 from labeled.formats.hdf5.scales import Coordinate, Names
 from labeled.formats.hdf5.writing import storable
-from labeled.ragged import Ragged
 
 KINDS = "biufcSO"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Block:
-    """Some consecutive rows: read by a call, or computed by dask."""
-
-    start: int
-    stop: int
-    read: Callable[[], Any] | None = None
-    delayed: Any = None
-
-
-Blocks = Callable[[int], Iterator[Block]]
-"""Cuts a source into blocks; takes how many rows a block should have where that is free."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Given:
-    """One source as it was given."""
-
-    name: str
-    dtype: np.dtype[Any]
-    """As stored; object for texts."""
-    shape: tuple[int | None, ...]
-    """The first is None where rows come in batches whose number is not known."""
-    names: Names
-    attrs: Mapping[str, Any]
-    blocks: Blocks
-    encode: Callable[[Array], Array] | None = None
-    """Turns times into the numbers that are stored."""
-
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        return tuple(int(n or 0) for n in self.shape[1:])
-
-    @property
-    def row_bytes(self) -> int:
-        return int(np.prod(self.row_shape, dtype=np.int64)) * self.dtype.itemsize
 
 
 @runtime_checkable
@@ -78,14 +41,40 @@ class RowsLike(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Inputs:
-    """All sources, the file's attributes, and batches still to come (or None)."""
+    """All datasets to write, the file's attributes, and batches still to come (or None)."""
 
     sources: dict[str, Given]
+    """Sources of one shape, and every dataset that ragged ones become."""
     attrs: Mapping[str, Any] = field(default_factory=dict)
     batches: Iterator[Mapping[str, Any]] | None = None
+    ragged: Mapping[str, RaggedGiven] = field(default_factory=dict)
+
+    @property
+    def n_rows(self) -> dict[str, int | None]:
+        """Number of examples of every source; None where it is not known yet."""
+        return {
+            name: self.ragged[name].n_rows if name in self.ragged else given.shape[0]
+            for name, given in self.sources.items()
+            if not self.is_member(name)
+        }
+
+    def is_member(self, name: str) -> bool:
+        """Whether a dataset is part of a ragged source, and no source itself."""
+        return any(name in each.members for each in self.ragged.values())
+
+    def counted(self, lengths: Mapping[str, int]) -> dict[str, int]:
+        """Return the number of examples of every source, given the lengths of all datasets."""
+        return {
+            name: self.ragged[name].counted(lengths) if name in self.ragged else lengths[name]
+            for name in self.n_rows
+        }
 
 
-def inputs_of(sources: Any, dims: Mapping[str, Sequence[str | None]] | None = None) -> Inputs:
+def inputs_of(
+    sources: Any,
+    dims: Mapping[str, Sequence[str | None]] | None = None,
+    ragged: RaggedAs = "flat",
+) -> Inputs:
     """Sort out what was given.
 
     Parameters
@@ -93,13 +82,13 @@ def inputs_of(sources: Any, dims: Mapping[str, Sequence[str | None]] | None = No
     sources : Dataset, xarray.Dataset, mapping of name to array, or iterable of such mappings
     dims : mapping of source to names
         Go before the names that DataArrays have.
+    ragged : {"flat", "fuel"}
+        What examples of different shapes become.
 
     Raises
     ------
     ArrayError, DimsError, UnknownNameError
         If something cannot be stored, or names do not fit.
-    NotYetError
-        For examples of different shapes.
     """
     dims = {} if dims is None else dims
     if isinstance(sources, xr.DataArray):
@@ -125,11 +114,12 @@ def inputs_of(sources: Any, dims: Mapping[str, Sequence[str | None]] | None = No
             f"cannot write {type(sources).__name__}; give {{name: array}}, an xarray.Dataset, a "
             f"labeled.Dataset, or an iterable of batches {{name: array}}"
         )
-    given = _all_given(whole, dims)
+    given = _all_given(whole, dims, ragged)
     if batches is None:
-        return Inputs(given, storable("the file", _kept(attrs)))
-    open_ended = {n: replace(g, shape=(None, *g.shape[1:])) for n, g in given.items()}
-    return Inputs(open_ended, {}, _with_first(whole, batches))
+        return replace(given, attrs=storable("the file", _kept(attrs)))
+    open_ended = {n: replace(g, shape=(None, *g.shape[1:])) for n, g in given.sources.items()}
+    uneven = {n: RaggedGiven(n, each.dims, None, each.kind) for n, each in given.ragged.items()}
+    return Inputs(open_ended, {}, _with_first(whole, batches), uneven)
 
 
 def _kept(attrs: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -138,8 +128,8 @@ def _kept(attrs: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def _all_given(
-    sources: Mapping[str, Any], dims: Mapping[str, Sequence[str | None]]
-) -> dict[str, Given]:
+    sources: Mapping[str, Any], dims: Mapping[str, Sequence[str | None]], kind: RaggedAs
+) -> Inputs:
     if not sources:
         raise ArrayError("there is no source to write; give at least one {name: array}")
     for name in sources:
@@ -149,7 +139,21 @@ def _all_given(
             raise UnknownNameError(
                 f"dims= names {name!r}, which is no source; {did_you_mean(name, sources)}"
             )
-    return {name: given_of(name, value, dims.get(name)) for name, value in sources.items()}
+    given: dict[str, Given] = {}
+    uneven: dict[str, RaggedGiven] = {}
+    for name, value in sources.items():
+        if is_ragged(value):
+            uneven[name], datasets = ragged_given(name, value, dims.get(name), kind)
+        else:
+            datasets = {name: given_of(name, value, dims.get(name))}
+        for each in datasets:
+            if each in given or (each != name and each in sources):
+                raise ArrayError(
+                    f"ragged source {name!r} needs the name {each!r} for a part of its own; "
+                    f"rename the other source"
+                )
+        given |= datasets
+    return Inputs(given, ragged=uneven)
 
 
 def check_name(name: Any, others: Iterable[str]) -> None:
@@ -197,11 +201,6 @@ def given_of(name: str, value: Any, dims: Sequence[str | None] | None) -> Given:
 
 def _as_array(name: str, value: Any) -> Any:
     """Return something with dtype, shape and slices."""
-    if isinstance(value, Ragged):
-        raise NotYetError(
-            f"source {name!r} is Ragged, which cannot be written yet; pad it to one shape, or "
-            f"leave it out"
-        )
     if isinstance(value, xr.Variable):
         return xr.DataArray(value)
     if isinstance(value, xr.DataArray | np.ndarray) or is_dask_collection(value):
@@ -216,9 +215,9 @@ def _as_array(name: str, value: Any) -> Any:
     try:
         array = np.asarray(value)
     except ValueError as error:
-        raise NotYetError(
-            f"source {name!r} is a list of examples of different shapes ({error}), which cannot "
-            f"be written yet; pad them to one shape"
+        raise ArrayError(
+            f"source {name!r} is a list that is neither an array ({error}) nor one of arrays; "
+            f"give an array, or a list of arrays"
         ) from None
     return array
 
@@ -309,16 +308,10 @@ def _blocks(array: Any) -> Blocks:
     if isinstance(array, xr.DataArray):
         if array.chunks is not None:
             return partial(_dask_blocks, array.data)
-        return partial(_slices, array, len(array), xarray=True)
+        return partial(slices, partial(_values, array), len(array))
     if is_dask_collection(array):
         return partial(_dask_blocks, array)
-    return partial(_slices, array, array.shape[0])
-
-
-def _slices(array: Any, n_rows: int, rows: int, *, xarray: bool = False) -> Iterator[Block]:
-    for start in range(0, n_rows, rows):
-        stop = min(start + rows, n_rows)
-        yield Block(start, stop, partial(_values if xarray else _sliced, array, start, stop))
+    return partial(slices, partial(_sliced, array), array.shape[0])
 
 
 def _sliced(array: Any, start: int, stop: int) -> Any:

@@ -7,7 +7,6 @@ what comes of it. Who writes a new file and who appends to one both stand on thi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,7 +25,8 @@ from labeled.convert.blocks import (
     pack,
     packed_in_order,
 )
-from labeled.convert.inputs import Block, Given, Inputs, given_of
+from labeled.convert.given import Block, Given
+from labeled.convert.inputs import Inputs, given_of
 from labeled.convert.splits import Splits
 from labeled.convert.statistics import MOST_CHANNELS, Tally, can_measure
 from labeled.dims import role_of
@@ -82,6 +82,7 @@ def recipe_for(given: Given, layout: Layout, checksums: bool) -> Recipe:
         channel,
         _are_labels(given),
         given.encode,
+        given.row_bytes,
     )
 
 
@@ -153,18 +154,24 @@ def _works_of_batches(
     plan: Plan, inputs: Inputs, batches: Iterable[Mapping[str, Any]], first: int
 ) -> Iterator[Work]:
     done = dict.fromkeys(inputs.sources, first)
+    names = set(inputs.n_rows)
     for number, batch in enumerate(batches):
-        if set(batch) != set(inputs.sources):
+        if set(batch) != names:
             raise ArrayError(
                 f"batch {number} has sources {sorted(batch)}, but the first had "
-                f"{sorted(inputs.sources)}; give every batch the same"
+                f"{sorted(names)}; give every batch the same"
             )
         for name, value in batch.items():
-            given = given_of(name, value, None)
-            for block in given.blocks(max(int(given.shape[0] or 0), 1)):
-                known = replace(inputs.sources[name], blocks=given.blocks)
-                yield work_of(plan, known, block, done[name])
-            done[name] += int(given.shape[0] or 0)
+            ragged = inputs.ragged.get(name)
+            if ragged is None:
+                datasets = {name: given_of(name, value, None)}
+            else:
+                datasets = ragged.batch(value, done)
+            for each, given in datasets.items():
+                known = replace(inputs.sources[each], blocks=given.blocks)
+                for block in given.blocks(max(int(given.shape[0] or 0), 1)):
+                    yield work_of(plan, known, block, done[each])
+                done[each] += int(given.shape[0] or 0)
 
 
 def store(
@@ -184,9 +191,7 @@ def store(
         tally = plan.tallies[name]
         if tally is not None:
             tally.add(packed.moments)
-        recipe = plan.recipes[name]
-        row_bytes = math.prod(recipe.row_shape) * recipe.dtype.itemsize
-        told((packed.stop - packed.start) * row_bytes)
+        told((packed.stop - packed.start) * plan.recipes[name].row_bytes)
     for name, joiner in joiners.items():
         writers[name].trim(joiner.finish())
     return joiners

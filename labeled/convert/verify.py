@@ -11,16 +11,24 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
 
 from labeled.convert.progress import progress_bar
 from labeled.errors import FileFormatError, LabeledError, UnknownNameError, did_you_mean
 from labeled.formats.hdf5.encoding import checksum
-from labeled.formats.hdf5.header import SourceHeader
+from labeled.formats.hdf5.flatlayout import member_names
+from labeled.formats.hdf5.header import FileHeader, SourceHeader
+from labeled.formats.hdf5.layout import vlen_base
 from labeled.formats.hdf5.own import Checksums, read_checksums
 from labeled.formats.hdf5.payload import open_reader
+from labeled.formats.hdf5.ragged import open_ragged
+from labeled.formats.hdf5.region import Array
 from labeled.formats.hdf5.scan import scan
-from labeled.formats.reader import Reader
+from labeled.ragged.flat import RaggedReader
 
 READ_BYTES = 4 << 20
 
@@ -94,37 +102,78 @@ def verify(
             f"file {header.stamp.path!r} has no checksums to compare with; write it with "
             f"labeled.write(..., checksums=True)"
         )
-    names = list(header.sources) if sources is None else list(sources)
-    for name in names:
-        if name not in header.sources:
-            raise UnknownNameError(
-                f"file {header.stamp.path!r} has no source {name!r}; "
-                f"{did_you_mean(name, header.sources)}"
-            )
+    stored = _stored(header, list(header.sources) if sources is None else sources)
     found: list[Difference] = []
-    compared = {name: known[name].n_rows for name in names if name in known}
-    n_bytes = sum(header.sources[name].row_bytes * n for name, n in compared.items())
+    compared = {name: known[name].n_rows for name in stored if name in known}
+    n_bytes = sum(stored[name].row_bytes * n for name, n in compared.items())
     workers = min(os.cpu_count() or 1, 8) if threads is None else threads
     title = f"verify {os.path.basename(header.stamp.path)}"
     with progress_bar(progress, n_bytes, title) as told, ThreadPoolExecutor(workers) as pool:
         for name in compared:
-            source = header.sources[name]
-            comparison = _Comparison(source, known[name], open_reader(source))
+            comparison = _Comparison(stored[name], known[name], _rows_of(stored[name]))
             for size, differences in pool.map(comparison, comparison.stretches()):
                 found += differences
                 told(size)
             found += comparison.missing()
-    without = tuple(name for name in names if name not in known)
+    without = tuple(name for name in stored if name not in known)
     return Verified(header.stamp.path, compared, tuple(_joined(found)), without)
+
+
+class _ReadRows(Protocol):
+    """What reads stretches of stored rows."""
+
+    def read(self, rows: range, /) -> Array: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _VariableRows:
+    """Reads rows of variable length, as an object array (n,) of arrays as stored."""
+
+    reader: RaggedReader
+    base: np.dtype[Any]
+
+    def read(self, rows: range, /) -> Array:
+        flat = self.reader.read_flat(rows)
+        values = flat.values.astype(self.base, copy=False)
+        out = np.empty(len(rows), object)
+        for i, (a, b) in enumerate(pairwise(flat.offsets.tolist())):
+            out[i] = values[a:b]
+        return out
+
+
+def _rows_of(source: SourceHeader) -> _ReadRows:
+    base = vlen_base(source.dtype)
+    return open_reader(source) if base is None else _VariableRows(open_ragged(source), base)
+
+
+def _stored(header: FileHeader, names: Sequence[str]) -> dict[str, SourceHeader]:
+    """Return the datasets of some sources: of one in the flat layout, all that it is made of."""
+    out: dict[str, SourceHeader] = {}
+    for name in names:
+        source = header.sources.get(name)
+        if source is None:
+            raise UnknownNameError(
+                f"file {header.stamp.path!r} has no source {name!r}; "
+                f"{did_you_mean(name, header.sources)}"
+            )
+        if "values" not in source.parts:
+            out[name] = source
+            continue
+        members = member_names(name, len(source.dims) - 1)
+        out |= {name: source.parts["values"]} | {
+            member: replace(source.parts[role], name=member)
+            for member, role in zip(members, ("offsets", "shapes"), strict=False)
+        }
+    return out
 
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """One source, its checksums, and what reads its rows."""
+    """One dataset, its checksums, and what reads its rows."""
 
     source: SourceHeader
     known: Checksums
-    reader: Reader
+    reader: _ReadRows
 
     def stretches(self) -> Iterator[range]:
         """Yield numbers of checksums whose rows are read together."""

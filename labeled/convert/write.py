@@ -15,12 +15,16 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
 from dask.utils import parse_bytes
 
-from labeled.convert.inputs import Given, Inputs, RowsLike, coordinate, inputs_of, left_out
-from labeled.convert.layouts import layout_for, wishes
+from labeled.convert.given import Given
+from labeled.convert.inputs import Inputs, RowsLike, coordinate, inputs_of, left_out
+from labeled.convert.layouts import Wish, layout_for, wishes
 from labeled.convert.progress import progress_bar
+from labeled.convert.ragged import RaggedAs
 from labeled.convert.splits import Splits, as_splits, check_inside, warn_of_overlaps
+from labeled.convert.statistics import Tally
 from labeled.convert.streaming import Plan, recipe_for, store, tally_for, works_of
 from labeled.errors import ArrayError, DimsError, LabeledWarning, LoaderError
 from labeled.formats.hdf5.encoding import Layout
@@ -28,7 +32,13 @@ from labeled.formats.hdf5.own import write_own
 from labeled.formats.hdf5.replacing import check_target, replacing
 from labeled.formats.hdf5.scales import Names, ScaleWriter
 from labeled.formats.hdf5.tables import write_table
-from labeled.formats.hdf5.writing import SourceWriter, new_file, set_attrs, storable
+from labeled.formats.hdf5.writing import (
+    SourceWriter,
+    attach_shapes,
+    new_file,
+    set_attrs,
+    storable,
+)
 
 Path = str | os.PathLike[str]
 
@@ -46,6 +56,7 @@ def write(
     compression: Any = None,
     level: Any = None,
     chunks: Any = None,
+    ragged: RaggedAs = "flat",
     overwrite: bool = False,
     netcdf: bool = True,
     statistics: bool = True,
@@ -68,7 +79,9 @@ def write(
         (a mean over all rows, say) is computed again for each group of blocks, so
         `persist` it first. An iterable gives batches ``{name: array}`` of any number of
         rows. A labeled.Dataset gives its selected rows, and its splits if it has all rows.
-        Times are stored as nanoseconds with CF attributes.
+        Times are stored as nanoseconds with CF attributes. Examples of different shapes are
+        a :class:`labeled.Ragged`, a list of arrays, or an object array of them; in batches,
+        give one of the last two.
     splits : mapping of split to rows, optional
         ``{"train": (0, 90), "test": slice(90, None)}``; rows are ``(start, stop)``, a slice
         or range, a list of integers or a boolean mask, or a mapping of source to these.
@@ -90,6 +103,13 @@ def write(
     chunks : int or tuple, optional
         Rows of a chunk, or its full shape. Default: whole rows, a power of two of them,
         128 to 256 KiB.
+    ragged : {"flat", "fuel"}
+        How examples of different shapes are stored: flat values with offsets and shapes,
+        which read many times faster, or as Fuel does, rows of variable length with scales
+        `shapes` and `shape_labels`. Of flat values, `chunks` counts elements, and a split
+        that is a list of rows has no statistics of its own. Rows of variable length are
+        not compressed (HDF5 would compress references to them), have no statistics, and
+        make a file that netCDF libraries refuse.
     overwrite : bool
         Replace a file that is there; until the new one is complete it stays as it is.
     netcdf : bool
@@ -123,8 +143,6 @@ def write(
     WriteError
         If the target exists, may not be written, or the disk is full. Whatever was there
         before is untouched, and nothing else stays behind.
-    NotYetError
-        For examples of different shapes.
 
     Warns
     -----
@@ -142,18 +160,21 @@ def write(
     >>> labeled.open_dataset(path).split("test").shapes
     {'images': (10, 8, 8)}
     """
-    inputs = _with_extras(inputs_of(sources, dims), coords, source_attrs)
-    if splits is None and isinstance(sources, RowsLike):
-        splits = _own_splits(sources)
-    n_rows = {name: given.shape[0] for name, given in inputs.sources.items()}
-    table = None if splits is None else as_splits(splits, n_rows)
+    if ragged not in ("flat", "fuel"):
+        raise ArrayError(f"ragged={ragged!r} must be 'flat' or 'fuel'")
+    inputs = _with_extras(inputs_of(sources, dims, ragged), coords, source_attrs)
+    inherited = _own_splits(sources) if splits is None and isinstance(sources, RowsLike) else None
+    asked = inherited if splits is None else splits
+    table = None if asked is None else as_splits(asked, inputs.n_rows)
     _check_fit(inputs, table, netcdf=netcdf)
-    wished = wishes(list(inputs.sources), layout, compression, level, chunks)
-    layouts = {n: layout_for(n, g.shape, g.dtype, wished[n]) for n, g in inputs.sources.items()}
+    wished = wishes(list(inputs.n_rows), layout, compression, level, chunks)
+    layouts = {
+        n: layout_for(n, g.shape, g.dtype, wished.get(n, Wish())) for n, g in inputs.sources.items()
+    }
     file_attrs = _file_attrs(inputs, attrs, provenance)
     budget, threads = checked_effort(memory, threads)
     target = check_target(path, overwrite=overwrite, n_bytes=_certain_bytes(inputs, layouts))
-    if table is not None:
+    if table is not None and inherited is None:
         warn_of_overlaps(table, stacklevel=3)
     _warn_of_left_out(sources)
     plan = Plan(
@@ -161,7 +182,7 @@ def write(
             name: recipe_for(given, layouts[name], checksums)
             for name, given in inputs.sources.items()
         },
-        {name: tally_for(given, table, statistics) for name, given in inputs.sources.items()},
+        _tallies(inputs, table, statistics),
         budget,
         threads,
     )
@@ -192,16 +213,43 @@ def create(
         for name, given in inputs.sources.items():
             set_attrs(file[name], given.attrs)
         joiners = store(plan, works_of(plan, inputs), writers, told)
-        counts = {name: joiner.n_rows for name, joiner in joiners.items()}
+        counts = inputs.counted({name: joiner.n_rows for name, joiner in joiners.items()})
         if table is not None:
             check_inside(table, counts)
         scales = ScaleWriter(file, empty=netcdf, with_table=table is not None)
         for name, given in inputs.sources.items():
             scales.name_axes(name, given.names)
+        for name, uneven in inputs.ragged.items():
+            if uneven.kind == "fuel":
+                attach_shapes(file, name, np.concatenate(uneven.shapes), uneven.dims[1:])
         if table is not None:
-            write_table(file, table, inputs.sources, scales=netcdf)
+            write_table(file, table, counts, scales=netcdf)
         set_attrs(file, file_attrs)
-        write_own(file, plan.statistics(), plan.checksums(joiners))
+        measured = _in_examples(plan.statistics(), inputs, counts, table)
+        write_own(file, measured, plan.checksums(joiners))
+
+
+def _tallies(inputs: Inputs, table: Splits | None, statistics: bool) -> dict[str, Tally | None]:
+    """Return what measures each dataset; of a ragged source only the values are."""
+    out: dict[str, Tally | None] = {}
+    for name, given in inputs.sources.items():
+        uneven, rows = inputs.ragged.get(name), table
+        if uneven is not None and table is not None:
+            spans = {s: uneven.in_values(by[name]) for s, by in table.items() if name in by}
+            rows = {s: {name: span} for s, span in spans.items() if span is not None}
+        out[name] = tally_for(given, rows, statistics and not inputs.is_member(name))
+    return out
+
+
+def _in_examples(
+    statistics: dict[str, Any], inputs: Inputs, counts: Mapping[str, int], table: Splits | None
+) -> dict[str, Any]:
+    """Count rows of ragged sources in examples, where their values were measured."""
+    for name in set(statistics) & set(inputs.ragged):
+        statistics[name]["rows"]["n_rows"] = counts[name]
+        for split, found in statistics[name].get("splits", {}).items():
+            found["n_rows"] = len((table or {})[split][name])
+    return statistics
 
 
 def checked_effort(memory: int | str, threads: int | None) -> tuple[int, int]:
@@ -231,7 +279,7 @@ def _with_extras(
     source_attrs: Mapping[str, Mapping[str, Any]] | None,
 ) -> Inputs:
     """Add coordinates and attributes that were given apart from the arrays."""
-    known = set(inputs.sources)
+    known = set(inputs.n_rows)
     for name in source_attrs or {}:
         if name not in known:
             raise ArrayError(f"source_attrs= names {name!r}, which is no source: {sorted(known)}")
@@ -306,7 +354,9 @@ def _own_splits(dataset: Any) -> dict[str, dict[str, Any]] | None:
     """Return the splits of a labeled.Dataset that has every row of its file."""
     if getattr(dataset, "selections", None) is not None:
         return None
-    names = [name for name in dataset.splits if name != "all"]
+    names = list(dataset.splits)
+    if names == ["all"]:  # what a file without splits has
+        return None
     out: dict[str, dict[str, Any]] = {}
     for split in names:
         part = dataset.split(split)

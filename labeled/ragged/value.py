@@ -33,6 +33,7 @@ from labeled.ragged.flat import (
     RaggedReader,
     Rows,
     block_cuts,
+    checked_flat,
     elements_of,
     flat_of,
     offsets_of,
@@ -97,7 +98,42 @@ class Ragged:
         ArrayError, DimsError
             If the examples differ in their number of axes or kind, or `dims` do not fit.
         """
-        flat = flat_of(examples)
+        return cls._of_flat(flat_of(examples), dims, name)
+
+    @classmethod
+    def from_flat(
+        cls,
+        values: npt.ArrayLike,
+        offsets: npt.ArrayLike,
+        shapes: npt.ArrayLike | None = None,
+        dims: Sequence[str] | None = None,
+        name: str = "",
+    ) -> Ragged:
+        """Make a ragged array of flat values; nothing is copied.
+
+        Parameters
+        ----------
+        values : array (n_values,)
+            The elements of all examples, one example after another, each in row-major order.
+        offsets : int array (n + 1,)
+            Example i is ``values[offsets[i]:offsets[i + 1]]``.
+        shapes : int array (n, axes of an example), optional
+            Examples have one axis where it is not given.
+
+        Raises
+        ------
+        ArrayError, DimsError
+            If the arrays do not belong together, or `dims` do not fit.
+
+        Examples
+        --------
+        >>> Ragged.from_flat(np.arange(5), [0, 2, 5]).pad().values.tolist()
+        [[0, 1, 0], [2, 3, 4]]
+        """
+        return cls._of_flat(checked_flat(values, offsets, shapes), dims, name)
+
+    @classmethod
+    def _of_flat(cls, flat: Flat, dims: Sequence[str] | None, name: str) -> Ragged:
         n_axes = flat.shapes.shape[1]
         named = tuple(
             dims or ("batch", *(f"{name or 'example'}_axis_{i + 1}" for i in range(n_axes)))

@@ -165,6 +165,8 @@ def shuffled(data: Array, item: int) -> Array:
 def checksum(rows: Array) -> int:
     """Return the CRC-32 of rows as they are in memory; texts count with their lengths.
 
+    So do rows of variable length.
+
     Examples
     --------
     >>> hex(checksum(np.frombuffer(b"123456789", np.uint8)))

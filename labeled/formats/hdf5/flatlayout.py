@@ -32,12 +32,10 @@ from typing import Any
 
 import h5py
 import numpy as np
-import numpy.typing as npt
 
-from labeled.errors import ArrayError, FileFormatError
-from labeled.formats.hdf5.labels import MAX_EXAMPLE_AXES, NOT_A_VARIABLE
+from labeled.errors import FileFormatError
+from labeled.formats.hdf5.labels import MAX_EXAMPLE_AXES
 from labeled.formats.hdf5.safety import to_text
-from labeled.ragged.flat import Flat, flat_of, sizes_of
 
 OFFSETS, SHAPES, DIMS = "ragged_offsets", "ragged_shapes", "ragged_dims"
 ATTRIBUTES = (OFFSETS, SHAPES, DIMS)
@@ -105,95 +103,25 @@ def _texts(dataset: h5py.Dataset, key: str) -> tuple[str, ...]:
 # writing
 
 
-def write_flat(
-    group: h5py.Group,
-    name: str,
-    examples: Sequence[npt.ArrayLike] | None = None,
-    *,
-    values: Any = None,
-    offsets: npt.ArrayLike | None = None,
-    shapes: npt.ArrayLike | None = None,
-    dims: Sequence[str],
-    **options: Any,
-) -> h5py.Dataset:
-    """Write a ragged source in the flat layout into an open file.
+def member_names(name: str, n_axes: int) -> tuple[str, ...]:
+    """Return the datasets that stand beside the values: offsets and, for several axes, shapes.
+
+    Examples
+    --------
+    >>> member_names("x", 1), member_names("x", 3)
+    (('x_offsets',), ('x_offsets', 'x_shapes'))
+    """
+    return (f"{name}_offsets", f"{name}_shapes")[: 1 if n_axes == 1 else 2]
+
+
+def ragged_attrs(name: str, dims: Sequence[str]) -> dict[str, Any]:
+    """Return the attributes that make the dataset `name` the values of a ragged source.
 
     Parameters
     ----------
-    group : h5py.Group
-        Where the datasets go; open for writing.
-    name : str
-        Of the source.
-    examples : sequence of array, optional
-        The examples, all with the same number of axes. Or give the next three.
-    values, offsets, shapes : array
-        Flat values (n_values,), offsets (n + 1,), shapes (n, k).
     dims : sequence of str
-        The example dim, then one name for each of the k axes.
-    **options
-        For the dataset of values: ``chunks``, ``compression``, ... as h5py takes them.
-
-    Returns
-    -------
-    h5py.Dataset
-        Of the values.
-
-    Raises
-    ------
-    ArrayError
-        If the arrays do not belong together, or the file has one of the dims already at
-        another length.
+        The example dim, then one name an axis of examples.
     """
-    flat = flat_of(examples) if examples is not None else _given(values, offsets, shapes)
-    k = flat.shapes.shape[1]
-    if len(dims) != k + 1 or len(set(dims)) < len(dims):
-        raise ArrayError(f"source {name!r}: dims={tuple(dims)} do not fit examples of {k} axes")
-    dataset = group.create_dataset(name, data=flat.values, **options)
-    own = group.create_dataset(f"{name}_offsets", data=flat.offsets)
-    label(group, dataset, (f"{name}_value",))
-    label(group, own, (f"{name}_offset",))
     last = name.rpartition("/")[2]
-    dataset.attrs[OFFSETS] = f"{last}_offsets"
-    if k != 1:
-        lengths = group.create_dataset(f"{name}_shapes", data=flat.shapes)
-        label(group, lengths, (dims[0], f"{name}_axis"))
-        dataset.attrs[SHAPES] = f"{last}_shapes"
-    dataset.attrs.create(DIMS, list(dims), dtype=h5py.string_dtype())
-    return dataset
-
-
-def _given(values: Any, offsets: Any, shapes: Any) -> Flat:
-    if values is None or offsets is None or shapes is None:
-        raise ArrayError("give examples, or values, offsets and shapes")
-    flat = Flat(np.asarray(values), np.asarray(offsets, np.int64), np.asarray(shapes, np.int64))
-    if flat.values.ndim != 1 or flat.offsets.ndim != 1 or flat.shapes.ndim != 2:
-        raise ArrayError("values and offsets have one axis, shapes have two")
-    if len(flat.offsets) != len(flat.shapes) + 1 or flat.offsets[0] != 0:
-        raise ArrayError(f"{len(flat.offsets)} offsets do not fit {len(flat.shapes)} examples")
-    sizes = sizes_of(flat.shapes, range(len(flat.shapes)), "shapes to write")
-    if not np.array_equal(np.diff(flat.offsets), sizes) or flat.offsets[-1] > len(flat.values):
-        raise ArrayError("the offsets are not those of the shapes, or reach past the values")
-    return flat
-
-
-def label(group: h5py.Group, dataset: h5py.Dataset, dims: Sequence[str]) -> None:
-    """Name the axes of a dataset by label and by a scale without values, made where missing.
-
-    Raises
-    ------
-    ArrayError
-        If the group has something else of that name, or the dim at another length.
-    """
-    for axis, (dim, length) in enumerate(zip(dims, dataset.shape, strict=True)):
-        if dim not in group:
-            group.create_dataset(dim, (length,), dtype=">f4")
-            group[dim].make_scale(f"{NOT_A_VARIABLE}.{length:>10}")
-        elif not isinstance(group[dim], h5py.Dataset) or group[dim].shape != (length,):
-            raise ArrayError(
-                f"dim {dim!r} of {dataset.name!r} has length {length}, but the file has "
-                f"{group[dim]!r} of that name; name the dim otherwise"
-            )
-        elif not group[dim].is_scale:
-            group[dim].make_scale(dim)
-        dataset.dims[axis].label = dim
-        dataset.dims[axis].attach_scale(group[dim])
+    members = dict(zip((OFFSETS, SHAPES), member_names(last, len(dims) - 1), strict=False))
+    return {**members, DIMS: np.array(dims, h5py.string_dtype())}

@@ -6,7 +6,8 @@ netCDF readers enter, and which is no source here:
 - attribute ``statistics``: JSON, ``{source: {"rows": {...}, "splits": {name: {...}}}}``;
 - dataset ``checksums/<source>``: uint32 (k,), the CRC-32 of each stretch of ``rows`` rows
   (an attribute) in the byte order of the file, ``n_rows`` (another) in all; a text counts
-  as its length in 8 bytes and its UTF-8.
+  as its length in 8 bytes and its UTF-8, a row of variable length as its own and its bytes.
+  A source in the flat layout has one of each dataset that it is made of.
 """
 
 from __future__ import annotations

@@ -26,7 +26,6 @@ from labeled.errors import FileFormatError
 from labeled.formats.hdf5.bytesource import h5_of
 from labeled.formats.hdf5.cf import decode
 from labeled.formats.hdf5.fallback import require_filters
-from labeled.formats.hdf5.flatlayout import write_flat
 from labeled.formats.hdf5.header import SourceHeader
 from labeled.formats.hdf5.heap import REFERENCE, HeapError, heap_fault, plain_heap, read_heap
 from labeled.formats.hdf5.layout import vlen_base
@@ -438,6 +437,3 @@ def _stretches(rows: Rows) -> list[tuple[int, int]]:
         return [(0, len(rows))]
     ends = np.cumsum([0, *(stop - start for start, stop in runs_of(rows).tolist())])
     return list(pairwise(ends.tolist()))
-
-
-__all__ = ["FlatReader", "VlenReader", "open_ragged", "write_flat"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import h5py
@@ -23,8 +23,10 @@ from labeled.formats.hdf5.attributes import INTERNAL
 from labeled.formats.hdf5.door import INCOMPLETE
 from labeled.formats.hdf5.encoding import Chunk, Layout
 from labeled.formats.hdf5.filters import DEFLATE, SHUFFLE
+from labeled.formats.hdf5.layout import vlen_base
 from labeled.formats.hdf5.region import Array
 from labeled.formats.hdf5.replacing import explained
+from labeled.formats.hdf5.tables import free_name
 
 LIBVER = ("v110", "v114")
 
@@ -86,8 +88,14 @@ def flush(file: h5py.File) -> None:
 
 
 def file_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return how a dtype is stored: objects are texts of any length."""
-    return h5py.string_dtype() if dtype.kind == "O" else dtype
+    """Return how a dtype is stored: objects are texts of any length, unless it says otherwise."""
+    return h5py.string_dtype() if dtype.kind == "O" and vlen_base(dtype) is None else dtype
+
+
+def vlen_dtype(base: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of rows of variable length; :func:`.layout.vlen_base` undoes it."""
+    made: np.dtype[Any] = h5py.vlen_dtype(base)
+    return made
 
 
 class SourceWriter:
@@ -138,8 +146,15 @@ class SourceWriter:
     def put_rows(self, start: int, rows: Array) -> None:
         """Store rows as they are, beginning at row `start`."""
         self._make_room(start + len(rows))
-        if rows.size:
+        if not rows.size:
+            return
+        if vlen_base(self.dataset.dtype) is None:
             self.dataset[start : start + len(rows)] = rows
+        else:  # h5py would make one array of rows that happen to be of one length
+            space = self.dataset.id.get_space()
+            space.select_hyperslab((start,), rows.shape)
+            memory = rows.astype(self.dataset.dtype)
+            self.dataset.id.write(h5py.h5s.create_simple(rows.shape), space, memory)
 
     def _make_room(self, stop: int) -> None:
         if self._growing and stop > self.dataset.shape[0]:
@@ -158,6 +173,23 @@ def _add_filter(plist: Any, number: int, options: tuple[int, ...]) -> None:
         plist.set_deflate(options[0])
     else:  # optional, so that HDF5 need not have the plugin: it never applies it here
         plist.set_filter(number, h5py.h5z.FLAG_OPTIONAL, options)
+
+
+def attach_shapes(file: h5py.File, name: str, shapes: Array, dims: Sequence[str]) -> None:
+    """Tell the shapes of rows of variable length as Fuel does, by two scales of their axis.
+
+    Parameters
+    ----------
+    shapes : int array (n, axes of an example)
+    dims : sequence of str
+        One an axis of examples.
+    """
+    lengths = shapes.astype(np.int32) if shapes.max(initial=0) < 1 << 31 else shapes
+    labels = np.array([dim.encode() for dim in dims])
+    for role, values in (("shapes", lengths), ("shape_labels", labels)):
+        scale = file.create_dataset(free_name(file, f"{name}_{role}"), data=values)
+        scale.make_scale(role)
+        file[name].dims[0].attach_scale(scale)
 
 
 def set_attrs(thing: h5py.File | h5py.Dataset, attrs: Mapping[str, Any]) -> None:

@@ -1,0 +1,341 @@
+"""Examples of different shapes on their way into a file: what they become there.
+
+A ragged source is stored as several datasets, each written like any other source: flat
+values with offsets and shapes (:mod:`labeled.formats.hdf5.flatlayout`), or, as Fuel has
+them, rows of variable length with two scales. This module says which datasets these are,
+and cuts them into blocks at the borders of examples; it opens no file.
+
+The flat layout is the default: it reads many times faster, is compressed, has checksums and
+statistics, and netCDF libraries open it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import pairwise
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import xarray as xr
+
+from labeled.convert.given import Block, Given, slices
+from labeled.errors import ArrayError, DimsError
+from labeled.formats.hdf5.flatlayout import member_names, ragged_attrs
+from labeled.formats.hdf5.labels import name_dims
+from labeled.formats.hdf5.region import Array
+from labeled.formats.hdf5.scales import Names
+from labeled.formats.hdf5.writing import storable, vlen_dtype
+from labeled.ragged import Ragged
+from labeled.ragged.flat import Rows, block_cuts, elements_of, offsets_of
+
+RaggedAs = Literal["flat", "fuel"]
+
+BLOCK_BYTES = 4 << 20
+"""Values of examples read at a time, where rows of variable length are written."""
+
+
+_ARRAYS = (np.ndarray, xr.DataArray, xr.Variable, list, tuple)
+
+
+class Examples(Protocol):
+    """Examples of different shapes, wherever they are."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def shapes(self) -> Rows:
+        """int64 (n, axes of an example)."""
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The example dim, then one an axis; ``""`` where nobody named it."""
+
+    @property
+    def attrs(self) -> Mapping[str, Any]: ...
+
+    def values(self, start: int, stop: int) -> Array:
+        """Return the elements of some examples, one example after another."""
+
+
+@dataclass(frozen=True, eq=False)
+class LazyExamples:
+    """The examples of a :class:`labeled.Ragged`, read when they are written."""
+
+    ragged: Ragged
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.ragged.dtype
+
+    @property
+    def shapes(self) -> Rows:
+        return self.ragged.shapes
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        return self.ragged.dims
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        return self.ragged.attrs
+
+    def values(self, start: int, stop: int) -> Array:
+        some: Ragged = self.ragged[start:stop]
+        return some.flat().values
+
+
+@dataclass(frozen=True, eq=False)
+class ListedExamples:
+    """Arrays in a list."""
+
+    arrays: Sequence[Array]
+    dims: tuple[str, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        kinds = {array.dtype for array in self.arrays}
+        return np.result_type(*kinds) if kinds else np.dtype(np.float64)
+
+    @cached_property
+    def shapes(self) -> Rows:
+        lengths = [array.shape for array in self.arrays]
+        return np.array(lengths, np.int64).reshape(len(lengths), len(self.dims) - 1)
+
+    def values(self, start: int, stop: int) -> Array:
+        pieces = [array.reshape(-1) for array in self.arrays[start:stop]]
+        return np.concatenate(pieces).astype(self.dtype, copy=False)
+
+
+def is_ragged(value: Any) -> bool:
+    """Whether a value is examples of different shapes: a Ragged, or a list of arrays.
+
+    Examples
+    --------
+    >>> is_ragged([[1, 2], [3]]), is_ragged([[1, 2], [3, 4]]), is_ragged(["a", "bc"])
+    (True, False, False)
+    """
+    if isinstance(value, Ragged):
+        return True
+    if isinstance(value, np.ndarray | xr.DataArray):
+        inner = value.values if isinstance(value, xr.DataArray) and value.dtype == object else value
+        return inner.dtype == object and inner.ndim == 1 and _holds_arrays(inner)
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        return False
+    if not _holds_arrays(value):
+        return False
+    try:
+        shapes = {np.shape(one) for one in value}
+    except ValueError:  # an example that is no array by itself: named when it is written
+        return True
+    return len(shapes) > 1
+
+
+def _holds_arrays(values: Any) -> bool:
+    return len(values) > 0 and all(isinstance(one, _ARRAYS) for one in values)
+
+
+def examples_of(name: str, value: Any) -> Examples:
+    """Return the examples of a ragged source, checked.
+
+    Raises
+    ------
+    ArrayError
+        If an example is no array of numbers, or has another number of axes; names the row.
+    DimsError
+        If labelled examples have different dims.
+    """
+    if isinstance(value, Ragged):
+        return LazyExamples(value)
+    outer, attrs = "", {}
+    if isinstance(value, xr.DataArray):
+        outer, attrs, value = str(value.dims[0]), dict(value.attrs), value.values
+    arrays = [_example(name, row, one) for row, one in enumerate(value)]
+    n_axes = arrays[0].ndim if arrays else 1
+    for row, array in enumerate(arrays):
+        if array.ndim != n_axes:
+            raise ArrayError(
+                f"source {name!r}, row {row}: an example of {array.ndim} axes among others of "
+                f"{n_axes}; examples may differ in lengths only"
+            )
+    return ListedExamples(arrays, (outer, *_inner_dims(name, value, n_axes)), attrs)
+
+
+def _example(name: str, row: int, one: Any) -> Array:
+    try:
+        array = np.asarray(one)
+    except ValueError as error:
+        raise ArrayError(f"source {name!r}, row {row}: no array ({error}); correct it") from None
+    if array.dtype.kind not in "biufc":
+        raise ArrayError(
+            f"source {name!r}, row {row}: an example of {array.dtype}; examples of different "
+            f"shapes must be arrays of numbers"
+        )
+    if array.ndim == 0:
+        raise ArrayError(
+            f"source {name!r}, row {row}: a single number; give it an axis: [{array.item()!r}]"
+        )
+    return array
+
+
+def _inner_dims(name: str, value: Any, n_axes: int) -> tuple[str, ...]:
+    found = [tuple(map(str, one.dims)) for one in value if hasattr(one, "dims")]
+    for dims in found:
+        if dims != found[0]:
+            raise DimsError(
+                f"source {name!r} has examples with dims {found[0]} and with {dims}; transpose "
+                f"them alike"
+            )
+    return found[0] if found else ("",) * n_axes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RaggedGiven:
+    """A ragged source, and the datasets that it becomes.
+
+    Parameters
+    ----------
+    name : str
+    dims : tuple of str
+        The example dim, then one an axis of examples.
+    n_rows : int or None
+        Of examples; None where they come in batches.
+    kind : {"flat", "fuel"}
+    edges : int64 array (n_rows + 1,), optional
+        Where the values of each example begin, in the flat layout.
+    shapes : list of array
+        Of the examples, as they come, where Fuel's scale is to be made of them.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    n_rows: int | None
+    kind: RaggedAs
+    edges: Rows | None = None
+    shapes: list[Rows] = field(default_factory=list)
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Names of the datasets besides the one of values."""
+        return member_names(self.name, len(self.dims) - 1) if self.kind == "flat" else ()
+
+    def counted(self, lengths: Mapping[str, int]) -> int:
+        """Return the number of examples, given the lengths of all datasets."""
+        return lengths[self.members[0]] - 1 if self.members else lengths[self.name]
+
+    def in_values(self, rows: range | Rows) -> range | None:
+        """Return the values of a stretch of examples; None for a list, or in batches."""
+        if self.edges is None or not isinstance(rows, range):
+            return None
+        return range(int(self.edges[rows.start]), int(self.edges[rows.stop]))
+
+    def batch(self, value: Any, done: Mapping[str, int]) -> dict[str, Given]:
+        """Return the datasets of one more batch of examples.
+
+        Parameters
+        ----------
+        value : as :func:`examples_of` takes it
+        done : mapping of dataset to int
+            Rows that it has from earlier batches.
+        """
+        examples = examples_of(self.name, value)
+        if examples.shapes.shape[1] != len(self.dims) - 1:
+            raise ArrayError(
+                f"source {self.name!r} has examples of {examples.shapes.shape[1]} axes in a later "
+                f"batch, and of {len(self.dims) - 1} in the first"
+            )
+        if self.kind == "fuel":
+            self.shapes.append(examples.shapes)
+            return {self.name: _variable_rows(self.name, examples, self.dims)}
+        first = done[self.members[0]] == 0
+        return _flat(self.name, examples, self.dims, done[self.name], first=first)
+
+
+def ragged_given(
+    name: str, value: Any, dims: Sequence[str | None] | None, kind: RaggedAs
+) -> tuple[RaggedGiven, dict[str, Given]]:
+    """Return a ragged source, and its datasets as they will be written."""
+    examples = examples_of(name, value)
+    names, _ = name_dims("the file to write", name, examples.dims, dims)
+    n_rows = len(examples.shapes)
+    if kind == "fuel":
+        given = RaggedGiven(name, names, n_rows, kind, shapes=[examples.shapes])
+        return given, {name: _variable_rows(name, examples, names)}
+    edges = offsets_of(elements_of(examples.shapes))
+    return RaggedGiven(name, names, n_rows, kind, edges), _flat(name, examples, names)
+
+
+def _flat(
+    name: str, examples: Examples, dims: tuple[str, ...], base: int = 0, *, first: bool = True
+) -> dict[str, Given]:
+    """Return values, offsets (from `base` on) and, for several axes, shapes."""
+    edges = offsets_of(elements_of(examples.shapes))
+    attrs = storable(f"source {name!r}", examples.attrs)
+    values = Given(
+        name,
+        examples.dtype,
+        (int(edges[-1]),),
+        Names((f"{name}_value",)),
+        {**attrs, **ragged_attrs(name, dims)},
+        partial(_value_blocks, examples, edges),
+    )
+    out = {name: values}
+    contents = ((edges if first else edges[1:]) + base, examples.shapes)
+    labels = ((f"{name}_offset",), (dims[0], f"{name}_axis"))
+    for member, array, axes in zip(
+        member_names(name, len(dims) - 1), contents, labels, strict=False
+    ):
+        out[member] = Given(
+            member,
+            np.dtype(np.int64),
+            array.shape,
+            Names(axes),
+            {},
+            partial(slices, partial(_sliced, array), len(array)),
+        )
+    return out
+
+
+def _variable_rows(name: str, examples: Examples, dims: tuple[str, ...]) -> Given:
+    """Return examples as rows of variable length."""
+    edges = offsets_of(elements_of(examples.shapes))
+    n_rows = len(examples.shapes)
+    n_bytes = int(edges[-1]) * examples.dtype.itemsize
+    return Given(
+        name,
+        vlen_dtype(examples.dtype),
+        (n_rows,),
+        Names(dims[:1]),
+        storable(f"source {name!r}", examples.attrs),
+        partial(_row_blocks, examples, edges),
+        mean_bytes=16 + n_bytes // max(n_rows, 1),
+    )
+
+
+def _value_blocks(examples: Examples, edges: Rows, rows: int) -> Iterator[Block]:
+    """Cut values where examples end; one long example may exceed `rows` values."""
+    for a, b in pairwise(block_cuts(elements_of(examples.shapes), rows)):
+        if edges[b] > edges[a]:
+            yield Block(int(edges[a]), int(edges[b]), partial(examples.values, a, b))
+
+
+def _row_blocks(examples: Examples, edges: Rows, rows: int) -> Iterator[Block]:
+    sizes = elements_of(examples.shapes) * examples.dtype.itemsize
+    for a, b in pairwise(block_cuts(sizes, BLOCK_BYTES)):
+        for start in range(a, b, rows):
+            stop = min(start + rows, b)
+            yield Block(start, stop, partial(_rows, examples, edges, start, stop))
+
+
+def _rows(examples: Examples, edges: Rows, start: int, stop: int) -> Array:
+    values = examples.values(start, stop)
+    out = np.empty(stop - start, object)
+    for i, (a, b) in enumerate(pairwise((edges[start : stop + 1] - edges[start]).tolist())):
+        out[i] = values[a:b]
+    return out
+
+
+def _sliced(array: Array, start: int, stop: int) -> Array:
+    return array[start:stop]

@@ -1,0 +1,200 @@
+"""Examples of different shapes, written in both layouts and read back here and elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
+from ragged_files import examples, ragged_path, same
+
+import labeled
+from labeled import Ragged
+from labeled.errors import ArrayError, DimsError, SplitError
+from labeled.formats.hdf5.own import read_statistics
+
+KINDS = ("flat", "fuel")
+
+
+def sequences() -> list[np.ndarray[Any, Any]]:
+    return [np.arange(n, dtype="i2") + 10 * n for n in (3, 0, 5, 1, 2)]
+
+
+@given(
+    examples(),
+    st.sampled_from(KINDS),
+    st.sampled_from([{}, {"compression": "gzip"}, {"chunks": 3}]),
+    st.sampled_from(["objects", "Ragged", "batches"]),
+)
+def test_written_then_opened_is_equal(tmp_path_factory, arrays, kind, options, way):
+    n_axes = arrays[0].ndim if arrays else 1
+    dims = ("batch", "channel", "height", "width")[: n_axes + 1]
+    whole = np.empty(len(arrays), object)
+    whole[:] = arrays
+    if not arrays:
+        whole = Ragged.of([np.zeros(0)])[:0]
+    half = len(arrays) // 2
+    sources: Any = {"x": Ragged.of(arrays, dims=dims) if way == "Ragged" and arrays else whole}
+    if way == "batches" and half:
+        sources = [{"x": whole[:half]}, {"x": whole[half:]}]
+    n = len(arrays)
+    splits = {"first": (0, n - 1), "last": [n - 1]} if n else None
+    path = labeled.write(
+        tmp_path_factory.mktemp("x") / "x.h5",
+        sources,
+        splits if way != "batches" else None,
+        dims={"x": dims},
+        ragged=kind,
+        **options,
+    )
+    opened = labeled.open_dataset(path)
+    assert opened["x"].dims == dims
+    same(opened["x"].to_objects(), arrays)
+    if splits and way != "batches":
+        same(opened.split("last")["x"].to_objects(), arrays[-1:])
+    assert labeled.verify(path).sound
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_plain_h5py_finds_what_the_formats_promise(tmp_path: Path, kind: Any) -> None:
+    images = [np.arange(h * w, dtype="u1").reshape(h, w) for h, w in [(2, 3), (1, 4), (2, 3)]]
+    path = labeled.write(
+        tmp_path / "x.h5",
+        {"images": images, "targets": np.arange(3)},
+        {"train": (0, 2), "test": (2, 3)},
+        dims={"images": ("batch", "height", "width")},
+        ragged=kind,
+    )
+    with h5py.File(path) as f:
+        if kind == "flat":
+            assert f["images_offsets"][:].tolist() == [0, 6, 10, 16]
+            assert f["images_shapes"][:].tolist() == [[2, 3], [1, 4], [2, 3]]
+            stored = f["images"][6:10]
+        else:
+            assert f["images"].dims[0]["shapes"][:].tolist() == [[2, 3], [1, 4], [2, 3]]
+            assert f["images"].dims[0]["shapes"].dtype == np.int32
+            assert f["images"].dims[0]["shape_labels"][:].tolist() == [b"height", b"width"]
+            assert f["images"].dims[0].label == "batch"
+            stored = f["images"][1]
+        np.testing.assert_array_equal(stored, np.arange(4))
+        named = {row["source"] for row in f.attrs["split"]}
+    assert named == {b"images", b"targets"}
+
+
+def test_xarray_opens_the_flat_layout_with_the_same_dims(tmp_path: Path) -> None:
+    path = labeled.write(
+        tmp_path / "x.nc",
+        {"x": [np.ones((2, 3)), np.ones((1, 5))], "y": np.arange(2.0)},
+        dims={"x": ("batch", "height", "width"), "y": ("batch",)},
+    )
+    with xr.open_dataset(path, engine="h5netcdf") as opened:
+        assert opened["x"].dims == ("x_value",)
+        assert opened["x_shapes"].dims == ("batch", "x_axis")
+        assert opened["y"].dims == ("batch",)
+
+
+def test_splits_statistics_and_batches_count_examples(tmp_path: Path) -> None:
+    arrays = sequences()
+    splits = {"train": (0, 3), "test": (3, 4), "some": [4]}
+    path = labeled.write(tmp_path / "x.h5", {"x": arrays, "y": np.arange(5)}, splits)
+    found = read_statistics(path)["x"]
+    everything = np.concatenate(arrays).astype(float)
+    assert found["rows"]["n_rows"] == 5
+    assert found["rows"]["mean"] == pytest.approx(everything.mean())
+    assert found["splits"]["train"]["n_rows"] == 3
+    assert found["splits"]["train"]["n_values"] == 8
+    assert found["splits"]["test"]["max"] == arrays[3].max()
+    assert "some" not in found["splits"]
+    got = [b["x"].values for b in labeled.open_dataset(path).split("some", "train").batches(9)]
+    same(got[0], [arrays[4], *arrays[:3]])
+
+
+def test_a_dataset_with_ragged_sources_is_written_whole_or_in_part(tmp_path: Path) -> None:
+    arrays = sequences()
+    old = labeled.open_dataset(ragged_path(tmp_path / "old.h5", "fuel", arrays))
+    path = labeled.write(tmp_path / "new.h5", old)
+    new = labeled.open_dataset(path)
+    assert new.splits == old.splits
+    assert new.dims["x"] == old.dims["x"]
+    same(new["x"].to_objects(), arrays)
+    part = labeled.open_dataset(labeled.write(tmp_path / "part.h5", old.subset([4, 2, 2])))
+    same(part["x"].to_objects(), [arrays[4], arrays[2], arrays[2]])
+
+
+def test_labelled_examples_name_their_dims(tmp_path: Path) -> None:
+    arrays = [xr.DataArray(np.ones((n, 2)), dims=("time", "sensor")) for n in (3, 1)]
+    opened = labeled.open_dataset(labeled.write(tmp_path / "x.h5", {"x": arrays}))
+    assert opened["x"].dims == ("batch", "time", "sensor")
+
+
+def test_longer_than_memory_it_is_read_in_blocks(tmp_path: Path, monkeypatch: Any) -> None:
+    asked: list[int] = []
+    arrays = [np.full(1 << 18, i, "f4") for i in range(12)]  # a mebibyte each
+    old = labeled.open_dataset(ragged_path(tmp_path / "old.h5", "flat", arrays))["x"]
+    plain = type(old.reader).read_flat
+
+    def counted(self: Any, rows: Any) -> Any:
+        asked.append(len(rows))
+        return plain(self, rows)
+
+    monkeypatch.setattr(type(old.reader), "read_flat", counted)
+    path = labeled.write(tmp_path / "new.h5", {"x": old}, memory="8 MiB")
+    assert sum(asked) == 12
+    assert max(asked) <= 4
+    monkeypatch.undo()
+    same(labeled.open_dataset(path)["x"].to_objects(), arrays)
+
+
+def test_damage_of_any_part_is_found(tmp_path: Path) -> None:
+    for kind, part in [("flat", "x"), ("flat", "x_offsets"), ("flat", "x_shapes"), ("fuel", "x")]:
+        arrays = [np.ones((2, n), "u1") for n in (2, 3, 4)]
+        path = labeled.write(tmp_path / "x.h5", {"x": arrays}, ragged=kind, overwrite=True)
+        with h5py.File(path, "a") as f:
+            f[part][1] = f[part][1] + 1
+        found = labeled.verify(path)
+        assert [each.source for each in found.differences] == [part]
+
+
+@pytest.mark.parametrize(
+    ("sources", "splits", "options", "error", "words"),
+    [
+        ({"x": [np.ones(2), np.ones((2, 2))]}, None, {}, ArrayError, "row 1: an example of 2 axes"),
+        ({"x": [["a"], ["b", "c"]]}, None, {}, ArrayError, "row 0: an example of <U1"),
+        ({"x": [[1, [2]], [3]]}, None, {}, ArrayError, "row 0: no array"),
+        ({"x": [[1], [2, 3]]}, {"a": (0, 3)}, {}, SplitError, "has 2 rows"),
+        ({"x": [[1], [2, 3]]}, None, {"dims": {"x": ("b",)}}, DimsError, "2 axes"),
+        ({"x": [[1], [2, 3]]}, None, {"ragged": "vlen"}, ArrayError, "'flat' or 'fuel'"),
+        (
+            {"x": [[1], [2, 3]], "x_offsets": np.ones(2)},
+            None,
+            {},
+            ArrayError,
+            "needs the name 'x_offsets'",
+        ),
+        (
+            [{"x": [[1], [2, 3]]}, {"x": [np.ones((1, 1)), np.ones((2, 2))]}],
+            None,
+            {},
+            ArrayError,
+            "examples of 2 axes in a later batch",
+        ),
+        (
+            {"x": [xr.DataArray([1], dims="a"), xr.DataArray([1, 2], dims="b")]},
+            None,
+            {},
+            DimsError,
+            "dims",
+        ),
+    ],
+)
+def test_bad_examples_are_refused_and_nothing_stays(
+    tmp_path: Path, sources: Any, splits: Any, options: Any, error: Any, words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        labeled.write(tmp_path / "x.hdf5", sources, splits, **options)
+    assert list(tmp_path.iterdir()) == []
