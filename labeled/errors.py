@@ -101,6 +101,10 @@ class NotYetError(LabeledError, NotImplementedError):
     """A file asks for something this version cannot do yet."""
 
 
+class ClusterError(LabeledError, RuntimeError):
+    """A cluster cannot do the work: no workers, workers that see no files, or lost ones."""
+
+
 class MissingExtraError(LabeledError, ImportError):
     """An optional library is not installed; the message names the extra."""
 

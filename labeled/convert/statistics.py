@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from labeled.dims import role_of
 from labeled.formats.hdf5.fuel import Rows
 from labeled.formats.hdf5.reading import scratch
 from labeled.formats.hdf5.region import Array
@@ -100,6 +101,25 @@ def _added(one: dict[int, int] | None, two: dict[int, int] | None) -> dict[int, 
 def can_measure(dtype: np.dtype[Any]) -> bool:
     """Whether values have a mean: booleans, integers and floats."""
     return dtype.kind in "biuf"
+
+
+def channel_axis(dims: Sequence[str], row_shape: Sequence[int]) -> int | None:
+    """Return the one axis that means channels, if its length is reasonable.
+
+    Examples
+    --------
+    >>> channel_axis(("batch", "channel", "height", "width"), (3, 8, 8))
+    1
+    """
+    axes = [i for i, dim in enumerate(dims) if i and role_of(dim) == "channel"]
+    if len(axes) != 1 or row_shape[axes[0] - 1] > MOST_CHANNELS:
+        return None
+    return axes[0]
+
+
+def are_labels(dtype: np.dtype[Any], row_shape: Sequence[int]) -> bool:
+    """Whether a source has one integer a row."""
+    return dtype.kind in "biu" and set(row_shape) <= {1}
 
 
 def measured(

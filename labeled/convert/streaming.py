@@ -28,8 +28,7 @@ from labeled.convert.blocks import (
 from labeled.convert.given import Block, Given
 from labeled.convert.inputs import Inputs, given_of
 from labeled.convert.splits import Splits
-from labeled.convert.statistics import MOST_CHANNELS, Tally, can_measure
-from labeled.dims import role_of
+from labeled.convert.statistics import Tally, are_labels, can_measure, channel_axis
 from labeled.errors import ArrayError
 from labeled.formats.hdf5.encoding import Layout, rows_a_unit
 from labeled.formats.hdf5.own import Checksums
@@ -71,7 +70,7 @@ def recipe_for(given: Given, layout: Layout, checksums: bool) -> Recipe:
     """Return what is done to every block of a source."""
     chunked = layout.chunks is not None
     unit_bytes = CHUNKED_UNIT_BYTES if chunked else UNIT_BYTES
-    channel = _channel_axis(given)
+    channel = channel_axis(given.names.dims, given.row_shape)
     return Recipe(
         f"source {given.name!r}",
         given.dtype,
@@ -86,24 +85,16 @@ def recipe_for(given: Given, layout: Layout, checksums: bool) -> Recipe:
     )
 
 
-def _channel_axis(given: Given) -> int | None:
-    """Return the one axis that means channels, if its length is reasonable."""
-    axes = [i for i, dim in enumerate(given.names.dims) if i and role_of(dim) == "channel"]
-    if len(axes) != 1 or given.row_shape[axes[0] - 1] > MOST_CHANNELS:
-        return None
-    return axes[0]
-
-
 def _are_labels(given: Given) -> bool:
-    """Whether a source has one integer a row."""
-    return given.dtype.kind in "biu" and set(given.row_shape) <= {1} and given.encode is None
+    """Whether a source has one integer a row, and no time."""
+    return given.encode is None and are_labels(given.dtype, given.row_shape)
 
 
 def tally_for(given: Given, table: Splits | None, statistics: bool) -> Tally | None:
     """Return what gathers the statistics of a source; None where there is nothing to gather."""
     if not statistics or not can_measure(given.dtype) or given.encode is not None:
         return None
-    axis = _channel_axis(given)
+    axis = channel_axis(given.names.dims, given.row_shape)
     rows = {s: by[given.name] for s, by in (table or {}).items() if given.name in by}
     return Tally(
         rows,

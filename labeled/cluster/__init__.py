@@ -1,0 +1,21 @@
+"""A dataset on many machines: whole loaders on workers, and what comes of them put together.
+
+Datasets and lazy arrays travel as paths; every worker opens the files itself.
+"""
+
+from labeled.cluster.door import cuda_cluster, local_cluster
+from labeled.cluster.measures import class_counts, histogram, statistics
+from labeled.cluster.parts import run_parts
+from labeled.cluster.sight import check_files
+from labeled.cluster.writing import write
+
+__all__ = [
+    "check_files",
+    "class_counts",
+    "cuda_cluster",
+    "histogram",
+    "local_cluster",
+    "run_parts",
+    "statistics",
+    "write",
+]

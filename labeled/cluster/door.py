@@ -1,0 +1,160 @@
+"""The one door to dask.distributed and dask-cuda: clusters, clients, and who works there.
+
+Whatever is started here listens on this machine only: a scheduler or a worker runs what
+anybody who reaches it sends.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import distributed
+
+from labeled.errors import ClusterError, MissingExtraError
+
+LOOPBACK = "127.0.0.1"
+CONNECT_S = 10.0
+
+
+@dataclass(frozen=True)
+class WorkerInfo:
+    """A worker as messages name it, and what it has to offer."""
+
+    address: str
+    name: str
+    host: str
+    resources: Mapping[str, float] = field(default_factory=dict, hash=False)
+
+    def __str__(self) -> str:
+        return f"{self.name!r} ({self.address}, host {self.host})"
+
+    def offers(self, resources: Mapping[str, float]) -> bool:
+        """Whether it has as much of everything as is asked for."""
+        return all(self.resources.get(name, 0) >= need for name, need in resources.items())
+
+
+def local_cluster(n_workers: int | None = None, **options: Any) -> distributed.LocalCluster:
+    """Start worker processes on this machine, one thread each, reachable from here only.
+
+    Parameters
+    ----------
+    n_workers : int, optional
+        From the cores when not given.
+    **options
+        As for :class:`distributed.LocalCluster`.
+
+    Returns
+    -------
+    distributed.LocalCluster
+        A context manager; its workers end with it.
+    """
+    known: dict[str, Any] = {"threads_per_worker": 1, "dashboard_address": f"{LOOPBACK}:0"}
+    if options.get("processes", True):
+        known["host"] = LOOPBACK
+    else:
+        known["worker_dashboard_address"] = f"{LOOPBACK}:0"
+    return distributed.LocalCluster(n_workers=n_workers, **{**known, **options})
+
+
+def cuda_cluster(**options: Any) -> Any:
+    """Start one worker a GPU of this machine, each with its own device and ``{"GPU": 1}``.
+
+    **This has not run on a GPU yet.**
+
+    Parameters
+    ----------
+    **options
+        As for :class:`dask_cuda.LocalCUDACluster`: ``CUDA_VISIBLE_DEVICES`` chooses devices,
+        ``rmm_pool_size`` makes a pool, ``enable_cudf_spill`` and memory limits spill.
+
+    Returns
+    -------
+    dask_cuda.LocalCUDACluster
+        Each worker sees its GPU as device 0, so ``device="cuda"`` is right on all of them.
+
+    Raises
+    ------
+    MissingExtraError
+        If dask-cuda is not installed.
+    ClusterError
+        If there is no NVIDIA driver or no GPU.
+    """
+    try:
+        dask_cuda = importlib.import_module("dask_cuda")
+    except ImportError as error:
+        raise MissingExtraError(
+            f"a worker a GPU needs dask-cuda, which does not load here ({error}): "
+            "pip install 'labeled[gpu-cu13]' (or gpu-cu12, to match the driver)"
+        ) from error
+    known = {"host": LOOPBACK, "dashboard_address": f"{LOOPBACK}:0", "resources": {"GPU": 1}}
+    try:
+        return dask_cuda.LocalCUDACluster(**{**known, **options})
+    except Exception as error:
+        if not type(error).__name__.startswith("NVML"):
+            raise
+        raise ClusterError(
+            f"no GPU to start a worker for: the NVIDIA driver says {error}; "
+            "local_cluster() starts workers without one"
+        ) from error
+
+
+@contextmanager
+def connected(client: distributed.Client | str) -> Iterator[distributed.Client]:
+    """Yield a client, connected for as long as needed where the address of a scheduler is given.
+
+    Raises
+    ------
+    ClusterError
+        If nobody answers at the address.
+    """
+    if not isinstance(client, str):
+        if client.asynchronous:
+            raise ClusterError("an asynchronous client cannot be waited for; give a plain one")
+        yield client
+        return
+    try:
+        made = distributed.Client(client, set_as_default=False, timeout=CONNECT_S)
+    except (OSError, ValueError) as error:
+        raise ClusterError(f"no scheduler answers at {client!r}: {error}") from error
+    with made:
+        yield made
+
+
+def workers_of(client: distributed.Client) -> dict[str, WorkerInfo]:
+    """Return the workers there are now, by address."""
+    found = client.scheduler_info(n_workers=-1)["workers"]
+    return {
+        address: WorkerInfo(
+            address, str(told["name"]), str(told["host"]), dict(told.get("resources") or {})
+        )
+        for address, told in found.items()
+    }
+
+
+def addresses_of(client: distributed.Client) -> set[str]:
+    """Return the addresses of the workers there are now: little to send, to be asked often."""
+    return set(client.nthreads())
+
+
+def fitting(
+    client: distributed.Client,
+    workers: Sequence[str] | None,
+    resources: Mapping[str, float],
+) -> dict[str, WorkerInfo]:
+    """Return the workers that may be used, by address.
+
+    Parameters
+    ----------
+    workers : sequence of str, optional
+        Names or addresses; every worker when None.
+    """
+    return {
+        address: info
+        for address, info in workers_of(client).items()
+        if (workers is None or address in workers or info.name in workers)
+        and info.offers(resources)
+    }

@@ -1,0 +1,262 @@
+"""Statistics out of core: each worker measures its part of the rows, once, as they pass by.
+
+The numbers are those that :func:`labeled.write` gathers, by the same arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import distributed
+import numpy as np
+import numpy.typing as npt
+
+from labeled.api.dataset import Dataset
+from labeled.cluster.door import connected
+from labeled.cluster.parts import check_least, run_parts
+from labeled.convert.statistics import (
+    Moments,
+    are_labels,
+    can_measure,
+    channel_axis,
+    moments_of,
+    plain,
+)
+from labeled.errors import ArrayError
+from labeled.loader.batch import Batch
+
+Counts = npt.NDArray[np.int64]
+Edges = npt.NDArray[np.float64]
+
+BATCH_BYTES = 4 << 20
+BATCH_ROWS = 1 << 16
+
+
+@dataclass(frozen=True)
+class _Measure:
+    """How one source is measured."""
+
+    channel_axis: int | None
+    channel_dim: str | None
+    count_classes: bool
+    ragged: bool
+
+    def __call__(self, batch: Batch, name: str) -> Moments:
+        found = moments_of(batch.arrays[name], self.channel_axis, count_classes=self.count_classes)
+        return replace(found, n_rows=batch.count) if self.ragged else found
+
+
+def statistics(
+    client: distributed.Client | str, dataset: Dataset, *, every: int = 32, **options: Any
+) -> dict[str, dict[str, Any]]:
+    """Measure every numeric source of a dataset on the workers of a cluster.
+
+    Parameters
+    ----------
+    client : distributed.Client or str
+        Or the address of a scheduler.
+    dataset : Dataset
+        Its rows are those measured.
+    every, **options
+        As for :func:`run_parts`: `parts`, `workers`, `batch_size`, `memory`, ...
+
+    Returns
+    -------
+    dict
+        By source: ``n_rows``, ``n_values``, ``not_finite``, ``mean``, ``std``, ``min``,
+        ``max`` (lists where a dim means channels, named ``by``), ``classes`` where there is
+        one integer a row. Values that are not finite are counted and left out.
+
+    Raises
+    ------
+    ArrayError
+        If no source holds numbers.
+    """
+    measures = _measures(dataset)
+    if not measures:
+        raise ArrayError(
+            f"no source of {dataset.where} holds numbers to measure: {dict(dataset.dtypes)}"
+        )
+    chosen = dataset.select(*measures)
+    found = _fold(client, chosen, partial(_measured, measures), {}, _merged, every=every, **options)
+    return {name: plain(found[name], one.channel_dim) for name, one in measures.items()}
+
+
+def _fold(
+    client: distributed.Client | str,
+    dataset: Dataset,
+    fold: Callable[[Any, Batch], Any],
+    init: Any,
+    combine: Callable[[Any, Any], Any],
+    **options: Any,
+) -> Any:
+    """Fold a dataset in file order, in batches of a sensible size."""
+    ragged = {"ragged": "flat"} if _ragged(dataset) else {}
+    known = {"batch_size": _batch_rows(dataset), **ragged}
+    return run_parts(client, dataset, fold, init, combine, **{**known, **options})
+
+
+def _measures(dataset: Dataset) -> dict[str, _Measure]:
+    out, ragged = {}, _ragged(dataset)
+    for name, dtype in dataset.dtypes.items():
+        if not can_measure(dtype):
+            continue
+        if name in ragged:
+            out[name] = _Measure(None, None, count_classes=False, ragged=True)
+            continue
+        dims, row_shape = dataset.dims[name], dataset.shapes[name][1:]
+        axis = channel_axis(dims, row_shape)
+        out[name] = _Measure(
+            axis,
+            None if axis is None else dims[axis],
+            count_classes=are_labels(dtype, row_shape),
+            ragged=False,
+        )
+    return out
+
+
+def _ragged(dataset: Dataset) -> set[str]:
+    """Sources whose examples differ in shape."""
+    return {n for n, shape in dataset.shapes.items() if len(shape) < len(dataset.dims[n])}
+
+
+def _batch_rows(dataset: Dataset) -> int:
+    shapes = dataset.shapes
+    row_bytes = sum(
+        int(np.prod(shapes[name][1:], dtype=np.int64)) * dtype.itemsize
+        for name, dtype in dataset.dtypes.items()
+    )
+    return int(np.clip(BATCH_BYTES // max(row_bytes, 1), 1, BATCH_ROWS))
+
+
+def _measured(
+    measures: Mapping[str, _Measure], acc: dict[str, Moments], batch: Batch
+) -> dict[str, Moments]:
+    return _merged(acc, {name: measure(batch, name) for name, measure in measures.items()})
+
+
+def _merged(one: Mapping[str, Moments], two: Mapping[str, Moments]) -> dict[str, Moments]:
+    """Return the moments of both, by source; no entry is no rows."""
+    out = dict(one)
+    for name, moments in two.items():
+        out[name] = out[name].merge(moments) if name in out else moments
+    return out
+
+
+def histogram(
+    client: distributed.Client | str,
+    dataset: Dataset,
+    source: str,
+    bins: int = 64,
+    range: tuple[float, float] | None = None,
+    **options: Any,
+) -> tuple[Counts, Edges]:
+    """Count the values of a source in bins of equal width, as :func:`numpy.histogram` does.
+
+    Parameters
+    ----------
+    source : str
+        A numeric one.
+    bins : int
+    range : (low, high), optional
+        Values outside are not counted. From a pass of its own over the rows when not
+        given; bytes have theirs.
+    **options
+        As for :func:`run_parts`.
+
+    Returns
+    -------
+    counts, lengths ``(bins,)``
+    edges, lengths ``(bins + 1,)``
+    """
+    check_least("bins", bins, 1)
+    chosen = _numeric(dataset, source)
+    with connected(client) as at:
+        if range is None:
+            range = _range(at, chosen, source, options)
+        nothing, edges = np.histogram(np.empty(0), bins, range)
+        add = partial(_counted, source, bins, range)
+        counts: Counts = _fold(at, chosen, add, nothing, np.add, **options)
+    return counts, edges
+
+
+def _numeric(dataset: Dataset, source: str) -> Dataset:
+    """Return the dataset with this source alone.
+
+    Raises
+    ------
+    ArrayError
+        If it holds no numbers.
+    """
+    chosen = dataset.select(source)
+    dtype = chosen.dtypes[source]
+    if not can_measure(dtype):
+        raise ArrayError(f"source {source!r} of {dataset.where} holds {dtype}, not numbers")
+    return chosen
+
+
+def _range(
+    client: distributed.Client, chosen: Dataset, source: str, options: Mapping[str, Any]
+) -> tuple[float, float]:
+    dtype = chosen.dtypes[source]
+    if dtype.itemsize == 1:
+        low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        return float(low), float(high)
+    found = statistics(client, chosen, **options)[source]
+    lows, highs = np.atleast_1d(found["min"]), np.atleast_1d(found["max"])
+    ends = [float(v) for v in (*lows, *highs) if v is not None]
+    return (min(ends), max(ends)) if ends else (0.0, 1.0)
+
+
+def _counted(
+    source: str, bins: int, range: tuple[float, float], acc: Counts, batch: Batch
+) -> Counts:
+    values = batch.arrays[source]
+    if values.dtype.kind == "b":
+        values = values.view(np.uint8)
+    acc += np.histogram(values, bins, range)[0]
+    return acc
+
+
+def class_counts(
+    client: distributed.Client | str, dataset: Dataset, source: str, **options: Any
+) -> dict[Any, int]:
+    """Count the rows of each class: of each value of a source that has one a row.
+
+    Parameters
+    ----------
+    source : str
+        Integers, booleans or texts, one a row.
+    **options
+        As for :func:`run_parts`.
+
+    Returns
+    -------
+    dict
+        Value to number of rows, in the order of values.
+    """
+    shape = dataset.select(source).shapes[source]
+    dtype = dataset.dtypes[source]
+    if set(shape[1:]) - {1} or source in _ragged(dataset) or dtype.kind not in "biuSUO":
+        raise ArrayError(
+            f"source {source!r} of {dataset.where} has rows of shape {shape[1:]} and {dtype}, not "
+            "one class a row"
+        )
+    add = partial(_classes, source)
+    found = _fold(client, dataset.select(source), add, {}, _added, **options)
+    return dict(sorted(found.items()))
+
+
+def _classes(source: str, acc: dict[Any, int], batch: Batch) -> dict[Any, int]:
+    values, counts = np.unique(batch.arrays[source].reshape(-1), return_counts=True)
+    return _added(acc, dict(zip(values.tolist(), counts.tolist(), strict=True)))
+
+
+def _added(one: Mapping[Any, int], two: Mapping[Any, int]) -> dict[Any, int]:
+    out = dict(one)
+    for value, count in two.items():
+        out[value] = out.get(value, 0) + count
+    return out

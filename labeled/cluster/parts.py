@@ -1,0 +1,329 @@
+"""An epoch dealt out to workers: one loader each, folded there, put together here.
+
+The client keeps the last pair (accumulator, loader state) of every part and gives parts to
+workers that are free, each pinned to its worker. A worker that is gone takes its part back
+to the line, where another worker goes on from the last pair. The result holds one
+accumulator a part, the one that was told at its end, so no row counts twice whatever was
+lost on the way.
+
+What travels through the scheduler is one pickled pair a part every so many batches.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+import distributed
+
+from labeled.api.dataset import Dataset
+from labeled.cluster.door import WorkerInfo, addresses_of, connected, fitting, workers_of
+from labeled.cluster.sight import blind_words, blind_workers, no_workers
+from labeled.cluster.work import PartWork, Report, run_part, stop_name
+from labeled.convert.progress import progress_bar
+from labeled.errors import ClusterError, LoaderError, warn
+
+LOOK_S = 0.05
+"""How often reports are looked for; workers as often, or less where there are very many."""
+
+LOOK_PER_WORKER_S = 0.002
+
+
+def run_parts(
+    client: distributed.Client | str,
+    dataset: Dataset,
+    fold: Callable[[Any, Any], Any],
+    init: Any,
+    combine: Callable[[Any, Any], Any],
+    *,
+    parts: int | None = None,
+    every: int = 32,
+    workers: Sequence[str] | None = None,
+    resources: Mapping[str, float] | None = None,
+    retries: int = 3,
+    wait_s: float = 60.0,
+    with_rows: bool = False,
+    progress: bool | None = None,
+    **batches_options: Any,
+) -> Any:
+    """Fold every batch of an epoch on the workers of a cluster, each row once.
+
+    Parameters
+    ----------
+    client : distributed.Client or str
+        Or the address of a running scheduler.
+    dataset : Dataset
+        Its files must lie under the same paths on every worker.
+    fold : callable
+        ``fold(acc, batch) -> acc``; may change `acc` in place.
+    init : value or callable
+        What each part begins with, neutral to `combine`: a value, copied for every part,
+        or a function that makes one on the worker.
+    combine : callable
+        ``combine(acc, acc) -> acc``; called here, over the parts in their order.
+    parts : int, optional
+        Shares of the epoch; one a worker by default. The result may depend on it in the
+        last digits of floats, and where batches end.
+    every : int
+        Batches between two reports of a part, which is what is repeated at most when a
+        worker is lost. A report sends the accumulator through the scheduler.
+    workers : sequence of str, optional
+        Names or addresses of those to use; all by default, also those that join later.
+    resources : mapping of str to number, optional
+        What a worker must have and a part takes: ``{"GPU": 1}``.
+    retries : int
+        How often a part may lose its worker in a row without having come further.
+    wait_s : float
+        How long to wait for a worker when there is none left.
+    with_rows : bool
+        Fold ``(data, rows, count)`` in the place of the batch alone.
+    progress : bool, optional
+        Show a bar of rows; on a terminal by default, after two seconds.
+    **batches_options
+        As for :meth:`labeled.Dataset.batches`, but `part`. `memory` is that of each worker.
+
+    Returns
+    -------
+    object
+        The accumulators of all parts, combined.
+
+    Raises
+    ------
+    ClusterError
+        If workers cannot see the files (they are named), there are none, or a part loses
+        worker after worker.
+    LoaderError
+        If an option is impossible; before anything is sent.
+    Exception
+        What `fold` raised, with a note that says where.
+
+    Examples
+    --------
+    >>> def count(acc, batch):
+    ...     return acc + batch.count
+    >>> with local_cluster(4) as cluster, cluster.get_client() as client:  # doctest: +SKIP
+    ...     run_parts(client, dataset, count, 0, operator.add, batch_size=256)
+    60000
+    """
+    check_least("every", every, 1)
+    check_least("retries", retries, 0)
+    wanted_parts = None if parts is None else check_least("parts", parts, 1)
+    options = _options(dataset, batches_options)
+    needs = dict(resources or {})
+    with connected(client) as at:
+        there = fitting(at, workers, needs)
+        if not there:
+            raise ClusterError(no_workers(workers, needs))
+        blind = blind_workers(at, dataset, there.values())
+        if blind:
+            raise ClusterError(blind_words(blind, len(there)))
+        n_parts = len(there) if wanted_parts is None else wanted_parts
+        run = f"labeled-parts-{uuid.uuid4().hex}"
+        works = [
+            PartWork(run, dataset, (i, n_parts), fold, init, every, options, with_rows)
+            for i in range(n_parts)
+        ]
+        total = None if batches_options.get("sampler") is not None else dataset.n_rows
+        with progress_bar(progress, total, f"{n_parts} parts", unit="rows") as told:
+            desk = _Desk(at, works, there, workers, needs, retries, wait_s, told)
+            accs = desk.run()
+    return reduce(combine, accs)
+
+
+def check_least(what: str, value: Any, least: int) -> int:
+    """Return a whole number, or raise :class:`LoaderError`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise LoaderError(f"{what}={value!r} must be a whole number, {least} or more")
+    return value
+
+
+def _options(dataset: Dataset, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the options by making a loader of them, and fix the seed that all parts share."""
+    if "part" in given:
+        raise LoaderError("part= is what run_parts deals out: say how many with parts=")
+    whole = dataset.batches(**given)
+    seed = {} if given.get("sampler") is not None else {"seed": whole.seed}
+    return {**given, **seed}
+
+
+@dataclass(eq=False)
+class _Share:
+    """A part on its way: who has it, and the last that was heard of it."""
+
+    work: PartWork
+    pair: bytes | None = None
+    step: int = 0
+    done: bool = False
+    worker: WorkerInfo | None = None
+    future: Any = None
+    losses: int = 0
+    """Workers lost in a row, since it last came further."""
+    lost: list[str] = field(default_factory=list)
+
+    @property
+    def words(self) -> str:
+        index, count = self.work.part
+        return f"part {index} of {count}"
+
+    def take_back(self) -> None:
+        """Take the part from its worker."""
+        if self.future is not None:
+            self.future.cancel()
+        self.worker = self.future = None
+
+    def take(self, report: Report) -> bool:
+        """Take a report, unless it is of a worker thought lost, and what is known goes further."""
+        if self.done or (report.step <= self.step and not report.done):
+            return False
+        self.pair, self.step, self.done = report.pair, report.step, report.done
+        self.losses = 0
+        return True
+
+    def lose(self, retries: int) -> None:
+        """Note that its worker is gone.
+
+        Raises
+        ------
+        ClusterError
+            If that happens again and again without the part coming further.
+        """
+        self.losses += 1
+        self.lost.append(str(self.worker))
+        self.take_back()
+        if self.losses > retries:
+            times = "once" if self.losses == 1 else f"{self.losses} times in a row"
+            raise ClusterError(
+                f"{self.words} lost its worker {times} after batch {self.step}, last "
+                f"{', '.join(self.lost[-3:])}; the batches that follow may take more memory than "
+                f"a worker has, or end its process: look at its log, give smaller batches or "
+                f"memory=, or more than retries={retries}"
+            )
+
+
+class _Desk:
+    """Where parts are given out and reports come in."""
+
+    def __init__(
+        self,
+        client: distributed.Client,
+        works: Sequence[PartWork],
+        there: Mapping[str, WorkerInfo],
+        wanted: Sequence[str] | None,
+        resources: Mapping[str, float],
+        retries: int,
+        wait_s: float,
+        told: Callable[[int], None],
+    ) -> None:
+        self._client = client
+        self._shares = [_Share(work) for work in works]
+        self._line = deque(self._shares)
+        self._workers = dict(there)
+        self._wanted = wanted
+        self._resources = resources
+        self._retries = retries
+        self._wait_s = wait_s
+        self._told = told
+        self._unfit: set[str] = set()
+        self._run = works[0].run
+        self._reports = distributed.Queue(self._run, client=client)
+
+    def run(self) -> list[Any]:
+        """Return the accumulator of every part, once all are done."""
+        look_s = alone_s = 0.0
+        try:
+            while not all(share.done for share in self._shares):
+                began = time.monotonic()
+                if began >= look_s:
+                    self._look_around()
+                    look_s = began + max(LOOK_S, LOOK_PER_WORKER_S * len(self._workers))
+                self._give_out()
+                time.sleep(LOOK_S)
+                self._listen()
+                alone_s = 0.0 if self._workers else alone_s + time.monotonic() - began
+                if alone_s > self._wait_s:
+                    raise ClusterError(
+                        f"every worker is gone since {self._wait_s:g} s, with "
+                        f"{sum(not s.done for s in self._shares)} parts to go; "
+                        "start workers, or give more wait_s="
+                    )
+        except BaseException:
+            distributed.Event(stop_name(self._run), client=self._client).set()
+            raise
+        finally:
+            for share in self._shares:
+                share.take_back()
+            self._reports.close()
+        return [pickle.loads(share.pair or b"")[0] for share in self._shares]
+
+    def _give_out(self) -> None:
+        """Give parts in line to workers that have none."""
+        busy = {share.worker.address for share in self._shares if share.worker is not None}
+        free = [info for address, info in self._workers.items() if address not in busy]
+        for worker in free[: len(self._line)]:
+            share = self._line.popleft()
+            share.worker = worker
+            share.future = self._client.submit(
+                run_part,
+                share.work,
+                share.pair,
+                workers=[worker.address],
+                allow_other_workers=False,
+                resources=dict(self._resources) or None,
+                pure=False,
+                key=f"{self._run}-{share.work.part[0]}-{len(share.lost)}",
+            )
+
+    def _listen(self) -> None:
+        """Take reports; then look at what workers have come to."""
+        ended = [share for share in self._shares if share.future is not None]
+        ended = [share for share in ended if share.future.done()]
+        for message in self._reports.get(batch=True):
+            report = pickle.loads(message)
+            if self._shares[report.part].take(report):
+                self._told(report.n_rows)
+        for share in ended:
+            if share.done:
+                share.take_back()
+            elif share.future.status == "error":
+                self._failed(share)
+            else:  # cancelled, or its last report was lost with the scheduler's memory of it
+                self._back_in_line(share)
+
+    def _failed(self, share: _Share) -> None:
+        error = share.future.exception()
+        if isinstance(error, distributed.KilledWorker):
+            self._back_in_line(share)
+            return
+        error.add_note(f"in {share.words}, on worker {share.worker}, after batch {share.step}")
+        raise error
+
+    def _back_in_line(self, share: _Share) -> None:
+        share.lose(self._retries)
+        self._line.append(share)
+
+    def _look_around(self) -> None:
+        """See who is gone and who has come."""
+        there = addresses_of(self._client)
+        for share in self._shares:
+            if share.worker is not None and share.worker.address not in there and not share.done:
+                self._back_in_line(share)
+        self._workers = {a: info for a, info in self._workers.items() if a in there}
+        if there - set(self._workers) - self._unfit:
+            self._welcome()
+
+    def _welcome(self) -> None:
+        """Take on workers that joined, if they fit and see the files."""
+        found = fitting(self._client, self._wanted, self._resources)
+        self._unfit |= set(workers_of(self._client)) - set(found)
+        new = {a: w for a, w in found.items() if a not in self._workers and a not in self._unfit}
+        blind = blind_workers(self._client, self._shares[0].work.dataset, new.values())
+        for worker, words in blind.items():
+            self._unfit.add(worker.address)
+            warn(f"worker {worker} joined and is left out, for it cannot read the files: {words}")
+        self._workers.update({a: w for a, w in new.items() if a not in self._unfit})

@@ -1,0 +1,97 @@
+"""Whether workers see the files: asked before long work, answered by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import distributed
+
+from labeled.api.dataset import Dataset
+from labeled.cluster.door import WorkerInfo, connected, fitting
+from labeled.errors import ClusterError
+
+MOST_NAMED = 8
+
+
+def check_files(
+    client: distributed.Client | str,
+    dataset: Dataset,
+    *,
+    workers: Sequence[str] | None = None,
+) -> None:
+    """Have every worker open the files of a dataset, and compare them with those opened here.
+
+    Parameters
+    ----------
+    client : distributed.Client or str
+        Or the address of a scheduler.
+    dataset : Dataset
+    workers : sequence of str, optional
+        Names or addresses of those asked; all of them by default.
+
+    Raises
+    ------
+    ClusterError
+        Names the workers that cannot read the files, and what each of them says; or there
+        are no workers.
+    """
+    with connected(client) as at:
+        asked = fitting(at, workers, {})
+        if not asked:
+            raise ClusterError(no_workers(workers, {}))
+        blind = blind_workers(at, dataset, asked.values())
+        if blind:
+            raise ClusterError(blind_words(blind, len(asked)))
+
+
+def blind_workers(
+    client: distributed.Client, dataset: Dataset, workers: Iterable[WorkerInfo]
+) -> dict[WorkerInfo, str]:
+    """Ask workers to open the files; return what those say that cannot."""
+    asked = {
+        worker: client.submit(
+            _look, dataset, workers=[worker.address], allow_other_workers=False, pure=False
+        )
+        for worker in workers
+    }
+    said: dict[WorkerInfo, str] = {}
+    for worker, future in asked.items():
+        try:
+            words = future.result()
+        except Exception as error:  # it does not even get the question: another version, lost
+            words = f"{type(error).__name__}: {error}"
+        if words is not None:
+            said[worker] = words
+    return said
+
+
+def _look(dataset: Dataset) -> str | None:
+    """Open the files on a worker; return what is wrong, if something is."""
+    try:
+        dataset.files.catalog  # noqa: B018  # opening is what is tried
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def blind_words(blind: Mapping[WorkerInfo, str], n_asked: int) -> str:
+    """Say who cannot read what."""
+    lines = [f"  worker {worker}: {words}" for worker, words in list(blind.items())[:MOST_NAMED]]
+    if len(blind) > MOST_NAMED:
+        lines.append(f"  and {len(blind) - MOST_NAMED} more")
+    return "\n".join(
+        [
+            f"{len(blind)} of {n_asked} workers cannot read the files of this dataset:",
+            *lines,
+            "put the files where every worker finds them under the same path (paths travel, not "
+            "rows), or name the workers to use with workers=",
+        ]
+    )
+
+
+def no_workers(workers: Sequence[str] | None, resources: Mapping[str, Any]) -> str:
+    """Say that nobody is there to work."""
+    named = "" if workers is None else f" among {list(workers)}"
+    having = f" that has resources {dict(resources)}" if resources else ""
+    return f"the cluster has no worker{named}{having}; start some, or correct what was asked for"

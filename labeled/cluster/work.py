@@ -1,0 +1,107 @@
+"""What a worker does with its part: fold batch after batch, and tell how far it has come.
+
+What is told is the pair (accumulator, loader state), pickled together at the same moment.
+Any such pair is a whole truth about its part, so whoever goes on from it repeats some work
+and no contribution, and it never matters which of several workers told it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+from distributed import Event, Queue
+
+from labeled.api.dataset import Dataset
+
+
+@dataclass(frozen=True, eq=False)
+class PartWork:
+    """One part of an epoch, as a worker gets it.
+
+    Parameters
+    ----------
+    run : str
+        Name of the queue that takes reports.
+    part : (index, count)
+    fold : callable
+        ``fold(acc, batch) -> acc``.
+    init : value or callable
+        What the accumulator begins as, or what makes it.
+    every : int
+        Batches between two reports.
+    options : mapping
+        Of ``batches``.
+    with_rows : bool
+        Fold ``(data, rows, count)`` in the place of the batch alone.
+    """
+
+    run: str
+    dataset: Dataset
+    part: tuple[int, int]
+    fold: Callable[[Any, Any], Any]
+    init: Any
+    every: int
+    options: Mapping[str, Any]
+    with_rows: bool
+
+    def begin(self) -> Any:
+        """Return a fresh accumulator."""
+        return self.init() if callable(self.init) else self.init
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """How far a part has come."""
+
+    part: int
+    step: int
+    """Batches of the epoch that the accumulator holds."""
+    n_rows: int
+    """Rows of those that were folded since the last report of the same worker."""
+    done: bool
+    pair: bytes
+    """The pickled pair (accumulator, loader state)."""
+
+
+def stop_name(run: str) -> str:
+    """Name of the event that tells workers to end."""
+    return f"{run}-stop"
+
+
+def run_part(work: PartWork, pair: bytes | None) -> None:
+    """Fold what is left of a part, reporting on the way; runs on a worker."""
+    loader = work.dataset.batches(part=work.part, **work.options)
+    if pair is None:
+        acc = work.begin()
+    else:
+        acc, state = pickle.loads(pair)
+        loader.load_state_dict(state)
+    reports, stop = Queue(work.run), Event(stop_name(work.run))
+    n_rows = folded = 0
+    try:
+        with iter(loader.with_rows()) as epoch:
+            if len(epoch) == 0:
+                reports.put(_report(work, acc, loader.state_dict(), 0, done=True))
+            for data, rows, count in epoch:
+                acc = work.fold(acc, (data, rows, count) if work.with_rows else data)
+                folded, n_rows = folded + 1, n_rows + count
+                done = len(epoch) == 0
+                if done or folded % work.every == 0:
+                    reports.put(_report(work, acc, loader.state_dict(), n_rows, done=done))
+                    n_rows = 0
+                    if done or stop.is_set():
+                        return
+    finally:
+        reports.close()
+
+
+def _report(
+    work: PartWork, acc: Any, state: Mapping[str, Any], n_rows: int, *, done: bool
+) -> bytes:
+    pair = cloudpickle.dumps((acc, state))
+    told: bytes = pickle.dumps(Report(work.part[0], state["step"], n_rows, done, pair))
+    return told

@@ -1,0 +1,306 @@
+"""Parts of an epoch on real worker processes: each row once, also when a worker is killed."""
+
+from __future__ import annotations
+
+import operator
+import os
+import pickle
+import signal
+import sys
+
+import distributed
+import numpy as np
+import pytest
+
+import labeled
+from labeled import cluster as cl
+from labeled.cluster.parts import _Share
+from labeled.cluster.work import PartWork, Report, run_part
+from labeled.errors import ArrayError, ClusterError, LoaderError, MissingExtraError
+from make_files import DIGIT_LABELS, digits, fuel_file, ragged_file
+
+N = 203
+DATA = digits(N)
+WORKERS = 3
+
+
+def count_rows(acc, batch):
+    return acc + np.bincount(batch.rows[: batch.count], minlength=len(acc))
+
+
+def nothing_yet():
+    return np.zeros(N, np.int64)
+
+
+def count_and_note(folder, acc, batch):
+    """Count rows, and leave a mark for every batch that was folded."""
+    with open(os.path.join(folder, "folds"), "a") as file:
+        file.write(f"{os.getpid()}\n")
+    return count_rows(acc, batch)
+
+
+class KilledOnce:
+    """Fold as `count_and_note`; the first worker that comes to a certain row is killed."""
+
+    def __init__(self, folder, row):
+        self.folder, self.row = str(folder), row
+
+    def __call__(self, acc, batch):
+        if self.row in batch.rows:
+            try:
+                os.mkdir(os.path.join(self.folder, "killed"))
+            except FileExistsError:
+                pass
+            else:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return count_and_note(self.folder, acc, batch)
+
+
+def always_killed(acc, batch):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fails(acc, batch):
+    raise ZeroDivisionError("no such batch")
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return fuel_file(
+        tmp_path_factory.mktemp("data") / "d.hdf5",
+        {**DATA, "names": np.array([f"class {label % 4}" for label in range(N)])},
+        {"train": (0, 150), "test": (150, N)},
+        {**DIGIT_LABELS, "names": ("batch",)},
+        chunks={"features": (8, 3, 5, 7)},
+        compression={"features": "gzip"},
+    )
+
+
+@pytest.fixture(scope="module")
+def ds(path):
+    return labeled.open_dataset(path)
+
+
+@pytest.fixture(scope="module")
+def client():
+    with cl.local_cluster(WORKERS, resources={"TOKEN": 1}) as cluster, cluster.get_client() as made:
+        made.wait_for_workers(WORKERS)
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def quiet(client):
+    """Let worker processes that a test killed come back before the next test begins."""
+    yield
+    client.wait_for_workers(WORKERS, timeout=60)
+
+
+def test_what_listens_listens_on_loopback(client):
+    services = [client.scheduler.address, client.dashboard_link, *client.nthreads()]
+    assert all("127.0.0.1" in each for each in services)
+
+
+def test_a_lazy_selection_is_computed_on_workers_from_the_path(client, ds):
+    lazy = ds.split("test").isel(channel=1)["features"][::3]
+    assert len(pickle.dumps(lazy)) < 20_000  # a recipe, no rows and no handles
+    with client.as_current():
+        found = lazy.compute()
+        pids = lazy.data.map_blocks(lambda _: np.array([[[os.getpid()]]])).compute()
+    np.testing.assert_array_equal(found, DATA["features"][150:, 1][::3])
+    assert os.getpid() not in pids
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": True, "seed": 3}, {"shuffle": "full"}])
+@pytest.mark.parametrize("parts", [None, 7])
+def test_every_row_counts_once(client, ds, parts, options):
+    found = cl.run_parts(
+        client, ds, count_rows, nothing_yet, operator.add, batch_size=8, parts=parts, **options
+    )
+    np.testing.assert_array_equal(found, np.ones(N))
+
+
+def test_a_worker_killed_in_mid_epoch_costs_no_row_and_repeats_none(client, ds, tmp_path):
+    before = set(client.nthreads())
+    fold = KilledOnce(tmp_path, row=40)  # in the middle of the first of three parts
+    found = cl.run_parts(
+        client, ds, fold, nothing_yet, operator.add, batch_size=4, parts=3, every=2
+    )
+    assert (tmp_path / "killed").exists()
+    assert before - set(client.nthreads()), "no worker process was lost"
+    np.testing.assert_array_equal(found, np.ones(N))
+    n_batches, folds = 3 * 17, len((tmp_path / "folds").read_text().split())
+    assert n_batches <= folds <= n_batches + 2, "what was told before the kill was folded again"
+
+
+def test_a_part_that_kills_its_workers_is_given_up(client, ds):
+    with pytest.raises(
+        ClusterError, match=r"part 0 of 1 lost its worker once after batch 0, last '"
+    ):
+        cl.run_parts(client, ds, always_killed, 0, max, batch_size=50, parts=1, retries=0)
+
+
+def test_what_fold_raises_is_raised_here_and_says_where(client, ds):
+    with pytest.raises(ZeroDivisionError, match="no such batch") as caught:
+        cl.run_parts(client, ds, fails, 0, max, batch_size=50, parts=1)
+    assert "in part 0 of 1, on worker" in caught.value.__notes__[-1]
+
+
+def test_a_running_scheduler_is_found_by_its_address(client, ds, capsys):
+    address = client.scheduler.address
+    options = {"batch_size": 50, "progress": True}
+    found = cl.run_parts(address, ds, count_rows, nothing_yet, operator.add, **options)
+    assert "3 parts: 100%" in capsys.readouterr().err
+    np.testing.assert_array_equal(found, np.ones(N))
+    with pytest.raises(ClusterError, match="no scheduler answers at 'nonsense://127"):
+        cl.check_files("nonsense://127.0.0.1:1", ds)
+
+
+def test_rows_come_along_with_specs(client, ds):
+    space = labeled.spaces.VectorSpace(105)
+    found = cl.run_parts(
+        client,
+        ds,
+        add_first_pixels,
+        0,
+        operator.add,
+        batch_size=16,
+        specs=(space, "features"),
+        with_rows=True,
+        last="pad",
+        resources={"TOKEN": 1},
+    )
+    assert found == int(DATA["features"][:, 0, 0, 0].sum()) + sum(range(N))
+
+
+def add_first_pixels(acc, served):
+    data, rows, count = served
+    return acc + int(data[:count, 0].sum()) + int(rows[:count].sum())
+
+
+def test_bad_requests_are_refused_before_anything_is_sent(client, ds):
+    def run(**options):
+        return cl.run_parts(client, ds, count_rows, 0, max, **{"batch_size": 8, **options})
+
+    for options, words in [
+        ({"every": 0}, "every=0 must be a whole number, 1 or more"),
+        ({"parts": 0}, "parts=0"),
+        ({"part": (0, 2)}, "how many with parts="),
+        ({"memory": "1 kB"}, "too small"),
+    ]:
+        with pytest.raises(LoaderError, match=words):
+            run(**options)
+    with pytest.raises(ClusterError, match=r"no worker that has resources {'GPU': 1}"):
+        run(resources={"GPU": 1})
+    with pytest.raises(ClusterError, match=r"no worker among \['nobody'\]"):
+        run(workers=["nobody"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a path that differs by process")
+def test_workers_that_cannot_see_the_file_say_so_by_name(client, path, monkeypatch):
+    monkeypatch.chdir(os.path.dirname(path))
+    ds = labeled.open_dataset("/proc/self/cwd/d.hdf5")  # another file in every process
+    infos = client.scheduler_info(n_workers=-1)["workers"]
+    one, *others = sorted(infos)
+    client.run(os.chdir, os.path.dirname(path), workers=[one])
+    client.run(os.chdir, "/", workers=others)
+    names = "|".join(str(infos[a]["name"]) for a in others)
+    with pytest.raises(ClusterError, match=rf"2 of 3 workers cannot read .*\n +worker '({names})'"):
+        cl.run_parts(client, ds, count_rows, 0, max, batch_size=8)
+    with pytest.raises(ClusterError, match=r"FileFormatError: .*/proc/self/cwd/d.hdf5"):
+        cl.check_files(client, ds, workers=others)
+    cl.check_files(client, ds, workers=[one])
+    found = cl.run_parts(
+        client, ds, count_rows, nothing_yet, operator.add, batch_size=8, parts=2, workers=[one]
+    )
+    np.testing.assert_array_equal(found, np.ones(N))
+
+
+def test_statistics_agree_with_numpy(client, ds):
+    found = cl.statistics(client, ds.split("train"), batch_size=7)
+    assert set(found) == {"features", "targets"}  # texts have no mean
+    x = DATA["features"][:150].astype(float)
+    told = found["features"]
+    assert (told["n_rows"], told["by"], told["n_values"]) == (150, "channel", [150 * 35] * 3)
+    np.testing.assert_allclose(told["mean"], x.mean((0, 2, 3)))
+    np.testing.assert_allclose(told["std"], x.std((0, 2, 3)))
+    np.testing.assert_array_equal(told["max"], x.max((0, 2, 3)))
+    values, counts = np.unique(DATA["targets"][:150], return_counts=True)
+    assert found["targets"]["classes"] == dict(zip(map(str, values), counts, strict=True))
+
+
+def test_statistics_of_ragged_rows(client, tmp_path):
+    images = [np.full((1, n % 3 + 1, 2), n, np.uint8) for n in range(12)]
+    ds = labeled.open_dataset(ragged_file(tmp_path / "r.hdf5", images, np.zeros((12, 1), int)))
+    told = cl.statistics(client, ds, batch_size=5)["image_features"]
+    flat = np.concatenate([image.reshape(-1) for image in images])
+    assert (told["n_rows"], told["n_values"]) == (12, flat.size)
+    np.testing.assert_allclose((told["mean"], told["std"]), (flat.mean(), flat.std()))
+
+
+def test_histograms_agree_with_numpy(client, ds):
+    counts, edges = cl.histogram(client, ds, "features", bins=16)
+    wanted = np.histogram(DATA["features"], 16, (0, 255))
+    np.testing.assert_array_equal(counts, wanted[0])
+    np.testing.assert_array_equal(edges, wanted[1])
+    counts, edges = cl.histogram(client, ds, "targets", bins=5, parts=2)  # finds its range first
+    wanted = np.histogram(DATA["targets"], 5)
+    np.testing.assert_array_equal(counts, wanted[0])
+    np.testing.assert_allclose(edges, wanted[1])
+    with pytest.raises(ArrayError, match="not numbers"):
+        cl.histogram(client, ds, "names")
+
+
+def test_classes_are_counted_whatever_they_are(client, ds):
+    values, counts = np.unique(DATA["targets"], return_counts=True)
+    found = cl.class_counts(client, ds, "targets", batch_size=20)
+    assert found == dict(zip(values.tolist(), counts.tolist(), strict=True))
+    texts = cl.class_counts(client, ds, "names", parts=1)
+    assert sum(texts.values()) == N
+    assert len(texts) == 4
+    with pytest.raises(ArrayError, match="not one class a row"):
+        cl.class_counts(client, ds, "features")
+
+
+def test_writing_on_a_cluster_gives_the_bytes_of_writing_here(client, ds, tmp_path):
+    part = ds.split("train").select("features", "targets")
+    options = {"compression": "gzip", "chunks": 16}
+    here = labeled.write(tmp_path / "here.hdf5", part, **options)
+    there = cl.write(client, tmp_path / "there.hdf5", part, **options)
+    with open(here, "rb") as one, open(there, "rb") as two:
+        assert one.read() == two.read()
+    pids = part["targets"].data.map_blocks(pid_like)
+    written = labeled.open_dataset(cl.write(client, tmp_path / "pids.hdf5", {"pids": pids}))
+    assert os.getpid() not in written["pids"].values
+
+
+def pid_like(block):
+    return np.full(block.shape, os.getpid())
+
+
+def test_reports_that_come_late_change_nothing(ds):
+    share = _Share(PartWork("r", ds, (0, 1), count_rows, 0, 1, {}, with_rows=False))
+    assert share.take(Report(0, 4, 32, done=False, pair=b"four"))
+    assert not share.take(Report(0, 2, 16, done=False, pair=b"of a worker thought lost"))
+    assert share.take(Report(0, 6, 16, done=True, pair=b"six"))
+    assert not share.take(Report(0, 6, 16, done=True, pair=b"the same, by another worker"))
+    assert (share.pair, share.step) == (b"six", 6)
+
+
+def test_the_report_of_the_last_batch_ends_the_part(client, ds):
+    """Going on from its state would begin the next epoch."""
+    work = PartWork("the-run", ds, (1, 2), count_rows, nothing_yet, 2, {"batch_size": 34}, False)
+    queue = distributed.Queue("the-run", client=client)
+    with client.as_current():
+        run_part(work, None)
+        told = [pickle.loads(each) for each in queue.get(batch=True)]
+        run_part(work, told[0].pair)
+        again = [pickle.loads(each) for each in queue.get(batch=True)]
+    queue.close()
+    assert [(each.step, each.n_rows, each.done) for each in told] == [(2, 68, False), (3, 34, True)]
+    assert [each.step for each in again] == [3]
+    np.testing.assert_array_equal(*(pickle.loads(each.pair)[0] for each in (told[1], again[0])))
+
+
+def test_a_worker_a_gpu_needs_dask_cuda():
+    with pytest.raises((MissingExtraError, ClusterError), match=r"gpu-cu13|NVIDIA driver"):
+        cl.cuda_cluster()
