@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from labeled.errors import MissingExtraError
+from labeled.errors import ArrayError, MissingExtraError
 
 Array = Any
 """An array of NumPy, CuPy or any other library of the array-API standard."""
@@ -122,6 +122,43 @@ def concat(pieces: list[Array], axis: int) -> Array:
     xp = namespace(pieces[0])
     join = xp.concat if hasattr(xp, "concat") else xp.concatenate
     return join(pieces, axis=axis)
+
+
+def copy_into(target: Array, values: Array) -> None:
+    """Copy `values` into `target`, of the same shape, wherever each of them lives.
+
+    Raises
+    ------
+    ArrayError
+        If the shapes differ, or a value of one kind would become another (float to integer).
+
+    Examples
+    --------
+    >>> place = np.zeros(3, np.float32)
+    >>> copy_into(place, np.arange(3))
+    >>> place
+    array([0., 1., 2.], dtype=float32)
+    """
+    here, there = dtype_of(values), dtype_of(target)
+    if tuple(values.shape) != tuple(target.shape) or not np.can_cast(here, there, "same_kind"):
+        raise ArrayError(
+            f"{here} values of shape {tuple(values.shape)} do not go into a {there} array of "
+            f"shape {tuple(target.shape)}"
+        )
+    if isinstance(target, np.ndarray):
+        np.copyto(target, to_host(values), casting="same_kind")
+    elif is_cupy(target):
+        with target.device:
+            target[...] = _cupy().asarray(values)
+    else:
+        target[...] = astype(namespace(target).asarray(to_host(values)), there)
+
+
+def owned_copy(x: Array) -> Array:
+    """Return a copy of `x` in its own library, which nobody else holds."""
+    if hasattr(x, "copy"):
+        return x.copy()
+    return namespace(x).asarray(x, copy=True)
 
 
 def to_host(x: Array) -> Any:

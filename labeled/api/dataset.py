@@ -38,6 +38,8 @@ from labeled.errors import (
 )
 from labeled.loader.build import check_options, make_loader
 from labeled.loader.loader import Loader
+from labeled.providers.datasets import Names, provider_of
+from labeled.providers.served import LoaderProvider
 from labeled.ragged import Ragged
 from labeled.selection import Request, Selection
 from labeled.spaces import Space, space_of
@@ -459,6 +461,39 @@ class Dataset:
             raise LoaderError(f"cannot make batches: {error}") from None
         selections = {name: self.selection(name) for name in self.sources}
         return make_loader(self._sources, selections, self.spaces, n_rows, batch_size, **options)
+
+    def as_provider(
+        self,
+        batch_size: int = 0,
+        *,
+        data: Names | None = None,
+        label: Names | None = None,
+        **options: Any,
+    ) -> LoaderProvider:
+        """Serve batches of data and labels; a :class:`~labeled.providers.DataProvider`.
+
+        Parameters
+        ----------
+        batch_size : int
+            0 takes all rows as one batch.
+        data, label : str, sequence of str or mapping, optional
+            Sources to provide; a mapping gives them other names (name -> source). Not given:
+            sources called ``targets``, ``labels`` or the like are labels, the others data.
+        **options
+            `shuffle`, `seed`, `part`, `memory`, `threads`, `prefetch`, `dtype`, `scale` and
+            `shift` as for :meth:`batches`; `data_padding`, `label_padding`, `roll_over` and
+            `axes` as for :class:`labeled.providers.ArrayDataProvider`.
+
+        Raises
+        ------
+        UnknownNameError
+            If there is no such source.
+        LoaderError
+            If an option is unknown or impossible, or a source ragged.
+        """
+        selections = {name: self.selection(name) for name in self.sources}
+        sizes = {"batch_size": batch_size, **options}
+        return provider_of(self._sources, selections, data, label, sizes)
 
     # looks
 

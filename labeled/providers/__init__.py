@@ -1,0 +1,21 @@
+"""Data providers: data from anywhere, split into mini-batches that are consumed in one way.
+
+A provider has a `batch_size`, declares the names and shapes of its data and labels, and is
+looped over again and again, each loop a pass of its own. Arrays are always whole batches;
+``batch.count_samples`` tells how many samples are real. Unlike those of older libraries, a
+batch stays what it was, every epoch is complete, and a seed governs all randomness.
+"""
+
+from labeled.providers.arrays import ArrayDataProvider
+from labeled.providers.batch import DataBatch, device_slices
+from labeled.providers.foreign import IteratorProvider, provider
+from labeled.providers.protocol import DataProvider
+
+__all__ = [
+    "ArrayDataProvider",
+    "DataBatch",
+    "DataProvider",
+    "IteratorProvider",
+    "device_slices",
+    "provider",
+]

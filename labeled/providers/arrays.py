@@ -1,0 +1,170 @@
+"""Arrays in memory, or lazy ones, as a provider."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from dask.base import is_dask_collection
+
+from labeled.catalog.blocks import BlockSource
+from labeled.catalog.region import whole
+from labeled.catalog.source import AnySource, Source
+from labeled.errors import ArrayError
+from labeled.loader.build import Shuffle
+from labeled.loader.sizes import DEFAULT_MEMORY
+from labeled.providers.batch import BatchAxis
+from labeled.providers.keywords import known_keywords
+from labeled.providers.served import Feed, LoaderProvider, Serving
+from labeled.selection import Selection
+
+
+class ArrayDataProvider(LoaderProvider):
+    """Batches of arrays; a :class:`~labeled.providers.DataProvider`.
+
+    Arrays are not copied as a whole, and keep their dtype.
+
+    Parameters
+    ----------
+    data : array, ``(name, array)`` pair, list of pairs or mapping
+        Examples lie along axis 0 of a NumPy or dask array, along the dim ``batch`` (else the
+        first) of a DataArray. An array alone is called ``data``.
+    label : the same, optional
+        An array alone is called ``softmax_label``. Without it no labels are provided.
+    batch_size : int
+        0 takes the whole arrays as one batch. A size larger than the arrays is padded.
+    shuffle : bool, "full" or "window"
+        Another order every epoch; data and labels stay together.
+    data_padding, label_padding : scalar
+        Fill the samples that the last batch lacks.
+    roll_over : bool
+        Fill them with samples of the same epoch instead, beginning at its first one.
+        ``count_samples`` tells the real ones either way.
+    seed : int, optional
+        Every order is a function of it and the epoch; drawn once when not given.
+    axes : {"first", "last"}
+        Where the batch axis of what is handed out stands.
+    part : (index, count)
+        Which share of every epoch is served.
+    memory : size
+        The most that a loop over lazy arrays adds to the memory of the process.
+
+    Raises
+    ------
+    LoaderError
+        If names repeat, lengths differ or a padding does not fit; at once.
+    ArrayError
+        If something is no array.
+
+    Examples
+    --------
+    >>> provider = ArrayDataProvider(np.arange(10.0), np.arange(10), batch_size=4)
+    >>> provider.provide_data, provider.provide_label
+    ([('data', (4,))], [('softmax_label', (4,))])
+    >>> for batch in provider:
+    ...     print(batch.data[0], batch.count_samples)
+    [0. 1. 2. 3.] 4
+    [4. 5. 6. 7.] 4
+    [8. 9. 0. 0.] 2
+    """
+
+    @known_keywords
+    def __init__(
+        self,
+        data: Any,
+        label: Any = None,
+        batch_size: int = 0,
+        shuffle: Shuffle = False,
+        data_padding: Any = 0,
+        label_padding: Any = 0,
+        *,
+        roll_over: bool = False,
+        seed: int | None = None,
+        axes: BatchAxis = "first",
+        part: tuple[int, int] = (0, 1),
+        memory: int | str = DEFAULT_MEMORY,
+    ) -> None:
+        sources: dict[str, AnySource] = {}
+        feeds = []
+        for name, array in named_arrays(data, "data"):
+            feeds.append(Feed(name, name))
+            sources.setdefault(name, source_of(name, array))
+        for name, array in [] if label is None else named_arrays(label, "softmax_label"):
+            feeds.append(Feed(name, name, is_label=True))
+            sources.setdefault(name, source_of(name, array))
+        serving = Serving(
+            batch_size=batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            part=part,
+            data_padding=data_padding,
+            label_padding=label_padding,
+            roll_over=roll_over,
+            axes=axes,
+            memory=memory,
+        )
+        selections = {name: Selection.all(source.n_rows) for name, source in sources.items()}
+        super().__init__(sources, selections, feeds, serving)
+
+
+def named_arrays(given: Any, name: str) -> list[tuple[str, Any]]:
+    """Return (name, array) pairs: of one array, one pair, a list of pairs or a mapping.
+
+    Examples
+    --------
+    >>> [n for n, _ in named_arrays([("x", np.zeros(3)), ("y", np.zeros(3))], "data")]
+    ['x', 'y']
+    >>> [n for n, _ in named_arrays([1.0, 2.0], "data")]
+    ['data']
+    """
+    if isinstance(given, Mapping):
+        return [_pair(pair) for pair in given.items()]
+    if _is_pair(given):
+        return [_pair(given)]
+    if isinstance(given, list | tuple) and any(_is_pair(pair) for pair in given):
+        return [_pair(pair) for pair in given]
+    if isinstance(given, list | tuple) and not given:
+        return []
+    return [(name, given)]
+
+
+def _is_pair(given: Any) -> bool:
+    return isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)
+
+
+def _pair(pair: Any) -> tuple[str, Any]:
+    if not _is_pair(pair):
+        raise ArrayError(f"{pair!r} is no (name, array) pair, as the others are")
+    return pair[0], pair[1]
+
+
+def source_of(name: str, array: Any) -> AnySource:
+    """Return an array as a source of the loader, examples first."""
+    if is_dask_collection(array) and not isinstance(array, xr.DataArray):
+        array = xr.DataArray(array, dims=_dim_names(name, array.ndim))
+    if isinstance(array, xr.DataArray):
+        if not array.dims:
+            raise ArrayError(f"array {name!r} has no axis that counts examples")
+        dim = "batch" if "batch" in array.dims else str(array.dims[0])
+        if is_dask_collection(array.data):
+            return BlockSource.of(array, dim, name)
+        turned = array.transpose(dim, ...)
+        return _in_memory(name, tuple(map(str, turned.dims)), turned.values)
+    values = np.asarray(array)
+    if values.dtype == object or not values.ndim:
+        raise ArrayError(
+            f"{name!r} is no array of samples: {type(array).__name__} makes one of shape "
+            f"{values.shape} and dtype {values.dtype}"
+        )
+    return _in_memory(name, _dim_names(name, values.ndim), values)
+
+
+def _dim_names(name: str, ndim: int) -> tuple[str, ...]:
+    return ("batch", *(f"{name}_{axis}" for axis in range(1, ndim)))[:ndim]
+
+
+def _in_memory(name: str, dims: tuple[str, ...], values: Any) -> Source:
+    native = values.astype(values.dtype.newbyteorder("="), copy=False)
+    return Source(name, (), dims, whole(native.shape[1:]), loaded=native)

@@ -1,0 +1,57 @@
+"""Sources of a dataset as data and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from labeled.catalog.ragged import RaggedSource
+from labeled.catalog.source import AnySource
+from labeled.errors import LoaderError, UnknownNameError, did_you_mean
+from labeled.providers.served import Feed, LoaderProvider, serving_of
+from labeled.selection import Selection
+
+LABEL_NAMES = frozenset({"label", "labels", "target", "targets", "y"})
+"""Sources that are labels where nobody says which are."""
+
+Names = str | Sequence[str] | Mapping[str, str]
+
+
+def provider_of(
+    sources: Mapping[str, AnySource | RaggedSource],
+    selections: Mapping[str, Selection],
+    data: Names | None,
+    label: Names | None,
+    options: Mapping[str, Any],
+) -> LoaderProvider:
+    """Serve the sources that `data` and `label` name; see :meth:`labeled.Dataset.as_provider`."""
+    serving = serving_of("as_provider()", options)
+    labels = _named(label, sources, [name for name in sources if name in LABEL_NAMES])
+    others = [name for name in sources if name not in labels.values()]
+    feeds = [Feed(name, source) for name, source in _named(data, sources, others).items()]
+    feeds += [Feed(name, source, is_label=True) for name, source in labels.items()]
+    used: dict[str, AnySource] = {}
+    for feed in feeds:
+        source = sources[feed.source]
+        if isinstance(source, RaggedSource):
+            raise LoaderError(
+                f"{source.where}: examples differ in shape, and a provider has one shape for all; "
+                "name other sources as data= and label="
+            )
+        used[feed.source] = source
+    return LoaderProvider(used, selections, feeds, serving)
+
+
+def _named(
+    asked: Names | None, sources: Mapping[str, Any], default: Sequence[str]
+) -> dict[str, str]:
+    """Return the source behind each name to provide."""
+    if asked is None:
+        asked = default
+    if isinstance(asked, str):
+        asked = (asked,)
+    found = dict(asked) if isinstance(asked, Mapping) else {name: name for name in asked}
+    for name in found.values():
+        if name not in sources:
+            raise UnknownNameError(f"no source {name!r} to provide; {did_you_mean(name, sources)}")
+    return found

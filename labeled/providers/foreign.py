@@ -1,0 +1,403 @@
+"""Providers over what others iterate: generator functions, loaders of other libraries.
+
+Whatever is yielded is turned into a :class:`~labeled.providers.DataBatch` of the names and
+shapes that the first one had: copied, because foreign iterators like to fill the same memory
+again, and padded where it is short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, count, islice
+from typing import Any, overload
+
+import numpy as np
+
+from labeled.device import Array, is_array, namespace, owned_copy
+from labeled.errors import ArrayError, LoaderError
+from labeled.loader.arguments import integer, integer_or_none
+from labeled.loader.batch import Batch
+from labeled.providers.arrays import named_arrays
+from labeled.providers.batch import BatchAxis, DataBatch, batch_axis_of, moved_axis, moved_order
+from labeled.providers.keywords import known_keywords
+from labeled.providers.protocol import Provided
+from labeled.samplers.permutation import key_of
+
+
+@dataclass(frozen=True)
+class Naming:
+    """How what is yielded is taken apart into data and labels.
+
+    Parameters
+    ----------
+    data_name, label_name : str
+        What an array without a name is called.
+    label_names : tuple of str
+        Which names of a mapping are labels.
+    """
+
+    data_name: str = "data"
+    label_name: str = "softmax_label"
+    label_names: tuple[str, ...] = ()
+
+    def parts_of(self, item: Any) -> tuple[dict[str, Array], dict[str, Array], int | None]:
+        """Return data and labels by name, and how many samples are real where that is told."""
+        if isinstance(item, Batch):
+            return (*self._by_name(item.arrays), item.count)
+        if isinstance(item, DataBatch):
+            return dict(item.named_data), dict(item.named_label), item.count_samples
+        if hasattr(item, "data") and hasattr(item, "label") and not is_array(item):
+            data, label = self._listed(item.data, item.label)
+            return data, label, _count_of(item, data)
+        if isinstance(item, Mapping):
+            return (*self._by_name(item), None)
+        if isinstance(item, tuple | list) and len(item) == 2 and not isinstance(item[0], str):
+            return (*self._listed(item[0], item[1]), None)
+        return (*self._listed(item, None), None)
+
+    def _by_name(self, arrays: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, Array]]:
+        labels = self.label_names or (self.label_name,)
+        data = {str(name): array_of(a) for name, a in arrays.items() if name not in labels}
+        return data, {str(name): array_of(a) for name, a in arrays.items() if name in labels}
+
+    def _listed(self, data: Any, label: Any) -> tuple[dict[str, Array], dict[str, Array]]:
+        labels = {} if label is None else _named(label, self.label_name)
+        return _named(data, self.data_name), labels
+
+
+def _named(given: Any, name: str) -> dict[str, Array]:
+    """Name arrays that have no name: one by `name`, several by ``_0_name``, ``_1_name``."""
+    several = isinstance(given, list | tuple) and len(given) > 0
+    if several and all(_is_one(one) for one in given):
+        names = [name] if len(given) == 1 else [f"_{i}_{name}" for i in range(len(given))]
+        return {n: array_of(one) for n, one in zip(names, given, strict=True)}
+    return {n: array_of(one) for n, one in named_arrays(given, name)}
+
+
+def _is_one(value: Any) -> bool:
+    return is_array(value) or hasattr(value, "asnumpy") or hasattr(value, "__array__")
+
+
+def array_of(value: Any) -> Array:
+    """Return a foreign array as one of a kind known here, on the host unless it is CuPy's."""
+    if is_array(value):
+        return value
+    found = value.asnumpy() if hasattr(value, "asnumpy") else np.asarray(value)
+    if found.dtype == object or not found.ndim:
+        raise ArrayError(f"{type(value).__name__} {value!r:.60} is no array of samples")
+    return found
+
+
+def _count_of(item: Any, data: Mapping[str, Array]) -> int | None:
+    pad = getattr(item, "pad", None)
+    if pad is None:
+        return None
+    return int(next(iter(data.values())).shape[0]) - int(pad)
+
+
+@dataclass(frozen=True)
+class _Shapes:
+    """Names, lengths of a sample and dtypes, as the first batch had them."""
+
+    batch_size: int
+    data: dict[str, tuple[int, ...]]
+    label: dict[str, tuple[int, ...]]
+
+    @classmethod
+    def of(cls, data: dict[str, Array], label: dict[str, Array], batch_size: int | None) -> _Shapes:
+        if not data:
+            raise ArrayError(f"a batch with the labels {list(label)} holds no data")
+        size = next(iter(data.values())).shape[0] if batch_size is None else batch_size
+        shapes = [{name: tuple(a.shape[1:]) for name, a in part.items()} for part in (data, label)]
+        return cls(size, *shapes)
+
+    def check(self, data: dict[str, Array], label: dict[str, Array], number: int) -> None:
+        """Raise :class:`ArrayError` where batch `number` differs from the first one."""
+        found = _Shapes.of(data, label, self.batch_size)
+        lengths = {name: a.shape[0] for part in (data, label) for name, a in part.items()}
+        if (found.data, found.label) != (self.data, self.label):
+            raise ArrayError(
+                f"batch {number} holds data {found.data} and labels {found.label}, the first one "
+                f"{self.data} and {self.label} (lengths of one sample)"
+            )
+        if len(set(lengths.values())) > 1 or max(lengths.values()) > self.batch_size:
+            raise ArrayError(
+                f"batch {number} holds {lengths} samples; all must be of one length, at most the "
+                f"batch size {self.batch_size}"
+            )
+
+
+class _Again:
+    """Passes that are begun anew, as many at a time as wanted."""
+
+    def __init__(self, make: Callable[[int], Iterable[Any]], title: str = "an iterable") -> None:
+        self._make = make
+        self._epochs = count()
+        self.title = title
+
+    def begin(self) -> Iterator[Any]:
+        return iter(self._make(next(self._epochs)))
+
+    def peek(self) -> Any:
+        """Return the first batch of a pass that is given up again."""
+        items = iter(self._make(0))
+        try:
+            return next(items)
+        except StopIteration:
+            raise LoaderError(f"{self.title} yields no batch, so there are no shapes") from None
+        finally:
+            getattr(items, "close", lambda: None)()
+
+
+class _Once:
+    """Passes of one iterator: the first one, and one after each ``reset()`` it may have."""
+
+    title = "an iterator"
+
+    def __init__(self, items: Iterator[Any]) -> None:
+        self._items = items
+        self._held: list[Any] = []
+        self._begun = 0
+
+    def peek(self) -> Any:
+        """Return the first batch, which the first pass is still to hand out."""
+        if not self._begun and not self._held:
+            self._held = list(islice(self._items, 1))
+        if not self._held:
+            raise LoaderError("the iterator yields no batch, so there are no shapes")
+        return self._held[0]
+
+    def begin(self) -> Iterator[Any]:
+        if self._begun:
+            self._reset()
+        self._begun += 1
+        return self._pass(self._begun)
+
+    def _reset(self) -> None:
+        reset = getattr(self._items, "reset", None)
+        if reset is None:
+            raise LoaderError(
+                "an iterator without reset() is looped over once; give a list, a loader, or the "
+                "function that makes the iterator to provider()"
+            )
+        self._held = []
+        reset()
+
+    def _pass(self, number: int) -> Iterator[Any]:
+        held, self._held = self._held, []
+        for item in chain(held, self._items):
+            yield item
+            if number != self._begun:
+                raise LoaderError(
+                    "this loop ended when another one over the same iterator began; give a "
+                    "list, a loader, or the function that makes the iterator to provider()"
+                )
+
+
+class IteratorProvider:
+    """What a foreign iterable yields; a :class:`~labeled.providers.DataProvider`.
+
+    Each loop asks the iterable for a new iterator, so loops over a list or a loader are
+    independent. An iterator that is its own iterable is looped over once, or as often as its
+    ``reset()`` allows, by one loop at a time.
+
+    Parameters
+    ----------
+    iterable : iterable
+        Of :class:`DataBatch`, of objects with ``data``, ``label`` and ``pad``, of mappings
+        from name to array, of ``(data, label)`` pairs, or of arrays; examples along axis 0.
+    batch_size : int, optional
+        The length of the first batch when not given. Shorter batches are padded.
+    label : sequence of str
+        Which names of a mapping are labels; ``label_name`` when not given.
+    data_name, label_name : str
+        What an array without a name is called.
+    data_padding, label_padding : scalar
+        Fill short batches.
+    axes : {"first", "last"}
+        Where the batch axis of what is handed out stands.
+    copy : bool
+        Copy what is yielded, so that batches stay what they were. False where the iterable
+        makes new arrays each time.
+
+    Examples
+    --------
+    >>> pairs = [(np.ones((2, 3)), np.array([0, 1])), (np.ones((1, 3)), np.array([1]))]
+    >>> provider = IteratorProvider(pairs)
+    >>> provider.provide_data, provider.provide_label
+    ([('data', (2, 3))], [('softmax_label', (2,))])
+    >>> [batch.count_samples for batch in provider]
+    [2, 1]
+    """
+
+    @known_keywords
+    def __init__(
+        self,
+        iterable: Iterable[Any],
+        *,
+        batch_size: int | None = None,
+        label: Sequence[str] = (),
+        data_name: str = "data",
+        label_name: str = "softmax_label",
+        data_padding: Any = 0,
+        label_padding: Any = 0,
+        axes: BatchAxis = "first",
+        copy: bool = True,
+    ) -> None:
+        if not hasattr(iterable, "__iter__"):
+            raise LoaderError(
+                f"{type(iterable).__name__} is not iterable; a function that yields batches "
+                "goes into provider()"
+            )
+        self._passes: _Again | _Once = (
+            _Once(iterable) if isinstance(iterable, Iterator) else _Again(lambda epoch: iterable)
+        )
+        self._asked_size = integer_or_none("batch_size", batch_size, least=1)
+        self._naming = Naming(
+            data_name, label_name, (label,) if isinstance(label, str) else tuple(label)
+        )
+        self._padding = data_padding, label_padding
+        self._axes = batch_axis_of(axes)
+        self._copy = copy
+
+    # what is provided
+
+    @cached_property
+    def _first(self) -> _Shapes:
+        """Names and shapes, learnt from the first batch of a pass that is begun for it."""
+        item = self._passes.peek()
+        return _Shapes.of(*self._naming.parts_of(item)[:2], self._asked_size)
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of every batch, padding counted."""
+        return self._first.batch_size
+
+    @property
+    def provide_data(self) -> list[Provided]:
+        """Names and shapes of the data, batch axis included."""
+        return self._provided(self._first.data)
+
+    @property
+    def provide_label(self) -> list[Provided]:
+        """Names and shapes of the labels, batch axis included."""
+        return self._provided(self._first.label)
+
+    def _provided(self, shapes: Mapping[str, tuple[int, ...]]) -> list[Provided]:
+        return [
+            (name, moved_order((self.batch_size, *shape), self._axes))
+            for name, shape in shapes.items()
+        ]
+
+    # loops
+
+    def eachbatch(self) -> Iterator[DataBatch]:
+        """Begin a pass."""
+        return self._batches(self._passes.begin())
+
+    def __iter__(self) -> Iterator[DataBatch]:
+        return self.eachbatch()
+
+    def _batches(self, items: Iterator[Any]) -> Iterator[DataBatch]:
+        for number, item in enumerate(items):
+            data, label, n_real = self._naming.parts_of(item)
+            self.__dict__.setdefault("_first", _Shapes.of(data, label, self._asked_size))
+            self._first.check(data, label, number)
+            yield self._handed_out(data, label, n_real)
+
+    def _handed_out(
+        self, data: dict[str, Array], label: dict[str, Array], n_real: int | None
+    ) -> DataBatch:
+        found = next(iter(data.values())).shape[0]
+        for_data, for_label = self._padding
+        return DataBatch(
+            {name: self._filled(array, for_data) for name, array in data.items()},
+            {name: self._filled(array, for_label) for name, array in label.items()},
+            found if n_real is None else n_real,
+            axes=self._axes,
+        )
+
+    def _filled(self, array: Array, padding: Any) -> Array:
+        """Return a whole batch: padded if short, else copied if that is wanted."""
+        n = array.shape[0]
+        lack = self.batch_size - n
+        if not lack:
+            moved = moved_axis(array, self._axes)
+            return owned_copy(moved) if self._copy and moved is array else moved
+        xp = namespace(array)
+        out = xp.full((self.batch_size, *array.shape[1:]), padding, dtype=array.dtype)
+        out[:n, ...] = array
+        return moved_axis(out, self._axes)
+
+    def __repr__(self) -> str:
+        return f"<labeled.providers.{type(self).__name__} over {self._passes.title}>"
+
+
+class CoroutineProvider(IteratorProvider):
+    """What a generator function yields, called anew for each loop. Made by :func:`provider`."""
+
+    def __init__(self, function: Callable[..., Iterable[Any]], seed: int | None, **options: Any):
+        title = getattr(function, "__qualname__", type(function).__name__)
+        key = None if seed is None else integer("seed", seed)
+
+        def items(epoch: int) -> Iterable[Any]:
+            if key is None:
+                return function()
+            bits = np.random.Philox(key=key_of(key, epoch, "provider"))
+            return function(np.random.Generator(bits))
+
+        super().__init__((), **options)
+        self._passes = _Again(items, title)
+
+
+@overload
+def provider(function: Callable[..., Iterable[Any]], /, **options: Any) -> CoroutineProvider: ...
+@overload
+def provider(
+    function: None = None, /, **options: Any
+) -> Callable[[Callable[..., Iterable[Any]]], CoroutineProvider]: ...
+def provider(
+    function: Callable[..., Iterable[Any]] | None = None,
+    /,
+    *,
+    seed: int | None = None,
+    **options: Any,
+) -> Any:
+    """Make a provider of a function that yields batches; also as a decorator.
+
+    The function is called for each loop anew, so loops are independent, and once more when
+    names and shapes are asked for before the first loop.
+
+    Parameters
+    ----------
+    function : generator function
+        Yields what :class:`IteratorProvider` takes.
+    seed : int, optional
+        The function is then called with a :class:`numpy.random.Generator` that is a function
+        of the seed and the number of the loop.
+    **options
+        As for :class:`IteratorProvider`.
+
+    Returns
+    -------
+    CoroutineProvider
+
+    Examples
+    --------
+    >>> @provider(seed=7)
+    ... def noise(rng):
+    ...     for _ in range(2):
+    ...         yield rng.random((3, 4)), rng.integers(0, 2, 3)
+    >>> noise.provide_data, len(list(noise))
+    ([('data', (3, 4))], 2)
+    """
+    if function is None:
+        return lambda made: provider(made, seed=seed, **options)
+    if not callable(function):
+        raise LoaderError(
+            f"provider() takes a function that yields batches, not {type(function).__name__}; "
+            "an iterable goes into IteratorProvider"
+        )
+    return CoroutineProvider(function, seed, **options)

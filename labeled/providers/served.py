@@ -1,0 +1,290 @@
+"""Providers over the loader: whatever it can read, handed out as data and labels.
+
+One plan is made when the provider is made, and each loop runs a loader of its own over it:
+loops share readers, and nothing that moves, so they may be nested or run side by side (each
+within the `memory` given). Loop number k, counted from the first one begun, is epoch k.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import count
+from typing import Any
+
+from labeled.catalog.source import AnySource
+from labeled.device import Array, reshape
+from labeled.errors import LoaderError, LoaderTypeError, did_you_mean
+from labeled.loader.arguments import integer
+from labeled.loader.batch import Batch
+from labeled.loader.build import Shuffle, make_loader
+from labeled.loader.loader import Loader
+from labeled.loader.sizes import DEFAULT_MEMORY
+from labeled.providers.batch import BatchAxis, DataBatch, batch_axis_of, moved_axis, moved_order
+from labeled.providers.protocol import Provided
+from labeled.samplers.order import stretch
+from labeled.samplers.sampled import moved
+from labeled.selection import Selection
+from labeled.spaces import Space, space_of
+
+
+@dataclass(frozen=True)
+class Feed:
+    """One array of a batch, and the source that it comes from.
+
+    Parameters
+    ----------
+    name : str
+        What consumers call it.
+    source : str
+        What the loader calls it.
+    is_label : bool
+    shape : tuple of int, optional
+        Lengths of one sample as handed out, where they differ from the source's.
+    dims : tuple of str, optional
+        Names of all axes as handed out, the batch axis first.
+    """
+
+    name: str
+    source: str
+    is_label: bool = False
+    shape: tuple[int, ...] | None = None
+    dims: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Serving:
+    """How a provider serves its sources; the keywords that all of them share.
+
+    Parameters
+    ----------
+    batch_size : int
+        0 takes all samples at once.
+    shuffle, seed, part, memory, threads, prefetch
+        As for :meth:`labeled.Dataset.batches`.
+    data_padding, label_padding : scalar
+        Fill what a last batch lacks.
+    roll_over : bool
+        Fill it with samples of the same epoch instead, beginning at its first one.
+    axes : {"first", "last"}
+        Where the batch axis of what is handed out stands.
+    dtype, scale, shift
+        As for :meth:`labeled.Dataset.batches`, by source.
+    """
+
+    batch_size: int = 0
+    shuffle: Shuffle = False
+    seed: int | None = None
+    part: tuple[int, int] = (0, 1)
+    data_padding: Any = 0
+    label_padding: Any = 0
+    roll_over: bool = False
+    axes: BatchAxis = "first"
+    memory: int | str = DEFAULT_MEMORY
+    threads: int | None = None
+    prefetch: int | None = None
+    dtype: Any = None
+    scale: Any = None
+    shift: Any = None
+
+
+def serving_of(whose: str, options: Mapping[str, Any]) -> Serving:
+    """Return options as a :class:`Serving`; the message names the nearest of an unknown one."""
+    known = [one.name for one in fields(Serving)]
+    for name in options:
+        if name not in known:
+            hint = did_you_mean(name, known, limit=99)
+            raise LoaderTypeError(f"{whose} has no parameter {name!r}; {hint}")
+    return Serving(**options)
+
+
+class LoaderProvider:
+    """Sources served by a loader, as a :class:`~labeled.providers.DataProvider`.
+
+    Attributes
+    ----------
+    seed : int
+        What every epoch's order is drawn from; chosen once when not given.
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, AnySource],
+        selections: Mapping[str, Selection],
+        feeds: Sequence[Feed],
+        serving: Serving,
+    ) -> None:
+        self._serving = serving
+        self._axes = batch_axis_of(serving.axes)
+        self._feeds = _checked_feeds(feeds)
+        used = {feed.source: sources[feed.source] for feed in feeds}
+        self._n_rows = _n_rows(used, selections)
+        self.batch_size = _batch_size(serving.batch_size, self._n_rows)
+        self._shapes = {f.name: _shape_of(f, used[f.source]) for f in feeds}
+        self._dims = {
+            f.name: moved_order(_dims_of(f, used[f.source], self._shapes[f.name]), self._axes)
+            for f in feeds
+        }
+        self._plan = self._loader(used, selections).plan
+        self._epochs = count()
+
+    def _loader(
+        self, sources: Mapping[str, AnySource], selections: Mapping[str, Selection]
+    ) -> Loader:
+        s = self._serving
+        padding = {
+            feed.source: s.label_padding if feed.is_label else s.data_padding
+            for feed in self._feeds
+        }
+        return make_loader(
+            sources,
+            {name: selections[name] for name in sources},
+            _spaces(sources, self._n_rows),
+            self._n_rows,
+            self.batch_size,
+            shuffle=s.shuffle,
+            seed=s.seed,
+            last="wrap" if s.roll_over else "pad",
+            memory=s.memory,
+            part=s.part,
+            dtype=s.dtype,
+            scale=s.scale,
+            shift=s.shift,
+            pad_value=0 if s.roll_over else padding,
+            threads=s.threads,
+            prefetch=s.prefetch,
+        )
+
+    # what is provided
+
+    @property
+    def seed(self) -> int:
+        return self._plan.epoch_plan.order.seed
+
+    @property
+    def provide_data(self) -> list[Provided]:
+        """Names and shapes of the data, batch axis included."""
+        return self._provided(is_label=False)
+
+    @property
+    def provide_label(self) -> list[Provided]:
+        """Names and shapes of the labels, batch axis included."""
+        return self._provided(is_label=True)
+
+    def _provided(self, *, is_label: bool) -> list[Provided]:
+        return [
+            (feed.name, moved_order((self.batch_size, *self._shapes[feed.name]), self._axes))
+            for feed in self._feeds
+            if feed.is_label == is_label
+        ]
+
+    @property
+    def n_samples(self) -> int:
+        """Samples of an epoch of this part."""
+        index, parts = self._plan.epoch_plan.part
+        start, stop = stretch(self._n_rows, index, parts)
+        return stop - start
+
+    def __len__(self) -> int:
+        """Batches of an epoch of this part."""
+        if self._serving.roll_over:
+            return self._plan.epoch_plan.n_batches
+        return -(-self.n_samples // self.batch_size)
+
+    # loops
+
+    def eachbatch(self) -> Iterator[DataBatch]:
+        """Begin the next epoch; loops that are still running go on."""
+        plan = moved(self._plan.epoch_plan, next(self._epochs))
+        return self._batches(Loader(replace(self._plan, epoch_plan=plan)))
+
+    def __iter__(self) -> Iterator[DataBatch]:
+        return self.eachbatch()
+
+    def _batches(self, loader: Loader) -> Iterator[DataBatch]:
+        with iter(loader) as batches:
+            for number in range(len(self)):
+                left = self.n_samples - number * self.batch_size
+                yield self._handed_out(next(batches), min(max(left, 0), self.batch_size))
+
+    def _handed_out(self, batch: Batch, n_real: int) -> DataBatch:
+        arrays = {
+            feed.name: self._laid_out(feed, batch.arrays[feed.source]) for feed in self._feeds
+        }
+        labels = {feed.name for feed in self._feeds if feed.is_label}
+        return DataBatch(
+            {name: array for name, array in arrays.items() if name not in labels},
+            {name: array for name, array in arrays.items() if name in labels},
+            n_real,
+            batch.rows,
+            self._axes,
+            self._dims,
+        )
+
+    def _laid_out(self, feed: Feed, array: Array) -> Array:
+        shape = self._shapes[feed.name]
+        if tuple(array.shape[1:]) != shape:
+            array = reshape(array, (len(array), *shape))
+        return moved_axis(array, self._axes)
+
+    def __repr__(self) -> str:
+        named = ", ".join(f"{name} {shape}" for name, shape in self.provide_data)
+        labels = ", ".join(f"{name} {shape}" for name, shape in self.provide_label) or "none"
+        return (
+            f"<labeled.providers.{type(self).__name__}: {len(self)} batches of "
+            f"{self.batch_size} samples; data {named}; labels {labels}>"
+        )
+
+
+def _checked_feeds(feeds: Sequence[Feed]) -> tuple[Feed, ...]:
+    names = [feed.name for feed in feeds]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise LoaderError(f"the name {twice[0]!r} is given twice among data and labels {names}")
+    if all(feed.is_label for feed in feeds):
+        raise LoaderError("a provider needs at least one array of data")
+    return tuple(feeds)
+
+
+def _n_rows(sources: Mapping[str, AnySource], selections: Mapping[str, Selection]) -> int:
+    """Return how many samples there are, the same in every source."""
+    counts = {name: len(selections[name]) for name in sources}
+    if len(set(counts.values())) > 1:
+        raise LoaderError(f"data and labels hold different numbers of samples: {counts}")
+    return next(iter(counts.values()))
+
+
+def _batch_size(asked: Any, n_rows: int) -> int:
+    size = integer("batch_size", asked, least=0) or n_rows
+    if not size:
+        raise LoaderError("there are no samples to take at once; give a batch_size")
+    return size
+
+
+def _shape_of(feed: Feed, source: AnySource) -> tuple[int, ...]:
+    """Return the lengths of one sample as handed out."""
+    if feed.shape is None:
+        return source.row_shape
+    if math.prod(feed.shape) != math.prod(source.row_shape):
+        raise LoaderError(
+            f"{source.where}: a sample of shape {source.row_shape} does not fit {feed.shape}, "
+            f"which was asked for {feed.name!r}"
+        )
+    return feed.shape
+
+
+def _dims_of(feed: Feed, source: AnySource, shape: tuple[int, ...]) -> tuple[str, ...]:
+    if feed.dims is not None:
+        return feed.dims
+    if shape == source.row_shape:
+        return source.dims
+    return ("batch", *(f"{feed.name}_{axis}" for axis in range(1, len(shape) + 1)))
+
+
+def _spaces(sources: Mapping[str, AnySource], n_rows: int) -> dict[str, Space]:
+    return {
+        name: space_of(source.dims, (n_rows, *source.row_shape), source.dtype, name=name)
+        for name, source in sources.items()
+        if source.dtype.kind not in "OSU"
+    }

@@ -1,0 +1,415 @@
+"""Data providers: whole batches, true counts, loops that do not disturb one another."""
+
+from __future__ import annotations
+
+import array_api_strict as xp
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
+
+import labeled
+from labeled.device import copy_into
+from labeled.errors import (
+    ArrayError,
+    LoaderError,
+    LoaderTypeError,
+    UnknownNameError,
+)
+from labeled.providers import (
+    ArrayDataProvider,
+    DataBatch,
+    DataProvider,
+    IteratorProvider,
+    device_slices,
+    provider,
+)
+from make_files import fuel_file
+
+IMAGES = np.arange(15 * 2 * 3, dtype=np.uint8).reshape(15, 2, 3)
+LABELS = np.arange(100, 115)
+
+
+def joined(batches, which="data"):
+    """Return the real samples of batches, one after another."""
+    return np.concatenate([getattr(b, which)[0][: b.count_samples] for b in batches])
+
+
+@given(st.integers(1, 20), st.integers(1, 24), st.booleans(), st.booleans())
+def test_batches_are_whole_and_hold_every_sample_once(n, size, shuffle, roll_over):
+    values = np.arange(n) * 3
+    made = ArrayDataProvider(values, values + 1, size, shuffle, 7, 8, roll_over=roll_over, seed=5)
+    batches = list(made)
+    assert len(batches) == len(made) == -(-n // size)
+    assert [b.count_samples for b in batches] == [size] * (n // size) + [n % size] * (n % size > 0)
+    seen = joined(batches)
+    np.testing.assert_array_equal(np.sort(seen), values)
+    np.testing.assert_array_equal(joined(batches, "label"), seen + 1)
+    if not shuffle:
+        np.testing.assert_array_equal(seen, values)
+    last = batches[-1]
+    filled = last.data[0][last.count_samples :]
+    assert all(b.data[0].shape == (size,) for b in batches)
+    if roll_over:
+        np.testing.assert_array_equal(filled, np.resize(seen, len(filled)))
+        np.testing.assert_array_equal(last.label[0], last.data[0] + 1)
+        np.testing.assert_array_equal(values[last.rows], last.data[0])
+    else:
+        assert (filled == 7).all()
+        assert (last.label[0][last.count_samples :] == 8).all()
+        assert (last.rows[last.count_samples :] == -1).all()
+
+
+@pytest.mark.parametrize(
+    ("data", "label", "names"),
+    [
+        (IMAGES, None, (["data"], [])),
+        (IMAGES, LABELS, (["data"], ["softmax_label"])),
+        (("x", IMAGES), ("y", LABELS), (["x"], ["y"])),
+        ([("b", IMAGES), ("a", LABELS)], [], (["b", "a"], [])),
+        ({"b": IMAGES, "a": LABELS}, {"y": LABELS, "z": IMAGES}, (["b", "a"], ["y", "z"])),
+        (list(range(15)), [float(x) for x in range(15)], (["data"], ["softmax_label"])),
+    ],
+)
+def test_data_and_labels_are_named_as_given(data, label, names):
+    made = ArrayDataProvider(data, label, batch_size=4)
+    assert [name for name, _ in made.provide_data] == names[0]
+    assert [name for name, _ in made.provide_label] == names[1]
+    batch = next(iter(made))
+    assert [a.shape for a in batch.data] == [shape for _, shape in made.provide_data]
+    assert [a.shape for a in batch.label] == [shape for _, shape in made.provide_label]
+
+
+def test_nothing_said_of_the_batch_size_takes_all_samples():
+    made = ArrayDataProvider(IMAGES)
+    assert (made.batch_size, made.provide_data) == (15, [("data", (15, 2, 3))])
+    (batch,) = made
+    np.testing.assert_array_equal(batch.data[0], IMAGES)
+
+
+@given(st.integers(0, 3), st.booleans())
+def test_two_loops_over_one_provider_are_independent(ahead, shuffle):
+    made = ArrayDataProvider(LABELS, batch_size=4, shuffle=shuffle, seed=1)
+    alone = ArrayDataProvider(LABELS, batch_size=4, shuffle=shuffle, seed=1)
+    epochs = [[b.data[0].copy() for b in alone] for _ in range(2)]
+    outer = iter(made)
+    got = [next(outer).data[0] for _ in range(ahead)]
+    inner = [b.data[0] for b in made]
+    got += [b.data[0] for b in outer]
+    np.testing.assert_array_equal(got, epochs[0])
+    np.testing.assert_array_equal(inner, epochs[1])
+
+
+def test_a_loop_given_up_leaves_the_next_one_whole():
+    made = ArrayDataProvider(LABELS, batch_size=4)
+    for batch in made:
+        assert batch.data[0][0] == 100
+        break
+    np.testing.assert_array_equal(joined(made), LABELS)
+
+
+def test_batches_stay_what_they_were():
+    made = ArrayDataProvider(IMAGES, LABELS, batch_size=4, shuffle=True, seed=3)
+    held = [batch for _ in range(3) for batch in made]
+    for batch in held:
+        n = batch.count_samples
+        np.testing.assert_array_equal(batch.data[0][:n], IMAGES[batch.rows[:n]])
+
+
+def test_a_seed_governs_the_order_and_epochs_differ():
+    def orders(seed):
+        made = ArrayDataProvider(np.arange(50), batch_size=8, shuffle=True, seed=seed)
+        return [joined(made).tolist() for _ in range(2)]
+
+    first, second = orders(7)
+    assert [first, second] == orders(7)
+    assert first != second
+    assert orders(8)[0] != first
+
+
+@given(st.integers(1, 30), st.integers(1, 5), st.integers(1, 4), st.booleans())
+def test_parts_together_hold_every_sample_once(n, size, parts, roll_over):
+    made = [
+        ArrayDataProvider(
+            np.arange(n),
+            batch_size=size,
+            shuffle=True,
+            seed=2,
+            part=(k, parts),
+            roll_over=roll_over,
+        )
+        for k in range(parts)
+    ]
+    seen = [joined([*one, DataBatch({"data": np.empty(0, int)})]) for one in made]
+    np.testing.assert_array_equal(np.sort(np.concatenate(seen)), np.arange(n))
+    if roll_over:
+        assert len({len(one) for one in made}) == 1
+    else:
+        assert all(b.count_samples > 0 for one in made for b in one)
+
+
+def test_the_batch_axis_moves_last():
+    first = ArrayDataProvider(IMAGES, LABELS, batch_size=4)
+    last = ArrayDataProvider(IMAGES, LABELS, batch_size=4, axes="last")
+    assert last.provide_data == [("data", (2, 3, 4))]
+    assert last.provide_label == [("softmax_label", (4,))]
+    for a, b in zip(first, last, strict=True):
+        assert b.data[0].flags.c_contiguous
+        np.testing.assert_array_equal(np.moveaxis(b.data[0], -1, 0), a.data[0])
+        assert b.count_samples == a.count_samples
+    assert b.to_xarray()["data"].dims == ("data_1", "data_2", "batch")
+
+
+def test_labelled_and_lazy_arrays_keep_their_dims():
+    image = xr.DataArray(IMAGES, dims=("batch", "y", "x")).transpose("y", "x", "batch")
+    lazy = da.from_array(LABELS, chunks=4)
+    made = ArrayDataProvider(image.chunk(batch=6), lazy, batch_size=5)
+    batch = next(iter(made))
+    assert batch.to_xarray()["data"].dims == ("batch", "y", "x")
+    np.testing.assert_array_equal(batch.data[0], IMAGES[:5])
+    np.testing.assert_array_equal(joined(made, "label"), LABELS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"bach_size": 3}, LoaderTypeError, "'bach_size'; did you mean 'batch_size'"),
+        ({"batch_size": -1}, LoaderError, "batch_size=-1"),
+        ({"batch_size": 2.0}, LoaderError, "whole number"),
+        ({"label": LABELS[:3]}, LoaderError, "different numbers of samples"),
+        ({"label": ("data", LABELS)}, LoaderError, "'data' is given twice"),
+        ({"label": "text"}, ArrayError, "no array of samples"),
+        ({"label": [("y", LABELS), LABELS]}, ArrayError, r"no \(name, array\) pair"),
+        ({"axes": "middle"}, LoaderError, "'first' or 'last'"),
+        ({"data_padding": 0.5, "batch_size": 4}, LoaderError, "0.5 is no value of dtype uint8"),
+        ({"part": (2, 2)}, LoaderError, "part"),
+    ],
+)
+def test_bad_arguments_are_refused_at_once(arguments, error, words):
+    with pytest.raises(error, match=words):
+        ArrayDataProvider(IMAGES, **{"label": LABELS, **arguments})
+
+
+def test_no_data_at_all_is_refused():
+    with pytest.raises(LoaderError, match="at least one array of data"):
+        ArrayDataProvider([], LABELS)
+    with pytest.raises(LoaderError, match="give a batch_size"):
+        ArrayDataProvider(np.empty((0, 3)))
+    assert list(ArrayDataProvider(np.empty((0, 3)), batch_size=2)) == []
+
+
+# batches
+
+
+def test_a_batch_finds_arrays_by_name():
+    batch = DataBatch({"x": LABELS}, {"y": IMAGES}, 3)
+    assert batch.get("y") is IMAGES
+    assert batch.count_samples == 3
+    with pytest.raises(UnknownNameError, match=r"'z'.*There are: 'x', 'y'"):
+        batch.get("z")
+
+
+@given(st.integers(1, 20), st.integers(1, 8), st.booleans(), st.sampled_from([np, xp]))
+def test_device_slices_cover_a_batch_and_load_it(size, devices, last, library):
+    if devices > size:
+        with pytest.raises(LoaderError, match="not shared"):
+            device_slices(size, devices)
+        return
+    slices = device_slices(size, devices)
+    np.testing.assert_array_equal(
+        [s.stop - s.start for s in slices], [len(p) for p in np.array_split(range(size), devices)]
+    )
+    values = np.arange(size * 2.0).reshape((2, size) if last else (size, 2))
+    batch = DataBatch({"x": values}, axes="last" if last else "first")
+    places = []
+    for s in slices:
+        n = s.stop - s.start
+        places.append(library.zeros((2, n) if last else (n, 2), dtype=library.float32))
+    batch.load_data([list(zip(slices, places, strict=True))])
+    got = np.concatenate([np.asarray(p) for p in places], axis=-1 if last else 0)
+    np.testing.assert_array_equal(got, values)
+
+
+def test_targets_that_do_not_fit_are_refused_before_anything_is_copied():
+    batch = DataBatch({"x": np.ones((4, 2)), "y": np.ones(4)}, {"z": np.ones(4)})
+    whole, short = np.zeros((4, 2)), np.zeros(3)
+    with pytest.raises(ArrayError, match=r"'y' have shape \(4,\), their target \(3,\)"):
+        batch.load_data([whole, short])
+    with pytest.raises(ArrayError, match="1 targets for 2 arrays"):
+        batch.load_data([whole])
+    with pytest.raises(ArrayError, match="no stretch"):
+        batch.load_label([[(slice(2, 5), short)]])
+    with pytest.raises(ArrayError, match="no stretch"):
+        batch.load_label([[(slice(0, 4, 2), np.zeros(2))]])
+    assert not whole.any()
+    batch.load_label([[(slice(0, 3), short), (range(3, 4), whole[0, :1])]])
+    assert short.all()
+    assert whole[0, 0] == 1
+
+
+def test_floats_are_not_copied_into_integers():
+    with pytest.raises(ArrayError, match=r"float64 values .* int32 array"):
+        copy_into(np.zeros(2, np.int32), np.ones(2))
+
+
+def test_arrays_of_a_batch_are_of_one_length():
+    with pytest.raises(ArrayError, match="different numbers of samples"):
+        DataBatch({"x": np.ones(3)}, {"y": np.ones(4)})
+    with pytest.raises(ArrayError, match="at least one array of data"):
+        DataBatch({}, {"y": np.ones(4)})
+
+
+# what others iterate
+
+
+def test_a_coroutine_is_begun_anew_by_each_loop():
+    calls = []
+
+    @provider(label=("next",), batch_size=2)
+    def text():
+        calls.append(len(calls))
+        shared = np.zeros(2, int)
+        for position in range(3):
+            shared[:] = position
+            yield {"letter": shared, "next": shared + 1}
+
+    assert isinstance(text, DataProvider)
+    assert text.provide_data == [("letter", (2,))]
+    assert text.provide_label == [("next", (2,))]
+    pairs = [(a.get("letter")[0], b.get("next")[0]) for a in text for b in text]
+    assert pairs == [(a, b + 1) for a in range(3) for b in range(3)]
+    assert [b.data[0].tolist() for b in list(text)] == [[0, 0], [1, 1], [2, 2]]
+    assert calls == list(range(6))
+
+
+def test_a_coroutine_draws_from_its_seed_and_loop():
+    def noise(rng):
+        yield rng.random(3)
+
+    def draws(seed):
+        made = provider(noise, seed=seed)
+        return [next(iter(made)).data[0].tolist() for _ in range(2)]
+
+    assert draws(1) == draws(1)
+    assert draws(1)[0] != draws(1)[1] != draws(2)[1]
+
+
+class OldStyle:
+    """An iterator of its own, as older libraries had them: reset() begins again."""
+
+    def __init__(self):
+        self.place = 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.place == 3:
+            raise StopIteration
+        self.place += 1
+        batch = type("Batch", (), {})()
+        batch.data = [np.full((2, 1), self.place)]
+        batch.label = [np.full(2, self.place)]
+        batch.pad = 1 if self.place == 3 else 0
+        return batch
+
+    def reset(self):
+        self.place = 0
+
+
+def test_an_old_iterator_is_reset_for_each_loop():
+    made = IteratorProvider(OldStyle(), data_name="x")
+    assert made.provide_data == [("x", (2, 1))]
+    for _ in range(2):
+        batches = list(made)
+        assert [b.data[0][0, 0] for b in batches] == [1, 2, 3]
+        assert [b.count_samples for b in batches] == [2, 2, 1]
+
+
+def test_an_iterator_serves_one_loop_at_a_time():
+    made = IteratorProvider(OldStyle())
+    outer = iter(made)
+    next(outer)
+    assert len(list(made)) == 3
+    with pytest.raises(LoaderError, match="ended when another one"):
+        next(outer)
+    once = IteratorProvider(iter([np.ones(2)]))
+    assert once.batch_size == 2
+    assert len(list(once)) == 1
+    with pytest.raises(LoaderError, match="looped over once"):
+        list(once)
+
+
+def test_a_loader_of_this_library_is_a_foreign_iterable_too():
+    loader = labeled.batches(xr.Dataset({"x": ("batch", np.arange(5))}), 2, last="pad")
+    assert [b.count_samples for b in IteratorProvider(loader)] == [2, 2, 1]
+
+
+def test_short_batches_are_padded_and_others_must_fit():
+    items = [(np.ones((3, 2)), np.ones(3)), (np.ones((1, 2)), np.ones(1))]
+    made = IteratorProvider(items, data_padding=5, label_padding=-1, axes="last")
+    assert made.provide_data == [("data", (2, 3))]
+    last = list(made)[-1]
+    assert last.count_samples == 1
+    np.testing.assert_array_equal(last.data[0], [[1, 5, 5], [1, 5, 5]])
+    np.testing.assert_array_equal(last.label[0], [1, -1, -1])
+    for bad, words in [
+        ((np.ones((3, 4)), np.ones(3)), "batch 1 holds data"),
+        ((np.ones((4, 2)), np.ones(4)), "at most the batch size 3"),
+        ((np.ones((2, 2)), np.ones(3)), "one length"),
+        (np.ones((3, 2)), "and labels {}"),
+    ]:
+        with pytest.raises(ArrayError, match=words):
+            list(IteratorProvider([items[0], bad]))
+
+
+def test_what_yields_nothing_has_no_shapes():
+    assert list(IteratorProvider([])) == []
+    with pytest.raises(LoaderError, match="yields no batch"):
+        _ = IteratorProvider([]).batch_size
+    with pytest.raises(LoaderError, match="not iterable"):
+        IteratorProvider(5)
+    with pytest.raises(LoaderError, match="takes a function"):
+        provider([1])
+    with pytest.raises(LoaderTypeError, match="did you mean 'batch_size'"):
+        IteratorProvider([], batchsize=3)
+
+
+# datasets
+
+
+@pytest.fixture(scope="module")
+def ds(tmp_path_factory):
+    path = fuel_file(
+        tmp_path_factory.mktemp("providers") / "d.hdf5",
+        {"features": IMAGES, "targets": LABELS[:, None]},
+        {"train": (0, 10), "test": (10, 15)},
+        {"features": ("batch", "y", "x"), "targets": ("batch", "index")},
+    )
+    return labeled.open_dataset(path)
+
+
+def test_a_dataset_as_provider(ds):
+    made = ds.split("train").as_provider(4, shuffle=True, seed=1)
+    assert isinstance(made, DataProvider)
+    assert made.provide_data == [("features", (4, 2, 3))]
+    assert made.provide_label == [("targets", (4, 1))]
+    for batch in made:
+        real = batch.rows[: batch.count_samples]
+        np.testing.assert_array_equal(batch.get("features")[: len(real)], IMAGES[real])
+        np.testing.assert_array_equal(batch.get("targets")[: len(real), 0], LABELS[real])
+    assert len(made) == 3
+
+
+def test_sources_of_a_dataset_are_chosen_and_renamed(ds):
+    made = ds.as_provider(
+        5, data={"x": "targets"}, label=(), axes="last", dtype={"targets": "float32"}
+    )
+    assert (made.provide_data, made.provide_label) == ([("x", (1, 5))], [])
+    assert next(iter(made)).get("x").dtype == np.float32
+    with pytest.raises(UnknownNameError, match="did you mean 'features'"):
+        ds.as_provider(5, data="feature")
+    with pytest.raises(LoaderTypeError, match="did you mean 'shuffle'"):
+        ds.as_provider(5, shufle=True)
