@@ -20,12 +20,14 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import SelectionError, SelectionTypeError
+from labeled.views.html import line, page, strip
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 Piece: TypeAlias = "range | Rows"
 Request: TypeAlias = "slice | range | Sequence[SupportsIndex] | npt.NDArray[Any]"
 
 _LISTED = 6
+_LOOKED_AT = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,6 +176,38 @@ class Selection:
         if len(self.pieces) > _LISTED:
             words.append(f"... {len(self.pieces)} pieces")
         return "rows " + " + ".join(words)
+
+    def lies(self, n_rows: int, places: int = 400) -> tuple[tuple[int, int], ...]:
+        """Return where the rows lie among `n_rows`, for a picture: stretches, ascending.
+
+        Exact where there are no more rows than `places`, else to one part in `places`; of
+        long lists some rows are looked at.
+
+        Examples
+        --------
+        >>> Selection.of([0, 1, 2, 9]).lies(10)
+        ((0, 3), (9, 10))
+        """
+        places = min(places, n_rows)
+        taken = np.zeros(places + 2, np.int8)  # one more on either side: edges by differences
+        for piece in self.pieces:
+            if not len(piece):
+                continue
+            if isinstance(piece, range) and abs(piece.step) * places <= n_rows:
+                low, high = _bounds(piece)
+                taken[1 + low * places // n_rows : 2 + high * places // n_rows] = 1
+            else:
+                some = np.asarray(piece[:: max(1, len(piece) // _LOOKED_AT)], np.int64)
+                taken[1 + some * places // n_rows] = 1
+        first, last = (np.flatnonzero(np.diff(taken) == way) for way in (1, -1))
+        edges = -(-np.stack([first, last], axis=1) * n_rows // max(places, 1))
+        return tuple((start, stop) for start, stop in edges.tolist())
+
+    def _repr_html_(self) -> str:
+        high = max((_bounds(piece)[1] for piece in self.pieces if len(piece)), default=0)
+        picture = strip({"one": self.lies(high + 1)}, high + 1, "where the rows lie")
+        count = f"{len(self):,} of rows 0 to {high:,}" if len(self) else "nothing"
+        return page("labeled.Selection", line(self.describe()), picture, about=count)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Selection, (self.pieces,)

@@ -24,7 +24,7 @@ from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
 from labeled.formats.hdf5.door import opened
 from labeled.loader.loader import Loader
-from labeled.views.summary import table
+from labeled.views.text import table
 
 Array = npt.NDArray[Any]
 Batches = Generator[list[Array], None, None]

@@ -19,9 +19,9 @@ import xarray as xr
 from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
 from labeled.cli.drawing import as_pixels, gallery, shrink_step
-from labeled.cli.info import sizes_words
 from labeled.dims import role_of
 from labeled.ragged import Ragged
+from labeled.views.text import sizes_words
 
 MOST_PIXELS = 64
 MOST_VALUES = 10

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
 from typing import Any
 
 import click
@@ -21,10 +20,10 @@ from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
 from labeled.catalog.files import find_files
 from labeled.errors import LabeledError
-from labeled.formats.hdf5.header import Filter, SourceHeader
+from labeled.formats.hdf5.header import SourceHeader
 from labeled.formats.hdf5.own import read_statistics
 from labeled.formats.hdf5.safety import stored_bytes
-from labeled.views.summary import table
+from labeled.views.text import sizes_words, table
 
 Facts = dict[str, Any]
 
@@ -33,7 +32,6 @@ KINDS = {
     "netcdf": "netCDF-style dimension scales",
     "plain": "plain HDF5, no splits of its own",
 }
-DEFLATE, SHUFFLE = 1, 2
 MOST_CHARACTERS = 100
 MOST_CHANNELS, MOST_CLASSES = 4, 10
 
@@ -120,7 +118,7 @@ def describe_source(dataset: Dataset, name: str) -> Facts:
         "space": None if header.ragged is not None else space_words(dataset, name),
         "storage": header.storage,
         "chunks": None if header.chunks is None else list(header.chunks),
-        "filters": [{"id": f.id, "name": filter_words(f)} for f in header.filters],
+        "filters": [{"id": f.id, "name": f.words} for f in header.filters],
         "n_bytes": n_bytes,
         "stored_bytes": n_stored,
         "ratio": None if n_bytes is None or not n_stored else round(n_bytes / n_stored, 2),
@@ -139,19 +137,6 @@ def space_words(dataset: Dataset, name: str) -> str | None:
     """Name the space of a source; None where there is none (text)."""
     space = dataset.select(name).spaces.get(name)
     return None if space is None else str(space)
-
-
-def filter_words(step: Filter) -> str:
-    """Name a step of a filter pipeline as h5py users do.
-
-    Examples
-    --------
-    >>> filter_words(Filter(1, "deflate", (4,))), filter_words(Filter(2, "shuffle", (8,)))
-    ('gzip 4', 'shuffle')
-    """
-    if step.id == DEFLATE:
-        return f"gzip {step.options[0]}" if step.options else "gzip"
-    return "shuffle" if step.id == SHUFFLE else step.name or f"filter {step.id}"
 
 
 def plain_values(value: Any) -> Any:
@@ -217,18 +202,6 @@ def source_rows(sources: Mapping[str, Facts]) -> list[tuple[str, ...]]:
         for name, s in sources.items()
     ]
     return [head, *body] if body else []
-
-
-def sizes_words(dims: Sequence[str], shape: Sequence[int]) -> str:
-    """Write dims with their lengths; ``*`` where examples differ in length.
-
-    Examples
-    --------
-    >>> sizes_words(("batch", "height"), (1797, 8)), sizes_words(("batch", "time"), (1797,))
-    ('(batch: 1,797, height: 8)', '(batch: 1,797, time: *)')
-    """
-    pairs = zip_longest(dims, (f"{n:,}" for n in shape), fillvalue="*")
-    return "(" + ", ".join(f"{dim}: {length}" for dim, length in pairs) + ")"
 
 
 def dtype_words(source: Facts) -> str:

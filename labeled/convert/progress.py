@@ -1,15 +1,24 @@
-"""A bar for long work: how much is done, how fast, time left; quiet where nobody looks."""
+"""A bar for long work: how much is done, how fast, time left; quiet where nobody looks.
+
+A terminal gets a bar that moves, a notebook a bar of its own (of widgets where ipywidgets
+are installed), and a log, if a bar was asked for, a line every ten seconds.
+"""
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, TextIO
 
 from tqdm import tqdm
 
 DELAY_S = 2.0
 """Work that takes less shows no bar of its own accord."""
+
+LOG_S = 10.0
+"""Seconds between the lines of a log."""
 
 
 @contextmanager
@@ -21,18 +30,69 @@ def progress_bar(
     Parameters
     ----------
     wanted : bool, optional
-        None shows a bar on a terminal, after two seconds.
+        None shows a bar on a terminal and in a notebook, after two seconds.
     total : int, optional
         All there is to do, if known.
     unit : str
         What is counted: bytes, or ``"rows"`` and the like.
     """
-    if wanted is False or (wanted is None and not sys.stderr.isatty()):
+    seen = in_notebook() or sys.stderr.isatty()
+    if wanted is False or (wanted is None and not seen):
         yield lambda _: None
         return
-    delay = DELAY_S if wanted is None else 0.0
-    divisor = 1024 if unit == "B" else 1000
-    with tqdm(
-        total=total, desc=title, unit=unit, unit_scale=True, unit_divisor=divisor, delay=delay
-    ) as bar:
+    options = {
+        "total": total,
+        "desc": title,
+        "unit": unit,
+        "unit_scale": True,
+        "unit_divisor": 1024 if unit == "B" else 1000,
+        "delay": DELAY_S if wanted is None else 0.0,
+    }
+    with _bar(options) as bar:
         yield lambda done: bar.update(done) and None
+
+
+def in_notebook() -> bool:
+    """Whether this runs in a Jupyter kernel; imports nothing."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return type(shell).__name__ == "ZMQInteractiveShell"
+
+
+def _bar(options: dict[str, Any]) -> Any:
+    if in_notebook():
+        try:
+            return importlib.import_module("tqdm.notebook").tqdm(**options)
+        except ImportError:  # no ipywidgets: a line of text that moves
+            return tqdm(ncols=90, **options)
+    if sys.stderr.isatty():
+        return tqdm(**options)
+    words = "{desc}: {n_fmt} of {total_fmt}, {rate_fmt}, {elapsed} elapsed"
+    lines: Any = LogLines(sys.stderr)
+    return tqdm(file=lines, mininterval=LOG_S, bar_format=words, **options)
+
+
+class LogLines:
+    """A stream for a bar in a log: every state becomes a line of its own.
+
+    Examples
+    --------
+    >>> lines = LogLines(sys.stdout)
+    >>> for text in ("\\rhalf", "\\rdone  ", "\\n"):
+    ...     lines.write(text)
+    half
+    done
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        """Write what a bar shows, if anything, without moving back to the line's beginning."""
+        shown = text.strip("\r\n ")
+        if shown:
+            self._stream.write(shown + "\n")
+
+    def flush(self) -> None:
+        """Flush the stream behind."""
+        self._stream.flush()

@@ -11,7 +11,8 @@ import xarray as xr
 from dask.utils import format_bytes
 
 from labeled.errors import UnknownNameError, did_you_mean
-from labeled.views.summary import html_page, html_table
+from labeled.views import html
+from labeled.views.text import count_words, sizes_words, table
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -78,26 +79,27 @@ class Batch(Mapping[str, xr.DataArray]):
         return xr.Dataset({name: (self._dims[name], a) for name, a in self._arrays.items()})
 
     def __repr__(self) -> str:
-        lines = [f"<labeled.Batch of {self.count} rows>"]
-        for name, array in self._arrays.items():
-            sizes = ", ".join(
-                f"{d}: {n}" for d, n in zip(self._dims[name], array.shape, strict=True)
-            )
-            lines.append(f"  {name}  ({sizes})  {array.dtype}")
-        return "\n".join(lines)
+        return "\n".join([f"<labeled.Batch of {self._count_words()}>", *table(self._lines())])
 
     def _repr_html_(self) -> str:
-        rows = [
-            (
-                name,
-                ", ".join(f"{d}: {n:,}" for d, n in zip(self._dims[name], a.shape, strict=False)),
-                str(a.dtype),
-                format_bytes(a.nbytes),
-            )
+        head = ("source", "dims", "dtype", "size")
+        named = [(html.bold(name), dims, html.code(dt), n) for name, dims, dt, n in self._lines()]
+        return html.page(
+            "labeled.Batch", html.table(head, named), about=f"of {self._count_words()}"
+        )
+
+    def _count_words(self) -> str:
+        rows = self.rows
+        padded = f" and {len(rows) - self.count:,} of padding" if len(rows) > self.count else ""
+        shown = ", ".join(map(str, rows[: min(4, self.count)].tolist()))
+        more = ", ..." if self.count > 4 else ""
+        return f"{count_words(self.count, 'row')}{padded}" + (f": {shown}{more}" if shown else "")
+
+    def _lines(self) -> list[tuple[str, str, str, str]]:
+        return [
+            (name, sizes_words(self._dims[name], a.shape), str(a.dtype), format_bytes(a.nbytes))
             for name, a in self._arrays.items()
         ]
-        table = html_table(("source", "dims", "dtype", "size"), rows)
-        return html_page(f"labeled.Batch of {self.count:,} rows", table)
 
     def _ipython_key_completions_(self) -> list[str]:
         return list(self._arrays)

@@ -30,6 +30,7 @@ from labeled.errors import LoaderError, ReadError
 from labeled.loader.lanes import Lane
 from labeled.loader.slots import Slot, SlotPool
 from labeled.samplers.order import Content
+from labeled.views.html import line, page
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -100,18 +101,23 @@ class Stats:
         return amount / elapsed_s if elapsed_s else 0.0
 
     def __repr__(self) -> str:
+        return "\n".join(self._words())
+
+    def _repr_html_(self) -> str:
+        title, *words = self._words()
+        return page(title, *map(line, words))
+
+    def _words(self) -> list[str]:
         lost = f", {self.n_lost:,} rows lost" if self.n_lost else ""
-        return "\n".join(
-            [
-                f"{self.n_rows:,} rows in {self.n_batches:,} batches{lost}: "
-                f"{self.rows_per_s:,.0f} rows/s, {format_bytes(round(self.bytes_per_s))}/s",
-                f"loader {self.wall_s:.3f} s: waiting {self.wait_s:.3f}, reading by itself "
-                f"{self.help_s:.3f}, laying out {self.format_s:.3f}",
-                f"consumer {self.consumer_s:.3f} s; loading what is kept {self.load_s:.3f} s",
-                f"all threads: reading and decoding {self.read_s:.3f} s in {self.n_tasks:,} tasks "
-                f"of {self.n_windows:,} windows, planning {self.plan_s:.3f} s",
-            ]
-        )
+        return [
+            f"{self.n_rows:,} rows in {self.n_batches:,} batches{lost}: "
+            f"{self.rows_per_s:,.0f} rows/s, {format_bytes(round(self.bytes_per_s))}/s",
+            f"loader {self.wall_s:.3f} s: waiting {self.wait_s:.3f}, reading by itself "
+            f"{self.help_s:.3f}, laying out {self.format_s:.3f}",
+            f"consumer {self.consumer_s:.3f} s; loading what is kept {self.load_s:.3f} s",
+            f"all threads: reading and decoding {self.read_s:.3f} s in {self.n_tasks:,} tasks "
+            f"of {self.n_windows:,} windows, planning {self.plan_s:.3f} s",
+        ]
 
 
 class WindowSource:

@@ -7,9 +7,7 @@ estimates. Costs come from the readers, which count without reading rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -28,7 +26,11 @@ from labeled.samplers.draws import Draws
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.quality import ListedLabels, expected_quality, rows_for_quality
 from labeled.samplers.sampled import AnyPlan
-from labeled.views.summary import html_page, html_table, table
+from labeled.views import html
+from labeled.views.reads import Reads, WindowRead, reads_html
+from labeled.views.text import count_words, table
+
+Rows = npt.NDArray[np.int64]
 
 COUNTED_JOBS = 256
 DRAWN_JOBS, DRAWN_RUNS = 8, 120
@@ -94,8 +96,8 @@ class Explanation:
     exact: bool
     kernels: str
     lanes: tuple[LaneExplained, ...]
-    runs: tuple[tuple[int, int, int], ...]
-    """(window, first row, row behind the last) of reads of the leading source, for a picture."""
+    reads: Reads | None
+    """What the largest source reads for the first windows, for a picture."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, fit for JSON."""
@@ -105,9 +107,13 @@ class Explanation:
         return "\n".join([*self._words(), *table(self._rows())])
 
     def _repr_html_(self) -> str:
+        title, *words = self._words()
         head, *rows = self._rows()
-        lines = "".join(f"<div>{escape(line)}</div>" for line in self._words()[1:])
-        return html_page(self._words()[0], lines, html_table(head, rows), self._picture())
+        named = [(html.bold(name), *cells) for name, *cells in rows]
+        parts = [*map(html.line, words), html.table(head, named)]
+        if self.reads is not None:
+            parts.append(html.details(self.reads.title, reads_html(self.reads), opened=True))
+        return html.page(title, *parts)
 
     def _words(self) -> list[str]:
         about = "" if self.exact else "about "
@@ -117,8 +123,9 @@ class Explanation:
             f"Plan of an epoch: {self.n_rows:,} rows in {self.n_batches:,} batches of "
             f"{self.batch_rows:,}, shuffle={self.mode!r}",
             f"reads {about}{format_bytes(read)} for {format_bytes(used)} of rows; "
-            f"{about}{self.n_jobs:,} jobs of up to {self.job_rows:,} rows, {self.threads} "
-            f"background threads" + (" in a reader process" * (self.reader == "process")),
+            f"{about}{count_words(self.n_jobs, 'job')} of up to {self.job_rows:,} rows, "
+            f"{count_words(self.threads, 'background thread')}"
+            + (" in a reader process" * (self.reader == "process")),
             f"memory: at most {format_bytes(self.promised_bytes)} of "
             f"{format_bytes(self.memory_bytes)} ({self.slots} slots"
             + (
@@ -164,25 +171,6 @@ class Explanation:
                 for lane in self.lanes
             ),
         ]
-
-    def _picture(self) -> str:
-        """Draw where the first windows read in the file, a line a window."""
-        if not self.runs:
-            return ""
-        span = max(stop for _, _, stop in self.runs) or 1
-        windows = sorted({window for window, _, _ in self.runs})
-        height = 10 * len(windows)
-        bars = "".join(
-            f"<rect x='{1000 * start / span:.2f}' y='{10 * windows.index(window) + 1}' "
-            f"width='{max(1.0, 1000 * (stop - start) / span):.2f}' height='8'/>"
-            for window, start, stop in self.runs
-        )
-        return (
-            f"<svg viewBox='0 0 1000 {height}' width='100%' height='{height}' role='img' "
-            "preserveAspectRatio='none' style='fill:rgba(66,133,244,.75);"
-            "background:rgba(128,128,128,.12)'>"
-            f"<title>rows that the first {len(windows)} windows read</title>{bars}</svg>"
-        )
 
 
 def explain(
@@ -236,7 +224,7 @@ def explain(
         exact=share == 1.0,
         kernels=permute.describe(),
         lanes=lanes,
-        runs=tuple(_first_runs(plan, jobs)),
+        reads=_first_reads(plan, jobs, order.mode),
     )
 
 
@@ -334,14 +322,41 @@ def _quality(
     return quality, rows_for_quality(GOOD_QUALITY, epoch_plan, known)
 
 
-def _first_runs(plan: LoaderPlan, jobs: list[Job]) -> Iterator[tuple[int, int, int]]:
-    """What the leading source reads for the first windows: some of the runs of each."""
-    if not plan.lanes:
-        return
+def _first_reads(plan: LoaderPlan, jobs: list[Job], mode: str) -> Reads | None:
+    """What the largest source reads for some of the windows: some of the runs of each."""
+    if not plan.lanes or not jobs:
+        return None
     lane = max(plan.lanes, key=lambda one: one.row_bytes)
-    for number, (_, _, content) in enumerate(jobs[:DRAWN_JOBS]):
-        read = lane.read(content, plan.group)
-        if read.listed is None:
-            runs = as_runs(read)
-            for start, stop in runs[:: -(-len(runs) // DRAWN_RUNS) or 1].tolist():
-                yield number, start, stop
+    windows = []
+    for start, stop, content in jobs[:DRAWN_JOBS]:
+        runs = as_runs(lane.read(content, plan.group))
+        some = runs[:: -(-len(runs) // DRAWN_RUNS) or 1]
+        windows.append(WindowRead(start, stop, _pairs(some), _pairs(_whole_chunks(lane, some))))
+    return Reads(
+        lane.name,
+        lane.reader.n_rows,
+        lane.reader.chunk_rows,
+        tuple(windows),
+        "window" if mode == "window" else "job",
+    )
+
+
+def _whole_chunks(lane: Lane, runs: Rows) -> Rows:
+    """Stretches of the stored chunks that hold a row of the runs; nothing without chunks."""
+    layout, n_rows = lane.source.layout, lane.reader.n_rows
+    if layout.chunk_rows is None or not len(runs):
+        return np.empty((0, 2), np.int64)
+    if layout.edges is None:
+        first = runs[:, 0] // layout.chunk_rows * layout.chunk_rows
+        last = -(-runs[:, 1] // layout.chunk_rows) * layout.chunk_rows
+    else:
+        edges = layout.edges
+        first = edges[np.searchsorted(edges, runs[:, 0], side="right") - 1]
+        last = edges[np.searchsorted(edges, runs[:, 1], side="left")]
+    last = np.minimum(last, n_rows)
+    apart = np.flatnonzero(first[1:] > last[:-1])
+    return np.stack([first[np.r_[0, apart + 1]], last[np.r_[apart, len(last) - 1]]], axis=1)
+
+
+def _pairs(runs: Rows) -> tuple[tuple[int, int], ...]:
+    return tuple((start, stop) for start, stop in runs.tolist())

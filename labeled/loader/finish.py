@@ -103,6 +103,16 @@ class Finish:
                 total += math.prod(source.row_shape) * dtype.itemsize
         return total
 
+    @property
+    def words(self) -> str:
+        """What a batch is, in words."""
+        if self.specs is not None:
+            return f"arrays as {self.specs.specs} says"
+        cast = [f"{name} to {c.dtype}" for name, c in self.changes.items() if c.dtype is not None]
+        scaled = [f"{name} scaled" for name, c in self.changes.items() if c.scaled]
+        more = f" ({', '.join([*cast, *scaled])})" if cast or scaled else ""
+        return f"a mapping of source to DataArray{more}"
+
     def __call__(
         self, arrays: dict[str, Array], rows: Callable[[], Rows], count: int, length: int
     ) -> Any:

@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from dask.utils import format_bytes
 
 from labeled.errors import LoaderError
 from labeled.loader.engine import Filled, Stats, WindowSource
@@ -27,6 +28,8 @@ from labeled.loader.slots import SlotPool
 from labeled.samplers.order import Content
 from labeled.samplers.sampled import AnyPlan, SampledPlan, restore_sampled
 from labeled.samplers.state import State, restore, state_of
+from labeled.views import html
+from labeled.views.text import sizes_words, table
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -203,6 +206,26 @@ class Loader:
         self._place = saved["place"]
 
     def __repr__(self) -> str:
+        lines = [(name, *cells) for name, *cells in self._sources()]
+        return "\n".join([f"<labeled.Loader {self._words()}>", *table(lines)])
+
+    def _repr_html_(self) -> str:
+        head = ("source", "a row", "dtype in the file", "rows are")
+        named = [(html.bold(n), dims, html.code(dt), how) for n, dims, dt, how in self._sources()]
+        sizes = self.plan.sizes
+        told = {
+            "order": self._words(),
+            "memory": f"at most {format_bytes(sizes.promised_bytes)} of "
+            f"{format_bytes(sizes.memory_bytes)}",
+            "threads": f"{sizes.threads} in the background"
+            + (" of a reader process" if self.plan.reader == "process" else ""),
+            "batches": self.plan.finish.words,
+            "more": "explain() tells what an epoch reads, before it reads anything; stats() "
+            "afterwards where the time went",
+        }
+        return html.page("labeled.Loader", html.facts(told), html.table(head, named))
+
+    def _words(self) -> str:
         order = self.plan.epoch_plan.order
         part = self.plan.epoch_plan.part
         words = [
@@ -213,7 +236,21 @@ class Loader:
         ]
         if part[1] > 1:
             words.append(f"part={part}")
-        return f"<labeled.Loader {', '.join(words)}>"
+        if self._first_batch:
+            words.append(f"going on at batch {self._first_batch:,}")
+        return ", ".join(words)
+
+    def _sources(self) -> list[tuple[str, str, str, str]]:
+        """Each source in words; what is asked of readers here needs no file."""
+        return [
+            (
+                lane.name,
+                sizes_words(lane.source.dims[1:], lane.source.row_shape),
+                str(lane.source.dtype),
+                "kept in memory" if lane.keep or lane.source.loaded is not None else "read ahead",
+            )
+            for lane in self.plan.lanes
+        ]
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
+from dask.utils import format_bytes
 
 from labeled.device import to_device
 from labeled.errors import ArrayError, DimsError, MissingExtraError
@@ -46,6 +47,7 @@ from labeled.ragged.padding import (
     wanted_lengths,
 )
 from labeled.selection import Request, Selection
+from labeled.views.html import facts, page
 
 BLOCK_BYTES = 4 << 20
 """What iteration reads at once, unless one example is larger."""
@@ -380,6 +382,17 @@ class Ragged:
         sizes = ", ".join([f"{self.dims[0]}: {len(self):,}", *self._axis_words()])
         read = f", {self.nbytes:,} bytes" if "shapes" in self.__dict__ else ""
         return f"<labeled.Ragged{name} ({sizes}) {self.dtype}{read}, {self.selection.describe()}>"
+
+    def _repr_html_(self) -> str:
+        sizes = ", ".join([f"{self.dims[0]}: {len(self):,}", *self._axis_words()])
+        told = {
+            "dims": f"({sizes})",
+            "dtype": str(self.dtype),
+            "size": format_bytes(self.nbytes) if "shapes" in self.__dict__ else "not read yet",
+            "rows": self.selection.describe(),
+            "more": "pad(), bucket(), flat(), to_objects(); shapes reads the shapes alone",
+        }
+        return page("labeled.Ragged", facts(told), about=f"{self.name!r} of {self.where}")
 
     def _axis_words(self) -> list[str]:
         """Lengths of the inner dims, where the shapes were read already; a repr never reads."""

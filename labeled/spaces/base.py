@@ -34,6 +34,7 @@ from labeled.spaces.checks import (
 from labeled.spaces.compact import compact
 from labeled.spaces.dtypes import as_dtype, why_not_cast
 from labeled.spaces.register import Refusal, convert, plan_between, route_between
+from labeled.views.axes import SpaceBox, space_html
 
 Callbacks = tuple[Callable[[Any], None], ...]
 
@@ -132,6 +133,14 @@ class Space:
         (3, 4, 5, nan)
         """
         raise NotImplementedError
+
+    # ------------------------------------------------------------ looks
+    def box(self) -> SpaceBox:
+        """Return what a picture of this space shows."""
+        return SpaceBox(type(self).__name__)
+
+    def _repr_html_(self) -> str:
+        return space_html(self.box())
 
     # ------------------------------------------------------------ does a batch fit
     def check(self, batch: Batch, branch: str = "") -> None:
@@ -289,6 +298,16 @@ class ArraySpace(Space):
     def axis_names(self) -> tuple[Any, ...]:
         """Return what the axes of a batch are called in messages."""
         raise NotImplementedError
+
+    def box(self) -> SpaceBox:
+        free = self.get_batch_axis()
+        axes = zip(self.axis_names(), self.sizes(0), strict=True)
+        drawn = tuple((name, None if i == free else n) for i, (name, n) in enumerate(axes))
+        return SpaceBox(type(self).__name__, drawn, ", ".join(self.about()))
+
+    def about(self) -> list[str]:
+        """Return what is said beside the picture of the axes."""
+        return ["dtype as it comes" if self.dtype is None else f"dtype {self.dtype.name}"]
 
     def with_dtype(self, dtype: Any) -> Self:
         changed = object.__new__(type(self))

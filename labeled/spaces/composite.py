@@ -22,6 +22,8 @@ from labeled.spaces.checks import (
     rows_asked,
     whole,
 )
+from labeled.views.axes import SpaceBox
+from labeled.views.text import count_words
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -146,6 +148,12 @@ class CompositeSpace(Space):
         if len(set(axes)) > 1:
             fault(SpaceError, self, "", f"the components have the batch axis at {tuple(axes)}")
         return axes[0] if axes else 0
+
+    def box(self) -> SpaceBox:
+        parts = tuple(component.box() for component in self.components)
+        return SpaceBox(
+            type(self).__name__, about=count_words(len(parts), "component"), parts=parts
+        )
 
     def with_dtype(self, dtype: Any) -> Self:
         dtypes = self._per_component(dtype)

@@ -67,6 +67,9 @@ class VectorSpace(ArraySpace):
     def axis_names(self) -> tuple[str, str]:
         return ("b", "feature")
 
+    def about(self) -> list[str]:
+        return [*(["sparse"] if self.sparse else []), *super().about()]
+
     def sizes(self, n: int) -> tuple[int, int]:
         return (n, self.dim)
 
@@ -127,6 +130,10 @@ class LabelRows(ArraySpace):
 
     def axis_names(self) -> tuple[str, str]:
         return ("b", "index")
+
+    def about(self) -> list[str]:
+        known = "labels not counted" if self.max_labels is None else f"{self.max_labels:,} labels"
+        return [known, *super().about()]
 
     def sizes(self, n: int) -> tuple[int, int]:
         return (n, self.dim)

@@ -1,4 +1,4 @@
-"""A dataset at a glance: sources x splits as text and as HTML.
+"""A dataset at a glance: sources and splits, as text and as HTML.
 
 Takes plain values, so that a repr never reads data and never depends on a file that
 may be gone.
@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any
 
 from dask.utils import format_bytes
 
-_UNITS_SHOWN = 8
+from labeled.views import html
+from labeled.views.html import Interval, Markup
+from labeled.views.text import count_words, sizes_words, table
 
-
-class Markup(str):
-    """Text that is HTML already. Any other text is escaped, whatever it begins with."""
-
-    __slots__ = ()
+_LISTED = 8
+_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +33,29 @@ class SourceLine:
     stored: str
     rows: str
     space: str
+    more: Mapping[str, str] = field(default_factory=dict)
+    """What is told of it only when asked: chunks, codec, file dtype, attributes."""
 
     @property
     def sizes(self) -> str:
-        lengths = [f"{n:,}" for n in self.shape] + ["*"] * (len(self.dims) - len(self.shape))
-        return ", ".join(f"{d}: {n}" for d, n in zip(self.dims, lengths, strict=True))
+        return sizes_words(self.dims, self.shape)
 
     @property
     def size(self) -> str:
-        return "ragged" if self.nbytes is None else format_bytes(self.nbytes)
+        if self.nbytes is None:
+            return "ragged" if len(self.shape) < len(self.dims) else "?"
+        return format_bytes(self.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitLine:
+    """One split: how many rows it has of each source, and where they lie in the file."""
+
+    name: str
+    rows: Mapping[str, int]
+    lies: tuple[Interval, ...] = ()
+    span: int = 0
+    """Rows of the file, for the picture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,38 +65,38 @@ class Summary:
     where: str
     title: str
     lines: tuple[SourceLine, ...]
-    splits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    splits: tuple[SplitLine, ...] = ()
     not_opened: Mapping[str, str] = field(default_factory=dict)
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
-
-def table(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
-    """Align columns with two spaces between them."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        (indent + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True))).rstrip()
-        for row in rows
-    ]
+    @property
+    def counts(self) -> str:
+        """Rows, sources and bytes in one line."""
+        rows = sorted({line.shape[0] for line in self.lines if line.shape})
+        n_rows = count_words(rows[0], "row") if len(rows) == 1 else "rows differ by source"
+        sized = [line.nbytes for line in self.lines if line.nbytes is not None]
+        more = ", others not counted" if sized and len(sized) < len(self.lines) else ""
+        size = f", {format_bytes(sum(sized))}" if sized else ""
+        return f"{n_rows}, {count_words(len(self.lines), 'source')}{size}{more}"
 
 
 def summary_text(summary: Summary) -> str:
     """Draw a summary as text, one line a source."""
     lines = [f"<labeled.Dataset {summary.title} of {summary.where}>"]
     head = ("source", "dims", "dtype", "size", "stored")
-    body = [
-        (line.name, f"({line.sizes})", line.dtype, line.size, line.stored) for line in summary.lines
-    ]
+    body = [(line.name, line.sizes, line.dtype, line.size, line.stored) for line in summary.lines]
     lines += table([head, *body])
     rows = sorted({line.rows for line in summary.lines})
     lines.append("holds " + ("; ".join(rows[:3]) + ("; ..." if len(rows) > 3 else "")))
     if summary.splits:
         lines.append("splits:")
-        lines += table(
-            [(name, split_words(by, summary.lines)) for name, by in summary.splits.items()]
-        )
+        lines += table([(one.name, split_words(one.rows, summary.lines)) for one in summary.splits])
     if summary.not_opened:
         lines.append("not opened:")
-        lines += table(sorted(summary.not_opened.items())[:_UNITS_SHOWN])
+        listed = sorted(summary.not_opened.items())
+        lines += table(listed[:_LISTED])
+        if len(listed) > _LISTED:
+            lines.append(f"  ... and {len(listed) - _LISTED} more")
     return "\n".join(lines)
 
 
@@ -92,7 +104,7 @@ def split_words(by_source: Mapping[str, int], lines: Sequence[SourceLine]) -> st
     """Say how many rows a split has, and which sources it lacks."""
     counts = sorted(set(by_source.values()))
     words = (
-        f"{counts[0]:,} rows"
+        count_words(counts[0], "row")
         if len(counts) == 1
         else (", ".join(f"{name}: {n:,}" for name, n in sorted(by_source.items())))
     )
@@ -100,96 +112,54 @@ def split_words(by_source: Mapping[str, int], lines: Sequence[SourceLine]) -> st
     return words + (f" (without {', '.join(missing)})" if missing else "")
 
 
-_STYLE = """<style>
-.labeled-view{font-family:var(--jp-ui-font-family,system-ui,sans-serif);font-size:13px;
- color:var(--jp-content-font-color1,inherit);max-width:64em}
-.labeled-view table{border-collapse:collapse;margin:.3em 0;font-size:inherit}
-.labeled-view th,.labeled-view td{padding:.15em .7em .15em 0;text-align:left;vertical-align:top;
- background:none;border:none}
-.labeled-view th{font-weight:600;opacity:.7;border-bottom:1px solid rgba(128,128,128,.4)}
-.labeled-view code{background:none;color:inherit;padding:0}
-.labeled-view summary{cursor:pointer;opacity:.85}
-.labeled-view .labeled-faint{opacity:.65}
-.labeled-view .labeled-bar{display:inline-block;height:.7em;background:rgba(66,133,244,.65);
- min-width:1px;border-radius:1px}
-</style>"""
-
-
-def html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Draw a table; cells are escaped unless they are :class:`Markup`.
-
-    Examples
-    --------
-    >>> html_table(["<a>"], [["<b>", Markup("<b>c</b>")]]).partition("<tbody>")[2]
-    '<tr><td>&lt;b&gt;</td><td><b>c</b></td></tr></tbody></table>'
-    """
-    top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-    body = "".join(
-        "<tr>"
-        + "".join(f"<td>{c if isinstance(c, Markup) else escape(c)}</td>" for c in row)
-        + "</tr>"
-        for row in rows
-    )
-    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def html_page(title: str, *parts: str) -> str:
-    """Wrap parts of a view; works in light and dark pages, without scripts or network."""
-    return f"{_STYLE}<div class='labeled-view'><b>{escape(title)}</b>{''.join(parts)}</div>"
-
-
-def html_details(title: str, body: str, *, opened: bool = False) -> str:
-    """Draw a part that opens on a click, without scripts."""
-    return f"<details{' open' if opened else ''}><summary>{escape(title)}</summary>{body}</details>"
-
-
 def summary_html(summary: Summary) -> str:
-    """Draw a summary as HTML: sources, then splits, attributes and what was not opened."""
-    rows = [
-        (
-            Markup(f"<b>{escape(line.name)}</b>"),
-            f"({line.sizes})",
-            Markup(f"<code>{escape(line.dtype)}</code>"),
-            line.size,
-            line.stored,
-            Markup(f"<code>{escape(line.space)}</code>"),
-        )
-        for line in summary.lines
-    ]
-    head = ("source", "dims", "dtype", "size", "stored", "space")
+    """Draw a summary as HTML: sources that open, splits, attributes, what was not opened."""
     parts = [
-        f"<div class='labeled-faint'>{escape(summary.title)} of {escape(summary.where)}</div>",
-        html_table(head, rows),
+        html.line(Markup(f"<span class='lb-faint'>{html.cell(summary.counts)}</span>")),
+        html.details(
+            f"sources ({len(summary.lines)})",
+            "".join(map(_source_row, summary.lines)),
+            opened=True,
+        ),
     ]
     if summary.splits:
-        parts.append(
-            html_details(f"splits ({len(summary.splits)})", _splits_table(summary), opened=True)
-        )
+        title = f"splits ({len(summary.splits)})"
+        parts.append(html.details(title, _splits_table(summary), opened=True))
     if summary.attrs:
-        listed = [(str(k), str(v)[:200]) for k, v in summary.attrs.items()]
-        parts.append(
-            html_details(f"attributes ({len(listed)})", html_table(("name", "value"), listed))
-        )
+        listed = attribute_words(summary.attrs)
+        parts.append(html.details(f"attributes ({len(listed)})", html.facts(listed)))
     if summary.not_opened:
-        listed = sorted(summary.not_opened.items())
-        parts.append(
-            html_details(f"not opened ({len(listed)})", html_table(("dataset", "why"), listed))
-        )
-    return html_page("labeled.Dataset", *parts)
+        unread = sorted(summary.not_opened.items())
+        body = html.table(("dataset", "why"), unread)
+        parts.append(html.details(f"not opened ({len(unread)})", body))
+    return html.page("labeled.Dataset", *parts, about=f"{summary.title} of {summary.where}")
+
+
+def attribute_words(attrs: Mapping[str, Any]) -> dict[str, str]:
+    """Return attributes as text, long ones cut."""
+    words = {}
+    for name, value in attrs.items():
+        text = str(value)
+        words[str(name)] = text if len(text) <= _CHARACTERS else text[: _CHARACTERS - 3] + "..."
+    return words
+
+
+def _source_row(line: SourceLine) -> str:
+    cells = (html.bold(line.name), line.sizes, html.code(line.dtype), line.size, line.stored)
+    told = {"space": html.code(line.space), "rows": line.rows, **line.more}
+    return html.row(cells, html.facts(told))
 
 
 def _splits_table(summary: Summary) -> str:
-    most = max((n for by in summary.splits.values() for n in by.values()), default=1) or 1
     names = [line.name for line in summary.lines]
-    rows = []
-    for split, by_source in summary.splits.items():
-        width = 8 * max(by_source.values(), default=0) / most
-        bar = Markup(f"<span class='labeled-bar' style='width:{width:.2f}em'></span>")
-        rows.append(
-            (
-                Markup(f"<b>{escape(split)}</b>"),
-                *(f"{by_source[n]:,}" if n in by_source else "–" for n in names),
-                bar,
-            )
+    rows = [
+        (
+            html.bold(split.name),
+            *(f"{split.rows[n]:,}" if n in split.rows else "–" for n in names),
+            html.strip(
+                {"one": split.lies}, split.span, f"where the rows of {split.name!r} lie in the file"
+            ),
         )
-    return html_table(("split", *names, ""), rows)
+        for split in summary.splits
+    ]
+    return html.table(("split", *names, "rows of the file"), rows)

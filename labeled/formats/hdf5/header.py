@@ -26,6 +26,9 @@ FileKind = Literal["fuel", "netcdf", "plain"]
 """With a split table; with dimension scales and no table; with neither."""
 
 
+DEFLATE, SHUFFLE = 1, 2
+
+
 @dataclass(frozen=True, slots=True)
 class FileStamp:
     """Which file was opened: enough to notice that it is another one now."""
@@ -42,6 +45,19 @@ class Filter:
     id: int
     name: str
     options: tuple[int, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """This step as h5py users name it.
+
+        Examples
+        --------
+        >>> Filter(1, "deflate", (4,)).words, Filter(2, "shuffle", (8,)).words, Filter(99, "").words
+        ('gzip 4', 'shuffle', 'filter 99')
+        """
+        if self.id == DEFLATE:
+            return f"gzip {self.options[0]}" if self.options else "gzip"
+        return "shuffle" if self.id == SHUFFLE else self.name or f"filter {self.id}"
 
 
 @dataclass(frozen=True, slots=True)

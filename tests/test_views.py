@@ -1,0 +1,348 @@
+"""What people see: text, HTML and SVG that is well formed, escaped, and made without reading."""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import re
+import sys
+from xml.etree import ElementTree
+
+import dask.array as da
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
+
+import labeled
+from labeled.convert import progress
+from labeled.errors import LabeledError
+from labeled.selection import Selection
+from labeled.spaces import (
+    CompositeSpace,
+    Conv2DSpace,
+    IndexSequenceSpace,
+    IndexSpace,
+    NullSpace,
+    VectorSequenceSpace,
+    VectorSpace,
+)
+from labeled.views import html
+from labeled.views.text import shown
+
+N = 600
+IMAGES = np.arange(N * 2 * 4 * 3, dtype=np.uint16).reshape(N, 2, 4, 3)
+HOSTILE = "<script>&\"'x</b>\x1b[31m\n"
+
+
+@pytest.fixture
+def path(tmp_path):
+    return labeled.write(
+        tmp_path / "a.hdf5",
+        {"images": IMAGES, "targets": np.arange(N)[:, None] % 7, "names": np.array(["x"] * N)},
+        splits={"train": (0, 400), "odd": list(range(401, N, 2))},
+        dims={"images": ("batch", "channel", "height", "width"), "targets": ("batch", "index")},
+        chunks={"images": 50},
+        compression={"images": "gzip"},
+    )
+
+
+def tree_of(text: str) -> ElementTree.Element:
+    """Parse as XML, which forgives nothing: HTML written this way is both."""
+    assert "<script" not in text
+    assert not re.search(r"(src|href|url)\s*[=(]", text)
+    return ElementTree.fromstring(f"<root>{text}</root>")
+
+
+def words_of(tree: ElementTree.Element) -> str:
+    for style in tree.iter("style"):
+        style.text = ""
+    return " ".join(" ".join(tree.itertext()).split())
+
+
+SPACES = [
+    Conv2DSpace((4, 3), channels=2, axes=("c", 0, 1, "b"), dtype="float32"),
+    VectorSpace(5, sparse=True),
+    IndexSpace(7),
+    IndexSpace(),
+    VectorSequenceSpace(3),
+    IndexSequenceSpace(4),
+    NullSpace(),
+    CompositeSpace((VectorSpace(2), CompositeSpace((NullSpace(), IndexSpace(3))))),
+]
+
+
+@pytest.mark.parametrize("space", SPACES, ids=repr)
+def test_a_space_draws_its_axes_in_the_order_of_memory(space):
+    tree = tree_of(space._repr_html_())
+    assert type(space).__name__ in words_of(tree)
+    drawn = [axis.find("code").text for axis in tree.iter("span") if "lb-axis" in axis.get("class")]
+    if isinstance(space, CompositeSpace):
+        assert drawn == ["'b'", "'feature'", "'b'", "'index'"]
+    elif not isinstance(space, NullSpace):
+        assert drawn == [repr(name) for name in space.axis_names()]
+
+
+def test_every_view_is_well_formed_and_tells(path):
+    dataset = labeled.open_dataset(path)
+    train = dataset.split("train").select("images", "targets")
+    loader = train.batches(32, shuffle="window", seed=3, memory="2 MiB", last="pad")
+    batches = list(loader)
+    ragged = labeled.Ragged.of([np.arange(3), np.arange(5)], name="words")
+    views = {
+        "dataset": (dataset, ("images", "channel: 2", "uint16", "gzip", "(50, 2, 4, 3)", "odd")),
+        "subset": (train, ("train", "400 rows", "Conv2DSpace")),
+        "selection": (dataset.split("odd").selection("images"), ("100 listed", "100 of rows 0")),
+        "loader": (loader, ("13 batches of 32 rows", "shuffle='window'", "seed=3", "images")),
+        "plan": (loader.explain(), ("400 rows", "chunks decoded", "where chunks begin")),
+        "batch": (batches[-1], ("16 rows and 16 of padding", "width: 3", "uint16")),
+        "stats": (loader.stats(), ("400 rows in 13 batches", "rows/s")),
+        "ragged": (ragged, ("batch: 2", "not read yet", "words")),
+    }
+    for name, (view, expected) in views.items():
+        words, text = words_of(tree_of(view._repr_html_())), repr(view)
+        for word in expected:
+            assert word in words, (name, word, words)
+        assert "object at 0x" not in text
+        assert all(len(line) < 240 for line in text.splitlines())
+
+
+def test_a_picture_of_a_plan_shows_runs_inside_their_chunks(path):
+    dataset = labeled.open_dataset(path).select("images", "targets").subset(slice(3, 520, 2))
+    loader = dataset.batches(16, shuffle="window", seed=3, memory="2 MiB", window_rows=60)
+    reads = loader.explain().reads
+    assert (reads.source, reads.n_rows, reads.chunk_rows, reads.called) == (
+        "images",
+        N,
+        50,
+        "window",
+    )
+    assert list(reads.edges) == list(range(50, N, 50))
+    epoch = [row for _, rows, _ in loader.with_rows() for row in rows.tolist()]
+    for window in reads.windows:
+        wanted = {3 + 2 * row for row in epoch[window.start : window.stop]}
+        read = {row for start, stop in window.runs for row in range(start, stop)}
+        decoded = {row for start, stop in window.chunks for row in range(start, stop)}
+        assert read <= wanted
+        assert {row // 50 for row in read} == {row // 50 for row in decoded}
+        assert all(start % 50 == 0 for start, _ in window.chunks)
+    svg = next(tree_of(loader.explain()._repr_html_()).iter("svg"))
+    one = [rect for rect in svg.iter("rect") if rect.get("class") == "lb-one"]
+    drawn = [round(float(rect.get("x")) * N / 1000) for rect in one]
+    assert drawn == [start for start, _ in reads.windows[0].runs]
+
+
+def test_rows_in_files_joined_at_odd_lengths_lie_in_the_chunks_of_their_file(tmp_path):
+    paths = [
+        labeled.write(tmp_path / f"{n}.hdf5", {"x": np.arange(n * 4.0).reshape(n, 4)}, chunks=8)
+        for n in (21, 30)
+    ]
+    loader = labeled.open_dataset(paths).batches(6, seed=1, memory="2 MiB", shuffle="full")
+    edges = {*range(0, 21, 8), *range(21, 51, 8), 51}
+    for window in loader.explain().reads.windows:
+        assert {edge for pair in window.chunks for edge in pair} <= edges
+
+
+@pytest.fixture
+def no_reads(monkeypatch):
+    """Return a function after which bytes of rows cannot be had, by any way there is."""
+
+    def refuse(*_, **__):
+        raise AssertionError("a view asked for rows")
+
+    def forbid():
+        for owner, name in (
+            (os, "pread"),
+            (os, "preadv"),
+            (mmap, "mmap"),
+            (h5py.Dataset, "__getitem__"),
+            (h5py.Dataset, "read_direct"),
+        ):
+            monkeypatch.setattr(owner, name, refuse)
+
+    return forbid
+
+
+def test_views_read_no_row(path, no_reads):
+    dataset = labeled.open_dataset(path)
+    train = dataset.split("train").select("images", "targets")
+    loader = train.batches(32, shuffle="window", seed=3, memory="8 MiB")
+    loader.explain()  # reads the index of chunks
+    no_reads()
+    views = (dataset, train, train.selection("images"), loader, loader.explain(), dataset["images"])
+    for view in views:
+        repr(view)
+        view._repr_html_()
+    with pytest.raises(AssertionError, match="asked for rows"):
+        dataset["images"].load()
+
+
+def test_views_of_ragged_sources_read_nothing(tmp_path, no_reads):
+    with h5py.File(tmp_path / "r.h5", "w") as f:
+        f.create_dataset("words", (3,), h5py.vlen_dtype("i4"))
+        f["words"].dims[0].label = "batch"
+        f["words"][:] = [np.arange(n, dtype="i4") for n in (1, 2, 3)]
+    dataset = labeled.open_dataset(tmp_path / "r.h5")
+    no_reads()
+    for view in (dataset, dataset["words"]):
+        assert "words" in repr(view)
+        assert "batch: 3" in words_of(tree_of(view._repr_html_()))
+    with pytest.raises(AssertionError, match="asked for rows"):
+        dataset["words"].load()
+
+
+def broken_files(tmp_path):
+    """Datasets whose file vanished, was cut short, was overwritten, or changed."""
+
+    def fresh(name):
+        path = labeled.write(tmp_path / name, {"x": np.arange(4000.0).reshape(1000, 4)})
+        return tmp_path / name, labeled.open_dataset(path)
+
+    gone, a = fresh("gone.hdf5")
+    gone.unlink()
+    cut, b = fresh("cut.hdf5")
+    cut.write_bytes(cut.read_bytes()[:700])
+    junk, c = fresh("junk.hdf5")
+    junk.write_bytes(b"not a file of examples" * 100)
+    other, d = fresh("other.hdf5")
+    other.unlink()
+    labeled.write(other, {"y": np.arange(3)})
+    return [(gone, a), (cut, b), (junk, c), (other, d)]
+
+
+def test_views_of_broken_files_say_what_is_wrong(tmp_path):
+    for path, dataset in broken_files(tmp_path):
+        with pytest.raises(LabeledError):
+            dataset.load()
+        for text in (repr(dataset), words_of(tree_of(dataset._repr_html_()))):
+            assert path.name in text
+            assert "labeled.Dataset" in text
+
+
+def test_a_loader_and_its_batches_are_shown_though_the_file_is_gone(tmp_path):
+    path = labeled.write(tmp_path / "a.hdf5", {"x": np.arange(4000.0).reshape(1000, 4)})
+    loader = labeled.open_dataset(path).batches(10, memory="2 MiB")
+    batch = next(iter(loader))
+    (tmp_path / "a.hdf5").unlink()
+    assert "100 batches" in repr(loader)
+    assert "100 batches" in words_of(tree_of(loader._repr_html_()))
+    assert "10 rows" in words_of(tree_of(batch._repr_html_()))
+
+
+@pytest.mark.parametrize("error", [OSError("disk"), MemoryError(), ValueError("<b>no</b>")])
+def test_a_view_never_fails_whatever_goes_wrong(path, monkeypatch, error):
+    dataset = labeled.open_dataset(path)
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(labeled.Dataset, "spaces", property(fail))
+    assert str(error) in repr(dataset)
+    assert str(error) in words_of(tree_of(dataset._repr_html_()))
+
+
+def test_hostile_names_are_text(tmp_path):
+    name = HOSTILE.replace("/", "")
+    with h5py.File(tmp_path / "evil.h5", "w") as f:
+        f[name] = np.zeros((5, 2))
+        f[name].dims[0].label, f[name].dims[1].label = "batch", name
+        f[name].attrs[name] = HOSTILE
+        f.attrs[name] = HOSTILE
+        f[b"caf\xe9"] = np.zeros(5)
+        f[b"caf\xe9"].dims[0].label = "batch"
+    dataset = labeled.open_dataset(tmp_path / "evil.h5")
+    loader = dataset.batches(2, memory="2 MiB")
+    views = (dataset, loader, loader.explain(), next(iter(loader)), dataset.selection(name))
+    for view in views:
+        text = view._repr_html_()
+        text.encode("utf-8")
+        tree_of(text)
+        assert "\x1b" not in repr(view)
+        repr(view).encode("utf-8")
+    assert "&lt;script&gt;" in dataset._repr_html_()
+
+
+@given(st.text())
+def test_shown_text_can_be_printed_and_parsed(text):
+    words = shown(text)
+    assert words.isprintable()
+    assert tree_of(html.line(text))[0].text in (words, None)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.lists(st.integers(0, 199), max_size=20),
+            st.builds(
+                range, st.integers(0, 199), st.integers(0, 200), st.sampled_from([1, 2, 7, 150])
+            ),
+        ),
+        max_size=4,
+    )
+)
+def test_where_rows_lie_is_exact_where_there_is_room(pieces):
+    selection = Selection.concat(map(Selection.of, pieces))
+    lies = selection.lies(200, places=200)
+    assert [row for start, stop in lies for row in range(start, stop)] == sorted(
+        {row for piece in pieces for row in piece}
+    )
+    coarse = selection.lies(200, places=20)
+    covered = {row for start, stop in coarse for row in range(start, stop)}
+    assert {row for piece in pieces for row in piece} <= covered
+    tree_of(selection._repr_html_())
+
+
+def test_where_many_rows_lie_is_found_at_once():
+    rows = Selection.all(10**9)[7 : 5 * 10**8]
+    assert rows.lies(10**9, places=100) == ((0, 5 * 10**8),)
+
+
+def test_lazy_xarray_objects_make_loaders_that_can_be_looked_at():
+    array = xr.DataArray(da.zeros((40, 3), chunks=(10, 3)), dims=("time", "x"), name="t")
+    loader = labeled.batches(array, 8, dim="time", memory="2 MiB")
+    tree_of(loader._repr_html_())
+    tree_of(loader.explain()._repr_html_())
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_bar_is_for_terminals_and_for_those_who_ask(monkeypatch):
+    def shown_on(stream, wanted):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with progress.progress_bar(wanted, 1 << 20, "writing") as done:
+            done(1 << 19)
+            done(1 << 19)
+        return stream.getvalue()
+
+    monkeypatch.setattr(progress, "DELAY_S", 0.0)
+    assert shown_on(io.StringIO(), None) == ""
+    assert shown_on(Terminal(), False) == ""
+    assert "\rwriting" in shown_on(Terminal(), None)
+    log = shown_on(io.StringIO(), True)
+    assert "\r" not in log
+    assert re.search(r"^writing: 1\.00M of 1\.00M, .*elapsed$", log.splitlines()[-1])
+
+
+def test_a_bar_in_a_notebook(monkeypatch):
+    class ZMQInteractiveShell:
+        pass
+
+    class IPython:
+        get_ipython = ZMQInteractiveShell
+
+    assert not progress.in_notebook()
+    monkeypatch.setitem(sys.modules, "IPython", IPython)
+    assert progress.in_notebook()
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(progress, "DELAY_S", 0.0)
+    monkeypatch.setitem(sys.modules, "tqdm.notebook", None)  # as without ipywidgets
+    with progress.progress_bar(None, 1 << 20, "writing") as done:
+        done(1 << 20)
+    assert "writing: 100%" in stream.getvalue()
