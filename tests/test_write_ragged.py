@@ -15,7 +15,7 @@ from ragged_files import examples, ragged_path, same
 
 import labeled
 from labeled import Ragged
-from labeled.errors import ArrayError, DimsError, SplitError
+from labeled.errors import ArrayError, DimsError, LabeledError, SplitError
 from labeled.formats.hdf5.own import read_statistics
 
 KINDS = ("flat", "fuel")
@@ -198,3 +198,53 @@ def test_bad_examples_are_refused_and_nothing_stays(
     with pytest.raises(error, match=words):
         labeled.write(tmp_path / "x.hdf5", sources, splits, **options)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", ["list", "Ragged", "objects"])
+def test_append_writes_a_ragged_file_anew(tmp_path: Path, kind: Any, way: str) -> None:
+    old, new = sequences(), [np.arange(4, dtype="i8"), np.arange(4, dtype="i8")]
+    path = labeled.write(
+        tmp_path / "x.h5",
+        {"x": old, "y": np.arange(5)},
+        {"train": (0, 5)},
+        dims={"x": ("batch", "time")},
+        ragged=kind,
+        source_attrs={"x": {"unit": "m"}},
+        **({"compression": {"x": "gzip"}} if kind == "flat" else {}),
+    )
+    more: Any = np.empty(2, object)
+    more[:] = new
+    more = {"list": [*new[:1], np.arange(3)], "Ragged": Ragged.of(new), "objects": more}[way]
+    expected = [*old, new[0].astype("i2"), new[1 - (way == "list")][: 3 if way == "list" else 4]]
+    labeled.append(path, {"x": more, "y": np.arange(2)}, split="train")
+    opened = labeled.open_dataset(path).split("train")
+    same(opened["x"].to_objects(), [one.astype("i2") for one in expected])
+    assert opened["x"].dims == ("batch", "time")
+    assert opened["x"].attrs == {"unit": "m"}
+    assert opened["y"].values.tolist() == [0, 1, 2, 3, 4, 0, 1]
+    assert labeled.verify(path).sound
+    if kind == "flat":
+        assert read_statistics(path)["x"]["splits"]["train"]["n_rows"] == 7
+        with h5py.File(path) as f:
+            assert f["x"].compression == "gzip"
+
+
+@pytest.mark.parametrize(
+    ("new", "options", "words"),
+    [
+        ({"x": np.ones((2, 3))}, {}, "those to append are of one shape"),
+        ({"x": [np.ones((1, 1)), np.ones((2, 2))]}, {}, "examples of 1 axes"),
+        ({"x": [[1.5], [2.5, 1.0]]}, {}, "has dtype int16"),
+        ({"x": [[1], [2, 1]]}, {"in_place": True}, "contiguous or ragged"),
+        ([{"x": [[1], [2, 1]]}], {}, "rows must be counted"),
+    ],
+)
+def test_append_refuses_examples_that_do_not_fit(
+    tmp_path: Path, new: Any, options: Any, words: str
+) -> None:
+    path = labeled.write(tmp_path / "x.h5", {"x": sequences()})
+    before = Path(path).read_bytes()
+    with pytest.raises(LabeledError, match=words):
+        labeled.append(path, new, **options)
+    assert Path(path).read_bytes() == before

@@ -168,7 +168,7 @@ def test_append_keeps_old_rows(tmp_path: Path, options: Any, in_place: bool, n_o
         else _with_few(tmp_path / "x", old, n_old, options)
     )
     if in_place and not options:
-        with pytest.raises(WriteError, match="contiguous and cannot grow in place"):
+        with pytest.raises(WriteError, match="contiguous or ragged and cannot grow in place"):
             labeled.append(path, new, in_place=True)
         return
 

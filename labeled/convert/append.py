@@ -3,7 +3,7 @@
 By default the file is copied, the copy grows, and then takes the file's place. Where the
 file system copies by reference (XFS, Btrfs, APFS-like) that costs only what is new;
 elsewhere it costs the whole file once more, in time and, for a while, in space. A file
-whose sources are contiguous cannot grow at all: it is written anew, row by row.
+whose sources are contiguous, or ragged, cannot grow at all: it is written anew, row by row.
 
 ``in_place=True`` needs chunked sources and costs only what is new anywhere, but a crash
 in between leaves a file marked as incomplete, which nobody opens by accident.
@@ -19,29 +19,38 @@ from typing import Any
 
 import numpy as np
 
-from labeled.convert.blocks import Before
-from labeled.convert.given import Block, Given
+from labeled.convert.blocks import Before, Recipe
+from labeled.convert.given import Block, Blocks, Given, slices
 from labeled.convert.inputs import Inputs, inputs_of
 from labeled.convert.progress import progress_bar
+from labeled.convert.ragged import (
+    JoinedExamples,
+    LazyExamples,
+    RaggedAs,
+    RaggedGiven,
+    ragged_given,
+)
 from labeled.convert.splits import Splits
 from labeled.convert.statistics import Tally, moments_from
 from labeled.convert.streaming import Plan, recipe_for, store, tally_for, works_of
-from labeled.convert.write import checked_effort, create
+from labeled.convert.write import checked_effort, create, tallies_for, total_bytes
 from labeled.errors import ArrayError, FileChangedError, NotYetError, SplitError, WriteError
 from labeled.formats.hdf5.door import stamp_of
 from labeled.formats.hdf5.encoding import Layout, can_encode
+from labeled.formats.hdf5.flatlayout import datasets_of
 from labeled.formats.hdf5.fuel import Rows
 from labeled.formats.hdf5.growing import check_growable, grow_file, growable_sources
 from labeled.formats.hdf5.header import FileHeader, SourceHeader
+from labeled.formats.hdf5.layout import vlen_base
 from labeled.formats.hdf5.own import Checksums, read_checksums, read_statistics
 from labeled.formats.hdf5.payload import open_reader
+from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.replacing import check_target, clone, replacing
 from labeled.formats.hdf5.scales import Names
 from labeled.formats.hdf5.scan import scan
 from labeled.formats.hdf5.writing import SourceWriter, changed_file, storable
-
-READ_BYTES = 4 << 20
-"""Rows of the old file read at a time, where it is written anew."""
+from labeled.ragged import Ragged
+from labeled.selection import Selection
 
 _NO_END = np.iinfo(np.int64).max
 
@@ -86,8 +95,8 @@ def append(
     WriteError
         If the file cannot be written. Without `in_place` it is as it was before.
     NotYetError
-        If the file has coordinates along its example dim, ragged sources, or, being
-        contiguous, other things that writing it anew would lose.
+        If the file has coordinates along its example dim, or, being contiguous or ragged,
+        other things that writing it anew would lose.
 
     Examples
     --------
@@ -103,14 +112,26 @@ def append(
     target = check_target(header.stamp.path, overwrite=True)
     old = _Old.of(header)
     inputs = _fitting(inputs_of(sources), header)
-    growable = growable_sources(target, list(header.sources))
+    growable = growable_sources(target, [n for n, s in header.sources.items() if not s.ragged])
+    growable |= {name: False for name, source in header.sources.items() if source.ragged}
     table = _new_table(header, split, _count(inputs))
     _check_possible(header, growable, inputs, in_place=in_place)
-    plan = _plan(old, inputs, growable, split, budget, threads)
-    rows = _count(inputs)
-    n_bytes = None if rows is None else sum(g.row_bytes * rows for g in inputs.sources.values())
+    anew = not all(growable.values())
+    if anew:
+        inputs = _old_then_new(old, inputs)
+    recipes = {
+        name: _recipe(old, given, stored)
+        for source in header.sources.values()
+        for name, stored in datasets_of(source).items()
+        for given in [inputs.sources[name]]
+    }
+    tallies = tallies_for(inputs, table, bool(old.statistics))
+    if not anew:
+        tallies = {name: _tally(old, given, split) for name, given in inputs.sources.items()}
+    plan = Plan(recipes, tallies, budget, threads)
+    n_bytes = total_bytes(inputs)
     with progress_bar(progress, n_bytes, f"append to {os.path.basename(target)}") as told:
-        if not all(growable.values()):
+        if anew:
             _write_anew(target, old, inputs, plan, table, told)
         elif in_place:
             _grow(target, old, inputs, plan, split, told, mark=True)
@@ -140,14 +161,13 @@ class _Old:
                 f"the sources of file {where!r} have different numbers of rows: {counts}; rows can "
                 f"only be appended where they agree"
             )
-        for name, source in header.sources.items():
-            if source.ragged is not None:
-                raise NotYetError(
-                    f"source {name!r} of file {where!r} holds examples of different shapes, to "
-                    f"which rows cannot be appended yet; write the file again with them"
-                )
         n_rows = next(iter(counts.values()))
-        sums = {name: each for name, each in read_checksums(where).items() if each.n_rows == n_rows}
+        stored = {k: v for s in header.sources.values() for k, v in datasets_of(s).items()}
+        sums = {
+            name: each
+            for name, each in read_checksums(where).items()
+            if name in stored and each.n_rows == stored[name].n_rows
+        }
         return cls(header, n_rows, sums, read_statistics(where))
 
     def before(self, name: str, unit_rows: int, *, checksums: bool) -> Before:
@@ -163,18 +183,25 @@ class _Old:
 def _fitting(inputs: Inputs, header: FileHeader) -> Inputs:
     """Return inputs as the dtypes of the file; refuse what does not fit its sources."""
     where = header.stamp.path
-    if set(inputs.sources) != set(header.sources):
+    counts = inputs.n_rows
+    if set(counts) != set(header.sources):
         raise ArrayError(
-            f"rows to append have sources {sorted(inputs.sources)}, but file {where!r} has "
+            f"rows to append have sources {sorted(counts)}, but file {where!r} has "
             f"{sorted(header.sources)}; give each of these"
         )
-    counts = {name: given.shape[0] for name, given in inputs.sources.items()}
     if len(set(counts.values())) > 1:
         raise ArrayError(f"rows to append differ in number: {counts}; they must agree")
-    fitted = {
-        name: _fitted(inputs.sources[name], source, where)
-        for name, source in header.sources.items()
-    }
+    fitted = dict(inputs.sources)
+    for name, source in header.sources.items():
+        if (source.ragged is not None) != (name in inputs.ragged):
+            raise ArrayError(
+                f"source {name!r} of file {where!r} holds examples of "
+                f"{'different shapes' if source.ragged else 'one shape'}, those to append are of "
+                f"{'one shape' if source.ragged else 'different shapes'}; give a labeled.Ragged "
+                f"(or an object array of arrays) for the former, an array for the latter"
+            )
+        if source.ragged is None:
+            fitted[name] = _fitted(inputs.sources[name], source, where)
     return replace(inputs, sources=fitted)
 
 
@@ -202,7 +229,7 @@ def _fitted(given: Given, source: SourceHeader, where: str) -> Given:
 
 
 def _count(inputs: Inputs) -> int | None:
-    return next(iter(inputs.sources.values())).shape[0]
+    return next(iter(inputs.n_rows.values()))
 
 
 def _check_possible(
@@ -225,19 +252,20 @@ def _check_possible(
         return
     if in_place:
         raise WriteError(
-            f"sources {fixed} of file {where!r} are contiguous and cannot grow in place; leave "
-            f"in_place out, or write the file with layout='chunked'"
+            f"sources {fixed} of file {where!r} are contiguous or ragged and cannot grow in "
+            f"place; leave in_place out, or write the file with layout='chunked'"
         )
     if inputs.batches is not None:
         raise ArrayError(
-            f"sources {fixed} of file {where!r} are contiguous, and their rows must be counted "
+            f"sources {fixed} of file {where!r} are contiguous or ragged, and rows must be counted "
             f"before they are written anew; give arrays in place of batches"
         )
-    if header.not_opened or header.variables:
-        lost = sorted([*header.not_opened, *header.variables])
+    parts = {name for source in header.sources.values() for name in datasets_of(source)}
+    lost = sorted({*header.not_opened, *header.variables} - parts)
+    if lost:
         raise NotYetError(
-            f"file {where!r} is contiguous and would be written anew, without {lost}; write it "
-            f"with layout='chunked', to which rows can be added"
+            f"file {where!r} is contiguous or ragged and would be written anew, without {lost}; "
+            f"write it with layout='chunked', to which rows can be added"
         )
 
 
@@ -268,31 +296,15 @@ def _new_table(header: FileHeader, split: str | None, n_new: int | None) -> Spli
     return table
 
 
-def _plan(
-    old: _Old,
-    inputs: Inputs,
-    growable: Mapping[str, bool],
-    split: str | None,
-    budget: int,
-    threads: int,
-) -> Plan:
-    """Return how new rows are packed: as the old ones were."""
-    anew = not all(growable.values())
-    recipes, tallies = {}, {}
-    for name, given in inputs.sources.items():
-        source = old.header.sources[name]
-        known = can_encode(source.filters)
-        layout = Layout(source.chunks, source.filters) if known else Layout()  # else HDF5 encodes
-        recipe = recipe_for(given, layout, name in old.checksums)
-        if name in old.checksums:
-            recipe = replace(recipe, unit_rows=old.checksums[name].rows)
-        recipes[name] = recipe
-        tallies[name] = None if anew else _tally(old, given, split)
-    if anew:
-        for name, given in inputs.sources.items():
-            table = _new_table(old.header, split, _count(inputs))
-            tallies[name] = tally_for(given, table, bool(old.statistics))
-    return Plan(recipes, tallies, budget, threads)
+def _recipe(old: _Old, given: Given, stored: SourceHeader) -> Recipe:
+    """Return how new rows of a dataset are packed: as the old ones were."""
+    known = can_encode(stored.filters)
+    layout = Layout(stored.chunks, stored.filters) if known else Layout()  # else HDF5 encodes
+    sums = old.checksums.get(given.name)
+    recipe = recipe_for(given, layout, sums is not None)
+    if sums is None or vlen_base(stored.dtype) is not None:
+        return recipe
+    return replace(recipe, unit_rows=sums.rows)
 
 
 def _tally(old: _Old, given: Given, split: str | None) -> Tally | None:
@@ -358,33 +370,60 @@ def _write_anew(
     table: Splits | None,
     told: Callable[[int], None],
 ) -> None:
-    """Write a file with contiguous sources again: its rows, then the new ones."""
-    given = {
-        name: replace(
+    """Write a file again that cannot grow: its rows, then the new ones."""
+    attrs = storable("the file", old.header.attrs)
+    netcdf = old.header.kind != "plain"
+    create(target, inputs, plan, table, attrs, netcdf=netcdf, told=told)
+
+
+def _old_then_new(old: _Old, inputs: Inputs) -> Inputs:
+    """Return all rows that the file will have, as they are written anew."""
+    given: dict[str, Given] = {}
+    uneven: dict[str, RaggedGiven] = {}
+    for name, source in old.header.sources.items():
+        if source.ragged is not None:
+            examples = _joined(source, inputs.ragged[name])
+            kind: RaggedAs = "flat" if "values" in source.parts else "fuel"
+            uneven[name], datasets = ragged_given(name, examples, None, kind)
+            given |= datasets
+            continue
+        each = inputs.sources[name]
+        given[name] = replace(
             each,
             shape=(old.n_rows + int(each.shape[0] or 0), *each.shape[1:]),
-            attrs=storable(f"source {name!r}", old.header.sources[name].attrs),
-            blocks=partial(_old_then_new, old.header.sources[name], each.blocks),
+            attrs=storable(f"source {name!r}", source.attrs),
+            blocks=partial(_blocks, source, each.blocks),
         )
-        for name, each in inputs.sources.items()
-    }
-    create(
-        target,
-        Inputs(given),
-        plan,
-        table,
-        storable("the file", old.header.attrs),
-        netcdf=old.header.kind != "plain",
-        told=told,
-    )
+    return Inputs(given, ragged=uneven)
 
 
-def _old_then_new(
-    source: SourceHeader, new: Callable[[int], Iterator[Block]], rows: int
-) -> Iterator[Block]:
+def _joined(source: SourceHeader, new: RaggedGiven) -> JoinedExamples:
+    what = f"source {source.name!r} of file {source.file.path!r}"
+    reader = open_ragged(source)
+    stored = datasets_of(source)[source.name].dtype
+    dtype = vlen_base(stored) or stored
+    assert new.examples is not None
+    if len(new.dims) != len(source.dims):
+        raise ArrayError(
+            f"{what} has examples of {len(source.dims) - 1} axes, those to append have "
+            f"{len(new.dims) - 1}"
+        )
+    if not np.can_cast(new.examples.dtype, dtype, "same_kind"):
+        raise ArrayError(
+            f"{what} has dtype {dtype}, rows to append have {new.examples.dtype}; cast them"
+        )
+    rows = Selection.all(source.n_rows)
+    old = Ragged(reader, rows, source.dims, source.name, source.attrs)
+    return JoinedExamples(LazyExamples(old), new.examples, dtype)
+
+
+def _blocks(source: SourceHeader, new: Blocks, rows: int) -> Iterator[Block]:
+    """Yield the rows of a file, then new ones."""
     reader = open_reader(source)
-    for start in range(0, source.n_rows, rows):
-        stop = min(start + rows, source.n_rows)
-        yield Block(start, stop, partial(reader.read, range(start, stop)))
+
+    def read(start: int, stop: int) -> Any:
+        return reader.read(range(start, stop))
+
+    yield from slices(read, source.n_rows, rows)
     for block in new(rows):
         yield replace(block, start=block.start + source.n_rows, stop=block.stop + source.n_rows)

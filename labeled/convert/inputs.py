@@ -17,7 +17,7 @@ import xarray as xr
 from dask.base import is_dask_collection
 
 from labeled.convert.given import Block, Blocks, Given, slices
-from labeled.convert.ragged import RaggedAs, RaggedGiven, is_ragged, ragged_given
+from labeled.convert.ragged import RaggedAs, RaggedGiven, examples_of, is_ragged, ragged_given
 from labeled.errors import ArrayError, DimsError, UnknownNameError, did_you_mean
 from labeled.formats.hdf5.labels import name_dims
 from labeled.formats.hdf5.own import OWN
@@ -143,7 +143,8 @@ def _all_given(
     uneven: dict[str, RaggedGiven] = {}
     for name, value in sources.items():
         if is_ragged(value):
-            uneven[name], datasets = ragged_given(name, value, dims.get(name), kind)
+            examples = examples_of(name, value)
+            uneven[name], datasets = ragged_given(name, examples, dims.get(name), kind)
         else:
             datasets = {name: given_of(name, value, dims.get(name))}
         for each in datasets:

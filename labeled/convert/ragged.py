@@ -109,6 +109,39 @@ class ListedExamples:
         return np.concatenate(pieces).astype(self.dtype, copy=False)
 
 
+@dataclass(frozen=True, eq=False)
+class JoinedExamples:
+    """Examples of a file, then new ones; cast to the dtype of the file."""
+
+    first: Examples
+    then: Examples
+    dtype: np.dtype[Any]
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        return self.first.dims
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        return self.first.attrs
+
+    @cached_property
+    def shapes(self) -> Rows:
+        return np.concatenate([self.first.shapes, self.then.shapes])
+
+    def values(self, start: int, stop: int) -> Array:
+        n = len(self.first.shapes)
+        pieces = [
+            part.values(a, b)
+            for part, a, b in (
+                (self.first, min(start, n), min(stop, n)),
+                (self.then, max(start - n, 0), max(stop - n, 0)),
+            )
+            if b > a
+        ]
+        return np.concatenate([piece.astype(self.dtype, copy=False) for piece in pieces])
+
+
 def is_ragged(value: Any) -> bool:
     """Whether a value is examples of different shapes: a Ragged, or a list of arrays.
 
@@ -203,8 +236,8 @@ class RaggedGiven:
     n_rows : int or None
         Of examples; None where they come in batches.
     kind : {"flat", "fuel"}
-    edges : int64 array (n_rows + 1,), optional
-        Where the values of each example begin, in the flat layout.
+    examples : Examples, optional
+        None where they come in batches.
     shapes : list of array
         Of the examples, as they come, where Fuel's scale is to be made of them.
     """
@@ -213,7 +246,7 @@ class RaggedGiven:
     dims: tuple[str, ...]
     n_rows: int | None
     kind: RaggedAs
-    edges: Rows | None = None
+    examples: Examples | None = None
     shapes: list[Rows] = field(default_factory=list)
 
     @property
@@ -227,9 +260,10 @@ class RaggedGiven:
 
     def in_values(self, rows: range | Rows) -> range | None:
         """Return the values of a stretch of examples; None for a list, or in batches."""
-        if self.edges is None or not isinstance(rows, range):
+        if self.examples is None or not isinstance(rows, range):
             return None
-        return range(int(self.edges[rows.start]), int(self.edges[rows.stop]))
+        edges = offsets_of(elements_of(self.examples.shapes))
+        return range(int(edges[rows.start]), int(edges[rows.stop]))
 
     def batch(self, value: Any, done: Mapping[str, int]) -> dict[str, Given]:
         """Return the datasets of one more batch of examples.
@@ -254,17 +288,15 @@ class RaggedGiven:
 
 
 def ragged_given(
-    name: str, value: Any, dims: Sequence[str | None] | None, kind: RaggedAs
+    name: str, examples: Examples, dims: Sequence[str | None] | None, kind: RaggedAs
 ) -> tuple[RaggedGiven, dict[str, Given]]:
     """Return a ragged source, and its datasets as they will be written."""
-    examples = examples_of(name, value)
     names, _ = name_dims("the file to write", name, examples.dims, dims)
-    n_rows = len(examples.shapes)
-    if kind == "fuel":
-        given = RaggedGiven(name, names, n_rows, kind, shapes=[examples.shapes])
-        return given, {name: _variable_rows(name, examples, names)}
-    edges = offsets_of(elements_of(examples.shapes))
-    return RaggedGiven(name, names, n_rows, kind, edges), _flat(name, examples, names)
+    given = RaggedGiven(name, names, len(examples.shapes), kind, examples)
+    if kind == "flat":
+        return given, _flat(name, examples, names)
+    given.shapes.append(examples.shapes)
+    return given, {name: _variable_rows(name, examples, names)}
 
 
 def _flat(

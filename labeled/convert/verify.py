@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ import numpy as np
 from labeled.convert.progress import progress_bar
 from labeled.errors import FileFormatError, LabeledError, UnknownNameError, did_you_mean
 from labeled.formats.hdf5.encoding import checksum
-from labeled.formats.hdf5.flatlayout import member_names
+from labeled.formats.hdf5.flatlayout import datasets_of
 from labeled.formats.hdf5.header import FileHeader, SourceHeader
 from labeled.formats.hdf5.layout import vlen_base
 from labeled.formats.hdf5.own import Checksums, read_checksums
@@ -156,14 +156,7 @@ def _stored(header: FileHeader, names: Sequence[str]) -> dict[str, SourceHeader]
                 f"file {header.stamp.path!r} has no source {name!r}; "
                 f"{did_you_mean(name, header.sources)}"
             )
-        if "values" not in source.parts:
-            out[name] = source
-            continue
-        members = member_names(name, len(source.dims) - 1)
-        out |= {name: source.parts["values"]} | {
-            member: replace(source.parts[role], name=member)
-            for member, role in zip(members, ("offsets", "shapes"), strict=False)
-        }
+        out |= datasets_of(source)
     return out
 
 

@@ -182,11 +182,11 @@ def write(
             name: recipe_for(given, layouts[name], checksums)
             for name, given in inputs.sources.items()
         },
-        _tallies(inputs, table, statistics),
+        tallies_for(inputs, table, statistics),
         budget,
         threads,
     )
-    bar = progress_bar(progress, _total_bytes(inputs), f"write {os.path.basename(target)}")
+    bar = progress_bar(progress, total_bytes(inputs), f"write {os.path.basename(target)}")
     with bar as told:
         create(target, inputs, plan, table, file_attrs, netcdf=netcdf, told=told)
     return target
@@ -229,7 +229,7 @@ def create(
         write_own(file, measured, plan.checksums(joiners))
 
 
-def _tallies(inputs: Inputs, table: Splits | None, statistics: bool) -> dict[str, Tally | None]:
+def tallies_for(inputs: Inputs, table: Splits | None, statistics: bool) -> dict[str, Tally | None]:
     """Return what measures each dataset; of a ragged source only the values are."""
     out: dict[str, Tally | None] = {}
     for name, given in inputs.sources.items():
@@ -377,7 +377,8 @@ def _certain_bytes(inputs: Inputs, layouts: Mapping[str, Layout]) -> int:
     )
 
 
-def _total_bytes(inputs: Inputs) -> int | None:
+def total_bytes(inputs: Inputs) -> int | None:
+    """Return the bytes of all rows in memory; None where they come in batches."""
     if inputs.batches is not None:
         return None
     return sum(g.row_bytes * (g.shape[0] or 0) for g in inputs.sources.values())

@@ -28,12 +28,14 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import h5py
 import numpy as np
 
 from labeled.errors import FileFormatError
+from labeled.formats.hdf5.header import SourceHeader
 from labeled.formats.hdf5.labels import MAX_EXAMPLE_AXES
 from labeled.formats.hdf5.safety import to_text
 
@@ -112,6 +114,17 @@ def member_names(name: str, n_axes: int) -> tuple[str, ...]:
     (('x_offsets',), ('x_offsets', 'x_shapes'))
     """
     return (f"{name}_offsets", f"{name}_shapes")[: 1 if n_axes == 1 else 2]
+
+
+def datasets_of(source: SourceHeader) -> dict[str, SourceHeader]:
+    """Return the datasets that a source is stored as, by name: one, but for the flat layout."""
+    if "values" not in source.parts:
+        return {source.name: source}
+    members = member_names(source.name, len(source.dims) - 1)
+    parts = dict(zip(members, ("offsets", "shapes"), strict=False))
+    return {source.name: source.parts["values"]} | {
+        member: replace(source.parts[role], name=member) for member, role in parts.items()
+    }
 
 
 def ragged_attrs(name: str, dims: Sequence[str]) -> dict[str, Any]:
