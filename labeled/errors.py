@@ -61,6 +61,10 @@ class ArrayError(LabeledError, ValueError):
     """An array to read, to compute with or to write into does not fit the others."""
 
 
+class AugmentError(LabeledError, ValueError):
+    """Pictures cannot be changed as asked: their shape, their colours, or the parameters."""
+
+
 class SpaceError(LabeledError, ValueError):
     """A batch does not fit a space, or two spaces do not fit each other."""
 

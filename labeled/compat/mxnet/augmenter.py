@@ -1,0 +1,439 @@
+"""What the old image iterators did to a decoded picture before it became numbers.
+
+One call takes one picture through the steps of its version, in their order: shorter edge
+resized, affine step, padding, one of three crops, colour jitter, shifts of hue, lightness and
+saturation, noise along the principal colours. Every step that draws takes its numbers from the
+`Twister` handed in, as many and in the same order as the old programs did; which twister, and
+how it is seeded, the iterators know.
+
+Arithmetic is float32 wherever it was, 8-bit colours are rounded after every step as they were.
+Where the old programs called OpenCV, so does this; steps that are plain arithmetic are done
+here, so that they do not change with OpenCV's versions.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled.compat.mxnet import opencv
+from labeled.compat.mxnet.opencv import Picture
+from labeled.compat.mxnet.twister import F32, Twister
+from labeled.errors import AugmentError
+
+Version = Literal["seed", "0.9.5", "1.9.1"]
+VERSIONS: tuple[Version, ...] = ("seed", "0.9.5", "1.9.1")
+
+NO_LIMIT = 1e10
+AUTO, RANDOM = 9, 10
+TRIES = 10
+
+COLOURS = ("R", "G", "B")
+EIGENVALUES = (55.46, 4.794, 1.148)
+EIGENVECTORS = {
+    "R": (-0.5675, 0.7192, 0.4009),
+    "G": (-0.5808, -0.0045, -0.8140),
+    "B": (-0.5836, -0.6948, 0.4203),
+}
+SWAPPED_GREY = (1868, 9617, 4899)
+"""14-bit weights of R, G and B: the old jitter took red for blue when it made grey."""
+
+SINCE_095 = frozenset({"resize", "pad"})
+SINCE_191 = frozenset(
+    {
+        "min_aspect_ratio", "random_resized_crop", "min_random_area", "max_random_area",
+        "brightness", "contrast", "saturation", "pca_noise",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Augmenter:
+    """The augmentation of one iterator; parameters and defaults have their old meaning.
+
+    Parameters
+    ----------
+    data_shape : (channels, height, width)
+        Of the pictures that come out.
+    version : {"seed", "0.9.5", "1.9.1"}
+        Whose rules; parameters that came later (`later_than`) are refused.
+    rand_crop : bool
+        Crop at a random place instead of the centre.
+    max_rotate_angle, rotate, rotate_list : int, int, sequence of int
+        Degrees, counter-clockwise: drawn from plus or minus the first; always the second, if
+        above 0; one of the third. The later one wins.
+    max_shear_ratio, max_random_scale, min_random_scale, max_aspect_ratio, min_aspect_ratio : float
+    max_img_size, min_img_size : float
+        Limits of the sides of the canvas of the affine step; the scale is not changed.
+    max_crop_size, min_crop_size : int
+        Crop a square of random edge, then resize it.
+    random_h, random_s, random_l : int
+    fill_value : int
+        Around what the affine step and `pad` leave empty.
+    inter_method : int
+        0 nearest, 1 bilinear, 2 bicubic, 3 area, 4 Lanczos, 9 by the sizes, 10 drawn from 0 to 4.
+    resize, pad : int
+    random_resized_crop, min_random_area, max_random_area : bool, float, float
+    brightness, contrast, saturation, pca_noise : float
+
+    Raises
+    ------
+    AugmentError
+        If parameters exclude one another, or the version lacks one of them.
+
+    Examples
+    --------
+    >>> picture = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)
+    >>> Augmenter((3, 4, 4))(picture, Twister(111))[0, 0].tolist()
+    [30, 31, 32]
+    >>> Augmenter((3, 4, 4), rand_crop=True)(picture, Twister(111))[0, 0].tolist()
+    [24, 25, 26]
+    """
+
+    data_shape: tuple[int, int, int]
+    version: Version = "1.9.1"
+    rand_crop: bool = False
+    max_rotate_angle: int = 0
+    rotate: int = -1
+    rotate_list: tuple[int, ...] = ()
+    max_shear_ratio: float = 0.0
+    max_random_scale: float = 1.0
+    min_random_scale: float = 1.0
+    max_aspect_ratio: float = 0.0
+    min_aspect_ratio: float | None = None
+    max_img_size: float = NO_LIMIT
+    min_img_size: float = 0.0
+    max_crop_size: int = -1
+    min_crop_size: int = -1
+    random_h: int = 0
+    random_s: int = 0
+    random_l: int = 0
+    fill_value: int = 255
+    inter_method: int = 1
+    resize: int = -1
+    pad: int = 0
+    random_resized_crop: bool = False
+    min_random_area: float = 1.0
+    max_random_area: float = 1.0
+    brightness: float = 0.0
+    contrast: float = 0.0
+    saturation: float = 0.0
+    pca_noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.version not in VERSIONS:
+            raise AugmentError(f"version={self.version!r} is none of {VERSIONS}")
+        for name in sorted(later_than(self.version)):
+            if getattr(self, name) != type(self).__dataclass_fields__[name].default:
+                raise AugmentError(f"{name} came after version {self.version!r}; leave it out")
+        if self.inter_method not in (*range(5), AUTO, RANDOM):
+            raise AugmentError(f"inter_method={self.inter_method} is none of 0 to 4, 9 and 10")
+        if self._warps and self.inter_method == opencv.NEAREST:
+            raise AugmentError("inter_method=0 does not go with turning, scaling or shearing")
+        self._check_crops()
+
+    def __call__(self, picture: Picture, draws: Twister) -> Picture:
+        """Return the augmented picture.
+
+        Parameters
+        ----------
+        picture : uint8, lengths (height, width, channels)
+            R, G, B (, A), or grey; not changed.
+        draws : Twister
+            Advanced by what this picture takes.
+
+        Raises
+        ------
+        AugmentError
+            If the picture is smaller than what is to be cut out of it, or has no colours to
+            change.
+        """
+        if self.resize != -1:
+            picture = self._shorter_edge(picture, draws)
+        if self._warps:
+            picture = self._warped(picture, draws)
+        if self.pad > 0:
+            picture = self._padded(picture)
+        picture = self._cropped(picture, draws)
+        if self.brightness > 0 or self.contrast > 0 or self.saturation > 0:
+            picture = self._jittered(picture, draws)
+        if self.random_h or self.random_s or self.random_l:
+            picture = self._shifted(picture, draws)
+        if self.pca_noise > 0:
+            picture = self._noisy(picture, draws)
+        return picture
+
+    # -- size and place
+
+    def _shorter_edge(self, picture: Picture, draws: Twister) -> Picture:
+        height, width = picture.shape[:2]
+        if height > width:
+            new_height, new_width = self.resize * height // width, self.resize
+        else:
+            new_height, new_width = self.resize, self.resize * width // height
+        how = self._interpolation(draws, (height, width), (new_height, new_width))
+        return opencv.resize(picture, new_height, new_width, how)
+
+    def _warped(self, picture: Picture, draws: Twister) -> Picture:
+        height, width = picture.shape[:2]
+        shear = F32(draws.unit() * F32(2 * self.max_shear_ratio) - F32(self.max_shear_ratio))
+        angle = draws.whole(-self.max_rotate_angle, self.max_rotate_angle)
+        if self.rotate > 0:
+            angle = self.rotate
+        if self.rotate_list:
+            angle = self.rotate_list[draws.whole(0, len(self.rotate_list) - 1)]
+        scale = ratio = F32(1)
+        if not self.random_resized_crop:
+            scale = draws.uniform(self.min_random_scale, self.max_random_scale)
+            ratio = draws.uniform(*self._aspects)
+        new_height, new_width = (self._limited(scale * F32(n)) for n in (height, width))
+        matrix = _affine(shear, angle, scale, ratio)
+        matrix[:, 2] = (
+            (new_width - (matrix[0, 0] * F32(width) + matrix[0, 1] * F32(height))) / F32(2),
+            (new_height - (matrix[1, 0] * F32(width) + matrix[1, 1] * F32(height))) / F32(2),
+        )
+        sides = float(new_height), float(new_width)
+        how = self._interpolation(draws, (height, width), sides)
+        return opencv.warp(picture, matrix, int(sides[0]), int(sides[1]), how, self.fill_value)
+
+    def _limited(self, side: np.float32) -> np.float32:
+        return max(F32(self.min_img_size), min(F32(self.max_img_size), side))
+
+    def _padded(self, picture: Picture) -> Picture:
+        height, width, channels = picture.shape
+        out = np.zeros((height + 2 * self.pad, width + 2 * self.pad, channels), np.uint8)
+        out[..., :3] = min(max(self.fill_value, 0), 255)
+        out[self.pad : self.pad + height, self.pad : self.pad + width] = picture
+        return out
+
+    # -- crops
+
+    def _cropped(self, picture: Picture, draws: Twister) -> Picture:
+        if self.random_resized_crop:
+            found = self._resized_crop(picture, draws)
+            if found is not None:
+                return found
+        elif self._squares:
+            return self._square_crop(picture, draws)
+        return self._plain_crop(picture, draws)
+
+    def _resized_crop(self, picture: Picture, draws: Twister) -> Picture | None:
+        """Cut out a random share of the picture; None where no try fits."""
+        areas, aspects = (self.min_random_area, self.max_random_area), self._aspects
+        if {*areas, *aspects} == {1.0}:
+            return None
+        height, width = picture.shape[:2]
+        for _ in range(TRIES):
+            area = F32(F32(height * width) * draws.uniform(*areas))
+            ratio = draws.uniform(*aspects)
+            down, across = _rounded(np.sqrt(area / ratio)), _rounded(np.sqrt(area * ratio))
+            if draws.unit() > F32(0.5):
+                down, across = across, down
+            if down <= height and across <= width:
+                top, left = draws.whole(0, height - down), draws.whole(0, width - across)
+                return self._resized_to_shape(picture, top, left, (down, across), draws)
+        return None
+
+    def _square_crop(self, picture: Picture, draws: Twister) -> Picture:
+        height, width = picture.shape[:2]
+        if min(height, width) < self.max_crop_size:
+            raise AugmentError(
+                f"a picture of {height} x {width} is smaller than max_crop_size="
+                f"{self.max_crop_size}; use resize, or a smaller crop"
+            )
+        edge = draws.whole(self.min_crop_size, self.max_crop_size)
+        top, left = self._place(height - edge, width - edge, draws)
+        return self._resized_to_shape(picture, top, left, (edge, edge), draws)
+
+    def _resized_to_shape(
+        self, picture: Picture, top: int, left: int, size: tuple[int, int], draws: Twister
+    ) -> Picture:
+        how = self._interpolation(draws, size, self.data_shape[1:])
+        cut = picture[top : top + size[0], left : left + size[1]]
+        return opencv.resize(cut, *self.data_shape[1:], how)
+
+    def _plain_crop(self, picture: Picture, draws: Twister) -> Picture:
+        down, across = self.data_shape[1:]
+        if self.version == "1.9.1":
+            picture = self._enlarged(picture, draws)
+        height, width = picture.shape[:2]
+        if height < down or width < across:
+            raise AugmentError(
+                f"a picture of {height} x {width} is smaller than data_shape={self.data_shape}; "
+                f"version {self.version!r} does not enlarge it"
+            )
+        top, left = self._place(height - down, width - across, draws)
+        return picture[top : top + down, left : left + across]
+
+    def _enlarged(self, picture: Picture, draws: Twister) -> Picture:
+        """Enlarge a picture too small for the crop, keeping its proportions."""
+        down, across = self.data_shape[1:]
+        how = self._interpolation(draws, picture.shape[:2], (down, across))
+        if picture.shape[0] < down:
+            new = F32(F32(down) / F32(picture.shape[0])) * F32(picture.shape[1])
+            picture = opencv.resize(picture, down, int(new), how)
+        if picture.shape[1] < across:
+            new = F32(F32(across) / F32(picture.shape[1])) * F32(picture.shape[0])
+            picture = opencv.resize(picture, int(new), across, how)
+        return picture
+
+    def _place(self, down: int, across: int, draws: Twister) -> tuple[int, int]:
+        """Choose the upper left corner of a crop with so much slack."""
+        if self.rand_crop:
+            return draws.whole(0, down), draws.whole(0, across)
+        return down // 2, across // 2
+
+    # -- colours
+
+    def _jittered(self, picture: Picture, draws: Twister) -> Picture:
+        one = F32(1)
+        amounts = (self.brightness, self.contrast, self.saturation)
+        factors = [F32(one + draws.uniform(-most, most)) for most in amounts]
+        for step in draws.shuffled(3):
+            factor = factors[step]
+            if step == 0:
+                picture = _levels(factor, F32(0))[picture]
+            elif step == 1 and self.contrast > 0:
+                mean = F32(_grey(picture, "contrast").mean(dtype=np.float64))
+                picture = _levels(factor, F32(F32(one - factor) * mean))[picture]
+            elif step == 2 and self.saturation > 0:
+                grey = _grey(picture, "saturation").astype(np.float32)[..., np.newaxis]
+                mixed = picture.astype(np.float32) * factor + grey * F32(one - factor)
+                picture = _byte(mixed)
+        return picture
+
+    def _shifted(self, picture: Picture, draws: Twister) -> Picture:
+        _check_colours(picture, "random_h, random_s and random_l")
+        hue, saturation, lightness = (
+            self._shift(most, draws) for most in (self.random_h, self.random_s, self.random_l)
+        )
+        return opencv.shift_hls(picture, (hue, lightness, saturation))
+
+    def _shift(self, most: int, draws: Twister) -> int:
+        unit = draws.unit()
+        if self.version == "1.9.1":
+            unit = F32(F32(unit + F32(4) * draws.unit()) / F32(5))
+        return int(F32(F32(unit * F32(most)) * F32(2)) - F32(most))
+
+    def _noisy(self, picture: Picture, draws: Twister) -> Picture:
+        _check_colours(picture, "pca_noise")
+        alphas = draws.normals(3, self.pca_noise)
+        out = np.empty_like(picture)
+        for channel, colour in enumerate(COLOURS):
+            offset = F32(0)
+            for weight, value, alpha in zip(EIGENVECTORS[colour], EIGENVALUES, alphas, strict=True):
+                offset = F32(offset + F32(F32(weight) * F32(value)) * alpha)
+            levels = np.arange(256, dtype=np.float32) + offset
+            out[..., channel] = np.clip(np.trunc(levels), 0, 255).astype(np.uint8)[
+                picture[..., channel]
+            ]
+        return out
+
+    # -- what is asked
+
+    @cached_property
+    def _aspects(self) -> tuple[float, float]:
+        if self.min_aspect_ratio is not None:
+            return self.min_aspect_ratio, self.max_aspect_ratio
+        most = F32(self.max_aspect_ratio)
+        return float(F32(1) - most), float(F32(1) + most)
+
+    @property
+    def _scales(self) -> bool:
+        return not self.max_random_scale == self.min_random_scale == 1
+
+    @property
+    def _squares(self) -> bool:
+        return not self.max_crop_size == self.min_crop_size == -1
+
+    @cached_property
+    def _warps(self) -> bool:
+        """Whether there is an affine step."""
+        stretched = {*self._aspects} != {1.0} and not self.random_resized_crop
+        turned = self.max_rotate_angle > 0 or self.rotate > 0 or len(self.rotate_list) > 0
+        limited = self.max_img_size != NO_LIMIT or self.min_img_size != 0
+        return turned or self._scales or stretched or limited or self.max_shear_ratio > 0
+
+    def _interpolation(self, draws: Twister, old: tuple[int, ...], new: tuple[float, ...]) -> int:
+        if self.inter_method == RANDOM:
+            return draws.whole(0, 4)
+        if self.inter_method != AUTO:
+            return self.inter_method
+        if all(after > before for before, after in zip(old, new, strict=True)):
+            return opencv.CUBIC
+        if all(after < before for before, after in zip(old, new, strict=True)):
+            return opencv.AREA
+        return opencv.LINEAR
+
+    def _check_crops(self) -> None:
+        square = self._squares
+        if self.random_resized_crop and (self.rand_crop or square or self._scales):
+            raise AugmentError(
+                "random_resized_crop takes neither rand_crop, min/max_crop_size nor "
+                "min/max_random_scale"
+            )
+        if square and not 1 <= self.min_crop_size <= self.max_crop_size:
+            raise AugmentError(
+                f"min_crop_size={self.min_crop_size} and max_crop_size={self.max_crop_size} go "
+                "together: give both, from 1 on, the first at most the second"
+            )
+
+
+def later_than(version: Version) -> frozenset[str]:
+    """Return the parameters that a version did not have yet.
+
+    Examples
+    --------
+    >>> sorted(later_than("0.9.5"))[:2], "resize" in later_than("seed")
+    (['brightness', 'contrast'], True)
+    """
+    later = {"seed": SINCE_095 | SINCE_191, "0.9.5": SINCE_191, "1.9.1": frozenset[str]()}
+    return later[version]
+
+
+def _affine(
+    shear: np.float32, angle: int, scale: np.float32, ratio: np.float32
+) -> npt.NDArray[np.float32]:
+    """Return the linear part of the map from pixels of the picture to those of the result."""
+    cos, sin = (F32(turn(angle / 180 * math.pi)) for turn in (math.cos, math.sin))
+    along_x = F32(F32(F32(2) * scale) / F32(F32(1) + ratio))
+    along_y = F32(ratio * along_x)
+    matrix = np.zeros((2, 3), np.float32)
+    matrix[0, 0] = along_x * cos - shear * sin * along_y
+    matrix[0, 1] = along_x * sin + shear * cos * along_y
+    matrix[1, 0] = -sin * along_y
+    matrix[1, 1] = cos * along_y
+    return matrix
+
+
+def _rounded(value: np.float32) -> int:
+    """Round half away from zero."""
+    return math.floor(float(value) + 0.5)
+
+
+def _levels(factor: np.float32, offset: np.float32) -> Picture:
+    """Return what each of the 256 levels becomes, scaled and shifted."""
+    return _byte(np.arange(256, dtype=np.float32) * factor + offset)
+
+
+def _byte(values: npt.NDArray[np.float32]) -> Picture:
+    return np.clip(np.rint(values), 0, 255).astype(np.uint8)
+
+
+def _grey(picture: Picture, why: str) -> npt.NDArray[np.int64]:
+    _check_colours(picture, why)
+    red, green, blue = SWAPPED_GREY
+    wide = picture.astype(np.int64)
+    return (wide[..., 0] * red + wide[..., 1] * green + wide[..., 2] * blue + (1 << 13)) >> 14
+
+
+def _check_colours(picture: Picture, why: str) -> None:
+    if picture.shape[2] != 3:
+        raise AugmentError(
+            f"{why} changes colours: pictures need 3 channels, found {picture.shape[2]}"
+        )

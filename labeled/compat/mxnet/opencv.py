@@ -1,0 +1,74 @@
+"""The one door to OpenCV in these iterators, and the few of its functions that they need.
+
+Pictures are uint8 arrays (height, width, channel) with 1, 3 (R, G, B) or 4 (R, G, B, A)
+channels, here as everywhere in this package. OpenCV drops a channel axis of length 1; it is put
+back here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled.compat.mxnet.cubic import resize_cubic
+from labeled.errors import MissingExtraError
+
+Picture = npt.NDArray[np.uint8]
+
+NEAREST, LINEAR, CUBIC, AREA, LANCZOS = range(5)
+"""Interpolation codes, the numbers that both OpenCV and the old parameters use."""
+
+
+def library() -> Any:
+    """Return the module `cv2`.
+
+    Raises
+    ------
+    MissingExtraError
+        If it is not installed.
+    """
+    try:
+        return importlib.import_module("cv2")
+    except ImportError as error:
+        raise MissingExtraError(
+            "resizing, turning and shifting the hue of pictures as the old iterators do needs "
+            "OpenCV; install the extra 'augment' (pip install 'labeled[augment]')"
+        ) from error
+
+
+def resize(picture: Picture, height: int, width: int, how: int) -> Picture:
+    """Return a picture of another size."""
+    if how == CUBIC:
+        return resize_cubic(picture, height, width)
+    return _with_channels(library().resize(picture, (width, height), interpolation=how))
+
+
+def warp(
+    picture: Picture, matrix: npt.NDArray[np.float32], height: int, width: int, how: int, fill: int
+) -> Picture:
+    """Return a picture under an affine map from its (x, y) to those of the result."""
+    how = LINEAR if how == AREA else how
+    cv2 = library()
+    return _with_channels(
+        cv2.warpAffine(
+            picture, matrix, (width, height), flags=how, borderMode=cv2.BORDER_CONSTANT,
+            borderValue=(fill, fill, fill),
+        )
+    )  # fmt: skip
+
+
+def shift_hls(picture: Picture, shifts: tuple[int, int, int]) -> Picture:
+    """Add whole numbers to hue (0 to 180), lightness and saturation; clipped, not wrapped."""
+    cv2 = library()
+    hls = cv2.cvtColor(picture, cv2.COLOR_RGB2HLS).astype(np.int64) + np.array(shifts)
+    clipped = np.clip(hls, 0, (180, 255, 255)).astype(np.uint8)
+    shifted: Picture = cv2.cvtColor(clipped, cv2.COLOR_HLS2RGB)
+    return shifted
+
+
+def _with_channels(found: Any) -> Picture:
+    picture: Picture = found[:, :, np.newaxis] if found.ndim == 2 else found
+    return picture
