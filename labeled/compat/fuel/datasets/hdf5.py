@@ -326,6 +326,8 @@ class H5PYDataset(Dataset):
             Subset._list_request_sanity_check(request, self.num_examples)
             _check_order(request, self.sort_indices)
         pairs = zip(self.subsets, stored, strict=True)
+        if type(request) is slice and request.step is None and request.stop is not None:
+            return tuple([subset.run(rows, request) for subset, rows in pairs])
         return tuple([subset.index_within_subset(rows, request) for subset, rows in pairs])
 
     def _rows_of(self, file: h5py.File) -> list[StoredRows | RaggedRows]:
