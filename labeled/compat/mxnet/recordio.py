@@ -1,0 +1,349 @@
+"""Record files by their old names and rules: ``MXRecordIO``, ``pack``, ``unpack`` and others.
+
+What differs from the native :mod:`labeled.formats.recordio`: files are read one record after
+another by one handle; a writer shows its file at once and not only when it is complete;
+pickling closes the file, and unpickling opens it again at the beginning (for a writer: empties
+it); pictures are in the order blue, green, red.
+"""
+
+from __future__ import annotations
+
+import numbers
+import os
+import struct
+from collections.abc import Callable
+from typing import Any, BinaryIO, NamedTuple, TextIO
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled.errors import FileFormatError, LabeledError
+from labeled.formats.pictures import opencv
+from labeled.formats.recordio.framing import (
+    HEAD_BYTES,
+    LAST,
+    WHOLE,
+    FramingError,
+    frame,
+    padded,
+    part_at,
+    unframe,
+)
+
+__all__ = [
+    "IRHeader",
+    "MXIndexedRecordIO",
+    "MXRecordIO",
+    "pack",
+    "pack_img",
+    "rec2idx",
+    "unpack",
+    "unpack_img",
+]
+
+_HEADER = struct.Struct("<IfQQ")
+_JPEG, _PNG = (".JPG", ".JPEG"), (".PNG",)
+
+
+class ForkError(LabeledError, RuntimeError):
+    """A record file was used in another process than the one that opened it."""
+
+
+class IRHeader(NamedTuple):
+    """What stands before a picture: how many labels, the label or labels, two ids."""
+
+    flag: int
+    label: Any
+    id: int
+    id2: int
+
+
+class MXRecordIO:
+    """Reads or writes records one after another.
+
+    Parameters
+    ----------
+    uri : str
+    flag : {"r", "w"}
+        Read, or write (which empties the file).
+
+    Raises
+    ------
+    ValueError
+        If `flag` is neither.
+    FileFormatError
+        If there is no such file.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "x.rec")
+    >>> record = MXRecordIO(path, "w")
+    >>> for text in (b"one", b"two"):
+    ...     record.write(text)
+    >>> record.close()
+    >>> record = MXRecordIO(path, "r")
+    >>> record.read(), record.read(), record.read()
+    (b'one', b'two', None)
+    >>> record.close()
+    """
+
+    def __init__(self, uri: str, flag: str) -> None:
+        self.uri = os.fspath(uri)
+        self.flag = flag
+        self.handle: BinaryIO | None = None
+        self.pid: int | None = None
+        self.is_open = False
+        self.open()
+
+    def open(self) -> None:
+        """Open the file, at its beginning."""
+        if self.flag not in ("r", "w"):
+            raise ValueError(f"Invalid flag {self.flag}")
+        self.writable = self.flag == "w"
+        self.handle = _opened(self.uri.removeprefix("file://"), "wb" if self.writable else "rb")
+        self.pid = os.getpid()
+        self.is_open = True
+
+    def close(self) -> None:
+        """Close the file; closing twice does no harm."""
+        if not self.is_open or self.handle is None:
+            return
+        self.handle.close()
+        self.is_open = False
+        self.pid = None
+
+    def reset(self) -> None:
+        """Go to the beginning; a file that is written is emptied."""
+        self.close()
+        self.open()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        was_open = self.is_open
+        self.close()
+        return {**self.__dict__, "handle": None, "is_open": was_open}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        was_open, self.is_open = self.is_open, False
+        if was_open:
+            self.open()
+
+    def write(self, buf: bytes) -> None:
+        """Append a record."""
+        assert self.writable, "the file is open for reading"
+        self._check_pid()
+        try:
+            self._file.write(frame(buf))
+        except FramingError as fault:
+            raise FileFormatError(f"{self.uri!r}: {fault}; write shorter records") from None
+
+    def read(self) -> bytes | None:
+        """Return the next record; None at the end.
+
+        Raises
+        ------
+        FileFormatError
+            If there is something that is no record.
+        """
+        assert not self.writable, "the file is open for writing"
+        self._check_pid()
+        stored = bytearray()
+        try:
+            while self._read_part(stored):
+                pass
+            return bytes(unframe(stored)[0]) if stored else None
+        except FramingError as fault:
+            raise FileFormatError(f"Invalid RecordIO File {self.uri!r}: {fault}") from None
+
+    def _read_part(self, stored: bytearray) -> bool:
+        """Append the next part of a record; False after its last, or at the end of the file."""
+        head = self._file.read(HEAD_BYTES)
+        if not head and not stored:
+            return False
+        flag, length = part_at(head)
+        body = self._file.read(padded(length))
+        stored += head
+        stored += body
+        if len(body) < padded(length):
+            raise FramingError(f"it claims {length:,} bytes, but {len(body):,} are left for it")
+        return flag not in (WHOLE, LAST)
+
+    @property
+    def _file(self) -> BinaryIO:
+        if self.handle is None or not self.is_open:
+            raise FileFormatError(f"{self.uri!r} is closed; reset() opens it again")
+        return self.handle
+
+    def _check_pid(self, allow_reset: bool = False) -> None:
+        """Refuse a handle that came through a fork, or open the file anew."""
+        if self.is_open and self.pid != os.getpid():
+            if not allow_reset:
+                raise ForkError("Forbidden operation in multiple processes")
+            self.reset()
+
+
+class MXIndexedRecordIO(MXRecordIO):
+    """Reads records by key, or writes them with keys, by the offsets in an ``.idx``.
+
+    Parameters
+    ----------
+    idx_path : str
+    uri : str
+    flag : {"r", "w"}
+    key_type : callable
+        Makes a key of its text.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "x")
+    >>> record = MXIndexedRecordIO(path + ".idx", path + ".rec", "w")
+    >>> record.write_idx(7, b"seven")
+    >>> record.write_idx(3, b"three")
+    >>> record.close()
+    >>> record = MXIndexedRecordIO(path + ".idx", path + ".rec", "r")
+    >>> record.keys, record.read_idx(3), record.read_idx(7)
+    ([7, 3], b'three', b'seven')
+    >>> record.close()
+    """
+
+    def __init__(
+        self, idx_path: str, uri: str, flag: str, key_type: Callable[[Any], Any] = int
+    ) -> None:
+        self.idx_path = os.fspath(idx_path)
+        self.idx: dict[Any, int] = {}
+        self.keys: list[Any] = []
+        self.key_type = key_type
+        self.fidx: TextIO | None = None
+        super().__init__(uri, flag)
+
+    def open(self) -> None:
+        """Open both files; reads the index."""
+        super().open()
+        self.idx, self.keys = {}, []
+        self.fidx = _opened(self.idx_path, "w" if self.writable else "r")
+        if self.writable:
+            return
+        for line in self.fidx or ():
+            fields = line.strip().split("\t")
+            key = self.key_type(fields[0])
+            self.idx[key] = int(fields[1])
+            self.keys.append(key)
+
+    def close(self) -> None:
+        """Close both files."""
+        if not self.is_open:
+            return
+        super().close()
+        if self.fidx is not None:
+            self.fidx.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "fidx": None}
+
+    def seek(self, idx: Any) -> None:
+        """Go to the record of a key.
+
+        Raises
+        ------
+        KeyError
+            If the index has no such key.
+        """
+        assert not self.writable, "the file is open for writing"
+        self._check_pid(allow_reset=True)
+        self._file.seek(self.idx[idx])
+
+    def tell(self) -> int:
+        """Return the offset at which the next record will be written."""
+        assert self.writable, "the file is open for reading"
+        return self._file.tell()
+
+    def read_idx(self, idx: Any) -> bytes | None:
+        """Return the record of a key."""
+        self.seek(idx)
+        return self.read()
+
+    def write_idx(self, idx: Any, buf: bytes) -> None:
+        """Append a record under a key."""
+        key = self.key_type(idx)
+        offset = self.tell()
+        self.write(buf)
+        assert self.fidx is not None
+        self.fidx.write(f"{key}\t{offset}\n")
+        self.idx[key] = offset
+        self.keys.append(key)
+
+
+def _opened(path: str, mode: str) -> Any:
+    try:
+        return open(path, mode)
+    except OSError as error:
+        raise FileFormatError(f"cannot open {path!r}: {error.strerror}") from error
+
+
+def pack(header: IRHeader, s: bytes) -> bytes:
+    """Put a header before bytes.
+
+    A number as label goes into the header; anything else becomes float32 values behind it.
+    The flag that the header came with means nothing.
+
+    Examples
+    --------
+    >>> one, rest = unpack(pack(IRHeader(0, [4.0, 0.5], 9, 0), b"bytes"))
+    >>> one.flag, one.label.tolist(), one.id, rest
+    (2, [4.0, 0.5], 9, b'bytes')
+    """
+    header = IRHeader(*header)
+    if isinstance(header.label, numbers.Number):
+        return _HEADER.pack(*header._replace(flag=0)) + s
+    labels = np.asarray(header.label, dtype=np.float32)
+    return _HEADER.pack(*header._replace(flag=labels.size, label=0)) + labels.tobytes() + s
+
+
+def unpack(s: bytes) -> tuple[IRHeader, bytes]:
+    """Take a record apart into its header, with all labels, and the bytes behind it."""
+    header = IRHeader(*_HEADER.unpack(s[: _HEADER.size]))
+    s = s[_HEADER.size :]
+    if header.flag > 0:
+        labels = np.frombuffer(s, np.float32, header.flag)
+        return header._replace(label=labels), s[header.flag * 4 :]
+    return header, s
+
+
+def unpack_img(s: bytes, iscolor: int = -1) -> tuple[IRHeader, npt.NDArray[Any]]:
+    """Take a record apart and decode its picture: blue, green, red; `iscolor` is OpenCV's flag."""
+    header, encoded = unpack(s)
+    return header, opencv().imdecode(np.frombuffer(encoded, np.uint8), iscolor)
+
+
+def pack_img(
+    header: IRHeader, img: npt.NDArray[Any], quality: int = 95, img_fmt: str = ".jpg"
+) -> bytes:
+    """Encode a picture (blue, green, red) and put a header before it.
+
+    `quality` is that of JPEG, 1 to 100, or how hard PNG is compressed, 1 to 9.
+    """
+    cv2 = opencv()
+    options = None
+    if img_fmt.upper() in _JPEG:
+        options = [cv2.IMWRITE_JPEG_QUALITY, quality]
+    elif img_fmt.upper() in _PNG:
+        options = [cv2.IMWRITE_PNG_COMPRESSION, quality]
+    done, encoded = cv2.imencode(img_fmt, img, options)
+    assert done, "failed to encode image"
+    return pack(header, encoded.tobytes())
+
+
+def rec2idx(uri: str, idx_path: str) -> None:
+    """Write the index of a record file, with keys 0, 1, 2, ..."""
+    record = MXRecordIO(uri, "r")
+    with open(idx_path, "w", encoding="utf-8") as out:
+        offset, number = record._file.tell(), 0
+        while record.read() is not None:
+            out.write(f"{number}\t{offset}\n")
+            offset, number = record._file.tell(), number + 1
+    record.close()

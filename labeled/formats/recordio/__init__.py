@@ -1,0 +1,1 @@
+"""RecordIO files: framed payloads one after another, mostly labelled pictures (``.rec``)."""
