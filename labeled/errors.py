@@ -89,6 +89,14 @@ class LoaderTypeError(LoaderError, TypeError):
     """A loader was given an option that there is none of."""
 
 
+class PipelineError(LabeledError, ValueError):
+    """Transforms do not fit together, or what one of them made does not fit the next step."""
+
+
+class PipelineTypeError(PipelineError, TypeError):
+    """A step of a pipeline cannot take what the step before it makes."""
+
+
 class StateError(LabeledError, ValueError):
     """A saved state does not fit the loader it is given to."""
 

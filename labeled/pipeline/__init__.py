@@ -1,0 +1,46 @@
+"""Transforms, collates and pipelines: what happens to samples on their way into a program.
+
+>>> from labeled.pipeline import Stages
+>>> pipeline = Stages(sample={"images": lambda image: image / 255}, batch=lambda batch: batch)
+"""
+
+from labeled.pipeline.pipelines import (
+    ComposedPipeline,
+    ParallelCollate,
+    ParallelPipelines,
+    Stages,
+)
+from labeled.pipeline.place import Place
+from labeled.pipeline.protocols import Collate, Dataset, Pipeline, Trace, Transform
+from labeled.pipeline.sample import Sample, Stack, stack
+from labeled.pipeline.sequences import SequencePipeline, StackedSequencePipeline
+from labeled.pipeline.transforms import (
+    ParallelTransforms,
+    SequentialTransforms,
+    identity,
+    needs,
+    whole,
+)
+
+__all__ = [
+    "Collate",
+    "ComposedPipeline",
+    "Dataset",
+    "ParallelCollate",
+    "ParallelPipelines",
+    "ParallelTransforms",
+    "Pipeline",
+    "Place",
+    "Sample",
+    "SequencePipeline",
+    "SequentialTransforms",
+    "Stack",
+    "StackedSequencePipeline",
+    "Stages",
+    "Trace",
+    "Transform",
+    "identity",
+    "needs",
+    "stack",
+    "whole",
+]

@@ -1,0 +1,272 @@
+"""A pipeline as a loader runs it: what happens to whole batches, to samples, and once.
+
+A batch goes through up to four steps. Transforms of whole batches come first; then the rows
+are taken apart, each goes through the transforms of samples, and the collate makes a batch of
+them; all of that in the loader's workers. The last step, `batch`, is the consumer's own: it
+runs where batches are handed out. Rows are not taken apart where nothing needs them to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled.errors import PipelineError, ReadError, warn
+from labeled.pipeline.fitting import name_of
+from labeled.pipeline.pipelines import ParallelCollate, stages_of
+from labeled.pipeline.place import Bound, Place, asked_by
+from labeled.pipeline.sample import Dims, Stack, labelled_samples, nested_samples, stack
+from labeled.pipeline.transforms import (
+    ParallelTransforms,
+    SequentialTransforms,
+    Whole,
+    identity,
+)
+
+Mask = npt.NDArray[np.bool_]
+RANDOM = frozenset({"rng", "seed", "place"})
+
+
+@dataclass(frozen=True)
+class Form:
+    """How rows are taken from a batch, and put together again.
+
+    Parameters
+    ----------
+    example : str
+        The dim that counts examples.
+    examples : mapping of str to str
+        The same by source.
+    inner : mapping of str to tuple of str
+        Dims of the examples of ragged sources, which a batch holds as objects.
+    axes : nested tuple of int, optional
+        Of arrays that specs have laid out: the axis that counts examples.
+    """
+
+    example: str = "batch"
+    examples: Mapping[str, str] = field(default_factory=dict)
+    inner: Mapping[str, Dims] = field(default_factory=dict)
+    axes: Any = None
+
+    def samples(self, data: Any, rows: list[int]) -> list[Any]:
+        """Take a batch apart."""
+        if self.axes is not None:
+            return nested_samples(data, self.axes, len(rows))
+        if not isinstance(data, Mapping):
+            raise PipelineError(
+                f"a whole-batch transform made {type(data).__name__}, which cannot be taken apart "
+                "into samples; let it return a mapping of labelled arrays, or put what it does "
+                "into batch="
+            )
+        return labelled_samples(data, rows, self.inner)
+
+    @property
+    def stack(self) -> Stack:
+        """The collate that puts rows together as they were."""
+        return Stack(self.example, self.examples, self.axes)
+
+
+@dataclass(frozen=True)
+class Line:
+    """The steps of a pipeline, sorted by what they work on.
+
+    Parameters
+    ----------
+    whole, sample, batch : Bound, optional
+        None where nothing is to be done.
+    collate : callable, optional
+        None where samples, if there are any, are stacked.
+    """
+
+    whole: Bound | None
+    sample: Bound | None
+    collate: Callable[..., Any] | None
+    batch: Bound | None
+    form: Form = field(default_factory=Form)
+
+    def with_form(self, form: Form) -> Line:
+        """Return the same steps for batches of a form."""
+        return replace(self, form=form)
+
+    @property
+    def takes_apart(self) -> bool:
+        """Whether rows are looked at one by one."""
+        return self.sample is not None or self.collate is not None
+
+    @property
+    def works(self) -> bool:
+        """Whether there is anything for workers to do."""
+        return self.whole is not None or self.takes_apart
+
+    @property
+    def draws(self) -> bool:
+        """Whether any step asks for something random."""
+        steps = [step.transform for step in (self.whole, self.sample, self.batch) if step]
+        return any(_asked_within(step) & RANDOM for step in steps)
+
+    def work(
+        self, data: Any, place: Place, *, skips: bool, stopped: Callable[[], bool]
+    ) -> tuple[Any, Mask | None]:
+        """Take a batch to where it is handed out.
+
+        Parameters
+        ----------
+        data : mapping or nested tuple
+        place : Place
+            With the rows of the batch.
+        skips : bool
+            Leave out samples that raise :class:`ReadError`, with a warning.
+        stopped : callable
+            Asked before each sample; the work ends when it says so.
+
+        Returns
+        -------
+        data, lost
+            What was made, and which rows were left out, if any.
+        """
+        if self.whole is not None:
+            data = self.whole(data, place)
+        if not self.takes_apart:
+            return data, None
+        assert place.rows is not None
+        rows: list[int] = place.rows.tolist()
+        samples = self.form.samples(data, rows)
+        lost = None
+        if self.sample is not None:
+            samples, lost = self._sampled(samples, rows, place, skips, stopped)
+        collate = self.form.stack if self.collate is None else self.collate
+        return collate(samples), lost
+
+    def _sampled(
+        self,
+        samples: list[Any],
+        rows: list[int],
+        place: Place,
+        skips: bool,
+        stopped: Callable[[], bool],
+    ) -> tuple[list[Any], Mask | None]:
+        made: list[Any] = []
+        lost = np.zeros(len(rows), bool)
+        assert self.sample is not None
+        for number, row in enumerate(rows):
+            if stopped():
+                raise Stopped
+            one, samples[number] = samples[number], None
+            try:
+                made.append(self.sample(one, Place(place.seed, place.epoch, row)))
+            except ReadError as error:
+                if not skips:
+                    raise
+                lost[number] = True
+                warn(f"row {row} is left out of this epoch: {error}")
+            except Exception as error:
+                error.add_note(f"in the sample transform of a pipeline, at row {row}")
+                raise
+        return made, lost if lost.any() else None
+
+    def finish(self, data: Any, place: Place) -> Any:
+        """Apply the batch stage, where the consumer is."""
+        return data if self.batch is None else self.batch(data, place)
+
+
+class Stopped(Exception):
+    """Nobody wants the batch any more."""
+
+
+def line_of(pipeline: Any) -> Line:
+    """Sort the steps of a pipeline.
+
+    Parameters
+    ----------
+    pipeline : pipeline, callable, mapping or sequence of callables
+        Anything but a pipeline is a transform of samples, or of whole batches.
+
+    Raises
+    ------
+    PipelineError
+        If steps cannot follow one another.
+    """
+    stages = stages_of(pipeline)
+    whole, sample = parted(stages.sample)
+    return Line(
+        None if whole is None else Bound(whole),
+        None if sample is None else Bound(sample),
+        None if _only_stacks(stages.collate) else stages.collate,
+        None if stages.batch is identity else Bound(stages.batch),
+    )
+
+
+def parted(step: Any) -> tuple[Any, Any]:
+    """Return what of a transform takes whole batches, and what takes samples; None for nothing.
+
+    Examples
+    --------
+    >>> def scaled(images, rows, seed, epoch): ...
+    >>> parted([scaled, abs])
+    (SequentialTransforms(scaled()), SequentialTransforms(abs()))
+    """
+    if step is identity:
+        return None, None
+    if isinstance(step, list):
+        step = SequentialTransforms(*step)
+    if isinstance(step, SequentialTransforms):
+        return _parted_sequence(step)
+    if isinstance(step, ParallelTransforms):
+        return _parted_parts(step)
+    return (step, None) if _takes_batches(step) else (None, step)
+
+
+def _takes_batches(step: Any) -> bool:
+    if isinstance(step, Whole) or "rows" in asked_by(step):
+        return True
+    children = getattr(step, "children", ())
+    return "place" in asked_by(step) and any(map(_takes_batches, children))
+
+
+def _parted_sequence(sequence: SequentialTransforms) -> tuple[Any, Any]:
+    wholes: list[Any] = []
+    samples: list[Any] = []
+    for step in sequence.steps:
+        whole, sample = parted(step)
+        if whole is not None and samples:
+            raise PipelineError(
+                f"{name_of(step)} takes whole batches, but follows {name_of(samples[-1])}, which "
+                "takes samples one by one: put it before that, or into batch="
+            )
+        wholes += [] if whole is None else [whole]
+        samples += [] if sample is None else [sample]
+    return (
+        SequentialTransforms(*wholes) if wholes else None,
+        SequentialTransforms(*samples) if samples else None,
+    )
+
+
+def _parted_parts(parallel: ParallelTransforms) -> tuple[Any, Any]:
+    found = {name: parted(step) for name, step in parallel.steps.items()}
+    wholes = {name: whole for name, (whole, _) in found.items() if whole is not None}
+    samples = {name: sample for name, (_, sample) in found.items() if sample is not None}
+    by_name = dict.fromkeys(found, identity)
+    if not samples and parallel.others != "keep":
+        return ParallelTransforms(by_name | wholes, others=parallel.others), None
+    whole = ParallelTransforms(wholes) if wholes else None
+    if not samples:
+        return whole, None
+    return whole, ParallelTransforms(by_name | samples, others=parallel.others)
+
+
+def _only_stacks(collate: Any) -> bool:
+    if isinstance(collate, ParallelCollate):
+        return collate.others == "keep" and all(map(_only_stacks, collate.parts.values()))
+    return collate is stack
+
+
+def _asked_within(step: Any) -> frozenset[str]:
+    """Return what a step or any within it asks for; handing places on is not asking."""
+    children = getattr(step, "children", None)
+    if isinstance(children, tuple):
+        return frozenset().union(*map(_asked_within, children))
+    return asked_by(step)
