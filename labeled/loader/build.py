@@ -46,11 +46,13 @@ from labeled.loader.sizes import (
     DEFAULT_MEMORY,
     Sizes,
     Wanted,
+    batches_in_flight,
     choose_kept,
     memory_of,
     plan_sizes,
 )
 from labeled.loader.units import Grouping, governing_source, group_rows, layout_words
+from labeled.pipeline.running import Line, line_of
 from labeled.samplers.draws import Draws, balanced_weights
 from labeled.samplers.order import Mode, Order
 from labeled.samplers.parts import Last
@@ -95,6 +97,7 @@ def make_loader(
     prefetch: int | None = None,
     reader: ReaderKind = "threads",
     errors: Literal["raise", "skip"] = "raise",
+    pipeline: Any = None,
 ) -> Loader:
     """Make a loader over the selected rows of some sources.
 
@@ -162,6 +165,15 @@ def make_loader(
     errors : {"raise", "skip"}
         What becomes of rows that cannot be read: an error in their turn, or batches that
         lack them, with a warning; rows of later batches stay where they are.
+    pipeline : pipeline, callable, mapping from source to callable, or list, optional
+        What happens to batches on their way out; see :mod:`labeled.pipeline`. Its `sample` and
+        `collate` run in threads of their own (`threads` of them, as many as cores when not
+        given, none with 0; several batches at a time), its `batch` where batches are handed
+        out. A callable, or callables by source, are transforms of samples: of labelled
+        examples, one by one, or of whole batches where they have a parameter ``rows`` or are
+        marked by :func:`labeled.pipeline.whole`. Samples that raise ReadError are left out with
+        ``errors="skip"``. Rows that pad a batch go through it too, as row -1.
+        `memory` counts the rows that go into a pipeline; what it makes is its own.
 
     Returns
     -------
@@ -195,7 +207,8 @@ def make_loader(
         integer_or_none("threads", threads, least=0),
         integer_or_none("prefetch", prefetch, least=0),
     )
-    rows = _rows_of(asked, sources, selections, n_rows)
+    draws = pipeline is not None and line_of(pipeline).draws
+    rows = _rows_of(asked, sources, selections, n_rows, draws=draws)
     # All sources count for the order, also those that specs leave out.
     lead = governing_source(sources)
     grouping = group_rows(lead, selections[lead.name], rows.mode)
@@ -203,12 +216,16 @@ def make_loader(
     sources, finish = _finish(
         sources, spaces, specs, dtype, scale, shift, pad_value, ragged, pads=rows.last == "pad"
     )
+    line = _line(pipeline, finish)
     refuse_process(reader, sources)
     skips = skips_of(errors, reader, sources)
-    lanes = _lanes(sources, selections, rows, wanted.memory_bytes, finish.out_row_bytes)
+    piped = line is not None and line.works
+    lanes = _lanes(
+        sources, selections, rows, wanted.memory_bytes, finish.out_row_bytes, piped=piped
+    )
     for lane in lanes:
         lane.keep = lane.keep and not skips  # what is kept is read at once, or not at all
-    sizes = _sizes(lanes, grouping, rows, finish, wanted)
+    sizes = _sizes(lanes, grouping, rows, finish, wanted, piped=piped)
     epoch_plan = _epoch_plan(rows, grouping, sizes)
     return Loader(
         LoaderPlan(
@@ -221,6 +238,7 @@ def make_loader(
             plan_hash=plan_hash(epoch_plan, f"{key_of(repr(layout)):032x}"),
             reader=reader,
             skips=skips,
+            line=line,
         )
     )
 
@@ -272,18 +290,21 @@ def _rows_of(
     sources: Mapping[str, AnySource],
     selections: Mapping[str, Selection],
     n_rows: int,
+    *,
+    draws: bool,
 ) -> _Rows:
     """Check what was asked of rows and their order; reads labels where they are balanced."""
     part, listed, drawn = part_of(asked.part), listed_of(asked), drawn_of(asked)
     mode = "full" if listed is not None else _mode(asked.shuffle, sources)
-    needs_seed = drawn or (listed is None and mode != "file")
+    ordered = drawn or (listed is None and mode != "file")
+    seed = seed_of(asked.seed, part[1] if ordered else 1, needed=ordered or draws)
     return _Rows(
         n_rows=n_rows,
         batch_rows=batch_rows_of(asked.batch_size) if listed is None else listed.batch_rows or 1,
         mode="window" if drawn else mode,
         last="drop" if drawn else last_of(asked.last),
         part=part,
-        seed=seed_of(asked.seed, part[1], needed=needs_seed),
+        seed=seed,
         epoch=integer("epoch", asked.epoch, least=0),
         sticky_parts=asked.sticky_parts,
         draws=_draw_weights(asked.balance, asked.weights, sources, selections, n_rows),
@@ -332,24 +353,51 @@ def _finish(
     return needed, Finish(needed, padding, compiled, {})
 
 
+def _line(pipeline: Any, finish: Finish) -> Line | None:
+    """Sort the steps of a pipeline, and tell them how batches are laid out."""
+    if pipeline is None:
+        return None
+    line = line_of(pipeline)
+    flat = [name for name, ragged in finish.ragged.items() if ragged.layout == "flat"]
+    if flat and line.takes_apart:
+        raise LoaderError(
+            f"ragged='flat' lays the examples of {flat[0]!r} end to end, so that a pipeline cannot "
+            "take them one by one; ask for ragged='list' or 'pad', or mark the transforms as "
+            "labeled.pipeline.whole"
+        )
+    return line.with_form(finish.form)
+
+
 def _lanes(
     sources: Mapping[str, AnySource],
     selections: Mapping[str, Selection],
     rows: _Rows,
     memory_bytes: int,
     out_row_bytes: int,
+    *,
+    piped: bool,
 ) -> list[Lane]:
     """Make readers, and decide which sources are kept in memory."""
     lanes = [lane_of(source, selections[name]) for name, source in sources.items()]
     row_bytes = sum(lane.row_bytes for lane in lanes) + out_row_bytes
-    kept = choose_kept(lanes, memory_bytes, rows.held_rows * row_bytes)
+    batch_bytes = rows.held_rows * row_bytes
+    room = memory_bytes
+    if piped:
+        room -= batches_in_flight(memory_bytes, batch_bytes) * batch_bytes
+    kept = choose_kept(lanes, room, batch_bytes)
     for lane in lanes:
         lane.keep = lane.name in kept and lane.source.loaded is None
     return lanes
 
 
 def _sizes(
-    lanes: list[Lane], grouping: Grouping, rows: _Rows, finish: Finish, wanted: Wanted
+    lanes: list[Lane],
+    grouping: Grouping,
+    rows: _Rows,
+    finish: Finish,
+    wanted: Wanted,
+    *,
+    piped: bool,
 ) -> Sizes:
     """Share memory out, so that it also holds the largest ragged examples that can meet."""
     worst = worst_of(lanes, rows.mode, grouping, repeats=rows.repeats)
@@ -364,6 +412,7 @@ def _sizes(
             batch_rows=rows.held_rows,
             unit_rows=max(1, grouping.units.max_rows),
             out_row_bytes=finish.out_row_bytes + beyond,
+            piped=piped,
         ),
     )
 

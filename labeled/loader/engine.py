@@ -74,6 +74,8 @@ class Stats:
     """The caller reading by itself."""
     format_s: float = 0.0
     """Laying batches out: cutting, casting, permuting."""
+    pipeline_s: float = 0.0
+    """In a pipeline's transforms and collate, summed over threads."""
     consumer_s: float = 0.0
     """Between handing out a batch and being asked for the next."""
     n_windows: int = 0
@@ -109,6 +111,7 @@ class Stats:
 
     def _words(self) -> list[str]:
         lost = f", {self.n_lost:,} rows lost" if self.n_lost else ""
+        piped = f", pipeline {self.pipeline_s:.3f} s" if self.pipeline_s else ""
         return [
             f"{self.n_rows:,} rows in {self.n_batches:,} batches{lost}: "
             f"{self.rows_per_s:,.0f} rows/s, {format_bytes(round(self.bytes_per_s))}/s",
@@ -116,7 +119,7 @@ class Stats:
             f"{self.help_s:.3f}, laying out {self.format_s:.3f}",
             f"consumer {self.consumer_s:.3f} s; loading what is kept {self.load_s:.3f} s",
             f"all threads: reading and decoding {self.read_s:.3f} s in {self.n_tasks:,} tasks "
-            f"of {self.n_windows:,} windows, planning {self.plan_s:.3f} s",
+            f"of {self.n_windows:,} windows, planning {self.plan_s:.3f} s{piped}",
         ]
 
 

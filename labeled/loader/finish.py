@@ -21,6 +21,7 @@ from labeled.errors import LoaderError, UnknownNameError, did_you_mean
 from labeled.loader.batch import Batch
 from labeled.loader.casts import can_hold, check_change, checked_dtype
 from labeled.loader.ragged import RaggedFinish
+from labeled.pipeline.running import Form
 from labeled.spaces import IndexSpace, Space
 from labeled.specs import CompiledSpecs
 from labeled.specs.casts import check_values
@@ -84,6 +85,15 @@ class Finish:
             ragged = self.ragged.get(name)
             dims.update({name: source.dims} if ragged is None else ragged.out_dims)
         return dims
+
+    @property
+    def form(self) -> Form:
+        """How a batch is taken apart into samples, and put together again."""
+        if self.specs is not None:
+            return Form(axes=self.specs.batch_axes)
+        examples = {name: source.dims[0] for name, source in self.sources.items()}
+        inner = {name: self.sources[name].dims[1:] for name in self.ragged}
+        return Form(next(iter(examples.values())), examples, inner)
 
     @cached_property
     def _decoded(self) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """The loader: epochs of batches, a place that can be saved, one live iterator.
 
 Each ``iter(loader)`` starts the next epoch, whether or not the last was finished. What
-a batch holds is decided by integers (`samplers`), read by threads (`engine`), and laid
-out here: cut from its window, or joined from two, then handed over.
+a batch holds is decided by integers (`samplers`), read by threads (`engine`), cut from its
+window or windows (`dealing`), taken through a pipeline where there is one (`workers`), and
+handed over here.
 """
 
 from __future__ import annotations
@@ -19,25 +20,20 @@ import numpy.typing as npt
 from dask.utils import format_bytes
 
 from labeled.errors import LoaderError
-from labeled.loader.engine import Filled, Stats, WindowSource
+from labeled.loader.dealing import Dealer, Interrupted
+from labeled.loader.engine import Stats, WindowSource
 from labeled.loader.explain import Explanation, explain
 from labeled.loader.plan import LoaderPlan, next_epoch
 from labeled.loader.process import ProcessWindows, ReaderProcess
-from labeled.loader.rescue import rescue
 from labeled.loader.slots import SlotPool
-from labeled.samplers.order import Content
+from labeled.loader.workers import Workers
 from labeled.samplers.sampled import AnyPlan, SampledPlan, restore_sampled
 from labeled.samplers.state import State, restore, state_of
 from labeled.views import html
 from labeled.views.text import sizes_words, table
 
-Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 T = TypeVar("T")
-
-Span = tuple[Filled, int, int]
-"""Places ``a .. b`` within a window."""
 
 
 class Loader:
@@ -132,17 +128,19 @@ class Loader:
             rows = max(sizes.job_rows, 1)
             self._pools = (
                 SlotPool(layout, rows, sizes.slots),
-                SlotPool(layout, self.plan.held_rows, 2),
+                SlotPool(layout, self.plan.held_rows, max(2, sizes.in_flight)),
             )
         return self._pools
 
-    def windows(self, plan: AnyPlan, first_batch: int) -> WindowSource | ProcessWindows:
+    def windows(
+        self, plan: AnyPlan, first_batch: int, stats: Stats
+    ) -> WindowSource | ProcessWindows:
         """Start reading the windows of an epoch, in threads or in the reader process."""
         recipe, pool = self.plan, self.pools()[0]
         if recipe.reader == "process":
             if self._process is None or not self._process.usable:
                 self._process = ReaderProcess(recipe)
-            return ProcessWindows(self._process, plan, first_batch, pool, self._stats)
+            return ProcessWindows(self._process, plan, first_batch, pool, stats)
         began = perf_counter()
         recipe.load_kept()
         self._stats.load_s += perf_counter() - began
@@ -154,7 +152,7 @@ class Loader:
             recipe.group,
             pool,
             threads,
-            self._stats,
+            stats,
             skips=recipe.skips,
         )
 
@@ -282,14 +280,17 @@ class EpochIterator(Generic[T]):
         self._shape = shape
         self._batch = first_batch
         self._stats = loader._stats
-        self._windows_pool, self._batch_pool = loader.pools()
-        self._window: Filled | None = None
         self._superseded = False
         self._ended = False
         self._turn = RLock()
-        sizes = self._recipe.sizes
-        self._many_a_window = sizes.job_rows >= 2 * plan.batch_rows
-        self._source = loader.windows(plan, first_batch)
+        line = self._recipe.line
+        reading = self._stats if line is None else Stats()
+        self._source = loader.windows(plan, first_batch, reading)
+        self._dealer = Dealer(self._recipe, plan, self._source, loader.pools(), reading)
+        self._workers: Workers | None = None
+        if line is not None:
+            sizes = self._recipe.sizes
+            self._workers = Workers(self._dealer, line, first_batch, sizes.workers, sizes.in_flight)
         self._asked = perf_counter()
 
     def __iter__(self) -> EpochIterator[T]:
@@ -319,7 +320,8 @@ class EpochIterator(Generic[T]):
             raise
         self._batch += 1
         self._loader.handed_out(self._plan, self._batch)
-        self._source.poke()
+        if self._workers is None:  # the source is theirs alone
+            self._source.poke()
         self._asked = perf_counter()
         stats.wall_s += self._asked - began
         return out
@@ -333,99 +335,18 @@ class EpochIterator(Generic[T]):
         return StopIteration()
 
     def _make(self, number: int) -> T:
-        """Build one batch: its rows from the window or windows that hold them, laid out."""
-        start, stop = self._plan.span(number)
-        count = stop - start
-        length = self._plan.batch_rows if self._plan.last == "pad" else count
-        window = self._window
-        if start < stop and (window is None or start >= window.stop):
-            window = self._advance()
-        if window is not None and stop <= window.stop and count == length and not self._copies:
-            a, b = start - window.start, stop - window.start
-            arrays = {name: array[a:b] for name, array in window.arrays.items()}
-            spans: list[Span] = [(window, a, b)]
-        else:
-            arrays, spans = self._joined(start, stop, length)
-        began = perf_counter()
-        group = self._recipe.group
-
-        lost = None
-        if self._recipe.skips:
-            arrays, lost, count, length = self._kept_rows(arrays, spans, count, length)
-        contents = [(window.content, a, b) for window, a, b in spans]
-
-        def rows() -> Rows:
-            return rows_of_spans(contents, group, length, lost)
-
-        data = self._recipe.finish(arrays, rows, count, length)
-        stats = self._stats
-        stats.format_s += perf_counter() - began
+        """Get one batch, cut here or made by the workers, and count it."""
+        stats, workers = self._stats, self._workers
+        try:
+            made = self._dealer.deal(number) if workers is None else workers.next(stats)
+        except Interrupted:  # by another thread, a moment ago
+            assert self._ended, "the windows of a plan hold every row of its batches"
+            raise self._why_ended() from None
         stats.n_batches += 1
-        stats.n_rows += count
-        stats.n_bytes += count * self._recipe.row_bytes
-        return self._shape(data, rows, count)
-
-    def _kept_rows(
-        self, arrays: dict[str, Array], spans: list[Span], count: int, length: int
-    ) -> tuple[dict[str, Array], Mask | None, int, int]:
-        """Leave out rows that could not be read: the batch shrinks, later ones do not move."""
-        if all(window.lost is None for window, _, _ in spans):
-            return arrays, None, count, length
-        lost = np.concatenate(
-            [np.zeros(b - a, bool) if w.lost is None else w.lost[a:b] for w, a, b in spans]
-        )
-        left = int(count - lost.sum())
-        length = length if self._plan.last == "pad" else left
-        kept = {}
-        for name, array in arrays.items():
-            kept[name] = np.empty((length, *array.shape[1:]), array.dtype)
-            kept[name][:left] = array[:count][~lost]
-        self._stats.n_lost += count - left
-        return kept, lost, left, length
-
-    def _joined(self, start: int, stop: int, length: int) -> tuple[dict[str, Array], list[Span]]:
-        """Copy a batch out of the window or windows that hold it."""
-        window = self._window
-        slot = self._batch_pool.take(force=True)
-        assert slot is not None
-        slot.taken = False  # held from here on by its views alone
-        arrays = {name: array[:length] for name, array in slot.arrays.items()}
-        spans, place = [], 0
-        while start < stop:
-            assert window is not None
-            if start >= window.stop:
-                window = self._advance()
-            end = min(stop, window.stop)
-            a, b = start - window.start, end - window.start
-            for name, array in window.arrays.items():
-                arrays[name][place : place + b - a] = array[a:b]
-            spans.append((window, a, b))
-            place, start = place + b - a, end
-        return arrays, spans
-
-    @property
-    def _copies(self) -> bool:
-        """Whether batches are copied out of windows.
-
-        A batch that is a view keeps its whole window in memory. That costs nothing to a
-        consumer who uses batches one by one; once one is seen to hold on to them, large
-        windows are let go of by copying.
-        """
-        return bool(self._windows_pool.extra) and self._many_a_window
-
-    def _advance(self) -> Filled:
-        """Let go of the window that is used up and take the next one."""
-        self._window = None
-        window = self._source.next()
-        if window is None and self._ended:  # by another thread, a moment ago
-            raise self._why_ended()
-        assert window is not None, "the windows of a plan hold every row of its batches"
-        if window.unread:
-            window.lost = rescue(
-                self._recipe.lanes, window.content, self._recipe.group, window.arrays
-            )
-        self._window = window
-        return window
+        stats.n_rows += made.count
+        stats.n_lost += made.n_lost
+        stats.n_bytes += made.count * self._recipe.row_bytes
+        return self._shape(made.data, made.rows, made.count)
 
     def supersede(self) -> None:
         """End this iteration because another begins; using it further is an error."""
@@ -436,7 +357,9 @@ class EpochIterator(Generic[T]):
     def close(self) -> None:
         """Stop reading ahead and give memory back; iterating further ends at once."""
         self._ended = True
-        self._window = None
+        if self._workers is not None:
+            self._workers.close()
+        self._dealer.let_go()
         self._source.close()
 
     def __enter__(self) -> EpochIterator[T]:
@@ -444,19 +367,3 @@ class EpochIterator(Generic[T]):
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-def rows_of_spans(
-    spans: list[tuple[Content, int, int]],
-    group: Rows | None,
-    length: int,
-    lost: Mask | None = None,
-) -> Rows:
-    """Return the dataset positions of places in windows; -1 up to `length` where padded."""
-    found = [np.empty(0, np.int64), *(content.rows[a:b] for content, a, b in spans)]
-    rows = np.concatenate(found)
-    if lost is not None:
-        rows = rows[~lost]
-    out = np.full(length, -1, np.int64)
-    out[: len(rows)] = rows if group is None else group[rows]
-    return out

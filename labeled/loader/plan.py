@@ -15,6 +15,7 @@ from labeled.loader.jobs import Job, jobs_of
 from labeled.loader.lanes import Lane
 from labeled.loader.sizes import Sizes
 from labeled.loader.slots import Layout
+from labeled.pipeline.running import Line
 from labeled.samplers.parts import Last
 from labeled.samplers.sampled import AnyPlan, SampledPlan, moved
 
@@ -61,6 +62,8 @@ class LoaderPlan:
         Leave out rows that cannot be read, rather than raise.
     reader : {"threads", "process"}
         Where windows are read: in this process, or in one of their own.
+    line : Line, optional
+        What happens to batches on their way to the consumer.
     """
 
     lanes: Sequence[Lane]
@@ -72,6 +75,7 @@ class LoaderPlan:
     plan_hash: str
     reader: ReaderKind = "threads"
     skips: bool = False
+    line: Line | None = None
 
     @property
     def batch_rows(self) -> int:

@@ -37,6 +37,10 @@ DEAR_JOB_BYTES = 8 << 20
 
 FEW_SLOTS, DEAR_SLOTS, MANY_SLOTS = 2, 3, 4
 SPARE_BATCHES = 3
+MOST_IN_FLIGHT = 16
+IN_FLIGHT_SHARE = 4
+"""Batches that are in a pipeline at a time take at most this fraction of the memory."""
+
 OVERHEAD_BYTES = 1 << 20
 STACK_BYTES = 1 << 16
 INDEX_BYTES, BLOCK_INDEX_BYTES = 48, 80
@@ -72,6 +76,10 @@ class Sizes:
     thread_bytes: int
     batch_bytes: int
     index_bytes: int = 0
+    in_flight: int = 0
+    """Batches in a pipeline at a time; 0 where there is none."""
+    workers: int = 0
+    """Threads that take batches through it."""
 
     @property
     def promised_bytes(self) -> int:
@@ -149,6 +157,7 @@ def plan_sizes(
     batch_rows: int,
     unit_rows: int,
     out_row_bytes: int,
+    piped: bool = False,
 ) -> Sizes:
     """Share memory out.
 
@@ -163,6 +172,8 @@ def plan_sizes(
         Rows of the largest unit of the order.
     out_row_bytes : int
         Bytes of one row as handed out, where batches are laid out anew; else 0.
+    piped : bool
+        Batches go through a pipeline, several at a time.
 
     Raises
     ------
@@ -173,7 +184,11 @@ def plan_sizes(
     by_chunk = any(lane.source.layout.chunk_rows is not None and not lane.keep for lane in lanes)
     windowed = not kept and (mode == "window" or (mode == "full" and by_chunk))
     memory_bytes, window_rows, threads = wanted.memory_bytes, wanted.window_rows, wanted.threads
-    budget = _budget(lanes, mode, n_rows, batch_rows, memory_bytes, out_row_bytes, windowed)
+    row_bytes = sum(lane.row_bytes for lane in lanes) + out_row_bytes
+    in_flight = batches_in_flight(memory_bytes, batch_rows * row_bytes) if piped else 0
+    budget = _budget(
+        lanes, mode, n_rows, batch_rows, memory_bytes, out_row_bytes, windowed, in_flight
+    )
     rows = BLOCK_ROWS
     more_threads = 0 if threads is None else max(0, threads - 1)  # the budget counts one
     room = budget.free - more_threads * budget.thread_bytes
@@ -214,7 +229,22 @@ def plan_sizes(
         thread_bytes=budget.thread_bytes,
         batch_bytes=budget.batch_bytes,
         index_bytes=budget.index_bytes,
+        in_flight=in_flight,
+        workers=_worker_count(in_flight, wanted.threads),
     )
+
+
+def batches_in_flight(memory_bytes: int, batch_bytes: int) -> int:
+    """Return how many batches are in a pipeline at a time: as many as a share of memory holds."""
+    affordable = memory_bytes // IN_FLIGHT_SHARE // max(1, batch_bytes)
+    return max(SPARE_BATCHES, min(MOST_IN_FLIGHT, affordable))
+
+
+def _worker_count(in_flight: int, threads: int | None) -> int:
+    """One batch in flight is the consumer's; no threads at all means that the caller works."""
+    if not in_flight or threads == 0:
+        return 0
+    return min(in_flight - 1, _cores() if threads is None else threads)
 
 
 @dataclass(frozen=True)
@@ -242,15 +272,17 @@ def _budget(
     memory_bytes: int,
     out_row_bytes: int,
     windowed: bool,
+    in_flight: int,
 ) -> _Budget:
     row_bytes = max(1, sum(lane.row_bytes for lane in lanes))
     straight = not windowed and not out_row_bytes  # batches are cut from jobs, or joined from two
+    spare_batches = in_flight or (1 if straight else SPARE_BATCHES)
     if windowed:
         row_bytes += INDEX_BYTES  # where each row goes, and what sorting it takes
     return _Budget(
         memory_bytes,
         row_bytes,
-        batch_rows * (row_bytes + out_row_bytes) * (1 if straight else SPARE_BATCHES),
+        batch_rows * (row_bytes + out_row_bytes) * spare_batches,
         sum(lane.nbytes for lane in lanes if lane.keep),
         max((_scratch_bytes(lane, windowed) for lane in lanes), default=1),
         min(BLOCK_ROWS, n_rows) * BLOCK_INDEX_BYTES if mode == "full" else 0,
@@ -300,8 +332,14 @@ def _scratch_bytes(lane: Lane, windowed: bool) -> int:
 
 
 def _thread_count(affordable: int) -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, min(MOST_THREADS, (cores or 1) - 1, affordable))
+    return max(1, min(MOST_THREADS, _cores() - 1, affordable))
+
+
+def _cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def size_words(n_bytes: int) -> str:

@@ -86,6 +86,11 @@ class Step:
     scale: Array | None = field(default=None, repr=False)
     shift: Array | None = field(default=None, repr=False)
 
+    @property
+    def batch_axis(self) -> int:
+        """Which axis of the result counts examples."""
+        return self.target.axes.index("b") if isinstance(self.target, ConvNDSpace) else 0
+
     def spec(self, n: int) -> ArraySpec:
         """Return shape and dtype of the result for `n` rows."""
         return ArraySpec(self.target.sizes(n), self.dtype)
@@ -164,6 +169,11 @@ class CompiledSpecs:
     def out_specs(self, n: int) -> Any:
         """Return the `ArraySpec` of every array of a batch of `n` rows, nested as the specs."""
         return self.mapping.nest(tuple(step.spec(n) for step in self.steps))
+
+    @property
+    def batch_axes(self) -> Any:
+        """Which axis of every array counts examples, nested as the specs; None where nothing is."""
+        return self.mapping.nest(tuple(step.batch_axis for step in self.steps))
 
     def out_bytes(self, n: int) -> int:
         """Return the bytes of all arrays of a batch of `n` rows, each distinct pair once."""

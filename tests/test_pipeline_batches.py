@@ -1,0 +1,363 @@
+"""``batches(pipeline=...)``: the same results whoever does the work, and where it goes on."""
+
+from __future__ import annotations
+
+import gc
+import json
+import pickle
+import threading
+import time
+from functools import partial
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ragged_files import ragged_path
+
+import labeled
+from labeled.errors import (
+    DimsError,
+    LabeledWarning,
+    LoaderError,
+    PipelineError,
+    ReadError,
+)
+from labeled.pipeline import (
+    ComposedPipeline,
+    ParallelPipelines,
+    Place,
+    Stages,
+    needs,
+    whole,
+)
+from labeled.spaces import CompositeSpace, Conv2DSpace, IndexSpace
+from make_files import fuel_file
+
+N = 157
+RNG = np.random.default_rng(9)
+IMAGES = RNG.integers(0, 255, (N, 2, 4, 5), dtype=np.uint8)
+TARGETS = RNG.integers(0, 10, (N, 1), dtype=np.uint8)
+DIMS = ("batch", "channel", "height", "width")
+
+
+@pytest.fixture(scope="module", params=["contiguous", "gzip"])
+def dataset(request, tmp_path_factory):
+    chunked = {"chunks": {"images": (8, 2, 4, 5)}, "compression": {"images": "gzip"}}
+    path = fuel_file(
+        tmp_path_factory.mktemp(request.param) / "d.hdf5",
+        {"images": IMAGES, "targets": TARGETS},
+        {"all": (0, N)},
+        {"images": DIMS, "targets": ("batch", "index")},
+        **(chunked if request.param == "gzip" else {}),
+    )
+    return labeled.open_dataset(path)
+
+
+def noisy(image, rng):
+    """Add numbers of this row's own."""
+    return image + rng.integers(0, 1000, image.shape)
+
+
+def noised(row, seed, epoch, path):
+    """What :func:`noisy` makes of a row, worked out outside of any loader."""
+    return IMAGES[row] + Place(seed, epoch, row, path=path).rng().integers(0, 1000, (2, 4, 5))
+
+
+def shifted(images, rows, seed, epoch):
+    """A transform of whole batches."""
+    amount = (np.asarray(rows) * 7 + seed + epoch).reshape(-1, 1, 1, 1)
+    return images.astype(np.int64) + amount
+
+
+few = settings(max_examples=max(4, settings.default.max_examples // 4))
+
+orders = st.fixed_dictionaries(
+    {
+        "shuffle": st.sampled_from([False, True, "full", "window"]),
+        "seed": st.integers(0, 5),
+        "epoch": st.integers(0, 2),
+        "window_rows": st.integers(16, 90),
+    }
+)
+ways = st.fixed_dictionaries(
+    {
+        "threads": st.none() | st.integers(0, 3),
+        "prefetch": st.none() | st.integers(1, 3),
+        "memory": st.sampled_from(["7 MiB", "64 MiB"]),
+    }
+)
+
+
+@few
+@given(orders, ways, st.integers(1, 40), st.integers(1, 3), st.sampled_from(["keep", "pad"]))
+def test_a_row_becomes_the_same_whoever_works_on_it(dataset, order, way, size, count, last):
+    seen = []
+    for index in range(count):
+        loader = dataset.batches(
+            size, pipeline={"images": noisy}, part=(index, count), last=last, **order, **way
+        )
+        plain = dataset.batches(size, part=(index, count), last=last, **order, **way)
+        for batch, other in zip(loader, plain, strict=True):
+            np.testing.assert_array_equal(batch.rows, other.rows)
+            assert batch.count == other.count
+            assert batch["images"].dims == DIMS
+            assert len(batch["images"]) == len(other["images"])
+            for row, image in zip(batch.rows[: batch.count], batch.arrays["images"], strict=False):
+                wanted = noised(row, order["seed"], order["epoch"], ("images",))
+                np.testing.assert_array_equal(image, wanted)
+            np.testing.assert_array_equal(batch.arrays["targets"], other.arrays["targets"])
+            seen += batch.rows[: batch.count].tolist()
+    assert sorted(seen) == list(range(N))
+
+
+@few
+@given(orders, ways, st.data())
+def test_a_saved_place_goes_on_with_the_same_numbers(dataset, order, way, data):
+    pipeline = Stages({"images": [noisy, noisy]}, batch=lambda batch: batch["images"].values)
+    whole_epoch = list(dataset.batches(11, pipeline=pipeline, **order))
+    at = data.draw(st.integers(0, len(whole_epoch) - 1))
+    first = dataset.batches(11, pipeline=pipeline, **order)
+    with iter(first) as iterator:
+        for _ in range(at):
+            next(iterator)
+        saved = json.loads(json.dumps(first.state_dict()))
+    again = dataset.batches(11, pipeline=pipeline, **{**order, "seed": 77}, **way)
+    again.load_state_dict(saved)
+    for mine, wanted in zip(again, whole_epoch[at:], strict=True):
+        np.testing.assert_array_equal(mine, wanted)
+
+
+@few
+@given(orders, ways, st.integers(1, 40))
+def test_whole_batches_are_transformed_with_their_rows(dataset, order, way, size):
+    loader = dataset.batches(size, pipeline={"images": shifted}, **order, **way)
+    for data, rows, count in loader.with_rows():
+        wanted = IMAGES[rows] + (rows * 7 + order["seed"] + order["epoch"]).reshape(-1, 1, 1, 1)
+        np.testing.assert_array_equal(data["images"], wanted)
+        assert data["images"].dims == DIMS
+        assert count == len(rows)
+
+
+def test_whole_batches_come_before_samples_and_both_know_their_part(dataset):
+    pipeline = {"images": [shifted, lambda image: image.isel(channel=0)], "targets": whole(np.sqrt)}
+    for batch in dataset.batches(50, pipeline=pipeline, seed=4):
+        wanted = IMAGES[batch.rows][:, 0] + (batch.rows * 7 + 4).reshape(-1, 1, 1)
+        np.testing.assert_array_equal(batch["images"], wanted)
+        assert batch["images"].dims == ("batch", "height", "width")
+        np.testing.assert_array_equal(batch["targets"], np.sqrt(TARGETS[batch.rows]))
+
+
+def test_each_stage_runs_where_it_should(dataset):
+    me, where = threading.get_ident(), {"sample": set(), "collate": set(), "batch": set()}
+    calls = dict.fromkeys(where, 0)
+
+    def seen(stage, data):
+        where[stage].add(threading.get_ident())
+        calls[stage] += 1
+        return list(data) if stage == "collate" else data
+
+    pipeline = Stages(*(partial(seen, stage) for stage in where))
+    n_batches = len(list(dataset.batches(20, pipeline=pipeline, threads=2)))
+    assert calls == {"sample": N, "collate": n_batches, "batch": n_batches}
+    assert me not in where["sample"] | where["collate"]
+    assert where["batch"] == {me}
+    assert len(list(dataset.batches(20, pipeline=pipeline, threads=0))) == n_batches
+    assert me in where["sample"] & where["collate"]
+
+
+def test_any_protocol_or_callable_will_do(dataset):
+    class Own:
+        def sample(self, data):
+            return int(data["targets"].item())
+
+        def collate(self, data):
+            return np.array(data)
+
+        def batch(self, data):
+            return data * 2
+
+    wanted = 2 * TARGETS[:, 0].astype(int)
+    around = ComposedPipeline(pre=dict, pipeline=Own(), post=lambda made: made + 1)
+    for pipeline, more in ((Own(), 0), (around, 1)):
+        found = np.concatenate(list(dataset.batches(30, pipeline=pipeline)))
+        np.testing.assert_array_equal(found, wanted + more)
+    parts = ParallelPipelines(images=Stages(lambda x: x.mean(), batch=float_of), others="drop")
+    for batch, first in zip(dataset.batches(30, pipeline=parts), range(0, N, 30), strict=True):
+        assert list(batch) == ["images"]
+        np.testing.assert_allclose(batch["images"], IMAGES[first : first + 30].mean((1, 2, 3)))
+
+
+def float_of(array):
+    return array.astype(np.float32).values
+
+
+def test_specs_are_taken_apart_along_their_own_axes(dataset):
+    space = CompositeSpace(
+        (Conv2DSpace((4, 5), num_channels=2, axes=("c", 0, 1, "b")), IndexSpace(10, 1))
+    )
+    specs = (space, ("images", "targets"))
+    changed = Stages(lambda pair: (pair[0] * 2.0, pair[1]))
+    for made, (images, targets) in zip(
+        dataset.batches(32, specs=specs, pipeline=changed),
+        dataset.batches(32, specs=specs),
+        strict=True,
+    ):
+        assert made[0].shape == images.shape
+        np.testing.assert_array_equal(made[0], images * 2.0)
+        np.testing.assert_array_equal(made[1], targets)
+
+
+def test_a_process_reads_and_threads_here_transform(dataset):
+    options = {"seed": 1, "shuffle": "window", "window_rows": 60, "memory": "8 MiB"}
+    pipeline = {"images": noisy}
+    mine = list(dataset.batches(20, pipeline=pipeline, reader="process", **options))
+    wanted = list(dataset.batches(20, pipeline=pipeline, **options))
+    for batch, other in zip(mine, wanted, strict=True):
+        np.testing.assert_array_equal(batch["images"], other["images"])
+
+
+def test_errors_come_in_their_turn_and_name_the_row(dataset):
+    def failing(sample):
+        if sample.row == 100:
+            raise ZeroDivisionError("no")
+        return sample
+
+    for threads in (0, 3):
+        loader = dataset.batches(10, pipeline=failing, threads=threads)
+        iterator = iter(loader)
+        assert [next(iterator).count for _ in range(10)] == [10] * 10
+        with pytest.raises(ZeroDivisionError) as caught:
+            next(iterator)
+        assert "row 100" in caught.value.__notes__[0]
+        with pytest.raises(StopIteration):
+            next(iterator)
+
+
+def test_samples_that_cannot_be_read_are_left_out(dataset):
+    def failing(sample):
+        if sample.row % 10 == 3:
+            raise ReadError("not an image")
+        return sample
+
+    loader = dataset.batches(10, pipeline=failing, errors="skip")
+    with pytest.warns(LabeledWarning, match=r"row \d*3 is left out of this epoch: not an image"):
+        batches = list(loader)
+    lost = set(range(3, N, 10))
+    assert sorted(np.concatenate([b.rows for b in batches])) == sorted(set(range(N)) - lost)
+    for batch in batches:
+        assert batch.count == len(batch.rows) == len(batch["images"])
+        np.testing.assert_array_equal(batch["images"], IMAGES[batch.rows])
+    assert loader.stats().n_lost == len(lost)
+    with pytest.raises(ReadError, match="not an image"):
+        list(dataset.batches(10, pipeline=failing))
+
+
+def test_an_iterator_that_is_left_stops_its_threads(dataset):
+    before = threading.active_count()
+    loader = dataset.batches(4, pipeline=lambda sample: sample, threads=2)
+    iterator = iter(loader)
+    next(iterator)
+    assert threading.active_count() > before
+    other = iter(loader)
+    next(other)
+    with pytest.raises(LoaderError, match="another one of the same loader"):
+        next(iterator)
+    del iterator, other
+    gc.collect()
+    end = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < end:
+        time.sleep(0.02)
+    assert threading.active_count() == before
+
+
+def test_batches_in_hand_are_bounded_and_stay_what_they_were(dataset):
+    n_done = []
+
+    def slow(sample):
+        n_done.append(sample.row)
+        return sample
+
+    loader = dataset.batches(2, pipeline=slow, threads=2)
+    iterator = iter(loader)
+    held = [next(iterator)]
+    time.sleep(0.2)
+    assert len(n_done) <= 2 * (1 + loader.plan.sizes.in_flight)
+    held += list(iterator)
+    np.testing.assert_array_equal(np.concatenate([b.arrays["images"] for b in held]), IMAGES)
+
+
+def test_a_loader_with_a_pipeline_pickles(dataset):
+    loader = dataset.batches(40, pipeline={"images": noisy}, seed=5)
+    again = pickle.loads(pickle.dumps(loader))
+    for mine, other in zip(again, loader, strict=True):
+        np.testing.assert_array_equal(mine["images"], other["images"])
+
+
+def test_dims_that_are_stated_are_met(dataset):
+    @needs(..., "height", "width", "channel", plain=True)
+    def first_channel_up(image):
+        assert image.shape[-3:] == (4, 5, 2)
+        image = image.copy()
+        image[..., 0] = 255
+        return image
+
+    for pipeline in ({"images": first_channel_up}, {"images": whole(first_channel_up)}):
+        (batch,) = dataset.batches(N, pipeline=pipeline)
+        assert batch["images"].dims == ("batch", "height", "width", "channel")
+        wanted = IMAGES.copy()
+        wanted[:, 0] = 255
+        np.testing.assert_array_equal(batch["images"].transpose(*DIMS), wanted)
+    with pytest.raises(DimsError, match=r"needs dims \('depth', ...\).*'images' has"):
+        list(dataset.batches(9, pipeline={"images": needs("depth", ...)(abs)}))
+
+
+def test_a_seed_is_drawn_where_something_draws(dataset):
+    random = dataset.batches(9, pipeline={"images": noisy})
+    assert random.seed != 0
+    assert dataset.batches(9, pipeline=lambda sample: sample).seed == 0
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "words"),
+    [
+        ({"pictures": abs}, "no 'pictures' to transform; .*'images'"),
+        ([{"images": abs}, {"images": shifted}], "takes whole batches, but follows"),
+        ({"images": lambda image: image[..., : int(image[0, 0, 0])]}, "different shapes"),
+        (whole(lambda batch, rng: batch), "'rng' of one row, but is given whole batches"),
+    ],
+)
+def test_what_does_not_fit_is_told(dataset, pipeline, words):
+    with pytest.raises(PipelineError, match=words):
+        list(dataset.batches(9, pipeline=pipeline))
+
+
+def test_ragged_examples_go_through_one_by_one(tmp_path):
+    lists = [np.arange(i % 5 + 1, dtype=np.int32) for i in range(23)]
+    path = ragged_path(tmp_path / "ragged.h5", "flat", lists)
+    ds = labeled.open_dataset(path)
+    for batch in ds.batches(7, shuffle=True, seed=1, pipeline={"x": lambda x: x.sum("channel")}):
+        np.testing.assert_array_equal(batch["x"], [lists[i].sum() for i in batch.rows])
+    with pytest.raises(LoaderError, match=r"ragged='flat'.*one by one"):
+        ds.batches(7, ragged="flat", pipeline={"x": abs})
+
+
+def test_xarray_objects_are_served_alike():
+    steps = xr.Dataset({"t": (("time", "x"), np.arange(24.0).reshape(12, 2))})
+    loader = labeled.batches(
+        steps.chunk(time=5), 4, dim="time", pipeline={"t": lambda t: t.mean("x")}
+    )
+    found = list(loader)
+    assert [batch["t"].dims for batch in found] == [("time",)] * 3
+    np.testing.assert_array_equal(
+        np.concatenate([batch["t"] for batch in found]), steps["t"].mean("x")
+    )
+
+
+def test_torch_modules_take_tensors_that_share_memory(dataset):
+    torch = pytest.importorskip("torch")
+    halve = torch.nn.Sequential(torch.nn.Flatten(0), torch.nn.Identity())
+    pipeline = Stages({"images": halve}, batch=lambda batch: batch["images"].float() / 2)
+    found = torch.cat(list(dataset.batches(30, pipeline=pipeline)))
+    np.testing.assert_array_equal(found.numpy(), IMAGES.reshape(N, -1) / 2)
