@@ -60,6 +60,29 @@ def role_of(name: Hashable) -> str | None:
     return _ROLE_OF_NAME.get(name) if isinstance(name, str) else None
 
 
+def image_dims(dims: Sequence[str]) -> dict[str, str] | None:
+    """Return which dim of an example is its height, its width, and so on; None if it is no image.
+
+    Returns
+    -------
+    dict or None
+        Role to dim, in the order depth, height, width, channel; those that are there.
+
+    Examples
+    --------
+    >>> image_dims(("band", "lat", "lon"))
+    {'height': 'lat', 'width': 'lon', 'channel': 'band'}
+    >>> image_dims(("time", "feature")) is None
+    True
+    """
+    roles = {role_of(dim): dim for dim in dims}
+    order = (*SPATIAL, "channel")
+    known = len(roles) == len(dims) and set(roles) <= set(order)
+    if not known or not {"height", "width"} <= set(roles):
+        return None
+    return {role: roles[role] for role in order if role in roles}
+
+
 def spatial_roles(n_spatial: int) -> tuple[str | None, ...]:
     """Return the roles of spatial axes 0 to ``n_spatial - 1``; None beyond three axes.
 

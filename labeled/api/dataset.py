@@ -20,11 +20,14 @@ import xarray as xr
 from dask.utils import format_bytes
 
 from labeled.api.labelled import Part, data_array, xarray_dataset
+from labeled.api.measured import measured_statistics, stored_statistics
+from labeled.api.plots import DatasetPlots
 from labeled.catalog.files import Catalog, Files
 from labeled.catalog.loading import load_rows
 from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import Source
 from labeled.errors import (
+    ArrayError,
     DimsError,
     LoaderError,
     SelectionError,
@@ -43,6 +46,7 @@ from labeled.providers.served import LoaderProvider
 from labeled.ragged import Ragged
 from labeled.selection import Request, Selection
 from labeled.spaces import Space, space_of
+from labeled.views.classes import class_names_of
 from labeled.views.html import fault
 from labeled.views.summary import (
     SourceLine,
@@ -503,7 +507,45 @@ class Dataset:
         sizes = {"batch_size": batch_size, **options}
         return provider_of(self._sources, selections, data, label, sizes)
 
+    def statistics(self, source: str) -> dict[str, Any]:
+        """Return count, mean, deviation and extremes of a source, and its class counts.
+
+        Those that the file was written with where they are of exactly these rows; else every
+        row is read, in 64 MiB.
+
+        Returns
+        -------
+        dict
+            ``n_rows``, ``n_values``, ``not_finite``, ``mean``, ``std``, ``min``, ``max``: lists
+            by channel where a dim means channels, named ``by``; ``classes`` (counts by class)
+            where there is one integer a row. Values that are not finite are left out.
+
+        Raises
+        ------
+        ArrayError
+            If the source holds no numbers, or examples of different shapes.
+        """
+        self._check_source(source)
+        found = self._sources[source]
+        if isinstance(found, RaggedSource):
+            raise ArrayError(f"{found.where} is ragged ({found.ragged}); pad() it to measure it")
+        splits = {s: by[source] for s, by in self._catalog.splits.items() if source in by}
+        rows = self.selection(source)
+        stored = None if self.steps else stored_statistics(found, rows, splits)
+        return measured_statistics(found, rows) if stored is None else stored
+
     # looks
+
+    @property
+    def plot(self) -> DatasetPlots:
+        """Pictures: ``plot.splits()``, ``plot.classes(source)``, ``plot.statistics(source)``."""
+        return DatasetPlots(
+            self.where,
+            self._split_lines,
+            lambda: self._summary().lines,
+            self.statistics,
+            lambda name: class_names_of(self._catalog.sources[name].attrs),
+        )
 
     @property
     def where(self) -> str:

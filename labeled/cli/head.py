@@ -19,7 +19,7 @@ import xarray as xr
 from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
 from labeled.cli.drawing import as_pixels, gallery, shrink_step
-from labeled.dims import role_of
+from labeled.dims import image_dims
 from labeled.ragged import Ragged
 from labeled.views.text import sizes_words
 
@@ -70,15 +70,10 @@ def as_image(array: xr.DataArray) -> xr.DataArray | None:
     if array.dtype.kind not in "biuf":
         return None
     first, *inner = map(str, array.dims)
-    roles = {role_of(dim): dim for dim in inner}
-    if len(roles) < len(inner) or not {"height", "width"} <= set(roles) <= {
-        "height",
-        "width",
-        "channel",
-    }:
+    wanted = image_dims(inner)
+    if wanted is None or "depth" in wanted:
         return None
-    wanted = [roles[role] for role in ("height", "width", "channel") if role in roles]
-    return array.transpose(first, *wanted)
+    return array.transpose(first, *wanted.values())
 
 
 def image_lines(image: xr.DataArray) -> list[str]:

@@ -13,6 +13,8 @@ from dask.utils import format_bytes
 from labeled.errors import UnknownNameError, did_you_mean
 from labeled.pipeline.sample import data_array
 from labeled.views import html
+from labeled.views.batches import ClassNames, Drawn, draw_batch
+from labeled.views.figures import Axes
 from labeled.views.text import count_words, sizes_words, table
 
 Array = npt.NDArray[Any]
@@ -33,9 +35,11 @@ class Batch(Mapping[str, xr.DataArray]):
         Works out the row numbers when they are asked for.
     count : int
         How many rows are real; less than the length only where the batch was padded.
+    class_names : mapping of str to mapping, optional
+        Names of classes by source, where the file has them; for pictures.
     """
 
-    __slots__ = ("_arrays", "_dims", "_rows", "count")
+    __slots__ = ("_arrays", "_class_names", "_dims", "_rows", "count")
 
     def __init__(
         self,
@@ -43,8 +47,10 @@ class Batch(Mapping[str, xr.DataArray]):
         dims: Mapping[str, tuple[str, ...]],
         rows: Callable[[], Rows],
         count: int,
+        class_names: Mapping[str, Mapping[int, str]] | None = None,
     ) -> None:
         self._arrays = arrays
+        self._class_names = class_names or {}
         self._dims = dims
         self._rows: Callable[[], Rows] | Rows = rows
         self.count = count
@@ -78,6 +84,42 @@ class Batch(Mapping[str, xr.DataArray]):
     def to_xarray(self) -> xr.Dataset:
         """Return the batch as an in-memory xarray.Dataset (no copy)."""
         return xr.Dataset({name: (self._dims[name], a) for name, a in self._arrays.items()})
+
+    def plot(
+        self,
+        source: str | None = None,
+        *,
+        n: int | None = None,
+        class_names: ClassNames | None = None,
+        ax: Axes | None = None,
+    ) -> Axes:
+        """Draw a source: a grid of images, sequences as lines, labels and values as histograms.
+
+        Parameters
+        ----------
+        source : str, optional
+            The one that says most when not given: images, else sequences, else labels.
+        n : int, optional
+            How many rows are drawn of images (16) or sequences (8).
+        class_names : list or mapping, optional
+            Names of the classes, in the place of those in the file (the attribute
+            ``class_names`` of the labels, or CF's ``flag_meanings``).
+        ax : matplotlib axes, optional
+            Drawn into; new ones when not given.
+
+        Returns
+        -------
+        matplotlib axes
+
+        Raises
+        ------
+        MissingExtraError
+            If matplotlib, the extra ``plot``, is not installed.
+        UnknownNameError, ArrayError
+            If there is no such source, or it holds no numbers.
+        """
+        drawn = Drawn(self._arrays, self._dims, self.count, self._class_names)
+        return draw_batch(drawn, source, lambda: self.rows, n, class_names, ax)
 
     def __repr__(self) -> str:
         return "\n".join([f"<labeled.Batch of {self._count_words()}>", *table(self._lines())])

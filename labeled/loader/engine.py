@@ -17,7 +17,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
@@ -29,6 +29,7 @@ from labeled.catalog.loading import Task
 from labeled.errors import LoaderError, ReadError
 from labeled.loader.lanes import Lane
 from labeled.loader.slots import Slot, SlotPool
+from labeled.loader.timeline import Timeline
 from labeled.samplers.order import Content
 from labeled.views.html import line, page
 
@@ -87,6 +88,8 @@ class Stats:
     n_bytes: int = 0
     wall_s: float = 0.0
     """In the loader, from being asked for a batch to handing it out."""
+    timeline: Timeline = field(default_factory=Timeline, repr=False, compare=False)
+    """When how much had been handed out."""
 
     @property
     def rows_per_s(self) -> float:

@@ -25,6 +25,7 @@ from labeled.pipeline.running import Form
 from labeled.spaces import IndexSpace, Space
 from labeled.specs import CompiledSpecs
 from labeled.specs.casts import check_values
+from labeled.views.classes import class_names_of
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -100,6 +101,11 @@ class Finish:
         return tuple(name for name, source in self.sources.items() if source.decodes)
 
     @cached_property
+    def _class_names(self) -> dict[str, dict[int, str]]:
+        attrs = {name: getattr(source, "attrs", {}) for name, source in self.sources.items()}
+        return {name: names for name, one in attrs.items() if (names := class_names_of(one))}
+
+    @cached_property
     def out_row_bytes(self) -> int:
         """Bytes of one row as handed out, where that takes memory of its own."""
         if self.specs is not None:
@@ -138,7 +144,7 @@ class Finish:
             arrays[name] = change(arrays[name], name)
         if self.ragged:
             arrays = self._laid_out(arrays, count)
-        return Batch(arrays, self._dims, rows, count)
+        return Batch(arrays, self._dims, rows, count, self._class_names)
 
     def _laid_out(self, arrays: dict[str, Array], count: int) -> dict[str, Array]:
         """Lay examples of different shapes out as they were asked for."""

@@ -23,6 +23,7 @@ from labeled.errors import LoaderError
 from labeled.loader.dealing import Dealer, Interrupted
 from labeled.loader.engine import Stats, WindowSource
 from labeled.loader.explain import Explanation, explain
+from labeled.loader.pictures import LoaderPlots
 from labeled.loader.plan import LoaderPlan, next_epoch
 from labeled.loader.process import ProcessWindows, ReaderProcess
 from labeled.loader.slots import SlotPool
@@ -98,6 +99,11 @@ class Loader:
             of each source and why, the peak memory promised, the shuffle quality.
         """
         return explain(self.plan, self._next, labels, self._first_batch)
+
+    @property
+    def plot(self) -> LoaderPlots:
+        """Pictures: ``plot.plan()`` before an epoch, ``plot.throughput()`` after one."""
+        return LoaderPlots(self.explain, self.stats)
 
     # iterating
 
@@ -292,6 +298,7 @@ class EpochIterator(Generic[T]):
             sizes = self._recipe.sizes
             self._workers = Workers(self._dealer, line, first_batch, sizes.workers, sizes.in_flight)
         self._asked = perf_counter()
+        self._stats.timeline.note(self._asked, 0, 0)
 
     def __iter__(self) -> EpochIterator[T]:
         return self
@@ -324,6 +331,7 @@ class EpochIterator(Generic[T]):
             self._source.poke()
         self._asked = perf_counter()
         stats.wall_s += self._asked - began
+        stats.timeline.note(self._asked, stats.n_rows, stats.n_bytes)
         return out
 
     def _why_ended(self) -> Exception:

@@ -1,0 +1,73 @@
+"""Statistics of the rows of one source: those a file was written with, or measured now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from labeled.catalog.source import Source
+from labeled.convert.statistics import (
+    Moments,
+    are_labels,
+    can_measure,
+    channel_axis,
+    moments_of,
+    plain,
+)
+from labeled.errors import ArrayError
+from labeled.formats.hdf5.own import read_statistics
+from labeled.loader.build import make_loader
+from labeled.selection import Selection
+
+READ_BYTES = 4 << 20
+MEMORY = "64 MiB"
+
+
+def stored_statistics(
+    source: Source, selection: Selection, splits: Mapping[str, Selection]
+) -> dict[str, Any] | None:
+    """Return what the file says of exactly these rows, or None. Reads headers only.
+
+    Parameters
+    ----------
+    source : Source
+        Of one file, whole rows.
+    selection : Selection
+        Rows of it.
+    splits : mapping of str to Selection
+        Rows of the source in each split.
+    """
+    whole = source.loaded is None and len(source.headers) == 1 and source.cf is None
+    if not whole or source.row_shape != source.headers[0].row_shape:
+        return None
+    stored = read_statistics(source.headers[0].file.path).get(source.name)
+    if stored is None:
+        return None
+    if selection.span == range(source.n_rows):
+        return dict(stored["rows"])
+    named = stored.get("splits", {})
+    same = (name for name, rows in splits.items() if name in named and rows == selection)
+    return next((dict(named[name]) for name in same), None)
+
+
+def measured_statistics(source: Source, selection: Selection) -> dict[str, Any]:
+    """Read the rows, in file order within 64 MiB, and measure them.
+
+    Raises
+    ------
+    ArrayError
+        If the source holds no numbers.
+    """
+    if not can_measure(source.dtype):
+        raise ArrayError(f"{source.where} holds {source.dtype}, which has no mean")
+    axis = channel_axis(source.dims, source.row_shape)
+    labels = are_labels(source.dtype, source.row_shape)
+    dim = None if axis is None else source.dims[axis]
+    total = Moments.none(1 if axis is None else source.row_shape[axis - 1], classes=labels)
+    batch_rows = int(np.clip(READ_BYTES // max(source.row_bytes, 1), 1, 1 << 16))
+    sources, rows = {source.name: source}, {source.name: selection}
+    for batch in make_loader(sources, rows, {}, len(selection), batch_rows, memory=MEMORY):
+        total = total.merge(moments_of(batch.arrays[source.name], axis, count_classes=labels))
+    return plain(total, dim)

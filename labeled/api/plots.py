@@ -1,0 +1,99 @@
+"""Pictures of a dataset: where splits lie, classes and statistics of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from labeled.errors import ArrayError
+from labeled.views.batches import ClassNames, as_names
+from labeled.views.figures import Axes, draw_counts, draw_statistics, draw_stretches
+from labeled.views.summary import SourceLine, SplitLine, split_words
+from labeled.views.text import count_words
+
+
+@dataclass(frozen=True)
+class DatasetPlots:
+    """What ``dataset.plot`` offers. Each picture returns its axes and takes ``ax=``.
+
+    Parameters
+    ----------
+    where : str
+    split_lines : callable
+        Returns the splits.
+    source_lines : callable
+        Returns the sources, to tell which of them a split lacks.
+    statistics : callable
+        Returns the statistics of a source.
+    class_names : callable
+        Returns the names of the classes of a source.
+    """
+
+    where: str
+    split_lines: Callable[[], Sequence[SplitLine]]
+    source_lines: Callable[[], Sequence[SourceLine]]
+    measured: Callable[[str], Mapping[str, Any]]
+    class_names: Callable[[str], Mapping[int, str]]
+
+    def splits(self, *, ax: Axes | None = None) -> Axes:
+        """Draw where in the file the rows of each split lie; reads no rows.
+
+        Raises
+        ------
+        MissingExtraError
+            If matplotlib, the extra ``plot``, is not installed.
+        """
+        lines = self.split_lines()
+        sources = self.source_lines()
+        return draw_stretches(
+            {line.name: line.lies for line in lines},
+            {line.name: split_words(line.rows, sources) for line in lines},
+            max((line.span for line in lines), default=0),
+            "where the rows of splits lie",
+            ax,
+        )
+
+    def statistics(self, source: str, *, ax: Axes | None = None) -> Axes:
+        """Draw mean, deviation and extremes of a source, by channel where it has channels.
+
+        Those stored in the file are used where they are of these rows; else every row is read.
+
+        Raises
+        ------
+        ArrayError
+            If the source holds no numbers.
+        MissingExtraError
+            If matplotlib, the extra ``plot``, is not installed.
+        """
+        return draw_statistics(self.measured(source), f"values of {source!r}", ax)
+
+    def classes(
+        self, source: str, *, class_names: ClassNames | None = None, ax: Axes | None = None
+    ) -> Axes:
+        """Draw how many rows each class of a source of labels has.
+
+        Parameters
+        ----------
+        source : str
+            One integer a row.
+        class_names : list or mapping, optional
+            In the place of those in the file.
+
+        Raises
+        ------
+        ArrayError
+            If the source holds no labels.
+        MissingExtraError
+            If matplotlib, the extra ``plot``, is not installed.
+        """
+        found = self.measured(source)
+        if "classes" not in found:
+            raise ArrayError(
+                f"source {source!r} of {self.where} holds no labels, one integer a row (or more "
+                "of them than can be drawn)"
+            )
+        counts = {int(value): n for value, n in found["classes"].items()}
+        names = self.class_names(source) if class_names is None else as_names(class_names)
+        title = f"classes of {source!r}, {count_words(found['n_rows'], 'row')}"
+        return draw_counts(counts, names, title, ax)

@@ -1,0 +1,35 @@
+"""Names of classes, as files give them in the attributes of a source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+
+def class_names_of(attrs: Mapping[str, Any]) -> dict[int, str]:
+    """Return the name of each class; empty where the attributes tell none.
+
+    Either a list ``class_names`` (class 0, 1, ...), or the CF pair ``flag_values`` and
+    ``flag_meanings``.
+
+    Examples
+    --------
+    >>> class_names_of({"class_names": ["cat", b"dog"]})
+    {0: 'cat', 1: 'dog'}
+    >>> class_names_of({"flag_values": np.array([2, 5]), "flag_meanings": "clear cloudy"})
+    {2: 'clear', 5: 'cloudy'}
+    >>> class_names_of({"units": "m"})
+    {}
+    """
+    if "class_names" in attrs:
+        return dict(enumerate(map(_text, np.atleast_1d(np.asarray(attrs["class_names"], object)))))
+    if "flag_values" in attrs and "flag_meanings" in attrs:
+        values = np.atleast_1d(attrs["flag_values"]).tolist()
+        return dict(zip(map(int, values), _text(attrs["flag_meanings"]).split(), strict=False))
+    return {}
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,312 @@
+"""Pictures: what artists hold is what the data say."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import labeled
+from labeled.api import dataset as module
+from labeled.errors import ArrayError, LoaderError, MissingExtraError, UnknownNameError
+from labeled.loader.batch import Batch
+from labeled.loader.timeline import MOST_POINTS, Timeline
+from labeled.views.figures import draw_images, draw_rate
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+plt = pytest.importorskip("matplotlib.pyplot")
+
+N = 300
+RNG = np.random.default_rng(5)
+IMAGES = RNG.integers(0, 256, (N, 3, 4, 5), dtype=np.uint8)
+TARGETS = RNG.integers(0, 3, (N, 1))
+CURVES = RNG.normal(size=(N, 12)).astype("float32")
+NAMES = ["cat", "dog", "$x_{$ <b>"]
+
+
+@pytest.fixture(autouse=True)
+def no_figures_left():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return labeled.write(
+        tmp_path / "a.hdf5",
+        {
+            "images": IMAGES,
+            "targets": TARGETS,
+            "curves": CURVES,
+            "score": CURVES[:, 0],
+            "names": np.array(["x"] * N),
+        },
+        splits={"train": (0, 200), "odd": list(range(201, N, 2))},
+        dims={
+            "images": ("batch", "channel", "height", "width"),
+            "targets": ("batch", "index"),
+            "curves": ("batch", "time"),
+        },
+        chunks={"images": 32},
+        compression={"images": "gzip"},
+        source_attrs={"targets": {"class_names": NAMES}},
+    )
+
+
+def drawn(ax):
+    """Draw for real, warnings being errors; returns the axes."""
+    ax.figure.canvas.draw()
+    return ax
+
+
+def bars(ax):
+    names = [text.get_text() for text in ax.get_xticklabels()]
+    return dict(zip(names, [patch.get_height() for patch in ax.patches], strict=True))
+
+
+def test_a_batch_draws_its_images_with_the_names_of_their_classes(path):
+    batch = next(iter(labeled.open_dataset(path).batches(32, shuffle=True, seed=1)))
+    ax = drawn(batch.plot(n=6))
+    assert len(ax.images) == 6
+    for number, image in enumerate(ax.images):
+        expected = IMAGES[batch.rows[number]].transpose(1, 2, 0)
+        np.testing.assert_array_equal(image.get_array(), expected)
+    captions = [text.get_text() for text in ax.texts]
+    assert captions == [NAMES[TARGETS[row, 0]] for row in batch.rows[:6]]
+    assert "6 of 32 rows" in ax.get_title(loc="left")
+
+
+def test_images_lie_side_by_side_and_the_right_way_up():
+    image = np.array([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
+    ax = drawn(draw_images([image] * 3, ["a", "b", "c"], "t"))
+    boxes = [image.get_extent() for image in ax.images]
+    assert all(left < right and top < bottom for left, right, bottom, top in boxes)
+    rights = [(right, bottom) for _, right, bottom, _ in boxes]
+    lefts = [(left, bottom) for left, _, bottom, _ in boxes]
+    assert all(a[0] < b[0] or a[1] < b[1] for a, b in zip(rights, lefts[1:], strict=False))
+    low, high = ax.get_ylim()
+    assert low > high  # rows of an image run downwards
+    assert {image.get_clim() for image in ax.images} == {(0.0, 5.0)}
+
+
+@pytest.mark.parametrize(
+    ("dims", "shape", "index", "note"),
+    [
+        (("batch", "height", "width"), (4, 6, 5), np.s_[:, :, :], ""),
+        (("batch", "height", "width", "channel"), (4, 6, 5, 1), np.s_[:, :, :, 0], ""),
+        (("time", "band", "lat", "lon"), (4, 2, 6, 5), np.s_[:, 0], "band 0 of 2"),
+        (("batch", "width", "height"), (4, 5, 6), np.s_[:, :, :], ""),
+        (("batch", "depth", "y", "x"), (4, 7, 6, 5), np.s_[:, 3], "depth 3 of 7"),
+    ],
+)
+def test_images_are_found_by_the_names_of_dims(dims, shape, index, note):
+    array = RNG.normal(size=shape)
+    batch = Batch({"x": array}, {"x": dims}, lambda: np.arange(shape[0]), shape[0])
+    ax = drawn(batch.plot())
+    expected = array[index]
+    if dims == ("batch", "width", "height"):
+        expected = expected.transpose(0, 2, 1)
+    for image, one in zip(ax.images, expected, strict=True):
+        np.testing.assert_array_equal(image.get_array(), one)
+    assert note in ax.get_title(loc="left")
+    assert [text.get_text() for text in ax.texts] == [f"row {i}" for i in range(shape[0])]
+
+
+def test_labels_are_counted_by_name(path):
+    batch = next(iter(labeled.open_dataset(path).batches(64)))
+    counts = dict(zip(NAMES, np.bincount(TARGETS[:64, 0], minlength=3).tolist(), strict=True))
+    assert bars(drawn(batch.plot("targets"))) == counts
+    renamed = bars(drawn(batch.plot("targets", class_names={0: "zero", 7: "none"})))
+    assert renamed == {"zero": counts["cat"], "1": counts["dog"], "2": counts[NAMES[2]], "none": 0}
+    ax = drawn(batch.plot("images", n=2, class_names=["A", "B", "C"]))
+    assert [text.get_text() for text in ax.texts] == ["ABC"[i] for i in TARGETS[:2, 0]]
+
+
+def test_sequences_are_lines_and_numbers_a_histogram(path):
+    batch = next(iter(labeled.open_dataset(path).batches(40, last="pad")))
+    ax = drawn(batch.plot("curves", n=3))
+    for line, row in zip(ax.lines, CURVES[:3], strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), row)
+    assert ax.get_xlabel() == "time"
+    ax = drawn(batch.plot("score"))
+    assert sum(patch.get_height() for patch in ax.patches) == 40
+
+
+def test_ragged_rows_are_lines_of_their_own_length(tmp_path):
+    words = [np.arange(n, dtype="i4") for n in (2, 5, 3)]
+    with h5py.File(tmp_path / "r.h5", "w") as f:
+        f.create_dataset("words", (3,), h5py.vlen_dtype("i4"))
+        f["words"].dims[0].label = "batch"
+        f["words"][:] = words
+    batch = next(iter(labeled.open_dataset(tmp_path / "r.h5").batches(3)))
+    ax = drawn(batch.plot())
+    assert [line.get_ydata().tolist() for line in ax.lines] == [w.tolist() for w in words]
+
+
+def test_padding_is_not_drawn(path):
+    dataset = labeled.open_dataset(path).subset(slice(0, 5))
+    batch = next(iter(dataset.batches(8, last="pad")))
+    assert len(drawn(batch.plot()).images) == 5
+    assert sum(bars(drawn(batch.plot("targets"))).values()) == 5
+
+
+def test_what_has_no_picture_is_refused(path):
+    batch = next(iter(labeled.open_dataset(path).batches(8)))
+    with pytest.raises(UnknownNameError, match="did you mean 'images'"):
+        batch.plot("image")
+    with pytest.raises(ArrayError, match=r"'names'.*holds text"):
+        batch.plot("names")
+    with pytest.raises(ArrayError, match="hold text"):
+        next(iter(labeled.open_dataset(path).select("names").batches(8))).plot()
+
+
+def test_splits_lie_where_their_rows_are(path):
+    dataset = labeled.open_dataset(path)
+    ax = drawn(dataset.plot.splits())
+    train, odd = ([p.vertices[:, 0] for p in c.get_paths()] for c in ax.collections)
+    assert [(p.min(), p.max()) for p in train] == [(0, 200)]
+    assert [(p.min(), p.max()) for p in odd] == [(row, row + 1) for row in range(201, N, 2)]
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["train", "odd"]
+    assert [text.get_text() for text in ax.texts] == ["200 rows", "50 rows"]
+
+
+@pytest.mark.parametrize("chosen", ["all", "train", "odd", "subset", "part", "loaded"])
+def test_statistics_are_those_of_the_rows(path, chosen):
+    dataset = labeled.open_dataset(path)
+    rows, images = slice(None), IMAGES
+    if chosen in ("train", "odd"):
+        rows = slice(0, 200) if chosen == "train" else slice(201, None, 2)
+        dataset = dataset.split(chosen)
+    elif chosen == "subset":
+        rows = [5, 3, 3, 250]
+        dataset = dataset.subset(rows)
+    elif chosen == "part":
+        dataset, images = dataset.isel(height=slice(1, 3)), IMAGES[:, :, 1:3]
+    elif chosen == "loaded":
+        dataset = dataset.load()
+    values = images[rows].astype(np.float64)
+    found = dataset.statistics("images")
+    assert (found["n_rows"], found["by"]) == (len(values), "channel")
+    np.testing.assert_allclose(found["mean"], values.mean((0, 2, 3)))
+    np.testing.assert_allclose(found["std"], values.std((0, 2, 3)))
+    assert (found["min"], found["max"]) == (
+        values.min((0, 2, 3)).tolist(),
+        values.max((0, 2, 3)).tolist(),
+    )
+    ax = drawn(dataset.plot.statistics("images"))
+    points = ax.containers[0].lines[0]
+    np.testing.assert_allclose(points.get_ydata(), values.mean((0, 2, 3)))
+    ranges = ax.collections[0].get_segments()
+    assert [segment[:, 1].tolist() for segment in ranges] == [
+        [low, high] for low, high in zip(found["min"], found["max"], strict=True)
+    ]
+
+
+def test_stored_statistics_are_not_measured_again(path, monkeypatch):
+    monkeypatch.setattr(module, "measured_statistics", lambda *_: pytest.fail("rows were read"))
+    dataset = labeled.open_dataset(path)
+    for one in (dataset, dataset.split("train"), dataset.split("odd")):
+        assert one.statistics("images")["n_rows"] == len(one)
+
+
+def test_classes_of_a_dataset(path):
+    dataset = labeled.open_dataset(path).split("train")
+    counts = np.bincount(TARGETS[:200, 0], minlength=3).tolist()
+    assert bars(drawn(dataset.plot.classes("targets"))) == dict(zip(NAMES, counts, strict=True))
+    with pytest.raises(ArrayError, match="holds no labels"):
+        dataset.plot.classes("images")
+    with pytest.raises(ArrayError, match="no mean"):
+        dataset.plot.statistics("names")
+
+
+def test_a_plan_draws_its_windows_and_chunks(path):
+    dataset = labeled.open_dataset(path).select("images", "targets")
+    loader = dataset.batches(16, shuffle="window", seed=3, memory="2 MiB", window_rows=70)
+    reads = loader.explain().reads
+    ax = drawn(loader.plot.plan())
+    shown = [
+        [(int(p.vertices[:, 0].min()), int(p.vertices[:, 0].max())) for p in c.get_paths()]
+        for c in ax.collections
+    ]
+    assert shown[::2] == [list(window.chunks) for window in reads.windows]
+    assert shown[1::2] == [list(window.runs) for window in reads.windows]
+    assert [line.get_xdata()[0] for line in ax.lines] == list(range(32, N, 32))
+    assert "shuffle='window'" in ax.get_title(loc="left")
+    with pytest.raises(LoaderError, match="no rows"):
+        dataset.subset([]).batches(4).plot.plan()
+
+
+def test_throughput_adds_up_to_the_rows_handed_out(path):
+    loader = labeled.open_dataset(path).batches(8)
+    with pytest.raises(LoaderError, match="iterate first"):
+        loader.plot.throughput()
+    for _ in loader:
+        pass
+    ax = drawn(loader.plot.throughput())
+    values, edges, _ = ax.patches[0].get_data()
+    assert np.sum(values * np.diff(edges)) == pytest.approx(N)
+    assert ax.lines[0].get_ydata()[0] == pytest.approx(N / (edges[-1] - edges[0]))
+
+
+def test_rates_are_drawn_when_they_were():
+    ax = draw_rate([(0.0, 0, 0), *((1 + i / 100, 10 * i, i) for i in range(1, 100))], "t")
+    values, edges, _ = ax.patches[0].get_data()
+    assert values[edges[:-1] < 0.9].max() < 20
+    assert values[edges[:-1] > 1.1].min() == pytest.approx(1000, rel=0.01)
+
+
+@given(st.integers(1, 5000))
+def test_a_timeline_stays_short_and_in_order(n):
+    timeline = Timeline()
+    for i in range(n):
+        timeline.note(float(i), i, i)
+    rows = [rows for _, rows, _ in timeline.points]
+    assert len(rows) <= MOST_POINTS
+    assert rows[0] == 0
+    assert rows == sorted(rows)
+    assert n - 1 - rows[-1] < timeline.step
+    assert max(np.diff(rows), default=1) <= timeline.step
+
+
+def test_pictures_are_drawn_into_axes_that_are_given(path):
+    dataset = labeled.open_dataset(path)
+    loader = dataset.batches(16)
+    batch = next(iter(loader))
+    pictures = (
+        batch.plot,
+        dataset.plot.splits,
+        lambda ax: dataset.plot.statistics("images", ax=ax),
+        lambda ax: dataset.plot.classes("targets", ax=ax),
+        loader.plot,
+        loader.plot.throughput,
+    )
+    figure, axes = plt.subplots(2, 3)
+    for picture, ax in zip(pictures, axes.flat, strict=True):
+        assert picture(ax=ax) is ax
+    figure.canvas.draw()
+    assert plt.get_fignums() == [figure.number]
+
+
+def test_without_matplotlib_the_extra_is_named(path, monkeypatch):
+    batch = next(iter(labeled.open_dataset(path).batches(16)))
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(MissingExtraError, match=r"labeled\[plot\]"):
+        batch.plot()
+
+
+def test_matplotlib_is_imported_only_when_used(path):
+    code = (
+        "import sys, json, labeled\n"
+        f"ds = labeled.open_dataset({path!r}); b = next(iter(ds.batches(8)))\n"
+        "ds._repr_html_(), b._repr_html_(), ds.plot, ds.batches(8).plot\n"
+        "print(json.dumps([n for n in ('matplotlib', 'IPython') if n in sys.modules]))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(out.stdout) == []
