@@ -1,0 +1,142 @@
+"""``MNISTIter``: pictures and labels in the classic IDX files, whole batches only."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled.compat.mxnet.augmenter import Version
+from labeled.compat.mxnet.batching import Filled
+from labeled.compat.mxnet.iterators import NAMES, MXDataIter
+from labeled.compat.mxnet.parameters import (
+    Parameter,
+    checked_version,
+    flag_of,
+    integer_of,
+    read_parameters,
+    text_of,
+)
+from labeled.compat.mxnet.twister import Twister
+from labeled.errors import FileFormatError, LoaderError
+
+Array = npt.NDArray[Any]
+
+PARAMETERS = {
+    **NAMES,
+    "image": Parameter(text_of, "./train-images-idx3-ubyte"),
+    "label": Parameter(text_of, "./train-labels-idx1-ubyte"),
+    "batch_size": Parameter(integer_of, 128, least=1),
+    "shuffle": Parameter(flag_of, True),
+    "flat": Parameter(flag_of, False),
+    "seed": Parameter(integer_of, 0),
+    "silent": Parameter(flag_of, False),
+    "num_parts": Parameter(integer_of, 1, least=1),
+    "part_index": Parameter(integer_of, 0, least=0),
+    "prefetch_buffer": Parameter(integer_of, 4),
+    "dtype": Parameter(text_of, "float32"),
+}
+
+log = logging.getLogger(__name__)
+
+
+class MNISTIter(MXDataIter):
+    """Batches of pictures, each value 1/256 of its byte, and of their labels.
+
+    A last batch that would be short is left out; the order is drawn once, not every epoch. The
+    files' magic numbers are not checked, nor that they hold equally many examples.
+
+    Parameters
+    ----------
+    version : {"seed", "0.9.5", "1.9.1"}
+        All have the same rules.
+    strict : bool
+        Refuse words that are no parameters, rather than pass them over as it was.
+    **parameters
+        `image`, `label`, `batch_size`, `shuffle`, `flat`, `seed`, `silent`, `num_parts`,
+        `part_index`, `data_name`, `label_name`, and `prefetch_buffer`, which changes nothing.
+
+    Raises
+    ------
+    FileFormatError
+        If a file is shorter than its header says.
+    LoaderError
+        If a parameter cannot be read, or there is not one whole batch.
+    """
+
+    def __init__(self, *, version: Version = "1.9.1", strict: bool = False, **parameters: Any):
+        checked_version(version)
+        asked = read_parameters("MNISTIter", PARAMETERS, parameters, strict=strict)
+        part, parts = asked["part_index"], asked["num_parts"]
+        if part >= parts:
+            raise LoaderError(f"MNISTIter: part_index={part} must be below num_parts={parts}")
+        if asked["dtype"] != "float32":
+            raise LoaderError(f"MNISTIter: dtype={asked['dtype']!r} must be float32")
+        images = _part(*_read(asked["image"], n_lengths=2), part, parts)
+        labels = _part(*_read(asked["label"], n_lengths=0), part, parts)
+        if asked["shuffle"]:
+            order = Twister(asked["seed"]).shuffled(len(images))
+            images, labels = images[order], labels[order]
+        shape = (-1,) if asked["flat"] else (1, *images.shape[1:])
+        batches = _Whole(images.reshape(len(images), *shape), labels, asked["batch_size"])
+        if not asked["silent"]:
+            log.info(
+                "MNISTIter: load %d images, shuffle=%d, shape=%s",
+                len(images), asked["shuffle"], (asked["batch_size"], *batches.images.shape[1:]),
+            )  # fmt: skip
+        label_name = parameters.get("label_name", asked["label_name"])
+        super().__init__(batches, asked["data_name"], label_name)
+
+
+@dataclass(eq=False)
+class _Whole:
+    """Whole batches of arrays in memory."""
+
+    images: npt.NDArray[np.uint8]
+    labels: npt.NDArray[np.uint8]
+    batch_size: int
+    _place: int = field(default=0, init=False)
+
+    def next(self) -> Filled | None:
+        stop = self._place + self.batch_size
+        if stop > len(self.images):
+            return None
+        images, labels = self.images[self._place : stop], self.labels[self._place : stop]
+        self._place = stop
+        data = images.astype(np.float32) * np.float32(1 / 256)
+        return Filled(data, labels.astype(np.float32), np.zeros(self.batch_size, np.uint64), 0)
+
+    def reset(self) -> None:
+        self._place = 0
+
+
+def _read(path: str, n_lengths: int) -> tuple[npt.NDArray[np.uint8], tuple[int, ...]]:
+    """Return the bytes of an IDX file behind its header, mapped, and the lengths it claims."""
+    words = 2 + n_lengths
+    try:
+        with open(path, "rb") as stream:
+            header = stream.read(4 * words)
+            _, *lengths = struct.unpack(f">{words}I", header)
+    except struct.error:
+        raise FileFormatError(f"{path!r} ends in its header of {4 * words} bytes") from None
+    claimed = int(np.prod(lengths, dtype=object))
+    found = np.memmap(path, np.uint8, "r") if len(header) else np.empty(0, np.uint8)
+    if len(found) < 4 * words + claimed:
+        raise FileFormatError(
+            f"{path!r} claims {lengths} values and holds {len(found) - 4 * words}; it is cut off, "
+            "or no IDX file of bytes"
+        )
+    return found[4 * words : 4 * words + claimed], tuple(lengths)
+
+
+def _part(
+    values: npt.NDArray[np.uint8], lengths: tuple[int, ...], part: int, parts: int
+) -> npt.NDArray[np.uint8]:
+    """Return the examples of one part; cut in double precision."""
+    count = lengths[0]
+    start, stop = int(count / parts * part), int(count / parts * (part + 1))
+    return np.array(values.reshape(lengths)[start:stop])

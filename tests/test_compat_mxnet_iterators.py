@@ -1,0 +1,509 @@
+"""The old iterators over arrays, text and IDX files; facts recorded from the genuine program."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from labeled.compat.mxnet import ArrayDataProvider, CSVIter, DataBatch, MNISTIter
+from labeled.compat.mxnet.inputs import files_of
+from labeled.compat.mxnet.numbers import floats_of, whole_of
+from labeled.compat.mxnet.parameters import flag_of, shape_of
+from labeled.errors import (
+    ArrayError,
+    FileFormatError,
+    LoaderError,
+    LoaderTypeError,
+    UnknownNameError,
+)
+
+REFERENCE = os.environ.get("LABELED_REFERENCE")
+
+
+# numbers
+
+FLOATS = {
+    "2.36": "2.3600001",
+    "1e39": "1.0000001e38",
+    "9e39": "inf",
+    "3.4028235e38": "inf",
+    "1e-45": "1.1754942e-38",
+    "0e-45": "1.1754942e-38",
+    "2e-45": "1.9999999e-38",
+    "1e4294967297": "10",
+    "16777217": "16777216",
+    "18446744073709551616": "0",
+    "12345678901234567890123": "4.807116e18",
+    "0.12345678901234567890123": "0.12345679",
+    "  7 8": "7",
+    "-": "-0",
+    "+-5": "0",
+    ".": "0",
+    "e5": "0",
+    "1e": "1",
+    "1.e2": "100",
+    "0x10": "0",
+    "1.5f": "1.5",
+    "F8": "0",
+    "nano": "nan",
+    "-INF": "-inf",
+    "infinityx": "inf",
+}
+"""What version 1.9.1 made of a field, as it was printed."""
+
+FLOATS_095 = {
+    "1e-39": "1e-38",
+    "1e-45": "1e-38",
+    "-INF": "-0",
+    "nan": "0",
+    "abc": "0",
+    "12345678901234567890123": "1.2345682e22",
+    "0.12345678901234567890123": "23.990427",
+}
+
+
+@pytest.mark.parametrize(
+    ("version", "field", "value"),
+    [("1.9.1", *fact) for fact in FLOATS.items()]
+    + [(version, *fact) for fact in FLOATS_095.items() for version in ("0.9.5", "seed")],
+)
+def test_floats_are_read_as_recorded(version, field, value):
+    (found,) = floats_of([field.encode()], version)
+    np.testing.assert_array_equal(found, np.float32(value))
+    assert np.signbit(found) == np.signbit(np.float32(value))
+
+
+@pytest.mark.parametrize("field", ["abc", "infi", '"5"', "", "\v7"])
+def test_the_newest_version_leaves_out_what_is_no_number(field):
+    assert floats_of([field.encode()], "1.9.1") == [None]
+
+
+@pytest.mark.parametrize(
+    ("field", "bits", "value"),
+    [
+        ("012", 32, 10),
+        ("08", 32, 0),
+        ("0x1f", 64, 31),
+        ("-0x10", 32, -16),
+        ("1.9", 32, 1),
+        ("4294967297", 32, 1),
+        ("2147483648", 64, 2147483648),
+        ("9223372036854775808", 64, 9223372036854775807),
+        ("9223372036854775808", 32, -1),
+        ("-", 32, None),
+    ],
+)
+def test_whole_numbers_are_read_as_recorded(field, bits, value):
+    assert whole_of(field.encode(), bits) == value
+
+
+# CSVIter
+
+
+def csv(folder, rows, name="d.csv"):
+    path = folder / name
+    path.write_bytes(rows if isinstance(rows, bytes) else "".join(f"{r}\n" for r in rows).encode())
+    return str(path)
+
+
+def epoch(it, at_most=99):
+    """Return the first values and pads of the batches of an epoch, or of its beginning."""
+    out = []
+    for _ in range(at_most):
+        try:
+            batch = it.next()
+        except StopIteration:
+            return out
+        assert batch.index.tolist() == batch.data[0].ravel().tolist()
+        out.append((batch.data[0].ravel().astype(int).tolist(), batch.pad))
+    return out
+
+
+SHIFTED = [
+    [([0, 1, 2, 3, 4], 0), ([5, 6, 7, 8, 9], 0), ([10, 11, 0, 1, 2], 3)],
+    [([3, 4, 5, 6, 7], 0), ([8, 9, 10, 11, 0], 1)],
+    [([1, 2, 3, 4, 5], 0), ([6, 7, 8, 9, 10], 0), ([11, 0, 1, 2, 3], 4)],
+    [([4, 5, 6, 7, 8], 0), ([9, 10, 11, 0, 1], 2)],
+]
+
+
+def test_epochs_are_shifted_behind_the_rows_that_filled_them_up(tmp_path):
+    it = CSVIter(data_csv=csv(tmp_path, range(12)), data_shape=(1,), batch_size=5)
+    for expected in SHIFTED:
+        assert epoch(it) == expected
+        assert epoch(it) == []  # the end is signalled until the reset
+        it.reset()
+
+
+@pytest.mark.parametrize(
+    ("n", "size", "taken", "second"),
+    [
+        (12, 5, 0, SHIFTED[1]),  # the thread that ran ahead was at the end
+        (12, 5, 1, SHIFTED[1]),
+        (12, 5, 2, SHIFTED[1]),
+        (12, 4, 1, [([0, 1, 2, 3], 0), ([4, 5, 6, 7], 0), ([8, 9, 10, 11], 0)]),
+        (82, 5, 1, [([3, 4, 5, 6, 7], 0)]),
+        (87, 5, 1, [([0, 1, 2, 3, 4], 0)]),
+        (87, 5, 2, [([3, 4, 5, 6, 7], 0)]),
+        (102, 5, 1, [([0, 1, 2, 3, 4], 0)]),
+    ],
+)
+def test_a_reset_in_mid_epoch_acts_where_the_thread_was(tmp_path, n, size, taken, second):
+    it = CSVIter(data_csv=csv(tmp_path, range(n)), data_shape=(1,), batch_size=size)
+    epoch(it, taken)
+    it.reset()
+    assert epoch(it)[: len(second)] == second
+
+
+def test_without_round_batch_surplus_rows_are_stale(tmp_path):
+    it = CSVIter(
+        data_csv=csv(tmp_path, range(12)), data_shape=(1,), batch_size=5, round_batch="false"
+    )
+    for taken in (1, 99, 99):
+        whole = [([0, 1, 2, 3, 4], 0), ([5, 6, 7, 8, 9], 0)]
+        got = []
+        for _ in range(taken):
+            try:
+                batch = it.next()
+            except StopIteration:
+                break
+            got.append((batch.data[0].ravel().tolist(), batch.pad))
+        assert got == [*whole, ([10, 11, 7, 8, 9], 3)][:taken]
+        it.reset()
+
+
+@pytest.mark.parametrize(
+    ("size", "pads"),
+    [(13, [[pad] for pad in range(1, 13)] + [[], [1]]), (24, [[12], [], [12]])],
+)
+def test_batches_larger_than_the_data(tmp_path, size, pads):
+    it = CSVIter(data_csv=csv(tmp_path, range(12)), data_shape=(1,), batch_size=size)
+    for expected in pads:
+        assert [pad for _, pad in epoch(it)] == expected
+        it.reset()
+
+
+def test_a_batch_takes_rows_of_two_passes_at_most(tmp_path):
+    path = csv(tmp_path, range(12))
+    with pytest.raises(LoaderError, match="must be bigger than the batch size"):
+        CSVIter(data_csv=path, data_shape=(1,), batch_size=25)
+    it = CSVIter(data_csv=path, data_shape=(1,), batch_size=20)
+    assert [pad for _, pad in epoch(it)] == [8]
+    it.reset()
+    with pytest.raises(LoaderError, match="takes 16 rows"):
+        epoch(it)
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "rows"),
+    [
+        (b"1,2,\n", (2,), [[1, 2]]),
+        (b"1,,2\n", (2,), [[1, 2]]),
+        (b",1,x,2,,\n", (2,), [[1, 2]]),
+        (b"\n\n1,2\r\n\r\n3,4", (2,), [[1, 2], [3, 4]]),
+        (b"1,2\r3,4\r", (1, 2), [[1, 2], [3, 4]]),
+        (b"\xef\xbb\xbf1,2\n", (2,), [[1, 2]]),
+        (b"1, \n7,8\n", (2,), [[1, 7], [7, 8]]),  # blanks were skipped over the end of a line
+        (b"1,\t", (2,), [[1, 0]]),
+    ],
+)
+def test_lines_of_version_191(tmp_path, text, shape, rows):
+    it = CSVIter(data_csv=csv(tmp_path, text), data_shape=shape, batch_size=1)
+    got = [batch.data[0] for batch in it]
+    np.testing.assert_array_equal(np.reshape(got, (len(rows), -1)), rows)
+    assert it.provide_data == [("data", (1, *shape))]
+
+
+def test_earlier_versions_take_zero_for_what_is_no_number(tmp_path):
+    text = b"\xef\xbb\xbf1,2\na,b\n3,,\n"
+    it = CSVIter(data_csv=csv(tmp_path, text), data_shape=(2,), batch_size=3, version="0.9.5")
+    np.testing.assert_array_equal(it.next().data[0], [[0, 2], [0, 0], [3, 0]])
+
+
+def test_csv_parameters(tmp_path):
+    data, label = csv(tmp_path, ["1,2", "3,4"]), csv(tmp_path, ["5,6", "7,8"], "l.csv")
+    both = CSVIter(data_csv=data, label_csv=label, data_shape=2, label_shape="(2,)", batch_size="2")
+    batch = both.next()
+    assert isinstance(batch, DataBatch)
+    np.testing.assert_array_equal(batch.label[0], [[5, 6], [7, 8]])
+    none = CSVIter(data_csv=data, data_shape=(2,), label_shape=(2,), batch_size=2)
+    np.testing.assert_array_equal(none.next().label[0], [0, 0])
+    flat = CSVIter(
+        data_csv=data, label_csv=label, data_shape=(2,), label_shape=(1, 2), batch_size=2
+    )
+    np.testing.assert_array_equal(flat.next().label[0], [5, 6])  # the first, and so the wrong ones
+    whole = CSVIter(data_csv=data, data_shape=(2,), batch_size=2, dtype="int64")
+    assert whole.next().data[0].dtype == np.int64
+    assert whole.provide_label == [("softmax_label", (2,))]
+    named = CSVIter(
+        data_csv=data, data_shape=(2,), batch_size=2, data_name="x", label_name=None, version="seed"
+    )
+    assert (named.provide_data, named.provide_label) == ([("x", (2, 2))], [])
+
+
+def test_parser_options_stand_behind_the_path(tmp_path):
+    path = csv(tmp_path, ["1;2;3"])
+    it = CSVIter(data_csv=path + "?delimiter=;&label_column=1", data_shape=(2,), batch_size=1)
+    np.testing.assert_array_equal(it.next().data[0], [[1, 3]])
+
+
+def test_csv_errors(tmp_path):
+    data = csv(tmp_path, ["1,2", "3"])
+    it = CSVIter(data_csv=data, data_shape=(2,), batch_size=1)
+    it.next()
+    with pytest.raises(
+        FileFormatError, match=r"row 1: 1 values, where the shape \(2,\) asks for 2"
+    ):
+        it.next()
+    with pytest.raises(FileFormatError, match="row 1: 1 values"):
+        it.next()
+    short, label = csv(tmp_path, [1, 2], "s.csv"), csv(tmp_path, ["1"], "l.csv")
+    with pytest.raises(FileFormatError, match="has 1 rows of labels"):
+        CSVIter(data_csv=short, label_csv=label, data_shape=1, batch_size=2)
+    with pytest.raises(LoaderError, match="data_shape is required"):
+        CSVIter(data_csv=data, batch_size=1)
+    with pytest.raises(LoaderError, match="batch_size=0 must be at least 1"):
+        CSVIter(data_csv=data, data_shape=1, batch_size=0)
+    with pytest.raises(LoaderError, match="round_batch='yes' is no flag"):
+        CSVIter(data_csv=data, data_shape=1, batch_size=1, round_batch="yes")
+    with pytest.raises(LoaderError, match="version='2'"):
+        CSVIter(data_csv=data, data_shape=1, batch_size=1, version="2")
+    with pytest.raises(FileFormatError, match="no file with anything in it"):
+        CSVIter(data_csv=str(tmp_path / "none.csv"), data_shape=1, batch_size=1)
+    CSVIter(data_csv=data, data_shape=2, batch_size=1, bach_size=3)  # unknown words were ignored
+    with pytest.raises(LoaderTypeError, match="did you mean 'batch_size'"):
+        CSVIter(data_csv=data, data_shape=2, batch_size=1, bach_size=3, strict=True)
+
+
+def test_paths_mean_files_folders_lists_and_patterns(tmp_path):
+    a, b = csv(tmp_path, [0, 1], "a1.csv"), csv(tmp_path, b"2\n3", "a2.csv")
+    empty = csv(tmp_path, b"", "a3.csv")
+    assert files_of(f"{b};{a};{empty}") == [b, a]
+    assert sorted(files_of(str(tmp_path))) == [a, b]
+    assert sorted(files_of(str(tmp_path / r"a\d\.csv"))) == [a, b]
+    it = CSVIter(data_csv=f"{b};{a}", data_shape=(1,), batch_size=4)
+    np.testing.assert_array_equal(it.next().data[0].ravel(), [2, 3, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("(4,)", (4,)), ("(2,2)", (2, 2)), ("[4]", (4,)), ("4", (4,)), ("()", ())]
+)
+def test_shapes_are_read_as_recorded(text, value):
+    assert shape_of(text) == value
+
+
+@pytest.mark.parametrize("text", ["4,", "(2 2)", "(4", "4)", "", "x"])
+def test_other_shapes_are_none(text):
+    with pytest.raises(ValueError):
+        shape_of(text)
+
+
+def test_flags_are_read_as_recorded():
+    assert [flag_of(text) for text in ("TRUE", "1", "false", "0")] == [True, True, False, False]
+    for text in ("yes", "2", "None"):
+        with pytest.raises(ValueError):
+            flag_of(text)
+
+
+# MNISTIter
+
+PICTURES = np.random.default_rng(0).integers(0, 256, (10, 2, 3), dtype=np.uint8)
+
+
+@pytest.fixture
+def idx(tmp_path):
+    images, labels = tmp_path / "images", tmp_path / "labels"
+    images.write_bytes(struct.pack(">4I", 2051, *PICTURES.shape) + PICTURES.tobytes())
+    labels.write_bytes(struct.pack(">2I", 2049, 10) + bytes(range(10)))
+    return {"image": str(images), "label": str(labels)}
+
+
+ORDER = [0, 2, 3, 5, 9, 1, 6, 8, 4, 7]
+"""How seed 0 shuffled ten rows."""
+
+
+def labels_of(it):
+    return [batch.label[0].astype(int).tolist() for batch in it]
+
+
+def test_mnist_is_shuffled_once_and_drops_the_rest(idx):
+    it = MNISTIter(**idx, batch_size=4, silent=True)
+    assert it.provide_data == [("data", (4, 1, 2, 3))]
+    assert labels_of(it) == [ORDER[:4], ORDER[4:8]]
+    it.reset()
+    batch = it.next()
+    np.testing.assert_array_equal(batch.data[0][:, 0], PICTURES[ORDER[:4]] / np.float32(256))
+    assert batch.data[0].dtype == np.float32
+    assert (batch.pad, batch.index.tolist()) == (0, [0] * 4)
+    it.reset()
+    assert labels_of(it) == [ORDER[:4], ORDER[4:8]]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({"shuffle": False}, [[0, 1, 2, 3], [4, 5, 6, 7]]),
+        ({"seed": 10}, [[3, 1, 4, 6], [9, 7, 5, 8]]),
+        ({"shuffle": 0, "num_parts": 3, "part_index": 1, "batch_size": 3}, [[3, 4, 5]]),
+        ({"shuffle": 0, "num_parts": 3, "part_index": 2, "batch_size": 4}, [[6, 7, 8, 9]]),
+        ({"shuffle": 0, "batch_size": 10}, [list(range(10))]),
+    ],
+)
+def test_mnist_orders_and_parts(idx, parameters, expected):
+    assert labels_of(MNISTIter(**{**idx, "batch_size": 4, **parameters})) == expected
+
+
+def test_mnist_shapes_names_and_errors(idx, tmp_path):
+    flat = MNISTIter(**idx, batch_size=2, flat=True, data_name="x", label_name="y")
+    assert flat.provide_data == [("x", (2, 6))]
+    assert flat.provide_label == [("y", (2,))]
+    with pytest.raises(LoaderError, match="no first batch"):
+        MNISTIter(**idx, batch_size=11)
+    with pytest.raises(LoaderError, match="below num_parts"):
+        MNISTIter(**idx, num_parts=2, part_index=2)
+    with pytest.raises(LoaderError, match="dtype"):
+        MNISTIter(**idx, dtype="uint8")
+    Path(idx["image"]).write_bytes(struct.pack(">4I", 2051, 2**32 - 1, 2**32 - 1, 9) + b"1")
+    with pytest.raises(FileFormatError, match=r"claims .* and holds 1"):
+        MNISTIter(**idx)
+    Path(idx["image"]).write_bytes(b"123")
+    with pytest.raises(FileFormatError, match="ends in its header"):
+        MNISTIter(**idx)
+
+
+def test_iter_next_stays_before_the_first_batch(idx):
+    it = MNISTIter(**idx, batch_size=4)
+    assert [it.iter_next() for _ in range(5)] == [True] * 5
+    it.next()
+    assert [it.iter_next(), it.iter_next()] == [True, False]
+    assert it.getlabel()[0].tolist() == ORDER[4:8]
+
+
+# ArrayDataProvider
+
+ROWS = np.arange(2 * 3 * 15).reshape(2, 3, 15)
+
+
+def test_arrays_are_cut_along_the_last_axis_as_float32():
+    labels = np.arange(15)
+    it = ArrayDataProvider(ROWS, labels, batch_size=4, data_padding=-1, label_padding=9)
+    assert it.provide_data == [("data", (2, 3, 4))]
+    assert it.provide_label == [("softmax_label", (4,))]
+    assert it.get_batch_size() == 4
+    batches = list(it.eachbatch())
+    assert [it.count_samples(b) for b in batches] == [4, 4, 4, 3]
+    assert [b.pad for b in batches] == [0, 0, 0, 1]
+    for k, batch in enumerate(batches):
+        n = it.count_samples(batch)
+        data, label = batch.data[0], it.get(batch, "softmax_label")
+        assert data.dtype == label.dtype == np.float32
+        np.testing.assert_array_equal(data[..., :n], ROWS[..., 4 * k : 4 * k + n])
+        np.testing.assert_array_equal(label[:n], batch.index)
+        assert (data[..., n:] == -1).all()
+        assert (label[n:] == 9).all()
+    assert batches[0].data[0] is batches[1].data[0]  # one buffer for all batches
+
+
+def test_shuffles_accumulate_and_keep_labels_with_their_data():
+    labels = np.arange(15.0, dtype=np.float32)
+    it = ArrayDataProvider(
+        labels * 2, labels, batch_size=4, shuffle=True, rng=np.random.default_rng(1)
+    )
+    draws = np.random.default_rng(1)
+    order = np.arange(15)
+    for _ in range(3):
+        order = order[draws.permutation(15)]
+        got = [(b.data[0][: 4 - b.pad].copy(), b.label[0][: 4 - b.pad].copy()) for b in it]
+        np.testing.assert_array_equal(np.concatenate([d for d, _ in got]), 2 * order)
+        np.testing.assert_array_equal(np.concatenate([lab for _, lab in got]), order)
+    np.testing.assert_array_equal(labels, np.arange(15))
+
+
+def test_float32_arrays_show_through_until_they_are_shuffled():
+    values = np.zeros(3, np.float32)
+    it = ArrayDataProvider(("x", values))
+    values[:] = 5
+    np.testing.assert_array_equal(it.next().data[0], [5, 5, 5])
+    with pytest.raises(StopIteration):
+        it.next()
+    it.reset()
+    assert it.next().pad == 0
+
+
+def test_slices_of_a_batch_are_loaded():
+    it = ArrayDataProvider([("a", ROWS), ("b", np.arange(15))], batch_size=10, axes="last")
+    batch = it.next()
+    parts = [np.zeros((2, 3, 6)), np.zeros((2, 3, 4))]
+    it.load_data(batch, [[(slice(0, 6), parts[0]), (slice(6, 10), parts[1])]])
+    np.testing.assert_array_equal(np.concatenate(parts, -1), ROWS[..., :10])
+    with pytest.raises(ArrayError, match="not within a batch"):
+        it.load_data(batch, [[(slice(0, 11), parts[0])]])
+
+
+@pytest.mark.parametrize(
+    ("data", "label", "options", "error", "words"),
+    [
+        ({"x": ROWS}, (), {}, ArrayError, "Invalid data argument type: dict"),
+        (ROWS, "text", {}, ArrayError, "Invalid label argument type: str"),
+        ([("x", ROWS), ROWS], (), {}, ArrayError, "no .name, array. pair"),
+        ([], (), {}, ArrayError, "at least one"),
+        (ROWS, np.arange(4), {}, ArrayError, "'softmax_label' has 4 samples, 'data' has 15"),
+        (ROWS, (), {"batch_size": 16}, LoaderError, "from 0 to"),
+        (ROWS, (), {"batch_size": -1}, LoaderError, "from 0 to"),
+    ],
+)
+def test_what_array_providers_refused(data, label, options, error, words):
+    with pytest.raises(error, match=words):
+        ArrayDataProvider(data, label, **options)
+
+
+def test_lists_of_numbers_are_one_array_and_names_are_found():
+    it = ArrayDataProvider([1, 2.5], [], axes="first")
+    batch = it.next()
+    np.testing.assert_array_equal(it.get(batch, "data"), [1, 2.5])
+    with pytest.raises(UnknownNameError, match="y is not provided"):
+        it.get(batch, "y")
+
+
+# everything recorded
+
+
+def recorded():
+    if REFERENCE is None:
+        return []
+    cases = []
+    for folder, version in (("ref", "1.9.1"), ("ref095", "0.9.5")):
+        listed = json.loads((Path(REFERENCE) / folder / "cases.json").read_text())["cases"]
+        cases += [(folder, version, one) for one in listed if one["iterator"] in OLD]
+    return cases
+
+
+OLD = {"CSVIter": CSVIter, "MNISTIter": MNISTIter}
+
+
+@pytest.mark.skipif(REFERENCE is None, reason="LABELED_REFERENCE names no folder of recordings")
+@pytest.mark.parametrize(
+    ("folder", "version", "case"), recorded(), ids=lambda x: x["name"] if isinstance(x, dict) else x
+)
+def test_recorded_cases_come_out_the_same(folder, version, case, monkeypatch):
+    monkeypatch.chdir(REFERENCE)
+    parameters = dict(case["params"])
+    limit = parameters.pop("limit", None)
+    if not os.path.exists(parameters.get("image", ".")):
+        pytest.skip("the classic MNIST files are not there")
+    want = np.load(f"{folder}/{case['name']}.npz")
+    it = OLD[case["iterator"]](version=version, **parameters)
+    got = [it.next() for _ in range(limit or len(want["data"]))]
+    for name, found in {
+        "data": [b.data[0] for b in got],
+        "label": [b.label[0] for b in got],
+        "pad": [b.pad for b in got],
+        "index": [b.index for b in got],
+    }.items():
+        np.testing.assert_array_equal(np.stack(found), want[name])
+    assert got[0].data[0].dtype == want["data"].dtype
