@@ -23,12 +23,13 @@ import deflate
 import h5py
 import numpy as np
 
+from labeled.formats.bytesource import stamp_of
 from labeled.formats.hdf5.chunkindex import build_index
-from labeled.formats.hdf5.door import stamp_of
-from labeled.formats.hdf5.header import SourceHeader
 from labeled.formats.hdf5.layout import dtype_of, layout_of
-from labeled.formats.hdf5.payload import Reader, open_reader
-from labeled.formats.hdf5.reading import runs_of
+from labeled.formats.hdf5.payload import open_reader
+from labeled.formats.header import SourceHeader
+from labeled.formats.reading import runs_of
+from labeled.formats.rows import RowReader
 
 BATCH = 256
 WINDOW_BYTES = 8 << 20
@@ -140,7 +141,7 @@ def contiguous(folder: Path, n_rows: int, repeats: int) -> None:
         for i in range(n):
             np.take(mapped, order[i * BATCH : (i + 1) * BATCH], 0, flat, "clip")
 
-    def by_rows(source: Reader) -> Work:
+    def by_rows(source: RowReader) -> Work:
         def work() -> None:
             for i in range(n):
                 source.gather_into(slot, order[i * BATCH : (i + 1) * BATCH])

@@ -15,10 +15,11 @@ import hdf5plugin
 import numpy as np
 from hypothesis import strategies as st
 
-from labeled.formats.hdf5 import decoded, extents, fallback, region
-from labeled.formats.hdf5.door import stamp_of
-from labeled.formats.hdf5.header import SourceHeader
+from labeled.formats import extents, region
+from labeled.formats.bytesource import stamp_of
+from labeled.formats.hdf5 import decoded, fallback
 from labeled.formats.hdf5.layout import dtype_of, layout_of
+from labeled.formats.header import SourceHeader
 
 DTYPES = ["u1", "?", "S3", "f2", ">i2", "<u4", ">f4", "<f8", "<c8", ">c16"]
 COMPRESSIONS: dict[str, dict[str, Any]] = {
@@ -91,7 +92,7 @@ def header_of(path: Path, name: str = "x") -> SourceHeader:
         return SourceHeader(
             file=stamp_of(path),
             name=name,
-            h5path=dataset.name,
+            key=dataset.name,
             shape=dataset.shape,
             dtype=dtype_of(dataset),
             dims=tuple(f"axis_{i}" for i in range(dataset.ndim)),
@@ -126,7 +127,7 @@ def small_units(piece: int, gap: int) -> Iterator[None]:
     with ExitStack() as stack:
         for module in (extents, decoded, fallback):
             stack.enter_context(mock.patch.object(module, "PIECE_BYTES", piece))
-        stack.enter_context(mock.patch("labeled.formats.hdf5.reading.PIECE_BYTES", piece))
+        stack.enter_context(mock.patch("labeled.formats.reading.PIECE_BYTES", piece))
         for module in (extents, decoded, region, fallback):
             stack.enter_context(mock.patch.object(module, "GAP_BYTES", gap))
         yield

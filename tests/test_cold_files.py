@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import labeled
-from labeled.formats.hdf5.bytesource import LocalFile
+from labeled.formats.bytesource import LocalFile
 
 N = 4000
 

@@ -149,7 +149,7 @@ def test_nested_sources_and_a_table_in_a_group(tmp_path: Path) -> None:
 
     assert list(header.sources) == ["camera/left", "camera/right"]
     assert header.splits["train"]["camera/left"] == range(3)
-    assert inner_header.sources["x"].h5path == "/inner/x"
+    assert inner_header.sources["x"].key == "/inner/x"
     assert inner_header.splits == {"all of it": {"x": range(4)}}
     with pytest.raises(UnknownNameError, match="did you mean 'inner'"):
         scan(path, group="iner")
@@ -452,7 +452,7 @@ def test_scales_become_coordinates(tmp_path: Path) -> None:
     assert header.sources["targets"].coords == ("ids", "targets_when")
     assert header.variables["ids"].dims == ("batch",)
     assert header.variables["features_width"].dims == ("height",)
-    assert header.variables["features_width"].h5path == "/scale_width"
+    assert header.variables["features_width"].key == "/scale_width"
 
 
 def test_cf_attributes_of_a_fuel_file_are_left_alone(tmp_path: Path) -> None:

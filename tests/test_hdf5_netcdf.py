@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from labeled.errors import FileFormatError, LabeledWarning, ReadError, UnknownNameError
+from labeled.formats.cf import cf_of, decode
 from labeled.formats.hdf5 import labels
-from labeled.formats.hdf5.cf import cf_of, decode
-from labeled.formats.hdf5.header import FileHeader, SourceHeader
 from labeled.formats.hdf5.scan import scan
+from labeled.formats.header import FileHeader, SourceHeader
 
 
 def weather(n: int = 6) -> xr.Dataset:
@@ -52,7 +52,7 @@ def write(path: Path, ds: xr.Dataset, **options: Any) -> str:
 def stored(path: str, header: SourceHeader) -> np.ndarray:
     """Read a source as plain h5py does."""
     with h5py.File(path) as f:
-        return f[header.h5path][()]
+        return f[header.key][()]
 
 
 def values(path: str, header: SourceHeader) -> np.ndarray:
@@ -158,7 +158,7 @@ def test_a_variable_named_like_a_dim_that_is_not_its_own(tmp_path: Path) -> None
 
     assert header.variables["y"].dims == ("x",)
     with h5py.File(path) as f:
-        assert header.variables["y"].h5path in f
+        assert header.variables["y"].key in f
     compare(path, header)
 
 
@@ -203,7 +203,7 @@ def test_a_plain_file_with_scales_is_netcdf_style(tmp_path: Path) -> None:
 
     assert header.sources["x"].dims == ("sample", "wavelength")
     assert header.sources["x"].coords == ("wavelength",)
-    assert header.variables["wavelength"].h5path == "/px"
+    assert header.variables["wavelength"].key == "/px"
 
 
 def test_label_names_the_dim_and_the_scale_becomes_a_coordinate(tmp_path: Path) -> None:

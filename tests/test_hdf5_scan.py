@@ -81,7 +81,7 @@ def test_every_numeric_or_text_dataset_is_a_source(tmp_path: Path) -> None:
     with h5py.File(path) as f:
         for name, source in header.sources.items():
             assert source.shape == f[name].shape
-            assert f[source.h5path] == f[name]
+            assert f[source.key] == f[name]
 
 
 def test_sources_may_differ_in_length(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_group_opens_below_a_group(tmp_path: Path) -> None:
 
     header = scan(path, group="/g")
 
-    assert {n: s.h5path for n, s in header.sources.items()} == {"h/a": "/g/h/a"}
+    assert {n: s.key for n, s in header.sources.items()} == {"h/a": "/g/h/a"}
     with pytest.raises(UnknownNameError, match=r"'b' in .* is a dataset, not a group"):
         scan(path, group="b")
 

@@ -24,9 +24,10 @@ from payload_files import (
 )
 
 from labeled.errors import FileChangedError, FileFormatError
-from labeled.formats.hdf5.bytesource import register_opener
+from labeled.formats.bytesource import register_opener
 from labeled.formats.hdf5.chunkindex import chunk_index
-from labeled.formats.hdf5.payload import Reader, open_reader
+from labeled.formats.hdf5.payload import open_reader
+from labeled.formats.rows import RowReader
 
 
 class CountingSource:
@@ -51,7 +52,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cost")
 
 
-def counted_reader(path: Path, region: tuple) -> Reader:
+def counted_reader(path: Path, region: tuple) -> RowReader:
     return open_reader(moved(header_of(path), f"counted://{path}"), region=region)
 
 

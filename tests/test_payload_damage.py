@@ -13,10 +13,11 @@ import pytest
 from payload_files import Layout, header_of, moved, write
 
 from labeled.errors import FileChangedError, FileFormatError, MissingExtraError, ReadError
-from labeled.formats.hdf5 import bytesource, fallback
-from labeled.formats.hdf5.bytesource import register_opener
-from labeled.formats.hdf5.header import SourceHeader
+from labeled.formats import bytesource
+from labeled.formats.bytesource import register_opener
+from labeled.formats.hdf5 import fallback
 from labeled.formats.hdf5.payload import open_reader
+from labeled.formats.header import SourceHeader
 
 CONTIGUOUS = Layout("u1", (2000, 100))
 CHUNKED = Layout("u1", (2000, 100), (50, 100))
@@ -99,7 +100,7 @@ def test_a_local_short_read_names_the_rows(tmp_path: Path, monkeypatch: pytest.M
 
 def chunk_at(path: Path, header: SourceHeader, row: int) -> tuple[int, int]:
     with h5py.File(path, "r") as file:
-        info = file[header.h5path].id.get_chunk_info_by_coord((row, 0))
+        info = file[header.key].id.get_chunk_info_by_coord((row, 0))
         return info.byte_offset, info.size
 
 

@@ -30,8 +30,8 @@ from labeled.formats.hdf5.filters import (
     fletcher32,
     why_not,
 )
-from labeled.formats.hdf5.header import Filter
 from labeled.formats.hdf5.layout import _filters as filters_of
+from labeled.formats.header import Filter
 
 SHAPE = (40, 33)
 

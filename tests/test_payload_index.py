@@ -15,9 +15,10 @@ from payload_files import COMPRESSIONS, Layout, header_of, layouts, write
 
 from labeled.errors import LabeledWarning
 from labeled.formats.hdf5 import chunkindex
-from labeled.formats.hdf5.chunkindex import UNSTORED, build_index, chunk_index
+from labeled.formats.hdf5.chunkindex import build_index, chunk_index
 from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.scan import scan
+from labeled.formats.reading import UNSTORED
 
 
 @pytest.fixture(scope="module")

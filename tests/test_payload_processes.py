@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from payload_files import Layout, header_of, read_with_h5py, small_units, write
 
-from labeled.formats.hdf5 import bytesource
-from labeled.formats.hdf5.payload import Reader, open_reader
+from labeled.formats import bytesource
+from labeled.formats.hdf5.payload import open_reader
+from labeled.formats.rows import RowReader
 
 LAYOUTS = {
     "contiguous": Layout(">i4", (3000, 20)),
@@ -26,7 +27,7 @@ LAYOUTS = {
 every_kind = pytest.mark.parametrize("kind", sorted(LAYOUTS))
 
 
-def share(reader: Reader, runs: np.ndarray, out: np.ndarray, dest: np.ndarray, n: int) -> None:
+def share(reader: RowReader, runs: np.ndarray, out: np.ndarray, dest: np.ndarray, n: int) -> None:
     """Read all pieces of some runs in `n` threads, in random order."""
     pieces = reader.pieces(runs)
     random.Random(n).shuffle(pieces)
@@ -119,7 +120,7 @@ print([int(reader.read(range(3000)).astype("f8").sum()) for reader in readers])
 """
 
 
-def in_new_process(script: str, readers: list[Reader]) -> str:
+def in_new_process(script: str, readers: list[RowReader]) -> str:
     done = subprocess.run(
         [sys.executable, "-c", script],
         input=pickle.dumps(readers),

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from payload_files import indexers, outer
 
-from labeled.formats.hdf5 import region as regions
-from labeled.formats.hdf5.region import (
+from labeled.formats import region as regions
+from labeled.formats.hdf5.tiles import Tiles
+from labeled.formats.region import (
     box_plan,
     is_whole,
     length,
@@ -20,7 +21,6 @@ from labeled.formats.hdf5.region import (
     outer_take,
     region_shape,
 )
-from labeled.formats.hdf5.tiles import Tiles
 
 shapes = st.lists(st.integers(1, 6), min_size=0, max_size=3).map(tuple)
 

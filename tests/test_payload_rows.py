@@ -26,7 +26,8 @@ from payload_files import (
 )
 
 from labeled.errors import LoaderError, SelectionError, SelectionTypeError
-from labeled.formats.hdf5.payload import Reader, open_reader
+from labeled.formats.hdf5.payload import open_reader
+from labeled.formats.rows import RowReader
 
 IO = ["auto", "pread", "mmap"]
 
@@ -36,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("payload")
 
 
-def check(reader: Reader, expected: np.ndarray, wanted: np.ndarray, order: np.ndarray) -> None:
+def check(reader: RowReader, expected: np.ndarray, wanted: np.ndarray, order: np.ndarray) -> None:
     """Compare every way of reading with rows that were read otherwise."""
     numbers = rows_of(wanted)
     assert reader.row_shape == expected.shape[1:]

@@ -38,7 +38,7 @@ from labeled.errors import (
     did_you_mean,
     warn,
 )
-from labeled.formats.hdf5.header import SourceHeader
+from labeled.formats.header import SourceHeader
 from labeled.loader.build import check_options, make_loader
 from labeled.loader.loader import Loader
 from labeled.providers.datasets import Names, provider_of
@@ -704,7 +704,7 @@ def _storage_facts(source: Source | RaggedSource) -> dict[str, str]:
     out = {} if source.ragged is None else {"ragged": source.ragged}
     if source.loaded is None:
         header = source.headers[0].parts.get("values", source.headers[0])
-        out["in the file"] = f"{header.h5path}: {header.dtype}, {header.storage}"
+        out["in the file"] = f"{header.key}: {header.dtype}, {header.storage}"
         if header.chunks is not None:
             each = math.prod(header.chunks) * header.dtype.itemsize
             n_chunks = sum(map(_n_chunks, (h.parts.get("values", h) for h in source.headers)))

@@ -17,7 +17,7 @@ from labeled.convert.statistics import (
     plain,
 )
 from labeled.errors import ArrayError
-from labeled.formats.hdf5.own import read_statistics
+from labeled.formats.registry import format_named
 from labeled.loader.build import make_loader
 from labeled.selection import Selection
 
@@ -42,7 +42,8 @@ def stored_statistics(
     whole = source.loaded is None and len(source.headers) == 1 and source.cf is None
     if not whole or source.row_shape != source.headers[0].row_shape:
         return None
-    stored = read_statistics(source.headers[0].file.path).get(source.name)
+    header = source.headers[0]
+    stored = format_named(header.format).statistics(header.file.path).get(source.name)
     if stored is None:
         return None
     if selection.span == range(source.n_rows):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 from labeled.api.dataset import Dataset
-from labeled.catalog.files import Files, Options, find_files
+from labeled.catalog.files import Files, find_files
 from labeled.catalog.lazy import check_chunks
 from labeled.catalog.source import Io
 from labeled.errors import DimsError, LabeledError, LoaderError, SplitError, UnknownNameError
+from labeled.formats.format import Options
+from labeled.formats.registry import check_names, common_format, format_named, own_options
 from labeled.selection import Selection
 
 Path = str | os.PathLike[str]
@@ -30,8 +33,10 @@ def open_dataset(
     io: Io = "auto",
     decode_cf: bool = True,
     allow_external: bool = False,
+    format: str | None = None,
+    **options: Any,
 ) -> Dataset:
-    """Open one or many HDF5 files as a labelled, lazy dataset. Reads headers only.
+    """Open one or many files as a labelled, lazy dataset. Reads headers only.
 
     Parameters
     ----------
@@ -57,6 +62,10 @@ def open_dataset(
         Apply scale, offset, fill value and times of netCDF-style variables.
     allow_external : bool
         Follow links, storage and virtual datasets that lead out of the file.
+    format : str, optional
+        What the files are ("hdf5", ...); by default their first bytes tell, then their names.
+    **options
+        What only some format has: see :attr:`labeled.formats.format.Format.options`.
 
     Returns
     -------
@@ -66,11 +75,13 @@ def open_dataset(
     Raises
     ------
     FileFormatError
-        If a file is missing, damaged or not HDF5, or files do not fit together.
+        If a file is missing, damaged or of no known format, or files do not fit together.
     UnsafeFileError
         If the file leads outside itself and `allow_external` is not set.
     DimsError, SplitError, UnknownNameError
         If names, labels or the split table do not fit the file.
+    LoaderTypeError
+        If an option is unknown, or means nothing in files of this format.
 
     Notes
     -----
@@ -88,7 +99,12 @@ def open_dataset(
         sources = (sources,)
     if sources is not None and not len(sources):
         raise UnknownNameError("sources=[] names no source; leave it out to open all of them")
-    options = Options(
+    check_names(options, GENERAL)
+    paths = find_files(path, format)
+    chosen = common_format(paths) if format is None else format_named(format)
+    given = {"group": group is not None, "allow_external": allow_external}
+    heeded = [name for name, one in given.items() if one]
+    asked = Options(
         sources=None if sources is None else tuple(sources),
         dims=_checked_dims({} if dims is None else dims),
         example_dim=example_dim,
@@ -96,12 +112,19 @@ def open_dataset(
         io=io,
         decode_cf=decode_cf,
         allow_external=allow_external,
+        format=chosen.name,
+        own=own_options(chosen, paths[0], options, heeded),
     )
-    files = Files.open(find_files(path), options)
-    dataset = Dataset(files, names=options.sources, chunks=chunks)
+    dataset = Dataset(Files.open(paths, asked), names=asked.sources, chunks=chunks)
     all_dims = {dim for dims in dataset.dims.values() for dim in dims}
     check_chunks(chunks, all_dims, dataset.where)
     return dataset
+
+
+GENERAL = tuple(
+    name for name, one in signature(open_dataset).parameters.items() if one.kind is one.KEYWORD_ONLY
+)
+"""What a caller may name whatever the format."""
 
 
 def _checked_dims(dims: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:

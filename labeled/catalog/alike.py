@@ -16,8 +16,8 @@ import numpy as np
 
 from labeled.catalog.source import Source, decoded_dtype
 from labeled.errors import FileFormatError, SplitError, UnknownNameError, warn
-from labeled.formats.hdf5.header import FileHeader, SourceHeader
-from labeled.formats.hdf5.layout import vlen_base
+from labeled.formats.header import FileHeader, SourceHeader
+from labeled.formats.objects import vlen_base
 
 COMPARED_BYTES = 1 << 20
 """Variables carried whole are compared value by value up to this size."""

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.formats.hdf5.cf import decode
-from labeled.formats.hdf5.header import CF
+from labeled.formats.cf import decode
+from labeled.formats.header import CF
 from labeled.formats.reader import Cost, Reader
 
 Array = npt.NDArray[Any]

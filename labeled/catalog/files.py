@@ -20,25 +20,10 @@ from labeled.catalog.alike import check_alike, is_along
 from labeled.catalog.ragged import RaggedSource, source_of
 from labeled.catalog.source import Io, Source
 from labeled.errors import FileChangedError, FileFormatError
-from labeled.formats.hdf5.header import FileHeader, SourceHeader
-from labeled.formats.hdf5.scan import scan
+from labeled.formats.format import Options
+from labeled.formats.header import FileHeader, SourceHeader
+from labeled.formats.registry import FORMATS, format_named
 from labeled.selection import Selection
-
-SUFFIXES = (".hdf5", ".h5", ".hdf", ".he5", ".nc", ".nc4")
-"""What counts as a file of examples when a folder is opened."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """How all files of a dataset are opened; see :func:`labeled.open_dataset`."""
-
-    sources: tuple[str, ...] | None = None
-    dims: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    example_dim: str | None = None
-    group: str | None = None
-    io: Io = "auto"
-    decode_cf: bool = True
-    allow_external: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,7 +39,7 @@ class Files:
         """Scan the files once and remember what they were."""
         paths = tuple(paths)
         catalog = _scan_all(paths, options, _stamps(paths))
-        marks = tuple((h.stamp.size, h.fingerprint) for h in catalog.headers)
+        marks = tuple((h.n_bytes, h.fingerprint) for h in catalog.headers)
         return cls(paths, options, marks)
 
     @property
@@ -68,10 +53,10 @@ class Files:
         """
         catalog = _scan_all(self.paths, self.options, _stamps(self.paths))
         for header, (size, fingerprint) in zip(catalog.headers, self.marks, strict=True):
-            if (header.stamp.size, header.fingerprint) != (size, fingerprint):
+            if (header.n_bytes, header.fingerprint) != (size, fingerprint):
                 raise FileChangedError(
                     f"{header.stamp.path!r} changed since it was opened: it had {size} bytes and "
-                    f"headers {fingerprint[:8]}, now {header.stamp.size} bytes and "
+                    f"headers {fingerprint[:8]}, now {header.n_bytes} bytes and "
                     f"{header.fingerprint[:8]}; open it again"
                 )
         return catalog
@@ -92,10 +77,13 @@ class Catalog:
     """Which of the variables are coordinates, whether a source has their dims or not."""
 
 
-def find_files(path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
+def find_files(
+    path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], format: str | None = None
+) -> tuple[str, ...]:
     """Turn a path, a list of paths, a glob or a folder into absolute paths, sorted where found.
 
-    A leading ``~`` is the home folder.
+    A leading ``~`` is the home folder. Of a folder come the files of one format: of `format`,
+    else of the first one known that any of them is named after.
 
     Raises
     ------
@@ -104,7 +92,7 @@ def find_files(path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) 
     """
     if not isinstance(path, str | os.PathLike):
         _check_listed(path)
-        paths = tuple(p for one in path for p in find_files(one))
+        paths = tuple(p for one in path for p in find_files(one, format))
         if not paths:
             raise FileFormatError("the list of files to open is empty")
         return paths
@@ -112,16 +100,24 @@ def find_files(path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) 
     if "://" in text and not os.path.exists(text):
         raise FileFormatError(f"{text!r} is an address, not a local file; copy it here first")
     if os.path.isdir(text):
-        found = sorted(str(p) for p in Path(text).iterdir() if p.suffix.lower() in SUFFIXES)
-        if not found:
-            raise FileFormatError(f"folder {text!r} holds no file ending in {', '.join(SUFFIXES)}")
-        return tuple(map(os.path.abspath, found))
+        return tuple(map(os.path.abspath, _in_folder(text, format)))
     if not os.path.exists(text) and glob.has_magic(text):
         found = sorted(glob.glob(text))
         if not found:
             raise FileFormatError(f"no file matches {text!r}")
         return tuple(map(os.path.abspath, found))
     return (os.path.abspath(text),)
+
+
+def _in_folder(folder: str, format: str | None) -> list[str]:
+    names = sorted(str(path) for path in Path(folder).iterdir())
+    formats = FORMATS if format is None else (format_named(format),)
+    for one in formats:
+        found = [name for name in names if one.claims(name)]
+        if found:
+            return found
+    endings = ", ".join(suffix for one in formats for suffix in one.suffixes)
+    raise FileFormatError(f"folder {folder!r} holds no file ending in {endings}")
 
 
 def _check_listed(path: Any) -> None:
@@ -149,18 +145,8 @@ def _stamp(path: str) -> tuple[int, int] | None:
 @lru_cache(maxsize=64)
 def _scan_all(paths: tuple[str, ...], options: Options, stamps: Any) -> Catalog:
     """Scan files; `stamps` is there so that a changed file is scanned again."""
-    headers = tuple(
-        scan(
-            path,
-            sources=options.sources,
-            dims={name: tuple(dims) for name, dims in options.dims} or None,
-            example_dim=options.example_dim,
-            group=options.group,
-            decode_cf=options.decode_cf,
-            allow_external=options.allow_external,
-        )
-        for path in paths
-    )
+    assert options.format is not None
+    headers = format_named(options.format).scan(paths, options)
     return join(headers, options.io)
 
 

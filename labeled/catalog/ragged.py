@@ -21,9 +21,10 @@ import numpy as np
 from labeled.catalog.layout import RowLayout
 from labeled.catalog.source import Array, Io, Source
 from labeled.errors import LoaderError
-from labeled.formats.hdf5.header import CF, SourceHeader
-from labeled.formats.hdf5.ragged import BLOCK_BYTES, open_ragged
+from labeled.formats.header import CF, SourceHeader
 from labeled.formats.reader import Reader
+from labeled.formats.reading import BLOCK_BYTES
+from labeled.formats.registry import format_named
 from labeled.ragged import Flat, Ragged, RaggedReader
 from labeled.ragged.flat import AnyRows, Rows, copy_segments, elements_of, offsets_of
 from labeled.selection import Selection
@@ -174,7 +175,7 @@ class RaggedSource:
         """Make a reader of examples, rows numbered through all files."""
         if self.loaded is not None:
             return self.loaded.reader
-        readers = tuple(open_ragged(header, self.io) for header in self.headers)
+        readers = tuple(format_named(h.format).open_ragged(h, self.io) for h in self.headers)
         return readers[0] if len(readers) == 1 else JoinedRagged(readers)
 
     def select(self, selection: Selection) -> Ragged:
@@ -211,10 +212,11 @@ class RaggedSource:
         values = [header.parts.get("values", header) for header in self.headers]
         longest = int(self.sizes.max(initial=0)) * self.dtype.itemsize
         chunk = max((value.chunks or (0,))[0] * value.dtype.itemsize for value in values)
-        scratch = BLOCK_BYTES + 2 * max(longest, chunk)
+        scratch = BLOCK_BYTES + 2 * max(longest, chunk) + max(h.scratch_bytes for h in self.headers)
         if any("values" not in h.parts for h in self.headers) or values[0].chunks is None:
-            flat = "values" in self.headers[0].parts
-            return RowLayout(None, scratch_bytes=scratch, random=flat)
+            first = self.headers[0]
+            alone = "values" in first.parts or first.storage == "records"
+            return RowLayout(None, scratch_bytes=scratch, random=alone)
         edges = self._chunk_edges(values)
         rows = max(1, self.n_rows // max(1, len(edges) - 1))
         dear = any(header.filters for header in values)
@@ -240,7 +242,8 @@ class RaggedSource:
         digest = hashlib.blake2b(digest_size=16)
         for header in self.headers:
             stamp = header.file
-            digest.update(repr((stamp.path, stamp.size, stamp.mtime_ns, header.h5path)).encode())
+            which = stamp.path, stamp.size, stamp.mtime_ns, header.key, header.detail
+            digest.update(repr(which).encode())
         digest.update(repr((self.name, self.dims, self.loaded is None)).encode())
         return digest.hexdigest()
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import SelectionError, SelectionTypeError
-from labeled.formats.hdf5.region import Indexer, Region, length
+from labeled.formats.region import Indexer, Region, length
 from labeled.selection import as_positions
 
 

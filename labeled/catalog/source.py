@@ -22,15 +22,13 @@ from labeled.catalog.joined import JoinedReader
 from labeled.catalog.layout import RowLayout
 from labeled.catalog.memory import MemoryReader
 from labeled.catalog.region import narrow, shape_of, whole
-from labeled.formats.hdf5.cf import decode
-from labeled.formats.hdf5.header import CF, SourceHeader
-from labeled.formats.hdf5.payload import open_reader
-from labeled.formats.hdf5.reading import PIECE_BYTES
-from labeled.formats.hdf5.region import Region, is_whole
-from labeled.formats.hdf5.safety import check_claim
-from labeled.formats.hdf5.scalar import read_scalar
-from labeled.formats.hdf5.text import decode_text, is_text
+from labeled.formats.cf import decode
+from labeled.formats.header import CF, SourceHeader
+from labeled.formats.objects import decode_text, is_text
 from labeled.formats.reader import Reader
+from labeled.formats.reading import PIECE_BYTES
+from labeled.formats.region import Region, is_whole
+from labeled.formats.registry import format_named
 
 Array = npt.NDArray[Any]
 Io = Literal["auto", "pread", "mmap"]
@@ -192,13 +190,15 @@ class Source:
         if self.loaded is not None:
             return RowLayout(None, direct=True)
         chunks = self.headers[0].chunks
+        size = 2 * PIECE_BYTES + max(header.scratch_bytes for header in self.headers)
         if chunks is None:
-            contiguous = all(header.storage == "contiguous" for header in self.headers)
-            direct = contiguous and not self._plain_region and not self._own_ways
-            return RowLayout(None, scratch_bytes=2 * PIECE_BYTES, direct=direct, random=contiguous)
+            kinds = {header.storage for header in self.headers}
+            direct = kinds == {"contiguous"} and not self._plain_region and not self._own_ways
+            alone = kinds <= {"contiguous", "records"}
+            return RowLayout(None, scratch_bytes=size, direct=direct, random=alone)
         starts = self.file_starts
         each = math.prod(chunks) * self.stored_dtype.itemsize
-        size = 2 * PIECE_BYTES + (3 if self.stored_dtype.itemsize == 1 else 4) * each
+        size += (3 if self.stored_dtype.itemsize == 1 else 4) * each
         dear = any(header.filters for header in self.headers)
         if all(start % chunks[0] == 0 for start in starts) and all(
             header.chunks == chunks for header in self.headers
@@ -229,7 +229,8 @@ class Source:
         """
         if self.loaded is None:
             for header in self.headers:
-                check_claim(header, min(n_rows, header.n_rows) * self.row_bytes)
+                wanted = min(n_rows, header.n_rows) * self.row_bytes
+                format_named(header.format).check_claim(header, wanted)
 
     def reader(self) -> Reader:
         """Make a reader of stored values, rows numbered through all files."""
@@ -239,7 +240,8 @@ class Source:
         return readers[0] if len(readers) == 1 else JoinedReader(tuple(readers))
 
     def _reader(self, header: SourceHeader) -> Reader:
-        stored = open_reader(header, region=self._plain_region, io=self.io)
+        opened = format_named(header.format)
+        stored = opened.open_reader(header, region=self._plain_region, io=self.io)
         if header.cf is None or not self._own_ways:
             return stored
         return DecodingReader(stored, header.cf)
@@ -247,7 +249,7 @@ class Source:
     def whole(self) -> Array:
         """Read every row, decoded; the value of a variable without axes."""
         if not self.file_dims:
-            return self.decode(read_scalar(self.headers[0]))
+            return self.decode(format_named(self.headers[0].format).read_scalar(self.headers[0]))
         return self.decode(self.reader().read(range(self.n_rows)))
 
     @property
@@ -257,7 +259,7 @@ class Source:
     def decode(self, raw: Array) -> Array:
         """Turn stored values into what they mean: CF scale, offset, fill and times; text."""
         if self._text:
-            return decode_text(raw, self.headers[0].dtype)
+            return decode_text(raw)
         return raw if self.cf is None else decode(raw, self.cf)
 
     @cached_property
@@ -266,7 +268,8 @@ class Source:
         digest = hashlib.blake2b(digest_size=16)
         for header in self.headers:
             stamp = header.file
-            digest.update(repr((stamp.path, stamp.size, stamp.mtime_ns, header.h5path)).encode())
+            which = stamp.path, stamp.size, stamp.mtime_ns, header.key, header.detail
+            digest.update(repr(which).encode())
         for part in self.region:
             digest.update(part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
         ways = tuple(header.cf for header in self.headers) if self._own_ways else self.cf

@@ -127,7 +127,7 @@ def h5py_epoch(dataset: Dataset, batch_rows: int, *, shuffled: bool) -> Epoch:
         order = np.random.default_rng(0).permutation(n_rows) if shuffled else np.arange(n_rows)
         rows = {name: dataset.selection(name) for name in headers}
         with opened(next(iter(headers.values())).file.path) as file:
-            sets = {name: file[header.h5path] for name, header in headers.items()}
+            sets = {name: file[header.key] for name, header in headers.items()}
             for start in range(0, n_rows, batch_rows):
                 wanted = order[start : start + batch_rows]
                 yield [_by_h5py(sets[name], rows[name].take(wanted)) for name in sets]

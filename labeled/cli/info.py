@@ -20,18 +20,12 @@ from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
 from labeled.catalog.files import find_files
 from labeled.errors import LabeledError
-from labeled.formats.hdf5.header import SourceHeader
-from labeled.formats.hdf5.own import read_statistics
-from labeled.formats.hdf5.safety import stored_bytes
+from labeled.formats.header import SourceHeader
+from labeled.formats.registry import format_named
 from labeled.views.text import sizes_words, table
 
 Facts = dict[str, Any]
 
-KINDS = {
-    "fuel": "splits in a Fuel table",
-    "netcdf": "netCDF-style dimension scales",
-    "plain": "plain HDF5, no splits of its own",
-}
 MOST_CHARACTERS = 100
 MOST_CHANNELS, MOST_CLASSES = 4, 10
 
@@ -74,7 +68,7 @@ def describe_file(path: str) -> Facts:
     Returns
     -------
     dict
-        ``path``, ``file_bytes``, ``kind``, ``sources``, ``splits``, ``variables``,
+        ``path``, ``file_bytes``, ``format``, ``kind``, ``sources``, ``splits``, ``variables``,
         ``not_opened``, ``attributes``, ``statistics`` (those stored when the file was written;
         empty without). Sizes are in bytes; ``stored_bytes`` is what a
         source takes in the file after compression.
@@ -85,6 +79,7 @@ def describe_file(path: str) -> Facts:
     return {
         "path": header.stamp.path,
         "file_bytes": header.stamp.size,
+        "format": header.format,
         "kind": header.kind,
         "sources": {name: describe_source(dataset, name) for name in dataset.sources},
         "splits": {
@@ -100,7 +95,7 @@ def describe_file(path: str) -> Facts:
         },
         "not_opened": dict(catalog.not_opened),
         "attributes": plain_values(dataset.attrs),
-        "statistics": read_statistics(header.stamp.path),
+        "statistics": dict(format_named(header.format).statistics(header.stamp.path)),
     }
 
 
@@ -109,7 +104,7 @@ def describe_source(dataset: Dataset, name: str) -> Facts:
     header = dataset.files.catalog.sources[name].headers[0]
     sized = header.ragged is None and header.dtype.kind != "O"
     n_bytes = header.n_rows * header.row_bytes if sized else None
-    n_stored = stored_bytes(header)
+    n_stored = format_named(header.format).stored_bytes(header)
     return {
         "dims": list(header.dims),
         "shape": list(header.shape),
@@ -162,7 +157,8 @@ def plain_values(value: Any) -> Any:
 
 def file_text(facts: Facts) -> str:
     """Draw the description of a file as text."""
-    lines = [f"{facts['path']}  ({format_bytes(facts['file_bytes'])}, {KINDS[facts['kind']]})"]
+    kind = format_named(facts["format"]).kinds[facts["kind"]]
+    lines = [f"{facts['path']}  ({format_bytes(facts['file_bytes'])}, {kind})"]
     lines += section("sources", source_rows(facts["sources"]))
     lines += section("splits", split_rows(facts["splits"]))
     lines += section(

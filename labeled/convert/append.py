@@ -35,13 +35,11 @@ from labeled.convert.statistics import Tally, moments_from
 from labeled.convert.streaming import Plan, recipe_for, store, tally_for, works_of
 from labeled.convert.write import checked_effort, create, tallies_for, total_bytes
 from labeled.errors import ArrayError, FileChangedError, NotYetError, SplitError, WriteError
-from labeled.formats.hdf5.door import stamp_of
+from labeled.formats.bytesource import stamp_of
 from labeled.formats.hdf5.encoding import Layout, can_encode
 from labeled.formats.hdf5.flatlayout import datasets_of
 from labeled.formats.hdf5.fuel import Rows
 from labeled.formats.hdf5.growing import check_growable, grow_file, growable_sources
-from labeled.formats.hdf5.header import FileHeader, SourceHeader
-from labeled.formats.hdf5.layout import vlen_base
 from labeled.formats.hdf5.own import Checksums, read_checksums, read_statistics
 from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.ragged import open_ragged
@@ -49,6 +47,8 @@ from labeled.formats.hdf5.replacing import check_target, clone, replacing
 from labeled.formats.hdf5.scales import Names
 from labeled.formats.hdf5.scan import scan
 from labeled.formats.hdf5.writing import SourceWriter, changed_file, storable
+from labeled.formats.header import FileHeader, SourceHeader
+from labeled.formats.objects import vlen_base
 from labeled.ragged import Ragged
 from labeled.selection import Selection
 

@@ -24,8 +24,8 @@ from dask.base import compute
 from labeled.convert.statistics import Moments, Part, measured
 from labeled.errors import ArrayError
 from labeled.formats.hdf5.encoding import Chunk, Layout, checksum, chunks_of
-from labeled.formats.hdf5.layout import vlen_base
-from labeled.formats.hdf5.region import Array
+from labeled.formats.objects import vlen_base
+from labeled.formats.region import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from labeled.formats.hdf5.region import Array
 from labeled.formats.hdf5.scales import Names
+from labeled.formats.region import Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)

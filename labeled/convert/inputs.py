@@ -21,9 +21,9 @@ from labeled.convert.ragged import RaggedAs, RaggedGiven, examples_of, is_ragged
 from labeled.errors import ArrayError, DimsError, UnknownNameError, did_you_mean
 from labeled.formats.hdf5.labels import name_dims
 from labeled.formats.hdf5.own import OWN
-from labeled.formats.hdf5.region import Array
 from labeled.formats.hdf5.scales import Coordinate, Names
 from labeled.formats.hdf5.writing import storable
+from labeled.formats.region import Array
 
 KINDS = "biufcSO"
 

@@ -24,9 +24,9 @@ from labeled.convert.given import Block, Given, slices
 from labeled.errors import ArrayError, DimsError
 from labeled.formats.hdf5.flatlayout import member_names, ragged_attrs
 from labeled.formats.hdf5.labels import name_dims
-from labeled.formats.hdf5.region import Array
 from labeled.formats.hdf5.scales import Names
 from labeled.formats.hdf5.writing import storable, vlen_dtype
+from labeled.formats.region import Array
 from labeled.ragged import Ragged
 from labeled.ragged.flat import Rows, block_cuts, elements_of, offsets_of
 

@@ -21,8 +21,8 @@ import numpy as np
 
 from labeled.dims import role_of
 from labeled.formats.hdf5.fuel import Rows
-from labeled.formats.hdf5.reading import scratch
-from labeled.formats.hdf5.region import Array
+from labeled.formats.reading import scratch
+from labeled.formats.region import Array
 
 Part = tuple[tuple[str, ...], slice | Array]
 """Splits (``""`` is every row), and which rows of a block they share."""

@@ -21,13 +21,13 @@ from labeled.convert.progress import progress_bar
 from labeled.errors import FileFormatError, LabeledError, UnknownNameError, did_you_mean
 from labeled.formats.hdf5.encoding import checksum
 from labeled.formats.hdf5.flatlayout import datasets_of
-from labeled.formats.hdf5.header import FileHeader, SourceHeader
-from labeled.formats.hdf5.layout import vlen_base
 from labeled.formats.hdf5.own import Checksums, read_checksums
 from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.ragged import open_ragged
-from labeled.formats.hdf5.region import Array
 from labeled.formats.hdf5.scan import scan
+from labeled.formats.header import FileHeader, SourceHeader
+from labeled.formats.objects import vlen_base
+from labeled.formats.region import Array
 from labeled.ragged.flat import RaggedReader
 
 READ_BYTES = 4 << 20

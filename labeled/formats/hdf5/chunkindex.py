@@ -24,15 +24,14 @@ import h5py
 import numpy as np
 
 from labeled.errors import FileFormatError
-from labeled.formats.hdf5.bytesource import h5_of, open_bytes
-from labeled.formats.hdf5.header import FileStamp, SourceHeader
-from labeled.formats.hdf5.reading import describe
-from labeled.formats.hdf5.region import Array, Ints
+from labeled.formats.bytesource import open_bytes
+from labeled.formats.hdf5.handles import h5_of
+from labeled.formats.header import FileStamp, SourceHeader
+from labeled.formats.reading import UNSTORED, describe
+from labeled.formats.region import Array, Ints
 
 CACHE_BYTES = 128 * 1024 * 1024
 """Tables kept in memory, all together; the one in use always is."""
-
-UNSTORED = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +93,7 @@ def build_index(source: SourceHeader) -> ChunkIndex:
     grid = tuple(-(-n // c) for n, c in zip(source.shape, chunks, strict=True))
     walked = tuple(axis for axis, n in enumerate(grid) if n > 1) or (0,)
     with h5_of(source.file) as file:
-        dataset = file[source.h5path]
+        dataset = file[source.key]
         table, flagged = _visited(dataset, walked)
         base = _base(source, file.userblock_size, dataset, table)
     offsets, sizes = table[:, 0] + np.uint64(base), table[:, 1]
@@ -214,7 +213,7 @@ class _Cache:
         self.held: OrderedDict[tuple[FileStamp, str], _Slot] = OrderedDict()
 
     def get(self, source: SourceHeader) -> ChunkIndex:
-        key = source.file, source.h5path
+        key = source.file, source.key
         with self.lock:
             slot = self.held.setdefault(key, _Slot())
             self.held.move_to_end(key)

@@ -19,13 +19,15 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from labeled.errors import LabeledError, ReadError
-from labeled.formats.hdf5.bytesource import FileRef, OpenFile
-from labeled.formats.hdf5.chunkindex import UNSTORED, chunk_index
+from labeled.formats.bytesource import FileRef, OpenFile
+from labeled.formats.hdf5.chunkindex import chunk_index
 from labeled.formats.hdf5.filters import DecodeError, Pipeline
-from labeled.formats.hdf5.header import SourceHeader
-from labeled.formats.hdf5.reading import (
+from labeled.formats.hdf5.tiles import Tile, Tiles
+from labeled.formats.header import SourceHeader
+from labeled.formats.reader import Cost
+from labeled.formats.reading import (
     PIECE_BYTES,
-    Kind,
+    UNSTORED,
     Piece,
     bands_of,
     describe,
@@ -37,7 +39,7 @@ from labeled.formats.hdf5.reading import (
     scratch,
     spread,
 )
-from labeled.formats.hdf5.region import (
+from labeled.formats.region import (
     GAP_BYTES,
     Array,
     Ints,
@@ -47,8 +49,6 @@ from labeled.formats.hdf5.region import (
     outer_take,
     region_shape,
 )
-from labeled.formats.hdf5.tiles import Tile, Tiles
-from labeled.formats.reader import Cost
 
 SLACK_BYTES = 64 * 1024
 """How much larger than twice its decoded size a stored chunk may be before it is refused."""
@@ -78,7 +78,7 @@ class DecodeEngine:
 
     def __init__(self, source: SourceHeader, region: Region) -> None:
         assert source.chunks is not None
-        self.kind: Kind = "chunked"
+        self.kind: str = "chunked"
         names = ", ".join(step.name or str(step.id) for step in source.filters)
         self.why = f"chunks decoded outside HDF5's lock ({names})"
         self._source = source
@@ -127,7 +127,7 @@ class DecodeEngine:
         return Piece(first, last_first + stop - last - first, nbytes, start, stop, parts, tiles)
 
     def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
-        """Read one piece; see :class:`.payload.Reader`."""
+        """Read one piece; see :class:`~labeled.formats.rows.RowReader`."""
         file = self._file()
         work = self._work(piece)
         try:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 import h5py
 
 from labeled.errors import FileFormatError, LabeledError
-from labeled.formats.hdf5.header import FileStamp
+from labeled.formats.bytesource import stamp_of
 
 INCOMPLETE = "labeled_incomplete"
 """Root attribute that an append sets before it writes, and removes when it is done."""
@@ -48,22 +48,6 @@ _CAUSES = (
         "mark with `h5clear -s FILE`",
     ),
 )
-
-
-def stamp_of(path: str | os.PathLike[str]) -> FileStamp:
-    """Return which file is at `path` now; FileFormatError where there is none to read."""
-    name = os.path.abspath(os.fspath(path))
-    try:
-        found = os.stat(name)
-    except FileNotFoundError:
-        raise FileFormatError(f"file {name!r} does not exist; check the path") from None
-    except OSError as error:
-        raise FileFormatError(f"file {name!r} cannot be read: {error.strerror}") from error
-    if os.path.isdir(name):
-        raise FileFormatError(f"{name!r} is a folder, not an HDF5 file; name a file in it")
-    if found.st_size == 0:
-        raise FileFormatError(f"file {name!r} is empty (0 bytes), not an HDF5 file")
-    return FileStamp(name, found.st_size, found.st_mtime_ns)
 
 
 @contextmanager

@@ -27,10 +27,10 @@ import numpy as np
 
 from labeled.errors import MissingExtraError
 from labeled.formats.hdf5.filters import DEFLATE, LZ4, SHUFFLE, ZSTD
-from labeled.formats.hdf5.header import Filter
-from labeled.formats.hdf5.reading import scratch
-from labeled.formats.hdf5.region import Array
 from labeled.formats.hdf5.safety import to_bytes
+from labeled.formats.header import Filter
+from labeled.formats.reading import scratch
+from labeled.formats.region import Array
 
 Compress = Callable[[Array, int], bytes]
 """Bytes (uint8, 1-D) and a level to compressed bytes."""

@@ -19,10 +19,10 @@ import h5py
 import numpy as np
 
 from labeled.errors import MissingExtraError
-from labeled.formats.hdf5.bytesource import h5_of
-from labeled.formats.hdf5.header import SourceHeader
-from labeled.formats.hdf5.reading import (
-    Kind,
+from labeled.formats.hdf5.handles import h5_of
+from labeled.formats.header import SourceHeader
+from labeled.formats.reader import Cost
+from labeled.formats.reading import (
     Piece,
     bands_of,
     describe,
@@ -31,8 +31,7 @@ from labeled.formats.hdf5.reading import (
     n_rows_of,
     spread,
 )
-from labeled.formats.hdf5.region import Array, Ints, Region, bounds, length, outer_take, shifted
-from labeled.formats.reader import Cost
+from labeled.formats.region import Array, Ints, Region, bounds, length, outer_take, shifted
 
 PIECE_BYTES = 8 * 1024 * 1024
 GAP_BYTES = 256 * 1024
@@ -43,7 +42,7 @@ class H5pyEngine:
     """Reads rows with ``h5py``, one thread at a time."""
 
     def __init__(self, source: SourceHeader, region: Region, why: str) -> None:
-        self.kind: Kind = "h5py"
+        self.kind: str = "h5py"
         self.why = why
         self._source = source
         self._box = tuple(slice(*bounds(index)) for index in region)
@@ -74,12 +73,12 @@ class H5pyEngine:
         return Piece(first, n, n * self._used, start, stop, part)
 
     def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
-        """Read one piece; see :class:`.payload.Reader`."""
+        """Read one piece; see :class:`~labeled.formats.rows.RowReader`."""
         source = self._source
         require_filters(source)
         with h5_of(source.file) as file:
             try:
-                self._read_parts(file[source.h5path], piece, out, dest)
+                self._read_parts(file[source.key], piece, out, dest)
             except Exception as fault:  # what HDF5 makes of damage is nearly any of them
                 raise failed(source, piece.start, piece.stop, fault) from fault
 

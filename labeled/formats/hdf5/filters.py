@@ -26,9 +26,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from labeled.formats.hdf5.header import Filter
-from labeled.formats.hdf5.reading import scratch
-from labeled.formats.hdf5.region import Array
+from labeled.formats.header import Filter
+from labeled.formats.reading import scratch
+from labeled.formats.region import Array
 
 DEFLATE, SHUFFLE, FLETCHER32, LZF = 1, 2, 3, 32000
 BLOSC, LZ4, ZSTD = 32001, 32004, 32015

@@ -35,9 +35,9 @@ import h5py
 import numpy as np
 
 from labeled.errors import FileFormatError
-from labeled.formats.hdf5.header import SourceHeader
 from labeled.formats.hdf5.labels import MAX_EXAMPLE_AXES
 from labeled.formats.hdf5.safety import to_text
+from labeled.formats.header import SourceHeader
 
 OFFSETS, SHAPES, DIMS = "ragged_offsets", "ragged_shapes", "ragged_dims"
 ATTRIBUTES = (OFFSETS, SHAPES, DIMS)

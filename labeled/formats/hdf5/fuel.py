@@ -19,9 +19,9 @@ import h5py
 import numpy as np
 
 from labeled.errors import SplitError
-from labeled.formats.hdf5.header import FileStamp, SourceHeader
 from labeled.formats.hdf5.layout import dtype_of, layout_of
 from labeled.formats.hdf5.safety import address, check_claim, to_text
+from labeled.formats.header import FileStamp, SourceHeader
 
 TABLE = "split"
 _REQUIRED = ("split", "source", "start", "stop")

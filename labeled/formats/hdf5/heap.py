@@ -22,9 +22,10 @@ import h5py
 import numpy as np
 
 from labeled.errors import FileFormatError
-from labeled.formats.hdf5.bytesource import OpenFile, h5_of, open_bytes
-from labeled.formats.hdf5.header import FileStamp
-from labeled.formats.hdf5.region import Array, Ints
+from labeled.formats.bytesource import OpenFile, open_bytes
+from labeled.formats.hdf5.handles import h5_of
+from labeled.formats.header import FileStamp
+from labeled.formats.region import Array, Ints
 from labeled.ragged.flat import copy_segments, offsets_of
 
 REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
@@ -43,7 +44,7 @@ class HeapError(ValueError):
     """A heap is not what a row says; the caller knows which source and rows it read."""
 
 
-def plain_heap(stamp: FileStamp, h5path: str) -> bool:
+def plain_heap(stamp: FileStamp, key: str) -> bool:
     """Whether rows of a dataset are stored as this module expects: opens the file once.
 
     Addresses must take eight bytes and count from the first byte of the file, and values
@@ -51,7 +52,7 @@ def plain_heap(stamp: FileStamp, h5path: str) -> bool:
     """
     with h5_of(stamp) as file:
         properties = file.id.get_create_plist()
-        dataset = file[h5path]
+        dataset = file[key]
         base = h5py.check_vlen_dtype(dataset.dtype)
         stored = dataset.id.get_type().get_super()
         plain = stored.equal(h5py.h5t.py_create(np.dtype(base), logical=True))

@@ -12,8 +12,9 @@ from typing import Any, TypedDict
 import h5py
 import numpy as np
 
-from labeled.formats.hdf5.header import Filter, Storage
 from labeled.formats.hdf5.safety import check_dataset
+from labeled.formats.header import Filter, Storage
+from labeled.formats.objects import is_text, vlen_base
 
 _LAYOUTS: dict[int, Storage] = {
     h5py.h5d.COMPACT: "compact",
@@ -88,22 +89,9 @@ def why_not_a_source(dataset: h5py.Dataset) -> str | None:
         return "reference dtype"
     if dtype.kind not in "biufcSOMm":
         return f"opaque dtype {dtype}"
-    if dtype.kind == "O" and not _is_text(dtype) and vlen_base(dtype) is None:
+    if dtype.kind == "O" and not is_text(dtype) and vlen_base(dtype) is None:
         return f"object dtype {dtype} that holds neither strings nor rows of numbers"
     return None
-
-
-def vlen_base(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """Return the dtype of the numbers in a variable-length row; None for other dtypes."""
-    base = h5py.check_vlen_dtype(dtype)
-    if base is None or base in (str, bytes):
-        return None
-    numbers: np.dtype[Any] = np.dtype(base)
-    return numbers if numbers.kind in "biufc" else None
-
-
-def _is_text(dtype: np.dtype[Any]) -> bool:
-    return h5py.check_string_dtype(dtype) is not None
 
 
 def _bytes_are_numpy(dataset: h5py.Dataset) -> bool:
@@ -125,7 +113,7 @@ def _filters(plist: Any) -> tuple[Filter, ...]:
 def _fill_value(dataset: h5py.Dataset, plist: Any) -> Any:
     dtype = dataset.dtype
     if dtype.kind == "O":
-        return b"" if _is_text(dtype) else None
+        return b"" if is_text(dtype) else None
     # Asked for only where one was set: HDF5 converts it, and in a damaged file may crash.
     if plist.fill_value_defined() != h5py.h5d.FILL_VALUE_USER_DEFINED:
         return np.zeros((), dtype)[()]

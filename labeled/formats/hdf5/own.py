@@ -22,8 +22,8 @@ import numpy as np
 
 from labeled.errors import FileFormatError
 from labeled.formats.hdf5.door import opened
-from labeled.formats.hdf5.region import Array
 from labeled.formats.hdf5.safety import NotThereError, resolve, to_text
+from labeled.formats.region import Array
 
 OWN = "_labeled"
 STATISTICS, CHECKSUMS = "statistics", "checksums"

@@ -23,16 +23,17 @@ import h5py
 import numpy as np
 
 from labeled.errors import FileFormatError
-from labeled.formats.hdf5.bytesource import h5_of
-from labeled.formats.hdf5.cf import decode
+from labeled.formats.cf import decode
 from labeled.formats.hdf5.fallback import require_filters
-from labeled.formats.hdf5.header import SourceHeader
+from labeled.formats.hdf5.handles import h5_of
 from labeled.formats.hdf5.heap import REFERENCE, HeapError, heap_fault, plain_heap, read_heap
-from labeled.formats.hdf5.layout import vlen_base
-from labeled.formats.hdf5.payload import Reader, open_reader
-from labeled.formats.hdf5.reading import Io, describe, failed, native, runs_of
-from labeled.formats.hdf5.region import Array
+from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.safety import check_claim
+from labeled.formats.header import SourceHeader
+from labeled.formats.objects import vlen_base
+from labeled.formats.reading import BLOCK_BYTES, Io, describe, failed, native, runs_of
+from labeled.formats.region import Array
+from labeled.formats.rows import RowReader
 from labeled.ragged.flat import (
     AnyRows,
     Flat,
@@ -43,9 +44,6 @@ from labeled.ragged.flat import (
     offsets_of,
     sizes_of,
 )
-
-BLOCK_BYTES = 4 << 20
-"""What is read at once where rows are out of order, or HDF5 reads them."""
 
 BLOCK_ROWS = 1 << 16
 """Rows that HDF5 reads at once at most."""
@@ -128,11 +126,11 @@ class FlatReader:
         return f"flat values, {self._values.why}"
 
     @cached_property
-    def _values(self) -> Reader:
+    def _values(self) -> RowReader:
         return open_reader(self.source.parts["values"], io=self.io)
 
     @cached_property
-    def _offsets(self) -> Reader:
+    def _offsets(self) -> RowReader:
         return open_reader(self.source.parts["offsets"], io=self.io)
 
     def sizes(self, rows: AnyRows) -> Rows:
@@ -227,7 +225,7 @@ class VlenReader:
         return f"rows of variable length: read by h5py in blocks, lengths {lengths}"
 
     @cached_property
-    def _references(self) -> Reader | None:
+    def _references(self) -> RowReader | None:
         """Reader of what the dataset itself holds, where its bytes can be reached."""
         source = self.source
         if source.storage not in ("contiguous", "chunked", "empty"):
@@ -239,10 +237,10 @@ class VlenReader:
         return None if reader.kind == "h5py" else reader
 
     @cached_property
-    def _heap(self) -> Reader | None:
+    def _heap(self) -> RowReader | None:
         """The same reader, where the heaps themselves can be read by byte range."""
         references = self._references
-        if references is None or not plain_heap(self.source.file, self.source.h5path):
+        if references is None or not plain_heap(self.source.file, self.source.key):
             return None
         return references
 
@@ -294,7 +292,7 @@ class VlenReader:
     def _by_h5py(self, out: Array, offsets: Rows, rows: Rows, sizes: Rows) -> None:
         with h5_of(self.source.file) as file:
             require_filters(self.source)
-            dataset = file[self.source.h5path]
+            dataset = file[self.source.key]
 
             def read(some: Rows) -> Array:
                 return self._read(dataset, rows[some], sizes[some])
@@ -342,7 +340,7 @@ class VlenReader:
         distinct, which = np.unique(rows, return_inverse=True)
         lengths = np.empty(len(distinct), np.int64)
         with h5_of(self.source.file) as file:
-            dataset = file[self.source.h5path]
+            dataset = file[self.source.key]
             for first in range(0, len(distinct), 256):
                 some = distinct[first : first + 256]
                 lengths[first : first + 256] = list(map(len, self._arrays(dataset, some)))
@@ -425,7 +423,7 @@ def listed(rows: AnyRows) -> Rows:
     return np.asarray(rows, np.int64)
 
 
-def _integers(reader: Reader, rows: AnyRows) -> Rows:
+def _integers(reader: RowReader, rows: AnyRows) -> Rows:
     """Read integers as int64; what does not fit comes out negative, and is refused later."""
     values: Rows = reader.read(rows).astype(np.int64, copy=False)
     return values

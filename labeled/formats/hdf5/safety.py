@@ -19,7 +19,7 @@ import numpy as np
 
 from labeled.errors import FileFormatError, LabeledError, UnsafeFileError
 from labeled.formats.hdf5.door import opened
-from labeled.formats.hdf5.header import SourceHeader
+from labeled.formats.header import SourceHeader
 
 MAX_SOFT_LINKS = 32
 MAX_VIRTUAL_DEPTH = 8
@@ -204,7 +204,7 @@ def stored_bytes(header: SourceHeader) -> int:
     if header.stored_bytes is not None:
         return header.stored_bytes
     with opened(header.file.path) as file:
-        found = resolve(file, header.h5path, allow_external=header.storage == "external").thing
+        found = resolve(file, header.key, allow_external=header.storage == "external").thing
         return int(found.id.get_storage_size())
 
 

@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import FileChangedError
-from labeled.formats.hdf5.door import opened, stamp_of
-from labeled.formats.hdf5.header import SourceHeader
+from labeled.formats.bytesource import stamp_of
+from labeled.formats.hdf5.door import opened
 from labeled.formats.hdf5.safety import resolve
+from labeled.formats.header import SourceHeader
 
 
 def read_scalar(header: SourceHeader) -> npt.NDArray[Any]:
@@ -27,7 +28,7 @@ def read_scalar(header: SourceHeader) -> npt.NDArray[Any]:
     """
     path = header.file.path
     with opened(path) as file:
-        found = resolve(file, header.h5path, allow_external=header.storage == "external").thing
+        found = resolve(file, header.key, allow_external=header.storage == "external").thing
         value = found[()]
     if stamp_of(path) != header.file:
         raise FileChangedError(f"file {path!r} changed since it was opened; open it again")

@@ -21,9 +21,9 @@ import h5py
 import numpy as np
 
 from labeled.formats.hdf5.labels import NOT_A_VARIABLE
-from labeled.formats.hdf5.region import Array
 from labeled.formats.hdf5.tables import free_name
 from labeled.formats.hdf5.writing import file_dtype, set_attrs
+from labeled.formats.region import Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)

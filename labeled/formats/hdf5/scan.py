@@ -11,13 +11,11 @@ such files are made for training, and their writers do not mean CF.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import h5py
-import numpy as np
 
 from labeled.errors import (
     DimsError,
@@ -27,17 +25,15 @@ from labeled.errors import (
     UnknownNameError,
     did_you_mean,
 )
+from labeled.formats.bytesource import stamp_of
 from labeled.formats.hdf5.attributes import attrs_of
-from labeled.formats.hdf5.door import opened, stamp_of
+from labeled.formats.hdf5.door import opened
 from labeled.formats.hdf5.fuel import TABLE, Rows, SplitReader, Table, read_table
-from labeled.formats.hdf5.header import FileHeader, FileStamp, SourceHeader
 from labeled.formats.hdf5.layout import why_not_a_source
 from labeled.formats.hdf5.safety import Found, NotThereError, resolve, to_text
 from labeled.formats.hdf5.sources import Builder, Described, Names
 from labeled.formats.hdf5.tableless import scan_tableless
-
-ALL = "all"
-"""The split of a file that names none."""
+from labeled.formats.header import ALL, FileHeader, FileStamp, fingerprint
 
 
 def scan(
@@ -247,29 +243,3 @@ def _file_attrs(builder: Builder, leave_out: set[str]) -> dict[str, Any]:
     if unreadable:
         builder.notes.odd.append(f"attributes of the file cannot be read: {unreadable}")
     return values
-
-
-def fingerprint(
-    sources: Mapping[str, SourceHeader], splits: Mapping[str, Mapping[str, Rows]]
-) -> str:
-    """Return a hash over names, shapes, dtypes, dims and splits; not path, time or layout."""
-    digest = hashlib.blake2b(digest_size=16)
-
-    def add(*values: object) -> None:
-        digest.update(repr(values).encode("utf-8", "surrogatepass"))
-
-    for name in sorted(sources):
-        header = sources[name]
-        add(name, header.shape, header.dtype.str, header.dims)
-    hashed: dict[int, str] = {}
-    for split in sorted(splits):
-        add(split)
-        for name in sorted(splits[split]):
-            rows = splits[split][name]
-            if isinstance(rows, np.ndarray):
-                if id(rows) not in hashed:
-                    hashed[id(rows)] = hashlib.blake2b(rows.data, digest_size=16).hexdigest()
-                add(name, hashed[id(rows)])
-            else:
-                add(name, rows)
-    return digest.hexdigest()

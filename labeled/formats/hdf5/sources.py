@@ -22,7 +22,6 @@ from labeled.formats.hdf5.flatlayout import (
     is_flat,
     part_paths,
 )
-from labeled.formats.hdf5.header import CF, FileStamp, SourceHeader
 from labeled.formats.hdf5.labels import (
     SHAPE_LABELS,
     SHAPES,
@@ -34,8 +33,10 @@ from labeled.formats.hdf5.labels import (
     name_dims,
     ragged_of,
 )
-from labeled.formats.hdf5.layout import dtype_of, layout_of, vlen_base, why_not_a_source
+from labeled.formats.hdf5.layout import dtype_of, layout_of, why_not_a_source
 from labeled.formats.hdf5.safety import Found, resolve
+from labeled.formats.header import CF, FileStamp, SourceHeader
+from labeled.formats.objects import vlen_base
 
 Names = Sequence[str | None]
 
@@ -103,7 +104,7 @@ class Builder:
         return SourceHeader(
             file=self.stamp,
             name=name,
-            h5path=self._h5path(found.path or name),
+            key=self._h5path(found.path or name),
             shape=dataset.shape,
             dtype=dtype_of(dataset),
             dims=dims,
@@ -200,7 +201,7 @@ class Builder:
         key, number = scale.name, 1
         while True:
             known = self.variables.get(key)
-            if known is not None and known.h5path == scale.path and known.dims == (dim,):
+            if known is not None and known.key == scale.path and known.dims == (dim,):
                 return key
             if known is None and (key == dim or key not in all_dims):
                 break
@@ -215,7 +216,7 @@ class Builder:
         return SourceHeader(
             file=self.stamp,
             name=key,
-            h5path=path,
+            key=path,
             shape=dataset.shape,
             dtype=dtype_of(dataset),
             dims=dims,

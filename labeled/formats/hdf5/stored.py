@@ -12,26 +12,26 @@ from collections.abc import Callable
 
 import numpy as np
 
-from labeled.formats.hdf5.chunkindex import UNSTORED, chunk_index
-from labeled.formats.hdf5.extents import ExtentEngine, Locate, merged
-from labeled.formats.hdf5.header import SourceHeader
-from labeled.formats.hdf5.reading import (
+from labeled.formats.extents import ExtentEngine, Locate, merged
+from labeled.formats.hdf5.chunkindex import chunk_index
+from labeled.formats.hdf5.tiles import Tile, Tiles
+from labeled.formats.header import SourceHeader
+from labeled.formats.reader import Cost
+from labeled.formats.reading import (
+    UNSTORED,
     Io,
-    Kind,
     Piece,
     bands_of,
     gather,
     row_nbytes,
 )
-from labeled.formats.hdf5.region import (
+from labeled.formats.region import (
     Array,
     Ints,
     Region,
     box_plan,
     region_shape,
 )
-from labeled.formats.hdf5.tiles import Tile, Tiles
-from labeled.formats.reader import Cost
 
 
 class StoredChunks:
@@ -39,7 +39,7 @@ class StoredChunks:
 
     def __init__(self, source: SourceHeader, region: Region, io: Io) -> None:
         assert source.chunks is not None
-        self.kind: Kind = "chunked"
+        self.kind: str = "chunked"
         self.why = "chunks without filters: read by file offset"
         self._source = source
         self._io = io
@@ -84,7 +84,7 @@ class StoredChunks:
         ]
 
     def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
-        """Read one piece; see :class:`.payload.Reader`."""
+        """Read one piece; see :class:`~labeled.formats.rows.RowReader`."""
         self._engine(piece.tiles[0]).read_piece(piece, out, dest)
 
     def gather_into(self, out: Array, rows: Ints) -> None:

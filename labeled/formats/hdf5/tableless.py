@@ -25,8 +25,7 @@ from labeled.errors import (
     UnsafeFileError,
     did_you_mean,
 )
-from labeled.formats.hdf5.cf import cf_of, named_coordinates, with_bounds_units
-from labeled.formats.hdf5.header import FileKind, SourceHeader
+from labeled.formats.cf import cf_of, named_coordinates, with_bounds_units
 from labeled.formats.hdf5.labels import (
     NON_COORDINATE,
     SHAPE_LABELS,
@@ -40,6 +39,7 @@ from labeled.formats.hdf5.layout import why_not_a_source
 from labeled.formats.hdf5.own import OWN
 from labeled.formats.hdf5.safety import Found, walk
 from labeled.formats.hdf5.sources import Builder, Described, with_cf
+from labeled.formats.header import SourceHeader
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Contents:
     unsafe: dict[str, UnsafeFileError] = field(default_factory=dict)
 
     @property
-    def kind(self) -> FileKind:
+    def kind(self) -> str:
         return "netcdf" if self.scales else "plain"
 
 
@@ -64,7 +64,7 @@ class Tableless:
     variables: dict[str, SourceHeader]
     not_opened: dict[str, str]
     example_dim: str | None
-    kind: FileKind
+    kind: str
     coordinates: frozenset[str]
 
 
@@ -214,13 +214,13 @@ def _describe(
 def _put_parts_aside(contents: Contents, described: dict[str, Described]) -> None:
     """Take out the datasets that only tell offsets and shapes of ragged sources."""
     roles = {
-        part.h5path: f"it tells the {role} of ragged source {owner!r}"
+        part.key: f"it tells the {role} of ragged source {owner!r}"
         for owner, each in described.items()
         for role, part in each.header.parts.items()
         if role != "values"
     }
-    for name in [name for name, each in described.items() if each.header.h5path in roles]:
-        contents.not_opened[name] = roles[described.pop(name).header.h5path]
+    for name in [name for name, each in described.items() if each.header.key in roles]:
+        contents.not_opened[name] = roles[described.pop(name).header.key]
 
 
 def _relative(builder: Builder, scale: Scale, name: str) -> str:
@@ -330,7 +330,7 @@ def _check_wanted(
 
 def _add_loose_scales(builder: Builder, contents: Contents) -> None:
     """Carry the scales that label no axis of a source, such as those of carried variables."""
-    carried = {header.h5path for header in builder.variables.values()}
+    carried = {header.key for header in builder.variables.values()}
     for name, scale in contents.scales.items():
         path = scale.path or name
         if scale.has_values and len(scale.dataset.shape) == 1 and path not in carried:
@@ -346,7 +346,7 @@ def _coordinate_names(
     return {
         key: header
         for key, header in builder.variables.items()
-        if (key in named or key.rsplit("/", 1)[-1] in named or header.h5path in paths)
+        if (key in named or key.rsplit("/", 1)[-1] in named or header.key in paths)
         # xarray has no place for a coordinate of several dims named like one of them
         and not (len(header.dims) > 1 and key in header.dims)
     }

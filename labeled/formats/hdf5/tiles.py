@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from labeled.formats.hdf5.region import Indexer, Ints, Region
+from labeled.formats.region import Indexer, Ints, Region
 
 
 @dataclass(frozen=True, slots=True, eq=False)

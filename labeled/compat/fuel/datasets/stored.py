@@ -18,14 +18,14 @@ import numpy as np
 
 from labeled.catalog.loading import load_rows
 from labeled.catalog.source import Source
-from labeled.formats.hdf5.bytesource import FileRef
-from labeled.formats.hdf5.chunkindex import UNSTORED, chunk_index
-from labeled.formats.hdf5.door import stamp_of
-from labeled.formats.hdf5.header import FileStamp, SourceHeader
-from labeled.formats.hdf5.layout import dtype_of, layout_of, vlen_base
+from labeled.formats.bytesource import FileRef, stamp_of
+from labeled.formats.hdf5.chunkindex import chunk_index
+from labeled.formats.hdf5.layout import dtype_of, layout_of
 from labeled.formats.hdf5.ragged import open_ragged
-from labeled.formats.hdf5.reading import failed
-from labeled.formats.hdf5.region import Ints
+from labeled.formats.header import FileStamp, SourceHeader
+from labeled.formats.objects import vlen_base
+from labeled.formats.reading import UNSTORED, failed
+from labeled.formats.region import Ints
 from labeled.selection import Selection
 
 AHEAD_BYTES = 1 << 22
@@ -262,7 +262,7 @@ def _header(
     return SourceHeader(
         file=stamp,
         name=name,
-        h5path=dataset.name,
+        key=dataset.name,
         shape=dataset.shape,
         dtype=dtype_of(dataset),
         dims=tuple(f"axis {axis}" for axis in range(n_axes)),

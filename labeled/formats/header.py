@@ -1,29 +1,42 @@
-"""What opening an HDF5 file tells: plain, frozen, picklable values.
+"""What opening a file tells, whatever its format: plain, frozen, picklable values.
 
-Nothing here holds a handle. A header is made once by :mod:`.scan` and read by
-everything else; payload readers are built from a :class:`SourceHeader` alone.
+Nothing here holds a handle. A header is made once, when a file is opened, and read by
+everything else; readers are built from a :class:`SourceHeader` alone.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
+Rows = range | np.ndarray[Any, Any]
+
 Storage = Literal[
-    "contiguous", "chunked", "misplaced", "compact", "empty", "foreign", "virtual", "external"
+    "contiguous",
+    "chunked",
+    "records",
+    "misplaced",
+    "compact",
+    "empty",
+    "foreign",
+    "virtual",
+    "external",
 ]
 """Where the bytes are. Only "contiguous" and "chunked" may be read by byte range.
+
+"records" are found one by one, so that rows in any order cost what stretches cost.
 
 "empty" has no bytes (nothing allocated, or an axis of length 0): it reads as fill values.
 "foreign" has bytes that are not those of `dtype` (odd bit widths, padded strings), so h5py
 must convert them.
 """
 
-FileKind = Literal["fuel", "netcdf", "plain"]
-"""With a split table; with dimension scales and no table; with neither."""
+ALL = "all"
+"""The split of a file that names none."""
 
 
 DEFLATE, SHUFFLE = 1, 2
@@ -85,12 +98,13 @@ class CF:
 
 @dataclass(frozen=True, slots=True)
 class SourceHeader:
-    """One dataset of a file, as far as headers tell."""
+    """One named array of a file, as far as headers tell."""
 
     file: FileStamp
     name: str
     """What users say: ``"features"``, ``"camera/left"``."""
-    h5path: str
+    key: str
+    """What the file calls it: a path in HDF5, a column of text."""
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     """The dtype in the file (big-endian stays big-endian); before CF decoding."""
@@ -104,13 +118,13 @@ class SourceHeader:
     filters: tuple[Filter, ...] = ()
     fill_value: Any = 0
     stored_bytes: int | None = 0
-    """None for chunked data, where counting is slow: see :func:`.safety.stored_bytes`."""
+    """None where counting is slow: see :attr:`.Format.stored_bytes`."""
     cf: CF | None = None
     ragged: str | None = None
     """Why this source holds examples of different shapes (None for a dense one).
 
     Its `dims` then name the axes of the examples too, so they outnumber `shape`, which is
-    ``(n_rows,)``; :mod:`.ragged` reads it.
+    ``(n_rows,)``.
     """
     shapes_path: str | None = None
     """The dataset with the shape of every example of a ragged source (Fuel's `shapes`)."""
@@ -118,6 +132,12 @@ class SourceHeader:
     """Names (in the file header's `variables`) of the coordinates of this source."""
     parts: Mapping[str, SourceHeader] = field(default_factory=dict)
     """Datasets that a ragged source is made of, by role: "values", "offsets", "shapes"."""
+    format: str = "hdf5"
+    """The name of the format whose readers read it."""
+    detail: Any = None
+    """What these need to know besides; its repr tells all that values of rows depend on."""
+    scratch_bytes: int = 0
+    """What a thread needs while it reads a piece, besides the piece and chunks."""
 
     @property
     def n_rows(self) -> int:
@@ -143,12 +163,46 @@ class FileHeader:
     sources: Mapping[str, SourceHeader]
     variables: Mapping[str, SourceHeader]
     """Coordinates, and variables without the example dim (carried whole)."""
-    splits: Mapping[str, Mapping[str, range | np.ndarray[Any, Any]]]
+    splits: Mapping[str, Mapping[str, Rows]]
     """split -> source -> rows of that source; only sources available in the split."""
     not_opened: Mapping[str, str]
     """Datasets that are not sources, each with the reason."""
     example_dim: str | None = None
     """The example dim of a netCDF-style file; None where axis 0 of each source is it."""
-    kind: FileKind = "plain"
+    kind: str = "plain"
+    """One of :attr:`.Format.kinds`."""
     coordinates: frozenset[str] = frozenset()
     """Names among `variables` that are coordinates, whether a source has their dims or not."""
+    format: str = "hdf5"
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all files that it tells of."""
+        stamps = {self.stamp, *(source.file for source in self.sources.values())}
+        return sum(stamp.size for stamp in stamps)
+
+
+def fingerprint(
+    sources: Mapping[str, SourceHeader], splits: Mapping[str, Mapping[str, Rows]]
+) -> str:
+    """Return a hash over names, shapes, dtypes, dims and splits; not path, time or layout."""
+    digest = hashlib.blake2b(digest_size=16)
+
+    def add(*values: object) -> None:
+        digest.update(repr(values).encode("utf-8", "surrogatepass"))
+
+    for name in sorted(sources):
+        header = sources[name]
+        add(name, header.shape, header.dtype.str, header.dims)
+    hashed: dict[int, str] = {}
+    for split in sorted(splits):
+        add(split)
+        for name in sorted(splits[split]):
+            rows = splits[split][name]
+            if isinstance(rows, np.ndarray):
+                if id(rows) not in hashed:
+                    hashed[id(rows)] = hashlib.blake2b(rows.data, digest_size=16).hexdigest()
+                add(name, hashed[id(rows)])
+            else:
+                add(name, rows)
+    return digest.hexdigest()

@@ -18,7 +18,7 @@ import numpy as np
 import xarray as xr
 
 from labeled.errors import ReadError
-from labeled.formats.hdf5.header import CF
+from labeled.formats.header import CF
 
 PACKED = ("scale_factor", "add_offset")
 FILLS = ("missing_value", "_FillValue")

@@ -1,4 +1,4 @@
-"""What every payload reader shares: pieces of work, their cost, checked runs, hot memory.
+"""What readers of rows share: pieces of work, their cost, checked runs, hot memory.
 
 *Runs* are ``int64 (k, 2)`` half-open stretches of rows, ascending, not overlapping.
 A *piece* is what one thread reads at a time: about half a mebibyte once decoded, so that
@@ -16,9 +16,9 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 
 from labeled.errors import ReadError, SelectionError
-from labeled.formats.hdf5.header import SourceHeader
-from labeled.formats.hdf5.region import Array, Ints
+from labeled.formats.header import SourceHeader
 from labeled.formats.reader import Cost
+from labeled.formats.region import Array, Ints
 
 PIECE_BYTES = 512 * 1024
 """Decoded bytes of a piece: at least this where there is that much, at most about twice."""
@@ -26,8 +26,13 @@ PIECE_BYTES = 512 * 1024
 KEPT_BYTES = 16 * 1024 * 1024
 """The largest buffer a thread keeps between pieces."""
 
+BLOCK_BYTES = 4 << 20
+"""What is read at once of examples out of order, or where HDF5 reads them."""
+
+UNSTORED = -1
+"""The place of rows that were never stored: they read as the fill value."""
+
 Io = Literal["auto", "pread", "mmap"]
-Kind = Literal["contiguous", "chunked", "h5py"]
 
 
 class Piece(NamedTuple):
@@ -52,9 +57,9 @@ class Piece(NamedTuple):
 
 
 class Engine(Protocol):
-    """How the rows of one storage layout are read; made by :mod:`.payload`, never pickled."""
+    """How rows of one storage layout are read; made for a :class:`.RowReader`, never pickled."""
 
-    kind: Kind
+    kind: str
     why: str
     scratch_bytes: int
 

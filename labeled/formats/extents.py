@@ -16,15 +16,16 @@ from collections.abc import Callable
 
 import numpy as np
 
-from labeled.errors import LabeledError
-from labeled.formats.hdf5.bytesource import FileRef, OpenFile
-from labeled.formats.hdf5.chunkindex import UNSTORED
-from labeled.formats.hdf5.header import SourceHeader
-from labeled.formats.hdf5.reading import (
+from labeled.errors import FileFormatError, LabeledError
+from labeled.formats.bytesource import FileRef, OpenFile
+from labeled.formats.header import SourceHeader
+from labeled.formats.reader import Cost
+from labeled.formats.reading import (
     PIECE_BYTES,
+    UNSTORED,
     Io,
-    Kind,
     Piece,
+    describe,
     failed,
     gather,
     n_rows_of,
@@ -35,16 +36,16 @@ from labeled.formats.hdf5.reading import (
     scratch,
     spread,
 )
-from labeled.formats.hdf5.region import (
+from labeled.formats.region import (
     GAP_BYTES,
     Array,
     BoxPlan,
     Ints,
     Region,
+    box_plan,
     outer_put,
     outer_take,
 )
-from labeled.formats.reader import Cost
 
 SHORT_BYTES = 32 * 1024
 """Extents shorter than this are worth joining across a gap, at the price of a second copy."""
@@ -82,14 +83,14 @@ class ExtentEngine:
         plan: BoxPlan,
         locate: Locate,
         *,
-        kind: Kind,
+        kind: str,
         why: str,
         io: Io,
         trail: Region | None = None,
         base: int | None = None,
         places: Callable[[Ints], Ints] | None = None,
     ) -> None:
-        self.kind: Kind = kind
+        self.kind: str = kind
         self.why = why
         self._source = source
         self._file = FileRef(source.file)
@@ -157,7 +158,7 @@ class ExtentEngine:
         return max(1, PIECE_BYTES // self._weight)
 
     def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
-        """Read one piece; see :class:`.payload.Reader`."""
+        """Read one piece; see :class:`.rows.RowReader`."""
         file, extents = self._file(), piece.parts
         try:
             if len(extents) == 1 or extents[1:, 3].all():
@@ -340,6 +341,33 @@ def _split(extents: Ints, rows_each: int, row_bytes: int) -> Ints:
     begin, end = n * part // parts, n * (part + 1) // parts
     moved = np.where(at == UNSTORED, UNSTORED, at + begin * row_bytes)
     return np.stack((moved, first + begin, end - begin), axis=1)
+
+
+def contiguous_engine(source: SourceHeader, region: Region, io: Io) -> ExtentEngine:
+    """Return the engine of a source whose rows all follow one another from its offset on.
+
+    Raises
+    ------
+    FileFormatError
+        If they would reach past the end of the file.
+    """
+    at = source.offset
+    assert at is not None
+    end = at + source.n_rows * source.row_bytes
+    if at < 0 or end > source.file.size:
+        raise FileFormatError(
+            f"{describe(source)}, rows 0 to {source.n_rows - 1}: its data should lie at bytes "
+            f"{at} to {end}, but the file has {source.file.size}. It is truncated or damaged."
+        )
+    return ExtentEngine(
+        source,
+        box_plan(region, source.row_shape, source.dtype),
+        contiguous_extents(at, source.row_bytes),
+        kind="contiguous",
+        why="stored in one piece: read by file offset",
+        io=io,
+        base=at,
+    )
 
 
 def contiguous_extents(at: int, row_bytes: int) -> Locate:

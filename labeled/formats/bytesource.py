@@ -16,23 +16,19 @@ once a read, so a file that shrinks in between gives a short read, which is an e
 from __future__ import annotations
 
 import importlib
-import io
 import mmap
 import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Protocol, cast
 
-import h5py
 import numpy as np
 
 from labeled.errors import FileChangedError, FileFormatError, MissingExtraError
-from labeled.formats.hdf5 import door
-from labeled.formats.hdf5.header import FileStamp
-from labeled.formats.hdf5.region import Array
+from labeled.formats.header import FileStamp
+from labeled.formats.region import Array
 
 MAX_OPEN_FILES = 64
 _SINGLE_READ_BYTES = 1 << 30  # Linux moves at most 2 GiB - 4 KiB a call
@@ -295,61 +291,24 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=close_files)
 
 
-class _SourceIO(io.RawIOBase):
-    """A file object over a byte source, for h5py to read headers from."""
-
-    def __init__(self, source: ByteSource) -> None:
-        self._source = source
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        origin = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._source.size}[whence]
-        self._at = origin + offset
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer).cast("B")
-        data = self._source.pread(self._at, min(len(view), max(self._source.size - self._at, 0)))
-        view[: len(data)] = data
-        self._at += len(data)
-        return len(data)
-
-
-@contextmanager
-def h5_of(stamp: FileStamp) -> Iterator[h5py.File]:
-    """Open a file with h5py for a moment, after checking that it is still the same one.
-
-    Raises
-    ------
-    FileFormatError
-        If it cannot be opened as HDF5.
-    FileChangedError
-        If its size or modification time is not that of `stamp`.
-    """
-    if not is_remote(stamp.path):
-        _check_path(stamp)
-        with door.opened(stamp.path) as file:
-            yield file
-        return
-    source = RemoteFile(stamp).source
+def stamp_of(path: str | os.PathLike[str]) -> FileStamp:
+    """Return which file is at `path` now; FileFormatError where there is none to read."""
+    name = os.path.abspath(os.fspath(path))
     try:
-        file = h5py.File(io.BufferedReader(_SourceIO(source), 64 * 1024), "r")
-    except OSError as fault:
-        raise FileFormatError(f"{stamp.path!r} cannot be opened as HDF5: {fault}") from fault
-    with file:
-        yield file
+        found = os.stat(name)
+    except FileNotFoundError:
+        raise FileFormatError(f"file {name!r} does not exist; check the path") from None
+    except OSError as error:
+        raise FileFormatError(f"file {name!r} cannot be read: {error.strerror}") from error
+    if os.path.isdir(name):
+        raise FileFormatError(f"{name!r} is a folder, not a file; name a file in it")
+    if found.st_size == 0:
+        raise FileFormatError(f"file {name!r} is empty (0 bytes)")
+    return FileStamp(name, found.st_size, found.st_mtime_ns)
 
 
-def _check_path(stamp: FileStamp) -> None:
+def check_path(stamp: FileStamp) -> None:
+    """Raise FileChangedError unless the file at a path is still the one that was opened."""
     try:
         found = os.stat(stamp.path)
     except OSError as fault:

@@ -1,0 +1,170 @@
+"""What a format offers to whoever opens files, and what it is told.
+
+A format is a value, not a class to inherit from: its name, how its files are known, and
+functions. :mod:`.registry` lists all of them. How another one is added:
+
+1. A package ``labeled/formats/<name>/`` (or one module) that imports no other format; it is
+   named in the contract "Formats are strangers to one another" in ``pyproject.toml``.
+2. ``scan(paths, options)``: one :class:`~.header.FileHeader` for each part that is to be
+   joined along the example dim, mostly one a path. It reads headers only, or makes an index
+   of rows in one pass, takes memory for nothing that a file merely claims, and raises
+   errors that name file, row and remedy. What its readers need to know later goes into
+   ``SourceHeader.detail``: a small frozen value whose repr tells all that the values of rows
+   depend on. Headers carry ``format=<name>``. Splits are a mapping as in HDF5, and
+   :func:`~.header.all_rows` where a file names none.
+3. ``open_reader(header, region=, io=)``: mostly a :class:`~.rows.RowReader` around an
+   :class:`~.reading.Engine`, which turns runs of rows into pieces of work and does a piece
+   at a time, in whatever thread calls it, beside others. Decoding belongs there: threads of
+   the loader then share it. Rows that all follow one another in the file need no engine of
+   their own (:func:`~.extents.contiguous_engine`), nor does text (dtype
+   :data:`~.objects.TEXT`).
+4. ``open_ragged(header, io)``, where examples differ in shape: a
+   :class:`~labeled.ragged.RaggedReader`. Such headers say why in ``ragged``, and name the
+   axes of examples in ``dims``.
+5. What the order of rows depends on stands in the header: `chunks` (rows that can only be
+   read together, else None), `filters` (what has to be undone, so that reading a chunk is
+   dear), `storage` ("records": any row is found by itself), `scratch_bytes`.
+6. A :class:`Format` of all this, added to the list in :mod:`.registry`.
+
+Options of one format only are the fields of a frozen dataclass (`Format.options`), which
+checks its values when it is made; :func:`labeled.open_dataset` takes them by keyword.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol
+
+from labeled.errors import FileFormatError
+from labeled.formats.header import FileHeader, SourceHeader
+from labeled.formats.reader import Reader
+from labeled.formats.reading import Io, describe
+from labeled.formats.region import Array, Region
+from labeled.ragged import RaggedReader
+
+
+@dataclass(frozen=True)
+class Options:
+    """How all files of a dataset are opened; see :func:`labeled.open_dataset`."""
+
+    sources: tuple[str, ...] | None = None
+    dims: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    example_dim: str | None = None
+    group: str | None = None
+    io: Io = "auto"
+    decode_cf: bool = True
+    allow_external: bool = False
+    format: str | None = None
+    """The name of the format; told by the files themselves where it is None."""
+    own: Any = None
+    """Options of this format only: a value of its :attr:`Format.options`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The beginning of a file: what a format is recognised by.
+
+    Parameters
+    ----------
+    path : str
+    data : bytes
+        The first bytes, unpacked where the file is gzip-compressed.
+    at : callable
+        Returns some bytes of the file as stored: ``at(offset, n)``.
+    packed : bool
+        Whether the file is gzip-compressed.
+    """
+
+    path: str
+    data: bytes
+    at: Callable[[int, int], bytes]
+    packed: bool = False
+
+
+class OpenReader(Protocol):
+    """What makes the reader of a dense source, without opening anything yet."""
+
+    def __call__(self, source: SourceHeader, *, region: Region, io: Io) -> Reader: ...
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """A format that has no options of its own."""
+
+
+def _no_ragged(header: SourceHeader, io: Io) -> RaggedReader:
+    raise FileFormatError(f"{describe(header)}: this format has no examples of different shapes")
+
+
+def _no_scalar(header: SourceHeader) -> Array:
+    raise FileFormatError(f"{describe(header)}: this format has no values without axes")
+
+
+def _claims_what_it_stores(header: SourceHeader, nbytes_wanted: int) -> None:
+    """Do nothing: opening such a file finds out what it holds."""
+
+
+def _all_bytes(header: SourceHeader) -> int:
+    return header.file.size if header.stored_bytes is None else header.stored_bytes
+
+
+def _no_statistics(path: str) -> Mapping[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True, eq=False)
+class Format:
+    """A kind of file, how it is known, and how it is read.
+
+    Parameters
+    ----------
+    name : str
+        What ``format=`` and headers say.
+    title : str
+        What people say.
+    suffixes : tuple of str
+        Endings of file names, lower case. Those of a folder's files decide which are opened.
+    recognises : callable
+        Whether the beginning of a file is that of this format.
+    scan, open_reader, open_ragged
+        See above.
+    kinds : mapping of str to str
+        What ``FileHeader.kind`` may be, in words.
+    options : type
+        A frozen dataclass of the options that only this format has.
+    heeds : frozenset of str
+        Which of the general options ``group``, ``decode_cf`` and ``allow_external`` mean something.
+    read_scalar : callable
+        Returns the value of a variable without axes.
+    check_claim : callable
+        Refuses to take memory for rows that a file claims and does not store.
+    stored_bytes : callable
+        Returns the bytes that a source takes in its file.
+    statistics : callable
+        Returns the statistics of sources that a file carries, by its path.
+    """
+
+    name: str
+    title: str
+    suffixes: tuple[str, ...]
+    recognises: Callable[[Head], bool]
+    scan: Callable[[tuple[str, ...], Options], tuple[FileHeader, ...]]
+    open_reader: OpenReader
+    kinds: Mapping[str, str]
+    options: type[Any] = NoOptions
+    heeds: frozenset[str] = field(default_factory=frozenset)
+    open_ragged: Callable[[SourceHeader, Io], RaggedReader] = _no_ragged
+    read_scalar: Callable[[SourceHeader], Array] = _no_scalar
+    check_claim: Callable[[SourceHeader, int], None] = _claims_what_it_stores
+    stored_bytes: Callable[[SourceHeader], int] = _all_bytes
+    statistics: Callable[[str], Mapping[str, Any]] = _no_statistics
+
+    @property
+    def option_names(self) -> tuple[str, ...]:
+        """Names of the options that only this format has."""
+        return tuple(one.name for one in fields(self.options))
+
+    def claims(self, path: str) -> bool:
+        """Whether the name of a file says that it is of this format."""
+        return path.lower().endswith(self.suffixes)

@@ -1,0 +1,64 @@
+"""HDF5 as one format among others."""
+
+from __future__ import annotations
+
+from labeled.formats.format import Format, Head, Options
+from labeled.formats.hdf5.own import read_statistics
+from labeled.formats.hdf5.payload import open_reader
+from labeled.formats.hdf5.ragged import open_ragged
+from labeled.formats.hdf5.safety import check_claim, stored_bytes
+from labeled.formats.hdf5.scalar import read_scalar
+from labeled.formats.hdf5.scan import scan
+from labeled.formats.header import FileHeader
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+FIRST_USER_BLOCK = 512
+
+
+def _recognises(head: Head) -> bool:
+    """Look for the signature where HDF5 does: at 0, 512, 1024, 2048, ..."""
+    if head.data.startswith(SIGNATURE):
+        return True
+    at, found = FIRST_USER_BLOCK, head.at(FIRST_USER_BLOCK, len(SIGNATURE))
+    while len(found) == len(SIGNATURE):
+        if found == SIGNATURE:
+            return True
+        at *= 2
+        found = head.at(at, len(SIGNATURE))
+    return False
+
+
+def _scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
+    return tuple(
+        scan(
+            path,
+            sources=options.sources,
+            dims={name: tuple(dims) for name, dims in options.dims} or None,
+            example_dim=options.example_dim,
+            group=options.group,
+            decode_cf=options.decode_cf,
+            allow_external=options.allow_external,
+        )
+        for path in paths
+    )
+
+
+FORMAT = Format(
+    name="hdf5",
+    title="HDF5",
+    suffixes=(".hdf5", ".h5", ".hdf", ".he5", ".nc", ".nc4"),
+    recognises=_recognises,
+    scan=_scan,
+    open_reader=open_reader,
+    kinds={
+        "fuel": "splits in a Fuel table",
+        "netcdf": "netCDF-style dimension scales",
+        "plain": "plain HDF5, no splits of its own",
+    },
+    heeds=frozenset({"group", "decode_cf", "allow_external"}),
+    open_ragged=open_ragged,
+    read_scalar=read_scalar,
+    check_claim=check_claim,
+    stored_bytes=stored_bytes,
+    statistics=read_statistics,
+)

@@ -1,0 +1,163 @@
+"""Which format a file is of: by its first bytes, then by its name.
+
+First bytes that no format knows leave the name to decide, so that a damaged file is
+still called by what it was meant to be. What a format offers, and how one is added, is
+told in :mod:`.format`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from labeled.errors import FileFormatError, LoaderError, LoaderTypeError, did_you_mean
+from labeled.formats.bytesource import stamp_of
+from labeled.formats.format import Format, Head
+from labeled.formats.hdf5.format import FORMAT as HDF5
+from labeled.formats.hdf5.format import SIGNATURE
+
+FORMATS: tuple[Format, ...] = (HDF5,)
+"""All there are. Where a folder holds files of several, the first one of these is meant."""
+
+HEAD_BYTES = 4096
+GZIP = b"\x1f\x8b\x08"
+
+
+def format_named(name: str) -> Format:
+    """Return the format that ``format=`` or a header names.
+
+    Raises
+    ------
+    LoaderError
+        If there is none of that name.
+    """
+    for one in FORMATS:
+        if one.name == name:
+            return one
+    hint = did_you_mean(str(name), (one.name for one in FORMATS))
+    raise LoaderError(f"format={name!r} is no format; {hint}")
+
+
+def format_of(path: str) -> Format:
+    """Return the format of a file.
+
+    Raises
+    ------
+    FileFormatError
+        If it is missing or empty, or neither its first bytes nor its name tell.
+    """
+    head = _head_of(path)
+    if head.packed and head.data.startswith(SIGNATURE):
+        raise FileFormatError(
+            f"{path!r} is gzip-compressed HDF5, whose rows cannot be reached; unpack it (gunzip)"
+        )
+    found = [one for one in FORMATS if one.recognises(head)]
+    found = found or [one for one in FORMATS if one.claims(path)]
+    if found:
+        return found[0]
+    there = "; ".join(f"{one.name!r} ({', '.join(one.suffixes)})" for one in FORMATS)
+    raise FileFormatError(
+        f"neither the first bytes of {path!r} nor its name tell its format; check the path, or "
+        f"pass format= if you know it: {there}"
+    )
+
+
+def common_format(paths: Iterable[str]) -> Format:
+    """Return the format that all of these files have.
+
+    Raises
+    ------
+    FileFormatError
+        If they are of different formats.
+    """
+    found: Format | None = None
+    first = ""
+    for path in paths:
+        one = format_of(path)
+        if found is None:
+            found, first = one, path
+        elif one is not found:
+            raise FileFormatError(
+                f"{path!r} is {one.title}, but {first!r} is {found.title}: files of different "
+                "formats are not joined; open them apart"
+            )
+    assert found is not None
+    return found
+
+
+def _head_of(path: str) -> Head:
+    """Read the beginning of a file; it is closed again, but for what a format asks of it."""
+    stamp_of(path)
+    data = _bytes_at(path, 0, HEAD_BYTES)
+    packed = data.startswith(GZIP)
+    return Head(path, _unpacked(data) if packed else data, partial(_bytes_at, path), packed)
+
+
+def _bytes_at(path: str, offset: int, n: int) -> bytes:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            file.seek(offset)
+            return file.read(n)
+    except OSError as fault:
+        raise FileFormatError(f"file {path!r} cannot be read: {fault.strerror}") from fault
+
+
+def _unpacked(data: bytes) -> bytes:
+    try:
+        return zlib.decompressobj(wbits=31).decompress(data, HEAD_BYTES)
+    except zlib.error:
+        return data
+
+
+def check_names(own: Mapping[str, Any], general: Iterable[str]) -> None:
+    """Refuse options that no format has, before a file is looked at.
+
+    Parameters
+    ----------
+    own : mapping
+        What was given besides the options that all formats share.
+    general : iterable of str
+        Names of these, for the hint.
+
+    Raises
+    ------
+    LoaderTypeError
+        If one of them is unknown.
+    """
+    known = {*general, *(name for one in FORMATS for name in one.option_names)}
+    for name in own:
+        if name not in known:
+            raise LoaderTypeError(
+                f"open_dataset() has no option {name!r}; {did_you_mean(name, known, limit=99)}"
+            )
+
+
+def own_options(chosen: Format, path: str, given: Mapping[str, Any], heeded: Iterable[str]) -> Any:
+    """Return the options of a format, made of what was given.
+
+    Parameters
+    ----------
+    chosen : Format
+    path : str
+        A file of that format, for messages.
+    given : mapping
+        Options that only some format has.
+    heeded : iterable of str
+        Options that were given and that not every format heeds.
+
+    Raises
+    ------
+    LoaderTypeError
+        If they mean nothing in that format.
+    LoaderError
+        If a value is none that it takes.
+    """
+    for name in (*given, *heeded):
+        if name not in chosen.option_names and name not in chosen.heeds:
+            raise LoaderTypeError(
+                f"{name}= means nothing for {path!r}, which is {chosen.title}; "
+                f"{did_you_mean(name, {*chosen.option_names, *chosen.heeds})}"
+            )
+    return chosen.options(**given)

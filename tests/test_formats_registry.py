@@ -1,0 +1,78 @@
+"""Which format a file is of, and which options go with it."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+
+import h5py
+import numpy as np
+import pytest
+
+import labeled
+from labeled.errors import FileFormatError, LoaderError, LoaderTypeError
+from labeled.formats.registry import FORMATS, common_format, format_named, format_of
+
+
+def hdf5(path, **options):
+    with h5py.File(path, "w", **options) as f:
+        f["x"] = np.arange(6).reshape(3, 2)
+        for axis, label in enumerate(("batch", "feature")):
+            f["x"].dims[axis].label = label
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.h5", "a.csv", "a", "a.unheard"])
+@pytest.mark.parametrize("user_block", [0, 512, 4096])
+def test_first_bytes_come_before_the_name(tmp_path, name, user_block):
+    path = hdf5(tmp_path / name, userblock_size=user_block)
+    assert format_of(str(path)).name == "hdf5"
+    assert labeled.open_dataset(path)["x"].values.tolist() == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_a_name_decides_where_first_bytes_do_not(tmp_path):
+    path = tmp_path / "damaged.h5"
+    path.write_bytes(b"\x89HDF\r\n\x1a" + b"not quite" * 20)
+    assert format_of(str(path)).name == "hdf5"
+    with pytest.raises(FileFormatError, match=r"'.*damaged\.h5' is not an HDF5 file"):
+        labeled.open_dataset(path)
+
+
+def test_an_unknown_file_is_told_what_there_is(tmp_path):
+    path = tmp_path / "notes.unheard"
+    path.write_bytes(b"\x00\x01\x02" * 100)
+    with pytest.raises(FileFormatError, match=r"notes\.unheard.*pass format=.*'hdf5' \(\.hdf5"):
+        labeled.open_dataset(path)
+    with pytest.raises(FileFormatError, match="does not exist"):
+        labeled.open_dataset(tmp_path / "none.unheard")
+    with pytest.raises(LoaderError, match=r"format='hdf' is no format; did you mean 'hdf5'"):
+        labeled.open_dataset(path, format="hdf")
+
+
+def test_a_packed_file_is_looked_into(tmp_path):
+    path = tmp_path / "a.h5.gz"
+    path.write_bytes(gzip.compress(hdf5(tmp_path / "a.h5").read_bytes()))
+    with pytest.raises(FileFormatError, match=r"a\.h5\.gz' is gzip-compressed.*unpack it"):
+        labeled.open_dataset(path)
+
+
+def test_options_are_known_before_files_are_looked_at(tmp_path):
+    with pytest.raises(LoaderTypeError, match=r"no option 'chnks'; did you mean 'chunks'"):
+        labeled.open_dataset(tmp_path / "none.h5", chnks=3)
+
+
+def test_every_format_is_found_by_its_name_and_says_its_kinds(tmp_path):
+    for one in FORMATS:
+        assert format_named(one.name) is one
+        assert one.kinds
+        assert all(ending == ending.lower() for ending in one.suffixes)
+        assert one.claims(f"/some/Where{one.suffixes[0].upper()}")
+        one.options()  # all of them have defaults
+
+
+def test_headers_pickle_with_their_format(tmp_path):
+    dataset = labeled.open_dataset(hdf5(tmp_path / "a.h5"))
+    again = pickle.loads(pickle.dumps(dataset))
+    assert again.files.options.format == "hdf5"
+    assert again["x"].identical(dataset["x"])
+    assert common_format([str(tmp_path / "a.h5")]).name == "hdf5"
