@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+
+import labeled
+from labeled.formats.hdf5 import bytesource
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="samples /proc/self/status")
 
@@ -121,6 +125,18 @@ def test_growth_stays_within_the_promise(case, files):
     layout, options, memory = CASES[case]
     path = files(layout)
     options = {"batch_size": 256, "seed": 1, "memory": memory * MIB, **options}
+    shares: list[float] = []
+    while not shares or (shares[-1] < 0.5 and len(shares) < 3):  # a busy machine reads less ahead
+        figures = _grown(path, options)
+        assert figures["growth"] <= memory * MIB, figures
+        assert figures["promised"] <= memory * MIB, figures
+        shares.append(figures["growth"] / figures["promised"])
+        assert shares[-1] <= 1.0, figures
+    assert shares[-1] >= 0.5, shares
+
+
+def _grown(path, options) -> dict[str, float]:
+    """Iterate in a process of its own; return how it grew, and what was promised."""
     out = subprocess.run(
         [sys.executable, "-W", "error", "-c", SCRIPT, path, json.dumps(options)],
         capture_output=True,
@@ -129,7 +145,38 @@ def test_growth_stays_within_the_promise(case, files):
         timeout=120,
     )
     assert out.returncode == 0, out.stderr
-    figures = json.loads(out.stdout)
-    assert figures["growth"] <= memory * MIB, figures
-    assert figures["promised"] <= memory * MIB, figures
-    assert 0.5 <= figures["growth"] / figures["promised"] <= 1.0, figures
+    figures: dict[str, float] = json.loads(out.stdout)
+    return figures
+
+
+@pytest.mark.parametrize("io", ["auto", "mmap"])
+def test_mapped_pages_are_let_go_of(io, tmp_path, monkeypatch):
+    rows = np.random.default_rng(0).integers(0, 256, (4096, 8192), np.uint8)  # 32 MiB
+    path = labeled.write(tmp_path / "x.h5", {"x": rows})
+    dataset = labeled.open_dataset(path, io=io)
+    order = "full" if io == "auto" else "window"
+    loader = dataset.batches(192, shuffle=order, seed=1, memory="16 MiB", threads=0)
+    assert (loader.explain().mapped_bytes >= 32 << 20) == (order == "full")
+
+    def drops() -> int:
+        """How often there was less mapped than a batch before, in an epoch."""
+        held = [_mapped_kib(path) for _ in loader]
+        assert max(held) > 4 << 10
+        return int((np.diff(held) < 0).sum())
+
+    assert drops() == 0  # so the next figure means something
+    monkeypatch.setattr(bytesource, "MAPPED_BYTES", 4 << 20)
+    assert drops() >= 2  # 32 MiB are copied, let go of every 4 MiB
+    assert dataset.batches(64, shuffle="full", memory="8 MiB").explain().promised_bytes < 8 << 20
+
+
+def _mapped_kib(path) -> int:
+    """Resident KiB of the mapping of a file, as the system counts them."""
+    lines = Path("/proc/self/smaps").read_text().splitlines()
+    found, inside = 0, False
+    for line in lines:
+        if "-" in line.split(" ", 1)[0]:
+            inside = line.endswith(str(path))
+        elif inside and line.startswith("Rss:"):
+            found += int(line.split()[1])
+    return found

@@ -185,6 +185,7 @@ class ExtentEngine:
                 self._store(self._box(file, at, int(rows[-1]) + 1), out, place, rows)
             else:
                 self._store(self._view(mapped, at, int(rows[-1]) + 1), out, place, rows)
+                file.copied(n * self._used)
         elif self._direct and isinstance(place, slice):
             self._fill(file, out[place], at)
         else:
@@ -210,6 +211,7 @@ class ExtentEngine:
             file.read_into(target, at)
         else:
             target.reshape(-1).view(np.uint8)[:] = mapped[at : at + target.nbytes]
+            file.copied(target.nbytes)
 
     def _box(self, file: OpenFile, at: int, n: int) -> Array:
         """Fetch what the plan wants of `n` consecutive rows: ``(n, *box_shape)``, as stored."""
@@ -264,6 +266,7 @@ class ExtentEngine:
             self._gather_regular(mapped[self._base :], out, rows)
         elif self._places is not None:
             self._gather_anywhere(mapped, out, rows, self._places)
+        file.copied(out.nbytes)
 
     def _gather_regular(self, stored: Array, out: Array, rows: Ints) -> None:
         n, plan = self._source.n_rows, self._plan

@@ -16,6 +16,7 @@ from dask.utils import format_bytes
 
 from labeled import permute
 from labeled.catalog.loading import as_runs
+from labeled.catalog.source import Source
 from labeled.errors import LoaderError
 from labeled.formats.reader import Cost
 from labeled.loader.jobs import Job
@@ -69,6 +70,9 @@ class Explanation:
         Expected entropy of the labels of a batch, relative to a full shuffle.
     window_rows_for_quality : int or None
         Rows a window must have to reach 0.95, where this plan does not.
+    mapped_bytes : int
+        Bytes of files whose pages may be mapped while rows are gathered from them: the
+        system's own cache, not counted in `promised_bytes`, let go of again and again.
     amplification : float
         With draws: how many rows are read for each that is handed out.
     exact : bool
@@ -92,6 +96,7 @@ class Explanation:
     quality: float | None
     window_rows_for_quality: int | None
     memory_for_quality: int | None
+    mapped_bytes: int
     amplification: float
     exact: bool
     kernels: str
@@ -134,6 +139,11 @@ class Explanation:
                 else ")"
             ),
         ]
+        if self.mapped_bytes:
+            lines.append(
+                f"not counted: pages of files in the system's cache, mapped while rows are picked "
+                f"from them, of {format_bytes(self.mapped_bytes)}"
+            )
         if self.kernels.startswith("compiled"):
             lines.append("not counted: compiled kernels, about 32 MiB once a process, if needed")
         if self.mode == "window":
@@ -220,12 +230,23 @@ def explain(
         quality=quality,
         window_rows_for_quality=wanted,
         memory_for_quality=memory,
+        mapped_bytes=sum(map(_mapped_bytes, plan.lanes)) if order.mode == "full" else 0,
         amplification=order.amplification() if isinstance(order, Draws) else 1.0,
         exact=share == 1.0,
         kernels=permute.describe(),
         lanes=lanes,
         reads=_first_reads(plan, jobs, order.mode),
     )
+
+
+def _mapped_bytes(lane: Lane) -> int:
+    """Return the bytes that rows in random order are picked from by a memory map."""
+    source = lane.source
+    if lane.keep or lane.reader.kind != "contiguous":
+        return 0
+    if not isinstance(source, Source) or source.io == "pread":
+        return 0
+    return source.n_rows * lane.row_bytes
 
 
 def _rows_left(plan: AnyPlan, first_batch: int) -> int:
