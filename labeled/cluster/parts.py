@@ -16,6 +16,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
@@ -253,7 +254,8 @@ class _Desk:
                         "start workers, or give more wait_s="
                     )
         except BaseException:
-            distributed.Event(stop_name(self._run), client=self._client).set()
+            with suppress(OSError):  # the scheduler may be what failed
+                distributed.Event(stop_name(self._run), client=self._client).set()
             raise
         finally:
             for share in self._shares:

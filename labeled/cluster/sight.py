@@ -8,10 +8,11 @@ from typing import Any
 import distributed
 
 from labeled.api.dataset import Dataset
-from labeled.cluster.door import WorkerInfo, connected, fitting
+from labeled.cluster.door import WorkerInfo, addresses_of, connected, fitting
 from labeled.errors import ClusterError
 
 MOST_NAMED = 8
+ASK_S = 2.0
 
 
 def check_files(
@@ -55,15 +56,23 @@ def blind_workers(
         )
         for worker in workers
     }
-    said: dict[WorkerInfo, str] = {}
-    for worker, future in asked.items():
+    said = {worker: _answer(client, worker, future) for worker, future in asked.items()}
+    return {worker: words for worker, words in said.items() if words is not None}
+
+
+def _answer(
+    client: distributed.Client, worker: WorkerInfo, future: distributed.Future
+) -> str | None:
+    """Wait for what a worker says, as long as it is there."""
+    while True:
         try:
-            words = future.result()
-        except Exception as error:  # it does not even get the question: another version, lost
-            words = f"{type(error).__name__}: {error}"
-        if words is not None:
-            said[worker] = words
-    return said
+            words: str | None = future.result(timeout=ASK_S)
+            return words
+        except TimeoutError:
+            if worker.address not in addresses_of(client):
+                return "it is gone"
+        except Exception as error:  # it cannot even take the question: another version, perhaps
+            return f"{type(error).__name__}: {error}"
 
 
 def _look(dataset: Dataset) -> str | None:
