@@ -43,7 +43,7 @@ def test_what_is_no_array_is_refused():
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:x", "cpu:0"])
 def test_unknown_devices_are_refused(name, monkeypatch):
-    monkeypatch.setattr(device, "_cupy", lambda: pytest.fail("looked for CuPy first"))
+    monkeypatch.setattr(device.arrays, "cupy_module", lambda: pytest.fail("looked for CuPy first"))
     with pytest.raises(ValueError, match="is not 'cpu', 'cuda', 'cuda:<number>' or a number"):
         device.to_device(np.zeros(3), name)
 
@@ -52,7 +52,7 @@ def test_a_missing_cupy_names_its_extra(monkeypatch):
     def missing(name):
         raise ImportError(name)
 
-    monkeypatch.setattr(device.importlib, "import_module", missing)
+    monkeypatch.setattr(device.arrays.importlib, "import_module", missing)
     with pytest.raises(MissingExtraError, match=r"labeled\[gpu-cu13\]"):
         device.to_device(np.zeros(3), "cuda:1")
 

@@ -24,6 +24,7 @@ from typing import Any
 import distributed
 
 from labeled.api.dataset import Dataset
+from labeled.api.shares import shared_options
 from labeled.cluster.door import WorkerInfo, addresses_of, connected, fitting, workers_of
 from labeled.cluster.sight import blind_words, blind_workers, no_workers
 from labeled.cluster.work import PartWork, Report, run_part, stop_name
@@ -115,7 +116,9 @@ def run_parts(
     check_least("every", every, 1)
     check_least("retries", retries, 0)
     wanted_parts = None if parts is None else check_least("parts", parts, 1)
-    options = _options(dataset, batches_options)
+    options = shared_options(
+        dataset, batches_options, "run_parts deals out: say how many with parts="
+    )
     needs = dict(resources or {})
     with connected(client) as at:
         there = fitting(at, workers, needs)
@@ -142,15 +145,6 @@ def check_least(what: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise LoaderError(f"{what}={value!r} must be a whole number, {least} or more")
     return value
-
-
-def _options(dataset: Dataset, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the options by making a loader of them, and fix the seed that all parts share."""
-    if "part" in given:
-        raise LoaderError("part= is what run_parts deals out: say how many with parts=")
-    whole = dataset.batches(**given)
-    seed = {} if given.get("sampler") is not None else {"seed": whole.seed}
-    return {**given, **seed}
 
 
 @dataclass(eq=False)

@@ -60,9 +60,7 @@ def blind_workers(
     return {worker: words for worker, words in said.items() if words is not None}
 
 
-def _answer(
-    client: distributed.Client, worker: WorkerInfo, future: distributed.Future
-) -> str | None:
+def _answer(client: distributed.Client, worker: WorkerInfo, future: Any) -> str | None:
     """Wait for what a worker says, as long as it is there."""
     while True:
         try:

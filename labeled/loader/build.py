@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from labeled.catalog.loading import load_rows
 from labeled.catalog.source import AnySource
+from labeled.device import Library
 from labeled.errors import LoaderError, LoaderTypeError, did_you_mean
 from labeled.loader.arguments import (
     Asked,
@@ -26,6 +27,7 @@ from labeled.loader.arguments import (
     skips_of,
 )
 from labeled.loader.finish import Finish, changes_of, check_padding, padding_by_source
+from labeled.loader.handoff import handed_over
 from labeled.loader.lanes import Lane
 from labeled.loader.loader import Loader
 from labeled.loader.plan import LoaderPlan, ReaderKind, rows_held
@@ -98,6 +100,8 @@ def make_loader(
     reader: ReaderKind = "threads",
     errors: Literal["raise", "skip"] = "raise",
     pipeline: Any = None,
+    as_: Library | None = None,
+    pinned: bool = False,
 ) -> Loader:
     """Make a loader over the selected rows of some sources.
 
@@ -174,6 +178,14 @@ def make_loader(
         marked by :func:`labeled.pipeline.whole`. Samples that raise ReadError are left out with
         ``errors="skip"``. Rows that pad a batch go through it too, as row -1.
         `memory` counts the rows that go into a pipeline; what it makes is its own.
+    as_ : {"numpy", "torch", "jax", "cupy"}, optional
+        Whose arrays batches hold, by DLPack: those of the specs, or without specs a plain
+        dict from source to array. Nothing is copied, but JAX copies what does not start at
+        64 bytes and makes 32 bits of 64 unless its own settings differ. Examples of
+        different shapes come as lists of arrays.
+    pinned : bool
+        With ``as_="torch"``: copy tensors of the host into pinned memory, where torch finds
+        a CUDA device.
 
     Returns
     -------
@@ -218,6 +230,7 @@ def make_loader(
     )
     line = _line(pipeline, finish)
     refuse_process(reader, sources)
+    hand = handed_over(as_, pinned, finish if line is None else None)
     skips = skips_of(errors, reader, sources)
     piped = line is not None and line.works
     lanes = _lanes(
@@ -239,6 +252,7 @@ def make_loader(
             reader=reader,
             skips=skips,
             line=line,
+            hand=hand,
         )
     )
 

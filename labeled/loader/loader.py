@@ -354,7 +354,9 @@ class EpochIterator(Generic[T]):
         stats.n_rows += made.count
         stats.n_lost += made.n_lost
         stats.n_bytes += made.count * self._recipe.row_bytes
-        return self._shape(made.data, made.rows, made.count)
+        hand = self._recipe.hand
+        data = made.data if hand is None else hand(made.data)
+        return self._shape(data, made.rows, made.count)
 
     def supersede(self) -> None:
         """End this iteration because another begins; using it further is an error."""

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.loader.finish import Finish
+from labeled.loader.handoff import HandedOver
 from labeled.loader.jobs import Job, jobs_of
 from labeled.loader.lanes import Lane
 from labeled.loader.sizes import Sizes
@@ -64,6 +65,8 @@ class LoaderPlan:
         Where windows are read: in this process, or in one of their own.
     line : Line, optional
         What happens to batches on their way to the consumer.
+    hand : HandedOver, optional
+        Makes another library's arrays of what is handed out.
     """
 
     lanes: Sequence[Lane]
@@ -76,6 +79,7 @@ class LoaderPlan:
     reader: ReaderKind = "threads"
     skips: bool = False
     line: Line | None = None
+    hand: HandedOver | None = None
 
     @property
     def batch_rows(self) -> int:

@@ -8,6 +8,7 @@ is free and nothing is on its way, one more is made.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -20,6 +21,26 @@ Layout = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 """Name of each array to its row shape and dtype."""
 
 
+ALIGNED = 64
+"""Bytes: a cache line, and where other libraries want arrays to start that they share."""
+
+
+def owned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return new memory that starts at a cache line, to which all its views refer.
+
+    NumPy makes the view of a view refer to the array that owns the memory, unless that is
+    of another type: here it is, so that views refer to what is returned.
+    """
+    if dtype.hasobject:
+        return np.empty(shape, dtype)
+    raw = _Owner((math.prod(shape) * dtype.itemsize + ALIGNED,), np.uint8)
+    return np.ndarray(shape, dtype, raw, -raw.ctypes.data % ALIGNED)
+
+
+class _Owner(np.ndarray[tuple[int], np.dtype[np.uint8]]):
+    """Memory that arrays refer to."""
+
+
 class Slot:
     """Arrays of `capacity` rows, one a source."""
 
@@ -27,7 +48,7 @@ class Slot:
 
     def __init__(self, layout: Layout, capacity: int) -> None:
         self.arrays: dict[str, Array] = {
-            name: np.empty((capacity, *shape), dtype) for name, (shape, dtype) in layout.items()
+            name: owned((capacity, *shape), dtype) for name, (shape, dtype) in layout.items()
         }
         self.taken = False
 
@@ -43,7 +64,7 @@ class Slot:
 
 def _measure() -> int:
     """Count the references of an array that only a slot holds, by the same expression."""
-    arrays = {"": np.empty(1)}
+    arrays = {"": owned((1,), np.dtype(float))}
     return next(sys.getrefcount(arrays[name]) for name in arrays)
 
 

@@ -175,6 +175,11 @@ class CompiledSpecs:
         """Which axis of every array counts examples, nested as the specs; None where nothing is."""
         return self.mapping.nest(tuple(step.batch_axis for step in self.steps))
 
+    @property
+    def sparse(self) -> bool:
+        """Whether some arrays of a batch are sparse."""
+        return any(_is_sparse(step.target) for step in self.steps)
+
     def out_bytes(self, n: int) -> int:
         """Return the bytes of all arrays of a batch of `n` rows, each distinct pair once."""
         return sum(step.spec(n).nbytes for step in self.steps)

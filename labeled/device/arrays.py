@@ -68,7 +68,7 @@ def namespace(x: Array) -> Any:
     if isinstance(x, np.ndarray | np.generic):
         return np
     if is_cupy(x):
-        return _cupy()
+        return cupy_module()
     if hasattr(x, "__array_namespace__"):
         return x.__array_namespace__()
     raise TypeError(f"expected an array, found {type(x).__module__}.{type(x).__qualname__}")
@@ -149,7 +149,7 @@ def copy_into(target: Array, values: Array) -> None:
         np.copyto(target, to_host(values), casting="same_kind")
     elif is_cupy(target):
         with target.device:
-            target[...] = _cupy().asarray(values)
+            target[...] = cupy_module().asarray(values)
     else:
         target[...] = astype(namespace(target).asarray(to_host(values)), there)
 
@@ -173,7 +173,7 @@ def to_host(x: Array) -> Any:
     if isinstance(x, np.ndarray):
         return x
     if is_cupy(x):
-        return _cupy().asnumpy(x)
+        return cupy_module().asnumpy(x)
     return np.asarray(x)
 
 
@@ -196,13 +196,25 @@ def to_device(x: Array, device: str | int | None) -> Array:
     """
     if device is None or device == "cpu":
         return to_host(x)
-    number = _device_number(device)
-    cupy = _cupy()
+    number = device_number(device)
+    cupy = cupy_module()
     with cupy.cuda.Device(number):
         return cupy.asarray(x)
 
 
-def _device_number(device: str | int) -> int:
+def device_number(device: str | int) -> int:
+    """Return the number of a CUDA device.
+
+    Raises
+    ------
+    ValueError
+        If `device` is no name of one.
+
+    Examples
+    --------
+    >>> device_number("cuda"), device_number("cuda:1")
+    (0, 1)
+    """
     if isinstance(device, int):
         return device
     kind, _, number = device.partition(":")
@@ -211,7 +223,14 @@ def _device_number(device: str | int) -> int:
     return int(number) if number else 0
 
 
-def _cupy() -> Any:
+def cupy_module() -> Any:
+    """Return CuPy.
+
+    Raises
+    ------
+    MissingExtraError
+        If it is not installed; names the extras.
+    """
     try:
         return importlib.import_module("cupy")
     except ImportError as error:

@@ -1,0 +1,31 @@
+"""What all consumers of one epoch must have in common, fixed before it is dealt out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from labeled.api.dataset import Dataset
+from labeled.errors import LoaderError
+
+
+def shared_options(dataset: Dataset, options: Mapping[str, Any], deals: str) -> dict[str, Any]:
+    """Check options of ``batches`` by making a loader of them, and fix the seed of all parts.
+
+    Parameters
+    ----------
+    options : mapping
+        But `part`.
+    deals : str
+        Who deals out parts, and how that is said, for messages.
+
+    Raises
+    ------
+    LoaderError
+        If an option is impossible, or `part` is among them.
+    """
+    if "part" in options:
+        raise LoaderError(f"part= is what {deals}")
+    loader = dataset.batches(**options)
+    seed = {} if options.get("sampler") is not None else {"seed": loader.seed}
+    return {**options, **seed}

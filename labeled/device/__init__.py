@@ -1,0 +1,43 @@
+"""Where arrays live: the one door to CuPy, to streams and events, and to other libraries."""
+
+from labeled.device.arrays import (
+    Array,
+    astype,
+    concat,
+    copy_into,
+    cupy_module,
+    device_number,
+    dtype_of,
+    is_array,
+    is_cupy,
+    namespace,
+    own_dtype,
+    owned_copy,
+    permute_dims,
+    reshape,
+    to_device,
+    to_host,
+)
+from labeled.device.handoff import LIBRARIES, HandOff, Library
+
+__all__ = [
+    "LIBRARIES",
+    "Array",
+    "HandOff",
+    "Library",
+    "astype",
+    "concat",
+    "copy_into",
+    "cupy_module",
+    "device_number",
+    "dtype_of",
+    "is_array",
+    "is_cupy",
+    "namespace",
+    "own_dtype",
+    "owned_copy",
+    "permute_dims",
+    "reshape",
+    "to_device",
+    "to_host",
+]

@@ -1,0 +1,109 @@
+"""Arrays handed to another library as its own, by DLPack: the same memory under another name.
+
+The array that is handed over keeps the batch's memory as any view does, so it stays what
+it was as long as anybody holds it. A copy is made where a library asks for one: JAX takes
+only memory that starts at a multiple of 64 bytes, and makes 32 bits of 64 unless told
+otherwise; pinning copies into memory of its own.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from labeled.device.arrays import Array, to_device, to_host
+from labeled.errors import LoaderError, MissingExtraError, did_you_mean
+
+Library = Literal["numpy", "cupy", "torch", "jax"]
+LIBRARIES: tuple[str, ...] = get_args(Library)
+
+INSTALL = {"torch": "pip install torch", "jax": "pip install jax"}
+
+
+@dataclass(frozen=True)
+class HandOff:
+    """Hands arrays to a library.
+
+    Parameters
+    ----------
+    library : {"numpy", "cupy", "torch", "jax"}
+    pinned : bool
+        Put torch tensors of the host into pinned memory, where torch finds a CUDA device.
+
+    Raises
+    ------
+    LoaderError
+        If the library is none of these, or cannot pin.
+    MissingExtraError
+        If it is not installed.
+
+    Examples
+    --------
+    >>> HandOff("numpy")(np.zeros(2))
+    array([0., 0.])
+    """
+
+    library: str
+    pinned: bool = False
+
+    def __post_init__(self) -> None:
+        if self.library not in LIBRARIES:
+            raise LoaderError(
+                f"as_={self.library!r} is no library that batches are handed to; "
+                f"{did_you_mean(str(self.library), LIBRARIES)}"
+            )
+        if self.pinned and self.library != "torch":
+            raise LoaderError(f"pinned=True goes with as_='torch', not as_={self.library!r}")
+        if self.library in INSTALL:
+            module(self.library)
+
+    def __call__(self, x: Array) -> Any:
+        """Return `x` as an array of the library."""
+        if self.library == "numpy":
+            return to_host(x)
+        if self.library == "cupy":
+            return to_device(x, "cuda") if isinstance(x, np.ndarray) else x
+        if isinstance(x, np.ndarray):
+            x = np.ascontiguousarray(x, x.dtype.newbyteorder("="))
+        if self.library == "jax":
+            return module("jax.dlpack").from_dlpack(x)
+        torch = module("torch")
+        made = torch.from_dlpack(x)
+        if self.pinned and made.device.type == "cpu" and torch.cuda.is_available():
+            return made if made.is_pinned() else made.pin_memory()
+        return made
+
+    def dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+        """Return what dtype an array of `dtype` has in the library; None if it takes none such."""
+        if self.library == "numpy":
+            return dtype
+        if dtype.kind not in "biufc":
+            return None
+        if self.library == "cupy":
+            return dtype
+        try:
+            made = self(np.empty(0, dtype))
+        except (TypeError, BufferError, RuntimeError):
+            return None
+        return np.dtype(str(made.dtype).rpartition(".")[2])
+
+
+def module(name: str) -> Any:
+    """Import a library, or a module of it, that arrays are handed to.
+
+    Raises
+    ------
+    MissingExtraError
+        If it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        library = name.partition(".")[0]
+        raise MissingExtraError(
+            f"handing arrays to {library} needs {library}, which does not load here ({error}): "
+            f"{INSTALL[library]}"
+        ) from error

@@ -1,0 +1,169 @@
+"""A DataLoader of torch's over parts of a dataset, epoch after epoch, with exact resume."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from labeled.api.dataset import Dataset
+from labeled.device.handoff import module
+from labeled.errors import StateError
+from labeled.loader.arguments import integer
+from labeled.torch.rows import WorkerRows, iterable_dataset
+from labeled.torch.turns import Turn, turn_after
+
+STATE_VERSION = 1
+
+
+def data_loader(
+    dataset: Dataset,
+    batch_size: int | None = None,
+    *,
+    num_workers: int = 0,
+    share: tuple[int, int] = (0, 1),
+    torch_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> DataLoader:
+    """Make batches of torch tensors in worker processes of torch's.
+
+    The loader of :meth:`labeled.Dataset.batches` with ``as_="torch"`` reads in threads and
+    is faster for what it does itself; worker processes pay where Python code of your own
+    runs on every batch.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    batch_size : int
+    num_workers : int
+        Processes; each serves a part of the epoch, and every row comes once.
+    share : (index, count)
+        Of this process among others: (rank, world size).
+    torch_options : mapping, optional
+        Of ``torch.utils.data.DataLoader``: ``pin_memory``, ``prefetch_factor``,
+        ``persistent_workers``, ``multiprocessing_context``, ``timeout``, ...
+    **options
+        As for :meth:`labeled.Dataset.batches`.
+
+    Returns
+    -------
+    DataLoader
+
+    Raises
+    ------
+    MissingExtraError
+        If torch is not installed.
+    LoaderError
+        If an option is impossible.
+    """
+    rows = iterable_dataset()(dataset, batch_size, share=share, **options)
+    return DataLoader(rows, integer("num_workers", num_workers, least=0), torch_options or {})
+
+
+class DataLoader:
+    """Epochs of batches from worker processes. Made by :func:`data_loader`.
+
+    Each ``iter`` starts the next epoch, whether or not the last was finished; the first one
+    after :meth:`load_state_dict` continues in mid-epoch. ``len`` counts the batches of the
+    coming epoch, over all workers, or what there is of it since the number of workers
+    changed.
+    """
+
+    def __init__(
+        self, rows: WorkerRows, num_workers: int, torch_options: Mapping[str, Any]
+    ) -> None:
+        self._rows = rows
+        self._num_workers = num_workers
+        self._torch_options = dict(torch_options)
+        self._loader: Any = None
+        self._next = rows.first_epoch, 0
+        self._place: tuple[int, int] | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next ``iter`` starts, or continues."""
+        return self._next[0]
+
+    @property
+    def _n_parts(self) -> int:
+        return max(1, self._num_workers)
+
+    def _lengths(self, epoch: int) -> list[int]:
+        """Batches of each worker in an epoch."""
+        loaders = (self._rows.loader(w, self._n_parts, epoch) for w in range(self._n_parts))
+        return [0 if one is None else one.state_dict()["n_batches"] for one in loaders]
+
+    def __len__(self) -> int:
+        return sum(self._lengths(self.epoch))
+
+    def __iter__(self) -> Iterator[Any]:
+        epoch, delivered = self._place = self._next
+        self._next = epoch + 1, 0
+        turn = turn_after(self._lengths(epoch), delivered)
+        return iter(()) if turn is None else self._batches(epoch, delivered, turn)
+
+    def _batches(self, epoch: int, delivered: int, turn: Turn) -> Iterator[Any]:
+        if self._loader is None:
+            self._loader = module("torch.utils.data").DataLoader(
+                self._rows, batch_size=None, num_workers=self._num_workers, **self._torch_options
+            )
+        self._rows.tell(epoch, turn)
+        for batch in self._loader:
+            delivered += 1
+            self._place = epoch, delivered
+            yield batch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the place in the epoch as plain values; it counts batches handed out.
+
+        Restored with as many workers, the same batches follow in the same order. Where
+        every worker has handed out as many, the number of workers may change.
+        """
+        epoch, delivered = self._place or self._next
+        turn = turn_after(self._lengths(epoch), delivered)
+        if turn is None:
+            epoch, delivered, turn = epoch + 1, 0, Turn(0, 0)
+        lead = next(
+            one
+            for one in (self._rows.loader(w, self._n_parts, epoch) for w in range(self._n_parts))
+            if one is not None
+        )
+        return {
+            "state_version": STATE_VERSION,
+            "num_workers": self._n_parts,
+            "delivered": delivered,
+            "first": turn.first,
+            "lead": {**lead.state_dict(), "step": turn.step, "part": None},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a state was saved; the next ``iter`` continues in mid-epoch.
+
+        Raises
+        ------
+        StateError
+            If the state was saved for other rows, another order or batch size; or with
+            another number of workers, of which some had handed out one batch more.
+        """
+        found = {"state_version", "num_workers", "delivered", "first", "lead"}
+        if set(state) != found or state["state_version"] != STATE_VERSION:
+            raise StateError("not a state of this data_loader: it has other entries or a version")
+        lead, delivered = dict(state["lead"]), int(state["delivered"])
+        if state["num_workers"] == self._n_parts:
+            lead["step"] = 0
+        elif state["first"]:
+            raise StateError(
+                f"the state was saved with {state['num_workers']} workers, the first "
+                f"{state['first']} of them a batch ahead: go on with as many, or save where "
+                "every worker has handed out as many batches"
+            )
+        else:
+            delivered = 0
+        before = self._rows.resumed
+        self._rows.resumed = lead
+        try:
+            self._lengths(lead["epoch"])  # complains about what does not fit
+        except StateError:
+            self._rows.resumed = before
+            raise
+        self._next, self._place = (lead["epoch"], delivered), None
+        self._loader = None  # workers that live on do not know of it

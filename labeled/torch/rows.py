@@ -1,0 +1,126 @@
+"""A dataset that a torch DataLoader iterates: each worker is a part of the epoch.
+
+Which part and which batches are read from a few integers in shared memory, so that
+workers that live on through epochs see them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from labeled.api.dataset import Dataset
+from labeled.api.shares import shared_options
+from labeled.device.handoff import module
+from labeled.loader.arguments import integer, part_of
+from labeled.loader.loader import Loader
+from labeled.torch.turns import Turn
+
+DEALS = "this deals out to workers: give the share of this process, such as a rank, as share="
+
+
+class WorkerRows:
+    """Batches of torch tensors, dealt out to the workers of a DataLoader.
+
+    Give it to a ``torch.utils.data.DataLoader`` with ``batch_size=None``: it makes batches
+    itself, and every row comes once an epoch, whatever `num_workers` is.
+
+    Epochs follow one another by themselves where this object lives on: without workers, or
+    with ``persistent_workers=True``. Workers that are started anew each epoch know only
+    what :meth:`set_epoch` said; :func:`labeled.torch.data_loader` does that, and resumes.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    batch_size : int
+    share : (index, count)
+        Of this process among others, such as (rank, world size); workers share it further.
+    as_ : str
+        As for ``batches``; ``"numpy"`` leaves the hand-off to torch.
+    **options
+        As for :meth:`labeled.Dataset.batches`. Workers read in no further threads unless
+        `threads` says so, and `memory` is that of each.
+
+    Examples
+    --------
+    >>> rows = labeled.torch.IterableDataset(train, 256, shuffle=True)  # doctest: +SKIP
+    >>> for batch in torch.utils.data.DataLoader(  # doctest: +SKIP
+    ...     rows, batch_size=None, num_workers=4, persistent_workers=True
+    ... ):
+    ...     batch["images"].shape
+    torch.Size([256, 3, 32, 32])
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        batch_size: int | None = None,
+        *,
+        share: tuple[int, int] = (0, 1),
+        as_: str = "torch",
+        **options: Any,
+    ) -> None:
+        given = {"batch_size": batch_size, "as_": as_, **options}
+        self.options = shared_options(dataset, given, DEALS)
+        self.dataset = dataset
+        self.share = part_of(share)
+        self.resumed: Mapping[str, Any] | None = None
+        self.first_epoch = int(options.get("epoch", 0))
+        self._told = module("torch").tensor([1, self.first_epoch, 0, 0]).share_memory_()
+        self._heard = 0
+        self._again = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch is next, also to workers that live on."""
+        self.tell(integer("epoch", epoch, least=0), Turn(0, 0))
+
+    def tell(self, epoch: int, turn: Turn) -> None:
+        """Say which epoch is next, and where in it workers begin."""
+        self._told[1:] = module("torch").tensor([epoch, *turn])
+        self._told[0] += 1
+
+    def loader(self, part: int, n_parts: int, epoch: int, **options: Any) -> Loader | None:
+        """Return the loader of a worker's part, where it was resumed; None if nothing is left."""
+        index, count = self.share
+        whole = {"part": (index * n_parts + part, count * n_parts), "epoch": epoch}
+        loader = self.dataset.batches(**{**options, **self.options, **whole})
+        if self.resumed is not None and self.resumed["epoch"] == epoch:
+            loader.load_state_dict(self.resumed)
+        return loader if loader.epoch == epoch else None  # at its end it stands at the next one
+
+    def __iter__(self) -> Iterator[Any]:
+        info = module("torch.utils.data").get_worker_info()
+        worker, n_workers = (0, 1) if info is None else (info.id, info.num_workers)
+        heard, epoch, *place = self._told.tolist()
+        self._again = self._again + 1 if heard == self._heard else 0
+        self._heard = heard
+        if self._again:  # nobody said anything since the last time: the next epoch
+            epoch, place = epoch + self._again, [0, 0]
+        part, step = Turn(*place).part(worker, n_workers)
+        alone = {} if info is None else {"threads": 0}  # the worker itself reads ahead already
+        return started_at(self.loader(part, n_workers, epoch, **alone), step)
+
+
+def started_at(loader: Loader | None, step: int) -> Iterator[Any]:
+    """Iterate the coming epoch from one of its batches on; nothing at its end."""
+    state = None if loader is None else loader.state_dict()
+    if loader is None or state is None or step >= state["n_batches"]:
+        return iter(())
+    if step > 0:
+        loader.load_state_dict({**state, "step": step})
+    return iter(loader)
+
+
+@lru_cache(maxsize=1)
+def iterable_dataset() -> type[WorkerRows]:
+    """Return :class:`WorkerRows` as a class of torch's, which its DataLoader knows as such.
+
+    Raises
+    ------
+    MissingExtraError
+        If torch is not installed.
+    """
+    base = module("torch.utils.data").IterableDataset
+    names = {"__module__": "labeled.torch", "__doc__": WorkerRows.__doc__}
+    return type("IterableDataset", (WorkerRows, base), names)

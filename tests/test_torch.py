@@ -1,0 +1,176 @@
+"""Batches as torch tensors, in one process and in DataLoader's workers: each row once."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import numpy as np
+import pytest
+
+import labeled
+import labeled.torch
+from labeled.errors import LoaderError, StateError
+from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
+from make_files import DIGIT_LABELS, digits, fuel_file, ragged_file
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+
+N = 101
+DATA = digits(N)
+DATA["features"][:, 0, 0, 0] = np.arange(N)  # every row knows its number
+
+
+@pytest.fixture(scope="module")
+def ds(tmp_path_factory):
+    path = fuel_file(
+        tmp_path_factory.mktemp("data") / "d.hdf5",
+        {**DATA, "names": np.array(["a"] * N)},
+        {"train": (0, N)},
+        {**DIGIT_LABELS, "names": ("batch",)},
+    )
+    return labeled.open_dataset(path)
+
+
+@pytest.fixture(scope="module")
+def train(ds):
+    return ds.select("features", "targets")
+
+
+def joined(lists):
+    return list(chain.from_iterable(lists))
+
+
+def rows_of(batches):
+    return [batch["features"][:, 0, 0, 0].tolist() for batch in batches]
+
+
+def test_tensors_are_the_memory_of_the_batch(train):
+    plain = train.batches(16, shuffle=True, seed=3)
+    as_torch = train.batches(16, shuffle=True, seed=3, as_="torch")
+    for batch, tensors in zip(plain, as_torch, strict=True):
+        assert list(tensors) == ["features", "targets"]
+        assert tensors["features"].dtype == torch.uint8
+        np.testing.assert_array_equal(batch["features"], tensors["features"])
+    found = next(iter(as_torch))["features"].data_ptr()
+    slots = [s.arrays["features"] for pool in as_torch.pools() for s in pool.slots]
+    assert any(slot.ctypes.data <= found < slot.ctypes.data + slot.nbytes for slot in slots)
+
+
+def test_tensors_stay_what_they_were_while_somebody_holds_them(train):
+    loader = train.batches(8, shuffle=True, seed=1, as_="torch", memory="4 MiB")
+    kept = list(loader)
+    copies = [batch["features"].clone() for batch in kept]
+    for _ in loader:
+        pass
+    assert all(torch.equal(batch["features"], c) for batch, c in zip(kept, copies, strict=True))
+
+
+def test_specs_nest_tensors(train):
+    space = Conv2DSpace(shape=(5, 7), num_channels=3, axes=("c", 0, 1, "b"))
+    specs = (CompositeSpace((space, VectorSpace(10))), ("features", "targets"))
+    images, labels = next(iter(train.batches(4, specs=specs, dtype="float32", as_="torch")))
+    assert (images.shape, labels.shape) == ((3, 5, 7, 4), (4, 10))
+    expected = DATA["features"][:4].transpose(1, 2, 3, 0)
+    np.testing.assert_array_equal(images, expected.astype("f4"))
+
+
+def test_ragged_examples_come_as_lists(tmp_path):
+    images = [np.full((1, n % 3 + 1, 2), n, np.uint8) for n in range(6)]
+    ds = labeled.open_dataset(ragged_file(tmp_path / "r.hdf5", images, np.zeros((6, 1), int)))
+    batch = next(iter(ds.batches(6, as_="torch")))
+    assert all(np.array_equal(a, b) for a, b in zip(batch["image_features"], images, strict=True))
+
+
+def test_text_is_refused_before_anything_is_read(ds):
+    with pytest.raises(LoaderError, match=r"source 'names' is object, of which torch makes no arr"):
+        ds.batches(4, as_="torch")
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": True, "seed": 5}])
+@pytest.mark.parametrize("workers", [0, 2, 3])
+def test_every_row_comes_once_whatever_the_workers(train, workers, options):
+    rows = labeled.torch.IterableDataset(train, 8, **options)
+    assert isinstance(rows, torch.utils.data.IterableDataset)
+    found = rows_of(torch.utils.data.DataLoader(rows, batch_size=None, num_workers=workers))
+    assert sorted(joined(found)) == list(range(N))
+
+
+def test_shares_and_workers_together_hold_every_row_once(train):
+    found = []
+    for rank in range(2):
+        rows = labeled.torch.IterableDataset(train, 8, shuffle="full", seed=5, share=(rank, 2))
+        found += rows_of(torch.utils.data.DataLoader(rows, batch_size=None, num_workers=2))
+    assert sorted(joined(found)) == list(range(N))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_workers_that_live_on_go_on_to_the_next_epoch(train, workers):
+    rows = labeled.torch.IterableDataset(train, 8, shuffle=True, seed=5)
+    options = {"persistent_workers": True} if workers else {}
+    loader = torch.utils.data.DataLoader(rows, batch_size=None, num_workers=workers, **options)
+    first, second = rows_of(loader), rows_of(loader)
+    assert first != second
+    rows.set_epoch(0)
+    assert rows_of(loader) == first
+    assert rows_of(loader) == second
+
+
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (3, True)])
+def test_a_place_is_found_again_in_every_epoch(train, workers, persistent):
+    def loader():
+        return labeled.torch.data_loader(
+            train,
+            8,
+            num_workers=workers,
+            shuffle=True,
+            seed=5,
+            torch_options={"persistent_workers": True} if persistent else None,
+        )
+
+    whole = loader()
+    epochs = [rows_of(whole), rows_of(whole)]
+    assert len(epochs[0]) == len(loader())
+    assert sorted(joined(epochs[1])) == list(range(N)) != sorted(epochs[0][0])
+    for stop in (1, 5, len(epochs[0])):
+        first, other = loader(), loader()
+        batches = iter(first)
+        for _ in range(stop):
+            next(batches)
+        other.load_state_dict(first.state_dict())
+        rest = rows_of(other) + rows_of(other)
+        assert rest[: len(epochs[0]) + len(epochs[1]) - stop] == (epochs[0] + epochs[1])[stop:]
+
+
+def test_the_number_of_workers_may_change_where_all_have_done_as_much(train):
+    def loader(workers):
+        return labeled.torch.data_loader(train, 8, num_workers=workers, shuffle=True, seed=5)
+
+    first, other = loader(2), loader(3)
+    batches = iter(first)
+    seen = [row for _ in range(4) for row in rows_of([next(batches)])[0]]
+    other.load_state_dict(first.state_dict())
+    batches = iter(other)
+    seen += rows_of([next(batches)])[0]
+    third = loader(3)
+    third.load_state_dict(other.state_dict())
+    assert sorted(seen + joined(rows_of(third))) == list(range(N))
+    next(batches)
+    with pytest.raises(StateError, match="the first 2 of them a batch ahead"):
+        first.load_state_dict(other.state_dict())
+
+
+def test_states_of_other_rows_are_refused(train):
+    saved = labeled.torch.data_loader(train, 8).state_dict()
+    with pytest.raises(StateError, match="batch_rows"):
+        labeled.torch.data_loader(train, 9).load_state_dict(saved)
+    with pytest.raises(StateError, match="not a state"):
+        labeled.torch.data_loader(train, 8).load_state_dict({})
+
+
+def test_pinning_needs_torch(train):
+    with pytest.raises(LoaderError, match="pinned=True goes with as_='torch'"):
+        train.batches(8, pinned=True)
+    batch = next(iter(train.batches(8, pinned=True, as_="torch")))
+    assert batch["features"].is_pinned() == torch.cuda.is_available()
