@@ -149,7 +149,7 @@ def test_a_running_scheduler_is_found_by_its_address(client, ds, capsys):
     address = client.scheduler.address
     options = {"batch_size": 50, "progress": True}
     found = cl.run_parts(address, ds, count_rows, nothing_yet, operator.add, **options)
-    assert "3 parts: 100%" in capsys.readouterr().err
+    assert "3 parts: 203 of 203" in capsys.readouterr().err
     np.testing.assert_array_equal(found, np.ones(N))
     with pytest.raises(ClusterError, match="no scheduler answers at 'nonsense://127"):
         cl.check_files("nonsense://127.0.0.1:1", ds)

@@ -62,6 +62,7 @@ def test_memory_of_slots_starts_where_other_libraries_want_it():
 JAX = """
 import sys, warnings
 import jax, numpy as np, labeled
+from labeled.device import HandOff
 from labeled.loader.slots import Slot
 from labeled.spaces import VectorSpace
 
