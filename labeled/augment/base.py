@@ -1,0 +1,159 @@
+"""What every transform of pictures shares, and several of them as one.
+
+A transform is a small frozen value. Called with pictures it returns changed ones; what it draws
+depends on (seed, epoch, row) and on its place in an `Augment`, never on the batch a row is in.
+Its parameter ``rows`` makes a loader's pipeline hand it whole batches with their rows, seed and
+epoch: ``batches(pipeline={"images": Augment(...)})``.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled.augment.chances import Chances
+from labeled.augment.labels import opened
+from labeled.augment.pictures import Pictures
+from labeled.dims import Axis
+from labeled.errors import AugmentError
+
+
+class Transform:
+    """A change of pictures, one by one or in batches; the base of those of this package."""
+
+    def __call__(
+        self,
+        images: Any,
+        *,
+        rows: npt.ArrayLike | None = None,
+        seed: int = 0,
+        epoch: int = 0,
+        dims: Sequence[Hashable] | None = None,
+    ) -> Any:
+        """Return changed pictures.
+
+        Parameters
+        ----------
+        images : DataArray, array, or list of either
+            One picture or a batch; NumPy, CuPy or another array library. Integers stay
+            integers, rounded and clipped, but where a transform says it makes floats.
+        rows : int or array of int, optional
+            The row of every picture; 0, 1, ... when not given.
+        seed, epoch : int
+            What is drawn for a row is a function of these, the row and the transform's place.
+        dims : sequence of names, optional
+            The dims of a plain array; those of each picture, for a list.
+
+        Returns
+        -------
+        Of the kind that was given; pictures of different sizes as a list.
+
+        Raises
+        ------
+        AugmentError
+            If pictures cannot be changed so: too small, without colours, no numbers.
+        DimsError
+            If it is not told which axis is which.
+        """
+        return run((self,), images, rows, seed, epoch, dims)
+
+    def change(self, pictures: Pictures, chances: Chances) -> Pictures:
+        """Return changed pictures, or pictures with a change noted down."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Augment(Transform):
+    """Transforms one after another, with as few passes over the values as can be.
+
+    Crops, mirrors, factors, the cast and the order of the axes are carried out together, in one
+    permuting copy.
+
+    Parameters
+    ----------
+    transforms : sequence of transforms
+        In order. The place of each is part of what it draws.
+    axes : sequence, optional
+        Order of the axes of the result in the words of spaces: ``("b", "c", 0, 1)``. As given
+        otherwise.
+    dtype : dtype, optional
+        Of the result.
+    dims : sequence of names, optional
+        Of plain arrays and of pictures of different sizes, where a call does not say.
+
+    Examples
+    --------
+    >>> from labeled.augment import Mirror, Normalize, RandomCrop
+    >>> augment = Augment([RandomCrop(24), Mirror(0.5), Normalize(128, 64)], axes=("b", "c", 0, 1))
+    >>> images = np.zeros((8, 32, 32, 3), np.uint8)
+    >>> made = augment(images, seed=7, dims=("batch", "height", "width", "channel"))
+    >>> made.shape, made.dtype
+    ((8, 3, 24, 24), dtype('float32'))
+    """
+
+    transforms: Sequence[Transform]
+    axes: Sequence[Axis] | None = None
+    dtype: npt.DTypeLike | None = None
+    dims: Sequence[Hashable] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "transforms", tuple(self.transforms))
+        for transform in self.transforms:
+            if not isinstance(transform, Transform):
+                raise AugmentError(
+                    f"{transform!r} is no transform of labeled.augment; put other callables "
+                    "beside an Augment into a pipeline"
+                )
+
+    def __call__(
+        self,
+        images: Any,
+        *,
+        rows: npt.ArrayLike | None = None,
+        seed: int = 0,
+        epoch: int = 0,
+        dims: Sequence[Hashable] | None = None,
+    ) -> Any:
+        """Return changed pictures; see :meth:`Transform.__call__`."""
+        given = self.dims if dims is None else dims
+        steps = tuple(self.transforms)
+        return run(steps, images, rows, seed, epoch, given, self.axes, self.dtype)
+
+    def change(self, pictures: Pictures, chances: Chances) -> Pictures:
+        """Apply all transforms, each with draws of its own."""
+        for step, transform in enumerate(self.transforms):
+            pictures = transform.change(pictures, chances.within(step))
+        return pictures
+
+
+def run(
+    transforms: Sequence[Transform],
+    images: Any,
+    rows: npt.ArrayLike | None,
+    seed: int,
+    epoch: int,
+    dims: Sequence[Hashable] | None,
+    axes: Sequence[Axis] | None = None,
+    dtype: npt.DTypeLike | None = None,
+) -> Any:
+    """Open pictures, apply transforms, and close them again."""
+    pictures, labels = opened(images, dims)
+    numbers = np.arange(len(pictures)) if rows is None else np.atleast_1d(np.asarray(rows))
+    if numbers.shape != (len(pictures),) or numbers.dtype.kind not in "iu":
+        raise AugmentError(
+            f"rows are {len(pictures)} whole numbers, one a picture; found {numbers.dtype} of "
+            f"shape {numbers.shape}"
+        )
+    if not len(pictures):  # what comes of none has the shape of what comes of one
+        made = run(transforms, labels.blank(), None, seed, epoch, dims, axes, dtype)
+        return labels.none_of(made, axes)
+    seeds = operator.index(seed), operator.index(epoch)
+    for step, transform in enumerate(transforms):
+        chances = Chances(numbers.astype(np.int64), *seeds, (step,))
+        pictures = transform.change(pictures, chances)
+    return labels.closed(pictures, axes, None if dtype is None else np.dtype(dtype))

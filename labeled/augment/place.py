@@ -1,0 +1,155 @@
+"""Which part of a picture is kept, and which way round: crops, mirrors, borders.
+
+Crops and mirrors move no value: they are noted down and carried out in the copy at the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from labeled.augment.base import Transform
+from labeled.augment.chances import Chances
+from labeled.augment.parameters import Size, chance_of, size_of, whole_of
+from labeled.augment.pictures import Array, IntArray, Pictures, all_at_once
+from labeled.device import concat, dtype_of, namespace, own_dtype
+from labeled.errors import AugmentError
+
+
+@dataclass(frozen=True)
+class Crop(Transform):
+    """Cut out a window: the middle one, or one at a given place.
+
+    Parameters
+    ----------
+    size : int or (height, width)
+    y, x : int, optional
+        First row and column of the window; in the middle when not given, the odd one of an
+        uneven margin below and to the right.
+
+    Examples
+    --------
+    >>> image = np.arange(25).reshape(1, 5, 5)
+    >>> Crop(2, y=0)(image, dims=("channel", "height", "width")).tolist()
+    [[[1, 2], [6, 7]]]
+    """
+
+    size: Size
+    y: int | None = None
+    x: int | None = None
+
+    def __post_init__(self) -> None:
+        size_of("size", self.size)
+        for name in ("y", "x"):
+            if getattr(self, name) is not None:
+                whole_of(name, getattr(self, name), least=0)
+
+    def change(self, pictures: Pictures, chances: Chances) -> Pictures:
+        size = size_of("size", self.size)
+        down, across = margins(pictures, size)
+        top = down // 2 if self.y is None else np.full(len(pictures), self.y)
+        left = across // 2 if self.x is None else np.full(len(pictures), self.x)
+        if (top > down).any() or (left > across).any():
+            raise AugmentError(
+                f"a window of {size} at y={self.y}, x={self.x} reaches beyond a picture of "
+                f"{_smallest(pictures)}"
+            )
+        return pictures.cropped(top, left, size)
+
+
+@dataclass(frozen=True)
+class RandomCrop(Transform):
+    """Cut out a window at a random place.
+
+    Parameters
+    ----------
+    size : int or (height, width)
+    """
+
+    size: Size
+
+    def __post_init__(self) -> None:
+        size_of("size", self.size)
+
+    def change(self, pictures: Pictures, chances: Chances) -> Pictures:
+        size = size_of("size", self.size)
+        down, across = margins(pictures, size)
+        top, left = chances.whole("top", down + 1), chances.whole("left", across + 1)
+        return pictures.cropped(top, left, size)
+
+
+@dataclass(frozen=True)
+class Mirror(Transform):
+    """Turn pictures left to right.
+
+    Parameters
+    ----------
+    chance : float
+        The share of rows that are turned; 1 for all of them.
+    """
+
+    chance: float = 0.5
+
+    def __post_init__(self) -> None:
+        chance_of("chance", self.chance)
+
+    def change(self, pictures: Pictures, chances: Chances) -> Pictures:
+        return pictures.turned(chances.coin("turned", self.chance))
+
+
+@dataclass(frozen=True)
+class Pad(Transform):
+    """Put a border around pictures.
+
+    Parameters
+    ----------
+    width : int or (int, int)
+        Pixels above and below, and left and right.
+    fill : float
+        Value of the border.
+    """
+
+    width: int | tuple[int, int]
+    fill: float = 0.0
+
+    def __post_init__(self) -> None:
+        size_of("width", self.width, least=0)
+
+    def change(self, pictures: Pictures, chances: Chances) -> Pictures:
+        down, across = size_of("width", self.width, least=0)
+        return all_at_once(pictures, lambda x, _: _bordered(x, down, across, self.fill))
+
+
+def margins(pictures: Pictures, size: tuple[int, int]) -> tuple[IntArray, IntArray]:
+    """Return how much higher and wider each picture is than a window.
+
+    Raises
+    ------
+    AugmentError
+        If one is smaller.
+    """
+    down, across = pictures.heights - size[0], pictures.widths - size[1]
+    if len(pictures) and (down.min() < 0 or across.min() < 0):
+        raise AugmentError(
+            f"a picture of {_smallest(pictures)} has no window of {size}; put "
+            f"Resize(least={size}) or Pad before the crop"
+        )
+    return down, across
+
+
+def _smallest(pictures: Pictures) -> str:
+    return f"{int(pictures.heights.min())} x {int(pictures.widths.min())}"
+
+
+def _bordered(x: Array, down: int, across: int, fill: float) -> Array:
+    xp = namespace(x)
+    own = own_dtype(x, dtype_of(x))
+
+    def border(*lengths: Any) -> Array:
+        return xp.full((x.shape[0], x.shape[1], *lengths), fill, dtype=own)
+
+    beside = border(x.shape[2], across)
+    above = border(down, x.shape[3] + 2 * across)
+    return concat([above, concat([beside, x, beside], axis=3), above], axis=2)
