@@ -1,4 +1,4 @@
-"""The one door to OpenCV in these iterators, and the few of its functions that they need.
+"""The few functions of OpenCV that the old iterators called, for pictures as they are here.
 
 Pictures are uint8 arrays (height, width, channel) with 1, 3 (R, G, B) or 4 (R, G, B, A)
 channels, here as everywhere in this package. OpenCV drops a channel axis of length 1; it is put
@@ -7,36 +7,18 @@ back here.
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from labeled.compat.mxnet.cubic import resize_cubic
-from labeled.errors import MissingExtraError
+from labeled.formats.pictures import opencv as library
 
 Picture = npt.NDArray[np.uint8]
 
 NEAREST, LINEAR, CUBIC, AREA, LANCZOS = range(5)
 """Interpolation codes, the numbers that both OpenCV and the old parameters use."""
-
-
-def library() -> Any:
-    """Return the module `cv2`.
-
-    Raises
-    ------
-    MissingExtraError
-        If it is not installed.
-    """
-    try:
-        return importlib.import_module("cv2")
-    except ImportError as error:
-        raise MissingExtraError(
-            "resizing, turning and shifting the hue of pictures as the old iterators do needs "
-            "OpenCV; install the extra 'augment' (pip install 'labeled[augment]')"
-        ) from error
 
 
 def resize(picture: Picture, height: int, width: int, how: int) -> Picture:

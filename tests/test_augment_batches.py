@@ -1,0 +1,132 @@
+"""Augmentation in a loader: the same pictures whoever makes them, wherever it goes on."""
+
+from __future__ import annotations
+
+import dask.array
+import numpy as np
+import pytest
+import xarray as xr
+from numpy.testing import assert_array_equal
+
+import labeled
+from labeled.augment import (
+    Affine,
+    Augment,
+    Contrast,
+    Jitter,
+    Mirror,
+    Normalize,
+    RandomCrop,
+    RandomResizedCrop,
+    mean_image,
+)
+from labeled.spaces import Conv2DSpace
+from make_files import fuel_file
+
+N = 97
+RNG = np.random.default_rng(4)
+IMAGES = RNG.integers(0, 256, (N, 3, 14, 16), dtype=np.uint8)
+TARGETS = RNG.integers(0, 10, (N, 1), dtype=np.uint8)
+DIMS = ("batch", "channel", "height", "width")
+STEPS = Augment(
+    [
+        RandomResizedCrop(12, area=(0.5, 1.0)),
+        Mirror(),
+        Jitter(0.3, 0.3, 0.3),
+        Affine(rotate=(-10, 10)),
+        Normalize(128, 64),
+        Contrast(0.2),
+        RandomCrop(10),
+    ],
+    axes=("b", 0, 1, "c"),
+)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    path = fuel_file(
+        tmp_path_factory.mktemp("augment") / "d.hdf5",
+        {"images": IMAGES, "targets": TARGETS},
+        {"all": (0, N)},
+        {"images": DIMS, "targets": ("batch", "index")},
+    )
+    return labeled.open_dataset(path)
+
+
+def by_row(loader):
+    """Return what an epoch makes of every row."""
+    found = {}
+    for batch in loader:
+        images = batch["images"]
+        assert images.dims == ("batch", "height", "width", "channel")
+        found |= {int(r): image for r, image in zip(batch.rows, images.values, strict=True)}
+    return found
+
+
+def assert_same(found, expected):
+    assert found.keys() == expected.keys()
+    for row, image in found.items():
+        assert_array_equal(image, expected[row])
+
+
+def batches(dataset, size=16, **options):
+    return dataset.batches(size, pipeline={"images": STEPS}, seed=7, **options)
+
+
+def test_pictures_depend_on_seed_epoch_and_row_alone(dataset):
+    loader = batches(dataset, shuffle=True, threads=1)
+    first, second = by_row(loader), by_row(loader)
+    expected = STEPS(IMAGES, seed=7, epoch=0, dims=DIMS)
+    assert_same(first, dict(enumerate(expected)))
+    assert not any(np.array_equal(first[row], second[row]) for row in first)
+    for other in [
+        batches(dataset),
+        batches(dataset, 5, shuffle="full", threads=3),
+        batches(dataset, 31, shuffle="window", threads=0),
+    ]:
+        assert_same(by_row(other), first)
+
+
+def test_parts_together_are_the_epoch(dataset):
+    whole = by_row(batches(dataset, shuffle=True))
+    parts = [by_row(batches(dataset, shuffle=True, part=(k, 3))) for k in range(3)]
+    assert sum(map(len, parts)) == N
+    assert_same({row: image for part in parts for row, image in part.items()}, whole)
+
+
+@pytest.mark.parametrize("stop", [1, 4])
+def test_a_resumed_epoch_goes_on_alike(dataset, stop):
+    loader = batches(dataset, shuffle=True, threads=2)
+    epoch = iter(loader)
+    for _ in range(stop):
+        next(epoch)
+    state = loader.state_dict()
+    rest = [batch["images"].values for batch in epoch]
+    resumed = batches(dataset, shuffle=True, threads=1)
+    resumed.load_state_dict(state)
+    found = [batch["images"].values for batch in resumed]
+    assert len(found) == len(rest) > 0
+    for one, other in zip(found, rest, strict=True):
+        assert_array_equal(one, other)
+    assert_same(by_row(resumed), by_row(loader))
+
+
+def test_batches_laid_out_by_specs(dataset):
+    space = Conv2DSpace((14, 16), num_channels=3, axes=("c", 0, 1, "b"))
+    crops = Augment([RandomCrop(9), Mirror()], dims=("channel", "height", "width", "batch"))
+    loader = dataset.batches(20, specs=(space, "images"), pipeline=crops, shuffle=True, seed=3)
+    expected = crops(IMAGES, seed=3, dims=DIMS)
+    for batch, rows, _ in loader.with_rows():
+        assert_array_equal(batch.transpose(3, 0, 1, 2), expected[rows])
+
+
+def test_a_mean_over_a_dataset_out_of_core(dataset):
+    expected = IMAGES.mean(axis=0)
+    for found in (
+        mean_image(dataset["images"]),
+        mean_image(dataset.batches(10, last="pad"), "images"),
+        mean_image(dataset.select("images").batches(10, shuffle=True)),
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    blocks = dask.array.from_array(IMAGES, chunks=(7, 3, 14, 16))
+    np.testing.assert_allclose(mean_image(xr.DataArray(blocks, dims=DIMS)), expected, rtol=1e-6)
