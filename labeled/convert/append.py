@@ -43,12 +43,12 @@ from labeled.formats.hdf5.growing import check_growable, grow_file, growable_sou
 from labeled.formats.hdf5.own import Checksums, read_checksums, read_statistics
 from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.ragged import open_ragged
-from labeled.formats.hdf5.replacing import check_target, clone, replacing
 from labeled.formats.hdf5.scales import Names
 from labeled.formats.hdf5.scan import scan
 from labeled.formats.hdf5.writing import SourceWriter, changed_file, storable
 from labeled.formats.header import FileHeader, SourceHeader
 from labeled.formats.objects import vlen_base
+from labeled.formats.replacing import check_target, clone, replacing
 from labeled.ragged import Ragged
 from labeled.selection import Selection
 

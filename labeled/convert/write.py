@@ -29,7 +29,6 @@ from labeled.convert.streaming import Plan, recipe_for, store, tally_for, works_
 from labeled.errors import ArrayError, DimsError, LabeledWarning, LoaderError
 from labeled.formats.hdf5.encoding import Layout
 from labeled.formats.hdf5.own import write_own
-from labeled.formats.hdf5.replacing import check_target, replacing
 from labeled.formats.hdf5.scales import Names, ScaleWriter
 from labeled.formats.hdf5.tables import write_table
 from labeled.formats.hdf5.writing import (
@@ -39,6 +38,7 @@ from labeled.formats.hdf5.writing import (
     set_attrs,
     storable,
 )
+from labeled.formats.replacing import check_target, replacing
 
 Path = str | os.PathLike[str]
 

@@ -23,10 +23,10 @@ from labeled.formats.hdf5.attributes import INTERNAL
 from labeled.formats.hdf5.door import INCOMPLETE
 from labeled.formats.hdf5.encoding import Chunk, Layout
 from labeled.formats.hdf5.filters import DEFLATE, SHUFFLE
-from labeled.formats.hdf5.replacing import explained
 from labeled.formats.hdf5.tables import free_name
 from labeled.formats.objects import vlen_base
 from labeled.formats.region import Array
+from labeled.formats.replacing import explained
 
 LIBVER = ("v110", "v114")
 
