@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from labeled.catalog.ragged import RaggedSource
-from labeled.catalog.source import AnySource
 from labeled.errors import LoaderError
 from labeled.loader.plan import ReaderKind
 from labeled.samplers.parts import LAST_RULES, Last
@@ -85,16 +83,24 @@ def batch_rows_of(batch_size: Any) -> int:
     return integer("batch_size", batch_size, least=1)
 
 
-def skips_of(errors: Any, reader: ReaderKind, sources: Mapping[str, AnySource]) -> bool:
+def skips_of(errors: Any, reader: ReaderKind) -> bool:
     """Whether rows that cannot be read are left out; refuse where that is not possible."""
     if errors not in ("raise", "skip"):
         raise LoaderError(f"errors={errors!r} must be 'raise' or 'skip'")
     if errors == "skip" and reader == "process":
         raise LoaderError("errors='skip' works with reader='threads' only")
-    ragged = [source.where for source in sources.values() if isinstance(source, RaggedSource)]
-    if errors == "skip" and ragged:
-        raise LoaderError(f"{ragged[0]}: errors='skip' leaves out rows of one shape only")
     return bool(errors == "skip")
+
+
+def max_lost_of(max_lost: Any, skips: bool) -> int | float | None:
+    """Check how many rows may be left out: a count, or a fraction below 1."""
+    if max_lost is None:
+        return None
+    if not skips:
+        raise LoaderError(f"max_lost={max_lost!r} means something with errors='skip' only")
+    if isinstance(max_lost, float | np.floating) and 0 <= max_lost < 1:
+        return float(max_lost)
+    return integer("max_lost", max_lost, least=0)
 
 
 def last_of(last: Any) -> Last:

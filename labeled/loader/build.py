@@ -22,6 +22,7 @@ from labeled.loader.arguments import (
     integer_or_none,
     last_of,
     listed_of,
+    max_lost_of,
     part_of,
     seed_of,
     skips_of,
@@ -99,6 +100,7 @@ def make_loader(
     prefetch: int | None = None,
     reader: ReaderKind = "threads",
     errors: Literal["raise", "skip"] = "raise",
+    max_lost: int | float | None = None,
     pipeline: Any = None,
     as_: Library | None = None,
     pinned: bool = False,
@@ -169,6 +171,9 @@ def make_loader(
     errors : {"raise", "skip"}
         What becomes of rows that cannot be read: an error in their turn, or batches that
         lack them, with a warning; rows of later batches stay where they are.
+    max_lost : int or fraction, optional
+        How many rows of an epoch, or which part of them, ``errors="skip"`` may leave out; one
+        more is an error. ``loader.stats().n_lost`` counts them.
     pipeline : pipeline, callable, mapping from source to callable, or list, optional
         What happens to batches on their way out; see :mod:`labeled.pipeline`. Its `sample` and
         `collate` run in threads of their own (`threads` of them, as many as cores when not
@@ -231,7 +236,7 @@ def make_loader(
     line = _line(pipeline, finish)
     refuse_process(reader, sources)
     hand = handed_over(as_, pinned, finish if line is None else None)
-    skips = skips_of(errors, reader, sources)
+    skips = skips_of(errors, reader)
     piped = line is not None and line.works
     lanes = _lanes(
         sources, selections, rows, wanted.memory_bytes, finish.out_row_bytes, piped=piped
@@ -251,6 +256,7 @@ def make_loader(
             plan_hash=plan_hash(epoch_plan, f"{key_of(repr(layout)):032x}"),
             reader=reader,
             skips=skips,
+            max_lost=max_lost_of(max_lost, skips),
             line=line,
             hand=hand,
         )

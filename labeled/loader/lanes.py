@@ -108,6 +108,12 @@ class Lane:
         tasks = tasks_of(self.reader, read, out, rows_a_task)
         return [partial(self.reader.advise, as_runs(read)), *tasks] if self._cold(read) else tasks
 
+    def read_again(self, rows: Rows, places: Rows, out: Array) -> None:
+        """Read some file rows by themselves, in the caller, to their places in `out`."""
+        part = np.empty((len(rows), *self.source.row_shape), self.source.stored_dtype)
+        self.reader.gather_into(part, rows)
+        out[places] = part
+
     def _cold(self, read: Read) -> bool:
         """Whether a disk should be told of scattered rows before threads wait for them.
 

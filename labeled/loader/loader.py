@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from dask.utils import format_bytes
 
-from labeled.errors import LoaderError
+from labeled.errors import LoaderError, ReadError
 from labeled.loader.dealing import Dealer, Interrupted
 from labeled.loader.engine import Stats, WindowSource
 from labeled.loader.explain import Explanation, explain
@@ -353,10 +353,25 @@ class EpochIterator(Generic[T]):
         stats.n_batches += 1
         stats.n_rows += made.count
         stats.n_lost += made.n_lost
+        if made.n_lost:
+            self._check_lost(stats.n_lost)
         stats.n_bytes += made.count * self._recipe.row_bytes
         hand = self._recipe.hand
         data = made.data if hand is None else hand(made.data)
         return self._shape(data, made.rows, made.count)
+
+    def _check_lost(self, n_lost: int) -> None:
+        """Raise once more rows were left out than the caller allowed."""
+        allowed = self._recipe.max_lost
+        if allowed is None:
+            return
+        n_rows = self._plan.n_rows
+        most = int(allowed * n_rows) if isinstance(allowed, float) else allowed
+        if n_lost > most:
+            raise ReadError(
+                f"{n_lost:,} of the {n_rows:,} rows of this epoch could not be read, more than the "
+                f"{most:,} that max_lost={allowed} allows; the warnings before tell which"
+            )
 
     def supersede(self) -> None:
         """End this iteration because another begins; using it further is an error."""

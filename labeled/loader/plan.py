@@ -61,6 +61,8 @@ class LoaderPlan:
         Over everything the order depends on, for saved states.
     skips : bool
         Leave out rows that cannot be read, rather than raise.
+    max_lost : int or float, optional
+        How many of them an epoch may have, or which part of its rows.
     reader : {"threads", "process"}
         Where windows are read: in this process, or in one of their own.
     line : Line, optional
@@ -78,6 +80,7 @@ class LoaderPlan:
     plan_hash: str
     reader: ReaderKind = "threads"
     skips: bool = False
+    max_lost: int | float | None = None
     line: Line | None = None
     hand: HandedOver | None = None
 

@@ -32,7 +32,7 @@ from labeled.loader.lanes import Lane
 from labeled.loader.sizes import Sizes
 from labeled.loader.units import Grouping
 from labeled.ragged import Flat, FlatRows, RaggedReader
-from labeled.ragged.flat import block_cuts, flat_of
+from labeled.ragged.flat import block_cuts, flat_of, own_examples
 from labeled.ragged.padding import padded
 from labeled.samplers.order import Content, Mode, rows_of
 from labeled.samplers.units import Units
@@ -100,6 +100,10 @@ class RaggedLane(Lane):
         cuts = block_cuts(self._bytes(rows), TASK_BYTES)
         return [partial(fill, reader, rows[a:b], places[a:b], out) for a, b in pairwise(cuts)]
 
+    def read_again(self, rows: Rows, places: Rows, out: Array) -> None:
+        """Read some examples by themselves, in the caller, to their places in `out`."""
+        fill(self.reader, rows, places, out)
+
     def _wanted(self, content: Content, group: Rows | None) -> tuple[RaggedReader, Rows, Rows]:
         """Return who reads, which of its rows in file order, and their places."""
         if self.examples is not None:
@@ -139,10 +143,8 @@ class RaggedLane(Lane):
 
 def fill(reader: RaggedReader, rows: Rows, places: Rows, out: Array) -> None:
     """Read examples and put each, as an array of its own memory, at its place."""
-    values, offsets, shapes = reader.read_flat(rows)
-    edges = offsets.tolist()
-    for i, (place, shape) in enumerate(zip(places.tolist(), shapes.tolist(), strict=True)):
-        out[place] = values[edges[i] : edges[i + 1]].reshape(shape).copy()
+    for place, example in zip(places.tolist(), own_examples(reader, rows), strict=True):
+        out[place] = example
 
 
 def lane_of(source: Any, selection: Selection) -> Lane:

@@ -41,17 +41,14 @@ def rescue(
     """
     lost = np.zeros(len(content.rows), bool)
     for lane in lanes:
-        if lane.kept is not None:
+        if lane.is_loaded:
             continue
         for rows, places in _by_chunk(lane, content, group):
-            part = np.empty((len(rows), *lane.source.row_shape), lane.source.stored_dtype)
             try:
-                lane.reader.gather_into(part, rows)
+                lane.read_again(rows, places, arrays[lane.name])
             except ReadError as error:
                 lost[places] = True
                 warn(f"{len(rows)} rows are left out of this epoch: {error}")
-            else:
-                arrays[lane.name][places] = part
     return lost
 
 

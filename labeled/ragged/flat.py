@@ -7,7 +7,7 @@ the other on its side of :data:`MANY_ELEMENTS`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
@@ -91,6 +91,22 @@ class RaggedReader(Protocol):
 
     def read_flat(self, rows: AnyRows) -> Flat:
         """Return the examples one after another; offsets and shapes are checked."""
+
+
+def own_examples(reader: RaggedReader, rows: AnyRows) -> Iterator[Array]:
+    """Yield examples in the order of `rows`, each in memory of its own.
+
+    A reader whose examples come one by one anyway offers them as ``read_examples(rows)``,
+    which spares the way through flat values.
+    """
+    one_by_one = getattr(reader, "read_examples", None)
+    if one_by_one is not None:
+        yield from one_by_one(rows)
+        return
+    values, offsets, shapes = reader.read_flat(rows)
+    edges = offsets.tolist()
+    for i, shape in enumerate(shapes.tolist()):
+        yield values[edges[i] : edges[i + 1]].reshape(shape).copy()
 
 
 @dataclass(frozen=True, eq=False)
