@@ -1,0 +1,180 @@
+"""Lists of examples (``.lst``): an id, labels and a path a line, apart by tabs.
+
+Such a list gives labels by id, or names the examples of a split. Lists of other programs
+round labels to six decimals, and some have no path; both are read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled.errors import FileFormatError, UnknownNameError
+
+Ids = npt.NDArray[np.uint64]
+Labels = npt.NDArray[np.float32]
+Rows = npt.NDArray[np.int64]
+
+SHOWN = 3
+
+
+@dataclass(frozen=True, eq=False)
+class ExampleList:
+    """What a list says, by line.
+
+    Parameters
+    ----------
+    path : str
+    ids : uint64 (n,)
+    labels : float32 (n, width)
+    paths : tuple of str
+        Of the pictures, as listed; empty strings where there are none.
+    """
+
+    path: str
+    ids: Ids
+    labels: Labels
+    paths: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def label_width(self) -> int:
+        return int(self.labels.shape[1])
+
+    @cached_property
+    def _order(self) -> Rows:
+        return np.argsort(self.ids, kind="stable")
+
+    def lines_of(self, ids: Ids) -> Rows:
+        """Return the line (from 0) of each id, the last one where it is listed twice; -1: none."""
+        order = self._order
+        if not len(order):
+            return np.full(len(ids), -1, np.int64)
+        place = np.searchsorted(self.ids[order], ids, side="right") - 1
+        lines = order[np.maximum(place, 0)]
+        return np.where((place >= 0) & (self.ids[lines] == ids), lines, -1)
+
+    def labels_of(self, ids: Ids, where: str) -> Labels:
+        """Return the labels of ids (len(ids), width).
+
+        Raises
+        ------
+        UnknownNameError
+            If an id is not listed; the message names some.
+        """
+        lines = self.lines_of(ids)
+        if (lines < 0).any():
+            missing = ids[lines < 0]
+            some = ", ".join(map(str, missing[:SHOWN].tolist()))
+            raise UnknownNameError(
+                f"{len(missing):,} of {len(ids):,} records of {where} are not in the list "
+                f"{self.path!r}: ids {some}{', ...' if len(missing) > SHOWN else ''}; list them, "
+                "or take the listed ones alone as a split"
+            )
+        return self.labels[lines]
+
+
+def read_list(path: str | os.PathLike[str], label_width: int | None = None) -> ExampleList:
+    """Read a list of examples.
+
+    Parameters
+    ----------
+    label_width : int, optional
+        Labels a line; more are left out. All that stand between id and path by default.
+
+    Raises
+    ------
+    FileFormatError
+        If a line has no id, too few labels, or another number of them; names the line.
+    """
+    name = os.path.abspath(os.fspath(path))
+    ids: list[int] = []
+    labels: list[list[float]] = []
+    paths: list[str] = []
+    try:
+        with open(name, encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                try:
+                    id, values, file = _parsed(line, label_width)
+                    if labels and len(values) != len(labels[0]):
+                        raise ValueError(
+                            f"it has {len(values)} labels, those before it {len(labels[0])}"
+                        )
+                except ValueError as fault:
+                    raise FileFormatError(
+                        f"line {number} of the list {name!r}, {line.strip()[:60]!r}: {fault}; each "
+                        "line is an id, labels and a path, apart by tabs"
+                    ) from None
+                ids.append(id)
+                labels.append(values)
+                paths.append(file)
+    except (OSError, UnicodeDecodeError) as error:
+        if isinstance(error, FileFormatError):
+            raise
+        raise FileFormatError(f"cannot read the list {name!r}: {error}") from error
+    width = len(labels[0]) if labels else label_width or 1
+    return ExampleList(
+        name,
+        np.array(ids, np.uint64),
+        np.array(labels, np.float64).astype(np.float32).reshape(len(ids), width),
+        tuple(paths),
+    )
+
+
+def _parsed(line: str, label_width: int | None) -> tuple[int, list[float], str]:
+    fields = line.strip("\r\n").split("\t") if "\t" in line else line.split()
+    id = _id(fields[0])
+    if label_width is None:
+        values, path = _numbers(fields[1:])
+        if not values:
+            raise ValueError("it has no label")
+        return id, values, path
+    wanted = fields[1 : 1 + label_width]
+    try:
+        values = [float(field) for field in wanted]
+    except ValueError:
+        values = []
+    if len(values) < label_width:
+        raise ValueError(f"it has fewer than {label_width} labels")
+    return id, values, fields[-1] if len(fields) > 1 + label_width else ""
+
+
+def _id(field: str) -> int:
+    value = int(field) if field.strip().isdecimal() else -1
+    if not 0 <= value < 1 << 64:
+        raise ValueError(f"{field[:20]!r} is no id (0 to 2**64 - 1)")
+    return value
+
+
+def _numbers(fields: Sequence[str]) -> tuple[list[float], str]:
+    """Return the labels, and the path: the last field, unless everything is a number."""
+    values = []
+    for field in fields:
+        try:
+            values.append(float(field))
+        except ValueError:
+            break
+    if len(values) < len(fields) - 1:
+        raise ValueError(f"{fields[len(values)][:20]!r} is no label")
+    return values, fields[-1] if len(values) < len(fields) else ""
+
+
+def write_list(
+    path: str | os.PathLike[str], ids: npt.ArrayLike, labels: npt.ArrayLike, paths: Sequence[str]
+) -> None:
+    """Write a list of examples; labels as exactly as float32 holds them."""
+    listed = np.asarray(labels, np.float32).reshape(len(paths), -1)
+    with open(path, "w", encoding="utf-8", newline="\n") as out:
+        for id, values, name in zip(
+            np.asarray(ids, np.uint64).tolist(), listed, paths, strict=True
+        ):
+            out.write("\t".join([str(id), *map(str, values), name]) + "\n")

@@ -1,0 +1,199 @@
+"""Writing record files: payloads as they come, or pictures that are encoded on the way.
+
+Files are those of the genuine writer, byte for byte, and appear only when they are complete:
+first under a hidden name in their folder, then renamed. What is written is asked for piece by
+piece and never held as a whole; pictures are encoded by several threads, a few ahead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import operator
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from labeled.errors import ArrayError, WriteError
+from labeled.formats.pictures import encode
+from labeled.formats.recordio.framing import FramingError, frame
+from labeled.formats.recordio.index import SUFFIX
+from labeled.formats.recordio.irheader import HeaderError, pack
+from labeled.formats.replacing import check_target, explained, replacing
+
+AHEAD = 4
+"""Pictures that are encoded ahead by each thread."""
+
+
+def write_records(
+    path: str | os.PathLike[str],
+    examples: Iterable[Any],
+    labels: Iterable[Any] | None = None,
+    ids: Iterable[int] | None = None,
+    *,
+    index: bool = True,
+    format: str = ".jpg",
+    quality: int | None = None,
+    threads: int | None = None,
+    overwrite: bool = False,
+) -> int:
+    """Write a record file, and its index beside it.
+
+    Parameters
+    ----------
+    path : path
+        Of the ``.rec``; the index has the same name, with the suffix ``.idx``.
+    examples : iterable of bytes or uint8 arrays
+        Bytes are stored as they are; arrays are pictures (height, width, channel), red first,
+        and are encoded.
+    labels : iterable of numbers or arrays, optional
+        Of each example; arrays may differ in length. 0 where only `ids` are given.
+    ids : iterable of int, optional
+        0, 1, 2, ... by default where there are labels. They are the keys of the index.
+    index : bool
+        Write the index.
+    format : str
+        How arrays are encoded, by suffix.
+    quality : int, optional
+        As for :func:`labeled.formats.pictures.encode`.
+    threads : int, optional
+        That encode; from the cores by default.
+    overwrite : bool
+        Whether files may be there already.
+
+    Returns
+    -------
+    int
+        How many records were written. Without labels and ids they have no header.
+
+    Raises
+    ------
+    WriteError
+        If the files are there already, or cannot be written, or an example does not fit its
+        record; nothing is left behind then.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "two.rec"
+    >>> write_records(path, [b"one", b"two"], labels=[0, 1])
+    2
+    >>> path.with_suffix(".idx").read_text().split()
+    ['0', '0', '1', '36']
+    """
+    target = check_target(path, overwrite=overwrite)
+    beside = _idx_beside(target, overwrite) if index else None
+    n_threads = (os.cpu_count() or 1) if threads is None else threads
+    records = _records(_encoded(examples, format, quality, n_threads), labels, ids)
+    with contextlib.ExitStack() as stack:
+        rec_part = stack.enter_context(replacing(target))
+        idx_part = None if beside is None else stack.enter_context(replacing(beside))
+        with open(rec_part, "wb") as rec:
+            offsets, keys = _written(rec, records, target)
+        if idx_part is not None:
+            with open(idx_part, "w", encoding="ascii", newline="\n") as out:
+                out.writelines(f"{k}\t{o}\n" for k, o in zip(keys, offsets, strict=True))
+    return len(offsets)
+
+
+def _idx_beside(target: str, overwrite: bool) -> str:
+    beside = str(Path(target).with_suffix(SUFFIX))
+    if beside == target:
+        raise WriteError(f"{target!r} is the name of an index; let records end in '.rec'")
+    return check_target(beside, overwrite=overwrite)
+
+
+def _written(
+    rec: BinaryIO, records: Iterator[tuple[int, bytes]], target: str
+) -> tuple[list[int], list[int]]:
+    offsets: list[int] = []
+    keys: list[int] = []
+    at = 0
+    for key, payload in records:
+        try:
+            stored = frame(payload)
+        except FramingError as fault:
+            raise WriteError(f"record {len(offsets)} of {target!r}: {fault}") from None
+        with explained(target):
+            rec.write(stored)
+        offsets.append(at)
+        keys.append(key)
+        at += len(stored)
+    return offsets, keys
+
+
+def _records(
+    examples: Iterator[Any], labels: Iterable[Any] | None, ids: Iterable[int] | None
+) -> Iterator[tuple[int, bytes]]:
+    """Yield (key, payload), with a header where there are labels or ids."""
+    if labels is None and ids is None:
+        yield from enumerate(examples)
+        return
+    given = {"labels": labels, "ids": ids}
+    columns = {name: column for name, column in given.items() if column is not None}
+    for number, (example, *row) in enumerate(_together(examples, columns)):
+        of = dict(zip(columns, row, strict=True))
+        try:
+            key = operator.index(of.get("ids", number))
+            yield key, pack(example, of.get("labels", 0), key)
+        except (HeaderError, TypeError) as fault:
+            raise WriteError(f"record {number}: {fault}") from None
+
+
+def _together(examples: Iterator[Any], columns: Mapping[str, Iterable[Any]]) -> Iterator[Any]:
+    rows = zip(examples, *columns.values(), strict=True)
+    while True:
+        try:
+            row = next(rows, None)
+        except ValueError as fault:  # lengths differ
+            raise WriteError(
+                f"examples and {', '.join(columns)} differ in number: {fault}"
+            ) from None
+        if row is None:
+            return
+        yield row
+
+
+def _encoded(
+    examples: Iterable[Any], format: str, quality: int | None, threads: int
+) -> Iterator[bytes]:
+    """Yield bytes as they come and pictures encoded, in order, `AHEAD` a thread at a time."""
+    number = itertools.count()
+    done: deque[bytes | Future[bytes]] = deque()
+    with ThreadPoolExecutor(max(1, threads)) as pool:
+        for example in examples:
+            done.append(_one(example, next(number), pool, format, quality))
+            while len(done) > AHEAD * max(1, threads):
+                yield _result(done.popleft())
+        while done:
+            yield _result(done.popleft())
+
+
+def _one(
+    example: Any, number: int, pool: ThreadPoolExecutor, format: str, quality: int | None
+) -> bytes | Future[bytes]:
+    if isinstance(example, bytes | bytearray | memoryview):
+        return bytes(example)
+    if not hasattr(example, "dtype"):
+        raise WriteError(
+            f"record {number}: {type(example).__name__} is neither bytes nor a picture (an array "
+            "of uint8 by height, width, channel)"
+        )
+    return pool.submit(partial(_picture, number, np.array(example), format, quality))
+
+
+def _picture(number: int, image: Any, format: str, quality: int | None) -> bytes:
+    try:
+        return encode(image, format, quality)
+    except ArrayError as fault:
+        raise WriteError(f"record {number}: {fault}") from None
+
+
+def _result(one: bytes | Future[bytes]) -> bytes:
+    return one if isinstance(one, bytes) else one.result()

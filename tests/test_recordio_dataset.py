@@ -1,0 +1,436 @@
+"""Record files as datasets: pictures, labels and ids, however they are asked for."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import labeled
+from labeled.errors import (
+    DimsError,
+    FileFormatError,
+    LabeledWarning,
+    LoaderError,
+    ReadError,
+    SplitError,
+    UnknownNameError,
+)
+from labeled.formats.pictures import encode
+from labeled.formats.recordio.lists import write_list
+from labeled.formats.recordio.writing import write_records
+from labeled.spaces import Conv2DSpace
+
+REFERENCE = os.environ.get("LABELED_REFERENCE")
+
+RNG = np.random.default_rng(5)
+N = 60
+SIZES = [
+    (int(h), int(w), (1, 3)[i % 5 > 0]) for i, (h, w) in enumerate(RNG.integers(5, 30, (N, 2)))
+]
+PICTURES = [RNG.integers(0, 256, size, np.uint8) for size in SIZES]
+ALIKE = RNG.integers(0, 256, (N, 8, 6, 3), np.uint8)
+IDS = np.arange(N) * 3 + 100
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Files of pictures without loss: of many sizes, all alike, with several labels."""
+    path = tmp_path_factory.mktemp("rec")
+    write_records(path / "mixed.rec", PICTURES, np.arange(N) / 2, IDS, format=".png")
+    write_records(path / "alike.rec", ALIKE, np.arange(N) % 7, IDS, format=".png")
+    several = [np.arange(4) + i for i in range(N)]
+    write_records(path / "several.rec", ALIKE, several, IDS, format=".png", index=False)
+    differing = [np.arange(i % 4) + i for i in range(N)]
+    write_records(path / "differing.rec", ALIKE, differing, IDS, format=".png")
+    write_records(path / "bytes.rec", [bytes([i]) * i for i in range(N)])
+    return path
+
+
+# what is there
+
+
+def test_pictures_of_many_sizes_are_ragged(folder):
+    ds = labeled.open_dataset(folder / "mixed.rec")
+    assert ds.sources == ("ids", "images", "labels")
+    assert ds.dims["images"] == ("batch", "height", "width", "channel")
+    images = ds["images"]
+    assert images.shapes.tolist() == [list(size) for size in SIZES]
+    np.testing.assert_array_equal(ds["ids"].values, IDS)
+    np.testing.assert_array_equal(ds["labels"].values, np.arange(N, dtype=np.float32) / 2)
+    assert ds["ids"].dtype == np.uint64
+    for found, wanted in zip(images, PICTURES, strict=True):
+        np.testing.assert_array_equal(found.values, wanted)
+    taken = images[[7, 3, 7]].flat().examples()
+    for found, row in zip(taken, (7, 3, 7), strict=True):
+        np.testing.assert_array_equal(found, PICTURES[row])
+
+
+def test_pictures_that_are_alike_are_one_array(folder):
+    ds = labeled.open_dataset(folder / "alike.rec")
+    assert ds.shapes["images"] == (N, 8, 6, 3)
+    np.testing.assert_array_equal(ds["images"].values, ALIKE)
+    np.testing.assert_array_equal(
+        ds["images"][[5, 2], 1:, ::2, 1].values, ALIKE[[5, 2], 1:, ::2, 1]
+    )
+    part = ds.isel(channel=2, height=[4, 1])
+    np.testing.assert_array_equal(part["images"].values, ALIKE[..., 2][:, [4, 1]])
+    np.testing.assert_array_equal(ds.to_xarray()["images"].values, ALIKE)
+    np.testing.assert_array_equal(ds.load()["images"].values, ALIKE)
+
+
+def test_several_labels_a_record(folder):
+    wanted = np.arange(4) + np.arange(N)[:, None]
+    ds = labeled.open_dataset(folder / "several.rec")
+    assert ds.dims["labels"] == ("batch", "label")
+    np.testing.assert_array_equal(ds["labels"].values, wanted)
+    np.testing.assert_array_equal(ds.isel(label=[3, 0])["labels"].values, wanted[:, [3, 0]])
+
+
+def test_labels_of_different_numbers_are_ragged(folder):
+    ds = labeled.open_dataset(folder / "differing.rec")
+    found = ds["labels"].to_objects()
+    for i in range(N):
+        wanted = np.arange(i % 4) + i if i % 4 else [0]  # no labels: the header's own
+        np.testing.assert_array_equal(found[i], wanted)
+
+
+def test_bytes_on_request_and_records_of_any_bytes(folder):
+    ds = labeled.open_dataset(folder / "alike.rec", sources=("encoded", "labels"))
+    assert ds.sources == ("encoded", "labels")
+    assert ds["encoded"][9].values.tobytes() == encode(ALIKE[9], ".png")
+    raw = labeled.open_dataset(folder / "bytes.rec")
+    assert raw.sources == ("records",)
+    assert [one.values.tobytes() for one in raw["records"]] == [bytes([i]) * i for i in range(N)]
+    told = labeled.open_dataset(folder / "alike.rec", content="labelled")
+    assert told.sources == ("encoded", "ids", "labels")
+    whole = labeled.open_dataset(folder / "alike.rec", content="raw")
+    assert whole["records"].sizes[0] == 24 + len(encode(ALIKE[0], ".png"))
+    with pytest.raises(UnknownNameError, match=r"'encoded'.*ask for it by name"):
+        labeled.open_dataset(folder / "alike.rec")["encoded"]
+
+
+def test_labels_as_whole_numbers(folder):
+    ds = labeled.open_dataset(folder / "alike.rec", label_dtype="int64")
+    np.testing.assert_array_equal(ds["labels"].values, np.arange(N) % 7)
+    assert ds["labels"].dtype == np.int64
+    with pytest.raises(FileFormatError, match=r"30 labels, 0.5 among them, are no int64"):
+        labeled.open_dataset(folder / "mixed.rec", label_dtype=int)["labels"].values  # noqa: B018
+
+
+def test_files_are_joined_and_a_folder_is_opened(folder, tmp_path):
+    for name in ("a", "b"):
+        os.link(folder / "mixed.rec", tmp_path / f"{name}.rec")
+    ds = labeled.open_dataset(tmp_path)
+    assert len(ds) == 2 * N
+    np.testing.assert_array_equal(ds["ids"].values, [*IDS, *IDS])
+    np.testing.assert_array_equal(ds["images"][N + 7].values, PICTURES[7])
+    both = labeled.open_dataset([folder / "mixed.rec", folder / "alike.rec"])
+    assert both["images"].shapes[-1].tolist() == [8, 6, 3]
+    rows = np.array([N + 1, 3, N, 2])
+    for found, row in zip(both["images"][rows], rows, strict=True):
+        np.testing.assert_array_equal(found.values, [*PICTURES, *ALIKE][row])
+    for batch in both.batches(50, shuffle=True, seed=2):
+        for row, found in zip(batch.rows, batch.arrays["images"], strict=True):
+            np.testing.assert_array_equal(found, [*PICTURES, *ALIKE][row])
+
+
+# how pictures are asked for
+
+
+def test_grey_colour_and_alpha(folder):
+    for channels in (1, 3, 4):
+        ds = labeled.open_dataset(folder / "mixed.rec", channels=channels)
+        assert set(ds["images"].shapes[:, 2]) == {channels}
+        found = ds["images"][5].values  # a grey one
+        wanted = np.repeat(PICTURES[5], channels, axis=2)
+        if channels == 4:
+            wanted[..., 3] = 255
+        np.testing.assert_array_equal(found, wanted)
+        assert labeled.open_dataset(folder / "alike.rec", channels=channels).shapes["images"] == (
+            (N, 8, 6, channels)
+        )
+
+
+@pytest.mark.parametrize("resize", [None, 4, 16])
+@pytest.mark.parametrize("shape", [None, (5, 9), (40, 3)])
+def test_pictures_are_resized_and_cut_to_one_shape(folder, resize, shape):
+    ds = labeled.open_dataset(folder / "mixed.rec", resize=resize, shape=shape, channels=3)
+    sizes = np.array(SIZES)[:, :2]
+    if resize is not None:
+        sizes = resize * sizes // sizes.min(axis=1, keepdims=True)
+    if shape is None:
+        np.testing.assert_array_equal(ds["images"].shapes[:, :2], sizes)
+        found = [one.values for one in ds["images"]]
+    else:
+        assert ds.shapes["images"] == (N, *shape, 3)
+        found = list(ds["images"].values)
+    for one, picture, (height, width) in zip(found, PICTURES, sizes.tolist(), strict=True):
+        whole = np.broadcast_to(picture, (*picture.shape[:2], 3))
+        grows = (height >= whole.shape[0]) + (width >= whole.shape[1])
+        shrinks = height <= whole.shape[0] and width <= whole.shape[1]
+        how = cv2.INTER_AREA if shrinks else cv2.INTER_CUBIC if grows == 2 else cv2.INTER_LINEAR
+        if resize is not None and (height, width) != whole.shape[:2]:
+            whole = cv2.resize(np.ascontiguousarray(whole), (width, height), interpolation=how)
+        if shape is None:
+            np.testing.assert_array_equal(one, whole)
+        elif height >= shape[0] and width >= shape[1]:
+            y, x = (height - shape[0]) // 2, (width - shape[1]) // 2
+            np.testing.assert_array_equal(one, whole[y : y + shape[0], x : x + shape[1]])
+
+
+def test_a_picture_is_turned_upright_unless_told_not_to(tmp_path):
+    from PIL import Image
+
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(np.zeros((4, 10, 3), np.uint8)).save(tmp_path / "x.jpg", exif=exif)
+    write_records(tmp_path / "x.rec", [(tmp_path / "x.jpg").read_bytes()], [0])
+    assert labeled.open_dataset(tmp_path / "x.rec").shapes["images"] == (1, 10, 4, 3)
+    asis = labeled.open_dataset(tmp_path / "x.rec", upright=False)
+    assert asis["images"].values.shape == asis.shapes["images"] == (1, 4, 10, 3)
+
+
+# batches
+
+
+@settings(max_examples=12)
+@given(
+    name=st.sampled_from(["mixed.rec", "alike.rec", "differing.rec"]),
+    shuffle=st.sampled_from([False, "full", "window"]),
+    threads=st.sampled_from([0, 1, 3]),
+    count=st.integers(1, 3),
+    picked=st.sampled_from(["all", "list", "split"]),
+)
+def test_parts_together_are_the_dataset(folder, name, shuffle, threads, count, picked):
+    ds = labeled.open_dataset(folder / name)
+    rows = np.arange(N)
+    if picked == "list":
+        rows = np.random.default_rng(3).permutation(N)[:40]
+        ds = ds.subset(rows)
+    elif picked == "split":
+        ds = ds.split("all")
+    pictures = PICTURES if name == "mixed.rec" else list(ALIKE)
+    seen = []
+    for index in range(count):
+        options = {"shuffle": shuffle, "seed": 1, "threads": threads, "memory": "8 MiB"}
+        for batch in ds.batches(7, part=(index, count), **options):
+            for row, id, image in zip(
+                batch.rows, batch.arrays["ids"], batch.arrays["images"], strict=True
+            ):
+                assert id == IDS[rows[row]]
+                np.testing.assert_array_equal(image, pictures[rows[row]])
+            seen += batch.rows.tolist()
+    assert sorted(seen) == list(range(len(rows)))
+
+
+def test_a_loader_goes_on_where_its_state_was_saved(folder):
+    options = {"shuffle": True, "seed": 9, "memory": "8 MiB"}
+    loader = labeled.open_dataset(folder / "mixed.rec").batches(7, **options)
+    epoch = iter(loader)
+    for _ in range(3):
+        next(epoch)
+    state = loader.state_dict()
+    rest = [(batch.rows, batch.arrays["images"]) for batch in epoch]
+    other = pickle.loads(pickle.dumps(labeled.open_dataset(folder / "mixed.rec"))).batches(
+        7, **options
+    )
+    other.load_state_dict(state)
+    for (rows, images), batch in zip(rest, other, strict=True):
+        np.testing.assert_array_equal(batch.rows, rows)
+        for found, wanted in zip(batch.arrays["images"], images, strict=True):
+            np.testing.assert_array_equal(found, wanted)
+
+
+def test_batches_in_the_axes_of_a_space(folder):
+    ds = labeled.open_dataset(folder / "alike.rec")
+    space = Conv2DSpace(shape=(8, 6), num_channels=3, axes=("c", 0, 1, "b"))
+    first = next(iter(ds.batches(10, specs=(space, "images"), dtype="float32", scale=1 / 255)))
+    np.testing.assert_allclose(first, ALIKE[:10].transpose(3, 1, 2, 0) / 255, rtol=1e-6)
+
+
+def test_padded_batches_of_pictures(folder):
+    ds = labeled.open_dataset(folder / "mixed.rec", channels=3).select("images")
+    batch = next(iter(ds.batches(4, ragged="pad")))
+    tallest = max(height for height, _, _ in SIZES[:4])
+    assert batch.arrays["images"].shape[:2] == (4, tallest)
+
+
+def test_pickles_are_small_and_hold_no_index(folder):
+    for name in ("mixed.rec", "alike.rec"):
+        ds = labeled.open_dataset(folder / name)
+        assert len(pickle.dumps(ds)) < 2500
+        loader = ds.batches(5)
+        next(iter(loader))
+        again = pickle.loads(pickle.dumps(loader))
+        np.testing.assert_array_equal(next(iter(again)).rows, np.arange(5, 10) - 5)
+
+
+# lists
+
+
+def test_lists_name_the_rows_of_splits(folder, tmp_path):
+    write_list(tmp_path / "train.lst", IDS[::2][::-1], np.zeros(30), ["x"] * 30)
+    write_list(tmp_path / "rest.lst", [*IDS[1::2], 99_999], np.zeros(31), ["x"] * 31)
+    splits = {"train": tmp_path / "train.lst", "rest": tmp_path / "rest.lst"}
+    ds = labeled.open_dataset(folder / "mixed.rec", splits=splits)
+    np.testing.assert_array_equal(ds.split("train")["ids"].values, IDS[::2])
+    np.testing.assert_array_equal(ds.split("rest")["ids"].values, IDS[1::2])
+    write_list(tmp_path / "other.lst", [1, 2], [0, 0], ["x", "y"])
+    with pytest.raises(SplitError, match=r"'other': none of the 2 ids in .*other.lst"):
+        labeled.open_dataset(folder / "mixed.rec", splits={"other": tmp_path / "other.lst"})
+
+
+def test_labels_of_a_list_take_the_place_of_those_in_the_records(folder, tmp_path):
+    labels = np.arange(2 * N, dtype=np.float32).reshape(N, 2)
+    write_list(tmp_path / "x.lst", IDS[::-1], labels[::-1], ["x.jpg"] * N)
+    ds = labeled.open_dataset(folder / "mixed.rec", label_list=tmp_path / "x.lst")
+    np.testing.assert_array_equal(ds["labels"].values, labels)
+    one = labeled.open_dataset(
+        folder / "mixed.rec", label_list=tmp_path / "x.lst", label_width=1, label_dtype="int32"
+    )
+    np.testing.assert_array_equal(one["labels"].values, labels[:, 0])
+    write_list(tmp_path / "few.lst", IDS[:50], labels[:50], ["x.jpg"] * 50)
+    with pytest.raises(
+        UnknownNameError, match=r"10 of 60 records of .*mixed.rec.*few.lst': ids 250"
+    ):
+        labeled.open_dataset(folder / "mixed.rec", label_list=tmp_path / "few.lst")
+
+
+def test_a_list_that_changes_is_noticed(folder, tmp_path):
+    write_list(tmp_path / "x.lst", IDS, np.zeros(N), ["x.jpg"] * N)
+    write_list(tmp_path / "y.lst", IDS, np.ones(N), ["x.jpg"] * N)
+    first = labeled.open_dataset(folder / "mixed.rec", label_list=tmp_path / "x.lst")
+    assert first["labels"].values.sum() == 0
+    os.replace(tmp_path / "y.lst", tmp_path / "x.lst")
+    second = labeled.open_dataset(folder / "mixed.rec", label_list=tmp_path / "x.lst")
+    assert second["labels"].values.sum() == N
+
+
+# what is wrong
+
+
+@pytest.fixture(scope="module")
+def spoilt(tmp_path_factory):
+    """Pictures of which three cannot be decoded, each for another reason."""
+    examples = [encode(one, ".png") for one in ALIKE]
+    header = bytearray(examples[0])
+    header[16:24] = b"\0\1\x86\xa0\0\1\x86\xa0"
+    examples[11] = b"not a picture"
+    examples[25] = bytes(header)
+    examples[40] = examples[40][:-40]
+    path = tmp_path_factory.mktemp("rec") / "spoilt.rec"
+    write_records(path, examples, np.arange(N), IDS)
+    return path
+
+
+@pytest.mark.parametrize("shape", [None, (8, 6)])
+def test_a_picture_that_is_none_is_named(spoilt, shape):
+    ds = labeled.open_dataset(spoilt, shape=shape, channels=3)
+    words = r"'images' in .*spoilt.rec', row 11 \(id 133\): it is no picture.*errors='skip'"
+    with pytest.raises(ReadError, match=words):
+        for _ in ds.batches(8):
+            pass
+    with pytest.raises(ReadError, match=r"row 25 \(id 175\): it claims 100,000 x 100,000 pixels"):
+        ds.subset([25]).load()
+    with pytest.raises(ReadError, match=r"row 40 \(id 220\): the PNG is damaged"):
+        ds.subset([40]).load()
+
+
+@pytest.mark.parametrize("as_ragged", [False, True])
+def test_pictures_that_are_none_are_left_out_on_request(spoilt, folder, as_ragged):
+    paths = [spoilt, folder / "mixed.rec"] if as_ragged else spoilt
+    ds = labeled.open_dataset(paths)
+    assert (ds["images"].__class__.__name__ == "Ragged") == as_ragged
+    loader = ds.batches(8, errors="skip", shuffle=True, seed=4)
+    with pytest.warns(LabeledWarning, match=r"1 rows are left out"):
+        batches = list(loader)
+    rows = np.concatenate([batch.rows for batch in batches])
+    assert sorted(set(range(len(ds))) - set(rows)) == [11, 25, 40]
+    assert loader.stats().n_lost == 3
+    everything = [*ALIKE, *PICTURES]
+    for batch in batches:
+        for row, image in zip(batch.rows, batch.arrays["images"], strict=True):
+            np.testing.assert_array_equal(image, everything[row])
+    with pytest.warns(LabeledWarning), pytest.raises(ReadError, match=r"2 of the .* max_lost=1"):
+        list(ds.batches(8, errors="skip", max_lost=1))
+    with pytest.warns(LabeledWarning):
+        assert sum(b.count for b in ds.batches(8, errors="skip", max_lost=0.05)) == len(ds) - 3
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"channels": 2}, LoaderError, "channels=2"),
+        ({"content": "film"}, LoaderError, "content='film'"),
+        ({"resize": 0}, LoaderError, "resize=0"),
+        ({"shape": 5}, LoaderError, "shape=5"),
+        ({"shape": (5, -1)}, LoaderError, "-1"),
+        ({"index": None}, LoaderError, "index=None"),
+        ({"index": "no.idx"}, FileFormatError, "no.idx"),
+        ({"label_dtype": "S3"}, LoaderError, "label_dtype"),
+        ({"label_list": "no.lst"}, FileFormatError, "no.lst"),
+        ({"splits": "x.lst"}, LoaderError, "splits="),
+        ({"sources": ("pictures",)}, UnknownNameError, "pictures"),
+        ({"dims": {"images": ("b", "y", "x")}}, DimsError, "4 axes"),
+        ({"group": "x"}, LoaderError, "group="),
+        ({"chanels": 3}, LoaderError, "did you mean 'channels'"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(folder, options, error, words):
+    with pytest.raises(error, match=words):
+        labeled.open_dataset(folder / "mixed.rec", **options)
+
+
+def test_an_index_that_is_not_beside_its_file(folder, tmp_path):
+    os.link(folder / "alike.rec", tmp_path / "x.rec")
+    os.link(folder / "mixed.idx", tmp_path / "x.idx")
+    with pytest.raises(FileFormatError, match=r"not the index of .*x.rec.*index=False"):
+        labeled.open_dataset(tmp_path / "x.rec")
+    for index in (False, folder / "alike.idx"):
+        ds = labeled.open_dataset(tmp_path / "x.rec", index=index)
+        np.testing.assert_array_equal(ds["images"].values, ALIKE)
+    with pytest.raises(LoaderError, match=r"2 files for 1"):
+        labeled.open_dataset(tmp_path / "x.rec", index=[folder / "alike.idx"] * 2)
+
+
+def test_lists_and_labels_of_records_without_ids(folder, tmp_path):
+    write_list(tmp_path / "x.lst", IDS, np.zeros(N), ["x.jpg"] * N)
+    with pytest.raises(LoaderError, match="without ids"):
+        labeled.open_dataset(folder / "bytes.rec", label_list=tmp_path / "x.lst")
+    with pytest.raises(FileFormatError, match=r"record 0 .*content='raw'"):
+        labeled.open_dataset(folder / "bytes.rec", content="images")
+
+
+# genuine files
+
+
+@pytest.mark.skipif(REFERENCE is None, reason="LABELED_REFERENCE names no folder of record files")
+def test_genuine_files():
+    assert REFERENCE is not None
+    rec = Path(REFERENCE) / "rec"
+    single = labeled.open_dataset(rec / "photos_single.rec")
+    sizes = "96x96 80x128 97x131 120x80 90x135 40x48 107x160 100x150 64x64 85x128 96x96 76x96"
+    wanted = [list(map(int, size.split("x"))) for size in sizes.split()]
+    assert single["images"].shapes[:, :2].tolist() == wanted
+    np.testing.assert_array_equal(single["ids"].values, np.arange(10, 130, 10))
+    np.testing.assert_array_equal(single["labels"].values, np.arange(12) + 0.25)
+    lossless = labeled.open_dataset(rec / "photos_png.rec")
+    for one, other in zip(single["images"], lossless["images"], strict=True):
+        np.testing.assert_array_equal(one.values, other.values)
+    digits = labeled.open_dataset(rec / "digits250_png.rec", label_dtype="int64")
+    assert digits.shapes["images"] == (250, 28, 28, 1)
+    assert labeled.open_dataset(rec / "photos_multi.rec").shapes["labels"] == (12, 4)
+    assert labeled.open_dataset(rec / "photos_rgba_png.rec")["images"].shapes[0, 2] == 4
+    listed = rec / "photos_override_3.lst"
+    three = labeled.open_dataset(rec / "photos_single.rec", label_list=listed)
+    assert three["labels"].values[-1].tolist() == [11, 22, 33.5]
+    words = labeled.open_dataset(rec / "dmlc_core_sample.rec", content="labelled")
+    assert words["encoded"][0].values.tobytes() == b"1\n" * 10
+    assert words["labels"].values.tolist() == [1, 0] * 5
