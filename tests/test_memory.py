@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import labeled
-from labeled.formats.hdf5 import bytesource
+from labeled.formats import bytesource
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="samples /proc/self/status")
 
