@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any, Literal
 
@@ -37,11 +37,13 @@ from labeled.loader.ragged import (
     RaggedLayout,
     batch_bytes,
     beyond_rows,
+    bucket_source,
     dense_only,
     lane_of,
     ragged_finishes,
     refuse_in_specs,
     refuse_process,
+    selected_sizes,
     settled,
     worst_of,
 )
@@ -56,6 +58,7 @@ from labeled.loader.sizes import (
 )
 from labeled.loader.units import Grouping, governing_source, group_rows, layout_words
 from labeled.pipeline.running import Line, line_of
+from labeled.samplers.buckets import Buckets
 from labeled.samplers.draws import Draws, balanced_weights
 from labeled.samplers.order import Mode, Order
 from labeled.samplers.parts import Last
@@ -96,6 +99,7 @@ def make_loader(
     shift: Any = None,
     pad_value: Any = 0,
     ragged: RaggedLayout = "list",
+    bucket: bool | str = False,
     threads: int | None = None,
     prefetch: int | None = None,
     reader: ReaderKind = "threads",
@@ -159,6 +163,11 @@ def make_loader(
         What examples of different shapes become: an object array of arrays; one array,
         filled up to the longest of the batch with `pad_value`, with ``<source>_mask``
         beside it; or flat values with ``<source>_offsets`` and ``<source>_shapes``.
+    bucket : bool or str
+        Let examples of about equal size share a batch, so that little is padded: those of
+        this ragged source, or of the only one. Rows are arranged within their windows, so
+        windows are shuffled (``shuffle=True`` is "window" then), and the lengths of all rows
+        are read while the loader is made. `explain` tells what share of padding is left.
     threads : int, optional
         Background threads; from the cores when not given. 0 reads in the caller.
     prefetch : int, optional
@@ -226,6 +235,9 @@ def make_loader(
     )
     draws = pipeline is not None and line_of(pipeline).draws
     rows = _rows_of(asked, sources, selections, n_rows, draws=draws)
+    if bucket is not False:
+        measured = bucket_source(bucket, sources, shuffle, repeats=rows.repeats)
+        rows = replace(rows, mode="window")
     # All sources count for the order, also those that specs leave out.
     lead = governing_source(sources)
     grouping = group_rows(lead, selections[lead.name], rows.mode)
@@ -243,8 +255,12 @@ def make_loader(
     )
     for lane in lanes:
         lane.keep = lane.keep and not skips  # what is kept is read at once, or not at all
-    sizes = _sizes(lanes, grouping, rows, finish, wanted, piped=piped)
-    epoch_plan = _epoch_plan(rows, grouping, sizes)
+    sizes = _sizes(lanes, grouping, rows, finish, wanted, piped=piped, sorts=bucket is not False)
+    buckets = None
+    if bucket is not False:
+        lengths = selected_sizes(measured, selections[measured.name], grouping.group)
+        buckets = Buckets(measured.name, lengths, rows.batch_rows)
+    epoch_plan = _epoch_plan(rows, grouping, sizes, buckets)
     return Loader(
         LoaderPlan(
             lanes=lanes,
@@ -418,10 +434,15 @@ def _sizes(
     wanted: Wanted,
     *,
     piped: bool,
+    sorts: bool,
 ) -> Sizes:
-    """Share memory out, so that it also holds the largest ragged examples that can meet."""
+    """Share memory out, so that it also holds the largest ragged examples that can meet.
+
+    With buckets (`sorts`) the largest of a window do meet in a batch.
+    """
     worst = worst_of(lanes, rows.mode, grouping, repeats=rows.repeats)
-    beyond = beyond_rows(batch_bytes(worst, finish.ragged, rows.held_rows))
+    together = worst_of(lanes, "full", grouping, repeats=rows.repeats) if sorts else worst
+    beyond = beyond_rows(batch_bytes(together, finish.ragged, rows.held_rows))
     return settled(
         worst,
         lambda: plan_sizes(
@@ -437,12 +458,13 @@ def _sizes(
     )
 
 
-def _epoch_plan(rows: _Rows, grouping: Grouping, sizes: Sizes) -> AnyPlan:
+def _epoch_plan(rows: _Rows, grouping: Grouping, sizes: Sizes, buckets: Buckets | None) -> AnyPlan:
     """Arrange the first epoch."""
     if rows.listed is None:
-        return EpochPlan(_order(rows, grouping, sizes), rows.part, rows.batch_rows, rows.last)
-    order = SampledOrder(rows.listed.at_epoch(rows.epoch), rows.n_rows, sizes.window_rows)
-    plan = SampledPlan(order, rows.part)
+        order = _order(rows, grouping, sizes, buckets)
+        return EpochPlan(order, rows.part, rows.batch_rows, rows.last)
+    listed = SampledOrder(rows.listed.at_epoch(rows.epoch), rows.n_rows, sizes.window_rows)
+    plan = SampledPlan(listed, rows.part)
     _ = plan.n_rows  # complain about rows that are not there now
     return plan
 
@@ -487,10 +509,12 @@ def _draw_weights(
     return "balance", balanced_weights(labels.reshape(n_rows))
 
 
-def _order(rows: _Rows, grouping: Grouping, sizes: Sizes) -> Order | Draws:
+def _order(rows: _Rows, grouping: Grouping, sizes: Sizes, buckets: Buckets | None) -> Order | Draws:
     units, window_rows = grouping.units, sizes.window_rows
     if rows.draws is None:
-        return Order(rows.mode, units, window_rows, rows.seed, rows.epoch, rows.sticky_parts)
+        return Order(
+            rows.mode, units, window_rows, rows.seed, rows.epoch, rows.sticky_parts, buckets
+        )
     name, weights = rows.draws
     grouped = weights if grouping.group is None else weights[grouping.group]
     return Draws(units, grouped, window_rows, rows.seed, rows.epoch, name)

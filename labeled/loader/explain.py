@@ -8,6 +8,7 @@ estimates. Costs come from the readers, which count without reading rows.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from dask.utils import format_bytes
 
 from labeled import permute
 from labeled.catalog.loading import as_runs
+from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import Source
 from labeled.errors import LoaderError
 from labeled.formats.reader import Cost
@@ -23,7 +25,9 @@ from labeled.loader.jobs import Job
 from labeled.loader.lanes import Lane
 from labeled.loader.plan import LoaderPlan
 from labeled.loader.sizes import size_words
+from labeled.ragged.padding import padding_waste
 from labeled.samplers.draws import Draws
+from labeled.samplers.order import Order
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.quality import ListedLabels, expected_quality, rows_for_quality
 from labeled.samplers.sampled import AnyPlan
@@ -34,6 +38,7 @@ from labeled.views.text import count_words, table
 Rows = npt.NDArray[np.int64]
 
 COUNTED_JOBS = 256
+PADDED_BATCHES = 64
 DRAWN_JOBS, DRAWN_RUNS = 8, 120
 GOOD_QUALITY = 0.95
 
@@ -70,6 +75,9 @@ class Explanation:
         Expected entropy of the labels of a batch, relative to a full shuffle.
     window_rows_for_quality : int or None
         Rows a window must have to reach 0.95, where this plan does not.
+    padding : (float, float), optional
+        With `bucket`: the share of padding in batches padded to their longest example, and
+        what it would be without.
     mapped_bytes : int
         Bytes of files whose pages may be mapped while rows are gathered from them: the
         system's own cache, not counted in `promised_bytes`, let go of again and again.
@@ -96,6 +104,7 @@ class Explanation:
     quality: float | None
     window_rows_for_quality: int | None
     memory_for_quality: int | None
+    padding: tuple[float, float] | None
     mapped_bytes: int
     amplification: float
     exact: bool
@@ -150,6 +159,8 @@ class Explanation:
             lines.append(f"{self.n_windows:,} windows of about {self.window_rows:,} rows")
         if self.quality is not None:
             lines.append(f"shuffle quality: {self.quality:.3f} of a full shuffle" + self._remedy())
+        if self.padding is not None:
+            lines.append("buckets: {:.1%} padding (without them {:.1%})".format(*self.padding))
         if self.amplification > 1.005:
             lines.append(f"draws read {self.amplification:.2f} rows for each one handed out")
         return lines
@@ -230,6 +241,7 @@ def explain(
         quality=quality,
         window_rows_for_quality=wanted,
         memory_for_quality=memory,
+        padding=_padding(plan, epoch_plan),
         mapped_bytes=sum(map(_mapped_bytes, plan.lanes)) if order.mode == "full" else 0,
         amplification=order.amplification() if isinstance(order, Draws) else 1.0,
         exact=share == 1.0,
@@ -237,6 +249,31 @@ def explain(
         lanes=lanes,
         reads=_first_reads(plan, jobs, order.mode),
     )
+
+
+def _padding(plan: LoaderPlan, epoch_plan: AnyPlan) -> tuple[float, float] | None:
+    """Return the share of padding with and without buckets, in batches spread over the epoch."""
+    order = epoch_plan.order
+    if not isinstance(epoch_plan, EpochPlan) or not epoch_plan.n_batches:
+        return None
+    if not isinstance(order, Order) or order.buckets is None:
+        return None
+    name = order.buckets.name
+    lane = next((lane for lane in plan.lanes if lane.name == name), None)
+    if lane is None or not isinstance(lane.source, RaggedSource):
+        return None
+    n = epoch_plan.n_batches
+    numbers = np.unique(np.linspace(0, n - 1, min(n, PADDED_BATCHES)).astype(int)).tolist()
+    found = []
+    for each in (epoch_plan, replace(epoch_plan, order=replace(order, buckets=None))):
+        batches = [each.batch(number) for number in numbers]
+        rows = [rows[:count] for rows, count in batches]
+        ends = np.cumsum([0, *map(len, rows)])
+        positions = np.concatenate(rows)
+        file_rows = lane.selection.take(positions if plan.group is None else plan.group[positions])
+        shapes = lane.source.examples().shapes(file_rows)
+        found.append(padding_waste(shapes, [np.arange(a, b) for a, b in pairwise(ends.tolist())]))
+    return found[0], found[1]
 
 
 def _mapped_bytes(lane: Lane) -> int:

@@ -429,6 +429,38 @@ def refuse_process(reader: Any, sources: Mapping[str, Any]) -> None:
             )
 
 
+def bucket_source(
+    asked: bool | str, sources: Mapping[str, Any], shuffle: Any, *, repeats: bool
+) -> RaggedSource:
+    """Find the source whose examples are measured for buckets.
+
+    Raises
+    ------
+    LoaderError
+        If it is none, several could be meant, or rows are not shuffled within windows.
+    """
+    if shuffle not in (True, "window") or repeats:
+        raise LoaderError(
+            f"bucket={asked!r} arranges rows within their windows: give shuffle='window' with it, "
+            f"and neither balance, weights nor sampler"
+        )
+    ragged = [name for name, source in sources.items() if isinstance(source, RaggedSource)]
+    name = ragged[0] if asked is True and len(ragged) == 1 else asked
+    if name not in ragged:
+        raise LoaderError(
+            f"bucket={asked!r} must name the ragged source whose examples are measured; there are "
+            f"{ragged or 'none'}"
+        )
+    found: RaggedSource = sources[name]
+    return found
+
+
+def selected_sizes(source: RaggedSource, selection: Selection, group: Rows | None) -> Rows:
+    """Return how many elements the example at each grouped position has."""
+    sizes: Rows = source.sizes[selection.rows]
+    return sizes if group is None else sizes[group]
+
+
 def refuse_in_specs(specs: Any, sources: Mapping[str, Any]) -> None:
     """Refuse specs that name a ragged source: a space has one shape.
 

@@ -24,6 +24,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from labeled.errors import LoaderError
+from labeled.samplers.buckets import Buckets
 from labeled.samplers.permutation import (
     Bijection,
     Identity,
@@ -108,6 +109,8 @@ class Order:
         Hashed together: neighbours share nothing.
     sticky_parts : bool
         Keep each part to its own stretch of the file, every epoch.
+    buckets : Buckets, optional
+        Rows of about equal size share a batch; for windows.
 
     Examples
     --------
@@ -122,6 +125,7 @@ class Order:
     seed: int
     epoch: int = 0
     sticky_parts: bool = False
+    buckets: Buckets | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -145,7 +149,8 @@ class Order:
     def digest(self) -> str:
         """Hash of everything the order depends on but seed and epoch."""
         entries = (self.mode, self.window_rows, int(self.sticky_parts), self.units.digest)
-        return f"{key_of(*entries):032x}"
+        more = () if self.buckets is None else (self.buckets.digest,)
+        return f"{key_of(*entries, *more):032x}"
 
     def at_epoch(self, epoch: int, seed: int | None = None) -> Order:
         """Return the same order parameters for another epoch (and another seed, if given)."""
@@ -157,13 +162,14 @@ class Order:
         if not self.sticky_parts:
             return self._arranged.deal(start, stop)
         own = self.units.clip(self.units.start + start, self.units.start + stop)
-        return _Arranged(self.mode, own, self.window_rows, (self.seed, self.epoch, *part)).deal(
-            0, stop - start
-        )
+        salt = (self.seed, self.epoch, *part)
+        arranged = _Arranged(self.mode, own, self.window_rows, salt, self.buckets)
+        return arranged.deal(0, stop - start)
 
     @cached_property
     def _arranged(self) -> _Arranged:
-        return _Arranged(self.mode, self.units, self.window_rows, (self.seed, self.epoch))
+        salt = (self.seed, self.epoch)
+        return _Arranged(self.mode, self.units, self.window_rows, salt, self.buckets)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,12 +180,15 @@ class _Arranged:
     units: Units
     window_rows: int
     salt: tuple[int, ...]
+    buckets: Buckets | None = None
 
     def deal(self, start: int, stop: int) -> Deal:
         if self.mode == "full":
             return FullDeal(self._rows, self.units.start, start, stop, self.window_rows)
         shuffled = self.mode == "window"
-        return WindowDeal(self._runs, start, stop, self.window_rows, self.salt, shuffled)
+        return WindowDeal(
+            self._runs, start, stop, self.window_rows, self.salt, shuffled, self.buckets
+        )
 
     @cached_property
     def _rows(self) -> Bijection:
@@ -244,6 +253,7 @@ class WindowDeal:
     window_rows: int
     salt: tuple[int, ...]
     shuffled: bool
+    buckets: Buckets | None = None
 
     @property
     def n_rows(self) -> int:
@@ -271,6 +281,9 @@ class WindowDeal:
             return Content(run=(row + lo - first, row + hi - first))
         key = key_of(*self.salt, "window", self.start + first)
         dest = explicit_permutation(last - first, key)
+        if self.buckets is not None:
+            key = key_of(*self.salt, "buckets", self.start + first)
+            dest = self.buckets.arranged(rows_of(runs), dest, first, key)
         if (lo, hi) == (first, last):
             return Content(several=runs, dest=dest)
         dest -= lo - first

@@ -1,0 +1,157 @@
+"""Examples of about equal size share a batch: within windows, and without losing any law."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import labeled
+from labeled.errors import LoaderError
+from labeled.ragged.padding import padding_waste
+from labeled.samplers.buckets import Buckets
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    rng = np.random.default_rng(3)
+    sizes = rng.integers(1, 200, 1000)
+    x = [np.full(n, i, "u2") for i, n in enumerate(sizes)]
+    return labeled.write(
+        tmp_path_factory.mktemp("buckets") / "x.h5", {"x": x, "y": np.arange(1000)}
+    )
+
+
+def epoch(loader: Any) -> list[np.ndarray[Any, Any]]:
+    return [batch.rows[: batch.count] for batch in loader]
+
+
+@given(
+    st.lists(st.integers(0, 9), min_size=1, max_size=60),
+    st.integers(1, 9),
+    st.integers(0, 50),
+    st.randoms(),
+)
+def test_a_window_is_arranged_by_size(sizes, batch_rows, first, random):
+    n = len(sizes)
+    order = list(range(n))
+    random.shuffle(order)
+    where = Buckets("x", np.array(sizes), batch_rows).arranged(
+        np.arange(n), np.array(order), first, 5
+    )
+    assert sorted(where) == list(range(n))
+    by_batch: dict[int, list[int]] = {}
+    for row, place in enumerate(where):
+        by_batch.setdefault((first + int(place)) // batch_rows, []).append(sizes[row])
+    spans = sorted((min(held), max(held)) for held in by_batch.values())
+    assert all(one[1] <= two[0] for one, two in itertools.pairwise(spans))
+
+
+@pytest.mark.parametrize("options", [{}, {"last": "drop"}, {"last": "pad"}, {"threads": 0}])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_every_row_once_and_little_padding(path: str, parts: int, options: Any) -> None:
+    dataset = labeled.open_dataset(path)
+    sizes = np.asarray(dataset["x"].sizes)
+    seen, waste, plain = [], [], []
+    for index in range(parts):
+        told = {"shuffle": "window", "seed": 7, "window_rows": 400, "part": (index, parts)}
+        loader = dataset.batches(16, bucket=True, **told, **options)
+        batches = epoch(loader)
+        seen += batches
+        waste.append(padding_waste(sizes[:, None], batches) if parts == 1 else 0.0)
+        usual = epoch(dataset.batches(16, **told, **options))
+        plain.append(padding_waste(sizes[:, None], usual) if parts == 1 else 1.0)
+        assert sorted(map(len, batches)) == sorted(map(len, usual))
+    rows = np.concatenate(seen)
+    assert len(np.unique(rows)) == len(rows) >= 1000 - 16 * parts * ("last" in options)
+    assert max(waste) < 0.2 * min(plain) + 0.05
+
+
+def test_rows_are_those_that_were_asked_for_and_the_order_differs_by_epoch(path: str) -> None:
+    loader = labeled.open_dataset(path).batches(
+        16, shuffle=True, seed=7, bucket="x", ragged="pad", window_rows=300
+    )
+    first = []
+    for batch in loader:
+        first.append(batch.rows)
+        for row, values, inside in zip(
+            batch.rows, batch["x"].values, batch["x_mask"].values, strict=True
+        ):
+            assert (values[inside] == row).all()
+        np.testing.assert_array_equal(batch["y"].values, batch.rows)
+    assert not np.array_equal(np.concatenate(first), np.concatenate(epoch(loader)))
+    sizes = labeled.open_dataset(path)["x"].sizes
+    means = [sizes[rows].mean() for rows in first]
+    assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.5  # batches are shuffled
+
+
+@pytest.mark.parametrize("at", [0, 1, 20, 62, 63])
+def test_it_goes_on_where_it_was(path: str, at: int) -> None:
+    def made() -> Any:
+        return labeled.open_dataset(path).batches(
+            16, shuffle="window", seed=7, bucket="x", window_rows=300
+        )
+
+    whole, loader = made(), made()
+    expected = epoch(whole) + epoch(whole)
+    if at:
+        for _ in itertools.islice(loader, at):
+            pass
+        state = loader.state_dict()
+        loader = made()
+        loader.load_state_dict(state)
+    found = epoch(loader) + (epoch(loader) if at < 63 else [])
+    for one, other in zip(found, expected[at:], strict=False):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_list_of_rows_and_kept_rows(path: str) -> None:
+    rows = np.random.default_rng(0).permutation(1000)[:700]
+    part = labeled.open_dataset(path).subset(rows)
+    for window_rows in (None, 100):
+        loader = part.batches(16, shuffle="window", seed=1, bucket=True, window_rows=window_rows)
+        for batch in loader:
+            for example, row in zip(batch["x"].values, batch.rows, strict=True):
+                assert (example == rows[row]).all()
+
+
+def test_explain_tells_what_padding_is_left(path: str) -> None:
+    dataset = labeled.open_dataset(path)
+    told = {"shuffle": "window", "seed": 7, "window_rows": 400}
+    loader = dataset.batches(16, bucket=True, **told)
+    explained = loader.explain()
+    sizes = np.asarray(dataset["x"].sizes)[:, None]
+    assert explained.padding == (
+        pytest.approx(padding_waste(sizes, epoch(loader)), abs=0.01),
+        pytest.approx(padding_waste(sizes, epoch(dataset.batches(16, **told))), abs=0.01),
+    )
+    assert "buckets:" in repr(explained)
+
+
+def test_other_lengths_are_another_order(path: str, tmp_path: Path) -> None:
+    x = [np.zeros(1 + i % 5) for i in range(1000)]
+    other = labeled.write(tmp_path / "other.h5", {"x": x, "y": np.arange(1000)})
+    told = {"shuffle": "window", "seed": 7, "window_rows": 400, "bucket": True}
+    loader = labeled.open_dataset(path).batches(16, **told)
+    next(iter(loader))
+    with pytest.raises(labeled.errors.StateError):
+        labeled.open_dataset(other).batches(16, **told).load_state_dict(loader.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"shuffle": False}, "shuffle='window'"),
+        ({"shuffle": "full"}, "shuffle='window'"),
+        ({"shuffle": True, "bucket": "y"}, r"must name the ragged source.*\['x'\]"),
+        ({"weights": np.ones(1000)}, "shuffle='window'"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(path: str, options: Any, words: str) -> None:
+    with pytest.raises(LoaderError, match=words):
+        labeled.open_dataset(path).batches(16, **{"bucket": True, **options})
