@@ -2,22 +2,91 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
+import socket
 from pathlib import Path
+from time import perf_counter
 
 import pytest
 
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
+LONGEST_S = 60
+MOST_LINES = 60
+"""Printed by one notebook: it tells a story, not a log."""
+
+
+def cells_of(path, kind):
+    cells = json.loads(path.read_text("utf-8"))["cells"]
+    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == kind]
+
+
+def run_cell(source, names, where):
+    """Run a cell as a notebook does: its last expression is shown, unless it ends with ``;``."""
+    tree = ast.parse(source, where)
+    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, where, "exec"), names)
+    if last is None:
+        return None
+    value = eval(compile(ast.Expression(last.value), where, "eval"), names)
+    if value is None or source.rstrip().endswith(";"):
+        return None
+    html = getattr(value, "_repr_html_", None)
+    return html() if html is not None else repr(value)
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    """Refuse every connection but those to this machine."""
+    connect = socket.socket.connect
+
+    def local(self, address):
+        if self.family in (socket.AF_INET, socket.AF_INET6):
+            assert address[0] in ("127.0.0.1", "::1", "localhost"), f"connects to {address}"
+        return connect(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", local)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs(path, tmp_path, monkeypatch):
+def test_a_notebook_runs(path, tmp_path, monkeypatch, capsys, no_network):
     pytest.importorskip("sklearn")
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    pyplot = pytest.importorskip("matplotlib.pyplot")
     monkeypatch.chdir(tmp_path)
-    cells = json.loads(path.read_text())["cells"]
+    monkeypatch.delenv("LABELED_SCALE", raising=False)
     names = {"__name__": "__main__"}
-    for cell in cells:
+    began = perf_counter()
+    try:
+        for number, source in enumerate(cells_of(path, "code")):
+            run_cell(source, names, f"{path.name}, code cell {number}")
+        figures = [pyplot.figure(number) for number in pyplot.get_fignums()]
+        for figure in figures:
+            figure.canvas.draw()
+    finally:
+        pyplot.close("all")
+    assert figures, "it ends with something to look at"
+    assert perf_counter() - began < LONGEST_S
+    assert len(capsys.readouterr().out.splitlines()) <= MOST_LINES
+
+
+def test_notebooks_are_numbered_in_the_order_of_reading():
+    numbers = [path.name.partition("_")[0] for path in NOTEBOOKS]
+    assert numbers == [str(i + 1) for i in range(len(NOTEBOOKS))]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_stored_without_results(path):
+    notebook = json.loads(path.read_text("utf-8"))
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+    ids = [cell["id"] for cell in notebook["cells"]]
+    assert len(set(ids)) == len(ids)
+    for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             assert cell["outputs"] == []
-            source = "".join(cell["source"])  # a string, or its lines
-            exec(compile(source, str(path), "exec"), names)
+            assert cell["execution_count"] is None
+    title = cells_of(path, "markdown")[0]
+    assert title.startswith(f"# {path.name.partition('_')[0]}. ")
+    assert not re.search(r"https?://", json.dumps(notebook))

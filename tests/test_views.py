@@ -13,6 +13,7 @@ import dask.array as da
 import h5py
 import numpy as np
 import pytest
+import tqdm.notebook
 import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
@@ -342,7 +343,7 @@ def test_a_bar_in_a_notebook(monkeypatch):
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(progress, "DELAY_S", 0.0)
-    monkeypatch.setitem(sys.modules, "tqdm.notebook", None)  # as without ipywidgets
+    monkeypatch.setattr(tqdm.notebook, "IProgress", None)  # as without ipywidgets
     with progress.progress_bar(None, 1 << 20, "writing") as done:
         done(1 << 20)
     assert "writing: 100%" in stream.getvalue()

@@ -61,10 +61,10 @@ def in_notebook() -> bool:
 
 def _bar(options: dict[str, Any]) -> Any:
     if in_notebook():
-        try:
-            return importlib.import_module("tqdm.notebook").tqdm(**options)
-        except ImportError:  # no ipywidgets: a line of text that moves
-            return tqdm(ncols=90, **options)
+        widgets = importlib.import_module("tqdm.notebook")
+        if widgets.IProgress is not None:
+            return widgets.tqdm(**options)
+        return tqdm(ncols=90, **options)  # no ipywidgets: a line of text that moves
     if sys.stderr.isatty():
         return tqdm(**options)
     words = "{desc}: {n_fmt} of {total_fmt}, {rate_fmt}, {elapsed} elapsed"

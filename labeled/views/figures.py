@@ -79,18 +79,20 @@ def draw_images(
         Above each image; empty for none.
     """
     columns, lines = grid(len(images))
-    ax = new_axes(ax, 1.1 * columns + 0.6, 1.25 * lines + 0.6)
     height = max((image.shape[0] for image in images), default=1)
     width = max((image.shape[1] for image in images), default=1)
+    above = height * GAP * (2.5 if any(captions) else 1)
+    step_x, step_y = width * (1 + GAP), height + above
+    wide, tall = columns * step_x + width * GAP, lines * step_y + height * GAP
+    ax = new_axes(ax, 1.2 * columns, min(20.0, 1.2 * columns * tall / wide + 0.4))
     low, high = _extremes(images)
-    step_x, step_y = width * (1 + GAP), height * (1 + (3 if any(captions) else 1) * GAP)
     for number, image in enumerate(images):
         line, column = divmod(number, columns)
-        left, bottom = column * step_x, line * step_y + image.shape[0]
+        left, top = column * step_x, line * step_y
         colours = image if image.ndim == 2 else _colours(image, low, high)
         ax.imshow(
             colours,
-            extent=(left, left + image.shape[1], bottom, bottom - image.shape[0]),
+            extent=(left, left + image.shape[1], top + image.shape[0], top),
             cmap="gray",
             vmin=low,
             vmax=high,
@@ -99,14 +101,14 @@ def draw_images(
         if captions[number]:
             ax.text(
                 left,
-                bottom - image.shape[0] - height * GAP / 3,
+                top - height * GAP / 3,
                 shown(captions[number]),
                 va="bottom",
                 fontsize="small",
                 parse_math=False,
             )
     ax.set_xlim(-width * GAP, columns * step_x)
-    ax.set_ylim(lines * step_y, -height * 3 * GAP)
+    ax.set_ylim(lines * step_y - above + height * GAP, -above)
     ax.set_aspect("equal")
     ax.set_axis_off()
     return titled(ax, title)

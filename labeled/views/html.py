@@ -31,19 +31,19 @@ _STYLE = f"""<style>
  --lb-line:rgba(128,128,128,.38);--lb-soft:rgba(128,128,128,.13);
  color:var(--jp-content-font-color1,var(--vscode-editor-foreground,
  var(--pst-color-text-base,currentColor)));font-family:var(--jp-ui-font-family,
- var(--vscode-font-family,system-ui,sans-serif));font-size:13px;line-height:1.5;max-width:68em}}
+ var(--vscode-font-family,system-ui,sans-serif));font-size:13px;line-height:1.5;max-width:70em;overflow-x:auto}}
 @media (prefers-color-scheme:dark){{body:not([data-jp-theme-light]):not(.vscode-light)
  .labeled-view{{{_DARK}}}html[data-theme=light] body .labeled-view{{--lb-one:#2f74d0}}}}
 [data-jp-theme-light=false] .labeled-view,.vscode-dark .labeled-view,
 html[data-theme=dark] body .labeled-view{{{_DARK}}}
 .labeled-view *{{box-sizing:border-box}}
 .labeled-view table{{border-collapse:collapse;margin:.2em 0 .4em;font-size:inherit;border:none}}
-.labeled-view :is(th,td){{padding:.12em 1.1em .12em 0;text-align:left;vertical-align:top;
- background:none!important;border:none;color:inherit;white-space:normal}}
-.labeled-view td{{max-width:48em;overflow-wrap:anywhere}}
+.labeled-view :is(tr,th,td){{background:none!important;border:none;color:inherit}}
+.labeled-view :is(th,td){{padding:.12em 1.1em .12em 0;text-align:left!important;
+ vertical-align:top;white-space:normal;max-width:48em;overflow-wrap:break-word}}
 .labeled-view thead th{{font-weight:600;opacity:.7;border-bottom:1px solid var(--lb-line)}}
 .labeled-view tbody th{{font-weight:400;opacity:.7;white-space:nowrap}}
-.labeled-view :is(code,pre){{background:none;color:inherit;padding:0;margin:0;
+.labeled-view :is(code,pre){{background:none!important;color:inherit;padding:0;margin:0;
  font-family:var(--jp-code-font-family,var(--vscode-editor-font-family,ui-monospace,monospace));
  font-size:.95em}}
 .labeled-view pre{{white-space:pre-wrap}}
@@ -55,8 +55,9 @@ html[data-theme=dark] body .labeled-view{{{_DARK}}}
 .labeled-view .lb-faint{{opacity:.7}}
 .labeled-view .lb-bad{{color:var(--lb-bad)}}
 .labeled-view .lb-row>summary{{display:grid;gap:0 1em;list-style:none;
- grid-template-columns:1em minmax(6em,1fr) minmax(14em,4fr) minmax(4em,.7fr) minmax(5em,.8fr)
- minmax(9em,3fr);overflow-wrap:anywhere}}
+ grid-template-columns:1em minmax(9em,1.2fr) minmax(14em,3.6fr) minmax(5em,.8fr) minmax(6em,.8fr)
+ minmax(8em,2.6fr);overflow-wrap:break-word}}
+.labeled-view .lb-row>summary>span{{min-width:0}}
 .labeled-view .lb-row>summary::-webkit-details-marker{{display:none}}
 .labeled-view .lb-row>summary::before{{content:"\\25b8";opacity:.6}}
 .labeled-view .lb-row[open]>summary::before{{content:"\\25be"}}
