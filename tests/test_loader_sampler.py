@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,6 +12,8 @@ from hypothesis import strategies as st
 import labeled
 from labeled.errors import LoaderError, SelectionError, StateError
 from labeled.samplers.modes import batch_sampler
+from labeled.samplers.requests import ListedBatches
+from labeled.samplers.sampled import SampledOrder, SampledPlan
 from labeled.samplers.schemes import cross_validation, sequential, shuffled
 from make_files import fuel_file
 
@@ -119,6 +123,41 @@ def test_parts_of_different_lengths_merge_at_their_end(dataset):
         assert loader.epoch == 1
     with pytest.raises(StateError, match="batch 4 of 3"):
         loaders[0].load_state_dict({**states[0], "step": 4})
+
+
+@given(
+    st.integers(0, 30), st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3))), st.integers(1, 4)
+)
+def test_however_often_parts_change_each_batch_is_served_once(n_batches, changes, last):
+    order = SampledOrder(ListedBatches.of([[k] for k in range(n_batches)]), N, 8)
+    served, history = [], ()
+    for count, step in [*changes, (last, n_batches)]:
+        for index in range(count):
+            plan = SampledPlan(order, (index, count), history)
+            served += [int(plan.batch(k)[0][0]) for k in range(min(step, plan.n_batches))]
+        history = (*history, (count, step))
+    assert sorted(served) == list(range(n_batches))
+
+
+def test_three_parts_go_on_as_two(dataset):
+    asked = [[k, k + 1] for k in range(11)]
+    states = []
+    for index in range(3):
+        loader = dataset.batches(sampler=asked, part=(index, 3))
+        rows = [batch.rows.tolist() for batch in islice(loader, 2)]
+        assert rows == asked[index::3][:2]
+        states.append(loader.state_dict())
+    merged = labeled.merge_states(states)
+    for index in range(2):
+        loader = dataset.batches(sampler=asked, part=(index, 2))
+        loader.load_state_dict(merged)
+        first = next(iter(loader)).rows.tolist()
+        assert first == asked[6 + index]
+        again = dataset.batches(sampler=asked, part=(index, 2))
+        again.load_state_dict(loader.state_dict())
+        rest = [batch.rows.tolist() for batch in again]
+        assert [first, *rest] == asked[6 + index :: 2]
+        assert [batch.rows.tolist() for batch in again] == asked[index::2]
 
 
 @pytest.mark.parametrize(

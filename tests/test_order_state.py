@@ -244,7 +244,6 @@ def test_another_layout_or_other_weights_are_refused():
         ({"part": 1}, "part 1 of 1"),
         ({"part": -1}, "part -1 of 1"),
         ({"part": "x"}, "'part' is 'x'"),
-        ({"mode": "sampler", "history": [[1, 1]]}, "sampler, which has none"),
     ],
 )
 def test_damaged_states_are_refused(change, message):

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from labeled.errors import SelectionError, StateError
+from labeled.errors import SelectionError
 from labeled.samplers.parts import History, Last
 from labeled.samplers.permutation import IntArray
 from labeled.samplers.plan import EpochPlan, Window
@@ -56,7 +56,10 @@ class SampledPlan:
     ----------
     order : SampledOrder
     part : (int, int)
-        This part serves batches ``index, index + count, ...``.
+        This part serves batches ``index, index + count, ...`` of those that are left.
+    history : tuple of (count, step)
+        Changes of the number of parts within this epoch: each of `count` parts had served
+        `step` batches then.
 
     Raises
     ------
@@ -77,10 +80,16 @@ class SampledPlan:
 
     last: Last = "keep"
 
+    @property
+    def _own(self) -> slice:
+        """Which batches of the sampler are this part's."""
+        index, count = self.part
+        done = sum(parts * step for parts, step in self.history)
+        return slice(done + index, None, count)
+
     @cached_property
     def _batches(self) -> ListedBatches:
-        index, count = self.part
-        listed = ListedBatches(tuple(self.order.sampler)[index::count], self.order.epoch)
+        listed = ListedBatches(tuple(self.order.sampler)[self._own], self.order.epoch)
         if listed.row_limit > self.order.n_rows:
             raise SelectionError(
                 f"the sampler asks for row {listed.row_limit - 1} in epoch {self.order.epoch}, "
@@ -95,8 +104,7 @@ class SampledPlan:
 
     @property
     def n_batches(self) -> int:
-        index, count = self.part
-        return len(range(len(self.order.sampler))[index::count])
+        return len(range(len(self.order.sampler))[self._own])
 
     @property
     def n_rows(self) -> int:
@@ -151,18 +159,18 @@ def moved(plan: AnyPlan, epoch: int, seed: int | None = None, history: History =
 def restore_sampled(state: State, plan: SampledPlan, plan_hash: str) -> tuple[SampledPlan, int]:
     """Find a saved place again: the plan to go on with, and its first batch.
 
+    With another number of parts, the batches that none had served are taken in turn anew.
+
     Raises
     ------
     StateError
-        If the state was saved for another sampler, other rows, or other parts.
+        If the state was saved for another sampler or other rows.
     """
     check_state(state, plan, plan_hash)
-    if state.count != plan.part[1] and state.step:
-        raise StateError(
-            f"the state was saved by {state.count} parts in mid-epoch, this loader has "
-            f"{plan.part[1]}; with sampler= the number of parts changes between epochs only"
-        )
-    continued = replace(plan, order=plan.order.at_epoch(state.epoch))
-    if state.step < continued.n_batches:
-        return continued, state.step
-    return replace(plan, order=plan.order.at_epoch(state.epoch + 1)), 0
+    history, first = state.history, state.step
+    if plan.part[1] != state.count and state.step > 0:
+        history, first = (*history, (state.count, state.step)), 0
+    continued = replace(plan, order=plan.order.at_epoch(state.epoch), history=history)
+    if first < continued.n_batches:
+        return continued, first
+    return replace(plan, order=plan.order.at_epoch(state.epoch + 1), history=()), 0
