@@ -41,6 +41,7 @@ from labeled.errors import (
 from labeled.formats.header import SourceHeader
 from labeled.loader.build import check_options, make_loader
 from labeled.loader.loader import Loader
+from labeled.pipeline.sample import Sample
 from labeled.providers.datasets import Names, provider_of
 from labeled.providers.served import LoaderProvider
 from labeled.ragged import Ragged
@@ -376,19 +377,33 @@ class Dataset:
 
     # what is in them
 
-    def __getitem__(self, name: str | list[str]) -> Any:
-        """Return a source as a lazy DataArray with its coordinates.
+    def __getitem__(self, name: str | list[str] | int | np.integer[Any]) -> Any:
+        """Return a source as a lazy DataArray with its coordinates, or one example by its row.
 
         Where examples differ in shape it is a lazy :class:`labeled.Ragged`. A list of names
-        gives a Dataset of these sources.
+        gives a Dataset of these sources. A whole number reads that row of every source, as a
+        mapping of arrays in memory; :meth:`batches` reads many rows a thousand times faster.
         """
         if isinstance(name, list):
             return self.select(name)
+        if isinstance(name, int | np.integer):
+            return self._example(name)
         self._check_source(name)
         source = self._sources[name]
         if isinstance(source, RaggedSource):
             return source.select(self.selection(name))
         return data_array(self._part(name, source))
+
+    def _example(self, row: int | np.integer[Any]) -> Sample:
+        """Read one row of every source."""
+        one = self.subset([row]).load()
+        assert one.loaded is not None
+        arrays: dict[str, Array] = {}
+        for name, rows in one.loaded.items():
+            first = rows[0]
+            arrays[name] = first.values if isinstance(first, xr.DataArray) else np.asarray(first)
+        dims = {name: source.dims[1:] for name, source in self._sources.items()}
+        return Sample(arrays, dims, int(row) % self.n_rows)
 
     def to_xarray(self) -> xr.Dataset:
         """Return all dense sources, coordinates and carried variables as a lazy xarray.Dataset.

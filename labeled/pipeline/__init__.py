@@ -13,7 +13,10 @@ from labeled.pipeline.pipelines import (
 from labeled.pipeline.place import Place
 from labeled.pipeline.protocols import Collate, Dataset, Pipeline, Trace, Transform
 from labeled.pipeline.sample import Sample, Stack, stack
+from labeled.pipeline.sampling import subsample
 from labeled.pipeline.sequences import SequencePipeline, StackedSequencePipeline
+from labeled.pipeline.series import Concatenated, SeriesTrace, TimeWindow
+from labeled.pipeline.synchronising import decimate, synchronise
 from labeled.pipeline.transforms import (
     ParallelTransforms,
     SequentialTransforms,
@@ -25,6 +28,7 @@ from labeled.pipeline.transforms import (
 __all__ = [
     "Collate",
     "ComposedPipeline",
+    "Concatenated",
     "Dataset",
     "ParallelCollate",
     "ParallelPipelines",
@@ -34,13 +38,18 @@ __all__ = [
     "Sample",
     "SequencePipeline",
     "SequentialTransforms",
+    "SeriesTrace",
     "Stack",
     "StackedSequencePipeline",
     "Stages",
+    "TimeWindow",
     "Trace",
     "Transform",
+    "decimate",
     "identity",
     "needs",
     "stack",
+    "subsample",
+    "synchronise",
     "whole",
 ]

@@ -241,13 +241,26 @@ def _stacked_labelled(parts: list[xr.DataArray], dim: str, where: str) -> xr.Dat
             f"samples{where} have a dim {dim!r} already, which a batch needs to count them"
         )
     if len(first.coords):
-        together: xr.DataArray = xr.concat(parts, dim, coords="minimal", compat="override")
-        return together
+        return _stacked_with_coords(parts, dim, where)
     array = _np_stack([part.data for part in parts], where)
     name = None if first.name is None else str(first.name)
     made = data_array(array, (dim, *map(str, first.dims)), name)
     made.attrs = dict(first.attrs)
     return made
+
+
+def _stacked_with_coords(parts: list[xr.DataArray], dim: str, where: str) -> xr.DataArray:
+    """Stack labelled arrays; coordinates that differ get the new dim, those of an index may not."""
+    try:
+        together: xr.DataArray = xr.concat(
+            parts, dim, coords="different", compat="equals", join="exact"
+        )
+    except ValueError as error:
+        raise PipelineError(
+            f"the coordinates of samples{where} do not agree: {error}; drop_vars() them in the "
+            "sample transform"
+        ) from None
+    return together
 
 
 def _stacked_plain(parts: list[Any], where: str) -> Any:

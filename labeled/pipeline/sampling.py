@@ -1,0 +1,100 @@
+"""Some of many rows: spread evenly, at random, or by a sequence that is even at any length.
+
+Only numbers are dealt in; ``dataset.subset(subsample(len(dataset), 0.1))`` is the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled.errors import PipelineError
+from labeled.samplers.permutation import explicit_permutation, key_of
+
+Rows = npt.NDArray[np.int64]
+How = Literal["low-discrepancy", "uniform", "random"]
+
+
+def subsample(n_rows: int, size: float, how: How = "low-discrepancy", *, seed: int = 0) -> Rows:
+    """Choose some rows, each at most once.
+
+    Parameters
+    ----------
+    n_rows : int
+        How many there are.
+    size : int or float
+        How many to choose: a whole number, or a float for a share of them (``1`` is one row,
+        ``1.0`` all).
+    how : {"low-discrepancy", "uniform", "random"}
+        In steps of the golden ratio, so that any first few are spread evenly too; at equal
+        distances from first to last row, in order; or any with equal chance.
+    seed : int
+        Where "low-discrepancy" begins, and what "random" draws from.
+
+    Returns
+    -------
+    int64 array, lengths ``(size,)``
+
+    Raises
+    ------
+    PipelineError
+        If there are not so many rows, or `how` is unknown.
+
+    Examples
+    --------
+    >>> subsample(20, 5), subsample(20, 0.25, "uniform")
+    (array([ 0, 13,  5, 18, 10]), array([ 0,  5, 10, 14, 19]))
+    """
+    k = _count(n_rows, size)
+    if how not in _WAYS:
+        raise PipelineError(f"how={how!r} must be one of {', '.join(map(repr, _WAYS))}")
+    return _WAYS[how](n_rows, k, seed)
+
+
+def _count(n_rows: int, size: Any) -> int:
+    share = isinstance(size, float | np.floating)
+    k = int(size * n_rows) if share and 0 <= size <= 1 else size
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 0 <= k <= n_rows:
+        raise PipelineError(
+            f"size={size!r} of {n_rows} rows: give a whole number up to {n_rows}, or a share of "
+            "them between 0.0 and 1.0"
+        )
+    return int(k)
+
+
+def _low_discrepancy(n_rows: int, k: int, seed: int) -> Rows:
+    """Step by one Fibonacci number modulo the next, which is not below `n_rows`; leave out others.
+
+    No other step of whole numbers is as even at any length, and none comes back early.
+    """
+    step, modulus = 1, 1
+    while modulus < n_rows:
+        step, modulus = modulus, step + modulus
+    found = np.empty(0, np.int64)
+    tried = 0
+    while len(found) < k:
+        more = 2 * (k - len(found)) + 8
+        wide = (tried + more) * step + seed > np.iinfo(np.int64).max
+        numbers = np.arange(tried, tried + more, dtype=object if wide else np.int64)
+        rows = ((numbers * step + seed) % modulus).astype(np.int64)
+        found = np.append(found, rows[rows < n_rows])
+        tried += more
+    return found[:k]
+
+
+def _uniform(n_rows: int, k: int, seed: int) -> Rows:
+    return np.rint(np.linspace(0, max(n_rows - 1, 0), k)).astype(np.int64)
+
+
+def _random(n_rows: int, k: int, seed: int) -> Rows:
+    return explicit_permutation(n_rows, key_of("subsample", seed))[:k].astype(np.int64)
+
+
+_WAYS: dict[str, Callable[[int, int, int], Rows]] = {
+    "low-discrepancy": _low_discrepancy,
+    "uniform": _uniform,
+    "random": _random,
+}

@@ -1,0 +1,266 @@
+"""Series over time: windows of consecutive samples, and several series as one trace.
+
+A series is a labelled array (or Dataset) along a time dim, or anything with numbered items.
+Windows and traces are themselves numbered items, so that one goes into the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from labeled.errors import PipelineError, SelectionError, UnknownNameError, did_you_mean
+
+Labelled = xr.DataArray | xr.Dataset
+
+
+@dataclass(frozen=True)
+class TimeWindow:
+    """Each sample of a series together with those just before and after it.
+
+    Window ``i`` belongs to sample ``first + i`` of the series, ``first`` being `past` where
+    windows are cropped: only samples whose window is whole have one.
+
+    Parameters
+    ----------
+    series : DataArray, Dataset, or anything with ``len`` and numbered items
+        Windows of labelled series are slices along `dim`, without a copy; others are lists.
+    past, future : int
+        How many samples before and after.
+    collate : callable, optional
+        Makes of each window what is handed out.
+    crop : bool
+        Leave out samples whose window is not whole. Otherwise windows at both ends are short.
+    dim : str
+        The dim of a labelled series that is time.
+
+    Raises
+    ------
+    PipelineError
+        If `past` or `future` is no whole number of at least 0.
+    UnknownNameError
+        If a labelled series has no such dim.
+    SelectionError
+        When a window is asked for that is not there.
+
+    Examples
+    --------
+    >>> steps = xr.DataArray([0.0, 1.0, 4.0, 9.0], dims="time", coords={"time": [0, 10, 20, 30]})
+    >>> windows = TimeWindow(steps, past=1, future=1)
+    >>> len(windows), windows[0].values, windows.centres["time"].values
+    (2, array([0., 1., 4.]), array([10, 20]))
+    >>> TimeWindow(steps, past=1).to_xarray().values
+    array([[0., 1.], [1., 4.], [4., 9.]])
+    """
+
+    series: Any
+    past: int = 0
+    future: int = 0
+    collate: Callable[[Any], Any] | None = None
+    crop: bool = True
+    dim: str = "time"
+
+    def __post_init__(self) -> None:
+        for name in ("past", "future"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+                raise PipelineError(f"{name}={value!r} must be a whole number of samples, or 0")
+        if isinstance(self.series, Labelled) and self.dim not in self.series.dims:
+            hint = did_you_mean(self.dim, map(str, self.series.dims))
+            raise UnknownNameError(f"the series has no dim {self.dim!r}; {hint}")
+
+    @property
+    def first(self) -> int:
+        """Number of the sample that window 0 belongs to."""
+        return self.past if self.crop else 0
+
+    def _n_samples(self) -> int:
+        labelled = isinstance(self.series, Labelled)
+        return int(self.series.sizes[self.dim]) if labelled else len(self.series)
+
+    def __len__(self) -> int:
+        n = self._n_samples()
+        return max(0, n - self.past - self.future) if self.crop else n
+
+    def __getitem__(self, index: int | np.integer[Any]) -> Any:
+        n = len(self)
+        if not -n <= index < n:
+            raise SelectionError(f"there is no window {index}: the series has {n} of them")
+        centre = self.first + int(index) % n
+        start, stop = max(0, centre - self.past), min(self._n_samples(), centre + self.future + 1)
+        if isinstance(self.series, Labelled):
+            window: Any = self.series.isel({self.dim: slice(start, stop)})
+        else:
+            window = [self.series[number] for number in range(start, stop)]
+        return window if self.collate is None else self.collate(window)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+    @property
+    def centres(self) -> Any:
+        """The samples that the windows belong to, labelled as they are."""
+        self._check_labelled()
+        return self.series.isel({self.dim: slice(self.first, self.first + len(self))})
+
+    def to_xarray(self, dim: str = "step") -> Any:
+        """Return all windows as one labelled array, lazy where the series is.
+
+        Parameters
+        ----------
+        dim : str
+            Name of the new last dim, along which a window runs; its coordinate counts samples
+            from the one that the window belongs to.
+
+        Raises
+        ------
+        PipelineError
+            If the series has no labels, or windows are not cropped to whole ones.
+        """
+        self._check_labelled()
+        if not self.crop:
+            raise PipelineError("windows that are not cropped differ in length: leave crop=True")
+        length = self.past + self.future + 1
+        if not len(self):
+            raise PipelineError(
+                f"no window of {length} samples fits a series of {self._n_samples()}"
+            )
+        ends = self.series.rolling({self.dim: length}).construct({self.dim: dim}, keep_attrs=True)
+        whole = ends.isel({self.dim: slice(length - 1, None)})
+        if isinstance(whole, xr.DataArray):
+            whole = whole.astype(self.series.dtype)  # rolling makes room for values that lack
+        moved = self.centres.coords
+        named = {n: c for n, c in moved.items() if self.dim in c.dims}
+        return whole.assign_coords(named).assign_coords(
+            {dim: np.arange(-self.past, self.future + 1)}
+        )
+
+    def _check_labelled(self) -> None:
+        if not isinstance(self.series, Labelled):
+            raise PipelineError(
+                f"a series of type {type(self.series).__name__} has no labels; give a DataArray"
+            )
+
+
+class SeriesTrace:
+    """Several series as one: item ``i`` holds, of each, the sample that belongs to moment ``i``.
+
+    Parameters
+    ----------
+    series : mapping of str to DataArray, TimeWindow, or anything with numbered items
+    chosen : xarray.Dataset or mapping of str to array
+        Which sample of each series belongs to each moment; see
+        :func:`labeled.pipeline.synchronise`.
+    dim : str
+        The time dim of labelled series.
+
+    Raises
+    ------
+    UnknownNameError
+        If a series has no sample chosen.
+    PipelineError
+        If the choices differ in length.
+
+    Examples
+    --------
+    >>> from labeled.pipeline import synchronise
+    >>> slow = xr.DataArray([5, 6], dims="time")
+    >>> chosen = synchronise({"slow": [0.0, 1.0], "fast": [0.0, 0.4, 0.9]}, "slow")
+    >>> trace = SeriesTrace({"slow": slow, "fast": ["a", "b", "c"]}, chosen)
+    >>> len(trace), trace[0]["slow"].item(), trace[0]["fast"], trace["fast"]
+    (1, 5, 'a', ['a', 'b', 'c'])
+    """
+
+    def __init__(
+        self,
+        series: Mapping[str, Any],
+        chosen: xr.Dataset | Mapping[str, npt.ArrayLike],
+        *,
+        dim: str = "time",
+    ) -> None:
+        for name in series:
+            if name not in chosen:
+                known = did_you_mean(str(name), map(str, chosen))
+                raise UnknownNameError(f"no samples are chosen of series {name!r}; {known}")
+        self.series = dict(series)
+        self.dim = dim
+        self._chosen = {name: np.asarray(chosen[name]).astype(np.int64) for name in series}
+        if len({len(one) for one in self._chosen.values()}) > 1:
+            counts = {name: len(one) for name, one in self._chosen.items()}
+            raise PipelineError(f"the choices differ in length: {counts}")
+
+    def __len__(self) -> int:
+        return len(next(iter(self._chosen.values()), ()))
+
+    def __getitem__(self, index: int | np.integer[Any] | str) -> Any:
+        if isinstance(index, str):
+            if index not in self.series:
+                raise UnknownNameError(f"no series {index!r}; {did_you_mean(index, self.series)}")
+            return self.series[index]
+        if not -len(self) <= index < len(self):
+            raise SelectionError(f"there is no moment {index}: the trace has {len(self)}")
+        return {name: self._item(name, int(self._chosen[name][index])) for name in self.series}
+
+    def _item(self, name: str, number: int) -> Any:
+        one = self.series[name]
+        return one.isel({self.dim: number}) if isinstance(one, Labelled) else one[number]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (self[i] for i in range(len(self)))
+
+    def to_xarray(self) -> xr.Dataset:
+        """Return the labelled series at the chosen samples, on one time dim; lazy if they are.
+
+        The time coordinate of each becomes ``<name>_<dim>``.
+        """
+        made = {}
+        for name, one in self.series.items():
+            if not isinstance(one, xr.DataArray):
+                raise PipelineError(f"series {name!r} is no DataArray, but {type(one).__name__}")
+            taken = one.isel({self.dim: self._chosen[name]})
+            made[name] = taken.reset_index(self.dim) if self.dim in taken.indexes else taken
+        along = {
+            name: {c: f"{name}_{c}" for c in one.coords if self.dim in one.coords[c].dims}
+            for name, one in made.items()
+        }
+        renamed = {name: one.rename(along[name]).rename(name) for name, one in made.items()}
+        return xr.merge(renamed.values(), compat="no_conflicts", join="exact")
+
+
+class Concatenated:
+    """Numbered items of several traces, one after another.
+
+    Parameters
+    ----------
+    parts : sequence of datasets
+        Anything with ``len`` and numbered items; empty ones are passed over.
+
+    Examples
+    --------
+    >>> both = Concatenated(["abc", "", "de"])
+    >>> len(both), both[3], both[-1]
+    (5, 'd', 'e')
+    """
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self.parts = tuple(parts)
+        self._ends = np.cumsum([len(part) for part in self.parts], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    def __getitem__(self, index: int | np.integer[Any]) -> Any:
+        n = len(self)
+        if not -n <= index < n:
+            raise SelectionError(f"there is no item {index}: there are {n}")
+        number = int(index) % n
+        part = int(np.searchsorted(self._ends, number, side="right"))
+        return self.parts[part][number - (int(self._ends[part - 1]) if part else 0)]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))

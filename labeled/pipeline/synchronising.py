@@ -1,0 +1,188 @@
+"""Series of different rates brought together: which sample of each goes with which moment.
+
+Deals in timestamps and sample numbers alone. One series gives the moments; the result says,
+by name, which sample of every series belongs to each, as labelled integers that xarray
+selects by: ``camera.isel(time=chosen["camera"])``.
+
+Only moments are kept for which every series is there: from the latest of their first
+timestamps to the earliest of their last, both included, after `margin` is taken off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from labeled.errors import PipelineError, UnknownNameError, did_you_mean
+
+Times = npt.NDArray[Any]
+Indices = npt.NDArray[np.int64]
+Method = Literal["nearest", "next", "previous"]
+METHODS = ("nearest", "next", "previous")
+
+
+def synchronise(
+    times: Mapping[str, npt.ArrayLike],
+    reference: str,
+    method: Method = "nearest",
+    *,
+    tolerance: Any = None,
+    margin: Mapping[str, tuple[Any, Any]] | tuple[Any, Any] = (0, 0),
+    every: int = 1,
+    dim: str = "time",
+) -> xr.Dataset:
+    """Say which sample of each series goes with the moments of one of them.
+
+    Parameters
+    ----------
+    times : mapping of str to array, lengths ``(n,)``
+        Timestamps of each series, which never fall: numbers (seconds), or all datetime64.
+    reference : str
+        The series whose timestamps are the moments.
+    method : {"nearest", "next", "previous"}
+        The sample nearest to the moment (the earlier of two equally near), the first at or
+        after it, or the last at or before it.
+    tolerance : number or timedelta64, optional
+        Moments that a series has no sample within this distance of are left out.
+    margin : (start, end), or mapping of str to such a pair
+        How much of the beginning and end of every series, or of those named, is left alone:
+        whole numbers are samples, others a time.
+    every : int
+        Take every so manieth timestamp of the reference, counted from its first.
+    dim : str
+        Name of the dim that counts moments.
+
+    Returns
+    -------
+    xarray.Dataset
+        For each series an int64 variable of dims ``(dim,)``: numbers of its samples. The
+        moments are the coordinate `dim`.
+
+    Raises
+    ------
+    UnknownNameError
+        If `reference`, or a series that `margin` names, is not there.
+    PipelineError
+        If a series is empty or its timestamps fall, or an option has no meaning.
+
+    Examples
+    --------
+    >>> times = {"camera": [0.0, 0.1, 0.2, 0.3], "lidar": [0.04, 0.14, 0.29]}
+    >>> chosen = synchronise(times, "lidar")
+    >>> chosen["camera"].values, chosen["time"].values
+    (array([0, 1, 3]), array([0.04, 0.14, 0.29]))
+    """
+    series = {str(name): _checked(str(name), given) for name, given in times.items()}
+    if reference not in series:
+        raise UnknownNameError(
+            f"no series {reference!r} to take moments from; {did_you_mean(str(reference), series)}"
+        )
+    if method not in METHODS:
+        raise PipelineError(f"method={method!r} must be one of {', '.join(map(repr, METHODS))}")
+    _check_whole("every", every)
+    numbers = _numbers_within(series, reference, margin)
+    numbers = numbers[numbers % every == 0]
+    moments = series[reference][numbers]
+    found = {name: _matched(one, moments, method) for name, one in series.items()}
+    found[reference] = numbers
+    kept = np.ones(len(moments), bool)
+    for name, one in found.items():
+        inside = (one >= 0) & (one < len(series[name]))
+        kept &= inside
+        if tolerance is not None:
+            clipped = np.clip(one, 0, len(series[name]) - 1)
+            kept &= np.abs(series[name][clipped] - moments) <= tolerance
+    variables = {name: ((dim,), one[kept]) for name, one in found.items()}
+    return xr.Dataset(variables, coords={dim: moments[kept]})
+
+
+def decimate(chosen: xr.Dataset, factor: int, *, start: int = 0, dim: str = "time") -> xr.Dataset:
+    """Keep every so manieth moment of what :func:`synchronise` chose.
+
+    Raises
+    ------
+    PipelineError
+        If `factor` is no whole number of at least 1, or `start` is negative.
+    """
+    _check_whole("factor", factor)
+    _check_whole("start", start, least=0)
+    return chosen.isel({dim: slice(start, None, factor)})
+
+
+def _check_whole(what: str, value: Any, least: int = 1) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise PipelineError(f"{what}={value!r} must be a whole number, at least {least}")
+
+
+def _checked(name: str, given: npt.ArrayLike) -> Times:
+    times = np.asarray(given)
+    if times.ndim != 1 or not len(times):
+        raise PipelineError(
+            f"the timestamps of {name!r} have shape {times.shape}; a series needs a list of them, "
+            "and at least one"
+        )
+    if times.dtype.kind not in "iufM":
+        raise PipelineError(f"the timestamps of {name!r} are {times.dtype}: give numbers or dates")
+    falls = np.flatnonzero(~(times[1:] >= times[:-1]))
+    if len(falls) or times[0] != times[0]:
+        at = int(falls[0]) + 1 if len(falls) else 0
+        raise PipelineError(
+            f"timestamp {at} of {name!r}, {times[at]}, is before the one before it or no time at "
+            "all; sort the series"
+        )
+    return times if times.dtype.kind == "M" else times.astype(np.float64)
+
+
+def _numbers_within(series: Mapping[str, Times], reference: str, margin: Any) -> Indices:
+    """Return the numbers of the reference's samples in the time that all series cover."""
+    margins = margin if isinstance(margin, Mapping) else dict.fromkeys(series, margin)
+    for name in margins:
+        if name not in series:
+            raise UnknownNameError(
+                f"no series {name!r} to leave a margin of; {did_you_mean(str(name), series)}"
+            )
+    bounds = [_bounds(name, one, margins.get(name, (0, 0))) for name, one in series.items()]
+    if any(one is None for one in bounds):
+        return np.empty(0, np.int64)
+    first = max(one[0] for one in bounds if one is not None)
+    last = min(one[1] for one in bounds if one is not None)
+    moments = series[reference]
+    return np.flatnonzero((moments >= first) & (moments <= last))
+
+
+def _bounds(name: str, times: Times, margin: Any) -> tuple[Any, Any] | None:
+    """Return the first and last time a series is used at; None where its margins leave nothing."""
+    try:
+        left, right = margin
+    except (TypeError, ValueError):
+        raise PipelineError(
+            f"the margin of {name!r}, {margin!r}, must be a pair (start, end)"
+        ) from None
+    first = _edge(name, times, left)
+    last = len(times) - 1 - _edge(name, times[::-1], right)
+    return (times[first], times[last]) if first <= last and first < len(times) else None
+
+
+def _edge(name: str, times: Times, margin: Any) -> int:
+    """Count the samples that a margin takes off the beginning of a series, or of its reverse."""
+    if margin < type(margin)(0):
+        raise PipelineError(f"the margin {margin!r} of {name!r} must not be negative")
+    if np.asarray(margin).dtype.kind in "iu":
+        return int(margin)
+    return int((np.abs(times - times[0]) < margin).sum())
+
+
+def _matched(times: Times, moments: Times, method: Method) -> Indices:
+    after = np.searchsorted(times, moments, side="left")
+    if method == "next":
+        return after
+    if method == "previous":
+        return np.searchsorted(times, moments, side="right") - 1
+    later = np.clip(after, 0, len(times) - 1)
+    value = times[np.clip(after - 1, 0, len(times) - 1)]
+    earlier = np.searchsorted(times, value, side="left")  # the first of equal ones
+    return np.where(np.abs(moments - value) <= np.abs(times[later] - moments), earlier, later)
