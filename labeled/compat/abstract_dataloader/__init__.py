@@ -1,0 +1,61 @@
+"""Abstract Dataloader by its old names and rules: protocols, base classes, compositions.
+
+Code written for it runs after a change of import, or after :func:`install_aliases` with
+none. The rules are the old ones to the letter (release 0.4.7, and what 0.3 had besides) where
+they differ from those of :mod:`labeled.pipeline`: parts without a transform are dropped, a
+pipeline without a collate hands on its list, windows and sequences are cut short in silence.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from labeled.compat.abstract_dataloader import abstract, ext, generic, spec
+from labeled.compat.aliases import put_aliases
+
+__all__ = ["MODULES", "abstract", "ext", "generic", "install_aliases", "spec"]
+
+MODULES = (
+    "",
+    ".abstract",
+    ".ext",
+    ".ext.augment",
+    ".ext.graph",
+    ".ext.sample",
+    ".generic",
+    ".generic.composition",
+    ".generic.sequence",
+    ".generic.sync",
+    ".spec",
+)
+
+
+def install_aliases(name: str = "abstract_dataloader") -> dict[str, ModuleType]:
+    """Make ``import abstract_dataloader`` and the like find the modules of this package.
+
+    Parameters
+    ----------
+    name : str
+        What the package is to be called.
+
+    Returns
+    -------
+    dict
+        The entries put into ``sys.modules``; delete them to undo it.
+
+    Raises
+    ------
+    ImportError
+        If another package of that name is imported already.
+
+    Examples
+    --------
+    >>> import sys
+    >>> aliases = install_aliases("my_adl")
+    >>> from my_adl.generic import ParallelTransforms
+    >>> ParallelTransforms(x=abs)({"x": -1, "y": 2})
+    {'x': 1}
+    >>> for name in aliases:
+    ...     del sys.modules[name]
+    """
+    return put_aliases(name, __name__, MODULES)
