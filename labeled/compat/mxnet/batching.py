@@ -81,9 +81,15 @@ class RoundBatches:
     _overflow: int = field(default=0, init=False)
     _last: Filled | None = field(default=None, init=False, repr=False)
     _ended: bool = field(default=False, init=False)
+    _taken: list[Row] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._rows = self.begin_pass()
+
+    @property
+    def n_filled(self) -> int:
+        """Rows that the batch under construction has."""
+        return len(self._taken)
 
     def next(self) -> Filled | None:
         """Return the next batch of the epoch; None at its end, and until it is reset.
@@ -93,14 +99,16 @@ class RoundBatches:
         LoaderError
             If a batch would take rows from more than two passes.
         """
-        rows = [] if self._overflow or self._ended else self._take(self.batch_size)
-        if not rows:
+        self._taken = []
+        if not (self._overflow or self._ended):
+            self._take()
+        if not self._taken:
             self._ended = True
             return None
-        missing = self.batch_size - len(rows)
+        missing = self.batch_size - len(self._taken)
         if missing and self.round_batch:
-            rows += self._next_pass(missing)
-        self._last = _stacked(rows, missing, self.batch_size, self._last)
+            self._fill_up(missing)
+        self._last = _stacked(self._taken, missing, self.batch_size, self._last)
         return self._last
 
     def reset(self) -> None:
@@ -113,23 +121,28 @@ class RoundBatches:
         self._overflow = 0
         self._ended = False
 
-    def _take(self, count: int) -> list[Row]:
+    def _take(self) -> None:
+        """Take rows of this pass until the batch is full."""
         try:
-            return [row for _, row in zip(range(count), self._rows, strict=False)]
+            while len(self._taken) < self.batch_size:
+                self._taken.append(next(self._rows))
+        except StopIteration:
+            pass
         except Exception as error:
             self._rows = _failing(error)  # an epoch that broke off has no end
             raise
 
-    def _next_pass(self, missing: int) -> list[Row]:
+    def _fill_up(self, missing: int) -> None:
+        """Take the rows that are missing from the next pass."""
         self._rows = self.begin_pass()
-        rows = self._take(missing)
-        if len(rows) < missing:
+        self._take()
+        still = self.batch_size - len(self._taken)
+        if still:
             raise LoaderError(
                 f"a batch of {self.batch_size} rows takes {missing} rows of the next pass, which "
-                f"has {len(rows)}; the number of inputs must be bigger than the batch size"
+                f"has {missing - still}; the number of inputs must be bigger than the batch size"
             )
         self._overflow = missing
-        return rows
 
 
 def _failing(error: Exception) -> Iterator[Row]:

@@ -1,0 +1,469 @@
+"""The old image iterators: orders, parts, labels, and every parameter has its say."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from record_files import pictures, png, record, write_records
+
+from labeled.augment.meanfile import read_mean_file, write_mean_file
+from labeled.compat.mxnet import ImageRecordIter, ImageRecordIter_v1
+from labeled.compat.mxnet.imageiter import known_parameters
+from labeled.compat.mxnet.records import ByteStream
+from labeled.compat.mxnet.twister import Twister
+from labeled.errors import AugmentError, FileFormatError, LoaderError, LoaderTypeError
+
+REFERENCE = os.environ.get("LABELED_REFERENCE")
+IMAGES = pictures()
+LABELS = [i + 0.25 for i in range(12)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("records")
+    write_records(made / "a.rec", IMAGES, LABELS)
+    write_records(made / "other.rec", IMAGES[::-1], LABELS)
+    write_records(made / "multi.rec", IMAGES[:4], [[i, i + 1, i + 2] for i in range(4)])
+    rgba = np.concatenate([IMAGES, 255 - IMAGES[..., :1]], axis=-1)
+    write_records(made / "rgba.rec", rgba, LABELS)
+    lines = [f"{10 * (i + 1)}\t{i * 2}\t{i * 3}\tx/{i}.png\n" for i in range(12)]
+    (made / "a.lst").write_text("".join(lines))
+    write_mean_file(made / "mean.bin", np.full((3, 12, 16), 7, np.float32))
+    return made
+
+
+def make(folder, version="1.9.1", kind=ImageRecordIter, **parameters):
+    given = {
+        "path_imgrec": folder / "a.rec",
+        "data_shape": (3, 12, 16),
+        "batch_size": 4,
+        "verbose": False,
+        **parameters,
+    }
+    return kind(version=version, **{k: v for k, v in given.items() if v is not ...})
+
+
+def values(it):
+    """Return everything that an iterator hands out in its first two epochs."""
+    out = []
+    for _ in range(2):
+        for batch in it:
+            out += [batch.data[0], batch.label[0], batch.pad, batch.index]
+        it.reset()
+    return out
+
+
+def same(a, b):
+    return len(a) == len(b) and all(
+        np.shape(x) == np.shape(y) and np.array_equal(x, y) for x, y in zip(a, b, strict=True)
+    )
+
+
+def labels_of(it):
+    return [int(label) for batch in it for label in batch.label[0]]
+
+
+# what each parameter does
+
+CHANGES = {
+    "path_imgrec": ({}, "other.rec"),
+    "path_imglist": ({}, "a.lst"),
+    "label_width": ({"path_imglist": "a.lst"}, 2),
+    "data_shape": ({}, (3, 12, 17)),
+    "num_parts": ({}, 2),
+    "part_index": ({"num_parts": 2}, 1),
+    "shuffle": ({}, True),
+    "seed": ({"shuffle": True}, 7),
+    "batch_size": ({}, 3),
+    "round_batch": ({"batch_size": 5}, False),
+    "rand_crop": ({}, True),
+    "max_rotate_angle": ({}, 40),
+    "max_aspect_ratio": ({}, 0.4),
+    "max_shear_ratio": ({}, 0.5),
+    "max_crop_size": ({"min_crop_size": 9, "rand_crop": True}, 15, 9),
+    "min_crop_size": ({"max_crop_size": 15, "rand_crop": True}, 9, 15),
+    "max_random_scale": ({}, 1.4),
+    "min_random_scale": ({}, 0.8),
+    "max_img_size": ({"max_random_scale": 2, "min_random_scale": 2}, 33),
+    "min_img_size": ({}, 41),
+    "random_h": ({}, 40),
+    "random_s": ({}, 40),
+    "random_l": ({}, 40),
+    "rotate": ({}, 45),
+    "fill_value": ({"rotate": 45, "data_shape": (3, 24, 30)}, 0),
+    "inter_method": ({"max_crop_size": 10, "min_crop_size": 10}, 0),
+    "mirror": ({}, True),
+    "rand_mirror": ({}, True),
+    "mean_img": ({}, "mean.bin"),
+    "mean_r": ({}, 10),
+    "mean_g": ({}, 10),
+    "mean_b": ({}, 10),
+    "mean_a": ({"path_imgrec": "rgba.rec", "data_shape": (4, 12, 16)}, 10),
+    "scale": ({}, 0.5),
+    "max_random_contrast": ({"mean_r": 5}, 0.4),
+    "max_random_illumination": ({"mean_r": 5}, 20),
+}
+"""Parameter of the old manual -> (others that it needs, a value that changes the batches)."""
+
+NOTHING = {
+    "preprocess_threads": 1,
+    "verbose": False,
+    "prefetch_buffer": 1,
+    "crop_y_start": 1,
+    "crop_x_start": 1,
+}
+"""Parameters that changed nothing, or nothing but speed and log."""
+
+LATER = {
+    "path_imgidx": ({"num_parts": 5, "part_index": 3, "batch_size": 2}, "a.idx"),
+    "resize": ({}, 20),
+    "pad": ({"data_shape": (3, 28, 34)}, 4),
+    "min_aspect_ratio": ({"max_aspect_ratio": 1.5}, 1.2),
+    "random_resized_crop": (
+        {"min_random_area": 0.2, "max_random_area": 0.5, "max_aspect_ratio": 0.2},
+        True,
+    ),
+    "min_random_area": ({"random_resized_crop": True, "max_random_area": 1}, 0.2),
+    "max_random_area": ({"random_resized_crop": True, "min_random_area": 0.2}, 0.4),
+    "brightness": ({}, 0.4),
+    "contrast": ({}, 0.4),
+    "saturation": ({}, 0.4),
+    "pca_noise": ({}, 0.5),
+    "std_r": ({}, 2),
+    "std_g": ({}, 2),
+    "std_b": ({}, 2),
+    "std_a": ({"path_imgrec": "rgba.rec", "data_shape": (4, 12, 16)}, 2),
+    "rotate_list": ({}, "90,180"),
+    "seed_aug": ({"rand_crop": True}, 5),
+    "aug_seq": ({"data_shape": (3, 24, 30), "rotate": 45}, ""),
+    "dtype": ({"mean_r": 3}, "uint8"),
+}
+
+
+def differing(folder, version, name, others, value, usual=...):
+    def located(one):
+        known = isinstance(one, str) and one.endswith((".rec", ".lst", ".idx", ".bin"))
+        return str(folder / one) if known else one
+
+    given = {key: located(one) for key, one in others.items()}
+    first = values(make(folder, version, **given, **({} if usual is ... else {name: usual})))
+    second = values(make(folder, version, **{**given, name: located(value)}))
+    return not same(first, second)
+
+
+def test_every_parameter_of_the_manual_is_in_the_tables():
+    own = {"data_name", "label_name"}
+    assert set(known_parameters("seed", v1=True)) == {*CHANGES, *NOTHING, *own, "rotate_list"}
+    later = set(known_parameters("1.9.1", v1=False)) - {*CHANGES, *NOTHING, *own}
+    assert later == {*LATER, "shuffle_chunk_size", "shuffle_chunk_seed", "ctx", "device_id"}
+
+
+@pytest.mark.parametrize("version", ["seed", "0.9.5", "1.9.1"])
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_parameter_that_changes_batches_is_heeded(folder, version, name):
+    assert differing(folder, version, name, *CHANGES[name])
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_a_later_parameter_is_heeded_by_the_later_version_alone(folder, name):
+    others, value = LATER[name]
+    assert differing(folder, "1.9.1", name, others, value)
+    earlier = {"rotate_list", "resize", "pad"}
+    if name not in earlier and not set(others) & set(LATER) and "data_shape" not in others:
+        assert not differing(folder, "seed", name, others, value)
+
+
+@pytest.mark.parametrize("version", ["seed", "0.9.5", "1.9.1"])
+@pytest.mark.parametrize("name", NOTHING)
+def test_other_parameters_change_nothing(folder, version, name):
+    assert not differing(folder, version, name, {"rand_crop": True}, NOTHING[name])
+
+
+@pytest.mark.parametrize("version", ["seed", "1.9.1"])
+def test_contrast_counts_without_a_mean_in_the_newest_version_alone(folder, version):
+    heeded = differing(folder, version, "max_random_contrast", {}, 0.4)
+    assert heeded == (version == "1.9.1")
+
+
+def test_names_and_unknown_words(folder):
+    it = make(folder, data_name="x", label_name="y", batch_sze=3)
+    assert it.provide_data == [("x", (4, 3, 12, 16))]
+    assert it.provide_label == [("y", (4,))]
+    assert make(folder, label_name=None).provide_label == []
+    with pytest.raises(LoaderTypeError, match="did you mean 'batch_size'"):
+        make(folder, strict=True, batch_sze=3)
+    with pytest.raises(LoaderTypeError, match="no parameter 'resize'"):
+        make(folder, "seed", strict=True, resize=3)
+
+
+# pixels
+
+WHOLE = IMAGES[:, 6:18, 7:23].transpose(0, 3, 1, 2).astype(np.float32)
+"""The middle of every picture."""
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({}, WHOLE),
+        ({"mirror": True}, WHOLE[..., ::-1]),
+        ({"mean_g": 60}, WHOLE - np.float32([0, 60, 0])[:, None, None]),
+        ({"mean_img": "mean.bin", "scale": 2}, (WHOLE - 7) * 2),
+        ({"data_shape": (3, 24, 30)}, IMAGES.transpose(0, 3, 1, 2)),
+    ],
+)
+@pytest.mark.parametrize("version", ["seed", "0.9.5", "1.9.1"])
+def test_plain_pixels(folder, version, parameters, expected):
+    given = {k: folder / v if k == "mean_img" else v for k, v in parameters.items()}
+    it = make(folder, version, **given)
+    np.testing.assert_array_equal(np.concatenate([b.data[0] for b in it]), expected)
+
+
+# orders
+
+
+def test_shuffles_go_on_from_epoch_to_epoch(folder):
+    draws = Twister(111 + 3)
+    it = make(folder, shuffle=True, seed=3)
+    for _ in range(3):
+        assert labels_of(it) == draws.shuffled(12).tolist()
+        it.reset()
+
+
+def test_an_index_shuffles_all_records_alike(folder):
+    plain = make(folder, shuffle=True, seed=3)
+    indexed = make(folder, shuffle=True, seed=3, path_imgidx=folder / "a.idx")
+    for _ in range(2):
+        assert labels_of(plain) == labels_of(indexed)
+        plain.reset()
+        indexed.reset()
+
+
+def test_parts_are_bytes_without_an_index_and_records_with_one(folder):
+    def parts(count, **options):
+        found = []
+        for k in range(count):
+            try:
+                it = make(folder, batch_size=1, num_parts=count, part_index=k, **options)
+            except LoaderError:
+                found.append([])
+                continue
+            found.append(labels_of(it))
+        return found
+
+    by_bytes = parts(20)
+    assert [label for part in by_bytes for label in part] == list(range(12))
+    assert sum(not part for part in by_bytes) == 8
+    index = str(folder / "a.idx")
+    assert parts(5, path_imgidx=index) == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11], []]
+    with pytest.raises(LoaderError, match="from 0 to num_parts - 1"):
+        make(folder, num_parts=2, part_index=2)
+
+
+def test_chunks_end_at_the_head_of_a_record(folder):
+    stream = ByteStream([str(folder / "a.rec")])
+    sizes = np.diff(np.loadtxt(folder / "a.idx", dtype=int)[:, 1])
+    chunks = list(stream.chunks(0, stream.n_bytes, int(sizes[0]) + 4))
+    assert sum(len(chunk) for chunk in chunks) == 12
+    assert len(chunks) > 3
+    assert [bytes(p) for chunk in chunks for p in chunk] == [
+        bytes(p) for p in stream.payloads(0, stream.n_bytes)
+    ]
+
+
+def test_pieces_are_shuffled_before_every_pass(tmp_path):
+    images = np.random.default_rng(1).integers(0, 256, (40, 200, 400, 1), dtype=np.uint8)
+    path = write_records(tmp_path / "big.rec", images, range(40))
+
+    def orders(**options):
+        it = make(tmp_path, path_imgrec=path, data_shape=(1, 8, 8), shuffle_chunk_size=1, **options)
+        found = []
+        for _ in range(2):
+            found.append(labels_of(it))
+            it.reset()
+        return found
+
+    first, second = orders()
+    assert sorted(first) == list(range(40))
+    assert first != list(range(40)) != second != first
+    assert orders() == [first, second]
+    assert orders(shuffle_chunk_seed=1) != [first, second]
+    runs = np.flatnonzero(np.diff(first) != 1)
+    assert len(runs) <= 4  # pieces of some ten records, whole
+
+
+def test_epochs_are_shifted_and_pads_are_true(folder):
+    expected = [[0, 0, 3], [0, 1], [0, 0, 4], [0, 2]]
+    for kind in (ImageRecordIter, ImageRecordIter_v1):
+        it = make(folder, kind=kind, batch_size=5)
+        seen = []
+        for pads in expected:
+            got = list(it)
+            assert [b.pad for b in got] == pads
+            seen += [int(x) for b in got for x in b.label[0]]
+            it.reset()
+        assert seen == [i % 12 for i in range(len(seen))]
+    newest = make(folder, batch_size=5, round_batch=False)
+    assert [b.pad for b in newest] == [0, 0, 0]  # never told
+    older = make(folder, kind=ImageRecordIter_v1, batch_size=5, round_batch=False)
+    got = list(older)
+    assert [b.pad for b in got] == [0, 0, 3]
+    np.testing.assert_array_equal(got[2].data[0][2:], got[1].data[0][2:])
+    assert got[2].index.tolist() == [110, 120, 80, 90, 100]
+
+
+@pytest.mark.parametrize(("ctx", "first"), [("gpu", 3), ("cpu", 0)])
+def test_a_reset_acts_where_the_thread_was_if_there_was_one(folder, ctx, first):
+    it = make(folder, batch_size=5, ctx=ctx)
+    it.reset()
+    assert labels_of(it)[0] == first
+
+
+# labels
+
+
+def test_labels_of_records_and_lists(folder):
+    multi = make(folder, path_imgrec=folder / "multi.rec", label_width=3)
+    assert multi.provide_label == [("softmax_label", (4, 3))]
+    np.testing.assert_array_equal(multi.next().label[0][1], [1, 2, 3])
+    listed = make(folder, path_imglist=folder / "a.lst", label_width=2, batch_size=12)
+    np.testing.assert_array_equal(listed.next().label[0], [[2 * i, 3 * i] for i in range(12)])
+    path = make(folder, path_imglist=folder / "a.lst", label_width=3)
+    np.testing.assert_array_equal(path.next().label[0][1], [2, 3, 0])  # a path went unnoticed
+    with pytest.raises(FileFormatError, match="Bad ImageList format: line 1"):
+        make(folder, path_imglist=folder / "a.lst", label_width=4)
+    with pytest.raises(FileFormatError, match="3 labels, label_width is 1"):
+        make(folder, path_imgrec=folder / "multi.rec")
+
+
+def test_a_record_that_is_not_listed(folder, tmp_path):
+    (tmp_path / "b.lst").write_text("10 1 a\n")
+    with pytest.raises(FileFormatError, match="fail to find imagelabel for id 20"):
+        make(folder, path_imglist=tmp_path / "b.lst")
+
+
+# mean images
+
+
+@pytest.mark.parametrize("version", ["seed", "1.9.1"])
+def test_a_mean_image_is_made_once_and_saved(folder, tmp_path, version):
+    path = tmp_path / "mean.bin"
+    it = make(folder, version, mean_img=path, scale=0.5)
+    np.testing.assert_allclose(read_mean_file(path), WHOLE.mean(0) * 0.5, rtol=1e-6)
+    first = it.next().data[0]
+    np.testing.assert_allclose(first, (WHOLE[:4] - read_mean_file(path)) * 0.5, rtol=1e-5)
+    before = path.read_bytes()
+    again = make(folder, version, mean_img=path, scale=0.5)
+    np.testing.assert_array_equal(again.next().data[0], first)
+    assert path.read_bytes() == before
+
+
+# damage
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (record(b"x" * 30)[:-4], "damaged: it claims"),
+        (record(b"x" * 30) + b"1234" * 3, "damaged: it begins with"),
+        (record(b"x" * 30) + b"1", "no multiple of 4"),
+        (record(b"tiny"), "no header"),
+        (record(b"\0" * 24 + b"no picture"), "id 0 cannot be decoded"),
+        (b"", "no file with anything in it"),
+    ],
+)
+def test_damaged_files_are_told(folder, tmp_path, content, words):
+    path = tmp_path / "bad.rec"
+    path.write_bytes(content)
+    with pytest.raises(FileFormatError, match=words):
+        make(folder, path_imgrec=path, batch_size=1)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "words"),
+    [
+        ({"data_shape": (3, 12)}, LoaderError, "wrong dimensions"),
+        ({"data_shape": (3, 0, 4)}, LoaderError, "wrong dimensions"),
+        ({"data_shape": (2, 12, 12)}, LoaderError, "2 channels"),
+        ({"data_shape": ...}, LoaderError, "data_shape is required"),
+        ({"batch_size": 0}, LoaderError, "at least 1"),
+        ({"label_width": 0}, LoaderError, "at least 1"),
+        ({"preprocess_threads": 0}, LoaderError, "at least 1"),
+        ({"rand_crop": "yes"}, LoaderError, "no flag"),
+        ({"rotate": 1.5}, LoaderError, "rotate=1.5 is no integer"),
+        ({"scale": "big"}, LoaderError, "no number"),
+        ({"inter_method": 5}, AugmentError, "inter_method"),
+        ({"aug_seq": "mine"}, LoaderError, "aug_seq names 'mine'"),
+        ({"dtype": "float64"}, AugmentError, "dtype"),
+        ({"data_shape": (4, 12, 16)}, FileFormatError, "3 channels, data_shape asks for 4"),
+    ],
+)
+def test_impossible_parameters_are_refused(folder, parameters, error, words):
+    with pytest.raises(error, match=words):
+        make(folder, **parameters)
+
+
+def test_too_small_pictures_are_refused_by_the_older_versions(folder):
+    assert make(folder, data_shape=(3, 30, 30)).provide_data[0][1] == (4, 3, 30, 30)
+    with pytest.raises(AugmentError, match="smaller"):
+        make(folder, "0.9.5", data_shape=(3, 30, 30))
+
+
+def test_several_files_are_one_stream(folder, tmp_path):
+    path = write_records(tmp_path / "b.rec", [png(IMAGES[0])], [99])
+    it = make(folder, path_imgrec=f"{folder / 'a.rec'};{path}", batch_size=13)
+    assert labels_of(it) == [*range(12), 99]
+
+
+# everything recorded
+
+REAL_ROWS = {"round0_b5": 2}
+"""Rows of last batches that are defined: the others were whatever stood in memory."""
+STALE_PADS = "round1_b5_idx"
+"""The case whose pads, after the first epoch, are those of earlier batches."""
+OTHER_DECODER = {("ref095", "plain_jpeg"): 32}
+"""Cases whose JPEGs the recorded program decoded otherwise: grey levels."""
+
+
+def recorded():
+    if REFERENCE is None:
+        return []
+    found = []
+    for name, version in (("ref", "1.9.1"), ("ref095", "0.9.5")):
+        cases = json.loads((Path(REFERENCE) / name / "cases.json").read_text())["cases"]
+        found += [(name, version, one) for one in cases if "Image" in one["iterator"]]
+    return found
+
+
+@pytest.mark.skipif(REFERENCE is None, reason="LABELED_REFERENCE names no folder of recordings")
+@pytest.mark.parametrize(
+    ("name", "version", "case"), recorded(), ids=lambda x: x["name"] if isinstance(x, dict) else x
+)
+def test_recorded_cases_come_out_the_same(name, version, case, monkeypatch):
+    monkeypatch.chdir(REFERENCE)
+    kind = {"ImageRecordIter": ImageRecordIter, "ImageRecordIter_v1": ImageRecordIter_v1}
+    it = kind[case["iterator"]](version=version, **case["params"])
+    got, counts = [], []
+    for _ in range(case["epochs"]):
+        epoch = list(it)
+        counts.append(len(epoch))
+        got += epoch
+        it.reset()
+    assert counts == case["batches_per_epoch"]
+    want = np.load(f"{name}/{case['name']}.npz")
+    for number, batch in enumerate(got):
+        last = number % 3 == 2
+        rows = slice(0, REAL_ROWS.get(case["name"]) if last else None)
+        np.testing.assert_array_equal(batch.label[0][rows], want["label"][number][rows])
+        np.testing.assert_array_equal(batch.index[rows], want["index"][number][rows])
+        if case["name"] != STALE_PADS or not want["epoch"][number]:
+            assert batch.pad == want["pad"][number]
+        found, expected = batch.data[0][rows], want["data"][number][rows]
+        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+        distance = np.abs(found.astype(float) - expected).max()
+        scale = 1 / case["params"].get("scale", 1)
+        assert distance * scale <= OTHER_DECODER.get((name, case["name"]), 4.5)
