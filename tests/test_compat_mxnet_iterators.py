@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import struct
 from pathlib import Path
 
@@ -21,9 +19,6 @@ from labeled.errors import (
     LoaderTypeError,
     UnknownNameError,
 )
-
-REFERENCE = os.environ.get("LABELED_REFERENCE")
-
 
 # numbers
 
@@ -468,42 +463,3 @@ def test_lists_of_numbers_are_one_array_and_names_are_found():
     np.testing.assert_array_equal(it.get(batch, "data"), [1, 2.5])
     with pytest.raises(UnknownNameError, match="y is not provided"):
         it.get(batch, "y")
-
-
-# everything recorded
-
-
-def recorded():
-    if REFERENCE is None:
-        return []
-    cases = []
-    for folder, version in (("ref", "1.9.1"), ("ref095", "0.9.5")):
-        listed = json.loads((Path(REFERENCE) / folder / "cases.json").read_text())["cases"]
-        cases += [(folder, version, one) for one in listed if one["iterator"] in OLD]
-    return cases
-
-
-OLD = {"CSVIter": CSVIter, "MNISTIter": MNISTIter}
-
-
-@pytest.mark.skipif(REFERENCE is None, reason="LABELED_REFERENCE names no folder of recordings")
-@pytest.mark.parametrize(
-    ("folder", "version", "case"), recorded(), ids=lambda x: x["name"] if isinstance(x, dict) else x
-)
-def test_recorded_cases_come_out_the_same(folder, version, case, monkeypatch):
-    monkeypatch.chdir(REFERENCE)
-    parameters = dict(case["params"])
-    limit = parameters.pop("limit", None)
-    if not os.path.exists(parameters.get("image", ".")):
-        pytest.skip("the classic MNIST files are not there")
-    want = np.load(f"{folder}/{case['name']}.npz")
-    it = OLD[case["iterator"]](version=version, **parameters)
-    got = [it.next() for _ in range(limit or len(want["data"]))]
-    for name, found in {
-        "data": [b.data[0] for b in got],
-        "label": [b.label[0] for b in got],
-        "pad": [b.pad for b in got],
-        "index": [b.index for b in got],
-    }.items():
-        np.testing.assert_array_equal(np.stack(found), want[name])
-    assert got[0].data[0].dtype == want["data"].dtype

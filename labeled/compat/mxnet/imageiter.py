@@ -25,6 +25,7 @@ from labeled.compat.mxnet.augmenter import Augmenter, Version, later_than
 from labeled.compat.mxnet.batching import AHEAD, Filled, RoundBatches, Row
 from labeled.compat.mxnet.inputs import files_of
 from labeled.compat.mxnet.iterators import NAMES, MXDataIter
+from labeled.compat.mxnet.jpeg import old_pixels
 from labeled.compat.mxnet.opencv import Picture
 from labeled.compat.mxnet.output import Output, mean_of_outputs
 from labeled.compat.mxnet.parameters import (
@@ -41,7 +42,7 @@ from labeled.compat.mxnet.parameters import (
 from labeled.compat.mxnet.records import MIB, Chunk, Passes, passes_of
 from labeled.compat.mxnet.twister import Twister
 from labeled.errors import FileFormatError, LoaderError
-from labeled.formats.picture_heads import PictureError
+from labeled.formats.picture_heads import PictureError, kind_of
 from labeled.formats.pictures import decode
 from labeled.formats.recordio.irheader import HEADER, HEADER_BYTES, HeaderError, unpack
 
@@ -290,6 +291,8 @@ class _Pictures:
             picture = decode(encoded, wanted, upright=upright, whole=False)
         except PictureError as fault:
             raise FileFormatError(f"the picture with id {id} cannot be decoded: {fault}") from None
+        if self.version == "0.9.5" and wanted == 3 and kind_of(encoded) == "jpeg":
+            picture = old_pixels(encoded, picture)
         if self._n_channels == 4 and self.version != "seed" and picture.shape[2] != 4:
             raise FileFormatError(
                 f"the picture with id {id} has {picture.shape[2]} channels, data_shape asks for 4"
