@@ -7,6 +7,7 @@
 """
 
 from labeled.api.accessor import LabeledArray, LabeledDataset, batches
+from labeled.api.converting import convert
 from labeled.api.dataset import Dataset
 from labeled.api.opening import concat, open_dataset
 from labeled.convert.append import append
@@ -32,6 +33,7 @@ __all__ = [
     "append",
     "batches",
     "concat",
+    "convert",
     "merge_states",
     "open_dataset",
     "verify",

@@ -23,6 +23,7 @@ from labeled.api.labelled import Part, data_array, xarray_dataset
 from labeled.api.measured import measured_statistics, stored_statistics
 from labeled.api.plots import DatasetPlots
 from labeled.catalog.files import Catalog, Files
+from labeled.catalog.lazy import read_block
 from labeled.catalog.loading import load_rows
 from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import Source
@@ -404,6 +405,24 @@ class Dataset:
             arrays[name] = first.values if isinstance(first, xr.DataArray) else np.asarray(first)
         dims = {name: source.dims[1:] for name, source in self._sources.items()}
         return Sample(arrays, dims, int(row) % self.n_rows)
+
+    def read_rows(self, name: str, start: int, stop: int) -> Array:
+        """Read consecutive rows of a dense source, in the calling thread.
+
+        Raises
+        ------
+        UnknownNameError
+            If there is no such source.
+        LoaderError
+            If it is ragged.
+        """
+        self._check_source(name)
+        source = self._sources[name]
+        if isinstance(source, RaggedSource):
+            source.reader()  # says so
+        assert isinstance(source, Source)
+        every = tuple(slice(0, n, 1) for n in source.row_shape)
+        return read_block((self.selection(name)[start:stop], every), source)
 
     def to_xarray(self) -> xr.Dataset:
         """Return all dense sources, coordinates and carried variables as a lazy xarray.Dataset.

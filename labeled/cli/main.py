@@ -16,6 +16,7 @@ import click
 
 from labeled import __version__
 from labeled.cli.bench import bench
+from labeled.cli.convert import convert
 from labeled.cli.demo import demo
 from labeled.cli.head import head
 from labeled.cli.info import info
@@ -104,3 +105,4 @@ main.add_command(head)
 main.add_command(demo)
 main.add_command(bench)
 main.add_command(verify)
+main.add_command(convert)

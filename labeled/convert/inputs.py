@@ -17,6 +17,7 @@ import xarray as xr
 from dask.base import is_dask_collection
 
 from labeled.convert.given import Block, Blocks, Given, slices
+from labeled.convert.passing import Passing
 from labeled.convert.ragged import RaggedAs, RaggedGiven, examples_of, is_ragged, ragged_given
 from labeled.errors import ArrayError, DimsError, UnknownNameError, did_you_mean
 from labeled.formats.hdf5.labels import name_dims
@@ -36,7 +37,8 @@ class RowsLike(Protocol):
 
     def selection(self, name: str) -> Any: ...
     def to_xarray(self) -> xr.Dataset: ...
-    def __getitem__(self, name: str) -> xr.DataArray: ...
+    def read_rows(self, name: str, start: int, stop: int) -> Array: ...
+    def __getitem__(self, name: Any) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,11 +117,33 @@ def inputs_of(
             f"labeled.Dataset, or an iterable of batches {{name: array}}"
         )
     given = _all_given(whole, dims, ragged)
+    if isinstance(sources, RowsLike):
+        given = replace(given, sources=_read_directly(sources, whole, given.sources))
     if batches is None:
         return replace(given, attrs=storable("the file", _kept(attrs)))
     open_ended = {n: replace(g, shape=(None, *g.shape[1:])) for n, g in given.sources.items()}
     uneven = {n: RaggedGiven(n, each.dims, None, each.kind) for n, each in given.ragged.items()}
     return Inputs(open_ended, {}, _with_first(whole, batches), uneven)
+
+
+def _read_directly(
+    dataset: RowsLike, arrays: Mapping[str, Any], given: Mapping[str, Given]
+) -> dict[str, Given]:
+    """Let rows of dense sources be read by whoever packs them, cut as the lazy arrays are."""
+    out = dict(given)
+    for name, array in arrays.items():
+        if isinstance(array, xr.DataArray) and array.chunks is not None:
+            out[name] = replace(given[name], blocks=partial(_cut_alike, dataset, name, array))
+    return out
+
+
+def _cut_alike(dataset: RowsLike, name: str, array: xr.DataArray, rows: int) -> Iterator[Block]:
+    assert array.chunks is not None
+    start = 0
+    for n_rows in array.chunks[0]:
+        stop = start + n_rows
+        yield Block(start, stop, partial(dataset.read_rows, name, start, stop))
+        start = stop
 
 
 def _kept(attrs: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -312,7 +336,20 @@ def _blocks(array: Any) -> Blocks:
         return partial(slices, partial(_values, array), len(array))
     if is_dask_collection(array):
         return partial(_dask_blocks, array)
+    if isinstance(array, Passing):
+        return partial(_passing_blocks, array)
     return partial(slices, partial(_sliced, array), array.shape[0])
+
+
+def _passing_blocks(array: Passing, rows: int) -> Iterator[Block]:
+    """Read while blocks are handed out: nobody can jump into such an array.
+
+    Such a block is in memory before it is counted as on its way, so it is a smaller one.
+    """
+    start = 0
+    for values in array.begin(max(rows // 4, 1)):
+        yield Block(start, start + len(values), partial(np.asarray, values))
+        start += len(values)
 
 
 def _sliced(array: Any, start: int, stop: int) -> Any:

@@ -107,7 +107,7 @@ def splits_by_rules(
     >>> splits_by_rules({"train": "0:3", "test": "rest"}, 5)
     {'train': range(0, 3), 'test': range(3, 5)}
     >>> drawn = splits_by_rules({"train": 0.6, "test": 0.4}, 5, seed=1)
-    >>> sorted([*drawn["train"], *drawn["test"]])
+    >>> sorted(map(int, [*drawn["train"], *drawn["test"]]))
     [0, 1, 2, 3, 4]
     """
     read = {name: _rule(name, rule, n_rows) for name, rule in rules.items()}

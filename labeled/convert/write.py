@@ -163,7 +163,7 @@ def write(
     if ragged not in ("flat", "fuel"):
         raise ArrayError(f"ragged={ragged!r} must be 'flat' or 'fuel'")
     inputs = _with_extras(inputs_of(sources, dims, ragged), coords, source_attrs)
-    inherited = _own_splits(sources) if splits is None and isinstance(sources, RowsLike) else None
+    inherited = own_splits(sources) if splits is None and isinstance(sources, RowsLike) else None
     asked = inherited if splits is None else splits
     table = None if asked is None else as_splits(asked, inputs.n_rows)
     _check_fit(inputs, table, netcdf=netcdf)
@@ -350,7 +350,7 @@ def _file_attrs(
     return out
 
 
-def _own_splits(dataset: Any) -> dict[str, dict[str, Any]] | None:
+def own_splits(dataset: Any) -> dict[str, dict[str, Any]] | None:
     """Return the splits of a labeled.Dataset that has every row of its file."""
     if getattr(dataset, "selections", None) is not None:
         return None

@@ -1,0 +1,261 @@
+"""``labeled.convert``: from other files to a labelled one with splits, and back.
+
+Sorting out what is given, drawing splits and writing are done below, in
+:mod:`labeled.convert`; this is the door where they meet ``open_dataset``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import dask
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from labeled.api.dataset import Dataset
+from labeled.api.opening import open_dataset
+from labeled.catalog.files import find_files
+from labeled.convert.exporting import EXPORTERS, export
+from labeled.convert.origins import Origin, origin_of
+from labeled.convert.ragged import RaggedAs
+from labeled.convert.sharing import splits_by_rules
+from labeled.convert.write import checked_effort, write
+from labeled.errors import ArrayError, SplitError, UnknownNameError, did_you_mean
+from labeled.formats.registry import format_of
+from labeled.ragged import Ragged
+
+Path = str | os.PathLike[str]
+
+ON_THE_WAY = 6
+"""Rows on their way fill a sixth of the memory given: measuring and packing them takes more."""
+
+BLOCKS = 32
+"""Blocks of lazy arrays that fit into the memory given: several are on their way at a time."""
+
+
+def convert(
+    origin: Any,
+    target: Path,
+    *,
+    split: Mapping[str, Any] | None = None,
+    stratify: Any = None,
+    group: Any = None,
+    seed: int = 0,
+    in_order: bool = False,
+    only: str | Sequence[str] | None = None,
+    sources: Sequence[str] | None = None,
+    dims: Mapping[str, Sequence[str | None]] | None = None,
+    columns: Mapping[str, Sequence[str]] | None = None,
+    example_dim: str | None = None,
+    attrs: Mapping[str, Any] | None = None,
+    layout: Any = "auto",
+    compression: Any = None,
+    level: Any = None,
+    chunks: Any = None,
+    ragged: RaggedAs = "flat",
+    overwrite: bool = False,
+    provenance: Mapping[str, Any] | None = None,
+    progress: bool | None = None,
+    memory: int | str = "128 MiB",
+    threads: int | None = None,
+    **options: Any,
+) -> str:
+    """Make a labelled file of something else, or something else of a labelled file.
+
+    Rows pass through memory in blocks, whatever the size of the file. The target appears
+    under its name only once it is complete, so a conversion that was cut short is simply
+    begun again.
+
+    Parameters
+    ----------
+    origin : path, xarray.Dataset, pandas.DataFrame, labeled.Dataset, or mapping of arrays
+        Paths: ``.npy`` and ``.npz`` (mapped where they are not compressed), ``.parquet``,
+        zarr stores, netCDF, and all that :func:`labeled.open_dataset` opens.
+    target : path
+        ``.npz``, ``.npy``, ``.parquet`` and ``.csv`` are written as such; any other name is
+        that of a labelled HDF5 file.
+    split : mapping of split to rule, optional
+        ``"0:50000"`` (a stretch), ``0.8`` or ``"80%"`` (a share of the rows that no stretch
+        names, drawn at random), ``1000`` (so many of them), ``"rest"``; or rows, as for
+        :func:`labeled.write`. Default: the splits that `origin` has.
+    stratify : str or array, optional
+        A source of classes, one a row: every split gets its share of each.
+    group : str or array, optional
+        A source that tells what belongs together: no group is cut.
+    seed : int
+        Of what is drawn.
+    in_order : bool
+        Take shares in the order of rows.
+    only : str or list of str, optional
+        Take the rows of these splits of `origin`.
+    sources : sequence of str, optional
+        Take only these.
+    dims : mapping of source to names, optional
+        Names of all axes, in place of those found.
+    columns : mapping of source to column names, optional
+        Columns of a table that become one source, side by side.
+    example_dim : str, optional
+        The dim of an xarray dataset, netCDF file or zarr store that counts examples.
+    attrs, layout, compression, level, chunks, ragged, overwrite, progress, memory, threads
+        As for :func:`labeled.write`.
+    **options
+        How `origin` is opened: options of its format, as for :func:`labeled.open_dataset`.
+    provenance : mapping, optional
+        Kept beside what is told anyway: the name and kind of `origin`, and how splits were
+        drawn.
+
+    Returns
+    -------
+    str
+        The absolute path of the target.
+
+    Raises
+    ------
+    LabeledError
+        Before anything is written, if `origin` is damaged or cannot be held by the target;
+        if splits cannot be made; if the target may not be written.
+
+    Examples
+    --------
+    >>> import labeled, numpy as np, tempfile, os
+    >>> folder = tempfile.mkdtemp()
+    >>> np.savez(os.path.join(folder, "a.npz"), x=np.arange(20).reshape(10, 2), y=np.arange(10) % 2)
+    >>> path = labeled.convert(os.path.join(folder, "a.npz"), os.path.join(folder, "a.hdf5"),
+    ...                        split={"train": 0.8, "test": 0.2}, stratify="y")
+    >>> {name: counts["x"] for name, counts in labeled.open_dataset(path).splits.items()}
+    {'train': 8, 'test': 2}
+    >>> path = labeled.convert(path, os.path.join(folder, "b.npz"))
+    >>> np.load(path)["x"].shape
+    (10, 2)
+    """
+    opener = partial(_opened, only=only, example_dim=example_dim, dims=dims, own=options)
+    found = origin_of(origin, opener, example_dim=example_dim, columns=columns)
+    if only is not None and found.kind != "labeled":
+        raise SplitError(f"only={only!r} takes rows of a split, and {found.where} has no splits")
+    found = found.chosen(sources)
+    suffix = os.path.splitext(os.fspath(target))[1].lower()
+    if suffix in EXPORTERS:
+        if split is not None:
+            raise SplitError(
+                f"{suffix} files get no splits of their own; convert to a labelled file first"
+            )
+        return _exported(found, target, overwrite, progress, memory)
+    table = found.splits
+    if split is not None:
+        table = _splits(found, split, stratify, group, seed, in_order)
+    elif stratify is not None or group is not None or in_order:
+        raise SplitError("stratify, group and in_order need split=, such as {'train': 0.8}")
+    kept_dims = {name: names for name, names in found.dims.items() if name in found.names}
+    budget, threads = checked_effort(memory, threads)
+    with dask.config.set({"array.chunk-size": f"{budget // BLOCKS}B"}):
+        return write(
+            target,
+            found.sources,
+            table,
+            dims={**kept_dims, **({} if found.kind == "labeled" else dims or {})},
+            attrs={**found.attrs, **(attrs or {})},
+            source_attrs=found.source_attrs,
+            layout=layout,
+            compression=compression,
+            level=level,
+            chunks=chunks,
+            ragged=ragged,
+            overwrite=overwrite,
+            provenance={**_told(found, split, stratify, group, seed), **(provenance or {})},
+            progress=progress,
+            memory=budget // ON_THE_WAY,
+            threads=threads,
+        )
+
+
+def _opened(
+    path: str, *, only: Any, example_dim: str | None, dims: Any, own: Mapping[str, Any]
+) -> Dataset:
+    """Open a file with its values as they are stored."""
+    own = (
+        {**own, "decode_cf": False} if "decode_cf" in format_of(find_files(path)[0]).heeds else own
+    )
+    dataset = open_dataset(path, dims=dims, example_dim=example_dim, **own)
+    if only is None:
+        return dataset
+    return dataset.split(*([only] if isinstance(only, str) else only))
+
+
+def _exported(
+    found: Origin, target: Path, overwrite: bool, progress: bool | None, memory: int | str
+) -> str:
+    if not isinstance(found.sources, Dataset):
+        raise ArrayError(
+            f"{found.where} is no labelled file; convert it to one first, then to "
+            f"{os.path.splitext(os.fspath(target))[1]}"
+        )
+    budget, _ = checked_effort(memory, None)
+    return export(found.sources, target, overwrite=overwrite, budget=budget, progress=progress)
+
+
+def _splits(
+    found: Origin, rules: Mapping[str, Any], stratify: Any, group: Any, seed: int, in_order: bool
+) -> dict[str, Any]:
+    counts = {name: _n_rows(found.sources[name]) for name in found.names}
+    if len(set(counts.values())) > 1:
+        raise SplitError(
+            f"the sources of {found.where} differ in length: {counts}; choose some that agree "
+            f"with sources=[...]"
+        )
+    return splits_by_rules(
+        rules,
+        next(iter(counts.values())),
+        seed=seed,
+        in_order=in_order,
+        classes=_labels(found, "stratify", stratify),
+        groups=_labels(found, "group", group),
+    )
+
+
+def _n_rows(value: Any) -> int:
+    return int(value.shape[0]) if hasattr(value, "shape") else len(value)
+
+
+def _labels(found: Origin, option: str, given: Any) -> npt.NDArray[Any] | None:
+    """Return one value a row: those of a source, or given outright."""
+    if given is None:
+        return None
+    value: Any = given
+    if isinstance(given, str):
+        if given not in found.names:
+            raise UnknownNameError(
+                f"{option}={given!r} is no source of {found.where}; "
+                f"{did_you_mean(given, found.names)}"
+            )
+        value = found.sources[given]
+    if isinstance(value, Ragged):
+        raise SplitError(f"{option}={given!r} is ragged; it must have one value a row")
+    n_rows = _n_rows(found.sources[found.names[0]])
+    labels = np.asarray(value.values if isinstance(value, xr.DataArray) else value[:])
+    if labels.shape not in ((n_rows,), (n_rows, 1)) or labels.dtype.kind not in "iubUSO":
+        raise SplitError(
+            f"{option}={given if isinstance(given, str) else 'array'!r} has shape {labels.shape} "
+            f"and dtype {labels.dtype}; it must be {n_rows} integers or texts, one a row"
+        )
+    return labels.reshape(n_rows)
+
+
+def _told(
+    found: Origin, split: Mapping[str, Any] | None, stratify: Any, group: Any, seed: int
+) -> dict[str, Any]:
+    """Return where the data comes from, as it is kept in the file."""
+    told: dict[str, Any] = {"from": found.name, "kind": found.kind}
+    if split is not None:
+        told["split"] = {
+            name: rule if isinstance(rule, str | int | float) else "rows given one by one"
+            for name, rule in split.items()
+        }
+        told["seed"] = seed
+        for option, given in (("stratify", stratify), ("group", group)):
+            if given is not None:
+                told[option] = given if isinstance(given, str) else "values given one by one"
+    return told

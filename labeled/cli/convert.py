@@ -1,0 +1,132 @@
+"""``labeled convert``: a labelled file of something else, or something else of one."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
+
+import click
+from dask.utils import format_bytes
+
+from labeled.api.converting import convert as convert_file
+from labeled.api.opening import open_dataset
+from labeled.cli.options import effort_options, names_of, storage_of, storage_options
+from labeled.convert.exporting import EXPORTERS
+from labeled.convert.sharing import rules_of_words
+
+
+@click.command()
+@click.argument("origin")
+@click.argument("target")
+@click.argument("more", metavar="[SPLIT=RULE...]", nargs=-1)
+@click.option(
+    "--split",
+    "split",
+    multiple=True,
+    metavar="SPLIT=RULE",
+    help="Rows of a split: 0:50000, 0.8, 80%, 1000 or rest. More SPLIT=RULE may follow.",
+)
+@click.option("--stratify", metavar="SOURCE", help="Give every split its share of each class.")
+@click.option("--group", metavar="SOURCE", help="Never cut what has one value of SOURCE.")
+@click.option("--seed", default=0, show_default=True, help="Of the rows that are drawn.")
+@click.option("--in-order", is_flag=True, help="Take shares in the order of rows.")
+@click.option("--only", multiple=True, metavar="SPLIT", help="Take only rows of this split.")
+@click.option("--source", "sources", multiple=True, metavar="NAME", help="Take only this source.")
+@click.option("--dims", multiple=True, metavar="SOURCE=a,b,c", help="Names of all its axes.")
+@click.option(
+    "--columns",
+    multiple=True,
+    metavar="SOURCE=a,b,c",
+    help="Columns of a table that become one source.",
+)
+@click.option("--example-dim", metavar="DIM", help="What counts examples in netCDF and zarr.")
+@storage_options
+@effort_options
+def convert(
+    origin: str,
+    target: str,
+    more: Sequence[str],
+    split: Sequence[str],
+    stratify: str | None,
+    group: str | None,
+    seed: int,
+    in_order: bool,
+    only: Sequence[str],
+    sources: Sequence[str],
+    dims: Sequence[str],
+    columns: Sequence[str],
+    example_dim: str | None,
+    layout: Sequence[str],
+    compression: Sequence[str],
+    level: Sequence[str],
+    chunks: Sequence[str],
+    overwrite: bool,
+    memory: str,
+    progress: bool | None,
+    as_json: bool,
+) -> None:
+    """Make TARGET of ORIGIN: a labelled file of nearly anything, or the other way round.
+
+    ORIGIN may be .npy, .npz, .parquet, a zarr store, netCDF, or what labeled opens. TARGET
+    is a labelled HDF5 file, unless it ends in .npz, .npy, .parquet or .csv. It appears only
+    once it is complete; whatever cut a conversion short, begin it again.
+
+    \b
+      labeled convert digits.npz digits.hdf5 --split train=0:1500 test=1500:
+      labeled convert digits.npz digits.hdf5 --split train=0.8 test=0.2 --stratify targets
+      labeled convert digits.hdf5 test.npz --only test
+    """
+    rules = rules_of_words([*split, *more])
+    started = perf_counter()
+    asked = storage_of(layout, compression, level, chunks)
+    storage = {option: value for option, value in asked.items() if value is not None}
+    path = convert_file(
+        origin,
+        target,
+        split=rules or None,
+        stratify=stratify,
+        group=group,
+        seed=seed,
+        in_order=in_order,
+        only=list(only) or None,
+        sources=list(sources) or None,
+        dims=names_of(dims, "dims") or None,
+        columns=names_of(columns, "columns") or None,
+        example_dim=example_dim,
+        overwrite=overwrite,
+        progress=progress,
+        memory=memory,
+        **storage,
+    )
+    report(path, perf_counter() - started, as_json=as_json)
+
+
+def report(path: str, seconds: float, *, as_json: bool, **more: Any) -> None:
+    """Say what was written, in one line or as JSON."""
+    size = os.path.getsize(path)
+    facts: dict[str, Any] = {
+        "path": path,
+        "file_bytes": size,
+        "seconds": round(seconds, 3),
+        "bytes_per_s": round(size / max(seconds, 1e-9)),
+        **more,
+    }
+    labelled = os.path.splitext(path)[1].lower() not in EXPORTERS
+    if labelled:
+        dataset = open_dataset(path)
+        facts["sources"] = {n: len(dataset.selection(n)) for n in dataset.sources}
+        facts["splits"] = dataset.splits if set(dataset.splits) != {"all"} else {}
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+        return
+    rate = format_bytes(facts["bytes_per_s"])
+    words = f"{path}: {format_bytes(size)} in {seconds:.1f} s ({rate}/s)"
+    if labelled:
+        words += "; " + ", ".join(f"{name} ({n:,} rows)" for name, n in facts["sources"].items())
+    if facts.get("splits"):
+        counts = (f"{s} {max(by.values(), default=0):,}" for s, by in facts["splits"].items())
+        words += f"; splits {', '.join(counts)}"
+    click.echo(words)

@@ -1,0 +1,323 @@
+"""What can be converted, told by its type, its first bytes and its name.
+
+Everything becomes an :class:`Origin`: sources as :func:`labeled.write` takes them, and what
+else is known of them. Files that this library opens itself (HDF5, and whatever
+``open_dataset`` knows) are opened by the function handed in, so that this module stands
+below it.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from labeled.convert.inputs import RowsLike
+from labeled.convert.numpyfiles import OWN, note_of, open_npy, open_npz
+from labeled.convert.tables import frame_sources, open_parquet
+from labeled.errors import (
+    ArrayError,
+    DimsError,
+    FileFormatError,
+    MissingExtraError,
+    UnknownNameError,
+    did_you_mean,
+    warn,
+)
+from labeled.ragged import Ragged
+from labeled.ragged.flat import Flat, FlatRows
+from labeled.selection import Selection
+
+NUMPY = (".npy", ".npz")
+PARQUET = (".parquet", ".pq")
+ZARR_MARKS = ("zarr.json", ".zgroup", ".zmetadata", ".zarray")
+HDF5_MAGIC, NETCDF3_MAGIC = b"\x89HDF\r\n\x1a\n", b"CDF"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Origin:
+    """Sources somewhere else, ready to be written.
+
+    Parameters
+    ----------
+    kind : str
+        What it was: "npz", "parquet", ...
+    sources : mapping of name to anything that :func:`labeled.write` takes, or a Dataset
+    name : str
+        Of the file or folder; empty for what is in memory.
+    """
+
+    kind: str
+    sources: Any
+    name: str = ""
+    dims: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    splits: Mapping[str, Any] | None = None
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    source_attrs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        """The sources, as they are called."""
+        if isinstance(self.sources, RowsLike) and not isinstance(self.sources, xr.Dataset):
+            return list(self.sources.sources)
+        return [str(name) for name in self.sources]
+
+    def chosen(self, names: Sequence[str] | None) -> Origin:
+        """Return an origin with some of the sources only.
+
+        Raises
+        ------
+        UnknownNameError
+            If one is not there.
+        """
+        if names is None:
+            return self
+        for name in names:
+            if name not in self.names:
+                raise UnknownNameError(
+                    f"{self.where} has no source {name!r}; {did_you_mean(name, self.names)}"
+                )
+        kept: Any
+        if isinstance(self.sources, RowsLike | xr.Dataset):
+            kept = self.sources[list(names)]
+        else:
+            kept = {name: self.sources[name] for name in names}
+        return replace(
+            self,
+            sources=kept,
+            dims={name: dims for name, dims in self.dims.items() if name in names},
+            source_attrs={n: attrs for n, attrs in self.source_attrs.items() if n in names},
+            splits=None if self.splits is None else _splits_of(self.splits, names),
+        )
+
+    @property
+    def where(self) -> str:
+        """How messages name it."""
+        return f"{self.name!r}" if self.name else f"what to convert ({self.kind})"
+
+
+def _splits_of(splits: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {
+        split: {n: rows for n, rows in by.items() if n in names} if isinstance(by, Mapping) else by
+        for split, by in splits.items()
+    }
+
+
+def origin_of(
+    given: Any,
+    opener: Callable[[Any], Any],
+    *,
+    example_dim: str | None = None,
+    columns: Mapping[str, Sequence[str]] | None = None,
+) -> Origin:
+    """Sort out what is to be converted.
+
+    Parameters
+    ----------
+    given : path, xarray.Dataset, pandas.DataFrame, labeled.Dataset, or mapping of arrays
+    opener : callable
+        Opens a path as a labeled.Dataset: for all that is nothing else.
+    example_dim : str, optional
+        The dim of a netCDF or zarr file that counts examples.
+    columns : mapping of source to names, optional
+        Columns of a table to put side by side.
+
+    Raises
+    ------
+    LabeledError
+        If there is nothing to convert, or it is damaged.
+    """
+    if isinstance(given, str | os.PathLike):
+        path = os.path.abspath(os.fspath(given))
+        origin = _of_path(path, opener, example_dim, columns)
+        return replace(origin, name=os.path.basename(path))
+    if isinstance(given, xr.Dataset):
+        return of_xarray(given, example_dim)
+    if isinstance(given, RowsLike):
+        return Origin("labeled", given)
+    if hasattr(given, "iloc") and hasattr(given, "columns"):
+        return Origin("table", frame_sources(given, columns))
+    if isinstance(given, Mapping):
+        return Origin("arrays", dict(given))
+    raise ArrayError(
+        f"cannot convert {type(given).__name__}; give a path, an xarray.Dataset, a "
+        f"pandas.DataFrame, a labeled.Dataset or a mapping of arrays"
+    )
+
+
+def _of_path(
+    path: str,
+    opener: Callable[[Any], Any],
+    example_dim: str | None,
+    columns: Mapping[str, Sequence[str]] | None,
+) -> Origin:
+    if not os.path.exists(path) and not glob.has_magic(path):
+        raise FileFormatError(f"there is no file or folder {path!r} to convert")
+    suffix = os.path.splitext(path)[1].lower()
+    if not os.path.exists(path):
+        return Origin("labeled", opener(path))
+    if os.path.isdir(path):
+        if any(os.path.exists(os.path.join(path, mark)) for mark in ZARR_MARKS):
+            return _of_store(path, "zarr", example_dim)
+        return Origin("labeled", opener(path))
+    if suffix == ".npy":
+        stem = os.path.splitext(os.path.basename(path))[0]
+        return Origin("npy", {stem: _with_axes(path, open_npy(path))})
+    if suffix == ".npz":
+        return _of_npz(path)
+    if suffix in PARQUET:
+        return _of_parquet(path, columns)
+    with open(path, "rb") as file:
+        magic = file.read(len(HDF5_MAGIC))
+    if magic[:3] == NETCDF3_MAGIC:
+        return _of_store(path, "netcdf3", example_dim)
+    return Origin("labeled", opener(path))
+
+
+def _with_axes(where: str, array: Any) -> Any:
+    if not array.shape:
+        raise ArrayError(f"{where} holds a single value; a source needs an axis of examples")
+    return array
+
+
+def _of_npz(path: str) -> Origin:
+    members = open_npz(path)
+    note = note_of(path, members)
+    arrays = {n: a for n, a in members.items() if n != OWN and not n.startswith(f"{OWN}/")}
+    single = sorted(name for name, array in arrays.items() if not array.shape)
+    if single:
+        warn(f"members {single} of {path!r} are single values, no sources, and are left out")
+    sources = {name: array for name, array in arrays.items() if array.shape}
+    if not sources:
+        raise ArrayError(f"{path!r} has no array with an axis of examples")
+    dims = {name: tuple(dims) for name, dims in note.get("dims", {}).items()}
+    for name in note.get("ragged", []):
+        offsets = np.asarray(members[f"{OWN}/{name}/offsets"][:])
+        shapes = np.asarray(members[f"{OWN}/{name}/shapes"][:])
+        rows = FlatRows(Flat(sources[name][:], offsets, shapes), f"member {name!r} of {path!r}")
+        sources[name] = Ragged(rows, Selection.all(len(shapes)), dims.pop(name), name)
+    return Origin(
+        "npz",
+        sources,
+        dims=dims,
+        splits=_noted_splits(note, members),
+        attrs=note.get("attrs", {}),
+        source_attrs=note.get("source_attrs", {}),
+    )
+
+
+def _noted_splits(note: Mapping[str, Any], members: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the splits that an archive or a table has noted: stretches, or names of members."""
+    splits = {
+        split: {
+            name: np.asarray(members[rows][:]) if isinstance(rows, str) else _rows(rows)
+            for name, rows in by.items()
+        }
+        for split, by in note.get("splits", {}).items()
+    }
+    return splits or None
+
+
+def _rows(noted: Any) -> Any:
+    """Return rows noted as ``[start, stop]``, or as a list in a list."""
+    return np.array(noted[0], np.int64) if noted and isinstance(noted[0], list) else tuple(noted)
+
+
+def _of_parquet(path: str, columns: Mapping[str, Sequence[str]] | None) -> Origin:
+    sources, note = open_parquet(path, columns)
+    dims = {n: tuple(d) for n, d in note.get("dims", {}).items() if n in sources}
+    for name, value in sources.items():
+        if isinstance(value, Ragged) and name in dims:
+            sources[name] = replace(value, dims=dims.pop(name))
+    return Origin(
+        "parquet",
+        sources,
+        dims=dims,
+        splits=_noted_splits(note, {}),
+        attrs=note.get("attrs", {}),
+        source_attrs={n: a for n, a in note.get("source_attrs", {}).items() if n in sources},
+    )
+
+
+# xarray
+
+
+def _of_store(path: str, kind: str, example_dim: str | None) -> Origin:
+    engine = {"zarr": "zarr", "netcdf3": "scipy"}[kind]
+    options: dict[str, Any] = {"consolidated": _consolidated(path)} if kind == "zarr" else {}
+    try:
+        dataset = xr.open_dataset(path, engine=engine, chunks={}, decode_cf=False, **options)
+    except (ImportError, ModuleNotFoundError) as error:
+        raise MissingExtraError(f"{path!r} needs {engine}: pip install {engine}") from error
+    except ValueError as error:
+        if "engine" in str(error):
+            raise MissingExtraError(f"{path!r} needs {engine}: pip install {engine}") from error
+        raise FileFormatError(f"xarray cannot open {path!r}: {error}") from error
+    except (OSError, KeyError) as error:
+        raise FileFormatError(f"xarray cannot open {path!r}: {error}") from error
+    dataset = dataset.set_coords(_coordinate_names(dataset))
+    return replace(of_xarray(dataset, example_dim), kind=kind)
+
+
+def _consolidated(path: str) -> bool:
+    """Whether a store keeps all its metadata in one place; asking zarr to find out warns."""
+    if os.path.exists(os.path.join(path, ".zmetadata")):
+        return True
+    try:
+        with open(os.path.join(path, "zarr.json"), encoding="utf-8") as file:
+            return bool(json.load(file).get("consolidated_metadata"))
+    except (OSError, ValueError):
+        return False
+
+
+def _coordinate_names(dataset: xr.Dataset) -> list[str]:
+    """Return what CF calls a coordinate; xarray finds it only where it decodes."""
+    told = [*dataset.attrs.get("coordinates", "").split()]
+    for variable in dataset.variables.values():
+        told += str(variable.attrs.get("coordinates", "")).split()
+    return [name for name in told if name in dataset.variables]
+
+
+def of_xarray(dataset: xr.Dataset, example_dim: str | None = None) -> Origin:
+    """Put the example dim first, and leave out variables that do not have it.
+
+    Parameters
+    ----------
+    example_dim : str, optional
+        By default the only unlimited dim, else ``batch``, else the first of the first variable.
+
+    Raises
+    ------
+    DimsError
+        If no variable has the dim.
+    """
+    dim = _example_dim(dataset, example_dim)
+    having = [name for name, array in dataset.data_vars.items() if dim in array.dims]
+    without = sorted(str(name) for name in dataset.data_vars if name not in having)
+    if without:
+        warn(f"variables {without} do not have the dim {dim!r} of examples and are left out")
+    kept = dataset[having].transpose(dim, ...)
+    for name in having:
+        kept[name].attrs.pop("coordinates", None)
+    kept.attrs.pop("coordinates", None)
+    return Origin("xarray", kept)
+
+
+def _example_dim(dataset: xr.Dataset, asked: str | None) -> str:
+    dims = [str(dim) for array in dataset.data_vars.values() for dim in array.dims]
+    if asked is not None:
+        if asked not in dims:
+            raise DimsError(f"no variable has a dim {asked!r}; {did_you_mean(asked, dims)}")
+        return asked
+    if not dims:
+        raise ArrayError("there is no variable with an axis to convert")
+    unlimited = [str(dim) for dim in dataset.encoding.get("unlimited_dims", ()) if dim in dims]
+    if len(unlimited) == 1:
+        return unlimited[0]
+    return "batch" if "batch" in dims else dims[0]

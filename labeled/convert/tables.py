@@ -1,0 +1,383 @@
+"""Tables as sources: the columns of a parquet file or of a DataFrame, and back.
+
+A column becomes a source of one value a row; several may be put side by side as one source
+(``columns={"features": ["a", "b"]}``). Columns of lists become sources of two axes where all
+lists are of one length by type, else ragged ones.
+
+Parquet is read column by column from its beginning, a batch of rows at a time; pyarrow is
+imported here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+from labeled.convert.passing import Passing
+from labeled.errors import (
+    ArrayError,
+    FileFormatError,
+    MissingExtraError,
+    UnknownNameError,
+    did_you_mean,
+)
+from labeled.formats.region import Array
+from labeled.ragged import Ragged
+from labeled.ragged.flat import AnyRows, Flat, Rows, offsets_of
+from labeled.selection import Selection
+
+NOTE = b"labeled"
+"""The key of a parquet file's metadata under which dims, splits and attributes lie (JSON)."""
+
+ROW_GROUP = 1 << 16
+
+
+def pyarrow(part: str = "") -> Any:
+    """Import pyarrow, or a part of it.
+
+    Raises
+    ------
+    MissingExtraError
+        If it is not installed.
+    """
+    try:
+        return importlib.import_module("pyarrow" + part)
+    except ImportError as error:
+        raise MissingExtraError(
+            "parquet files need pyarrow, which is not installed here: pip install 'labeled[tables]'"
+        ) from error
+
+
+# a DataFrame
+
+
+def frame_sources(frame: Any, columns: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
+    """Return the columns of a pandas DataFrame as arrays.
+
+    Raises
+    ------
+    ArrayError
+        If a column holds what no source can.
+    UnknownNameError
+        If `columns` names what is not there.
+    """
+    names = [str(name) for name in frame.columns]
+    if len(set(names)) < len(names):
+        raise ArrayError(f"the table has columns of the same name: {names}; rename them")
+    arrays = {
+        str(name): _frame_column(str(name), frame.iloc[:, place])
+        for place, name in enumerate(frame.columns)
+    }
+    return _grouped(arrays, columns, lambda parts: np.stack(parts, axis=1))
+
+
+def _frame_column(name: str, column: Any) -> Array:
+    if str(column.dtype) in ("category", "str", "string"):
+        column = column.astype(object)
+    values: Array = column.to_numpy()
+    if values.dtype.kind == "O":
+        kinds = {type(value) for value in values.tolist()}
+        if kinds <= {int, float, bool} and kinds:
+            return np.array(values.tolist())
+        odd = next((i for i, value in enumerate(values) if not isinstance(value, str)), None)
+        if odd is not None:
+            raise ArrayError(
+                f"column {name!r}, row {odd} holds {values[odd]!r:.60}; give a column texts only, "
+                f"or numbers only (fillna puts something in place of what is missing)"
+            )
+    return values
+
+
+def _grouped(
+    columns: Mapping[str, Any], groups: Mapping[str, Sequence[str]] | None, stack: Any
+) -> dict[str, Any]:
+    """Put columns side by side, in the place of the first of them."""
+    taken: dict[str, str] = {}
+    for source, parts in (groups or {}).items():
+        for part in parts:
+            if part not in columns:
+                raise UnknownNameError(
+                    f"columns= of source {source!r} has {part!r}, which is no column; "
+                    f"{did_you_mean(part, columns)}"
+                )
+            taken[part] = source
+    out: dict[str, Any] = {}
+    for name, column in columns.items():
+        source = taken.get(name, name)
+        if name not in taken:
+            out[source] = column
+        elif source not in out:
+            assert groups is not None
+            out[source] = stack([columns[part] for part in groups[source]])
+    return out
+
+
+# parquet, in
+
+
+def open_parquet(
+    path: str, columns: Mapping[str, Sequence[str]] | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the columns of a file as sources, and what was noted beside them.
+
+    Raises
+    ------
+    FileFormatError
+        If the file is damaged.
+    ArrayError
+        If a column holds what no source can.
+    """
+    table = _Parquet(path)
+    found = {name: table.source(name) for name in table.names}
+    note: dict[str, Any] = {}
+    text = (table.file.schema_arrow.metadata or {}).get(NOTE)
+    if text is not None:
+        note = json.loads(text)
+    return _grouped(found, columns, _side_by_side), note
+
+
+def _side_by_side(parts: Sequence[Any]) -> Passing:
+    if any(not isinstance(part, Passing) or len(part.shape) > 1 for part in parts):
+        raise ArrayError("only columns of one value a row can be put side by side")
+    dtype = np.result_type(*(part.dtype for part in parts))
+    if dtype.kind == "O":
+        raise ArrayError("columns of texts cannot be put side by side; leave them out of columns=")
+
+    def begin(rows: int) -> Iterator[Array]:
+        for blocks in zip(*(part.begin(rows) for part in parts), strict=True):
+            yield np.stack(blocks, axis=1).astype(dtype, copy=False)
+
+    return Passing(dtype, (parts[0].shape[0], len(parts)), begin)
+
+
+@dataclass(frozen=True)
+class _Parquet:
+    """One file; every column is read for itself."""
+
+    path: str
+
+    @cached_property
+    def file(self) -> Any:
+        try:
+            return pyarrow(".parquet").ParquetFile(self.path)
+        except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
+            raise FileFormatError(f"{self.path!r} is no sound parquet file: {error}") from error
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.file.schema_arrow.names)
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.file.metadata.num_rows)
+
+    def source(self, name: str) -> Any:
+        kinds, kind = pyarrow().types, self.file.schema_arrow.field(name).type
+        if kinds.is_dictionary(kind):
+            kind = kind.value_type
+        if kinds.is_string(kind) or kinds.is_large_string(kind):
+            return Passing(np.dtype(object), (self.n_rows,), partial(self._blocks, name, None))
+        if kinds.is_fixed_size_list(kind):
+            dtype = self._dtype(name, kind.value_type)
+            return Passing(
+                dtype, (self.n_rows, kind.list_size), partial(self._lists, name, kind.list_size)
+            )
+        if kinds.is_list(kind) or kinds.is_large_list(kind):
+            dtype = self._dtype(name, kind.value_type)
+            reader = ParquetLists(self.path, name, self.n_rows, dtype)
+            dims = ("batch", f"{name}_axis_1")
+            return Ragged(reader, Selection.all(self.n_rows), dims, name)
+        dtype = self._dtype(name, kind)
+        if dtype.kind in "iub" and self._has_nulls(name):
+            dtype = np.dtype(np.float64)
+        return Passing(dtype, (self.n_rows,), partial(self._blocks, name, dtype))
+
+    def _dtype(self, name: str, kind: Any) -> np.dtype[Any]:
+        dtype: np.dtype[Any]
+        try:
+            dtype = np.dtype(kind.to_pandas_dtype())
+        except (NotImplementedError, TypeError):
+            dtype = np.dtype(object)
+        if dtype.kind not in "biufMm":
+            raise ArrayError(
+                f"column {name!r} of {self.path!r} has the type {kind}, which no source can hold; "
+                f"choose the columns to convert with sources=[...]"
+            )
+        return dtype
+
+    def _has_nulls(self, name: str) -> bool:
+        """Whether a value is missing: from the statistics of the file, else by reading it."""
+        place, about = self.names.index(name), self.file.metadata
+        found = [about.row_group(i).column(place).statistics for i in range(about.num_row_groups)]
+        if about.num_columns == len(self.names) and all(
+            each is not None and each.has_null_count for each in found
+        ):
+            return any(each.null_count for each in found)
+        return any(batch.null_count for batch in self._batches(name, ROW_GROUP))
+
+    def _batches(self, name: str, rows: int) -> Iterator[Any]:
+        reader = pyarrow(".parquet").ParquetFile(self.path)
+        try:
+            for batch in reader.iter_batches(batch_size=rows, columns=[name]):
+                yield batch.column(0)
+        except (OSError, ValueError) as error:
+            raise FileFormatError(f"column {name!r} of {self.path!r}: {error}") from error
+        finally:
+            reader.close()
+
+    def _blocks(self, name: str, dtype: np.dtype[Any] | None, rows: int) -> Iterator[Array]:
+        start = 0
+        for batch in self._batches(name, rows):
+            if dtype is None and batch.null_count:
+                row = start + int(np.flatnonzero(batch.is_null().to_numpy(zero_copy_only=False))[0])
+                raise ArrayError(
+                    f"column {name!r} of {self.path!r}, row {row}: its text is missing; fill it "
+                    f"in, or leave the column out with sources=[...]"
+                )
+            values: Array = batch.to_numpy(zero_copy_only=False)
+            yield values.astype(object if dtype is None else dtype, copy=False)
+            start += len(batch)
+
+    def _lists(self, name: str, size: int, rows: int) -> Iterator[Array]:
+        start = 0
+        for batch in self._batches(name, rows):
+            _no_nulls(self.path, name, batch, start)
+            yield batch.flatten().to_numpy(zero_copy_only=False).reshape(len(batch), size)
+            start += len(batch)
+
+
+def _no_nulls(path: str, name: str, batch: Any, start: int) -> None:
+    if batch.null_count or batch.flatten().null_count:
+        stop = start + len(batch) - 1
+        raise ArrayError(
+            f"column {name!r} of {path!r} lacks values within rows {start} to {stop}; fill them "
+            f"in, or leave the column out with sources=[...]"
+        )
+
+
+@dataclass(frozen=True)
+class ParquetLists:
+    """A column of lists; follows :class:`~labeled.ragged.RaggedReader`. Reads row groups whole."""
+
+    path: str
+    name: str
+    n_rows: int
+    dtype: np.dtype[Any]
+    kind: str = "parquet"
+    why: str = "lists in a column"
+    chunk_rows: int = ROW_GROUP
+    n_axes: int = 1
+
+    @property
+    def where(self) -> str:
+        return f"column {self.name!r} of {self.path!r}"
+
+    @cached_property
+    def _edges(self) -> Rows:
+        """Rows at which row groups begin, and the end."""
+        about = _Parquet(self.path).file.metadata
+        return offsets_of(
+            np.array([about.row_group(i).num_rows for i in range(about.num_row_groups)], np.int64)
+        )
+
+    @cached_property
+    def _sizes(self) -> Rows:
+        groups = range(len(self._edges) - 1)
+        sizes = [np.diff(self._group(group).offsets) for group in groups]
+        return np.concatenate([np.empty(0, np.int64), *sizes])
+
+    def _group(self, number: int) -> Flat:
+        about = os.stat(self.path)
+        stamp = (about.st_size, about.st_mtime_ns)
+        flat = _lists_of_group(self.path, stamp, self.name, number, int(self._edges[number]))
+        return flat._replace(values=flat.values.astype(self.dtype, copy=False))
+
+    def shapes(self, rows: AnyRows) -> Rows:
+        return self.sizes(rows).reshape(-1, 1)
+
+    def sizes(self, rows: AnyRows) -> Rows:
+        sizes: Rows = self._sizes[np.asarray(rows, np.int64)]
+        return sizes
+
+    def read_flat(self, rows: AnyRows) -> Flat:
+        listed = np.asarray(rows, np.int64)
+        sizes = self.sizes(listed)
+        out: list[Array] = [np.empty(0, self.dtype)] * len(listed)
+        which = np.searchsorted(self._edges, listed, side="right") - 1
+        for number in np.unique(which):
+            flat = self._group(int(number))
+            for place in np.flatnonzero(which == number):
+                row = int(listed[place] - self._edges[number])
+                out[place] = flat.values[flat.offsets[row] : flat.offsets[row + 1]]
+        values = np.concatenate([np.empty(0, self.dtype), *out])
+        return Flat(values, offsets_of(sizes), sizes.reshape(-1, 1))
+
+
+@lru_cache(maxsize=2)
+def _lists_of_group(path: str, stamp: tuple[int, int], name: str, number: int, start: int) -> Flat:
+    """Read one row group of a column of lists; neighbours ask for the same one many times.
+
+    `stamp` is the size and time of the file: another file of this name is read anew.
+    """
+    column = _Parquet(path).file.read_row_group(number, columns=[name]).column(0)
+    batch = pyarrow().concat_arrays(column.chunks) if column.num_chunks else column
+    _no_nulls(path, name, batch, start)
+    sizes = batch.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
+    values = batch.flatten().to_numpy(zero_copy_only=False)
+    return Flat(values, offsets_of(sizes), sizes.reshape(-1, 1))
+
+
+# parquet, out
+
+
+class ParquetWriter:
+    """Writes blocks of rows of all columns, one row group a block.
+
+    Parameters
+    ----------
+    path : str
+    note : mapping
+        Kept as JSON in the file's metadata.
+    """
+
+    def __init__(self, path: str, note: Mapping[str, Any]) -> None:
+        self._path = path
+        self._note = {NOTE: json.dumps(dict(note)).encode()}
+        self._writer: Any = None
+
+    def put(self, columns: Mapping[str, Any]) -> None:
+        """Write the next rows: arrays of one or two axes, or :class:`~labeled.ragged.Flat`."""
+        arrow = pyarrow()
+        table = arrow.table({name: _arrow(values) for name, values in columns.items()})
+        if self._writer is None:
+            schema = table.schema.with_metadata(self._note)
+            self._writer = pyarrow(".parquet").ParquetWriter(self._path, schema)
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        """Write what stands at the end of the file."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _arrow(values: Any) -> Any:
+    arrow = pyarrow()
+    if isinstance(values, Flat):
+        flat = arrow.array(values.values)
+        return arrow.LargeListArray.from_arrays(arrow.array(values.offsets), flat)
+    if values.dtype.kind == "O":
+        return arrow.array(values.tolist(), arrow.string())
+    if not values.dtype.isnative:
+        values = values.astype(values.dtype.newbyteorder("="))
+    if values.ndim == 2:
+        return arrow.FixedSizeListArray.from_arrays(
+            arrow.array(values.reshape(-1)), values.shape[1]
+        )
+    return arrow.array(values)
