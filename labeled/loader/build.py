@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.catalog.loading import load_rows
+from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource
 from labeled.device import Library
 from labeled.errors import LoaderError, LoaderTypeError, did_you_mean
@@ -31,6 +32,7 @@ from labeled.loader.finish import Finish, changes_of, check_padding, padding_by_
 from labeled.loader.handoff import handed_over
 from labeled.loader.lanes import Lane
 from labeled.loader.loader import Loader
+from labeled.loader.padded import check_lengths, padded_infos
 from labeled.loader.plan import LoaderPlan, ReaderKind, rows_held
 from labeled.loader.process import check_reader
 from labeled.loader.ragged import (
@@ -41,7 +43,6 @@ from labeled.loader.ragged import (
     dense_only,
     lane_of,
     ragged_finishes,
-    refuse_in_specs,
     refuse_process,
     selected_sizes,
     settled,
@@ -245,6 +246,10 @@ def make_loader(
     sources, finish = _finish(
         sources, spaces, specs, dtype, scale, shift, pad_value, ragged, pads=rows.last == "pad"
     )
+    for name, uneven in finish.ragged.items():
+        source = sources[name]
+        if uneven.lengths is not None and isinstance(source, RaggedSource):
+            check_lengths(source, selections[name], uneven.lengths)
     line = _line(pipeline, finish)
     refuse_process(reader, sources)
     hand = handed_over(as_, pinned, finish if line is None else None)
@@ -376,17 +381,21 @@ def _finish(
         if pads:
             check_padding(dense, padding, changes)
         return sources, Finish(sources, padding, None, changes, finishes)
-    refuse_in_specs(specs, sources)
     infos = {
         name: SourceInfo(name, s.dims, s.row_shape, s.dtype, spaces[name])
         for name, s in sources.items()
         if name in spaces
     }
-    compiled = compile_specs(specs, infos, dtype=dtype, scale=scale, shift=shift)
-    needed = {name: sources[name] for name in compiled.sources}
+    uneven, finishes = padded_infos(specs, sources, padding)
+    compiled = compile_specs(specs, infos | uneven, dtype=dtype, scale=scale, shift=shift)
+    needed = {
+        name: sources[name]
+        for name in dict.fromkeys([*finishes, *compiled.sources])
+        if name in sources
+    }
     if pads:
         check_padding(needed, padding, {})
-    return needed, Finish(needed, padding, compiled, {})
+    return needed, Finish(needed, padding, compiled, {}, finishes)
 
 
 def _line(pipeline: Any, finish: Finish) -> Line | None:

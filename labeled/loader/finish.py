@@ -139,7 +139,7 @@ class Finish:
             for name, array in arrays.items():
                 array[count:] = padding_of(array.dtype, self.padding[name])
         if self.specs is not None:
-            return self.specs(arrays)
+            return self.specs(self._laid_out(arrays, count) if self.ragged else arrays)
         for name, change in self.changes.items():
             arrays[name] = change(arrays[name], name)
         if self.ragged:

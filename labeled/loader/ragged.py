@@ -13,6 +13,7 @@ counts where examples are tiny; :meth:`labeled.Ragged.flat` has no such cost.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -25,7 +26,7 @@ import numpy.typing as npt
 from labeled import permute
 from labeled.catalog.loading import Task, as_runs
 from labeled.catalog.ragged import RaggedSource
-from labeled.errors import LoaderError, SpecsError
+from labeled.errors import LoaderError
 from labeled.formats.reader import Cost
 from labeled.loader.casts import can_hold, check_change, checked_dtype
 from labeled.loader.lanes import Lane
@@ -270,6 +271,8 @@ class RaggedFinish:
         Fills what padding adds, within examples and beyond the last.
     change : (dtype, scale, shift), optional
         As for dense sources; single values only.
+    lengths : tuple of int, optional
+        What every example is padded to, instead of the longest of its batch.
     """
 
     name: str
@@ -278,6 +281,7 @@ class RaggedFinish:
     layout: RaggedLayout
     value: Any = 0
     change: tuple[Any, Any, Any] | None = None
+    lengths: tuple[int, ...] | None = None
 
     @property
     def out_dims(self) -> dict[str, tuple[str, ...]]:
@@ -308,7 +312,7 @@ class RaggedFinish:
             return {self.name: flat.examples()}
         if self.layout == "flat":
             return dict(zip(self.out_dims, flat, strict=True))
-        lengths = flat.shapes.max(axis=0, initial=0).tolist()
+        lengths = self.lengths or flat.shapes.max(axis=0, initial=0).tolist()
         dense, inside = padded(flat, lengths, self.value, mask=True)
         assert inside is not None
         return {self.name: dense, f"{self.name}_mask": inside}
@@ -399,7 +403,7 @@ def _out_bytes(lane: RaggedLane, worst: Worst, finish: RaggedFinish, batch_rows:
     held = int(wider * worst.of(rows) / rows) + 1
     if finish.layout != "pad":
         return held
-    longest = int(np.prod(longest_of(lane), dtype=object))
+    longest = math.prod(finish.lengths or longest_of(lane))
     return held + longest * (finish.out_dtype.itemsize + 1)
 
 
@@ -459,26 +463,3 @@ def selected_sizes(source: RaggedSource, selection: Selection, group: Rows | Non
     """Return how many elements the example at each grouped position has."""
     sizes: Rows = source.sizes[selection.rows]
     return sizes if group is None else sizes[group]
-
-
-def refuse_in_specs(specs: Any, sources: Mapping[str, Any]) -> None:
-    """Refuse specs that name a ragged source: a space has one shape.
-
-    Raises
-    ------
-    SpecsError
-        Naming the source and what to do.
-    """
-    for name in _names(specs[1] if isinstance(specs, tuple) and len(specs) == 2 else ()):
-        if isinstance(sources.get(name), RaggedSource):
-            raise SpecsError(
-                f"the specs name {sources[name].where}, whose examples differ in shape, while a "
-                "space has one; leave the specs out and ask for ragged='pad', or write the source "
-                "padded"
-            )
-
-
-def _names(source: Any) -> list[str]:
-    if isinstance(source, str):
-        return [source]
-    return [name for one in source for name in _names(one)] if isinstance(source, tuple) else []

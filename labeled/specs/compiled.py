@@ -51,6 +51,8 @@ class SourceInfo:
         As in the file.
     space : Space
         The source's own space: what its numbers mean.
+    mask : bool
+        Its values tell where those of another source are.
     """
 
     name: str
@@ -58,6 +60,7 @@ class SourceInfo:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     space: Space
+    mask: bool = False
 
 
 class ArraySpec(NamedTuple):
@@ -222,7 +225,7 @@ def compile_specs(
         asked for as labels (`IndexSpace`).
     scale, shift : scalar, 1-D array per channel, or mapping per source, optional
         The result is ``source * scale + shift``. Per channel: one number per channel of
-        an image, per feature of a vector. Single ones are not for labels.
+        an image, per feature of a vector. Single ones are not for labels and masks.
 
     Returns
     -------
@@ -283,12 +286,21 @@ def _step(space: Space, info: SourceInfo, options: Mapping[str, Any]) -> Step:
     if isinstance(own, IndexSpace):
         return _label_step(own, space, info, options)
     view, order = _positions(own, space)
-    scale, shift = (_factor(options[name], name, info.name, view, own, space) for name in _FACTORS)
+    factors = [_for_numbers(options[name], info) for name in _FACTORS]
+    scale, shift = (
+        _factor(option, name, info.name, view, own, space)
+        for option, name in zip(factors, _FACTORS, strict=True)
+    )
     made = _result_dtype(space, info, options["dtype"], scale is not None or shift is not None)
     return Step(info.name, space, info.shape, view, order, None, made, scale, shift)
 
 
 _FACTORS = ("scale", "shift")
+
+
+def _for_numbers(option: Any, info: SourceInfo) -> Any:
+    """Return a factor; a single one is not for masks."""
+    return None if info.mask and not isinstance(option, Mapping) else option
 
 
 def _row_space(info: SourceInfo) -> ArraySpace:
