@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from labeled.augment.fast import loops_for
 from labeled.augment.pictures import Array, along
 from labeled.device import namespace
 
@@ -91,15 +92,19 @@ def taps(before: int, after: int, method: str, antialias: bool) -> Taps:
         weights = np.where(total == 0, places == nearest[:, np.newaxis], weights)
         total = weights.sum(axis=1, keepdims=True)
     used = (weights != 0).any(axis=0)
-    return Taps(np.minimum(places, before - 1)[:, used], (weights / total)[:, used])
+    places = np.minimum(places, before - 1)[:, used]
+    return Taps(np.ascontiguousarray(places), (weights / total)[:, used])
 
 
 def resample(x: Array, axis: int, length: int, method: str, antialias: bool) -> Array:
-    """Return float values with another length along an axis."""
+    """Return float values with another length along one of the last two axes."""
     if x.shape[axis] == length:
         return x
-    xp = namespace(x)
     found = taps(int(x.shape[axis]), length, method, antialias)
+    loops = None if method == "nearest" else loops_for(x)
+    if loops is not None:
+        return _looped(loops, x, axis, found)
+    xp = namespace(x)
     total = None
     for places, weights in zip(found.places.T, found.weights.T, strict=True):
         piece = xp.take(x, xp.asarray(np.ascontiguousarray(places)), axis=axis)
@@ -108,6 +113,16 @@ def resample(x: Array, axis: int, length: int, method: str, antialias: bool) -> 
         total = piece if total is None else total + piece
     assert total is not None
     return total
+
+
+def _looped(loops: Any, x: Array, axis: int, found: Taps) -> Array:
+    planes = np.ascontiguousarray(x).reshape(-1, *x.shape[-2:])
+    shape = list(x.shape)
+    shape[axis] = len(found.places)
+    out = np.empty(shape, x.dtype)
+    step = loops.across if axis == x.ndim - 1 else loops.down
+    step(planes, found.places, found.weights.astype(x.dtype), out.reshape(-1, *out.shape[-2:]))
+    return out
 
 
 def new_sizes(

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from labeled.augment.base import Transform
 from labeled.augment.chances import Chances, FloatArray
+from labeled.augment.fast import loops_for
 from labeled.augment.filters import METHODS, new_sizes, resample
 from labeled.augment.parameters import (
     Range,
@@ -286,18 +287,37 @@ def warped(x: Array, matrix: FloatArray, size: tuple[int, int], fill: float, met
     matrix : float64 array (2, 2)
         From (x, y) of the picture to (x, y) of the result, both from their middles.
     """
-    xp = namespace(x)
-    back = np.linalg.inv(matrix)
+    back: FloatArray = np.linalg.inv(matrix).astype(np.float64)
+    if method == "nearest":
+        down, across = _places(x, back, size)
+        xp = namespace(x)
+        places = xp.floor(down + 0.5), xp.floor(across + 0.5)
+        return _taken(x, *places, xp.asarray(fill, dtype=x.dtype))
+    values = in_floats(x)
+    loops = loops_for(values)
+    if loops is None:
+        return in_dtype(_between(values, back, size, fill), dtype_of(x))
+    out = np.empty((x.shape[0], *size), values.dtype)
+    loops.warp(np.ascontiguousarray(values), back, values.dtype.type(fill), out)
+    return in_dtype(out, dtype_of(x))
+
+
+def _places(x: Array, back: FloatArray, size: tuple[int, int]) -> tuple[Array, Array]:
+    """Return where in a picture each pixel of the result lies: row and column."""
+    xp, float64 = namespace(x), own_dtype(x, np.dtype(np.float64))
     rows, columns = (
-        reshape(xp.arange(n, dtype=own_dtype(x, np.dtype(np.float64))), shape) - (n - 1) / 2
+        reshape(xp.arange(n, dtype=float64), shape) - (n - 1) / 2
         for n, shape in ((size[0], (-1, 1)), (size[1], (1, -1)))
     )
     across = columns * float(back[0, 0]) + rows * float(back[0, 1]) + (x.shape[2] - 1) / 2
     down = columns * float(back[1, 0]) + rows * float(back[1, 1]) + (x.shape[1] - 1) / 2
-    if method == "nearest":
-        places = xp.floor(down + 0.5), xp.floor(across + 0.5)
-        return _taken(x, *places, xp.asarray(fill, dtype=x.dtype))
-    values = in_floats(x)
+    return down, across
+
+
+def _between(values: Array, back: FloatArray, size: tuple[int, int], fill: float) -> Array:
+    """Return what lies between four pixels each."""
+    xp = namespace(values)
+    down, across = _places(values, back, size)
     top, left = xp.floor(down), xp.floor(across)
     lower, right = down - top, across - left
     outside = xp.asarray(fill, dtype=values.dtype)
@@ -307,7 +327,7 @@ def warped(x: Array, matrix: FloatArray, size: tuple[int, int], fill: float, met
             share = xp.astype(share_down * share_across, values.dtype)
             piece = _taken(values, top + step_down, left + step_across, outside) * share
             total = piece if total is None else total + piece
-    return in_dtype(total, dtype_of(x))
+    return total
 
 
 def _taken(x: Array, down: Array, across: Array, outside: Array) -> Array:

@@ -7,31 +7,21 @@ decode a chunk. Every index is checked: chunks may be damaged on purpose.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-Loop = Callable[..., Any]
-
-
-def _compiled(function: Loop) -> Loop:
-    try:
-        made: Loop = njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # no folder to keep the compiled code in
-        made = njit(nogil=True)(function)
-    return made
+from labeled.permute.jit import Loop, loop
 
 
-@_compiled
+@loop
 def _join2(planes: Any, out: Any) -> None:
     a, b = planes[0], planes[1]
     for i in range(len(out)):
         out[i] = np.uint16(a[i]) | np.uint16(b[i]) << np.uint16(8)
 
 
-@_compiled
+@loop
 def _join4(planes: Any, out: Any) -> None:
     a, b, c, d = planes[0], planes[1], planes[2], planes[3]
     for i in range(len(out)):
@@ -43,7 +33,7 @@ def _join4(planes: Any, out: Any) -> None:
         )
 
 
-@_compiled
+@loop
 def _join8(planes: Any, out: Any) -> None:
     a, b, c, d = planes[0], planes[1], planes[2], planes[3]
     e, f, g, h = planes[4], planes[5], planes[6], planes[7]
@@ -72,7 +62,7 @@ def unshuffle(planes: Any, elements: Any) -> None:
     join(planes, elements.reshape(-1).view(word))
 
 
-@_compiled
+@loop
 def sums(words: Any) -> Any:
     """Return the sum of 16-bit words, and the sum of its partial sums, modulo 65535."""
     first, second = np.uint64(0), np.uint64(0)
@@ -89,7 +79,7 @@ def sums(words: Any) -> Any:
     return first, second
 
 
-@_compiled
+@loop
 def lzf(data: Any, out: Any) -> int:
     """Unpack LZF `data` into `out`; return how many bytes that gave, or -1 for damage."""
     at, to, end, room = 0, 0, len(data), len(out)
