@@ -150,6 +150,43 @@ def test_ragged_rows_are_lines_of_their_own_length(tmp_path):
     assert [line.get_ydata().tolist() for line in ax.lines] == [w.tolist() for w in words]
 
 
+@pytest.mark.parametrize("layout", ["list", "pad"])
+def test_pictures_of_many_sizes_are_drawn_each_in_its_own(tmp_path, layout):
+    pictures = [RNG.integers(0, 256, (3, h, w), dtype=np.uint8) for h, w in [(2, 5), (4, 3)]]
+    dims = ("batch", "channel", "height", "width")
+    path = labeled.write(tmp_path / "r.hdf5", {"x": pictures}, dims={"x": dims})
+    batch = next(iter(labeled.open_dataset(path).batches(2, ragged=layout)))
+    ax = drawn(batch.plot())
+    for image, picture in zip(ax.images, pictures, strict=True):
+        np.testing.assert_array_equal(image.get_array(), picture.transpose(1, 2, 0))
+        left, right, bottom, top = image.get_extent()
+        assert (bottom - top, right - left) == pytest.approx(picture.shape[1:])
+
+
+def test_captions_are_the_labels_among_integers(tmp_path):
+    sources = {"images": IMAGES[:4], "ids": np.arange(4) + 90, "labels": np.array([3, 1, 4, 1])}
+    dims = {"images": ("batch", "channel", "height", "width")}
+    path = labeled.write(tmp_path / "a.hdf5", sources, dims=dims)
+    dataset = labeled.open_dataset(path)
+
+    def captions(dataset, **options):
+        ax = next(iter(dataset.batches(4, **options))).plot("images")
+        return [text.get_text() for text in ax.texts]
+
+    assert captions(dataset) == ["3", "1", "4", "1"]
+    assert captions(dataset.select("images", "ids")) == ["90", "91", "92", "93"]
+    assert captions(dataset.select("images")) == [f"row {i}" for i in range(4)]
+
+
+def test_names_of_classes_go_through_a_pipeline(path):
+    dataset = labeled.open_dataset(path).select("images", "targets")
+    turned = {"images": lambda image: image[..., ::-1]}
+    batch = next(iter(dataset.batches(4, pipeline=turned)))
+    ax = drawn(batch.plot())
+    assert [text.get_text() for text in ax.texts] == [NAMES[i] for i in TARGETS[:4, 0]]
+    np.testing.assert_array_equal(ax.images[1].get_array(), IMAGES[1].transpose(1, 2, 0)[:, ::-1])
+
+
 def test_padding_is_not_drawn(path):
     dataset = labeled.open_dataset(path).subset(slice(0, 5))
     batch = next(iter(dataset.batches(8, last="pad")))

@@ -13,7 +13,7 @@ from dask.utils import format_bytes
 from labeled.errors import UnknownNameError, did_you_mean
 from labeled.pipeline.sample import data_array
 from labeled.views import html
-from labeled.views.batches import ClassNames, Drawn, draw_batch
+from labeled.views.batches import ClassNames, Drawn, Told, draw_batch
 from labeled.views.figures import Axes
 from labeled.views.text import count_words, sizes_words, table
 
@@ -35,11 +35,11 @@ class Batch(Mapping[str, xr.DataArray]):
         Works out the row numbers when they are asked for.
     count : int
         How many rows are real; less than the length only where the batch was padded.
-    class_names : mapping of str to mapping, optional
-        Names of classes by source, where the file has them; for pictures.
+    told : mapping of str to Told, optional
+        What the file tells of sources besides, for pictures.
     """
 
-    __slots__ = ("_arrays", "_class_names", "_dims", "_rows", "count")
+    __slots__ = ("_arrays", "_dims", "_rows", "count", "told")
 
     def __init__(
         self,
@@ -47,10 +47,10 @@ class Batch(Mapping[str, xr.DataArray]):
         dims: Mapping[str, tuple[str, ...]],
         rows: Callable[[], Rows],
         count: int,
-        class_names: Mapping[str, Mapping[int, str]] | None = None,
+        told: Mapping[str, Told] | None = None,
     ) -> None:
         self._arrays = arrays
-        self._class_names = class_names or {}
+        self.told = told or {}
         self._dims = dims
         self._rows: Callable[[], Rows] | Rows = rows
         self.count = count
@@ -118,7 +118,7 @@ class Batch(Mapping[str, xr.DataArray]):
         UnknownNameError, ArrayError
             If there is no such source, or it holds no numbers.
         """
-        drawn = Drawn(self._arrays, self._dims, self.count, self._class_names)
+        drawn = Drawn(self._arrays, self._dims, self.count, self.told)
         return draw_batch(drawn, source, lambda: self.rows, n, class_names, ax)
 
     def __repr__(self) -> str:

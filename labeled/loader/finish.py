@@ -25,6 +25,7 @@ from labeled.pipeline.running import Form
 from labeled.spaces import IndexSpace, Space
 from labeled.specs import CompiledSpecs
 from labeled.specs.casts import check_values
+from labeled.views.batches import Told
 from labeled.views.classes import class_names_of
 
 Array = npt.NDArray[Any]
@@ -101,9 +102,10 @@ class Finish:
         return tuple(name for name, source in self.sources.items() if source.decodes)
 
     @cached_property
-    def _class_names(self) -> dict[str, dict[int, str]]:
+    def _told(self) -> dict[str, Told]:
         attrs = {name: getattr(source, "attrs", {}) for name, source in self.sources.items()}
-        return {name: names for name, one in attrs.items() if (names := class_names_of(one))}
+        inner = {name: self.sources[name].dims[1:] for name in self.ragged}
+        return {n: Told(class_names_of(attrs[n]), inner.get(n, ())) for n in self.sources}
 
     @cached_property
     def out_row_bytes(self) -> int:
@@ -144,7 +146,7 @@ class Finish:
             arrays[name] = change(arrays[name], name)
         if self.ragged:
             arrays = self._laid_out(arrays, count)
-        return Batch(arrays, self._dims, rows, count, self._class_names)
+        return Batch(arrays, self._dims, rows, count, self._told)
 
     def _laid_out(self, arrays: dict[str, Array], count: int) -> dict[str, Array]:
         """Lay examples of different shapes out as they were asked for."""

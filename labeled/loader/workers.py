@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any
 
@@ -24,6 +24,7 @@ from labeled.loader.dealing import Dealer, Interrupted, Made
 from labeled.loader.engine import LOOK_UP_S, Stats, WindowSource
 from labeled.pipeline.place import Place
 from labeled.pipeline.running import Line, Stopped
+from labeled.views.batches import Told
 
 
 def done(made: Made, dealer: Dealer, stopped: Callable[[], bool]) -> Made:
@@ -41,7 +42,8 @@ def done(made: Made, dealer: Dealer, stopped: Callable[[], bool]) -> Made:
         count -= int(lost[:count].sum())
         rows = rows[~lost]
     made.n_lost += made.count - count
-    return Made(labelled(data, rows, count), lambda: rows, count, made.n_lost)
+    told = made.data.told if isinstance(made.data, Batch) else {}
+    return Made(labelled(data, rows, count, told), lambda: rows, count, made.n_lost)
 
 
 def finished(made: Made, line: Line, dealer: Dealer) -> Made:
@@ -52,7 +54,9 @@ def finished(made: Made, line: Line, dealer: Dealer) -> Made:
     return made
 
 
-def labelled(data: Any, rows: np.ndarray[Any, np.dtype[np.int64]], count: int) -> Any:
+def labelled(
+    data: Any, rows: np.ndarray[Any, np.dtype[np.int64]], count: int, told: Mapping[str, Told]
+) -> Any:
     """Return labelled arrays as a :class:`Batch`; anything else as it is."""
     if isinstance(data, Batch) or not isinstance(data, dict) or not data:
         return data
@@ -61,7 +65,7 @@ def labelled(data: Any, rows: np.ndarray[Any, np.dtype[np.int64]], count: int) -
     ):
         arrays = {name: one.data for name, one in data.items()}
         dims = {name: tuple(map(str, one.dims)) for name, one in data.items()}
-        return Batch(arrays, dims, lambda: rows, count)
+        return Batch(arrays, dims, lambda: rows, count, told)
     return data
 
 

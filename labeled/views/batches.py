@@ -8,7 +8,7 @@ histogram.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -24,31 +24,55 @@ Array = npt.NDArray[Any]
 Kind = Literal["images", "sequences", "labels", "values"]
 ClassNames = Mapping[int, str] | Sequence[str]
 
+LABELS = ("targets", "target", "labels", "label", "classes", "class", "y")
+"""What labels are called, where several sources hold one integer a row."""
+
 _SHOWN = 16
 _LINES = 8
 
 
+@dataclass(frozen=True)
+class Told:
+    """What a file tells of a source that its arrays in a batch do not.
+
+    Parameters
+    ----------
+    class_names : mapping
+        Of labels; empty where there are none.
+    example_dims : tuple of str
+        Of one example, where examples differ in shape.
+    """
+
+    class_names: Mapping[int, str] = field(default_factory=dict)
+    example_dims: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """A batch, as far as a picture needs it: arrays and dims by source, names of classes."""
+    """A batch, as far as a picture needs it."""
 
     arrays: Mapping[str, Any]
     dims: Mapping[str, tuple[str, ...]]
     count: int
-    class_names: Mapping[str, Mapping[int, str]]
+    told: Mapping[str, Told]
+
+    def example_dims(self, name: str) -> tuple[str, ...]:
+        """Dims of one example; without those of examples whose dims nobody knows."""
+        known = self.told.get(name, Told()).example_dims
+        return known if self.arrays[name].dtype.kind == "O" else self.dims[name][1:]
 
     def kind(self, name: str) -> Kind | None:
         """What a source is drawn as; None for text and the like."""
-        array, dims = self.arrays[name], self.dims[name]
+        array, dims = self.arrays[name], self.example_dims(name)
         if array.dtype.kind == "O":
-            return _object_kind(array[: self.count])
+            return _object_kind(array[: self.count], dims)
         if array.dtype.kind not in "biuf":
             return None
-        if image_dims(dims[1:]) is not None:
+        if image_dims(dims) is not None:
             return "images"
         if int(np.prod(array.shape[1:])) == 1:
             return "values" if array.dtype.kind == "f" else "labels"
-        return "sequences" if len(dims) in (2, 3) else "values"
+        return "sequences" if len(dims) in (1, 2) else "values"
 
     @property
     def leading(self) -> str:
@@ -60,22 +84,51 @@ class Drawn:
                     return name
         raise ArrayError(f"nothing in this batch can be drawn: {sorted(self.arrays)} hold text")
 
+    @property
+    def labels(self) -> str | None:
+        """The source that says what rows are: the one of labels, or the one that is named so."""
+        found = [name for name in self.arrays if self.kind(name) == "labels"]
+        known = [name for name in found if self.told.get(name, Told()).class_names]
+        named = [name for name in found if name.lower() in LABELS]
+        return next((some[0] for some in (known, named, found) if len(some) == 1), None)
+
     def captions(self, rows: npt.NDArray[np.int64]) -> list[str]:
-        """Name rows by the one source of labels there is, else by where they come from."""
-        labels = [name for name in self.arrays if self.kind(name) == "labels"]
-        if len(labels) != 1:
+        """Name rows by their labels, else by where they come from."""
+        labels = self.labels
+        if labels is None:
             return [f"row {row}" for row in rows]
-        values = to_host(self.arrays[labels[0]])[: len(rows)].reshape(-1)
-        names = self.class_names.get(labels[0], {})
+        values = to_host(self.arrays[labels])[: len(rows)].reshape(-1)
+        names = self.told.get(labels, Told()).class_names
         return [names.get(int(value), str(value)) for value in values]
 
+    def shown(self, name: str, n: int) -> tuple[list[Array], str]:
+        """Return the first images of a source, without padding, and what is not shown of them."""
+        dims, array = self.example_dims(name), to_host(self.arrays[name][:n])
+        if array.dtype.kind == "O":
+            images = [as_images(np.asarray(one)[None], dims) for one in array]
+            return [image for some, _ in images for image in some], images[0][1] if images else ""
+        found, note = as_images(array, dims)
+        mask = self.arrays.get(f"{name}_mask")
+        if mask is None or mask.shape != self.arrays[name].shape:
+            return found, note
+        inside, _ = as_images(to_host(mask[:n]), dims)
+        return [_cropped(*pair) for pair in zip(found, inside, strict=True)], note
 
-def _object_kind(examples: Array) -> Kind | None:
+
+def _object_kind(examples: Array, dims: tuple[str, ...]) -> Kind | None:
     axes = {getattr(one, "ndim", 0) for one in examples}
     numeric = all(getattr(one, "dtype", np.dtype("O")).kind in "biuf" for one in examples)
-    if not numeric or not axes <= {1, 2}:
+    if not numeric or len(axes) != 1:
         return None
-    return "images" if axes == {2} else "sequences"
+    if axes == {len(dims)} and image_dims(dims) is not None:
+        return "images"
+    return "sequences" if axes <= {1, 2} else None
+
+
+def _cropped(image: Array, inside: Array) -> Array:
+    """Cut off what only pads an example; it lies in the first corner."""
+    height, width = (len(np.unique(places)) for places in np.nonzero(inside)[:2])
+    return image[:height, :width]
 
 
 def draw_batch(
@@ -98,7 +151,7 @@ def draw_batch(
         )
     names = None if class_names is None else as_names(class_names)
     if kind == "labels":
-        own = batch.class_names.get(name, {}) if names is None else names
+        own = batch.told.get(name, Told()).class_names if names is None else names
         values, counts = np.unique(_real(batch, name), return_counts=True)
         found = dict(zip(values.astype(int).tolist(), counts.tolist(), strict=True))
         return draw_counts(found, own, f"{name} of {count_words(batch.count, 'row')}", ax)
@@ -106,17 +159,16 @@ def draw_batch(
         title = f"{name} of {count_words(batch.count, 'row')}"
         return draw_values(_real(batch, name), title, ax)
     n = min(batch.count, n or (_SHOWN if kind == "images" else _LINES))
-    if names is not None:
-        labelled = {one: names for one in batch.arrays if batch.kind(one) == "labels"}
-        batch = Drawn(batch.arrays, batch.dims, batch.count, {**batch.class_names, **labelled})
+    if names is not None and batch.labels is not None:
+        batch = replace(batch, told={**batch.told, batch.labels: Told(names)})
     captions = batch.captions(rows()[:n])
     title = f"{name}: {n:,} of {count_words(batch.count, 'row')}"
-    array = to_host(batch.arrays[name][:n])
     if kind == "images":
-        images, note = as_images(array, batch.dims[name])
+        images, note = batch.shown(name, n)
         return draw_images(images, captions, title + note, ax)
-    dims = batch.dims[name]
-    return draw_lines(list(array), captions, title, dims[1] if len(dims) > 1 else "place", ax)
+    dims = batch.example_dims(name)
+    lines = list(to_host(batch.arrays[name][:n]))
+    return draw_lines(lines, captions, title, dims[0] if dims else "place", ax)
 
 
 def _real(batch: Drawn, name: str) -> Array:
@@ -141,18 +193,22 @@ def as_images(array: Array, dims: tuple[str, ...]) -> tuple[list[Array], str]:
 
     Of several channels that are no colours the first is shown, of a volume the middle.
 
+    Parameters
+    ----------
+    array : array, lengths ``(n, *dims)``
+    dims : tuple of str
+        Of one image.
+
     Examples
     --------
-    >>> images, note = as_images(np.zeros((2, 5, 4, 3)), ("batch", "channel", "height", "width"))
+    >>> images, note = as_images(np.zeros((2, 5, 4, 3)), ("channel", "height", "width"))
     >>> len(images), images[0].shape, note
     (2, (4, 3), ', channel 0 of 5')
     """
-    if array.dtype.kind == "O":
-        return [np.asarray(one) for one in array], ""
-    order = image_dims(dims[1:])
+    order = image_dims(dims)
     assert order is not None
     note = ""
-    moved = array.transpose(0, *(dims.index(dim) for dim in order.values()))
+    moved = array.transpose(0, *(1 + dims.index(dim) for dim in order.values()))
     if "depth" in order:
         middle = moved.shape[1] // 2
         note += f", {order['depth']} {middle} of {moved.shape[1]}"
