@@ -9,7 +9,7 @@ from inspect import signature
 from typing import Any
 
 from labeled.api.dataset import Dataset
-from labeled.catalog.files import Files, find_files
+from labeled.catalog.files import Files, find_named
 from labeled.catalog.lazy import check_chunks
 from labeled.catalog.source import Io
 from labeled.errors import DimsError, LabeledError, LoaderError, SplitError, UnknownNameError
@@ -23,7 +23,7 @@ IO = ("auto", "pread", "mmap")
 
 
 def open_dataset(
-    path: Path | Iterable[Path],
+    path: Path | Iterable[Path] | Mapping[str, Path | Sequence[Path]],
     *,
     sources: Sequence[str] | None = None,
     dims: Mapping[str, Sequence[str]] | None = None,
@@ -40,9 +40,10 @@ def open_dataset(
 
     Parameters
     ----------
-    path : path, list of paths, glob or folder
+    path : path, list of paths, glob, folder, or mapping of source to these
         Several files are joined along the example dim, in the order given (sorted,
-        for globs and folders); they must agree in sources, dims, dtypes and splits.
+        for globs and folders); they must agree in sources, dims, dtypes and splits. A mapping
+        names the one source that each file holds: ``{"images": path, "labels": path}``.
     sources : sequence of str, optional
         Open only these, in this order. All of them, alphabetically, by default.
     dims : mapping of str to names, optional
@@ -100,7 +101,7 @@ def open_dataset(
     if sources is not None and not len(sources):
         raise UnknownNameError("sources=[] names no source; leave it out to open all of them")
     check_names(options, GENERAL)
-    paths = find_files(path, format)
+    paths, names = find_named(path, format)
     chosen = common_format(paths) if format is None else format_named(format)
     given = {"group": group is not None, "allow_external": allow_external}
     heeded = [name for name, one in given.items() if one]
@@ -115,7 +116,7 @@ def open_dataset(
         format=chosen.name,
         own=own_options(chosen, paths[0], options, heeded),
     )
-    dataset = Dataset(Files.open(paths, asked), names=asked.sources, chunks=chunks)
+    dataset = Dataset(Files.open(paths, asked, names), names=asked.sources, chunks=chunks)
     all_dims = {dim for dims in dataset.dims.values() for dim in dims}
     check_chunks(chunks, all_dims, dataset.where)
     return dataset
@@ -163,7 +164,9 @@ def concat(datasets: Iterable[Dataset | Path]) -> Dataset:
     first = parts[0]
     for other in parts[1:]:
         _check_joinable(first, other)
-    files = Files.open((p for part in parts for p in part.files.paths), first.files.options)
+    paths = (path for part in parts for path in part.files.paths)
+    names = (name for part in parts for name in part.files.names)
+    files = Files.open(paths, first.files.options, names)
     chosen = first.chosen if all(part.chosen == first.chosen for part in parts) else ()
     joined = replace(first, files=files, names=first.names, chosen=chosen)
     if all(part.selections is None for part in parts):

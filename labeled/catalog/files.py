@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from labeled.catalog.alike import check_alike, is_along
+from labeled.catalog.named import scan_named
 from labeled.catalog.ragged import RaggedSource, source_of
 from labeled.catalog.source import Io, Source
 from labeled.errors import FileChangedError, FileFormatError
@@ -28,19 +29,23 @@ from labeled.selection import Selection
 
 @dataclass(frozen=True)
 class Files:
-    """Paths, options, and the (size, fingerprint) each file had when it was opened."""
+    """Paths, options, and the (size, fingerprint) each file had when it was opened.
+
+    With `names`, each path holds one source, which is called by the name given to it.
+    """
 
     paths: tuple[str, ...]
     options: Options
     marks: tuple[tuple[int, str], ...] = ()
+    names: tuple[str, ...] = ()
 
     @classmethod
-    def open(cls, paths: Iterable[str], options: Options) -> Files:
+    def open(cls, paths: Iterable[str], options: Options, names: Iterable[str] = ()) -> Files:
         """Scan the files once and remember what they were."""
-        paths = tuple(paths)
-        catalog = _scan_all(paths, options, _stamps(paths))
+        paths, names = tuple(paths), tuple(names)
+        catalog = _scan_all(paths, options, _stamps(paths), names)
         marks = tuple((h.n_bytes, h.fingerprint) for h in catalog.headers)
-        return cls(paths, options, marks)
+        return cls(paths, options, marks, names)
 
     @property
     def catalog(self) -> Catalog:
@@ -51,7 +56,7 @@ class Files:
         FileChangedError
             If a file is not the one that was opened.
         """
-        catalog = _scan_all(self.paths, self.options, _stamps(self.paths))
+        catalog = _scan_all(self.paths, self.options, _stamps(self.paths), self.names)
         for header, (size, fingerprint) in zip(catalog.headers, self.marks, strict=True):
             if (header.n_bytes, header.fingerprint) != (size, fingerprint):
                 raise FileChangedError(
@@ -102,20 +107,39 @@ def find_files(
     if os.path.isdir(text):
         return tuple(map(os.path.abspath, _in_folder(text, format)))
     if not os.path.exists(text) and glob.has_magic(text):
-        found = sorted(glob.glob(text))
+        found = glob.glob(text)
         if not found:
             raise FileFormatError(f"no file matches {text!r}")
-        return tuple(map(os.path.abspath, found))
+        order = next((one.order for one in FORMATS if one.claims(min(found))), str)
+        return tuple(map(os.path.abspath, sorted(found, key=order)))
     return (os.path.abspath(text),)
 
 
+def find_named(path: Any, format: str | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return paths, and the source that each of them holds where a mapping told.
+
+    Raises
+    ------
+    FileFormatError
+        As :func:`find_files`, or if a mapping holds something else than paths by name.
+    """
+    if not isinstance(path, Mapping):
+        return find_files(path, format), ()
+    plain = (str, os.PathLike, list, tuple)
+    if not path or not all(isinstance(one, plain) for one in path.values()):
+        _check_listed(path)
+    found = [(str(name), one) for name, where in path.items() for one in find_files(where, format)]
+    return tuple(one for _, one in found), tuple(name for name, _ in found)
+
+
 def _in_folder(folder: str, format: str | None) -> list[str]:
-    names = sorted(str(path) for path in Path(folder).iterdir())
+    names = {str(path) for path in Path(folder).iterdir() if path.is_file()}
     formats = FORMATS if format is None else (format_named(format),)
     for one in formats:
-        found = [name for name in names if one.claims(name)]
-        if found:
-            return found
+        found = {name for name in names if one.claims(name)}
+        if found:  # a file that is there unpacked too is meant once
+            twice = {name for name in found if name.endswith(".gz") and name[:-3] in found}
+            return sorted(found - twice, key=one.order)
     endings = ", ".join(suffix for one in formats for suffix in one.suffixes)
     raise FileFormatError(f"folder {folder!r} holds no file ending in {endings}")
 
@@ -143,10 +167,13 @@ def _stamp(path: str) -> tuple[int, int] | None:
 
 
 @lru_cache(maxsize=64)
-def _scan_all(paths: tuple[str, ...], options: Options, stamps: Any) -> Catalog:
+def _scan_all(
+    paths: tuple[str, ...], options: Options, stamps: Any, names: tuple[str, ...]
+) -> Catalog:
     """Scan files; `stamps` is there so that a changed file is scanned again."""
     assert options.format is not None
-    headers = format_named(options.format).scan(paths, options)
+    scan = format_named(options.format).scan
+    headers = scan_named(scan, paths, names, options) if names else scan(paths, options)
     return join(headers, options.io)
 
 

@@ -28,6 +28,7 @@ import numpy as np
 
 from labeled.errors import FileChangedError, FileFormatError, MissingExtraError
 from labeled.formats.header import FileStamp
+from labeled.formats.packed import PackedFile
 from labeled.formats.region import Array
 
 MAX_OPEN_FILES = 64
@@ -101,6 +102,10 @@ class LocalFile:
         found = os.fstat(self._fd)
         if found.st_mtime_ns != self.stamp.mtime_ns or found.st_size != self.stamp.size:
             raise _changed(self.stamp, found)
+
+    def pread(self, offset: int, n: int) -> bytes:
+        """Return at most `n` bytes at `offset`; fewer at the end of the file."""
+        return os.pread(self._fd, n, offset)
 
     def read_into(self, target: Array, offset: int) -> None:
         """Fill a C-contiguous array with the bytes at `offset`, or raise EOFError."""
@@ -203,7 +208,14 @@ class RemoteFile:
         """Do nothing: there is nobody to tell."""
 
 
-OpenFile = LocalFile | RemoteFile
+OpenFile = LocalFile | RemoteFile | PackedFile
+
+
+def _opened(stamp: FileStamp) -> OpenFile:
+    if is_remote(stamp.path):
+        return RemoteFile(stamp)
+    file = LocalFile(stamp)
+    return file if stamp.packed is None else PackedFile(file, stamp.packed)
 
 
 def _short(offset: int, want: int, got: int) -> EOFError:
@@ -257,7 +269,7 @@ class _Files:
             if file is not None:
                 self.held.move_to_end(stamp)
                 return file
-        file = RemoteFile(stamp) if is_remote(stamp.path) else LocalFile(stamp)
+        file = _opened(stamp)
         with self.lock:
             file = self.held.setdefault(stamp, file)
             self.held.move_to_end(stamp)

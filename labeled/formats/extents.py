@@ -23,8 +23,10 @@ from labeled.formats.reader import Cost
 from labeled.formats.reading import (
     PIECE_BYTES,
     UNSTORED,
+    Engine,
     Io,
     Piece,
+    bands_of,
     describe,
     failed,
     gather,
@@ -49,6 +51,9 @@ from labeled.formats.region import (
 
 SHORT_BYTES = 32 * 1024
 """Extents shorter than this are worth joining across a gap, at the price of a second copy."""
+
+PACKED_PIECE_BYTES = 4 * 1024 * 1024
+"""Most that is inflated at a time."""
 
 Locate = Callable[[Ints], Ints]
 Target = slice | Ints
@@ -75,6 +80,8 @@ class ExtentEngine:
     places : callable or None
         Rows to their byte offsets, where they may be gathered from a memory map though they
         do not follow one another.
+    rows_each : int or None
+        Rows of an ordinary piece; by default those of half a mebibyte.
     """
 
     def __init__(
@@ -89,6 +96,7 @@ class ExtentEngine:
         trail: Region | None = None,
         base: int | None = None,
         places: Callable[[Ints], Ints] | None = None,
+        rows_each: int | None = None,
     ) -> None:
         self.kind: str = kind
         self.why = why
@@ -103,7 +111,9 @@ class ExtentEngine:
         self._base = base
         self._places = places if self._direct else None
         self._weight = plan.row_bytes if plan.read_through else plan.box_bytes
-        self.scratch_bytes = 2 * max(PIECE_BYTES, self._weight)
+        each = PIECE_BYTES // max(1, self._weight) if rows_each is None else rows_each
+        self._rows_each = max(1, each)
+        self.scratch_bytes = 2 * max(PIECE_BYTES, self._rows_each * self._weight)
 
     def pieces(self, runs: Ints) -> list[Piece]:
         """Split checked runs into pieces; makes sure that the file is still the same one."""
@@ -112,7 +122,7 @@ class ExtentEngine:
         self._file().check()
         if len(runs) == 1 and self._base is not None and self._plan.read_through:
             start, stop = runs[0].tolist()
-            if stop - start < 2 * self._rows_each():  # nothing to plan: the usual batch
+            if stop - start < 2 * self._rows_each:  # nothing to plan: the usual batch
                 alone = np.array([[self._base + start * self._weight, 0, stop - start, 0]])
                 return [Piece(0, stop - start, (stop - start) * self._used, start, stop, alone)]
         extents, cuts = self._planned(runs)
@@ -136,7 +146,7 @@ class ExtentEngine:
         A fourth column says whether one read brings an extent with the one before it.
         """
         row_bytes = self._plan.row_bytes
-        extents = _split(self._locate(runs), self._rows_each(), row_bytes)
+        extents = _split(self._locate(runs), self._rows_each, row_bytes)
         planned = np.zeros((len(extents), 4), np.int64)
         planned[:, :3] = extents
         if len(extents) == 1:
@@ -152,10 +162,6 @@ class ExtentEngine:
         cuts = packed(weights)
         planned[cuts[:-1], 3] = 0
         return planned, cuts
-
-    def _rows_each(self) -> int:
-        """Rows of an ordinary piece; there may be nearly twice as many."""
-        return max(1, PIECE_BYTES // self._weight)
 
     def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
         """Read one piece; see :class:`.rows.RowReader`."""
@@ -195,7 +201,7 @@ class ExtentEngine:
         """Read one run with one call, if that is all it takes."""
         if self._base is None or not (self._direct and self._used) or self._io == "mmap":
             return False
-        if not 0 < stop - start < 2 * self._rows_each():
+        if not 0 < stop - start < 2 * self._rows_each:
             return False
         file = self._file()
         file.check()
@@ -346,7 +352,7 @@ def _split(extents: Ints, rows_each: int, row_bytes: int) -> Ints:
     return np.stack((moved, first + begin, end - begin), axis=1)
 
 
-def contiguous_engine(source: SourceHeader, region: Region, io: Io) -> ExtentEngine:
+def contiguous_engine(source: SourceHeader, region: Region, io: Io) -> Engine:
     """Return the engine of a source whose rows all follow one another from its offset on.
 
     Raises
@@ -357,20 +363,84 @@ def contiguous_engine(source: SourceHeader, region: Region, io: Io) -> ExtentEng
     at = source.offset
     assert at is not None
     end = at + source.n_rows * source.row_bytes
-    if at < 0 or end > source.file.size:
+    if at < 0 or end > source.file.content_bytes:
         raise FileFormatError(
-            f"{describe(source)}, rows 0 to {source.n_rows - 1}: its data should lie at bytes "
-            f"{at} to {end}, but the file has {source.file.size}. It is truncated or damaged."
+            f"{describe(source)}, rows 0 to {source.n_rows - 1}: its data should lie at bytes {at} "
+            f"to {end}, but there are {source.file.content_bytes}. It is truncated or damaged."
         )
+    plan = box_plan(region, source.row_shape, source.dtype)
+    if source.file.packed is not None and source.chunks is not None:
+        return PackedEngine(source, plan, io)
     return ExtentEngine(
         source,
-        box_plan(region, source.row_shape, source.dtype),
+        plan,
         contiguous_extents(at, source.row_bytes),
         kind="contiguous",
         why="stored in one piece: read by file offset",
         io=io,
         base=at,
     )
+
+
+class PackedEngine:
+    """Reads rows that follow one another in a gzip-compressed file.
+
+    Pieces end where rows of a chunk do: there inflating can begin (see :mod:`.packed`).
+    """
+
+    def __init__(self, source: SourceHeader, plan: BoxPlan, io: Io) -> None:
+        assert source.chunks is not None
+        assert source.offset is not None
+        self.kind = "packed"
+        self.why = "gzip-compressed: inflated from the nearest place where that can begin"
+        self._source, self._chunk_rows = source, source.chunks[0]
+        self._extents = ExtentEngine(
+            source,
+            plan,
+            span_extents(source.offset, source.row_bytes, self._chunk_rows),
+            kind=self.kind,
+            why=self.why,
+            io=io,
+            rows_each=min(self._chunk_rows, PACKED_PIECE_BYTES // max(1, source.row_bytes)),
+        )
+        self.scratch_bytes = self._extents.scratch_bytes
+
+    def pieces(self, runs: Ints) -> list[Piece]:
+        """Split checked runs into pieces of one chunk each."""
+        return self._extents.pieces(runs)
+
+    def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
+        """Read one piece; see :class:`.rows.RowReader`."""
+        self._extents.read_piece(piece, out, dest)
+
+    def gather_into(self, out: Array, rows: Ints) -> None:
+        """Store ``source[rows]`` in `out`."""
+        self._extents.gather_into(out, rows)
+
+    def cost(self, runs: Ints) -> Cost:
+        """Count chunks that are inflated, each as the same share of the file."""
+        chunks = np.unique(bands_of(runs, self._chunk_rows)[:, 0] // self._chunk_rows)
+        every = -(-self._source.n_rows // self._chunk_rows)
+        stored = self._source.file.size * len(chunks) // max(1, every)
+        used = self._extents.cost(runs).bytes_used
+        return Cost(stored, used, len(chunks), len(chunks))
+
+    def advise(self, runs: Ints) -> None:
+        """Do nothing: the file is read forwards, which the system foresees."""
+
+    def cold(self, row: int) -> bool:
+        """Say no: where a row is stored is not known."""
+        return False
+
+
+def span_extents(at: int, row_bytes: int, span_rows: int) -> Locate:
+    """Return the `locate` of rows that follow one another, cut at every `span_rows` rows."""
+
+    def locate(runs: Ints) -> Ints:
+        start, stop, first = bands_of(runs, span_rows).T
+        return np.stack((at + start * row_bytes, first, stop - start), axis=1)
+
+    return locate
 
 
 def contiguous_extents(at: int, row_bytes: int) -> Locate:

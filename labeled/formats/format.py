@@ -143,6 +143,10 @@ class Format:
         Returns the bytes that a source takes in its file.
     statistics : callable
         Returns the statistics of sources that a file carries, by its path.
+    named : callable, optional
+        Whether a name is that of such a file, where `suffixes` do not tell alone.
+    order : callable
+        What the files of a folder or a glob are sorted by.
     """
 
     name: str
@@ -159,6 +163,8 @@ class Format:
     check_claim: Callable[[SourceHeader, int], None] = _claims_what_it_stores
     stored_bytes: Callable[[SourceHeader], int] = _all_bytes
     statistics: Callable[[str], Mapping[str, Any]] = _no_statistics
+    named: Callable[[str], bool] | None = None
+    order: Callable[[str], Any] = str
 
     @property
     def option_names(self) -> tuple[str, ...]:
@@ -167,4 +173,6 @@ class Format:
 
     def claims(self, path: str) -> bool:
         """Whether the name of a file says that it is of this format."""
+        if self.named is not None:
+            return self.named(path)
         return path.lower().endswith(self.suffixes)

@@ -1,0 +1,133 @@
+"""IDX as one format among others: files that belong together open as one dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from labeled.errors import FileFormatError
+from labeled.formats.extents import contiguous_engine
+from labeled.formats.format import Format, Head, Options
+from labeled.formats.header import FileHeader, Filter, Rows, SourceHeader, fingerprint
+from labeled.formats.idx.header import IdxHeader, is_idx, read_header
+from labeled.formats.idx.names import in_order, is_named_idx, what_is_in
+from labeled.formats.naming import all_rows, chosen_sources, dims_of
+from labeled.formats.reading import Io
+from labeled.formats.region import Region
+from labeled.formats.rows import RowReader
+
+_CHANNELS = (1, 3, 4)
+
+
+def _recognises(head: Head) -> bool:
+    return is_idx(head.data)
+
+
+def _scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
+    """Return one header for each set of files that belong together, in the order of the first."""
+    units = _units(paths)
+    found = [split for split, _ in units if split is not None]
+    return tuple(_unit_header(unit, split, found, options) for split, unit in units)
+
+
+def _units(paths: Sequence[str]) -> list[tuple[str | None, dict[str, str]]]:
+    """Put files that differ only in their source together: (split, source -> path)."""
+    groups: dict[tuple[str, str | None], list[dict[str, str]]] = {}
+    units: list[tuple[str | None, dict[str, str]]] = []
+    for path in paths:
+        group, split, source = what_is_in(path)
+        there = groups.setdefault((group, split), [])
+        unit = next((one for one in there if source not in one), None)
+        if unit is None:
+            unit = {}
+            there.append(unit)
+            units.append((split, unit))
+        unit[source] = path
+    return units
+
+
+def _unit_header(
+    unit: dict[str, str], split: str | None, splits: Sequence[str], options: Options
+) -> FileHeader:
+    where = next(iter(unit.values()))
+    names = chosen_sources(unit, options, repr(where))
+    sources = {name: _source(name, read_header(unit[name]), options) for name in names}
+    _check_counts(sources)
+    rows: dict[str, dict[str, Rows]] = {
+        each: {n: range(s.n_rows if each == split else 0) for n, s in sources.items()}
+        for each in dict.fromkeys(splits)
+    }
+    rows = rows or all_rows(sources)
+    return FileHeader(
+        stamp=next(iter(sources.values())).file,
+        fingerprint=fingerprint(sources, rows),
+        attrs={},
+        sources=sources,
+        variables={},
+        splits=rows,
+        not_opened={},
+        kind="idx",
+        format="idx",
+    )
+
+
+def _source(name: str, header: IdxHeader, options: Options) -> SourceHeader:
+    where, span = repr(header.stamp.path), header.span_rows
+    return SourceHeader(
+        file=header.stamp,
+        name=name,
+        key="",
+        shape=header.shape,
+        dtype=header.dtype,
+        dims=dims_of(name, default_dims(header.shape), options, where),
+        offset=header.offset,
+        chunks=None if span is None else (span, *header.shape[1:]),
+        filters=() if span is None else (Filter(1, "gzip"),),
+        storage="contiguous" if span is None else "chunked",
+        stored_bytes=header.stamp.size,
+        format="idx",
+    )
+
+
+def default_dims(shape: tuple[int, ...]) -> tuple[str, ...]:
+    """Name axes by their number; of four, a last one as long as colours is the channel.
+
+    Examples
+    --------
+    >>> default_dims((60000, 28, 28)), default_dims((10, 32, 32, 3))
+    (('batch', 'height', 'width'), ('batch', 'height', 'width', 'channel'))
+    """
+    inner: tuple[str, ...]
+    if len(shape) == 4:
+        last = shape[3] in _CHANNELS and shape[1] not in _CHANNELS
+        inner = ("height", "width", "channel") if last else ("channel", "height", "width")
+    else:
+        known = {1: (), 2: ("feature",), 3: ("height", "width")}
+        inner = known.get(len(shape), tuple(f"axis_{axis}" for axis in range(1, len(shape))))
+    return ("batch", *inner)
+
+
+def _check_counts(sources: dict[str, SourceHeader]) -> None:
+    counts = {source.file.path: source.n_rows for source in sources.values()}
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{n} in {path!r}" for path, n in counts.items())
+        raise FileFormatError(
+            f"files that belong together hold different numbers of rows: {told}; name those that "
+            "fit, or open them apart"
+        )
+
+
+def _open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -> RowReader:
+    return RowReader(source, contiguous_engine, region, io)
+
+
+FORMAT = Format(
+    name="idx",
+    title="IDX",
+    suffixes=("-idx1-ubyte", "-idx3-ubyte", ".idx3-ubyte", "-idx3-ubyte.gz", "..."),
+    recognises=_recognises,
+    scan=_scan,
+    open_reader=_open_reader,
+    kinds={"idx": "IDX, one array a file"},
+    named=is_named_idx,
+    order=in_order,
+)

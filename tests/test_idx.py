@@ -1,0 +1,311 @@
+"""IDX files, plain and packed: written by hand here, opened equal, in every order and part."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import pickle
+import struct
+import tempfile
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import labeled
+from labeled.errors import (
+    DimsError,
+    FileChangedError,
+    FileFormatError,
+    LabeledWarning,
+    LoaderTypeError,
+    ReadError,
+    UnknownNameError,
+    UnsafeFileError,
+)
+from labeled.formats import packed as packing
+
+CODES = {"u1": 8, "i1": 9, ">i2": 11, ">i4": 12, ">f4": 13, ">f8": 14}
+
+
+def idx_bytes(array, code=None, shape=None):
+    shape = array.shape if shape is None else shape
+    key = array.dtype.str.lstrip("|")
+    head = bytes([0, 0, CODES[key] if code is None else code, len(shape)])
+    return head + struct.pack(f">{len(shape)}I", *shape) + array.tobytes()
+
+
+def write(path, array, **options):
+    data = idx_bytes(np.asarray(array), **options)
+    Path(path).write_bytes(gzip.compress(data, 1) if str(path).endswith(".gz") else data)
+    return str(path)
+
+
+def mnist(folder, ending="", n_train=50, n_test=20, **sizes):
+    """Write the four files; return their arrays by (split, source)."""
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for split, word, n in (("train", "train", n_train), ("test", "t10k", n_test)):
+        arrays[split, "images"] = rng.integers(0, 256, (n, 6, 5)).astype("u1")
+        arrays[split, "labels"] = rng.integers(0, 10, n).astype("u1")
+        write(folder / f"{word}-images-idx3-ubyte{ending}", arrays[split, "images"])
+        write(folder / f"{word}-labels-idx1-ubyte{ending}", arrays[split, "labels"])
+    return arrays
+
+
+shapes = st.lists(st.integers(0, 7), min_size=1, max_size=5).map(tuple)
+
+
+@settings(max_examples=40, deadline=None)
+@given(shapes, st.sampled_from(sorted(CODES)), st.booleans(), st.data())
+def test_written_then_opened_is_equal(shape, code, zipped, data):
+    n = int(np.prod(shape))
+    raw = data.draw(st.binary(min_size=n * np.dtype(code).itemsize, max_size=n * 8))
+    array = np.frombuffer(raw, code, n).reshape(shape)
+    with tempfile.TemporaryDirectory() as folder:
+        path = write(f"{folder}/a-idx{len(shape)}-x{'.gz' if zipped else ''}", array)
+        ds = labeled.open_dataset(path)
+        found = ds["data"]
+        assert found.dtype == array.dtype.newbyteorder("=")
+        assert found.dims[0] == "batch"
+        assert len(found.dims) == len(shape)
+        np.testing.assert_array_equal(found.values, array)
+        rows = data.draw(st.lists(st.integers(0, max(shape[0] - 1, 0)), max_size=9))
+        if shape[0]:
+            np.testing.assert_array_equal(ds.subset(rows)["data"].values, array[rows])
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_a_folder_of_pairs_is_one_dataset_with_splits(tmp_path, ending):
+    arrays = mnist(tmp_path, ending)
+    ds = labeled.open_dataset(tmp_path)
+    assert ds.sources == ("images", "labels")
+    assert ds.dims == {"images": ("batch", "height", "width"), "labels": ("batch",)}
+    assert ds.splits == {
+        "train": {"images": 50, "labels": 50},
+        "test": {"images": 20, "labels": 20},
+    }
+    for (split, source), array in arrays.items():
+        np.testing.assert_array_equal(ds.split(split)[source].values, array)
+    both = np.concatenate([arrays["train", "images"], arrays["test", "images"]])
+    np.testing.assert_array_equal(ds["images"].values, both)  # train first, whatever the names
+    again = pickle.loads(pickle.dumps(ds.split("test")))
+    np.testing.assert_array_equal(again["labels"].values, arrays["test", "labels"])
+
+
+def test_other_ways_to_name_files_that_belong_together(tmp_path):
+    arrays = mnist(tmp_path)
+    images, labels = tmp_path / "train-images-idx3-ubyte", tmp_path / "train-labels-idx1-ubyte"
+    pair = labeled.open_dataset([labels, images])
+    assert pair.splits == {"train": {"images": 50, "labels": 50}}
+    by_glob = labeled.open_dataset(str(tmp_path / "*ubyte"))
+    assert by_glob.splits == labeled.open_dataset(tmp_path).splits
+    named = labeled.open_dataset({"x": images, "y": labels}, dims={"x": ("b", "row", "column")})
+    assert named.dims == {"x": ("b", "row", "column"), "y": ("batch",)}
+    np.testing.assert_array_equal(named["x"].values, arrays["train", "images"])
+    assert named.split("train").n_rows == 50
+    assert labeled.concat([named, named]).split("train").n_rows == 100
+    lists = {"x": [images, tmp_path / "t10k-images-idx3-ubyte"], "y": str(tmp_path / "*labels*")}
+    assert {k: v["x"] for k, v in labeled.open_dataset(lists).splits.items()} == {
+        "train": 50,
+        "test": 20,
+    }
+    os.rename(images, tmp_path / "images-idx3-ubyte")
+    os.rename(labels, tmp_path / "labels-idx1-ubyte")
+    plain = labeled.open_dataset([tmp_path / "images-idx3-ubyte", tmp_path / "labels-idx1-ubyte"])
+    assert plain.splits == {"all": {"images": 50, "labels": 50}}
+    twice = labeled.concat([plain, plain])
+    np.testing.assert_array_equal(twice["labels"].values, np.tile(arrays["train", "labels"], 2))
+    assert "images" in repr(plain)
+    assert "labels" in plain._repr_html_()
+
+
+def test_a_file_that_is_there_unpacked_too_is_opened_once(tmp_path):
+    mnist(tmp_path, ".gz")
+    mnist(tmp_path, "")
+    ds = labeled.open_dataset(tmp_path)
+    assert ds.n_rows == 70
+    assert not any(path.endswith(".gz") for path in ds.files.paths)
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("shuffle", [False, True, "full", "window"])
+def test_parts_hold_every_row_once_and_epochs_resume(tmp_path, ending, shuffle, monkeypatch):
+    monkeypatch.setattr(packing, "LEAST_STEP", 300)  # several places to begin at
+    arrays = mnist(tmp_path, ending, n_train=97)
+    train = labeled.open_dataset(tmp_path).split("train")
+    options = {"shuffle": shuffle, "seed": 3, "memory": 8 << 20}
+    seen = []
+    for index in range(3):
+        for batch in train.batches(8, part=(index, 3), **options):
+            np.testing.assert_array_equal(batch["images"], arrays["train", "images"][batch.rows])
+            np.testing.assert_array_equal(batch["labels"], arrays["train", "labels"][batch.rows])
+            seen += batch.rows.tolist()
+    assert sorted(seen) == list(range(97))
+    loader = train.batches(8, **options)
+    live = iter(loader)
+    for _ in range(5):
+        next(live)
+    state = loader.state_dict()
+    rest = [batch.rows.tolist() for batch in live]
+    fresh = train.batches(8, **options)
+    fresh.load_state_dict(state)
+    assert [batch.rows.tolist() for batch in fresh] == rest
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(500, 9000), st.integers(0, 9), st.randoms(use_true_random=False))
+def test_packed_contents_are_reached_in_any_order(step, level, random):
+    rng = np.random.default_rng(random.randrange(1 << 30))
+    content = rng.integers(0, 50, 20_000).astype("u1")
+    cut = random.randrange(len(content))
+    data = gzip.compress(content[:cut].tobytes(), level) + gzip.compress(content[cut:].tobytes(), 1)
+    data += b"\0" * random.randrange(3)
+
+    class Held:
+        def pread(self, offset, n):
+            return data[offset : offset + n]
+
+        def check(self):
+            pass
+
+    first = random.randrange(100)
+    file = packing.PackedFile(Held(), packing.Packing(len(content), first, step))
+    for _ in range(20):
+        a = random.randrange(len(content))
+        out = np.empty(random.randrange(1, len(content) - a + 1), np.uint8)
+        file.read_into(out, a)
+        np.testing.assert_array_equal(out, content[a : a + len(out)])
+
+
+def test_threads_share_a_packed_file(tmp_path):
+    rows = np.random.default_rng(0).integers(0, 99, (40_000, 32)).astype("u1")
+    ds = labeled.open_dataset(write(tmp_path / "rows-idx2-ubyte.gz", rows))
+    assert ds.files.catalog.sources["data"].stored_chunks == (32_768, 32)
+    reader = ds.files.catalog.sources["data"].reader()
+    wrong = []
+
+    def read(seed):
+        starts = np.random.default_rng(seed).integers(0, 39_000, 15).tolist()
+        found = [(reader.read(range(a, a + 900)) == rows[a : a + 900]).all() for a in starts]
+        wrong.extend(a for a, good in zip(starts, found, strict=True) if not good)
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert not wrong
+    cost = reader.cost(np.array([[0, 5], [39_000, 40_000]]))
+    assert cost.chunks_decoded == 2
+    assert cost.bytes_read <= os.path.getsize(tmp_path / "rows-idx2-ubyte.gz")
+
+
+def test_parts_of_axes_are_read(tmp_path):
+    rows = np.arange(50 * 6 * 5).reshape(50, 6, 5).astype(">i4")
+    for ending in ("", ".gz"):
+        ds = labeled.open_dataset(write(tmp_path / f"a-idx3-int{ending}", rows))
+        part = ds.isel(height=slice(1, 5, 2), width=[4, 0])
+        np.testing.assert_array_equal(part["data"].values, rows[:, 1:5:2][:, :, [4, 0]])
+        batches = [batch["data"] for batch in part.batches(7, shuffle="full", seed=0)]
+        assert all(batch.dtype == np.dtype("i4") and batch.shape[1:] == (2, 2) for batch in batches)
+
+
+def test_names_of_axes_can_be_given(tmp_path):
+    path = write(tmp_path / "a-idx3-ubyte", np.zeros((4, 2, 3), "u1"))
+    assert labeled.open_dataset(path, example_dim="sample").dims["data"][0] == "sample"
+    given = labeled.open_dataset(path, dims={"data": ("n", None, "x")})
+    assert given.dims["data"] == ("n", "height", "x")
+    four = write(tmp_path / "b-idx4-ubyte", np.zeros((4, 8, 8, 3), "u1"))
+    assert labeled.open_dataset(four).dims["data"] == ("batch", "height", "width", "channel")
+    with pytest.raises(DimsError, match=r"names 2 axes, but source 'data'.* has 3"):
+        labeled.open_dataset(path, dims={"data": ("n", "x")})
+    with pytest.raises(DimsError, match="name each axis differently"):
+        labeled.open_dataset(path, dims={"data": ("x", "y", "x")})
+    with pytest.raises(UnknownNameError, match=r"dims= names 'date', .* did you mean 'data'"):
+        labeled.open_dataset(path, dims={"date": ("x", "y", "z")})
+    with pytest.raises(UnknownNameError, match=r"sources= names 'image', .*There are: 'data'"):
+        labeled.open_dataset(path, sources=["image"])
+    with pytest.raises(LoaderTypeError, match=r"group= means nothing for '.*', which is IDX"):
+        labeled.open_dataset(path, group="a")
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "words"),
+    [
+        (lambda d: d[:-1], FileFormatError, r"truncated: .* 10 rows.*byte 616.*\(9 whole rows\)"),
+        (lambda d: d[:9], FileFormatError, "ends within its header"),
+        (lambda d: d[:2] + b"\x07" + d[3:], FileFormatError, "is not an IDX file: it begins with"),
+        (lambda d: d[:4] + b"\xff" * 4 + d[8:], FileFormatError, "truncated: .* 4294967295 rows"),
+        (lambda d: d[:8] + b"\xff" * 8 + d[16:], UnsafeFileError, "no row of that size"),
+        (lambda d: b"", FileFormatError, "is empty"),
+    ],
+)
+def test_headers_that_lie_are_refused_when_opened(tmp_path, damage, error, words):
+    data = idx_bytes(np.zeros((10, 6, 10), "u1"))
+    path = tmp_path / "train-images-idx3-ubyte"
+    path.write_bytes(damage(data))
+    with pytest.raises(error, match=words):
+        labeled.open_dataset(path)
+
+
+def test_packed_headers_that_lie_are_refused(tmp_path):
+    path = tmp_path / "a-idx3-ubyte.gz"
+    path.write_bytes(gzip.compress(idx_bytes(np.zeros(100, "u1"), shape=(1 << 31, 1 << 10, 1))))
+    with pytest.raises(UnsafeFileError, match="cannot stand for more than"):
+        labeled.open_dataset(path)
+    path.write_bytes(gzip.compress(b"GIF89a" + bytes(100)))
+    with pytest.raises(FileFormatError, match="is not an IDX file: it begins with 47 49 46 38"):
+        labeled.open_dataset(path)
+
+
+def test_packed_damage_is_told_when_rows_are_read(tmp_path):
+    rows = np.random.default_rng(0).integers(0, 256, (300, 10)).astype("u1")
+    path = tmp_path / "a-idx2-ubyte.gz"
+    whole = gzip.compress(idx_bytes(rows))
+    path.write_bytes(whole[:-200])
+    with pytest.raises(ReadError, match=r"source 'data' in '.*a-idx2.*rows 0 to 299: .*ends early"):
+        labeled.open_dataset(path)["data"].compute()
+    path.write_bytes(whole[:-6] + bytes([whole[-6] ^ 1]) + whole[-5:])
+    with pytest.raises(ReadError, match="damaged"):
+        labeled.open_dataset(path)["data"].compute()
+    claims = gzip.compress(idx_bytes(rows, shape=(400, 10)))
+    path.write_bytes(claims)
+    with pytest.raises(ReadError, match="contents end at byte 3012, before 4012"):
+        labeled.open_dataset(path)["data"].compute()
+
+
+def test_files_that_do_not_fit_are_refused(tmp_path):
+    mnist(tmp_path)
+    write(tmp_path / "train-labels-idx1-ubyte", np.zeros(49, "u1"))
+    with pytest.raises(FileFormatError, match=r"different numbers of rows: 50 in .*49 in"):
+        labeled.open_dataset(tmp_path)
+    os.remove(tmp_path / "train-labels-idx1-ubyte")
+    with pytest.raises(UnknownNameError, match="cannot be joined"):
+        labeled.open_dataset(tmp_path)
+    assert labeled.open_dataset(tmp_path, sources=["images"]).n_rows == 70
+    images = [tmp_path / "train-images-idx3-ubyte", tmp_path / "t10k-images-idx3-ubyte"]
+    with pytest.raises(FileFormatError, match="as many files as the others"):
+        labeled.open_dataset({"x": images, "y": tmp_path / "t10k-labels-idx1-ubyte"})
+    with pytest.raises(FileFormatError, match="different numbers of rows"):
+        labeled.open_dataset({"x": images[0], "y": tmp_path / "t10k-labels-idx1-ubyte"})
+
+
+def test_a_changed_file_is_noticed(tmp_path):
+    mnist(tmp_path)
+    ds = labeled.open_dataset(tmp_path)
+    kept = pickle.dumps(ds)
+    write(tmp_path / "t10k-labels-idx1-ubyte", np.zeros((20, 1), "u1"))
+    with pytest.raises((FileChangedError, FileFormatError)):
+        pickle.loads(kept)["labels"]
+
+
+def test_bytes_after_the_last_row_are_told(tmp_path):
+    path = tmp_path / "b-idx1-ubyte"
+    path.write_bytes(idx_bytes(np.zeros(5, "u1")) + b"abc")
+    with pytest.warns(LabeledWarning, match="goes on for 3 bytes after its last row"):
+        ds = labeled.open_dataset(path)
+    assert ds.n_rows == 5
