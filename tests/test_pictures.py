@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from labeled.errors import ArrayError
+from labeled.formats import pictures
 from labeled.formats.picture_heads import HEAD_BYTES, PictureError, ShortHeadError, head_of, kind_of
 from labeled.formats.pictures import decode, encode, picture_head
 
@@ -259,3 +260,33 @@ def test_genuine_photographs_are_decoded_as_pillow_does():
         data = file.read_bytes()
         mode = Image.open(io.BytesIO(data)).mode
         np.testing.assert_array_equal(decode(data), pixels(data, mode))
+
+
+@pytest.mark.parametrize("subsampling", [0, 1, 2])
+@pytest.mark.parametrize("progressive", [False, True])
+@pytest.mark.parametrize("size", [(24, 37), (1, 1), (17, 8), (33, 16)])
+def test_every_library_gives_the_same_pixels_of_a_jpeg(subsampling, progressive, size, monkeypatch):
+    image = np.random.default_rng(7).integers(0, 256, (*size, 3), np.uint8)
+    options = {"quality": 87, "subsampling": subsampling, "progressive": progressive}
+    data = saved(Image.fromarray(image), "JPEG", **options)
+    fast = [decode(data, channels) for channels in (None, 1, 3, 4)]
+    monkeypatch.setattr(pictures, "_simplejpeg", lambda: None)
+    slow = [decode(data, channels) for channels in (None, 1, 3, 4)]
+    for one, other in zip(fast, slow, strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(fast[0], pixels(data, "RGB"))
+
+
+@pytest.mark.parametrize("format", ["JPEG", "PNG"])
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_a_picture_goes_where_it_is_wanted_if_it_can(format, orientation):
+    data = saved(Image.fromarray(SOFT[..., :3]), format, exif=exif(orientation))
+    out = np.zeros((2, 24, 37, 3), np.uint8)
+    found = decode(data, 3, out=out[1])
+    wanted = decode(data, 3)
+    np.testing.assert_array_equal(found, wanted)
+    assert np.shares_memory(found, out) == (format == "JPEG" and orientation == 1)
+    assert not out[0].any()
+    small = np.zeros((5, 5, 3), np.uint8)
+    np.testing.assert_array_equal(decode(data, 3, out=small), wanted)
+    assert not small.any()

@@ -195,7 +195,8 @@ class Source:
             kinds = {header.storage for header in self.headers}
             direct = kinds == {"contiguous"} and not self._plain_region and not self._own_ways
             alone = kinds <= {"contiguous", "records"}
-            return RowLayout(None, scratch_bytes=size, direct=direct, random=alone)
+            dear = any(header.filters for header in self.headers)
+            return RowLayout(None, None, size, dear, direct, random=alone)
         starts = self.file_starts
         each = math.prod(chunks) * self.stored_dtype.itemsize
         size += (3 if self.stored_dtype.itemsize == 1 else 4) * each

@@ -8,7 +8,7 @@ of them; of other kinds only the magic bytes are known.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 HEAD_BYTES = 1 << 10
 """So many bytes of a picture nearly always hold its size; where they do not, take all of it."""
@@ -45,8 +45,7 @@ class ShortHeadError(PictureError):
     """The bytes end before the size is told; more of them may tell."""
 
 
-@dataclass(frozen=True, slots=True)
-class PictureHead:
+class PictureHead(NamedTuple):
     """What a picture is, before it is decoded.
 
     Parameters

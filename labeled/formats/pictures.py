@@ -1,4 +1,7 @@
-"""The door to the libraries that decode and encode pictures: OpenCV, and Pillow for the rest.
+"""The door to the libraries that decode and encode pictures.
+
+JPEGs go to simplejpeg where it is installed, which takes a fifth to a third less time for the
+same pixels; everything else to OpenCV, and what that does not know to Pillow.
 
 A picture is uint8 by (height, width, channel), channels in the order red, green, blue,
 alpha; grey has one. Decoding leaves the GIL, so that a loader's threads work side by side.
@@ -30,6 +33,7 @@ Channels = Literal[1, 3, 4] | None
 MAX_PIXELS = 1 << 28
 """Pictures of more pixels are refused unless a caller allows more."""
 
+_COLOURS = {1: "GRAY", 3: "RGB", 4: "RGBA"}
 _JPEG_END = b"\xff\xd9"
 _FORMATS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
 
@@ -60,6 +64,14 @@ def _pillow() -> Any:
         raise MissingExtraError(
             "pictures other than JPEG and PNG need Pillow: pip install 'labeled[images]'"
         ) from error
+
+
+@cache
+def _simplejpeg() -> Any | None:
+    try:
+        return importlib.import_module("simplejpeg")
+    except ImportError:
+        return None
 
 
 def picture_head(data: bytes | memoryview) -> PictureHead:
@@ -100,6 +112,7 @@ def decode(
     upright: bool = True,
     max_pixels: int = MAX_PIXELS,
     whole: bool = True,
+    out: Array | None = None,
 ) -> Array:
     """Decode a picture.
 
@@ -116,11 +129,13 @@ def decode(
         Larger pictures are refused by what their header claims.
     whole : bool
         Refuse a JPEG that was cut short; else what is missing is grey.
+    out : C-contiguous uint8 array, optional
+        Where the picture may go, if it has that shape; what is returned tells whether it did.
 
     Returns
     -------
     uint8 array (height, width, channel)
-        C-contiguous. Sixteen bits a channel are cut to eight.
+        C-contiguous; `out` where that could be used. Sixteen bits a channel are cut to eight.
 
     Raises
     ------
@@ -134,7 +149,8 @@ def decode(
             raise PictureError("the JPEG is cut short: it has no end marker")
         data = bytes(data) + _JPEG_END  # else some versions of OpenCV refuse it
     wanted = head.channels if channels is None else channels
-    image = _decoded(data, head, wanted)
+    fits = out is not None and out.shape == (head.height, head.width, wanted)
+    image = _decoded(data, head, wanted, out if fits and head.orientation == 1 else None)
     if image.shape[:2] != (head.height, head.width):
         raise PictureError(
             f"its header says {head.height} x {head.width} pixels, but it has {image.shape[:2]}"
@@ -158,7 +174,13 @@ def check_size(head: PictureHead, max_pixels: int) -> None:
         )
 
 
-def _decoded(data: bytes | memoryview, head: PictureHead, channels: int) -> Array:
+def _decoded(
+    data: bytes | memoryview, head: PictureHead, channels: int, out: Array | None
+) -> Array:
+    if head.kind == "jpeg":
+        image = _by_simplejpeg(data, channels, out)
+        if image is not None:
+            return image
     cv2 = opencv()
     flags = {1: cv2.IMREAD_GRAYSCALE, 3: cv2.IMREAD_COLOR_RGB}.get(channels, cv2.IMREAD_UNCHANGED)
     if flags != cv2.IMREAD_UNCHANGED:
@@ -173,6 +195,18 @@ def _decoded(data: bytes | memoryview, head: PictureHead, channels: int) -> Arra
         image = _from_unchanged(image)
     pixels: Array = image if image.ndim == 3 else image[:, :, np.newaxis]
     return pixels
+
+
+def _by_simplejpeg(data: bytes | memoryview, channels: int, out: Array | None) -> Array | None:
+    """Decode a JPEG; None where that library is not there, or cannot."""
+    library = _simplejpeg()
+    if library is None:
+        return None
+    try:
+        image: Array = library.decode_jpeg(data, _COLOURS[channels], strict=False, buffer=out)
+    except ValueError:  # colours for print, or damage that another library may overlook
+        return None
+    return image if out is None else out
 
 
 def _from_unchanged(image: npt.NDArray[Any]) -> Array:
@@ -201,6 +235,9 @@ def _by_pillow(data: bytes | memoryview, head: PictureHead) -> Array:
 
 
 def _with_channels(image: Array, channels: int) -> Array:
+    found = image.shape[2]
+    if found == channels:
+        return image
     cv2 = opencv()
     codes = {
         (1, 3): cv2.COLOR_GRAY2RGB,
@@ -210,9 +247,6 @@ def _with_channels(image: Array, channels: int) -> Array:
         (3, 1): cv2.COLOR_RGB2GRAY,
         (4, 1): cv2.COLOR_RGBA2GRAY,
     }
-    found = image.shape[2]
-    if found == channels:
-        return image
     changed: Array = cv2.cvtColor(image, codes[found, channels])
     return changed if changed.ndim == 3 else changed[:, :, np.newaxis]
 

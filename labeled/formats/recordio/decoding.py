@@ -53,15 +53,21 @@ class Decoding:
         """Whether pictures are larger, for a moment, than what becomes of them."""
         return self.resize is not None or self.shape is not None
 
-    def __call__(self, data: bytes | memoryview) -> Array:
-        """Decode a picture.
+    def __call__(self, data: bytes | memoryview, out: Array | None = None) -> Array:
+        """Decode a picture, straight into `out` where that is possible.
 
         Raises
         ------
         PictureError
             If it is none, or too large.
         """
-        image = decode(data, self.channels, upright=self.upright, max_pixels=self.max_pixels)
+        image = decode(
+            data,
+            self.channels,
+            upright=self.upright,
+            max_pixels=self.max_pixels,
+            out=None if self.resizes else out,
+        )
         if self.resize is not None:
             height, width = image.shape[:2]
             image = resized(image, *shorter_edge(height, width, self.resize))

@@ -28,7 +28,7 @@ from labeled.formats.reading import (
     row_nbytes,
     spread,
 )
-from labeled.formats.recordio.irheader import HEADER_BYTES, LABEL, HeaderError, unpack
+from labeled.formats.recordio.irheader import HEADER_BYTES, LABEL, HeaderError, body_of, unpack
 from labeled.formats.recordio.lists import ExampleList, read_list
 from labeled.formats.recordio.options import Detail
 from labeled.formats.recordio.reading import RecordFile
@@ -38,6 +38,10 @@ from labeled.formats.rows import RowReader
 
 LEAST_ROW_BYTES = 64
 """A row counts as so many bytes at least: records are found one by one."""
+
+
+LEAST_ROWS = 4
+"""Rows of a piece at least: finding it and its records costs what a tiny picture costs."""
 
 
 def open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -> RowReader:
@@ -75,7 +79,7 @@ class RowEngine:
 
     def pieces(self, runs: Ints) -> list[Piece]:
         rows = spread(runs[:, 0], runs[:, 1] - runs[:, 0])
-        step = max(1, PIECE_BYTES // max(LEAST_ROW_BYTES, self.row_bytes))
+        step = max(LEAST_ROWS, PIECE_BYTES // max(LEAST_ROW_BYTES, self.row_bytes))
         return [_piece(first, rows[first : first + step]) for first in range(0, len(rows), step)]
 
     def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
@@ -120,34 +124,40 @@ class PictureEngine(RowEngine):
         places = numbers if dest is None else dest[numbers.start : numbers.stop].tolist()
         found = self.records.payloads(piece.parts)
         for place, (row, payload) in zip(places, found, strict=True):
-            image = picture(self.source, row, payload)
+            own = out[place] if self._whole else None
+            image = picture(self.source, row, payload, own)
             if image.shape != shape:
                 raise ReadError(
                     f"{describe(self.source)}, row {row}: its picture is {image.shape}, and not "
                     f"{shape} as all others; open with shape= and channels= to make them alike"
                 )
-            out[place] = image if self._whole else outer_take(image[np.newaxis], self.region)[0]
+            if image is not own:
+                out[place] = outer_take(image[np.newaxis], self.region)[0]
 
 
-def picture(source: SourceHeader, row: int, payload: memoryview) -> Array:
-    """Decode the picture of a record.
+def picture(source: SourceHeader, row: int, payload: memoryview, out: Array | None = None) -> Array:
+    """Decode the picture of a record, straight into `out` where that is possible.
 
     Raises
     ------
     ReadError
         If it is none; names file, row and id.
     """
-    id = None
     try:
-        one = unpack(payload)
-        id = one.id
-        image: Array = source.detail.decoding(one.payload)
+        image: Array = source.detail.decoding(body_of(payload), out)
     except (HeaderError, PictureError) as fault:
-        named = "" if id is None else f" (id {id})"
         raise ReadError(
-            f"{describe(source)}, row {row}{named}: {fault}; errors='skip' leaves such rows out"
+            f"{describe(source)}, row {row}{_named(payload)}: {fault}; errors='skip' leaves such "
+            "rows out"
         ) from fault
     return image
+
+
+def _named(payload: memoryview) -> str:
+    try:
+        return f" (id {unpack(payload).id})"
+    except HeaderError:
+        return ""
 
 
 class LabelEngine(RowEngine):

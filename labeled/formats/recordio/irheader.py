@@ -26,6 +26,7 @@ HEADER_DTYPE = np.dtype(
     [("flag", "<u4"), ("label", "<f4"), ("id", "<u8"), ("id2", "<u8")], align=False
 )
 LABEL = np.dtype("<f4")
+LABEL_BYTES = LABEL.itemsize
 
 Labels = npt.NDArray[np.float32]
 
@@ -99,3 +100,19 @@ def unpack(data: Buffer) -> Labelled:
         raise HeaderError(f"it claims {flag:,} labels, more than its {len(view):,} bytes hold")
     labels = np.frombuffer(view[HEADER_BYTES:begin], LABEL) if flag else np.array([label], LABEL)
     return Labelled(id, id2, labels, view[begin:])
+
+
+def body_of(data: memoryview) -> memoryview:
+    """Return what follows the header and the labels, without taking these apart.
+
+    Raises
+    ------
+    HeaderError
+        If there is no room for them.
+    """
+    if len(data) < HEADER_BYTES:
+        raise HeaderError(f"it has {len(data)} bytes, where a header alone takes {HEADER_BYTES}")
+    begin = HEADER_BYTES + LABEL_BYTES * int.from_bytes(data[:4], "little")
+    if begin > len(data):
+        raise HeaderError(f"it claims more labels than its {len(data):,} bytes hold")
+    return data[begin:]

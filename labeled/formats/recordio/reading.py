@@ -7,7 +7,7 @@ are handed out as views of what was read, so that a picture is decoded from ther
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -18,7 +18,14 @@ import numpy.typing as npt
 from labeled.errors import LabeledError, ReadError
 from labeled.formats.bytesource import open_bytes
 from labeled.formats.header import FileStamp
-from labeled.formats.recordio.framing import HEAD_BYTES, FramingError, unframe
+from labeled.formats.recordio.framing import (
+    ALIGNMENT,
+    HEAD,
+    HEAD_BYTES,
+    MAGIC,
+    FramingError,
+    unframe,
+)
 from labeled.formats.recordio.index import RecordIndex, broken, index_of
 
 Array = npt.NDArray[Any]
@@ -82,13 +89,13 @@ class RecordFile:
             If the file is no longer the one that was opened.
         """
         offsets, listed = self.index.offsets, np.asarray(rows, np.int64)
-        for a, b in pairwise(_cuts(offsets[listed], offsets[listed + 1])):
-            some = listed[a:b]
-            begin, end = int(offsets[some[0]]), int(offsets[some[-1] + 1])
-            held = self._read(begin, end, some).data
-            for row in some.tolist():
-                at, stop = int(offsets[row]) - begin, int(offsets[row + 1]) - begin
-                yield row, self._payload(held[:stop], at, row)
+        starts, stops = offsets[listed].tolist(), offsets[listed + 1].tolist()
+        numbers = listed.tolist()
+        for a, b in pairwise(_cuts(starts, stops)):
+            base = starts[a]
+            held = self._read(base, stops[b - 1], numbers[a:b]).data
+            for i in range(a, b):
+                yield numbers[i], self._payload(held, starts[i] - base, stops[i] - base, numbers[i])
 
     def payload(self, row: int) -> memoryview:
         """Return the payload of one row."""
@@ -107,9 +114,9 @@ class RecordFile:
         out = np.zeros((len(listed), width), np.uint8)
         starts = offsets[listed]
         stops = np.minimum(offsets[listed + 1], starts + width)
-        for a, b in pairwise(_cuts(starts, stops)):
+        for a, b in pairwise(_cuts(starts.tolist(), stops.tolist())):
             begin = int(starts[a])
-            held = self._read(begin, int(stops[a:b].max()), listed[a:b])
+            held = self._read(begin, int(stops[b - 1]), listed[a:b])
             for i in range(a, b):
                 part = held[starts[i] - begin : stops[i] - begin]
                 out[i, : len(part)] = part
@@ -125,7 +132,7 @@ class RecordFile:
         """Whether the system would have to fetch a record from storage."""
         return not open_bytes(self.stamp).holds(int(self.index.offsets[row]))
 
-    def _read(self, begin: int, end: int, rows: Rows) -> Array:
+    def _read(self, begin: int, end: int, rows: Sequence[int] | Rows) -> Array:
         held = np.empty(end - begin, np.uint8)
         try:
             file = open_bytes(self.stamp)
@@ -139,15 +146,20 @@ class RecordFile:
             raise ReadError(f"{self._where(rows)} cannot be read: {fault}") from fault
         return held
 
-    def _where(self, rows: Rows) -> str:
+    def _where(self, rows: Sequence[int] | Rows) -> str:
         return f"records {int(rows[0])} to {int(rows[-1])} of {self.stamp.path!r}"
 
-    def _payload(self, held: memoryview, at: int, row: int) -> memoryview:
+    def _payload(self, held: memoryview, at: int, stop: int, row: int) -> memoryview:
+        """Return the payload of the record between two places of what was read."""
+        magic, word = HEAD.unpack_from(held, at) if stop - at >= HEAD_BYTES else (0, 0)
+        begin = at + HEAD_BYTES
+        if magic == MAGIC and begin + word + -word % ALIGNMENT == stop:
+            return held[begin : begin + word]  # the kind of a whole record is 0
         try:
-            payload, end = unframe(held, at)
-            if end != len(held):
+            payload, end = unframe(held[:stop], at)
+            if end != stop:
                 raise FramingError(
-                    f"it ends {len(held) - end:,} bytes before the next one of the index; "
+                    f"it ends {stop - end:,} bytes before the next one of the index; "
                     "the index leaves records out"
                 )
         except FramingError as fault:
@@ -156,16 +168,13 @@ class RecordFile:
         return payload
 
 
-def _cuts(starts: Rows, stops: Rows) -> list[int]:
+def _cuts(starts: list[int], stops: list[int]) -> list[int]:
     """Cut rows into stretches that are read by one call: ascending, close together, not large."""
-    if not len(starts):
-        return [0]
-    gaps = starts[1:] - stops[:-1]
-    apart = np.flatnonzero((gaps < 0) | (gaps > GAP_BYTES)) + 1
-    cuts = [0]
-    for edge in [*apart.tolist(), len(starts)]:
-        while cuts[-1] < edge:
-            first = cuts[-1]
-            fitting = int(np.searchsorted(stops[first:edge], starts[first] + READ_BYTES, "right"))
-            cuts.append(min(edge, first + max(1, fitting)))
-    return cuts
+    cuts, begin, end = [0], 0, 0
+    for i, (start, stop) in enumerate(zip(starts, stops, strict=True)):
+        if i and (not end <= start <= end + GAP_BYTES or stop > begin + READ_BYTES):
+            cuts.append(i)
+        if cuts[-1] == i:
+            begin = start
+        end = stop
+    return [*cuts, len(starts)] if starts else cuts

@@ -17,7 +17,15 @@ import numpy as np
 from labeled.errors import DimsError, LoaderError, SplitError, UnknownNameError, did_you_mean
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.format import Options
-from labeled.formats.header import ALL, FileHeader, FileStamp, Rows, SourceHeader, fingerprint
+from labeled.formats.header import (
+    ALL,
+    FileHeader,
+    FileStamp,
+    Filter,
+    Rows,
+    SourceHeader,
+    fingerprint,
+)
 from labeled.formats.picture_heads import kind_of
 from labeled.formats.recordio.engines import list_of, listed_labels
 from labeled.formats.recordio.index import SUFFIX
@@ -41,6 +49,9 @@ NAMES = {
     "labelled": ("encoded", "ids", "labels"),
     "raw": ("records",),
 }
+
+ENCODED = Filter(0, "decoded")
+"""Pictures are dear to read: what is stored has to be decoded."""
 
 DECODED_TIMES = 24
 """How many times larger than its bytes a picture is taken to be while it is decoded."""
@@ -195,6 +206,7 @@ def _source(
         dtype=dtype,
         dims=dims or known,
         storage="records",
+        filters=(ENCODED,) if name == "images" else (),
         stored_bytes=file.stamp.size,
         ragged=RAGGED[name] if row_shape is None else None,
         format="recordio",
