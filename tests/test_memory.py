@@ -24,6 +24,7 @@ from types import SimpleNamespace
 import numpy as np
 import labeled
 from labeled import permute
+from labeled.pipeline import whole
 from labeled.spaces import Conv2DSpace
 
 path, options = sys.argv[1], json.loads(sys.argv[2])
@@ -43,6 +44,9 @@ if options.pop("cast", False):
     warm = np.zeros((512, 3, 32, 32), np.uint8)  # kernels are loaded once a process
     permute.copy(warm, (1, 2, 3, 0), dtype="float32", scale=1 / 255)
     del warm
+if options.pop("piped", False):
+    options["pipeline"] = whole(lambda batch: {"x": batch["x"]})  # makes nothing of its own
+    next(iter(dataset.subset([0]).batches(1, pipeline=options["pipeline"])))  # imports
 loader = dataset.batches(**options)
 promised = loader.explain().promised_bytes
 before, peak, done = held(), 0, threading.Event()
@@ -97,6 +101,8 @@ CASES = {
     "kept": (gzip(64), {"shuffle": True}, 256),
     "specs to float32, window": (gzip(64), {"shuffle": "window", "cast": True}, 48),
     "specs to float32, file order": ({}, {"shuffle": False, "cast": True}, 48),
+    "a pipeline, file order": ({}, {"shuffle": False, "piped": True}, 32),
+    "a pipeline, window": (gzip(64), {"shuffle": "window", "piped": True}, 48),
     "list, window": (gzip(64), {"shuffle": "window", "listed": True}, 32),
     "list, file order": ({}, {"shuffle": False, "listed": True}, 32),
 }

@@ -288,6 +288,15 @@ def test_batches_in_hand_are_bounded_and_stay_what_they_were(dataset):
     np.testing.assert_array_equal(np.concatenate([b.arrays["images"] for b in held]), IMAGES)
 
 
+def test_the_plan_tells_of_the_pipeline(dataset):
+    explained = dataset.batches(8, pipeline={"images": abs}, threads=2, memory="8 MiB").explain()
+    assert (explained.workers, explained.in_flight) == (2, 14)
+    assert "a pipeline: up to 14 batches at a time in 2 threads; what it makes is not" in repr(
+        explained
+    )
+    assert "pipeline" not in repr(dataset.batches(8).explain())
+
+
 def test_a_loader_with_a_pipeline_pickles(dataset):
     loader = dataset.batches(40, pipeline={"images": noisy}, seed=5)
     again = pickle.loads(pickle.dumps(loader))

@@ -52,9 +52,9 @@ from labeled.loader.sizes import (
     DEFAULT_MEMORY,
     Sizes,
     Wanted,
-    batches_in_flight,
     choose_kept,
     memory_of,
+    piped_bytes,
     plan_sizes,
 )
 from labeled.loader.units import Grouping, governing_source, group_rows, layout_words
@@ -426,9 +426,7 @@ def _lanes(
     lanes = [lane_of(source, selections[name]) for name, source in sources.items()]
     row_bytes = sum(lane.row_bytes for lane in lanes) + out_row_bytes
     batch_bytes = rows.held_rows * row_bytes
-    room = memory_bytes
-    if piped:
-        room -= batches_in_flight(memory_bytes, batch_bytes) * batch_bytes
+    room = memory_bytes - (piped_bytes(memory_bytes, batch_bytes) if piped else 0)
     kept = choose_kept(lanes, room, batch_bytes)
     for lane in lanes:
         lane.keep = lane.name in kept and lane.source.loaded is None

@@ -7,7 +7,6 @@ way, else it is joined into memory of its own.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -34,24 +33,11 @@ class Interrupted(Exception):
     """The windows ended before the batches did: somebody has stopped the epoch."""
 
 
-@dataclass(slots=True)
-class Made:
-    """A batch as it is handed out.
+Made = tuple[Any, Callable[[], Rows], int, int]
+"""A batch as it is handed out: data, what works out its rows, how many are real, how many lost.
 
-    Attributes
-    ----------
-    rows : callable
-        Works out the row numbers.
-    count : int
-        How many rows are real.
-    n_lost : int
-        Rows left out.
-    """
-
-    data: Any
-    rows: Callable[[], Rows]
-    count: int
-    n_lost: int = 0
+A plain tuple, which costs nothing where batches are many and small.
+"""
 
 
 class Dealer:
@@ -81,7 +67,9 @@ class Dealer:
         self._windows_pool, self._batch_pool = pools
         self.stats = stats
         self._window: Filled | None = None
+        self._group, self._skips, self._finish = recipe.group, recipe.skips, recipe.finish
         self._many_a_window = recipe.sizes.job_rows >= 2 * plan.batch_rows
+        self._joins = recipe.sizes.in_flight > 0 and not self._many_a_window
 
     def deal(self, number: int) -> Made:
         """Build one batch: its rows from the window or windows that hold them, laid out.
@@ -104,24 +92,17 @@ class Dealer:
         else:
             arrays, spans = self._joined(start, stop, length)
         began = perf_counter()
-        made = self._laid_out(arrays, spans, count, length)
-        self.stats.format_s += perf_counter() - began
-        return made
-
-    def _laid_out(
-        self, arrays: dict[str, Array], spans: list[Span], count: int, length: int
-    ) -> Made:
-        group = self.recipe.group
-        lost = None
-        before = count
-        if self.recipe.skips:
+        group, lost, before = self._group, None, count
+        if self._skips:
             arrays, lost, count, length = self._kept_rows(arrays, spans, count, length)
         contents = [(window.content, a, b) for window, a, b in spans]
 
         def rows() -> Rows:
             return rows_of_spans(contents, group, length, lost)
 
-        return Made(self.recipe.finish(arrays, rows, count, length), rows, count, before - count)
+        data = self._finish(arrays, rows, count, length)
+        self.stats.format_s += perf_counter() - began
+        return data, rows, count, before - count
 
     def _kept_rows(
         self, arrays: dict[str, Array], spans: list[Span], count: int, length: int
@@ -168,9 +149,7 @@ class Dealer:
         consumer who uses batches one by one; once one is seen to hold on to them, large
         windows are let go of by copying. A pipeline has several in hand at any time.
         """
-        if self.recipe.sizes.in_flight and not self._many_a_window:
-            return True
-        return bool(self._windows_pool.extra) and self._many_a_window
+        return self._joins or (bool(self._windows_pool.extra) and self._many_a_window)
 
     def _advance(self) -> Filled:
         """Let go of the window that is used up and take the next one."""

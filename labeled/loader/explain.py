@@ -81,6 +81,8 @@ class Explanation:
     mapped_bytes : int
         Bytes of files whose pages may be mapped while rows are gathered from them: the
         system's own cache, not counted in `promised_bytes`, let go of again and again.
+    workers, in_flight : int
+        Threads of a pipeline, and the batches in it at a time; 0 where there is none.
     amplification : float
         With draws: how many rows are read for each that is handed out.
     exact : bool
@@ -97,6 +99,8 @@ class Explanation:
     job_rows: int
     slots: int
     threads: int
+    workers: int
+    in_flight: int
     reader: str
     memory_bytes: int
     promised_bytes: int
@@ -155,6 +159,12 @@ class Explanation:
             )
         if self.kernels.startswith("compiled"):
             lines.append("not counted: compiled kernels, about 32 MiB once a process, if needed")
+        if self.in_flight:
+            who = f"{self.workers} threads" if self.workers else "the caller"
+            lines.append(
+                f"a pipeline: up to {self.in_flight} batches at a time in {who}; what it makes is "
+                "not counted"
+            )
         if self.mode == "window":
             lines.append(f"{self.n_windows:,} windows of about {self.window_rows:,} rows")
         if self.quality is not None:
@@ -234,6 +244,8 @@ def explain(
         job_rows=sizes.job_rows,
         slots=sizes.slots,
         threads=sizes.threads,
+        workers=sizes.workers,
+        in_flight=sizes.in_flight,
         reader=plan.reader,
         memory_bytes=sizes.memory_bytes,
         promised_bytes=sizes.promised_bytes,

@@ -134,7 +134,7 @@ class Loader:
             rows = max(sizes.job_rows, 1)
             self._pools = (
                 SlotPool(layout, rows, sizes.slots),
-                SlotPool(layout, self.plan.held_rows, max(2, sizes.in_flight)),
+                SlotPool(layout, self.plan.held_rows, sizes.in_flight + 2),
             )
         return self._pools
 
@@ -350,15 +350,15 @@ class EpochIterator(Generic[T]):
         except Interrupted:  # by another thread, a moment ago
             assert self._ended, "the windows of a plan hold every row of its batches"
             raise self._why_ended() from None
+        data, rows, count, n_lost = made
         stats.n_batches += 1
-        stats.n_rows += made.count
-        stats.n_lost += made.n_lost
-        if made.n_lost:
+        stats.n_rows += count
+        stats.n_lost += n_lost
+        if n_lost:
             self._check_lost(stats.n_lost)
-        stats.n_bytes += made.count * self._recipe.row_bytes
+        stats.n_bytes += count * self._recipe.row_bytes
         hand = self._recipe.hand
-        data = made.data if hand is None else hand(made.data)
-        return self._shape(data, made.rows, made.count)
+        return self._shape(data if hand is None else hand(data), rows, count)
 
     def _check_lost(self, n_lost: int) -> None:
         """Raise once more rows were left out than the caller allowed."""

@@ -37,9 +37,11 @@ DEAR_JOB_BYTES = 8 << 20
 
 FEW_SLOTS, DEAR_SLOTS, MANY_SLOTS = 2, 3, 4
 SPARE_BATCHES = 3
-MOST_IN_FLIGHT = 16
+FEWEST_IN_FLIGHT, MOST_IN_FLIGHT = 2, 14
+HELD_BATCHES = 2
+"""The consumer's: the one in use, and the next while it is handed over."""
 IN_FLIGHT_SHARE = 4
-"""Batches that are in a pipeline at a time take at most this fraction of the memory."""
+"""Batches that are in a pipeline at a time take this fraction of the memory, if so many do."""
 
 OVERHEAD_BYTES = 1 << 20
 STACK_BYTES = 1 << 16
@@ -77,7 +79,7 @@ class Sizes:
     batch_bytes: int
     index_bytes: int = 0
     in_flight: int = 0
-    """Batches in a pipeline at a time; 0 where there is none."""
+    """Batches in a pipeline at a time, the consumer's not counted; 0 where there is none."""
     workers: int = 0
     """Threads that take batches through it."""
 
@@ -237,14 +239,17 @@ def plan_sizes(
 def batches_in_flight(memory_bytes: int, batch_bytes: int) -> int:
     """Return how many batches are in a pipeline at a time: as many as a share of memory holds."""
     affordable = memory_bytes // IN_FLIGHT_SHARE // max(1, batch_bytes)
-    return max(SPARE_BATCHES, min(MOST_IN_FLIGHT, affordable))
+    return max(FEWEST_IN_FLIGHT, min(MOST_IN_FLIGHT, affordable))
+
+
+def piped_bytes(memory_bytes: int, batch_bytes: int) -> int:
+    """Return what batches in a pipeline, and those of its consumer, take."""
+    return (batches_in_flight(memory_bytes, batch_bytes) + HELD_BATCHES) * batch_bytes
 
 
 def _worker_count(in_flight: int, threads: int | None) -> int:
-    """One batch in flight is the consumer's; no threads at all means that the caller works."""
-    if not in_flight or threads == 0:
-        return 0
-    return min(in_flight - 1, _cores() if threads is None else threads)
+    """A batch a thread; no threads at all means that the caller works."""
+    return min(in_flight, _cores() if threads is None else threads)
 
 
 @dataclass(frozen=True)
@@ -276,7 +281,9 @@ def _budget(
 ) -> _Budget:
     row_bytes = max(1, sum(lane.row_bytes for lane in lanes))
     straight = not windowed and not out_row_bytes  # batches are cut from jobs, or joined from two
-    spare_batches = in_flight or (1 if straight else SPARE_BATCHES)
+    spare_batches = 1 if straight else SPARE_BATCHES
+    if in_flight:
+        spare_batches = in_flight + HELD_BATCHES
     if windowed:
         row_bytes += INDEX_BYTES  # where each row goes, and what sorting it takes
     return _Budget(

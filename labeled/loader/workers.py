@@ -34,24 +34,24 @@ def done(made: Made, dealer: Dealer, stopped: Callable[[], bool]) -> Made:
     assert line is not None
     if not line.works:
         return made
-    rows = made.rows()
+    data, find_rows, count, n_lost = made
+    rows, told = find_rows(), data.told if isinstance(data, Batch) else {}
     place = Place(order.seed, order.epoch, rows=rows)
-    data, lost = line.work(made.data, place, skips=recipe.skips, stopped=stopped)
-    count = made.count
+    data, lost = line.work(data, place, skips=recipe.skips, stopped=stopped)
     if lost is not None:
-        count -= int(lost[:count].sum())
-        rows = rows[~lost]
-    made.n_lost += made.count - count
-    told = made.data.told if isinstance(made.data, Batch) else {}
-    return Made(labelled(data, rows, count, told), lambda: rows, count, made.n_lost)
+        n_more = int(lost[:count].sum())
+        rows, count, n_lost = rows[~lost], count - n_more, n_lost + n_more
+    return labelled(data, rows, count, told), lambda: rows, count, n_lost
 
 
 def finished(made: Made, line: Line, dealer: Dealer) -> Made:
     """Apply the batch stage, in the consumer's thread."""
-    if line.batch is not None:
-        order = dealer.plan.order
-        made.data = line.finish(made.data, Place(order.seed, order.epoch, rows=made.rows()))
-    return made
+    if line.batch is None:
+        return made
+    data, rows, count, n_lost = made
+    order = dealer.plan.order
+    place = Place(order.seed, order.epoch, rows=rows())
+    return line.finish(data, place), rows, count, n_lost
 
 
 def labelled(
