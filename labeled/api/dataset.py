@@ -722,7 +722,7 @@ def _stored_words(source: Source | RaggedSource) -> str:
         return "memory"
     header = source.headers[0]
     if isinstance(source, RaggedSource) and "values" not in header.parts:
-        return "rows of variable length"
+        return "records" if header.storage == "records" else "rows of variable length"
     header = header.parts.get("values", header)
     if header.chunks is None:
         return header.storage

@@ -70,7 +70,7 @@ html[data-theme=dark] body .labeled-view{{{_DARK}}}
 .labeled-view .lb-half{{fill:var(--lb-one);fill-opacity:.3}}
 .labeled-view .lb-edge{{fill:var(--lb-line)}}
 .labeled-view .lb-key{{display:inline-block;width:.8em;height:.8em;border-radius:2px;
- margin:0 .35em 0 1em;vertical-align:-.05em}}
+ margin:0 .35em 0 0;vertical-align:-.05em}}
 .labeled-view .lb-axes{{display:flex;flex-wrap:wrap;align-items:center;gap:.3em;margin:.3em 0}}
 .labeled-view .lb-axis{{border:1px solid var(--lb-line);border-radius:4px;padding:.1em .7em;
  text-align:center;border-top:3px solid var(--lb-line);min-width:3.6em}}
@@ -79,6 +79,16 @@ html[data-theme=dark] body .labeled-view{{{_DARK}}}
 .labeled-view .lb-axis.lb-s{{border-top-color:var(--lb-three)}}
 .labeled-view .lb-nest{{border-left:2px solid var(--lb-line);padding-left:.8em;margin:.2em 0}}
 </style>"""
+
+
+_FILLS = {
+    "one": "fill='#2f74d0'",
+    "two": "fill='#c2660c'",
+    "three": "fill='#23804c'",
+    "half": "fill='#2f74d0' fill-opacity='.3'",
+    "edge": "fill='#808080' fill-opacity='.38'",
+}
+"""The same colours for pages that strip styles, as of notebooks that are not trusted."""
 
 
 def page(title: str, *parts: str, about: str = "") -> str:
@@ -149,7 +159,7 @@ def details(title: str, body: str, *, opened: bool = False) -> str:
 
 def row(cells: Sequence[str], body: str) -> str:
     """Draw a line of a list, in columns, that opens to `body`."""
-    spans = "".join(f"<span>{cell(one)}</span>" for one in cells)
+    spans = " ".join(f"<span>{cell(one)}</span>" for one in cells)
     return f"<details class='lb-row'><summary>{spans}</summary>{body}</details>"
 
 
@@ -167,7 +177,7 @@ def strip(marks: Mapping[str, Iterable[Interval]], span: float, title: str) -> M
     """
     scale = 1000 / (span or 1)
     drawn = "".join(
-        f"<rect class='lb-{kind}' x='{start * scale:.2f}' y='0' height='10' "
+        f"<rect class='lb-{kind}' {_FILLS[kind]} x='{start * scale:.2f}' y='0' height='10' "
         f"width='{max(1.0, (stop - start) * scale):.2f}'/>"
         for kind, intervals in marks.items()
         for start, stop in intervals
@@ -180,7 +190,7 @@ def strip(marks: Mapping[str, Iterable[Interval]], span: float, title: str) -> M
 
 def strips(lines: Iterable[tuple[str, Markup]]) -> str:
     """Draw strips under one another, each with its name on the left."""
-    body = "".join(f"<span>{cell(name)}</span><span>{one}</span>" for name, one in lines)
+    body = "".join(f"<span>{cell(name)}</span> <span>{one}</span>" for name, one in lines)
     return f"<div class='lb-lines'>{body}</div>"
 
 
@@ -189,7 +199,7 @@ def legend(kinds: Mapping[str, str]) -> str:
     shown = {"half": "background:var(--lb-one);opacity:.3", "edge": "background:var(--lb-line)"}
     keys = "".join(
         f"<span class='lb-key' style='{shown.get(kind, f'background:var(--lb-{kind})')}'></span>"
-        f"{cell(words)}"
+        f"{cell(words)} &#160; "
         for kind, words in kinds.items()
     )
     return f"<div class='lb-faint'>{keys}</div>"
