@@ -10,6 +10,7 @@ loader's workers.
 """
 
 from labeled.augment.base import Augment, Transform
+from labeled.augment.choice import OneOf
 from labeled.augment.colour import Jitter, PrincipalNoise, ShiftHSL
 from labeled.augment.meanfile import read_mean_file, write_mean_file
 from labeled.augment.meanimage import mean_image
@@ -26,6 +27,7 @@ __all__ = [
     "Jitter",
     "Mirror",
     "Normalize",
+    "OneOf",
     "Pad",
     "PrincipalNoise",
     "RandomCrop",

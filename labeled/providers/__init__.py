@@ -9,13 +9,18 @@ batch stays what it was, every epoch is complete, and a seed governs all randomn
 from labeled.providers.arrays import ArrayDataProvider
 from labeled.providers.batch import DataBatch, device_slices
 from labeled.providers.foreign import IteratorProvider, provider
+from labeled.providers.images import ImageRecordProvider, Look
+from labeled.providers.mnist import MNISTProvider
 from labeled.providers.protocol import DataProvider
 
 __all__ = [
     "ArrayDataProvider",
     "DataBatch",
     "DataProvider",
+    "ImageRecordProvider",
     "IteratorProvider",
+    "Look",
+    "MNISTProvider",
     "device_slices",
     "provider",
 ]

@@ -17,8 +17,9 @@ import numpy.typing as npt
 import xarray as xr
 
 from labeled import permute
-from labeled.device import Array, copy_into, to_host
+from labeled.device import Array, copy_into, dtype_of, namespace, to_host
 from labeled.errors import ArrayError, LoaderError, UnknownNameError, did_you_mean
+from labeled.loader.finish import padding_of
 
 Rows = npt.NDArray[np.int64]
 
@@ -225,6 +226,17 @@ def device_slices(batch_size: int, n_devices: int) -> list[slice]:
     each, more = divmod(batch_size, n_devices)
     edges = [index * each + min(index, more) for index in range(n_devices + 1)]
     return [slice(a, b) for a, b in pairwise(edges)]
+
+
+def filled(array: Array, batch_size: int, padding: Any) -> Array:
+    """Return a batch, its batch axis first, padded where it is short; else the array itself."""
+    n = int(array.shape[0])
+    if n == batch_size:
+        return array
+    value = padding_of(dtype_of(array), padding)
+    out = namespace(array).full((batch_size, *array.shape[1:]), value, dtype=array.dtype)
+    out[:n, ...] = array
+    return out
 
 
 def moved_axis(array: Array, axes: BatchAxis) -> Array:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource
-from labeled.errors import LoaderError, UnknownNameError, did_you_mean
+from labeled.errors import UnknownNameError, did_you_mean
 from labeled.providers.served import Feed, LoaderProvider, serving_of
 from labeled.selection import Selection
 
@@ -18,7 +17,7 @@ Names = str | Sequence[str] | Mapping[str, str]
 
 
 def provider_of(
-    sources: Mapping[str, AnySource | RaggedSource],
+    sources: Mapping[str, AnySource],
     selections: Mapping[str, Selection],
     data: Names | None,
     label: Names | None,
@@ -30,16 +29,7 @@ def provider_of(
     others = [name for name in sources if name not in labels.values()]
     feeds = [Feed(name, source) for name, source in _named(data, sources, others).items()]
     feeds += [Feed(name, source, is_label=True) for name, source in labels.items()]
-    used: dict[str, AnySource] = {}
-    for feed in feeds:
-        source = sources[feed.source]
-        if isinstance(source, RaggedSource):
-            raise LoaderError(
-                f"{source.where}: examples differ in shape, and a provider has one shape for all; "
-                "name other sources as data= and label="
-            )
-        used[feed.source] = source
-    return LoaderProvider(used, selections, feeds, serving)
+    return LoaderProvider(sources, selections, feeds, serving)
 
 
 def _named(

@@ -15,12 +15,19 @@ from typing import Any, overload
 
 import numpy as np
 
-from labeled.device import Array, is_array, namespace, owned_copy
+from labeled.device import Array, is_array, owned_copy
 from labeled.errors import ArrayError, LoaderError
 from labeled.loader.arguments import integer, integer_or_none
 from labeled.loader.batch import Batch
 from labeled.providers.arrays import named_arrays
-from labeled.providers.batch import BatchAxis, DataBatch, batch_axis_of, moved_axis, moved_order
+from labeled.providers.batch import (
+    BatchAxis,
+    DataBatch,
+    batch_axis_of,
+    filled,
+    moved_axis,
+    moved_order,
+)
 from labeled.providers.keywords import known_keywords
 from labeled.providers.protocol import Provided
 from labeled.samplers.permutation import key_of
@@ -320,16 +327,9 @@ class IteratorProvider:
         )
 
     def _filled(self, array: Array, padding: Any) -> Array:
-        """Return a whole batch: padded if short, else copied if that is wanted."""
-        n = array.shape[0]
-        lack = self.batch_size - n
-        if not lack:
-            moved = moved_axis(array, self._axes)
-            return owned_copy(moved) if self._copy and moved is array else moved
-        xp = namespace(array)
-        out = xp.full((self.batch_size, *array.shape[1:]), padding, dtype=array.dtype)
-        out[:n, ...] = array
-        return moved_axis(out, self._axes)
+        """Return a whole batch: padded if short, and no array that was yielded, if not wanted."""
+        whole = moved_axis(filled(array, self.batch_size, padding), self._axes)
+        return owned_copy(whole) if self._copy and whole is array else whole
 
     def __repr__(self) -> str:
         return f"<labeled.providers.{type(self).__name__} over {self._passes.title}>"

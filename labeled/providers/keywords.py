@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from inspect import signature
 from typing import ParamSpec, TypeVar
@@ -24,18 +24,27 @@ def known_keywords(make: Callable[P, T]) -> Callable[P, T]:
     Traceback (most recent call last):
     labeled.errors.LoaderTypeError: provider has no parameter 'batchsize'; did you mean ...
     """
-    parameters = signature(make).parameters
-    known = [
-        name for name, one in parameters.items() if name != "self" and one.kind != one.VAR_KEYWORD
-    ]
+    known = keywords_of(make)
     title = make.__qualname__.removesuffix(".__init__").rpartition(".")[2]
 
     @wraps(make)
     def checked(*args: P.args, **kwargs: P.kwargs) -> T:
-        for name in kwargs:
-            if name not in known:
-                hint = did_you_mean(name, known, limit=99)
-                raise LoaderTypeError(f"{title} has no parameter {name!r}; {hint}")
+        check_keywords(title, kwargs, known)
         return make(*args, **kwargs)
 
     return checked
+
+
+def keywords_of(make: Callable[..., object]) -> list[str]:
+    """Return the names that a function takes by keyword."""
+    parameters = signature(make).parameters.values()
+    return [p.name for p in parameters if p.name != "self" and p.kind != p.VAR_KEYWORD]
+
+
+def check_keywords(title: str, given: Iterable[str], *known: Iterable[str]) -> None:
+    """Raise :class:`LoaderTypeError` for a name that there is none of."""
+    names = [name for some in known for name in some]
+    for name in given:
+        if name not in names:
+            hint = did_you_mean(name, names, limit=99)
+            raise LoaderTypeError(f"{title} has no parameter {name!r}; {hint}")

@@ -13,15 +13,27 @@ from dataclasses import dataclass, fields, replace
 from itertools import count
 from typing import Any
 
+import numpy as np
+
+from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource
 from labeled.device import Array, reshape
-from labeled.errors import LoaderError, LoaderTypeError, did_you_mean
+from labeled.errors import LoaderError
 from labeled.loader.arguments import integer
 from labeled.loader.batch import Batch
 from labeled.loader.build import Shuffle, make_loader
+from labeled.loader.casts import can_hold
 from labeled.loader.loader import Loader
 from labeled.loader.sizes import DEFAULT_MEMORY
-from labeled.providers.batch import BatchAxis, DataBatch, batch_axis_of, moved_axis, moved_order
+from labeled.providers.batch import (
+    BatchAxis,
+    DataBatch,
+    batch_axis_of,
+    filled,
+    moved_axis,
+    moved_order,
+)
+from labeled.providers.keywords import check_keywords
 from labeled.providers.protocol import Provided
 from labeled.samplers.order import stretch
 from labeled.samplers.sampled import moved
@@ -44,6 +56,8 @@ class Feed:
         Lengths of one sample as handed out, where they differ from the source's.
     dims : tuple of str, optional
         Names of all axes as handed out, the batch axis first.
+    made : bool
+        The pipeline makes it, so that the source has another shape.
     """
 
     name: str
@@ -51,17 +65,20 @@ class Feed:
     is_label: bool = False
     shape: tuple[int, ...] | None = None
     dims: tuple[str, ...] | None = None
+    made: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Serving:
     """How a provider serves its sources; the keywords that all of them share.
 
+    `pipeline` changes batches on their way, as for :meth:`labeled.Dataset.batches`.
+
     Parameters
     ----------
     batch_size : int
         0 takes all samples at once.
-    shuffle, seed, part, memory, threads, prefetch
+    shuffle, seed, part, window_rows, memory, threads, prefetch
         As for :meth:`labeled.Dataset.batches`.
     data_padding, label_padding : scalar
         Fill what a last batch lacks.
@@ -77,6 +94,7 @@ class Serving:
     shuffle: Shuffle = False
     seed: int | None = None
     part: tuple[int, int] = (0, 1)
+    window_rows: int | None = None
     data_padding: Any = 0
     label_padding: Any = 0
     roll_over: bool = False
@@ -87,15 +105,12 @@ class Serving:
     dtype: Any = None
     scale: Any = None
     shift: Any = None
+    pipeline: Any = None
 
 
 def serving_of(whose: str, options: Mapping[str, Any]) -> Serving:
     """Return options as a :class:`Serving`; the message names the nearest of an unknown one."""
-    known = [one.name for one in fields(Serving)]
-    for name in options:
-        if name not in known:
-            hint = did_you_mean(name, known, limit=99)
-            raise LoaderTypeError(f"{whose} has no parameter {name!r}; {hint}")
+    check_keywords(whose, options, [one.name for one in fields(Serving)])
     return Serving(**options)
 
 
@@ -127,16 +142,13 @@ class LoaderProvider:
             for f in feeds
         }
         self._plan = self._loader(used, selections).plan
+        self._check_padding(used)
         self._epochs = count()
 
     def _loader(
         self, sources: Mapping[str, AnySource], selections: Mapping[str, Selection]
     ) -> Loader:
         s = self._serving
-        padding = {
-            feed.source: s.label_padding if feed.is_label else s.data_padding
-            for feed in self._feeds
-        }
         return make_loader(
             sources,
             {name: selections[name] for name in sources},
@@ -145,16 +157,33 @@ class LoaderProvider:
             self.batch_size,
             shuffle=s.shuffle,
             seed=s.seed,
-            last="wrap" if s.roll_over else "pad",
+            last="wrap" if s.roll_over else "keep",
             memory=s.memory,
             part=s.part,
+            window_rows=s.window_rows,
             dtype=s.dtype,
             scale=s.scale,
             shift=s.shift,
-            pad_value=0 if s.roll_over else padding,
             threads=s.threads,
             prefetch=s.prefetch,
+            pipeline=s.pipeline,
         )
+
+    def _check_padding(self, sources: Mapping[str, AnySource]) -> None:
+        """Refuse a padding that the dtype handed out cannot hold, where one will be needed."""
+        whole = self._serving.roll_over or not self.n_samples % self.batch_size
+        for feed in () if whole or self._serving.pipeline is not None else self._feeds:
+            source, change = sources[feed.source], self._plan.finish.changes.get(feed.source)
+            made = None if change is None else np.float64 if change.scaled else change.dtype
+            dtype = source.dtype if made is None else np.dtype(made)
+            if not can_hold(dtype, self._padding(feed)):
+                raise LoaderError(
+                    f"{source.where}: {self._padding(feed)!r} is no value of dtype {dtype}, and a "
+                    "last batch would be padded with it; give data_padding or label_padding"
+                )
+
+    def _padding(self, feed: Feed) -> Any:
+        return self._serving.label_padding if feed.is_label else self._serving.data_padding
 
     # what is provided
 
@@ -209,6 +238,8 @@ class LoaderProvider:
                 yield self._handed_out(next(batches), min(max(left, 0), self.batch_size))
 
     def _handed_out(self, batch: Batch, n_real: int) -> DataBatch:
+        rows = np.full(self.batch_size, -1, np.int64)
+        rows[: len(batch.rows)] = batch.rows
         arrays = {
             feed.name: self._laid_out(feed, batch.arrays[feed.source]) for feed in self._feeds
         }
@@ -217,7 +248,7 @@ class LoaderProvider:
             {name: array for name, array in arrays.items() if name not in labels},
             {name: array for name, array in arrays.items() if name in labels},
             n_real,
-            batch.rows,
+            rows,
             self._axes,
             self._dims,
         )
@@ -226,7 +257,7 @@ class LoaderProvider:
         shape = self._shapes[feed.name]
         if tuple(array.shape[1:]) != shape:
             array = reshape(array, (len(array), *shape))
-        return moved_axis(array, self._axes)
+        return moved_axis(filled(array, self.batch_size, self._padding(feed)), self._axes)
 
     def __repr__(self) -> str:
         named = ", ".join(f"{name} {shape}" for name, shape in self.provide_data)
@@ -264,6 +295,10 @@ def _batch_size(asked: Any, n_rows: int) -> int:
 
 def _shape_of(feed: Feed, source: AnySource) -> tuple[int, ...]:
     """Return the lengths of one sample as handed out."""
+    if feed.made and feed.shape is not None:
+        return feed.shape
+    if isinstance(source, RaggedSource):
+        raise LoaderError(f"{source.where}: {source.ragged}, and a provider has one shape for all")
     if feed.shape is None:
         return source.row_shape
     if math.prod(feed.shape) != math.prod(source.row_shape):
@@ -286,5 +321,5 @@ def _spaces(sources: Mapping[str, AnySource], n_rows: int) -> dict[str, Space]:
     return {
         name: space_of(source.dims, (n_rows, *source.row_shape), source.dtype, name=name)
         for name, source in sources.items()
-        if source.dtype.kind not in "OSU"
+        if source.dtype.kind not in "OSU" and not isinstance(source, RaggedSource)
     }

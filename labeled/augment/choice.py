@@ -1,0 +1,53 @@
+"""One of several transforms, drawn for every picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from labeled.augment.base import Transform
+from labeled.augment.chances import Chances
+from labeled.augment.pictures import Array, Pictures, pictures_of
+from labeled.errors import AugmentError
+
+
+@dataclass(frozen=True)
+class OneOf(Transform):
+    """Apply one of several transforms to each picture, each equally often.
+
+    Parameters
+    ----------
+    transforms : sequence of transforms
+        What a picture gets does not depend on which others are in its batch.
+
+    Examples
+    --------
+    >>> from labeled.augment import Affine
+    >>> turn = OneOf([Affine(rotate=angle) for angle in (90, 180)])
+    >>> image = np.arange(4).reshape(1, 2, 2)
+    >>> {turn(image, seed=s, dims=("channel", "y", "x"))[0, 0, 0].item() for s in range(9)}
+    {1, 3}
+    """
+
+    transforms: Sequence[Transform]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "transforms", tuple(self.transforms))
+        if not self.transforms or not all(isinstance(t, Transform) for t in self.transforms):
+            raise AugmentError(f"OneOf takes transforms to choose from; found {self.transforms!r}")
+
+    def change(self, pictures: Pictures, chances: Chances) -> Pictures:
+        chosen = chances.whole("which", np.full(len(pictures), len(self.transforms)))
+        views = pictures.settled().views()
+        made: list[Array] = list(views)
+        for number, transform in enumerate(self.transforms):
+            some = np.flatnonzero(chosen == number)
+            if not len(some):
+                continue
+            own = replace(chances, rows=chances.rows[some]).within(number)
+            changed = transform.change(pictures_of([views[i] for i in some]), own)
+            for place, view in zip(some, changed.settled().views(), strict=True):
+                made[place] = view
+        return pictures_of(made) if made else pictures

@@ -1,0 +1,425 @@
+"""Providers over files: every parameter has its say, and epochs are whole."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import struct
+from inspect import signature
+
+import numpy as np
+import pytest
+from record_files import pictures, write_records
+
+from labeled.augment import read_mean_file, write_mean_file
+from labeled.errors import AugmentError, FileFormatError, LoaderError, LoaderTypeError
+from labeled.providers import DataProvider, ImageRecordProvider, Look, MNISTProvider
+
+IMAGES = pictures()
+LABELS = [i + 0.25 for i in range(12)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("providers")
+    write_records(made / "a.rec", IMAGES, LABELS)
+    write_records(made / "other.rec", IMAGES[::-1], LABELS)
+    sizes = [pictures(1, 24 + 3 * i, 30)[0] for i in range(12)]
+    write_records(made / "sizes.rec", sizes, LABELS)
+    rgba = np.concatenate([IMAGES, 255 - IMAGES[..., :1]], axis=-1)
+    write_records(made / "rgba.rec", rgba, LABELS)
+    write_records(made / "multi.rec", IMAGES[:4], [[i, i + 1, i + 2] for i in range(4)])
+    lines = [f"{10 * (i + 1)}\t{i * 2}\t{i * 3}\tx/{i}.png\n" for i in range(12)]
+    (made / "a.lst").write_text("".join(lines))
+    write_mean_file(made / "mean.bin", np.full((3, 12, 16), 7, np.float32))
+    return made
+
+
+def make(folder, **parameters):
+    given = {
+        "path_imgrec": folder / "a.rec",
+        "data_shape": (3, 12, 16),
+        "batch_size": 4,
+        "preprocess_threads": 0,
+        "verbose": False,
+        **parameters,
+    }
+    return ImageRecordProvider(given.pop("path_imgrec"), **given)
+
+
+def handed_out(provider):
+    """Return all that an epoch holds."""
+    out = [str(provider.provide_data), str(provider.provide_label)]
+    for batch in provider:
+        out += [*batch.data, *batch.label, batch.count_samples, batch.rows]
+    return out
+
+
+def same(a, b):
+    return len(a) == len(b) and all(
+        np.shape(x) == np.shape(y) and np.array_equal(x, y) for x, y in zip(a, b, strict=True)
+    )
+
+
+# what each parameter does
+
+CHANGES = {
+    "path_imgrec": ({}, "other.rec"),
+    "path_imglist": ({}, "a.lst"),
+    "label_width": ({"path_imglist": "a.lst"}, 2),
+    "data_shape": ({}, (3, 12, 17)),
+    "batch_size": ({}, 5),
+    "data_name": ({}, "x"),
+    "label_name": ({}, None),
+    "shuffle": ({}, True),
+    "seed": ({"shuffle": True}, 7),
+    "seed_aug": ({"rand_crop": True}, 5),
+    "shuffle_chunk_seed": ({"shuffle": True}, 5),
+    "num_parts": ({}, 2),
+    "part_index": ({"num_parts": 2}, 1),
+    "round_batch": ({"batch_size": 5}, False),
+    "data_padding": ({"batch_size": 5, "round_batch": False}, 9),
+    "label_padding": ({"batch_size": 5, "round_batch": False}, 9),
+    "axes": ({}, "last"),
+    "dtype": ({}, "float64"),
+    "mean_img": ({}, "mean.bin"),
+    "resize": ({}, 20),
+    "rotate": ({}, -30),
+    "max_rotate_angle": ({}, 40),
+    "rotate_list": ({}, (90, 180)),
+    "max_shear_ratio": ({}, 0.5),
+    "max_aspect_ratio": ({}, 0.4),
+    "min_aspect_ratio": ({"max_aspect_ratio": 0.9}, 0.5),
+    "min_random_scale": ({}, 0.8),
+    "max_random_scale": ({}, 1.4),
+    "min_img_size": ({}, 41),
+    "max_img_size": ({"min_random_scale": 2, "max_random_scale": 2}, 33),
+    "fill_value": ({"rotate": 45, "data_shape": (3, 24, 30)}, 0),
+    "pad": ({"data_shape": (3, 30, 34)}, 3),
+    "inter_method": ({"min_crop_size": 10}, 0),
+    "rand_crop": ({}, True),
+    "crop_y_start": ({}, 0),
+    "crop_x_start": ({}, 0),
+    "min_crop_size": ({}, 9),
+    "max_crop_size": ({"min_crop_size": 9}, 15),
+    "random_resized_crop": ({}, True),
+    "min_random_area": ({"random_resized_crop": True}, 0.2),
+    "max_random_area": ({"random_resized_crop": True, "min_random_area": 0.2}, 0.4),
+    "brightness": ({}, 0.4),
+    "contrast": ({}, 0.4),
+    "saturation": ({}, 0.4),
+    "pca_noise": ({}, 0.5),
+    "random_h": ({}, 40),
+    "random_s": ({}, 40),
+    "random_l": ({}, 40),
+    "mirror": ({}, True),
+    "rand_mirror": ({}, True),
+    "mean_r": ({}, 10),
+    "mean_g": ({}, 10),
+    "mean_b": ({}, 10),
+    "mean_a": ({"path_imgrec": "rgba.rec", "data_shape": (4, 12, 16)}, 10),
+    "std_r": ({}, 2),
+    "std_g": ({}, 2),
+    "std_b": ({}, 2),
+    "std_a": ({"path_imgrec": "rgba.rec", "data_shape": (4, 12, 16)}, 2),
+    "scale": ({}, 0.5),
+    "max_random_contrast": ({}, 0.4),
+    "max_random_illumination": ({}, 20),
+}
+"""Parameter -> (others that it needs, a value that changes what is handed out)."""
+
+NOTHING = {
+    "path_imgidx": "a.idx",
+    "preprocess_threads": 2,
+    "prefetch_buffer": 1,
+    "verbose": True,
+    "memory": "300 MiB",
+}
+"""Parameters that change speed, memory and log alone."""
+
+
+USUAL = {}
+"""What is handed out without the parameter in question, by the others."""
+
+
+def located(folder, one):
+    known = isinstance(one, str) and one.endswith((".rec", ".lst", ".idx", ".bin"))
+    return folder / one if known else one
+
+
+def differing(folder, name, others, value):
+    given = {key: located(folder, one) for key, one in others.items()}
+    usual = USUAL.get(str(others))
+    first = USUAL[str(others)] = handed_out(make(folder, **given)) if usual is None else usual
+    dtype = name == "dtype"
+    second = handed_out(make(folder, **{**given, name: located(folder, value)}))
+    if dtype:
+        return [getattr(x, "dtype", None) for x in first] != [
+            getattr(x, "dtype", None) for x in second
+        ]
+    return not same(first, second)
+
+
+def test_every_parameter_is_in_the_tables():
+    own = set(signature(ImageRecordProvider.__init__).parameters) - {"self", "look"}
+    look = set(signature(Look).parameters)
+    assert own | look == {*CHANGES, *NOTHING, "shuffle_chunk_size"}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_parameter_that_changes_batches_is_heeded(folder, name):
+    assert differing(folder, name, *CHANGES[name])
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_other_parameters_change_nothing(folder, name):
+    others = {"rand_crop": True, "shuffle": True, "max_random_contrast": 0.3, "batch_size": 5}
+    assert not differing(folder, name, others, NOTHING[name])
+
+
+WHOLE = IMAGES[:, 6:18, 7:23].transpose(0, 3, 1, 2).astype(np.float32)
+"""The middle of every picture."""
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({}, WHOLE),
+        ({"dtype": "uint8"}, WHOLE),
+        ({"crop_y_start": 2, "crop_x_start": 5}, IMAGES[:, 2:14, 5:21].transpose(0, 3, 1, 2)),
+        ({"crop_x_start": 0}, IMAGES[:, 6:18, :16].transpose(0, 3, 1, 2)),
+        ({"mirror": True}, WHOLE[..., ::-1]),
+        ({"mean_g": 60, "scale": 0.5}, (WHOLE - np.float32([0, 60, 0])[:, None, None]) / 2),
+        ({"mean_img": "mean.bin", "std_b": 4}, (WHOLE - 7) / np.float32([1, 1, 4])[:, None, None]),
+        ({"rotate": 180, "data_shape": (3, 24, 30)}, IMAGES[:, ::-1, ::-1].transpose(0, 3, 1, 2)),
+        ({"pad": 2, "crop_y_start": 0, "fill_value": 9}, None),
+    ],
+)
+def test_pixels_are_what_the_text_says(folder, parameters, expected):
+    given = {key: located(folder, one) for key, one in parameters.items()}
+    made = np.concatenate([batch.data[0] for batch in make(folder, **given)])
+    if expected is None:
+        padded = np.pad(IMAGES, ((0, 0), (2, 2), (2, 2), (0, 0)), constant_values=9)
+        expected = padded[:, :12, 9:25].transpose(0, 3, 1, 2)
+    np.testing.assert_allclose(made, expected, atol=1e-4)
+
+
+def test_contrast_turns_about_the_mean_and_is_bounded(folder):
+    made = make(folder, mean_r=50, mean_g=50, mean_b=50, max_random_contrast=0.3)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.concatenate([b.data[0] for b in made]) / (WHOLE - 50)
+    factors = np.nanmedian(ratio, axis=(1, 2, 3))
+    assert np.abs(factors - 1).max() <= 0.3
+    assert np.ptp(factors) > 0.1
+    np.testing.assert_allclose(
+        ratio[WHOLE != 50], np.repeat(factors, (WHOLE != 50).sum((1, 2, 3))), rtol=1e-3
+    )
+
+
+def test_too_small_pictures_are_enlarged(folder):
+    assert make(folder, data_shape=(3, 48, 48)).provide_data == [("data", (4, 3, 48, 48))]
+    assert all(b.data[0].std() > 10 for b in make(folder, data_shape=(3, 48, 48)))
+
+
+# order
+
+
+@pytest.mark.parametrize("record", ["a.rec", "sizes.rec"])
+def test_every_epoch_is_whole_and_counts_are_true(folder, record):
+    made = make(folder, path_imgrec=folder / record, batch_size=5, shuffle=True)
+    assert isinstance(made, DataProvider)
+    orders = []
+    for _ in range(3):
+        batches = list(made)
+        assert [b.count_samples for b in batches] == [5, 5, 2]
+        rows = np.concatenate([b.rows[: b.count_samples] for b in batches])
+        labels = np.concatenate([b.label[0][: b.count_samples] for b in batches])
+        np.testing.assert_array_equal(labels, rows + 0.25)
+        np.testing.assert_array_equal(np.sort(rows), np.arange(12))
+        np.testing.assert_array_equal(batches[-1].rows[2:], rows[:3])
+        orders.append(rows.tolist())
+    assert orders[0] != orders[1] != orders[2]
+
+
+def test_results_do_not_depend_on_threads_parts_or_other_loops(folder):
+    options = {
+        "path_imgrec": folder / "sizes.rec",
+        "rand_crop": True,
+        "rand_mirror": True,
+        "max_random_illumination": 9,
+        "round_batch": False,
+        "shuffle": True,
+        "batch_size": 4,
+    }
+
+    def by_row(*providers):
+        return {
+            int(row): picture.tobytes()
+            for provider in providers
+            for batch in provider
+            for row, picture in zip(batch.rows, batch.data[0], strict=True)
+            if row >= 0
+        }
+
+    whole = by_row(make(folder, **options))
+    assert len(whole) == 12
+    threaded = {**options, "preprocess_threads": 3}
+    assert by_row(make(folder, **threaded)) == whole
+    parts = [make(folder, **options, num_parts=2, part_index=k) for k in range(2)]
+    assert by_row(*parts) == whole
+    nested = make(folder, **options)
+    outer = iter(nested)
+    first = next(outer)
+    inner = {int(r) for b in nested for r in b.rows}
+    rest = [first, *outer]
+    assert inner == set(range(12))
+    assert {
+        int(r): p.tobytes() for b in rest for r, p in zip(b.rows, b.data[0], strict=True)
+    } == whole
+
+
+def test_windows_of_so_many_megabytes_are_shuffled(tmp_path):
+    images = np.random.default_rng(1).integers(0, 256, (12, 160, 300, 3), dtype=np.uint8)
+    path = write_records(tmp_path / "big.rec", images, range(12))
+    made = ImageRecordProvider(
+        path, data_shape=(3, 4, 4), batch_size=12, shuffle_chunk_size=1, verbose=False
+    )
+    rows = next(iter(made)).rows
+    assert sorted(rows) == list(range(12))
+    assert rows.tolist() != list(range(12))
+
+
+# labels, means, errors
+
+
+def test_labels_of_records_and_lists(folder):
+    multi = make(folder, path_imgrec=folder / "multi.rec", label_width=3)
+    assert multi.provide_label == [("softmax_label", (4, 3))]
+    np.testing.assert_array_equal(next(iter(multi)).label[0][1], [1, 2, 3])
+    listed = make(folder, path_imglist=folder / "a.lst", label_width=2, batch_size=12)
+    expected = [[2 * i, 3 * i] for i in range(12)]
+    np.testing.assert_array_equal(next(iter(listed)).label[0], expected)
+    with pytest.raises(LoaderError, match=r"\(3,\) does not fit \(\)"):
+        make(folder, path_imgrec=folder / "multi.rec")
+    assert make(folder, path_imgrec=folder / "multi.rec", label_name=None).provide_label == []
+
+
+def test_a_mean_image_is_computed_once_over_all_pictures(folder, tmp_path):
+    path = tmp_path / "mean.bin"
+    options = {"mean_img": path, "num_parts": 2, "rand_crop": True, "shuffle": True}
+    make(folder, **options)
+    np.testing.assert_allclose(read_mean_file(path), WHOLE.mean(0), rtol=1e-5)
+    before = path.read_bytes()
+    make(folder, **options)
+    assert path.read_bytes() == before
+    with pytest.raises(LoaderError, match=r"shape \(3, 12, 16\), data_shape is"):
+        make(folder, mean_img=path, data_shape=(3, 8, 8))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "words"),
+    [
+        ({"rand_crp": True}, LoaderTypeError, "no parameter 'rand_crp'; did you mean 'rand_crop'"),
+        ({"data_shape": (3, 12)}, LoaderError, "must be .channels, height, width."),
+        ({"data_shape": (2, 12, 12)}, LoaderError, "1, 3 or 4 channels"),
+        ({"batch_size": 0}, LoaderError, "at least 1"),
+        ({"label_width": 0}, LoaderError, "at least 1"),
+        ({"num_parts": 2, "part_index": 2}, LoaderError, "part"),
+        ({"inter_method": 5}, LoaderError, "none of 0 to 4, 9 and 10"),
+        ({"dtype": "int32"}, LoaderError, "dtype='int32' must be one of"),
+        ({"dtype": "uint8", "scale": 2}, LoaderError, "bytes as they are"),
+        ({"mean_r": 1, "mean_img": "mean.bin"}, LoaderError, "exclude one another"),
+        ({"rand_crop": True, "crop_x_start": 1}, LoaderError, "exclude one another"),
+        ({"random_resized_crop": True, "min_crop_size": 3}, LoaderError, "exclude one another"),
+        ({"rotate": "far"}, AugmentError, "rotate"),
+        ({"brightness": -1}, AugmentError, "brightness"),
+        ({"path_imgrec": "none.rec"}, FileFormatError, "none.rec"),
+    ],
+)
+def test_impossible_parameters_are_refused_at_once(folder, parameters, error, words):
+    with pytest.raises(error, match=words):
+        make(folder, **{key: located(folder, one) for key, one in parameters.items()})
+
+
+def test_a_crop_that_starts_too_far_is_an_error_of_its_batch(folder):
+    with pytest.raises(AugmentError, match="reaches beyond"):
+        list(make(folder, crop_y_start=20))
+
+
+def test_what_is_read_is_logged_unless_it_is_not_wanted(folder, caplog):
+    caplog.set_level(logging.INFO, "labeled")
+    make(folder, verbose=True)
+    assert "12 pictures for <labeled.providers.ImageRecordProvider" in caplog.text
+    caplog.clear()
+    make(folder, verbose=False)
+    assert not caplog.text
+
+
+# digits
+
+DIGITS = np.random.default_rng(0).integers(0, 256, (10, 2, 3), dtype=np.uint8)
+
+
+@pytest.fixture
+def idx(tmp_path):
+    images, labels = tmp_path / "i-idx3-ubyte", tmp_path / "l-idx1-ubyte.gz"
+    images.write_bytes(struct.pack(">4I", 2051, *DIGITS.shape) + DIGITS.tobytes())
+    labels.write_bytes(gzip.compress(struct.pack(">2I", 2049, 10) + bytes(range(10))))
+    return {"image": images, "label": labels}
+
+
+MNIST = {
+    "batch_size": ({}, 3),
+    "shuffle": ({}, False),
+    "flat": ({}, True),
+    "seed": ({}, 1),
+    "num_parts": ({}, 2),
+    "part_index": ({"num_parts": 2}, 1),
+    "data_name": ({}, "x"),
+    "label_name": ({}, None),
+    "data_padding": ({}, 3),
+    "label_padding": ({}, 3),
+    "roll_over": ({}, True),
+    "axes": ({}, "last"),
+    "scale": ({}, 0.5),
+    "shift": ({}, 1.5),
+}
+
+
+@pytest.mark.parametrize("name", MNIST)
+def test_parameters_of_digits_are_heeded(idx, name):
+    others, value = MNIST[name]
+    usual = {**idx, "batch_size": 4, **others}
+    first, second = (
+        handed_out(MNISTProvider(**usual)),
+        handed_out(MNISTProvider(**{**usual, name: value})),
+    )
+    assert not same(first, second)
+
+
+def test_digits_are_whole_batches_in_every_epoch(idx):
+    made = MNISTProvider(**idx, batch_size=4)
+    assert isinstance(made, DataProvider)
+    assert made.provide_data == [("data", (4, 1, 2, 3))]
+    assert made.provide_label == [("softmax_label", (4,))]
+    orders = []
+    for _ in range(2):
+        batches = list(made)
+        assert [b.count_samples for b in batches] == [4, 4, 2]
+        labels = np.concatenate([b.label[0][: b.count_samples] for b in batches])
+        images = np.concatenate([b.data[0][: b.count_samples] for b in batches])
+        np.testing.assert_array_equal(images[:, 0], DIGITS[labels])
+        np.testing.assert_array_equal(np.sort(labels), np.arange(10))
+        orders.append(labels.tolist())
+    assert orders[0] != orders[1]
+    floats = MNISTProvider(**idx, dtype="float32", scale=1 / 255, shuffle=False, silent=True)
+    np.testing.assert_allclose(next(iter(floats)).data[0][:10, 0], DIGITS / 255, rtol=1e-6)
+
+
+def test_digits_that_do_not_fit_are_refused(idx, tmp_path):
+    with pytest.raises(LoaderTypeError, match="did you mean 'shuffle'"):
+        MNISTProvider(**idx, shufle=True)
+    with pytest.raises(FileFormatError, match="need one label each"):
+        MNISTProvider(idx["image"], idx["image"])
+    with pytest.raises(FileFormatError):
+        MNISTProvider(tmp_path / "none", idx["label"])
