@@ -7,8 +7,9 @@ saturation, noise along the principal colours. Every step that draws takes its n
 how it is seeded, the iterators know.
 
 Arithmetic is float32 wherever it was, 8-bit colours are rounded after every step as they were.
-Where the old programs called OpenCV, so does this; steps that are plain arithmetic are done
-here, so that they do not change with OpenCV's versions.
+Where the old programs called OpenCV, so does this, but for steps that later versions of it
+round otherwise: these are computed here. Steps that wrote where no pixel of their kind was
+(colours of pictures that have one channel, or four) are refused.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.compat.mxnet import opencv
+from labeled.compat.mxnet.hls import shift_hls
 from labeled.compat.mxnet.opencv import Picture
 from labeled.compat.mxnet.twister import F32, Twister
 from labeled.errors import AugmentError
@@ -197,9 +199,9 @@ class Augmenter:
             (new_width - (matrix[0, 0] * F32(width) + matrix[0, 1] * F32(height))) / F32(2),
             (new_height - (matrix[1, 0] * F32(width) + matrix[1, 1] * F32(height))) / F32(2),
         )
-        sides = float(new_height), float(new_width)
-        how = self._interpolation(draws, (height, width), sides)
-        return opencv.warp(picture, matrix, int(sides[0]), int(sides[1]), how, self.fill_value)
+        size = int(new_height), int(new_width)
+        how = self._interpolation(draws, (height, width), size)
+        return opencv.warp(picture, matrix, *size, how, self.fill_value)
 
     def _limited(self, side: np.float32) -> np.float32:
         return max(F32(self.min_img_size), min(F32(self.max_img_size), side))
@@ -291,6 +293,7 @@ class Augmenter:
     # -- colours
 
     def _jittered(self, picture: Picture, draws: Twister) -> Picture:
+        _check_colours(picture, "brightness, contrast and saturation")
         one = F32(1)
         amounts = (self.brightness, self.contrast, self.saturation)
         factors = [F32(one + draws.uniform(-most, most)) for most in amounts]
@@ -298,11 +301,11 @@ class Augmenter:
             factor = factors[step]
             if step == 0:
                 picture = _levels(factor, F32(0))[picture]
-            elif step == 1 and self.contrast > 0:
-                mean = F32(_grey(picture, "contrast").mean(dtype=np.float64))
-                picture = _levels(factor, F32(F32(one - factor) * mean))[picture]
-            elif step == 2 and self.saturation > 0:
-                grey = _grey(picture, "saturation").astype(np.float32)[..., np.newaxis]
+            elif step == 1:
+                mean = float(_grey(picture).mean(dtype=np.float64))
+                picture = _levels(factor, F32(float(one - factor) * mean))[picture]
+            else:
+                grey = _grey(picture).astype(np.float32)[..., np.newaxis]
                 mixed = picture.astype(np.float32) * factor + grey * F32(one - factor)
                 picture = _byte(mixed)
         return picture
@@ -312,7 +315,7 @@ class Augmenter:
         hue, saturation, lightness = (
             self._shift(most, draws) for most in (self.random_h, self.random_s, self.random_l)
         )
-        return opencv.shift_hls(picture, (hue, lightness, saturation))
+        return shift_hls(picture, hue, lightness, saturation)
 
     def _shift(self, most: int, draws: Twister) -> int:
         unit = draws.unit()
@@ -359,7 +362,7 @@ class Augmenter:
         limited = self.max_img_size != NO_LIMIT or self.min_img_size != 0
         return turned or self._scales or stretched or limited or self.max_shear_ratio > 0
 
-    def _interpolation(self, draws: Twister, old: tuple[int, ...], new: tuple[float, ...]) -> int:
+    def _interpolation(self, draws: Twister, old: tuple[int, ...], new: tuple[int, ...]) -> int:
         if self.inter_method == RANDOM:
             return draws.whole(0, 4)
         if self.inter_method != AUTO:
@@ -425,8 +428,7 @@ def _byte(values: npt.NDArray[np.float32]) -> Picture:
     return np.clip(np.rint(values), 0, 255).astype(np.uint8)
 
 
-def _grey(picture: Picture, why: str) -> npt.NDArray[np.int64]:
-    _check_colours(picture, why)
+def _grey(picture: Picture) -> npt.NDArray[np.int64]:
     red, green, blue = SWAPPED_GREY
     wide = picture.astype(np.int64)
     return (wide[..., 0] * red + wide[..., 1] * green + wide[..., 2] * blue + (1 << 13)) >> 14

@@ -33,14 +33,15 @@ def resize_cubic(picture: Levels, height: int, width: int) -> Levels:
     """
     columns, across = _taps(picture.shape[1], width)
     lines, down = _taps(picture.shape[0], height)
-    wide = picture.astype(np.int32)
+    wide = picture[..., ::-1].astype(np.int32)  # B, G, R: which values end a row matters
     rows = np.zeros((picture.shape[0], width, picture.shape[2]), np.int32)
     for tap in range(TAPS):
         rows += wide[:, columns[:, tap]] * across[:, tap, np.newaxis]
     flat = rows.reshape(picture.shape[0], -1)
     grouped = flat.shape[1] // GROUP * GROUP
     pieces = _in_floats(flat[:, :grouped], lines, down), _summed(flat[:, grouped:], lines, down)
-    return np.concatenate(pieces, axis=1).reshape(height, width, picture.shape[2])
+    joined = np.concatenate(pieces, axis=1).reshape(height, width, picture.shape[2])
+    return np.ascontiguousarray(joined[..., ::-1])
 
 
 def _taps(before: int, after: int) -> tuple[IntArray, Sums]:

@@ -42,15 +42,6 @@ def warp(
     )  # fmt: skip
 
 
-def shift_hls(picture: Picture, shifts: tuple[int, int, int]) -> Picture:
-    """Add whole numbers to hue (0 to 180), lightness and saturation; clipped, not wrapped."""
-    cv2 = library()
-    hls = cv2.cvtColor(picture, cv2.COLOR_RGB2HLS).astype(np.int64) + np.array(shifts)
-    clipped = np.clip(hls, 0, (180, 255, 255)).astype(np.uint8)
-    shifted: Picture = cv2.cvtColor(clipped, cv2.COLOR_HLS2RGB)
-    return shifted
-
-
 def _with_channels(found: Any) -> Picture:
     picture: Picture = found[:, :, np.newaxis] if found.ndim == 2 else found
     return picture
