@@ -18,7 +18,7 @@ from datetime import date
 from pathlib import Path
 from time import perf_counter
 
-from benchmarks import copies, planning, report
+from benchmarks import copies, planning, records, report
 from benchmarks.measure import FULL, QUICK, Measured, measure
 from benchmarks.memory import growth
 from benchmarks.rows import WORKLOADS, Workload, file_of
@@ -58,6 +58,7 @@ class Bench:
             "chunks": self.chunks,
             "rows-of-plans": self.rows,
             "copies": self.copies,
+            "records": self.records,
         }
         for name, part in parts.items():
             if self.wanted(name):
@@ -120,6 +121,12 @@ class Bench:
         n = 10_000_000 if self.options.quick else 100_000_000
         self.results.rows = planning.row_figures(self.options.cache, n)
         self.figures(f"planning: {n:,} rows", self.results.rows)
+
+    def records(self) -> None:
+        quick, missing = self.options.quick, self.results.missing
+        found = records.figures(self.options.cache, quick=quick, missing=missing)
+        self.results.records = found
+        self.figures("record files of JPEGs", found)
 
     def figures(self, title: str, found: planning.Figures) -> None:
         rows = [(name, f"{value:,.6g}") for name, value in found.items()]

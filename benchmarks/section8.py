@@ -43,6 +43,7 @@ class Results:
     cold: list[dict[str, Any]] = field(default_factory=list)
     chunks: Mapping[str, float] = field(default_factory=dict)
     rows: Mapping[str, float] = field(default_factory=dict)
+    records: Mapping[str, float] = field(default_factory=dict)
     cells: list[dict[str, Any]] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
@@ -72,6 +73,7 @@ def checks(results: Results) -> list[Check]:
         *_cold(results),
         *_copies(results),
         *_planning(results),
+        *_records(results),
         *_memory(results),
     ]
     return [check for check in found if check.figure is not None]
@@ -198,6 +200,16 @@ def _planning(r: Results) -> Iterator[Check]:
         yield Check(row, words, found["seek_window_s"] * 1e3, 5, False, "ms")
         words = f"plan over a list of {int(found['list_rows']):,}, of one stable sort"
         yield Check(row, words, found["list_plan_s"] / found["sort_s"], 6, False)
+
+
+def _records(r: Results) -> Iterator[Check]:
+    for name in ("96x96", "224x224", "mixed"):
+        row = f"records of JPEGs to batches: {name}"
+        for way in ("ours", "ours, shuffled"):
+            value = r.records.get(f"{name}: {way} / bare")
+            yield Check(row, f"{way}: of the bare decode loop", value, 0.9)
+        value = r.records.get(f"{name}: ours / torch DataLoader")
+        yield Check(row, "of torch DataLoader", value, 1.0)
 
 
 def _memory(r: Results) -> Iterator[Check]:

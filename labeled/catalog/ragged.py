@@ -11,7 +11,7 @@ Sizes of all examples are read once where an order or a memory bound depends on 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
@@ -26,7 +26,14 @@ from labeled.formats.reader import Reader
 from labeled.formats.reading import BLOCK_BYTES
 from labeled.formats.registry import format_named
 from labeled.ragged import Flat, Ragged, RaggedReader
-from labeled.ragged.flat import AnyRows, Rows, copy_segments, elements_of, offsets_of
+from labeled.ragged.flat import (
+    AnyRows,
+    Rows,
+    copy_segments,
+    elements_of,
+    offsets_of,
+    own_examples,
+)
 from labeled.selection import Selection
 
 
@@ -88,6 +95,14 @@ class JoinedRagged:
             starts = flat.offsets[:-1]
             copy_segments(out, offsets[places], flat.values, starts, np.diff(flat.offsets))
         return Flat(out, offsets, shapes)
+
+    def read_examples(self, rows: AnyRows) -> Iterator[Array]:
+        """Yield examples in the order of `rows`, each in memory of its own."""
+        made: list[Array | None] = [None] * len(rows)
+        for reader, places, own in self._by_file(rows):
+            for place, example in zip(places.tolist(), own_examples(reader, own), strict=True):
+                made[place] = example
+        yield from (example for example in made if example is not None)
 
     def _by_file(self, rows: AnyRows) -> list[tuple[RaggedReader, Rows, Rows]]:
         """Return (reader, places among `rows`, rows of that file) for each file that is hit."""

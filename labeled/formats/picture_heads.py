@@ -13,12 +13,15 @@ from typing import NamedTuple
 HEAD_BYTES = 1 << 10
 """So many bytes of a picture nearly always hold its size; where they do not, take all of it."""
 
-_U16 = struct.Struct(">H")
+_SEGMENT = struct.Struct(">BBH")
 _SOF = struct.Struct(">BHHB")
 _IHDR = struct.Struct(">IIBB")
 
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _ALONE = frozenset([0x01, *range(0xD0, 0xD8)])
+_PASSED = frozenset([0xC4, 0xDB, 0xDD, 0xE0, *range(0xE2, 0xF0), 0xFE])
+"""Tables, remarks and data of applications, of which nothing is needed."""
+
 _EXIF, _EXIF_MARKER = b"Exif\0\0", 0xE1
 _ORIENTATION_TAG = 0x0112
 
@@ -106,10 +109,9 @@ def head_of(data: bytes | memoryview) -> PictureHead | None:
     PictureError
         If it tells nonsense.
     """
-    begin = bytes(data[:8])
-    if begin.startswith(b"\xff\xd8\xff"):
+    if len(data) > 2 and data[0] == 0xFF and data[1] == 0xD8 and data[2] == 0xFF:
         return _jpeg(memoryview(data))
-    if begin == b"\x89PNG\r\n\x1a\n":
+    if bytes(data[:8]) == b"\x89PNG\r\n\x1a\n":
         return _png(memoryview(data))
     return None
 
@@ -129,16 +131,18 @@ def _jpeg(data: memoryview) -> PictureHead:
     """Go from marker to marker until the frame that tells the size."""
     at, n, orientation, known = 2, len(data), 1, False
     while at + 4 <= n:
-        if data[at] != 0xFF:
+        begin, marker, length = _SEGMENT.unpack_from(data, at)
+        if begin != 0xFF:
             raise PictureError(f"the JPEG has no marker at byte {at}")
-        marker = data[at + 1]
+        if marker in _PASSED and length > 1:
+            at += 2 + length
+            continue
         if marker == 0xFF:  # a fill byte
             at += 1
             continue
         if marker in _ALONE:
             at += 2
             continue
-        length = _U16.unpack_from(data, at + 2)[0]
         if marker in _FRAMES:
             if at + 10 > n:
                 break

@@ -161,6 +161,8 @@ def decode(
 
 def _ends(data: bytes | memoryview, body: int) -> bool:
     """Whether a JPEG has an end marker behind its header; nearly always in its last bytes."""
+    if len(data) > body + 2 and data[-1] == 0xD9 and data[-2] == 0xFF:
+        return True
     tail = bytes(data[max(body, len(data) - 64) :])
     return _JPEG_END in tail or _JPEG_END in bytes(data[body:])
 

@@ -51,6 +51,9 @@ OBJECT_BYTES = 208
 TASK_BYTES = 1 << 20
 """What one task reads, unless one example is larger."""
 
+DEAR_TASK_BYTES = 3 << 20
+"""The same where examples are made one by one, so that none of it is a temporary copy."""
+
 SHAPE_ROWS = 1 << 16
 """Shapes that are read together to find the longest."""
 
@@ -98,8 +101,12 @@ class RaggedLane(Lane):
         """Return what must be done so that `out` (objects) holds the rows as dealt."""
         out[:] = None  # what the slot held before is free before more is read
         reader, rows, places = self._wanted(content, group)
-        cuts = block_cuts(self._bytes(rows), TASK_BYTES)
+        cuts = block_cuts(self._bytes(rows), DEAR_TASK_BYTES if self._one_by_one else TASK_BYTES)
         return [partial(fill, reader, rows[a:b], places[a:b], out) for a, b in pairwise(cuts)]
+
+    @property
+    def _one_by_one(self) -> bool:
+        return hasattr(self.reader, "read_examples") and self.examples is None
 
     def read_again(self, rows: Rows, places: Rows, out: Array) -> None:
         """Read some examples by themselves, in the caller, to their places in `out`."""

@@ -40,7 +40,7 @@ LEAST_ROW_BYTES = 64
 """A row counts as so many bytes at least: records are found one by one."""
 
 
-LEAST_ROWS = 4
+LEAST_ROWS = 8
 """Rows of a piece at least: finding it and its records costs what a tiny picture costs."""
 
 

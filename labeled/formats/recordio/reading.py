@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.errors import LabeledError, ReadError
-from labeled.formats.bytesource import open_bytes
+from labeled.errors import ReadError
+from labeled.formats.bytesource import OpenFile, open_bytes
 from labeled.formats.header import FileStamp
 from labeled.formats.recordio.framing import (
     ALIGNMENT,
@@ -90,10 +90,10 @@ class RecordFile:
         """
         offsets, listed = self.index.offsets, np.asarray(rows, np.int64)
         starts, stops = offsets[listed].tolist(), offsets[listed + 1].tolist()
-        numbers = listed.tolist()
+        numbers, file = listed.tolist(), self._file()
         for a, b in pairwise(_cuts(starts, stops)):
             base = starts[a]
-            held = self._read(base, stops[b - 1], numbers[a:b]).data
+            held = self._read(file, base, stops[b - 1], numbers[a:b]).data
             for i in range(a, b):
                 yield numbers[i], self._payload(held, starts[i] - base, stops[i] - base, numbers[i])
 
@@ -112,11 +112,11 @@ class RecordFile:
         offsets, listed = self.index.offsets, np.asarray(rows, np.int64)
         width = HEAD_BYTES + n_bytes
         out = np.zeros((len(listed), width), np.uint8)
-        starts = offsets[listed]
+        starts, file = offsets[listed], self._file()
         stops = np.minimum(offsets[listed + 1], starts + width)
         for a, b in pairwise(_cuts(starts.tolist(), stops.tolist())):
             begin = int(starts[a])
-            held = self._read(begin, int(stops[b - 1]), listed[a:b])
+            held = self._read(file, begin, int(stops[b - 1]), listed[a:b])
             for i in range(a, b):
                 part = held[starts[i] - begin : stops[i] - begin]
                 out[i, : len(part)] = part
@@ -132,16 +132,18 @@ class RecordFile:
         """Whether the system would have to fetch a record from storage."""
         return not open_bytes(self.stamp).holds(int(self.index.offsets[row]))
 
-    def _read(self, begin: int, end: int, rows: Sequence[int] | Rows) -> Array:
+    def _file(self) -> OpenFile:
+        """Return the open file, looking whether it is still the same one."""
+        file = open_bytes(self.stamp)
+        file.check()
+        return file
+
+    def _read(self, file: OpenFile, begin: int, end: int, rows: Sequence[int] | Rows) -> Array:
         held = np.empty(end - begin, np.uint8)
         try:
-            file = open_bytes(self.stamp)
-            file.check()
             file.read_into(held, begin)
         except EOFError as fault:
             raise ReadError(f"{self._where(rows)}: {fault}; copy the file again") from fault
-        except LabeledError:
-            raise
         except OSError as fault:
             raise ReadError(f"{self._where(rows)} cannot be read: {fault}") from fault
         return held
