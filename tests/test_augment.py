@@ -65,6 +65,8 @@ ALL = [
     RandomResizedCrop((8, 9), area=(0.2, 0.9)),
     Affine(rotate=(-30, 30), shear=(-0.2, 0.2), scale=(0.8, 1.2), aspect=(0.8, 1.2)),
     Affine(rotate=(-30, 30), method="nearest", fill=9),
+    Affine(rotate=(-30, 30), method="lanczos", fill=9),
+    Affine(shear=(-0.3, 0.3), method="bicubic"),
     Jitter(0.4, 0.3, 0.5),
     ShiftHSL(20, 0.2, 0.1),
     PrincipalNoise(0.5),
@@ -345,9 +347,29 @@ def test_affine_maps_are_those_of_scipy(angle, shear, scale, aspect, height, wid
     assert_allclose(found, by_scipy(image, matrix, (height, width), 50, 1), atol=1e-6)
 
 
+@pytest.mark.parametrize("method", ["bilinear", "bicubic", "lanczos"])
+def test_pictures_are_enlarged_alike_by_maps_and_by_sizes(method):
+    image = BYTES[0].astype(np.float64)
+    for scale in (2, 3):
+        size = (H * scale, W * scale)
+        found = Affine(scale=scale, canvas=size, method=method)(image, dims=DIMS[1:])
+        wanted = Resize(size, method=method)(image, dims=DIMS[1:])
+        inside = (slice(None), *(slice(3 * scale, -3 * scale),) * 2)
+        assert_allclose(found[inside], wanted[inside], atol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["nearest", "bilinear", "bicubic", "lanczos"])
+def test_level_pictures_stay_level_under_maps(method):
+    image = np.full((1, 30, 30), 7.0)
+    turned = Affine(rotate=33, shear=0.2, aspect=1.3, method=method)(image, dims=DIMS[1:])
+    assert_allclose(turned[:, 12:18, 12:18], 7, rtol=1e-12)
+    edge = Affine(rotate=45, method=method, fill=7)(image, dims=DIMS[1:])
+    assert_allclose(edge, 7, rtol=1e-12)
+
+
 def test_turns_are_counter_clockwise_and_exact():
     image = np.arange(16).reshape(1, 4, 4)
-    for method in ("nearest", "bilinear"):
+    for method in ("nearest", "bilinear", "bicubic", "lanczos"):
         found = Affine(rotate=90, method=method)(image, dims=DIMS[1:])
         assert_array_equal(found[0], np.rot90(image[0]))
 

@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from labeled.augment.base import Transform
 from labeled.augment.chances import Chances, FloatArray
-from labeled.augment.fast import loops_for
 from labeled.augment.filters import METHODS, new_sizes, resample
 from labeled.augment.parameters import (
     Range,
@@ -29,11 +28,12 @@ from labeled.augment.parameters import (
 )
 from labeled.augment.pictures import Array, Pictures, all_at_once, each, in_dtype, in_floats
 from labeled.augment.place import margins
-from labeled.device import dtype_of, namespace, own_dtype, reshape
+from labeled.augment.warping import warped
+from labeled.device import dtype_of
 from labeled.errors import AugmentError
 
 Method = Literal["nearest", "area", "bilinear", "bicubic", "lanczos"]
-Sampling = Literal["nearest", "bilinear"]
+Sampling = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 TRIES = 10
 
 
@@ -214,7 +214,7 @@ class Affine(Transform):
         Least and largest side of a scaled canvas.
     fill : float
         Value of what lies outside of the picture.
-    method : {"nearest", "bilinear"}
+    method : {"nearest", "bilinear", "bicubic", "lanczos"}
 
     Examples
     --------
@@ -277,68 +277,6 @@ def resized(x: Array, size: tuple[int, int], method: str, antialias: bool) -> Ar
         return resample(values, x.ndim - 2, size[0], method, antialias)
     values = resample(in_floats(x), x.ndim - 1, size[1], method, antialias)
     return in_dtype(resample(values, x.ndim - 2, size[0], method, antialias), dtype_of(x))
-
-
-def warped(x: Array, matrix: FloatArray, size: tuple[int, int], fill: float, method: str) -> Array:
-    """Return a picture (channel, height, width) moved by a matrix about its middle.
-
-    Parameters
-    ----------
-    matrix : float64 array (2, 2)
-        From (x, y) of the picture to (x, y) of the result, both from their middles.
-    """
-    back: FloatArray = np.linalg.inv(matrix).astype(np.float64)
-    if method == "nearest":
-        down, across = _places(x, back, size)
-        xp = namespace(x)
-        places = xp.floor(down + 0.5), xp.floor(across + 0.5)
-        return _taken(x, *places, xp.asarray(fill, dtype=x.dtype))
-    values = in_floats(x)
-    loops = loops_for(values)
-    if loops is None:
-        return in_dtype(_between(values, back, size, fill), dtype_of(x))
-    out = np.empty((x.shape[0], *size), values.dtype)
-    loops.warp(np.ascontiguousarray(values), back, values.dtype.type(fill), out)
-    return in_dtype(out, dtype_of(x))
-
-
-def _places(x: Array, back: FloatArray, size: tuple[int, int]) -> tuple[Array, Array]:
-    """Return where in a picture each pixel of the result lies: row and column."""
-    xp, float64 = namespace(x), own_dtype(x, np.dtype(np.float64))
-    rows, columns = (
-        reshape(xp.arange(n, dtype=float64), shape) - (n - 1) / 2
-        for n, shape in ((size[0], (-1, 1)), (size[1], (1, -1)))
-    )
-    across = columns * float(back[0, 0]) + rows * float(back[0, 1]) + (x.shape[2] - 1) / 2
-    down = columns * float(back[1, 0]) + rows * float(back[1, 1]) + (x.shape[1] - 1) / 2
-    return down, across
-
-
-def _between(values: Array, back: FloatArray, size: tuple[int, int], fill: float) -> Array:
-    """Return what lies between four pixels each."""
-    xp = namespace(values)
-    down, across = _places(values, back, size)
-    top, left = xp.floor(down), xp.floor(across)
-    lower, right = down - top, across - left
-    outside = xp.asarray(fill, dtype=values.dtype)
-    total = None
-    for step_down, share_down in ((0, 1 - lower), (1, lower)):
-        for step_across, share_across in ((0, 1 - right), (1, right)):
-            share = xp.astype(share_down * share_across, values.dtype)
-            piece = _taken(values, top + step_down, left + step_across, outside) * share
-            total = piece if total is None else total + piece
-    return total
-
-
-def _taken(x: Array, down: Array, across: Array, outside: Array) -> Array:
-    """Return the values at places given as whole floats; `outside` where there are none."""
-    xp = namespace(x)
-    channels, height, width = x.shape
-    within = (down >= 0) & (down < height) & (across >= 0) & (across < width)
-    flat = xp.where(within, down * width + across, xp.zeros_like(down))
-    places = reshape(xp.astype(flat, xp.int64), (-1,))
-    values = xp.take(reshape(x, (channels, height * width)), places, axis=1)
-    return xp.where(within, reshape(values, (channels, *down.shape)), outside)
 
 
 def _matrices(
