@@ -44,7 +44,7 @@ from labeled.augment import (
     read_mean_file,
     write_mean_file,
 )
-from labeled.augment.resizing import Method
+from labeled.augment.resizing import Method, Sampling
 from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource, Source
 from labeled.errors import LoaderError
@@ -104,7 +104,7 @@ class Look:
     inter_method : int
         0 nearest, 1 bilinear, 2 bicubic, 3 area, 4 Lanczos; 9 by what happens: bicubic, and
         averaging where pictures shrink; 10 one of the first five, drawn. Turned pictures take
-        the nearest pixel with 0, else bilinear means.
+        bilinear means with 3.
     rand_crop : bool
         Crop at a random place rather than in the middle. Too small pictures are enlarged.
     crop_y_start, crop_x_start : int
@@ -238,6 +238,9 @@ class Look:
         return self.min_aspect_ratio, self.max_aspect_ratio
 
     def _warped(self) -> Transform:
+        return self._chosen(lambda how: self._turned("bilinear" if how == "area" else how))
+
+    def _turned(self, method: Sampling) -> Transform:
         most = self.max_rotate_angle
         angle = (-most, most) if self.rotate == -1 else self.rotate
         drawn = Affine(
@@ -248,7 +251,7 @@ class Look:
             canvas="scaled",
             limits=(max(1.0, self.min_img_size), min(LARGEST_SIDE, self.max_img_size)),
             fill=self.fill_value,
-            method="bilinear" if self.inter_method else "nearest",
+            method=method,
         )
         if self.rotate != -1 or not len(self.rotate_list):
             return drawn
