@@ -506,3 +506,47 @@ def test_warnings_point_at_the_line_that_opened_the_file(tmp_path):
     with pytest.warns(LabeledWarning) as caught:
         labeled.open_dataset(path)
     assert caught[0].filename == __file__
+
+
+@given(
+    st.integers(2, 60),
+    st.sampled_from([None, 0.2, 0.5, 1, "many"]),
+    st.booleans(),
+    st.integers(0, 3),
+)
+def test_a_train_test_split_has_every_row_once(tmp_path_factory, n, size, shuffle, seed):
+    path = labeled.write(tmp_path_factory.mktemp("tts") / "x.h5", {"x": np.arange(n)})
+    dataset = labeled.open_dataset(path)
+    size = n - 1 if size == "many" else size
+    train, test = dataset.train_test_split(size, shuffle=shuffle, seed=seed)
+    parts = [train["x"].values, test["x"].values]
+    assert sorted(np.concatenate(parts)) == list(range(n))
+    share = 0.25 if size is None else size
+    assert abs(len(parts[1]) - (share if isinstance(share, int) else share * n)) < 1
+    assert all((np.diff(part) > 0).all() for part in parts)
+    if not shuffle:
+        assert parts[0].tolist() == list(range(len(parts[0])))
+    again, _ = dataset.train_test_split(size, shuffle=shuffle, seed=seed)
+    assert again["x"].values.tolist() == parts[0].tolist()
+
+
+def test_classes_are_shared_and_groups_kept_together(tmp_path):
+    y = np.repeat([0, 1], [80, 20])
+    who = np.arange(100) // 7
+    path = labeled.write(tmp_path / "x.h5", {"y": y, "who": who})
+    dataset = labeled.open_dataset(path)
+    train, test = dataset.train_test_split(0.25, stratify="y")
+    assert np.bincount(test["y"].values).tolist() == [20, 5]
+    train, test = dataset.subset(slice(10, None)).train_test_split(train_size=0.5, groups="who")
+    assert not set(train["who"].values) & set(test["who"].values)
+    assert train.n_rows + test.n_rows == 90
+    both = dataset.train_test_split(0.1, 0.2)
+    assert [part.n_rows for part in both] == [20, 10]
+    for wrong, words in [
+        ({"stratify": y[:5]}, "one value for each"),
+        ({"test_size": 0.9, "train_size": 0.9}, "more than all"),
+        ({"test_size": 101}, "101"),
+        ({"stratify": "y", "groups": "who"}, "group"),
+    ]:
+        with pytest.raises(SplitError, match=words):
+            dataset.train_test_split(**wrong)

@@ -27,6 +27,7 @@ from labeled.catalog.lazy import read_block
 from labeled.catalog.loading import load_rows
 from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import Source
+from labeled.convert.sharing import splits_by_rules
 from labeled.errors import (
     ArrayError,
     DimsError,
@@ -304,6 +305,81 @@ class Dataset:
             return selection[rows]
         except (SelectionError, SelectionTypeError) as error:
             raise type(error)(f"{error} (rows of {self.where})") from None
+
+    def train_test_split(
+        self,
+        test_size: float | int | None = None,
+        train_size: float | int | None = None,
+        *,
+        stratify: str | npt.ArrayLike | None = None,
+        groups: str | npt.ArrayLike | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+    ) -> tuple[Dataset, Dataset]:
+        """Divide the rows in two, lazily, by the names that scikit-learn uses.
+
+        Rows keep their order in each; only which of them are in it is drawn.
+
+        Parameters
+        ----------
+        test_size, train_size : float or int, optional
+            A share between 0 and 1, or a number of rows. What is not given is the rest; a
+            quarter is for testing where neither is.
+        stratify, groups : str or array, lengths ``(n_rows,)``, optional
+            Classes of which each side gets its share, or groups of rows that stay
+            together: a source, which is read now, or one value a row.
+        shuffle : bool
+            Draw the rows; False takes the first for training and the last for testing.
+        seed : int
+            The same seed, rows and sizes give the same two datasets.
+
+        Returns
+        -------
+        train, test : Dataset
+
+        Raises
+        ------
+        SplitError
+            If the sizes are impossible, or two rules are given at once.
+
+        Examples
+        --------
+        >>> import numpy as np, os, tempfile, labeled
+        >>> path = os.path.join(tempfile.mkdtemp(), "x.hdf5")
+        >>> ds = labeled.open_dataset(labeled.write(path, {"x": np.arange(100)}))
+        >>> train, test = ds.train_test_split(0.2, seed=1)
+        >>> train.n_rows, test.n_rows, sorted({*train["x"].values} & {*test["x"].values})
+        (80, 20, [])
+        """
+        sizes = {"train": train_size, "test": test_size}
+        if train_size is None:
+            sizes["test"] = 0.25 if test_size is None else test_size
+        given = [size for size in sizes.values() if size is not None]
+        rules = {name: "rest" if size is None else size for name, size in sizes.items()}
+        if len(given) == 2 and all(isinstance(size, float) for size in given) and sum(given) > 1:
+            raise SplitError(f"train_size={train_size} and test_size={test_size} are more than all")
+        parts = splits_by_rules(
+            rules,
+            self.n_rows,
+            seed=seed,
+            in_order=not shuffle,
+            classes=self._values_by_row("stratify", stratify),
+            groups=self._values_by_row("groups", groups),
+        )
+        return self.subset(_listed(parts["train"])), self.subset(_listed(parts["test"]))
+
+    def _values_by_row(self, option: str, given: Any) -> npt.NDArray[Any] | None:
+        """Return one value a row: those of a source, or those given."""
+        if given is None:
+            return None
+        found = self[given] if isinstance(given, str) else given
+        values = np.asarray(found.shapes if isinstance(found, Ragged) else found)
+        if values.shape[:1] != (self.n_rows,) or values.size != self.n_rows:
+            raise SplitError(
+                f"{option}= has shape {values.shape}; it must be one value for each of the "
+                f"{self.n_rows} rows of {self.where}"
+            )
+        return values.reshape(-1)
 
     def isel(self, indexers: Mapping[str, Any] | None = None, /, **axes: Any) -> Dataset:
         """Take part of axes by position; only the bytes needed will be read.
@@ -675,6 +751,12 @@ def _narrowed(source: Source | RaggedSource, dim: str, request: Any) -> Source |
         return source.narrow({source.dims[1:].index(dim): request})
     except (SelectionError, SelectionTypeError) as error:
         raise type(error)(f"{error} ({source.where})") from None
+
+
+def _listed(rows: Any) -> Request:
+    """Return rows as a request: a slice where they follow one another."""
+    listed: Request = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
+    return listed
 
 
 def _names(given: tuple[Any, ...]) -> tuple[str, ...]:
