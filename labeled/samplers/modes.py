@@ -170,16 +170,16 @@ def batch_sampler(
 ) -> BatchSampler:
     """Make a sampler of batches of rows.
 
-    =================================  =====================  ============================
-    mode                               requests               sizes
-    =================================  =====================  ============================
-    ``sequential``                     slices, in order       the last batch may be short
-    ``shuffled_sequential``            arrays, rows shuffled  the last batch may be short
-    ``batchwise_shuffled_sequential``  slices, shuffled       one may be short, anywhere
-    ``random_slice``                   slices, any start      all equal; give both sizes
-    ``random_uniform``                 arrays, any rows       all equal; give both sizes
-    ``even_`` + one of the first three as that one            all equal; the rest left out
-    =================================  =====================  ============================
+    ==================================  =====================  ============================
+    mode                                requests               sizes
+    ==================================  =====================  ============================
+    ``sequential``                      slices, in order       the last batch may be short
+    ``shuffled_sequential``             arrays, rows shuffled  the last batch may be short
+    ``batchwise_shuffled_sequential``   slices, shuffled       one may be short, anywhere
+    ``random_slice``                    slices, any start      all equal; give both sizes
+    ``random_uniform``                  arrays, any rows       all equal; give both sizes
+    ``even_`` + one of the first three  as that one            all equal; the rest left out
+    ==================================  =====================  ============================
 
     Parameters
     ----------

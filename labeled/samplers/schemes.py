@@ -159,7 +159,7 @@ def cross_validation(
 
     Parameters
     ----------
-    scheme : function (rows, **options) -> sampler
+    scheme : function of (rows, options) that returns a sampler
         Such as :func:`shuffled`.
     n_rows, n_folds : int
         Fold i holds the rows ``[n_rows * i // n_folds, n_rows * (i + 1) // n_folds)``.
