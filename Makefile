@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 
-.PHONY: demo test lint bench check-all soak clean
+.PHONY: demo test lint docs wheel bench check-all soak clean
 
 # Each stamp file says that an extra is installed as pyproject.toml now asks for it.
 $(VENV)/made:
@@ -30,15 +30,23 @@ lint: $(VENV)/extra-dev
 	$(BIN)/lint-imports
 	$(BIN)/deptry labeled
 
+# Warnings are errors; the pages are docs/_build/html/index.html.
+docs: $(VENV)/extra-docs
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+
+# Wheel and sdist, each installed in an empty environment and tried there.
+wheel: $(VENV)/extra-dev
+	$(BIN)/python tests/smoke_wheel.py
+
 bench: $(VENV)/extra-bench
 	$(BIN)/python -m benchmarks.run
 
 # What takes longer: the oldest supported dependencies, other Pythons, the soak test.
-check-all: test lint
+check-all: test lint docs wheel
 	$(BIN)/python tests/check_all.py
 
 soak: $(VENV)/extra-test
 	HYPOTHESIS_PROFILE=soak LABELED_SOAK_S=300 $(BIN)/python -m pytest -n 2 -q --timeout 3600
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist docs/_build docs/benchmarks.md

@@ -1,0 +1,60 @@
+"""The code of the documentation runs as it stands, and what pages name exists."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from labeled.cli.main import main
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(page for page in DOCS.rglob("*.md") if "_build" not in page.parts)
+WITH_CODE = [page for page in PAGES if "```python\n" in page.read_text("utf-8")]
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(DOCS).with_suffix(""))
+
+
+@pytest.mark.parametrize("page", [p for p in WITH_CODE if p.name != "index.md"], ids=named)
+def test_the_code_of_a_page_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    names: dict[str, object] = {"__name__": "__main__"}
+    with pytest.MonkeyPatch.context():
+        for number, block in enumerate(blocks):
+            exec(compile(block, f"{page.name}, block {number}", "exec"), names)
+
+
+def test_commands_that_pages_name_exist() -> None:
+    text = "\n".join(page.read_text("utf-8") for page in PAGES)
+    commands = set(re.findall(r"\blabeled ([a-z]+) (?:FILE|ORIGIN|FOLDER|--|[a-z]+\.hdf5)", text))
+    assert {"info", "head", "verify"} <= commands <= set(main.commands)
+
+
+def test_guarantees_name_tests_that_exist() -> None:
+    text = (DOCS / "guarantees.md").read_text("utf-8")
+    found = re.findall(r"`(test_\w+)::(test_\w+)`", text)
+    assert len(found) > 20
+    for module, test in found:
+        source = (ROOT / "tests" / f"{module}.py").read_text("utf-8")
+        assert re.search(rf"^def {test}\b", source, re.MULTILINE), f"{module}::{test}"
+
+
+def test_the_reference_names_modules_that_exist() -> None:
+    text = "\n".join(page.read_text("utf-8") for page in (DOCS / "reference").glob("*.md"))
+    modules = re.findall(r"automodule:: ([\w.]+)", text)
+    objects = re.findall(r"auto(?:class|function):: ([\w.]+)", text)
+    assert modules
+    assert objects
+    for module in modules:
+        assert importlib.import_module(module).__doc__
+    for path in objects:
+        home, _, name = path.rpartition(".")
+        assert getattr(importlib.import_module(home), name).__doc__
