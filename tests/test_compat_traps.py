@@ -6,9 +6,10 @@ import functools
 
 import pytest
 from fuel_traps import FUEL
+from mxnet_traps import MXNET
 from pylearn2_traps import PYLEARN2
 
-TABLES = [FUEL, PYLEARN2]
+TABLES = [FUEL, PYLEARN2, MXNET]
 tables = pytest.mark.parametrize("table", TABLES, ids=lambda table: table.page.stem)
 
 
