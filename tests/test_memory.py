@@ -13,6 +13,7 @@ import pytest
 
 import labeled
 from labeled.formats import bytesource
+from labeled.formats.recordio.writing import write_records
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="samples /proc/self/status")
 
@@ -47,6 +48,8 @@ if options.pop("cast", False):
 if options.pop("piped", False):
     options["pipeline"] = whole(lambda batch: {"x": batch["x"]})  # makes nothing of its own
     next(iter(dataset.subset([0]).batches(1, pipeline=options["pipeline"])))  # imports
+if path.endswith(".rec"):
+    dataset.subset([0]).load()  # imports
 loader = dataset.batches(**options)
 promised = loader.explain().promised_bytes
 before, peak, done = held(), 0, threading.Event()
@@ -85,6 +88,16 @@ def write(path, shape, dtype, **layout):
     return str(path)
 
 
+def write_pictures(path):
+    """Write 600 JPEGs of 128 x 160 pixels: 35 MiB decoded."""
+    rng = np.random.default_rng(0)
+    coarse = rng.integers(0, 256, (600, 8, 10, 3), np.uint8)
+    write_records(
+        path, (np.kron(one, np.ones((16, 16, 1), np.uint8)) for one in coarse), range(600)
+    )
+    return str(path)
+
+
 def gzip(rows):
     return {"chunks": (rows, 3, 32, 32), "compression": 1}
 
@@ -103,6 +116,7 @@ CASES = {
     "specs to float32, file order": ({}, {"shuffle": False, "cast": True}, 48),
     "a pipeline, file order": ({}, {"shuffle": False, "piped": True}, 32),
     "a pipeline, window": (gzip(64), {"shuffle": "window", "piped": True}, 48),
+    "pictures, full shuffle": ("pictures", {"shuffle": "full"}, 64),
     "list, window": (gzip(64), {"shuffle": "window", "listed": True}, 32),
     "list, file order": ({}, {"shuffle": False, "listed": True}, 32),
 }
@@ -117,7 +131,9 @@ def files(tmp_path_factory):
         key = json.dumps(layout)
         if key not in written:
             path = folder / f"{len(written)}.hdf5"
-            if layout == "small":
+            if layout == "pictures":
+                written[key] = write_pictures(path.with_suffix(".rec"))
+            elif layout == "small":
                 written[key] = write(path, (1_200_000, 64), np.uint8)
             else:
                 written[key] = write(path, (25_000, 3, 32, 32), np.uint8, **layout)
@@ -130,7 +146,8 @@ def files(tmp_path_factory):
 def test_growth_stays_within_the_promise(case, files):
     layout, options, memory = CASES[case]
     path = files(layout)
-    options = {"batch_size": 256, "seed": 1, "memory": memory * MIB, **options}
+    batch_size = 48 if layout == "pictures" else 256
+    options = {"batch_size": batch_size, "seed": 1, "memory": memory * MIB, **options}
     shares: list[float] = []
     while not shares or (shares[-1] < 0.5 and len(shares) < 3):  # a busy machine reads less ahead
         figures = _grown(path, options)

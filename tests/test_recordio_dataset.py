@@ -23,6 +23,8 @@ from labeled.errors import (
     UnknownNameError,
 )
 from labeled.formats.pictures import encode
+from labeled.formats.recordio import index as index_module
+from labeled.formats.recordio import table
 from labeled.formats.recordio.lists import write_list
 from labeled.formats.recordio.writing import write_records
 from labeled.spaces import Conv2DSpace
@@ -434,3 +436,30 @@ def test_genuine_files():
     words = labeled.open_dataset(rec / "dmlc_core_sample.rec", content="labelled")
     assert words["encoded"][0].values.tobytes() == b"1\n" * 10
     assert words["labels"].values.tolist() == [1, 0] * 5
+
+
+def test_many_files_are_gone_through_once_each(tmp_path, monkeypatch):
+    for i in range(70):
+        write_records(tmp_path / f"{i:02}.rec", list(ALIKE[:2]), [i, i], format=".png", index=False)
+    scanned = []
+    whole = index_module._scanned
+    monkeypatch.setattr(index_module, "_scanned", lambda *a: scanned.append(a) or whole(*a))
+    ds = labeled.open_dataset(tmp_path)
+    for _ in range(2):
+        rows = [batch.rows for batch in ds.batches(16, shuffle=True, seed=1, memory="8 MiB")]
+        assert len(np.concatenate(rows)) == 140
+    assert len(scanned) == 70
+
+
+def test_nothing_is_gone_through_that_is_not_asked_for(folder, monkeypatch):
+    monkeypatch.setattr(table, "_by_blocks", None)
+    monkeypatch.setattr(table, "sizes_by_blocks", None)
+    ds = labeled.open_dataset(folder / "mixed.rec", sources=["images"], shape=(7, 7), channels=3)
+    assert next(iter(ds.batches(9))).arrays["images"].shape == (9, 7, 7, 3)
+
+
+def test_another_process_reads_pictures_of_one_shape(folder):
+    ds = labeled.open_dataset(folder / "alike.rec")
+    loader = ds.batches(25, reader="process", shuffle=True, seed=1)
+    for batch in loader:
+        np.testing.assert_array_equal(batch.arrays["images"], ALIKE[batch.rows])

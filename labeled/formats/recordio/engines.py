@@ -28,6 +28,7 @@ from labeled.formats.reading import (
     row_nbytes,
     spread,
 )
+from labeled.formats.recordio.index import KEPT_FILES
 from labeled.formats.recordio.irheader import HEADER_BYTES, LABEL, HeaderError, body_of, unpack
 from labeled.formats.recordio.lists import ExampleList, read_list
 from labeled.formats.recordio.options import Detail
@@ -222,7 +223,7 @@ def single_labels(source: SourceHeader) -> Array:
     return exactly(header_labels(detail.records), source)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=KEPT_FILES)
 def header_labels(file: RecordFile) -> Array:
     """Return the one label of each record, whether it stands in the header or behind it."""
     table = table_of(file)
@@ -234,7 +235,7 @@ def header_labels(file: RecordFile) -> Array:
     return labels
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=KEPT_FILES)
 def listed_labels(file: RecordFile, stamp: FileStamp, width: int | None) -> Array:
     """Return the labels that a list gives the records: (n, width), or (n,) for one each.
 
@@ -247,7 +248,7 @@ def listed_labels(file: RecordFile, stamp: FileStamp, width: int | None) -> Arra
     return found[:, 0] if found.shape[1] == 1 else found
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=KEPT_FILES)
 def list_of(stamp: FileStamp, width: int | None = None) -> ExampleList:
     """Read a list, if it is still the one that was named; kept once a process."""
     check_path(stamp)

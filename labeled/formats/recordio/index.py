@@ -37,6 +37,9 @@ Rows = npt.NDArray[np.int64]
 
 SUFFIX = ".idx"
 
+KEPT_FILES = 4096
+"""Of so many files a process keeps what it found out: more than are joined to one dataset."""
+
 STREAM_BYTES = 1 << 18
 """What is read at once where records are small."""
 
@@ -63,7 +66,7 @@ class RecordIndex:
         return len(self.offsets) - 1
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=KEPT_FILES)
 def index_of(stamp: FileStamp, idx: FileStamp | None = None) -> RecordIndex:
     """Return where the records of a file begin.
 

@@ -29,7 +29,7 @@ from labeled.formats.header import (
 from labeled.formats.picture_heads import kind_of
 from labeled.formats.recordio.engines import list_of, listed_labels
 from labeled.formats.recordio.index import SUFFIX
-from labeled.formats.recordio.irheader import HeaderError, unpack
+from labeled.formats.recordio.irheader import LABEL, HeaderError, unpack
 from labeled.formats.recordio.options import Detail, RecordOptions
 from labeled.formats.recordio.reading import READ_BYTES, RecordFile
 from labeled.formats.recordio.table import sizes_by_blocks, table_of
@@ -71,8 +71,8 @@ def scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
     files = tuple(map(RecordFile, map(stamp_of, paths), _indexes(paths, own.index)))
     content = _content(files) if own.content == "auto" else own.content
     _check_lists(content, files, own)
-    shared = _shared(content, files, own)
     names = _names(content, options.sources, paths[0])
+    shared = {name: _row_shape(name, files, own) for name in names}
     dims = {name: tuple(given) for name, given in options.dims}
     headers = tuple(_header(file, content, names, shared, dims, own) for file in files)
     _check_splits(headers, own)
@@ -109,17 +109,17 @@ def _names(content: str, asked: tuple[str, ...] | None, path: str) -> tuple[str,
     return NAMES[content] if asked is None else asked
 
 
-def _shared(
-    content: str, files: tuple[RecordFile, ...], own: RecordOptions
-) -> dict[str, tuple[int, ...] | None]:
-    """Return the row shape of each source in all files; None where examples differ."""
-    if content == "raw":
-        return {"records": None}
-    shapes: dict[str, tuple[int, ...] | None] = {"ids": (), "encoded": None}
-    shapes["labels"] = _label_shape(files, own)
-    if content == "images":
-        shapes["images"] = own.decoding.row_shape or _common_shape(files, own)
-    return shapes
+def _row_shape(
+    name: str, files: tuple[RecordFile, ...], own: RecordOptions
+) -> tuple[int, ...] | None:
+    """Return the row shape of a source in all files; None where examples differ."""
+    if name == "ids":
+        return ()
+    if name == "labels":
+        return _label_shape(files, own)
+    if name == "images":
+        return own.decoding.row_shape or _common_shape(files, own)
+    return None
 
 
 def _label_shape(files: tuple[RecordFile, ...], own: RecordOptions) -> tuple[int, ...] | None:
@@ -207,12 +207,21 @@ def _source(
         dims=dims or known,
         storage="records",
         filters=(ENCODED,) if name == "images" else (),
-        stored_bytes=file.stamp.size,
+        stored_bytes=_stored_bytes(name, file),
         ragged=RAGGED[name] if row_shape is None else None,
         format="recordio",
         detail=detail,
         scratch_bytes=READ_BYTES + file.largest + decoded,
     )
+
+
+def _stored_bytes(name: str, file: RecordFile) -> int:
+    """Return the bytes of a file that a source takes: of ids and labels those in the headers."""
+    if name == "ids":
+        return 8 * file.n_rows
+    if name == "labels":
+        return LABEL.itemsize * int(table_of(file).widths.sum())
+    return file.stamp.size
 
 
 def _splits(

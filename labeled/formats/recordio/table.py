@@ -23,6 +23,7 @@ from labeled.formats.picture_heads import HEAD_BYTES as PICTURE_BYTES
 from labeled.formats.picture_heads import PictureError, PictureHead, ShortHeadError, head_of
 from labeled.formats.pictures import picture_head
 from labeled.formats.recordio.framing import HEAD_BYTES, LENGTH_BITS, MAGIC, MOST_BYTES, WHOLE
+from labeled.formats.recordio.index import KEPT_FILES
 from labeled.formats.recordio.irheader import HEADER_BYTES, HEADER_DTYPE, LABEL, HeaderError, unpack
 from labeled.formats.recordio.reading import AnyRows, RecordFile
 
@@ -73,7 +74,7 @@ class RecordTable:
         return int(widths[0]) if (widths == widths[0]).all() else None
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=KEPT_FILES)
 def table_of(file: RecordFile) -> RecordTable:
     """Return the headers of all records of a file.
 
@@ -96,7 +97,7 @@ def table_of(file: RecordFile) -> RecordTable:
     return RecordTable(ids, flags, labels, sizes)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=KEPT_FILES)
 def lengths_of(file: RecordFile) -> Rows:
     """Return the bytes of all payloads of a file, whatever they hold: int64 (n,)."""
     out = np.empty(file.n_rows, np.int64)
@@ -172,7 +173,7 @@ UNKNOWN = (0, 0, 0, 1)
 """What stands for the height, width, channels and orientation of a picture that is none."""
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=KEPT_FILES)
 def sizes_of(file: RecordFile) -> npt.NDArray[np.int32]:
     """Return height, width, channels and orientation of each picture, as stored: (n, 4)."""
     out = np.empty((file.n_rows, 4), np.int32)
