@@ -712,3 +712,20 @@ def test_compiled_loops_compute_the_same(monkeypatch, dtype):
         with monkeypatch.context() as without:
             without.setenv("LABELED_FAST", "0")
             assert_array_equal(found, change(image, dims=DIMS[1:]))
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i2", "f4", "f8"])
+def test_compiled_windows_are_the_same(monkeypatch, dtype):
+    pytest.importorskip("numba", reason="numba is not installed")
+    images = np.random.default_rng(1).integers(0, 200, (70, 18, 3, 20)).astype(dtype)
+    dims = ("batch", "height", "channel", "width")
+    cut = [RandomCrop((17, 18)), Mirror()]
+    for steps in (cut, [*cut, Normalize([1, 2, 3], 7)], [Normalize(9), Illumination(9), *cut]):
+        for axes in (None, ("b", "c", 0, 1), ("c", 1, 0, "b"), (0, "b", 1, "c")):
+            change = Augment(steps, axes=axes)
+            found = change(images, dims=dims)
+            assert LOOPS in sys.modules
+            assert found.flags.c_contiguous
+            with monkeypatch.context() as without:
+                without.setenv("LABELED_FAST", "0")
+                assert_array_equal(found, change(images, dims=dims))

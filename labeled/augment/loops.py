@@ -71,3 +71,35 @@ def warp(x: Any, back: Any, fill: Any, out: Any) -> None:
                     else:
                         total += value * shares[corner]
                 out[c, i, j] = total
+
+
+@loop
+def windows(src: Any, top: Any, left: Any, mirrored: Any, out: Any) -> None:
+    """Copy a window of each picture (picture, channel, height, width), turned where asked."""
+    n, channels, height, width = out.shape
+    for i in range(n):
+        first, step = left[i], 1
+        if mirrored[i]:
+            first, step = left[i] + width - 1, -1
+        for c in range(channels):
+            for row in range(height):
+                for column in range(width):
+                    out[i, c, row, column] = src[i, c, top[i] + row, first + step * column]
+
+
+@loop
+def mapped_windows(
+    src: Any, top: Any, left: Any, mirrored: Any, scale: Any, shift: Any, out: Any
+) -> None:
+    """Copy windows and map their values, by factors for each picture and channel."""
+    n, channels, height, width = out.shape
+    for i in range(n):
+        first, step = left[i], 1
+        if mirrored[i]:
+            first, step = left[i] + width - 1, -1
+        for c in range(channels):
+            factor, offset = scale[i, c], shift[i, c]
+            for row in range(height):
+                for column in range(width):
+                    value = src[i, c, top[i] + row, first + step * column]
+                    out[i, c, row, column] = value * factor + offset

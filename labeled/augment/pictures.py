@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled import permute
+from labeled.augment.fast import loops_for
 from labeled.device import astype, concat, dtype_of, namespace, own_dtype, reshape
 from labeled.errors import AugmentError
 from labeled.permute.arguments import compute_dtype, result_dtype
@@ -35,6 +36,9 @@ FEW_ITEMS = 1 << 14
 
 GROUP_ITEMS = 1 << 17
 """Values that are computed with together by NumPy: with their floats they fit a cache."""
+
+LOOPED = frozenset({"|u1", "|i1", "<u2", "<i2", "<f4", "<f8"})
+"""Dtypes whose values a compiled loop multiplies in the dtype of the result."""
 
 ORDER = (0, 1, 2)
 
@@ -161,6 +165,9 @@ class Pictures:
         if whole is not None:
             return _copied(whole, order, dtype, self.scale, self.shift)
         if isinstance(self.first, np.ndarray):
+            looped = self._looped(order, dtype)
+            if looped is not None:
+                return looped
             if order[0] == 0:
                 return self._filled(order[1:], dtype)
             return _copied(self._filled((1, 2, 3), dtype), order, None, None, None)
@@ -220,6 +227,31 @@ class Pictures:
             for factor in (self.scale, self.shift)
         )
         return scale, shift
+
+    def _looped(self, order: tuple[int, ...], dtype: Any) -> Array | None:
+        """Copy all windows of many small pictures by one compiled loop; None where it is no use."""
+        assert self.size is not None
+        shape = (len(self), self.n_channels, *self.size)
+        if isinstance(self.stored, list) or math.prod(shape[1:]) > FEW_ITEMS:
+            return None
+        source, final = self.stored.dtype, np.dtype(self.dtype if dtype is None else dtype)
+        mapped = self.scale is not None
+        same = final == (compute_dtype(source, final) if mapped else source)
+        loops = loops_for(self.stored, math.prod(shape)) if same else None
+        if loops is None or source.str not in LOOPED or self._shifted_by_pixel:
+            return None
+        out = permute.empty(tuple(shape[axis] for axis in order), final)
+        places = (self.stored, self.top, self.left, self.mirrored)
+        by_axes = out.transpose(np.argsort(order))
+        if self.scale is None or self.shift is None:
+            loops.windows(*places, by_axes)
+            return out
+        factors = (
+            np.ascontiguousarray(np.broadcast_to(one, (*shape[:2], 1, 1))[..., 0, 0], final)
+            for one in (self.scale, self.shift)
+        )
+        loops.mapped_windows(*places, *factors, by_axes)
+        return out
 
     def _filled(self, order: tuple[int, ...], dtype: Any) -> Array:
         """Copy window after window to its place: the one pass over the values."""
