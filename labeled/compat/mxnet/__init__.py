@@ -1,7 +1,7 @@
 """The data iterators of MXNet and of its Julia package, with the old behaviour to the letter.
 
-Iterators take ``version="seed"``, ``"0.9.5"`` or ``"1.9.1"`` and the old keywords; where they differ
-from :mod:`labeled.providers` is told in docs/traps_mxnet.md.
+Iterators take the old keywords and ``version="seed"``, ``"0.9.5"`` or ``"1.9.1"``; where they
+differ from :mod:`labeled.providers` is told in docs/traps_mxnet.md.
 """
 
 from labeled.compat.mxnet.arrays import ArrayDataProvider
