@@ -113,6 +113,10 @@ class NotYetError(LabeledError, NotImplementedError):
     """A file asks for something this version cannot do yet."""
 
 
+class DeviceMemoryError(LabeledError, MemoryError):
+    """A device has too little memory for what a loader needs there."""
+
+
 class ClusterError(LabeledError, RuntimeError):
     """A cluster cannot do the work: no workers, workers that see no files, or lost ones."""
 

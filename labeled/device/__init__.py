@@ -18,16 +18,23 @@ from labeled.device.arrays import (
     to_device,
     to_host,
 )
+from labeled.device.cuda import cuda_device
 from labeled.device.handoff import LIBRARIES, HandOff, Library
+from labeled.device.streams import Device, Event, HostDevice, Stream
 
 __all__ = [
     "LIBRARIES",
     "Array",
+    "Device",
+    "Event",
     "HandOff",
+    "HostDevice",
     "Library",
+    "Stream",
     "astype",
     "concat",
     "copy_into",
+    "cuda_device",
     "cupy_module",
     "device_number",
     "dtype_of",

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import xarray as xr
 from dask.utils import format_bytes
 
+from labeled.device.streams import Event
 from labeled.errors import UnknownNameError, did_you_mean
 from labeled.pipeline.sample import data_array
 from labeled.views import html
@@ -37,9 +38,15 @@ class Batch(Mapping[str, xr.DataArray]):
         How many rows are real; less than the length only where the batch was padded.
     told : mapping of str to Told, optional
         What the file tells of sources besides, for pictures.
+
+    Attributes
+    ----------
+    event : Event or None
+        On a device: done once the arrays hold what they should. Work on the stream that was
+        current when the batch was handed out need not wait for it.
     """
 
-    __slots__ = ("_arrays", "_dims", "_rows", "count", "told")
+    __slots__ = ("_arrays", "_dims", "_rows", "count", "event", "told")
 
     def __init__(
         self,
@@ -54,6 +61,7 @@ class Batch(Mapping[str, xr.DataArray]):
         self._dims = dims
         self._rows: Callable[[], Rows] | Rows = rows
         self.count = count
+        self.event: Event | None = None
 
     @property
     def arrays(self) -> Mapping[str, Array]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from labeled.catalog.loading import load_rows
 from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource
-from labeled.device import Library
+from labeled.device import Device, Library
 from labeled.errors import LoaderError, LoaderTypeError, did_you_mean
 from labeled.loader.arguments import (
     Asked,
@@ -58,6 +58,7 @@ from labeled.loader.sizes import (
     plan_sizes,
 )
 from labeled.loader.units import Grouping, governing_source, group_rows, layout_words
+from labeled.loader.uploads import check_device, device_of, device_plan
 from labeled.pipeline.running import Line, line_of
 from labeled.samplers.buckets import Buckets
 from labeled.samplers.draws import Draws, balanced_weights
@@ -107,6 +108,7 @@ def make_loader(
     errors: Literal["raise", "skip"] = "raise",
     max_lost: int | float | None = None,
     pipeline: Any = None,
+    device: str | Device = "cpu",
     as_: Library | None = None,
     pinned: bool = False,
 ) -> Loader:
@@ -193,6 +195,12 @@ def make_loader(
         marked by :func:`labeled.pipeline.whole`. Samples that raise ReadError are left out with
         ``errors="skip"``. Rows that pad a batch go through it too, as row -1.
         `memory` counts the rows that go into a pipeline; what it makes is its own.
+    device : "cpu", "cuda", "cuda:<n>" or Device
+        Where batches are made. Windows go to a device as the file has them, by one copy
+        each from pinned memory, while earlier ones are used; batches are cut, cast, scaled
+        and laid out there, in memory of their own, on the consumer's current stream. Order
+        and values are those of "cpu". Examples of different shapes and values to decode
+        are laid out here first; texts stay here. **Not yet run on a GPU.**
     as_ : {"numpy", "torch", "jax", "cupy"}, optional
         Whose arrays batches hold, by DLPack: those of the specs, or without specs a plain
         dict from source to array. Nothing is copied, but JAX copies what does not start at
@@ -255,6 +263,9 @@ def make_loader(
     hand = handed_over(as_, pinned, finish if line is None else None)
     skips = skips_of(errors, reader)
     piped = line is not None and line.works
+    where = device_of(device)
+    if where is not None:
+        check_device(where, device, reader=reader, skips=skips, piped=line is not None, as_=as_)
     lanes = _lanes(
         sources, selections, rows, wanted.memory_bytes, finish.out_row_bytes, piped=piped
     )
@@ -266,6 +277,9 @@ def make_loader(
         lengths = selected_sizes(measured, selections[measured.name], grouping.group)
         buckets = Buckets(measured.name, lengths, rows.batch_rows)
     epoch_plan = _epoch_plan(rows, grouping, sizes, buckets)
+    on_device = None
+    if where is not None:
+        on_device = device_plan(where, sources, finish, sizes, rows.held_rows, as_)
     return Loader(
         LoaderPlan(
             lanes=lanes,
@@ -279,6 +293,7 @@ def make_loader(
             skips=skips,
             max_lost=max_lost_of(max_lost, skips),
             line=line,
+            on_device=on_device,
             hand=hand,
         )
     )

@@ -176,6 +176,10 @@ class WindowSource:
         """
         return self._core.next()
 
+    def ready(self) -> Filled | None:
+        """Return the next window if it is filled already and nothing went wrong; never waits."""
+        return self._core.ready_now()
+
     def check_process(self) -> None:
         """Raise :class:`LoaderError` if a fork left the threads behind."""
         if os.getpid() != self._pid:
@@ -264,6 +268,16 @@ class _Core:
             return self._jobs.popleft() if self._jobs[0].ready else None
         except IndexError:
             return None
+
+    def ready_now(self) -> Filled | None:
+        """Take the first window if it is filled without an error."""
+        try:
+            if not self._jobs[0].ready or self._jobs[0].error is not None:
+                return None
+        except IndexError:
+            return None
+        job = self._ready()
+        return None if job is None else self._hand_out(job)
 
     def _hand_out(self, job: Filled) -> Filled:
         if job.error is not None:

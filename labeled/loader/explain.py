@@ -83,6 +83,13 @@ class Explanation:
         system's own cache, not counted in `promised_bytes`, let go of again and again.
     workers, in_flight : int
         Threads of a pipeline, and the batches in it at a time; 0 where there is none.
+    device : str
+        Where batches are made.
+    pinned_bytes : int
+        Of host memory from which windows are copied to a device; counted in `promised_bytes`.
+    device_windows, device_bytes : int
+        Windows on the device, and the most that these and batches on their way take there.
+        Batches that the consumer keeps are not counted.
     amplification : float
         With draws: how many rows are read for each that is handed out.
     exact : bool
@@ -110,6 +117,10 @@ class Explanation:
     memory_for_quality: int | None
     padding: tuple[float, float] | None
     mapped_bytes: int
+    device: str
+    pinned_bytes: int
+    device_windows: int
+    device_bytes: int
     amplification: float
     exact: bool
     kernels: str
@@ -152,6 +163,12 @@ class Explanation:
                 else ")"
             ),
         ]
+        if self.device != "cpu":
+            lines.append(
+                f"device {self.device!r}: at most {format_bytes(self.device_bytes)} there "
+                f"({count_words(self.device_windows, 'window')}, and batches on their way), copied "
+                f"from {format_bytes(self.pinned_bytes)} of pinned memory"
+            )
         if self.mapped_bytes:
             lines.append(
                 f"not counted: pages of files in the system's cache, mapped while rows are picked "
@@ -255,6 +272,10 @@ def explain(
         memory_for_quality=memory,
         padding=_padding(plan, epoch_plan),
         mapped_bytes=sum(map(_mapped_bytes, plan.lanes)) if order.mode == "full" else 0,
+        device="cpu" if plan.on_device is None else plan.on_device.device.name,
+        pinned_bytes=0 if plan.on_device is None else sizes.slots * plan.on_device.window_bytes,
+        device_windows=0 if plan.on_device is None else plan.on_device.n_windows,
+        device_bytes=0 if plan.on_device is None else plan.on_device.device_bytes,
         amplification=order.amplification() if isinstance(order, Draws) else 1.0,
         exact=share == 1.0,
         kernels=permute.describe(),

@@ -7,7 +7,7 @@ With specs, the compiled specs lay the arrays out. Nothing is copied where nothi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -131,12 +131,28 @@ class Finish:
         more = f" ({', '.join([*cast, *scaled])})" if cast or scaled else ""
         return f"a mapping of source to DataArray{more}"
 
+    @cached_property
+    def copied(self) -> Set[str]:
+        """Sources of which new memory is made in any case."""
+        return self.sources.keys() if self.specs is not None else self.changes.keys()
+
     def __call__(
-        self, arrays: dict[str, Array], rows: Callable[[], Rows], count: int, length: int
+        self,
+        arrays: dict[str, Array],
+        rows: Callable[[], Rows],
+        count: int,
+        length: int,
+        place: Callable[[dict[str, Array]], dict[str, Array]] = lambda arrays: arrays,
     ) -> Any:
-        """Lay out `length` rows, of which `count` are real and the others padding."""
-        for name in self._decoded:
-            arrays[name] = self.sources[name].decode(arrays[name])
+        """Lay out `length` rows, of which `count` are real and the others padding.
+
+        What is decoded or ragged is made where it was read, and goes to where batches are by
+        `place`.
+        """
+        if self._decoded:
+            for name in self._decoded:
+                arrays[name] = self.sources[name].decode(arrays[name])
+            arrays = place(arrays)
         if count < length:
             for name, array in arrays.items():
                 array[count:] = padding_of(array.dtype, self.padding[name])
@@ -145,7 +161,7 @@ class Finish:
         for name, change in self.changes.items():
             arrays[name] = change(arrays[name], name)
         if self.ragged:
-            arrays = self._laid_out(arrays, count)
+            arrays = place(self._laid_out(arrays, count))
         return Batch(arrays, self._dims, rows, count, self._told)
 
     def _laid_out(self, arrays: dict[str, Array], count: int) -> dict[str, Array]:

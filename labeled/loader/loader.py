@@ -21,12 +21,14 @@ from dask.utils import format_bytes
 
 from labeled.errors import LoaderError, ReadError
 from labeled.loader.dealing import Dealer, Interrupted
+from labeled.loader.device_dealing import DeviceDealer
 from labeled.loader.engine import Stats, WindowSource
 from labeled.loader.explain import Explanation, explain
 from labeled.loader.pictures import LoaderPlots
 from labeled.loader.plan import LoaderPlan, next_epoch
 from labeled.loader.process import ProcessWindows, ReaderProcess
 from labeled.loader.slots import SlotPool
+from labeled.loader.uploads import DeviceWindows, Home
 from labeled.loader.workers import Workers
 from labeled.samplers.sampled import AnyPlan, SampledPlan, restore_sampled
 from labeled.samplers.state import State, restore, state_of
@@ -61,6 +63,7 @@ class Loader:
         self._stats = Stats()
         self._pools: tuple[SlotPool, SlotPool] | None = None
         self._process: ReaderProcess | None = None
+        self._homes: list[Home] = []
 
     # what is there
 
@@ -132,15 +135,16 @@ class Loader:
         if self._pools is None:
             sizes, layout = self.plan.sizes, self.plan.layout
             rows = max(sizes.job_rows, 1)
+            there = self.plan.on_device
             self._pools = (
-                SlotPool(layout, rows, sizes.slots),
+                SlotPool(layout, rows, sizes.slots, None if there is None else there.memory),
                 SlotPool(layout, self.plan.held_rows, sizes.in_flight + 2),
             )
         return self._pools
 
     def windows(
         self, plan: AnyPlan, first_batch: int, stats: Stats
-    ) -> WindowSource | ProcessWindows:
+    ) -> WindowSource | ProcessWindows | DeviceWindows:
         """Start reading the windows of an epoch, in threads or in the reader process."""
         recipe, pool = self.plan, self.pools()[0]
         if recipe.reader == "process":
@@ -152,7 +156,7 @@ class Loader:
         self._stats.load_s += perf_counter() - began
         jobs = recipe.jobs(plan, first_batch)
         threads = recipe.sizes.threads
-        return WindowSource(
+        source = WindowSource(
             jobs,
             recipe.lanes,
             recipe.group,
@@ -161,6 +165,9 @@ class Loader:
             stats,
             skips=recipe.skips,
         )
+        if recipe.on_device is None:
+            return source
+        return DeviceWindows(source, pool, recipe.on_device, self._homes)
 
     # a place that can be saved
 
@@ -292,9 +299,13 @@ class EpochIterator(Generic[T]):
         line = self._recipe.line
         reading = self._stats if line is None else Stats()
         self._source = loader.windows(plan, first_batch, reading)
-        self._dealer = Dealer(self._recipe, plan, self._source, loader.pools(), reading)
+        self._dealer: Dealer | DeviceDealer
+        if isinstance(self._source, DeviceWindows):
+            self._dealer = DeviceDealer(self._recipe, plan, self._source, reading)
+        else:
+            self._dealer = Dealer(self._recipe, plan, self._source, loader.pools(), reading)
         self._workers: Workers | None = None
-        if line is not None:
+        if line is not None and isinstance(self._dealer, Dealer):
             sizes = self._recipe.sizes
             self._workers = Workers(self._dealer, line, first_batch, sizes.workers, sizes.in_flight)
         self._asked = perf_counter()

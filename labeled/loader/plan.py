@@ -16,6 +16,7 @@ from labeled.loader.jobs import Job, jobs_of
 from labeled.loader.lanes import Lane
 from labeled.loader.sizes import Sizes
 from labeled.loader.slots import Layout
+from labeled.loader.uploads import DevicePlan
 from labeled.pipeline.running import Line
 from labeled.samplers.parts import Last
 from labeled.samplers.sampled import AnyPlan, SampledPlan, moved
@@ -67,6 +68,8 @@ class LoaderPlan:
         Where windows are read: in this process, or in one of their own.
     line : Line, optional
         What happens to batches on their way to the consumer.
+    on_device : DevicePlan, optional
+        What is needed on the device where batches are made; on the host when None.
     hand : HandedOver, optional
         Makes another library's arrays of what is handed out.
     """
@@ -82,6 +85,7 @@ class LoaderPlan:
     skips: bool = False
     max_lost: int | float | None = None
     line: Line | None = None
+    on_device: DevicePlan | None = None
     hand: HandedOver | None = None
 
     @property

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ Array = npt.NDArray[Any]
 Layout = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 """Name of each array to its row shape and dtype."""
 
+
+Memory = Callable[[tuple[int, ...], np.dtype[Any]], Array]
 
 ALIGNED = 64
 """Bytes: a cache line, and where other libraries want arrays to start that they share."""
@@ -46,9 +48,10 @@ class Slot:
 
     __slots__ = ("arrays", "taken")
 
-    def __init__(self, layout: Layout, capacity: int) -> None:
+    def __init__(self, layout: Layout, capacity: int, memory: Memory | None = None) -> None:
+        memory = owned if memory is None else memory
         self.arrays: dict[str, Array] = {
-            name: owned((capacity, *shape), dtype) for name, (shape, dtype) in layout.items()
+            name: memory((capacity, *shape), dtype) for name, (shape, dtype) in layout.items()
         }
         self.taken = False
 
@@ -81,6 +84,8 @@ class SlotPool:
         Rows of each slot.
     count : int
         Slots that are used again and again.
+    memory : callable, optional
+        Makes the memory of an array of some shape and dtype.
 
     Attributes
     ----------
@@ -88,7 +93,10 @@ class SlotPool:
         How often one more had to be made because a consumer holds on to batches.
     """
 
-    def __init__(self, layout: Layout, capacity: int, count: int) -> None:
+    def __init__(
+        self, layout: Layout, capacity: int, count: int, memory: Memory | None = None
+    ) -> None:
+        self.memory = memory
         self.layout = layout
         self.capacity = capacity
         self.count = count
@@ -102,14 +110,14 @@ class SlotPool:
                 slot.taken = True
                 return slot
         if len(self.slots) < self.count:
-            slot = Slot(self.layout, self.capacity)
+            slot = Slot(self.layout, self.capacity, self.memory)
             slot.taken = True
             self.slots.append(slot)
             return slot
         if not force:
             return None
         self.extra += 1
-        return Slot(self.layout, self.capacity)
+        return Slot(self.layout, self.capacity, self.memory)
 
     @property
     def n_free(self) -> int:

@@ -1,0 +1,153 @@
+"""A CUDA device by CuPy: pinned memory, a stream for copies, the consumer's own stream.
+
+**This has not run on a GPU yet.** It follows CuPy's documentation; what it does on a device
+is unknown.
+
+Kernels are asked for on the stream that is current for the consumer (torch's, where torch
+tensors are asked for), and memory they make comes from CuPy's pool for that stream. So
+whatever the consumer does next on the same stream finds a batch ready, and memory that is
+given back is used again only behind what read it. A consumer who uses a batch on yet
+another stream waits for the event that comes with it, and keeps the batch until done.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+
+from labeled.device.arrays import Array, cupy_module, device_number
+from labeled.device.handoff import module
+from labeled.device.streams import Event, HostArray, Stream
+from labeled.errors import LoaderError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class CudaEvent:
+    """An event of CUDA, of a certain device."""
+
+    event: Any
+    number: int
+
+    def done(self) -> bool:
+        return bool(self.event.done)
+
+    def wait(self) -> None:
+        self.event.synchronize()
+
+
+@dataclass(frozen=True)
+class CudaStream:
+    """A stream of CUDA."""
+
+    stream: Any
+    number: int
+
+    def record(self) -> Event:
+        cupy = cupy_module()
+        with cupy.cuda.Device(self.number):
+            event = cupy.cuda.Event(disable_timing=True)
+            event.record(self.stream)
+        return CudaEvent(event, self.number)
+
+    def wait_for(self, event: Event) -> None:
+        if not isinstance(event, CudaEvent):
+            event.wait()
+            return
+        with cupy_module().cuda.Device(self.number):
+            self.stream.wait_event(event.event)
+
+    def upload(self, host: HostArray, target: Array) -> None:
+        with cupy_module().cuda.Device(self.number):
+            target.data.copy_from_host_async(host.ctypes.data, host.nbytes, self.stream)
+
+    def run(self, kernels: Callable[[], T], reads: Sequence[Array]) -> T:
+        with cupy_module().cuda.Device(self.number), self.stream:
+            return kernels()
+
+
+@dataclass(frozen=True)
+class CudaDevice:
+    """A GPU.
+
+    Parameters
+    ----------
+    number : int
+        Among those that CUDA shows to this process.
+    """
+
+    number: int
+
+    @property
+    def name(self) -> str:
+        return f"cuda:{self.number}"
+
+    @cached_property
+    def memory_errors(self) -> tuple[type[BaseException], ...]:
+        return (cupy_module().cuda.memory.OutOfMemoryError,)
+
+    def free_bytes(self) -> int | None:
+        cupy = cupy_module()
+        with cupy.cuda.Device(self.number):
+            free, _ = cupy.cuda.runtime.memGetInfo()
+            return int(free + cupy.get_default_memory_pool().free_bytes())
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        cupy = cupy_module()
+        with cupy.cuda.Device(self.number):
+            return cupy.empty(shape, dtype)
+
+    def asarray(self, host: HostArray) -> Array:
+        cupy = cupy_module()
+        with cupy.cuda.Device(self.number):
+            return cupy.asarray(host)
+
+    def pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
+        cupy = cupy_module()
+        with cupy.cuda.Device(self.number):
+            memory = cupy.cuda.alloc_pinned_memory(max(1, math.prod(shape) * dtype.itemsize))
+        return np.ndarray(shape, dtype, memory)
+
+    def copy_stream(self) -> Stream:
+        cupy = cupy_module()
+        with cupy.cuda.Device(self.number):
+            return CudaStream(cupy.cuda.Stream(non_blocking=True), self.number)
+
+    def consumer_stream(self, library: str | None) -> Stream:
+        cupy = cupy_module()
+        if library == "torch":
+            current = module("torch").cuda.current_stream(self.number).cuda_stream
+            return CudaStream(cupy.cuda.ExternalStream(current, self.number), self.number)
+        with cupy.cuda.Device(self.number):
+            return CudaStream(cupy.cuda.get_current_stream(), self.number)
+
+
+def cuda_device(name: str) -> CudaDevice:
+    """Return a GPU by name.
+
+    Raises
+    ------
+    LoaderError
+        If this is no name of one, or there is no such GPU.
+    MissingExtraError
+        If CuPy is not installed.
+    """
+    try:
+        number = device_number(name)
+    except ValueError as error:
+        raise LoaderError(str(error)) from None
+    cupy = cupy_module()
+    if not cupy.cuda.is_available():
+        raise LoaderError(
+            f"device={name!r}: CuPy finds no GPU and driver here; leave device out, or 'cpu'"
+        )
+    count = cupy.cuda.runtime.getDeviceCount()
+    if number >= count:
+        raise LoaderError(f"device={name!r}: there are {count} GPUs, counted from 0")
+    return CudaDevice(number)

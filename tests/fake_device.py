@@ -1,0 +1,172 @@
+"""A device that does everything as late, and in as odd an order, as its streams allow.
+
+Arrays are NumPy's. A copy is done when something that has waited for it needs it, or when a
+seeded generator says so; it then takes from host memory what is there by that time. A kernel
+gives its result at once, and is taken to read its arrays until its stream is waited for or
+the generator ends it. So a loader that forgets one of its events hands out wrong values, or
+is caught writing where somebody still reads.
+"""
+
+from __future__ import annotations
+
+import random
+import weakref
+import zlib
+
+import numpy as np
+
+FRESH = 0xEE
+
+
+class Pinned(np.ndarray):
+    """Memory that arrays refer to."""
+
+
+class FakeMemoryError(Exception):
+    """No room on the fake device."""
+
+
+class FakeEvent:
+    def __init__(self, stream, place):
+        self.stream, self.place = stream, place
+
+    def done(self):
+        self.stream.device.chance()
+        return self.stream.n_done >= self.place
+
+    def wait(self):
+        self.stream.finish(self.place)
+
+
+class FakeStream:
+    def __init__(self, device):
+        self.device = device
+        self.work = []
+        self.n_done = 0
+        device.streams.append(self)
+
+    def record(self):
+        self.device.chance()
+        return FakeEvent(self, len(self.work))
+
+    def wait_for(self, event):
+        self.work.append(event.wait)
+        self.device.chance()
+
+    def upload(self, host, target):
+        assert host.shape == target.shape
+        assert host.dtype == target.dtype
+        then = zlib.crc32(host.tobytes())
+        raw, place = self.device.pinned_at(host)
+        shape, dtype = host.shape, host.dtype
+        del host  # a device knows an address, and keeps nobody's memory
+
+        def copy():
+            host = np.ndarray(shape, dtype, raw, place)
+            now = zlib.crc32(host.tobytes())
+            assert now == then, "a host slot was written again before it was copied"
+            assert not self.device.read_elsewhere(target), "a window is written while it is read"
+            target[...] = host
+
+        self.work.append(copy)
+        self.device.n_uploads += 1
+        self.device.chance()
+
+    def run(self, kernels, reads):
+        self.finish(len(self.work))  # what this stream was told to wait for
+        self.device.current = self
+        made = kernels()
+        self.reads(reads)
+        self.device.chance()
+        return made
+
+    def reads(self, arrays):
+        """Read arrays until some time later."""
+        self.device.reading.append((self, len(self.work) + 1, arrays))
+        self.work.append(lambda: None)
+
+    def finish(self, place):
+        """Do the work up to a place, in order."""
+        while self.n_done < place:
+            self.n_done += 1
+            do, self.work[self.n_done - 1] = self.work[self.n_done - 1], None
+            do()
+
+
+class FakeDevice:
+    """A device of the tests; see the module.
+
+    Parameters
+    ----------
+    seed : int
+        What comes when.
+    haste : float
+        How likely work is done before anybody needs it: 0 never does more than it must.
+    room : int, optional
+        Bytes there are.
+    """
+
+    name = "fake"
+    memory_errors = (FakeMemoryError,)
+
+    def __init__(self, seed=0, haste=0.3, room=None):
+        self.random = random.Random(seed)
+        self.haste, self.room = haste, room
+        self.streams, self.reading = [], []
+        self.n_uploads = self.n_bytes = self.most_bytes = 0
+        self.pinned_bytes, self.pins = 0, []
+        self.consumers = None
+
+    def chance(self):
+        """Let some work be done, on some stream."""
+        if self.random.random() < self.haste:
+            stream = self.random.choice(self.streams)
+            stream.finish(min(len(stream.work), stream.n_done + self.random.randint(1, 3)))
+
+    def read_elsewhere(self, target):
+        """Whether a kernel that is not done reads this memory."""
+        self.reading = [one for one in self.reading if one[0].n_done < one[1]]
+        return any(np.shares_memory(target, a) for _, _, arrays in self.reading for a in arrays)
+
+    def free_bytes(self):
+        return None if self.room is None else self.room - self.n_bytes
+
+    def empty(self, shape, dtype):
+        made = np.empty(shape, dtype)
+        if self.room is not None and made.nbytes > self.free_bytes():
+            raise FakeMemoryError
+        self.n_bytes += made.nbytes
+        self.most_bytes = max(self.most_bytes, self.n_bytes)
+        weakref.finalize(made, self.freed, made.nbytes)
+        made.view(np.uint8)[...] = FRESH
+        self.current.reads([made])  # whoever had this memory before may not be done
+        return made
+
+    def freed(self, nbytes):
+        self.n_bytes -= nbytes
+
+    def asarray(self, host):
+        return host.copy()
+
+    def pinned(self, shape, dtype):
+        raw = Pinned((int(np.prod(shape)) * np.dtype(dtype).itemsize,), np.uint8)
+        self.pinned_bytes += raw.nbytes
+        self.pins.append(raw)
+        return np.ndarray(shape, dtype, raw)
+
+    def pinned_at(self, host):
+        """Return the pinned memory that an array lies in, and where."""
+        place = host.ctypes.data
+        for raw in self.pins:
+            if raw.ctypes.data <= place <= place + host.nbytes <= raw.ctypes.data + raw.nbytes:
+                return raw, place - raw.ctypes.data
+        raise AssertionError("copied from memory that is not pinned")
+
+    def copy_stream(self):
+        return FakeStream(self)
+
+    def consumer_stream(self, library):
+        """One of two streams: the consumer changes between them as it likes."""
+        if self.consumers is None:
+            self.consumers = [FakeStream(self), FakeStream(self)]
+        return self.random.choice(self.consumers)

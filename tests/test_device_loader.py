@@ -1,0 +1,192 @@
+"""Batches made on a device: those of the host, in memory of their own, whatever comes when."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fake_device import FakeDevice
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import labeled
+from labeled.device import HostDevice
+from labeled.errors import DeviceMemoryError, LoaderError, MissingExtraError
+from labeled.loader import build, sizes, units
+from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
+from make_files import DIGIT_LABELS, digits, fuel_file, ragged_file
+
+N = 600
+DATA = digits(N)
+SPACE = Conv2DSpace(shape=(5, 7), num_channels=3, axes=("c", 0, 1, "b"))
+SPECS = (CompositeSpace((SPACE, VectorSpace(10))), ("features", "targets"))
+
+orders = st.sampled_from(
+    [{"shuffle": False}, {"shuffle": "full"}, {"shuffle": "window", "window_rows": 20}]
+)
+seeds = st.integers(0, 2**32)
+
+
+@pytest.fixture(scope="module")
+def ds(tmp_path_factory):
+    path = fuel_file(
+        tmp_path_factory.mktemp("data") / "d.hdf5",
+        {**DATA, "names": np.array([f"n{row % 7}" for row in range(N)])},
+        {"train": (0, N)},
+        {**DIGIT_LABELS, "names": ("batch",)},
+        chunks={"features": (8, 3, 5, 7)},
+        compression={"features": "gzip"},
+    )
+    return labeled.open_dataset(path)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def many_windows():
+    """Read ahead in small jobs, so that many windows are on their way."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sizes, "JOB_BYTES", 1 << 13)
+        patch.setattr(units, "RUN_BYTES", 1 << 10)
+        yield
+
+
+def small(**options):
+    return {"seed": 3, "memory": "4 MiB", "threads": 1, **options}
+
+
+def arrays_of(batch):
+    return dict(batch.arrays) if hasattr(batch, "arrays") else dict(enumerate(batch))
+
+
+def check_same(ours, theirs):
+    for a, b in zip(ours, theirs, strict=True):
+        one, two = arrays_of(a), arrays_of(b)
+        assert one.keys() == two.keys()
+        for name in one:
+            np.testing.assert_array_equal(one[name], two[name])
+            assert one[name].dtype == two[name].dtype
+
+
+def options_of(order, size, specs, last):
+    more = {"specs": SPECS, "dtype": "float32", "scale": {"features": 1 / 255}} if specs else {}
+    return {"batch_size": size, "last": last, **order, **more}
+
+
+@pytest.mark.parametrize("device", ["host", "fake"])
+@settings(max_examples=15)
+@given(orders, st.integers(5, 200), st.booleans(), st.sampled_from(["keep", "pad"]), seeds)
+def test_a_device_makes_the_batches_of_the_host(ds, device, order, size, specs, last, seed):
+    where = HostDevice() if device == "host" else FakeDevice(seed)
+    options = small(**options_of(order, size, specs, last))
+    ours, theirs = ds.batches(device=where, **options), ds.batches(**options)
+    for _ in range(2):  # device windows are used again in the next epoch
+        check_same(ours, theirs)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@settings(max_examples=30)
+@given(orders, st.integers(8, 90), st.booleans(), seeds, st.sampled_from([0.0, 0.05, 0.9]))
+def test_slots_and_windows_are_nobodys_before_their_events(
+    ds, kept, order, size, specs, seed, haste
+):
+    """The fake device itself complains of a slot or window that is written too early."""
+    device = FakeDevice(seed, haste)
+    options = small(**options_of(order, size, specs, "keep"), prefetch=2)
+    with pytest.MonkeyPatch.context() as patch:
+        if not kept:
+            patch.setattr(build, "choose_kept", lambda *_: set())
+        check_slots_and_windows(ds, device, options)
+
+
+def check_slots_and_windows(ds, device, options):
+    ds = ds.select("features", "targets")
+    loader, plain = ds.batches(device=device, **options), ds.batches(**options)
+    kept = list(loader)
+    for _ in loader:  # memory of windows is used again; batches that are held are not
+        pass
+    check_same(kept, plain)
+    assert device.n_uploads >= 4  # two epochs, two sources
+    assert loader.pools()[0].extra == 0, "more pinned memory than was promised"
+
+
+def test_batches_come_with_their_event(ds):
+    device = FakeDevice(0, haste=0.0)
+    batch = next(iter(ds.batches(32, device=device, **small())))
+    batch.event.wait()
+    assert batch.event.done()
+    assert batch["features"].dims == DIGIT_LABELS["features"]
+    assert next(iter(ds.batches(32))).event is None
+
+
+def test_a_place_is_found_again_on_another_device(ds):
+    options = small(batch_size=50, shuffle="window", window_rows=96)
+    first = ds.batches(device=FakeDevice(1), **options)
+    batches = iter(first)
+    for _ in range(5):
+        next(batches)
+    other = ds.batches(**options)
+    other.load_state_dict(first.state_dict())
+    check_same(batches, other)
+
+
+def test_memory_of_both_sides_is_told_before_and_kept(ds):
+    ds = ds.select("features", "targets")
+    device = FakeDevice(5)
+    loader = ds.batches(64, device=device, **small(shuffle="window", window_rows=96))
+    told = loader.explain()
+    for _ in range(2):
+        for batch in loader:
+            del batch
+    row = DATA["features"][0].nbytes + 8
+    windows = told.device_windows * told.job_rows * row
+    assert device.pinned_bytes <= told.pinned_bytes <= told.promised_bytes
+    assert windows < told.device_bytes == windows + 2 * 64 * row
+    assert windows < device.most_bytes <= told.device_bytes
+    assert "'fake'" in repr(told)
+    assert "pinned" in repr(told)
+    plain = ds.batches(64, **small()).explain()
+    assert (plain.device, plain.pinned_bytes, plain.device_bytes) == ("cpu", 0, 0)
+
+
+def test_too_little_memory_there_is_told_with_both_sizes(ds):
+    loader = ds.batches(64, device=FakeDevice(5, room=20_000), **small())
+    with pytest.raises(DeviceMemoryError, match=r"has [\d.]+ kiB free .* needs 29.25 kiB there"):
+        next(iter(loader))
+    assert issubclass(DeviceMemoryError, MemoryError)
+
+
+def test_what_is_laid_out_on_the_host_goes_there_too(tmp_path):
+    images = [np.full((1, n % 3 + 1, 2), n, np.uint8) for n in range(40)]
+    ds = labeled.open_dataset(ragged_file(tmp_path / "r.hdf5", images, np.arange(40)[:, None]))
+    for layout in ("list", "pad", "flat"):
+        options = {"batch_size": 9, "ragged": layout}
+        ours, theirs = ds.batches(device=FakeDevice(2), **options), ds.batches(**options)
+        for a, b in zip(ours, theirs, strict=True):
+            for name in b:
+                for one, two in zip(a.arrays[name], b.arrays[name], strict=True):
+                    np.testing.assert_array_equal(one, two)
+
+
+def test_errors_come_in_their_turn_and_leave_nothing_flying(ds):
+    loader = ds.batches(50, device=FakeDevice(1), **small(dtype={"features": "int8"}))
+    with pytest.raises(labeled.LabeledError, match="does not fit int8"):
+        list(loader)
+    assert len(list(ds.batches(50, device=FakeDevice(1), **small()))) == 12
+
+
+def test_what_does_not_go_with_a_device_is_refused(ds):
+    for options, words in [
+        ({"reader": "process"}, "reader='process', whose memory is not pinned"),
+        ({"errors": "skip"}, "errors='skip'"),
+        ({"pipeline": {"features": lambda x: x}}, "pipeline="),
+        ({"as_": "numpy"}, "as_='numpy', whose arrays are the host's"),
+    ]:
+        with pytest.raises(LoaderError, match=words):
+            ds.batches(8, device=FakeDevice(), **options)
+    with pytest.raises(LoaderError, match="is not 'cpu', 'cuda' or 'cuda:<number>'"):
+        ds.batches(8, device=7)
+    with pytest.raises(LoaderError, match="device 'gpu' is not 'cpu'"):
+        ds.batches(8, device="gpu")
+
+
+def test_a_gpu_that_is_not_there_is_told(ds):
+    with pytest.raises((MissingExtraError, LoaderError), match=r"gpu-cu13|no GPU|are \d"):
+        ds.batches(8, device="cuda:99")
