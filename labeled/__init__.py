@@ -11,6 +11,7 @@ from labeled.api.converting import convert
 from labeled.api.dataset import Dataset
 from labeled.api.opening import concat, open_dataset
 from labeled.convert.append import append
+from labeled.convert.repack import repack
 from labeled.convert.verify import verify
 from labeled.convert.write import write
 from labeled.errors import LabeledError, LabeledWarning
@@ -36,6 +37,7 @@ __all__ = [
     "convert",
     "merge_states",
     "open_dataset",
+    "repack",
     "verify",
     "write",
 ]

@@ -20,6 +20,7 @@ from labeled.cli.convert import convert
 from labeled.cli.demo import demo
 from labeled.cli.head import head
 from labeled.cli.info import info
+from labeled.cli.repack import repack
 from labeled.cli.verify import verify
 from labeled.errors import LabeledError, LabeledWarning
 
@@ -106,3 +107,4 @@ main.add_command(demo)
 main.add_command(bench)
 main.add_command(verify)
 main.add_command(convert)
+main.add_command(repack)

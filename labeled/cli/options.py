@@ -93,7 +93,9 @@ def by_source(words: Sequence[str], read: Callable[[str], Any], option: str) -> 
 
 
 def lengths_of(text: str) -> Any:
-    """Read ``64`` or ``64,3,32``."""
+    """Read ``64``, ``64,3,32``, or a word that functions know: ``auto``, ``keep``."""
+    if text in ("auto", "keep"):
+        return text
     numbers = tuple(int(part) for part in text.split(","))
     return numbers if len(numbers) > 1 else numbers[0]
 

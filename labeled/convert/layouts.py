@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 
 from labeled.errors import ArrayError, UnknownNameError, did_you_mean
-from labeled.formats.hdf5.encoding import LEVELS, Layout, filters_for
+from labeled.formats.hdf5.encoding import LEVELS, Layout, can_encode, filters_for
+from labeled.formats.hdf5.filters import DEFLATE, FLETCHER32, LZ4, SHUFFLE, ZSTD
+from labeled.formats.header import Filter, SourceHeader
 
 LAYOUTS = ("auto", "contiguous", "chunked")
 MOST_CHUNK_BYTES = 256 * 1024
@@ -36,10 +38,23 @@ class Wish:
     chunks: Any = None
 
 
+KEEP = "keep"
+"""An option that stays as it is in the file at hand."""
+
+AS_IT_IS = Wish(KEEP, KEEP, None, KEEP)
+
+
 def wishes(
-    names: Sequence[str], layout: Any, compression: Any, level: Any, chunks: Any
+    names: Sequence[str],
+    layout: Any,
+    compression: Any,
+    level: Any,
+    chunks: Any,
+    default: Wish = Wish(),
 ) -> dict[str, Wish]:
     """Take options apart that were given once for all sources, or by source.
+
+    `default` is for sources that a mapping leaves out.
 
     Raises
     ------
@@ -64,17 +79,20 @@ def wishes(
         name: _checked(
             name,
             Wish(
-                of("layout", name, "auto"),
-                of("compression", name, None),
-                of("level", name, None),
-                of("chunks", name, None),
+                of("layout", name, default.layout),
+                of("compression", name, default.compression),
+                of("level", name, default.level),
+                of("chunks", name, default.chunks),
             ),
+            keeping=default is AS_IT_IS,
         )
         for name in names
     }
 
 
-def _checked(name: str, wish: Wish) -> Wish:
+def _checked(name: str, wish: Wish, *, keeping: bool = False) -> Wish:
+    if keeping:
+        return wish  # checked by kept_layout, once it is known what stays
     if wish.layout not in LAYOUTS:
         raise ArrayError(
             f"layout of source {name!r} is {wish.layout!r}; it must be one of {LAYOUTS}"
@@ -135,6 +153,63 @@ def layout_for(
     chunks = _chunks(name, shape, itemsize, wish.chunks)
     codec = None if text else wish.compression  # HDF5 compresses references to texts only
     return Layout(chunks, filters_for(codec, wish.level, itemsize))
+
+
+def kept_layout(
+    name: str,
+    shape: tuple[int | None, ...],
+    dtype: np.dtype[Any],
+    wish: Wish,
+    stored: SourceHeader | None,
+) -> Layout:
+    """Choose how a source is stored that is stored somehow already.
+
+    Parameters
+    ----------
+    wish : Wish
+        From :func:`wishes` with `AS_IT_IS` as default.
+    stored : SourceHeader or None
+        How it is stored now; None where that says nothing about the new source.
+
+    Raises
+    ------
+    ArrayError
+        If the options do not fit.
+    """
+    now = Layout() if stored is None else Layout(stored.chunks, stored.filters)
+    if wish == AS_IT_IS and can_encode(now.filters):
+        return now
+    layout, compression, level, chunks = wish.layout, wish.compression, wish.level, wish.chunks
+    if compression == KEEP:
+        compression, usual = (None, None) if layout == "contiguous" else codec_of(now.filters)
+        level = usual if level is None else level
+    if isinstance(chunks, str):
+        kept = chunks == KEEP and layout != "contiguous"
+        layout = "chunked" if chunks == "auto" and layout == KEEP else layout
+        chunks = now.chunks if kept else None
+    if layout == KEEP:
+        layout = "auto" if chunks is None else "chunked"
+    return layout_for(name, shape, dtype, _checked(name, Wish(layout, compression, level, chunks)))
+
+
+def codec_of(filters: tuple[Filter, ...]) -> tuple[str | None, int | None]:
+    """Return the codec that stands for a filter pipeline here, and its level.
+
+    Examples
+    --------
+    >>> codec_of((Filter(2, "shuffle", (4,)), Filter(1, "deflate", (9,))))
+    ('gzip', 9)
+    >>> codec_of((Filter(32000, "lzf"),)), codec_of(())
+    (('gzip', None), (None, None))
+    """
+    packers = [step for step in filters if step.id not in (SHUFFLE, FLETCHER32)]
+    if not packers:
+        return None, None
+    known = {DEFLATE: "gzip", ZSTD: "zstd", LZ4: "lz4"}.get(packers[0].id)
+    if known is None or known == "lz4" or not packers[0].options:
+        return known or "gzip", None
+    low, high, _ = LEVELS[known]
+    return known, min(max(packers[0].options[0], low), high)
 
 
 def _chunks(name: str, shape: tuple[int | None, ...], itemsize: int, asked: Any) -> tuple[int, ...]:

@@ -114,7 +114,8 @@ def works_of(plan: Plan, inputs: Inputs, first: int = 0) -> Iterator[Work]:
         return
     for name, given in inputs.sources.items():
         recipe = plan.recipes[name]
-        wanted = max(BLOCK_BYTES // max(given.row_bytes * recipe.unit_rows, 1), 1)
+        most = min(BLOCK_BYTES, plan.budget // 4)
+        wanted = max(most // max(given.row_bytes * recipe.unit_rows, 1), 1)
         for block in given.blocks(wanted * recipe.unit_rows):
             yield work_of(plan, given, block, first)
 

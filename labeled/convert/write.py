@@ -201,32 +201,50 @@ def create(
     *,
     netcdf: bool,
     told: Callable[[int], None],
+    check: Callable[[str], None] = lambda part: None,
 ) -> None:
-    """Make the file, once everything has been checked, and put it in its place."""
-    with replacing(target) as part, new_file(part) as file:
-        writers = {
-            name: SourceWriter.create(
-                file, name, given.dtype, given.shape, plan.recipes[name].layout
-            )
-            for name, given in inputs.sources.items()
-        }
-        for name, given in inputs.sources.items():
-            set_attrs(file[name], given.attrs)
-        joiners = store(plan, works_of(plan, inputs), writers, told)
-        counts = inputs.counted({name: joiner.n_rows for name, joiner in joiners.items()})
-        if table is not None:
-            check_inside(table, counts)
-        scales = ScaleWriter(file, empty=netcdf, with_table=table is not None)
-        for name, given in inputs.sources.items():
-            scales.name_axes(name, given.names)
-        for name, uneven in inputs.ragged.items():
-            if uneven.kind == "fuel":
-                attach_shapes(file, name, np.concatenate(uneven.shapes), uneven.dims[1:])
-        if table is not None:
-            write_table(file, table, counts, scales=netcdf)
-        set_attrs(file, file_attrs)
-        measured = _in_examples(plan.statistics(), inputs, counts, table)
-        write_own(file, measured, plan.checksums(joiners))
+    """Make the file, once everything has been checked, and put it in its place.
+
+    `check` is called with the path of the whole new file before it takes its name.
+    """
+    with replacing(target) as part:
+        with new_file(part) as file:
+            _fill(file, inputs, plan, table, file_attrs, netcdf=netcdf, told=told)
+        check(part)
+
+
+def _fill(
+    file: Any,
+    inputs: Inputs,
+    plan: Plan,
+    table: Splits | None,
+    file_attrs: Mapping[str, Any],
+    *,
+    netcdf: bool,
+    told: Callable[[int], None],
+) -> None:
+    """Write rows, names, splits and attributes into an open file."""
+    writers = {
+        name: SourceWriter.create(file, name, given.dtype, given.shape, plan.recipes[name].layout)
+        for name, given in inputs.sources.items()
+    }
+    for name, given in inputs.sources.items():
+        set_attrs(file[name], given.attrs)
+    joiners = store(plan, works_of(plan, inputs), writers, told)
+    counts = inputs.counted({name: joiner.n_rows for name, joiner in joiners.items()})
+    if table is not None:
+        check_inside(table, counts)
+    scales = ScaleWriter(file, empty=netcdf, with_table=table is not None)
+    for name, given in inputs.sources.items():
+        scales.name_axes(name, given.names)
+    for name, uneven in inputs.ragged.items():
+        if uneven.kind == "fuel":
+            attach_shapes(file, name, np.concatenate(uneven.shapes), uneven.dims[1:])
+    if table is not None:
+        write_table(file, table, counts, scales=netcdf)
+    set_attrs(file, file_attrs)
+    measured = _in_examples(plan.statistics(), inputs, counts, table)
+    write_own(file, measured, plan.checksums(joiners))
 
 
 def tallies_for(inputs: Inputs, table: Splits | None, statistics: bool) -> dict[str, Tally | None]:

@@ -1,0 +1,275 @@
+"""``labeled.repack``: the same rows in other chunks, another codec, another order.
+
+Values go from file to file as they are stored, with their names, coordinates, attributes,
+splits and provenance. What is not asked for stays as it is. Before the new file takes its
+name its rows are read back and compared with those of the original.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from labeled.convert.fingerprints import (
+    Fingerprint,
+    hashes_of_examples,
+    hashes_of_rows,
+    hashes_of_texts,
+)
+from labeled.convert.layouts import AS_IT_IS, KEEP, wishes
+from labeled.convert.ordering import ORDERS, Kept, moved, order_of
+from labeled.convert.progress import progress_bar
+from labeled.convert.ragged import RaggedAs
+from labeled.convert.rewriting import Rewriting
+from labeled.convert.splits import Splits
+from labeled.convert.streaming import Plan, recipe_for
+from labeled.convert.write import checked_effort, create, tallies_for, total_bytes
+from labeled.errors import ArrayError, FileChangedError, NotYetError, SplitError, WriteError
+from labeled.formats.bytesource import stamp_of
+from labeled.formats.hdf5.ragged import open_ragged
+from labeled.formats.hdf5.scan import scan
+from labeled.formats.hdf5.writing import storable
+from labeled.formats.header import FileHeader, SourceHeader
+from labeled.formats.replacing import check_target
+from labeled.ragged.flat import block_cuts
+
+OF_RAGGED = "it tells the "
+"""Why parts of ragged sources are no sources: they are written anew with them."""
+
+PROVENANCE = "labeled_provenance"
+
+
+def repack(
+    path: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    layout: Any = KEEP,
+    compression: Any = KEEP,
+    level: Any = None,
+    chunks: Any = KEEP,
+    ragged: RaggedAs | None = None,
+    order: str = "keep",
+    seed: int = 0,
+    dims: Mapping[str, Sequence[str | None]] | None = None,
+    overwrite: bool = False,
+    verify: bool = True,
+    progress: bool | None = None,
+    memory: int | str = "128 MiB",
+    threads: int | None = None,
+) -> str:
+    """Write a file of examples again, stored differently.
+
+    Parameters
+    ----------
+    path, target : path
+        An HDF5 file, and where the new one goes; the same path replaces the file, with
+        `overwrite`.
+    layout, compression, level, chunks
+        As for :func:`labeled.write`, for all sources or by source. What is not given stays as
+        it is, but for codecs that cannot be written here: gzip takes their place.
+    ragged : {"flat", "fuel"}, optional
+        How examples of different shapes are stored.
+    order : {"keep", "splits", "shuffle"}
+        "splits" puts the rows of each split together, in its own order, so that lists of rows
+        become stretches. "shuffle" also shuffles rows, but only among those that are in the
+        same splits. Both need two passes over the rows and, beside the target, disk space
+        for the largest source.
+    seed : int
+        Of a shuffle; the same seed gives the same file.
+    dims : mapping of source to names, optional
+        Names of all axes, in place of those in the file.
+    overwrite : bool
+        Replace a file that is at `target`.
+    verify : bool
+        Read both files once more, and compare them, before the new one takes its name.
+    progress, memory, threads
+        As for :func:`labeled.write`.
+
+    Returns
+    -------
+    str
+        The absolute path of the new file.
+
+    Raises
+    ------
+    ArrayError, SplitError, UnknownNameError
+        If the options do not fit the file; before anything is written.
+    WriteError
+        If the file cannot be written, or differs from the original; nothing is left behind.
+    NotYetError
+        If the file holds what would be lost; the message names it.
+
+    Examples
+    --------
+    >>> import labeled, numpy as np, tempfile, os
+    >>> path = os.path.join(tempfile.mkdtemp(), "x.hdf5")
+    >>> path = labeled.write(path, {"x": np.arange(6)}, {"a": [5, 0], "b": [1, 2, 3]}, chunks=1)
+    >>> path = labeled.repack(path, path, layout="contiguous", order="splits", overwrite=True)
+    >>> labeled.open_dataset(path)["x"].values
+    array([5, 0, 1, 2, 3, 4])
+    """
+    if order not in ORDERS:
+        raise ArrayError(f"order={order!r} must be one of {ORDERS}")
+    if ragged not in (None, "flat", "fuel"):
+        raise ArrayError(f"ragged={ragged!r} must be 'flat' or 'fuel'")
+    header = scan(path, dims=dims, decode_cf=False)
+    budget, threads = checked_effort(memory, threads)
+    _check_nothing_lost(header)
+    table = None if header.kind != "fuel" else header.splits
+    moves = order_of(order, table or {}, _n_rows(header, order), seed)
+    wished = wishes(list(header.sources), layout, compression, level, chunks, AS_IT_IS)
+    found = check_target(target, overwrite=overwrite)
+    with ExitStack() as stack:
+        made = Rewriting(header, moves, wished, ragged, budget // 4, found, stack)
+        inputs = made.inputs
+        splits = None if table is None else moved(table, moves)
+        plan = Plan(
+            {n: recipe_for(g, made.layouts[n], True) for n, g in inputs.sources.items()},
+            tallies_for(inputs, splits, True),
+            budget // 4,
+            threads,
+        )
+        passes = 1 + 2 * verify + (not isinstance(moves, Kept))
+        n_bytes = passes * (total_bytes(inputs) or 0)
+        with progress_bar(progress, n_bytes, f"repack {os.path.basename(found)}") as told:
+            made.told = told
+            create(
+                found,
+                inputs,
+                plan,
+                splits,
+                storable("the file", _attrs(header, order, seed)),
+                netcdf=header.kind != "plain",
+                told=told,
+                check=partial(_check, made, splits, verify),
+            )
+    return found
+
+
+def _n_rows(header: FileHeader, order: str) -> int:
+    counts = {name: source.n_rows for name, source in header.sources.items()}
+    if order != "keep" and len(set(counts.values())) > 1:
+        raise SplitError(
+            f"the sources of {header.stamp.path!r} have different numbers of rows: {counts}; "
+            f"another order needs them to agree"
+        )
+    return next(iter(counts.values()), 0)
+
+
+def _check_nothing_lost(header: FileHeader) -> None:
+    """Refuse files with something that is neither a source nor a coordinate along one axis."""
+    carried = {c for source in header.sources.values() for c in source.coords}
+    others = [n for n, v in header.variables.items() if n not in carried or len(v.dims) != 1]
+    odd = [n for n, why in header.not_opened.items() if not why.startswith(OF_RAGGED)]
+    lost = sorted([*others, *odd])
+    if lost:
+        raise NotYetError(
+            f"{header.stamp.path!r} also holds {lost}, which are neither sources nor coordinates "
+            f"along one axis, and would be lost; copy them yourself, or use labeled.convert, which "
+            f"leaves them out"
+        )
+
+
+def _attrs(header: FileHeader, order: str, seed: int) -> dict[str, Any]:
+    """Return the attributes of the file; a new order is added to where the data comes from."""
+    attrs = dict(header.attrs)
+    if order == "keep":
+        return attrs
+    try:
+        told = json.loads(str(attrs.get(PROVENANCE, "{}")))
+    except ValueError:
+        told = {"before": str(attrs[PROVENANCE])}
+    done = {"order": order} | ({"seed": seed} if order == "shuffle" else {})
+    told["repacked"] = [*told.get("repacked", []), done]
+    return {**attrs, PROVENANCE: json.dumps(told, sort_keys=True)}
+
+
+# the new file against the old one
+
+
+def _check(made: Rewriting, splits: Splits | None, rows_too: bool, part: str) -> None:
+    """Compare the new file with the original, before it takes its name.
+
+    Raises
+    ------
+    WriteError
+        If they differ; names source and rows.
+    FileChangedError
+        If somebody changed the original meanwhile.
+    """
+    old = made.header
+    if stamp_of(old.stamp.path) != old.stamp:
+        raise FileChangedError(
+            f"{old.stamp.path!r} was changed by somebody else meanwhile; repack it again"
+        )
+    new = scan(part, decode_cf=False)
+    for name, source in old.sources.items():
+        there = new.sources.get(name)
+        if there is None or _looks(there) != _looks(source):
+            raise WriteError(
+                f"source {name!r} of {made.target!r} would be {there and _looks(there)} in place "
+                f"of {_looks(source)}; the original is untouched"
+            )
+        if rows_too:
+            _check_rows(made, source, there)
+    if splits is not None:
+        _check_splits(made, splits, new)
+
+
+def _looks(source: SourceHeader) -> tuple[Any, ...]:
+    dtype = open_ragged(source).dtype if source.ragged is not None else source.dtype
+    return source.dims, source.shape, dtype.str
+
+
+def _check_splits(made: Rewriting, splits: Splits, new: FileHeader) -> None:
+    for split, by_source in splits.items():
+        for name, rows in by_source.items():
+            found = new.splits.get(split, {}).get(name, range(0))
+            if not np.array_equal(np.asarray(found), np.asarray(rows)):
+                raise WriteError(
+                    f"split {split!r} of source {name!r} did not arrive in {made.target!r}; the "
+                    f"original is untouched"
+                )
+
+
+def _check_rows(made: Rewriting, old: SourceHeader, new: SourceHeader) -> None:
+    one, two = Fingerprint(old.n_rows), Fingerprint(old.n_rows)
+    for start, hashes in _hashes(made, old):
+        one.add(hashes, made.order.new(np.arange(start, start + len(hashes))))
+    for start, hashes in _hashes(made, new):
+        two.add(hashes, np.arange(start, start + len(hashes)))
+    found = one.first_difference(two)
+    if found is not None:
+        raise WriteError(
+            f"source {old.name!r} of {made.target!r} differs from the original within rows "
+            f"{found[0]} to {found[1] - 1}; the disk or memory may be damaged, and the original "
+            f"is untouched"
+        )
+
+
+def _hashes(made: Rewriting, source: SourceHeader) -> Iterator[tuple[int, Any]]:
+    """Yield the number of every row, stretch by stretch in the order of the file."""
+    if source.ragged is not None:
+        reader = open_ragged(source)
+        sizes = reader.sizes(range(source.n_rows)) * reader.dtype.itemsize
+        cuts = block_cuts(np.maximum(sizes, 64), made.block_bytes)
+        for start, stop in pairwise(cuts):
+            flat = reader.read_flat(range(start, stop))
+            yield start, hashes_of_examples(flat)
+            made.told(flat.values.nbytes)
+        return
+    stretch = made.reader_of(source)
+    texts = source.dtype.kind == "O"
+    step = max(made.block_bytes // max(source.row_bytes * (16 if texts else 1), 1), 1)
+    step = -(-step // stretch.step) * stretch.step
+    for start in range(0, source.n_rows, step):
+        rows = stretch.read(start, min(start + step, source.n_rows))
+        yield start, hashes_of_texts(rows) if texts else hashes_of_rows(rows)
+        made.told(rows.nbytes)

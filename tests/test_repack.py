@@ -1,0 +1,357 @@
+"""Repacking: the same rows, however they are stored and in whatever order."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_write_safely import run
+
+import labeled
+from labeled.cli.main import main
+from labeled.convert import repack as repacking
+from labeled.convert.ordering import Kept, Listed, Within, moved, order_of
+from labeled.errors import ArrayError, NotYetError, SplitError, UnknownNameError, WriteError
+
+
+def rows(n: int, seed: int = 0) -> dict[str, Any]:
+    """Sources of every kind; every row tells its number."""
+    rng = np.random.default_rng(seed)
+    return {
+        "x": rng.integers(0, 256, (n, 3, 5), np.uint8),
+        "n": np.arange(n, dtype=">i4"),
+        "t": np.array([f"row {i} é" for i in range(n)], object),
+        "r": labeled.Ragged.of(
+            [np.full((i % 4, 2), i, "i2") for i in range(n)], ("batch", "time", "xy")
+        ),
+    }
+
+
+def check_rows(path: Any, data: dict[str, Any]) -> np.ndarray:
+    """Check that rows stayed whole; return where each is now."""
+    ds = labeled.open_dataset(path)
+    order = ds["n"].values.astype(np.int64)
+    assert sorted(order.tolist()) == list(range(len(data["n"])))
+    np.testing.assert_array_equal(ds["x"].values, data["x"][order])
+    np.testing.assert_array_equal(ds["t"].values, data["t"][order])
+    expected = data["r"][order].flat() if len(order) else data["r"].flat()
+    np.testing.assert_array_equal(ds["r"].flat().values, expected.values)
+    np.testing.assert_array_equal(ds["r"].shapes, expected.shapes)
+    assert labeled.verify(path).sound
+    return order
+
+
+def sequence(path: Any, split: str) -> list[int]:
+    return labeled.open_dataset(path).split(split)["n"].values.tolist()
+
+
+LAYOUTS: list[dict[str, Any]] = [
+    {},
+    {"chunks": {"x": 1}, "compression": "gzip"},
+    {"chunks": {"x": (7, 3, 2), "n": 5, "t": 3}},
+    {"layout": "contiguous"},
+    {"layout": {"x": "chunked"}, "compression": {"x": "gzip"}, "level": {"x": 1}},
+]
+
+
+@st.composite
+def split_tables(draw: st.DrawFn, n: int) -> dict[str, Any] | None:
+    kind = draw(st.sampled_from(["none", "ranges", "lists", "both"]))
+    perm = np.random.default_rng(draw(st.integers(0, 99))).permutation(n)
+    cut = draw(st.integers(0, n))
+    lists = {"b": np.sort(perm[:cut]), "a": perm[cut:]}
+    ranges = {"train": (0, cut), "test": (cut, n)}
+    return {"none": None, "ranges": ranges, "lists": lists, "both": {**ranges, **lists}}[kind]
+
+
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data(), n=st.integers(1, 40), order=st.sampled_from(["keep", "splits", "shuffle"]))
+@pytest.mark.filterwarnings("ignore::labeled.LabeledWarning")
+def test_rows_and_splits_arrive_whatever_the_layouts(
+    tmp_path: Path, data: Any, n: int, order: str
+) -> None:
+    sources, splits = rows(n), data.draw(split_tables(n))
+    before, after = data.draw(st.sampled_from(LAYOUTS)), data.draw(st.sampled_from(LAYOUTS))
+    kind = data.draw(st.sampled_from(["flat", "fuel"]))
+    old = labeled.write(tmp_path / "old", sources, splits, overwrite=True, ragged=kind, **before)
+    new = labeled.repack(
+        old,
+        tmp_path / "new",
+        order=order,
+        memory=data.draw(st.sampled_from(["2 kiB", "1 MiB"])),
+        ragged=data.draw(st.sampled_from([None, "flat", "fuel"])),
+        overwrite=True,
+        **after,
+    )
+    moves = check_rows(new, sources)
+    if order == "keep":
+        assert moves.tolist() == list(range(n))
+    for split in labeled.open_dataset(old).splits:
+        was, now = sequence(old, split), sequence(new, split)
+        assert sorted(was) == sorted(now)
+        ascending = was == sorted(was)
+        if order == "keep" or not ascending:
+            assert was == now or order != "keep"
+        if order == "splits" and splits is not None and set(splits) == {"a", "b"}:
+            assert was == now
+
+
+@given(n=st.integers(0, 300), seed=st.integers(0, 9), kind=st.sampled_from(["splits", "shuffle"]))
+def test_orders_go_there_and_back(n: int, seed: int, kind: str) -> None:
+    rng = np.random.default_rng(seed)
+    perm = rng.permutation(n)
+    for splits in (
+        {"a": {"x": range(n // 3)}, "b": {"x": range(n // 3, n // 2)}},
+        {"a": {"x": perm[: n // 2]}, "b": {"x": np.sort(perm[n // 4 :])}},
+    ):
+        order = order_of(kind, splits, n, seed)
+        old = order.old(np.arange(n))
+        assert sorted(old.tolist()) == list(range(n))
+        np.testing.assert_array_equal(order.new(old), np.arange(n))
+        for name, by_source in moved(splits, order).items():
+            was, now = np.asarray(splits[name]["x"]), np.asarray(by_source["x"], np.int64)
+            assert sorted(old[now].tolist()) == sorted(was.tolist())
+            if not (np.diff(was) > 0).all():
+                assert old[now].tolist() == was.tolist()
+
+
+def test_kinds_of_orders() -> None:
+    lists = {"a": {"x": np.array([4, 0])}, "b": {"x": np.array([3, 1])}}
+    assert isinstance(order_of("keep", lists, 5, 0), Kept)
+    assert order_of("shuffle", {"a": {"x": range(2)}}, 10**12, 0) == Within((0, 2, 10**12), 0)
+    order = order_of("splits", lists, 5, 0)
+    assert isinstance(order, Listed)
+    assert order.rows.tolist() == [4, 0, 3, 1, 2]
+    assert moved(lists, order) == {"a": {"x": range(2)}, "b": {"x": range(2, 4)}}
+    with pytest.raises(SplitError, match="different rows of its sources"):
+        order_of("splits", {"a": {"x": range(2), "y": range(3)}}, 5, 0)
+
+
+def test_a_shuffle_is_seeded_and_keeps_ranges(tmp_path: Path) -> None:
+    old = labeled.write(tmp_path / "old", rows(200), {"train": (0, 150), "test": (150, 200)})
+    files = [
+        labeled.repack(old, tmp_path / f"{i}", order="shuffle", seed=seed)
+        for i, seed in enumerate([1, 1, 2])
+    ]
+    orders = [check_rows(path, rows(200)) for path in files]
+    assert Path(files[0]).read_bytes() == Path(files[1]).read_bytes()
+    assert not np.array_equal(orders[0], orders[2])
+    for order in orders:
+        assert set(order[:150].tolist()) == set(range(150))
+        assert abs(np.corrcoef(order[:150], np.arange(150))[0, 1]) < 0.3
+    table = labeled.open_dataset(files[0]).files.catalog.headers[0].splits
+    assert table["test"]["x"] == range(150, 200)
+
+
+def test_what_is_not_asked_for_stays(tmp_path: Path) -> None:
+    old = labeled.write(
+        tmp_path / "old",
+        {"x": np.arange(60.0).reshape(20, 3), "y": np.arange(20)},
+        attrs={"title": "é"},
+        source_attrs={"x": {"units": "m", "scale_factor": 0.5}},
+        coords={"x_axis_1": [7, 8, 9], "id": ("batch", np.arange(20) * 10)},
+        chunks={"x": 4},
+        compression={"x": "gzip"},
+        level={"x": 7},
+        provenance={"from": "somewhere"},
+    )
+    for order in ("keep", "shuffle"):
+        new = labeled.repack(old, tmp_path / order, order=order)
+        here, there = (labeled.open_dataset(p, decode_cf=False) for p in (old, new))
+        moves = there["y"].values
+        np.testing.assert_array_equal(there["x"].values, here["x"].values[moves])
+        np.testing.assert_array_equal(there["x"]["id"], here["x"]["id"].values[moves])
+        np.testing.assert_array_equal(there["x"]["x_axis_1"], [7, 8, 9])
+        assert there["x"].attrs["units"] == "m"
+        assert (there.dims, there.attrs["title"]) == (here.dims, "é")
+        told = json.loads(there.attrs["labeled_provenance"])
+        assert told["from"] == "somewhere"
+        assert ("repacked" in told) == (order == "shuffle")
+        with h5py.File(new) as file:
+            assert (file["x"].chunks, file["x"].compression_opts) == ((4, 3), 7)
+            assert file["y"].chunks is None
+    plain = labeled.repack(old, old, compression=None, overwrite=True, layout="contiguous")
+    with h5py.File(plain) as file:
+        assert file["x"].chunks is None
+
+
+def test_files_of_others(tmp_path: Path) -> None:
+    """Chunks across rows, a codec that is not written here, no labels, rows of variable length."""
+    x = np.random.default_rng(0).integers(0, 9, (500, 6), np.int16)
+    with h5py.File(tmp_path / "old", "w") as f:
+        f.create_dataset("x", data=x, chunks=(500, 1), compression="lzf", shuffle=True)
+        f.create_dataset("v", (500,), h5py.vlen_dtype("f4"))
+        for i in range(500):
+            f["v"][i] = np.arange(i % 3, dtype="f4")
+        f.create_dataset("s", data=np.array([b"abc"] * 500, "S5"))
+    with pytest.warns(labeled.LabeledWarning, match="does not name every axis"):
+        new = labeled.repack(tmp_path / "old", tmp_path / "new", memory="16 kiB", ragged="flat")
+    ds = labeled.open_dataset(new)
+    np.testing.assert_array_equal(ds["x"], x)
+    assert [len(one) for one in ds["v"]] == [i % 3 for i in range(500)]
+    with h5py.File(new) as file:
+        assert (file["x"].compression, file["x"].chunks) == ("gzip", (500, 1))
+        assert file["s"].dtype == "S5"
+    named = labeled.repack(
+        tmp_path / "old",
+        tmp_path / "named",
+        dims={"x": ("batch", "feature"), "v": ("batch", "time"), "s": ("batch",)},
+        chunks={"x": "auto"},
+        compression={"x": None},
+        order="shuffle",
+        memory="16 kiB",
+    )
+    assert labeled.open_dataset(named).dims["x"] == ("batch", "feature")
+
+
+def test_bad_wishes_leave_nothing(tmp_path: Path) -> None:
+    old = labeled.write(tmp_path / "old", {"x": np.zeros((5, 2)), "y": np.zeros(4)})
+    for options, error, words in (
+        ({"order": "random"}, ArrayError, "order='random'"),
+        ({"order": "shuffle"}, SplitError, "different numbers of rows"),
+        ({"compression": "brotli"}, ArrayError, "'brotli'"),
+        ({"chunks": {"z": 1}}, UnknownNameError, "no source"),
+        ({"chunks": {"x": (1, 3)}}, ArrayError, "does not fit"),
+        ({"layout": {"x": "contiguous"}, "chunks": {"x": 2}}, ArrayError, "cannot be contiguous"),
+        ({"memory": "lots"}, ValueError, "is no size"),
+    ):
+        with pytest.raises(error, match=words):
+            labeled.repack(old, tmp_path / "new", **options)
+    with pytest.raises(WriteError, match="exists already"):
+        labeled.repack(old, old)
+    with h5py.File(tmp_path / "odd", "w") as file:
+        file["x"] = np.zeros(3)
+        file["c"] = np.zeros(3, [("a", "i4"), ("b", "f4")])
+    with pytest.warns(labeled.LabeledWarning), pytest.raises(NotYetError, match=r"\['c'\]"):
+        labeled.repack(tmp_path / "odd", tmp_path / "new")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["odd", "old"]
+
+
+@pytest.mark.parametrize("order", ["keep", "shuffle"])
+@pytest.mark.parametrize("name", ["x", "t", "r"])
+def test_a_file_that_differs_never_takes_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: str, name: str
+) -> None:
+    """One value that goes wrong on the way is found, and named by source and rows."""
+    old = labeled.write(tmp_path / "old", rows(50), layout="contiguous")
+    real = repacking._check
+
+    def damaged(made: Any, splits: Any, rows_too: bool, part: str) -> None:
+        with h5py.File(part, "r+") as file:
+            values = file[name][...]
+            values.reshape(-1)[17] = b"other" if name == "t" else values.reshape(-1)[17] + 1
+            file[name][...] = values
+        real(made, splits, rows_too, part)
+
+    monkeypatch.setattr(repacking, "_check", damaged)
+    with pytest.raises(WriteError, match=f"source '{name}' of .* differs from the original within"):
+        labeled.repack(old, tmp_path / "new", order=order)
+    assert [p.name for p in tmp_path.iterdir()] == ["old"]
+
+
+def test_a_killed_repack_leaves_the_old_file_or_the_whole_new_one(tmp_path: Path) -> None:
+    data = rows(20_000)
+    labeled.write(tmp_path / "x.hdf5", data, {"a": (0, 10_000), "b": (10_000, 20_000)})
+    script = """
+        import labeled
+        print("go", flush=True)
+        for i in range(1000):
+            labeled.repack("x.hdf5", "x.hdf5", order="shuffle", seed=i, overwrite=True,
+                           memory="256 kiB")
+    """
+    rng = np.random.default_rng(1)
+    for _ in range(2):
+        writer = run(script, tmp_path)
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "go\n"
+        time.sleep(float(rng.uniform(0, 0.6)))
+        writer.send_signal(signal.SIGKILL)
+        writer.communicate()
+        check_rows(tmp_path / "x.hdf5", data)
+        others = {p.name for p in tmp_path.iterdir()} - {"x.hdf5"}
+        assert all(name.startswith(".") and name.endswith(".part") for name in others)
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
+    script = """
+        import resource, signal, numpy as np, labeled
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        noise = np.random.default_rng(0).integers(0, 256, (4000, 100), np.uint8)
+        labeled.write("x.hdf5", {"x": noise})
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+        for order in ("keep", "shuffle"):
+            try:
+                labeled.repack("x.hdf5", "y.hdf5", order=order)
+            except labeled.LabeledError as error:
+                print(type(error).__name__, error)
+    """
+    done = run(script, tmp_path)
+    out, err = done.communicate()
+    assert len(out.splitlines()) == 2, err
+    assert all(line.startswith("WriteError writing") for line in out.splitlines()), out
+    assert [p.name for p in tmp_path.iterdir()] == ["x.hdf5"]
+
+
+@pytest.mark.parametrize("chunks", [(64, 1024), (163_840, 4)])
+def test_memory_stays_within_the_budget(tmp_path: Path, chunks: tuple[int, int]) -> None:
+    """A shuffle of ten times the budget, in a fresh process; also where chunks lie across rows."""
+    n_rows = 163_840
+    with h5py.File(tmp_path / "x.hdf5", "w") as file:
+        x = file.create_dataset("x", (n_rows, 1024), "u1", chunks=chunks)
+        if chunks[0] == n_rows:
+            for i in range(0, 1024, 4):
+                x[:, i : i + 4] = i % 251
+        else:
+            for i in range(0, n_rows, 6400):
+                x[i : i + 6400] = i // 6400
+        x.dims[0].label, x.dims[1].label = "batch", "feature"
+    labeled.write(tmp_path / "small.hdf5", {"x": np.zeros((5000, 1024), np.uint8)})
+    script = """
+        import labeled
+        from labeled.cli.memory import PeakMemory
+        labeled.repack("small.hdf5", "s.hdf5", order="shuffle", memory="16 MiB", chunks=64)
+        labeled.repack("s.hdf5", "t.hdf5", order="shuffle", memory="16 MiB", layout="contiguous")
+        with PeakMemory() as memory:
+            labeled.repack(
+                "x.hdf5", "y.hdf5", order="shuffle", memory="16 MiB", layout="contiguous"
+            )
+        print(memory.peak_bytes)
+    """
+    done = run(script, tmp_path)
+    out, err = done.communicate()
+    assert done.returncode == 0, err
+    assert int(out) <= 16 << 20
+
+
+def test_the_command(tmp_path: Path) -> None:
+    data = rows(40)
+    old = labeled.write(tmp_path / "old", data, {"a": [3, 1, 2], "b": [0, *range(4, 40)]})
+    done = CliRunner().invoke(
+        main,
+        ["repack", old, str(tmp_path / "new"), "--chunks", "x=8", "--compression", "x=gzip",
+         "--order", "splits", "--json"],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["verified"] is True
+    assert check_rows(tmp_path / "new", data)[:3].tolist() == [3, 1, 2]
+    done = CliRunner().invoke(
+        main, ["repack", str(tmp_path / "new"), str(tmp_path / "new"), "--compression", "none",
+               "--shuffle", "--overwrite"],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    with h5py.File(tmp_path / "new") as file:
+        assert (file["x"].chunks, file["x"].compression) == ((8, 3, 5), None)
+    wrong = CliRunner().invoke(main, ["repack", old, str(tmp_path / "z"), "--compression", "brr"])
+    assert wrong.exit_code == 1
+    assert wrong.stderr.count("\n") == 1
