@@ -130,7 +130,7 @@ class ParallelCollate:
         steps = {name: Bound(collate) for name, collate in self.parts.items()}
         if self.others == "keep":
             steps |= {name: Bound(stack) for name in names if name not in steps}
-        return routed(steps, columns, self.others, lambda name: None)
+        return routed(steps, columns, self.others)
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{name}={name_of(one)}" for name, one in self.parts.items())

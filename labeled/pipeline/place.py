@@ -22,7 +22,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -69,7 +69,7 @@ class Place:
 
     def into(self, step: int | str) -> Place:
         """Return the place of a step within this one."""
-        return replace(self, path=(*self.path, step))
+        return Place(self.seed, self.epoch, self.row, self.rows, (*self.path, step))
 
     def rng(self) -> np.random.Generator:
         """Return a new generator, which draws the same wherever and whenever it is made."""
@@ -94,7 +94,10 @@ class Bound:
     tensors: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "asks", asked_by(self.transform))
+        asks = asked_by(self.transform)
+        if not asked_within(self.transform):  # a composition, none of whose steps ask
+            asks = frozenset()
+        object.__setattr__(self, "asks", asks)
         object.__setattr__(self, "tensors", is_torch_module(self.transform))
 
     def __call__(self, data: Any, place: Place | None = None) -> Any:
@@ -145,6 +148,14 @@ def asked_by(transform: Any) -> frozenset[str]:
     if "seed" in found and not found & {"epoch", "row", "rows"}:
         return found if by_name["seed"].default is inspect.Parameter.empty else found - {"seed"}
     return found
+
+
+def asked_within(step: Any) -> frozenset[str]:
+    """Return what a step or any within it asks for; handing places on is not asking."""
+    children = getattr(step, "children", None)
+    if isinstance(children, tuple):
+        return frozenset().union(*map(asked_within, children))
+    return asked_by(step)
 
 
 def is_torch_module(transform: Any) -> bool:

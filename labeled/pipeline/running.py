@@ -18,7 +18,7 @@ import numpy.typing as npt
 from labeled.errors import PipelineError, ReadError, warn
 from labeled.pipeline.fitting import name_of
 from labeled.pipeline.pipelines import ParallelCollate, stages_of
-from labeled.pipeline.place import Bound, Place, asked_by
+from labeled.pipeline.place import Bound, Place, asked_by, asked_within
 from labeled.pipeline.sample import Dims, Stack, labelled_samples, nested_samples, stack
 from labeled.pipeline.transforms import (
     ParallelTransforms,
@@ -106,7 +106,7 @@ class Line:
     def draws(self) -> bool:
         """Whether any step asks for something random."""
         steps = [step.transform for step in (self.whole, self.sample, self.batch) if step]
-        return any(_asked_within(step) & RANDOM for step in steps)
+        return any(asked_within(step) & RANDOM for step in steps)
 
     def work(
         self, data: Any, place: Place, *, skips: bool, stopped: Callable[[], bool]
@@ -151,13 +151,15 @@ class Line:
     ) -> tuple[list[Any], Mask | None]:
         made: list[Any] = []
         lost = np.zeros(len(rows), bool)
-        assert self.sample is not None
+        transform = self.sample
+        assert transform is not None
         for number, row in enumerate(rows):
             if stopped():
                 raise Stopped
             one, samples[number] = samples[number], None
             try:
-                made.append(self.sample(one, Place(place.seed, place.epoch, row)))
+                here = Place(place.seed, place.epoch, row) if transform.asks else None
+                made.append(transform(one, here))
             except ReadError as error:
                 if not skips:
                     raise
@@ -262,11 +264,3 @@ def _only_stacks(collate: Any) -> bool:
     if isinstance(collate, ParallelCollate):
         return collate.others == "keep" and all(map(_only_stacks, collate.parts.values()))
     return collate is stack
-
-
-def _asked_within(step: Any) -> frozenset[str]:
-    """Return what a step or any within it asks for; handing places on is not asking."""
-    children = getattr(step, "children", None)
-    if isinstance(children, tuple):
-        return frozenset().union(*map(_asked_within, children))
-    return asked_by(step)

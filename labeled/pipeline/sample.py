@@ -60,6 +60,9 @@ class Sample(Mapping[str, xr.DataArray]):
             raise UnknownNameError(f"no source {name!r} in this sample; {hint}") from None
         return data_array(array, self.dims[name], name)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.arrays  # a mapping's own would make the array
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.arrays)
 

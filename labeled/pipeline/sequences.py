@@ -26,10 +26,9 @@ class EachStep:
         return (self._bound.transform,)
 
     def __call__(self, data: Sequence[Any], *, place: Place | None = None) -> list[Any]:
-        return [
-            self._bound(one, None if place is None else place.into(number))
-            for number, one in enumerate(data)
-        ]
+        if place is None or not self._bound.asks:
+            return [self._bound(one) for one in data]
+        return [self._bound(one, place.into(number)) for number, one in enumerate(data)]
 
 
 class SequencePipeline(Stages[Any, Any, Any, Any]):

@@ -113,7 +113,7 @@ class SequentialTransforms:
 
     def __call__(self, data: Any, *, place: Place | None = None) -> Any:
         for number, step in enumerate(self._bound):
-            data = step(data, None if place is None else place.into(number))
+            data = step(data, place.into(number) if place is not None and step.asks else None)
         return data
 
     def __repr__(self) -> str:
@@ -161,9 +161,7 @@ class ParallelTransforms:
         return tuple(self.steps.values())
 
     def __call__(self, data: Mapping[str, Any], *, place: Place | None = None) -> dict[str, Any]:
-        return routed(
-            self._bound, data, self.others, lambda name: None if place is None else place.into(name)
-        )
+        return routed(self._bound, data, self.others, place)
 
     def __repr__(self) -> str:
         steps = ", ".join(f"{name}={name_of(step)}" for name, step in self.steps.items())
@@ -179,10 +177,10 @@ def checked_others(others: Any) -> Others:
 
 
 def routed(
-    steps: Mapping[str, Callable[[Any, Place | None], Any]],
+    steps: Mapping[str, Bound],
     data: Mapping[str, Any],
     others: Others,
-    place_of: Callable[[str], Place | None],
+    place: Place | None = None,
 ) -> dict[str, Any]:
     """Apply each step to its part of a mapping; the order of the parts stays."""
     if not isinstance(data, Mapping):
@@ -197,8 +195,10 @@ def routed(
             )
     out: dict[str, Any] = {}
     for name in data:
-        if name in steps:
-            out[name] = steps[name](data[name], place_of(name))
+        step = steps.get(name)
+        if step is not None:
+            here = place.into(name) if place is not None and step.asks else None
+            out[name] = step(data[name], here)
         elif others == "keep":
             out[name] = data[name]
         elif others == "refuse":
