@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 
 import pytest
+from adl_traps import ADL
 from fuel_traps import FUEL
 from mxnet_traps import MXNET
 from pylearn2_traps import PYLEARN2
 
-TABLES = [FUEL, PYLEARN2, MXNET]
+TABLES = [ADL, FUEL, MXNET, PYLEARN2]
 tables = pytest.mark.parametrize("table", TABLES, ids=lambda table: table.page.stem)
 
 

@@ -288,6 +288,27 @@ def test_batches_in_hand_are_bounded_and_stay_what_they_were(dataset):
     np.testing.assert_array_equal(np.concatenate([b.arrays["images"] for b in held]), IMAGES)
 
 
+def test_no_window_waits_for_a_pipeline(tmp_path, monkeypatch):
+    monkeypatch.setattr("labeled.loader.sizes.JOB_BYTES", 4 * 40)  # a job holds a batch
+    monkeypatch.setattr("labeled.loader.build.choose_kept", lambda *given: set())
+    path = fuel_file(tmp_path / "d.hdf5", {"images": IMAGES}, {"all": (0, N)}, {"images": DIMS})
+    loader = labeled.open_dataset(path).batches(4, pipeline=whole(lambda batch: batch), threads=3)
+    for number, batch in enumerate(loader):
+        time.sleep(0.1 * (number % 16 == 0))  # batches that are done pile up
+        np.testing.assert_array_equal(batch["images"], IMAGES[batch.rows])
+    assert loader.plan.sizes.job_rows == 4
+    assert loader.pools()[0].extra <= 5  # a thread that leaves its task may hold one a moment
+
+
+def test_rows_that_a_sampler_lists_draw_by_their_numbers(dataset):
+    lists = [[5, 3], [3, 100, 7], [0]]
+    loader = dataset.batches(sampler=lists, pipeline={"images": noisy})
+    for epoch in range(2):
+        for batch, rows in zip(loader, lists, strict=True):
+            wanted = [noised(row, loader.seed, epoch, ("images",)) for row in rows]
+            np.testing.assert_array_equal(batch["images"], wanted)
+
+
 def test_the_plan_tells_of_the_pipeline(dataset):
     explained = dataset.batches(8, pipeline={"images": abs}, threads=2, memory="8 MiB").explain()
     assert (explained.workers, explained.in_flight) == (2, 14)

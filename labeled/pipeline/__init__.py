@@ -1,7 +1,33 @@
 """Transforms, collates and pipelines: what happens to samples on their way into a program.
 
->>> from labeled.pipeline import Stages
->>> pipeline = Stages(sample={"images": lambda image: image / 255}, batch=lambda batch: batch)
+``batches(pipeline=...)`` takes a pipeline, or transforms of samples: a callable, callables by
+source, or a list of them. They run in the loader's threads, and what they ask for by the names
+of their parameters (``rng``, or ``row``, ``seed`` and ``epoch``) makes random ones depend on the
+row alone:
+
+>>> import labeled, numpy as np, xarray as xr
+>>> images = xr.DataArray(
+...     np.arange(96).reshape(6, 4, 4), dims=("batch", "height", "width"), name="image"
+... )
+>>> def cropped(image, rng):
+...     y, x = rng.integers(0, 3, 2)
+...     return image.isel(height=slice(y, y + 2), width=slice(x, x + 2))
+>>> loader = labeled.batches(images, 4, pipeline={"image": cropped}, shuffle=True, seed=7)
+>>> for batch in loader:
+...     print(batch["image"].dims, batch["image"].shape)
+('batch', 'height', 'width') (4, 2, 2)
+('batch', 'height', 'width') (2, 2, 2)
+
+A transform with a parameter ``rows`` is given whole batches, as those of `labeled.augment` are:
+
+>>> def brighter(images, rows, seed, epoch):
+...     return images + xr.DataArray(rows % 3, dims="batch")
+
+:class:`Stages` names the three stages, of which the last runs where batches are handed out:
+
+>>> pipeline = Stages(sample={"image": [brighter, cropped]}, batch=lambda b: b["image"].values)
+>>> [batch.shape for batch in labeled.batches(images, 4, pipeline=pipeline, seed=7)]
+[(4, 2, 2), (2, 2, 2)]
 """
 
 from labeled.pipeline.pipelines import (
