@@ -102,7 +102,15 @@ class StateError(LabeledError, ValueError):
 
 
 class ReadError(LabeledError, OSError):
-    """Reading failed: names the file, the source and the rows."""
+    """Reading failed: names the file, the source and the rows.
+
+    Attributes
+    ----------
+    row : int or None
+        The one row at fault, where it is known that others around it can be read.
+    """
+
+    row: int | None = None
 
 
 class WriteError(LabeledError, OSError):

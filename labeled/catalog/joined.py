@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from labeled.errors import ReadError
 from labeled.formats.reader import Cost, Reader
 
 Array = npt.NDArray[Any]
@@ -75,10 +77,21 @@ class JoinedReader:
 
     def read_piece(self, piece: Any, out: Array, dest: Rows | None = None) -> None:
         number, place, n, inner = piece
-        if dest is None:
-            self.readers[number].read_piece(inner, out[place : place + n])
-        else:
-            self.readers[number].read_piece(inner, out, dest[place : place + n])
+        with self._row_of(number):
+            if dest is None:
+                self.readers[number].read_piece(inner, out[place : place + n])
+            else:
+                self.readers[number].read_piece(inner, out, dest[place : place + n])
+
+    @contextmanager
+    def _row_of(self, number: int) -> Iterator[None]:
+        """Count the row of an error through all files."""
+        try:
+            yield
+        except ReadError as error:
+            if error.row is not None:
+                error.row += int(self._starts[number])
+            raise
 
     def read_into(self, out: Array, runs: Rows) -> None:
         self.scatter_into(out, runs)
@@ -95,7 +108,8 @@ class JoinedReader:
         for number in np.unique(which):
             mine = np.flatnonzero(which == number)
             part = np.empty((len(mine), *self.row_shape), self.dtype)
-            self.readers[number].gather_into(part, rows[mine] - self._starts[number])
+            with self._row_of(int(number)):
+                self.readers[number].gather_into(part, rows[mine] - self._starts[number])
             out[mine] = part
 
     def gather_known(self, out: Array, rows: Rows) -> None:

@@ -22,13 +22,14 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol, cast
 
 import numpy as np
 
 from labeled.errors import FileChangedError, FileFormatError, MissingExtraError
 from labeled.formats.header import FileStamp
-from labeled.formats.packed import PackedFile
+from labeled.formats.packed import Inflating, PackedFile
 from labeled.formats.region import Array
 
 MAX_OPEN_FILES = 64
@@ -102,10 +103,6 @@ class LocalFile:
         found = os.fstat(self._fd)
         if found.st_mtime_ns != self.stamp.mtime_ns or found.st_size != self.stamp.size:
             raise _changed(self.stamp, found)
-
-    def pread(self, offset: int, n: int) -> bytes:
-        """Return at most `n` bytes at `offset`; fewer at the end of the file."""
-        return os.pread(self._fd, n, offset)
 
     def read_into(self, target: Array, offset: int) -> None:
         """Fill a C-contiguous array with the bytes at `offset`, or raise EOFError."""
@@ -214,8 +211,9 @@ OpenFile = LocalFile | RemoteFile | PackedFile
 def _opened(stamp: FileStamp) -> OpenFile:
     if is_remote(stamp.path):
         return RemoteFile(stamp)
-    file = LocalFile(stamp)
-    return file if stamp.packed is None else PackedFile(file, stamp.packed)
+    if stamp.packed is None:
+        return LocalFile(stamp)
+    return PackedFile(StoredBytes(stamp), stamp.packed)
 
 
 def _short(offset: int, want: int, got: int) -> EOFError:
@@ -311,6 +309,29 @@ class FileRef:
             file = open_bytes(self.stamp)
             self._found = weakref.ref(file)
         return file
+
+
+class StoredBytes:
+    """The bytes of a file as they are stored, opened only while they are read."""
+
+    def __init__(self, stamp: FileStamp) -> None:
+        self._stamp = replace(stamp, packed=None)
+        self._file = FileRef(self._stamp)
+
+    def pread(self, offset: int, n: int) -> bytes:
+        """Return at most `n` bytes; fewer at the end of the file."""
+        data = np.empty(max(0, min(n, self._stamp.size - offset)), np.uint8)
+        self._file().read_into(data, offset)
+        return data.tobytes()
+
+    def check(self) -> None:
+        """Raise FileChangedError unless the file is still the one that was opened."""
+        self._file().check()
+
+
+def inflating(stamp: FileStamp) -> Inflating:
+    """Return the beginning of what a gzip-compressed file contains, to be read on from there."""
+    return Inflating(StoredBytes(stamp))
 
 
 def _nothing() -> None:

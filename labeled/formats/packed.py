@@ -109,7 +109,7 @@ class Inflating:
 class PackedFile:
     """The contents of a gzip-compressed file; as safe in threads as a plain one."""
 
-    def __init__(self, file: Any, packing: Packing) -> None:
+    def __init__(self, file: StoredBytes, packing: Packing) -> None:
         self._file = file
         self._packing = packing
         self._lock = threading.Lock()

@@ -14,13 +14,14 @@ from typing import Any
 
 from labeled.errors import FileFormatError, LoaderError, LoaderTypeError, did_you_mean
 from labeled.formats.bytesource import stamp_of
+from labeled.formats.csv.format import FORMAT as CSV
 from labeled.formats.format import Format, Head
 from labeled.formats.hdf5.format import FORMAT as HDF5
 from labeled.formats.hdf5.format import SIGNATURE
 from labeled.formats.idx.format import FORMAT as IDX
 from labeled.formats.recordio.format import FORMAT as RECORDIO
 
-FORMATS: tuple[Format, ...] = (HDF5, IDX, RECORDIO)
+FORMATS: tuple[Format, ...] = (HDF5, IDX, RECORDIO, CSV)
 """All there are. Where a folder holds files of several, the first one of these is meant."""
 
 HEAD_BYTES = 4096

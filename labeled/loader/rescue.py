@@ -44,12 +44,23 @@ def rescue(
         if lane.is_loaded:
             continue
         for rows, places in _by_chunk(lane, content, group):
-            try:
-                lane.read_again(rows, places, arrays[lane.name])
-            except ReadError as error:
-                lost[places] = True
-                warn(f"{len(rows)} rows are left out of this epoch: {error}")
+            lost[_unreadable(lane, rows, places, arrays[lane.name])] = True
     return lost
+
+
+def _unreadable(lane: Lane, rows: Rows, places: Rows, out: Array) -> Rows:
+    """Read the rows of a chunk again, without those at fault; return the places of these."""
+    lost = [places[:0]]
+    while len(rows):
+        try:
+            lane.read_again(rows, places, out)
+            break
+        except ReadError as error:
+            bad = rows == error.row if error.row in rows else np.ones(len(rows), bool)
+            warn(f"{np.count_nonzero(bad)} rows are left out of this epoch: {error}")
+            lost.append(places[bad])
+            rows, places = rows[~bad], places[~bad]
+    return np.concatenate(lost)
 
 
 def _by_chunk(lane: Lane, content: Content, group: Rows | None) -> Iterator[tuple[Rows, Rows]]:

@@ -9,16 +9,15 @@ in a gzip-compressed one, with the most that its size could inflate to.
 from __future__ import annotations
 
 import math
-import zlib
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from labeled.errors import FileFormatError, UnsafeFileError, warn
-from labeled.formats.bytesource import open_bytes, stamp_of
+from labeled.formats.bytesource import StoredBytes, inflating, stamp_of
 from labeled.formats.header import FileStamp, Packing
-from labeled.formats.packed import MOST_EXPANSION, Inflating, step_for
+from labeled.formats.packed import MOST_EXPANSION, step_for
 
 DTYPES: dict[int, np.dtype[Any]] = {
     0x08: np.dtype("u1"),
@@ -92,9 +91,8 @@ def read_header(path: str) -> IdxHeader:
         If bytes follow its last row.
     """
     stamp = stamp_of(path)
-    packed = _first_bytes(stamp, 2) == _GZIP
-    read = _first_unpacked if packed else _first_bytes
-    start = read(stamp, 4)
+    packed = StoredBytes(stamp).pread(0, 2) == _GZIP
+    start = _first_bytes(stamp, 4, packed=packed)
     if not is_idx(start):
         raise FileFormatError(
             f"file {stamp.path!r} is not an IDX file: it begins with {start.hex(' ') or 'nothing'}"
@@ -102,7 +100,7 @@ def read_header(path: str) -> IdxHeader:
             "axes should stand; check the path"
         )
     n_axes = start[3]
-    data = read(stamp, 4 + 4 * n_axes)
+    data = _first_bytes(stamp, 4 + 4 * n_axes, packed=packed)
     if len(data) < 4 + 4 * n_axes:
         raise FileFormatError(
             f"file {stamp.path!r} ends within its header, which should tell the lengths of "
@@ -152,32 +150,13 @@ def _check_packed(header: IdxHeader) -> IdxHeader:
     return replace(header, stamp=replace(stamp, packed=packing))
 
 
-def _first_bytes(stamp: FileStamp, n: int) -> bytes:
-    data = np.empty(min(n, stamp.size), np.uint8)
-    open_bytes(stamp).read_into(data, 0)
-    return data.tobytes()
-
-
-class _Stored:
-    """A file as what inflates it reads it."""
-
-    def __init__(self, stamp: FileStamp) -> None:
-        self._stamp = stamp
-
-    def pread(self, offset: int, n: int) -> bytes:
-        data = np.empty(max(0, min(n, self._stamp.size - offset)), np.uint8)
-        open_bytes(self._stamp).read_into(data, offset)
-        return data.tobytes()
-
-    def check(self) -> None:
-        open_bytes(self._stamp).check()
-
-
-def _first_unpacked(stamp: FileStamp, n: int) -> bytes:
-    inflating, data = Inflating(_Stored(stamp)), b""
+def _first_bytes(stamp: FileStamp, n: int, *, packed: bool) -> bytes:
+    if not packed:
+        return StoredBytes(stamp).pread(0, n)
+    place, data = inflating(stamp), b""
     try:
-        while len(data) < n and (part := inflating.read(n - len(data))):
+        while len(data) < n and (part := place.read(n - len(data))):
             data += part
-    except (OSError, EOFError, zlib.error) as fault:
+    except (OSError, EOFError) as fault:
         raise FileFormatError(f"file {stamp.path!r} cannot be unpacked: {fault}") from None
     return data

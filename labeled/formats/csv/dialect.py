@@ -1,0 +1,231 @@
+"""How a text is written: its delimiter, its header, where its rows begin.
+
+What is not said is guessed from the first mebibyte: the delimiter is the one that cuts the
+first lines into equally many fields; a first line without a number in it names columns.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from labeled.errors import FileFormatError
+from labeled.formats.bytesource import StoredBytes, inflating
+from labeled.formats.csv.lines import CR, LF
+from labeled.formats.csv.options import WHITESPACE, TextOptions
+from labeled.formats.header import FileStamp
+
+HEAD_BYTES = 1 << 20
+GUESSED_LINES = 20
+_BOM = b"\xef\xbb\xbf"
+_GZIP = b"\x1f\x8b"
+_CANDIDATES = ",\t;|"
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What is needed to find rows and fields.
+
+    Parameters
+    ----------
+    delimiter : str
+        Between fields.
+    squeezed : bool
+        Any number of blanks and tabs is one delimiter.
+    quote : str or None
+    newline : int
+        The byte that ends rows.
+    begin : int
+        Where the first row of values begins, in the unpacked text.
+    names : tuple of str
+        Of all columns.
+    packed : bool
+        Whether the file is gzip-compressed.
+    first_line : int
+        Number of the line that `begin` is in, counted from 1.
+    """
+
+    delimiter: str
+    squeezed: bool
+    quote: str | None
+    newline: int
+    begin: int
+    names: tuple[str, ...]
+    packed: bool
+    first_line: int
+
+    @property
+    def delimiter_byte(self) -> int:
+        return ord(self.delimiter)
+
+    @property
+    def quote_byte(self) -> int | None:
+        return None if self.quote is None else ord(self.quote)
+
+    def fields(self, line: str) -> list[str]:
+        """Cut one row into its fields."""
+        if self.squeezed:
+            return line.split()
+        return next(_reader(line, self.delimiter, self.quote), [])
+
+
+def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
+    """Look at the beginning of a text.
+
+    Raises
+    ------
+    FileFormatError
+        If it is no text, or holds no row.
+    """
+    data, packed = _head(stamp)
+    _check_text(stamp, data)
+    begin = len(_BOM) if data.startswith(_BOM) else 0
+    newline = CR if b"\n" not in data and b"\r" in data else LF
+    end = bytes([newline])
+    for _ in range(options.skip_lines):
+        begin = data.find(end, begin) + 1
+        if not begin:
+            raise FileFormatError(
+                f"file {stamp.path!r} has no line after the skip_lines={options.skip_lines} first"
+            )
+    skipped = data[:begin].count(end)
+    blank = data[begin:]
+    while blank[:1] in (b"\r", b"\n"):
+        blank = blank[1:]
+    skipped += data[begin : len(data) - len(blank)].count(end)
+    begin = len(data) - len(blank)
+    text = blank.decode("utf-8", "surrogateescape")
+    delimiter = options.delimiter or _guessed_delimiter(stamp.path, text, options.quote)
+    squeezed = delimiter == WHITESPACE
+    quote = None if squeezed else options.quote
+    rows = _first_rows(text, " " if squeezed else delimiter, quote, squeezed)
+    if not rows:
+        raise FileFormatError(f"file {stamp.path!r} holds no row of text")
+    header = _guessed_header(rows) if options.header is None else options.header
+    if header:
+        taken = _length_of_row(blank, quote, newline)
+        skipped += blank[:taken].count(end)
+        begin += taken
+    names = _names(stamp, rows[0], header, options.names)
+    return Dialect(
+        " " if squeezed else delimiter, squeezed, quote, newline, begin, names, packed, skipped + 1
+    )
+
+
+def _head(stamp: FileStamp) -> tuple[bytes, bool]:
+    data = StoredBytes(stamp).pread(0, HEAD_BYTES)
+    if not data.startswith(_GZIP):
+        return data, False
+    place, parts = inflating(stamp), [b""]
+    try:
+        while place.at < HEAD_BYTES and (part := place.read(HEAD_BYTES)):
+            parts.append(part)
+    except (OSError, EOFError) as fault:
+        raise FileFormatError(f"file {stamp.path!r} cannot be unpacked: {fault}") from None
+    return b"".join(parts), True
+
+
+def _check_text(stamp: FileStamp, data: bytes) -> None:
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise FileFormatError(
+            f"file {stamp.path!r} is text in UTF-16; save it as UTF-8 (iconv -f UTF-16 -t UTF-8)"
+        )
+    if b"\0" in data:
+        raise FileFormatError(
+            f"file {stamp.path!r} is no text: byte {data.index(0)} is zero; pass format= if "
+            "you know what it is"
+        )
+
+
+def _reader(text: str, delimiter: str, quote: str | None) -> Iterator[list[str]]:
+    lines = io.StringIO(text, newline="")
+    if quote is None:
+        return csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
+    return csv.reader(lines, delimiter=delimiter, quotechar=quote)
+
+
+def _first_rows(text: str, delimiter: str, quote: str | None, squeezed: bool) -> list[list[str]]:
+    """Return the first rows that are not blank, at most `GUESSED_LINES` of them."""
+    if squeezed:
+        rows = [line.split() for line in text.splitlines()[: 2 * GUESSED_LINES]]
+        return [row for row in rows if row][:GUESSED_LINES]
+    out: list[list[str]] = []
+    try:
+        for row in _reader(text, delimiter, quote):
+            if row:
+                out.append(row)
+            if len(out) == GUESSED_LINES:
+                break
+    except csv.Error:  # a field longer than any that is looked at here
+        pass
+    return out
+
+
+def _guessed_delimiter(path: str, text: str, quote: str | None) -> str:
+    """Return the delimiter that cuts the first lines into equally many fields, most of all."""
+    plain = path.lower().removesuffix(".gz")
+    if plain.endswith((".tsv", ".tab")):
+        return "\t"
+    best, most = ",", 1
+    for one in _CANDIDATES:
+        counts = {len(row) for row in _first_rows(text, one, quote, squeezed=False)}
+        if len(counts) == 1 and (n := counts.pop()) > most:
+            best, most = one, n
+    if most == 1 and not plain.endswith(".csv"):
+        counts = {len(row) for row in _first_rows(text, " ", None, squeezed=True)}
+        if len(counts) == 1 and counts.pop() > 1:
+            return WHITESPACE
+    return best
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return "_" not in field
+
+
+def _guessed_header(rows: Sequence[Sequence[str]]) -> bool:
+    first = [field.strip() for field in rows[0]]
+    if any(_is_number(field) or not field for field in first):
+        return False
+    if any(_is_number(field) for row in rows[1:] for field in row):
+        return True
+    return len(set(first)) == len(first) and len(rows) > 1
+
+
+def _length_of_row(data: bytes, quote: str | None, newline: int) -> int:
+    """Bytes of the first row, its line end included."""
+    mark, end, at = (None if quote is None else quote.encode()), bytes([newline]), 0
+    while True:
+        at = data.find(end, at) + 1
+        if not at:
+            return len(data)
+        if mark is None or data[:at].count(mark) % 2 == 0:
+            return at
+
+
+def _names(
+    stamp: FileStamp, first: Sequence[str], header: bool, given: tuple[str, ...] | None
+) -> tuple[str, ...]:
+    if given is not None and len(given) != len(first):
+        raise FileFormatError(
+            f"names= gives {len(given)} names, but the first row of {stamp.path!r} has "
+            f"{len(first)} fields"
+        )
+    if given is not None:
+        names = given
+    elif header:
+        names = tuple(field.strip() or f"column_{i}" for i, field in enumerate(first))
+    else:
+        names = tuple(f"column_{i}" for i in range(len(first)))
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise FileFormatError(
+            f"columns {twice} of {stamp.path!r} have the same names; pass names=[...] to tell them "
+            "apart"
+        )
+    return names

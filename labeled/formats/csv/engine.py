@@ -1,0 +1,191 @@
+"""Rows of text: blocks are read by position, cut to the rows wanted, and parsed.
+
+A piece is one block. Where all its rows are wanted its text is parsed as it is; else its
+rows are found again and only those wanted are parsed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from labeled.errors import LabeledError, ReadError
+from labeled.formats.bytesource import FileRef
+from labeled.formats.csv.faults import explained, with_end
+from labeled.formats.csv.lines import lines_of
+from labeled.formats.csv.parsing import TextFault, parsed
+from labeled.formats.csv.table import Columns
+from labeled.formats.header import SourceHeader
+from labeled.formats.reader import Cost
+from labeled.formats.reading import (
+    Io,
+    Piece,
+    bands_of,
+    describe,
+    failed,
+    gather,
+    n_rows_of,
+    row_nbytes,
+    scratch,
+)
+from labeled.formats.region import Array, Ints, Region, region_shape
+from labeled.formats.rows import RowReader
+
+
+class TextEngine:
+    """Reads columns of text; see :class:`~labeled.formats.reading.Engine`."""
+
+    def __init__(self, source: SourceHeader, region: Region, io: Io) -> None:
+        self.kind = "text"
+        self.why = "text: read and parsed block by block"
+        table: Columns = source.detail
+        chosen: Any = table.columns
+        if region:
+            chosen = np.asarray(chosen, np.int64)[region]
+        self._columns: list[int] = np.atleast_1d(np.asarray(chosen, np.int64)).tolist()
+        self._vector = np.ndim(chosen) == 0
+        self._dtypes = [table.dtype] * len(self._columns)
+        self._source, self._table, self._index = source, table, table.index
+        self._file = FileRef(source.file)
+        self._used = row_nbytes(region_shape(region, source.row_shape), source.dtype)
+        self.scratch_bytes = source.scratch_bytes
+
+    def pieces(self, runs: Ints) -> list[Piece]:
+        """Split checked runs into pieces of one block each."""
+        if not len(runs) or not self._columns:
+            return []
+        self._file().check()
+        bands = bands_of(runs, self._index.block_rows)
+        block = bands[:, 0] // self._index.block_rows
+        cuts = np.flatnonzero(np.diff(block)) + 1
+        out = []
+        for part in np.split(bands, cuts):
+            n = n_rows_of(part[:, :2])
+            first, start, stop = int(part[0, 2]), int(part[0, 0]), int(part[-1, 1])
+            out.append(Piece(first, n, n * self._used, start, stop, part))
+        return out
+
+    def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
+        """Read one piece; see :class:`~labeled.formats.rows.RowReader`."""
+        try:
+            text, begin = self._block(piece.start // self._index.block_rows)
+            text, starts = self._wanted(text, begin, piece)
+            try:
+                values = self._parsed(text, piece.n_rows)
+            except TextFault:
+                raise self._fault(text, starts, piece) from None
+        except LabeledError:
+            raise
+        except (OSError, EOFError) as fault:
+            raise failed(self._source, piece.start, piece.stop, fault) from fault
+        self._put(out, piece, dest, values)
+
+    def _block(self, block: int) -> tuple[Array, int]:
+        """Read the text of a block; tell where it begins."""
+        begin, end = self._index.starts[block : block + 2].tolist()
+        text = scratch("text", end - begin)
+        self._file().read_into(text, begin)
+        return text, begin
+
+    def _wanted(self, text: Array, begin: int, piece: Piece) -> tuple[Array, Ints | None]:
+        """Cut a block to the rows of a piece; where they begin, unless it is all of them."""
+        block_rows = self._index.block_rows
+        first = piece.start - piece.start % block_rows
+        if piece.n_rows == min(block_rows, self._index.n_rows - first):
+            return text, None
+        lines = self._lines(text)
+        rows = _rows_of(piece) - first
+        starts, ends = lines[0][rows], lines[1][rows]
+        if len(piece.parts) == 1:
+            return text[starts[0] : ends[-1]], begin + starts
+        cut = b"".join(
+            with_end(text[a:b].tobytes())
+            for a, b in zip(starts.tolist(), ends.tolist(), strict=True)
+        )
+        return np.frombuffer(cut, np.uint8), begin + starts
+
+    def _lines(self, text: Array) -> tuple[Ints, Ints]:
+        dialect = self._table.dialect
+        found = lines_of(
+            text, dialect.quote_byte, dialect.delimiter_byte, dialect.newline, last=True
+        )
+        return found.starts, found.ends
+
+    def _parsed(self, text: Any, n_rows: int) -> list[Any]:
+        table = self._table
+        values = parsed(text, table.dialect, self._columns, self._dtypes, table.missing)
+        if len(values[0]) != n_rows:
+            raise TextFault(f"{len(values[0])} rows")
+        return values
+
+    def _put(self, out: Array, piece: Piece, dest: Ints | None, values: list[Any]) -> None:
+        end = piece.first + piece.n_rows
+        place: slice | Ints = slice(piece.first, end) if dest is None else dest[piece.first : end]
+        if self._vector:
+            out[place] = values[0]
+        elif isinstance(place, slice):
+            target = out[place]
+            for i, column in enumerate(values):
+                target[:, i] = column
+        else:
+            rows = np.empty((piece.n_rows, len(values)), out.dtype)
+            for i, column in enumerate(values):
+                rows[:, i] = column
+            out[place] = rows
+
+    def _fault(self, text: Array, starts: Ints | None, piece: Piece) -> ReadError:
+        """Return the error that names the line that cannot be parsed, and knows its row."""
+        table = self._table
+        own_starts, own_ends = self._lines(text)
+        if starts is None:
+            starts = self._index.starts[piece.start // self._index.block_rows] + own_starts
+        data = text.tobytes()
+        spans = zip(starts.tolist(), own_starts.tolist(), own_ends.tolist(), strict=False)
+        bad, words = explained(
+            self._source.file,
+            table.dialect,
+            [(at, data[a:b]) for at, a, b in spans],
+            self._columns,
+            self._dtypes,
+            table.missing,
+        )
+        where = f"{describe(self._source)}, rows {piece.start} to {piece.stop - 1}"
+        fault = ReadError(f"{where}: {words}")
+        fault.row = int(_rows_of(piece)[bad])
+        return fault
+
+    def gather_into(self, out: Array, rows: Ints) -> None:
+        """Store ``source[rows]`` in `out`; each block is read once."""
+        gather(rows, out, self.pieces, self.read_piece)
+
+    def _blocks(self, runs: Ints) -> Ints:
+        return np.unique(bands_of(runs, self._index.block_rows)[:, 0] // self._index.block_rows)
+
+    def cost(self, runs: Ints) -> Cost:
+        """Count what :meth:`pieces` and :meth:`read_piece` would do."""
+        if not len(runs) or not self._columns:
+            return Cost()
+        blocks = self._blocks(runs)
+        n_bytes = int((self._index.starts[blocks + 1] - self._index.starts[blocks]).sum())
+        stored = n_bytes * self._source.file.size // max(1, self._source.file.content_bytes)
+        return Cost(stored, n_rows_of(runs) * self._used, len(blocks), len(blocks))
+
+    def advise(self, runs: Ints) -> None:
+        """Tell the system which bytes come next."""
+        for block in self._blocks(runs).tolist() if len(runs) else ():
+            begin, end = self._index.starts[block : block + 2].tolist()
+            self._file().advise(begin, end - begin)
+
+    def cold(self, row: int) -> bool:
+        """Whether the system would have to fetch a row from storage."""
+        return not self._file().holds(int(self._index.starts[row // self._index.block_rows]))
+
+
+def _rows_of(piece: Piece) -> Ints:
+    return np.concatenate([np.arange(a, b) for a, b, _ in piece.parts.tolist()])
+
+
+def open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -> RowReader:
+    """Return a reader of columns of text. Opens nothing yet."""
+    return RowReader(source, TextEngine, region, io)

@@ -1,0 +1,108 @@
+"""Which line of a text the parser refused, and why: looked for only once it did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from labeled.formats.bytesource import FileRef
+from labeled.formats.csv.dialect import Dialect
+from labeled.formats.csv.parsing import TextFault, parsed
+from labeled.formats.header import FileStamp
+
+READ_BYTES = 4 * 1024 * 1024
+SHOWN = 40
+
+
+def explained(
+    stamp: FileStamp,
+    dialect: Dialect,
+    rows: Sequence[tuple[int, bytes]],
+    columns: Sequence[int],
+    dtypes: Sequence[np.dtype[Any]],
+    missing: Sequence[str],
+) -> tuple[int, str]:
+    """Return which of some rows is the first bad one, and what is wrong with which line.
+
+    Parameters
+    ----------
+    stamp, dialect
+        Of the text.
+    rows : sequence of (int, bytes)
+        Where in the text each row begins, and the row.
+    columns, dtypes, missing
+        What the parser was asked for.
+    """
+
+    def bad(some: Sequence[tuple[int, bytes]]) -> str | None:
+        text = b"".join(with_end(row) for _, row in some)
+        try:
+            found = parsed(text, dialect, columns, dtypes, missing)
+        except TextFault as fault:
+            return str(fault)
+        if found and len(found[0]) != len(some):
+            return f"it is read as {len(found[0])} rows"
+        return None
+
+    low, high = 0, len(rows)
+    while high - low > 1:  # the first bad row is in rows[low:high]
+        middle = (low + high) // 2
+        low, high = (low, middle) if bad(rows[low:middle]) else (middle, high)
+    at, row = rows[low]
+    line = dialect.first_line + _line_ends(stamp, dialect, at)
+    why = _why(row, dialect, columns, dtypes, missing)
+    return low, f"line {line} of {stamp.path!r} {why}"
+
+
+def with_end(row: bytes) -> bytes:
+    """Return a row with a line end, whether the text had one or not."""
+    return row if row.endswith((b"\n", b"\r")) else row + b"\n"
+
+
+def _why(
+    row: bytes,
+    dialect: Dialect,
+    columns: Sequence[int],
+    dtypes: Sequence[np.dtype[Any]],
+    missing: Sequence[str],
+) -> str:
+    fields = dialect.fields(row.decode("utf-8", "surrogateescape"))
+    n = len(dialect.names)
+    if len(fields) != n:
+        what = "few" if len(fields) < n else "many"
+        return (
+            f"has too {what} fields: {len(fields)}, where {n} columns are expected "
+            f"({_few(dialect.names)}); correct it, or check delimiter= and quote="
+        )
+    for i, dtype in zip(columns, dtypes, strict=True):
+        try:
+            parsed(with_end(row), dialect, [i], [dtype], missing)
+        except TextFault:
+            name, shown = dialect.names[i], fields[i][:SHOWN]
+            if fields[i] in missing:
+                return (
+                    f"has nothing ({shown!r}) in column {name!r}, where {dtype} is expected; open "
+                    f"with dtype={{{name!r}: 'float64'}}, which has NaN"
+                )
+            return (
+                f"has {shown!r} in column {name!r}, which is no {dtype}; correct it, name it among "
+                f"missing=, or open with dtype={{{name!r}: ...}}"
+            )
+    return "cannot be read as one row: it holds a carriage return or an open quote"
+
+
+def _few(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:4]))
+    return shown if len(names) <= 4 else f"{shown}, ..."
+
+
+def _line_ends(stamp: FileStamp, dialect: Dialect, at: int) -> int:
+    """Count line ends between the first row and byte `at`."""
+    file, count, end = FileRef(stamp)(), 0, bytes([dialect.newline])
+    for begin in range(dialect.begin, at, READ_BYTES):
+        data = np.empty(min(READ_BYTES, at - begin), np.uint8)
+        file.read_into(data, begin)
+        count += data.tobytes().count(end)
+    return count

@@ -1,0 +1,168 @@
+"""Delimited text as one format among others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from labeled.errors import FileFormatError
+from labeled.formats.bytesource import FileRef, stamp_of
+from labeled.formats.csv.dialect import Dialect, read_dialect
+from labeled.formats.csv.engine import open_reader
+from labeled.formats.csv.faults import explained
+from labeled.formats.csv.index import RowIndex, row_index
+from labeled.formats.csv.lines import lines_of
+from labeled.formats.csv.options import TextOptions
+from labeled.formats.csv.parsing import TextFault, guessed
+from labeled.formats.csv.table import (
+    Chosen,
+    Columns,
+    check_dtype_names,
+    dtype_of,
+    dtypes_of,
+    sources_of,
+)
+from labeled.formats.format import Format, Head, Options
+from labeled.formats.header import FileHeader, FileStamp, Filter, Packing, SourceHeader, fingerprint
+from labeled.formats.naming import all_rows, chosen_sources, dims_of
+from labeled.formats.objects import TEXT
+from labeled.formats.packed import MOST_POINTS, POINT_BYTES, step_for
+
+SAMPLES = 8
+"""Blocks, evenly apart, that tell the dtypes of columns."""
+
+
+def _recognises(head: Head) -> bool:
+    """Say no: text has no first bytes of its own, so its name decides."""
+    return False
+
+
+def _scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
+    own: TextOptions = TextOptions() if options.own is None else options.own
+    return tuple(_file_header(path, options, own) for path in paths)
+
+
+def _file_header(path: str, options: Options, own: TextOptions) -> FileHeader:
+    stamp = stamp_of(path)
+    dialect = read_dialect(stamp, own)
+    index = row_index(stamp, dialect)
+    if dialect.packed:
+        packing = Packing(index.n_bytes, 0, step_for(index.n_bytes))
+        stamp = replace(stamp, packed=packing)
+    names = dialect.names
+    dtypes = dtypes_of(path, names, _sampled(stamp, dialect, index, own), own)
+    columns = sources_of(path, names, dtypes, own)
+    check_dtype_names(path, own, names, list(columns))
+    sources = {}
+    for name in chosen_sources(columns, options, repr(path)):
+        dtype = dtype_of(path, name, columns[name], dtypes, own)
+        table = Columns(dialect, columns[name], dtype, own.missing, index)
+        sources[name] = _source(name, stamp, table, options)
+    splits = all_rows(sources)
+    return FileHeader(
+        stamp=stamp,
+        fingerprint=fingerprint(sources, splits),
+        attrs={},
+        sources=sources,
+        variables={},
+        splits=splits,
+        not_opened={},
+        kind="table",
+        format="csv",
+    )
+
+
+def _source(name: str, stamp: FileStamp, table: Columns, options: Options) -> SourceHeader:
+    index, chosen = table.index, table.columns
+    row_shape, default, attrs = _row_of(chosen, table.dialect.names)
+    points = 0 if stamp.packed is None else MOST_POINTS * POINT_BYTES
+    return SourceHeader(
+        file=stamp,
+        name=name,
+        key=str(chosen),
+        shape=(index.n_rows, *row_shape),
+        dtype=table.dtype,
+        dims=dims_of(name, default, options, repr(stamp.path)),
+        attrs=attrs,
+        storage="chunked",
+        chunks=(index.block_rows, *row_shape),
+        filters=(Filter(0, "text"),),
+        fill_value=b"" if table.dtype.hasobject else 0,
+        stored_bytes=stamp.size,
+        format="csv",
+        detail=table,
+        scratch_bytes=3 * index.longest + points,
+    )
+
+
+def _row_of(
+    chosen: Chosen, names: Sequence[str]
+) -> tuple[tuple[int, ...], tuple[str, ...], dict[str, Any]]:
+    """Return the shape of a row, the dims, and the attributes: what columns are called."""
+    if isinstance(chosen, tuple):
+        return (len(chosen),), ("batch", "feature"), {"columns": [names[i] for i in chosen]}
+    return (), ("batch",), {"columns": [names[chosen]]}
+
+
+def _sampled(
+    stamp: FileStamp, dialect: Dialect, index: RowIndex, own: TextOptions
+) -> list[np.dtype[Any]]:
+    """Return a dtype for each column, from blocks all over the text.
+
+    Raises
+    ------
+    FileFormatError
+        If a row of them has too few or too many fields.
+    """
+    n_blocks = len(index.starts) - 1
+    found = [_block_dtypes(stamp, dialect, index, own, n) for n in _spread(n_blocks)]
+    if not found:
+        return [np.dtype(np.float64)] * len(dialect.names)
+    return [_common(column) for column in zip(*found, strict=True)]
+
+
+def _spread(n: int) -> list[int]:
+    return sorted({i * (n - 1) // max(1, SAMPLES - 1) for i in range(SAMPLES)}) if n else []
+
+
+def _block_dtypes(
+    stamp: FileStamp, dialect: Dialect, index: RowIndex, own: TextOptions, block: int
+) -> list[np.dtype[Any]]:
+    begin, end = index.starts[block : block + 2].tolist()
+    text = np.empty(end - begin, np.uint8)
+    FileRef(stamp)().read_into(text, begin)
+    try:
+        return guessed(text.tobytes(), dialect, own.missing)
+    except TextFault:
+        lines = lines_of(
+            text, dialect.quote_byte, dialect.delimiter_byte, dialect.newline, last=True
+        )
+        data = text.tobytes()
+        spans = zip(lines.starts.tolist(), lines.ends.tolist(), strict=True)
+        rows = [(begin + a, data[a:b]) for a, b in spans]
+        every = range(len(dialect.names))
+        _, words = explained(stamp, dialect, rows, every, [TEXT] * len(every), own.missing)
+        raise FileFormatError(words) from None
+
+
+def _common(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
+    """Return what holds the values of all samples of a column."""
+    kinds = {dtype.kind for dtype in dtypes}
+    if "O" in kinds or ("b" in kinds and kinds != {"b"}):
+        return TEXT
+    return np.result_type(*dtypes)
+
+
+FORMAT = Format(
+    name="csv",
+    title="delimited text",
+    suffixes=(".csv", ".tsv", ".tab", ".txt", ".csv.gz", ".tsv.gz", ".tab.gz", ".txt.gz"),
+    recognises=_recognises,
+    scan=_scan,
+    open_reader=open_reader,
+    kinds={"table": "delimited text"},
+    options=TextOptions,
+)

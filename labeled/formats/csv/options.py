@@ -1,0 +1,124 @@
+"""How delimited text is opened, checked when it is said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from labeled.errors import LoaderError
+
+WHITESPACE = "whitespace"
+
+MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "#N/A")
+"""Fields of a numeric column that stand for no number."""
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """What :func:`labeled.open_dataset` takes for delimited text alone.
+
+    Parameters
+    ----------
+    delimiter : str, optional
+        One character between fields, or "whitespace" for any number of blanks and tabs. By
+        default the first lines tell.
+    header : bool, optional
+        Whether the first line names the columns. By default it does if none of its fields is
+        a number.
+    names : sequence of str, optional
+        Names of all columns, before those in the file.
+    labels : column or list of columns, optional
+        Columns, by name or number, that become the source ``labels``.
+    columns : "matrix", "separate" or mapping, optional
+        "matrix" puts all numeric columns side by side as the source ``features``;
+        "separate" makes a source of every column; a mapping tells the column of each source, or
+        a list of columns to be put side by side. By default columns named ``x_0``, ``x_1``, ...
+        are put side by side as the source ``x``, if there are any, else all numeric ones.
+    dtype : dtype or mapping, optional
+        Of all numeric columns, or by source or column; ``str`` leaves text as it is. By default
+        samples of the file tell: int64, float64, bool or text.
+    missing : sequence of str
+        Fields that stand for no number: NaN in floating columns, an error in others.
+    quote : str, optional
+        What encloses fields that hold delimiters or line ends; None where nothing does.
+    skip_lines : int
+        Lines before the first one that counts.
+    """
+
+    delimiter: str | None = None
+    header: bool | None = None
+    names: Any = None
+    labels: Any = None
+    columns: Any = None
+    dtype: Any = None
+    missing: Any = MISSING
+    quote: str | None = '"'
+    skip_lines: int = 0
+
+    def __post_init__(self) -> None:
+        _check_character("delimiter", self.delimiter, WHITESPACE)
+        _check_character("quote", self.quote, None)
+        if self.header not in (None, True, False):
+            raise LoaderError(f"header={self.header!r}: give True, False, or leave it out")
+        skipped: Any = self.skip_lines
+        if not isinstance(skipped, int) or skipped < 0:
+            raise LoaderError(f"skip_lines={self.skip_lines!r}: give a number of lines, 0 or more")
+        self._set("names", _listed("names", self.names))
+        self._set("missing", _listed("missing", self.missing) or ())
+        labels = (self.labels,) if isinstance(self.labels, str | int) else self.labels
+        self._set("labels", None if labels is None else tuple(labels))
+        self._set("columns", _checked_columns(self.columns))
+        self._set("dtype", _checked_dtype(self.dtype))
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+
+def _check_character(name: str, value: Any, also: str | None) -> None:
+    if value is None or (also is not None and value == also):
+        return
+    if not isinstance(value, str) or len(value.encode()) != 1 or value in "\r\n":
+        hint = "" if also is None else f", or {also!r}"
+        raise LoaderError(f"{name}={value!r}: give one ASCII character{hint}")
+
+
+def _listed(name: str, value: Any) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        raise LoaderError(f"{name}={value!r} is one word; give a list, [{value!r}]")
+    return tuple(map(str, value))
+
+
+def _checked_columns(columns: Any) -> Any:
+    if columns in (None, "matrix", "separate"):
+        return columns
+    if not isinstance(columns, Mapping):
+        raise LoaderError(
+            f"columns={columns!r}: give 'matrix', 'separate', or a mapping of sources to columns"
+        )
+    return tuple(
+        (str(name), one if isinstance(one, str | int) else tuple(one))
+        for name, one in columns.items()
+    )
+
+
+def _checked_dtype(dtype: Any) -> Any:
+    if dtype is None:
+        return None
+    try:
+        if isinstance(dtype, Mapping):
+            return tuple((str(name), _plain(one)) for name, one in dtype.items())
+        return _plain(dtype)
+    except TypeError as fault:
+        raise LoaderError(f"dtype={dtype!r}: {fault}") from None
+
+
+def _plain(dtype: Any) -> np.dtype[Any]:
+    found: np.dtype[Any] = np.dtype(dtype)
+    if found.kind not in "biufUSO":
+        raise LoaderError(f"dtype={dtype!r}: text is read as numbers, bool or str")
+    return found

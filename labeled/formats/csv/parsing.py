@@ -1,0 +1,142 @@
+"""Text to columns of numbers, by pyarrow's parser: correctly rounded, outside the GIL.
+
+pyarrow is imported here only. It is given whole rows and told the type of each column;
+where it fails, :mod:`.faults` finds the line.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from labeled.errors import MissingExtraError
+from labeled.formats.csv.dialect import Dialect
+from labeled.formats.objects import TEXT
+from labeled.formats.region import Array
+
+_BLANKS = re.compile(rb"[ \t]+")
+_EDGES = re.compile(rb"(?m)^ | (?=\r?$)")
+
+
+class TextFault(Exception):
+    """The parser refused some text; nobody outside this package sees it."""
+
+
+@cache
+def _pyarrow(part: str = "") -> Any:
+    try:
+        return importlib.import_module("pyarrow" + part)
+    except ImportError as error:
+        raise MissingExtraError(
+            "delimited text needs pyarrow, which is not installed here: pip install "
+            "'labeled[tables]'"
+        ) from error
+
+
+def parsed(
+    text: bytes,
+    dialect: Dialect,
+    columns: Sequence[int],
+    dtypes: Sequence[np.dtype[Any]],
+    missing: Sequence[str],
+) -> list[Any]:
+    """Return some columns of whole rows of text.
+
+    Raises
+    ------
+    TextFault
+        If a row has too few or too many fields, or a field is no value of its dtype.
+    """
+    types = {str(i): _arrow_type(one) for i, one in zip(columns, dtypes, strict=True)}
+    table = _table(text, dialect, types, [str(i) for i in columns], missing)
+    return [_values(table.column(i), dtype) for i, dtype in enumerate(dtypes)]
+
+
+def guessed(text: bytes, dialect: Dialect, missing: Sequence[str]) -> list[np.dtype[Any]]:
+    """Return a dtype for each column that holds all values of some rows.
+
+    Raises
+    ------
+    TextFault
+        If a row has too few or too many fields.
+    """
+    table = _table(text, dialect, {}, None, missing)
+    return [_guessed(column) for column in table.columns]
+
+
+def _table(
+    text: bytes,
+    dialect: Dialect,
+    types: dict[str, Any],
+    include: list[str] | None,
+    missing: Sequence[str],
+) -> Any:
+    csv = _pyarrow(".csv")
+    text = squeezed(text) if dialect.squeezed else text
+    try:
+        return csv.read_csv(
+            _pyarrow().py_buffer(text),
+            read_options=csv.ReadOptions(
+                use_threads=False,
+                block_size=len(text) + 1,
+                column_names=[str(i) for i in range(len(dialect.names))],
+            ),
+            parse_options=csv.ParseOptions(
+                delimiter=dialect.delimiter,
+                quote_char=dialect.quote or False,
+                newlines_in_values=dialect.quote is not None,
+            ),
+            convert_options=csv.ConvertOptions(
+                column_types=types,
+                include_columns=include,
+                null_values=list(missing),
+                check_utf8=False,
+                strings_can_be_null=False,
+            ),
+        )
+    except (_pyarrow().ArrowInvalid, _pyarrow().ArrowKeyError) as fault:
+        raise TextFault(str(fault)) from None
+
+
+def squeezed(text: bytes) -> bytes:
+    """Put one blank for any number of blanks and tabs, none at the edges of lines.
+
+    Examples
+    --------
+    >>> squeezed(b"  1.5\\t 2 \\n3  4\\n")
+    b'1.5 2\\n3 4\\n'
+    """
+    return _EDGES.sub(b"", _BLANKS.sub(b" ", text))
+
+
+def _arrow_type(dtype: np.dtype[Any]) -> Any:
+    arrow = _pyarrow()
+    return arrow.binary() if dtype.hasobject else arrow.from_numpy_dtype(dtype)
+
+
+def _values(column: Any, dtype: np.dtype[Any]) -> Any:
+    """Return a column as an array; a missing value is NaN where there is one."""
+    if column.null_count and dtype.kind != "f":
+        raise TextFault(f"a value is missing, and {dtype} has none that says so")
+    if dtype.kind == "f":
+        column = column.combine_chunks() if column.num_chunks > 1 else column
+    values: Array = column.to_numpy()
+    return values
+
+
+def _guessed(column: Any) -> np.dtype[Any]:
+    kinds, kind = _pyarrow().types, column.type
+    if kinds.is_null(kind):
+        return np.dtype(np.float64)
+    if kinds.is_integer(kind):
+        return np.dtype(np.float64 if column.null_count else np.int64)
+    if kinds.is_floating(kind):
+        return np.dtype(np.float64)
+    if kinds.is_boolean(kind) and not column.null_count:
+        return np.dtype(bool)
+    return TEXT

@@ -1,0 +1,179 @@
+"""Which columns make which sources, and of which dtype."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from labeled.errors import FileFormatError, UnknownNameError, did_you_mean
+from labeled.formats.csv.dialect import Dialect
+from labeled.formats.csv.index import RowIndex
+from labeled.formats.csv.options import TextOptions
+from labeled.formats.objects import TEXT
+
+FEATURES, LABELS = "features", "labels"
+
+_NUMBERED = re.compile(r"(.+)_(\d+)$")
+
+Chosen = int | tuple[int, ...]
+"""One column, or several side by side."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What reading a source needs to know of its text."""
+
+    dialect: Dialect
+    columns: Chosen
+    dtype: np.dtype[Any]
+    missing: tuple[str, ...]
+    index: RowIndex = field(repr=False, compare=False)
+
+
+def sources_of(
+    path: str, names: Sequence[str], dtypes: Sequence[np.dtype[Any]], options: TextOptions
+) -> dict[str, Chosen]:
+    """Return the columns of each source.
+
+    Raises
+    ------
+    UnknownNameError
+        If an option names a column that is not there.
+    FileFormatError
+        If two sources would have the same name, or a column of text is to stand beside others.
+    """
+    found: dict[str, Chosen] = {}
+    if options.labels is not None:
+        listed = tuple(column_of(path, one, names, "labels=") for one in options.labels)
+        found[LABELS] = listed[0] if len(listed) == 1 else listed
+    taken = set(np.ravel(list(found.values())).tolist()) if found else set()
+    left = [i for i in range(len(names)) if i not in taken]
+    if isinstance(options.columns, tuple):
+        more = _mapped(path, names, options.columns)
+    elif options.columns == "separate":
+        more = {names[i]: i for i in left}
+    else:
+        more = _grouped(names, left) if options.columns is None else {}
+        more = more or _matrix(names, dtypes, left)
+    clash = sorted(set(found) & set(more))
+    if clash:
+        raise FileFormatError(
+            f"two sources of {path!r} would be called {clash[0]!r}; pass names=[...], or name the "
+            "sources with columns={...}"
+        )
+    return {**more, **found}
+
+
+def column_of(path: str, said: Any, names: Sequence[str], argument: str) -> int:
+    """Return the number of a column told by its name or number (negative from the end)."""
+    if isinstance(said, int) and not isinstance(said, bool) and -len(names) <= said < len(names):
+        return said % len(names)
+    if said in names:
+        return list(names).index(said)
+    raise UnknownNameError(
+        f"{argument} tells of column {said!r}, but {path!r} has {len(names)} columns; "
+        f"{did_you_mean(str(said), names)}"
+    )
+
+
+def _mapped(
+    path: str, names: Sequence[str], columns: Sequence[tuple[str, Any]]
+) -> dict[str, Chosen]:
+    out: dict[str, Chosen] = {}
+    for source, said in columns:
+        if isinstance(said, tuple):
+            out[source] = tuple(column_of(path, one, names, "columns=") for one in said)
+        else:
+            out[source] = column_of(path, said, names, "columns=")
+    return out
+
+
+def _grouped(names: Sequence[str], left: Sequence[int]) -> dict[str, Chosen]:
+    """Put ``x_0``, ``x_1``, ... side by side, each other column alone; nothing without such.
+
+    Examples
+    --------
+    >>> _grouped(["x_0", "x_1", "y"], [0, 1, 2]), _grouped(["a_1", "b"], [0, 1])
+    ({'x': (0, 1), 'y': 2}, {})
+    """
+    stems: dict[str, list[tuple[int, int]]] = {}
+    for i in left:
+        if (match := _NUMBERED.match(names[i])) and names[i] != f"column_{i}":
+            stems.setdefault(match[1], []).append((int(match[2]), i))
+    whole = {s: one for s, one in stems.items() if [n for n, _ in one] == list(range(len(one)))}
+    if not whole or set(whole) & set(names):
+        return {}
+    grouped: dict[str, Chosen] = {s: tuple(i for _, i in one) for s, one in whole.items()}
+    inside = {i for one in whole.values() for _, i in one}
+    return {**grouped, **{names[i]: i for i in left if i not in inside}}
+
+
+def _matrix(
+    names: Sequence[str], dtypes: Sequence[np.dtype[Any]], left: Sequence[int]
+) -> dict[str, Chosen]:
+    """Put all numbers side by side; each column of text alone."""
+    numbers = tuple(i for i in left if not dtypes[i].hasobject)
+    out: dict[str, Chosen] = {names[i]: i for i in left if dtypes[i].hasobject}
+    return {FEATURES: numbers, **out} if numbers else out
+
+
+def dtypes_of(
+    path: str, names: Sequence[str], guessed: Sequence[np.dtype[Any]], options: TextOptions
+) -> list[np.dtype[Any]]:
+    """Return the dtype of each column, as far as columns are told one by one."""
+    said = options.dtype
+    if said is None or isinstance(said, tuple):
+        wanted: Mapping[str, np.dtype[Any]] = dict(said or ())
+        return [_held(wanted.get(n, dtype)) for n, dtype in zip(names, guessed, strict=True)]
+    if _held(said).hasobject:
+        return [TEXT] * len(names)
+    return [dtype if dtype.hasobject else said for dtype in guessed]
+
+
+def dtype_of(
+    path: str, source: str, chosen: Chosen, dtypes: Sequence[np.dtype[Any]], options: TextOptions
+) -> np.dtype[Any]:
+    """Return the dtype of a source: as told for it, else what holds its columns.
+
+    Raises
+    ------
+    FileFormatError
+        If text is to stand beside other columns.
+    """
+    said = dict(options.dtype).get(source) if isinstance(options.dtype, tuple) else None
+    listed = chosen if isinstance(chosen, tuple) else (chosen,)
+    if said is not None:
+        dtype = _held(said)
+    elif isinstance(chosen, tuple) and any(dtypes[i].hasobject for i in listed):
+        dtype = TEXT
+    elif isinstance(chosen, tuple):
+        dtype = np.result_type(*(dtypes[i] for i in listed))
+    else:
+        dtype = dtypes[chosen]
+    if dtype.hasobject and isinstance(chosen, tuple):
+        raise FileFormatError(
+            f"source {source!r} of {path!r} would put text beside other columns; leave it out of "
+            "columns=, or tell its dtype"
+        )
+    return dtype
+
+
+def _held(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return TEXT if dtype.kind in "USO" else dtype
+
+
+def check_dtype_names(
+    path: str, options: TextOptions, names: Sequence[str], sources: Sequence[str]
+) -> None:
+    """Refuse a dtype for what is neither a column nor a source."""
+    if isinstance(options.dtype, tuple):
+        for name, _ in options.dtype:
+            if name not in names and name not in sources:
+                raise UnknownNameError(
+                    f"dtype= tells of {name!r}, which is no column and no source of {path!r}; "
+                    f"{did_you_mean(name, {*names, *sources})}"
+                )

@@ -1,0 +1,317 @@
+"""Delimited text: compared with Python's own csv module and float(), row by row."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import pickle
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import labeled
+from labeled.errors import (
+    FileChangedError,
+    FileFormatError,
+    LabeledWarning,
+    LoaderError,
+    LoaderTypeError,
+    MissingExtraError,
+    ReadError,
+    UnknownNameError,
+)
+from labeled.formats.csv import index as indexing
+from labeled.formats.csv import parsing
+from labeled.formats.csv.lines import LF, lines_of
+
+pytest.importorskip("pyarrow")
+
+
+def put(path, text):
+    data = text if isinstance(text, bytes) else text.encode()
+    Path(path).write_bytes(gzip.compress(data, 1) if str(path).endswith(".gz") else data)
+    return str(path)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of a few rows, so that small files have many."""
+    monkeypatch.setattr(indexing, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(indexing, "READ_BYTES", 100)
+    indexing.row_index.cache_clear()
+    yield
+    indexing.row_index.cache_clear()
+
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+words = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=8)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(finite, st.integers(-(2**62), 2**62), words), min_size=1, max_size=30),
+    st.sampled_from([",", ";", "\t", "|"]),
+    st.sampled_from(["\n", "\r\n"]),
+    st.booleans(),
+    st.data(),
+)
+def test_written_then_opened_is_equal(rows, delimiter, end, zipped, data):
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter=delimiter, lineterminator=end)
+    writer.writerow(["x", "n", "word"])
+    writer.writerows((repr(x), n, f"w{word}") for x, n, word in rows)
+    with tempfile.TemporaryDirectory() as folder:
+        path = put(f"{folder}/a.csv{'.gz' if zipped else ''}", text.getvalue())
+        ds = labeled.open_dataset(path, columns="separate", delimiter=delimiter, header=True)
+        assert ds.sources == ("n", "word", "x")
+        assert ds["x"].values.tolist() == [x for x, _, _ in rows]  # to the last bit
+        assert ds["n"].values.tolist() == [n for _, n, _ in rows]
+        assert ds["word"].values.tolist() == [f"w{word}" for _, _, word in rows]
+        wanted = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=12))
+        assert ds.subset(wanted)["x"].values.tolist() == [rows[i][0] for i in wanted]
+        assert ds.subset(wanted)["word"].values.tolist() == [f"w{rows[i][2]}" for i in wanted]
+
+
+def by_hand(text, last):
+    """Cut text into rows byte by byte."""
+    rows, begin, quoted, field = [], 0, False, True
+    i = 0
+    while i < len(text):
+        one = text[i : i + 1]
+        if quoted:
+            if one == b'"' and text[i + 1 : i + 2] == b'"':
+                i += 1
+            elif one == b'"':
+                quoted = False
+        elif one == b'"' and field:
+            quoted = True
+        elif one == b"\n":
+            rows.append((begin, i + 1))
+            begin = i + 1
+        field = one in (b",", b"\n", b"\r") and not quoted
+        i += 1
+    rest = begin
+    if last and not quoted and begin < len(text):
+        rows.append((begin, len(text)))
+        rest = len(text)
+    return [(a, b) for a, b in rows if text[a:b] not in (b"\n", b"\r\n", b"\r")], rest
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.text('a",\n\r', max_size=30), st.booleans())
+@example('5" pipe,"x\n"\n"', True)
+def test_rows_begin_where_a_walk_by_hand_says(text, last):
+    data = text.encode()
+    found = lines_of(np.frombuffer(data, np.uint8), ord('"'), ord(","), LF, last)
+    rows, rest = by_hand(data, last)
+    assert list(zip(found.starts.tolist(), found.ends.tolist(), strict=True)) == rows
+    assert found.rest == rest
+
+
+def table(n=200, seed=0):
+    rng = np.random.default_rng(seed)
+    return np.round(rng.standard_normal((n, 4)), 3), rng.integers(0, 10, n)
+
+
+def numbers(path, values, labels, header=True):
+    text = io.StringIO()
+    if header:
+        text.write("a,b,c,d,label\n")
+    for row, label in zip(values.tolist(), labels.tolist(), strict=True):
+        text.write(",".join(map(repr, row)) + f",{label}\n")
+    return put(path, text.getvalue())
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("shuffle", [False, True, "full", "window"])
+def test_parts_hold_every_row_once_and_epochs_resume(tmp_path, ending, shuffle):
+    values, labels = table()
+    ds = labeled.open_dataset(numbers(tmp_path / f"a.csv{ending}", values, labels), labels="label")
+    assert ds.dims == {"features": ("batch", "feature"), "labels": ("batch",)}
+    options = {"shuffle": shuffle, "seed": 3, "memory": "8 MiB"}
+    seen = []
+    for index in range(3):
+        for batch in ds.batches(16, part=(index, 3), **options):
+            np.testing.assert_array_equal(batch["features"], values[batch.rows])
+            np.testing.assert_array_equal(batch["labels"], labels[batch.rows])
+            seen += batch.rows.tolist()
+    assert sorted(seen) == list(range(200))
+    loader = ds.batches(16, **options)
+    live = iter(loader)
+    for _ in range(4):
+        next(live)
+    state = loader.state_dict()
+    rest = [batch.rows.tolist() for batch in live]
+    fresh = ds.batches(16, **options)
+    fresh.load_state_dict(state)
+    assert [batch.rows.tolist() for batch in fresh] == rest
+
+
+def test_a_dataset_of_text_is_one_like_any_other(tmp_path):
+    values, labels = table()
+    one = numbers(tmp_path / "a.csv", values[:120], labels[:120])
+    two = numbers(tmp_path / "b.csv", values[120:], labels[120:])
+    ds = labeled.open_dataset(tmp_path, labels=-1)
+    assert ds.files.paths == (one, two)
+    np.testing.assert_array_equal(ds["features"].values, values)
+    again = pickle.loads(pickle.dumps(ds.subset([130, 2, 2])))
+    np.testing.assert_array_equal(again["features"].values, values[[130, 2, 2]])
+    np.testing.assert_array_equal(ds.isel(feature=[3, 0])["features"].values, values[:, [3, 0]])
+    np.testing.assert_array_equal(ds.isel(feature=2)["features"].values, values[:, 2])
+    assert ds["features"].attrs["columns"] == ["a", "b", "c", "d"]
+    assert "text" in repr(ds)
+    loaded = ds.load()
+    np.testing.assert_array_equal(loaded["labels"].values, labels)
+    side = labeled.open_dataset({"x": one, "y": two.replace("b.csv", "a.csv")}, labels=None)
+    assert side.sources == ("x", "y")
+    numbers(tmp_path / "b.csv", values[120:190], labels[120:190])
+    with pytest.raises(FileChangedError):
+        ds["features"].compute()
+
+
+def test_what_is_not_said_is_guessed(tmp_path):
+    def opened(name, text, **options):
+        return labeled.open_dataset(put(tmp_path / name, text), **options)
+
+    semicolons = opened("a.csv", "x;y\n1,5;2\n1,6;3\n")
+    assert semicolons.sources == ("features", "x")  # decimal commas are text
+    assert semicolons["x"].values.tolist() == ["1,5", "1,6"]
+    assert opened("b.tsv", "1\t2\n3\t4\n")["features"].values.tolist() == [[1, 2], [3, 4]]
+    aligned = opened("c.txt", "  1.5   2\n 10.25  3 \n")
+    assert aligned["features"].values.tolist() == [[1.5, 2], [10.25, 3]]
+    ints = opened("d.csv", "1,2\n3,4\n")
+    assert ints.dtypes["features"] == np.int64
+    assert opened("e.csv", "1,2\n3,\n")["features"].values[1, 1] != 4
+    assert np.isnan(opened("f.csv", "1,2\n3,NA\n")["features"].values[1, 1])
+    bools = opened("g.csv", "yes\ntrue\nfalse\n", columns="separate")
+    assert bools["yes"].values.tolist() == [True, False]
+    grouped = opened("h.csv", "x_0,x_1,y\n1,2,3\n4,5,6\n")
+    assert grouped["x"].values.tolist() == [[1, 2], [4, 5]]
+    assert grouped["y"].values.tolist() == [3, 6]
+    bom = opened("i.csv", b"\xef\xbb\xbf1,2\r\n\r\n3,4")
+    assert bom["features"].values.tolist() == [[1, 2], [3, 4]]
+    old = opened("j.csv", b"a,b\r1,2\r3,4\r")
+    assert old["features"].values.tolist() == [[1, 2], [3, 4]]
+    late = opened("k.csv", "n\n" + "1\n" * 200_000 + "2.5\n" + "1\n" * 200_000)
+    assert late.n_rows == 400_001
+
+
+def test_what_is_said_holds(tmp_path):
+    path = put(tmp_path / "a.csv", "# made by hand\nid,x,y,kind\n7,1,2,cat\n8,3,4,dog\n")
+    ds = labeled.open_dataset(
+        path, skip_lines=1, columns={"point": ["y", 1], "kind": "kind"}, dtype={"point": "float32"}
+    )
+    assert ds.dtypes["point"] == np.float32
+    assert ds["point"].values.tolist() == [[2, 1], [4, 3]]
+    assert ds["kind"].values.tolist() == ["cat", "dog"]
+    plain = labeled.open_dataset(path, skip_lines=1, dtype=str, columns="separate")
+    assert plain["id"].values.tolist() == ["7", "8"]
+    named = labeled.open_dataset(path, skip_lines=2, header=False, names=["a", "b", "c", "d"])
+    assert named["features"].attrs["columns"] == ["a", "b", "c"]
+    bare = put(tmp_path / "b.data", 'a,"b\n"c,d\n')
+    unquoted = labeled.open_dataset(bare, format="csv", quote=None, header=False)
+    assert unquoted["column_1"].values.tolist() == ['"b', "d"]
+    strange = labeled.open_dataset(put(tmp_path / "c.csv", "x\n1\n?\n"), missing=["?"])
+    np.testing.assert_array_equal(strange["features"].values, [[1], [np.nan]])
+
+
+def test_numbers_are_rounded_correctly_also_to_single_precision(tmp_path):
+    hard = ["1.00000005960464477539062500001", "8388608.5000000001", "1e-45", "3.4028235e38", "0.1"]
+    ds = labeled.open_dataset(
+        put(tmp_path / "a.csv", "\n".join(hard)), header=False, columns="separate", dtype="float32"
+    )
+    # twice rounded, the first two would be 1.0 and 8388608
+    exact = np.array([0x3F800001, 0x4B000001, 1, 0x7F7FFFFF, 0x3DCCCCCD], np.uint32)
+    np.testing.assert_array_equal(ds["column_0"].values.view(np.uint32), exact)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a,b\n1,2\n3\n4,5\n", r"line 3 of .* has too few fields: 1, where 2 columns .*'a', 'b'"),
+        ('a,b\n1,"2\n"\n\n3,4,5\n', r"line 5 of .* has too many fields: 3, where 2"),
+        ('a,b\n1,2\n"3,4\n5,6\n', r"opens a quote after byte 8 that is not closed"),
+        (b"a,b\n1,2\0\n", r"is no text: byte 7 is zero"),
+        ("a,b\n1,2\n".encode("utf-16"), r"is text in UTF-16; save it as UTF-8"),
+        ("\n\n", r"holds no row of text"),
+        ("a,a\n1,2\n", r"columns \['a'\] of .* have the same names; pass names="),
+        (b"\x1f\x8b\x08" + b"\0" * 20, r"cannot be unpacked"),
+    ],
+)
+def test_text_that_is_wrong_is_refused_when_opened(tmp_path, text, words):
+    with pytest.raises(FileFormatError, match=words):
+        labeled.open_dataset(put(tmp_path / "a.csv", text))
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_damage_between_the_samples_names_its_line(tmp_path):
+    lines = ["x,y", *(f"{i},{i}" for i in range(4000))]
+    broken = {
+        1503: ("1502,abc", "line 1504 .*'abc' in column 'y', which is no int64"),
+        1507: ("3", "line 1508 .*too few fields: 1"),
+        1511: ("7,", r"line 1512 .*nothing \(''\) in column 'y'.*dtype={'y': 'float64'}"),
+    }
+    for number, (text, words) in broken.items():
+        path = put(
+            tmp_path / f"{number}.csv", "\n".join([*lines[:number], text, *lines[number + 1 :]])
+        )
+        ds = labeled.open_dataset(path)
+        assert ds.subset([7])["features"].values.tolist() == [[7, 7]]  # the rest can be read
+        joined = labeled.open_dataset([path, path]).subset([3, 4000 + number - 1])
+        with pytest.raises(ReadError) as caught:
+            joined.load()
+        assert caught.value.row == 4000 + number - 1
+        for ask in (ds["features"], ds.subset([3, number - 1, number + 4])["features"]):
+            with pytest.raises(ReadError, match=f"source 'features' in .*{words}"):
+                ask.compute()
+        with pytest.warns(LabeledWarning, match="1 rows are left out"):
+            kept = [b.rows for b in ds.batches(100, memory="8 MiB", errors="skip")]
+        assert set(range(4000)) - set(np.concatenate(kept).tolist()) == {number - 1}
+
+
+def test_options_that_mean_nothing_are_refused(tmp_path):
+    path = put(tmp_path / "a.csv", "a,b\n1,2\n3,4\n")
+    for options, error, words in (
+        ({"delimeter": ";"}, LoaderTypeError, "no option 'delimeter'; did you mean 'delimiter'"),
+        ({"delimiter": ";;"}, LoaderError, "delimiter=';;': give one ASCII character, or 'whites"),
+        ({"labels": "c"}, UnknownNameError, "labels= tells of column 'c', .*There are: 'a', 'b'"),
+        ({"columns": {"x": 9}}, UnknownNameError, "columns= tells of column 9"),
+        ({"columns": "rows"}, LoaderError, "columns='rows': give 'matrix', 'separate'"),
+        ({"dtype": {"q": "f4"}}, UnknownNameError, "dtype= tells of 'q', which is no column"),
+        ({"dtype": "M8[s]"}, LoaderError, "text is read as numbers, bool or str"),
+        ({"names": ["x"]}, FileFormatError, "names= gives 1 names, but the first row of"),
+        ({"skip_lines": -1}, LoaderError, "give a number of lines"),
+        ({"skip_lines": 9}, FileFormatError, "has no line after the skip_lines=9 first"),
+        ({"group": "/"}, LoaderTypeError, "group= means nothing for .*, which is delimited text"),
+    ):
+        with pytest.raises(error, match=words):
+            labeled.open_dataset(path, **options)
+    with pytest.raises(LoaderTypeError, match=r"delimiter= means nothing .* which is IDX"):
+        labeled.open_dataset(put(tmp_path / "a-idx1-ubyte", b"\0\0\x08\1\0\0\0\1a"), delimiter=",")
+
+
+def test_a_missing_parser_names_the_extra(tmp_path, monkeypatch):
+    def gone(name):
+        raise ImportError(name)
+
+    parsing._pyarrow.cache_clear()
+    monkeypatch.setattr(parsing.importlib, "import_module", gone)
+    with pytest.raises(MissingExtraError, match=r"pip install 'labeled\[tables\]'"):
+        labeled.open_dataset(put(tmp_path / "a.csv", "1,2\n3,4\n"))
+    parsing._pyarrow.cache_clear()
+
+
+def test_a_row_without_end_takes_no_more_memory_than_a_row_may(tmp_path, monkeypatch):
+    monkeypatch.setattr(indexing, "READ_BYTES", 1000)
+    monkeypatch.setattr(indexing, "MOST_ROW_BYTES", 5000)
+    path = put(tmp_path / "a.csv", 'a,b\n1,"2\n' + "3,4\n" * 5000)
+    with pytest.raises(FileFormatError, match=r"more than 5000 bytes\); close it, or pass quote="):
+        labeled.open_dataset(path)
+    assert labeled.open_dataset(path, quote=None).n_rows == 5001
