@@ -7,6 +7,7 @@ from typing import Any
 
 import xarray as xr
 
+from labeled.api.placing import device_name, placed
 from labeled.catalog.blocks import BlockSource
 from labeled.errors import DimsError, did_you_mean
 from labeled.loader.build import check_options, make_loader
@@ -147,6 +148,35 @@ class LabeledArray:
     ) -> Loader:
         """Iterate along `dim` in batches; see :func:`labeled.batches`."""
         return batches(self._array, batch_size, dim=dim, **options)
+
+    def to_device(self, device: str) -> xr.DataArray:
+        """Return the array with its data on a device; coordinates stay where they are.
+
+        Parameters
+        ----------
+        device : "cpu", "cuda" or "cuda:<n>"
+
+        Returns
+        -------
+        xarray.DataArray
+            Lazy if this array is: blocks go there where and when they are computed.
+
+        Raises
+        ------
+        LoaderError
+            If this is no name of a device, or the data is neither numbers nor booleans.
+        MissingExtraError
+            If CuPy is needed and not installed: at once, or where lazy blocks are computed.
+        """
+        return placed(self._array, device)
+
+    @property
+    def device(self) -> str:
+        """Where the data is: "cpu", "cuda:0"; of a lazy array, where it will be if that is known.
+
+        A lazy array that was moved to a GPU on a machine that has none says "cpu".
+        """
+        return device_name(self._array)
 
     def undo_format_as(self) -> xr.DataArray:
         """Return the array as it was before :meth:`format_as`: dims, order and coordinates."""
