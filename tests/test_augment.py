@@ -5,6 +5,7 @@ from __future__ import annotations
 import colorsys
 import dataclasses
 import math
+import pickle
 import sys
 import threading
 from fractions import Fraction
@@ -150,6 +151,10 @@ def test_transforms_are_values(transform):
     field = next(iter(dataclasses.fields(transform))).name
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(transform, field, 1)
+    assert repr(eval(repr(transform), vars(augment))) == repr(transform)
+    sent = pickle.loads(pickle.dumps(transform))
+    made = transform(BYTES, rows=ROWS, seed=5, dims=DIMS)
+    assert_array_equal(sent(BYTES, rows=ROWS, seed=5, dims=DIMS), made)
 
 
 RANDOM = [t for t in ALL if not isinstance(t, Crop | Pad | Resize | Normalize)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -54,14 +55,17 @@ class Normalize(Transform):
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mean", _mean_of(self.mean))
-        object.__setattr__(self, "std", _per_channel("std", self.std))
-        if (np.asarray(self.std) == 0).any():
-            raise AugmentError("std holds a 0; leave out the channels that never change")
         number_of("scale", self.scale)
+        if (self._factors[1] == 0).any():
+            raise AugmentError("std holds a 0; leave out the channels that never change")
+
+    @cached_property
+    def _factors(self) -> tuple[Factor, Factor]:
+        """Mean and standard deviation; a file is read once, when the transform is made."""
+        return _mean_of(self.mean), _per_channel("std", self.std)
 
     def change(self, pictures: Pictures, chances: Chances) -> Pictures:
-        mean, std = np.asarray(self.mean), np.asarray(self.std)
+        mean, std = self._factors
         _check_factors(pictures, mean, std)
         scale = self.scale / std
         return pictures.mapped(scale[np.newaxis], (-mean * scale)[np.newaxis])
