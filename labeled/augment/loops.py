@@ -78,13 +78,16 @@ def windows(src: Any, top: Any, left: Any, mirrored: Any, out: Any) -> None:
     """Copy a window of each picture (picture, channel, height, width), turned where asked."""
     n, channels, height, width = out.shape
     for i in range(n):
-        first, step = left[i], 1
-        if mirrored[i]:
-            first, step = left[i] + width - 1, -1
         for c in range(channels):
             for row in range(height):
-                for column in range(width):
-                    out[i, c, row, column] = src[i, c, top[i] + row, first + step * column]
+                line = src[i, c, top[i] + row, left[i] : left[i] + width]
+                made = out[i, c, row]
+                if mirrored[i]:
+                    for column in range(width):
+                        made[column] = line[width - 1 - column]
+                else:
+                    for column in range(width):
+                        made[column] = line[column]
 
 
 @loop
@@ -94,12 +97,14 @@ def mapped_windows(
     """Copy windows and map their values, by factors for each picture and channel."""
     n, channels, height, width = out.shape
     for i in range(n):
-        first, step = left[i], 1
-        if mirrored[i]:
-            first, step = left[i] + width - 1, -1
         for c in range(channels):
             factor, offset = scale[i, c], shift[i, c]
             for row in range(height):
-                for column in range(width):
-                    value = src[i, c, top[i] + row, first + step * column]
-                    out[i, c, row, column] = value * factor + offset
+                line = src[i, c, top[i] + row, left[i] : left[i] + width]
+                made = out[i, c, row]
+                if mirrored[i]:
+                    for column in range(width):
+                        made[column] = line[width - 1 - column] * factor + offset
+                else:
+                    for column in range(width):
+                        made[column] = line[column] * factor + offset
