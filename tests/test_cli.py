@@ -13,6 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from click.shell_completion import get_completion_class
 from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
@@ -311,3 +312,31 @@ def test_the_command_as_its_own_process(digit_file: str, tmp_path: Path) -> None
     bad = subprocess.run([*command, "info", tmp_path / "x"], capture_output=True, text=True)
     assert (bad.returncode, bad.stdout) == (1, "")
     assert re.fullmatch(r"Error: file .* does not exist; check the path\n", bad.stderr)
+
+
+def test_head_and_verify_as_json(tmp_path):
+    path = labeled.write(
+        tmp_path / "x.h5",
+        {"x": np.array([[1.5, np.nan], [2, 3]]), "words": [[1], [2, 3]], "s": np.array(["a", "ü"])},
+    )
+    rows = json.loads(run("head", path, "--rows", "2", "--json").stdout)
+    assert rows == {"s": ["a", "ü"], "words": [[1], [2, 3]], "x": [[1.5, "nan"], [2.0, 3.0]]}
+    (found,) = json.loads(run("verify", path, "--json").stdout)
+    assert found["sound"]
+    assert found["n_rows"]["x"] == 2
+    with h5py.File(path, "a") as f:
+        f["x"][1, 1] = 7
+    done = run("verify", path, "--json")
+    assert done.exit_code == 1
+    (found,) = json.loads(done.stdout)
+    assert [each["source"] for each in found["differences"]] == ["x"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_completes(shell, monkeypatch):
+    script = run("completion", shell).stdout
+    assert "_LABELED_COMPLETE" in script
+    monkeypatch.setenv("COMP_WORDS", "labeled ver")
+    monkeypatch.setenv("COMP_CWORD", "1" if shell != "fish" else "ver")
+    complete = get_completion_class(shell)(main, {}, "labeled", "_LABELED_COMPLETE")
+    assert "verify" in complete.complete()

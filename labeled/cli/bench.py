@@ -43,7 +43,7 @@ class Timing:
     whole: bool = False
 
 
-@click.command()
+@click.command(short_help="Measure reading rates on your file, beside plain h5py.")
 @click.argument("file")
 @click.option("--source", "sources", multiple=True, help="Only this source; may be repeated.")
 @click.option("--split", help="Rows of this split; of the file if not.")

@@ -18,7 +18,7 @@ from labeled.convert.exporting import EXPORTERS
 from labeled.convert.sharing import rules_of_words
 
 
-@click.command()
+@click.command(short_help="Make a labelled file of nearly anything, with splits.")
 @click.argument("origin")
 @click.argument("target")
 @click.argument("more", metavar="[SPLIT=RULE...]", nargs=-1)

@@ -43,7 +43,7 @@ CACHE_LINE = 64
 AXES = ("c", 0, 1, "b")
 
 
-@click.command()
+@click.command(short_help="Open, look, iterate and train on real digits.")
 @click.option(
     "--file", "path", metavar="FILE", help="Your own file, or with --keep where to write one."
 )

@@ -6,6 +6,7 @@ name; anything else is printed as aligned numbers. Reads only the rows it shows.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -19,6 +20,7 @@ import xarray as xr
 from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
 from labeled.cli.drawing import as_pixels, gallery, shrink_step
+from labeled.cli.info import plain_values
 from labeled.dims import image_dims
 from labeled.ragged import Ragged
 from labeled.views.text import sizes_words
@@ -28,13 +30,16 @@ MOST_VALUES = 10
 MOST_CHARACTERS = 24
 
 
-@click.command()
+@click.command(short_help="Show the first rows; small images are drawn.")
 @click.argument("file")
 @click.argument("source", required=False)
 @click.option("--rows", "n_rows", default=5, show_default=True, type=click.IntRange(min=0))
 @click.option("--split", "split", metavar="NAME", help="Rows of this split; of the file if not.")
 @click.option("--numbers", is_flag=True, help="Print images as numbers, too.")
-def head(file: str, source: str | None, n_rows: int, split: str | None, numbers: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON: source to values.")
+def head(
+    file: str, source: str | None, n_rows: int, split: str | None, numbers: bool, as_json: bool
+) -> None:
     """Show the first rows of FILE: of SOURCE, or of every source.
 
     Small images are drawn: in colour on a terminal (not with NO_COLOR), else in shades.
@@ -44,8 +49,20 @@ def head(file: str, source: str | None, n_rows: int, split: str | None, numbers:
         dataset = dataset.split(split)
     if source is not None:
         dataset = dataset.select(source)
+    if as_json:
+        rows = {name: rows_of(dataset, name, n_rows) for name in dataset.sources}
+        click.echo(json.dumps(rows, allow_nan=False))
+        return
     for name in dataset.sources:
         click.echo("\n".join(source_lines(dataset.select(name), name, n_rows, numbers)))
+
+
+def rows_of(dataset: Dataset, name: str, n_rows: int) -> list[Any]:
+    """Return the first rows of a source as values that JSON has; what is not finite as text."""
+    first = dataset.subset(slice(n_rows))[name]
+    examples = first.to_objects() if isinstance(first, Ragged) else first.values
+    rows: list[Any] = [plain_values(example) for example in examples]
+    return rows
 
 
 def source_lines(dataset: Dataset, name: str, n_rows: int, numbers: bool) -> list[str]:

@@ -30,7 +30,7 @@ MOST_CHARACTERS = 100
 MOST_CHANNELS, MOST_CLASSES = 4, 10
 
 
-@click.command()
+@click.command(short_help="Show what files hold: sources, splits, chunks, sizes.")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON list with one entry a file.")
 @click.pass_context

@@ -16,6 +16,7 @@ import click
 
 from labeled import __version__
 from labeled.cli.bench import bench
+from labeled.cli.completion import completion
 from labeled.cli.convert import convert
 from labeled.cli.demo import demo
 from labeled.cli.head import head
@@ -85,16 +86,22 @@ def one_line(message: object) -> str:
     epilog="""\b
 Try it without a file of your own:
   labeled demo
-Then look into a file:
+Look into a file:
   labeled info FILE
   labeled head FILE images --rows 4
-And use it from Python:
+Make one of something else, with splits:
+  labeled convert ORIGIN FILE --split train=0.8 test=0.2
+Use it from Python:
   ds = labeled.open_dataset("FILE")
-  for batch in ds.batches(256, shuffle=True, seed=7): ...""",
+  for batch in ds.batches(256, shuffle=True, seed=7): ...
+
+\b
+Files may be HDF5, netCDF-4, IDX, CSV or RecordIO. Progress and warnings go to stderr.
+Exit codes: 0 done, 1 refused or failed (one line says why), 2 wrong usage.""",
 )
 @click.version_option(__version__, prog_name="labeled")
 def main() -> None:
-    """Look into files of examples (HDF5), and feed them in shuffled batches.
+    """Look into files of examples, make them, mend them, and feed them in shuffled batches.
 
     A file holds sources: named arrays whose first axis counts examples, such as images
     and targets. Splits, such as train and test, name some of its rows.
@@ -108,3 +115,4 @@ main.add_command(bench)
 main.add_command(verify)
 main.add_command(convert)
 main.add_command(repack)
+main.add_command(completion)
