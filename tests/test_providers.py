@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import array_api_strict as xp
 import dask.array as da
 import numpy as np
@@ -108,6 +110,14 @@ def test_a_loop_given_up_leaves_the_next_one_whole():
         assert batch.data[0][0] == 100
         break
     np.testing.assert_array_equal(joined(made), LABELS)
+
+
+def test_a_provider_goes_on_where_it_is_unpickled():
+    made = ArrayDataProvider(LABELS, batch_size=4, shuffle=True, seed=3)
+    list(made)
+    copy = pickle.loads(pickle.dumps(made))
+    for _ in range(2):
+        np.testing.assert_array_equal(joined(copy), joined(made))
 
 
 def test_batches_stay_what_they_were():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import count
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -143,7 +143,9 @@ class LoaderProvider:
         }
         self._plan = self._loader(used, selections).plan
         self._check_padding(used)
-        self._epochs = count()
+        self._epoch = 0
+        self._idle: Loader | None = None
+        self._turn = Lock()
 
     def _loader(
         self, sources: Mapping[str, AnySource], selections: Mapping[str, Selection]
@@ -225,17 +227,31 @@ class LoaderProvider:
 
     def eachbatch(self) -> Iterator[DataBatch]:
         """Begin the next epoch; loops that are still running go on."""
-        plan = moved(self._plan.epoch_plan, next(self._epochs))
-        return self._batches(Loader(replace(self._plan, epoch_plan=plan)))
+        with self._turn:
+            epoch, self._epoch = self._epoch, self._epoch + 1
+            loader, self._idle = self._idle, None
+        if loader is None or loader.epoch != epoch:
+            plan = moved(self._plan.epoch_plan, epoch)
+            loader = Loader(replace(self._plan, epoch_plan=plan))
+        return self._batches(loader)
 
     def __iter__(self) -> Iterator[DataBatch]:
         return self.eachbatch()
 
     def _batches(self, loader: Loader) -> Iterator[DataBatch]:
-        with iter(loader) as batches:
-            for number in range(len(self)):
-                left = self.n_samples - number * self.batch_size
-                yield self._handed_out(next(batches), min(max(left, 0), self.batch_size))
+        try:
+            with iter(loader) as batches:
+                for number in range(len(self)):
+                    left = self.n_samples - number * self.batch_size
+                    yield self._handed_out(next(batches), min(max(left, 0), self.batch_size))
+        finally:
+            self._idle = loader  # whose memory the next loop takes over
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_idle": None, "_turn": None}
+
+    def __setstate__(self, saved: dict[str, Any]) -> None:
+        self.__dict__.update(saved, _turn=Lock())
 
     def _handed_out(self, batch: Batch, n_real: int) -> DataBatch:
         rows = np.full(self.batch_size, -1, np.int64)
