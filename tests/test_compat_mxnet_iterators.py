@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from labeled.compat import mxnet
 from labeled.compat.mxnet import ArrayDataProvider, CSVIter, DataBatch, MNISTIter
 from labeled.compat.mxnet.inputs import files_of
 from labeled.compat.mxnet.numbers import floats_of, whole_of
@@ -463,3 +464,17 @@ def test_lists_of_numbers_are_one_array_and_names_are_found():
     np.testing.assert_array_equal(it.get(batch, "data"), [1, 2.5])
     with pytest.raises(UnknownNameError, match="y is not provided"):
         it.get(batch, "y")
+
+
+def test_the_package_has_the_old_names():
+    iterators = [
+        "ArrayDataProvider",
+        "CSVIter",
+        "ImageRecordIter",
+        "ImageRecordIter_v1",
+        "MNISTIter",
+    ]
+    records = ["IRHeader", "MXIndexedRecordIO", "MXRecordIO", "pack", "pack_img", "unpack"]
+    for name in (*iterators, *records, "DataBatch", "DataDesc", "unpack_img"):
+        assert name in mxnet.__all__
+        assert callable(getattr(mxnet, name))

@@ -9,13 +9,29 @@ from labeled.compat.mxnet.csviter import CSVIter
 from labeled.compat.mxnet.imageiter import ImageRecordIter, ImageRecordIter_v1
 from labeled.compat.mxnet.iterators import DataBatch, DataDesc
 from labeled.compat.mxnet.mnistiter import MNISTIter
+from labeled.compat.mxnet.recordio import (
+    IRHeader,
+    MXIndexedRecordIO,
+    MXRecordIO,
+    pack,
+    pack_img,
+    unpack,
+    unpack_img,
+)
 
 __all__ = [
     "ArrayDataProvider",
     "CSVIter",
     "DataBatch",
     "DataDesc",
+    "IRHeader",
     "ImageRecordIter",
     "ImageRecordIter_v1",
     "MNISTIter",
+    "MXIndexedRecordIO",
+    "MXRecordIO",
+    "pack",
+    "pack_img",
+    "unpack",
+    "unpack_img",
 ]
