@@ -9,11 +9,18 @@ from inspect import signature
 
 import numpy as np
 import pytest
-from record_files import pictures, write_records
+from record_files import pictures, png, write_records
 
 from labeled.augment import read_mean_file, write_mean_file
-from labeled.errors import AugmentError, FileFormatError, LoaderError, LoaderTypeError
-from labeled.providers import DataProvider, ImageRecordProvider, Look, MNISTProvider
+from labeled.errors import (
+    AugmentError,
+    FileFormatError,
+    LabeledWarning,
+    LoaderError,
+    LoaderTypeError,
+    ReadError,
+)
+from labeled.providers import CSVProvider, DataProvider, ImageRecordProvider, Look, MNISTProvider
 
 IMAGES = pictures()
 LABELS = [i + 0.25 for i in range(12)]
@@ -163,7 +170,7 @@ def differing(folder, name, others, value):
 def test_every_parameter_is_in_the_tables():
     own = set(signature(ImageRecordProvider.__init__).parameters) - {"self", "look"}
     look = set(signature(Look).parameters)
-    assert own | look == {*CHANGES, *NOTHING, "shuffle_chunk_size"}
+    assert own | look == {*CHANGES, *NOTHING, "shuffle_chunk_size", "errors", "max_lost"}
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -346,6 +353,24 @@ def test_a_crop_that_starts_too_far_is_an_error_of_its_batch(folder):
         list(make(folder, crop_y_start=20))
 
 
+def test_pictures_that_cannot_be_decoded_are_left_out_if_that_is_wanted(folder, tmp_path):
+    damaged = [*IMAGES[:5], png(IMAGES[5])[:60] + bytes(80), *IMAGES[6:]]
+    path = write_records(tmp_path / "damaged.rec", damaged, LABELS)
+    with pytest.raises(ReadError, match="row 5"):
+        list(make(folder, path_imgrec=path))
+    made = make(folder, path_imgrec=path, errors="skip", max_lost=1, round_batch=False)
+    with pytest.warns(LabeledWarning, match=r"1 rows are left out.*row 5"):
+        batches = list(made)
+    assert [b.count_samples for b in batches] == [4, 3, 4]
+    assert batches[1].rows.tolist() == [4, 6, 7, -1]
+    np.testing.assert_array_equal(batches[1].data[0][:3], WHOLE[[4, 6, 7]])
+    with pytest.raises(LoaderError, match="pad it instead"):
+        make(folder, errors="skip")
+    none = make(folder, path_imgrec=path, errors="skip", max_lost=0, round_batch=False)
+    with pytest.raises(ReadError), pytest.warns(LabeledWarning):
+        list(none)
+
+
 def test_what_is_read_is_logged_unless_it_is_not_wanted(folder, caplog):
     caplog.set_level(logging.INFO, "labeled")
     make(folder, verbose=True)
@@ -423,3 +448,100 @@ def test_digits_that_do_not_fit_are_refused(idx, tmp_path):
         MNISTProvider(idx["image"], idx["image"])
     with pytest.raises(FileFormatError):
         MNISTProvider(tmp_path / "none", idx["label"])
+
+
+# numbers in text
+
+NUMBERS = np.random.default_rng(0).normal(size=(10, 6)).round(3)
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    made = tmp_path_factory.mktemp("text")
+    for name, rows in {"a": NUMBERS, "b": -NUMBERS, "l": np.arange(20).reshape(10, 2)}.items():
+        lines = [",".join(map(str, row)) for row in rows.tolist()]
+        (made / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    (made / "one.csv").write_text("".join(f"{i}\n" for i in range(10)))
+    (made / "semi.csv").write_text("1.5;2.5\n" * 10)
+    return made
+
+
+def make_text(text, **parameters):
+    given = {"data_csv": "a.csv", "data_shape": (2, 3), "batch_size": 4, **parameters}
+    for name in ("data_csv", "label_csv"):
+        if given.get(name):
+            given[name] = text / given[name]
+    return CSVProvider(given.pop("data_csv"), **given)
+
+
+TEXT = {
+    "data_csv": ({}, "b.csv"),
+    "data_shape": ({}, (6,)),
+    "batch_size": ({}, 3),
+    "label_csv": ({}, "one.csv"),
+    "label_shape": ({"label_csv": "l.csv", "label_shape": (2,)}, (1, 2)),
+    "round_batch": ({}, False),
+    "dtype": ({}, "float64"),
+    "header": ({"header": False}, True),
+    "delimiter": ({"data_csv": "semi.csv", "data_shape": 2}, ";"),
+    "shuffle": ({}, True),
+    "seed": ({"shuffle": True}, 5),
+    "num_parts": ({}, 2),
+    "part_index": ({"num_parts": 2}, 1),
+    "data_name": ({}, "x"),
+    "label_name": ({}, None),
+    "data_padding": ({"round_batch": False}, 9),
+    "label_padding": ({"round_batch": False}, 9),
+    "axes": ({}, "last"),
+}
+
+
+@pytest.mark.parametrize("name", TEXT)
+def test_parameters_of_text_are_heeded(text, name):
+    others, value = TEXT[name]
+    if name == "delimiter":
+        with pytest.raises((FileFormatError, LoaderError)):
+            make_text(text, **others, delimiter=",")
+        return
+    first = handed_out(make_text(text, **others))
+    assert not same(first, handed_out(make_text(text, **{**others, name: value})))
+
+
+def test_every_parameter_of_text_is_in_the_table():
+    own = set(signature(CSVProvider.__init__).parameters) - {"self"}
+    assert own == {*TEXT, "prefetch_buffer", "memory"}
+
+
+def test_text_is_read_exactly_in_whole_epochs(text):
+    made = make_text(text, label_csv="l.csv", label_shape=2, shuffle=True, dtype="float64")
+    assert isinstance(made, DataProvider)
+    assert made.provide_data == [("data", (4, 2, 3))]
+    assert made.provide_label == [("softmax_label", (4, 2))]
+    for _ in range(2):
+        batches = list(made)
+        assert [b.count_samples for b in batches] == [4, 4, 2]
+        for batch in batches:
+            np.testing.assert_array_equal(batch.data[0].reshape(4, 6), NUMBERS[batch.rows])
+            np.testing.assert_array_equal(batch.label[0][:, 0], 2 * batch.rows)
+        real = np.concatenate([b.rows[: b.count_samples] for b in batches])
+        assert sorted(real) == list(range(10))
+
+
+def test_text_without_labels_has_zeros(text):
+    batch = next(iter(make_text(text)))
+    np.testing.assert_array_equal(batch.label[0], np.zeros(4))
+    assert make_text(text, label_shape=(2,)).provide_label == [("softmax_label", (4, 2))]
+
+
+def test_text_that_does_not_fit_is_refused(text):
+    with pytest.raises(LoaderError, match=r"\(6,\) does not fit \(5,\)"):
+        make_text(text, data_shape=5)
+    with pytest.raises(LoaderTypeError, match="did you mean 'label_csv'"):
+        make_text(text, labels_csv="l.csv")
+    with pytest.raises(LoaderError, match="must be a tuple"):
+        make_text(text, data_shape="6")
+    with pytest.raises(FileFormatError, match="none"):
+        make_text(text, data_csv="none.csv")
+    (text / "short.csv").write_text("1\n2\n")
+    with pytest.raises(LoaderError, match="different numbers of samples"):
+        make_text(text, label_csv="short.csv")

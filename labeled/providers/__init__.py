@@ -12,9 +12,11 @@ from labeled.providers.foreign import IteratorProvider, provider
 from labeled.providers.images import ImageRecordProvider, Look
 from labeled.providers.mnist import MNISTProvider
 from labeled.providers.protocol import DataProvider
+from labeled.providers.text import CSVProvider
 
 __all__ = [
     "ArrayDataProvider",
+    "CSVProvider",
     "DataBatch",
     "DataProvider",
     "ImageRecordProvider",

@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -382,6 +382,11 @@ class ImageRecordProvider(LoaderProvider):
         with nothing drawn, and written.
     dtype : {"float32", "float64", "float16", "uint8"}
         Bytes go without means and other arithmetic.
+    errors : {"raise", "skip"}
+        What becomes of pictures that cannot be decoded: an error, or, without `round_batch`,
+        batches that lack them, with a warning.
+    max_lost : int or float, optional
+        How many pictures, or which share of them, may be left out in an epoch.
     data_padding, label_padding, axes, memory
         As for :class:`ArrayDataProvider`.
     **look
@@ -419,6 +424,8 @@ class ImageRecordProvider(LoaderProvider):
         verbose: bool = True,
         mean_img: Any = None,
         dtype: str = "float32",
+        errors: Literal["raise", "skip"] = "raise",
+        max_lost: int | float | None = None,
         data_padding: float = 0,
         label_padding: float = 0,
         axes: BatchAxis = "first",
@@ -463,6 +470,8 @@ class ImageRecordProvider(LoaderProvider):
             memory=memory,
             threads=preprocess_threads,
             prefetch=prefetch_buffer,
+            errors=errors,
+            max_lost=max_lost,
             pipeline={"images": _Seeded(made.augment(shape, dtype, mean), seed_aug)},
         )
         super().__init__(sources, rows_of(sources), feeds, serving)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from threading import Lock
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -78,7 +78,7 @@ class Serving:
     ----------
     batch_size : int
         0 takes all samples at once.
-    shuffle, seed, part, window_rows, memory, threads, prefetch
+    shuffle, seed, part, window_rows, memory, threads, prefetch, errors, max_lost
         As for :meth:`labeled.Dataset.batches`.
     data_padding, label_padding : scalar
         Fill what a last batch lacks.
@@ -106,6 +106,15 @@ class Serving:
     scale: Any = None
     shift: Any = None
     pipeline: Any = None
+    errors: Literal["raise", "skip"] = "raise"
+    max_lost: int | float | None = None
+
+    def __post_init__(self) -> None:
+        if self.errors == "skip" and self.roll_over:
+            raise LoaderError(
+                "errors='skip' leaves rows out, so that a last batch is not filled up with others: "
+                "pad it instead (roll_over=False, round_batch=False)"
+            )
 
 
 def serving_of(whose: str, options: Mapping[str, Any]) -> Serving:
@@ -169,6 +178,8 @@ class LoaderProvider:
             threads=s.threads,
             prefetch=s.prefetch,
             pipeline=s.pipeline,
+            errors=s.errors,
+            max_lost=s.max_lost,
         )
 
     def _check_padding(self, sources: Mapping[str, AnySource]) -> None:
@@ -243,7 +254,8 @@ class LoaderProvider:
             with iter(loader) as batches:
                 for number in range(len(self)):
                     left = self.n_samples - number * self.batch_size
-                    yield self._handed_out(next(batches), min(max(left, 0), self.batch_size))
+                    batch = next(batches)
+                    yield self._handed_out(batch, min(max(left, 0), batch.count))
         finally:
             self._idle = loader  # whose memory the next loop takes over
 
