@@ -9,6 +9,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from dask.utils import format_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -463,3 +464,14 @@ def test_another_process_reads_pictures_of_one_shape(folder):
     loader = ds.batches(25, reader="process", shuffle=True, seed=1)
     for batch in loader:
         np.testing.assert_array_equal(batch.arrays["images"], ALIKE[batch.rows])
+
+
+def test_readers_leave_what_they_found_out_behind(folder):
+    ds = labeled.open_dataset([folder / "mixed.rec"] * 20)
+    loader = ds.batches(16, memory="16 MiB")
+    told = loader.explain()
+    for _ in loader:
+        pass
+    assert len(pickle.dumps(loader)) < 20_000  # shapes alone take 24 bytes a row
+    assert format_bytes(20 * (folder / "mixed.rec").stat().st_size) in str(told)
+    assert format_bytes(20 * sum(one.size for one in PICTURES)) in str(told)

@@ -84,6 +84,15 @@ class JoinedRagged:
             out[places] = reader.sizes(own)
         return out
 
+    def stored_sizes(self, rows: AnyRows) -> Rows:
+        """Return the bytes that examples take in their files; decoded ones if that is unknown."""
+        out = np.empty(len(rows), np.int64)
+        for reader, places, own in self._by_file(rows):
+            stored = getattr(reader, "stored_sizes", None)
+            sizes = reader.sizes(own) * self.dtype.itemsize if stored is None else stored(own)
+            out[places] = sizes
+        return out
+
     def read_flat(self, rows: AnyRows) -> Flat:
         parts = [(places, reader.read_flat(own)) for reader, places, own in self._by_file(rows)]
         shapes = np.empty((len(rows), self.n_axes), np.int64)

@@ -146,7 +146,9 @@ class RaggedLane(Lane):
 
     def _cost(self, rows: Rows) -> Cost:
         nbytes = int(self._bytes(rows).sum()) - OBJECT_BYTES * len(rows)
-        return Cost(nbytes, nbytes, len(block_cuts(self._bytes(rows), TASK_BYTES)) - 1)
+        stored_sizes = getattr(self.reader, "stored_sizes", None)
+        stored = nbytes if stored_sizes is None else int(stored_sizes(rows).sum())
+        return Cost(stored, nbytes, len(block_cuts(self._bytes(rows), TASK_BYTES)) - 1)
 
 
 def fill(reader: RaggedReader, rows: Rows, places: Rows, out: Array) -> None:

@@ -8,7 +8,7 @@ an error that names it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -23,12 +23,13 @@ from labeled.formats.recordio.engines import exactly, picture
 from labeled.formats.recordio.irheader import HEADER_BYTES, LABEL
 from labeled.formats.recordio.reading import RecordFile
 from labeled.formats.recordio.table import beginnings, lengths_of, sizes_of, table_of
+from labeled.permute.workers import processors, share
 from labeled.ragged.flat import AnyRows, Flat, Rows, elements_of, offsets_of
 
 Array = npt.NDArray[Any]
 
-MANY_LABELS = 1 << 10
-"""Labels of a record that are read without the rest of it."""
+MANY_ROWS = 16
+"""Pictures that are worth several threads, where they are asked for at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +39,10 @@ class RecordReader:
     source: SourceHeader
     kind: str = "records"
     chunk_rows: int = 1
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave what was found out behind: it is found out again where the reader arrives."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @property
     def n_rows(self) -> int:
@@ -96,15 +101,45 @@ class PictureReader(RecordReader):
         found: Rows = self._shapes[np.asarray(rows, np.int64)]
         return found
 
+    @property
+    def why(self) -> str:
+        return f"{self.source.ragged}; decoded one by one"
+
+    def stored_sizes(self, rows: AnyRows) -> Rows:
+        """Return the bytes that examples take in the file."""
+        return self.records.stored_sizes(rows)
+
     def read_examples(self, rows: AnyRows) -> Iterator[Array]:
         for row, payload in self.records.payloads(rows):
-            image = picture(self.source, row, payload)
-            if image.shape != tuple(self._shapes[row].tolist()):
-                raise ReadError(
-                    f"{self.where}, row {row}: its picture is {image.shape}, but its header says "
-                    f"{tuple(self._shapes[row].tolist())}; the picture is damaged"
-                )
-            yield image
+            yield self._picture(row, payload)
+
+    def read_flat(self, rows: AnyRows) -> Flat:
+        """Decode pictures straight to where they belong, by several threads if there are many."""
+        listed = np.asarray(rows, np.int64)
+        shapes = self.shapes(listed)
+        offsets = offsets_of(elements_of(shapes))
+        out = np.empty(int(offsets[-1]), self.dtype)
+
+        def some(first: int, last: int) -> None:
+            found = self.records.payloads(listed[first:last])
+            for i, (row, payload) in enumerate(found, first):
+                own = out[offsets[i] : offsets[i + 1]].reshape(shapes[i].tolist())
+                image = self._picture(row, payload, own)
+                if image is not own:
+                    own[...] = image
+
+        share(some, len(listed), processors() if len(listed) >= MANY_ROWS else 1)
+        return Flat(out, offsets, shapes)
+
+    def _picture(self, row: int, payload: memoryview, out: Array | None = None) -> Array:
+        image = picture(self.source, row, payload, out)
+        shape = tuple(self._shapes[row].tolist())
+        if image.shape != shape:
+            raise ReadError(
+                f"{self.where}, row {row}: its picture is {image.shape}, but its header says "
+                f"{shape}; the picture is damaged"
+            )
+        return image
 
 
 class PayloadReader(RecordReader):
