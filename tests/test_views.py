@@ -249,6 +249,23 @@ def test_a_view_never_fails_whatever_goes_wrong(path, monkeypatch, error):
     assert str(error) in words_of(tree_of(dataset._repr_html_()))
 
 
+def test_files_of_many_sources_are_cut_short(tmp_path):
+    sources = {f"source_{i:03}": np.arange(90) for i in range(120)}
+    some = list(sources)[:5]
+    splits = {"first": (0, 30)}
+    splits |= {f"split_{i}": dict.fromkeys(some, (30 + i, 31 + i)) for i in range(60)}
+    path = labeled.write(tmp_path / "a.hdf5", sources, splits, statistics=False, checksums=False)
+    dataset = labeled.open_dataset(path)
+    lines = repr(dataset).splitlines()
+    assert len(lines) < 100
+    assert max(map(len, lines)) < 400
+    assert "  ... and 80 more" in lines
+    assert "  ... and 21 more" in lines
+    tree = tree_of(dataset._repr_html_())
+    assert "sources (120)" in words_of(tree)
+    assert all(details.get("open") is None for details in tree.iter("details"))
+
+
 def test_hostile_names_are_text(tmp_path):
     name = HOSTILE.replace("/", "")
     with h5py.File(tmp_path / "evil.h5", "w") as f:

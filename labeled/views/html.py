@@ -40,7 +40,8 @@ html[data-theme=dark] body .labeled-view{{{_DARK}}}
 .labeled-view table{{border-collapse:collapse;margin:.2em 0 .4em;font-size:inherit;border:none}}
 .labeled-view :is(tr,th,td){{background:none!important;border:none;color:inherit}}
 .labeled-view :is(th,td){{padding:.12em 1.1em .12em 0;text-align:left!important;
- vertical-align:top;white-space:normal;max-width:48em;overflow-wrap:break-word}}
+ vertical-align:top;white-space:nowrap}}
+.labeled-view td:last-child{{white-space:normal;max-width:48em;overflow-wrap:break-word}}
 .labeled-view thead th{{font-weight:600;opacity:.7;border-bottom:1px solid var(--lb-line)}}
 .labeled-view tbody th{{font-weight:400;opacity:.7;white-space:nowrap}}
 .labeled-view :is(code,pre){{background:none!important;color:inherit;padding:0;margin:0;
@@ -54,9 +55,9 @@ html[data-theme=dark] body .labeled-view{{{_DARK}}}
  margin-bottom:.25em}}
 .labeled-view .lb-faint{{opacity:.7}}
 .labeled-view .lb-bad{{color:var(--lb-bad)}}
-.labeled-view .lb-row>summary{{display:grid;gap:0 1em;list-style:none;
- grid-template-columns:1em minmax(9em,1.2fr) minmax(14em,3.6fr) minmax(5em,.8fr) minmax(6em,.8fr)
- minmax(8em,2.6fr);overflow-wrap:break-word}}
+.labeled-view .lb-row>summary{{display:grid;gap:0 .8em;list-style:none;
+ grid-template-columns:.8em minmax(5em,1fr) minmax(17em,3.8fr) minmax(4em,.7fr)
+ minmax(5.5em,.8fr) minmax(8em,2.6fr);overflow-wrap:break-word}}
 .labeled-view .lb-row>summary>span{{min-width:0}}
 .labeled-view .lb-row>summary::-webkit-details-marker{{display:none}}
 .labeled-view .lb-row>summary::before{{content:"\\25b8";opacity:.6}}

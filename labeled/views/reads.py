@@ -80,8 +80,12 @@ def reads_html(reads: Reads) -> str:
         for name, window in zip(reads.names, reads.windows, strict=True)
     ]
     kinds = {"one": "rows that are wanted"}
-    if any(window.chunks for window in reads.windows):
+    if any(_rows(window.chunks) > _rows(window.runs) for window in reads.windows):
         kinds["half"] = "decoded with them (the rest of their chunks)"
     if edges:
         kinds["edge"] = "where chunks begin"
     return html.strips(lines) + html.legend(kinds)
+
+
+def _rows(stretches: Sequence[tuple[int, int]]) -> int:
+    return sum(stop - start for start, stop in stretches)

@@ -17,6 +17,8 @@ from labeled.views.html import Interval, Markup
 from labeled.views.text import count_words, sizes_words, table
 
 _LISTED = 8
+_LINES = 40
+_COLUMNS = 8
 _CHARACTERS = 200
 
 
@@ -85,19 +87,22 @@ def summary_text(summary: Summary) -> str:
     lines = [f"<labeled.Dataset {summary.title} of {summary.where}>"]
     head = ("source", "dims", "dtype", "size", "stored")
     body = [(line.name, line.sizes, line.dtype, line.size, line.stored) for line in summary.lines]
-    lines += table([head, *body])
+    lines += [*table([head, *body[:_LINES]]), *_left_out(body, _LINES)]
     rows = sorted({line.rows for line in summary.lines})
     lines.append("holds " + ("; ".join(rows[:3]) + ("; ..." if len(rows) > 3 else "")))
     if summary.splits:
         lines.append("splits:")
-        lines += table([(one.name, split_words(one.rows, summary.lines)) for one in summary.splits])
+        told = [(one.name, split_words(one.rows, summary.lines)) for one in summary.splits[:_LINES]]
+        lines += [*table(told), *_left_out(summary.splits, _LINES)]
     if summary.not_opened:
         lines.append("not opened:")
         listed = sorted(summary.not_opened.items())
-        lines += table(listed[:_LISTED])
-        if len(listed) > _LISTED:
-            lines.append(f"  ... and {len(listed) - _LISTED} more")
+        lines += [*table(listed[:_LISTED]), *_left_out(listed, _LISTED)]
     return "\n".join(lines)
+
+
+def _left_out(things: Sequence[Any], shown: int) -> list[str]:
+    return [f"  ... and {len(things) - shown:,} more"] if len(things) > shown else []
 
 
 def split_words(by_source: Mapping[str, int], lines: Sequence[SourceLine]) -> str:
@@ -109,7 +114,10 @@ def split_words(by_source: Mapping[str, int], lines: Sequence[SourceLine]) -> st
         else (", ".join(f"{name}: {n:,}" for name, n in sorted(by_source.items())))
     )
     missing = [line.name for line in lines if line.name not in by_source]
-    return words + (f" (without {', '.join(missing)})" if missing else "")
+    if not missing:
+        return words
+    more = f" and {len(missing) - _LISTED:,} more" if len(missing) > _LISTED else ""
+    return f"{words} (without {', '.join(missing[:_LISTED])}{more})"
 
 
 def summary_html(summary: Summary) -> str:
@@ -119,12 +127,13 @@ def summary_html(summary: Summary) -> str:
         html.details(
             f"sources ({len(summary.lines)})",
             "".join(map(_source_row, summary.lines)),
-            opened=True,
+            opened=len(summary.lines) <= _LINES,
         ),
     ]
     if summary.splits:
         title = f"splits ({len(summary.splits)})"
-        parts.append(html.details(title, _splits_table(summary), opened=True))
+        few = len(summary.splits) <= _LINES
+        parts.append(html.details(title, _splits_table(summary), opened=few))
     if summary.attrs:
         listed = attribute_words(summary.attrs)
         parts.append(html.details(f"attributes ({len(listed)})", html.facts(listed)))
@@ -151,15 +160,17 @@ def _source_row(line: SourceLine) -> str:
 
 
 def _splits_table(summary: Summary) -> str:
-    names = [line.name for line in summary.lines]
+    names = [line.name for line in summary.lines][:_COLUMNS]
+    more = ("...",) if len(summary.lines) > _COLUMNS else ()
     rows = [
         (
             html.bold(split.name),
             *(f"{split.rows[n]:,}" if n in split.rows else "–" for n in names),
+            *more,
             html.strip(
                 {"one": split.lies}, split.span, f"where the rows of {split.name!r} lie in the file"
             ),
         )
         for split in summary.splits
     ]
-    return html.table(("split", *names, "rows of the file"), rows)
+    return html.table(("split", *names, *more, "rows of the file"), rows)
