@@ -9,6 +9,7 @@
 from labeled.api.accessor import LabeledArray, LabeledDataset, batches
 from labeled.api.converting import convert
 from labeled.api.dataset import Dataset
+from labeled.api.doctoring import Diagnosis, doctor
 from labeled.api.opening import concat, open_dataset
 from labeled.convert.append import append
 from labeled.convert.repack import repack
@@ -24,6 +25,7 @@ from labeled.selection import Selection
 __all__ = [
     "Batch",
     "Dataset",
+    "Diagnosis",
     "LabeledArray",
     "LabeledDataset",
     "LabeledError",
@@ -35,6 +37,7 @@ __all__ = [
     "batches",
     "concat",
     "convert",
+    "doctor",
     "merge_states",
     "open_dataset",
     "repack",

@@ -19,6 +19,7 @@ from labeled.cli.bench import bench
 from labeled.cli.completion import completion
 from labeled.cli.convert import convert
 from labeled.cli.demo import demo
+from labeled.cli.doctor import doctor
 from labeled.cli.head import head
 from labeled.cli.info import info
 from labeled.cli.repack import repack
@@ -116,3 +117,4 @@ main.add_command(verify)
 main.add_command(convert)
 main.add_command(repack)
 main.add_command(completion)
+main.add_command(doctor)

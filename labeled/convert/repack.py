@@ -121,7 +121,7 @@ def repack(
         raise ArrayError(f"ragged={ragged!r} must be 'flat' or 'fuel'")
     header = scan(path, dims=dims, decode_cf=False)
     budget, threads = checked_effort(memory, threads)
-    _check_nothing_lost(header)
+    check_nothing_lost(header)
     table = None if header.kind != "fuel" else header.splits
     moves = order_of(order, table or {}, _n_rows(header, order), seed)
     wished = wishes(list(header.sources), layout, compression, level, chunks, AS_IT_IS)
@@ -163,7 +163,7 @@ def _n_rows(header: FileHeader, order: str) -> int:
     return next(iter(counts.values()), 0)
 
 
-def _check_nothing_lost(header: FileHeader) -> None:
+def check_nothing_lost(header: FileHeader) -> None:
     """Refuse files with something that is neither a source nor a coordinate along one axis."""
     carried = {c for source in header.sources.values() for c in source.coords}
     others = [n for n, v in header.variables.items() if n not in carried or len(v.dims) != 1]

@@ -1,0 +1,299 @@
+"""``labeled.doctor``: what reads badly in a file, what it costs here, and what mends it.
+
+What headers tell comes from :mod:`labeled.convert.diagnosis`. Each finding is then tried
+out: some rows of the file are copied with nothing but its remedy applied, and both are read
+in shuffled batches for a fraction of a second. Findings that cost nothing are not reported.
+
+The trade-off: measurements this short are good for factors, not for percents, and rows
+come from the system's cache as they would in a later epoch.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any
+
+from labeled.api.dataset import Dataset
+from labeled.api.opening import open_dataset
+from labeled.convert.diagnosis import (
+    Finding,
+    command,
+    merged,
+    suspects_of,
+    with_codec,
+)
+from labeled.convert.samples import stored_options
+from labeled.convert.write import write
+from labeled.errors import FileFormatError, LabeledWarning, LoaderError, MissingExtraError
+from labeled.loader.loader import Loader
+from labeled.ragged import Ragged
+
+SAMPLE_BYTES = 16 << 20
+LARGEST_SAMPLE_BYTES = 64 << 20
+"""Samples grow to this where stored chunks are large."""
+
+WINDOW_BYTES = 8 << 20
+
+SAMPLE_S = 1.0
+BATCH_ROWS = 256
+LEAST_EPOCHS = 3
+"""Epochs that are timed at least: whatever else the machine does slows some of them only."""
+
+WORTHWHILE = 1.2
+"""Findings that cost less than this factor are left unsaid."""
+
+LARGER = 1.3
+"""A codec may make a source so many times larger, and still be proposed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What :func:`doctor` found.
+
+    Attributes
+    ----------
+    path : str
+    findings : tuple of Finding
+        The dearest first; those that cost no time last.
+    options : mapping
+        Options of :func:`labeled.repack` that mend all of them.
+    command : str or None
+        The same as a command line; None where nothing is found, or nothing can be done.
+    rows_per_s, mended_rows_per_s : mapping of source to float
+        Of every source with findings that cost time: as it is, and with all its remedies.
+    obstacle : str or None
+        Why the file cannot be repacked, though it should be.
+    """
+
+    path: str
+    findings: tuple[Finding, ...]
+    options: Mapping[str, Any]
+    command: str | None
+    rows_per_s: Mapping[str, float]
+    mended_rows_per_s: Mapping[str, float]
+    obstacle: str | None = None
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing was found."""
+        return not self.findings
+
+    def __str__(self) -> str:
+        if self.healthy:
+            return f"{self.path}: nothing found that reads badly"
+        lines = [f"{self.path}:", *(f"  {_line(each)}" for each in self.findings)]
+        return "\n".join([*lines, *self.advice()])
+
+    def advice(self) -> list[str]:
+        """Return the lines that say what to do."""
+        if self.command is None:
+            return ["" if self.obstacle is None else f"it cannot be mended yet: {self.obstacle}"]
+        return ["mend it with:", f"  {self.command}"]
+
+
+def _line(finding: Finding) -> str:
+    where = finding.source or f"split {finding.split}"
+    if finding.cost is None:
+        return f"{where}: {finding.kind} ({finding.words})"
+    return (
+        f"{where}: {finding.kind} ({finding.words}): {finding.rows_per_s:,.0f} rows/s, "
+        f"{finding.mended_rows_per_s:,.0f} once mended ({finding.cost:.1f} x)"
+    )
+
+
+def doctor(
+    path: str | os.PathLike[str], *, target: str | None = None, seconds: float = 0.3
+) -> Diagnosis:
+    """Find what will read badly in a file, measure what it costs, and say what mends it.
+
+    Parameters
+    ----------
+    path : path
+        An HDF5 file.
+    target : str, optional
+        The file that the command shall write; a free name beside the file if not given.
+    seconds : float
+        How long each measurement takes, at least. Samples of rows (16 to 64 MiB) are written
+        to the folder for temporary files and removed again.
+
+    Returns
+    -------
+    Diagnosis
+
+    Raises
+    ------
+    FileFormatError
+        If the file cannot be opened, or is several files.
+
+    Examples
+    --------
+    >>> import labeled, numpy as np, tempfile, os
+    >>> path = os.path.join(tempfile.mkdtemp(), "x.hdf5")
+    >>> names = {"x": ("batch", "feature")}
+    >>> path = labeled.write(path, {"x": np.zeros((5000, 9), "u1")}, dims=names, chunks=1)
+    >>> [finding.kind for finding in labeled.doctor(path).findings]
+    ['one-row chunks']
+    """
+    with warnings.catch_warnings():  # a finding tells what these would
+        warnings.filterwarnings("ignore", ".* does not name every axis", LabeledWarning)
+        return _diagnosed(path, target, seconds)
+
+
+def _diagnosed(path: str | os.PathLike[str], target: str | None, seconds: float) -> Diagnosis:
+    dataset = open_dataset(path, decode_cf=False)
+    if len(dataset.files.paths) > 1:
+        raise FileFormatError(
+            f"{os.fspath(path)!r} means {len(dataset.files.paths)} files; name one"
+        )
+    where = dataset.files.paths[0]
+    suspects = suspects_of(where)
+    with tempfile.TemporaryDirectory(prefix="labeled-doctor-") as folder:
+        trial = _Trial(dataset, os.path.join(folder, "sample.hdf5"), seconds)
+        measured = [trial.measured(each, suspects.findings) for each in suspects.findings]
+        found = [each for each in measured if each is not None]
+        found.sort(key=lambda each: -(each.cost or 0))
+        now, then = trial.together(found)
+    options = merged(found)
+    named = os.fspath(path) if os.path.isfile(path) else where
+    written = _free_name(named) if target is None else target
+    words = command(named, written, options) if found and suspects.obstacle is None else None
+    return Diagnosis(
+        where, tuple(found), options, words, now, then, suspects.obstacle if found else None
+    )
+
+
+def _free_name(path: str) -> str:
+    stem, suffix = os.path.splitext(path)
+    number = 1
+    target = f"{stem}.mended{suffix}"
+    while os.path.exists(target):
+        number += 1
+        target = f"{stem}.mended{number}{suffix}"
+    return target
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Trial:
+    """Rows of a file, tried out as they are and stored otherwise."""
+
+    dataset: Dataset
+    sample: str
+    seconds: float
+
+    def measured(self, finding: Finding, others: Sequence[Finding]) -> Finding | None:
+        """Return a finding with its cost; None where it costs nothing worth mending."""
+        if "dims" in finding.mend:
+            return finding
+        if finding.kind == "slow codec":
+            chunks = [f for f in others if f.source == finding.source and "chunks" in f.mend]
+            return self._best_codec(finding, merged(chunks))
+        some = self._rows(finding)
+        if some is None:
+            return None
+        now, then = self._rate(some), self._rate(self._stored(some, finding.mend))
+        tried = replace(finding, rows_per_s=now, mended_rows_per_s=then)
+        if "ragged" in finding.mend:
+            return tried
+        return tried if (tried.cost or 0) >= WORTHWHILE else None
+
+    def together(self, findings: list[Finding]) -> tuple[dict[str, float], dict[str, float]]:
+        """Measure every source that has something to mend, with all its remedies at once."""
+        now, then = {}, {}
+        for name in dict.fromkeys(f.source for f in findings if f.cost is not None and f.source):
+            mine = [each for each in findings if each.source == name]
+            some = self._rows(mine[0])
+            assert some is not None
+            now[name] = self._rate(some)
+            then[name] = self._rate(self._stored(some, merged(mine)))
+        return now, then
+
+    def _best_codec(self, finding: Finding, chunks: Mapping[str, Any]) -> Finding | None:
+        """Try what may take the place of a codec; the fastest that stays about as small.
+
+        Chunks that are to be mended too are mended first: they decide what a codec can do.
+        """
+        some = self._rows(finding)
+        if some is None:
+            return None
+        known = finding.mend["compression"][finding.source] != "gzip"
+        now = self._rate(self._stored(some, chunks) if known else some)
+        most, best = LARGER * os.path.getsize(self.sample) if known else math.inf, None
+        for codec in ("lz4", "zstd") if known else ("lz4", "zstd", "gzip"):
+            tried = with_codec(finding, codec)
+            try:
+                stored = self._stored(some, {**chunks, **tried.mend})
+            except MissingExtraError:
+                continue
+            if os.path.getsize(self.sample) > most:
+                continue
+            tried = replace(tried, rows_per_s=now, mended_rows_per_s=self._rate(stored))
+            if best is None or (tried.cost or 0) > (best.cost or 0):
+                best = tried
+        return best if best is not None and (best.cost or 0) >= WORTHWHILE else None
+
+    def _rows(self, finding: Finding) -> Dataset | None:
+        """Return the rows that a finding is tried out on; None where there are too few."""
+        whole = self.dataset if finding.split is None else self.dataset.split(finding.split)
+        if finding.source is not None:
+            whole = whole.select(finding.source)
+        else:
+            dense = [n for n in whole.sources if not isinstance(whole[n], Ragged)]
+            dense = [n for n in dense if whole.dtypes[n].kind not in "OSU"]
+            if not dense:
+                return None
+            whole = whole.select(max(dense, key=lambda name: whole[name].nbytes))
+        if whole.n_rows < 2:
+            return None
+        return whole.subset(slice(self._sample_rows(whole)))
+
+    def _sample_rows(self, whole: Dataset) -> int:
+        (name,) = whole.sources
+        value, n_rows = whole[name], whole.n_rows
+        row_bytes = max(int(value.nbytes) // n_rows, 1)
+        wanted = max(SAMPLE_BYTES // row_bytes, 2)
+        layout = self.dataset.files.catalog.sources[name].layout
+        if layout.chunk_rows and layout.chunk_rows * row_bytes <= LARGEST_SAMPLE_BYTES:
+            wanted = -(-wanted // layout.chunk_rows) * layout.chunk_rows
+        few = whole.subset(slice(min(wanted, 4 * BATCH_ROWS)))
+        started = perf_counter()
+        few.load()
+        slow = int(SAMPLE_S * few.n_rows / max(perf_counter() - started, 1e-9))
+        return min(n_rows, wanted, max(slow, few.n_rows))
+
+    def _stored(self, some: Dataset, mend: Mapping[str, Any]) -> Dataset:
+        """Write rows as the file has them, but for a remedy; return them opened."""
+        (name,) = some.sources
+        options = stored_options(self.dataset.files.catalog.sources[name].headers[0], name, mend)
+        write(
+            self.sample, some, overwrite=True, statistics=False, checksums=False, progress=False,
+            **options,
+        )  # fmt: skip
+        return open_dataset(self.sample, decode_cf=False).select(name)
+
+    def _loader(self, rows: Dataset, seed: int) -> Loader:
+        """Return shuffled batches, in windows as small to the sample as usual ones to a file."""
+        try:
+            return rows.batches(
+                BATCH_ROWS, shuffle=True, seed=seed, ragged="flat", memory=WINDOW_BYTES
+            )
+        except LoaderError:  # chunks too large for it
+            return rows.batches(BATCH_ROWS, shuffle=True, seed=seed, ragged="flat")
+
+    def _rate(self, rows: Dataset) -> float:
+        """Return rows a second in shuffled batches: the best of some epochs, each read anew."""
+        best, epoch, begun = 0.0, 0, perf_counter()
+        while epoch < LEAST_EPOCHS or perf_counter() - begun < self.seconds:
+            done, started = 0, perf_counter()
+            for batch in self._loader(rows, epoch):
+                done += batch.count
+                if perf_counter() - started >= self.seconds:
+                    break
+            best = max(best, done / (perf_counter() - started))
+            epoch += 1
+        return best

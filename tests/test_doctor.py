@@ -1,0 +1,176 @@
+"""What the doctor finds, that it costs what is said, and that its command mends it as printed."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import labeled
+from labeled.cli.main import main
+from labeled.convert.diagnosis import suspects_of
+from labeled.errors import FileFormatError
+from labeled.formats.hdf5.tables import split_array
+
+N = 3000
+
+
+def images() -> np.ndarray:
+    """Compress well, as pictures of few colours do."""
+    small = np.random.default_rng(0).integers(0, 256, (N, 3, 4, 4), np.uint8)
+    return np.repeat(np.repeat(small, 4, axis=2), 4, axis=3)
+
+
+def label(dataset: h5py.Dataset, *names: str) -> None:
+    for axis, name in enumerate(names):
+        dataset.dims[axis].label = name
+
+
+@pytest.fixture
+def bad_file(tmp_path: Path) -> Path:
+    """A file with one of everything that reads badly."""
+    path = tmp_path / "bad file.hdf5"
+    rng = np.random.default_rng(1)
+    with h5py.File(path, "w") as file:
+        x = file.create_dataset("images", data=images(), chunks=(1, 3, 16, 16), compression="gzip")
+        label(x, "batch", "channel", "height", "width")
+        floats = rng.random((N, 32)).astype("f4")
+        file.create_dataset("features", data=floats, chunks=(N // 2, 1), compression="gzip")
+        words = file.create_dataset("words", (N,), h5py.vlen_dtype("i4"))
+        for i in range(N):
+            words[i] = np.arange(i % 9)
+        perm = rng.permutation(N)
+        file["a"], file["b"] = perm[: N // 2], perm[N // 2 :]
+        sources = ("images", "features", "words")
+        file.attrs["split"] = split_array(
+            {s: dict.fromkeys(sources, (0, 0, file[s].ref)) for s in ("a", "b")}
+        )
+    return path
+
+
+def run(*words: Any) -> Any:
+    return CliRunner().invoke(main, list(map(str, words)))
+
+
+def kinds(found: labeled.Diagnosis) -> set[tuple[str | None, str]]:
+    return {(each.source or each.split, each.kind) for each in found.findings}
+
+
+@pytest.mark.filterwarnings("ignore:.*does not name every axis")
+def test_everything_is_found_and_the_command_mends_it(bad_file: Path) -> None:
+    found = labeled.doctor(bad_file, seconds=0.1)
+    assert {
+        ("images", "one-row chunks"),
+        ("features", "useless codec"),
+        ("features", "axes without names"),
+        ("words", "rows of variable length"),
+    } <= kinds(found)
+    for each in found.findings:
+        if each.cost is not None and each.kind != "rows of variable length":
+            assert each.cost >= 1.2
+            assert each.cost == pytest.approx(each.mended_rows_per_s / each.rows_per_s)
+    assert found.command is not None
+    program, *words = shlex.split(found.command)
+    assert program == "labeled"
+
+    done = run(*words)
+
+    assert done.exit_code == 0, done.output
+    mended = words[2]
+    again = labeled.doctor(mended, seconds=0.05)
+    left = kinds(again)
+    assert not left & {(name, kind) for name, kind in kinds(found) if name not in ("a", "b")}
+    for name in ("images", "features"):
+        assert found.mended_rows_per_s[name] > 2 * found.rows_per_s[name]
+        for split in ("a", "b"):
+            np.testing.assert_array_equal(
+                labeled.open_dataset(mended).split(split)[name].values,
+                labeled.open_dataset(bad_file).split(split)[name].values,
+            )
+    assert rate(mended, "images") > 2 * rate(str(bad_file), "images")
+
+
+def rate(path: str, name: str) -> float:
+    """Measure by another loop than the doctor's: sorted slices of the whole source."""
+    dataset = labeled.open_dataset(path, sources=[name])
+    best = float("inf")
+    for _ in range(3):
+        started = perf_counter()
+        dataset.load()
+        best = min(best, perf_counter() - started)
+    return N / best
+
+
+def test_a_good_file_is_healthy(tmp_path: Path) -> None:
+    names = {"images": ("batch", "channel", "height", "width"), "y": ("batch",)}
+    sources = {"images": images(), "y": np.arange(N) % 10}
+    splits = {"train": (0, 2000), "test": (2000, N)}
+    for options in ({}, {"compression": {"images": "zstd"}}):
+        path = labeled.write(
+            tmp_path / "good", sources, splits, dims=names, overwrite=True, **options
+        )
+        found = labeled.doctor(path, seconds=0.02)
+        assert found.healthy, str(found)
+        assert (found.command, found.options) == (None, {})
+        assert "nothing found" in str(found)
+    done = run("doctor", path)
+    assert (done.exit_code, done.stderr) == (0, "")
+
+
+def test_json_and_exit_code(bad_file: Path, tmp_path: Path) -> None:
+    done = run("doctor", bad_file, "--seconds", 0.02, "--json", "--target", tmp_path / "t.hdf5")
+    assert (done.exit_code, done.stderr) == (1, "")
+    facts = json.loads(done.stdout)
+    assert shlex.split(facts["command"])[3] == str(tmp_path / "t.hdf5")
+    one = next(each for each in facts["findings"] if each["kind"] == "one-row chunks")
+    assert one["source"] == "images"
+    assert one["mend"] == {"chunks": {"images": "auto"}}
+    assert one["mended_rows_per_s"] > one["rows_per_s"] > 0
+    text = run("doctor", bad_file, "--seconds", 0.02)
+    assert text.exit_code == 1
+    assert "mend it with:" in text.stdout
+    assert "images, all together:" in text.stdout
+    assert list(tmp_path.glob("*.mended*")) == []
+    assert run("doctor", tmp_path / "nothing").exit_code == 1
+
+
+def test_suspects_by_header(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (2000, 64), np.uint8)
+    with h5py.File(tmp_path / "x", "w") as file:
+        file.create_dataset("tiny", data=noise, chunks=(4, 64))
+        file.create_dataset("few", data=noise[:3], chunks=(1, 64))
+        file.create_dataset("noise", data=noise, chunks=(1000, 64), compression="gzip")
+        file.create_dataset("zeros", (200_000, 64), "u1", chunks=(100_000, 64), compression="gzip")
+        file["zeros"][::1000] = 1
+        layout = h5py.VirtualLayout((2000, 64), "u1")
+        layout[:] = h5py.VirtualSource(file["tiny"])
+        file.create_virtual_dataset("virtual", layout)
+        for name in file:
+            label(file[name], "batch", "feature")
+    found = {(each.source, each.kind) for each in suspects_of(str(tmp_path / "x")).findings}
+    assert found == {
+        ("tiny", "tiny chunks"),
+        ("noise", "useless codec"),
+        ("zeros", "slow codec"),
+        ("virtual", "virtual storage"),
+    }
+
+
+def test_what_cannot_be_mended_is_said(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x", "w") as file:
+        file.create_dataset("x", data=np.arange(5000), chunks=(1,))
+        file["odd"] = np.zeros(3, [("a", "i4"), ("b", "f4")])
+    found = labeled.doctor(tmp_path / "x", seconds=0.02)
+    assert kinds(found) == {("x", "one-row chunks")}
+    assert found.command is None
+    assert "['odd']" in str(found)
+    (tmp_path / "y").write_bytes((tmp_path / "x").read_bytes())
+    with pytest.raises(FileFormatError, match="means 2 files"):
+        labeled.doctor(tmp_path / "*")
