@@ -181,6 +181,40 @@ def test_resized_crops_keep_to_their_area():
         assert 0.7 < across / down < 1.4
 
 
+def drawn_window(draws, height, width, areas, aspects):
+    """Return the first window that fits, drawn in the old order: top, left, height, width."""
+    for _ in range(10):
+        area = height * width * float(draws.uniform(*areas))
+        ratio = float(draws.uniform(*aspects))
+        down, across = (math.floor(math.sqrt(v) + 0.5) for v in (area / ratio, area * ratio))
+        if draws.unit() > 0.5:
+            down, across = across, down
+        if down <= height and across <= width:
+            return draws.whole(0, height - down), draws.whole(0, width - across), down, across
+    return None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_resized_crops_are_drawn_in_the_old_order(seed):
+    areas, aspects = (0.3, 0.95), (0.7, 1.6)
+    augment = Augmenter(
+        SHAPE, random_resized_crop=True, min_random_area=areas[0], max_random_area=areas[1],
+        min_aspect_ratio=aspects[0], max_aspect_ratio=aspects[1],
+    )  # fmt: skip
+    top, left, down, across = drawn_window(Twister(seed), 40, 52, areas, aspects)
+    cut = RAW[top : top + down, left : left + across]
+    assert_allclose(augment(PICTURE, Twister(seed)), bilinear(cut, 24, 32), atol=1.01)
+
+
+def test_windows_that_never_fit_leave_the_crop_in_the_middle():
+    augment = Augmenter(
+        SHAPE, random_resized_crop=True, min_random_area=0.9, max_random_area=1.0,
+        min_aspect_ratio=3.0, max_aspect_ratio=4.0,
+    )  # fmt: skip
+    assert_array_equal(augment(PICTURE, Twister(0)), PICTURE[8:32, 10:42])
+    assert words_taken(lambda draws: augment(PICTURE, draws)) == 30
+
+
 def test_small_pictures_are_enlarged_in_the_newest_version_only():
     wanted = (3, 80, 60)
     found = Augmenter(wanted)(PICTURE, Twister(0))
