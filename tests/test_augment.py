@@ -605,6 +605,7 @@ def test_labels_come_back():
     assert found.attrs == {"unit": "none"}
     assert set(found.coords) == {"batch", "channel", "who"}
     assert_array_equal(found, BYTES[:, :, 7:12, 10:15])
+    assert "width" not in Mirror(1)(images).coords  # of the same length, and no longer true
     turned = Augment([Crop(5)], axes=(0, "c", 1, "b"))(images)
     assert turned.dims == ("height", "channel", "width", "batch")
     assert_array_equal(turned.transpose(*DIMS), found)
