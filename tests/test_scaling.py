@@ -1,0 +1,57 @@
+"""The simulation of large scales: its counts are those of the order, row by row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.scaling import (
+    PARALLEL,
+    ROW_BYTES,
+    Asked,
+    Scale,
+    asked_of,
+    lines_of,
+    plan_figures,
+    plan_of,
+    runs_of,
+    storage_figures,
+)
+
+SMALL = Scale(n_rows=60_000, n_files=40, n_workers=7)
+
+
+@pytest.mark.parametrize("mode", ["file", "window", "full"])
+def test_counts_are_those_of_every_row(mode):
+    seen = np.zeros(SMALL.n_rows, np.int64)
+    for part in range(SMALL.n_workers):
+        plan = plan_of(SMALL, mode, 3000, part)
+        asked = asked_of(plan, SMALL)
+        files, n_reads = set(), 0
+        for window in plan.windows():
+            rows = np.sort(window.rows)
+            seen[rows] += 1
+            files |= set((rows // SMALL.file_rows).tolist())
+            here = np.r_[True, (np.diff(rows) > 1) | (np.diff(rows // SMALL.file_rows) > 0)]
+            n_reads += int(here.sum())
+            held = np.concatenate([np.arange(a, b) for a, b in runs_of(window, SMALL.file_rows)])
+            assert set(rows.tolist()) <= set(held.tolist())
+        assert (asked.n_files, asked.n_rows) == (len(files), plan.n_rows)
+        assert asked.n_bytes >= plan.n_rows * ROW_BYTES
+        assert asked.n_reads == n_reads
+    np.testing.assert_array_equal(seen, 1)
+
+
+def test_seconds_follow_the_model():
+    asked = Asked(n_rows=1, n_windows=1, n_reads=8, n_bytes=10**9, n_files=3, n_opens=4)
+    assert asked.seconds(PARALLEL) == pytest.approx((4 * 1e-3 + 8 * 5e-4) / 4 + 1.0)
+
+
+def test_figures_become_tables():
+    ways = list(storage_figures(Scale(20_000, 10, 5)))
+    assert {way["way"].split(",")[0] for way in ways} >= {"file order", "window", "full shuffle"}
+    storages = [{"name": "parallel file system"}, {"name": "object storage"}]
+    found = {"ways": ways, "storages": storages, "plan": plan_figures(SMALL)}
+    text = "\n".join(lines_of({**found, "uneven": {}, "headers": {}, "scale": {}}))
+    assert "full shuffle" in text
+    assert found["plan"]["window"]["plan_bytes"] < 1000
