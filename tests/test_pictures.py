@@ -177,6 +177,7 @@ def test_a_jpeg_that_is_cut_short_is_refused_or_grey():
         (b"\xff\xd8\xff\xe0\x00\x04ab" + bytes(9), "no marker at byte 8"),
         (b"\x89PNG\r\n\x1a\n", "within its header"),
         (png_of(0, 5), "0 x 5 pixels"),
+        (png_of(5, 2**31), "5 x 2147483648 pixels"),
         (png_of(30, 30)[:50], "is damaged"),
     ],
 )

@@ -17,6 +17,7 @@ import labeled
 from labeled.errors import (
     DimsError,
     FileFormatError,
+    LabeledError,
     LabeledWarning,
     LoaderError,
     ReadError,
@@ -475,3 +476,24 @@ def test_readers_leave_what_they_found_out_behind(folder):
     assert len(pickle.dumps(loader)) < 20_000  # shapes alone take 24 bytes a row
     assert format_bytes(20 * (folder / "mixed.rec").stat().st_size) in str(told)
     assert format_bytes(20 * sum(one.size for one in PICTURES)) in str(told)
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_any_damage_ends_in_an_error_of_ours_or_in_rows(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("damage") / "x.rec"
+    write_records(path, list(ALIKE[:6]), range(6), range(6), format=".png")
+    stored = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 5))):
+        at = data.draw(st.integers(0, len(stored) - 1))
+        width = data.draw(st.sampled_from([1, 4, 8]))
+        stored[at : at + width] = data.draw(st.binary(min_size=width, max_size=width))
+    path.write_bytes(stored[: data.draw(st.integers(len(stored) // 2, len(stored)))])
+    index = data.draw(st.sampled_from(["auto", False]))
+    content = data.draw(st.sampled_from(["auto", "images", "labelled", "raw"]))
+    try:
+        ds = labeled.open_dataset(path, index=index, content=content)
+        for batch in ds.batches(4, memory="64 MiB", threads=0):
+            assert len(batch.rows) <= 4
+    except LabeledError:
+        pass

@@ -10,6 +10,9 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+LONGEST = (1 << 31) - 1
+"""Pixels of an edge, in any kind of picture."""
+
 HEAD_BYTES = 1 << 10
 """So many bytes of a picture nearly always hold its size; where they do not, take all of it."""
 
@@ -124,7 +127,7 @@ def _png(data: memoryview) -> PictureHead:
     width, height, _depth, colours = _IHDR.unpack_from(data, 16)
     if colours not in _PNG_CHANNELS:
         raise PictureError(f"the PNG has colour type {colours}, which there is none of")
-    return _checked(PictureHead("png", height, width, _PNG_CHANNELS[colours], body=33))
+    return checked(PictureHead("png", height, width, _PNG_CHANNELS[colours], body=33))
 
 
 def _jpeg(data: memoryview) -> PictureHead:
@@ -149,7 +152,7 @@ def _jpeg(data: memoryview) -> PictureHead:
             _, height, width, channels = _SOF.unpack_from(data, at + 4)
             colours = 1 if channels == 1 else 3
             end = at + 2 + length
-            return _checked(PictureHead("jpeg", height, width, colours, orientation, end))
+            return checked(PictureHead("jpeg", height, width, colours, orientation, end))
         if marker in (0xD9, 0xDA) or length < 2:
             raise PictureError("the JPEG has no frame before its pixels")
         if marker == _EXIF_MARKER and not known and bytes(data[at + 4 : at + 10]) == _EXIF:
@@ -160,8 +163,9 @@ def _jpeg(data: memoryview) -> PictureHead:
     raise ShortHeadError("the JPEG ends before it tells its size")
 
 
-def _checked(head: PictureHead) -> PictureHead:
-    if not head.height or not head.width:
+def checked(head: PictureHead) -> PictureHead:
+    """Refuse a size that no picture has."""
+    if not (0 < head.height <= LONGEST and 0 < head.width <= LONGEST):
         raise PictureError(f"the {head.kind.upper()} is {head.height} x {head.width} pixels large")
     return head
 

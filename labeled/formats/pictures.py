@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import ArrayError, MissingExtraError
-from labeled.formats.picture_heads import PictureError, PictureHead, head_of, kind_of
+from labeled.formats.picture_heads import PictureError, PictureHead, checked, head_of, kind_of
 
 Array = npt.NDArray[np.uint8]
 Channels = Literal[1, 3, 4] | None
@@ -98,7 +98,7 @@ def _foreign_head(data: bytes | memoryview) -> PictureHead:
     except Exception as error:  # what Pillow makes of damage is nearly any of them
         raise PictureError(f"it is no picture that Pillow opens ({_words(data)})") from error
     channels = 4 if alpha else 1 if grey else 3
-    return PictureHead(kind_of(data) or "picture", height, width, channels)
+    return checked(PictureHead(kind_of(data) or "picture", height, width, channels))
 
 
 def _words(data: bytes | memoryview) -> str:
