@@ -27,7 +27,7 @@ from labeled.formats.recordio.reading import RecordFile
 from labeled.formats.recordio.writing import write_records
 
 Array = npt.NDArray[Any]
-Epoch = Callable[[], Iterator[Array]]
+Epoch = Callable[[], Iterator[Any]]
 Figures = dict[str, float]
 
 BATCH = 64
@@ -166,7 +166,7 @@ def touched(epoch: Epoch) -> Callable[[], Iterator[Array | int]]:
 
     def batches() -> Iterator[Array | int]:
         for batch in epoch():
-            if batch.dtype == object:
+            if isinstance(batch, np.ndarray) and batch.dtype == object:
                 for image in batch:
                     np.add.reduce(image.reshape(-1)[::64], dtype=np.uint8)
                 yield len(batch)

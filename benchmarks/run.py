@@ -18,7 +18,7 @@ from datetime import date
 from pathlib import Path
 from time import perf_counter
 
-from benchmarks import copies, planning, records, report
+from benchmarks import copies, plain_files, planning, records, report
 from benchmarks.measure import FULL, QUICK, Measured, measure
 from benchmarks.memory import growth
 from benchmarks.rows import WORKLOADS, Workload, file_of
@@ -59,6 +59,7 @@ class Bench:
             "rows-of-plans": self.rows,
             "copies": self.copies,
             "records": self.records,
+            "plain-files": self.plain_files,
         }
         for name, part in parts.items():
             if self.wanted(name):
@@ -127,6 +128,12 @@ class Bench:
         found = records.figures(self.options.cache, quick=quick, missing=missing)
         self.results.records = found
         self.figures("record files of JPEGs", found)
+
+    def plain_files(self) -> None:
+        quick, missing = self.options.quick, self.results.missing
+        found = plain_files.figures(self.options.cache, quick=quick, missing=missing)
+        self.results.plain_files = found
+        self.figures("IDX files and delimited text", found)
 
     def figures(self, title: str, found: planning.Figures) -> None:
         rows = [(name, f"{value:,.6g}") for name, value in found.items()]

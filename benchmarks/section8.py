@@ -44,6 +44,7 @@ class Results:
     chunks: Mapping[str, float] = field(default_factory=dict)
     rows: Mapping[str, float] = field(default_factory=dict)
     records: Mapping[str, float] = field(default_factory=dict)
+    plain_files: Mapping[str, float] = field(default_factory=dict)
     cells: list[dict[str, Any]] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
@@ -74,6 +75,7 @@ def checks(results: Results) -> list[Check]:
         *_copies(results),
         *_planning(results),
         *_records(results),
+        *_plain_files(results),
         *_memory(results),
     ]
     return [check for check in found if check.figure is not None]
@@ -210,6 +212,14 @@ def _records(r: Results) -> Iterator[Check]:
             yield Check(row, f"{way}: of the bare decode loop", value, 0.9)
         value = r.records.get(f"{name}: ours / torch DataLoader")
         yield Check(row, "of torch DataLoader", value, 1.0)
+
+
+def _plain_files(r: Results) -> Iterator[Check]:
+    for name in ("idx, u8 images", "idx, f8 big-endian", "idx, u8 images, gz"):
+        value = r.plain_files.get(f"{name}: ours / bare")
+        yield Check("IDX, file order", f"of the bare reading loop: {name}", value, 0.9)
+    value = r.plain_files.get("csv: ours / bare")
+    yield Check("delimited text, file order", "of pyarrow's parser, the fastest way", value, 0.9)
 
 
 def _memory(r: Results) -> Iterator[Check]:
