@@ -107,7 +107,8 @@ class ExtentEngine:
         self._io = io
         self._trail = trail
         self._used = row_nbytes(plan.row_shape, plan.dtype)
-        self._direct = plan.whole and plan.dtype.isnative and trail is None
+        self._straight = plan.whole and trail is None
+        self._direct = self._straight and plan.dtype.isnative
         self._base = base
         self._places = places if self._direct else None
         self._weight = plan.row_bytes if plan.read_through else plan.box_bytes
@@ -199,14 +200,18 @@ class ExtentEngine:
 
     def straight_into(self, out: Array, start: int, stop: int) -> bool:
         """Read one run with one call, if that is all it takes."""
-        if self._base is None or not (self._direct and self._used) or self._io == "mmap":
+        if self._base is None or not (self._straight and self._used) or self._io == "mmap":
             return False
         if not 0 < stop - start < 2 * self._rows_each:
             return False
         file = self._file()
         file.check()
+        at = self._base + start * self._plan.row_bytes
         try:
-            file.read_into(out[: stop - start], self._base + start * self._plan.row_bytes)
+            if self._direct:
+                file.read_into(out[: stop - start], at)
+            else:  # bytes are swapped on the way
+                out[: stop - start] = self._box(file, at, stop - start)
         except (OSError, EOFError) as fault:
             raise failed(self._source, start, stop, fault) from fault
         return True
