@@ -34,9 +34,9 @@ DECODERS = (
 
 
 class LabeledBackendEntrypoint(BackendEntrypoint):
-    """HDF5 files of examples: dims from labels and scales, splits and subsets."""
+    """Files of examples: dims from labels and scales, splits and subsets."""
 
-    description = "HDF5 files of examples, with dims from labels, splits and subsets"
+    description = "Files of examples, with dims from labels, splits and subsets"
     open_dataset_parameters = (
         "filename_or_obj",
         "drop_variables",
@@ -49,6 +49,8 @@ class LabeledBackendEntrypoint(BackendEntrypoint):
         "io",
         "decode_cf",
         "allow_external",
+        "format",
+        "options",
         *DECODERS,
     )
 
@@ -66,6 +68,8 @@ class LabeledBackendEntrypoint(BackendEntrypoint):
         io: Io = "auto",
         decode_cf: bool = True,
         allow_external: bool = False,
+        format: str | None = None,
+        options: Mapping[str, Any] | None = None,
         mask_and_scale: Any = None,
         decode_times: Any = None,
         decode_timedelta: Any = None,
@@ -88,6 +92,8 @@ class LabeledBackendEntrypoint(BackendEntrypoint):
             Splits, joined in this order; every row by default.
         subset : slice, integers or boolean mask, optional
             Rows among those of the splits.
+        options : mapping, optional
+            What only one format has, such as ``{"labels": "species"}`` for delimited text.
         mask_and_scale, decode_times, decode_timedelta, use_cftime, concat_characters, \
 decode_coords : bool, optional
             xarray's ``decode_cf=False`` turns all of them off. Each by itself can only be
@@ -116,6 +122,8 @@ decode_coords : bool, optional
             io=io,
             decode_cf=decoded,
             allow_external=allow_external,
+            format=format,
+            **({} if options is None else options),
         )
         if which_sets is not None:
             names = (which_sets,) if isinstance(which_sets, str) else tuple(which_sets)
