@@ -76,6 +76,9 @@ def bench(
     dataset = open_dataset(file)
     if len(dataset.files.paths) > 1:
         raise click.UsageError(f"{file} means {len(dataset.files.paths)} files; name one of them")
+    kind = dataset.files.options.format
+    if kind != "hdf5":
+        raise click.UsageError(f"{file} is of format {kind!r}, which h5py cannot read; name HDF5")
     if split is not None:
         dataset = dataset.split(split)
     if sources:
