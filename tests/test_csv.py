@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -176,6 +177,21 @@ def test_a_dataset_of_text_is_one_like_any_other(tmp_path):
         ds["features"].compute()
 
 
+def test_files_are_joined_by_the_names_of_their_columns(tmp_path):
+    ints, floats = put(tmp_path / "a.csv", "x,y\n1,2\n"), put(tmp_path / "b.csv", "x,y\n1.5,2\n")
+    both = labeled.open_dataset([ints, floats], columns="separate")
+    assert both["x"].values.tolist() == [1, 1.5]
+    assert both.dtypes["y"] == np.int64
+    swapped = put(tmp_path / "c.csv", "y,x\n1,2\n")
+    with pytest.raises(FileFormatError, match=r"c\.csv' cannot be joined .*columns are 'y', 'x'"):
+        labeled.open_dataset([ints, swapped])
+    bare = put(tmp_path / "d.csv", "1,2\n3,4\n")
+    with pytest.raises(
+        FileFormatError, match=r"'column_0', 'column_1', not 'x', 'y'; pass header="
+    ):
+        labeled.open_dataset([ints, bare])
+
+
 def test_what_is_not_said_is_guessed(tmp_path):
     def opened(name, text, **options):
         return labeled.open_dataset(put(tmp_path / name, text), **options)
@@ -315,3 +331,10 @@ def test_a_row_without_end_takes_no_more_memory_than_a_row_may(tmp_path, monkeyp
     with pytest.raises(FileFormatError, match=r"more than 5000 bytes\); close it, or pass quote="):
         labeled.open_dataset(path)
     assert labeled.open_dataset(path, quote=None).n_rows == 5001
+
+
+def test_xarray_opens_text_through_its_own_door(tmp_path):
+    path = put(tmp_path / "a.csv", "x,y,kind\n1,2,cat\n3,4,dog\n")
+    opened = xr.open_dataset(path, engine="labeled", options={"labels": "kind"})
+    assert opened["labels"].values.tolist() == ["cat", "dog"]
+    assert opened["features"].dims == ("batch", "feature")

@@ -74,7 +74,7 @@ def _why(
         what = "few" if len(fields) < n else "many"
         return (
             f"has too {what} fields: {len(fields)}, where {n} columns are expected "
-            f"({_few(dialect.names)}); correct it, or check delimiter= and quote="
+            f"({few(dialect.names)}); correct it, or check delimiter= and quote="
         )
     for i, dtype in zip(columns, dtypes, strict=True):
         try:
@@ -93,7 +93,8 @@ def _why(
     return "cannot be read as one row: it holds a carriage return or an open quote"
 
 
-def _few(names: Sequence[str]) -> str:
+def few(names: Sequence[str]) -> str:
+    """Name the first columns."""
     shown = ", ".join(map(repr, names[:4]))
     return shown if len(names) <= 4 else f"{shown}, ..."
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from labeled.errors import FileFormatError
 from labeled.formats.bytesource import FileRef, stamp_of
 from labeled.formats.csv.dialect import Dialect, read_dialect
 from labeled.formats.csv.engine import open_reader
-from labeled.formats.csv.faults import explained
+from labeled.formats.csv.faults import explained, few
 from labeled.formats.csv.index import RowIndex, row_index
 from labeled.formats.csv.lines import lines_of
 from labeled.formats.csv.options import TextOptions
@@ -40,26 +40,56 @@ def _recognises(head: Head) -> bool:
     return False
 
 
+@dataclass(frozen=True)
+class _Text:
+    """One file, looked at: how it is written, where its rows are, what samples of it hold."""
+
+    stamp: FileStamp
+    dialect: Dialect
+    index: RowIndex
+    sampled: list[np.dtype[Any]]
+
+
 def _scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
     own: TextOptions = TextOptions() if options.own is None else options.own
-    return tuple(_file_header(path, options, own) for path in paths)
+    texts = [_looked_at(path, own) for path in paths]
+    for other in texts[1:]:
+        _check_columns(texts[0], other)
+    guesses = [_common(column) for column in zip(*(one.sampled for one in texts), strict=True)]
+    return tuple(_file_header(one, guesses, options, own) for one in texts)
 
 
-def _file_header(path: str, options: Options, own: TextOptions) -> FileHeader:
+def _looked_at(path: str, own: TextOptions) -> _Text:
     stamp = stamp_of(path)
     dialect = read_dialect(stamp, own)
     index = row_index(stamp, dialect)
     if dialect.packed:
-        packing = Packing(index.n_bytes, 0, step_for(index.n_bytes))
-        stamp = replace(stamp, packed=packing)
-    names = dialect.names
-    dtypes = dtypes_of(path, names, _sampled(stamp, dialect, index, own), own)
+        stamp = replace(stamp, packed=Packing(index.n_bytes, 0, step_for(index.n_bytes)))
+    return _Text(stamp, dialect, index, _sampled(stamp, dialect, index, own))
+
+
+def _check_columns(first: _Text, other: _Text) -> None:
+    """Refuse to join texts whose columns are not called the same."""
+    here, there = first.dialect.names, other.dialect.names
+    if here != there:
+        raise FileFormatError(
+            f"{other.stamp.path!r} cannot be joined to {first.stamp.path!r}: its {len(there)} "
+            f"columns are {few(there)}, not {few(here)}; pass header= or names= if these are not "
+            "names, or open them apart"
+        )
+
+
+def _file_header(
+    text: _Text, guesses: Sequence[np.dtype[Any]], options: Options, own: TextOptions
+) -> FileHeader:
+    stamp, path, names = text.stamp, text.stamp.path, text.dialect.names
+    dtypes = dtypes_of(path, names, guesses, own)
     columns = sources_of(path, names, dtypes, own)
     check_dtype_names(path, own, names, list(columns))
     sources = {}
     for name in chosen_sources(columns, options, repr(path)):
         dtype = dtype_of(path, name, columns[name], dtypes, own)
-        table = Columns(dialect, columns[name], dtype, own.missing, index)
+        table = Columns(text.dialect, columns[name], dtype, own.missing, text.index)
         sources[name] = _source(name, stamp, table, options)
     splits = all_rows(sources)
     return FileHeader(
