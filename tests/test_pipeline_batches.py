@@ -252,6 +252,12 @@ def test_samples_that_cannot_be_read_are_left_out(dataset):
     assert loader.stats().n_lost == len(lost)
     with pytest.raises(ReadError, match="not an image"):
         list(dataset.batches(10, pipeline=failing))
+    few_lost = dataset.batches(10, pipeline=failing, errors="skip", max_lost=3)
+    with (
+        pytest.warns(LabeledWarning, match="is left out"),
+        pytest.raises(ReadError, match=r"4 of the 157 rows.*max_lost=3"),
+    ):
+        list(few_lost)
 
 
 def test_an_iterator_that_is_left_stops_its_threads(dataset):

@@ -193,7 +193,8 @@ def make_loader(
         out. A callable, or callables by source, are transforms of samples: of labelled
         examples, one by one, or of whole batches where they have a parameter ``rows`` or are
         marked by :func:`labeled.pipeline.whole`. Samples that raise ReadError are left out with
-        ``errors="skip"``. Rows that pad a batch go through it too, as row -1.
+        ``errors="skip"``, whatever `last` says of lengths. Rows that pad a batch go through it
+        too, as row -1.
         `memory` counts the rows that go into a pipeline; what it makes is its own.
     device : "cpu", "cuda", "cuda:<n>" or Device
         Where batches are made. Windows go to a device as the file has them, by one copy

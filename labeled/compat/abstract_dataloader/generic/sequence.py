@@ -7,18 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from labeled.compat.abstract_dataloader import abstract, spec
-from labeled.compat.abstract_dataloader.spec import Index
+from labeled.compat.abstract_dataloader.spec import Index, Times
 
 
 @dataclass
 class Metadata:
     """Timestamps and nothing else."""
 
-    timestamps: npt.NDArray[np.float64]
+    timestamps: Times
 
 
 class Window(abstract.Sensor[Any, Any]):
