@@ -12,6 +12,7 @@ import labeled
 from labeled.device import HostDevice
 from labeled.errors import DeviceMemoryError, LoaderError, MissingExtraError
 from labeled.loader import build, sizes, units
+from labeled.pipeline import Stages
 from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
 from make_files import DIGIT_LABELS, digits, fuel_file, ragged_file
 
@@ -172,11 +173,31 @@ def test_errors_come_in_their_turn_and_leave_nothing_flying(ds):
     assert len(list(ds.batches(50, device=FakeDevice(1), **small()))) == 12
 
 
+def test_the_batch_stage_of_a_pipeline_runs_on_the_device(ds):
+    seen = []
+
+    def brighter(batch, rows, seed, epoch):
+        features = batch.arrays["features"]
+        seen.append((type(features), rows, seed, epoch))
+        return features + 1
+
+    options = small(shuffle="full")
+    loader = ds.batches(50, device=FakeDevice(1), pipeline=Stages(batch=brighter), **options)
+    plain = list(ds.batches(50, device=FakeDevice(1), **options))
+    for number, made in enumerate(loader):
+        np.testing.assert_array_equal(made, plain[number].arrays["features"] + 1)
+        kind, rows, *place = seen[number]
+        assert kind is type(plain[number].arrays["features"])
+        np.testing.assert_array_equal(rows, plain[number].rows)
+        assert place == [3, 0]
+    assert len(seen) == len(plain)
+
+
 def test_what_does_not_go_with_a_device_is_refused(ds):
     for options, words in [
         ({"reader": "process"}, "reader='process', whose memory is not pinned"),
         ({"errors": "skip"}, "errors='skip'"),
-        ({"pipeline": {"features": lambda x: x}}, "pipeline="),
+        ({"pipeline": {"features": lambda x: x}}, "a pipeline= whose sample or collate"),
         ({"as_": "numpy"}, "as_='numpy', whose arrays are the host's"),
     ]:
         with pytest.raises(LoaderError, match=words):

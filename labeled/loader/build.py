@@ -190,9 +190,10 @@ def make_loader(
         What happens to batches on their way out; see :mod:`labeled.pipeline`. Its `sample` and
         `collate` run in threads of their own (`threads` of them, as many as cores when not
         given, none with 0; several batches at a time), its `batch` where batches are handed
-        out. A callable, or callables by source, are transforms of samples: of labelled
-        examples, one by one, or of whole batches where they have a parameter ``rows`` or are
-        marked by :func:`labeled.pipeline.whole`. Samples that raise ReadError are left out with
+        out; with a `device` there can be only `batch`, and it gets the arrays of that. A
+        callable, or callables by source, are transforms of samples: of labelled examples, one
+        by one, or of whole batches where they have a parameter ``rows`` or are marked by
+        :func:`labeled.pipeline.whole`. Samples that raise ReadError are left out with
         ``errors="skip"``, whatever `last` says of lengths. Rows that pad a batch go through it
         too, as row -1.
         `memory` counts the rows that go into a pipeline; what it makes is its own.
@@ -266,7 +267,7 @@ def make_loader(
     piped = line is not None and line.works
     where = device_of(device)
     if where is not None:
-        check_device(where, device, reader=reader, skips=skips, piped=line is not None, as_=as_)
+        check_device(where, device, reader=reader, skips=skips, piped=piped, as_=as_)
     lanes = _lanes(
         sources, selections, rows, wanted.memory_bytes, finish.out_row_bytes, piped=piped
     )

@@ -29,7 +29,7 @@ from labeled.loader.plan import LoaderPlan, next_epoch
 from labeled.loader.process import ProcessWindows, ReaderProcess
 from labeled.loader.slots import SlotPool
 from labeled.loader.uploads import DeviceWindows, Home
-from labeled.loader.workers import Workers
+from labeled.loader.workers import Workers, finished
 from labeled.samplers.sampled import AnyPlan, SampledPlan, restore_sampled
 from labeled.samplers.state import State, restore, state_of
 from labeled.views import html
@@ -361,6 +361,9 @@ class EpochIterator(Generic[T]):
         except Interrupted:  # by another thread, a moment ago
             assert self._ended, "the windows of a plan hold every row of its batches"
             raise self._why_ended() from None
+        line = self._recipe.line
+        if line is not None and workers is None:  # made on a device
+            made = finished(made, line, self._plan)
         data, rows, count, n_lost = made
         stats.n_batches += 1
         stats.n_rows += count

@@ -125,7 +125,7 @@ def check_device(
     clashes = {
         "reader='process', whose memory is not pinned": reader == "process",
         "errors='skip', which leaves rows out on the host": skips,
-        "pipeline=, which runs on the host": piped,
+        "a pipeline= whose sample or collate runs on the host (its batch would not)": piped,
         "as_='numpy', whose arrays are the host's": as_ == "numpy" and device.name != "host",
     }
     for words, clash in clashes.items():

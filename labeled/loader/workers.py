@@ -24,6 +24,7 @@ from labeled.loader.dealing import Dealer, Interrupted, Made
 from labeled.loader.engine import LOOK_UP_S, Stats, WindowSource
 from labeled.pipeline.place import Place
 from labeled.pipeline.running import Line, Stopped
+from labeled.samplers.sampled import AnyPlan
 from labeled.views.batches import Told
 
 
@@ -44,13 +45,12 @@ def done(made: Made, dealer: Dealer, stopped: Callable[[], bool]) -> Made:
     return labelled(data, rows, count, told), lambda: rows, count, n_lost
 
 
-def finished(made: Made, line: Line, dealer: Dealer) -> Made:
+def finished(made: Made, line: Line, plan: AnyPlan) -> Made:
     """Apply the batch stage, in the consumer's thread."""
     if line.batch is None:
         return made
     data, rows, count, n_lost = made
-    order = dealer.plan.order
-    place = Place(order.seed, order.epoch, rows=rows())
+    place = Place(plan.order.seed, plan.order.epoch, rows=rows())
     return line.finish(data, place), rows, count, n_lost
 
 
@@ -116,7 +116,7 @@ class Workers:
         core.count(stats)
         stats.wait_s += perf_counter() - began
         began = perf_counter()
-        made = finished(made, self._line, core.dealer)
+        made = finished(made, self._line, core.dealer.plan)
         stats.pipeline_s += perf_counter() - began
         return made
 
