@@ -13,6 +13,7 @@ file for each case, the inputs that these name, and mean images that the recorde
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import sys
@@ -53,6 +54,9 @@ REASONS = {
     "ref095/plain_jpeg": "another libjpeg decoded the recording; its pixels need jpeglib",
 }
 """Why values may differ, by case."""
+
+LATER_OPENCV = "the recording used OpenCV 3; here is {}, which rounds otherwise"
+"""Why they may differ in any other."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +180,9 @@ def _summed(name: str, away: list[Any], wrong: tuple[str, ...] = (), reason: str
     values = np.concatenate([one.ravel() for one in away]) if away else np.zeros(1)
     share = np.count_nonzero(values) / values.size
     reasons = [reason] if reason else []
-    reasons += [REASONS[name]] if share and name in REASONS else []
+    if share:
+        opencv = importlib.import_module("cv2").__version__
+        reasons.append(REASONS.get(name, LATER_OPENCV.format(opencv)))
     return Found(name, wrong, float(values.max()), share, "; ".join(reasons))
 
 

@@ -652,7 +652,7 @@ def test_objects_and_lists():
         (BYTES.astype(str), {"dims": DIMS}, AugmentError, "dtype"),
         (xr.DataArray(BYTES, dims=DIMS).chunk(), {}, AugmentError, "lazy"),
         ([], {"dims": DIMS}, AugmentError, "empty list"),
-        ([BYTES[0], BYTES[0, :2]], {"dims": DIMS[1:]}, AugmentError, "as many channels"),
+        ([BYTES[0], BYTES[0, :2]], {"dims": DIMS[1:]}, AugmentError, "2 of uint8 and 3 of uint8"),
         ([BYTES], {"dims": DIMS}, DimsError, "without a batch dim"),
         ("picture", {"dims": DIMS}, AugmentError, "str"),
     ],

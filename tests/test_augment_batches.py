@@ -18,10 +18,12 @@ from labeled.augment import (
     Normalize,
     RandomCrop,
     RandomResizedCrop,
+    Resize,
     mean_image,
 )
 from labeled.spaces import Conv2DSpace
 from make_files import fuel_file
+from ragged_files import ragged_path
 
 N = 97
 RNG = np.random.default_rng(4)
@@ -130,3 +132,18 @@ def test_a_mean_over_a_dataset_out_of_core(dataset):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
     blocks = dask.array.from_array(IMAGES, chunks=(7, 3, 14, 16))
     np.testing.assert_allclose(mean_image(xr.DataArray(blocks, dims=DIMS)), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("layout", ["flat", "fuel"])
+def test_pictures_of_different_sizes_become_one_array(tmp_path, layout):
+    images = [np.resize(IMAGES[k], (3, 12 + k % 5, 10 + k % 7)) for k in range(31)]
+    dataset = labeled.open_dataset(ragged_path(tmp_path / "r.hdf5", layout, images))
+    steps = Augment([Resize(shorter=12), RandomCrop(10), Mirror()], dims=DIMS[1:])
+    loader = dataset.batches(8, pipeline={"x": steps}, shuffle=True, seed=7, threads=2)
+    seen = 0
+    for batch in loader:
+        assert batch["x"].dims == DIMS
+        for row, found in zip(batch.rows, batch["x"].values, strict=True):
+            assert_array_equal(found, steps(images[row], rows=row, seed=7, dims=DIMS[1:]))
+            seen += 1
+    assert seen == len(images)

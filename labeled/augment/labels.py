@@ -191,8 +191,12 @@ def _opened_list(source: Any, images: Sequence[Any], dims: Dims | None) -> tuple
     first = opened_each[0][1]
     if not first.single or any(labels.axes != first.axes for _, labels in opened_each):
         raise DimsError("pictures of a list have one order of dims, without a batch dim")
-    if len({(one.n_channels, one.dtype) for one, _ in opened_each}) > 1:
-        raise AugmentError("pictures of a list have one dtype and as many channels as another")
+    kinds = sorted({f"{one.n_channels} of {one.dtype}" for one, _ in opened_each})
+    if len(kinds) > 1:
+        raise AugmentError(
+            f"pictures have channels {' and '.join(kinds)}; give them one dtype and as many "
+            "channels as another, encoded ones when they are opened (channels=3)"
+        )
     pictures = pictures_of([one.first[0, ...] for one, _ in opened_each])
     return pictures, Labels(source, first.dims, first.axes, single=False, listed=True)
 
