@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from numpy.testing import assert_array_equal
+from ragged_files import ragged_path
 
 import labeled
 from labeled.augment import (
@@ -23,7 +24,6 @@ from labeled.augment import (
 )
 from labeled.spaces import Conv2DSpace
 from make_files import fuel_file
-from ragged_files import ragged_path
 
 N = 97
 RNG = np.random.default_rng(4)
