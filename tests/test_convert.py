@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -491,3 +492,108 @@ def test_the_command(tmp_path: Path) -> None:
     assert wrong.stderr.count("\n") == 1
     assert "has the rule '7x'" in wrong.stderr
     assert invoke(tmp_path / "a.npz", tmp_path / "c.hdf5", "--chunks", "x=a").exit_code == 2
+
+
+# pictures, records, digits and text
+
+
+def pictures(folder: Path, *, alike: bool = False) -> dict[str, np.ndarray]:
+    """Write pictures by class; return them by path."""
+    pillow = pytest.importorskip("PIL.Image")
+    rng, out = np.random.default_rng(0), {}
+    for number, name in enumerate(["b/2.png", "a/1.png", "a/deep/0.png", "b/1.png", "a/2.png"]):
+        shape = (6, 7, 3) if alike else (6 + number % 3, 7, 3)
+        out[name] = rng.integers(0, 256, shape, np.uint8)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        pillow.fromarray(out[name]).save(folder / name)
+    return out
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_a_folder_of_pictures_by_class(tmp_path: Path, alike: bool) -> None:
+    expected = pictures(tmp_path / "in", alike=alike)
+    path = labeled.convert(
+        tmp_path / "in", tmp_path / "o.hdf5", split={"train": 0.6, "test": "rest"}, group="paths"
+    )
+    ds = labeled.open_dataset(path)
+    paths = ds["paths"].values.tolist()
+    assert paths == ["a/1.png", "a/2.png", "a/deep/0.png", "b/1.png", "b/2.png"]
+    assert ds["labels"].values.tolist() == [0, 0, 0, 1, 1]
+    assert list(ds["labels"].attrs["class_names"]) == ["a", "b"]
+    assert ds.dims["images"] == ("batch", "height", "width", "channel")
+    assert isinstance(ds["images"], labeled.Ragged) == (not alike)
+    for row, name in enumerate(paths):
+        np.testing.assert_array_equal(ds["images"][row], expected[name])
+    fixed = labeled.convert(
+        tmp_path / "in", tmp_path / "f.hdf5", resize=4, shape=(4, 4), channels=1
+    )
+    assert labeled.open_dataset(fixed).shapes["images"] == (5, 4, 4, 1)
+
+
+def test_folders_of_splits_and_bad_pictures(tmp_path: Path) -> None:
+    expected = pictures(tmp_path / "in" / "train") | pictures(tmp_path / "in" / "val")
+    ds = labeled.open_dataset(labeled.convert(tmp_path / "in", tmp_path / "o.hdf5"))
+    assert {name: by["labels"] for name, by in ds.splits.items()} == {"train": 5, "valid": 5}
+    assert ds.split("valid")["paths"].values[0] == "val/a/1.png"
+    assert len(expected) == 5
+    (tmp_path / "in" / "train" / "a" / "9.png").write_bytes(b"nonsense")
+    with pytest.raises(FileFormatError, match=r"row 2, .*train/a/9\.png"):
+        labeled.convert(tmp_path / "in", tmp_path / "no.hdf5")
+    (tmp_path / "in" / "train" / "loose.png").write_bytes(b"")
+    with pytest.raises(FileFormatError, match="lies beside folders of classes"):
+        labeled.convert(tmp_path / "in", tmp_path / "no.hdf5")
+    with pytest.raises(TypeError, match="colour= means nothing for pictures"):
+        labeled.convert(tmp_path / "in", tmp_path / "no.hdf5", colour=3)
+    assert not (tmp_path / "no.hdf5").exists()
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_to_records_and_back_is_equal(tmp_path: Path, ragged: bool) -> None:
+    pytest.importorskip("cv2")
+    rng = np.random.default_rng(0)
+    shapes = [(5 + i % 3 * ragged, 6, 3) for i in range(7)]
+    images = [rng.integers(0, 256, shape, np.uint8) for shape in shapes]
+    dims = ("batch", "height", "width", "channel")
+    sources = {
+        "images": labeled.Ragged.of(images, dims) if ragged else np.stack(images),
+        "labels": rng.random((7, 2)).astype("f4"),
+        "ids": np.arange(10, 17, dtype=np.uint64),
+    }
+    first = labeled.write(tmp_path / "a", sources, dims={} if ragged else {"images": dims})
+    back = labeled.convert(labeled.convert(first, tmp_path / "a.rec"), tmp_path / "b")
+    one, two = labeled.open_dataset(first), labeled.open_dataset(back)
+    assert one.sources == two.sources
+    for row, image in enumerate(images):
+        np.testing.assert_array_equal(two["images"][row], image)
+    for name in ("labels", "ids"):
+        assert two[name].dtype == one[name].dtype
+        np.testing.assert_array_equal(two[name], one[name])
+    channels_first = labeled.write(
+        tmp_path / "c", {"x": np.stack([i.transpose(2, 0, 1)[:, :5] for i in images])},
+        dims={"x": ("batch", "channel", "height", "width")},
+    )  # fmt: skip
+    turned = labeled.open_dataset(labeled.convert(channels_first, tmp_path / "c.rec"))
+    np.testing.assert_array_equal(turned["images"][0], images[0][:5])
+    with pytest.raises(ArrayError, match="one source of pictures"):
+        labeled.convert(first, tmp_path / "d.rec", sources=["labels"])
+
+
+def test_digits_and_text_come_in(tmp_path: Path) -> None:
+    digits = np.random.default_rng(0).integers(0, 256, (30, 4, 5), np.uint8)
+    head = bytes([0, 0, 8, 3]) + b"".join(n.to_bytes(4, "big") for n in digits.shape)
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(head + digits.tobytes())
+    with gzip.open(tmp_path / "t10k-images-idx3-ubyte.gz", "wb") as file:
+        file.write(head + digits.tobytes())
+    for name in ("train-images-idx3-ubyte", "t10k-images-idx3-ubyte.gz"):
+        path = labeled.convert(
+            tmp_path / name, tmp_path / "o.hdf5", split={"a": "0:10"}, overwrite=True
+        )
+        np.testing.assert_array_equal(labeled.open_dataset(path)["images"], digits)
+    (tmp_path / "t.csv").write_text("a;b;name\n1;2.5;x\n3;4.5;y\n")
+    path = labeled.convert(tmp_path / "t.csv", tmp_path / "o.hdf5", delimiter=";", overwrite=True)
+    ds = labeled.open_dataset(path)
+    np.testing.assert_array_equal(ds["features"], [[1, 2.5], [3, 4.5]])
+    assert ds["name"].values.tolist() == ["x", "y"]
+    done = invoke(tmp_path / "t.csv", tmp_path / "o.hdf5", "--overwrite", "--option", "delimiter=;")
+    assert done.exit_code == 0, done.output
+    assert invoke(tmp_path, tmp_path / "p.hdf5", "--resize", "axb").exit_code == 2

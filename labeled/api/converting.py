@@ -19,7 +19,7 @@ import xarray as xr
 from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
 from labeled.catalog.files import find_files
-from labeled.convert.exporting import EXPORTERS, export
+from labeled.convert.exporting import SUFFIXES, export
 from labeled.convert.origins import Origin, origin_of
 from labeled.convert.ragged import RaggedAs
 from labeled.convert.sharing import splits_by_rules
@@ -74,10 +74,11 @@ def convert(
     ----------
     origin : path, xarray.Dataset, pandas.DataFrame, labeled.Dataset, or mapping of arrays
         Paths: ``.npy`` and ``.npz`` (mapped where they are not compressed), ``.parquet``,
-        zarr stores, netCDF, and all that :func:`labeled.open_dataset` opens.
+        zarr stores, netCDF, a folder of pictures by class, and all that
+        :func:`labeled.open_dataset` opens (HDF5, CSV, IDX, record files).
     target : path
-        ``.npz``, ``.npy``, ``.parquet`` and ``.csv`` are written as such; any other name is
-        that of a labelled HDF5 file.
+        ``.npz``, ``.npy``, ``.parquet``, ``.csv`` and ``.rec`` are written as such; any other
+        name is that of a labelled HDF5 file.
     split : mapping of split to rule, optional
         ``"0:50000"`` (a stretch), ``0.8`` or ``"80%"`` (a share of the rows that no stretch
         names, drawn at random), ``1000`` (so many of them), ``"rest"``; or rows, as for
@@ -103,7 +104,9 @@ def convert(
     attrs, layout, compression, level, chunks, ragged, overwrite, progress, memory, threads
         As for :func:`labeled.write`.
     **options
-        How `origin` is opened: options of its format, as for :func:`labeled.open_dataset`.
+        How `origin` is opened: options of its format, as for :func:`labeled.open_dataset`. For
+        a folder of pictures those of record files: `channels` (3), `resize`, `shape`,
+        `upright`, `max_pixels`.
     provenance : mapping, optional
         Kept beside what is told anyway: the name and kind of `origin`, and how splits were
         drawn.
@@ -133,12 +136,12 @@ def convert(
     (10, 2)
     """
     opener = partial(_opened, only=only, example_dim=example_dim, dims=dims, own=options)
-    found = origin_of(origin, opener, example_dim=example_dim, columns=columns)
+    found = origin_of(origin, opener, example_dim=example_dim, columns=columns, options=options)
     if only is not None and found.kind != "labeled":
         raise SplitError(f"only={only!r} takes rows of a split, and {found.where} has no splits")
     found = found.chosen(sources)
     suffix = os.path.splitext(os.fspath(target))[1].lower()
-    if suffix in EXPORTERS:
+    if suffix in SUFFIXES:
         if split is not None:
             raise SplitError(
                 f"{suffix} files get no splits of their own; convert to a labelled file first"

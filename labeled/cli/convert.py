@@ -13,8 +13,14 @@ from dask.utils import format_bytes
 
 from labeled.api.converting import convert as convert_file
 from labeled.api.opening import open_dataset
-from labeled.cli.options import effort_options, names_of, storage_of, storage_options
-from labeled.convert.exporting import EXPORTERS
+from labeled.cli.options import (
+    effort_options,
+    names_of,
+    options_of,
+    storage_of,
+    storage_options,
+)
+from labeled.convert.exporting import SUFFIXES
 from labeled.convert.sharing import rules_of_words
 
 
@@ -42,6 +48,14 @@ from labeled.convert.sharing import rules_of_words
     metavar="SOURCE=a,b,c",
     help="Columns of a table that become one source.",
 )
+@click.option("--resize", metavar="EDGE|HxW", help="Make pictures one shape: scaled, then cut.")
+@click.option(
+    "--option",
+    "more_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="How ORIGIN is opened: channels=1, delimiter=;, ...",
+)
 @click.option("--example-dim", metavar="DIM", help="What counts examples in netCDF and zarr.")
 @storage_options
 @effort_options
@@ -58,6 +72,8 @@ def convert(
     sources: Sequence[str],
     dims: Sequence[str],
     columns: Sequence[str],
+    resize: str | None,
+    more_options: Sequence[str],
     example_dim: str | None,
     layout: Sequence[str],
     compression: Sequence[str],
@@ -70,16 +86,19 @@ def convert(
 ) -> None:
     """Make TARGET of ORIGIN: a labelled file of nearly anything, or the other way round.
 
-    ORIGIN may be .npy, .npz, .parquet, a zarr store, netCDF, or what labeled opens. TARGET
-    is a labelled HDF5 file, unless it ends in .npz, .npy, .parquet or .csv. It appears only
-    once it is complete; whatever cut a conversion short, begin it again.
+    ORIGIN may be .npy, .npz, .parquet, a zarr store, netCDF, a folder of pictures by class,
+    or what labeled opens (HDF5, CSV, IDX, .rec). TARGET is a labelled HDF5 file, unless it
+    ends in .npz, .npy, .parquet, .csv or .rec. It appears only once it is complete;
+    whatever cut a conversion short, begin it again.
 
     \b
       labeled convert digits.npz digits.hdf5 --split train=0:1500 test=1500:
       labeled convert digits.npz digits.hdf5 --split train=0.8 test=0.2 --stratify targets
       labeled convert digits.hdf5 test.npz --only test
+      labeled convert pictures/ pictures.hdf5 --resize 64 --split train=0.9 test=rest
     """
     rules = rules_of_words([*split, *more])
+    opened = {**options_of(more_options, "option"), **resize_of(resize)}
     started = perf_counter()
     asked = storage_of(layout, compression, level, chunks)
     storage = {option: value for option, value in asked.items() if value is not None}
@@ -100,8 +119,26 @@ def convert(
         progress=progress,
         memory=memory,
         **storage,
+        **opened,
     )
     report(path, perf_counter() - started, as_json=as_json)
+
+
+def resize_of(text: str | None) -> dict[str, Any]:
+    """Return options that give pictures one shape.
+
+    Examples
+    --------
+    >>> resize_of("64"), resize_of("32x48")
+    ({'resize': 64, 'shape': (64, 64)}, {'resize': 48, 'shape': (32, 48)})
+    """
+    if text is None:
+        return {}
+    parts = text.lower().split("x")
+    if not all(part.isdigit() and int(part) for part in parts) or len(parts) > 2:
+        raise click.UsageError(f"--resize {text}: give the edge of a square, or HEIGHTxWIDTH")
+    height, width = int(parts[0]), int(parts[-1])
+    return {"resize": max(height, width), "shape": (height, width)}
 
 
 def report(path: str, seconds: float, *, as_json: bool, **more: Any) -> None:
@@ -114,7 +151,7 @@ def report(path: str, seconds: float, *, as_json: bool, **more: Any) -> None:
         "bytes_per_s": round(size / max(seconds, 1e-9)),
         **more,
     }
-    labelled = os.path.splitext(path)[1].lower() not in EXPORTERS
+    labelled = os.path.splitext(path)[1].lower() not in SUFFIXES
     if labelled:
         dataset = open_dataset(path)
         facts["sources"] = {n: len(dataset.selection(n)) for n in dataset.sources}

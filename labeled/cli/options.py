@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -119,6 +120,26 @@ def names_of(words: Sequence[str], option: str) -> dict[str, list[str]]:
         if not equals or not name:
             raise click.UsageError(f"--{option} {word}: give SOURCE=name,name,...")
         out[name] = names.split(",")
+    return out
+
+
+def options_of(words: Sequence[str], option: str) -> dict[str, Any]:
+    """Read ``NAME=VALUE`` words; values as in JSON where they are, else texts.
+
+    Examples
+    --------
+    >>> options_of(["channels=1", "delimiter=;"], "option")
+    {'channels': 1, 'delimiter': ';'}
+    """
+    out: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"--{option} {word}: give NAME=VALUE")
+        try:
+            out[name] = json.loads(value)
+        except ValueError:
+            out[name] = value
     return out
 
 

@@ -21,7 +21,9 @@ from labeled.convert.numpyfiles import OWN, new_npz, put_array, put_member, put_
 from labeled.convert.progress import progress_bar
 from labeled.convert.tables import ParquetWriter
 from labeled.convert.write import own_splits
+from labeled.dims import role_of
 from labeled.errors import ArrayError, warn
+from labeled.formats.recordio.writing import write_records
 from labeled.formats.region import Array
 from labeled.formats.replacing import check_target, replacing
 from labeled.ragged import Ragged
@@ -85,6 +87,8 @@ def export(
         If writing fails; nothing is left behind then.
     """
     suffix = os.path.splitext(os.fspath(target))[1].lower()
+    if suffix == ".rec":
+        return _to_records(dataset, target, overwrite, budget, progress)
     if suffix != ".npz":
         _check_shapes(dataset, suffix)
     path = check_target(target, overwrite=overwrite)
@@ -328,9 +332,76 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, str | bool | int | float)
 
 
+# records
+
+
+def _to_records(
+    dataset: Opened,
+    target: str | os.PathLike[str],
+    overwrite: bool,
+    budget: int,
+    progress: bool | None,
+) -> str:
+    """Write pictures as PNG, which loses nothing, with their labels and ids."""
+    images = _pictures_of(dataset)
+    path = check_target(target, overwrite=overwrite)
+    columns = {name: dataset[name].values for name in ("labels", "ids") if name in dataset.sources}
+    columns = columns or {"ids": np.arange(dataset.n_rows)}  # without any there is no header
+    for name, values in columns.items():
+        if values.dtype.kind not in "biuf" or values.ndim > (2 if name == "labels" else 1):
+            raise ArrayError(
+                f"source {name!r} has dtype {values.dtype} and dims {dataset[name].dims}; .rec "
+                f"holds numbers, one a row (or a row of them, of labels)"
+            )
+    lost = [name for name in dataset.sources if name not in (images, "labels", "ids")]
+    if lost:
+        warn(f".rec has no place for the sources {lost}; .npz keeps them")
+    _say_lost(dataset, ".rec")
+    n_bytes = int(dataset[images].nbytes)
+    with progress_bar(progress, n_bytes, f"write {os.path.basename(path)}") as told:
+        examples = _pictures(dataset.select(images), images, budget, told)
+        write_records(path, examples, format=".png", overwrite=overwrite, **columns)
+    return path
+
+
+def _pictures_of(dataset: Opened) -> str:
+    """Return the one source that holds pictures of eight bits."""
+    found = [
+        name
+        for name in dataset.sources
+        if dataset[name].dtype == np.uint8
+        and {"height", "width"} <= set(_roles(dataset, name)) <= {"height", "width", "channel"}
+    ]
+    if len(found) != 1:
+        raise ArrayError(
+            f".rec holds one source of pictures, uint8 with dims of height and width, and here "
+            f"are {found or 'none'}; choose with sources=[...], or name the axes with dims="
+        )
+    return found[0]
+
+
+def _roles(dataset: Opened, name: str) -> list[str]:
+    return [role_of(dim) or str(dim) for dim in dataset[name].dims[1:]]
+
+
+def _pictures(one: Opened, name: str, budget: int, told: Told) -> Iterator[Array]:
+    """Yield pictures by height, width and channel."""
+    roles = _roles(one, name)
+    axes = [roles.index(role) for role in ("height", "width", "channel") if role in roles]
+    for some in stretches(one, budget):
+        rows = some[name]
+        for row in rows.to_objects() if isinstance(rows, Ragged) else rows.values:
+            image = row.transpose(axes)
+            told(image.nbytes)
+            yield image if image.ndim == 3 else image[..., np.newaxis]
+
+
 EXPORTERS: dict[str, Callable[[Opened, str, int, Told], None]] = {
     ".npz": _to_npz,
     ".npy": _to_npy,
     ".parquet": _to_parquet,
     ".csv": _to_csv,
 }
+
+SUFFIXES = (*EXPORTERS, ".rec")
+"""Targets that are no labelled file."""

@@ -12,12 +12,13 @@ import glob
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
+from labeled.convert.folders import DIMS, has_pictures, listed, picture_sources
 from labeled.convert.inputs import RowsLike
 from labeled.convert.numpyfiles import OWN, note_of, open_npy, open_npz
 from labeled.convert.tables import frame_sources, open_parquet
@@ -25,11 +26,14 @@ from labeled.errors import (
     ArrayError,
     DimsError,
     FileFormatError,
+    LoaderTypeError,
     MissingExtraError,
     UnknownNameError,
     did_you_mean,
     warn,
 )
+from labeled.formats.recordio.decoding import Decoding
+from labeled.formats.registry import FORMATS
 from labeled.ragged import Ragged
 from labeled.ragged.flat import Flat, FlatRows
 from labeled.selection import Selection
@@ -115,6 +119,7 @@ def origin_of(
     *,
     example_dim: str | None = None,
     columns: Mapping[str, Sequence[str]] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Origin:
     """Sort out what is to be converted.
 
@@ -127,6 +132,9 @@ def origin_of(
         The dim of a netCDF or zarr file that counts examples.
     columns : mapping of source to names, optional
         Columns of a table to put side by side.
+    options : mapping, optional
+        How pictures in a folder are decoded: the fields of
+        :class:`~labeled.formats.recordio.decoding.Decoding`.
 
     Raises
     ------
@@ -135,7 +143,7 @@ def origin_of(
     """
     if isinstance(given, str | os.PathLike):
         path = os.path.abspath(os.fspath(given))
-        origin = _of_path(path, opener, example_dim, columns)
+        origin = _of_path(path, opener, example_dim, columns, options or {})
         return replace(origin, name=os.path.basename(path))
     if isinstance(given, xr.Dataset):
         return of_xarray(given, example_dim)
@@ -156,6 +164,7 @@ def _of_path(
     opener: Callable[[Any], Any],
     example_dim: str | None,
     columns: Mapping[str, Sequence[str]] | None,
+    options: Mapping[str, Any],
 ) -> Origin:
     if not os.path.exists(path) and not glob.has_magic(path):
         raise FileFormatError(f"there is no file or folder {path!r} to convert")
@@ -165,6 +174,8 @@ def _of_path(
     if os.path.isdir(path):
         if any(os.path.exists(os.path.join(path, mark)) for mark in ZARR_MARKS):
             return _of_store(path, "zarr", example_dim)
+        if has_pictures(path) and not any(map(_known, os.listdir(path))):
+            return _of_pictures(path, options)
         return Origin("labeled", opener(path))
     if suffix == ".npy":
         stem = os.path.splitext(os.path.basename(path))[0]
@@ -178,6 +189,24 @@ def _of_path(
     if magic[:3] == NETCDF3_MAGIC:
         return _of_store(path, "netcdf3", example_dim)
     return Origin("labeled", opener(path))
+
+
+def _known(name: str) -> bool:
+    """Whether a file is named after a format that is opened as it is."""
+    return any(one.claims(name) for one in FORMATS)
+
+
+def _of_pictures(path: str, options: Mapping[str, Any]) -> Origin:
+    known = [one.name for one in fields(Decoding)]
+    for name in options:
+        if name not in known:
+            raise LoaderTypeError(
+                f"{name}= means nothing for pictures in a folder; {did_you_mean(name, known)}"
+            )
+    found = listed(path)
+    sources, attrs = picture_sources(found, Decoding(**{"channels": 3, **options}))
+    dims = {} if isinstance(sources["images"], Ragged) else {"images": DIMS}
+    return Origin("pictures", sources, dims=dims, splits=found.splits or None, source_attrs=attrs)
 
 
 def _with_axes(where: str, array: Any) -> Any:

@@ -1,0 +1,239 @@
+"""A folder of pictures: a folder a class, perhaps below a folder a split.
+
+``cat/1.jpg``, ``dog/2.png`` become sources ``images``, ``labels`` (the number of the class, by
+name) and ``paths``; the names of the classes are an attribute of ``labels``. Folders
+called train, test, valid and the like that have class folders in them are splits.
+Pictures without folders have no labels.
+
+Pictures are decoded where they are written, by several threads. They are of one shape where
+all are so stored, or are cut to one; else they make a ragged source.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from labeled.errors import FileFormatError
+from labeled.formats.picture_heads import PictureError
+from labeled.formats.pictures import picture_head
+from labeled.formats.recordio.decoding import Decoding
+from labeled.formats.region import Array
+from labeled.ragged import Ragged
+from labeled.ragged.flat import AnyRows, Flat, Rows, elements_of, offsets_of
+from labeled.selection import Selection
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test",
+          "val": "valid", "valid": "valid", "validation": "valid"}  # fmt: skip
+HEAD_BYTES = 64 << 10
+DIMS = ("batch", "height", "width", "channel")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The pictures of a folder, in the order in which they are written."""
+
+    folder: str
+    paths: tuple[str, ...]
+    """Relative to the folder."""
+    classes: tuple[str, ...]
+    """Their names; empty where pictures lie in no folders."""
+    labels: tuple[int, ...]
+    splits: dict[str, tuple[int, int]]
+
+
+def has_pictures(folder: str) -> bool:
+    """Whether a folder, or one below it, holds a picture."""
+    return next(_pictures(folder, ""), None) is not None
+
+
+def listed(folder: str) -> Listed:
+    """List the pictures of a folder, by split, class and name.
+
+    Raises
+    ------
+    FileFormatError
+        If pictures lie both in folders and beside them.
+    """
+    tops = _folders(folder, "")
+    by_split = [top for top in tops if top.lower() in SPLITS and _folders(folder, top)]
+    roots = by_split if by_split and len(by_split) == len(tops) else [""]
+    names = sorted({cls for root in roots for cls in _folders(folder, root)})
+    paths: list[str] = []
+    labels: list[int] = []
+    splits: dict[str, tuple[int, int]] = {}
+    for root in roots:
+        start = len(paths)
+        for path in _loose(folder, root) if names else ():
+            raise FileFormatError(
+                f"picture {os.path.join(folder, path)!r} lies beside folders of classes; move it "
+                f"into one of {names}, or away"
+            )
+        for number, name in enumerate(names):
+            found = list(_pictures(folder, os.path.join(root, name)))
+            paths += found
+            labels += [number] * len(found)
+        if root:
+            splits[SPLITS[root.lower()]] = (start, len(paths))
+    if not names:
+        paths = list(_loose(folder, ""))
+    return Listed(folder, tuple(paths), tuple(names), tuple(labels), splits)
+
+
+def _entries(folder: str, below: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(os.path.join(folder, below)) as entries:
+            return sorted((e for e in entries if e.name[:1] != "."), key=lambda e: e.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise FileFormatError(f"folder {folder!r} cannot be read: {error.strerror}") from error
+
+
+def _folders(folder: str, below: str) -> list[str]:
+    """Return the folders that hold pictures, however deep."""
+    found = [e.name for e in _entries(folder, below) if e.is_dir()]
+    return [n for n in found if next(_pictures(folder, os.path.join(below, n)), None) is not None]
+
+
+def _loose(folder: str, below: str) -> Iterator[str]:
+    for entry in _entries(folder, below):
+        if entry.is_file() and entry.name.lower().endswith(SUFFIXES):
+            yield os.path.join(below, entry.name)
+
+
+def _pictures(folder: str, below: str) -> Iterator[str]:
+    yield from _loose(folder, below)
+    for entry in _entries(folder, below):
+        if entry.is_dir():
+            yield from _pictures(folder, os.path.join(below, entry.name))
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Files of pictures; the rows of one shape, or the reader of a ragged source.
+
+    Parameters
+    ----------
+    folder : str
+    paths : tuple of str
+    decoding : Decoding
+    """
+
+    folder: str
+    paths: tuple[str, ...]
+    decoding: Decoding
+    kind: str = "pictures"
+    why: str = "decoded from files of their own"
+    chunk_rows: int = 1
+    n_axes: int = 3
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.uint8)
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.paths)
+
+    @property
+    def where(self) -> str:
+        return f"pictures in {self.folder!r}"
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @cached_property
+    def all_shapes(self) -> Rows:
+        """The shape of every picture once decoded; reads their heads, where it must."""
+        if self.decoding.row_shape is not None:
+            return np.tile(np.array(self.decoding.row_shape, np.int64), (len(self.paths), 1))
+        sizes = [self._size(path) for path in self.paths]
+        return self.decoding.shapes(np.array(sizes, np.int32).reshape(-1, 4))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of all axes, where every picture has the same."""
+        return (len(self.paths), *self.all_shapes[0].tolist())
+
+    @property
+    def alike(self) -> bool:
+        """Whether all pictures have one shape."""
+        return len(self.paths) > 0 and bool((self.all_shapes == self.all_shapes[0]).all())
+
+    def _size(self, path: str) -> tuple[int, int, int, int]:
+        with open(os.path.join(self.folder, path), "rb") as file:
+            data = file.read(HEAD_BYTES)
+            try:
+                head = picture_head(data)
+            except PictureError:
+                head = self._head(path, data + file.read())
+        return head.height, head.width, head.channels, head.orientation
+
+    def _head(self, path: str, data: bytes) -> Any:
+        try:
+            return picture_head(data)
+        except PictureError as error:
+            raise self._bad(path, error) from error
+
+    def _bad(self, path: str, error: Exception) -> FileFormatError:
+        row = self.paths.index(path)
+        return FileFormatError(
+            f"row {row}, {os.path.join(self.folder, path)!r}: {error}; mend it or move it away"
+        )
+
+    def _decoded(self, path: str) -> Array:
+        try:
+            with open(os.path.join(self.folder, path), "rb") as file:
+                image: Array = self.decoding(file.read())
+        except (PictureError, OSError) as error:
+            raise self._bad(path, error) from error
+        return image
+
+    def __getitem__(self, rows: slice) -> Array:
+        """Decode consecutive pictures of one shape."""
+        return np.stack([self._decoded(path) for path in self.paths[rows]])
+
+    def shapes(self, rows: AnyRows) -> Rows:
+        found: Rows = self.all_shapes[np.asarray(rows, np.int64)]
+        return found
+
+    def sizes(self, rows: AnyRows) -> Rows:
+        return elements_of(self.shapes(rows))
+
+    def read_flat(self, rows: AnyRows) -> Flat:
+        shapes = self.shapes(rows)
+        offsets = offsets_of(elements_of(shapes))
+        out = np.empty(int(offsets[-1]), np.uint8)
+        for place, row in enumerate(np.asarray(rows, np.int64).tolist()):
+            image = self._decoded(self.paths[row])
+            if image.shape != tuple(shapes[place].tolist()):
+                error = PictureError(f"it has shape {image.shape} where its head told another")
+                raise self._bad(self.paths[row], error)
+            out[offsets[place] : offsets[place + 1]] = image.reshape(-1)
+        return Flat(out, offsets, shapes)
+
+
+def picture_sources(found: Listed, decoding: Decoding) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the sources of a folder, and the attributes of these."""
+    pictures = Pictures(found.folder, found.paths, decoding)
+    sources: dict[str, Any] = {"paths": np.array(found.paths, object)}
+    if pictures.alike:
+        sources["images"] = pictures
+    else:
+        rows = Selection.all(len(found.paths))
+        sources["images"] = Ragged(pictures, rows, DIMS, "images")
+    if not found.classes:
+        return sources, {}
+    sources["labels"] = np.array(found.labels, np.int64)
+    return sources, {"labels": {"class_names": _texts(found.classes)}}
+
+
+def _texts(names: Sequence[str]) -> list[str]:
+    return [str(name) for name in names]
