@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from labeled.compat import mxnet
 from labeled.compat.mxnet import ArrayDataProvider, CSVIter, DataBatch, MNISTIter
 from labeled.compat.mxnet.inputs import files_of
-from labeled.compat.mxnet.numbers import floats_of, whole_of
+from labeled.compat.mxnet.numbers import floats_of, plain_floats, whole_of
 from labeled.compat.mxnet.parameters import flag_of, shape_of
 from labeled.errors import (
     ArrayError,
@@ -72,6 +74,16 @@ def test_floats_are_read_as_recorded(version, field, value):
     (found,) = floats_of([field.encode()], version)
     np.testing.assert_array_equal(found, np.float32(value))
     assert np.signbit(found) == np.signbit(np.float32(value))
+
+
+@given(
+    st.lists(st.from_regex(r"-?[0-9]{1,7}(\.[0-9]{1,15})?", fullmatch=True), min_size=1),
+    st.sampled_from(["seed", "1.9.1"]),
+)
+def test_plain_numbers_are_read_alike_together_and_one_by_one(fields, version):
+    fields = [field.encode() for field in fields]
+    together, alone = plain_floats(b",".join(fields)), floats_of(fields, version)
+    assert together.tobytes() == np.array(alone, np.float32).tobytes()
 
 
 @pytest.mark.parametrize("field", ["abc", "infi", '"5"', "", "\v7"])

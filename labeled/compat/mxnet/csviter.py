@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from labeled.compat.mxnet.augmenter import Version
 from labeled.compat.mxnet.batching import Filled, RoundBatches, Row
 from labeled.compat.mxnet.inputs import blocks_of, files_of, options_of
 from labeled.compat.mxnet.iterators import NAMES, MXDataIter, old_label
-from labeled.compat.mxnet.numbers import floats_of, whole_of
+from labeled.compat.mxnet.numbers import floats_of, plain_floats, whole_of
 from labeled.compat.mxnet.parameters import (
     Parameter,
     checked_version,
@@ -43,8 +43,8 @@ PARAMETERS = {
 }
 DTYPES = ("float32", "int32", "int64")
 BOM = b"\xef\xbb\xbf"
-PLAIN = re.compile(rb"\d{1,7}(?:,\d{1,7})*")
-"""Lines of small whole numbers without a sign are the same by any parser."""
+LINES = 64
+"""Lines that are read together where they are plain."""
 BLANKS = b" \t\f"
 LINE_ENDS = re.compile(rb"[\r\n]+")
 
@@ -136,14 +136,32 @@ class _Table:
         self._plain = self._dropped < 0 and self._delimiter == b"," and dtype.kind == "f"
 
     def rows(self) -> Iterator[Array]:
-        for number, line in enumerate(self._lines()):
-            values = self._values(line)
-            if len(values) != self._size:
-                raise FileFormatError(
-                    f"{self.uri!r}, row {number}: {len(values)} values, where the shape "
-                    f"{self._shape} asks for {self._size}"
-                )
-            yield np.array(values, self._dtype).reshape(self._shape)
+        """Yield the lines as arrays."""
+        lines, number = self._lines(), 0
+        while some := list(islice(lines, LINES)):
+            table = self._plain_table(some)
+            if table is not None:
+                yield from table
+            else:
+                yield from (self._row(line, number + i) for i, line in enumerate(some))
+            number += len(some)
+
+    def _plain_table(self, lines: list[bytes]) -> Array | None:
+        """Read plain lines together; None where one of them is not plain."""
+        commas = self._size - 1
+        if not self._plain or any(line.count(b",") != commas for line in lines):
+            return None
+        values = plain_floats(b",".join(lines))
+        return None if values is None else values.reshape(len(lines), *self._shape)
+
+    def _row(self, line: bytes, number: int) -> Array:
+        values = self._values(line)
+        if len(values) != self._size:
+            raise FileFormatError(
+                f"{self.uri!r}, row {number}: {len(values)} values, where the shape "
+                f"{self._shape} asks for {self._size}"
+            )
+        return np.array(values, self._dtype).reshape(self._shape)
 
     def _lines(self) -> Iterator[bytes]:
         """Yield the lines that hold anything; one that ends in blanks with the line behind it."""
@@ -161,8 +179,6 @@ class _Table:
             yield held
 
     def _values(self, line: bytes) -> list[Any]:
-        if self._plain and PLAIN.fullmatch(line):
-            return [int(digits) for digits in line.split(b",")]
         if self._version == "1.9.1":
             line = line.removeprefix(BOM)
         line, _, following = line.partition(b"\n")

@@ -127,7 +127,7 @@ def known_parameters(version: Version, *, v1: bool) -> dict[str, Parameter]:
     """Return the parameters that an iterator of a version knew."""
     known = {**NAMES, **OF_RECORDS, **OF_PICTURES, **OF_OUTPUT}
     if version == "1.9.1":
-        known |= {**STD, **SINCE_191}
+        known |= {**STD, **SINCE_191, "path_imgrec": Parameter(text_of)}
     if version != "1.9.1" or v1:
         known = {name: one for name, one in known.items() if name not in NEWEST_ONLY}
     return {name: one for name, one in known.items() if name not in later_than(version)}
