@@ -61,6 +61,18 @@ def test_records_by_key_in_any_order(path, tmp_path):
     record.close()
 
 
+def test_after_the_end_no_key_helps_until_a_reset(path, tmp_path):
+    idx = str(tmp_path / "x.idx")
+    record = MXIndexedRecordIO(idx, path, "w")
+    record.write_idx(3, b"x")
+    record.close()
+    record = MXIndexedRecordIO(idx, path, "r")
+    assert [record.read(), record.read(), record.read_idx(3)] == [b"x", None, None]
+    record.reset()
+    assert record.read_idx(3) == b"x"
+    record.close()
+
+
 def test_a_key_twice_is_listed_twice_and_its_last_record_wins(path, tmp_path):
     idx = str(tmp_path / "x.idx")
     record = MXIndexedRecordIO(idx, path, "w", key_type=str)

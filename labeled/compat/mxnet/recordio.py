@@ -104,6 +104,7 @@ class MXRecordIO:
         self.handle = _opened(self.uri.removeprefix("file://"), "wb" if self.writable else "rb")
         self.pid = os.getpid()
         self.is_open = True
+        self._ended = False
 
     def close(self) -> None:
         """Close the file; closing twice does no harm."""
@@ -142,7 +143,7 @@ class MXRecordIO:
             raise FileFormatError(f"{self.uri!r}: {fault}; write shorter records") from None
 
     def read(self) -> bytes | None:
-        """Return the next record; None at the end.
+        """Return the next record; None at the end, and from then on until :meth:`reset`.
 
         Raises
         ------
@@ -151,6 +152,8 @@ class MXRecordIO:
         """
         assert not self.writable, "the file is open for writing"
         self._check_pid()
+        if self._ended:
+            return None
         stored = bytearray()
         try:
             while self._read_part(stored):
@@ -163,6 +166,7 @@ class MXRecordIO:
         """Append the next part of a record; False after its last, or at the end of the file."""
         head = self._file.read(HEAD_BYTES)
         if not head and not stored:
+            self._ended = True
             return False
         flag, length = part_at(head)
         body = self._file.read(padded(length))
@@ -246,7 +250,7 @@ class MXIndexedRecordIO(MXRecordIO):
         return {**super().__getstate__(), "fidx": None}
 
     def seek(self, idx: Any) -> None:
-        """Go to the record of a key.
+        """Go to the record of a key; after the end was read it does not help, as of old.
 
         Raises
         ------
