@@ -720,11 +720,12 @@ def test_compiled_loops_compute_the_same(monkeypatch, dtype):
             assert_array_equal(found, change(image, dims=DIMS[1:]))
 
 
-@pytest.mark.parametrize("dtype", ["u1", "i2", "f4", "f8"])
+@pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "i2", "i4", "f4", "f8"])
 def test_compiled_windows_are_the_same(monkeypatch, dtype):
     pytest.importorskip("numba", reason="numba is not installed")
     importlib.import_module(LOOPS)  # else only large pictures are worth it
-    images = np.random.default_rng(1).integers(0, 200, (70, 18, 3, 20)).astype(dtype)
+    most = min(30_000, np.iinfo(dtype).max) if dtype[0] in "ui" else 30_000
+    images = np.random.default_rng(1).integers(0, most, (70, 18, 3, 20)).astype(dtype)
     dims = ("batch", "height", "channel", "width")
     cut = [RandomCrop((17, 18)), Mirror()]
     for steps in (cut, [*cut, Normalize([1, 2, 3], 7)], [Normalize(9), Illumination(9), *cut]):

@@ -37,8 +37,9 @@ FEW_ITEMS = 1 << 14
 GROUP_ITEMS = 1 << 17
 """Values that are computed with together by NumPy: with their floats they fit a cache."""
 
-LOOPED = frozenset({"|u1", "|i1", "<u2", "<i2", "<f4", "<f8"})
-"""Dtypes whose values a compiled loop multiplies in the dtype of the result."""
+LOOPED = frozenset({"|u1", "|i1", "<i2", "<f4", "<f8"})
+"""Dtypes whose values a compiled loop multiplies in the dtype of the result; those of "<u2", for
+one, it would multiply in float64."""
 
 ORDER = (0, 1, 2)
 
