@@ -530,6 +530,36 @@ def test_a_folder_of_pictures_by_class(tmp_path: Path, alike: bool) -> None:
     assert labeled.open_dataset(fixed).shapes["images"] == (5, 4, 4, 1)
 
 
+def test_a_folder_becomes_records_as_it_is_encoded(tmp_path: Path) -> None:
+    expected = pictures(tmp_path / "in")
+    path = labeled.convert(tmp_path / "in", tmp_path / "o.rec")
+    assert os.path.getsize(path) > sum(p.stat().st_size for p in (tmp_path / "in").rglob("*.png"))
+    ds = labeled.open_dataset(path)
+    assert ds["labels"].values.tolist() == [0, 0, 0, 1, 1]
+    for row, name in enumerate(sorted(expected)):
+        np.testing.assert_array_equal(ds["images"][row], expected[name])
+    fixed = labeled.open_dataset(
+        labeled.convert(
+            tmp_path / "in", tmp_path / "f.rec", resize=4, shape=(4, 4), sources=["images"]
+        )
+    )
+    assert fixed["images"][0].shape == (4, 4, 3)
+    (tmp_path / "in" / "a" / "9.png").write_bytes(b"nonsense")
+    with pytest.raises(FileFormatError, match=r"a/9\.png"):
+        labeled.convert(tmp_path / "in", tmp_path / "no.rec")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["f.idx", "f.rec", "in", "o.idx", "o.rec"]
+
+
+def test_between_files_that_are_not_labelled(tmp_path: Path) -> None:
+    first = labeled.write(tmp_path / "a", {"x": np.arange(5), "y": np.arange(5.0)}, {"s": (1, 4)})
+    archive = labeled.convert(first, tmp_path / "a.npz")
+    table = labeled.convert(archive, tmp_path / "a.parquet")
+    assert pd.read_parquet(table)["x"].tolist() == [0, 1, 2, 3, 4]
+    back = labeled.open_dataset(labeled.convert(table, tmp_path / "b"))
+    assert back.split("s")["x"].values.tolist() == [1, 2, 3]
+    assert len(list(tmp_path.iterdir())) == 4
+
+
 def test_folders_of_splits_and_bad_pictures(tmp_path: Path) -> None:
     expected = pictures(tmp_path / "in" / "train") | pictures(tmp_path / "in" / "val")
     ds = labeled.open_dataset(labeled.convert(tmp_path / "in", tmp_path / "o.hdf5"))

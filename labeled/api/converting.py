@@ -7,7 +7,9 @@ Sorting out what is given, drawing splits and writing are done below, in
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,13 +21,14 @@ import xarray as xr
 from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
 from labeled.catalog.files import find_files
-from labeled.convert.exporting import SUFFIXES, export
+from labeled.convert.exporting import SUFFIXES, export, pass_on
 from labeled.convert.origins import Origin, origin_of
 from labeled.convert.ragged import RaggedAs
 from labeled.convert.sharing import splits_by_rules
 from labeled.convert.write import checked_effort, write
-from labeled.errors import ArrayError, SplitError, UnknownNameError, did_you_mean
+from labeled.errors import SplitError, UnknownNameError, did_you_mean
 from labeled.formats.registry import format_of
+from labeled.formats.replacing import check_target
 from labeled.ragged import Ragged
 
 Path = str | os.PathLike[str]
@@ -141,12 +144,14 @@ def convert(
         raise SplitError(f"only={only!r} takes rows of a split, and {found.where} has no splits")
     found = found.chosen(sources)
     suffix = os.path.splitext(os.fspath(target))[1].lower()
+    if suffix in SUFFIXES and split is not None:
+        raise SplitError(
+            f"{suffix} files get no splits of their own; convert to a labelled file first"
+        )
+    if suffix == ".rec" and found.kind == "pictures" and not options:
+        return pass_on(found.sources, target, overwrite=overwrite, progress=progress)
     if suffix in SUFFIXES:
-        if split is not None:
-            raise SplitError(
-                f"{suffix} files get no splits of their own; convert to a labelled file first"
-            )
-        return _exported(found, target, overwrite, progress, memory)
+        return _exported(found, target, dims, overwrite, progress, memory)
     table = found.splits
     if split is not None:
         table = _splits(found, split, stratify, group, seed, in_order)
@@ -179,9 +184,8 @@ def _opened(
     path: str, *, only: Any, example_dim: str | None, dims: Any, own: Mapping[str, Any]
 ) -> Dataset:
     """Open a file with its values as they are stored."""
-    own = (
-        {**own, "decode_cf": False} if "decode_cf" in format_of(find_files(path)[0]).heeds else own
-    )
+    heeded = format_of(find_files(path)[0]).heeds
+    own = {**own, "decode_cf": False} if "decode_cf" in heeded else own
     dataset = open_dataset(path, dims=dims, example_dim=example_dim, **own)
     if only is None:
         return dataset
@@ -189,14 +193,32 @@ def _opened(
 
 
 def _exported(
-    found: Origin, target: Path, overwrite: bool, progress: bool | None, memory: int | str
+    found: Origin,
+    target: Path,
+    dims: Mapping[str, Sequence[str | None]] | None,
+    overwrite: bool,
+    progress: bool | None,
+    memory: int | str,
 ) -> str:
-    if not isinstance(found.sources, Dataset):
-        raise ArrayError(
-            f"{found.where} is no labelled file; convert it to one first, then to "
-            f"{os.path.splitext(os.fspath(target))[1]}"
-        )
+    """Write what is no labelled file; what was none either becomes one on the way."""
     budget, _ = checked_effort(memory, None)
+    if not isinstance(found.sources, Dataset):
+        folder = os.path.dirname(check_target(target, overwrite=overwrite))
+        with tempfile.TemporaryDirectory(prefix=".labeled-", dir=folder) as between:
+            labelled = write(
+                os.path.join(between, "labelled.hdf5"),
+                found.sources,
+                found.splits,
+                dims={**found.dims, **(dims or {})},
+                attrs=found.attrs,
+                source_attrs=found.source_attrs,
+                statistics=False,
+                checksums=False,
+                progress=progress,
+                memory=budget // ON_THE_WAY,
+            )
+            whole = replace(found, sources=open_dataset(labelled, decode_cf=False))
+            return _exported(whole, target, None, overwrite, progress, memory)
     return export(found.sources, target, overwrite=overwrite, budget=budget, progress=progress)
 
 

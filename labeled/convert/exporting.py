@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 import xarray as xr
 
+from labeled.convert.folders import Pictures
 from labeled.convert.numpyfiles import OWN, new_npz, put_array, put_member, put_note
 from labeled.convert.progress import progress_bar
 from labeled.convert.tables import ParquetWriter
@@ -361,6 +362,29 @@ def _to_records(
     with progress_bar(progress, n_bytes, f"write {os.path.basename(path)}") as told:
         examples = _pictures(dataset.select(images), images, budget, told)
         write_records(path, examples, format=".png", overwrite=overwrite, **columns)
+    return path
+
+
+def pass_on(
+    sources: Mapping[str, Any],
+    target: str | os.PathLike[str],
+    *,
+    overwrite: bool,
+    progress: bool | None,
+) -> str:
+    """Write the pictures of a folder as records, as they are encoded, with their labels."""
+    images = sources["images"]
+    pictures = images.reader if isinstance(images, Ragged) else images
+    assert isinstance(pictures, Pictures)
+    path = check_target(target, overwrite=overwrite)
+    labels = sources.get("labels")
+    with progress_bar(progress, pictures.n_bytes, f"write {os.path.basename(path)}") as told:
+        write_records(
+            path,
+            pictures.encoded(told),
+            labels=[0] * len(pictures) if labels is None else labels,
+            overwrite=overwrite,
+        )
     return path
 
 

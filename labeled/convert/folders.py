@@ -12,7 +12,7 @@ all are so stored, or are cut to one; else they make a ragged source.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -195,6 +195,20 @@ class Pictures:
         except (PictureError, OSError) as error:
             raise self._bad(path, error) from error
         return image
+
+    @property
+    def n_bytes(self) -> int:
+        """Of all files."""
+        return sum(os.path.getsize(os.path.join(self.folder, path)) for path in self.paths)
+
+    def encoded(self, told: Callable[[int], None]) -> Iterator[bytes]:
+        """Yield the files as they are; each must be a picture."""
+        for path in self.paths:
+            with open(os.path.join(self.folder, path), "rb") as file:
+                data = file.read()
+            self._head(path, data)
+            yield data
+            told(len(data))
 
     def __getitem__(self, rows: slice) -> Array:
         """Decode consecutive pictures of one shape."""
