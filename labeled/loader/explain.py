@@ -422,13 +422,15 @@ def _first_reads(plan: LoaderPlan, jobs: list[Job], mode: str) -> Reads | None:
     for start, stop, content in jobs[:DRAWN_JOBS]:
         runs = as_runs(lane.read(content, plan.group))
         some = runs[:: -(-len(runs) // DRAWN_RUNS) or 1]
-        windows.append(WindowRead(start, stop, _pairs(some), _pairs(_whole_chunks(lane, some))))
+        chunks = () if lane.keep else _pairs(_whole_chunks(lane, some))
+        windows.append(WindowRead(start, stop, _pairs(some), chunks))
     return Reads(
         lane.name,
         lane.reader.n_rows,
         lane.reader.chunk_rows,
         tuple(windows),
         "window" if mode == "window" else "job",
+        lane.keep,
     )
 
 

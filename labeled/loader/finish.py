@@ -121,16 +121,6 @@ class Finish:
                 total += math.prod(source.row_shape) * dtype.itemsize
         return total
 
-    @property
-    def words(self) -> str:
-        """What a batch is, in words."""
-        if self.specs is not None:
-            return f"arrays as {self.specs.specs} says"
-        cast = [f"{name} to {c.dtype}" for name, c in self.changes.items() if c.dtype is not None]
-        scaled = [f"{name} scaled" for name, c in self.changes.items() if c.scaled]
-        more = f" ({', '.join([*cast, *scaled])})" if cast or scaled else ""
-        return f"a mapping of source to DataArray{more}"
-
     @cached_property
     def copied(self) -> Set[str]:
         """Sources of which new memory is made in any case."""

@@ -17,13 +17,13 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from dask.utils import format_bytes
 
 from labeled.errors import LoaderError, ReadError
 from labeled.loader.dealing import Dealer, Interrupted
 from labeled.loader.device_dealing import DeviceDealer
 from labeled.loader.engine import Stats, WindowSource
 from labeled.loader.explain import Explanation, explain
+from labeled.loader.looks import loader_html, loader_text
 from labeled.loader.pictures import LoaderPlots
 from labeled.loader.plan import LoaderPlan, next_epoch
 from labeled.loader.process import ProcessWindows, ReaderProcess
@@ -32,8 +32,6 @@ from labeled.loader.uploads import DeviceWindows, Home
 from labeled.loader.workers import Workers, finished
 from labeled.samplers.sampled import AnyPlan, SampledPlan, restore_sampled
 from labeled.samplers.state import State, restore, state_of
-from labeled.views import html
-from labeled.views.text import sizes_words, table
 
 Rows = npt.NDArray[np.int64]
 T = TypeVar("T")
@@ -217,51 +215,10 @@ class Loader:
         self._place = saved["place"]
 
     def __repr__(self) -> str:
-        lines = [(name, *cells) for name, *cells in self._sources()]
-        return "\n".join([f"<labeled.Loader {self._words()}>", *table(lines)])
+        return loader_text(self.plan, self._next, self._first_batch)
 
     def _repr_html_(self) -> str:
-        head = ("source", "a row", "dtype in the file", "rows are")
-        named = [(html.bold(n), dims, html.code(dt), how) for n, dims, dt, how in self._sources()]
-        sizes = self.plan.sizes
-        told = {
-            "order": self._words(),
-            "memory": f"at most {format_bytes(sizes.promised_bytes)} of "
-            f"{format_bytes(sizes.memory_bytes)}",
-            "threads": f"{sizes.threads} in the background"
-            + (" of a reader process" if self.plan.reader == "process" else ""),
-            "batches": self.plan.finish.words,
-            "more": "explain() tells what an epoch reads, before it reads anything; stats() "
-            "afterwards where the time went",
-        }
-        return html.page("labeled.Loader", html.facts(told), html.table(head, named))
-
-    def _words(self) -> str:
-        order = self.plan.epoch_plan.order
-        part = self.plan.epoch_plan.part
-        words = [
-            f"{len(self):,} batches of {self.batch_size:,} rows",
-            f"shuffle={order.mode!r}",
-            f"seed={self.seed}",
-            f"epoch={self.epoch}",
-        ]
-        if part[1] > 1:
-            words.append(f"part={part}")
-        if self._first_batch:
-            words.append(f"going on at batch {self._first_batch:,}")
-        return ", ".join(words)
-
-    def _sources(self) -> list[tuple[str, str, str, str]]:
-        """Each source in words; what is asked of readers here needs no file."""
-        return [
-            (
-                lane.name,
-                sizes_words(lane.source.dims[1:], lane.source.row_shape),
-                str(lane.source.dtype),
-                "kept in memory" if lane.keep or lane.source.loaded is not None else "read ahead",
-            )
-            for lane in self.plan.lanes
-        ]
+        return loader_html(self.plan, self._next, self._first_batch)
 
 
 @dataclass(frozen=True)

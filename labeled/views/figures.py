@@ -220,7 +220,8 @@ def draw_reads(reads: Reads, title: str, ax: Axes | None = None) -> Axes:
     name_ticks(ax.yaxis, range(len(reads.windows)), reads.names)
     ax.set_ylim(len(reads.windows) - 0.4, -0.6)
     ax.set_xlim(0, reads.n_rows or 1)
-    return titled(ax, title, f"row of {reads.source!r} in the file")
+    where = "kept in memory" if reads.kept else "in the file"
+    return titled(ax, title, f"row of {reads.source!r} {where}")
 
 
 def draw_rate(points: Sequence[tuple[float, int, int]], title: str, ax: Axes | None = None) -> Axes:

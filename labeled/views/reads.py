@@ -38,6 +38,8 @@ class Reads:
     windows : tuple of WindowRead
     called : str
         What a window is called: "window", or "job" where rows are only read ahead.
+    kept : bool
+        Whether all rows are read once and kept, so that windows read nothing.
     """
 
     source: str
@@ -45,11 +47,13 @@ class Reads:
     chunk_rows: int
     windows: tuple[WindowRead, ...]
     called: str = "window"
+    kept: bool = False
 
     @property
     def title(self) -> str:
         """What the picture shows, in words."""
-        return f"rows of {self.source!r} that each {self.called} reads"
+        takes = "takes from memory, read once before" if self.kept else "reads"
+        return f"rows of {self.source!r} that each {self.called} {takes}"
 
     @property
     def edges(self) -> range:
