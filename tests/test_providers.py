@@ -9,6 +9,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
+from fake_device import FakeDevice
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -413,6 +414,18 @@ def test_a_dataset_as_provider(ds):
     assert len(made) == 3
 
 
+@given(st.integers(0, 99), st.booleans(), st.sampled_from(["first", "last"]))
+def test_a_device_makes_the_batches_of_the_host(ds, seed, roll_over, axes):
+    options = {"shuffle": True, "seed": seed, "roll_over": roll_over, "axes": axes}
+    there = ds.as_provider(4, device=FakeDevice(seed), **options)
+    here = ds.as_provider(4, **options)
+    for _ in range(2):
+        for a, b in zip(there, here, strict=True):
+            for name in ("features", "targets"):
+                np.testing.assert_array_equal(a.get(name), b.get(name))
+            assert a.count_samples == b.count_samples
+
+
 def test_sources_of_a_dataset_are_chosen_and_renamed(ds):
     made = ds.as_provider(
         5, data={"x": "targets"}, label=(), axes="last", dtype={"targets": "float32"}
@@ -423,3 +436,7 @@ def test_sources_of_a_dataset_are_chosen_and_renamed(ds):
         ds.as_provider(5, data="feature")
     with pytest.raises(LoaderTypeError, match="did you mean 'shuffle'"):
         ds.as_provider(5, shufle=True)
+    with pytest.raises(LoaderTypeError, match="no parameter 'pipeline'"):
+        ds.as_provider(5, pipeline={"features": np.negative})
+    piped = IteratorProvider(ds.batches(5, pipeline={"features": lambda x: x[:, :2]}))
+    assert dict(piped.provide_data)["features"] == (5, 2, 2)

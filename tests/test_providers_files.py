@@ -509,7 +509,7 @@ def test_parameters_of_text_are_heeded(text, name):
 
 def test_every_parameter_of_text_is_in_the_table():
     own = set(signature(CSVProvider.__init__).parameters) - {"self"}
-    assert own == {*TEXT, "prefetch_buffer", "memory"}
+    assert own == {*TEXT, "prefetch_buffer", "memory", "device"}
 
 
 def test_text_is_read_exactly_in_whole_epochs(text):

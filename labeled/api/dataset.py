@@ -602,9 +602,11 @@ class Dataset:
             Sources to provide; a mapping gives them other names (name -> source). Not given:
             sources called ``targets``, ``labels`` or the like are labels, the others data.
         **options
-            `shuffle`, `seed`, `part`, `memory`, `threads`, `prefetch`, `dtype`, `scale` and
-            `shift` as for :meth:`batches`; `data_padding`, `label_padding`, `roll_over` and
-            `axes` as for :class:`labeled.providers.ArrayDataProvider`.
+            `shuffle`, `seed`, `part`, `window_rows`, `memory`, `threads`, `prefetch`, `dtype`,
+            `scale`, `shift`, `errors`, `max_lost` and `device` as for :meth:`batches`;
+            `data_padding`, `label_padding`, `roll_over` and `axes` as for
+            :class:`labeled.providers.ArrayDataProvider`. What comes out of a pipeline is provided
+            by :class:`labeled.providers.IteratorProvider` around its loader.
 
         Raises
         ------

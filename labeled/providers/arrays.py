@@ -12,6 +12,7 @@ from dask.base import is_dask_collection
 from labeled.catalog.blocks import BlockSource
 from labeled.catalog.region import whole
 from labeled.catalog.source import AnySource, Source
+from labeled.device import Device
 from labeled.errors import ArrayError
 from labeled.loader.build import Shuffle
 from labeled.loader.sizes import DEFAULT_MEMORY
@@ -50,6 +51,8 @@ class ArrayDataProvider(LoaderProvider):
         Which share of every epoch is served.
     memory : size
         The most that a loop over lazy arrays adds to the memory of the process.
+    device : "cpu", "cuda", "cuda:<n>" or Device
+        Where batches are made; as for :meth:`labeled.Dataset.batches`.
 
     Raises
     ------
@@ -85,6 +88,7 @@ class ArrayDataProvider(LoaderProvider):
         axes: BatchAxis = "first",
         part: tuple[int, int] = (0, 1),
         memory: int | str = DEFAULT_MEMORY,
+        device: str | Device = "cpu",
     ) -> None:
         sources: dict[str, AnySource] = {}
         feeds = []
@@ -104,6 +108,7 @@ class ArrayDataProvider(LoaderProvider):
             roll_over=roll_over,
             axes=axes,
             memory=memory,
+            device=device,
         )
         selections = {name: Selection.all(source.n_rows) for name, source in sources.items()}
         super().__init__(sources, selections, feeds, serving)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from labeled.catalog.source import Source
+from labeled.device import Device
 from labeled.errors import FileFormatError
 from labeled.loader.arguments import integer
 from labeled.loader.build import Shuffle
@@ -47,7 +48,7 @@ class MNISTProvider(LoaderProvider):
         Windows read ahead.
     data_name, label_name : str
         ``label_name=None`` provides no labels, and opens no file of them.
-    data_padding, label_padding, roll_over, axes, memory
+    data_padding, label_padding, roll_over, axes, memory, device
         As for :class:`ArrayDataProvider`.
     dtype, scale, shift
         Of the pictures; as for :meth:`labeled.Dataset.batches`.
@@ -81,6 +82,7 @@ class MNISTProvider(LoaderProvider):
         roll_over: bool = False,
         axes: BatchAxis = "first",
         memory: int | str = DEFAULT_MEMORY,
+        device: str | Device = "cpu",
         dtype: Any = None,
         scale: Any = None,
         shift: Any = None,
@@ -110,6 +112,7 @@ class MNISTProvider(LoaderProvider):
             roll_over=roll_over,
             axes=axes,
             memory=memory,
+            device=device,
             prefetch=prefetch_buffer,
             dtype=None if dtype is None else {"images": dtype},
             scale=None if scale is None else {"images": scale},

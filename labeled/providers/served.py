@@ -17,7 +17,7 @@ import numpy as np
 
 from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource
-from labeled.device import Array, reshape
+from labeled.device import Array, Device, reshape
 from labeled.errors import LoaderError
 from labeled.loader.arguments import integer
 from labeled.loader.batch import Batch
@@ -78,7 +78,7 @@ class Serving:
     ----------
     batch_size : int
         0 takes all samples at once.
-    shuffle, seed, part, window_rows, memory, threads, prefetch, errors, max_lost
+    shuffle, seed, part, window_rows, memory, threads, prefetch, errors, max_lost, device
         As for :meth:`labeled.Dataset.batches`.
     data_padding, label_padding : scalar
         Fill what a last batch lacks.
@@ -108,6 +108,7 @@ class Serving:
     pipeline: Any = None
     errors: Literal["raise", "skip"] = "raise"
     max_lost: int | float | None = None
+    device: str | Device = "cpu"
 
     def __post_init__(self) -> None:
         if self.errors == "skip" and self.roll_over:
@@ -119,7 +120,8 @@ class Serving:
 
 def serving_of(whose: str, options: Mapping[str, Any]) -> Serving:
     """Return options as a :class:`Serving`; the message names the nearest of an unknown one."""
-    check_keywords(whose, options, [one.name for one in fields(Serving)])
+    known = [one.name for one in fields(Serving) if one.name != "pipeline"]  # it changes shapes
+    check_keywords(whose, options, known)
     return Serving(**options)
 
 
@@ -180,6 +182,7 @@ class LoaderProvider:
             pipeline=s.pipeline,
             errors=s.errors,
             max_lost=s.max_lost,
+            device=s.device,
         )
 
     def _check_padding(self, sources: Mapping[str, AnySource]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from labeled.catalog.source import AnySource, Source
+from labeled.device import Device
 from labeled.errors import LoaderError
 from labeled.loader.arguments import integer
 from labeled.loader.build import Shuffle
@@ -45,7 +46,7 @@ class CSVProvider(LoaderProvider):
         As for :func:`labeled.open_dataset`; found out when not given.
     shuffle, seed, num_parts, part_index, prefetch_buffer, data_name, label_name
         As for :class:`ImageRecordProvider`.
-    data_padding, label_padding, axes, memory
+    data_padding, label_padding, axes, memory, device
         As for :class:`ArrayDataProvider`.
 
     Raises
@@ -81,6 +82,7 @@ class CSVProvider(LoaderProvider):
         label_padding: float = 0,
         axes: BatchAxis = "first",
         memory: int | str = DEFAULT_MEMORY,
+        device: str | Device = "cpu",
     ) -> None:
         options = {"dtype": dtype, "delimiter": delimiter, "header": header}
         shape, wide = _lengths("data_shape", data_shape), _lengths("label_shape", label_shape)
@@ -103,6 +105,7 @@ class CSVProvider(LoaderProvider):
             roll_over=round_batch,
             axes=axes,
             memory=memory,
+            device=device,
             prefetch=prefetch_buffer,
         )
         super().__init__(sources, rows_of(sources), feeds, serving)
