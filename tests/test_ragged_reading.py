@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -226,9 +227,10 @@ def test_inner_dims_cannot_be_cut_and_xarray_has_no_place(tmp_path: Path) -> Non
         ds["x"][[12]]
 
 
-def test_awkward_and_cupy_are_named_where_they_are_missing() -> None:
+def test_awkward_and_cupy_are_named_where_they_are_missing(monkeypatch: Any) -> None:
     ragged = Ragged.of([np.arange(3), np.arange(2)])
-    with pytest.raises(MissingExtraError, match="pip install awkward"):
+    monkeypatch.setitem(sys.modules, "awkward", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'labeled\[awkward\]'"):
         ragged.to_awkward()
     with pytest.raises(MissingExtraError, match="CuPy"):
         ragged.to_device("cuda")

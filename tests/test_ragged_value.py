@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pickle
-import sys
-import types
 from itertools import pairwise
 from typing import Any
 
+import awkward as ak
 import numpy as np
 import pytest
 from hypothesis import given
@@ -166,17 +165,13 @@ def test_blocks_hold_as_much_as_fits(sizes: list[int], limit: int) -> None:
         assert b == len(sizes) or sum(sizes[a : b + 1]) > limit
 
 
-def test_awkward_gets_nested_lists(monkeypatch: Any) -> None:
-    fake = types.ModuleType("awkward")
-    fake.contents = types.SimpleNamespace(  # type: ignore[attr-defined]
-        NumpyArray=lambda values: values.tolist(),
-        ListOffsetArray=lambda edges, content: [content[a:b] for a, b in pairwise(edges)],
-    )
-    fake.index = types.SimpleNamespace(Index64=list)  # type: ignore[attr-defined]
-    fake.Array = lambda content: content  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "awkward", fake)
-    arrays = [np.arange(6).reshape(2, 3), np.empty((0, 2), int), np.arange(2).reshape(2, 1)]
-    assert Ragged.of(arrays).to_awkward() == [a.tolist() for a in arrays]
+@given(examples())
+def test_awkward_holds_the_same_examples(arrays: Any) -> None:
+    ragged = Ragged.of(arrays)
+    handed = ragged.to_awkward()
+
+    assert handed.to_list() == [array.tolist() for array in arrays]
+    assert ak.flatten(handed, axis=None).to_numpy().dtype == (ragged.dtype if arrays else float)
 
 
 def test_dims_must_fit() -> None:

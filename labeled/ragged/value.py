@@ -367,7 +367,8 @@ class Ragged:
             ak = importlib.import_module("awkward")
         except ImportError as error:
             raise MissingExtraError(
-                "to_awkward() needs awkward, which is not installed here: pip install awkward"
+                "to_awkward() needs awkward, which is not installed here: pip install "
+                "'labeled[awkward]'"
             ) from error
         flat = self.flat()
         content = ak.contents.NumpyArray(flat.values)
