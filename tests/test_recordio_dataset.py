@@ -324,9 +324,10 @@ def test_a_list_that_changes_is_noticed(folder, tmp_path):
 def spoilt(tmp_path_factory):
     """Pictures of which three cannot be decoded, each for another reason."""
     examples = [encode(one, ".png") for one in ALIKE]
-    header = bytearray(examples[0])
+    header = bytearray(examples[1])
     header[16:24] = b"\0\1\x86\xa0\0\1\x86\xa0"
     examples[11] = b"not a picture"
+    examples[0] = b"nor is this"
     examples[25] = bytes(header)
     examples[40] = examples[40][:-40]
     path = tmp_path_factory.mktemp("rec") / "spoilt.rec"
@@ -337,7 +338,7 @@ def spoilt(tmp_path_factory):
 @pytest.mark.parametrize("shape", [None, (8, 6)])
 def test_a_picture_that_is_none_is_named(spoilt, shape):
     ds = labeled.open_dataset(spoilt, shape=shape, channels=3)
-    words = r"'images' in .*spoilt.rec', row 11 \(id 133\): it is no picture.*errors='skip'"
+    words = r"'images' in .*spoilt.rec', row 0 \(id 100\): it is no picture.*errors='skip'"
     with pytest.raises(ReadError, match=words):
         for _ in ds.batches(8):
             pass
@@ -356,8 +357,8 @@ def test_pictures_that_are_none_are_left_out_on_request(spoilt, folder, as_ragge
     with pytest.warns(LabeledWarning, match=r"1 rows are left out"):
         batches = list(loader)
     rows = np.concatenate([batch.rows for batch in batches])
-    assert sorted(set(range(len(ds))) - set(rows)) == [11, 25, 40]
-    assert loader.stats().n_lost == 3
+    assert sorted(set(range(len(ds))) - set(rows)) == [0, 11, 25, 40]
+    assert loader.stats().n_lost == 4
     everything = [*ALIKE, *PICTURES]
     for batch in batches:
         for row, image in zip(batch.rows, batch.arrays["images"], strict=True):
@@ -365,7 +366,7 @@ def test_pictures_that_are_none_are_left_out_on_request(spoilt, folder, as_ragge
     with pytest.warns(LabeledWarning), pytest.raises(ReadError, match=r"2 of the .* max_lost=1"):
         list(ds.batches(8, errors="skip", max_lost=1))
     with pytest.warns(LabeledWarning):
-        assert sum(b.count for b in ds.batches(8, errors="skip", max_lost=0.05)) == len(ds) - 3
+        assert sum(b.count for b in ds.batches(8, errors="skip", max_lost=0.07)) == len(ds) - 4
 
 
 @pytest.mark.parametrize(

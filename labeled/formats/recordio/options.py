@@ -29,7 +29,7 @@ class RecordOptions:
     ----------
     content : {"auto", "images", "labelled", "raw"}
         What records hold: pictures behind a header of labels and ids, any bytes behind such a
-        header, or any bytes. By default the first record tells pictures from the rest, which
+        header, or any bytes. By default the first records tell pictures from the rest, which
         is "raw".
     index : "auto", path, list of paths or False
         Where records begin: from the ``.idx`` of the same name, if there is one; from these

@@ -7,6 +7,7 @@ pictures are ragged, or their labels several, where those of any one are.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +30,7 @@ from labeled.formats.header import (
 from labeled.formats.picture_heads import kind_of
 from labeled.formats.recordio.engines import list_of, listed_labels
 from labeled.formats.recordio.index import SUFFIX
-from labeled.formats.recordio.irheader import LABEL, HeaderError, unpack
+from labeled.formats.recordio.irheader import LABEL, HeaderError, body_of
 from labeled.formats.recordio.options import Detail, RecordOptions
 from labeled.formats.recordio.reading import READ_BYTES, RecordFile
 from labeled.formats.recordio.table import sizes_by_blocks, table_of
@@ -52,6 +53,9 @@ NAMES = {
 
 ENCODED = Filter(0, "decoded")
 """Pictures are dear to read: what is stored has to be decoded."""
+
+PEEKED_ROWS = 8
+"""Records of a file that are looked at for pictures."""
 
 DECODED_TIMES = 24
 """How many times larger than its bytes a picture is taken to be while it is decoded."""
@@ -91,13 +95,12 @@ def _indexes(paths: tuple[str, ...], index: Any) -> Iterator[FileStamp | None]:
 
 
 def _content(files: tuple[RecordFile, ...]) -> str:
-    """Tell by the first record whether there are pictures."""
+    """Tell by the first records whether there are pictures; one of them may be damaged."""
     for file in files:
-        if file.n_rows:
-            try:
-                return "images" if kind_of(unpack(file.payload(0)).payload) else "raw"
-            except HeaderError:
-                return "raw"
+        for _, payload in file.payloads(range(min(PEEKED_ROWS, file.n_rows))):
+            with contextlib.suppress(HeaderError):
+                if kind_of(body_of(payload)) is not None:
+                    return "images"
     return "raw"
 
 
