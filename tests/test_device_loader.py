@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 from fake_device import FakeDevice
@@ -191,6 +193,17 @@ def test_the_batch_stage_of_a_pipeline_runs_on_the_device(ds):
         np.testing.assert_array_equal(rows, plain[number].rows)
         assert place == [3, 0]
     assert len(seen) == len(plain)
+
+
+def test_an_iterator_that_is_dropped_waits_for_what_it_began(ds):
+    device = FakeDevice(0, haste=0.0)
+    loader = ds.batches(20, device=device, **small(prefetch=3))
+    batches = iter(loader)
+    next(batches)
+    assert any(stream.n_done < len(stream.work) for stream in device.streams)
+    del batches
+    gc.collect()
+    assert all(stream.n_done == len(stream.work) for stream in device.streams)
 
 
 def test_what_does_not_go_with_a_device_is_refused(ds):

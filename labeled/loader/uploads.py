@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -219,6 +219,8 @@ class DeviceWindows:
         self._homes = homes
         self._stream = plan.device.copy_stream()
         self._flying: deque[tuple[Event, Filled]] = deque()
+        self._finalizer = weakref.finalize(self, wait_for_all, self._flying, homes)
+        self._finalizer.atexit = False
         self._ready: deque[Uploaded] = deque()
 
     def next(self) -> Uploaded | None:
@@ -236,7 +238,8 @@ class DeviceWindows:
         """Wait for the next window; first for a copy, if only that keeps it from being read."""
         self._land()
         while self._flying and not self._pool.n_free:
-            self._flying.popleft()[0].wait()
+            self._flying[0][0].wait()  # and only then let go of the slot
+            self._flying.popleft()
         return self._source.next()
 
     def _land(self) -> None:
@@ -313,9 +316,18 @@ class DeviceWindows:
     def close(self) -> None:
         """Stop; returns when no slot is written or copied from, and no window read, any more."""
         self._source.close()
-        while self._flying:
-            self._flying.popleft()[0].wait()
-        for home in self._homes:
-            for event in home.used:
-                event.wait()
+        wait_for_all(self._flying, self._homes)
         self._ready.clear()
+
+
+def wait_for_all(flying: deque[tuple[Event, Filled]], homes: Sequence[Home]) -> None:
+    """Wait for copies under way and kernels that read windows; also where nobody iterates more.
+
+    Memory that is given back could otherwise be somebody else's while they still use it.
+    """
+    while flying:
+        flying[0][0].wait()  # and only then let go of the slot
+        flying.popleft()
+    for home in homes:
+        for event in home.used:
+            event.wait()

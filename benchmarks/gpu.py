@@ -1,0 +1,421 @@
+"""What a GPU gets of all this: copies, permutes, files to batches, overlap.
+
+    python -m benchmarks.gpu [--gib 2] [--only NAME] [--out benchmarks/results/gpu.json]
+    python -m benchmarks.gpu --host --gib 0.05     # tries the script; says nothing of a GPU
+
+Runs alone and needs CuPy and one GPU, on which nothing else runs. Every figure is a median of
+repeats with the device waited for on both sides; rates of batches are those of whole epochs
+from the page cache, with a consumer that adds up every element on the device. The bounds are
+measured in the same run: pinned memory to device, and device to device.
+
+`nvCOMP`, `kvikio` and DALI are not measured: the library has no path through them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import date
+from importlib import import_module, metadata
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import h5py
+import numpy as np
+
+import labeled
+from labeled import permute
+from labeled.device import HostDevice
+from labeled.views.text import table
+
+MIB, GIB = 1 << 20, 1 << 30
+ROW_SHAPE = (3, 64, 64)
+NAMES = ("batch", "channel", "height", "width")
+LARGE_BATCH = 48 * MIB
+ORDERS = ["".join(order) for order in itertools.permutations("bc01")]
+
+Figures = dict[str, Any]
+
+
+class NoGpu(Exception):
+    """There is nothing to measure here."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """What is measured: a GPU by CuPy, or the host in its place.
+
+    Parameters
+    ----------
+    xp : module
+    device : str or Device
+        As ``batches`` takes it.
+    """
+
+    xp: Any
+    device: Any
+
+    @property
+    def real(self) -> bool:
+        return self.xp is not np
+
+    def wait(self) -> None:
+        """Wait for everything that was asked for."""
+        if self.real:
+            self.xp.cuda.get_current_stream().synchronize()
+
+    def seconds(self, work: Callable[[], object], repeats: int = 15) -> float:
+        """Median time of some work, after two rounds that warm up."""
+        found = []
+        for turn in range(repeats + 2):
+            self.wait()
+            began = perf_counter()
+            work()
+            self.wait()
+            if turn > 1:
+                found.append(perf_counter() - began)
+        return statistics.median(found)
+
+    def pinned(self, nbytes: int) -> Any:
+        if not self.real:
+            return np.ones(nbytes, np.uint8)
+        memory = np.ndarray((nbytes,), np.uint8, self.xp.cuda.alloc_pinned_memory(nbytes))
+        memory[...] = 1
+        return memory
+
+    def upload(self, host: Any, target: Any) -> None:
+        if self.real:
+            stream = self.xp.cuda.get_current_stream()
+            target.data.copy_from_host_async(host.ctypes.data, host.nbytes, stream)
+        else:
+            np.copyto(target, host)
+
+    def copy(self, one: Any, two: Any) -> None:
+        if self.real:
+            stream = self.xp.cuda.get_current_stream()
+            two.data.copy_from_device_async(one.data, one.nbytes, stream)
+        else:
+            np.copyto(two, one)
+
+    def describe(self) -> Figures:
+        """Return what ran this."""
+        here: Figures = {
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "labeled": labeled.__version__,
+            "cores": os.cpu_count(),
+            "date": date.today().isoformat(),
+        }
+        if not self.real:
+            return {"card": "none: the host in its place, which says nothing of a GPU", **here}
+        runtime = self.xp.cuda.runtime
+        told = runtime.getDeviceProperties(0)
+        return {
+            "card": told["name"].decode(),
+            "memory_bytes": told["totalGlobalMem"],
+            "compute": f"{told['major']}.{told['minor']}",
+            "driver": runtime.driverGetVersion(),
+            "runtime": runtime.runtimeGetVersion(),
+            "cupy": self.xp.__version__,
+            **here,
+        }
+
+
+def card(host: bool) -> Card:
+    """Find the GPU.
+
+    Raises
+    ------
+    NoGpu
+        If CuPy, a driver or a card is missing; says which.
+    """
+    if host:
+        return Card(np, HostDevice())
+    try:
+        cupy = import_module("cupy")
+    except ImportError as error:
+        raise NoGpu(f"CuPy does not load ({error}): pip install 'labeled[gpu-cu13]'") from None
+    if not cupy.cuda.is_available():
+        raise NoGpu("CuPy finds no GPU and driver here")
+    return Card(cupy, "cuda:0")
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One run.
+
+    Parameters
+    ----------
+    nbytes : int
+        Of each file, and eight times that of an array that is copied.
+    """
+
+    card: Card
+    folder: Path
+    nbytes: int
+
+    # bounds
+
+    def copies(self) -> Figures:
+        """Pinned memory to device, and device to device, in bytes a second."""
+        n = max(self.nbytes // 8, MIB)
+        host, one = self.card.pinned(n), self.card.xp.zeros(n, np.uint8)
+        two = self.card.xp.zeros(n, np.uint8)
+        to_device = self.card.seconds(lambda: self.card.upload(host, one))
+        within = self.card.seconds(lambda: self.card.copy(one, two))
+        return {"nbytes": n, "h2d": n / to_device, "d2d": 2 * n / within}
+
+    def permutes(self, d2d: float) -> Figures:
+        """Every order of four axes, moved, and cast and scaled: against a plain device copy."""
+        out: Figures = {}
+        rows = max(self.nbytes // 8 // (3 * 224 * 224), 2)
+        for kind, dtype, options in (
+            ("u8", np.uint8, {}),
+            ("f32", np.float32, {}),
+            ("u8 to f32, scaled", np.uint8, {"dtype": np.float32, "scale": 1 / 255}),
+        ):
+            n = max(rows // np.dtype(dtype).itemsize, 2)
+            src = self.card.xp.ones((n, 3, 224, 224), dtype)
+            item = np.dtype(dtype).itemsize + np.dtype(options.get("dtype", dtype)).itemsize
+            for order in ORDERS:
+                axes = tuple("bc01".index(axis) for axis in order)
+
+                def work(src: Any = src, axes: Any = axes, options: Any = options) -> Any:
+                    return permute.copy(src, axes, **options)
+
+                rate = src.size * item / self.card.seconds(work, repeats=7)
+                out.setdefault(kind, {})[order] = rate / d2d
+        summary = {
+            kind: {"median": statistics.median(found.values()), "worst": min(found.values())}
+            for kind, found in out.items()
+        }
+        return {"of_d2d": out, "summary": summary}
+
+    # files
+
+    def file(self, dtype: str, codec: str | None = None) -> str:
+        """Return a file of random images, made once."""
+        path = self.folder / f"{dtype}-{codec}-{self.nbytes}.hdf5"
+        if path.exists():
+            return str(path)
+        row_bytes = int(np.prod(ROW_SHAPE)) * np.dtype(dtype).itemsize
+        n = max(self.nbytes // row_bytes // (4 if codec else 1), 64)
+        pool = np.random.default_rng(0).integers(0, 16, (min(n, 1024), *ROW_SHAPE)).astype(dtype)
+        chunks = {"chunks": (64, *ROW_SHAPE), "compression": codec} if codec else {}
+        with h5py.File(path, "w", libver=("v110", "v114")) as f:
+            data = f.create_dataset("images", (n, *ROW_SHAPE), dtype, **chunks)
+            for start in range(0, n, len(pool)):
+                data[start : start + len(pool)] = pool[: n - start]
+            for axis, name in enumerate(NAMES):
+                data.dims[axis].label = name
+        return str(path)
+
+    def loader(
+        self, stored: str, batch_bytes: int, codec: str | None = None, **options: Any
+    ) -> Any:
+        dataset = labeled.open_dataset(self.file(stored, codec))
+        row_bytes = int(np.prod(ROW_SHAPE)) * np.dtype(stored).itemsize
+        rows = max(1, min(batch_bytes // row_bytes, dataset.n_rows // 4))
+        known = {"memory": max(8 * batch_bytes, 64 * MIB), "device": self.card.device}
+        return dataset.batches(rows, **{**known, **options})
+
+    def epoch(self, loader: Any, more: Callable[[Any], object] | None = None) -> float:
+        """Seconds of an epoch whose every element is added up on the device."""
+        self.card.wait()
+        began = perf_counter()
+        for batch in loader:
+            array = batch["images"].data
+            array.sum(dtype=np.float32)
+            if more is not None:
+                more(array)
+        self.card.wait()
+        return perf_counter() - began
+
+    def rate(self, loader: Any) -> float:
+        """Stored bytes a second: the best of three epochs after one that warms up."""
+        self.epoch(loader)
+        best = min(self.epoch(loader) for _ in range(3))
+        return float(loader.stats().n_bytes / best)
+
+    def files(self, h2d: float) -> Figures:
+        """File in the page cache to batches on the device, against the copy alone."""
+        out: Figures = {}
+        for dtype in ("uint8", "float32"):
+            for shuffle in (False, "full"):
+                loader = self.loader(dtype, LARGE_BATCH, shuffle=shuffle, seed=1)
+                rate = self.rate(loader)
+                told = loader.explain()
+                out[f"{dtype}, {shuffle or 'file order'}"] = {
+                    "bytes_per_s": rate,
+                    "of_h2d": rate / h2d,
+                    "pinned_bytes": told.pinned_bytes,
+                    "device_bytes": told.device_bytes,
+                }
+        loader = self.loader("uint8", LARGE_BATCH, dtype="float32", scale=1 / 255)
+        out["uint8 to float32, scaled"] = {"bytes_per_s": self.rate(loader)}
+        loader = self.loader("uint8", LARGE_BATCH, codec="gzip", shuffle="window", seed=1)
+        out["gzip, decoded by host threads"] = {"bytes_per_s": self.rate(loader)}
+        return out
+
+    def small(self) -> Figures:
+        """What a small batch costs: 16 rows."""
+        out: Figures = {}
+        for name, device in (("host", "cpu"), ("device", self.card.device)):
+            loader = self.loader("uint8", 16 * 12288, device=device)
+            self.epoch(loader)
+            out[f"{name}_us_a_batch"] = self.epoch(loader) / len(loader) * 1e6
+        return out
+
+    def depths(self) -> Figures:
+        """Jobs read ahead, in batches of 8 MiB."""
+        rates = {}
+        for prefetch in (1, 2, 4, 8):
+            loader = self.loader("uint8", 8 * MIB, prefetch=prefetch, memory=256 * MIB)
+            rates[str(prefetch)] = self.rate(loader)
+        return rates
+
+    def overlap(self) -> Figures:
+        """A consumer that computes about as long as reading takes: wall against the longer."""
+        loader = self.loader("uint8", LARGE_BATCH)
+        self.epoch(loader)
+        read = min(self.epoch(loader) for _ in range(3))
+        side = 2048 if self.card.real else 128
+        square = self.card.xp.ones((side, side), np.float32)
+        once = self.card.seconds(lambda: square @ square)
+        times = max(1, round(read / len(loader) / once))
+
+        def compute(_: Any = None) -> None:
+            for _ in range(times):
+                square @ square
+
+        alone = self.card.seconds(compute, repeats=5) * len(loader)
+        wall = min(self.epoch(loader, compute) for _ in range(3))
+        return {
+            "read_s": read,
+            "compute_s": alone,
+            "wall_s": wall,
+            "of_longer": wall / max(read, alone),
+        }
+
+    def torch_loader(self) -> Figures:
+        """torch's DataLoader with pinned memory and copies that do not block, on the same file."""
+        torch = import_module("torch")
+        if not torch.cuda.is_available():
+            return {"left_out": "this torch has no CUDA"}
+        data = import_module("torch.utils.data")
+        path = self.file("uint8")
+        with h5py.File(path, "r") as f:
+            offset, shape = f["images"].id.get_offset(), f["images"].shape
+        mapped = np.memmap(path, np.uint8, "r", offset, shape)
+        rows = max(1, LARGE_BATCH // int(np.prod(ROW_SHAPE)))
+
+        class Batches(data.Dataset):  # type: ignore[misc,name-defined]
+            def __len__(self) -> int:
+                return len(mapped) // rows
+
+            def __getitem__(self, number: int) -> Any:
+                return torch.from_numpy(mapped[number * rows : (number + 1) * rows].copy())
+
+        loader = data.DataLoader(Batches(), batch_size=None, num_workers=2, pin_memory=True)
+        found = []
+        for _ in range(3):
+            began = perf_counter()
+            for batch in loader:
+                batch.cuda(non_blocking=True).sum(dtype=torch.float32)
+            torch.cuda.synchronize()
+            found.append(perf_counter() - began)
+        return {"bytes_per_s": len(mapped) // rows * rows * mapped[0].nbytes / min(found)}
+
+    def right(self) -> Figures:
+        """Whether batches of the device are those of the host."""
+        here = self.loader("uint8", MIB, device="cpu", shuffle="full", seed=3)
+        there = self.loader("uint8", MIB, shuffle="full", seed=3)
+        n = 0
+        for ours, theirs in zip(there, here, strict=True):
+            array = ours["images"].data
+            array = array.get() if self.card.real else array
+            if not np.array_equal(array, theirs["images"].data):
+                return {"equal": False, "batch": n}
+            n += 1
+        return {"equal": True, "batches": n}
+
+    def everything(self, only: list[str]) -> Iterator[tuple[str, Figures]]:
+        """Yield each part with its figures; a part that fails says so and ends nothing else."""
+        bounds = self.copies()
+        yield "copies", bounds
+        parts: dict[str, Callable[[], Figures]] = {
+            "right": self.right,
+            "permutes": lambda: self.permutes(bounds["d2d"]),
+            "files": lambda: self.files(bounds["h2d"]),
+            "small": self.small,
+            "depths": self.depths,
+            "overlap": self.overlap,
+            "torch": self.torch_loader,
+        }
+        for name, part in parts.items():
+            if only and name not in only:
+                continue
+            try:
+                yield name, part()
+            except Exception as error:  # hours of other parts should not be lost
+                yield name, {"failed": f"{type(error).__name__}: {error}"}
+
+
+def lines_of(found: Figures) -> list[str]:
+    """Write what was found as one table: part, what, figure."""
+    rows = [("part", "what", "figure")]
+
+    def walk(part: str, what: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for name, one in value.items():
+                walk(part, f"{what} / {name}" if what else name, one)
+        elif isinstance(value, float):
+            rows.append((part, what, f"{value / 1e9:.2f} G" if value > 1e7 else f"{value:.4g}"))
+        else:
+            rows.append((part, what, str(value)))
+
+    for part, value in found.items():
+        walk(part, "", value)
+    return table(rows)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, print a table and write JSON; return what the process ends with."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gib", type=float, default=2.0, help="size of a file, in GiB")
+    parser.add_argument("--only", action="append", default=[], help="a part; may come again")
+    parser.add_argument("--out", type=Path, help="where JSON goes")
+    parser.add_argument("--cache", type=Path, help="folder of files, kept between runs")
+    parser.add_argument("--host", action="store_true", help="try the script without a GPU")
+    options = parser.parse_args(arguments)
+    try:
+        measured = card(options.host)
+    except NoGpu as error:
+        print(f"no GPU to measure: {error}", file=sys.stderr)
+        return 2
+    found: Figures = {"environment": measured.describe()}
+    found["environment"]["packages"] = {
+        name: metadata.version(name) for name in ("dask", "distributed", "xarray", "h5py")
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(measured, options.cache or Path(folder), int(options.gib * GIB))
+        for name, figures in bench.everything(options.only):
+            found[name] = figures
+            print(f"{name}: {json.dumps(figures)}", flush=True)
+    print("\n".join(lines_of(found)))
+    if options.out is not None:
+        options.out.write_text(json.dumps(found, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+"""The laws of the device path on a GPU: ``pytest -m gpu``. None of it has run on one yet."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import labeled
+from labeled import cluster as cl
+from labeled.errors import DeviceMemoryError
+from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
+from make_files import DIGIT_LABELS, digits, fuel_file
+
+pytestmark = pytest.mark.gpu
+
+N = 4000
+DATA = digits(N)
+SPACE = Conv2DSpace(shape=(5, 7), num_channels=3, axes=("c", 0, 1, "b"))
+SPECS = (CompositeSpace((SPACE, VectorSpace(10))), ("features", "targets"))
+
+
+@pytest.fixture(scope="module")
+def cupy():
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    if not cupy.cuda.is_available():
+        pytest.skip("there is no GPU")
+    return cupy
+
+
+@pytest.fixture(scope="module")
+def ds(tmp_path_factory):
+    path = fuel_file(
+        tmp_path_factory.mktemp("data") / "d.hdf5",
+        DATA,
+        {"train": (0, N)},
+        DIGIT_LABELS,
+        chunks={"features": (64, 3, 5, 7)},
+        compression={"features": "gzip"},
+    )
+    return labeled.open_dataset(path, chunks={"batch": 512})
+
+
+def get(array):
+    return array.get() if hasattr(array, "get") else array
+
+
+@pytest.mark.parametrize("specs", [False, True])
+@pytest.mark.parametrize("shuffle", [False, "window", "full"])
+def test_batches_are_those_of_the_host(cupy, ds, shuffle, specs):
+    options = {"shuffle": shuffle, "seed": 3, "memory": "6 MiB", "last": "pad"}
+    if specs:
+        options |= {"specs": SPECS, "dtype": "float32", "scale": {"features": 1 / 255}}
+    ours, theirs = ds.batches(100, device="cuda", **options), ds.batches(100, **options)
+    for _ in range(2):
+        kept = list(ours)  # held while everything else is used again
+        for there, here in zip(kept, theirs, strict=True):
+            pairs = (
+                zip(there, here, strict=True)
+                if specs
+                else [(there.arrays[name], here.arrays[name]) for name in here]
+            )
+            for one, two in pairs:
+                assert isinstance(one, cupy.ndarray)
+                np.testing.assert_array_equal(get(one), two)
+
+
+def test_any_stream_may_consume(cupy, ds):
+    wanted = int(DATA["features"].sum(dtype=np.int64))
+    for stream in (cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream.ptds):
+        total = cupy.zeros((), np.int64)
+        with stream:
+            for batch in ds.batches(64, device="cuda", memory="6 MiB", shuffle="window", seed=1):
+                total += batch.arrays["features"].sum(dtype=np.int64)
+        stream.synchronize()
+        assert int(total) == wanted
+
+
+def test_another_stream_waits_for_the_event(cupy, ds):
+    other, found, held = cupy.cuda.Stream(non_blocking=True), [], []
+    for batch in ds.batches(64, device="cuda", memory="6 MiB"):
+        other.wait_event(batch.event.event)
+        with other:
+            found.append(batch.arrays["features"].sum(dtype=np.int64))
+        held.append(batch)
+    other.synchronize()
+    assert sum(map(int, found)) == int(DATA["features"].sum(dtype=np.int64))
+
+
+def test_torch_takes_tensors_without_a_copy(cupy, ds):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    if not torch.cuda.is_available():
+        pytest.skip("this torch has no CUDA")
+    total = 0
+    for batch in ds.batches(64, device="cuda", as_="torch", shuffle="window", seed=1):
+        assert batch["features"].is_cuda
+        total += int(batch["features"].sum(dtype=torch.int64))
+    assert total == int(DATA["features"].sum(dtype=np.int64))
+
+
+def test_memory_of_the_device_stays_within_the_promise(cupy, ds):
+    pool = cupy.get_default_memory_pool()
+    pool.free_all_blocks()
+    loader = ds.batches(64, device="cuda", memory="6 MiB", shuffle="window", seed=1)
+    before, most = pool.used_bytes(), 0
+    for batch in loader:
+        most = max(most, pool.used_bytes() - before)
+        del batch
+    assert 0 < most <= loader.explain().device_bytes + (1 << 16)
+
+
+def test_too_little_memory_is_told_with_both_sizes(cupy, ds):
+    pool = cupy.get_default_memory_pool()
+    limit = pool.get_limit()
+    pool.free_all_blocks()
+    pool.set_limit(size=pool.used_bytes() + (1 << 16))
+    try:
+        with pytest.raises(DeviceMemoryError, match="free and is out of memory: this loader needs"):
+            next(iter(ds.batches(2000, device="cuda")))
+    finally:
+        pool.set_limit(size=limit)
+
+
+def test_lazy_blocks_go_there_and_stay(cupy, ds):
+    here = ds["features"].compute()
+    x = ds["features"].labeled.to_device("cuda")
+    assert x.labeled.device == "cuda:0"
+    for there, wanted in [
+        (x, here),
+        (x[::3].isel(channel=1), here[::3].isel(channel=1)),
+        (x.astype("f4").mean("batch"), here.astype("f4").mean("batch")),
+        (x.labeled.format_as(SPACE), here.labeled.format_as(SPACE)),
+    ]:
+        found = there.compute()
+        assert isinstance(found.data, cupy.ndarray)
+        np.testing.assert_allclose(found.labeled.to_device("cpu"), wanted, rtol=1e-5)
+
+
+def test_a_worker_a_gpu(cupy, ds):
+    pytest.importorskip("dask_cuda", reason="dask-cuda is not installed")
+    with cl.cuda_cluster() as cluster, cluster.get_client() as client:
+        found = cl.run_parts(
+            client,
+            ds,
+            add_pixels,
+            0,
+            int.__add__,
+            batch_size=100,
+            device="cuda",
+            resources={"GPU": 1},
+        )
+        assert found == int(DATA["features"].sum(dtype=np.int64))
+        with client.as_current():
+            mean = ds["features"].labeled.to_device("cuda").astype("f4").mean("batch").persist()
+            found = mean.labeled.to_device("cpu").compute()
+            np.testing.assert_allclose(found, DATA["features"].mean(0), rtol=1e-4)
+
+
+def add_pixels(acc, batch):
+    return acc + int(batch.arrays["features"].sum(dtype=np.int64))
