@@ -1,7 +1,7 @@
 """In which order the old iterators read the records of files: parts, chunks, shuffles.
 
 Files are one stream of bytes. Without an index a part is a stretch of that stream, read in chunks
-that end at the head of a record; with one it is a number of records, read one by one. What is
+that end at the head of a record; with one it is a number of records, read in any order. What is
 handed out are chunks: the payloads that were read, and decoded, together, in file order. How a
 chunk is shuffled the iterators know.
 """
@@ -39,6 +39,8 @@ MIB = 1 << 20
 SCAN_BYTES = MIB
 PIECE_SEED = 666
 """What the seed of the order of pieces began with."""
+SOME_RECORDS = 64
+"""Records that are read before the first of them is needed, where there is an index."""
 SLACK = 1.1
 """Pieces were made somewhat smaller than asked for."""
 
@@ -182,7 +184,7 @@ class PiecePasses(Passes):
 
 @dataclass(eq=False)
 class IndexedPasses(Passes):
-    """Records by their offsets, one at a time; shuffled all together before every pass."""
+    """Records by their offsets, some at a time; shuffled all together before every pass."""
 
     stream: ByteStream
     offsets: npt.NDArray[np.int64]
@@ -195,8 +197,12 @@ class IndexedPasses(Passes):
         return self._chunks(order)
 
     def _chunks(self, order: npt.NDArray[np.int64]) -> Iterator[Chunk]:
-        for record in order.tolist():
-            yield self.stream.payloads(int(self.offsets[record]), int(self.ends[record]))
+        for first in range(0, len(order), SOME_RECORDS):
+            some = order[first : first + SOME_RECORDS].tolist()
+            yield [p for i in some for p in self.stream.payloads(*self._stretch(i))]
+
+    def _stretch(self, record: int) -> tuple[int, int]:
+        return int(self.offsets[record]), int(self.ends[record])
 
 
 def passes_of(asked: dict[str, Any], files: Sequence[str], chunk_bytes: int) -> Passes:
