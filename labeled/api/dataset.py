@@ -7,7 +7,6 @@ a lazy array. It pickles as its recipe and opens the files again where it arrive
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
-from dask.utils import format_bytes
 
 from labeled.api.labelled import Part, data_array, xarray_dataset
+from labeled.api.looks import source_line, split_lines
 from labeled.api.measured import measured_statistics, stored_statistics
 from labeled.api.plots import DatasetPlots
 from labeled.catalog.files import Catalog, Files
@@ -40,7 +39,6 @@ from labeled.errors import (
     did_you_mean,
     warn,
 )
-from labeled.formats.header import SourceHeader
 from labeled.loader.build import check_options, make_loader
 from labeled.loader.loader import Loader
 from labeled.pipeline.sample import Sample
@@ -51,14 +49,7 @@ from labeled.selection import Request, Selection
 from labeled.spaces import Space, space_of
 from labeled.views.classes import class_names_of
 from labeled.views.html import fault
-from labeled.views.summary import (
-    SourceLine,
-    SplitLine,
-    Summary,
-    attribute_words,
-    summary_html,
-    summary_text,
-)
+from labeled.views.summary import SplitLine, Summary, summary_html, summary_text
 
 Array = npt.NDArray[Any]
 
@@ -691,37 +682,17 @@ class Dataset:
         return Summary(
             where=self.where,
             title=title if self.loaded is None else f"{title}, in memory",
-            lines=tuple(self._source_line(name, spaces) for name in self.sources),
+            lines=tuple(
+                source_line(self._sources[name], self.selection(name), spaces.get(name))
+                for name in self.sources
+            ),
             splits=self._split_lines() if not self.chosen else (),
             not_opened=dict(self._catalog.not_opened),
             attrs=self.attrs,
         )
 
-    def _source_line(self, name: str, spaces: Mapping[str, Space]) -> SourceLine:
-        source, selection = self._sources[name], self.selection(name)
-        return SourceLine(
-            name=name,
-            dims=source.dims,
-            shape=(len(selection), *source.row_shape),
-            dtype="text"
-            if source.dtype.kind == "O" and source.ragged is None
-            else str(source.dtype),
-            nbytes=_known_bytes(source, len(selection)),
-            stored=_stored_words(source),
-            rows=selection.describe(),
-            space=str(spaces.get(name, "ragged" if source.ragged is not None else "text")),
-            more=_storage_facts(source),
-        )
-
     def _split_lines(self) -> tuple[SplitLine, ...]:
-        n_rows = {name: source.n_rows for name, source in self._catalog.sources.items()}
-        out = []
-        for split, by_source in self._catalog.splits.items():
-            counts = {name: len(rows) for name, rows in by_source.items()}
-            first = next(iter(by_source), None)
-            lies = () if first is None else by_source[first].lies(n_rows[first])
-            out.append(SplitLine(split, counts, lies, 0 if first is None else n_rows[first]))
-        return tuple(out)
+        return split_lines(self._catalog)
 
     def __repr__(self) -> str:
         try:
@@ -780,68 +751,7 @@ def _taken(rows: Array | Ragged, positions: npt.NDArray[np.int64]) -> Array | Ra
     return rows.take(positions).load() if isinstance(rows, Ragged) else rows[positions]
 
 
-def _dtype_words(source: Source | RaggedSource) -> str:
-    text = source.ragged is None and source.dtype.kind == "O"
-    return "text" if text else str(source.dtype)
-
-
-def _known_bytes(source: Source | RaggedSource, n_rows: int) -> int | None:
-    """Bytes of the rows in memory; None where only reading would tell."""
-    if isinstance(source, Source):
-        if source.dtype.kind == "O":  # text
-            return None
-        return n_rows * math.prod(source.row_shape) * source.dtype.itemsize
-    return None if source.loaded is None else source.loaded.nbytes
-
-
 def _shared(selections: dict[str, Selection]) -> dict[str, Selection]:
     """Let sources with equal rows share one selection, so that pickles stay small."""
     seen: dict[str, Selection] = {}
     return {name: seen.setdefault(rows.token, rows) for name, rows in selections.items()}
-
-
-def _stored_words(source: Source | RaggedSource) -> str:
-    """Say how a source is stored: chunks and filters."""
-    if source.loaded is not None:
-        return "memory"
-    header = source.headers[0]
-    if isinstance(source, RaggedSource) and "values" not in header.parts:
-        return "records" if header.storage == "records" else "rows of variable length"
-    header = header.parts.get("values", header)
-    if header.chunks is None:
-        return header.storage
-    return f"chunks {header.chunks}, {_codec(header)}"
-
-
-def _codec(header: SourceHeader) -> str:
-    return "+".join(step.words for step in header.filters) or "no filter"
-
-
-def _storage_facts(source: Source | RaggedSource) -> dict[str, str]:
-    """Say how a source lies in its file, from headers alone."""
-    out = {} if source.ragged is None else {"ragged": source.ragged}
-    if source.loaded is None:
-        header = source.headers[0].parts.get("values", source.headers[0])
-        out["in the file"] = f"{header.key}: {header.dtype}, {header.storage}"
-        if header.chunks is not None:
-            each = math.prod(header.chunks) * header.dtype.itemsize
-            n_chunks = sum(map(_n_chunks, (h.parts.get("values", h) for h in source.headers)))
-            out["chunks"] = (
-                f"{n_chunks:,} of {header.chunks} in the file, {format_bytes(each)} each"
-            )
-            out["codec"] = _codec(header)
-        elif header.stored_bytes is not None:
-            out["stored"] = format_bytes(sum(_stored_bytes(h) for h in source.headers))
-        if len(source.headers) > 1:
-            out["files"] = f"{len(source.headers):,}, joined along {source.dims[0]!r}"
-    return {**out, **attribute_words(source.attrs)}
-
-
-def _n_chunks(header: SourceHeader) -> int:
-    if header.chunks is None:
-        return 0
-    return math.prod(-(-n // c) for n, c in zip(header.shape, header.chunks, strict=True))
-
-
-def _stored_bytes(header: SourceHeader) -> int:
-    return sum(h.stored_bytes or 0 for h in (header, *header.parts.values()))
