@@ -5,7 +5,11 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import pickle
+import struct
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -14,6 +18,7 @@ import pytest
 import xarray as xr
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from test_memory import MIB, SCRIPT
 
 import labeled
 from labeled.errors import (
@@ -338,3 +343,26 @@ def test_xarray_opens_text_through_its_own_door(tmp_path):
     opened = xr.open_dataset(path, engine="labeled", options={"labels": "kind"})
     assert opened["labels"].values.tolist() == ["cat", "dog"]
     assert opened["features"].dims == ("batch", "feature")
+
+
+@pytest.mark.parametrize("name", ["numbers.csv", "numbers-idx2-float.gz"])
+def test_memory_stays_within_the_promise(tmp_path, name):
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 100, (300_000, 16)) / 4
+    if name.endswith(".gz"):
+        head = bytes([0, 0, 13, 2]) + struct.pack(">2I", *rows.shape)
+        put(tmp_path / name, head + rows.astype(">f4").tobytes())
+    else:
+        lines = "\n".join(",".join(map(str, row)) for row in rows[:1000].tolist()) + "\n"
+        put(tmp_path / name, lines * 300)
+    options = {"batch_size": 256, "seed": 1, "memory": 16 * MIB, "shuffle": "window"}
+    out = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path / name), json.dumps(options)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    figures = json.loads(out.stdout)
+    assert figures["growth"] <= 16 * MIB
+    assert figures["growth"] <= figures["promised"] <= 16 * MIB

@@ -241,6 +241,7 @@ def test_names_of_axes_can_be_given(tmp_path):
         (lambda d: d[:2] + b"\x07" + d[3:], FileFormatError, "is not an IDX file: it begins with"),
         (lambda d: d[:4] + b"\xff" * 4 + d[8:], FileFormatError, "truncated: .* 4294967295 rows"),
         (lambda d: d[:8] + b"\xff" * 8 + d[16:], UnsafeFileError, "no row of that size"),
+        (lambda d: d[:4] + b"\xff" * 4 + bytes(8), UnsafeFileError, "4294967295 rows of no values"),
         (lambda d: b"", FileFormatError, "is empty"),
     ],
 )

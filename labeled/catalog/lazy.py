@@ -271,7 +271,9 @@ def _warn_of_repeated_decoding(
     factor = _row_factor(selection, stored[0], np.cumsum([0, *blocks[0]]))
     for cuts, chunk in zip(blocks[1:], _stored_along(source)[1:], strict=True):
         if len(cuts) > 1:
-            factor *= _touched(np.arange(sum(cuts)), chunk, np.cumsum([0, *cuts]))
+            edges = np.cumsum([0, *cuts])
+            reach = -(-edges[1:] // chunk) - edges[:-1] // chunk
+            factor *= float(reach.sum()) / max(1, -(-int(edges[-1]) // chunk))
     if factor > DECODE_WARNING:
         warn(
             f"{source.where}: computing these {len(selection)} rows block by block decodes each "

@@ -32,6 +32,8 @@ MOST_AXES = 64
 """What NumPy can hold."""
 
 _MOST_ROW_BYTES = 1 << 40
+_MOST_EMPTY_ROWS = 1 << 24
+"""Rows that take no byte, or bytes of a row where there is none."""
 _GZIP = b"\x1f\x8b"
 
 
@@ -113,8 +115,14 @@ def read_header(path: str) -> IdxHeader:
 
 
 def _check_rows(header: IdxHeader) -> None:
-    """Refuse rows that no memory holds, of which there may be none."""
-    if math.prod(max(n, 1) for n in header.shape[1:]) * header.dtype.itemsize > _MOST_ROW_BYTES:
+    """Refuse rows that no memory holds, and great numbers of rows that take no byte."""
+    if not header.row_bytes and header.shape[0] > _MOST_EMPTY_ROWS:
+        raise UnsafeFileError(
+            f"file {header.stamp.path!r} claims {header.shape[0]} rows of no values (shape "
+            f"{header.shape}); it is damaged, or no IDX file"
+        )
+    most = _MOST_ROW_BYTES if header.shape[0] else _MOST_EMPTY_ROWS
+    if math.prod(max(n, 1) for n in header.shape[1:]) * header.dtype.itemsize > most:
         raise UnsafeFileError(
             f"file {header.stamp.path!r} claims the shape {header.shape} of {header.dtype}: no row "
             "of that size can be read; it is damaged, or no IDX file"
