@@ -69,7 +69,9 @@ def cuda_cluster(**options: Any) -> Any:
     ----------
     **options
         As for :class:`dask_cuda.LocalCUDACluster`: ``CUDA_VISIBLE_DEVICES`` chooses devices,
-        ``rmm_pool_size`` makes a pool, ``enable_cudf_spill`` and memory limits spill.
+        ``rmm_pool_size`` makes a pool (which CuPy uses with
+        ``rmm_allocator_external_lib_list=["cupy"]``), ``device_memory_limit`` says from where on
+        what dask holds is moved to the host.
 
     Returns
     -------

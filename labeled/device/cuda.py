@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -88,9 +87,9 @@ class CudaDevice:
     def name(self) -> str:
         return f"cuda:{self.number}"
 
-    @cached_property
+    @property
     def memory_errors(self) -> tuple[type[BaseException], ...]:
-        return (cupy_module().cuda.memory.OutOfMemoryError,)
+        return (MemoryError,)  # CuPy's own is one, and so is that of RMM
 
     def free_bytes(self) -> int | None:
         cupy = cupy_module()
