@@ -240,7 +240,7 @@ def test_what_is_said_holds(tmp_path):
     unquoted = labeled.open_dataset(bare, format="csv", quote=None, header=False)
     assert unquoted["column_1"].values.tolist() == ['"b', "d"]
     strange = labeled.open_dataset(put(tmp_path / "c.csv", "x\n1\n?\n"), missing=["?"])
-    np.testing.assert_array_equal(strange["features"].values, [[1], [np.nan]])
+    np.testing.assert_array_equal(strange["x"].values, [1, np.nan])  # one column: one value a row
 
 
 def test_numbers_are_rounded_correctly_also_to_single_precision(tmp_path):
@@ -336,6 +336,15 @@ def test_a_row_without_end_takes_no_more_memory_than_a_row_may(tmp_path, monkeyp
     with pytest.raises(FileFormatError, match=r"more than 5000 bytes\); close it, or pass quote="):
         labeled.open_dataset(path)
     assert labeled.open_dataset(path, quote=None).n_rows == 5001
+
+
+def test_tables_beside_one_another_have_the_names_given(tmp_path):
+    data = put(tmp_path / "data.csv", "1,2\n3,4\n5,6\n")
+    label = put(tmp_path / "label.csv", "7\n8\n9\n")
+    ds = labeled.open_dataset({"data": data, "label": label})
+    assert ds.dims == {"data": ("batch", "feature"), "label": ("batch",)}
+    assert ds.subset([2, 0])["label"].values.tolist() == [9, 7]
+    assert [b["data"].values.tolist() for b in ds.batches(2)] == [[[1, 2], [3, 4]], [[5, 6]]]
 
 
 def test_xarray_opens_text_through_its_own_door(tmp_path):

@@ -36,7 +36,8 @@ class TextOptions:
         "matrix" puts all numeric columns side by side as the source ``features``;
         "separate" makes a source of every column; a mapping tells the column of each source, or
         a list of columns to be put side by side. By default columns named ``x_0``, ``x_1``, ...
-        are put side by side as the source ``x``, if there are any, else all numeric ones.
+        are put side by side as the source ``x``, if there are any, else all numeric ones; a
+        file of one column is one source of one value a row.
     dtype : dtype or mapping, optional
         Of all numeric columns, or by source or column; ``str`` leaves text as it is. By default
         samples of the file tell: int64, float64, bool or text.

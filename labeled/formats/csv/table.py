@@ -54,7 +54,7 @@ def sources_of(
     left = [i for i in range(len(names)) if i not in taken]
     if isinstance(options.columns, tuple):
         more = _mapped(path, names, options.columns)
-    elif options.columns == "separate":
+    elif options.columns == "separate" or (options.columns is None and len(names) == 1):
         more = {names[i]: i for i in left}
     else:
         more = _grouped(names, left) if options.columns is None else {}
