@@ -111,6 +111,16 @@ def test_every_view_is_well_formed_and_tells(path):
         assert all(len(line) < 240 for line in text.splitlines())
 
 
+def test_a_batch_of_examples_of_many_sizes_tells_of_them(tmp_path):
+    examples = [np.zeros((2, n), np.float32) for n in (3, 5)]
+    sources = {"x": examples, "names": np.array(["one", "three"])}
+    path = labeled.write(tmp_path / "a.hdf5", sources, dims={"x": ("batch", "row", "time")})
+    batch = next(iter(labeled.open_dataset(path).batches(2)))
+    for words in (repr(batch), words_of(tree_of(batch._repr_html_()))):
+        assert re.search(r"x\s+\(batch: 2, row: \*, time: \*\)\s+float32\s+64 B", words)
+        assert re.search(r"names\s+\(batch: 2\)\s+text", words)
+
+
 def test_a_picture_of_a_plan_shows_runs_inside_their_chunks(path):
     dataset = labeled.open_dataset(path).select("images", "targets").subset(slice(3, 520, 2))
     options = {"shuffle": "window", "seed": 3, "window_rows": 60}

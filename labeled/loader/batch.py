@@ -147,10 +147,16 @@ class Batch(Mapping[str, xr.DataArray]):
         return f"{count_words(self.count, 'row')}{padded}" + (f": {shown}{more}" if shown else "")
 
     def _lines(self) -> list[tuple[str, str, str, str]]:
-        return [
-            (name, sizes_words(self._dims[name], a.shape), str(a.dtype), format_bytes(a.nbytes))
-            for name, a in self._arrays.items()
-        ]
+        lines = []
+        for name, array in self._arrays.items():
+            dims, dtype, nbytes = self._dims[name], str(array.dtype), array.nbytes
+            if array.dtype.kind == "O":  # examples of different shapes, or text
+                dims = (*dims, *self.told.get(name, Told()).example_dims)
+                dtype = str(getattr(array[0], "dtype", "text")) if len(array) else "object"
+                nbytes = sum(getattr(one, "nbytes", len(str(one))) for one in array)
+            words = sizes_words(dims, array.shape)
+            lines.append((name, words, dtype, format_bytes(nbytes)))
+        return lines
 
     def _ipython_key_completions_(self) -> list[str]:
         return list(self._arrays)

@@ -42,7 +42,7 @@ def _inside(box: SpaceBox) -> str:
     if axes:
         body = (
             f"<div class='lb-axes'><span class='lb-faint'>slowest</span>{axes}"
-            "<span class='lb-faint'>fastest</span></div>"
+            " <span class='lb-faint'>fastest</span></div>"
         )
     return body + "".join(
         f"<div class='lb-nest'><div>{html.cell(f'[{i}]')} {html.bold(part.title)} "
@@ -55,6 +55,6 @@ def _axis(name: str | int, length: int | None) -> str:
     kind = "s" if isinstance(name, int) else _KINDS.get(name, "")
     shown = "n" if length is None else f"{length:,}"
     return (
-        f"<span class='lb-axis lb-{kind}'><code>{html.cell(repr(name))}</code><br/>"
-        f"<span class='lb-faint'>{shown}</span></span>"
+        f" <span class='lb-axis lb-{kind}'><code>{html.cell(repr(name))}</code> "
+        f"<span class='lb-length'>{shown}</span></span>"
     )

@@ -25,15 +25,16 @@ class Markup(str):
     __slots__ = ()
 
 
+_LIGHT = "--lb-one:#2f74d0;--lb-two:#c2660c;--lb-three:#23804c;--lb-bad:#c62f2b"
 _DARK = "--lb-one:#6ea8fe;--lb-two:#f0a35e;--lb-three:#5fc48d;--lb-bad:#ff8a80"
 _STYLE = f"""<style>
-.labeled-view{{--lb-one:#2f74d0;--lb-two:#c2660c;--lb-three:#23804c;--lb-bad:#c62f2b;
+.labeled-view{{{_LIGHT};
  --lb-line:rgba(128,128,128,.38);--lb-soft:rgba(128,128,128,.13);
  color:var(--jp-content-font-color1,var(--vscode-editor-foreground,
  var(--pst-color-text-base,currentColor)));font-family:var(--jp-ui-font-family,
  var(--vscode-font-family,system-ui,sans-serif));font-size:13px;line-height:1.5;max-width:70em;overflow-x:auto}}
 @media (prefers-color-scheme:dark){{body:not([data-jp-theme-light]):not(.vscode-light)
- .labeled-view{{{_DARK}}}html[data-theme=light] body .labeled-view{{--lb-one:#2f74d0}}}}
+ .labeled-view{{{_DARK}}}html[data-theme=light] body .labeled-view{{{_LIGHT}}}}}
 [data-jp-theme-light=false] .labeled-view,.vscode-dark .labeled-view,
 html[data-theme=dark] body .labeled-view{{{_DARK}}}
 .labeled-view *{{box-sizing:border-box}}
@@ -75,6 +76,7 @@ html[data-theme=dark] body .labeled-view{{{_DARK}}}
 .labeled-view .lb-axes{{display:flex;flex-wrap:wrap;align-items:center;gap:.3em;margin:.3em 0}}
 .labeled-view .lb-axis{{border:1px solid var(--lb-line);border-radius:4px;padding:.1em .7em;
  text-align:center;border-top:3px solid var(--lb-line);min-width:3.6em}}
+.labeled-view .lb-length{{display:block;opacity:.7}}
 .labeled-view .lb-axis.lb-b{{border-top-color:var(--lb-one)}}
 .labeled-view .lb-axis.lb-c{{border-top-color:var(--lb-two)}}
 .labeled-view .lb-axis.lb-s{{border-top-color:var(--lb-three)}}
