@@ -77,6 +77,10 @@ class Resize(Transform):
             size_of(given[0], getattr(self, given[0]))
 
     def change(self, pictures: Pictures, chances: Chances) -> Pictures:
+        if self.least is not None:
+            height, width = size_of("least", self.least)
+            if (pictures.heights >= height).all() and (pictures.widths >= width).all():
+                return pictures
         return all_at_once(pictures, lambda x, _: self._resized(x))
 
     def _resized(self, x: Array) -> Array:
