@@ -9,7 +9,8 @@ batch stays what it was, every epoch is complete, and a seed governs all randomn
 from labeled.providers.arrays import ArrayDataProvider
 from labeled.providers.batch import DataBatch, device_slices
 from labeled.providers.foreign import IteratorProvider, provider
-from labeled.providers.images import ImageRecordProvider, Look
+from labeled.providers.images import ImageRecordProvider
+from labeled.providers.look import Look
 from labeled.providers.mnist import MNISTProvider
 from labeled.providers.protocol import DataProvider
 from labeled.providers.text import CSVProvider
