@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ def there_and_back(folder: Path, sources: Any, suffix: str, seed: int) -> None:
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(sources=some_sources(DTYPES, 4), seed=st.integers(0, 99))
 def test_to_npz_and_back_is_equal(tmp_path: Path, sources: Any, seed: int) -> None:
@@ -119,7 +120,7 @@ def test_to_npz_and_back_is_equal(tmp_path: Path, sources: Any, seed: int) -> No
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data(), seed=st.integers(0, 99))
 def test_to_parquet_and_back_is_equal(tmp_path: Path, data: Any, seed: int) -> None:
@@ -370,7 +371,7 @@ def test_a_killed_conversion_leaves_the_old_file_or_the_whole_new_one(
             labeled.convert({origin!r}, {target!r}, overwrite=True)
     """
     expected = labeled.open_dataset(tmp_path / "x.hdf5")["x"].values
-    for _ in range(2):
+    for _ in range(2 if target.endswith("hdf5") else 1):
         writer = run(script, tmp_path)
         assert writer.stdout is not None
         assert writer.stdout.readline() == "go\n"
@@ -409,47 +410,32 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["x.hdf5"]
 
 
-MEMORY = """
-    import sys, threading, time, labeled
-    from labeled.cli.memory import PeakMemory
-    origin, target = sys.argv[1:]
-    labeled.convert("small.npz", "small.out.hdf5", split={"a": 0.5}, compression="gzip")
-    labeled.convert("small.out.hdf5", "small.out.npz")
-    labeled.convert("small.out.hdf5", "again.out.hdf5")
-    with PeakMemory() as memory:
-        labeled.convert(origin, target, memory="20 MiB",
-                        **({"split": {"a": 0.5}} if target.endswith("hdf5") else {}))
-    print(memory.peak_bytes)
-"""
-
-
-@pytest.mark.parametrize(
-    ("origin", "target"),
-    [("zipped.npz", "o.hdf5"), ("x.hdf5", "o.npz"), ("x.hdf5", "p.hdf5")],
-)
-def test_memory_stays_within_the_budget(
-    big_folder: Path, tmp_path: Path, origin: str, target: str
-) -> None:
-    """Ten times the budget, in a fresh process."""
-    script = MEMORY.replace("sys.argv[1:]", repr((origin, str(tmp_path / target))))
-    for name in ("small.out.hdf5", "small.out.npz", "again.out.hdf5"):
-        (big_folder / name).unlink(missing_ok=True)
-    done = run(script, big_folder)
+def test_memory_stays_within_the_budget(tmp_path: Path) -> None:
+    """Ten times the budget, in a fresh process: in compressed, across, and out again."""
+    some = np.random.default_rng(0).integers(0, 4, (1000, 1024), np.uint8)
+    rows = np.tile(np.repeat(some, 16, axis=1)[:, :1024], (205, 1))
+    with (
+        zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        archive.open("x.npy", "w") as member,
+    ):
+        np.lib.format.write_array(member, rows)
+    np.savez(tmp_path / "small.npz", x=rows[:2000])
+    script = """
+        import labeled
+        from labeled.cli.memory import PeakMemory
+        labeled.convert("small.npz", "s.hdf5", split={"a": 0.5}, compression="gzip")
+        labeled.convert("s.hdf5", "s.npz")
+        labeled.convert("s.hdf5", "again.hdf5")
+        with PeakMemory() as memory:
+            labeled.convert("x.npz", "x.hdf5", memory="20 MiB", split={"a": 0.5})
+            labeled.convert("x.hdf5", "y.hdf5", memory="20 MiB", split={"a": 0.5})
+            labeled.convert("y.hdf5", "z.npz", memory="20 MiB", only="a")
+        print(memory.peak_bytes)
+    """
+    done = run(script, tmp_path)
     out, err = done.communicate()
     assert done.returncode == 0, err
     assert int(out) <= 20 << 20
-
-
-@pytest.fixture(scope="module")
-def big_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("big")
-    some = np.random.default_rng(0).integers(0, 4, (1000, 1024), np.uint8)
-    rows = np.tile(np.repeat(some, 16, axis=1)[:, :1024], (205, 1))
-    np.savez(folder / "plain.npz", x=rows)
-    np.savez_compressed(folder / "zipped.npz", x=rows)
-    np.savez(folder / "small.npz", x=rows[:2000])
-    labeled.write(folder / "x.hdf5", {"x": rows})
-    return folder
 
 
 # the command

@@ -165,10 +165,11 @@ def test_suspects_by_header(tmp_path: Path) -> None:
 
 def test_what_cannot_be_mended_is_said(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "x", "w") as file:
-        file.create_dataset("x", data=np.arange(5000), chunks=(1,))
+        x = file.create_dataset("x", data=images(), chunks=(1, 3, 16, 16), compression="gzip")
+        label(x, "batch", "channel", "height", "width")
         file["odd"] = np.zeros(3, [("a", "i4"), ("b", "f4")])
     found = labeled.doctor(tmp_path / "x", seconds=0.02)
-    assert kinds(found) == {("x", "one-row chunks")}
+    assert ("x", "one-row chunks") in kinds(found)
     assert found.command is None
     assert "['odd']" in str(found)
     (tmp_path / "y").write_bytes((tmp_path / "x").read_bytes())

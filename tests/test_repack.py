@@ -74,7 +74,7 @@ def split_tables(draw: st.DrawFn, n: int) -> dict[str, Any] | None:
 
 
 @settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data(), n=st.integers(1, 40), order=st.sampled_from(["keep", "splits", "shuffle"]))
 @pytest.mark.filterwarnings("ignore::labeled.LabeledWarning")
