@@ -19,6 +19,7 @@ from test_write_safely import run
 import labeled
 from labeled.cli.main import main
 from labeled.convert import repack as repacking
+from labeled.convert.fingerprints import Fingerprint, hashes_of_rows
 from labeled.convert.ordering import Kept, Listed, Within, moved, order_of
 from labeled.errors import ArrayError, NotYetError, SplitError, UnknownNameError, WriteError
 
@@ -122,7 +123,9 @@ def test_orders_go_there_and_back(n: int, seed: int, kind: str) -> None:
         for name, by_source in moved(splits, order).items():
             was, now = np.asarray(splits[name]["x"]), np.asarray(by_source["x"], np.int64)
             assert sorted(old[now].tolist()) == sorted(was.tolist())
-            if not (np.diff(was) > 0).all():
+            if (np.diff(was) > 0).all():
+                assert (np.diff(now) > 0).all()
+            else:
                 assert old[now].tolist() == was.tolist()
 
 
@@ -258,6 +261,32 @@ def test_a_file_that_differs_never_takes_its_name(
     with pytest.raises(WriteError, match=f"source '{name}' of .* differs from the original within"):
         labeled.repack(old, tmp_path / "new", order=order)
     assert [p.name for p in tmp_path.iterdir()] == ["old"]
+
+
+@given(n=st.integers(2, 3000), width=st.integers(1, 20), data=st.data())
+def test_fingerprints_see_any_change_of_values_and_places(n: int, width: int, data: Any) -> None:
+    rows = np.random.default_rng(n).integers(0, 256, (n, width), np.uint8)
+    here = np.arange(n)
+
+    def of(rows: np.ndarray, positions: np.ndarray) -> Fingerprint:
+        out = Fingerprint(n)
+        half = n // 2
+        for part in (slice(half, None), slice(None, half)):
+            out.add(hashes_of_rows(rows[part]), positions[part])
+        return out
+
+    perm = np.random.default_rng(1).permutation(n)
+    assert of(rows, here).first_difference(of(rows[perm], perm)) is None
+    row, column = data.draw(st.integers(0, n - 1)), data.draw(st.integers(0, width - 1))
+    changed = rows.copy()
+    changed[row, column] += data.draw(st.integers(1, 255))
+    start, stop = of(rows, here).first_difference(of(changed, here)) or (0, 0)
+    assert start <= row < stop
+    swapped = rows[[1, 0, *range(2, n)]]
+    if not np.array_equal(swapped, rows) and Fingerprint(n).stretch_rows == 1:
+        assert of(rows, here).first_difference(of(swapped, here)) == (0, 1)
+    elif not np.array_equal(swapped, rows):
+        assert of(rows, here).first_difference(of(swapped, here)) is not None
 
 
 def test_a_killed_repack_leaves_the_old_file_or_the_whole_new_one(tmp_path: Path) -> None:
