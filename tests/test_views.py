@@ -111,6 +111,32 @@ def test_every_view_is_well_formed_and_tells(path):
         assert all(len(line) < 240 for line in text.splitlines())
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"shuffle": "full", "seed": 1},
+        {"balance": "targets", "seed": 1},
+        {"weights": np.arange(N), "seed": 1},
+        {"sampler": [[5, 1], slice(3, 9), [2]]},
+        {"part": (1, 3), "seed": 4, "shuffle": True},
+        {"specs": (VectorSpace(2400), "images"), "dtype": "float32", "scale": 0.5},
+        {"pipeline": {"images": lambda image: image}},
+        {"as_": "numpy"},
+        {"dtype": {"images": "float32"}, "scale": {"images": 2.0}, "last": "wrap"},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_every_kind_of_loader_is_told_of(path, options):
+    rows = {} if "sampler" in options else {"batch_size": 16}
+    loader = labeled.open_dataset(path).select("images", "targets").batches(**rows, **options)
+    for view in (loader, loader.explain()):
+        assert "images" in repr(view)
+        assert "images" in words_of(tree_of(view._repr_html_()))
+    assert loader.explain().reads.windows
+    next(iter(loader))
+    assert "epoch=1" in repr(loader)
+
+
 def test_a_batch_of_examples_of_many_sizes_tells_of_them(tmp_path):
     examples = [np.zeros((2, n), np.float32) for n in (3, 5)]
     sources = {"x": examples, "names": np.array(["one", "three"])}
