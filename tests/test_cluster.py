@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 import sys
+import time
 
 import distributed
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 
 import labeled
 from labeled import cluster as cl
+from labeled.cluster import parts
 from labeled.cluster.parts import _Share
 from labeled.cluster.work import PartWork, Report, run_part
 from labeled.errors import ArrayError, ClusterError, LoaderError, MissingExtraError
@@ -213,6 +215,29 @@ def test_workers_that_cannot_see_the_file_say_so_by_name(client, path, monkeypat
         client, ds, count_rows, nothing_yet, operator.add, batch_size=8, parts=2, workers=[one]
     )
     np.testing.assert_array_equal(found, np.ones(N))
+
+
+def test_a_worker_that_joins_and_sees_no_files_is_left_out(client, ds, tmp_path, monkeypatch):
+    known = set(client.nthreads())
+
+    def see(_, dataset, workers):
+        return {worker: "no such file" for worker in workers if worker.address not in known}
+
+    monkeypatch.setattr(parts, "blind_workers", see)
+    with pytest.warns(labeled.LabeledWarning, match="joined and is left out, .*: no such file"):
+        found = cl.run_parts(
+            client, ds, SlowAndKilled(tmp_path, 40), nothing_yet, operator.add, batch_size=8
+        )
+    np.testing.assert_array_equal(found, np.ones(N))
+
+
+class SlowAndKilled(KilledOnce):
+    """Long enough for another worker to join."""
+
+    def __call__(self, acc, batch):
+        if os.path.exists(os.path.join(self.folder, "killed")):
+            time.sleep(0.25)
+        return super().__call__(acc, batch)
 
 
 def test_statistics_agree_with_numpy(client, ds):

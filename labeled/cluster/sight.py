@@ -49,7 +49,7 @@ def check_files(
 def blind_workers(
     client: distributed.Client, dataset: Dataset, workers: Iterable[WorkerInfo]
 ) -> dict[WorkerInfo, str]:
-    """Ask workers to open the files; return what those say that cannot."""
+    """Ask workers to open the files; return what those say that cannot, if still there."""
     asked = {
         worker: client.submit(
             _look, dataset, workers=[worker.address], allow_other_workers=False, pure=False
@@ -68,7 +68,7 @@ def _answer(client: distributed.Client, worker: WorkerInfo, future: Any) -> str 
             return words
         except TimeoutError:
             if worker.address not in addresses_of(client):
-                return "it is gone"
+                return None  # gone, and no worker any more
         except Exception as error:  # it cannot even take the question: another version, perhaps
             return f"{type(error).__name__}: {error}"
 
