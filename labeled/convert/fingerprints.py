@@ -46,8 +46,7 @@ class Fingerprint:
     def add(self, hashes: Hashes, positions: Rows) -> None:
         """Count rows in, each at its position."""
         mixed = _mixed(hashes + _mixed(positions.astype(np.uint64)))
-        with np.errstate(over="ignore"):  # sums are meant modulo 2**64
-            np.add.at(self._sums, positions // self.stretch_rows, mixed)
+        np.add.at(self._sums, positions // self.stretch_rows, mixed)  # modulo 2**64
 
     def first_difference(self, other: Fingerprint) -> tuple[int, int] | None:
         """Return the first stretch of positions that differs; None where all agree."""
