@@ -210,13 +210,12 @@ class Joiner:
         self.checksums += units.checksums
         self.n_rows = units.stop
 
-    def finish(self) -> int:
-        """Store what is held, even if it is no whole unit; return the number of rows."""
+    def finish(self) -> None:
+        """Store what is held, even if it is no whole unit."""
         if self._n_held:
             rows = self._held[0] if len(self._held) == 1 else np.concatenate(self._held)
             self._held, self._n_held = [], 0
             self._put(units_of(rows, self.n_rows, self._recipe))
-        return self.n_rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)

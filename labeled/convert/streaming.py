@@ -184,8 +184,8 @@ def store(
         if tally is not None:
             tally.add(packed.moments)
         told((packed.stop - packed.start) * plan.recipes[name].row_bytes)
-    for name, joiner in joiners.items():
-        writers[name].trim(joiner.finish())
+    for joiner in joiners.values():
+        joiner.finish()
     return joiners
 
 

@@ -30,9 +30,6 @@ from labeled.formats.replacing import explained
 
 LIBVER = ("v110", "v114")
 
-_FIRST_ROWS = 1024
-"""Room for rows where their number is not known; doubled as they come, trimmed at the end."""
-
 
 @contextlib.contextmanager
 def new_file(path: str) -> Iterator[h5py.File]:
@@ -106,7 +103,7 @@ class SourceWriter:
     dataset : h5py.Dataset
         Open for writing.
     growing : bool
-        Whether the number of rows is not known yet; :meth:`trim` ends such a source.
+        Whether the source becomes as long as what is put in it.
     """
 
     def __init__(self, dataset: h5py.Dataset, *, growing: bool) -> None:
@@ -157,13 +154,9 @@ class SourceWriter:
             self.dataset.id.write(h5py.h5s.create_simple(rows.shape), space, memory)
 
     def _make_room(self, stop: int) -> None:
+        # Never more than that: HDF5 cannot shorten a chunk that is stored without its filters.
         if self._growing and stop > self.dataset.shape[0]:
-            self.dataset.resize(max(stop, 2 * self.dataset.shape[0], _FIRST_ROWS), axis=0)
-
-    def trim(self, n_rows: int) -> None:
-        """Say how many rows there are in the end."""
-        if self._growing:
-            self.dataset.resize(n_rows, axis=0)
+            self.dataset.resize(stop, axis=0)
 
 
 def _add_filter(plist: Any, number: int, options: tuple[int, ...]) -> None:
