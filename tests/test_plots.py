@@ -151,6 +151,18 @@ def test_ragged_rows_are_lines_of_their_own_length(tmp_path):
 
 
 @pytest.mark.parametrize("layout", ["list", "pad"])
+def test_steps_of_time_run_along_and_padding_is_cut_off(tmp_path, layout):
+    examples = [RNG.normal(size=(2, n)).astype("f4") for n in (300, 400)]
+    path = labeled.write(tmp_path / "r.hdf5", {"x": examples}, dims={"x": ("batch", "row", "time")})
+    batch = next(iter(labeled.open_dataset(path).batches(2, ragged=layout)))
+    ax = drawn(batch.plot())
+    assert ax.get_xlabel() == "time"
+    wanted = [line for example in examples for line in example]
+    for line, expected in zip(ax.lines, wanted, strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), expected)
+
+
+@pytest.mark.parametrize("layout", ["list", "pad"])
 def test_pictures_of_many_sizes_are_drawn_each_in_its_own(tmp_path, layout):
     pictures = [RNG.integers(0, 256, (3, h, w), dtype=np.uint8) for h, w in [(2, 5), (4, 3)]]
     dims = ("batch", "channel", "height", "width")

@@ -114,6 +114,18 @@ class Drawn:
         inside, _ = as_images(to_host(mask[:n]), dims)
         return [_cropped(*pair) for pair in zip(found, inside, strict=True)], note
 
+    def lines(self, name: str, n: int) -> tuple[list[Array], str]:
+        """Return the first sequences, their steps first and without padding; and what steps are."""
+        dims = self.example_dims(name)
+        axis = dims.index("time") if "time" in dims else 0
+        rows = [np.moveaxis(one, axis, 0) for one in to_host(self.arrays[name][:n])]
+        mask = self.arrays.get(f"{name}_mask")
+        if mask is not None and mask.shape == self.arrays[name].shape:
+            inside = [np.moveaxis(one, axis, 0) for one in to_host(mask[:n])]
+            ends = [len(np.unique(np.nonzero(one)[0])) for one in inside]
+            rows = [row[:end] for row, end in zip(rows, ends, strict=True)]
+        return rows, dims[axis] if dims else "place"
+
 
 def _object_kind(examples: Array, dims: tuple[str, ...]) -> Kind | None:
     axes = {getattr(one, "ndim", 0) for one in examples}
@@ -166,9 +178,8 @@ def draw_batch(
     if kind == "images":
         images, note = batch.shown(name, n)
         return draw_images(images, captions, title + note, ax)
-    dims = batch.example_dims(name)
-    lines = list(to_host(batch.arrays[name][:n]))
-    return draw_lines(lines, captions, title, dims[0] if dims else "place", ax)
+    lines, along = batch.lines(name, n)
+    return draw_lines(lines, captions, title, along, ax)
 
 
 def _real(batch: Drawn, name: str) -> Array:

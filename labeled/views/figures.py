@@ -157,7 +157,7 @@ def draw_lines(
         if lines:
             lines[0].set_label(shown(name))
     if 1 < len(rows) <= 10:
-        for text in ax.legend(fontsize="small").get_texts():
+        for text in ax.legend(loc="upper right", fontsize="small").get_texts():
             text.set_parse_math(False)
     return titled(ax, title, x)
 
@@ -266,7 +266,7 @@ def draw_statistics(found: Mapping[str, Any], title: str, ax: Axes | None = None
     )
     name_ticks(ax.xaxis, places.tolist(), [str(i) for i in places] if found.get("by") else [""])
     ax.margins(x=0.2)
-    ax.legend(fontsize="small")
+    ax.legend(loc="upper right", fontsize="small")
     note = f", {count_words(found['n_rows'], 'row')}"
     return titled(ax, title + note, str(found.get("by", "")), "value")
 
