@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from time import perf_counter
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ from labeled.errors import (
     ReadError,
     UnknownNameError,
 )
+from labeled.formats import reading
 from labeled.formats.csv import index as indexing
 from labeled.formats.csv import parsing
 from labeled.formats.csv.lines import LF, lines_of
@@ -49,6 +51,7 @@ def small_blocks(monkeypatch):
     """Blocks of a few rows, so that small files have many."""
     monkeypatch.setattr(indexing, "BLOCK_BYTES", 64)
     monkeypatch.setattr(indexing, "READ_BYTES", 100)
+    monkeypatch.setattr(reading, "PIECE_BYTES", 150)
     indexing.row_index.cache_clear()
     yield
     indexing.row_index.cache_clear()
@@ -336,6 +339,28 @@ def test_a_row_without_end_takes_no_more_memory_than_a_row_may(tmp_path, monkeyp
     with pytest.raises(FileFormatError, match=r"more than 5000 bytes\); close it, or pass quote="):
         labeled.open_dataset(path)
     assert labeled.open_dataset(path, quote=None).n_rows == 5001
+
+
+def test_blocks_stay_small_where_rows_grow(tmp_path, monkeypatch):
+    monkeypatch.setattr(indexing, "READ_BYTES", 1 << 20)
+    path = put(tmp_path / "a.csv", "1,a\n" * 300_000 + f"2,{'b' * 200_000}\n" * 100)
+    ds = labeled.open_dataset(path, columns="separate")
+    (header,) = ds.files.catalog.sources["column_0"].headers
+    assert header.detail.index.longest <= indexing.MOST_BLOCK_BYTES
+    assert ds.n_rows == 300_100
+    assert ds.subset([-1])["column_1"].values[0] == "b" * 200_000
+    assert ds["column_0"].values.sum() == 300_200
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("\n" * 1_000_000, "holds no row"), ('a,"b\n' + "1,2\n" * 250_000, "opens a quote")],
+)
+def test_a_beginning_that_makes_no_sense_is_soon_refused(tmp_path, text, words):
+    began = perf_counter()
+    with pytest.raises(FileFormatError, match=words):
+        labeled.open_dataset(put(tmp_path / "a.csv", text), header=True)
+    assert perf_counter() - began < 20
 
 
 def test_tables_beside_one_another_have_the_names_given(tmp_path):

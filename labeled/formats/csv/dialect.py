@@ -11,9 +11,11 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from labeled.errors import FileFormatError
 from labeled.formats.bytesource import StoredBytes, inflating
-from labeled.formats.csv.lines import CR, LF
+from labeled.formats.csv.lines import CR, LF, lines_of
 from labeled.formats.csv.options import WHITESPACE, TextOptions
 from labeled.formats.header import FileStamp
 
@@ -91,22 +93,23 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
                 f"file {stamp.path!r} has no line after the skip_lines={options.skip_lines} first"
             )
     skipped = data[:begin].count(end)
-    blank = data[begin:]
-    while blank[:1] in (b"\r", b"\n"):
-        blank = blank[1:]
-    skipped += data[begin : len(data) - len(blank)].count(end)
-    begin = len(data) - len(blank)
-    text = blank.decode("utf-8", "surrogateescape")
+    rest = data[begin:].lstrip(b"\r\n")
+    skipped += data[begin : len(data) - len(rest)].count(end)
+    begin = len(data) - len(rest)
+    text = rest.decode("utf-8", "surrogateescape")
     delimiter = options.delimiter or _guessed_delimiter(stamp.path, text, options.quote)
     squeezed = delimiter == WHITESPACE
     quote = None if squeezed else options.quote
     rows = _first_rows(text, " " if squeezed else delimiter, quote, squeezed)
     if not rows:
-        raise FileFormatError(f"file {stamp.path!r} holds no row of text")
+        raise FileFormatError(
+            f"file {stamp.path!r} holds no row of text at its beginning, or opens a quote there "
+            "that is not closed (pass quote=None if quotes enclose nothing)"
+        )
     header = _guessed_header(rows) if options.header is None else options.header
     if header:
-        taken = _length_of_row(blank, quote, newline)
-        skipped += blank[:taken].count(end)
+        taken = _length_of_row(stamp, rest, " " if squeezed else delimiter, quote, newline)
+        skipped += rest[:taken].count(end)
         begin += taken
     names = _names(stamp, rows[0], header, options.names)
     return Dialect(
@@ -197,15 +200,19 @@ def _guessed_header(rows: Sequence[Sequence[str]]) -> bool:
     return len(set(first)) == len(first) and len(rows) > 1
 
 
-def _length_of_row(data: bytes, quote: str | None, newline: int) -> int:
+def _length_of_row(
+    stamp: FileStamp, data: bytes, delimiter: str, quote: str | None, newline: int
+) -> int:
     """Bytes of the first row, its line end included."""
-    mark, end, at = (None if quote is None else quote.encode()), bytes([newline]), 0
-    while True:
-        at = data.find(end, at) + 1
-        if not at:
-            return len(data)
-        if mark is None or data[:at].count(mark) % 2 == 0:
-            return at
+    mark = None if quote is None else ord(quote)
+    text = np.frombuffer(data, np.uint8)
+    lines = lines_of(text, mark, ord(delimiter), newline, last=True)
+    if not len(lines.ends):
+        raise FileFormatError(
+            f"file {stamp.path!r} opens a quote in its first row that is not closed; close it, or "
+            "pass quote=None if quotes enclose nothing"
+        )
+    return int(lines.ends[0])
 
 
 def _names(

@@ -1,7 +1,7 @@
 """Rows of text: blocks are read by position, cut to the rows wanted, and parsed.
 
-A piece is one block. Where all its rows are wanted its text is parsed as it is; else its
-rows are found again and only those wanted are parsed.
+A piece is one block, or several small ones. Where all its rows are wanted its text is parsed
+as it is; else its rows are found again and only those wanted are parsed.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from labeled.formats.reading import (
     failed,
     gather,
     n_rows_of,
+    packed,
     row_nbytes,
     scratch,
 )
@@ -52,15 +53,18 @@ class TextEngine:
         self.scratch_bytes = source.scratch_bytes
 
     def pieces(self, runs: Ints) -> list[Piece]:
-        """Split checked runs into pieces of one block each."""
+        """Split checked runs into pieces of one block each, or of several small ones in a row."""
         if not len(runs) or not self._columns:
             return []
         self._file().check()
         bands = bands_of(runs, self._index.block_rows)
         block = bands[:, 0] // self._index.block_rows
-        cuts = np.flatnonzero(np.diff(block)) + 1
+        begins = np.flatnonzero(np.concatenate(([True], block[1:] != block[:-1])))
+        blocks = block[begins]
+        full = packed(self._index.starts[blocks + 1] - self._index.starts[blocks])[1:-1]
+        cuts = np.union1d(full, np.flatnonzero(np.diff(blocks) > 1) + 1)
         out = []
-        for part in np.split(bands, cuts):
+        for part in np.split(bands, begins[cuts]):
             n = n_rows_of(part[:, :2])
             first, start, stop = int(part[0, 2]), int(part[0, 0]), int(part[-1, 1])
             out.append(Piece(first, n, n * self._used, start, stop, part))
@@ -69,7 +73,7 @@ class TextEngine:
     def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
         """Read one piece; see :class:`~labeled.formats.rows.RowReader`."""
         try:
-            text, begin = self._block(piece.start // self._index.block_rows)
+            text, begin = self._text_of(piece)
             text, starts = self._wanted(text, begin, piece)
             try:
                 values = self._parsed(text, piece.n_rows)
@@ -81,18 +85,21 @@ class TextEngine:
             raise failed(self._source, piece.start, piece.stop, fault) from fault
         self._put(out, piece, dest, values)
 
-    def _block(self, block: int) -> tuple[Array, int]:
-        """Read the text of a block; tell where it begins."""
-        begin, end = self._index.starts[block : block + 2].tolist()
+    def _text_of(self, piece: Piece) -> tuple[Array, int]:
+        """Read the text of the blocks of a piece; tell where it begins."""
+        block_rows = self._index.block_rows
+        begin = int(self._index.starts[piece.start // block_rows])
+        end = int(self._index.starts[(piece.stop - 1) // block_rows + 1])
         text = scratch("text", end - begin)
         self._file().read_into(text, begin)
         return text, begin
 
     def _wanted(self, text: Array, begin: int, piece: Piece) -> tuple[Array, Ints | None]:
-        """Cut a block to the rows of a piece; where they begin, unless it is all of them."""
+        """Cut blocks to the rows of a piece; where they begin, unless it is all of them."""
         block_rows = self._index.block_rows
         first = piece.start - piece.start % block_rows
-        if piece.n_rows == min(block_rows, self._index.n_rows - first):
+        stop = min(-(-piece.stop // block_rows) * block_rows, self._index.n_rows)
+        if piece.n_rows == stop - first:
             return text, None
         lines = self._lines(text)
         rows = _rows_of(piece) - first

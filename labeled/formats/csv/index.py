@@ -23,6 +23,8 @@ from labeled.formats.region import Ints
 BLOCK_BYTES = 512 * 1024
 """Text of a block, about."""
 
+MOST_BLOCK_BYTES = 16 * BLOCK_BYTES
+
 READ_BYTES = 4 * 1024 * 1024
 MOST_ROW_BYTES = 64 * 1024 * 1024
 """The longest row there may be: a quote that is never closed would make one of the whole file."""
@@ -63,8 +65,17 @@ def row_index(stamp: FileStamp, dialect: Dialect) -> RowIndex:
     FileFormatError
         If a quote is not closed, or a row longer than any can be.
     """
+    index = _indexed(stamp, dialect, 0)
+    while index.longest > MOST_BLOCK_BYTES and index.block_rows > 1:  # the first rows misled
+        fewer = index.block_rows * BLOCK_BYTES // index.longest
+        index = _indexed(stamp, dialect, max(1, fewer))
+    return index
+
+
+def _indexed(stamp: FileStamp, dialect: Dialect, block_rows: int) -> RowIndex:
+    """Go through a text once; without `block_rows` the first rows tell how many are a block."""
     found: list[Ints] = []
-    block_rows, n_rows, at, end = 0, 0, dialect.begin, dialect.begin
+    n_rows, at, end = 0, dialect.begin, dialect.begin
     left = np.zeros(0, np.uint8)
     for part, last in _parts(stamp, dialect):
         text = np.concatenate((left, np.frombuffer(part, np.uint8)))
