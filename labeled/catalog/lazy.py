@@ -13,10 +13,8 @@ from collections.abc import Collection
 from typing import Any, cast
 
 import dask
-import dask.array as da
 import numpy as np
 import numpy.typing as npt
-from dask.array.core import normalize_chunks
 from dask.base import tokenize
 from dask.blockwise import BlockwiseDep, blockwise
 from dask.highlevelgraph import HighLevelGraph
@@ -25,7 +23,10 @@ from dask.utils import parse_bytes
 from labeled.catalog.region import whole
 from labeled.catalog.source import Source
 from labeled.errors import DimsError, did_you_mean, warn
+from labeled.later import Later
 from labeled.selection import Selection
+
+da: Any = Later("dask.array")
 
 BLOCK_BYTES = 1 << 24
 """Size that "auto" aims at: small enough that a few blocks at a time fit anywhere."""
@@ -74,7 +75,7 @@ def read_block(block: tuple[Selection, tuple[slice, ...]], source: Source) -> np
     return source.decode(source.reader().read(selection.rows if span is None else span))
 
 
-def lazy_array(source: Source, selection: Selection, chunks: Any = "auto") -> da.Array:
+def lazy_array(source: Source, selection: Selection, chunks: Any = "auto") -> Any:
     """Return the selected rows of a source as a dask array.
 
     Parameters
@@ -139,7 +140,7 @@ def _normalized(
     source: Source, wanted: tuple[Any, ...], shape: tuple[int, ...], stored: tuple[int, ...]
 ) -> tuple[tuple[int, ...], ...]:
     try:
-        sizes = normalize_chunks(
+        sizes = da.core.normalize_chunks(
             wanted,
             shape,
             limit=min(BLOCK_BYTES, parse_bytes(dask.config.get("array.chunk-size"))),

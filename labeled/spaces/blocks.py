@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import dask.array
 import numpy as np
 
-da: Any = dask.array  # untyped
+from labeled.later import Later
+
+da: Any = Later("dask.array")
 
 
 def lazy_zeros(

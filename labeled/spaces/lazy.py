@@ -12,12 +12,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import dask.array
 import numpy as np
 
+from labeled.later import Later
 from labeled.spaces.sparse import is_sparse
 
-da: Any = dask.array  # untyped
+da: Any = Later("dask.array")
 Run = Callable[..., Any]
 
 

@@ -1,0 +1,101 @@
+"""What ``import labeled`` loads, and what it leaves for later."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from labeled.later import Later
+
+LOADED = """
+import json, sys
+import xarray
+before = set(sys.modules)
+import labeled
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+OPTIONAL = [
+    "torch",
+    "jax",
+    "tensorflow",
+    "cupy",
+    "numba",
+    "llvmlite",
+    "numcodecs",
+    "hdf5plugin",
+    "sklearn",
+    "zmq",
+    "PIL",
+    "cv2",
+    "simplejpeg",
+    "jpeglib",
+    "pyarrow",
+    "zarr",
+    "matplotlib",
+    "scipy",
+    "awkward",
+    "dask_cuda",
+    "fsspec",
+    "h5netcdf",
+    "netCDF4",
+    "IPython",
+    "ipywidgets",
+]
+"""What an extra brings or someone else may have installed."""
+
+LATER = [
+    "dask.array",
+    "dask.dataframe",
+    "dask.bag",
+    "distributed",
+    "asyncio",
+    "unittest",
+    "tqdm.notebook",
+    "labeled.cli",
+    "labeled.compat",
+    "labeled.cluster",
+    "labeled.torch",
+    "click",
+]
+"""What is always there but takes long, and is not needed to open a file."""
+
+MOST_FOREIGN = 200
+"""Modules of others beyond xarray's own: 180 with dask 2026.7.1, 416 with dask.array."""
+
+
+@pytest.fixture(scope="module")
+def loaded() -> list[str]:
+    """Name the modules that ``import labeled`` loads beyond xarray's, warnings being errors."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", LOADED], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    names: list[str] = json.loads(done.stdout)
+    return names
+
+
+@pytest.mark.parametrize("name", OPTIONAL + LATER)
+def test_importing_leaves_out(name: str, loaded: list[str]) -> None:
+    assert [one for one in loaded if one == name or one.startswith(f"{name}.")] == []
+
+
+def test_importing_loads_few_modules_of_others(loaded: list[str]) -> None:
+    foreign = [name for name in loaded if name.partition(".")[0] != "labeled"]
+    assert "h5py" in foreign  # the list is not empty for a wrong reason
+    assert len(foreign) < MOST_FOREIGN
+
+
+def test_a_later_module_is_imported_once_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    colours = Later("colorsys")
+    assert "colorsys" not in sys.modules
+    assert colours.rgb_to_hsv(0, 0, 0) == (0, 0, 0)
+    assert "colorsys" in sys.modules
+    assert "rgb_to_hsv" in vars(colours)
+    with pytest.raises(AttributeError, match="no_such"):
+        _ = colours.no_such
