@@ -52,6 +52,8 @@ class Opened(Protocol):
     def select(self, *sources: Any) -> Opened: ...
     def subset(self, rows: Any) -> Opened: ...
     def load(self) -> Opened: ...
+    @property
+    def loaded(self) -> Mapping[str, Any] | None: ...
     def __getitem__(self, name: str) -> Any: ...
 
 
@@ -137,6 +139,12 @@ def stretches(dataset: Opened, budget: int) -> Iterator[Opened]:
         start += step
 
 
+def rows_of(some: Opened, name: str) -> Any:
+    """Return loaded rows as they are: an array, or Ragged; dask would hash them first."""
+    assert some.loaded is not None
+    return some.loaded[name]
+
+
 def _row_bytes(value: Any) -> int:
     if isinstance(value, Ragged):
         return int(value.sizes.max(initial=0)) * value.dtype.itemsize
@@ -167,7 +175,7 @@ def _to_npz(dataset: Opened, part: str, budget: int, told: Told) -> None:
                 _ragged_members(archive, one, name, budget, told)
             else:
                 dtype, shape = _numpy_dtype(one, name, budget), one[name].shape
-                blocks = (_counted(some[name].values, told) for some in stretches(one, budget))
+                blocks = (_counted(rows_of(some, name), told) for some in stretches(one, budget))
                 put_member(archive, name, dtype, shape, blocks)
         written: dict[bytes, str] = {}
         for split, by_source in (own_splits(dataset) or {}).items():
@@ -191,7 +199,7 @@ def _ragged_members(archive: Any, one: Opened, name: str, budget: int, told: Tol
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     put_member(archive, f"{OWN}/{name}/offsets", offsets.dtype, offsets.shape, [offsets])
     put_member(archive, f"{OWN}/{name}/shapes", shapes.dtype, shapes.shape, [shapes])
-    blocks = (_counted(some[name].flat().values, told) for some in stretches(one, budget))
+    blocks = (_counted(rows_of(some, name).flat().values, told) for some in stretches(one, budget))
     put_member(archive, name, ragged.dtype, (int(offsets[-1]),), blocks)
 
 
@@ -203,7 +211,7 @@ def _numpy_dtype(one: Opened, name: str, budget: int) -> np.dtype[Any]:
         return kept
     longest = 1
     for some in stretches(one, budget):
-        texts = some[name].values.reshape(-1).tolist()
+        texts = rows_of(some, name).reshape(-1).tolist()
         longest = max([longest, *map(len, texts)])
         ending = next((text for text in texts if text[-1:] in ("\0", b"\0")), None)
         if ending is not None:
@@ -218,7 +226,7 @@ def _numpy_dtype(one: Opened, name: str, budget: int) -> np.dtype[Any]:
 def _to_npy(dataset: Opened, part: str, budget: int, told: Told) -> None:
     (name,) = dataset.sources
     dtype = _numpy_dtype(dataset, name, budget)
-    blocks = (_counted(some[name].values, told) for some in stretches(dataset, budget))
+    blocks = (_counted(rows_of(some, name), told) for some in stretches(dataset, budget))
     with open(part, "wb") as file:
         put_array(file, dtype, dataset[name].shape, blocks)
     _say_lost(dataset, ".npy")
@@ -256,7 +264,7 @@ def _to_parquet(dataset: Opened, part: str, budget: int, told: Told) -> None:
     }
     with closing(ParquetWriter(part, note)) as writer:
         for some in _at_least_one(dataset, budget):
-            columns = {name: _column(some[name]) for name in some.sources}
+            columns = {name: _column(rows_of(some, name)) for name in some.sources}
             writer.put(columns)
             told(
                 sum(
@@ -275,7 +283,7 @@ def _at_least_one(dataset: Opened, budget: int) -> Iterator[Opened]:
 
 
 def _column(value: Any) -> Any:
-    return value.flat() if isinstance(value, Ragged) else value.values
+    return value.flat() if isinstance(value, Ragged) else value
 
 
 def _to_csv(dataset: Opened, part: str, budget: int, told: Told) -> None:
@@ -286,7 +294,7 @@ def _to_csv(dataset: Opened, part: str, budget: int, told: Told) -> None:
         for some in stretches(dataset, budget):
             columns: list[Any] = []
             for name in some.sources:
-                values = _counted(some[name].values, told)
+                values = _counted(rows_of(some, name), told)
                 columns += [_cells(column) for column in values.reshape(len(values), -1).T]
             writer.writerows(zip(*columns, strict=True))
     _say_lost(dataset, ".csv")
@@ -413,8 +421,8 @@ def _pictures(one: Opened, name: str, budget: int, told: Told) -> Iterator[Array
     roles = _roles(one, name)
     axes = [roles.index(role) for role in ("height", "width", "channel") if role in roles]
     for some in stretches(one, budget):
-        rows = some[name]
-        for row in rows.to_objects() if isinstance(rows, Ragged) else rows.values:
+        rows = rows_of(some, name)
+        for row in rows.to_objects() if isinstance(rows, Ragged) else rows:
             image = row.transpose(axes)
             told(image.nbytes)
             yield image if image.ndim == 3 else image[..., np.newaxis]
