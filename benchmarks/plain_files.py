@@ -3,6 +3,7 @@
 The bare loop over IDX reads batches by ``preadv`` into memory used in turn, makes them
 native, or inflates them in order; the one over text is pyarrow's own parser, from a whole
 file on two threads and as a stream, with its columns as they are or put side by side.
+torch's DataLoader reads the same rows shuffled, one by one, with two workers.
 """
 
 from __future__ import annotations
@@ -116,6 +117,52 @@ def _columns(table: Any) -> Iterator[int]:
         yield 0 if number else len(column)
 
 
+def torch_epoch(rows: Any) -> Epoch:
+    """Return a DataLoader over an object with rows, as its documentation has it: two workers."""
+    import torch
+
+    loader = torch.utils.data.DataLoader(
+        rows, BATCH, shuffle=True, num_workers=2, persistent_workers=True
+    )
+
+    def epoch() -> Iterator[Array]:
+        for batch in loader:
+            yield batch.numpy()
+
+    return epoch
+
+
+class MappedRows:
+    """Rows of a plain IDX file, one by one from a memory map."""
+
+    def __init__(self, path: Path, offset: int, name: str, n: int) -> None:
+        dtype = np.dtype(">f8" if name.startswith("f8") else "u1")
+        self.rows = np.memmap(path, dtype, "r", offset, (n, *SHAPES[name]))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, row: int) -> Array:
+        return self.rows[row].astype(self.rows.dtype.newbyteorder("="))
+
+
+class Lines:
+    """Lines of a table, one by one: where each begins is found out before."""
+
+    def __init__(self, path: Path) -> None:
+        data = np.fromfile(path, np.uint8)
+        self.path, self.ends = path, np.flatnonzero(data == ord("\n"))
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def __getitem__(self, row: int) -> Array:
+        with self.path.open("rb") as file:
+            file.seek(self.ends[row] + 1)
+            line = file.read(self.ends[row + 1] - self.ends[row] - 1)
+        return np.array(line.split(b","), np.float64)
+
+
 def ours(path: Path, shuffle: bool) -> Epoch:
     dataset = labeled.open_dataset(path)
     (source,) = dataset.sources
@@ -143,24 +190,44 @@ def figures(cache: Path, *, quick: bool, missing: dict[str, str]) -> Figures:
         n = ROWS[name] // (3 if quick else 1)
         path, offset = idx_file(cache, name, n)
         bare = {"bare": bare_idx(path, offset, name, n)}
-        _measured(out, f"idx, {name}", path, bare, quick)
+        rows = None if name.endswith("gz") else MappedRows(path, offset, name, n)
+        _measured(out, f"idx, {name}", path, bare, _torch(rows, missing), quick)
     path = csv_file(cache, ROWS["csv"] // (3 if quick else 1))
     try:
         parsers = pyarrow_epochs(path)
     except ImportError as error:
         missing["delimited text"] = str(error)
         return out
-    _measured(out, "csv", path, parsers, quick)
+    _measured(out, "csv", path, parsers, _torch(Lines(path), missing), quick)
     return out
 
 
-def _measured(out: Figures, name: str, path: Path, bare: dict[str, Epoch], quick: bool) -> None:
+def _torch(rows: Any, missing: dict[str, str]) -> dict[str, Epoch]:
+    """Return torch's loader over some rows, if there are any and it is installed."""
+    try:
+        return {} if rows is None else {"torch DataLoader, shuffled": torch_epoch(rows)}
+    except ImportError as error:
+        missing["torch DataLoader over plain files"] = str(error)
+        return {}
+
+
+def _measured(
+    out: Figures,
+    name: str,
+    path: Path,
+    bare: dict[str, Epoch],
+    peers: dict[str, Epoch],
+    quick: bool,
+) -> None:
     warm(path)
     mine = {"ours": ours(path, False), "ours, shuffled": ours(path, True)}
-    rates = rounds({**bare, **mine}, 3 if quick else 7)
+    rates = rounds({**bare, **mine, **peers}, 3 if quick else 7)
     for way, found in rates.items():
         out[f"{name}: {way}, rows/s"] = statistics.median(found)
     for way in mine:
         best = [max(every) for every in zip(*(rates[one] for one in bare), strict=True)]
         pairs = zip(rates[way], best, strict=True)
         out[f"{name}: {way} / bare"] = statistics.median(a / b for a, b in pairs)
+    for way in peers:
+        pairs = zip(rates["ours, shuffled"], rates[way], strict=True)
+        out[f"{name}: ours, shuffled / {way}"] = statistics.median(a / b for a, b in pairs)
