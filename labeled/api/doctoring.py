@@ -2,7 +2,8 @@
 
 What headers tell comes from :mod:`labeled.convert.diagnosis`. Each finding is then tried
 out: some rows of the file are copied with nothing but its remedy applied, and both are read
-in shuffled batches for a fraction of a second. Findings that cost nothing are not reported.
+in shuffled batches for a fraction of a second. Codecs and lists of rows that cost nothing here
+are left unsaid; what is wrong whatever it costs (one-row chunks, say) is told with its figures.
 
 The trade-off: measurements this short are good for factors, not for percents, and rows
 come from the system's cache as they would in a later epoch.
@@ -42,11 +43,10 @@ WINDOW_BYTES = 8 << 20
 
 SAMPLE_S = 1.0
 BATCH_ROWS = 256
-LEAST_EPOCHS = 3
-"""Epochs that are timed at least: whatever else the machine does slows some of them only."""
+LEAST_EPOCHS = 4
 
 WORTHWHILE = 1.2
-"""Findings that cost less than this factor are left unsaid."""
+"""Codecs and lists of rows that cost less than this factor are left unsaid."""
 
 LARGER = 1.3
 """A codec may make a source so many times larger, and still be proposed."""
@@ -154,7 +154,7 @@ def _diagnosed(path: str | os.PathLike[str], target: str | None, seconds: float)
     where = dataset.files.paths[0]
     suspects = suspects_of(where)
     with tempfile.TemporaryDirectory(prefix="labeled-doctor-") as folder:
-        trial = _Trial(dataset, os.path.join(folder, "sample.hdf5"), seconds)
+        trial = _Trial(dataset, folder, seconds)
         measured = [trial.measured(each, suspects.findings) for each in suspects.findings]
         found = [each for each in measured if each is not None]
         found.sort(key=lambda each: -(each.cost or 0))
@@ -183,11 +183,11 @@ class _Trial:
     """Rows of a file, tried out as they are and stored otherwise."""
 
     dataset: Dataset
-    sample: str
+    folder: str
     seconds: float
 
     def measured(self, finding: Finding, others: Sequence[Finding]) -> Finding | None:
-        """Return a finding with its cost; None where it costs nothing worth mending."""
+        """Return a finding with its cost; None for lists and codecs that cost nothing here."""
         if "dims" in finding.mend:
             return finding
         if finding.kind == "slow codec":
@@ -196,11 +196,9 @@ class _Trial:
         some = self._rows(finding)
         if some is None:
             return None
-        now, then = self._rate(some), self._rate(self._stored(some, finding.mend))
+        now, then = self._rates(some, self._stored(some, finding.mend))
         tried = replace(finding, rows_per_s=now, mended_rows_per_s=then)
-        if "ragged" in finding.mend:
-            return tried
-        return tried if (tried.cost or 0) >= WORTHWHILE else None
+        return None if finding.split and (tried.cost or 0) < WORTHWHILE else tried
 
     def together(self, findings: list[Finding]) -> tuple[dict[str, float], dict[str, float]]:
         """Measure every source that has something to mend, with all its remedies at once."""
@@ -209,8 +207,7 @@ class _Trial:
             mine = [each for each in findings if each.source == name]
             some = self._rows(mine[0])
             assert some is not None
-            now[name] = self._rate(some)
-            then[name] = self._rate(self._stored(some, merged(mine)))
+            now[name], then[name] = self._rates(some, self._stored(some, merged(mine)))
         return now, then
 
     def _best_codec(self, finding: Finding, chunks: Mapping[str, Any]) -> Finding | None:
@@ -222,17 +219,18 @@ class _Trial:
         if some is None:
             return None
         known = finding.mend["compression"][finding.source] != "gzip"
-        now = self._rate(self._stored(some, chunks) if known else some)
-        most, best = LARGER * os.path.getsize(self.sample) if known else math.inf, None
+        before = self._stored(some, chunks, "before") if known else some
+        most, best = LARGER * _size(before) if known else math.inf, None
         for codec in ("lz4", "zstd") if known else ("lz4", "zstd", "gzip"):
             tried = with_codec(finding, codec)
             try:
                 stored = self._stored(some, {**chunks, **tried.mend})
             except MissingExtraError:
                 continue
-            if os.path.getsize(self.sample) > most:
+            if _size(stored) > most:
                 continue
-            tried = replace(tried, rows_per_s=now, mended_rows_per_s=self._rate(stored))
+            now, then = self._rates(before, stored)
+            tried = replace(tried, rows_per_s=now, mended_rows_per_s=then)
             if best is None or (tried.cost or 0) > (best.cost or 0):
                 best = tried
         return best if best is not None and (best.cost or 0) >= WORTHWHILE else None
@@ -266,15 +264,15 @@ class _Trial:
         slow = int(SAMPLE_S * few.n_rows / max(perf_counter() - started, 1e-9))
         return min(n_rows, wanted, max(slow, few.n_rows))
 
-    def _stored(self, some: Dataset, mend: Mapping[str, Any]) -> Dataset:
+    def _stored(self, some: Dataset, mend: Mapping[str, Any], name_of: str = "sample") -> Dataset:
         """Write rows as the file has them, but for a remedy; return them opened."""
         (name,) = some.sources
         options = stored_options(self.dataset.files.catalog.sources[name].headers[0], name, mend)
+        path = os.path.join(self.folder, f"{name_of}.hdf5")
         write(
-            self.sample, some, overwrite=True, statistics=False, checksums=False, progress=False,
-            **options,
-        )  # fmt: skip
-        return open_dataset(self.sample, decode_cf=False).select(name)
+            path, some, overwrite=True, statistics=False, checksums=False, progress=False, **options
+        )
+        return open_dataset(path, decode_cf=False).select(name)
 
     def _loader(self, rows: Dataset, seed: int) -> Loader:
         """Return shuffled batches, in windows as small to the sample as usual ones to a file."""
@@ -285,15 +283,27 @@ class _Trial:
         except LoaderError:  # chunks too large for it
             return rows.batches(BATCH_ROWS, shuffle=True, seed=seed, ragged="flat")
 
-    def _rate(self, rows: Dataset) -> float:
-        """Return rows a second in shuffled batches: the best of some epochs, each read anew."""
-        best, epoch, begun = 0.0, 0, perf_counter()
-        while epoch < LEAST_EPOCHS or perf_counter() - begun < self.seconds:
-            done, started = 0, perf_counter()
-            for batch in self._loader(rows, epoch):
-                done += batch.count
-                if perf_counter() - started >= self.seconds:
-                    break
-            best = max(best, done / (perf_counter() - started))
+    def _rates(self, *datasets: Dataset) -> tuple[float, float]:
+        """Return rows a second of two datasets: the best of epochs that take turns.
+
+        Whatever else the machine does then slows some epochs of both, and not all of one.
+        """
+        best, epoch, begun = [0.0, 0.0], 0, perf_counter()
+        while epoch < LEAST_EPOCHS or perf_counter() - begun < 2 * self.seconds:
+            for place, rows in enumerate(datasets):
+                best[place] = max(best[place], self._rate(rows, epoch))
             epoch += 1
-        return best
+        return best[0], best[1]
+
+    def _rate(self, rows: Dataset, seed: int) -> float:
+        """Return rows a second of one epoch in shuffled batches, or of its beginning."""
+        done, started = 0, perf_counter()
+        for batch in self._loader(rows, seed):
+            done += batch.count
+            if perf_counter() - started >= self.seconds:
+                break
+        return done / (perf_counter() - started)
+
+
+def _size(dataset: Dataset) -> int:
+    return os.path.getsize(dataset.files.paths[0])
