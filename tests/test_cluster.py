@@ -159,6 +159,18 @@ def test_a_running_scheduler_is_found_by_its_address(client, ds, capsys):
         cl.check_files("nonsense://127.0.0.1:1", ds)
 
 
+def test_long_lists_of_rows_travel_without_a_word(client, ds):
+    rows = np.zeros(1_500_000, np.int64)  # 12 MB: dask would warn
+    found = cl.run_parts(
+        client, ds.subset(rows).select("targets"), count, 0, operator.add, batch_size=1 << 17
+    )
+    assert found == len(rows)
+
+
+def count(acc, batch):
+    return acc + batch.count
+
+
 def test_rows_come_along_with_specs(client, ds):
     space = labeled.spaces.VectorSpace(105)
     found = cl.run_parts(

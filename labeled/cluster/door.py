@@ -7,11 +7,12 @@ anybody who reaches it sends.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import dask
 import distributed
 
 from labeled.errors import ClusterError, MissingExtraError
@@ -140,6 +141,29 @@ def workers_of(client: distributed.Client) -> dict[str, WorkerInfo]:
 def addresses_of(client: distributed.Client) -> set[str]:
     """Return the addresses of the workers there are now: little to send, to be asked often."""
     return set(client.nthreads())
+
+
+def sent(
+    client: distributed.Client,
+    worker: WorkerInfo,
+    work: Callable[..., Any],
+    *args: Any,
+    resources: Mapping[str, float] | None = None,
+) -> Any:
+    """Have one certain worker do something; return the future.
+
+    Datasets of listed rows are large, eight bytes a row, and have to go there; dask's advice
+    to load data with dask would be none.
+    """
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
+        return client.submit(
+            work,
+            *args,
+            workers=[worker.address],
+            allow_other_workers=False,
+            resources=dict(resources or {}) or None,
+            pure=False,
+        )
 
 
 def fitting(

@@ -25,7 +25,7 @@ import distributed
 
 from labeled.api.dataset import Dataset
 from labeled.api.shares import shared_options
-from labeled.cluster.door import WorkerInfo, addresses_of, connected, fitting, workers_of
+from labeled.cluster.door import WorkerInfo, addresses_of, connected, fitting, sent, workers_of
 from labeled.cluster.sight import blind_words, blind_workers, no_workers
 from labeled.cluster.work import PartWork, Report, run_part, stop_name
 from labeled.convert.progress import progress_bar
@@ -264,15 +264,8 @@ class _Desk:
         for worker in free[: len(self._line)]:
             share = self._line.popleft()
             share.worker = worker
-            share.future = self._client.submit(
-                run_part,
-                share.work,
-                share.pair,
-                workers=[worker.address],
-                allow_other_workers=False,
-                resources=dict(self._resources) or None,
-                pure=False,
-                key=f"{self._run}-{share.work.part[0]}-{len(share.lost)}",
+            share.future = sent(
+                self._client, worker, run_part, share.work, share.pair, resources=self._resources
             )
 
     def _listen(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import distributed
 
 from labeled.api.dataset import Dataset
-from labeled.cluster.door import WorkerInfo, addresses_of, connected, fitting
+from labeled.cluster.door import WorkerInfo, addresses_of, connected, fitting, sent
 from labeled.errors import ClusterError
 
 MOST_NAMED = 8
@@ -50,12 +50,7 @@ def blind_workers(
     client: distributed.Client, dataset: Dataset, workers: Iterable[WorkerInfo]
 ) -> dict[WorkerInfo, str]:
     """Ask workers to open the files; return what those say that cannot, if still there."""
-    asked = {
-        worker: client.submit(
-            _look, dataset, workers=[worker.address], allow_other_workers=False, pure=False
-        )
-        for worker in workers
-    }
+    asked = {worker: sent(client, worker, _look, dataset) for worker in workers}
     said = {worker: _answer(client, worker, future) for worker, future in asked.items()}
     return {worker: words for worker, words in said.items() if words is not None}
 
