@@ -32,6 +32,7 @@ from labeled.convert.diagnosis import (
 from labeled.convert.samples import stored_options
 from labeled.convert.write import write
 from labeled.errors import FileFormatError, LabeledWarning, LoaderError, MissingExtraError
+from labeled.formats.header import SourceHeader
 from labeled.loader.loader import Loader
 from labeled.ragged import Ragged
 
@@ -198,7 +199,9 @@ class _Trial:
             return None
         now, then = self._rates(some, self._stored(some, finding.mend))
         tried = replace(finding, rows_per_s=now, mended_rows_per_s=then)
-        return None if finding.split and (tried.cost or 0) < WORTHWHILE else tried
+        dear = bool(self._header(some).filters)  # once chunks are mended, a list costs more of them
+        cheap = finding.split is not None and not dear and (tried.cost or 0) < WORTHWHILE
+        return None if cheap else tried
 
     def together(self, findings: list[Finding]) -> tuple[dict[str, float], dict[str, float]]:
         """Measure every source that has something to mend, with all its remedies at once."""
@@ -264,10 +267,14 @@ class _Trial:
         slow = int(SAMPLE_S * few.n_rows / max(perf_counter() - started, 1e-9))
         return min(n_rows, wanted, max(slow, few.n_rows))
 
+    def _header(self, some: Dataset) -> SourceHeader:
+        (name,) = some.sources
+        return self.dataset.files.catalog.sources[name].headers[0]
+
     def _stored(self, some: Dataset, mend: Mapping[str, Any], name_of: str = "sample") -> Dataset:
         """Write rows as the file has them, but for a remedy; return them opened."""
         (name,) = some.sources
-        options = stored_options(self.dataset.files.catalog.sources[name].headers[0], name, mend)
+        options = stored_options(self._header(some), name, mend)
         path = os.path.join(self.folder, f"{name_of}.hdf5")
         write(
             path, some, overwrite=True, statistics=False, checksums=False, progress=False, **options
