@@ -196,5 +196,5 @@ def runs(draw: st.DrawFn, n_rows: int) -> np.ndarray:
 
 
 def moved(header: SourceHeader, path: str) -> SourceHeader:
-    """Return a header that says the file is somewhere else."""
-    return replace(header, file=replace(header.file, path=path))
+    """Return a header that says the file is somewhere else, of a time that is not known."""
+    return replace(header, file=replace(header.file, path=path, mtime_ns=0))

@@ -344,7 +344,16 @@ def test_mistakes_are_explained(path, act, kind, words):
         (lambda p: labeled.open_dataset(5), FileFormatError, "not int"),
         (lambda p: labeled.open_dataset(p.encode()), FileFormatError, "not bytes"),
         (lambda p: labeled.open_dataset(h5py.File(p)), FileFormatError, r"its path, .*d\.hdf5"),
-        (lambda p: labeled.open_dataset("http://a/b.h5"), FileFormatError, "is an address"),
+        (
+            lambda p: labeled.open_dataset("no://b.h5"),
+            FileFormatError,
+            "cannot open 'no://b.h5': .*no",
+        ),
+        (
+            lambda p: labeled.open_dataset("memory://b.csv", format="csv"),
+            FileFormatError,
+            "is an address, and .* from local files only",
+        ),
         (lambda p: labeled.open_dataset("~/none.h5"), FileFormatError, "'[^~]*none.h5' does not"),
         (lambda p: labeled.open_dataset(p, dims=("a", "b")), DimsError, "no mapping"),
         (lambda p: labeled.open_dataset(p, dims={"images": "b"}), DimsError, "one name an axis"),

@@ -14,7 +14,13 @@ from labeled.catalog.lazy import check_chunks
 from labeled.catalog.source import Io
 from labeled.errors import DimsError, LabeledError, LoaderError, SplitError, UnknownNameError
 from labeled.formats.format import Options
-from labeled.formats.registry import check_names, common_format, format_named, own_options
+from labeled.formats.registry import (
+    check_names,
+    check_reachable,
+    common_format,
+    format_named,
+    own_options,
+)
 from labeled.selection import Selection
 
 Path = str | os.PathLike[str]
@@ -44,6 +50,8 @@ def open_dataset(
         Several files are joined along the example dim, in the order given (sorted,
         for globs and folders); they must agree in sources, dims, dtypes and splits. A mapping
         names the one source that each file holds: ``{"images": path, "labels": path}``.
+        HDF5 is also read by any address that fsspec knows (``s3://bucket/x.hdf5``), each
+        stretch by a request of its own: slower than a copy on this machine.
     sources : sequence of str, optional
         Open only these, in this order. All of them, alphabetically, by default.
     dims : mapping of str to names, optional
@@ -105,6 +113,7 @@ def open_dataset(
     check_names(options, GENERAL)
     paths, names = find_named(path, format)
     chosen = common_format(paths) if format is None else format_named(format)
+    check_reachable(chosen, paths)
     given = {"group": group is not None, "allow_external": allow_external}
     heeded = [name for name, one in given.items() if one]
     asked = Options(

@@ -21,6 +21,7 @@ from labeled.catalog.named import scan_named
 from labeled.catalog.ragged import RaggedSource, source_of
 from labeled.catalog.source import Io, Source
 from labeled.errors import FileChangedError, FileFormatError
+from labeled.formats.bytesource import is_address, stamp_of
 from labeled.formats.format import Options
 from labeled.formats.header import FileHeader, SourceHeader
 from labeled.formats.registry import FORMATS, format_named
@@ -38,14 +39,18 @@ class Files:
     options: Options
     marks: tuple[tuple[int, str], ...] = ()
     names: tuple[str, ...] = ()
+    addresses: tuple[tuple[int, int] | None, ...] = ()
+    """Of each path that is no local file, which file was there; asking again takes requests."""
 
     @classmethod
     def open(cls, paths: Iterable[str], options: Options, names: Iterable[str] = ()) -> Files:
         """Scan the files once and remember what they were."""
         paths, names = tuple(paths), tuple(names)
-        catalog = _scan_all(paths, options, _stamps(paths), names)
+        stamps = tuple(map(_stamp, paths))
+        catalog = _scan_all(paths, options, stamps, names)
         marks = tuple((h.n_bytes, h.fingerprint) for h in catalog.headers)
-        return cls(paths, options, marks, names)
+        addresses = (s if is_address(p) else None for p, s in zip(paths, stamps, strict=True))
+        return cls(paths, options, marks, names, tuple(addresses))
 
     @property
     def catalog(self) -> Catalog:
@@ -56,7 +61,9 @@ class Files:
         FileChangedError
             If a file is not the one that was opened.
         """
-        catalog = _scan_all(self.paths, self.options, _stamps(self.paths), self.names)
+        known = zip(self.paths, self.addresses, strict=True)
+        stamps = tuple(_stamp(path) if stamp is None else stamp for path, stamp in known)
+        catalog = _scan_all(self.paths, self.options, stamps, self.names)
         for header, (size, fingerprint) in zip(catalog.headers, self.marks, strict=True):
             if (header.n_bytes, header.fingerprint) != (size, fingerprint):
                 raise FileChangedError(
@@ -87,8 +94,9 @@ def find_files(
 ) -> tuple[str, ...]:
     """Turn a path, a list of paths, a glob or a folder into absolute paths, sorted where found.
 
-    A leading ``~`` is the home folder. Of a folder come the files of one format: of `format`,
-    else of the first one known that any of them is named after.
+    A leading ``~`` is the home folder; addresses (``s3://``) stay as they are. Of a folder come
+    the files of one format: of `format`, else of the first one known that any of them is named
+    after.
 
     Raises
     ------
@@ -102,8 +110,8 @@ def find_files(
             raise FileFormatError("the list of files to open is empty")
         return paths
     text = os.path.expanduser(os.fsdecode(path))
-    if "://" in text and not os.path.exists(text):
-        raise FileFormatError(f"{text!r} is an address, not a local file; copy it here first")
+    if is_address(text):
+        return (text,)
     if os.path.isdir(text):
         return tuple(map(os.path.abspath, _in_folder(text, format)))
     if not os.path.exists(text) and glob.has_magic(text):
@@ -154,11 +162,10 @@ def _check_listed(path: Any) -> None:
         )
 
 
-def _stamps(paths: tuple[str, ...]) -> tuple[tuple[int, int] | None, ...]:
-    return tuple(map(_stamp, paths))
-
-
 def _stamp(path: str) -> tuple[int, int] | None:
+    if is_address(path):
+        there = stamp_of(path)
+        return there.size, there.mtime_ns
     try:
         status = os.stat(path)
     except OSError:  # the scan says what is wrong

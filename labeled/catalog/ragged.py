@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from labeled.catalog.layout import RowLayout
-from labeled.catalog.source import Array, Io, Source
+from labeled.catalog.source import Array, Io, Source, is_elsewhere
 from labeled.errors import LoaderError
 from labeled.formats.header import CF, SourceHeader
 from labeled.formats.reader import Reader
@@ -241,7 +241,8 @@ class RaggedSource:
         if any("values" not in h.parts for h in self.headers) or values[0].chunks is None:
             first = self.headers[0]
             alone = "values" in first.parts or first.storage == "records"
-            return RowLayout(None, None, scratch, dear, random=alone)
+            here = not is_elsewhere(self.headers)
+            return RowLayout(None, None, scratch, dear, random=alone and here)
         edges = self._chunk_edges(values)
         rows = max(1, self.n_rows // max(1, len(edges) - 1))
         return RowLayout(rows, edges, scratch, dear, random=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol
@@ -22,6 +22,7 @@ from labeled.catalog.joined import JoinedReader
 from labeled.catalog.layout import RowLayout
 from labeled.catalog.memory import MemoryReader
 from labeled.catalog.region import narrow, shape_of, whole
+from labeled.formats.bytesource import is_remote
 from labeled.formats.cf import decode
 from labeled.formats.header import CF, SourceHeader
 from labeled.formats.objects import decode_text, is_text
@@ -194,7 +195,7 @@ class Source:
         if chunks is None:
             kinds = {header.storage for header in self.headers}
             direct = kinds == {"contiguous"} and not self._plain_region and not self._own_ways
-            alone = kinds <= {"contiguous", "records"}
+            alone = kinds <= {"contiguous", "records"} and not is_elsewhere(self.headers)
             dear = any(header.filters for header in self.headers)
             return RowLayout(None, None, size, dear, direct, random=alone)
         starts = self.file_starts
@@ -307,3 +308,8 @@ def _narrow_loaded(source: Source, axes: Mapping[int, Any]) -> dict[str, Any]:
             dims.append(name)
             axis += 1
     return {"loaded": array, "file_dims": tuple(dims), "region": whole(array.shape[1:])}
+
+
+def is_elsewhere(headers: Iterable[SourceHeader]) -> bool:
+    """Whether a row may take a request of its own, so that rows are best read in stretches."""
+    return any(is_remote(header.file.path) for header in headers)

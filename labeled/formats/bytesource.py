@@ -15,6 +15,7 @@ once a read, so a file that shrinks in between gives a short read, which is an e
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import mmap
 import os
@@ -27,7 +28,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from labeled.errors import FileChangedError, FileFormatError, MissingExtraError
+from labeled.errors import FileChangedError, FileFormatError, LabeledError, MissingExtraError
 from labeled.formats.header import FileStamp
 from labeled.formats.packed import Inflating, PackedFile
 from labeled.formats.region import Array
@@ -73,8 +74,13 @@ def register_opener(scheme: str, opener: Opener) -> None:
 
 
 def is_remote(path: str) -> bool:
-    """Return whether a path names something other than a local file."""
+    """Return whether the path of a stamp names something other than a local file."""
     return "://" in path
+
+
+def is_address(path: str) -> bool:
+    """Return whether a path as a user gives it is no local file, whatever it looks like."""
+    return is_remote(path) and not os.path.exists(path)
 
 
 class LocalFile:
@@ -174,11 +180,16 @@ class RemoteFile:
         return self.stamp.size
 
     def check(self) -> None:
-        """Raise FileChangedError if the source has another size than when it was opened."""
+        """Raise FileChangedError if the source is another one than when it was opened."""
         if self.source.size != self.stamp.size:
             raise FileChangedError(
                 f"{self.stamp.path!r} has changed since it was opened: "
                 f"{self.stamp.size} bytes then, {self.source.size} now. Open it again."
+            )
+        found = _version_of(self.source)
+        if self.stamp.mtime_ns and found and found != self.stamp.mtime_ns:
+            raise FileChangedError(
+                f"{self.stamp.path!r} has changed since it was opened. Open it again."
             )
 
     def read_into(self, target: Array, offset: int) -> None:
@@ -241,16 +252,27 @@ class _FsspecSource:
             raise MissingExtraError(f"reading {path!r} needs fsspec: install fsspec") from fault
         self._fs, self._path = fsspec.url_to_fs(path)
         self.size = int(self._fs.size(self._path))
+        key = str(self._fs.ukey(self._path)).encode()  # of its size, times, tags: what there is
+        self.version = int.from_bytes(hashlib.blake2b(key, digest_size=7).digest())
 
     def pread(self, offset: int, n: int) -> bytes:
         return cast(bytes, self._fs.cat_file(self._path, start=offset, end=offset + n))
+
+
+def _version_of(source: ByteSource) -> int:
+    """Return what stands for the time of change of a source that can tell; else 0."""
+    return int(getattr(source, "version", 0))
 
 
 def _open_remote(path: str) -> ByteSource:
     opener = _OPENERS.get(path.partition("://")[0], _FsspecSource)
     try:
         return opener(path)
-    except OSError as fault:
+    except LabeledError:
+        raise
+    except ImportError as fault:
+        raise MissingExtraError(f"cannot open {path!r}: {fault}") from fault
+    except (OSError, ValueError) as fault:  # fsspec knows no such protocol: a ValueError
         raise FileFormatError(f"cannot open {path!r}: {fault}") from fault
 
 
@@ -350,7 +372,14 @@ if hasattr(os, "register_at_fork"):
 
 def stamp_of(path: str | os.PathLike[str]) -> FileStamp:
     """Return which file is at `path` now; FileFormatError where there is none to read."""
-    name = os.path.abspath(os.fspath(path))
+    text = os.fspath(path)
+    if is_address(text):
+        source = _open_remote(text)
+        size = source.size
+        if size == 0:
+            raise FileFormatError(f"file {text!r} is empty (0 bytes)")
+        return FileStamp(text, size, _version_of(source))
+    name = os.path.abspath(text)
     try:
         found = os.stat(name)
     except FileNotFoundError:

@@ -147,6 +147,8 @@ class Format:
         Whether a name is that of such a file, where `suffixes` do not tell alone.
     order : callable
         What the files of a folder or a glob are sorted by.
+    remote : bool
+        Whether files are read by address too (``memory://``, ``s3://``).
     """
 
     name: str
@@ -165,6 +167,7 @@ class Format:
     statistics: Callable[[str], Mapping[str, Any]] = _no_statistics
     named: Callable[[str], bool] | None = None
     order: Callable[[str], Any] = str
+    remote: bool = False
 
     @property
     def option_names(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from labeled.errors import FileFormatError, LoaderError, LoaderTypeError, did_you_mean
-from labeled.formats.bytesource import stamp_of
+from labeled.formats.bytesource import StoredBytes, is_address, is_remote, stamp_of
 from labeled.formats.csv.format import FORMAT as CSV
 from labeled.formats.format import Format, Head
 from labeled.formats.hdf5.format import FORMAT as HDF5
@@ -90,12 +90,28 @@ def common_format(paths: Iterable[str]) -> Format:
     return found
 
 
+def check_reachable(chosen: Format, paths: Iterable[str]) -> None:
+    """Refuse addresses of files whose format is read from this machine only.
+
+    Raises
+    ------
+    FileFormatError
+    """
+    for path in paths:
+        if not chosen.remote and is_address(path):
+            raise FileFormatError(
+                f"{path!r} is an address, and {chosen.title} is read from local files only; copy "
+                "it here first"
+            )
+
+
 def _head_of(path: str) -> Head:
     """Read the beginning of a file; it is closed again, but for what a format asks of it."""
-    stamp_of(path)
-    data = _bytes_at(path, 0, HEAD_BYTES)
+    stamp = stamp_of(path)
+    at = StoredBytes(stamp).pread if is_remote(stamp.path) else partial(_bytes_at, path)
+    data = at(0, HEAD_BYTES)
     packed = data.startswith(GZIP)
-    return Head(path, _unpacked(data) if packed else data, partial(_bytes_at, path), packed)
+    return Head(path, _unpacked(data) if packed else data, at, packed)
 
 
 def _bytes_at(path: str, offset: int, n: int) -> bytes:

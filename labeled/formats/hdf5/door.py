@@ -11,17 +11,23 @@ fork or has to be pickled.
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import h5py
 
 from labeled.errors import FileFormatError, LabeledError
-from labeled.formats.bytesource import stamp_of
+from labeled.formats.bytesource import ByteSource, RemoteFile, is_remote, stamp_of
+from labeled.formats.header import FileStamp
 
 INCOMPLETE = "labeled_incomplete"
 """Root attribute that an append sets before it writes, and removes when it is done."""
+
+HEADER_BYTES = 64 * 1024
+"""What one request to an address brings of the headers."""
 
 # HDF5 refuses a second opening in one process whose locking differs from the first.
 # "best-effort" honours locks where the file system has any; the others only follow
@@ -57,7 +63,7 @@ def opened(path: str | os.PathLike[str]) -> Iterator[h5py.File]:
     Parameters
     ----------
     path : str or path-like
-        A local file.
+        A local file, or an address.
 
     Yields
     ------
@@ -77,8 +83,9 @@ def opened(path: str | os.PathLike[str]) -> Iterator[h5py.File]:
     Traceback (most recent call last):
     labeled.errors.FileFormatError: file '...no_such.hdf5' does not exist; check the path
     """
-    name = stamp_of(path).path
-    file = _open(name)
+    stamp = stamp_of(path)
+    name = stamp.path
+    file = _open_remote(stamp) if is_remote(name) else _open(name)
     try:
         _refuse_incomplete(name, file)
         yield file
@@ -107,6 +114,43 @@ def _open(name: str) -> h5py.File:
                 raise _explained(name, error) from error
             mismatch = error
     raise FileFormatError(f"file {name!r} is open in this process: {mismatch}; close it first")
+
+
+def _open_remote(stamp: FileStamp) -> h5py.File:
+    headers = io.BufferedReader(_SourceIO(RemoteFile(stamp).source), HEADER_BYTES)
+    try:
+        return h5py.File(headers, "r")
+    except Exception as error:
+        raise _explained(stamp.path, error) from error
+
+
+class _SourceIO(io.RawIOBase):
+    """A file object over a byte source, for h5py to read headers from."""
+
+    def __init__(self, source: ByteSource) -> None:
+        self._source = source
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        origin = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._source.size}[whence]
+        self._at = origin + offset
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        data = self._source.pread(self._at, min(len(view), max(self._source.size - self._at, 0)))
+        view[: len(data)] = data
+        self._at += len(data)
+        return len(data)
 
 
 def _explained(name: str, error: Exception) -> FileFormatError:

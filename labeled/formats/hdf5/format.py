@@ -61,4 +61,5 @@ FORMAT = Format(
     check_claim=check_claim,
     stored_bytes=stored_bytes,
     statistics=read_statistics,
+    remote=True,
 )
