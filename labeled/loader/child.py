@@ -228,4 +228,4 @@ class _Service:
 
 
 def _work(stats: Stats) -> Work:
-    return Work(stats.read_s, stats.plan_s, stats.n_windows, stats.n_tasks)
+    return Work(stats.read_s, stats.decode_s, stats.plan_s, stats.n_windows, stats.n_tasks)

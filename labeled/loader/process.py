@@ -383,5 +383,5 @@ def _signal_name(number: int) -> str:
 
 
 def _count(stats: Stats, work: Work) -> None:
-    stats.read_s, stats.plan_s = work.read_s, work.plan_s
+    stats.read_s, stats.decode_s, stats.plan_s = work.read_s, work.decode_s, work.plan_s
     stats.n_windows, stats.n_tasks = work.n_windows, work.n_tasks

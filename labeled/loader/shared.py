@@ -140,6 +140,7 @@ class Work(NamedTuple):
     """What was done in this epoch so far; see :class:`~labeled.loader.engine.Stats`."""
 
     read_s: float
+    decode_s: float
     plan_s: float
     n_windows: int
     n_tasks: int

@@ -227,7 +227,8 @@ class _Core:
         mine = self.dealer.stats
         with self._changed:
             stats.pipeline_s, self._work_s = stats.pipeline_s + self._work_s, 0.0
-        stats.read_s, stats.plan_s, stats.format_s = mine.read_s, mine.plan_s, mine.format_s
+        stats.read_s, stats.decode_s, stats.plan_s = mine.read_s, mine.decode_s, mine.plan_s
+        stats.format_s = mine.format_s
         stats.n_windows, stats.n_tasks = mine.n_windows, mine.n_tasks
 
     def stop(self) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from labeled.errors import LabeledError, ReadError
 from labeled.formats.bytesource import FileRef
+from labeled.formats.clock import decoding
 from labeled.formats.csv.faults import explained, with_end
 from labeled.formats.csv.lines import lines_of
 from labeled.formats.csv.parsing import TextFault, parsed
@@ -76,7 +77,8 @@ class TextEngine:
             text, begin = self._text_of(piece)
             text, starts = self._wanted(text, begin, piece)
             try:
-                values = self._parsed(text, piece.n_rows)
+                with decoding():
+                    values = self._parsed(text, piece.n_rows)
             except TextFault:
                 raise self._fault(text, starts, piece) from None
         except LabeledError:

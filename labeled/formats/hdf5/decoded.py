@@ -20,6 +20,7 @@ import numpy as np
 
 from labeled.errors import LabeledError, ReadError
 from labeled.formats.bytesource import FileRef, OpenFile
+from labeled.formats.clock import decoding, fetching
 from labeled.formats.hdf5.chunkindex import chunk_index
 from labeled.formats.hdf5.filters import DecodeError, Pipeline
 from labeled.formats.hdf5.tiles import Tile, Tiles
@@ -131,10 +132,11 @@ class DecodeEngine:
         file = self._file()
         work = self._work(piece)
         try:
-            if self._direct and self._chunk_bytes < JOINED_BYTES and dest is not None:
-                self._store_joined(file, work, out, dest)
-            else:
-                self._store_each(file, work, out, dest)
+            with decoding():
+                if self._direct and self._chunk_bytes < JOINED_BYTES and dest is not None:
+                    self._store_joined(file, work, out, dest)
+                else:
+                    self._store_each(file, work, out, dest)
         except LabeledError:
             raise
         except (OSError, EOFError) as fault:
@@ -174,7 +176,8 @@ class DecodeEngine:
                 raise self._damaged(work, group.start, "more bytes stored than it can need")
             end = work.offsets[group[-1]] + work.sizes[group[-1]]
             buffer = scratch("stored", end - at)
-            file.read_into(buffer, at)
+            with fetching():
+                file.read_into(buffer, at)
             stored, undo = memoryview(cast(Any, buffer)), self._pipeline.undo
             for k in group:
                 start = work.offsets[k] - at

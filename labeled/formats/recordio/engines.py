@@ -13,6 +13,7 @@ import numpy as np
 
 from labeled.errors import FileFormatError, ReadError
 from labeled.formats.bytesource import check_path
+from labeled.formats.clock import decoding
 from labeled.formats.header import FileStamp, SourceHeader
 from labeled.formats.picture_heads import PictureError
 from labeled.formats.reader import Cost
@@ -136,6 +137,7 @@ class PictureEngine(RowEngine):
                 out[place] = outer_take(image[np.newaxis], self.region)[0]
 
 
+@decoding()
 def picture(source: SourceHeader, row: int, payload: memoryview, out: Array | None = None) -> Array:
     """Decode the picture of a record, straight into `out` where that is possible.
 
