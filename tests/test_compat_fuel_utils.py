@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 
 import fuel_aliases  # noqa: F401 (makes `fuel` importable)
+import h5py
 import numpy as np
 import pytest
-from fuel import config
+from fuel import config, config_parser
 from fuel.config_parser import Configuration
+from fuel.datasets.hdf5 import H5PYDataset
 from fuel.exceptions import ConfigurationError
 from fuel.utils import Subset, do_not_pickle_attributes, find_in_data_path
+from fuel.utils.cache import cache_file
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
@@ -250,6 +254,51 @@ def test_settings_assigned_before_environment_before_file_before_default(made, m
     assert made.with_default == 1
     made.with_default = "7"
     assert made.with_default == 7
+
+
+def test_a_file_of_settings_may_hold_all_that_there_were(made, tmp_path):
+    (tmp_path / "rc").write_text(
+        "data_path: a\nlocal_data_path: b\nfloatX: float32\ndefault_seed: 3\n"
+        "extra_downloaders: one two\nextra_converters: [three]\n"
+    )
+    found = config_parser._settings()
+    assert (found.local_data_path, found.floatX, found.default_seed) == ("b", "float32", 3)
+    assert (found.extra_downloaders, found.extra_converters) == (["one", "two"], ["three"])
+
+
+@pytest.fixture
+def local(tmp_path, monkeypatch):
+    monkeypatch.setitem(config.config["local_data_path"], "value", str(tmp_path / "local"))
+    with h5py.File(tmp_path / "far.hdf5", "w") as f:
+        f["x"] = np.arange(5)
+        f.attrs["split"] = H5PYDataset.create_split_array({"train": {"x": (0, 5)}})
+    return tmp_path
+
+
+def test_datasets_read_a_local_copy(local):
+    path = str(local / "far.hdf5")
+    copy = str(local / "local") + path
+    for _ in range(2):
+        dataset = H5PYDataset(path, ("train",), load_in_memory=True)
+        assert dataset.path == copy
+        np.testing.assert_array_equal(dataset.data_sources[0], np.arange(5))
+    assert cache_file(copy) == copy
+    assert sorted(os.listdir(os.path.dirname(copy))) == ["far.hdf5", "far.hdf5.lock"]
+
+
+def test_on_any_doubt_files_are_read_where_they_are(local, monkeypatch):
+    path = str(local / "far.hdf5")
+    disk = shutil.disk_usage(local)._replace(total=100, used=90, free=10)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "disk_usage", lambda folder: disk)
+        assert cache_file(path) == path
+    copy = cache_file(path)
+    assert copy != path
+    os.utime(path, (2e9, 2e9))
+    assert cache_file(path) == path
+    monkeypatch.setitem(config.config["local_data_path"], "value", path)
+    assert cache_file(path) == path
+    assert cache_file("none.hdf5") == "none.hdf5"
 
 
 def test_settings_that_are_not_there(made, tmp_path):

@@ -107,6 +107,11 @@ def paths_of(value: Any) -> Any:
     return value.split(os.pathsep) if isinstance(value, str) else value
 
 
+def words_of(value: Any) -> Any:
+    """Return names given as one text, apart by spaces, as a list; a list stays as it is."""
+    return value.split() if isinstance(value, str) else value
+
+
 def _read_yaml(path: str) -> Any:
     try:
         import yaml  # type: ignore[import-untyped,unused-ignore]  # only where there is a file
@@ -121,6 +126,10 @@ def _settings() -> Configuration:
     made.add_config("data_path", paths_of, env_var="FUEL_DATA_PATH")
     made.add_config("floatX", str, default="float64", env_var="FUEL_FLOATX")
     made.add_config("default_seed", int, default=1)
+    made.add_config("local_data_path", str, default="", env_var="FUEL_LOCAL_DATA_PATH")
+    # Nothing asks for these two; files of settings that have them are still good.
+    made.add_config("extra_downloaders", words_of, default=(), env_var="FUEL_EXTRA_DOWNLOADERS")
+    made.add_config("extra_converters", words_of, default=(), env_var="FUEL_EXTRA_CONVERTERS")
     made.load_yaml()
     return made
 

@@ -30,6 +30,7 @@ from labeled.compat.fuel.datasets.stored import (
 )
 from labeled.compat.fuel.exceptions import OldOSError, OldTypeError, OldValueError
 from labeled.compat.fuel.schemes import SequentialExampleScheme
+from labeled.compat.fuel.utils.cache import cache_file
 from labeled.compat.fuel.utils.lazy import do_not_pickle_attributes
 from labeled.compat.fuel.utils.subset import Subset
 from labeled.formats.hdf5.fuel import Table
@@ -118,7 +119,7 @@ class H5PYDataset(Dataset):
             self.path: str = file_or_path.filename
             self.external_file_handle = file_or_path
         else:
-            self.path = os.fspath(file_or_path)
+            self.path = cache_file(os.fspath(file_or_path))
             self.external_file_handle = None
         _check_sets(which_sets)
         self.which_sets = which_sets
