@@ -6,6 +6,8 @@
 ...     print(batch["features"].dims)
 """
 
+import logging
+
 from labeled.api.accessor import LabeledArray, LabeledDataset, batches
 from labeled.api.converting import convert
 from labeled.api.dataset import Dataset
@@ -46,3 +48,5 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())

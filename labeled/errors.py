@@ -12,6 +12,10 @@ import difflib
 import sys
 import warnings
 from collections.abc import Iterable
+from types import FrameType
+
+_PASSED_BY = {"labeled", "xarray", "dask", "contextlib"}
+"""Libraries whose lines are not the caller's: a warning is told of the line that uses them."""
 
 
 class LabeledError(Exception):
@@ -138,11 +142,16 @@ class LabeledWarning(UserWarning):
 
 
 def warn(message: str) -> None:
-    """Warn at the line of the first caller outside this library."""
+    """Warn at the line of the first caller outside this library and what it is called through."""
     level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("labeled."):
+    while frame.f_back is not None and _library_of(frame) in _PASSED_BY:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, LabeledWarning, stacklevel=level)
+
+
+def _library_of(frame: FrameType) -> str:
+    name: str = frame.f_globals.get("__name__", "")
+    return name.partition(".")[0]
 
 
 def did_you_mean(name: str, known: Iterable[str], *, limit: int = 12) -> str:

@@ -11,6 +11,7 @@ What travels through the scheduler is one pickled pair a part every so many batc
 
 from __future__ import annotations
 
+import logging
 import pickle
 import time
 import uuid
@@ -30,6 +31,8 @@ from labeled.cluster.sight import blind_words, blind_workers, no_workers
 from labeled.cluster.work import PartWork, Report, run_part, stop_name
 from labeled.convert.progress import progress_bar
 from labeled.errors import ClusterError, LoaderError, warn
+
+log = logging.getLogger(__name__)
 
 LOOK_S = 0.05
 """How often reports are looked for; workers as often, or less where there are very many."""
@@ -190,6 +193,7 @@ class _Share:
         """
         self.losses += 1
         self.lost.append(str(self.worker))
+        log.warning("%s lost its worker %s after batch %d", self.words, self.worker, self.step)
         self.take_back()
         if self.losses > retries:
             times = "once" if self.losses == 1 else f"{self.losses} times in a row"

@@ -8,7 +8,6 @@ always a mistake.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
@@ -16,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from labeled.errors import (
-    LabeledWarning,
     SplitError,
     SplitTypeError,
     UnknownNameError,
     did_you_mean,
+    warn,
 )
 from labeled.formats.hdf5.fuel import Rows
 
@@ -168,7 +167,7 @@ def _check_rows(split: str, source: str, rows: Rows, n_rows: int | None) -> None
         )
 
 
-def warn_of_overlaps(splits: Splits, *, stacklevel: int) -> None:
+def warn_of_overlaps(splits: Splits) -> None:
     """Warn, once, of splits that share rows, with how many."""
     told: list[str] = []
     for source in dict.fromkeys(name for by_source in splits.values() for name in by_source):
@@ -180,11 +179,9 @@ def warn_of_overlaps(splits: Splits, *, stacklevel: int) -> None:
             told.append(f"{words} of source {source!r} (such as {one!r} and {two!r})")
     if told:
         more = f", and of {len(told) - 1} more sources" if len(told) > 1 else ""
-        warnings.warn(
+        warn(
             f"splits overlap: more than one of them has {told[0]}{more}; an example in two "
-            f"splits is usually a mistake",
-            LabeledWarning,
-            stacklevel=stacklevel,
+            f"splits is usually a mistake"
         )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
@@ -26,7 +25,7 @@ from labeled.convert.ragged import RaggedAs
 from labeled.convert.splits import Splits, as_splits, check_inside, warn_of_overlaps
 from labeled.convert.statistics import Tally
 from labeled.convert.streaming import Plan, recipe_for, store, tally_for, works_of
-from labeled.errors import ArrayError, DimsError, LabeledWarning, LoaderError
+from labeled.errors import ArrayError, DimsError, LoaderError, warn
 from labeled.formats.hdf5.encoding import Layout
 from labeled.formats.hdf5.own import write_own
 from labeled.formats.hdf5.scales import Names, ScaleWriter
@@ -175,7 +174,7 @@ def write(
     budget, threads = checked_effort(memory, threads)
     target = check_target(path, overwrite=overwrite, n_bytes=_certain_bytes(inputs, layouts))
     if table is not None and inherited is None:
-        warn_of_overlaps(table, stacklevel=3)
+        warn_of_overlaps(table)
     _warn_of_left_out(sources)
     plan = Plan(
         {
@@ -405,9 +404,7 @@ def total_bytes(inputs: Inputs) -> int | None:
 def _warn_of_left_out(sources: Any) -> None:
     names = left_out(sources)
     if names:
-        warnings.warn(
+        warn(
             f"coordinates {names} have no axis or several and are not written; make them sources "
-            f"with reset_coords(), or attributes",
-            LabeledWarning,
-            stacklevel=4,
+            f"with reset_coords(), or attributes"
         )

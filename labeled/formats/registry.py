@@ -7,6 +7,7 @@ told in :mod:`.format`.
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -20,6 +21,8 @@ from labeled.formats.hdf5.format import FORMAT as HDF5
 from labeled.formats.hdf5.format import SIGNATURE
 from labeled.formats.idx.format import FORMAT as IDX
 from labeled.formats.recordio.format import FORMAT as RECORDIO
+
+log = logging.getLogger(__name__)
 
 FORMATS: tuple[Format, ...] = (HDF5, IDX, RECORDIO, CSV)
 """All there are. Where a folder holds files of several, the first one of these is meant."""
@@ -87,6 +90,7 @@ def common_format(paths: Iterable[str]) -> Format:
                 "formats are not joined; open them apart"
             )
     assert found is not None
+    log.debug("%r is opened as %s", first, found.title)
     return found
 
 

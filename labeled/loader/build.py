@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from inspect import signature
@@ -73,6 +74,8 @@ from labeled.samplers.units import UniformUnits
 from labeled.selection import Selection
 from labeled.spaces import Space
 from labeled.specs import SourceInfo, compile_specs
+
+log = logging.getLogger(__name__)
 
 Shuffle = bool | Literal["full", "window"]
 
@@ -279,6 +282,16 @@ def make_loader(
         lengths = selected_sizes(measured, selections[measured.name], grouping.group)
         buckets = Buckets(measured.name, lengths, rows.batch_rows)
     epoch_plan = _epoch_plan(rows, grouping, sizes, buckets)
+    log.info(
+        "%d rows, shuffle=%r, in windows of %d; %d threads, %d slots of %d rows, at most %d bytes",
+        n_rows,
+        rows.mode,
+        sizes.window_rows,
+        sizes.threads,
+        sizes.slots,
+        sizes.job_rows,
+        sizes.promised_bytes,
+    )
     on_device = None
     if where is not None:
         on_device = device_plan(where, sources, finish, sizes, rows.held_rows, as_)

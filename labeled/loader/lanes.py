@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -26,6 +27,8 @@ from labeled.selection import Selection
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
+
+log = logging.getLogger(__name__)
 
 GATHER_BYTES = 1 << 20
 TRUSTED_JOBS = 31
@@ -88,6 +91,9 @@ class Lane:
         """Read the whole selection now, if it is to be kept and not yet here."""
         if self.keep and self.kept is None:
             self.kept = load_rows(self.source, self.selection, threads)
+            log.info(
+                "%s: %d rows are read and kept in memory", self.source.where, len(self.selection)
+            )
 
     def tasks(self, content: Content, group: Rows | None, out: Array) -> Sequence[Task]:
         """Return what must be done so that `out` holds the rows of `content` as dealt.

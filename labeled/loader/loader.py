@@ -8,6 +8,7 @@ handed over here.
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ from labeled.loader.uploads import DeviceWindows, Home
 from labeled.loader.workers import Workers, finished
 from labeled.samplers.sampled import AnyPlan, SampledPlan, restore_sampled
 from labeled.samplers.state import State, restore, state_of
+
+log = logging.getLogger(__name__)
 
 Rows = npt.NDArray[np.int64]
 T = TypeVar("T")
@@ -124,6 +127,7 @@ class Loader:
         self._first_batch = 0
         self._stats = Stats()
         self._place = plan, first
+        log.debug("epoch %d begins at batch %d of %d", plan.order.epoch, first, plan.n_batches)
         iterator = EpochIterator(self, plan, first, shape)
         self._live = weakref.ref(iterator)
         return iterator
@@ -147,6 +151,10 @@ class Loader:
         recipe, pool = self.plan, self.pools()[0]
         if recipe.reader == "process":
             if self._process is None or not self._process.usable:
+                if self._process is not None and self._process.mine:
+                    log.warning(
+                        "reader process %d has ended; another one is started", self._process.pid
+                    )
                 self._process = ReaderProcess(recipe)
             return ProcessWindows(self._process, plan, first_batch, pool, stats)
         began = perf_counter()
@@ -196,6 +204,7 @@ class Loader:
         else:
             self._next, self._first_batch = restore(found, plan, self.plan.plan_hash)
         self._place = None
+        log.info("resumed: batch %d of epoch %d comes next", self._first_batch, self.epoch)
 
     def handed_out(self, plan: AnyPlan, n_batches: int) -> None:
         """Note how far the live iterator has come."""

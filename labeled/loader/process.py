@@ -16,6 +16,7 @@ consumer may hold for ever.
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import signal
@@ -51,6 +52,8 @@ from labeled.loader.shared import (
 )
 from labeled.loader.slots import SlotPool
 from labeled.samplers.sampled import AnyPlan
+
+log = logging.getLogger(__name__)
 
 ALIVE_CHECK_S = 1.0
 GRACE_S = 2.0
@@ -121,6 +124,7 @@ class ReaderProcess:
                 self._connection.send_bytes(sent)
         finally:
             os.close(fd)
+        log.info("reader process %d started for %s", self.pid, self._where)
 
     @property
     def pid(self) -> int:

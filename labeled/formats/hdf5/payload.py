@@ -10,6 +10,7 @@ back as numbers, as it does from HDF5 itself.
 
 from __future__ import annotations
 
+import logging
 import os
 
 from labeled.formats.bytesource import is_remote
@@ -19,9 +20,11 @@ from labeled.formats.hdf5.fallback import H5pyEngine
 from labeled.formats.hdf5.filters import why_not
 from labeled.formats.hdf5.stored import StoredChunks
 from labeled.formats.header import SourceHeader
-from labeled.formats.reading import Engine, Io
+from labeled.formats.reading import Engine, Io, describe
 from labeled.formats.region import Region, box_plan
 from labeled.formats.rows import RowReader
+
+log = logging.getLogger(__name__)
 
 _ONLY_HDF5 = {
     "compact": "compact storage: the data are part of the header",
@@ -61,6 +64,7 @@ def open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -
 def _engine_of(source: SourceHeader, region: Region, io: Io) -> Engine:
     reason = _not_by_range(source)
     if reason is not None:
+        log.info("%s is read through h5py: %s", describe(source), reason)
         return H5pyEngine(source, region, reason)
     plan = box_plan(region, source.row_shape, source.dtype)
     if source.storage == "contiguous" and source.offset is not None:
