@@ -27,6 +27,7 @@ lint: $(VENV)/extra-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tests/check_examples.py
 	$(BIN)/lint-imports
 	$(BIN)/deptry labeled
 

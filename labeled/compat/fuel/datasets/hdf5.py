@@ -230,7 +230,7 @@ class H5PYDataset(Dataset):
             del self._ref_counts[self.path]
             self._file_handles.pop(self.path).close()
 
-    def open(self) -> None:
+    def open(self) -> Any:
         """Open the file, or count one more user of it; nothing in memory."""
         if not self.load_in_memory:
             self._out_of_memory_open()
