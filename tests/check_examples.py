@@ -40,7 +40,8 @@ def examples() -> Iterator[tuple[Path, str]]:
             yield page, "\n".join(blocks)
     for page in sorted((ROOT / "notebooks").glob("*.ipynb")):
         cells = json.loads(page.read_text("utf-8"))["cells"]
-        yield page, "\n".join("".join(c["source"]) + "\n" for c in cells if c["cell_type"] == "code")
+        code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+        yield page, "\n".join(f"{cell}\n" for cell in code)
 
 
 def written(page: Path, code: str, package: Path) -> Path:

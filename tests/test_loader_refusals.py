@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from inspect import signature
 
 import numpy as np
 import pytest
 
 import labeled
 from labeled.errors import LoaderError, LoaderTypeError, SpaceError, UnknownNameError
+from labeled.loader.build import OPTIONS, BatchOptions, make_loader
 from labeled.samplers import shuffled
 from labeled.spaces import NullSpace
 from make_files import fuel_file
@@ -232,3 +234,12 @@ def run_together(work, count):
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()
+
+
+def test_type_checkers_see_the_options_that_there_are():
+    taken = signature(make_loader).parameters
+    told = BatchOptions.__annotations__
+    assert ["batch_size", *told] == list(OPTIONS)
+    assert {name: kind.__forward_arg__ for name, kind in told.items()} == {
+        name: taken[name].annotation for name in told
+    }

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import scipy.sparse
 import xarray as xr
+from dask.utils import key_split
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import labeled
 from labeled.dims import find_axes, name_of
 from labeled.errors import DimsError, SpaceError, SpaceTypeError
 from labeled.spaces import (
@@ -484,3 +486,12 @@ def test_the_table_of_names():
     assert found.dim_of_axis == {"b": "sample", 0: "y", 1: "x", "c": "band"}
     assert find_axes(("a", "batch"), 2, {"b": "a"}).others == ("batch",)
     assert [name_of(axis, 4) for axis in (0, 3, "feature")] == ["axis_0", "axis_3", "feature"]
+
+
+def test_tasks_are_named_so_that_a_dashboard_tells_them(tmp_path):
+    digits = np.arange(60, dtype="uint8").reshape(20, 3) % 3
+    labeled.write(tmp_path / "x.hdf5", {"digits": digits})
+    lazy = labeled.open_dataset(tmp_path / "x.hdf5", chunks={"batch": 5})["digits"]
+    indicators = IndexSpace(max_labels=3, dim=3).format_as(lazy.data, VectorSpace(9))
+    names = {key_split(key) for key in dict(indicators.__dask_graph__())}
+    assert names == {"read-digits", "format_as", "first-row"}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import xarray as xr
 
 from labeled.api.placing import device_name, placed
 from labeled.catalog.blocks import BlockSource
 from labeled.errors import DimsError, did_you_mean
-from labeled.loader.build import check_options, make_loader
+from labeled.loader.build import BatchOptions, check_options, make_loader
 from labeled.loader.loader import Loader
 from labeled.selection import Selection
 from labeled.spaces import Space, format_dataarray, space_of, undo_format
@@ -21,7 +21,7 @@ def batches(
     batch_size: int | None = None,
     *,
     dim: str = "batch",
-    **options: Any,
+    **options: Unpack[BatchOptions],
 ) -> Loader:
     """Serve any xarray object in batches along a dim, through the same loader as files.
 
@@ -86,7 +86,7 @@ class LabeledDataset:
         self._dataset = dataset
 
     def batches(
-        self, batch_size: int | None = None, *, dim: str = "batch", **options: Any
+        self, batch_size: int | None = None, *, dim: str = "batch", **options: Unpack[BatchOptions]
     ) -> Loader:
         """Iterate along `dim` in batches; see :func:`labeled.batches`."""
         return batches(self._dataset, batch_size, dim=dim, **options)
@@ -144,7 +144,7 @@ class LabeledArray:
         return laid_out
 
     def batches(
-        self, batch_size: int | None = None, *, dim: str = "batch", **options: Any
+        self, batch_size: int | None = None, *, dim: str = "batch", **options: Unpack[BatchOptions]
     ) -> Loader:
         """Iterate along `dim` in batches; see :func:`labeled.batches`."""
         return batches(self._array, batch_size, dim=dim, **options)

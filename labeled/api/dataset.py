@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +39,7 @@ from labeled.errors import (
     did_you_mean,
     warn,
 )
-from labeled.loader.build import check_options, make_loader
+from labeled.loader.build import BatchOptions, check_options, make_loader
 from labeled.loader.loader import Loader
 from labeled.pipeline.sample import Sample
 from labeled.providers.datasets import Names, provider_of
@@ -554,7 +554,7 @@ class Dataset:
         selections = {name: self._file_rows(name) for name in self.sources}
         return replace(self, names=self.sources, loaded=loaded, selections=_shared(selections))
 
-    def batches(self, batch_size: int | None = None, **options: Any) -> Loader:
+    def batches(self, batch_size: int | None = None, **options: Unpack[BatchOptions]) -> Loader:
         """Iterate in batches; see :func:`labeled.loader.build.make_loader` for every option.
 
         Returns

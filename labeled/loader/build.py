@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from inspect import signature
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -78,6 +78,38 @@ from labeled.specs import SourceInfo, compile_specs
 log = logging.getLogger(__name__)
 
 Shuffle = bool | Literal["full", "window"]
+
+
+class BatchOptions(TypedDict, total=False):
+    """Options of ``batches``, for type checkers and editors; told in :func:`make_loader`."""
+
+    specs: Any
+    shuffle: Shuffle
+    seed: int | None
+    epoch: int
+    last: Last
+    memory: int | str
+    window_rows: int | None
+    part: tuple[int, int]
+    sticky_parts: bool
+    balance: str | None
+    weights: npt.ArrayLike | None
+    sampler: Sampler | Iterable[Any] | None
+    dtype: Any
+    scale: Any
+    shift: Any
+    pad_value: Any
+    ragged: RaggedLayout
+    bucket: bool | str
+    threads: int | None
+    prefetch: int | None
+    reader: ReaderKind
+    errors: Literal["raise", "skip"]
+    max_lost: int | float | None
+    pipeline: Any
+    device: str | Device
+    as_: Library | None
+    pinned: bool
 
 
 def make_loader(

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from dask.base import tokenize
 
 from labeled.later import Later
 from labeled.spaces.sparse import is_sparse
@@ -48,6 +49,7 @@ def by_chunk(run: Run, x: Any, source: Any, target: Any, branch: str) -> Any:
         inner,
         starts,
         None if starts is None else (axis,),
+        token="format_as",
         new_axes={label: sizes[i] for i, label in enumerate(outer) if label != axis},
         concatenate=None,  # other axes are one chunk each: nested lists of one, not a copy
         align_arrays=False,
@@ -74,7 +76,7 @@ def first_rows(x: Any, axis: int) -> Any:
     if any(n != n for n in lengths):
         return None
     starts = np.concatenate([[0], np.cumsum(lengths)])[:-1].astype(np.int64)
-    return da.from_array(starts, chunks=1)
+    return da.from_array(starts, chunks=1, name=f"first-row-{tokenize(x.chunks[axis])}")
 
 
 def meta_of(run: Run, x: Any, source: Any, target: Any, branch: str) -> Any:
