@@ -25,8 +25,6 @@ class Workload:
     ----------
     ways : callable
         Makes the ways; gets the file, and notes peers that are not installed.
-    memory : str
-        Whose peak memory is measured: "all", or only "ours".
     """
 
     name: str
@@ -34,7 +32,6 @@ class Workload:
     file: str
     batch_rows: int
     ways: Callable[[BenchFile, Missing], list[Way]]
-    memory: str = "ours"
 
 
 def _contiguous_order(file: BenchFile, missing: Missing) -> list[Way]:
@@ -84,6 +81,7 @@ def _packed_order_peers(file: BenchFile, missing: Missing) -> list[Way]:
 
 def _packed_shuffled(file: BenchFile, missing: Missing) -> list[Way]:
     return [
+        bare.decode(file),
         ours.in_order(file, 256),
         ours.window(file, 256),
         *peer_ways(file, 256, "shuffled", missing),
@@ -113,6 +111,7 @@ def _lists(shuffle: str) -> Callable[[BenchFile, Missing], list[Way]]:
         rows = chosen_rows(file.spec.n_rows)
         order = "full" if shuffle == "full" else "window"
         return [
+            bare.take(file, 256) if shuffle == "full" else bare.decode(file),
             ours.way(file, 256, "ours, whole range", order, shuffle=shuffle),
             ours.way(file, 256, "ours, 80 % list", "list", rows=rows, shuffle=shuffle),
         ]
@@ -127,7 +126,6 @@ WORKLOADS = (
         "contiguous",
         256,
         _contiguous_order,
-        "all",
     ),
     Workload(
         "contiguous-full",
@@ -135,7 +133,6 @@ WORKLOADS = (
         "contiguous",
         256,
         _contiguous_full,
-        "all",
     ),
     Workload("chunked", "chunked without filter (64 rows)", "chunked", 256, _chunked),
     Workload("gzip-noisy", "gzip, noisy u8", "gzip-noisy", 256, _packed_order_peers),
@@ -148,7 +145,6 @@ WORKLOADS = (
         "gzip-noisy",
         256,
         _packed_shuffled,
-        "all",
     ),
     Workload(
         "list-contiguous",

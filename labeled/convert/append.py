@@ -88,6 +88,13 @@ def append(
     str
         The absolute path of the file.
 
+    Notes
+    -----
+    Without `in_place` a copy grows and then takes the file's place. Copies by reference (XFS,
+    Btrfs) cost what is new; elsewhere the whole file is written once more, and for that while
+    takes its space twice. Contiguous and ragged sources cannot grow: they are always written
+    anew.
+
     Raises
     ------
     ArrayError, SplitError
