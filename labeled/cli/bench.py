@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
+from labeled.cli.memory import PeakMemory
 from labeled.formats.hdf5.door import opened
 from labeled.loader.loader import Loader
 from labeled.views.text import table
@@ -41,6 +42,8 @@ class Timing:
     rows_per_s: list[float] = field(default_factory=list)
     first_s: float = 0.0
     whole: bool = False
+    peak_bytes: int | None = None
+    """By how much the first epoch made this process grow."""
 
 
 @click.command(short_help="Measure reading rates on your file, beside plain h5py.")
@@ -99,7 +102,13 @@ def bench(
     about = f"{dataset.n_rows:,} rows of {row_bytes:,} bytes ({', '.join(dataset.sources)})"
     click.echo(f"{file}: {about}, batches of {batch_rows:,}")
     click.echo("\n".join(table(timing_rows(found, row_bytes))))
-    click.echo(f"\n{shuffled.explain()!r}")
+    explained = shuffled.explain()
+    if all(lane.kept for lane in explained.lanes):
+        click.echo(
+            f"\nThe rows fit --memory {memory!r} and were kept after the first round, so that the "
+            "rates of labeled are those of memory; give less to measure the file."
+        )
+    click.echo(f"\n{explained!r}")
 
 
 def dense(dataset: Dataset) -> Dataset:
@@ -159,15 +168,14 @@ def loader_epoch(loader: Loader) -> Epoch:
 def timings(loops: dict[str, Epoch], rounds: int, limit_s: float) -> dict[str, Timing]:
     """Time all loops, turn by turn."""
     found = {name: Timing() for name in loops}
-    for turn in range(rounds + 1):
+    for name, epoch in loops.items():  # warms up, and is watched: watching disturbs
+        with PeakMemory() as memory:
+            _, found[name].first_s, _ = consume(epoch, limit_s)
+        found[name].peak_bytes = memory.peak_bytes
+    for _ in range(rounds):
         for name, epoch in loops.items():
-            rate, first_s, whole = consume(epoch, limit_s)
-            timing = found[name]
-            if turn == 0:
-                timing.first_s = first_s
-            else:
-                timing.rows_per_s.append(rate)
-                timing.whole = whole
+            rate, _, found[name].whole = consume(epoch, limit_s)
+            found[name].rows_per_s.append(rate)
     return found
 
 
@@ -207,6 +215,7 @@ def figures(timing: Timing, row_bytes: int) -> dict[str, Any]:
         "rows_per_s": rate,
         "mb_per_s": rate * row_bytes / 1e6,
         "first_batch_s": timing.first_s,
+        "peak_bytes": timing.peak_bytes,
         "whole_epochs": timing.whole,
         "rounds": timing.rows_per_s,
     }
@@ -214,7 +223,8 @@ def figures(timing: Timing, row_bytes: int) -> dict[str, Any]:
 
 def timing_rows(found: dict[str, Timing], row_bytes: int) -> list[tuple[str, ...]]:
     """Return the table: a head, then a line for each loop."""
-    rows: list[tuple[str, ...]] = [("loop", "rows/s", "MB/s", "x h5py slices", "first batch", "")]
+    head = ("loop", "rows/s", "MB/s", "x h5py slices", "first batch", "peak MiB", "")
+    rows: list[tuple[str, ...]] = [head]
     for name, timing in found.items():
         rate = statistics.median(timing.rows_per_s)
         pairs = zip(timing.rows_per_s, found[FIRST].rows_per_s, strict=True)
@@ -226,6 +236,7 @@ def timing_rows(found: dict[str, Timing], row_bytes: int) -> list[tuple[str, ...
                 f"{rate * row_bytes / 1e6:,.0f}",
                 f"{ratio:.2f}",
                 f"{timing.first_s * 1e3:.0f} ms",
+                "?" if timing.peak_bytes is None else f"{timing.peak_bytes / 2**20:.0f}",
                 "" if timing.whole else "cut short",
             )
         )
