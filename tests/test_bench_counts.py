@@ -6,7 +6,6 @@ A rate can be missed because the machine is busy; these cannot. They are told by
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -186,16 +185,13 @@ def test_the_command_measures_a_file(files: dict[str, BenchFile], tmp_path: Path
     options = ["--seconds", "0.02", "--rounds", "1", "--memory", MEMORY]
     done = CliRunner().invoke(main, ["bench", str(files["gzip"].path), *options])
     assert done.exit_code == 0, done.output
-    for words in ("h5py, slices", "labeled, shuffled", "rows/s", "peak MiB", "Plan of an epoch"):
+    for words in ("h5py, slices", "labeled, shuffled", "rows/s", "Plan of an epoch"):
         assert words in done.output
     assert "rates of labeled are those of memory" not in done.output
 
     options[-1] = "1 GiB"
     done = CliRunner().invoke(main, ["bench", str(files["gzip"].path), *options])
     assert "rates of labeled are those of memory" in done.output
-    done = CliRunner().invoke(main, ["bench", str(files["gzip"].path), *options, "--json"])
-    peaks = {name: found["peak_bytes"] for name, found in json.loads(done.output).items()}
-    assert peaks["labeled, shuffled"] > files["gzip"].spec.n_bytes // 2 > peaks["h5py, slices"]
     done = CliRunner().invoke(main, ["bench", str(tmp_path / "none.hdf5")])
     assert done.exit_code == 1
     assert "does not exist" in done.output

@@ -22,7 +22,6 @@ import numpy.typing as npt
 
 from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
-from labeled.cli.memory import PeakMemory
 from labeled.formats.hdf5.door import opened
 from labeled.loader.loader import Loader
 from labeled.views.text import table
@@ -42,8 +41,6 @@ class Timing:
     rows_per_s: list[float] = field(default_factory=list)
     first_s: float = 0.0
     whole: bool = False
-    peak_bytes: int | None = None
-    """By how much the first epoch made this process grow."""
 
 
 @click.command(short_help="Measure reading rates on your file, beside plain h5py.")
@@ -168,10 +165,8 @@ def loader_epoch(loader: Loader) -> Epoch:
 def timings(loops: dict[str, Epoch], rounds: int, limit_s: float) -> dict[str, Timing]:
     """Time all loops, turn by turn."""
     found = {name: Timing() for name in loops}
-    for name, epoch in loops.items():  # warms up, and is watched: watching disturbs
-        with PeakMemory() as memory:
-            _, found[name].first_s, _ = consume(epoch, limit_s)
-        found[name].peak_bytes = memory.peak_bytes
+    for name, epoch in loops.items():
+        _, found[name].first_s, _ = consume(epoch, limit_s)
     for _ in range(rounds):
         for name, epoch in loops.items():
             rate, _, found[name].whole = consume(epoch, limit_s)
@@ -215,7 +210,6 @@ def figures(timing: Timing, row_bytes: int) -> dict[str, Any]:
         "rows_per_s": rate,
         "mb_per_s": rate * row_bytes / 1e6,
         "first_batch_s": timing.first_s,
-        "peak_bytes": timing.peak_bytes,
         "whole_epochs": timing.whole,
         "rounds": timing.rows_per_s,
     }
@@ -223,7 +217,7 @@ def figures(timing: Timing, row_bytes: int) -> dict[str, Any]:
 
 def timing_rows(found: dict[str, Timing], row_bytes: int) -> list[tuple[str, ...]]:
     """Return the table: a head, then a line for each loop."""
-    head = ("loop", "rows/s", "MB/s", "x h5py slices", "first batch", "peak MiB", "")
+    head = ("loop", "rows/s", "MB/s", "x h5py slices", "first batch", "")
     rows: list[tuple[str, ...]] = [head]
     for name, timing in found.items():
         rate = statistics.median(timing.rows_per_s)
@@ -236,7 +230,6 @@ def timing_rows(found: dict[str, Timing], row_bytes: int) -> list[tuple[str, ...
                 f"{rate * row_bytes / 1e6:,.0f}",
                 f"{ratio:.2f}",
                 f"{timing.first_s * 1e3:.0f} ms",
-                "?" if timing.peak_bytes is None else f"{timing.peak_bytes / 2**20:.0f}",
                 "" if timing.whole else "cut short",
             )
         )
