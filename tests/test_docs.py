@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib
 import re
+import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -20,16 +23,37 @@ def named(page: Path) -> str:
     return str(page.relative_to(DOCS).with_suffix(""))
 
 
+def blocks_of(page: Path, library: str | None = None) -> list[str]:
+    """Return the code of a page that needs no other library, and what needs this one."""
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    needs = [re.match(r"# needs (\w+)\n", block) for block in blocks]
+    return [b for b, one in zip(blocks, needs, strict=True) if one is None or one[1] == library]
+
+
 @pytest.mark.parametrize("page", [p for p in WITH_CODE if p.name != "index.md"], ids=named)
 def test_the_code_of_a_page_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
     names: dict[str, object] = {"__name__": "__main__"}
     with pytest.MonkeyPatch.context():
-        for number, block in enumerate(blocks):
+        for number, block in enumerate(blocks_of(page)):
             exec(compile(block, f"{page.name}, block {number}", "exec"), names)
+
+
+@pytest.mark.parametrize("library", ["sklearn", "torch", "jax", "tensorflow"])
+def test_the_recipes_for_another_library_run(library: str, tmp_path: Path) -> None:
+    """In a process of their own, as a script: threads of these libraries do not bear a fork."""
+    if find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+    page = DOCS / "how_to" / "training_loops.md"
+    blocks = blocks_of(page, library)
+    assert len(blocks) > len(blocks_of(page))
+    (tmp_path / "recipe.py").write_text("\n\n".join(blocks), "utf-8")
+    done = subprocess.run(
+        [sys.executable, "recipe.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_commands_that_pages_name_exist() -> None:
