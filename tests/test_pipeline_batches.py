@@ -32,6 +32,7 @@ from labeled.pipeline import (
     needs,
     whole,
 )
+from labeled.samplers.schemes import shuffled
 from labeled.spaces import CompositeSpace, Conv2DSpace, IndexSpace
 from make_files import fuel_file
 
@@ -313,6 +314,25 @@ def test_rows_that_a_sampler_lists_draw_by_their_numbers(dataset):
         for batch, rows in zip(loader, lists, strict=True):
             wanted = [noised(row, loader.seed, epoch, ("images",)) for row in rows]
             np.testing.assert_array_equal(batch["images"], wanted)
+
+
+def test_what_is_drawn_beside_a_sampler_has_a_seed(dataset):
+    own = shuffled(N, 16, seed=3)
+    assert dataset.batches(sampler=own, pipeline={"images": noisy}).seed == 3
+    several = dataset.batches(sampler=shuffled(N, 16, seed=(3, 4)), pipeline={"images": noisy})
+    assert several.seed not in (0, 3)
+    lists = [[5, 3], [3, 100, 7], [0]]
+    drawn = [dataset.batches(sampler=lists, pipeline={"images": noisy}).seed for _ in range(2)]
+    assert 0 not in drawn and drawn[0] != drawn[1]
+    loader = dataset.batches(sampler=lists, pipeline={"images": noisy}, seed=11)
+    wanted = [noised(row, 11, 0, ("images",)) for row in lists[0]]
+    np.testing.assert_array_equal(next(iter(loader))["images"], wanted)
+    again = dataset.batches(sampler=lists, pipeline={"images": noisy}, seed=12)
+    again.load_state_dict(loader.state_dict())
+    wanted = [noised(row, 11, 0, ("images",)) for row in lists[1]]
+    np.testing.assert_array_equal(next(iter(again))["images"], wanted)
+    with pytest.raises(LoaderError, match="leave seed out"):
+        dataset.batches(sampler=lists, pipeline=lambda sample: sample, seed=11)
 
 
 def test_the_plan_tells_of_the_pipeline(dataset):

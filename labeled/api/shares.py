@@ -27,5 +27,6 @@ def shared_options(dataset: Dataset, options: Mapping[str, Any], deals: str) -> 
     if "part" in options:
         raise LoaderError(f"part= is what {deals}")
     loader = dataset.batches(**options)
-    seed = {} if options.get("sampler") is not None else {"seed": loader.seed}
-    return {**options, **seed}
+    line = loader.plan.line
+    seeded = options.get("sampler") is None or (line is not None and line.draws)
+    return {**options, **({"seed": loader.seed} if seeded else {})}

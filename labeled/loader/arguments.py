@@ -13,6 +13,7 @@ import numpy.typing as npt
 from labeled.errors import LoaderError
 from labeled.loader.plan import ReaderKind
 from labeled.samplers.parts import LAST_RULES, Last
+from labeled.samplers.permutation import key_of
 from labeled.samplers.requests import ListedBatches, Sampler
 
 
@@ -33,14 +34,17 @@ class Asked:
     sampler: Sampler | Iterable[Any] | None
 
 
-def listed_of(asked: Asked) -> Sampler | None:
-    """Take a sampler as it is, or list what an iterable of requests yields."""
+def listed_of(asked: Asked, *, draws: bool) -> Sampler | None:
+    """Take a sampler as it is, or list what an iterable of requests yields.
+
+    A seed has a meaning beside it only where transforms draw from one.
+    """
     if asked.sampler is None:
         return None
     there = {
         "batch_size": asked.batch_size is not None,
         "shuffle": bool(asked.shuffle),
-        "seed": asked.seed is not None,
+        "seed": asked.seed is not None and not draws,
         "last": asked.last != "keep",
         "sticky_parts": asked.sticky_parts,
         "window_rows": asked.window_rows is not None,
@@ -130,6 +134,14 @@ def seed_of(seed: Any, count: int, *, needed: bool) -> int:
             "be lost and repeated; give the same seed= to every part"
         )
     return secrets.randbits(63) if needed else 0
+
+
+def seed_beside(sampler: Sampler, given: int | None) -> int:
+    """Return what random transforms draw from: what is given, the sampler's seed, or one drawn."""
+    own = getattr(sampler, "seed", None) if given is None else given
+    if isinstance(own, tuple):
+        own = key_of(*own) >> 65
+    return seed_of(own, 1, needed=True)
 
 
 def integer(what: str, value: Any, least: int | None = None) -> int:

@@ -26,6 +26,7 @@ from labeled.loader.arguments import (
     listed_of,
     max_lost_of,
     part_of,
+    seed_beside,
     seed_of,
     skips_of,
 )
@@ -189,7 +190,8 @@ def make_loader(
     sampler : Sampler or iterable of requests, optional
         Batches listed by somebody else, in the place of `shuffle`: one of
         :mod:`labeled.samplers`, or slices and lists of rows, served as they are every
-        epoch. Parts take its batches in turn.
+        epoch. Parts take its batches in turn. What a pipeline draws beside it comes from
+        `seed`; when not given, from the sampler's own, if it has one.
     dtype, scale, shift : value or mapping by source, optional
         Cast, factor and summand, fused into the copy that lays a batch out. A single
         value leaves sources of labels alone. Floats and scaled values are not cast to
@@ -397,10 +399,13 @@ def _rows_of(
     draws: bool,
 ) -> _Rows:
     """Check what was asked of rows and their order; reads labels where they are balanced."""
-    part, listed, drawn = part_of(asked.part), listed_of(asked), drawn_of(asked)
+    part, listed, drawn = part_of(asked.part), listed_of(asked, draws=draws), drawn_of(asked)
     mode = "full" if listed is not None else _mode(asked.shuffle, sources)
     ordered = drawn or (listed is None and mode != "file")
-    seed = seed_of(asked.seed, part[1] if ordered else 1, needed=ordered or draws)
+    if listed is not None and draws:
+        seed = seed_beside(listed, asked.seed)
+    else:
+        seed = seed_of(asked.seed, part[1] if ordered else 1, needed=ordered or draws)
     return _Rows(
         n_rows=n_rows,
         batch_rows=batch_rows_of(asked.batch_size) if listed is None else listed.batch_rows or 1,
@@ -532,7 +537,8 @@ def _epoch_plan(rows: _Rows, grouping: Grouping, sizes: Sizes, buckets: Buckets 
     if rows.listed is None:
         order = _order(rows, grouping, sizes, buckets)
         return EpochPlan(order, rows.part, rows.batch_rows, rows.last)
-    listed = SampledOrder(rows.listed.at_epoch(rows.epoch), rows.n_rows, sizes.window_rows)
+    sampler = rows.listed.at_epoch(rows.epoch)
+    listed = SampledOrder(sampler, rows.n_rows, sizes.window_rows, rows.seed)
     plan = SampledPlan(listed, rows.part)
     _ = plan.n_rows  # complain about rows that are not there now
     return plan

@@ -25,14 +25,17 @@ from labeled.samplers.state import State, check_state
 
 @dataclass(frozen=True, eq=False)
 class SampledOrder:
-    """The order a sampler gives to one epoch; offers what :class:`.order.Order` offers."""
+    """The order a sampler gives to one epoch; offers what :class:`.order.Order` offers.
+
+    Its `seed` decides nothing about rows: random transforms draw from it.
+    """
 
     sampler: Sampler
     n_rows: int
     window_rows: int
+    seed: int = 0
 
     mode = "sampler"
-    seed = 0
     sticky_parts = False
 
     @property
@@ -44,8 +47,9 @@ class SampledOrder:
         return self.sampler.digest
 
     def at_epoch(self, epoch: int, seed: int | None = None) -> SampledOrder:
-        """Return the order of another epoch; a sampler carries its own seed."""
-        return replace(self, sampler=self.sampler.at_epoch(epoch))
+        """Return the order of another epoch; a sampler carries the seed of its rows."""
+        sampler = self.sampler.at_epoch(epoch)
+        return replace(self, sampler=sampler, seed=self.seed if seed is None else seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +174,8 @@ def restore_sampled(state: State, plan: SampledPlan, plan_hash: str) -> tuple[Sa
     history, first = state.history, state.step
     if plan.part[1] != state.count and state.step > 0:
         history, first = (*history, (state.count, state.step)), 0
-    continued = replace(plan, order=plan.order.at_epoch(state.epoch), history=history)
+    order = plan.order.at_epoch(state.epoch, state.seed)
+    continued = replace(plan, order=order, history=history)
     if first < continued.n_batches:
         return continued, first
-    return replace(plan, order=plan.order.at_epoch(state.epoch + 1), history=()), 0
+    return replace(plan, order=plan.order.at_epoch(state.epoch + 1, state.seed), history=()), 0
