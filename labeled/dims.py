@@ -19,6 +19,9 @@ from labeled.errors import DimsError
 Axis = str | int
 """``'b'`` (batch), ``'c'`` (channel), a spatial axis ``0, 1, ...``, ``'feature'``, ``'index'``."""
 
+EXAMPLE_DIMS = "example_dims"
+"""Entry of the encoding of a DataArray of objects: names of the axes of each of them."""
+
 ROLES: dict[str, tuple[str, ...]] = {
     "batch": ("batch", "b", "sample", "samples", "example", "examples"),
     "channel": ("channel", "channels", "c", "band", "bands"),

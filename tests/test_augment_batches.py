@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import dask.array
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from labeled.augment import (
     Resize,
     mean_image,
 )
+from labeled.errors import PipelineError
 from labeled.spaces import Conv2DSpace
 from make_files import fuel_file
 
@@ -140,10 +143,32 @@ def test_pictures_of_different_sizes_become_one_array(tmp_path, layout):
     dataset = labeled.open_dataset(ragged_path(tmp_path / "r.hdf5", layout, images))
     steps = Augment([Resize(shorter=12), RandomCrop(10), Mirror()], dims=DIMS[1:])
     loader = dataset.batches(8, pipeline={"x": steps}, shuffle=True, seed=7, threads=2)
+    told = replace(steps, dims=None)  # the file tells them, too
+    for batch, own in zip(loader, dataset.batches(8, shuffle=True, seed=7), strict=True):
+        assert_array_equal(told(own["x"], rows=own.rows, seed=7).values, batch["x"].values)
     seen = 0
-    for batch in loader:
+    for batch in dataset.batches(8, pipeline={"x": told}, shuffle=True, seed=7, threads=2):
         assert batch["x"].dims == DIMS
         for row, found in zip(batch.rows, batch["x"].values, strict=True):
             assert_array_equal(found, steps(images[row], rows=row, seed=7, dims=DIMS[1:]))
             seen += 1
     assert seen == len(images)
+
+
+def test_pictures_of_different_sizes_tell_their_dims_from_step_to_step(tmp_path):
+    images = [np.resize(IMAGES[k], (3, 12 + k % 5, 10 + k % 7)) for k in range(9)]
+    dataset = labeled.open_dataset(ragged_path(tmp_path / "r.hdf5", "flat", images))
+    last = Augment([Mirror(1.0)], axes=("b", 0, 1, "c"))
+    seen = []
+
+    def noted(sample):
+        seen.append(sample["x"].dims)
+        return sample
+
+    for batch in dataset.batches(3, pipeline=[{"x": last}, {"x": Mirror(1.0)}]):
+        for row, found in zip(batch.rows, batch["x"].values, strict=True):
+            assert_array_equal(found, images[row].transpose(1, 2, 0))
+        assert batch["x"].encoding["example_dims"] == DIMS[2:] + DIMS[1:2]
+    with pytest.raises(PipelineError, match="different shapes"):
+        list(dataset.batches(3, pipeline=[{"x": last}, noted], threads=0))
+    assert seen == [DIMS[2:] + DIMS[1:2]] * 3

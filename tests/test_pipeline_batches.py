@@ -323,7 +323,8 @@ def test_what_is_drawn_beside_a_sampler_has_a_seed(dataset):
     assert several.seed not in (0, 3)
     lists = [[5, 3], [3, 100, 7], [0]]
     drawn = [dataset.batches(sampler=lists, pipeline={"images": noisy}).seed for _ in range(2)]
-    assert 0 not in drawn and drawn[0] != drawn[1]
+    assert 0 not in drawn
+    assert drawn[0] != drawn[1]
     loader = dataset.batches(sampler=lists, pipeline={"images": noisy}, seed=11)
     wanted = [noised(row, 11, 0, ("images",)) for row in lists[0]]
     np.testing.assert_array_equal(next(iter(loader))["images"], wanted)

@@ -47,7 +47,8 @@ class Transform:
         seed, epoch : int
             What is drawn for a row is a function of these, the row and the transform's place.
         dims : sequence of names, optional
-            The dims of a plain array; those of each picture, for a list.
+            The dims of a plain array; those of each picture, for a list. Pictures of different
+            sizes that come from a loader tell their own.
 
         Returns
         -------
@@ -84,7 +85,7 @@ class Augment(Transform):
     dtype : dtype, optional
         Of the result.
     dims : sequence of names, optional
-        Of plain arrays and of pictures of different sizes, where a call does not say.
+        Of plain arrays and lists of them, where a call does not say.
 
     Examples
     --------

@@ -16,7 +16,7 @@ import xarray as xr
 
 from labeled.augment.pictures import Pictures, pictures_of
 from labeled.device import dtype_of, is_array, namespace, permute_dims
-from labeled.dims import Axis, find_axes, name_of
+from labeled.dims import EXAMPLE_DIMS, Axis, find_axes, name_of
 from labeled.errors import AugmentError, DimsError
 from labeled.ragged import Ragged
 
@@ -119,20 +119,26 @@ class Labels:
         order = [numbers[axis] for axis in wanted if axis != "b"]
         made = pictures.arrays((*({0, 1, 2} - {*order}), *order), dtype)
         made = made if len(order) == 3 else [one[0, ...] for one in made]
+        inner = tuple(axis for axis in wanted if axis != "b")
         if isinstance(self.source, xr.DataArray):
             objects = np.empty(len(made), object)
             for number, one in enumerate(made):
                 objects[number] = one
-            return self.source.copy(data=objects)
+            closed = self.source.copy(data=objects)
+            closed.encoding = {**closed.encoding, EXAMPLE_DIMS: self._names(inner)}
+            return closed
         like = self._labelled_source
-        inner = tuple(axis for axis in wanted if axis != "b")
         return made if like is None else [self._labelled(one, inner, like) for one in made]
 
-    def _labelled(self, array: Array, wanted: tuple[Axis, ...], like: xr.DataArray) -> xr.DataArray:
+    def _names(self, axes: Sequence[Axis]) -> tuple[Hashable, ...]:
         named = dict(zip(self.axes, self.dims, strict=True))
         if self.listed:
             named["b"] = self._example
-        dims = tuple(named.get(axis, name_of(axis, 2)) for axis in wanted)
+        return tuple(named.get(axis, name_of(axis, 2)) for axis in axes)
+
+    def _labelled(self, array: Array, wanted: tuple[Axis, ...], like: xr.DataArray) -> xr.DataArray:
+        named = dict(zip(self.axes, self.dims, strict=True))
+        dims = self._names(wanted)
         sizes = dict(zip(dims, array.shape, strict=True))
         coords = {
             name: coord for name, coord in like.coords.items()
@@ -166,7 +172,8 @@ def opened(images: Any, dims: Dims | None) -> tuple[Pictures, Labels]:
         return _opened_list(images, images, dims)
     if isinstance(images, xr.DataArray):
         if images.dtype == object and images.ndim == 1:
-            return _opened_list(images, list(images.data), dims)
+            told = images.encoding.get(EXAMPLE_DIMS)
+            return _opened_list(images, list(images.data), told if dims is None else dims)
         return _opened_array(images, images.data, images.dims)
     return _opened_array(images, images, dims)
 

@@ -11,6 +11,7 @@ import xarray as xr
 from dask.utils import format_bytes
 
 from labeled.device.streams import Event
+from labeled.dims import EXAMPLE_DIMS
 from labeled.errors import UnknownNameError, did_you_mean
 from labeled.pipeline.sample import data_array
 from labeled.views import html
@@ -81,7 +82,10 @@ class Batch(Mapping[str, xr.DataArray]):
         except KeyError:
             hint = did_you_mean(str(name), self._arrays)
             raise UnknownNameError(f"no source {name!r} in this batch; {hint}") from None
-        return data_array(array, self._dims[name], name)
+        labelled = data_array(array, self._dims[name], name)
+        if array.dtype == object and name in self.told and self.told[name].example_dims:
+            labelled.encoding = {EXAMPLE_DIMS: self.told[name].example_dims}
+        return labelled
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._arrays)

@@ -13,12 +13,14 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
+from labeled.dims import EXAMPLE_DIMS
 from labeled.loader.batch import Batch
 from labeled.loader.dealing import Dealer, Interrupted, Made
 from labeled.loader.engine import LOOK_UP_S, Stats, WindowSource
@@ -65,8 +67,18 @@ def labelled(
     ):
         arrays = {name: one.data for name, one in data.items()}
         dims = {name: tuple(map(str, one.dims)) for name, one in data.items()}
-        return Batch(arrays, dims, lambda: rows, count, told)
+        return Batch(arrays, dims, lambda: rows, count, {**told, **_told_anew(data, told)})
     return data
+
+
+def _told_anew(data: Mapping[str, xr.DataArray], told: Mapping[str, Told]) -> dict[str, Told]:
+    """Return what is told of sources whose examples have their axes in another order now."""
+    found = {name: one.encoding.get(EXAMPLE_DIMS) for name, one in data.items()}
+    return {
+        name: replace(told.get(name, Told()), example_dims=dims)
+        for name, dims in found.items()
+        if dims is not None
+    }
 
 
 class Workers:

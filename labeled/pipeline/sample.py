@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from labeled.dims import EXAMPLE_DIMS
 from labeled.errors import PipelineError, UnknownNameError, did_you_mean
 
 Array = npt.NDArray[Any]
@@ -109,7 +110,7 @@ def labelled_samples(
             )
         arrays[name], dims[name] = value.data, tuple(map(str, value.dims[1:]))
         if value.dtype == object and name in inner and value.ndim == 1:
-            dims[name] = inner[name]
+            dims[name] = value.encoding.get(EXAMPLE_DIMS, inner[name])
     return [
         Sample({name: _example(a, i) for name, a in arrays.items()}, dims, row)
         for i, row in enumerate(rows)
