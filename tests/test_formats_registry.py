@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import gzip
 import pickle
+import shlex
 
 import h5py
 import numpy as np
 import pytest
+from click.testing import CliRunner
+from record_files import pictures, write_records
 
 import labeled
+from labeled.cli.main import main
 from labeled.errors import FileFormatError, LoaderError, LoaderTypeError
 from labeled.formats.registry import FORMATS, common_format, format_named, format_of
 
@@ -76,3 +80,29 @@ def test_headers_pickle_with_their_format(tmp_path):
     assert again.files.options.format == "hdf5"
     assert again["x"].identical(dataset["x"])
     assert common_format([str(tmp_path / "a.h5")]).name == "hdf5"
+
+
+def test_what_is_for_hdf5_alone_names_the_format_and_the_remedy(tmp_path):
+    image = np.arange(12, dtype=np.uint8)
+    (tmp_path / "i-idx1-ubyte").write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, 12]) + image.tobytes())
+    (tmp_path / "a b.csv").write_text("1,2\n3,4\n")
+    write_records(tmp_path / "a.rec", pictures(2), [0, 1])
+    titles = {"i-idx1-ubyte": "IDX", "a b.csv": "delimited text", "a.rec": "RecordIO"}
+    acts = (
+        labeled.verify,
+        labeled.doctor,
+        lambda path: labeled.repack(path, tmp_path / "new.hdf5"),
+        lambda path: labeled.append(path, {"x": image}),
+    )
+    for name, title in titles.items():
+        path = tmp_path / name
+        for act in acts:
+            with pytest.raises(FileFormatError, match=f"is {title}, and .* is for HDF5") as told:
+                act(path)
+        done = CliRunner().invoke(main, ["bench", str(path)])
+        assert (done.exit_code, f"is {title}, and measuring" in done.output) == (1, True)
+        command = shlex.split(str(told.value).partition("labeled convert ")[2])
+        assert not CliRunner().invoke(main, ["convert", *command]).exit_code
+        labeled.verify(command[1])
+    with pytest.raises(FileFormatError, match="does not exist"):
+        labeled.verify(tmp_path / "none.rec")

@@ -33,6 +33,7 @@ from labeled.convert.samples import stored_options
 from labeled.convert.write import write
 from labeled.errors import FileFormatError, LabeledWarning, LoaderError, MissingExtraError
 from labeled.formats.header import SourceHeader
+from labeled.formats.registry import check_hdf5
 from labeled.loader.loader import Loader
 from labeled.ragged import Ragged
 
@@ -147,6 +148,7 @@ def doctor(
 
 
 def _diagnosed(path: str | os.PathLike[str], target: str | None, seconds: float) -> Diagnosis:
+    check_hdf5(path, "the doctor")
     dataset = open_dataset(path, decode_cf=False)
     if len(dataset.files.paths) > 1:
         raise FileFormatError(

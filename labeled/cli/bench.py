@@ -23,6 +23,7 @@ import numpy.typing as npt
 from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
 from labeled.formats.hdf5.door import opened
+from labeled.formats.registry import check_hdf5
 from labeled.loader.loader import Loader
 from labeled.views.text import table
 
@@ -76,9 +77,7 @@ def bench(
     dataset = open_dataset(file)
     if len(dataset.files.paths) > 1:
         raise click.UsageError(f"{file} means {len(dataset.files.paths)} files; name one of them")
-    kind = dataset.files.options.format
-    if kind != "hdf5":
-        raise click.UsageError(f"{file} is of format {kind!r}, which h5py cannot read; name HDF5")
+    check_hdf5(dataset.files.paths[0], "measuring beside h5py")
     if split is not None:
         dataset = dataset.split(split)
     if sources:

@@ -48,6 +48,7 @@ from labeled.formats.hdf5.scan import scan
 from labeled.formats.hdf5.writing import SourceWriter, changed_file, storable
 from labeled.formats.header import FileHeader, SourceHeader
 from labeled.formats.objects import vlen_base
+from labeled.formats.registry import check_hdf5
 from labeled.formats.replacing import check_target, clone, replacing
 from labeled.ragged import Ragged
 from labeled.selection import Selection
@@ -115,6 +116,7 @@ def append(
     array([0., 1., 2., 0., 1.])
     """
     budget, threads = checked_effort(memory, threads)
+    check_hdf5(path, "adding rows")
     header = scan(path, decode_cf=False)
     target = check_target(header.stamp.path, overwrite=True)
     old = _Old.of(header)

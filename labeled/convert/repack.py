@@ -37,6 +37,7 @@ from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.scan import scan
 from labeled.formats.hdf5.writing import storable
 from labeled.formats.header import FileHeader, SourceHeader
+from labeled.formats.registry import check_hdf5
 from labeled.formats.replacing import check_target
 from labeled.ragged.flat import block_cuts
 
@@ -119,6 +120,7 @@ def repack(
         raise ArrayError(f"order={order!r} must be one of {ORDERS}")
     if ragged not in (None, "flat", "fuel"):
         raise ArrayError(f"ragged={ragged!r} must be 'flat' or 'fuel'")
+    check_hdf5(path, "repacking")
     header = scan(path, dims=dims, decode_cf=False)
     budget, threads = checked_effort(memory, threads)
     check_nothing_lost(header)

@@ -28,6 +28,7 @@ from labeled.formats.hdf5.scan import scan
 from labeled.formats.header import FileHeader, SourceHeader
 from labeled.formats.objects import vlen_base
 from labeled.formats.region import Array
+from labeled.formats.registry import check_hdf5
 from labeled.ragged.flat import RaggedReader
 
 READ_BYTES = 4 << 20
@@ -95,6 +96,7 @@ def verify(
     UnknownNameError
         If `sources` names what is not there.
     """
+    check_hdf5(path, "comparing with checksums")
     header = scan(path, decode_cf=False)
     known = read_checksums(header.stamp.path)
     if not known:

@@ -8,6 +8,8 @@ told in :mod:`.format`.
 from __future__ import annotations
 
 import logging
+import os
+import shlex
 import zlib
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -107,6 +109,33 @@ def check_reachable(chosen: Format, paths: Iterable[str]) -> None:
                 f"{path!r} is an address, and {chosen.title} is read from local files only; copy "
                 "it here first"
             )
+
+
+def check_hdf5(path: str | os.PathLike[str], what: str) -> None:
+    """Refuse a file of another format than HDF5; one that is nothing known may try.
+
+    Parameters
+    ----------
+    path : path
+    what : str
+        Who can do nothing with it, for the message.
+
+    Raises
+    ------
+    FileFormatError
+        Names the format, and the command that makes HDF5 of it.
+    """
+    name = os.fspath(path)
+    try:
+        found = format_of(name)
+    except FileFormatError:  # what reads HDF5 tells better what is wrong with it
+        return
+    if found is not HDF5:
+        target = shlex.quote(os.path.splitext(name)[0] + ".hdf5")
+        raise FileFormatError(
+            f"{name!r} is {found.title}, and {what} is for HDF5 files; make one of it: "
+            f"labeled convert {shlex.quote(name)} {target}"
+        )
 
 
 def _head_of(path: str) -> Head:
