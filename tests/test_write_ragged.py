@@ -100,8 +100,9 @@ def test_xarray_opens_the_flat_layout_with_the_same_dims(tmp_path: Path) -> None
 
 def test_splits_statistics_and_batches_count_examples(tmp_path: Path) -> None:
     arrays = sequences()
-    splits = {"train": (0, 3), "test": (3, 4), "some": [4]}
-    path = labeled.write(tmp_path / "x.h5", {"x": arrays, "y": np.arange(5)}, splits)
+    splits = {"train": (0, 3), "test": (3, 4), "some": [4], "twice": [4, 0, 2, 0, 4, 0]}
+    with pytest.warns(labeled.LabeledWarning, match="splits overlap"):
+        path = labeled.write(tmp_path / "x.h5", {"x": arrays, "y": np.arange(5)}, splits)
     found = read_statistics(path)["x"]
     everything = np.concatenate(arrays).astype(float)
     assert found["rows"]["n_rows"] == 5
@@ -109,7 +110,12 @@ def test_splits_statistics_and_batches_count_examples(tmp_path: Path) -> None:
     assert found["splits"]["train"]["n_rows"] == 3
     assert found["splits"]["train"]["n_values"] == 8
     assert found["splits"]["test"]["max"] == arrays[3].max()
-    assert "some" not in found["splits"]
+    for name, rows in (("some", [4]), ("twice", splits["twice"])):
+        values = np.concatenate([arrays[row] for row in rows])
+        told = found["splits"][name]
+        assert (told["n_rows"], told["n_values"]) == (len(rows), len(values))
+        wanted = (values.mean(), values.std(), values.min(), values.max())
+        assert [told[k] for k in ("mean", "std", "min", "max")] == pytest.approx(wanted)
     got = [b["x"].values for b in labeled.open_dataset(path).split("some", "train").batches(9)]
     same(got[0], [arrays[4], *arrays[:3]])
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import labeled
 from labeled.convert import streaming
-from labeled.convert.statistics import moments_of, plain
+from labeled.convert.statistics import Tally, measured, moments_of, plain
 from labeled.formats.hdf5.own import read_statistics
 
 
@@ -95,3 +95,26 @@ def test_statistics_by_split_and_channel(
         assert found["targets"]["splits"][split]["classes"] == classes
     assert found["targets"]["rows"]["mean"] == pytest.approx(targets.mean(), rel=1e-14)
     assert found["targets"]["rows"]["n_rows"] == 3000
+
+
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=12),
+    st.lists(st.integers(0, 11), max_size=15),
+    st.integers(1, 9),
+)
+def test_stretches_are_measured_whatever_the_blocks(sizes: Any, rows: Any, block: int) -> None:
+    edges = np.cumsum([0, *sizes])
+    values = np.random.default_rng(0).normal(size=edges[-1])
+    wanted = np.array([row for row in rows if row < len(sizes)], np.int64)
+    tally = Tally({"some": np.stack((edges[wanted], edges[wanted + 1]), axis=1)})
+    for start in range(0, len(values), block):
+        some = values[start : start + block]
+        parts = tally.parts(start, start + len(some))
+        tally.add(measured(some, parts, None, count_classes=False))
+
+    chosen = [values[edges[row] : edges[row + 1]] for row in wanted]
+    found = tally.result()["splits"]["some"]
+    assert found["n_values"] == sum(map(len, chosen))
+    if found["n_values"]:
+        assert found["mean"] == pytest.approx(np.concatenate(chosen).mean())
+        assert found["std"] == pytest.approx(np.concatenate(chosen).std(), abs=1e-12)

@@ -258,12 +258,14 @@ class RaggedGiven:
         """Return the number of examples, given the lengths of all datasets."""
         return lengths[self.members[0]] - 1 if self.members else lengths[self.name]
 
-    def in_values(self, rows: range | Rows) -> range | None:
-        """Return the values of a stretch of examples; None for a list, or in batches."""
-        if self.examples is None or not isinstance(rows, range):
+    def in_values(self, rows: range | Rows) -> range | Rows | None:
+        """Return the values of examples, of a list as stretches (k, 2); None in batches."""
+        if self.examples is None:
             return None
         edges = offsets_of(elements_of(self.examples.shapes))
-        return range(int(edges[rows.start]), int(edges[rows.stop]))
+        if isinstance(rows, range):
+            return range(int(edges[rows.start]), int(edges[rows.stop]))
+        return np.stack((edges[rows], edges[rows + 1]), axis=1)
 
     def batch(self, value: Any, done: Mapping[str, int]) -> dict[str, Given]:
         """Return the datasets of one more batch of examples.

@@ -227,7 +227,7 @@ class Tally:
     Parameters
     ----------
     splits : mapping of split to rows
-        Of this source.
+        Of this source; or to stretches of them (k, 2), in any order, alike or apart.
     channels : int
         How many are kept apart.
     channel_dim : str, optional
@@ -243,7 +243,9 @@ class Tally:
         count_classes: bool = False,
     ) -> None:
         self._ranges = {s: rows for s, rows in splits.items() if isinstance(rows, range)}
-        self._lists = {s: np.sort(r) for s, r in splits.items() if not isinstance(r, range)}
+        lists = {s: rows for s, rows in splits.items() if not isinstance(rows, range)}
+        self._lists = {s: np.sort(rows) for s, rows in lists.items() if rows.ndim == 1}
+        self._runs = [(s, k) for s, runs in lists.items() if runs.ndim == 2 for k in _apart(runs)]
         edges = {edge for rows in self._ranges.values() for edge in (rows.start, rows.stop)}
         self._edges = np.array(sorted(edges), np.int64)
         self._dim = channel_dim
@@ -263,6 +265,12 @@ class Tally:
             first, last = np.searchsorted(rows, (start, stop))
             if last > first:
                 out.append(((name,), rows[first:last] - start))
+        for name, runs in self._runs:
+            first = np.searchsorted(runs[:, 1], start, side="right")
+            last = np.searchsorted(runs[:, 0], stop)
+            if last > first:
+                inside = np.clip(runs[first:last], start, stop) - start
+                out.append(((name,), _mask(inside, stop - start)))
         return out
 
     def go_on(self, before: Mapping[str, Moments]) -> None:
@@ -282,6 +290,29 @@ class Tally:
         out: dict[str, Any] = {"rows": plain(self.found[EVERY_ROW], self._dim)}
         splits = {s: plain(m, self._dim) for s, m in self.found.items() if s != EVERY_ROW}
         return {**out, "splits": splits} if splits else out
+
+
+def _apart(runs: Array) -> list[Array]:
+    """Return stretches in order, in as many arrays as the same one comes."""
+    runs = runs[np.lexsort((runs[:, 1], runs[:, 0]))]
+    runs = runs[runs[:, 1] > runs[:, 0]]
+    times = np.arange(len(runs)) - np.searchsorted(runs[:, 0], runs[:, 0])
+    return [runs[times == k] for k in range(int(times.max(initial=-1)) + 1)]
+
+
+def _mask(runs: Array, n: int) -> Array:
+    """Return which of `n` places lie in stretches that are apart.
+
+    Examples
+    --------
+    >>> _mask(np.array([[0, 1], [1, 2], [4, 5]]), 6).astype(int).tolist()
+    [1, 1, 0, 0, 1, 0]
+    """
+    edges = np.zeros(n + 1, np.int8)
+    np.add.at(edges, runs[:, 0], 1)
+    np.add.at(edges, runs[:, 1], -1)
+    inside: Array = np.cumsum(edges[:-1], dtype=np.int8).astype(bool)
+    return inside
 
 
 def plain(moments: Moments, channel_dim: str | None) -> dict[str, Any]:

@@ -105,8 +105,8 @@ def write(
     ragged : {"flat", "fuel"}
         How examples of different shapes are stored: flat values with offsets and shapes,
         which read many times faster, or as Fuel does, rows of variable length with scales
-        `shapes` and `shape_labels`. Of flat values, `chunks` counts elements, and a split
-        that is a list of rows has no statistics of its own. Rows of variable length are
+        `shapes` and `shape_labels`. Of flat values, `chunks` counts elements, and splits have
+        no statistics of their own where rows come in batches. Rows of variable length are
         not compressed (HDF5 would compress references to them), have no statistics, and
         make a file that netCDF libraries refuse.
     overwrite : bool
