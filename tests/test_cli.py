@@ -340,3 +340,19 @@ def test_completion_completes(shell, monkeypatch):
     monkeypatch.setenv("COMP_CWORD", "1" if shell != "fish" else "ver")
     complete = get_completion_class(shell)(main, {}, "labeled", "_LABELED_COMPLETE")
     assert "verify" in complete.complete()
+
+
+def test_every_command_says_in_one_line_what_it_does() -> None:
+    listed = run("--help").stdout.partition("Commands:")[2].partition("Try it")[0]
+    assert "..." not in listed
+    assert len(listed.split("\n")) == len(main.commands) + 3
+
+
+def test_head_draws_pictures_whose_axes_are_named_by_the_user(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "plain.hdf5", "w") as f:
+        f["photos"] = np.zeros((3, 8, 8, 3), "u1")
+    unnamed = run("head", tmp_path / "plain.hdf5")
+    assert "black is" not in unnamed.stdout
+    assert "dims={'photos': ('batch', 'height', 'width', 'channel')}" in unnamed.stderr
+    names = "photos=batch,height,width,channel"
+    assert "black is" in run("head", tmp_path / "plain.hdf5", "--dims", names).stdout

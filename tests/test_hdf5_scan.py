@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import pickle
+import re
 import time
 import warnings
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import labeled
 from labeled.errors import (
     DimsError,
     FileChangedError,
@@ -169,7 +172,9 @@ def test_axes_without_names_get_them_with_one_warning(tmp_path: Path) -> None:
     assert len(caught) == 1
     text = str(caught[0].message)
     assert "'features' (axis 1, 3), 'targets' (axis 0, 1)" in text
-    assert "Set f['features'].dims[1].label in the file, or pass dims={'features': (...)}" in text
+    assert (
+        "Set f['features'].dims[1].label in the file, or pass dims={'features': ('batch', " in text
+    )
     assert caught[0].filename == __file__
 
 
@@ -437,3 +442,27 @@ def test_unallocated_data_behind_a_user_block_are_fill_values(tmp_path):
     header = scan(path).sources["x"]
     assert (header.storage, header.offset) == ("empty", None)
     assert (open_reader(header).read(range(6)) == 7).all()
+
+
+SHAPES = {
+    "colour": ((6, 8, 9, 3), ("batch", "height", "width", "channel")),
+    "planes": ((6, 1, 8, 9), ("batch", "channel", "height", "width")),
+    "grey": ((6, 8, 8), ("batch", "height", "width")),
+    "series": ((6, 8, 5), ("batch", "series_axis_1", "series_axis_2")),
+    "row": ((6,), ("batch",)),
+}
+
+
+@pytest.mark.parametrize("source", SHAPES)
+def test_the_warning_about_axes_gives_names_that_end_it(source, tmp_path):
+    shape, dims = SHAPES[source]
+    path = tmp_path / "plain.hdf5"
+    with h5py.File(path, "w") as f:
+        f[source] = np.zeros(shape)
+        f["targets"] = np.zeros(6)
+    with pytest.warns(LabeledWarning, match=r"does not name every axis") as told:
+        labeled.open_dataset(path)
+    (words,) = re.findall(r"dims=(\{.*\}) when opening it$", str(told[0].message))
+    remedy = ast.literal_eval(words)
+    assert remedy == {source: dims, "targets": ("batch",)}
+    assert labeled.open_dataset(path, dims=remedy)[source].dims == dims

@@ -46,10 +46,12 @@ class Timing:
 
 @click.command(short_help="Measure reading rates on your file, beside plain h5py.")
 @click.argument("file")
-@click.option("--source", "sources", multiple=True, help="Only this source; may be repeated.")
-@click.option("--split", help="Rows of this split; of the file if not.")
+@click.option(
+    "--source", "sources", multiple=True, metavar="NAME", help="Only this source; may be repeated."
+)
+@click.option("--split", metavar="NAME", help="Rows of this split; of the file if not.")
 @click.option("--batch", "batch_rows", default=256, show_default=True, type=click.IntRange(min=1))
-@click.option("--memory", default="256 MiB", show_default=True)
+@click.option("--memory", metavar="SIZE", default="256 MiB", show_default=True)
 @click.option(
     "--seconds",
     default=2.0,

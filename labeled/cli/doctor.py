@@ -14,7 +14,7 @@ from labeled.convert.diagnosis import Finding
 from labeled.views.text import table
 
 
-@click.command()
+@click.command(short_help="Find what reads badly, and the command that mends it.")
 @click.argument("file")
 @click.option("--target", help="What the command shall write. Default: a free name beside FILE.")
 @click.option(

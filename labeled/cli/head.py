@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -21,6 +22,7 @@ from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
 from labeled.cli.drawing import as_pixels, gallery, shrink_step
 from labeled.cli.info import plain_values
+from labeled.cli.options import names_of
 from labeled.dims import image_dims
 from labeled.ragged import Ragged
 from labeled.views.text import sizes_words
@@ -35,16 +37,33 @@ MOST_CHARACTERS = 24
 @click.argument("source", required=False)
 @click.option("--rows", "n_rows", default=5, show_default=True, type=click.IntRange(min=0))
 @click.option("--split", "split", metavar="NAME", help="Rows of this split; of the file if not.")
+@click.option(
+    "--dims",
+    multiple=True,
+    metavar="SOURCE=a,b,c",
+    help="Names of all its axes, where the file has none: photos=batch,height,width,channel.",
+)
 @click.option("--numbers", is_flag=True, help="Print images as numbers, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON: source to values.")
 def head(
-    file: str, source: str | None, n_rows: int, split: str | None, numbers: bool, as_json: bool
+    file: str,
+    source: str | None,
+    n_rows: int,
+    split: str | None,
+    dims: Sequence[str],
+    numbers: bool,
+    as_json: bool,
 ) -> None:
     """Show the first rows of FILE: of SOURCE, or of every source.
 
-    Small images are drawn: in colour on a terminal (not with NO_COLOR), else in shades.
+    Small images, known by the names of their axes (height, width, perhaps channel), are drawn:
+    in colour on a terminal (not with NO_COLOR), else in shades.
+
+    \b
+      labeled head digits.hdf5 images --rows 3 --split test
+      labeled head plain.hdf5 photos --dims photos=batch,height,width,channel
     """
-    dataset = open_dataset(file)
+    dataset = open_dataset(file, dims=names_of(dims, "dims") or None)
     if split is not None:
         dataset = dataset.split(split)
     if source is not None:

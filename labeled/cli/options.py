@@ -47,6 +47,7 @@ def effort_options(command: Command) -> Command:
             click.option("--overwrite", is_flag=True, help="Replace TARGET if it is there."),
             click.option(
                 "--memory",
+                metavar="SIZE",
                 default="128 MiB",
                 show_default=True,
                 help="Rows in memory at a time.",

@@ -14,7 +14,7 @@ from labeled.convert.ordering import ORDERS
 from labeled.convert.repack import repack as repack_file
 
 
-@click.command()
+@click.command(short_help="Write a file again with other chunks, codec or order.")
 @click.argument("file")
 @click.argument("target")
 @storage_options

@@ -24,6 +24,9 @@ from labeled.formats.hdf5.safety import address, check_dataset, to_text
 
 SHAPES, SHAPE_LABELS = "shapes", "shape_labels"
 MAX_EXAMPLE_AXES = 32
+CHANNELS = (1, 3, 4)
+MOST_SUGGESTED = 4
+"""Sources whose names a warning spells out."""
 
 NOT_A_VARIABLE = "This is a netCDF dimension but not a netCDF variable"
 NON_COORDINATE = "_nc4_non_coord_"
@@ -64,11 +67,34 @@ class Axis:
         return next((scale for scale in self.scales if scale.name == name), None)
 
 
+@dataclass(frozen=True, slots=True)
+class Unnamed:
+    """A source some of whose axes nobody named, and how they are called then."""
+
+    axes: tuple[int, ...]
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def likely(self) -> tuple[str, ...]:
+        """What the axes probably are: those of pictures, where their lengths look like it."""
+        if len(self.axes) != len(self.dims):
+            return self.dims
+        match self.shape:
+            case (_, _, _, channels) if channels in CHANNELS:
+                return ("batch", "height", "width", "channel")
+            case (_, channels, _, _) if channels in CHANNELS:
+                return ("batch", "channel", "height", "width")
+            case (_, height, width) if height == width:
+                return ("batch", "height", "width")
+        return self.dims
+
+
 @dataclass(slots=True)
 class Notes:
     """What is worth a warning, gathered while a file is open and said once it is closed."""
 
-    unnamed: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    unnamed: dict[str, Unnamed] = field(default_factory=dict)
     odd: list[str] = field(default_factory=list)
 
     def warn(self, path: str) -> None:
@@ -80,14 +106,19 @@ class Notes:
             warn(text)
 
 
-def _how_to_label(path: str, unnamed: Mapping[str, Sequence[int]]) -> str:
-    source, axes = next(iter(unnamed.items()))
-    told = ", ".join(f"{name!r} (axis {', '.join(map(str, a))})" for name, a in unnamed.items())
-    named = ", ".join(default_name(source, axis) for axis in axes)
+def _how_to_label(path: str, unnamed: Mapping[str, Unnamed]) -> str:
+    told = ", ".join(
+        f"{name!r} (axis {', '.join(map(str, u.axes))})" for name, u in unnamed.items()
+    )
+    few = dict(sorted(unnamed.items(), key=lambda each: -len(each[1].axes))[:MOST_SUGGESTED])
+    source, first = next(iter(few.items()))
+    likely = {name: u.likely for name, u in few.items()}
+    pictures = any(likely[name] != u.dims for name, u in few.items())
     return (
-        f"file {path!r} does not name every axis: {told}. Those of {source!r} are called {named}. "
-        f"Set f[{source!r}].dims[{axes[0]}].label in the file, or pass "
-        f"dims={{{source!r}: (...)}} when opening it"
+        f"file {path!r} does not name every axis: {told}. Those of {source!r} are called "
+        f"{', '.join(first.dims[axis] for axis in first.axes)}. Set "
+        f"f[{source!r}].dims[{first.axes[0]}].label in the file, or pass "
+        f"{'(if these are pictures) ' if pictures else ''}dims={likely} when opening it"
     )
 
 

@@ -29,6 +29,7 @@ from labeled.formats.hdf5.labels import (
     Notes,
     Scale,
     Scales,
+    Unnamed,
     axes_of,
     name_dims,
     ragged_of,
@@ -87,7 +88,7 @@ class Builder:
         dims, unnamed = name_dims(self.stamp.path, name, [*found_names, *inner], given)
         unnamed = tuple(axis for axis in unnamed if axis < len(axes))
         if unnamed:
-            self.notes.unnamed[name] = unnamed
+            self.notes.unnamed[name] = Unnamed(unnamed, dims, dataset.shape)
         header = replace(
             self._header(name, found, dims),
             ragged=reason,
