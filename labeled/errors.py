@@ -161,11 +161,12 @@ def did_you_mean(name: str, known: Iterable[str], *, limit: int = 12) -> str:
     --------
     >>> did_you_mean("trian", ["test", "train"])
     "did you mean 'train'? There are: 'test', 'train'"
+    >>> did_you_mean("colour", ["test", "train"])
+    "there are: 'test', 'train'"
     """
     names = sorted(known)
     listed = ", ".join(map(repr, names[:limit])) or "none"
     if len(names) > limit:
         listed += f", ... ({len(names)} in all)"
     close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
-    guess = f"did you mean {close[0]!r}? " if close else ""
-    return f"{guess}There are: {listed}"
+    return f"did you mean {close[0]!r}? There are: {listed}" if close else f"there are: {listed}"

@@ -305,7 +305,7 @@ def test_options_that_mean_nothing_are_refused(tmp_path):
     for options, error, words in (
         ({"delimeter": ";"}, LoaderTypeError, "no option 'delimeter'; did you mean 'delimiter'"),
         ({"delimiter": ";;"}, LoaderError, "delimiter=';;': give one ASCII character, or 'whites"),
-        ({"labels": "c"}, UnknownNameError, "labels= tells of column 'c', .*There are: 'a', 'b'"),
+        ({"labels": "c"}, UnknownNameError, "labels= tells of column 'c', .*there are: 'a', 'b'"),
         ({"columns": {"x": 9}}, UnknownNameError, "columns= tells of column 9"),
         ({"columns": "rows"}, LoaderError, "columns='rows': give 'matrix', 'separate'"),
         ({"dtype": {"q": "f4"}}, UnknownNameError, "dtype= tells of 'q', which is no column"),

@@ -227,7 +227,7 @@ def test_names_of_axes_can_be_given(tmp_path):
         labeled.open_dataset(path, dims={"data": ("x", "y", "x")})
     with pytest.raises(UnknownNameError, match=r"dims= names 'date', .* did you mean 'data'"):
         labeled.open_dataset(path, dims={"date": ("x", "y", "z")})
-    with pytest.raises(UnknownNameError, match=r"sources= names 'image', .*There are: 'data'"):
+    with pytest.raises(UnknownNameError, match=r"sources= names 'image', .*there are: 'data'"):
         labeled.open_dataset(path, sources=["image"])
     with pytest.raises(LoaderTypeError, match=r"group= means nothing for '.*', which is IDX"):
         labeled.open_dataset(path, group="a")

@@ -218,7 +218,7 @@ def test_a_batch_finds_arrays_by_name():
     batch = DataBatch({"x": LABELS}, {"y": IMAGES}, 3)
     assert batch.get("y") is IMAGES
     assert batch.count_samples == 3
-    with pytest.raises(UnknownNameError, match=r"'z'.*There are: 'x', 'y'"):
+    with pytest.raises(UnknownNameError, match=r"'z'.*[Tt]here are: 'x', 'y'"):
         batch.get("z")
 
 
