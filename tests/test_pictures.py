@@ -152,6 +152,11 @@ def test_a_huge_picture_is_refused_by_its_header():
     bomb = small[: at + 5] + b"\xff\xff\xff\xff" + small[at + 9 :]
     with pytest.raises(PictureError, match="65,535 x 65,535"):
         decode(bomb)
+    for kind, at in {"BMP": 18, "PPM": 3}.items():
+        plain = saved(Image.fromarray(SOFT[..., :3]), kind)
+        size = struct.pack("<2i", 100_000, 100_000) if kind == "BMP" else b"99999 99999"
+        with pytest.raises(PictureError, match="more pixels than Pillow decodes"):
+            decode(plain[:at] + size + plain[at + (8 if kind == "BMP" else 5) :])
 
 
 def test_a_jpeg_that_is_cut_short_is_refused_or_grey():

@@ -233,7 +233,8 @@ def test_an_empty_file_holds_no_record(path):
         ("0\t0\n1\t16\n", "ends at byte 32, but the file has 48"),
         ("0\t0\n1\t36\n", "at byte 36, which it lists last, stands no record"),
         ("0\n", "line 1 of .* is '0'"),
-        ("0\t0\n1\tx\n", "line 2 of"),
+        ("0\t0\n1\tx\n", "line 2 of .*; make it again, or open with index=False"),
+        (f"0\t0\n1\t{'9' * 30}\n", "cannot read the index .*; make it again, or open with"),
     ],
 )
 def test_an_index_of_something_else_is_refused(path, text, words):

@@ -8,8 +8,6 @@ itself decodes cannot be told from its reading.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from time import perf_counter
 
 
@@ -25,8 +23,22 @@ def decode_s() -> float:
     return _CLOCK.decode_s
 
 
-@contextmanager
-def decoding() -> Iterator[None]:
+class _Counted:
+    """Adds the time inside to the clock; a class, as a picture is decoded in 40 microseconds."""
+
+    __slots__ = ("_began", "_sign")
+
+    def __init__(self, sign: int) -> None:
+        self._sign = sign
+
+    def __enter__(self) -> None:
+        self._began = perf_counter()
+
+    def __exit__(self, *fault: object) -> None:
+        _CLOCK.decode_s += self._sign * (perf_counter() - self._began)
+
+
+def decoding() -> _Counted:
     """Count what happens inside as decoding, but for what is inside :func:`fetching`.
 
     Examples
@@ -37,18 +49,9 @@ def decoding() -> Iterator[None]:
     >>> decode_s() > before
     True
     """
-    began = perf_counter()
-    try:
-        yield
-    finally:
-        _CLOCK.decode_s += perf_counter() - began
+    return _Counted(1)
 
 
-@contextmanager
-def fetching() -> Iterator[None]:
+def fetching() -> _Counted:
     """Take what happens inside out of the time counted by :func:`decoding` around it."""
-    began = perf_counter()
-    try:
-        yield
-    finally:
-        _CLOCK.decode_s -= perf_counter() - began
+    return _Counted(-1)

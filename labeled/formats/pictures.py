@@ -95,6 +95,8 @@ def _foreign_head(data: bytes | memoryview) -> PictureHead:
             grey = image.mode in ("1", "L", "I", "F") or image.mode.startswith("I;16")
     except MissingExtraError:
         raise
+    except _pillow().DecompressionBombError as error:
+        raise PictureError(f"it claims more pixels than Pillow decodes: {error}") from error
     except Exception as error:  # what Pillow makes of damage is nearly any of them
         raise PictureError(f"it is no picture that Pillow opens ({_words(data)})") from error
     channels = 4 if alpha else 1 if grey else 3

@@ -137,7 +137,6 @@ class PictureEngine(RowEngine):
                 out[place] = outer_take(image[np.newaxis], self.region)[0]
 
 
-@decoding()
 def picture(source: SourceHeader, row: int, payload: memoryview, out: Array | None = None) -> Array:
     """Decode the picture of a record, straight into `out` where that is possible.
 
@@ -147,7 +146,8 @@ def picture(source: SourceHeader, row: int, payload: memoryview, out: Array | No
         If it is none; names file, row and id.
     """
     try:
-        image: Array = source.detail.decoding(body_of(payload), out)
+        with decoding():
+            image: Array = source.detail.decoding(body_of(payload), out)
     except (HeaderError, PictureError) as fault:
         raise ReadError(
             f"{describe(source)}, row {row}{_named(payload)}: {fault}; errors='skip' leaves such "

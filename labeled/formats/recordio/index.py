@@ -36,6 +36,7 @@ from labeled.formats.recordio.framing import (
 Rows = npt.NDArray[np.int64]
 
 SUFFIX = ".idx"
+REMEDY = "make it again, or open with index=False to go through the records"
 
 KEPT_FILES = 4096
 """Of so many files a process keeps what it found out: more than are joined to one dataset."""
@@ -168,8 +169,10 @@ def read_idx(path: str) -> tuple[list[str], Rows]:
                     )
                 keys.append(fields[0])
                 offsets.append(int(fields[1]))
+    except FileFormatError as error:
+        raise FileFormatError(f"{error}; {REMEDY}") from None
     except (OSError, UnicodeDecodeError, OverflowError) as error:
-        raise FileFormatError(f"cannot read the index {path!r}: {error}") from error
+        raise FileFormatError(f"cannot read the index {path!r}: {error}; {REMEDY}") from error
     return keys, np.frombuffer(offsets, np.int64) if offsets else np.empty(0, np.int64)
 
 
@@ -187,8 +190,7 @@ def _check_idx(idx: FileStamp, offsets: Rows, stamp: FileStamp, file: OpenFile) 
         problem = _last_problem(int(offsets[-1]), stamp.size, file)
     if problem is not None:
         raise FileFormatError(
-            f"{idx.path!r} is not the index of {stamp.path!r}: {problem}; make it again, or open "
-            "with index=False to go through the records"
+            f"{idx.path!r} is not the index of {stamp.path!r}: {problem}; {REMEDY}"
         )
 
 
