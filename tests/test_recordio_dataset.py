@@ -283,7 +283,8 @@ def test_lists_name_the_rows_of_splits(folder, tmp_path):
     write_list(tmp_path / "train.lst", IDS[::2][::-1], np.zeros(30), ["x"] * 30)
     write_list(tmp_path / "rest.lst", [*IDS[1::2], 99_999], np.zeros(31), ["x"] * 31)
     splits = {"train": tmp_path / "train.lst", "rest": tmp_path / "rest.lst"}
-    ds = labeled.open_dataset(folder / "mixed.rec", splits=splits)
+    with pytest.warns(LabeledWarning, match=r"'rest': 1 of 31 ids in .* of no record: 99999; open"):
+        ds = labeled.open_dataset(folder / "mixed.rec", splits=splits)
     np.testing.assert_array_equal(ds.split("train")["ids"].values, IDS[::2])
     np.testing.assert_array_equal(ds.split("rest")["ids"].values, IDS[1::2])
     write_list(tmp_path / "other.lst", [1, 2], [0, 0], ["x", "y"])

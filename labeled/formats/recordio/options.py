@@ -52,7 +52,8 @@ class RecordOptions:
     label_dtype : dtype
         Of labels; those that it cannot hold exactly are refused.
     splits : mapping of str to path, optional
-        A ``.lst`` a split: its rows are those whose ids are listed, in file order.
+        A ``.lst`` a split: its rows are those whose ids are listed, in file order. A warning
+        tells of ids that no record has.
     """
 
     content: Content = "auto"

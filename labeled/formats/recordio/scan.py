@@ -15,7 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from labeled.errors import DimsError, LoaderError, SplitError, UnknownNameError, did_you_mean
+from labeled.errors import (
+    DimsError,
+    LoaderError,
+    SplitError,
+    UnknownNameError,
+    did_you_mean,
+    warn,
+)
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.format import Options
 from labeled.formats.header import (
@@ -31,6 +38,7 @@ from labeled.formats.picture_heads import kind_of
 from labeled.formats.recordio.engines import list_of, listed_labels
 from labeled.formats.recordio.index import SUFFIX
 from labeled.formats.recordio.irheader import LABEL, HeaderError, body_of
+from labeled.formats.recordio.lists import SHOWN
 from labeled.formats.recordio.options import Detail, RecordOptions
 from labeled.formats.recordio.reading import READ_BYTES, RecordFile
 from labeled.formats.recordio.table import sizes_by_blocks, table_of
@@ -79,7 +87,7 @@ def scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
     shared = {name: _row_shape(name, files, own) for name in names}
     dims = {name: tuple(given) for name, given in options.dims}
     headers = tuple(_header(file, content, names, shared, dims, own) for file in files)
-    _check_splits(headers, own)
+    _check_splits(files, own)
     return headers
 
 
@@ -241,15 +249,28 @@ def _splits(
     return out
 
 
-def _check_splits(headers: tuple[FileHeader, ...], own: RecordOptions) -> None:
-    """Refuse lists of which no record is there: they belong to other files."""
+def _check_splits(files: tuple[RecordFile, ...], own: RecordOptions) -> None:
+    """Refuse lists of which no record is there: they belong to other files; tell what is lacking.
+
+    A list may name pictures that whoever packed the records could not read.
+    """
+    known = [table_of(file).ids for file in files] if own.splits else []
     for split, stamp in own.splits:
-        found = sum(len(rows) for h in headers for rows in list(h.splits[split].values())[:1])
-        if not found and len(list_of(stamp)):
+        listed = list_of(stamp).ids
+        lacking = listed[~np.isin(listed, np.concatenate(known))]
+        if not len(lacking):
+            continue
+        if len(lacking) == len(listed):
             raise SplitError(
-                f"split {split!r}: none of the {len(list_of(stamp)):,} ids in {stamp.path!r} is "
-                f"that of a record of {headers[0].stamp.path!r}; name the list of these records"
+                f"split {split!r}: none of the {len(listed):,} ids in {stamp.path!r} is "
+                f"that of a record of {files[0].stamp.path!r}; name the list of these records"
             )
+        some = ", ".join(map(str, lacking[:SHOWN].tolist()))
+        warn(
+            f"split {split!r}: {len(lacking):,} of {len(listed):,} ids in {stamp.path!r} are of no "
+            f"record: {some}{', ...' if len(lacking) > SHOWN else ''}; open all files that the "
+            "list is of, or take these lines out"
+        )
 
 
 def _check_lists(content: str, files: tuple[RecordFile, ...], own: RecordOptions) -> None:

@@ -29,7 +29,10 @@ class Node:
                 f"node {name!r} is to make {self.output}, but made {type(made).__name__}"
             )
         if len(made) != len(self.output):
-            raise ValueError(f"node {name!r} is to make {self.output}, but made {len(made)} values")
+            raise ValueError(
+                f"Node {name!r} output length mismatch: it is to make {self.output}, but made "
+                f"{len(made)} values"
+            )
         data.update(zip(self.output, made, strict=True))
         return data
 
@@ -57,7 +60,10 @@ class Transform:
         while waiting:
             ready = [k for k, node in waiting.items() if set(node.inputs.values()) <= set(data)]
             if not ready:
-                raise ValueError(f"inputs are missing: {self._missing(waiting, data)}")
+                raise ValueError(
+                    f"There are {len(waiting)} nodes remaining, whose inputs are missing: "
+                    f"{self._missing(waiting, data)}"
+                )
             for name in ready:
                 data = waiting.pop(name).apply(data, name)
                 data = self._left(data)
