@@ -394,8 +394,9 @@ def test_graphs():
     with pytest.raises(ValueError, match=r"There are 1 nodes remaining.*nowhere"):
         graph.Transform(n=graph.Node(abs, "y", {"x": "nowhere"}))({"a": 1})
     for made, kind in (((1,), ValueError), (1, TypeError), (np.zeros(2), TypeError)):
-        with pytest.raises(kind):
-            graph.Node(lambda made=made: made, ["y", "z"]).apply({})
+        words = "length mismatch" if kind is ValueError else "is expected to be a sequence"
+        with pytest.raises(kind, match=f"Node 'n' output {words}"):
+            graph.Node(lambda made=made: made, ["y", "z"]).apply({}, "n")
 
 
 def test_old_pipelines_run_in_native_loaders(tmp_path):

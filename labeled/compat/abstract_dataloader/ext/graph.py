@@ -26,7 +26,8 @@ class Node:
             return data
         if not isinstance(made, Sequence):
             raise TypeError(
-                f"node {name!r} is to make {self.output}, but made {type(made).__name__}"
+                f"Node {name!r} output is expected to be a sequence: it is to make {self.output}, "
+                f"but made {type(made).__name__}"
             )
         if len(made) != len(self.output):
             raise ValueError(
