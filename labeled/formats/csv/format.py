@@ -34,6 +34,10 @@ from labeled.formats.packed import MOST_POINTS, POINT_BYTES, step_for
 SAMPLES = 8
 """Blocks, evenly apart, that tell the dtypes of columns."""
 
+SCRATCH_BLOCKS = 3
+"""What a thread holds while it parses, in blocks of text: the text, what the parser notes of it,
+and columns of values."""
+
 
 def _recognises(head: Head) -> bool:
     """Say no: text has no first bytes of its own, so its name decides."""
@@ -124,7 +128,7 @@ def _source(name: str, stamp: FileStamp, table: Columns, options: Options) -> So
         stored_bytes=stamp.size,
         format="csv",
         detail=table,
-        scratch_bytes=3 * index.longest + points,
+        scratch_bytes=SCRATCH_BLOCKS * index.longest + points,
     )
 
 

@@ -98,6 +98,7 @@ def _table(
                 check_utf8=False,
                 strings_can_be_null=False,
             ),
+            memory_pool=_pyarrow().system_memory_pool(),  # others keep much for the next block
         )
     except (_pyarrow().ArrowInvalid, _pyarrow().ArrowKeyError) as fault:
         raise TextFault(str(fault)) from None
