@@ -13,16 +13,16 @@ from labeled.api.converting import convert
 from labeled.api.dataset import Dataset
 from labeled.api.doctoring import Diagnosis, doctor
 from labeled.api.opening import concat, open_dataset
-from labeled.convert.append import append
-from labeled.convert.repack import repack
-from labeled.convert.verify import verify
-from labeled.convert.write import write
 from labeled.errors import LabeledError, LabeledWarning
 from labeled.loader.batch import Batch
 from labeled.loader.loader import Loader
 from labeled.ragged import Ragged
 from labeled.samplers.state import merge_states
 from labeled.selection import Selection
+from labeled.writing.append import append
+from labeled.writing.repack import repack
+from labeled.writing.verify import verify
+from labeled.writing.write import write
 
 __all__ = [
     "Batch",

@@ -15,9 +15,9 @@ from click.testing import CliRunner
 
 import labeled
 from labeled.cli.main import main
-from labeled.convert.diagnosis import suspects_of
 from labeled.errors import FileFormatError
 from labeled.formats.hdf5.tables import split_array
+from labeled.writing.diagnosis import suspects_of
 
 N = 3000
 

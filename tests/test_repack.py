@@ -18,10 +18,10 @@ from test_write_safely import run
 
 import labeled
 from labeled.cli.main import main
-from labeled.convert import repack as repacking
-from labeled.convert.fingerprints import Fingerprint, hashes_of_rows
-from labeled.convert.ordering import Kept, Listed, Within, moved, order_of
 from labeled.errors import ArrayError, NotYetError, SplitError, UnknownNameError, WriteError
+from labeled.writing import repack as repacking
+from labeled.writing.fingerprints import Fingerprint, hashes_of_rows
+from labeled.writing.ordering import Kept, Listed, Within, moved, order_of
 
 
 def rows(n: int, seed: int = 0) -> dict[str, Any]:

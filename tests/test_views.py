@@ -19,7 +19,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labeled
-from labeled.convert import progress
 from labeled.errors import LabeledError
 from labeled.selection import Selection
 from labeled.spaces import (
@@ -33,6 +32,7 @@ from labeled.spaces import (
 )
 from labeled.views import html
 from labeled.views.text import shown
+from labeled.writing import progress
 
 N = 600
 IMAGES = np.arange(N * 2 * 40 * 30).astype(np.uint16).reshape(N, 2, 40, 30)

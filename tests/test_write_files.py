@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labeled
-from labeled.convert import streaming
 from labeled.errors import (
     ArrayError,
     DimsError,
@@ -27,6 +26,7 @@ from labeled.errors import (
     WriteError,
 )
 from labeled.formats.hdf5.tables import split_array
+from labeled.writing import streaming
 
 DTYPES = ["u1", "<i2", ">i4", "<i8", "<f2", ">f4", "<f8", "<c8", "?", "S3", "U"]
 NAMES = ["batch", "channel", "height", "width"]

@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labeled
-from labeled.convert import streaming
 from labeled.errors import ArrayError
+from labeled.writing import streaming
 
 LAYOUTS: list[dict[str, Any]] = [{}, {"layout": "chunked"}, {"compression": "gzip", "chunks": 6}]
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labeled
-from labeled.convert import streaming
-from labeled.convert.statistics import Tally, measured, moments_of, plain
 from labeled.formats.hdf5.own import read_statistics
+from labeled.writing import streaming
+from labeled.writing.statistics import Tally, measured, moments_of, plain
 
 
 @settings(max_examples=60)

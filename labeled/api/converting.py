@@ -1,7 +1,7 @@
 """``labeled.convert``: from other files to a labelled one with splits, and back.
 
 Sorting out what is given, drawing splits and writing are done below, in
-:mod:`labeled.convert`; this is the door where they meet ``open_dataset``.
+:mod:`labeled.writing`; this is the door where they meet ``open_dataset``.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ import xarray as xr
 from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
 from labeled.catalog.files import find_files
-from labeled.convert.exporting import SUFFIXES, export, pass_on
-from labeled.convert.origins import Origin, origin_of
-from labeled.convert.ragged import RaggedAs
-from labeled.convert.sharing import splits_by_rules
-from labeled.convert.write import checked_effort, write
 from labeled.errors import SplitError, UnknownNameError, did_you_mean
 from labeled.formats.registry import format_of
 from labeled.formats.replacing import check_target
 from labeled.ragged import Ragged
+from labeled.writing.exporting import SUFFIXES, export, pass_on
+from labeled.writing.origins import Origin, origin_of
+from labeled.writing.ragged import RaggedAs
+from labeled.writing.sharing import splits_by_rules
+from labeled.writing.write import checked_effort, write
 
 Path = str | os.PathLike[str]
 

@@ -26,7 +26,6 @@ from labeled.catalog.lazy import read_block
 from labeled.catalog.loading import load_rows
 from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import Source
-from labeled.convert.sharing import splits_by_rules
 from labeled.errors import (
     ArrayError,
     DimsError,
@@ -50,6 +49,7 @@ from labeled.spaces import Space, space_of
 from labeled.views.classes import class_names_of
 from labeled.views.html import fault
 from labeled.views.summary import SplitLine, Summary, summary_html, summary_text
+from labeled.writing.sharing import splits_by_rules
 
 Array = npt.NDArray[Any]
 

@@ -1,6 +1,6 @@
 """``labeled.doctor``: what reads badly in a file, what it costs here, and what mends it.
 
-What headers tell comes from :mod:`labeled.convert.diagnosis`. Each finding is then tried
+What headers tell comes from :mod:`labeled.writing.diagnosis`. Each finding is then tried
 out: some rows of the file are copied with nothing but its remedy applied, and both are read
 in shuffled batches for a fraction of a second. Codecs and lists of rows that cost nothing here
 are left unsaid; what is wrong whatever it costs (one-row chunks, say) is told with its figures.
@@ -22,20 +22,20 @@ from typing import Any
 
 from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
-from labeled.convert.diagnosis import (
+from labeled.errors import FileFormatError, LabeledWarning, LoaderError, MissingExtraError
+from labeled.formats.header import SourceHeader
+from labeled.formats.registry import check_hdf5
+from labeled.loader.loader import Loader
+from labeled.ragged import Ragged
+from labeled.writing.diagnosis import (
     Finding,
     command,
     merged,
     suspects_of,
     with_codec,
 )
-from labeled.convert.samples import stored_options
-from labeled.convert.write import write
-from labeled.errors import FileFormatError, LabeledWarning, LoaderError, MissingExtraError
-from labeled.formats.header import SourceHeader
-from labeled.formats.registry import check_hdf5
-from labeled.loader.loader import Loader
-from labeled.ragged import Ragged
+from labeled.writing.samples import stored_options
+from labeled.writing.write import write
 
 SAMPLE_BYTES = 16 << 20
 LARGEST_SAMPLE_BYTES = 64 << 20

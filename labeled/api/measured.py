@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 
 from labeled.catalog.source import Source
-from labeled.convert.statistics import (
+from labeled.errors import ArrayError
+from labeled.formats.registry import format_named
+from labeled.loader.build import make_loader
+from labeled.selection import Selection
+from labeled.writing.statistics import (
     Moments,
     are_labels,
     can_measure,
@@ -16,10 +20,6 @@ from labeled.convert.statistics import (
     moments_of,
     plain,
 )
-from labeled.errors import ArrayError
-from labeled.formats.registry import format_named
-from labeled.loader.build import make_loader
-from labeled.selection import Selection
 
 READ_BYTES = 4 << 20
 MEMORY = "64 MiB"

@@ -20,8 +20,8 @@ from labeled.cli.options import (
     storage_of,
     storage_options,
 )
-from labeled.convert.exporting import SUFFIXES
-from labeled.convert.sharing import rules_of_words
+from labeled.writing.exporting import SUFFIXES
+from labeled.writing.sharing import rules_of_words
 
 
 @click.command(short_help="Make a labelled file of nearly anything, with splits.")

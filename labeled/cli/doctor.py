@@ -10,8 +10,8 @@ import click
 from labeled.api.doctoring import Diagnosis
 from labeled.api.doctoring import doctor as diagnose
 from labeled.cli.info import visible
-from labeled.convert.diagnosis import Finding
 from labeled.views.text import table
+from labeled.writing.diagnosis import Finding
 
 
 @click.command(short_help="Find what reads badly, and the command that mends it.")

@@ -10,8 +10,8 @@ import click
 
 from labeled.cli.convert import report
 from labeled.cli.options import effort_options, names_of, storage_of, storage_options
-from labeled.convert.ordering import ORDERS
-from labeled.convert.repack import repack as repack_file
+from labeled.writing.ordering import ORDERS
+from labeled.writing.repack import repack as repack_file
 
 
 @click.command(short_help="Write a file again with other chunks, codec or order.")

@@ -9,8 +9,8 @@ from dataclasses import asdict
 import click
 
 from labeled.catalog.files import find_files
-from labeled.convert.verify import Verified
-from labeled.convert.verify import verify as verify_file
+from labeled.writing.verify import Verified
+from labeled.writing.verify import verify as verify_file
 
 
 @click.command(short_help="Compare rows with the checksums stored beside them.")

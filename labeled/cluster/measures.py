@@ -17,7 +17,9 @@ import numpy.typing as npt
 from labeled.api.dataset import Dataset
 from labeled.cluster.door import connected
 from labeled.cluster.parts import check_least, run_parts
-from labeled.convert.statistics import (
+from labeled.errors import ArrayError
+from labeled.loader.batch import Batch
+from labeled.writing.statistics import (
     Moments,
     are_labels,
     can_measure,
@@ -25,8 +27,6 @@ from labeled.convert.statistics import (
     moments_of,
     plain,
 )
-from labeled.errors import ArrayError
-from labeled.loader.batch import Batch
 
 Counts = npt.NDArray[np.int64]
 Edges = npt.NDArray[np.float64]

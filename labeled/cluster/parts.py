@@ -29,8 +29,8 @@ from labeled.api.shares import shared_options
 from labeled.cluster.door import WorkerInfo, addresses_of, connected, fitting, sent, workers_of
 from labeled.cluster.sight import blind_words, blind_workers, no_workers
 from labeled.cluster.work import PartWork, Report, run_part, stop_name
-from labeled.convert.progress import progress_bar
 from labeled.errors import ClusterError, LoaderError, warn
+from labeled.writing.progress import progress_bar
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ import distributed
 from labeled.api.dataset import Dataset
 from labeled.cluster.door import connected, workers_of
 from labeled.cluster.sight import check_files, no_workers
-from labeled.convert.write import Path
-from labeled.convert.write import write as write_here
 from labeled.errors import ClusterError
+from labeled.writing.write import Path
+from labeled.writing.write import write as write_here
 
 
 def write(

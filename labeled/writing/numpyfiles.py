@@ -24,9 +24,9 @@ from typing import IO, Any, Literal
 
 import numpy as np
 
-from labeled.convert.passing import Passing
 from labeled.errors import FileFormatError, UnsafeFileError
 from labeled.formats.region import Array
+from labeled.writing.passing import Passing
 
 OWN = "_labeled"
 _LOCAL_HEADER = 30

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.convert.spilling import packed_texts
 from labeled.formats.region import Array
 from labeled.ragged.flat import Flat, Rows
+from labeled.writing.spilling import packed_texts
 
 Hashes = npt.NDArray[np.uint64]
 

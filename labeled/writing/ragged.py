@@ -20,7 +20,6 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import xarray as xr
 
-from labeled.convert.given import Block, Given, slices
 from labeled.errors import ArrayError, DimsError
 from labeled.formats.hdf5.flatlayout import member_names, ragged_attrs
 from labeled.formats.hdf5.labels import name_dims
@@ -29,6 +28,7 @@ from labeled.formats.hdf5.writing import storable, vlen_dtype
 from labeled.formats.region import Array
 from labeled.ragged import Ragged
 from labeled.ragged.flat import Rows, block_cuts, elements_of, offsets_of
+from labeled.writing.given import Block, Given, slices
 
 RaggedAs = Literal["flat", "fuel"]
 

@@ -15,7 +15,11 @@ from typing import Any
 import numpy as np
 from dask.delayed import delayed
 
-from labeled.convert.blocks import (
+from labeled.errors import ArrayError
+from labeled.formats.hdf5.encoding import Layout, rows_a_unit
+from labeled.formats.hdf5.own import Checksums
+from labeled.formats.hdf5.writing import SourceWriter
+from labeled.writing.blocks import (
     Before,
     Joiner,
     Packed,
@@ -25,14 +29,10 @@ from labeled.convert.blocks import (
     pack,
     packed_in_order,
 )
-from labeled.convert.given import Block, Given
-from labeled.convert.inputs import Inputs, given_of
-from labeled.convert.splits import Splits
-from labeled.convert.statistics import Tally, are_labels, can_measure, channel_axis
-from labeled.errors import ArrayError
-from labeled.formats.hdf5.encoding import Layout, rows_a_unit
-from labeled.formats.hdf5.own import Checksums
-from labeled.formats.hdf5.writing import SourceWriter
+from labeled.writing.given import Block, Given
+from labeled.writing.inputs import Inputs, given_of
+from labeled.writing.splits import Splits
+from labeled.writing.statistics import Tally, are_labels, can_measure, channel_axis
 
 UNIT_BYTES = 1 << 20
 """Rows between two checksums of a contiguous source; chunked ones have one a chunk or so."""

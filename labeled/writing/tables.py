@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from labeled.convert.passing import Passing
 from labeled.errors import (
     ArrayError,
     FileFormatError,
@@ -32,6 +31,7 @@ from labeled.formats.region import Array
 from labeled.ragged import Ragged
 from labeled.ragged.flat import AnyRows, Flat, Rows, offsets_of
 from labeled.selection import Selection
+from labeled.writing.passing import Passing
 
 NOTE = b"labeled"
 """The key of a parquet file's metadata under which dims, splits and attributes lie (JSON)."""

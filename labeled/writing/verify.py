@@ -17,7 +17,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from labeled.convert.progress import progress_bar
 from labeled.errors import FileFormatError, LabeledError, UnknownNameError, did_you_mean
 from labeled.formats.hdf5.encoding import checksum
 from labeled.formats.hdf5.flatlayout import datasets_of
@@ -30,6 +29,7 @@ from labeled.formats.objects import vlen_base
 from labeled.formats.region import Array
 from labeled.formats.registry import check_hdf5
 from labeled.ragged.flat import RaggedReader
+from labeled.writing.progress import progress_bar
 
 READ_BYTES = 4 << 20
 

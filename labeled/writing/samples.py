@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from labeled.convert.layouts import codec_of
 from labeled.formats.header import SourceHeader
+from labeled.writing.layouts import codec_of
 
 
 def stored_options(header: SourceHeader, name: str, mend: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,10 +22,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from labeled.convert.ordering import Order
 from labeled.formats.region import Array
 from labeled.formats.replacing import explained
 from labeled.ragged.flat import Flat, Rows, block_cuts, copy_segments, offsets_of
+from labeled.writing.ordering import Order
 
 Told = Callable[[int], None]
 

@@ -17,20 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from labeled.convert.fingerprints import (
-    Fingerprint,
-    hashes_of_examples,
-    hashes_of_rows,
-    hashes_of_texts,
-)
-from labeled.convert.layouts import AS_IT_IS, KEEP, wishes
-from labeled.convert.ordering import ORDERS, Kept, moved, order_of
-from labeled.convert.progress import progress_bar
-from labeled.convert.ragged import RaggedAs
-from labeled.convert.rewriting import Rewriting
-from labeled.convert.splits import Splits
-from labeled.convert.streaming import Plan, recipe_for
-from labeled.convert.write import checked_effort, create, tallies_for, total_bytes
 from labeled.errors import ArrayError, FileChangedError, NotYetError, SplitError, WriteError
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.hdf5.ragged import open_ragged
@@ -40,6 +26,20 @@ from labeled.formats.header import FileHeader, SourceHeader
 from labeled.formats.registry import check_hdf5
 from labeled.formats.replacing import check_target
 from labeled.ragged.flat import block_cuts
+from labeled.writing.fingerprints import (
+    Fingerprint,
+    hashes_of_examples,
+    hashes_of_rows,
+    hashes_of_texts,
+)
+from labeled.writing.layouts import AS_IT_IS, KEEP, wishes
+from labeled.writing.ordering import ORDERS, Kept, moved, order_of
+from labeled.writing.progress import progress_bar
+from labeled.writing.ragged import RaggedAs
+from labeled.writing.rewriting import Rewriting
+from labeled.writing.splits import Splits
+from labeled.writing.streaming import Plan, recipe_for
+from labeled.writing.write import checked_effort, create, tallies_for, total_bytes
 
 OF_RAGGED = "it tells the "
 """Why parts of ragged sources are no sources: they are written anew with them."""

@@ -20,10 +20,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from labeled.convert.splits import Splits
 from labeled.errors import SplitError
 from labeled.formats.header import Rows
 from labeled.samplers.permutation import Permutation, explicit_permutation, key_of
+from labeled.writing.splits import Splits
 
 IntArray = npt.NDArray[np.int64]
 

@@ -19,21 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from labeled.convert.blocks import Before, Recipe
-from labeled.convert.given import Block, Blocks, Given, slices
-from labeled.convert.inputs import Inputs, inputs_of
-from labeled.convert.progress import progress_bar
-from labeled.convert.ragged import (
-    JoinedExamples,
-    LazyExamples,
-    RaggedAs,
-    RaggedGiven,
-    ragged_given,
-)
-from labeled.convert.splits import Splits
-from labeled.convert.statistics import Tally, moments_from
-from labeled.convert.streaming import Plan, recipe_for, store, tally_for, works_of
-from labeled.convert.write import checked_effort, create, tallies_for, total_bytes
 from labeled.errors import ArrayError, FileChangedError, NotYetError, SplitError, WriteError
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.hdf5.encoding import Layout, can_encode
@@ -52,6 +37,21 @@ from labeled.formats.registry import check_hdf5
 from labeled.formats.replacing import check_target, clone, replacing
 from labeled.ragged import Ragged
 from labeled.selection import Selection
+from labeled.writing.blocks import Before, Recipe
+from labeled.writing.given import Block, Blocks, Given, slices
+from labeled.writing.inputs import Inputs, inputs_of
+from labeled.writing.progress import progress_bar
+from labeled.writing.ragged import (
+    JoinedExamples,
+    LazyExamples,
+    RaggedAs,
+    RaggedGiven,
+    ragged_given,
+)
+from labeled.writing.splits import Splits
+from labeled.writing.statistics import Tally, moments_from
+from labeled.writing.streaming import Plan, recipe_for, store, tally_for, works_of
+from labeled.writing.write import checked_effort, create, tallies_for, total_bytes
 
 _NO_END = np.iinfo(np.int64).max
 

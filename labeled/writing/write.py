@@ -17,14 +17,6 @@ from typing import Any
 import numpy as np
 from dask.utils import parse_bytes
 
-from labeled.convert.given import Given
-from labeled.convert.inputs import Inputs, RowsLike, coordinate, inputs_of, left_out
-from labeled.convert.layouts import Wish, layout_for, wishes
-from labeled.convert.progress import progress_bar
-from labeled.convert.ragged import RaggedAs
-from labeled.convert.splits import Splits, as_splits, check_inside, warn_of_overlaps
-from labeled.convert.statistics import Tally
-from labeled.convert.streaming import Plan, recipe_for, store, tally_for, works_of
 from labeled.errors import ArrayError, DimsError, LoaderError, warn
 from labeled.formats.hdf5.encoding import Layout
 from labeled.formats.hdf5.own import write_own
@@ -38,6 +30,14 @@ from labeled.formats.hdf5.writing import (
     storable,
 )
 from labeled.formats.replacing import check_target, replacing
+from labeled.writing.given import Given
+from labeled.writing.inputs import Inputs, RowsLike, coordinate, inputs_of, left_out
+from labeled.writing.layouts import Wish, layout_for, wishes
+from labeled.writing.progress import progress_bar
+from labeled.writing.ragged import RaggedAs
+from labeled.writing.splits import Splits, as_splits, check_inside, warn_of_overlaps
+from labeled.writing.statistics import Tally
+from labeled.writing.streaming import Plan, recipe_for, store, tally_for, works_of
 
 Path = str | os.PathLike[str]
 

@@ -15,19 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from labeled.convert.given import Block, Given
-from labeled.convert.inputs import Inputs, coordinate
-from labeled.convert.layouts import AS_IT_IS, Wish, kept_layout
-from labeled.convert.ordering import Kept, Order
-from labeled.convert.ragged import RaggedAs, RaggedGiven, ragged_given
-from labeled.convert.spilling import (
-    Buckets,
-    lots_of_examples,
-    lots_of_rows,
-    lots_of_texts,
-    room,
-    unpacked_texts,
-)
 from labeled.formats.hdf5.encoding import Layout
 from labeled.formats.hdf5.flatlayout import ATTRIBUTES, datasets_of
 from labeled.formats.hdf5.payload import open_reader
@@ -38,6 +25,19 @@ from labeled.formats.header import FileHeader, SourceHeader
 from labeled.formats.reading import native
 from labeled.formats.region import Array
 from labeled.ragged import RaggedReader
+from labeled.writing.given import Block, Given
+from labeled.writing.inputs import Inputs, coordinate
+from labeled.writing.layouts import AS_IT_IS, Wish, kept_layout
+from labeled.writing.ordering import Kept, Order
+from labeled.writing.ragged import RaggedAs, RaggedGiven, ragged_given
+from labeled.writing.spilling import (
+    Buckets,
+    lots_of_examples,
+    lots_of_rows,
+    lots_of_texts,
+    room,
+    unpacked_texts,
+)
 
 Told = Callable[[int], None]
 

@@ -18,10 +18,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from labeled.convert.folders import DIMS, has_pictures, listed, picture_sources
-from labeled.convert.inputs import RowsLike
-from labeled.convert.numpyfiles import OWN, note_of, open_npy, open_npz
-from labeled.convert.tables import frame_sources, open_parquet
 from labeled.errors import (
     ArrayError,
     DimsError,
@@ -37,6 +33,10 @@ from labeled.formats.registry import FORMATS
 from labeled.ragged import Ragged
 from labeled.ragged.flat import Flat, FlatRows
 from labeled.selection import Selection
+from labeled.writing.folders import DIMS, has_pictures, listed, picture_sources
+from labeled.writing.inputs import RowsLike
+from labeled.writing.numpyfiles import OWN, note_of, open_npy, open_npz
+from labeled.writing.tables import frame_sources, open_parquet
 
 NUMPY = (".npy", ".npz")
 PARQUET = (".parquet", ".pq")

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 from dask.base import compute
 
-from labeled.convert.statistics import Moments, Part, measured
 from labeled.errors import ArrayError
 from labeled.formats.hdf5.encoding import Chunk, Layout, checksum, chunks_of
 from labeled.formats.objects import vlen_base
 from labeled.formats.region import Array
+from labeled.writing.statistics import Moments, Part, measured
 
 
 @dataclass(frozen=True, slots=True)

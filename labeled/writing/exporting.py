@@ -17,11 +17,6 @@ from typing import Any, Protocol
 import numpy as np
 import xarray as xr
 
-from labeled.convert.folders import Pictures
-from labeled.convert.numpyfiles import OWN, new_npz, put_array, put_member, put_note
-from labeled.convert.progress import progress_bar
-from labeled.convert.tables import ParquetWriter
-from labeled.convert.write import own_splits
 from labeled.dims import role_of
 from labeled.errors import ArrayError, warn
 from labeled.formats.recordio.writing import write_records
@@ -29,6 +24,11 @@ from labeled.formats.region import Array
 from labeled.formats.replacing import check_target, replacing
 from labeled.ragged import Ragged
 from labeled.ragged.flat import Flat
+from labeled.writing.folders import Pictures
+from labeled.writing.numpyfiles import OWN, new_npz, put_array, put_member, put_note
+from labeled.writing.progress import progress_bar
+from labeled.writing.tables import ParquetWriter
+from labeled.writing.write import own_splits
 
 Told = Callable[[int], None]
 

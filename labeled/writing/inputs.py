@@ -16,15 +16,15 @@ import numpy as np
 import xarray as xr
 from dask.base import is_dask_collection
 
-from labeled.convert.given import Block, Blocks, Given, slices
-from labeled.convert.passing import Passing
-from labeled.convert.ragged import RaggedAs, RaggedGiven, examples_of, is_ragged, ragged_given
 from labeled.errors import ArrayError, DimsError, UnknownNameError, did_you_mean
 from labeled.formats.hdf5.labels import name_dims
 from labeled.formats.hdf5.own import OWN
 from labeled.formats.hdf5.scales import Coordinate, Names
 from labeled.formats.hdf5.writing import storable
 from labeled.formats.region import Array
+from labeled.writing.given import Block, Blocks, Given, slices
+from labeled.writing.passing import Passing
+from labeled.writing.ragged import RaggedAs, RaggedGiven, examples_of, is_ragged, ragged_given
 
 KINDS = "biufcSO"
 

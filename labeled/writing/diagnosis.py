@@ -16,9 +16,6 @@ from typing import Any
 import numpy as np
 from dask.utils import format_bytes
 
-from labeled.convert.layouts import codec_of
-from labeled.convert.ordering import order_of
-from labeled.convert.repack import check_nothing_lost
 from labeled.errors import NotYetError, SplitError
 from labeled.formats.hdf5.filters import why_not
 from labeled.formats.hdf5.labels import default_name
@@ -26,6 +23,9 @@ from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.safety import stored_bytes
 from labeled.formats.hdf5.scan import scan
 from labeled.formats.header import FileHeader, Rows, SourceHeader
+from labeled.writing.layouts import codec_of
+from labeled.writing.ordering import order_of
+from labeled.writing.repack import check_nothing_lost
 
 SMALL_CHUNK_BYTES = 16 << 10
 LARGE_CHUNK_BYTES = 4 << 20
