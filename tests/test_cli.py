@@ -351,8 +351,11 @@ def test_every_command_says_in_one_line_what_it_does() -> None:
 def test_head_draws_pictures_whose_axes_are_named_by_the_user(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "plain.hdf5", "w") as f:
         f["photos"] = np.zeros((3, 8, 8, 3), "u1")
+        f["labels"] = np.zeros(3)
     unnamed = run("head", tmp_path / "plain.hdf5")
     assert "black is" not in unnamed.stdout
-    assert "dims={'photos': ('batch', 'height', 'width', 'channel')}" in unnamed.stderr
+    assert "dims={'photos': ('batch', 'height', 'width', 'channel'), 'labels'" in unnamed.stderr
     names = "photos=batch,height,width,channel"
-    assert "black is" in run("head", tmp_path / "plain.hdf5", "--dims", names).stdout
+    named = run("head", tmp_path / "plain.hdf5", "photos", "--dims", names)
+    assert "black is" in named.stdout
+    assert named.stderr == ""  # nothing is said of other sources

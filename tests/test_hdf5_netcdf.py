@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -283,6 +283,7 @@ def test_decoding_agrees_with_xarray_bit_for_bit(variable: tuple[np.ndarray, Any
         warnings.simplefilter("ignore")
         theirs = xr.decode_cf(dataset)["v"]
         oracle = theirs.values
+    assume(oracle.dtype.kind != "m")  # what older xarray makes of "days" alone; newer does not
 
     odd: list[str] = []
     cf, used = cf_of("v", raw.dtype, attrs, odd)

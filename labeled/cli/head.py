@@ -63,11 +63,10 @@ def head(
       labeled head digits.hdf5 images --rows 3 --split test
       labeled head plain.hdf5 photos --dims photos=batch,height,width,channel
     """
-    dataset = open_dataset(file, dims=names_of(dims, "dims") or None)
+    wanted = None if source is None else [source]
+    dataset = open_dataset(file, sources=wanted, dims=names_of(dims, "dims") or None)
     if split is not None:
         dataset = dataset.split(split)
-    if source is not None:
-        dataset = dataset.select(source)
     if as_json:
         rows = {name: rows_of(dataset, name, n_rows) for name in dataset.sources}
         click.echo(json.dumps(rows, allow_nan=False))
