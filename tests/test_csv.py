@@ -400,3 +400,19 @@ def test_memory_stays_within_the_promise(tmp_path, name):
     figures = json.loads(out.stdout)
     assert figures["growth"] <= 16 * MIB
     assert figures["growth"] <= figures["promised"] <= 16 * MIB
+
+
+@pytest.mark.parametrize("long", [b"1" * 200_000, b'"' * 200_000, b"," * 200_000])
+def test_a_field_too_long_for_words_is_told_with_its_line(tmp_path, long):
+    path = tmp_path / "long.csv"
+    path.write_bytes(b"1,2\n3,4\n" + long)
+    with pytest.raises(labeled.LabeledError, match=r"long\.csv"):
+        labeled.open_dataset(path).load()
+
+
+def test_many_columns_open_in_time_that_grows_with_them(tmp_path):
+    path = tmp_path / "wide.csv"
+    path.write_text("\n".join([",".join(["1"] * 60_000)] * 3))
+    began = perf_counter()
+    assert labeled.open_dataset(path).dims["features"] == ("batch", "feature")
+    assert perf_counter() - began < 20  # counting each name in all of them took minutes

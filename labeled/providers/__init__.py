@@ -15,14 +15,22 @@ from labeled.providers.mnist import MNISTProvider
 from labeled.providers.protocol import DataProvider
 from labeled.providers.text import CSVProvider
 
+CSVIter = CSVProvider
+ImageRecordIter = ImageRecordProvider
+MNISTIter = MNISTProvider
+"""The same by the names of iterators; their old behaviour is in :mod:`labeled.compat.mxnet`."""
+
 __all__ = [
     "ArrayDataProvider",
+    "CSVIter",
     "CSVProvider",
     "DataBatch",
     "DataProvider",
+    "ImageRecordIter",
     "ImageRecordProvider",
     "IteratorProvider",
     "Look",
+    "MNISTIter",
     "MNISTProvider",
     "device_slices",
     "provider",

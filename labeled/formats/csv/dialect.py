@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -67,7 +68,13 @@ class Dialect:
         return None if self.quote is None else ord(self.quote)
 
     def fields(self, line: str) -> list[str]:
-        """Cut one row into its fields."""
+        """Cut one row into its fields.
+
+        Raises
+        ------
+        csv.Error
+            If a field is longer than any that Python's reader takes.
+        """
         if self.squeezed:
             return line.split()
         return next(_reader(line, self.delimiter, self.quote), [])
@@ -229,7 +236,7 @@ def _names(
         names = tuple(field.strip() or f"column_{i}" for i, field in enumerate(first))
     else:
         names = tuple(f"column_{i}" for i in range(len(first)))
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise FileFormatError(
             f"columns {twice} of {stamp.path!r} have the same names; pass names=[...] to tell them "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from typing import Any
 
@@ -68,7 +69,10 @@ def _why(
     dtypes: Sequence[np.dtype[Any]],
     missing: Sequence[str],
 ) -> str:
-    fields = dialect.fields(row.decode("utf-8", "surrogateescape"))
+    try:
+        fields = dialect.fields(row.decode("utf-8", "surrogateescape"))
+    except csv.Error as fault:
+        return f"cannot be cut into fields ({fault}); correct it, or check delimiter= and quote="
     n = len(dialect.names)
     if len(fields) != n:
         what = "few" if len(fields) < n else "many"

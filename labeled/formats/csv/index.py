@@ -26,8 +26,9 @@ BLOCK_BYTES = 512 * 1024
 MOST_BLOCK_BYTES = 16 * BLOCK_BYTES
 
 READ_BYTES = 4 * 1024 * 1024
-MOST_ROW_BYTES = 64 * 1024 * 1024
-"""The longest row there may be: a quote that is never closed would make one of the whole file."""
+MOST_ROW_BYTES = 8 * 1024 * 1024
+"""The longest row there may be: a quote that is never closed would make one of the whole file,
+and telling what is wrong with a row takes some twenty times its bytes."""
 
 
 @dataclass(frozen=True, eq=False)
