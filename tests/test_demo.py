@@ -155,7 +155,8 @@ def test_a_file_larger_than_memory_is_iterated_within_it(tmp_path: Path) -> None
     assert figure(r"is ([\d.]+) times that memory", text) >= 4
     assert figure(r"accuracy .*: ([\d.]+)%", text) > 90
     if sys.platform == "linux":
-        assert figure(r"peak memory: ([\d.]+) MiB", text) <= 8
+        if not re.search(r"peak memory: [\d.]+ (B|kiB) ", text):  # what writing left was enough
+            assert figure(r"peak memory: ([\d.]+) MiB", text) <= 8
 
 
 def test_rows_and_keep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
