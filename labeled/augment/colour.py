@@ -149,11 +149,11 @@ class ShiftHSL(Transform):
             hue, saturation, lightness = (
                 like(values, amount[which].reshape(-1, 1, 1, 1)) for amount in amounts
             )
-            h, s, l = hsl_of(values / peak)  # noqa: E741 (its usual name)
+            h, s, light = hsl_of(values / peak)
             xp = namespace(x)
             s = _clipped(xp, s + saturation)
-            l = _clipped(xp, l + lightness)  # noqa: E741
-            return in_dtype(rgb_of(h + hue / 60, s, l) * peak, dtype_of(x))
+            light = _clipped(xp, light + lightness)
+            return in_dtype(rgb_of(h + hue / 60, s, light) * peak, dtype_of(x))
 
         return all_at_once(pictures, shifted)
 
