@@ -6,11 +6,13 @@ import importlib
 import re
 import subprocess
 import sys
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+import labeled
 from labeled.cli.main import main
 
 ROOT = Path(__file__).parent.parent
@@ -32,11 +34,12 @@ def blocks_of(page: Path, library: str | None = None) -> list[str]:
 
 @pytest.mark.parametrize("page", [p for p in WITH_CODE if p.name != "index.md"], ids=named)
 def test_the_code_of_a_page_runs(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}
-    with pytest.MonkeyPatch.context():
+    with warnings.catch_warnings():  # pages show what is warned of; all else stays an error
+        warnings.simplefilter("ignore", labeled.LabeledWarning)
         for number, block in enumerate(blocks_of(page)):
             exec(compile(block, f"{page.name}, block {number}", "exec"), names)
 
