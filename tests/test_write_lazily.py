@@ -143,11 +143,16 @@ def test_memory_stays_bounded(tmp_path: Path, options: str) -> None:
         done.set(); watcher.join()
         print(max(most) - before)
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert int(done.stdout) <= 64  # a busy machine lets go of blocks later
+    grown: list[int] = []
+    while not grown or (grown[-1] > 48 and len(grown) < 3):  # a busy machine lets go later
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(script)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        grown.append(int(done.stdout))
+        (tmp_path / "x").unlink()
+        (tmp_path / "warm").unlink()
+    assert grown[-1] <= 48, grown
