@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import labeled
 from labeled.device import HostDevice
 from labeled.errors import DeviceMemoryError, LoaderError, MissingExtraError
-from labeled.loader import build, sizes, units
+from labeled.loader import fitting, sizes, units
 from labeled.pipeline import Stages
 from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
 from make_files import DIGIT_LABELS, digits, fuel_file, ragged_file
@@ -95,7 +95,7 @@ def test_slots_and_windows_are_nobodys_before_their_events(
     options = small(**options_of(order, size, specs, "keep"), prefetch=2)
     with pytest.MonkeyPatch.context() as patch:
         if not kept:
-            patch.setattr(build, "choose_kept", lambda *_: set())
+            patch.setattr(fitting, "choose_kept", lambda *_: set())
         check_slots_and_windows(ds, device, options)
 
 

@@ -11,7 +11,8 @@ import pytest
 
 import labeled
 from labeled.errors import LoaderError, LoaderTypeError, SpaceError, UnknownNameError
-from labeled.loader.build import OPTIONS, BatchOptions, make_loader
+from labeled.loader.build import make_loader
+from labeled.loader.options import OPTIONS, BatchOptions
 from labeled.samplers import shuffled
 from labeled.spaces import NullSpace
 from make_files import fuel_file

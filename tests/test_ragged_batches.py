@@ -112,7 +112,7 @@ def test_the_parts_of_an_epoch_hold_the_rows_of_the_plan(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if not kept:
-            patch.setattr("labeled.loader.build.choose_kept", lambda *args: set())
+            patch.setattr("labeled.loader.fitting.choose_kept", lambda *args: set())
         ds = labeled.open_dataset(files[layout])
         seen: list[int] = []
         for index in range(n_parts):

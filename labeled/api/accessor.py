@@ -10,8 +10,9 @@ import xarray as xr
 from labeled.api.placing import device_name, placed
 from labeled.catalog.blocks import BlockSource
 from labeled.errors import DimsError, did_you_mean
-from labeled.loader.build import BatchOptions, check_options, make_loader
+from labeled.loader.build import make_loader
 from labeled.loader.loader import Loader
+from labeled.loader.options import BatchOptions, check_options
 from labeled.selection import Selection
 from labeled.spaces import Space, format_dataarray, space_of, undo_format
 

@@ -38,8 +38,9 @@ from labeled.errors import (
     did_you_mean,
     warn,
 )
-from labeled.loader.build import BatchOptions, check_options, make_loader
+from labeled.loader.build import make_loader
 from labeled.loader.loader import Loader
+from labeled.loader.options import BatchOptions, check_options
 from labeled.pipeline.sample import Sample
 from labeled.providers.datasets import Names, provider_of
 from labeled.providers.served import LoaderProvider

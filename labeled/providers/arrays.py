@@ -14,7 +14,7 @@ from labeled.catalog.region import whole
 from labeled.catalog.source import AnySource, Source
 from labeled.device import Device
 from labeled.errors import ArrayError
-from labeled.loader.build import Shuffle
+from labeled.loader.options import Shuffle
 from labeled.loader.sizes import DEFAULT_MEMORY
 from labeled.providers.batch import BatchAxis
 from labeled.providers.keywords import known_keywords

@@ -12,7 +12,7 @@ from labeled.catalog.source import Source
 from labeled.device import Device
 from labeled.errors import FileFormatError
 from labeled.loader.arguments import integer
-from labeled.loader.build import Shuffle
+from labeled.loader.options import Shuffle
 from labeled.loader.sizes import DEFAULT_MEMORY
 from labeled.providers.batch import BatchAxis
 from labeled.providers.files import open_sources, rows_of

@@ -21,9 +21,10 @@ from labeled.device import Array, Device, reshape
 from labeled.errors import LoaderError
 from labeled.loader.arguments import integer
 from labeled.loader.batch import Batch
-from labeled.loader.build import Shuffle, make_loader
+from labeled.loader.build import make_loader
 from labeled.loader.casts import can_hold
 from labeled.loader.loader import Loader
+from labeled.loader.options import Shuffle
 from labeled.loader.sizes import DEFAULT_MEMORY
 from labeled.providers.batch import (
     BatchAxis,

@@ -1,0 +1,81 @@
+"""What fits into `memory`: the sources kept whole, and windows that hold the largest rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from labeled.catalog.source import AnySource
+from labeled.loader.finish import Finish
+from labeled.loader.lanes import Lane
+from labeled.loader.ordering import OrderedRows
+from labeled.loader.ragged import batch_bytes, beyond_rows, lane_of, settled, worst_of
+from labeled.loader.sizes import Sizes, Wanted, choose_kept, piped_bytes, plan_sizes
+from labeled.loader.units import Grouping
+from labeled.samplers.order import Mode
+from labeled.samplers.units import UniformUnits
+from labeled.selection import Selection
+
+
+def lanes_within(
+    memory_bytes: int,
+    sources: Mapping[str, AnySource],
+    selections: Mapping[str, Selection],
+    rows: OrderedRows,
+    out_row_bytes: int,
+    *,
+    piped: bool,
+    skips: bool,
+) -> list[Lane]:
+    """Make readers, and decide which sources are kept in memory.
+
+    What is kept is read at once or not at all, so nothing is where rows may be left out (`skips`).
+    """
+    lanes = [lane_of(source, selections[name]) for name, source in sources.items()]
+    row_bytes = sum(lane.row_bytes for lane in lanes) + out_row_bytes
+    batch_bytes = rows.held_rows * row_bytes
+    room = memory_bytes - (piped_bytes(memory_bytes, batch_bytes) if piped else 0)
+    kept = choose_kept(lanes, room, batch_bytes)
+    for lane in lanes:
+        lane.keep = lane.name in kept and lane.source.loaded is None and not skips
+    return lanes
+
+
+def sizes_within(
+    wanted: Wanted,
+    lanes: list[Lane],
+    grouping: Grouping,
+    rows: OrderedRows,
+    finish: Finish,
+    *,
+    piped: bool,
+    sorts: bool,
+) -> Sizes:
+    """Share memory out, so that it also holds the largest ragged examples that can meet.
+
+    With buckets (`sorts`) the largest of a window do meet in a batch.
+    """
+    worst = worst_of(lanes, rows.mode, grouping, repeats=rows.repeats)
+    together = worst_of(lanes, "full", grouping, repeats=rows.repeats) if sorts else worst
+    beyond = beyond_rows(batch_bytes(together, finish.ragged, rows.held_rows))
+    return settled(
+        worst,
+        lambda: plan_sizes(
+            lanes,
+            rows.mode,
+            wanted,
+            n_rows=rows.n_rows,
+            batch_rows=rows.held_rows,
+            unit_rows=max(1, grouping.units.max_rows),
+            out_row_bytes=finish.out_row_bytes + beyond,
+            piped=piped,
+        ),
+    )
+
+
+def job_offset_of(mode: Mode, lanes: list[Lane], grouping: Grouping, sizes: Sizes) -> int | None:
+    """Where jobs may be cut so that no stored chunk is read by two of them."""
+    units = grouping.units
+    chunked = any(lane.reader.chunk_rows > 1 and not lane.keep for lane in lanes)
+    if mode != "file" or not chunked or not isinstance(units, UniformUnits):
+        return None
+    return units.first_rows if sizes.job_rows % units.unit_rows == 0 else None
