@@ -56,6 +56,12 @@ def ds(tmp_path_factory):
         ({"epoch": -1}, "epoch=-1 must be at least 0"),
         ({"weights": np.ones(N), "shuffle": True}, "leave shuffle out"),
         ({"weights": np.ones(N), "last": "pad"}, "leave last out"),
+        ({"weights": np.ones(3)}, rf"weights of shape \(3,\): need one a row, \({N},\)"),
+        ({"weights": "a"}, "weights='a' are not numbers"),
+        ({"balance": "aa"}, "balance='aa' is no source; did you mean 'a'"),
+        ({"num_workers": 4}, r"no option 'num_workers'; .*labeled\.torch\.data_loader"),
+        ({"drop_last": True}, "no option 'drop_last'; say last='drop'"),
+        ({"sources": ["a"]}, r"no option 'sources'; .*ds\.select"),
         ({"memory": "64 KiB"}, r"too small: \d+ jobs.*give memory='\d+ MiB', or smaller batches$"),
         ({"last": "pad", "pad_value": {"u": 300}}, "'u'.*pad_value=300 is no value of dtype uint8"),
         ({"last": "pad", "pad_value": float("nan")}, "'a'.*pad_value=nan is no value.*int32"),
@@ -68,6 +74,19 @@ def ds(tmp_path_factory):
 def test_refused_before_any_row_is_read(ds, options, words):
     with pytest.raises(LoaderError, match=words):
         ds.batches(3, **options)
+
+
+def test_weights_of_another_length_are_refused_for_listed_rows(ds):
+    """Rows of a list are grouped by stored chunk, and their weights with them."""
+    rows = np.random.default_rng(0).permutation(N)[: N // 2]
+    with pytest.raises(LoaderError, match=r"weights of shape \(3,\): need one a row"):
+        ds.subset(rows).batches(3, weights=np.ones(3))
+
+
+@pytest.mark.parametrize("state", [None, {}, [1], "state.json"])
+def test_what_is_no_state_is_said_so(ds, state):
+    with pytest.raises(labeled.LabeledError, match="is no state; give what state_dict"):
+        ds.batches(3).load_state_dict(state)
 
 
 def test_padding_names_sources_that_are_there(ds):

@@ -70,6 +70,17 @@ def test_balance_fills_every_window_with_every_class_when_sorted():
         np.testing.assert_allclose(shares, 0.25, atol=0.06)
 
 
+@pytest.mark.parametrize("window_rows", [1000, 5000])
+def test_balance_of_few_rows_in_one_window_does_not_hang_on_their_units(window_rows):
+    """A thousand rows are one unit and a half, and were once drawn from one of the two."""
+    labels = np.repeat(range(4), [250, 240, 220, 290])
+    draws = Draws(units_of_range(0, 1000, 683), balanced_weights(labels), window_rows, seed=1)
+    for epoch in range(5):
+        counts = np.bincount(labels[epoch_rows(draws.at_epoch(epoch))])
+        np.testing.assert_allclose(counts, 250, atol=2)
+    assert draws.amplification() == 1.0
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 120), st.integers(1, 50), st.integers(1, 6), st.integers(1, 20))
 def test_parts_take_stretches_of_the_same_draws(n_rows, window_rows, count, batch_rows):

@@ -53,10 +53,21 @@ OPTIONS = ("batch_size", *BatchOptions.__annotations__)
 """What a caller of ``batches`` may name."""
 
 
+HABITS = {
+    "drop_last": "say last='drop'",
+    "num_workers": "reading runs in threads= of this process; worker processes are made by "
+    "labeled.torch.data_loader",
+    "pin_memory": "say pinned=True, with as_='torch'",
+    "random_state": "say seed=",
+    "sources": "choose them first: ds.select(...).batches(...)",
+    "split": "choose it first: ds.split(...).batches(...)",
+}
+"""What is said here for options of other libraries."""
+
+
 def check_options(options: Iterable[str]) -> None:
     """Raise :class:`LoaderTypeError` where an option has a name that there is none of."""
     for name in options:
         if name not in OPTIONS:
-            raise LoaderTypeError(
-                f"batches() has no option {name!r}; {did_you_mean(name, OPTIONS, limit=99)}"
-            )
+            hint = HABITS.get(name) or did_you_mean(name, OPTIONS, limit=99)
+            raise LoaderTypeError(f"batches() has no option {name!r}; {hint}")

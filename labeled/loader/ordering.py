@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from labeled.catalog.loading import load_rows
 from labeled.catalog.source import AnySource
-from labeled.errors import LoaderError
+from labeled.errors import LoaderError, did_you_mean
 from labeled.loader.arguments import (
     Asked,
     batch_rows_of,
@@ -30,7 +30,7 @@ from labeled.loader.arguments import (
 from labeled.loader.plan import rows_held
 from labeled.loader.units import Grouping
 from labeled.samplers.buckets import Buckets
-from labeled.samplers.draws import Draws, balanced_weights
+from labeled.samplers.draws import Draws, balanced_weights, checked_weights
 from labeled.samplers.order import Mode, Order
 from labeled.samplers.parts import Last
 from labeled.samplers.plan import EpochPlan
@@ -116,11 +116,11 @@ def _draw_weights(
 ) -> tuple[str, npt.NDArray[np.float64]] | None:
     """Return (what asked for draws, one weight a row), or None."""
     if weights is not None:
-        return "weights", np.asarray(weights, np.float64)
+        return "weights", checked_weights(weights, n_rows)
     if balance is None:
         return None
     if balance not in sources:
-        raise LoaderError(f"balance={balance!r} is not a source that is read: {list(sources)}")
+        raise LoaderError(f"balance={balance!r} is no source; {did_you_mean(balance, sources)}")
     labels = load_rows(sources[balance], selections[balance])
     if labels.size != n_rows:
         raise LoaderError(

@@ -9,7 +9,8 @@ first draws as many units as w rows fill, in proportion to the weight of their r
 from each of equal shares of the total weight, so that rare classes come up in every window),
 then deals its positions out evenly among these units, and each position draws a row of its
 unit in proportion to weight. A row's chance at any position is exactly its share of the
-total weight. The price: the rows of one window come from few units.
+total weight. The price: the rows of one window come from few units. Where one window holds
+all rows there is nothing to save: each position draws from its own share of the total weight.
 
 The running sum of the weights is kept, eight bytes a row.
 """
@@ -105,6 +106,11 @@ class Draws:
         """Arrange the positions of one part: ``(index, count)``."""
         return DrawnDeal(self, *stretch(self.n_rows, *part))
 
+    @property
+    def _one_window(self) -> bool:
+        """Whether one window holds all rows."""
+        return self.window_rows >= self.n_rows
+
     @cached_property
     def _sums(self) -> FloatArray:
         """Weight before each row, and of all rows."""
@@ -126,12 +132,17 @@ class Draws:
     def rows(self, start: int, stop: int) -> IntArray:
         """Return the rows drawn by the positions ``[start, stop)`` of one whole window."""
         salt, n_draws = (self.seed, self.epoch, start), stop - start
-        units, turn = self._drawn_units(start, stop)
         ranks = explicit_permutation(n_draws, key_of(*salt, "draw shares"))
-        chosen = units[(ranks * units.size // n_draws + turn) % units.size]
-        _, before = self._unit_bounds
-        lightest, heaviest = before[chosen], before[chosen + 1]
-        targets = lightest + _uniform(n_draws, key_of(*salt, "draw rows")) * (heaviest - lightest)
+        chances = _uniform(n_draws, key_of(*salt, "draw rows"))
+        if self._one_window:
+            heaviest = self._sums[-1]
+            targets = (ranks + chances) / n_draws * heaviest
+        else:
+            units, turn = self._drawn_units(start, stop)
+            chosen = units[(ranks * units.size // n_draws + turn) % units.size]
+            _, before = self._unit_bounds
+            lightest, heaviest = before[chosen], before[chosen + 1]
+            targets = lightest + chances * (heaviest - lightest)
         targets = np.minimum(targets, np.nextafter(heaviest, 0.0))
         ascending = np.argsort(targets)  # searching in ascending order stays in the cache
         rows = np.empty(n_draws, np.int64)
@@ -153,6 +164,15 @@ class Draws:
         units: IntArray = before.searchsorted(targets, side="right") - 1
         return units, int(chances[count] * count)
 
+    def _units_read(self, start: int, stop: int) -> IntArray:
+        """Units that a window reads rows of."""
+        if not self._one_window:
+            return self._drawn_units(start, stop)[0]
+        bounds, _ = self._unit_bounds
+        rows = self.rows(start, stop) - self.units.start
+        units: IntArray = bounds.searchsorted(rows, side="right") - 1
+        return units
+
     def amplification(self) -> float:
         """Return rows of the units read over rows handed out, from a sample of windows.
 
@@ -169,7 +189,7 @@ class Draws:
         read = handed_out = 0
         for number in numbers:
             start, stop = stretch(self.n_rows, number, count)
-            units = np.unique(self._drawn_units(start, stop)[0])
+            units = np.unique(self._units_read(start, stop))
             read += int(self.units.sizes(units).sum())
             handed_out += stop - start
         return read / handed_out
@@ -235,7 +255,12 @@ def balanced_weights(labels: npt.ArrayLike) -> FloatArray:
 
 def checked_weights(weights: npt.ArrayLike, n_rows: int) -> FloatArray:
     """Return weights as float64, or say what is wrong with them."""
-    found: FloatArray = np.asarray(weights, np.float64)
+    try:
+        found: FloatArray = np.asarray(weights, np.float64)
+    except (TypeError, ValueError) as error:
+        raise LoaderError(
+            f"weights={weights!r} are not numbers; give one a row, ({n_rows},)"
+        ) from error
     if found.shape != (n_rows,):
         raise LoaderError(f"weights of shape {found.shape}: need one a row, ({n_rows},)")
     if n_rows and not (found.min() >= 0 and np.isfinite(found.sum()) and found.max() > 0):

@@ -121,10 +121,13 @@ class State:
         Raises
         ------
         StateError
-            If it is of another version, or an entry is missing, unknown or of another kind.
+            If it is no state or of another version, or an entry is missing, unknown or of
+            another kind.
         """
+        if not isinstance(saved, Mapping) or "state_version" not in saved:
+            raise StateError(f"{saved!r} is no state; give what state_dict() returned")
         found = dict(saved)
-        version = found.pop("state_version", None)
+        version = found.pop("state_version")
         if version != STATE_VERSION:
             raise StateError(f"a state of version {version!r}; this library reads {STATE_VERSION}")
         names = {field.name for field in fields(cls)}
