@@ -12,6 +12,7 @@ import pytest
 import labeled
 from labeled.errors import LoaderError, LoaderTypeError, SpaceError, UnknownNameError
 from labeled.loader.build import make_loader
+from labeled.loader.dealing import Dealer
 from labeled.loader.options import OPTIONS, BatchOptions
 from labeled.samplers import shuffled
 from labeled.spaces import NullSpace
@@ -190,6 +191,21 @@ def test_threads_that_each_iterate_a_loader_end_one_another_loudly(ds):
     run_together(take, 3)
     assert {type(error) for error in errors} <= {LoaderError}, errors
     assert all("one live iterator" in str(error) for error in errors)
+
+
+def test_an_iteration_may_be_ended_by_another_thread_while_a_batch_is_copied(ds, monkeypatch):
+    epoch, joined = iter(ds.batches(300, last="pad", threads=1)), Dealer._joined
+
+    def ended_meanwhile(dealer, *args):
+        epoch.supersede()
+        return joined(dealer, *args)
+
+    monkeypatch.setattr(Dealer, "_joined", ended_meanwhile)
+    for _ in range(4):  # the last batch is padded, so it is copied
+        last = next(epoch)
+    assert last.count == N - 900
+    with pytest.raises(LoaderError, match="one live iterator"):
+        next(epoch)
 
 
 def test_the_advised_memory_is_enough_and_mixes_well(tmp_path):

@@ -90,7 +90,7 @@ class Dealer:
             arrays = {name: array[a:b] for name, array in window.arrays.items()}
             spans: list[Span] = [(window, a, b)]
         else:
-            arrays, spans = self._joined(start, stop, length)
+            arrays, spans = self._joined(window, start, stop, length)
         began = perf_counter()
         group, lost, before = self._group, None, count
         if self._skips:
@@ -121,9 +121,13 @@ class Dealer:
             kept[name][:left] = array[:count][~lost]
         return kept, lost, left, length
 
-    def _joined(self, start: int, stop: int, length: int) -> tuple[dict[str, Array], list[Span]]:
-        """Copy a batch out of the window or windows that hold it."""
-        window = self._window
+    def _joined(
+        self, window: Filled | None, start: int, stop: int, length: int
+    ) -> tuple[dict[str, Array], list[Span]]:
+        """Copy a batch out of the window or windows that hold it, the first of them given.
+
+        Another thread may end the iteration meanwhile, so what `let_go` clears is not asked.
+        """
         slot = self._batch_pool.take(force=True)
         assert slot is not None
         slot.taken = False  # held from here on by its views alone
