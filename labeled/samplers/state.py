@@ -115,7 +115,7 @@ class State:
         return {"state_version": STATE_VERSION, **asdict(self), "history": _lists(self.history)}
 
     @classmethod
-    def from_dict(cls, saved: Mapping[str, Any]) -> State:
+    def from_dict(cls, saved: Any) -> State:
         """Read what `to_dict` wrote.
 
         Raises
