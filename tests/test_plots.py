@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labeled
-from labeled.api import dataset as module
+from labeled.api import measured as module
 from labeled.errors import ArrayError, LoaderError, MissingExtraError, UnknownNameError
 from labeled.loader.batch import Batch
 from labeled.loader.timeline import MOST_POINTS, Timeline

@@ -3,11 +3,14 @@
 A dataset is a recipe (files, names, selections, parts of axes); nothing is read until
 an array is computed or a batch is asked for. Every method returns another dataset or
 a lazy array. It pickles as its recipe and opens the files again where it arrives.
+
+The class is a face: what splits and names mean is in `choosing`, sources with parts of
+axes taken or rows in memory in `held`, xarray objects in `labelled`, ``train_test_split``
+in `dividing`, statistics in `measured`, words and pictures in `looks` and `plots`.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,20 +20,28 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from labeled.api.choosing import check_source, names_of, rows_among, rows_of_splits, shared
+from labeled.api.dividing import one_value_a_row, two_sides
+from labeled.api.held import (
+    Held,
+    Rows,
+    in_memory,
+    narrowed,
+    read_rows_of,
+    sizes_of,
+    spaces_of,
+    taken,
+)
 from labeled.api.labelled import Part, data_array, xarray_dataset
-from labeled.api.looks import source_line, split_lines
-from labeled.api.measured import measured_statistics, stored_statistics
+from labeled.api.looks import dataset_summary, split_lines
+from labeled.api.measured import statistics_of
 from labeled.api.plots import DatasetPlots
 from labeled.catalog.files import Catalog, Files
 from labeled.catalog.lazy import read_block
-from labeled.catalog.loading import load_rows
 from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import Source
 from labeled.errors import (
-    ArrayError,
-    DimsError,
     LoaderError,
-    SelectionError,
     SelectionTypeError,
     SpaceTypeError,
     SplitError,
@@ -44,13 +55,11 @@ from labeled.loader.options import BatchOptions, check_options
 from labeled.pipeline.sample import Sample
 from labeled.providers.datasets import Names, provider_of
 from labeled.providers.served import LoaderProvider
-from labeled.ragged import Ragged
 from labeled.selection import Request, Selection
-from labeled.spaces import Space, space_of
+from labeled.spaces import Space
 from labeled.views.classes import class_names_of
 from labeled.views.html import fault
 from labeled.views.summary import SplitLine, Summary, summary_html, summary_text
-from labeled.writing.sharing import splits_by_rules
 
 Array = npt.NDArray[Any]
 
@@ -85,7 +94,7 @@ class Dataset:
     names: tuple[str, ...] | None = None
     selections: Mapping[str, Selection] | None = None
     steps: tuple[tuple[str, Any], ...] = ()
-    loaded: Mapping[str, Array | Ragged] | None = None
+    loaded: Mapping[str, Rows] | None = None
     chosen: tuple[str, ...] = ()
     own_spaces: Mapping[str, Space] = field(default_factory=dict)
     chunks: Any = "auto"
@@ -113,15 +122,15 @@ class Dataset:
         }
 
     @cached_property
-    def _sources(self) -> dict[str, Source | RaggedSource]:
+    def _sources(self) -> dict[str, Held]:
         """Each source with its parts of axes taken, loaded or not."""
         catalog = self._catalog
         out = {}
         for name in self.sources:
             source = catalog.sources[name]
             for dim, request in self.steps:
-                source = _narrowed(source, dim, request)
-            out[name] = source if self.loaded is None else _loaded(source, self.loaded[name])
+                source = narrowed(source, dim, request)
+            out[name] = source if self.loaded is None else in_memory(source, self.loaded[name])
         return out
 
     def selection(self, name: str) -> Selection:
@@ -161,28 +170,12 @@ class Dataset:
         DimsError
             If sources give one name several lengths; see `shapes` for all of them.
         """
-        sizes: dict[str, int] = {}
-        for name, shape in self.shapes.items():
-            for dim, length in zip(self.dims[name], shape, strict=False):
-                if sizes.setdefault(dim, length) != length:
-                    raise DimsError(
-                        f"dim {dim!r} has length {length} in source {name!r} but {sizes[dim]} in "
-                        "another; use .shapes, or select() sources that agree"
-                    )
-        return sizes
+        return sizes_of(self.dims, self.shapes)
 
     @property
     def spaces(self) -> dict[str, Space]:
         """The space of each dense numeric source: what dims and dtype say, or `with_spaces`."""
-        return {
-            name: self.own_spaces.get(name)
-            or space_of(
-                source.dims, (len(self.selection(name)), *source.row_shape), source.dtype, name=name
-            )
-            for name, source in self._sources.items()
-            if source.ragged is None
-            and (name in self.own_spaces or source.dtype.kind not in TEXT_KINDS)
-        }
+        return spaces_of(self._sources, self._n_rows_by_source(), self.own_spaces)
 
     @property
     def attrs(self) -> dict[str, Any]:
@@ -198,13 +191,16 @@ class Dataset:
         SplitError
             If the sources hold different numbers of rows; the message lists them.
         """
-        counts = {name: len(self.selection(name)) for name in self.sources}
+        counts = self._n_rows_by_source()
         if len(set(counts.values())) > 1:
             raise SplitError(
                 f"the sources of {self.where} hold different numbers of rows: {counts}; "
                 "split() or select() sources that agree"
             )
         return next(iter(counts.values()), 0)
+
+    def _n_rows_by_source(self) -> dict[str, int]:
+        return {name: len(self.selection(name)) for name in self.sources}
 
     def __len__(self) -> int:
         return self.n_rows
@@ -245,26 +241,14 @@ class Dataset:
         SplitError
             If no source is common to the splits, or a selection was already made.
         """
-        known = self._catalog.splits
-        names = _names(names)
-        if not names:
-            raise SplitError(f"name a split; {self.where} has {sorted(known)}")
         if self.loaded is not None:
             raise SplitError("these rows are loaded already; split() first, then load()")
         if self.selections is not None:
             raise SplitError("this dataset already holds chosen rows; split() first, then subset()")
-        for name in names:
-            if name not in known:
-                hint = did_you_mean(str(name), known)
-                raise UnknownNameError(f"no split {name!r} in {self.where}; {hint}")
-        wanted = [s for s in self.sources if all(s in known[name] for name in names)]
-        if not wanted:
-            provided = {name: sorted(known[name]) for name in names}
-            raise SplitError(f"splits {names} of {self.where} share no source: {provided}")
-        selections = {s: Selection.concat(known[name][s] for name in names) for s in wanted}
-        ordered = tuple(wanted) if self.names is not None else None
-        chosen = tuple(map(str, names))
-        return replace(self, names=ordered, selections=_shared(selections), chosen=chosen)
+        names = names_of(names)
+        rows = rows_of_splits(names, self._catalog.splits, self.sources, self.where)
+        ordered = tuple(rows) if self.names is not None else None
+        return replace(self, names=ordered, selections=shared(rows), chosen=tuple(map(str, names)))
 
     def subset(self, rows: Request) -> Dataset:
         """Take some of the rows, counted from this dataset's first.
@@ -280,23 +264,13 @@ class Dataset:
             If a row is out of range.
         """
         n = self.n_rows
-        done: dict[str, Selection] = {}
-        for name in self.sources:
-            selection = self._file_rows(name)
-            if selection.token not in done:
-                done[selection.token] = self._rows_among(selection, rows)
-        chosen = {name: done[self._file_rows(name).token] for name in self.sources}
+        selections = {name: self._file_rows(name) for name in self.sources}
+        chosen = rows_among(selections, rows, self.where)
         loaded = self.loaded
         if loaded is not None:
             positions = Selection.all(n)[rows].rows
-            loaded = {name: _taken(loaded[name], positions) for name in self.sources}
+            loaded = {name: taken(loaded[name], positions) for name in self.sources}
         return replace(self, selections=chosen, loaded=loaded)
-
-    def _rows_among(self, selection: Selection, rows: Request) -> Selection:
-        try:
-            return selection[rows]
-        except (SelectionError, SelectionTypeError) as error:
-            raise type(error)(f"{error} (rows of {self.where})") from None
 
     def train_test_split(
         self,
@@ -343,35 +317,23 @@ class Dataset:
         >>> train.n_rows, test.n_rows, sorted({*train["x"].values} & {*test["x"].values})
         (80, 20, [])
         """
-        sizes = {"train": train_size, "test": test_size}
-        if train_size is None:
-            sizes["test"] = 0.25 if test_size is None else test_size
-        given = [size for size in sizes.values() if size is not None]
-        rules = {name: "rest" if size is None else size for name, size in sizes.items()}
-        if len(given) == 2 and all(isinstance(size, float) for size in given) and sum(given) > 1:
-            raise SplitError(f"train_size={train_size} and test_size={test_size} are more than all")
-        parts = splits_by_rules(
-            rules,
+        train, test = two_sides(
             self.n_rows,
+            train_size,
+            test_size,
             seed=seed,
             in_order=not shuffle,
             classes=self._values_by_row("stratify", stratify),
             groups=self._values_by_row("groups", groups),
         )
-        return self.subset(_listed(parts["train"])), self.subset(_listed(parts["test"]))
+        return self.subset(train), self.subset(test)
 
     def _values_by_row(self, option: str, given: Any) -> npt.NDArray[Any] | None:
         """Return one value a row: those of a source, or those given."""
         if given is None:
             return None
-        found = self[given] if isinstance(given, str) else given
-        values = np.asarray(found.shapes if isinstance(found, Ragged) else found)
-        if values.shape[:1] != (self.n_rows,) or values.size != self.n_rows:
-            raise SplitError(
-                f"{option}= has shape {values.shape}; it must be one value for each of the "
-                f"{self.n_rows} rows of {self.where}"
-            )
-        return values.reshape(-1)
+        values = self[given] if isinstance(given, str) else given
+        return one_value_a_row(option, values, self.n_rows, self.where)
 
     def isel(self, indexers: Mapping[str, Any] | None = None, /, **axes: Any) -> Dataset:
         """Take part of axes by position; only the bytes needed will be read.
@@ -414,18 +376,18 @@ class Dataset:
         if isinstance(request, list | np.ndarray):
             request = tuple(np.asarray(request).tolist())
         for source in self._sources.values():
-            _narrowed(source, dim, request)  # complain now, not at the first read
+            narrowed(source, dim, request)  # complain now, not at the first read
         if self.loaded is None:
             return replace(self, steps=(*self.steps, (dim, request)))
-        narrowed = {name: _narrowed(s, dim, request) for name, s in self._sources.items()}
-        loaded: dict[str, Array | Ragged] = {
-            name: s.loaded for name, s in narrowed.items() if s.loaded is not None
+        parts = {name: narrowed(s, dim, request) for name, s in self._sources.items()}
+        loaded: dict[str, Rows] = {
+            name: part.loaded for name, part in parts.items() if part.loaded is not None
         }
         return replace(self, steps=(*self.steps, (dim, request)), loaded=loaded)
 
     def select(self, *sources: str | Sequence[str]) -> Dataset:
         """Keep these sources, in this order; one list of them does as well."""
-        sources = _names(sources)
+        sources = names_of(sources)
         for name in sources:
             self._check_source(name)
         if not sources:
@@ -542,18 +504,10 @@ class Dataset:
             If a file claims far more than it stores; nothing is read then. Lazy arrays of such
             a file are checked block by block instead.
         """
-        loaded: dict[str, Array | Ragged] = {}
-        for name, source in self._sources.items():
-            if isinstance(source, Source):
-                source.check_claim(len(self.selection(name)))
-        for name, source in self._sources.items():
-            selection = self.selection(name)
-            if isinstance(source, RaggedSource):
-                loaded[name] = source.select(selection).load()
-                continue
-            loaded[name] = source.decode(load_rows(source, selection, os.cpu_count() or 1))
-        selections = {name: self._file_rows(name) for name in self.sources}
-        return replace(self, names=self.sources, loaded=loaded, selections=_shared(selections))
+        rows = {name: self.selection(name) for name in self.sources}
+        in_files = {name: self._file_rows(name) for name in self.sources}
+        loaded = read_rows_of(self._sources, rows)
+        return replace(self, names=self.sources, loaded=loaded, selections=shared(in_files))
 
     def batches(self, batch_size: int | None = None, **options: Unpack[BatchOptions]) -> Loader:
         """Iterate in batches; see :func:`labeled.loader.build.make_loader` for every option.
@@ -630,13 +584,10 @@ class Dataset:
             If the source holds no numbers, or examples of different shapes.
         """
         self._check_source(source)
-        found = self._sources[source]
-        if isinstance(found, RaggedSource):
-            raise ArrayError(f"{found.where} is ragged ({found.ragged}); pad() it to measure it")
         splits = {s: by[source] for s, by in self._catalog.splits.items() if source in by}
-        rows = self.selection(source)
-        stored = None if self.steps else stored_statistics(found, rows, splits)
-        return measured_statistics(found, rows) if stored is None else stored
+        return statistics_of(
+            self._sources[source], self.selection(source), splits, whole=not self.steps
+        )
 
     # looks
 
@@ -658,38 +609,19 @@ class Dataset:
         more = f" and {len(paths) - 1} more files" if len(paths) > 1 else ""
         return f"{paths[0]!r}{more}"
 
-    def _check_source(self, name: str) -> None:
-        if name in self.sources:
-            return
-        if not isinstance(name, str):
-            raise UnknownNameError(
-                f"{name!r} names no source; there are {list(self.sources)} (rows: subset())"
-            )
-        reason = self._catalog.not_opened.get(name)
-        if reason is not None:
-            raise UnknownNameError(f"{name!r} in {self.where} is not a source: {reason}")
-        if name in self._catalog.sources:
-            raise UnknownNameError(
-                f"source {name!r} of {self.where} is not in this dataset (not selected, or not "
-                f"provided by {self.chosen or 'it'}); {did_you_mean(name, self.sources)}"
-            )
-        raise UnknownNameError(
-            f"no source {name!r} in {self.where}; {did_you_mean(name, self.sources)}"
-        )
+    def _check_source(self, name: object) -> None:
+        check_source(name, self.sources, self._catalog, self.chosen, self.where)
 
     def _summary(self) -> Summary:
-        spaces = self.spaces
-        title = " + ".join(self.chosen) if self.chosen else "all rows"
-        return Summary(
-            where=self.where,
-            title=title if self.loaded is None else f"{title}, in memory",
-            lines=tuple(
-                source_line(self._sources[name], self.selection(name), spaces.get(name))
-                for name in self.sources
-            ),
-            splits=self._split_lines() if not self.chosen else (),
-            not_opened=dict(self._catalog.not_opened),
-            attrs=self.attrs,
+        rows = {name: self.selection(name) for name in self.sources}
+        return dataset_summary(
+            self.where,
+            self._catalog,
+            self._sources,
+            rows,
+            self.spaces,
+            chosen=self.chosen,
+            in_memory=self.loaded is not None,
         )
 
     def _split_lines(self) -> tuple[SplitLine, ...]:
@@ -709,50 +641,3 @@ class Dataset:
 
     def _ipython_key_completions_(self) -> Sequence[str]:
         return list(self.sources)
-
-
-def _narrowed(source: Source | RaggedSource, dim: str, request: Any) -> Source | RaggedSource:
-    """Take part of one dim of a source; a source without the dim stays as it is."""
-    if dim not in source.dims[1:]:
-        return source
-    if isinstance(source, RaggedSource):
-        raise DimsError(
-            f"dim {dim!r} of {source.where} has another length in every example ({source.ragged}), "
-            f"so isel() cannot cut it; pad() the source, or leave it out with select()"
-        )
-    request = list(request) if isinstance(request, tuple) else request
-    try:
-        return source.narrow({source.dims[1:].index(dim): request})
-    except (SelectionError, SelectionTypeError) as error:
-        raise type(error)(f"{error} ({source.where})") from None
-
-
-def _listed(rows: Any) -> Request:
-    """Return rows as a request: a slice where they follow one another."""
-    listed: Request = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
-    return listed
-
-
-def _names(given: tuple[Any, ...]) -> tuple[str, ...]:
-    """Return names given one by one, or all in one list."""
-    return tuple(given[0]) if len(given) == 1 and isinstance(given[0], list | tuple) else given
-
-
-def _loaded(source: Source | RaggedSource, rows: Array | Ragged) -> Source | RaggedSource:
-    """Put rows in memory in the place of those in the files."""
-    if isinstance(source, RaggedSource):
-        assert isinstance(rows, Ragged)
-        return replace(source, loaded=rows)
-    assert isinstance(rows, np.ndarray)
-    region = tuple(slice(0, n, 1) for n in rows.shape[1:])
-    return replace(source, loaded=rows, file_dims=source.dims, region=region)
-
-
-def _taken(rows: Array | Ragged, positions: npt.NDArray[np.int64]) -> Array | Ragged:
-    return rows.take(positions).load() if isinstance(rows, Ragged) else rows[positions]
-
-
-def _shared(selections: dict[str, Selection]) -> dict[str, Selection]:
-    """Let sources with equal rows share one selection, so that pickles stay small."""
-    seen: dict[str, Selection] = {}
-    return {name: seen.setdefault(rows.token, rows) for name, rows in selections.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 from dask.utils import format_bytes
 
@@ -12,7 +13,37 @@ from labeled.catalog.source import Source
 from labeled.formats.header import SourceHeader
 from labeled.selection import Selection
 from labeled.spaces import Space
-from labeled.views.summary import SourceLine, SplitLine, attribute_words
+from labeled.views.summary import SourceLine, SplitLine, Summary, attribute_words
+
+
+def dataset_summary(
+    where: str,
+    catalog: Catalog,
+    sources: Mapping[str, Source | RaggedSource],
+    rows: Mapping[str, Selection],
+    spaces: Mapping[str, Space],
+    *,
+    chosen: Sequence[str],
+    in_memory: bool,
+) -> Summary:
+    """Put a dataset into words: each source with its rows, and the splits it may be cut into.
+
+    Parameters
+    ----------
+    sources, rows, spaces : mapping by source
+        As the dataset holds them.
+    chosen : sequence of str
+        Names of the splits that it was made of.
+    """
+    title = " + ".join(chosen) if chosen else "all rows"
+    return Summary(
+        where=where,
+        title=f"{title}, in memory" if in_memory else title,
+        lines=tuple(source_line(s, rows[name], spaces.get(name)) for name, s in sources.items()),
+        splits=() if chosen else split_lines(catalog),
+        not_opened=dict(catalog.not_opened),
+        attrs=dict(catalog.attrs),
+    )
 
 
 def source_line(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import Source
 from labeled.errors import ArrayError
 from labeled.formats.registry import format_named
@@ -23,6 +24,26 @@ from labeled.writing.statistics import (
 
 READ_BYTES = 4 << 20
 MEMORY = "64 MiB"
+
+
+def statistics_of(
+    source: Source | RaggedSource,
+    selection: Selection,
+    splits: Mapping[str, Selection],
+    *,
+    whole: bool,
+) -> dict[str, Any]:
+    """Return what the file says of these rows, if they are `whole`; else read and measure them.
+
+    Raises
+    ------
+    ArrayError
+        If the source holds no numbers, or examples of different shapes.
+    """
+    if isinstance(source, RaggedSource):
+        raise ArrayError(f"{source.where} is ragged ({source.ragged}); pad() it to measure it")
+    stored = stored_statistics(source, selection, splits) if whole else None
+    return measured_statistics(source, selection) if stored is None else stored
 
 
 def stored_statistics(

@@ -1,0 +1,110 @@
+"""Which rows and which sources: what names and requests of a dataset mean, or why they mean none.
+
+Only names, row numbers and words are dealt with here; no row is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from labeled.catalog.files import Catalog
+from labeled.errors import (
+    SelectionError,
+    SelectionTypeError,
+    SplitError,
+    UnknownNameError,
+    did_you_mean,
+)
+from labeled.selection import Request, Selection
+
+
+def names_of(given: tuple[Any, ...]) -> tuple[str, ...]:
+    """Return names given one by one, or all in one list."""
+    return tuple(given[0]) if len(given) == 1 and isinstance(given[0], list | tuple) else given
+
+
+def rows_of_splits(
+    names: Sequence[str],
+    splits: Mapping[str, Mapping[str, Selection]],
+    sources: Iterable[str],
+    where: str,
+) -> dict[str, Selection]:
+    """Return the rows of some splits, one after another, by the sources that all of them have.
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such split.
+    SplitError
+        If none is named, or no source is common to them.
+    """
+    if not names:
+        raise SplitError(f"name a split; {where} has {sorted(splits)}")
+    for name in names:
+        if name not in splits:
+            raise UnknownNameError(
+                f"no split {name!r} in {where}; {did_you_mean(str(name), splits)}"
+            )
+    wanted = [source for source in sources if all(source in splits[name] for name in names)]
+    if not wanted:
+        provided = {name: sorted(splits[name]) for name in names}
+        raise SplitError(f"splits {names} of {where} share no source: {provided}")
+    return {source: Selection.concat(splits[name][source] for name in names) for source in wanted}
+
+
+def rows_among(
+    selections: Mapping[str, Selection], rows: Request, where: str
+) -> dict[str, Selection]:
+    """Take the same rows of each selection; sources with equal rows share what comes out."""
+    done: dict[str, Selection] = {}
+    for selection in selections.values():
+        if selection.token in done:
+            continue
+        try:
+            done[selection.token] = selection[rows]
+        except (SelectionError, SelectionTypeError) as error:
+            raise type(error)(f"{error} (rows of {where})") from None
+    return {name: done[selection.token] for name, selection in selections.items()}
+
+
+def shared(selections: Mapping[str, Selection]) -> dict[str, Selection]:
+    """Let sources with equal rows share one selection, so that pickles stay small."""
+    seen: dict[str, Selection] = {}
+    return {name: seen.setdefault(rows.token, rows) for name, rows in selections.items()}
+
+
+def check_source(
+    name: object, sources: Sequence[str], catalog: Catalog, chosen: Sequence[str], where: str
+) -> None:
+    """Complain where a dataset has no such source, and say why it has none.
+
+    Parameters
+    ----------
+    sources : sequence of str
+        Those of the dataset.
+    catalog : Catalog
+        All that its files hold.
+    chosen : sequence of str
+        Names of its splits.
+
+    Raises
+    ------
+    UnknownNameError
+    """
+    if name in sources:
+        return
+    if not isinstance(name, str):
+        raise UnknownNameError(
+            f"{name!r} names no source; there are {list(sources)} (rows: subset())"
+        )
+    reason = catalog.not_opened.get(name)
+    if reason is not None:
+        raise UnknownNameError(f"{name!r} in {where} is not a source: {reason}")
+    hint = did_you_mean(name, sources)
+    if name in catalog.sources:
+        raise UnknownNameError(
+            f"source {name!r} of {where} is not in this dataset (not selected, or not "
+            f"provided by {tuple(chosen) or 'it'}); {hint}"
+        )
+    raise UnknownNameError(f"no source {name!r} in {where}; {hint}")

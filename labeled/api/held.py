@@ -1,0 +1,116 @@
+"""Sources as a dataset holds them: parts of their axes taken, rows in the files or in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled.catalog.loading import load_rows
+from labeled.catalog.ragged import RaggedSource
+from labeled.catalog.source import Source
+from labeled.errors import DimsError, SelectionError, SelectionTypeError
+from labeled.ragged import Ragged
+from labeled.selection import Selection
+from labeled.spaces import Space, space_of
+
+Array = npt.NDArray[Any]
+Held = Source | RaggedSource
+Rows = Array | Ragged
+"""Rows in memory, decoded."""
+
+TEXT_KINDS = "OSU"
+
+
+def narrowed(source: Held, dim: str, request: Any) -> Held:
+    """Take part of one dim of a source; a source without the dim stays as it is."""
+    if dim not in source.dims[1:]:
+        return source
+    if isinstance(source, RaggedSource):
+        raise DimsError(
+            f"dim {dim!r} of {source.where} has another length in every example ({source.ragged}), "
+            f"so isel() cannot cut it; pad() the source, or leave it out with select()"
+        )
+    request = list(request) if isinstance(request, tuple) else request
+    try:
+        return source.narrow({source.dims[1:].index(dim): request})
+    except (SelectionError, SelectionTypeError) as error:
+        raise type(error)(f"{error} ({source.where})") from None
+
+
+def in_memory(source: Held, rows: Rows) -> Held:
+    """Put rows in memory in the place of those in the files."""
+    if isinstance(source, RaggedSource):
+        assert isinstance(rows, Ragged)
+        return replace(source, loaded=rows)
+    assert isinstance(rows, np.ndarray)
+    region = tuple(slice(0, n, 1) for n in rows.shape[1:])
+    return replace(source, loaded=rows, file_dims=source.dims, region=region)
+
+
+def taken(rows: Rows, positions: npt.NDArray[np.int64]) -> Rows:
+    """Copy some rows out of those in memory."""
+    return rows.take(positions).load() if isinstance(rows, Ragged) else rows[positions]
+
+
+def read_rows_of(
+    sources: Mapping[str, Held], selections: Mapping[str, Selection]
+) -> dict[str, Rows]:
+    """Read the selected rows of each source into memory, decoded; ragged ones lie flat.
+
+    Raises
+    ------
+    UnsafeFileError
+        If a file claims far more than it stores; nothing is read then.
+    """
+    for name, source in sources.items():
+        if isinstance(source, Source):
+            source.check_claim(len(selections[name]))
+    return {name: _read(source, selections[name]) for name, source in sources.items()}
+
+
+def _read(source: Held, selection: Selection) -> Rows:
+    if isinstance(source, RaggedSource):
+        return source.select(selection).load()
+    return source.decode(load_rows(source, selection, os.cpu_count() or 1))
+
+
+def sizes_of(
+    dims: Mapping[str, Iterable[str]], shapes: Mapping[str, Iterable[int]]
+) -> dict[str, int]:
+    """Return the length of each dim name.
+
+    Raises
+    ------
+    DimsError
+        If sources give one name several lengths.
+    """
+    sizes: dict[str, int] = {}
+    for name, shape in shapes.items():
+        for dim, length in zip(dims[name], shape, strict=False):
+            if sizes.setdefault(dim, length) != length:
+                raise DimsError(
+                    f"dim {dim!r} has length {length} in source {name!r} but {sizes[dim]} in "
+                    "another; use .shapes, or select() sources that agree"
+                )
+    return sizes
+
+
+def spaces_of(
+    sources: Mapping[str, Held], n_rows: Mapping[str, int], given: Mapping[str, Space]
+) -> dict[str, Space]:
+    """Return the space of each dense numeric source: the one given, or what dims and dtype say."""
+    out = {}
+    for name, source in sources.items():
+        if source.ragged is not None:
+            continue
+        if name in given:
+            out[name] = given[name]
+        elif source.dtype.kind not in TEXT_KINDS:
+            shape = (n_rows[name], *source.row_shape)
+            out[name] = space_of(source.dims, shape, source.dtype, name=name)
+    return out
