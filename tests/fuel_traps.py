@@ -397,12 +397,12 @@ CASES = [
     ),
     Case(
         13,
-        "... and without 'shape_labels' the file cannot be opened. Natively the axes "
-        "are given numbers.",
+        "... and without 'shape_labels' the file cannot be opened. Natively it can once "
+        "the names are given.",
         "old.H5PYDataset(unlabelled, ('all',))",
         "raises KeyError",
-        "labeled.open_dataset(unlabelled).dims['a']",
-        "('batch', 'a_axis_1', 'a_axis_2')",
+        "labeled.open_dataset(unlabelled, dims={'a': ('batch', 'x', 'y')}).dims['a']",
+        "('batch', 'x', 'y')",
     ),
     Case(
         14,

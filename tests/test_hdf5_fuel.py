@@ -401,16 +401,24 @@ def test_ragged_sources_open_with_the_reason(tmp_path: Path) -> None:
     assert header.sources["targets"].ragged is None
 
 
-def test_ragged_without_shape_labels_and_plain_vlen(tmp_path: Path) -> None:
+@pytest.mark.parametrize("labels", [["a"], ["a", "b", "c", "d"], []])
+def test_shape_labels_of_another_number_are_refused(tmp_path: Path, labels: list[str]) -> None:
     images = [np.zeros((1, 2, 3), np.uint8)] * 2
-    path = ragged_file(tmp_path / "r.h5", images, [[1], [2]], shape_labels=["a"])
-    with pytest.warns(LabeledWarning, match="3 axes an example, but its scale 'shape_labels'"):
-        header = scan(path)
-    assert header.sources["image_features"].dims == (
-        "batch",
-        *(f"image_features_axis_{i}" for i in (1, 2, 3)),
-    )
+    path = ragged_file(tmp_path / "r.h5", images, [[1], [2]], shape_labels=labels or ["a"])
+    if not labels:
+        with h5py.File(path, "a") as f:
+            f["image_features"].dims[0].detach_scale(f["image_features_shape_labels"])
 
+    words = rf"source 'image_features' of file '.*r.h5' .* 3 axes .*{f'names {len(labels)}' * bool(labels)}"
+    with pytest.raises(DimsError, match=words):
+        scan(path)
+
+    names = ("batch", "channel", "height", "width")
+    assert scan(path, dims={"image_features": names}).sources["image_features"].dims == names
+    assert list(scan(path, sources=["targets"]).sources) == ["targets"]
+
+
+def test_plain_rows_of_variable_length_have_an_axis_named_by_number(tmp_path: Path) -> None:
     encoded = tmp_path / "e.h5"
     with h5py.File(encoded, "w") as f:
         f.create_dataset("jpeg", (2,), h5py.vlen_dtype("u1"))

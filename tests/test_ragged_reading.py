@@ -295,15 +295,54 @@ def test_shapes_with_another_number_of_rows_are_refused(tmp_path: Path) -> None:
         ds["x"]
 
 
-def test_missing_shape_labels_are_named_with_a_warning(tmp_path: Path) -> None:
-    path = tmp_path / "x.h5"
+def without_labels(path: Path) -> Path:
+    """Take the names of examples' axes away from a file."""
     ragged_path(path, "fuel", images())
     with h5py.File(path, "a") as f:
         f["x"].dims[0].detach_scale(f["x_labels"])
-    with pytest.warns(LabeledWarning, match="'shape_labels' does not name them"):
-        ds = labeled.open_dataset(path)
-    assert ds["x"].dims == ("batch", "x_axis_1", "x_axis_2", "x_axis_3")
+    return path
+
+
+def test_missing_shape_labels_are_refused_until_dims_name_the_axes(tmp_path: Path) -> None:
+    path = without_labels(tmp_path / "x.h5")
+    words = r"source 'x' of file '.*x.h5' .*3 axes .*no scale 'shape_labels' .*dims=\{'x': \('batch'"
+    for dims in (None, {"x": ("batch", "a", None, "c")}):
+        with pytest.raises(DimsError, match=words):
+            labeled.open_dataset(path, dims=dims)
+
+    names = ("batch", "channel", "height", "width")
+    ds = labeled.open_dataset(path, dims={"x": names})
+    assert ds["x"].dims == names
     same(ds["x"].to_objects(), images())
+    assert labeled.open_dataset(path, sources=["targets"]).sources == ("targets",)
+
+
+def test_missing_shape_labels_of_a_file_without_splits_are_refused_too(tmp_path: Path) -> None:
+    path = without_labels(tmp_path / "x.h5")
+    with h5py.File(path, "a") as f:
+        del f.attrs["split"]
+    with pytest.raises(DimsError, match="source 'x' of file"):
+        labeled.open_dataset(path)
+    assert "x" not in labeled.open_dataset(path, sources=["targets"]).sources
+
+
+def test_repack_writes_the_names_that_were_missing(tmp_path: Path) -> None:
+    path = without_labels(tmp_path / "x.h5")
+    with pytest.raises(DimsError, match="--dims x=batch,"):
+        labeled.repack(path, tmp_path / "y.h5")
+    names = ("batch", "channel", "height", "width")
+    named = labeled.repack(path, tmp_path / "y.h5", dims={"x": names}, ragged="fuel")
+    ds = labeled.open_dataset(named)
+    assert ds["x"].dims == names
+    same(ds["x"].to_objects(), images())
+
+
+def test_the_doctor_tells_how_to_name_axes_that_no_scale_names(tmp_path: Path) -> None:
+    path = without_labels(tmp_path / "x.h5")
+    found = labeled.doctor(path, seconds=0.01)
+    assert {f.kind for f in found.findings if f.source == "x"} >= {"axes without names"}
+    mended = labeled.repack(path, tmp_path / "y.h5", **found.options)
+    same(labeled.open_dataset(mended)["x"].to_objects(), images())
 
 
 def test_shapes_over_dense_numbers_or_a_table_of_rows_are_refused(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 
 from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
+from labeled.catalog.files import find_files
 from labeled.errors import FileFormatError, LabeledWarning, LoaderError, MissingExtraError
 from labeled.formats.header import SourceHeader
 from labeled.formats.registry import check_hdf5
@@ -149,13 +150,12 @@ def doctor(
 
 def _diagnosed(path: str | os.PathLike[str], target: str | None, seconds: float) -> Diagnosis:
     check_hdf5(path, "the doctor")
-    dataset = open_dataset(path, decode_cf=False)
-    if len(dataset.files.paths) > 1:
-        raise FileFormatError(
-            f"{os.fspath(path)!r} means {len(dataset.files.paths)} files; name one"
-        )
-    where = dataset.files.paths[0]
+    paths = find_files(path)
+    if len(paths) > 1:
+        raise FileFormatError(f"{os.fspath(path)!r} means {len(paths)} files; name one")
+    where = paths[0]
     suspects = suspects_of(where)
+    dataset = open_dataset(where, decode_cf=False, dims=suspects.dims)
     with tempfile.TemporaryDirectory(prefix="labeled-doctor-") as folder:
         trial = _Trial(dataset, folder, seconds)
         measured = [trial.measured(each, suspects.findings) for each in suspects.findings]

@@ -81,6 +81,8 @@ class Suspects:
 
     findings: tuple[Finding, ...]
     obstacle: str | None
+    dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Names to open sources with that cannot be opened without."""
 
 
 def suspects_of(path: str) -> Suspects:
@@ -91,15 +93,16 @@ def suspects_of(path: str) -> Suspects:
     FileFormatError
         If the file cannot be opened.
     """
-    header = scan(path, decode_cf=False)
+    header = scan(path, decode_cf=False, name_all=True)
     out = [each for source in header.sources.values() for each in _of_source(source)]
     if _can_be_ordered(header):
         out += [each for split, by in header.splits.items() for each in _of_split(split, by)]
+    numbered = {s.name: s.dims for s in header.sources.values() if s.shapes_path and _unnamed(s)}
     try:
         check_nothing_lost(header)
     except NotYetError as error:
-        return Suspects(tuple(out), str(error))
-    return Suspects(tuple(out), None)
+        return Suspects(tuple(out), str(error), numbered)
+    return Suspects(tuple(out), None, numbered)
 
 
 def _can_be_ordered(header: FileHeader) -> bool:
@@ -182,15 +185,20 @@ def _of_codec(source: SourceHeader) -> Iterator[Finding]:
 
 
 def _of_names(source: SourceHeader) -> Iterator[Finding]:
-    unnamed = [
-        axis
-        for axis, dim in enumerate(source.dims)
-        if axis and dim == default_name(source.name, axis)
-    ]
+    unnamed = _unnamed(source)
     if unnamed:
         guess = _guess(source)
         words = f"axes {unnamed} have no name of their own; {guess} is a guess from their lengths"
         yield _found(source, "axes without names", words, dims=guess)
+
+
+def _unnamed(source: SourceHeader) -> list[int]:
+    """Return the axes of rows that are called by their number."""
+    return [
+        axis
+        for axis, dim in enumerate(source.dims)
+        if axis and dim == default_name(source.name, axis)
+    ]
 
 
 def _guess(source: SourceHeader) -> tuple[str, ...]:

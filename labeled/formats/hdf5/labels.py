@@ -18,7 +18,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from labeled.errors import DimsError, warn
+from labeled.errors import DimsError, FileFormatError, warn
 from labeled.formats.hdf5.layout import why_not_a_source
 from labeled.formats.hdf5.safety import address, check_dataset, to_text
 
@@ -96,6 +96,8 @@ class Notes:
 
     unnamed: dict[str, Unnamed] = field(default_factory=dict)
     odd: list[str] = field(default_factory=list)
+    unnamed_examples: dict[str, str] = field(default_factory=dict)
+    """Ragged sources whose examples have axes that nobody names, and what refuses them."""
 
     def warn(self, path: str) -> None:
         """Say it: at most one warning about names and one about everything else."""
@@ -279,37 +281,70 @@ def _repeated(where: str, source: str, dims: Sequence[str], said: tuple[str, ...
     )
 
 
-def ragged_of(
-    dataset: h5py.Dataset, name: str, axes: Sequence[Axis], notes: Notes
-) -> tuple[str, tuple[str, ...], str | None] | None:
-    """Return why a source is ragged, the names of its examples' axes, and where shapes are.
+@dataclass(frozen=True, slots=True)
+class ExampleAxes:
+    """The axes of the examples of a source with the scale `shapes` (Fuel's ragged layout)."""
 
-    A source is ragged when the scale `shapes` is attached to axis 0 (Fuel), or when its
-    dtype is of variable length. None for a dense source.
+    shapes: Scale
+    names: tuple[str, ...]
+    """One an axis; all ``""`` where the file does not name them."""
+    fault: str | None = None
+    """Why the file does not name them."""
+
+
+def example_axes_of(dataset: h5py.Dataset, name: str, axes: Sequence[Axis]) -> ExampleAxes | None:
+    """Return what the scales `shapes` and `shape_labels` of axis 0 say; None without `shapes`.
+
+    A table of shapes that has not two axes is left to whoever reads it: nobody can tell how
+    many names there should be.
+
+    Raises
+    ------
+    FileFormatError
+        If examples have more axes than arrays can have.
     """
     shapes = axes[0].scale_called(SHAPES) if axes else None
     if shapes is None:
         return None
-    labels = axes[0].scale_called(SHAPE_LABELS)
-    n_axes = shapes.dataset.shape[1] if len(shapes.dataset.shape or ()) == 2 else 0
-    named = _shape_labels(labels, name, notes)
-    if len(named) != n_axes:
-        if n_axes <= MAX_EXAMPLE_AXES:
-            named = tuple("" for _ in range(n_axes))
-        notes.odd.append(
-            f"ragged source {name!r} has {n_axes} axes an example, but its scale "
-            f"{SHAPE_LABELS!r} does not name them"
+    lengths = shapes.dataset.shape or ()
+    if len(lengths) != 2:
+        return ExampleAxes(shapes, ())
+    n_axes = lengths[1]
+    if n_axes > MAX_EXAMPLE_AXES:
+        raise FileFormatError(
+            f"ragged source {name!r} of file {dataset.file.filename!r} claims {n_axes} axes an "
+            f"example (scale {SHAPES!r})"
         )
-    return "every example has its own shape (scale 'shapes')", named, shapes.path
+    labels = axes[0].scale_called(SHAPE_LABELS)
+    if labels is None:
+        found, fault = (), f"no scale {SHAPE_LABELS!r} is attached to its axis 0"
+    else:
+        found = _shape_labels(labels)
+        fault = f"its scale {SHAPE_LABELS!r} names {len(found)} axes"
+    if len(found) == n_axes:
+        return ExampleAxes(shapes, found)
+    return ExampleAxes(shapes, ("",) * n_axes, fault)
 
 
-def _shape_labels(scale: Scale | None, name: str, notes: Notes) -> tuple[str, ...]:
-    if scale is None:
-        return ()
+def _shape_labels(scale: Scale) -> tuple[str, ...]:
+    """Return the names in a scale; none where it holds something else."""
     shape, why_not = scale.dataset.shape, why_not_a_source(scale.dataset)
-    if why_not is not None or len(shape) != 1 or shape[0] > MAX_EXAMPLE_AXES:
-        notes.odd.append(f"the scale {SHAPE_LABELS!r} of {name!r} is no list of names")
+    texts = scale.dataset.dtype.kind in "SO"
+    if why_not is not None or not texts or len(shape) != 1 or shape[0] > MAX_EXAMPLE_AXES:
         return ()
     check_dataset(scale.dataset, scale.path or SHAPE_LABELS)
     values = scale.dataset[()].tolist()
     return tuple(to_text(v) if isinstance(v, bytes) else str(v) for v in values)
+
+
+def how_to_name_examples(where: str, source: str, axes: ExampleAxes) -> str:
+    """Return the message that refuses examples whose axes nobody names, with the remedies."""
+    n_axes = len(axes.names)
+    names = ("batch", *(default_name(source, axis) for axis in range(1, n_axes + 1)))
+    return (
+        f"source {source!r} of file {where!r} holds examples with {n_axes} axes each (scale "
+        f"{SHAPES!r}) that have no names: {axes.fault}. Attach one with {n_axes} names to "
+        f"f[{source!r}].dims[0], or pass dims={{{source!r}: {names}}} with names of your own when "
+        f"opening it; labeled repack FILE NEW --dims {source}={','.join(names)} writes them into "
+        f"a new file. To open the other sources only, pass sources=[...]"
+    )

@@ -45,6 +45,7 @@ def scan(
     group: str | None = None,
     decode_cf: bool = True,
     allow_external: bool = False,
+    name_all: bool = False,
 ) -> FileHeader:
     """Read the headers of an HDF5 file.
 
@@ -64,6 +65,8 @@ def scan(
         Decode packed numbers, fill values and times in files without a split table.
     allow_external : bool
         Follow links, storage and virtual datasets out of the file.
+    name_all : bool
+        Name axes of ragged examples by numbers where the file has no `shape_labels`.
 
     Returns
     -------
@@ -79,7 +82,7 @@ def scan(
     SplitError
         If its split table does not fit its sources.
     DimsError
-        If names of axes repeat or do not fit.
+        If names of axes repeat or do not fit, or those of ragged examples are missing.
     UnknownNameError
         If `sources`, `dims`, `example_dim` or `group` name what is not there.
     FileChangedError
@@ -102,6 +105,9 @@ def scan(
             header = _scan_fuel(builder, table, sources, example_dim)
     if stamp_of(path) != stamp:
         raise FileChangedError(f"file {stamp.path!r} changed while it was opened; open it again")
+    refused = [m for n, m in builder.notes.unnamed_examples.items() if n in header.sources]
+    if refused and not name_all:
+        raise DimsError(refused[0])
     builder.notes.warn(stamp.path)
     return header
 

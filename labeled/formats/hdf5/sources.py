@@ -31,8 +31,9 @@ from labeled.formats.hdf5.labels import (
     Scales,
     Unnamed,
     axes_of,
+    example_axes_of,
+    how_to_name_examples,
     name_dims,
-    ragged_of,
 )
 from labeled.formats.hdf5.layout import dtype_of, layout_of, why_not_a_source
 from labeled.formats.hdf5.safety import Found, resolve
@@ -120,10 +121,15 @@ class Builder:
         self, name: str, dataset: h5py.Dataset, axes: Sequence[Axis]
     ) -> tuple[str | None, tuple[str, ...], Scale | None]:
         """Return why a source is ragged, names of its examples' axes, and where shapes are."""
-        ragged = ragged_of(dataset, name, axes, self.notes)
-        if ragged is not None:
-            return *ragged[:2], axes[0].scale_called(SHAPES)
-        base = vlen_base(dataset.dtype)
+        examples, base = example_axes_of(dataset, name, axes), vlen_base(dataset.dtype)
+        if examples is not None:
+            given = self.given_dims.get(name)
+            unnamed = given is None or None in [*given][1:]
+            if examples.fault is not None and unnamed and base is not None:
+                told = how_to_name_examples(self.stamp.path, name, examples)
+                self.notes.unnamed_examples[name] = told
+            why = "every example has its own shape (scale 'shapes')"
+            return why, examples.names, examples.shapes
         if base is None:
             return None, (), None
         reason = f"every example is a row of {base} of its own length (vlen dtype)"
