@@ -392,7 +392,7 @@ def test_a_bar_is_for_terminals_and_for_those_who_ask(monkeypatch):
     assert "\rwriting" in shown_on(Terminal(), None)
     log = shown_on(io.StringIO(), True)
     assert "\r" not in log
-    assert re.search(r"^writing: 1\.00M of 1\.00M, .*elapsed$", log.splitlines()[-1])
+    assert re.search(r"^writing: 1\.00M of 1\.00M, .*elapsed, 00:00 left$", log.splitlines()[-1])
 
 
 def test_a_bar_in_a_notebook(monkeypatch):

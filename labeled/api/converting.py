@@ -7,7 +7,6 @@ Sorting out what is given, drawing splits and writing are done below, in
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,6 +21,7 @@ from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
 from labeled.catalog.files import find_files
 from labeled.errors import SplitError, UnknownNameError, did_you_mean
+from labeled.formats.parts import part_folder
 from labeled.formats.registry import format_of
 from labeled.formats.replacing import check_target
 from labeled.ragged import Ragged
@@ -203,8 +203,7 @@ def _exported(
     """Write what is no labelled file; what was none either becomes one on the way."""
     budget, _ = checked_effort(memory, None)
     if not isinstance(found.sources, Dataset):
-        folder = os.path.dirname(check_target(target, overwrite=overwrite))
-        with tempfile.TemporaryDirectory(prefix=".labeled-", dir=folder) as between:
+        with part_folder(check_target(target, overwrite=overwrite)) as between:
             labelled = write(
                 os.path.join(between, "labelled.hdf5"),
                 found.sources,

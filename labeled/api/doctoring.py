@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
@@ -20,11 +21,14 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
+from dask.utils import format_bytes
+
 from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
 from labeled.catalog.files import find_files
 from labeled.errors import FileFormatError, LabeledWarning, LoaderError, MissingExtraError
 from labeled.formats.header import SourceHeader
+from labeled.formats.parts import parts_of
 from labeled.formats.registry import check_hdf5
 from labeled.loader.loader import Loader
 from labeled.ragged import Ragged
@@ -96,12 +100,12 @@ class Diagnosis:
     def advice(self) -> list[str]:
         """Return the lines that say what to do."""
         if self.command is None:
-            return ["" if self.obstacle is None else f"it cannot be mended yet: {self.obstacle}"]
+            return [] if self.obstacle is None else [f"it cannot be mended yet: {self.obstacle}"]
         return ["mend it with:", f"  {self.command}"]
 
 
 def _line(finding: Finding) -> str:
-    where = finding.source or f"split {finding.split}"
+    where = finding.where
     if finding.cost is None:
         return f"{where}: {finding.kind} ({finding.words})"
     return (
@@ -114,6 +118,9 @@ def doctor(
     path: str | os.PathLike[str], *, target: str | None = None, seconds: float = 0.3
 ) -> Diagnosis:
     """Find what will read badly in a file, measure what it costs, and say what mends it.
+
+    What writers of the file left behind beside it when they were killed is found as well, and
+    removed if they are known to be gone.
 
     Parameters
     ----------
@@ -154,6 +161,9 @@ def _diagnosed(path: str | os.PathLike[str], target: str | None, seconds: float)
     if len(paths) > 1:
         raise FileFormatError(f"{os.fspath(path)!r} means {len(paths)} files; name one")
     where = paths[0]
+    left = _left_behind(where)
+    if left and not os.path.exists(where):
+        return Diagnosis(where, tuple(left), {}, None, {}, {})
     suspects = suspects_of(where)
     dataset = open_dataset(where, decode_cf=False, dims=suspects.dims)
     with tempfile.TemporaryDirectory(prefix="labeled-doctor-") as folder:
@@ -166,9 +176,29 @@ def _diagnosed(path: str | os.PathLike[str], target: str | None, seconds: float)
     named = os.fspath(path) if os.path.isfile(path) else where
     written = _free_name(named) if target is None else target
     words = command(named, written, options) if found and suspects.obstacle is None else None
-    return Diagnosis(
-        where, tuple(found), options, words, now, then, suspects.obstacle if found else None
-    )
+    told = (*found, *left)
+    obstacle = suspects.obstacle if found else None
+    return Diagnosis(where, told, options, words, now, then, obstacle)
+
+
+def _left_behind(path: str) -> list[Finding]:
+    """Find the parts of a file that nobody writes any more, and remove those known to be dead."""
+    found = []
+    for part in parts_of(os.path.realpath(path)):
+        size = format_bytes(part.n_bytes)
+        if part.state == "dead":
+            part.remove()
+            gone = "removed now" if not os.path.lexists(part.path) else "not removable by this user"
+            words = f"{part.path} ({size}): process {part.process} was killed; {gone}"
+        elif part.state == "unknown":
+            words = (
+                f"{part.path} ({size}) was begun on another machine, in another container, or "
+                f"before a restart; once nobody writes it: rm {shlex.quote(part.path)}"
+            )
+        else:
+            continue
+        found.append(Finding("left behind", None, None, words))
+    return found
 
 
 def _free_name(path: str) -> str:

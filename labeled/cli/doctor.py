@@ -81,7 +81,7 @@ def lines(found: Diagnosis) -> list[str]:
 
 def row_of(finding: Finding) -> tuple[str, ...]:
     """Return the row of a finding in the table."""
-    where = finding.source or f"split {finding.split}"
+    where = finding.where
     if finding.cost is None:
         return where, finding.kind, "", "", "", finding.words
     return (

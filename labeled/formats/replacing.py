@@ -3,7 +3,8 @@
 The new file has a hidden name of its own in the target's folder until it is whole and on
 the disk; renaming is atomic, so whoever looks sees the old file or the new one. An
 exception removes the new file. Only a process that is killed leaves it behind, under a
-name ending in ``.part`` that nothing opens.
+name ending in ``.part`` that nothing opens; whoever writes the same target next removes it
+(see :mod:`.parts`).
 
 This module knows paths, permissions and disks, and nothing of HDF5.
 """
@@ -14,16 +15,13 @@ import contextlib
 import errno
 import os
 import re
-import secrets
 import shutil
 import stat
 import sys
 from collections.abc import Iterator
 
 from labeled.errors import LabeledError, WriteError
-
-PART = ".part"
-"""How the names of files end that are not complete yet."""
+from labeled.formats.parts import part_name, remove_dead
 
 _FICLONE = 0x40049409
 _COPY_BYTES = 8 << 20
@@ -44,6 +42,8 @@ _CAUSES = {
 
 def check_target(path: str | os.PathLike[str], *, overwrite: bool, n_bytes: int = 0) -> str:
     """Return the absolute path to write, following a symbolic link; refuse what cannot work.
+
+    What writers of the same target left behind when they were killed is removed.
 
     Parameters
     ----------
@@ -72,6 +72,7 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool, n_bytes: int 
         raise WriteError(
             f"cannot write {target!r}: this user may not write in {folder!r}; check its permissions"
         )
+    remove_dead(target)
     free = shutil.disk_usage(folder).free
     if n_bytes > free:
         raise WriteError(
@@ -145,8 +146,7 @@ def errno_of(error: BaseException) -> int | None:
 
 def _new_file(target: str) -> str:
     """Make an empty file beside the target, with its permissions (those of a new file if new)."""
-    folder, name = os.path.split(target)
-    part = os.path.join(folder, f".{name[:100]}.{secrets.token_hex(6)}{PART}")
+    part = part_name(target)
     os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     with contextlib.suppress(FileNotFoundError):
         os.chmod(part, stat.S_IMODE(os.stat(target).st_mode) | stat.S_IWUSR)

@@ -50,7 +50,7 @@ class Finding:
     kind : str
         In a few words: "one-row chunks".
     source, split : str or None
-        Which one it concerns.
+        Which one it concerns; neither for what lies beside the file.
     words : str
         What was found.
     mend : mapping
@@ -66,6 +66,13 @@ class Finding:
     mend: Mapping[str, Any] = field(default_factory=dict)
     rows_per_s: float | None = None
     mended_rows_per_s: float | None = None
+
+    @property
+    def where(self) -> str:
+        """Which part of the file it concerns, in words."""
+        if self.source is None and self.split is None:
+            return "beside it"
+        return self.source or f"split {self.split}"
 
     @property
     def cost(self) -> float | None:

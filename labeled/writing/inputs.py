@@ -7,6 +7,7 @@ can be refused is refused here, before a file is made.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -353,7 +354,27 @@ def _passing_blocks(array: Passing, rows: int) -> Iterator[Block]:
 
 
 def _sliced(array: Any, start: int, stop: int) -> Any:
-    return array[start:stop]
+    rows = array[start:stop]
+    mapping = getattr(array, "_mmap", None) if isinstance(array, np.memmap) else None
+    if mapping is None or array.mode == "c" or not rows.flags.c_contiguous:
+        return rows
+    kept = np.array(rows)
+    _let_go(mapping, rows)
+    return kept
+
+
+def _let_go(mapping: mmap.mmap, rows: Array) -> None:
+    """Give the pages of a mapped file back that rows lie in; touching them maps them again."""
+    if not hasattr(mmap, "MADV_DONTNEED") or not rows.nbytes:
+        return
+    start = _address(rows) - _address(np.frombuffer(mapping, np.uint8))
+    first = start // mmap.PAGESIZE * mmap.PAGESIZE
+    mapping.madvise(mmap.MADV_DONTNEED, first, start + rows.nbytes - first)
+
+
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 def _values(array: xr.DataArray, start: int, stop: int) -> Any:

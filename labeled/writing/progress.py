@@ -67,7 +67,9 @@ def _bar(options: dict[str, Any]) -> Any:
         return tqdm(ncols=90, **options)  # no ipywidgets: a line of text that moves
     if sys.stderr.isatty():
         return tqdm(**options)
-    words = "{desc}: {n_fmt} of {total_fmt}, {rate_fmt}, {elapsed} elapsed"
+    words = "{desc}: {n_fmt} of {total_fmt}, {rate_fmt}, {elapsed} elapsed, {remaining} left"
+    if options["total"] is None:
+        words = "{desc}: {n_fmt}, {rate_fmt}, {elapsed} elapsed"
     lines: Any = LogLines(sys.stderr)
     return tqdm(file=lines, mininterval=LOG_S, bar_format=words, **options)
 
