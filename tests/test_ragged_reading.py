@@ -305,7 +305,9 @@ def without_labels(path: Path) -> Path:
 
 def test_missing_shape_labels_are_refused_until_dims_name_the_axes(tmp_path: Path) -> None:
     path = without_labels(tmp_path / "x.h5")
-    words = r"source 'x' of file '.*x.h5' .*3 axes .*no scale 'shape_labels' .*dims=\{'x': \('batch'"
+    words = (
+        r"source 'x' of file '.*x.h5' .*3 axes .*no scale 'shape_labels' .*dims=\{'x': \('batch'"
+    )
     for dims in (None, {"x": ("batch", "a", None, "c")}):
         with pytest.raises(DimsError, match=words):
             labeled.open_dataset(path, dims=dims)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labeled
+from labeled.cli.main import main
 from labeled.formats.hdf5.own import read_statistics
-from labeled.writing import streaming
-from labeled.writing.statistics import Tally, measured, moments_of, plain
+from labeled.writing import ragged as ragged_writing
+from labeled.writing import streaming, uneven
+from labeled.writing.statistics import moments_of, plain
 
 
 @settings(max_examples=60)
@@ -97,24 +101,93 @@ def test_statistics_by_split_and_channel(
     assert found["targets"]["rows"]["n_rows"] == 3000
 
 
-@given(
-    st.lists(st.integers(0, 5), min_size=1, max_size=12),
-    st.lists(st.integers(0, 11), max_size=15),
-    st.integers(1, 9),
-)
-def test_stretches_are_measured_whatever_the_blocks(sizes: Any, rows: Any, block: int) -> None:
-    edges = np.cumsum([0, *sizes])
-    values = np.random.default_rng(0).normal(size=edges[-1])
-    wanted = np.array([row for row in rows if row < len(sizes)], np.int64)
-    tally = Tally({"some": np.stack((edges[wanted], edges[wanted + 1]), axis=1)})
-    for start in range(0, len(values), block):
-        some = values[start : start + block]
-        parts = tally.parts(start, start + len(some))
-        tally.add(measured(some, parts, None, count_classes=False))
+SHAPES = {
+    "no axis of channels": (("batch", "time"), lambda i: (i * 37 % 90,)),
+    "channels first": (("batch", "channel", "height", "width"), lambda i: (3, i % 4 * 9, i % 5)),
+    "channels last": (("batch", "height", "width", "channel"), lambda i: (i % 4, 40 + i % 3, 3)),
+    "channels between": (("batch", "time", "channel", "feature"), lambda i: (i % 4, 2, 7 + i % 2)),
+    "one shape": (("batch", "channel", "time"), lambda i: (2, 6)),
+    "large": (("batch", "channel", "time"), lambda i: (2, 40_000 + i)),
+    "channels differ": (("batch", "channel", "time"), lambda i: (1 + i % 3, 5)),
+    "channels differ late": (("batch", "channel", "time"), lambda i: (1 + i // 20, 5)),
+    "nothing in them": (("batch", "channel", "time"), lambda i: (3, 0)),
+}
 
-    chosen = [values[edges[row] : edges[row + 1]] for row in wanted]
-    found = tally.result()["splits"]["some"]
-    assert found["n_values"] == sum(map(len, chosen))
-    if found["n_values"]:
-        assert found["mean"] == pytest.approx(np.concatenate(chosen).mean())
-        assert found["std"] == pytest.approx(np.concatenate(chosen).std(), abs=1e-12)
+
+@pytest.mark.parametrize("kind", ["flat", "fuel"])
+@pytest.mark.parametrize("given_as", ["list", "batches", "append", "repack", "convert"])
+@pytest.mark.parametrize("case", SHAPES)
+def test_examples_of_different_shapes_are_measured_by_split_and_channel(
+    tmp_path: Path, case: str, given_as: str, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(streaming, "UNIT_BYTES", 1000)
+    monkeypatch.setattr(ragged_writing, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(uneven, "PIECE_VALUES", 200)
+    dims, shape_of = SHAPES[case]
+    rng = np.random.default_rng(0)
+    n = 6 if case == "large" else 25
+    arrays = [rng.integers(0, 256, shape_of(i), np.uint8) for i in range(n)]
+    splits = {"train": range(n - 5), "few": np.array([n - 1, 1, 2, 2, n - 2]), "none": range(0)}
+    names = {"x": dims}
+    options = {"dims": names, "ragged": kind}
+    path = tmp_path / "x.h5"
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "splits overlap", labeled.LabeledWarning)
+        if given_as == "batches":
+            batches = [{"x": objects_of(arrays[i : i + 4])} for i in range(0, n, 4)]
+            labeled.write(path, iter(batches), splits, **options)
+        elif given_as == "append":
+            first = objects_of(arrays[:-2])
+            partial = {"train": range(n - 5), "few": np.array([1, 2, 2]), "none": range(0)}
+            labeled.write(path, {"x": first}, partial, **options)
+            labeled.append(path, {"x": objects_of(arrays[-2:])}, split="few")
+            splits["few"] = np.array([1, 2, 2, n - 2, n - 1])
+        else:
+            labeled.write(path, {"x": objects_of(arrays)}, splits, **options)
+        if given_as == "repack":
+            other = "fuel" if kind == "flat" else "flat"
+            path = labeled.repack(path, tmp_path / "y.h5", ragged=other)
+        if given_as == "convert":
+            path = labeled.convert(path, tmp_path / "y.h5", ragged=kind)
+    found = read_statistics(path)["x"]
+    for split, rows in {"": range(n), **splits}.items():
+        told = found["splits"][split] if split else found["rows"]
+        check_measured(told, [arrays[row] for row in rows], dims)
+
+
+def objects_of(arrays: list[Any]) -> Any:
+    out = np.empty(len(arrays), object)
+    out[:] = arrays
+    if len({array.shape for array in arrays}) == 1:  # NumPy fills in their values
+        for i, array in enumerate(arrays):
+            out[i] = array
+    return out
+
+
+def check_measured(told: dict[str, Any], arrays: list[Any], dims: tuple[str, ...]) -> None:
+    """Compare with NumPy."""
+    assert told["n_rows"] == len(arrays)
+    assert "classes" not in told
+    held = [array for array in arrays if array.size]
+    axis = dims.index("channel") - 1 if "channel" in dims else None
+    if axis is None or len({array.shape[axis] for array in held}) != 1:
+        assert "by" not in told
+        told = {key: [value] for key, value in told.items()}
+        channels = [np.concatenate([array.reshape(-1) for array in held] or [np.empty(0)])]
+    else:
+        assert told["by"] == "channel"
+        apart = [np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1) for array in held]
+        channels = list(np.concatenate(apart, axis=1))
+    assert told["n_values"] == [len(values) for values in channels]
+    for key in ("mean", "std", "min", "max"):
+        wanted = [getattr(np, key)(values) if len(values) else None for values in channels]
+        assert told[key] == ([None] if wanted == [None] else pytest.approx(wanted, abs=1e-9))
+
+
+def test_info_shows_the_channels_of_ragged_pictures(tmp_path: Path) -> None:
+    pictures = [np.full((3, 2 + i, 4), [[[1]], [[2]], [[3]]], np.uint8) for i in range(3)]
+    dims = {"x": ("batch", "channel", "height", "width")}
+    path = labeled.write(tmp_path / "x.h5", {"x": pictures}, dims=dims, ragged="fuel")
+    done = CliRunner().invoke(main, ["info", path])
+    assert "1 2 3" in done.output

@@ -76,7 +76,8 @@ def lines(found: Diagnosis) -> list[str]:
     for name, now in found.rows_per_s.items():
         then = found.mended_rows_per_s[name]
         out.append(f"{name}, all together: {now:,.0f} rows/s now, {then:,.0f} rows/s mended")
-    return [*out, "", *found.advice()]
+    advice = found.advice()
+    return [*out, "", *advice] if advice else out
 
 
 def row_of(finding: Finding) -> tuple[str, ...]:

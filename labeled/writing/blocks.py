@@ -26,6 +26,7 @@ from labeled.formats.hdf5.encoding import Chunk, Layout, checksum, chunks_of
 from labeled.formats.objects import vlen_base
 from labeled.formats.region import Array
 from labeled.writing.statistics import Moments, Part, measured
+from labeled.writing.uneven import measured_examples
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +72,39 @@ class Packed:
     moments: list[tuple[tuple[str, ...], Moments]] = field(default_factory=list)
 
 
-def pack(values: Any, start: int, stop: int, recipe: Recipe, parts: Sequence[Part]) -> Packed:
-    """Do all work on a block of rows `start` to `stop`."""
+def pack(
+    values: Any,
+    start: int,
+    stop: int,
+    recipe: Recipe,
+    parts: Sequence[Part],
+    shapes: Array | None = None,
+) -> Packed:
+    """Do all work on a block of rows `start` to `stop`.
+
+    With `shapes` the rows are the values of examples that have these, or one such example
+    each, and `parts` tell of examples.
+    """
     rows = checked_rows(values, stop - start, recipe)
     first = min(-(-start // recipe.unit_rows) * recipe.unit_rows, stop)
     last = max(stop // recipe.unit_rows * recipe.unit_rows, first)
-    moments = measured(rows, parts, recipe.channel_axis, count_classes=recipe.count_classes)
+    if shapes is None:
+        moments = measured(rows, parts, recipe.channel_axis, count_classes=recipe.count_classes)
+    else:
+        moments = measured_examples(_joined(rows), shapes, parts, recipe.channel_axis)
     body = None
     if last > first:
         body = units_of(rows[first - start : last - start], first, recipe)
     return Packed(
         start, stop, rows[: first - start].copy(), body, rows[last - start :].copy(), moments
     )
+
+
+def _joined(rows: Array) -> Array:
+    """Return the values of examples one after another."""
+    if rows.dtype.kind != "O":
+        return rows
+    return np.concatenate(rows.tolist()) if len(rows) else np.empty(0)
 
 
 def checked_rows(values: Any, n_rows: int, recipe: Recipe) -> Array:

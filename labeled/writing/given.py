@@ -21,6 +21,10 @@ class Block:
     stop: int
     read: Callable[[], Any] | None = None
     delayed: Any = None
+    shapes: Array | None = None
+    """Of the examples in it, where these have different shapes."""
+    first: int | None = None
+    """The number of its first example, where rows are no examples but their values."""
 
 
 Blocks = Callable[[int], Iterator[Block]]
@@ -43,6 +47,8 @@ class Given:
     """Turns times into the numbers that are stored."""
     mean_bytes: int | None = None
     """What a row takes, where rows differ in length."""
+    example_dims: tuple[str, ...] = ()
+    """The dims of a source of examples of different shapes, whose values these are."""
 
     @property
     def row_shape(self) -> tuple[int, ...]:

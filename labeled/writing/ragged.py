@@ -258,15 +258,6 @@ class RaggedGiven:
         """Return the number of examples, given the lengths of all datasets."""
         return lengths[self.members[0]] - 1 if self.members else lengths[self.name]
 
-    def in_values(self, rows: range | Rows) -> range | Rows | None:
-        """Return the values of examples, of a list as stretches (k, 2); None in batches."""
-        if self.examples is None:
-            return None
-        edges = offsets_of(elements_of(self.examples.shapes))
-        if isinstance(rows, range):
-            return range(int(edges[rows.start]), int(edges[rows.stop]))
-        return np.stack((edges[rows], edges[rows + 1]), axis=1)
-
     def batch(self, value: Any, done: Mapping[str, int]) -> dict[str, Given]:
         """Return the datasets of one more batch of examples.
 
@@ -285,8 +276,15 @@ class RaggedGiven:
         if self.kind == "fuel":
             self.shapes.append(examples.shapes)
             return {self.name: _variable_rows(self.name, examples, self.dims)}
-        first = done[self.members[0]] == 0
-        return _flat(self.name, examples, self.dims, done[self.name], first=first)
+        n_offsets = done[self.members[0]]
+        return _flat(
+            self.name,
+            examples,
+            self.dims,
+            done[self.name],
+            n_before=max(n_offsets - 1, 0),
+            first=n_offsets == 0,
+        )
 
 
 def ragged_given(
@@ -302,9 +300,19 @@ def ragged_given(
 
 
 def _flat(
-    name: str, examples: Examples, dims: tuple[str, ...], base: int = 0, *, first: bool = True
+    name: str,
+    examples: Examples,
+    dims: tuple[str, ...],
+    base: int = 0,
+    *,
+    n_before: int = 0,
+    first: bool = True,
 ) -> dict[str, Given]:
-    """Return values, offsets (from `base` on) and, for several axes, shapes."""
+    """Return values, offsets and, for several axes, shapes.
+
+    `n_before` examples with `base` values come before these; only the `first` offsets begin
+    with where example 0 does.
+    """
     edges = offsets_of(elements_of(examples.shapes))
     attrs = storable(f"source {name!r}", examples.attrs)
     values = Given(
@@ -313,7 +321,8 @@ def _flat(
         (int(edges[-1]),),
         Names((f"{name}_value",)),
         {**attrs, **ragged_attrs(name, dims)},
-        partial(_value_blocks, examples, edges),
+        partial(_value_blocks, examples, edges, n_before),
+        example_dims=dims,
     )
     out = {name: values}
     contents = ((edges if first else edges[1:]) + base, examples.shapes)
@@ -345,14 +354,16 @@ def _variable_rows(name: str, examples: Examples, dims: tuple[str, ...]) -> Give
         storable(f"source {name!r}", examples.attrs),
         partial(_row_blocks, examples, edges),
         mean_bytes=16 + n_bytes // max(n_rows, 1),
+        example_dims=dims,
     )
 
 
-def _value_blocks(examples: Examples, edges: Rows, rows: int) -> Iterator[Block]:
+def _value_blocks(examples: Examples, edges: Rows, n_before: int, rows: int) -> Iterator[Block]:
     """Cut values where examples end; one long example may exceed `rows` values."""
-    for a, b in pairwise(block_cuts(elements_of(examples.shapes), rows)):
-        if edges[b] > edges[a]:
-            yield Block(int(edges[a]), int(edges[b]), partial(examples.values, a, b))
+    shapes = examples.shapes
+    for a, b in pairwise(block_cuts(elements_of(shapes), rows)):
+        read = partial(examples.values, a, b)
+        yield Block(int(edges[a]), int(edges[b]), read, None, shapes[a:b], n_before + a)
 
 
 def _row_blocks(examples: Examples, edges: Rows, rows: int) -> Iterator[Block]:
@@ -360,7 +371,8 @@ def _row_blocks(examples: Examples, edges: Rows, rows: int) -> Iterator[Block]:
     for a, b in pairwise(block_cuts(sizes, BLOCK_BYTES)):
         for start in range(a, b, rows):
             stop = min(start + rows, b)
-            yield Block(start, stop, partial(_rows, examples, edges, start, stop))
+            read = partial(_rows, examples, edges, start, stop)
+            yield Block(start, stop, read, None, examples.shapes[start:stop])
 
 
 def _rows(examples: Examples, edges: Rows, start: int, stop: int) -> Array:

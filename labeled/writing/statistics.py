@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -51,6 +51,8 @@ class Moments:
     high: Array
     classes: dict[int, int] | None = None
     """Rows of each class; None where classes are not counted, or too many."""
+    mixed: bool = False
+    """Whether channels are one, because rows differ in how many they have."""
 
     @classmethod
     def none(cls, channels: int, *, classes: bool = False) -> Moments:
@@ -68,7 +70,13 @@ class Moments:
         )
 
     def merge(self, other: Moments) -> Moments:
-        """Return the moments of the rows of both."""
+        """Return the moments of the rows of both; channels are one where they differ in number."""
+        n_rows = self.n_rows + other.n_rows
+        if not len(self.count) or not len(other.count):  # one of them has no value yet
+            known = other if not len(self.count) else self
+            return replace(known, n_rows=n_rows)
+        if self.mixed != other.mixed or len(self.count) != len(other.count):
+            return self.together().merge(other.together())
         count = self.count + other.count
         share = np.divide(other.count, count, out=np.zeros(len(count)), where=count > 0)
         with np.errstate(over="ignore", invalid="ignore"):  # beyond float64: infinite, and said so
@@ -78,7 +86,7 @@ class Moments:
             between = np.where(self.count > 0, apart**2 * self.count * share, 0.0)
             squares = self.squares + other.squares + between
         return Moments(
-            self.n_rows + other.n_rows,
+            n_rows,
             count,
             self.not_finite + other.not_finite,
             mean,
@@ -86,6 +94,27 @@ class Moments:
             np.minimum(self.low, other.low),
             np.maximum(self.high, other.high),
             _added(self.classes, other.classes),
+            self.mixed,
+        )
+
+    def together(self) -> Moments:
+        """Return the moments of all channels as those of one."""
+        if self.mixed:
+            return self
+        count = int(self.count.sum())
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = float((self.mean * self.count).sum()) / max(count, 1)
+            squares = self.squares + self.count * (self.mean - mean) ** 2
+        return Moments(
+            self.n_rows,
+            np.array([count]),
+            np.array([self.not_finite.sum()]),
+            np.array([mean]),
+            np.array([squares.sum()]),
+            np.array([self.low.min()]),
+            np.array([self.high.max()]),
+            self.classes,
+            mixed=True,
         )
 
 
@@ -227,9 +256,9 @@ class Tally:
     Parameters
     ----------
     splits : mapping of split to rows
-        Of this source; or to stretches of them (k, 2), in any order, alike or apart.
+        Of this source.
     channels : int
-        How many are kept apart.
+        How many are kept apart; 0 where the first values tell.
     channel_dim : str, optional
         Their dim.
     """
@@ -243,9 +272,9 @@ class Tally:
         count_classes: bool = False,
     ) -> None:
         self._ranges = {s: rows for s, rows in splits.items() if isinstance(rows, range)}
-        lists = {s: rows for s, rows in splits.items() if not isinstance(rows, range)}
-        self._lists = {s: np.sort(rows) for s, rows in lists.items() if rows.ndim == 1}
-        self._runs = [(s, k) for s, runs in lists.items() if runs.ndim == 2 for k in _apart(runs)]
+        self._lists = {
+            s: np.sort(rows) for s, rows in splits.items() if not isinstance(rows, range)
+        }
         edges = {edge for rows in self._ranges.values() for edge in (rows.start, rows.stop)}
         self._edges = np.array(sorted(edges), np.int64)
         self._dim = channel_dim
@@ -265,12 +294,6 @@ class Tally:
             first, last = np.searchsorted(rows, (start, stop))
             if last > first:
                 out.append(((name,), rows[first:last] - start))
-        for name, runs in self._runs:
-            first = np.searchsorted(runs[:, 1], start, side="right")
-            last = np.searchsorted(runs[:, 0], stop)
-            if last > first:
-                inside = np.clip(runs[first:last], start, stop) - start
-                out.append(((name,), _mask(inside, stop - start)))
         return out
 
     def go_on(self, before: Mapping[str, Moments]) -> None:
@@ -292,29 +315,6 @@ class Tally:
         return {**out, "splits": splits} if splits else out
 
 
-def _apart(runs: Array) -> list[Array]:
-    """Return stretches in order, in as many arrays as the same one comes."""
-    runs = runs[np.lexsort((runs[:, 1], runs[:, 0]))]
-    runs = runs[runs[:, 1] > runs[:, 0]]
-    times = np.arange(len(runs)) - np.searchsorted(runs[:, 0], runs[:, 0])
-    return [runs[times == k] for k in range(int(times.max(initial=-1)) + 1)]
-
-
-def _mask(runs: Array, n: int) -> Array:
-    """Return which of `n` places lie in stretches that are apart.
-
-    Examples
-    --------
-    >>> _mask(np.array([[0, 1], [1, 2], [4, 5]]), 6).astype(int).tolist()
-    [1, 1, 0, 0, 1, 0]
-    """
-    edges = np.zeros(n + 1, np.int8)
-    np.add.at(edges, runs[:, 0], 1)
-    np.add.at(edges, runs[:, 1], -1)
-    inside: Array = np.cumsum(edges[:-1], dtype=np.int8).astype(bool)
-    return inside
-
-
 def plain(moments: Moments, channel_dim: str | None) -> dict[str, Any]:
     """Return moments as numbers, or lists of them by channel; None where nothing is finite.
 
@@ -324,6 +324,9 @@ def plain(moments: Moments, channel_dim: str | None) -> dict[str, Any]:
     >>> found["n_values"], found["mean"], found["min"], found["max"], round(found["std"], 3)
     (4, 3.0, 1.0, 6.0, 1.871)
     """
+    if not len(moments.count):
+        moments = replace(Moments.none(1), n_rows=moments.n_rows, mixed=True)
+    channel_dim = None if moments.mixed else channel_dim
     count = moments.count
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         std = np.sqrt(moments.squares / count)

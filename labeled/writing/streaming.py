@@ -19,6 +19,7 @@ from labeled.errors import ArrayError
 from labeled.formats.hdf5.encoding import Layout, rows_a_unit
 from labeled.formats.hdf5.own import Checksums
 from labeled.formats.hdf5.writing import SourceWriter
+from labeled.formats.objects import vlen_base
 from labeled.writing.blocks import (
     Before,
     Joiner,
@@ -70,7 +71,6 @@ def recipe_for(given: Given, layout: Layout, checksums: bool) -> Recipe:
     """Return what is done to every block of a source."""
     chunked = layout.chunks is not None
     unit_bytes = CHUNKED_UNIT_BYTES if chunked else UNIT_BYTES
-    channel = channel_axis(given.names.dims, given.row_shape)
     return Recipe(
         f"source {given.name!r}",
         given.dtype,
@@ -78,30 +78,38 @@ def recipe_for(given: Given, layout: Layout, checksums: bool) -> Recipe:
         layout,
         rows_a_unit(given.row_bytes, layout, unit_bytes),
         checksums,
-        channel,
+        _channel_axis(given),
         _are_labels(given),
         given.encode,
         given.row_bytes,
     )
 
 
+def _channel_axis(given: Given) -> int | None:
+    """Return the axis along which statistics are kept apart."""
+    if given.example_dims:
+        return channel_axis(given.example_dims, (0,) * len(given.example_dims[1:]))
+    return channel_axis(given.names.dims, given.row_shape)
+
+
 def _are_labels(given: Given) -> bool:
     """Whether a source has one integer a row, and no time."""
-    return given.encode is None and are_labels(given.dtype, given.row_shape)
+    dense = given.encode is None and not given.example_dims
+    return dense and are_labels(given.dtype, given.row_shape)
 
 
 def tally_for(given: Given, table: Splits | None, statistics: bool) -> Tally | None:
     """Return what gathers the statistics of a source; None where there is nothing to gather."""
-    if not statistics or not can_measure(given.dtype) or given.encode is not None:
+    dtype = vlen_base(given.dtype) or given.dtype
+    if not statistics or not can_measure(dtype) or given.encode is not None:
         return None
-    axis = channel_axis(given.names.dims, given.row_shape)
+    axis, dims = _channel_axis(given), given.example_dims or given.names.dims
+    channels = 1
+    if axis is not None:
+        channels = 0 if given.example_dims else given.row_shape[axis - 1]
     rows = {s: by[given.name] for s, by in (table or {}).items() if given.name in by}
-    return Tally(
-        rows,
-        1 if axis is None else given.row_shape[axis - 1],
-        None if axis is None else given.names.dims[axis],
-        count_classes=_are_labels(given),
-    )
+    dim = None if axis is None else dims[axis]
+    return Tally(rows, channels, dim, count_classes=_are_labels(given))
 
 
 def works_of(plan: Plan, inputs: Inputs, first: int = 0) -> Iterator[Work]:
@@ -124,8 +132,10 @@ def work_of(plan: Plan, given: Given, block: Block, first: int = 0) -> Work:
     """Return the work on a block of a source whose row 0 is row `first` of the file."""
     recipe, tally = plan.recipes[given.name], plan.tallies[given.name]
     start, stop = block.start + first, block.stop + first
-    parts = [] if tally is None else tally.parts(start, stop)
-    packing = partial(pack, start=start, stop=stop, recipe=recipe, parts=parts)
+    begin = start if block.first is None else block.first
+    end = stop if block.shapes is None else begin + len(block.shapes)
+    parts = [] if tally is None else tally.parts(begin, end)
+    packing = partial(pack, start=start, stop=stop, recipe=recipe, parts=parts, shapes=block.shapes)
     n_bytes = given.row_bytes * (stop - start)
     if block.delayed is not None:
         task = delayed(packing, pure=False, traverse=False)(block.delayed)

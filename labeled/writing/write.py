@@ -105,10 +105,9 @@ def write(
     ragged : {"flat", "fuel"}
         How examples of different shapes are stored: flat values with offsets and shapes,
         which read many times faster, or as Fuel does, rows of variable length with scales
-        `shapes` and `shape_labels`. Of flat values, `chunks` counts elements, and splits have
-        no statistics of their own where rows come in batches. Rows of variable length are
-        not compressed (HDF5 would compress references to them), have no statistics, and
-        make a file that netCDF libraries refuse.
+        `shapes` and `shape_labels`. Of flat values, `chunks` counts elements. Rows of variable
+        length are not compressed (HDF5 would compress references to them), and make a file
+        that netCDF libraries refuse.
     overwrite : bool
         Replace a file that is there; until the new one is complete it stays as it is.
     netcdf : bool
@@ -242,31 +241,15 @@ def _fill(
     if table is not None:
         write_table(file, table, counts, scales=netcdf)
     set_attrs(file, file_attrs)
-    measured = _in_examples(plan.statistics(), inputs, counts, table)
-    write_own(file, measured, plan.checksums(joiners))
+    write_own(file, plan.statistics(), plan.checksums(joiners))
 
 
 def tallies_for(inputs: Inputs, table: Splits | None, statistics: bool) -> dict[str, Tally | None]:
     """Return what measures each dataset; of a ragged source only the values are."""
-    out: dict[str, Tally | None] = {}
-    for name, given in inputs.sources.items():
-        uneven, rows = inputs.ragged.get(name), table
-        if uneven is not None and table is not None:
-            spans = {s: uneven.in_values(by[name]) for s, by in table.items() if name in by}
-            rows = {s: {name: span} for s, span in spans.items() if span is not None}
-        out[name] = tally_for(given, rows, statistics and not inputs.is_member(name))
-    return out
-
-
-def _in_examples(
-    statistics: dict[str, Any], inputs: Inputs, counts: Mapping[str, int], table: Splits | None
-) -> dict[str, Any]:
-    """Count rows of ragged sources in examples, where their values were measured."""
-    for name in set(statistics) & set(inputs.ragged):
-        statistics[name]["rows"]["n_rows"] = counts[name]
-        for split, found in statistics[name].get("splits", {}).items():
-            found["n_rows"] = len((table or {})[split][name])
-    return statistics
+    return {
+        name: tally_for(given, table, statistics and not inputs.is_member(name))
+        for name, given in inputs.sources.items()
+    }
 
 
 def checked_effort(memory: int | str, threads: int | None) -> tuple[int, int]:

@@ -306,7 +306,7 @@ def example_axes_of(dataset: h5py.Dataset, name: str, axes: Sequence[Axis]) -> E
     shapes = axes[0].scale_called(SHAPES) if axes else None
     if shapes is None:
         return None
-    lengths = shapes.dataset.shape or ()
+    lengths: Sequence[int] = shapes.dataset.shape or ()
     if len(lengths) != 2:
         return ExampleAxes(shapes, ())
     n_axes = lengths[1]
@@ -316,13 +316,12 @@ def example_axes_of(dataset: h5py.Dataset, name: str, axes: Sequence[Axis]) -> E
             f"example (scale {SHAPES!r})"
         )
     labels = axes[0].scale_called(SHAPE_LABELS)
-    if labels is None:
-        found, fault = (), f"no scale {SHAPE_LABELS!r} is attached to its axis 0"
-    else:
-        found = _shape_labels(labels)
-        fault = f"its scale {SHAPE_LABELS!r} names {len(found)} axes"
+    found = () if labels is None else _shape_labels(labels)
     if len(found) == n_axes:
         return ExampleAxes(shapes, found)
+    fault = f"its scale {SHAPE_LABELS!r} names {len(found)} axes"
+    if labels is None:
+        fault = f"no scale {SHAPE_LABELS!r} is attached to its axis 0"
     return ExampleAxes(shapes, ("",) * n_axes, fault)
 
 
