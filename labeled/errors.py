@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import FrameType
 
 _PASSED_BY = {"labeled", "xarray", "dask", "contextlib"}
@@ -40,6 +40,10 @@ class SplitError(LabeledError, ValueError):
 
 class SplitTypeError(SplitError, TypeError):
     """Something that names no rows, or no comment, stands in a split."""
+
+
+class NoLengthError(SplitError, TypeError):
+    """Sources hold different numbers of rows, so that there is no one length."""
 
 
 class UnknownNameError(LabeledError, KeyError):
@@ -165,8 +169,18 @@ def did_you_mean(name: str, known: Iterable[str], *, limit: int = 12) -> str:
     "there are: 'test', 'train'"
     """
     names = sorted(known)
-    listed = ", ".join(map(repr, names[:limit])) or "none"
-    if len(names) > limit:
-        listed += f", ... ({len(names)} in all)"
+    there = listed(names, limit)
     close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}? There are: {listed}" if close else f"there are: {listed}"
+    return f"did you mean {close[0]!r}? There are: {there}" if close else f"there are: {there}"
+
+
+def listed(names: Sequence[str], limit: int = 12) -> str:
+    """Return names for a message: the first of them, and how many there are.
+
+    Examples
+    --------
+    >>> listed(["test", "train", "valid"], limit=2)
+    "'test', 'train', ... (3 in all)"
+    """
+    there = ", ".join(map(repr, names[:limit])) or "none"
+    return f"{there}, ... ({len(names):,} in all)" if len(names) > limit else there

@@ -305,7 +305,7 @@ def test_messages_are_put_on_one_line() -> None:
 
 def test_the_command_as_its_own_process(digit_file: str, tmp_path: Path) -> None:
     """Plain text in a pipe, no progress bar, no traceback, the right exit codes."""
-    command = [sys.executable, "-m", "labeled.cli"]
+    command = [sys.executable, "-m", "labeled"]
     good = subprocess.run([*command, "head", digit_file], capture_output=True, text=True)
     assert (good.returncode, good.stderr) == (0, "")
     assert "\x1b" not in good.stdout

@@ -303,8 +303,10 @@ def test_sources_of_different_length_open_but_do_not_mix(tmp_path):
     with pytest.warns(LabeledWarning, match="label"):
         dataset = labeled.open_dataset(name)
     assert len(dataset.select("b")) == 8
-    with pytest.raises(SplitError, match="different numbers of rows"):
+    with pytest.raises(SplitError, match=r"different numbers of rows \(5 in 'a'; 8 in 'b'\)"):
         len(dataset)
+    assert list(dataset) == ["a", "b"]
+    assert {name: array.size for name, array in dict(dataset).items()} == {"a": 5, "b": 8}
     with pytest.raises(LoaderError, match="different numbers of rows"):
         dataset.batches(2)
 

@@ -156,6 +156,21 @@ def test_a_scale_with_external_storage_is_refused(tmp_path: Path, outside: Path)
         scan(path)
 
 
+@pytest.mark.filterwarnings("ignore::labeled.errors.LabeledWarning")
+def test_a_link_to_a_file_that_is_not_there_is_listed(tmp_path: Path) -> None:
+    path = tmp_path / "master.h5"
+    plain_file(path, {"x": np.zeros((4, 2))})
+    with h5py.File(path, "a") as f:
+        f["away"] = h5py.ExternalLink("gone.h5", "/entry/data")
+
+    header = scan(path, allow_external=True)
+
+    assert list(header.sources) == ["x"]
+    assert "'/entry/data' in file 'gone.h5', which is not there" in header.not_opened["away"]
+    with pytest.raises(FileFormatError, match=r"gone\.h5"):
+        scan(path, sources=["away"], allow_external=True)
+
+
 def test_group_through_an_external_link(tmp_path: Path, outside: Path) -> None:
     path = tmp_path / "v.h5"
     with h5py.File(path, "w") as f:

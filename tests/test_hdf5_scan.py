@@ -466,3 +466,34 @@ def test_the_warning_about_axes_gives_names_that_end_it(source, tmp_path):
     remedy = ast.literal_eval(words)
     assert remedy == {source: dims, "targets": ("batch",)}
     assert labeled.open_dataset(path, dims=remedy)[source].dims == dims
+
+
+def test_names_that_are_there_stay_in_those_that_are_suggested(tmp_path):
+    path = tmp_path / "scaled.hdf5"
+    with h5py.File(path, "w") as f:
+        f["images"] = np.zeros((6, 3, 4, 5))
+        f["time"] = np.arange(6.0)
+        f["time"].make_scale("time")
+        f["images"].dims[0].attach_scale(f["time"])
+    with pytest.warns(LabeledWarning, match=r"'images': \('time', 'channel', 'height', 'width'\)"):
+        labeled.open_dataset(path)
+
+
+def test_files_that_are_alike_are_warned_of_once(tmp_path):
+    for number in range(5):
+        with h5py.File(tmp_path / f"{number}.hdf5", "w") as f:
+            f["x"] = np.zeros((number + 1, 3))
+    with pytest.warns(LabeledWarning) as told:
+        labeled.open_dataset(tmp_path)
+    (words,) = map(str, (each.message for each in told))
+    assert re.search(r"0\.hdf5' \(like 4 of the others\) does not name every axis", words)
+
+
+def test_a_warning_lists_some_of_many_sources(tmp_path):
+    path = tmp_path / "many.hdf5"
+    with h5py.File(path, "w") as f:
+        for number in range(500):
+            f[f"x{number:03}"] = np.zeros((2, 3))
+    with pytest.warns(LabeledWarning, match=r"\.\.\. \(500 sources in all\)") as told:
+        labeled.open_dataset(path)
+    assert len(str(told[0].message)) < 1500

@@ -42,11 +42,13 @@ from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import Source
 from labeled.errors import (
     LoaderError,
+    NoLengthError,
     SelectionTypeError,
     SpaceTypeError,
     SplitError,
     UnknownNameError,
     did_you_mean,
+    listed,
     warn,
 )
 from labeled.loader.build import make_loader
@@ -188,16 +190,19 @@ class Dataset:
 
         Raises
         ------
-        SplitError
+        NoLengthError
             If the sources hold different numbers of rows; the message lists them.
         """
-        counts = self._n_rows_by_source()
-        if len(set(counts.values())) > 1:
-            raise SplitError(
-                f"the sources of {self.where} hold different numbers of rows: {counts}; "
+        sources_of: dict[int, list[str]] = {}
+        for name, n_rows in self._n_rows_by_source().items():
+            sources_of.setdefault(n_rows, []).append(name)
+        if len(sources_of) > 1:
+            told = "; ".join(f"{n:,} in {listed(names, 4)}" for n, names in sources_of.items())
+            raise NoLengthError(
+                f"the sources of {self.where} hold different numbers of rows ({told}); "
                 "split() or select() sources that agree"
             )
-        return next(iter(counts.values()), 0)
+        return next(iter(sources_of), 0)
 
     def _n_rows_by_source(self) -> dict[str, int]:
         return {name: len(self.selection(name)) for name in self.sources}

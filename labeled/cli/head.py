@@ -164,10 +164,14 @@ def text_of(value: Any) -> str:
     --------
     >>> text_of(np.float32(0.1)), text_of(np.uint8(7)), text_of("a" * 30)
     ('0.1', '7', "'aaaaaaaaaaaaaaaaaaaa...")
+    >>> print(text_of(np.bytes_(b"IDLE")))
+    b'IDLE'
     """
     if isinstance(value, np.floating | float):
         return f"{value:.4g}"
     if isinstance(value, np.complexfloating | complex):
         return f"{value:.3g}"
+    if isinstance(value, np.bytes_ | np.str_):
+        value = value.item()
     text = repr(value) if isinstance(value, str | bytes) else str(value)
     return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 3] + "..."

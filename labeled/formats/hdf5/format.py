@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from labeled.formats.format import Format, Head, Options
+from labeled.formats.hdf5.labels import warn_of
 from labeled.formats.hdf5.own import read_statistics
 from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.safety import check_claim, stored_bytes
 from labeled.formats.hdf5.scalar import read_scalar
-from labeled.formats.hdf5.scan import scan
+from labeled.formats.hdf5.scan import noted
 from labeled.formats.header import FileHeader
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -29,8 +30,8 @@ def _recognises(head: Head) -> bool:
 
 
 def _scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
-    return tuple(
-        scan(
+    found = [
+        noted(
             path,
             sources=options.sources,
             dims={name: tuple(dims) for name, dims in options.dims} or None,
@@ -40,7 +41,9 @@ def _scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
             allow_external=options.allow_external,
         )
         for path in paths
-    )
+    ]
+    warn_of((header.stamp.path, notes) for header, notes in found)
+    return tuple(header for header, _ in found)
 
 
 FORMAT = Format(

@@ -2,8 +2,8 @@
 
 An axis is named by its dimension label; without one, by the scale attached to it;
 without either, axis 0 is ``batch`` and axis i is ``<source>_axis_<i>``, with one warning
-a file. Names the user gives go before all of these. Two axes never become one because
-they are equally long.
+for all files that are alike. Names the user gives go before all of these. Two axes never
+become one because they are equally long.
 
 A scale that labels no axis is not lost: it becomes a coordinate. Fuel's ragged scales
 (`shapes`, `shape_labels`) tell shapes, not positions, and are never coordinates.
@@ -11,8 +11,9 @@ A scale that labels no axis is not lost: it becomes a coordinate. Fuel's ragged 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import h5py
@@ -25,8 +26,8 @@ from labeled.formats.hdf5.safety import address, check_dataset, to_text
 SHAPES, SHAPE_LABELS = "shapes", "shape_labels"
 MAX_EXAMPLE_AXES = 32
 CHANNELS = (1, 3, 4)
-MOST_SUGGESTED = 4
-"""Sources whose names a warning spells out."""
+MOST_TOLD, MOST_SUGGESTED = 12, 4
+"""Sources that a warning lists, and those whose names it spells out."""
 
 NOT_A_VARIABLE = "This is a netCDF dimension but not a netCDF variable"
 NON_COORDINATE = "_nc4_non_coord_"
@@ -77,17 +78,22 @@ class Unnamed:
 
     @property
     def likely(self) -> tuple[str, ...]:
-        """What the axes probably are: those of pictures, where their lengths look like it."""
-        if len(self.axes) != len(self.dims):
+        """What the axes probably are: those of pictures, where their lengths look like it.
+
+        Nothing is guessed where an axis behind the first has a name.
+        """
+        if {0, *self.axes} != set(range(len(self.dims))):
             return self.dims
         match self.shape:
             case (_, _, _, channels) if channels in CHANNELS:
-                return ("batch", "height", "width", "channel")
+                guess = ("batch", "height", "width", "channel")
             case (_, channels, _, _) if channels in CHANNELS:
-                return ("batch", "channel", "height", "width")
+                guess = ("batch", "channel", "height", "width")
             case (_, height, width) if height == width:
-                return ("batch", "height", "width")
-        return self.dims
+                guess = ("batch", "height", "width")
+            case _:
+                return self.dims
+        return (guess[0] if 0 in self.axes else self.dims[0], *guess[1:])
 
 
 @dataclass(slots=True)
@@ -99,25 +105,38 @@ class Notes:
     unnamed_examples: dict[str, str] = field(default_factory=dict)
     """Ragged sources whose examples have axes that nobody names, and what refuses them."""
 
-    def warn(self, path: str) -> None:
-        """Say it: at most one warning about names and one about everything else."""
+    def texts(self) -> Iterator[str]:
+        """Yield what to say behind the name of the file: of axes, and of everything else."""
         if self.unnamed:
-            warn(_how_to_label(path, self.unnamed))
+            yield _how_to_label(self.unnamed)
         if self.odd:
-            text = f"file {path!r}: " + "; ".join(dict.fromkeys(self.odd))
-            warn(text)
+            yield ": " + "; ".join(dict.fromkeys(self.odd))
 
 
-def _how_to_label(path: str, unnamed: Mapping[str, Unnamed]) -> str:
-    told = ", ".join(
-        f"{name!r} (axis {', '.join(map(str, u.axes))})" for name, u in unnamed.items()
-    )
+def warn_of(noted: Iterable[tuple[str, Notes]]) -> None:
+    """Say what was noted, (path, notes): once for all files that it holds for alike."""
+    told: dict[str, list[str]] = {}
+    for path, notes in noted:
+        for text in notes.texts():
+            told.setdefault(text, []).append(path)
+    for text, paths in told.items():
+        more = f" (like {len(paths) - 1} of the others)" if len(paths) > 1 else ""
+        warn(f"file {paths[0]!r}{more}{text}")
+
+
+def _how_to_label(unnamed: Mapping[str, Unnamed]) -> str:
+    told = [
+        f"{name!r} (axis {', '.join(map(str, u.axes))})"
+        for name, u in islice(unnamed.items(), MOST_TOLD)
+    ]
+    if len(unnamed) > MOST_TOLD:
+        told.append(f"... ({len(unnamed):,} sources in all)")
     few = dict(sorted(unnamed.items(), key=lambda each: -len(each[1].axes))[:MOST_SUGGESTED])
     source, first = next(iter(few.items()))
     likely = {name: u.likely for name, u in few.items()}
     pictures = any(likely[name] != u.dims for name, u in few.items())
     return (
-        f"file {path!r} does not name every axis: {told}. Those of {source!r} are called "
+        f" does not name every axis: {', '.join(told)}. Those of {source!r} are called "
         f"{', '.join(first.dims[axis] for axis in first.axes)}. Set "
         f"f[{source!r}].dims[{first.axes[0]}].label in the file, or pass "
         f"{'(if these are pictures) ' if pictures else ''}dims={likely} when opening it"

@@ -86,8 +86,23 @@ def resolve(base: h5py.Group, path: str, *, allow_external: bool = False) -> Fou
         if kind != h5py.h5l.TYPE_HARD:
             outside = True
             _refuse(where, path, "passes through an external link", allow_external)
-        here = _object(here, name)
+        try:
+            here = _object(here, name)
+        except (KeyError, OSError) as error:
+            if kind == h5py.h5l.TYPE_HARD:
+                raise
+            raise NotThereError(_leads_nowhere(here, name, path, kind)) from error
     return Found(here, outside, path)
+
+
+def _leads_nowhere(group: h5py.Group, name: bytes, path: str, kind: int) -> str:
+    if kind != h5py.h5l.TYPE_EXTERNAL:
+        return f"{path!r} in file {group.file.filename!r} is a link of an unknown kind"
+    where, target = map(to_text, group.id.links.get_val(name))
+    return (
+        f"{path!r} in file {group.file.filename!r} leads to {target!r} in file {where!r}, which "
+        f"is not there or cannot be opened; copy that file to where the link looks for it"
+    )
 
 
 def _components(path: str) -> list[bytes]:

@@ -29,6 +29,7 @@ from labeled.formats.bytesource import stamp_of
 from labeled.formats.hdf5.attributes import attrs_of
 from labeled.formats.hdf5.door import opened
 from labeled.formats.hdf5.fuel import TABLE, Rows, SplitReader, Table, read_table
+from labeled.formats.hdf5.labels import Notes, warn_of
 from labeled.formats.hdf5.layout import why_not_a_source
 from labeled.formats.hdf5.safety import Found, NotThereError, resolve, to_text
 from labeled.formats.hdf5.sources import Builder, Described, Names
@@ -93,6 +94,32 @@ def scan(
     LabeledWarning
         If axes have no name, or scales or attributes cannot be used.
     """
+    header, notes = noted(
+        path,
+        sources=sources,
+        dims=dims,
+        example_dim=example_dim,
+        group=group,
+        decode_cf=decode_cf,
+        allow_external=allow_external,
+        name_all=name_all,
+    )
+    warn_of([(header.stamp.path, notes)])
+    return header
+
+
+def noted(
+    path: str | os.PathLike[str],
+    *,
+    sources: Sequence[str] | None,
+    dims: Mapping[str, Names] | None,
+    example_dim: str | None,
+    group: str | None,
+    decode_cf: bool,
+    allow_external: bool,
+    name_all: bool = False,
+) -> tuple[FileHeader, Notes]:
+    """Do what :func:`scan` does, but return what is worth a warning, so that it is said once."""
     _check_names(sources, dims)
     stamp = stamp_of(path)
     with opened(path) as file:
@@ -108,8 +135,7 @@ def scan(
     refused = [m for n, m in builder.notes.unnamed_examples.items() if n in header.sources]
     if refused and not name_all:
         raise DimsError(refused[0])
-    builder.notes.warn(stamp.path)
-    return header
+    return header, builder.notes
 
 
 def _check_names(sources: Sequence[str] | None, dims: Mapping[str, Names] | None) -> None:

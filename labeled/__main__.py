@@ -1,4 +1,4 @@
-"""``python -m labeled.cli`` is the command ``labeled``."""
+"""``python -m labeled`` is the command ``labeled``."""
 
 from labeled.cli.main import main
 
