@@ -28,6 +28,7 @@ from labeled.errors import (
     UnknownNameError,
     UnsafeFileError,
 )
+from labeled.formats.header import FileHeader
 from make_files import fuel_file
 
 N = 47
@@ -294,6 +295,24 @@ def test_the_most_common_length_keeps_its_name(tmp_path):
     assert {n: v.dims[1] for n, v in together.items()} == {
         "a": "width", "b": "b_width", "c": "width"
     }  # fmt: skip
+
+
+def test_what_a_file_was_is_worked_out_once_however_often_it_is_asked(tmp_path, monkeypatch):
+    """Ten thousand sources took minutes to print: each asked, and each time all were gone over."""
+    name = fuel_file(
+        tmp_path / "a.hdf5",
+        {f"x{n:03}": np.zeros(4) for n in range(100)},
+        {"all": (0, 4)},
+        {f"x{n:03}": ("batch",) for n in range(100)},
+    )
+    asked, n_bytes = [], FileHeader.n_bytes.fget
+    monkeypatch.setattr(
+        FileHeader, "n_bytes", property(lambda header: (asked.append(1), n_bytes(header))[1])
+    )
+    dataset = labeled.open_dataset(name)
+    assert "and 60 more" in repr(dataset)
+    assert len(dataset.subset([0, 2]).batches(2)) == 1
+    assert len(asked) == 1
 
 
 def test_sources_of_different_length_open_but_do_not_mix(tmp_path):

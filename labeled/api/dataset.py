@@ -142,6 +142,16 @@ class Dataset:
             return Selection.all(len(self.loaded[name]))
         return self._file_rows(name)
 
+    @property
+    def _rows(self) -> dict[str, Selection]:
+        """Which rows of every source this dataset holds; all at once, for there may be many."""
+        if self.loaded is not None:
+            return {name: Selection.all(len(self.loaded[name])) for name in self.sources}
+        if self.selections is not None:
+            return {name: self.selections[name] for name in self.sources}
+        there = self._catalog.sources
+        return {name: Selection.all(there[name].n_rows) for name in self.sources}
+
     def _file_rows(self, name: str) -> Selection:
         """Rows as the files number them, also after :meth:`load`."""
         if self.selections is None:
@@ -161,7 +171,8 @@ class Dataset:
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Lengths of each source's dims; of the example dim alone where examples differ."""
-        return {n: (len(self.selection(n)), *s.row_shape) for n, s in self._sources.items()}
+        rows = self._rows
+        return {n: (len(rows[n]), *s.row_shape) for n, s in self._sources.items()}
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -205,7 +216,7 @@ class Dataset:
         return next(iter(sources_of), 0)
 
     def _n_rows_by_source(self) -> dict[str, int]:
-        return {name: len(self.selection(name)) for name in self.sources}
+        return {name: len(rows) for name, rows in self._rows.items()}
 
     def __len__(self) -> int:
         return self.n_rows
@@ -509,7 +520,7 @@ class Dataset:
             If a file claims far more than it stores; nothing is read then. Lazy arrays of such
             a file are checked block by block instead.
         """
-        rows = {name: self.selection(name) for name in self.sources}
+        rows = self._rows
         in_files = {name: self._file_rows(name) for name in self.sources}
         loaded = read_rows_of(self._sources, rows)
         return replace(self, names=self.sources, loaded=loaded, selections=shared(in_files))
@@ -532,7 +543,7 @@ class Dataset:
             n_rows = self.n_rows
         except SplitError as error:
             raise LoaderError(f"cannot make batches: {error}") from None
-        selections = {name: self.selection(name) for name in self.sources}
+        selections = self._rows
         return make_loader(self._sources, selections, self.spaces, n_rows, batch_size, **options)
 
     def as_provider(
@@ -566,7 +577,7 @@ class Dataset:
         LoaderError
             If an option is unknown or impossible, or a source ragged.
         """
-        selections = {name: self.selection(name) for name in self.sources}
+        selections = self._rows
         sizes = {"batch_size": batch_size, **options}
         return provider_of(self._sources, selections, data, label, sizes)
 
@@ -618,7 +629,7 @@ class Dataset:
         check_source(name, self.sources, self._catalog, self.chosen, self.where)
 
     def _summary(self) -> Summary:
-        rows = {name: self.selection(name) for name in self.sources}
+        rows = self._rows
         return dataset_summary(
             self.where,
             self._catalog,

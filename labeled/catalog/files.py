@@ -12,7 +12,7 @@ import glob
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +48,8 @@ class Files:
         paths, names = tuple(paths), tuple(names)
         stamps = tuple(map(_stamp, paths))
         catalog = _scan_all(paths, options, stamps, names)
-        marks = tuple((h.n_bytes, h.fingerprint) for h in catalog.headers)
         addresses = (s if is_address(p) else None for p, s in zip(paths, stamps, strict=True))
-        return cls(paths, options, marks, names, tuple(addresses))
+        return cls(paths, options, catalog.marks, names, tuple(addresses))
 
     @property
     def catalog(self) -> Catalog:
@@ -64,12 +63,11 @@ class Files:
         known = zip(self.paths, self.addresses, strict=True)
         stamps = tuple(_stamp(path) if stamp is None else stamp for path, stamp in known)
         catalog = _scan_all(self.paths, self.options, stamps, self.names)
-        for header, (size, fingerprint) in zip(catalog.headers, self.marks, strict=True):
-            if (header.n_bytes, header.fingerprint) != (size, fingerprint):
+        for header, was, now in zip(catalog.headers, self.marks, catalog.marks, strict=True):
+            if was != now:
                 raise FileChangedError(
-                    f"{header.stamp.path!r} changed since it was opened: it had {size} bytes and "
-                    f"headers {fingerprint[:8]}, now {header.n_bytes} bytes and "
-                    f"{header.fingerprint[:8]}; open it again"
+                    f"{header.stamp.path!r} changed since it was opened: it had {was[0]} bytes and "
+                    f"headers {was[1][:8]}, now {now[0]} bytes and {now[1][:8]}; open it again"
                 )
         return catalog
 
@@ -87,6 +85,11 @@ class Catalog:
     not_opened: Mapping[str, str] = field(default_factory=dict)
     coordinates: frozenset[str] = frozenset()
     """Which of the variables are coordinates, whether a source has their dims or not."""
+
+    @cached_property
+    def marks(self) -> tuple[tuple[int, str], ...]:
+        """Size and fingerprint of each file."""
+        return tuple((header.n_bytes, header.fingerprint) for header in self.headers)
 
 
 def find_files(

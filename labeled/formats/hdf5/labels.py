@@ -84,6 +84,7 @@ class Unnamed:
         """
         if {0, *self.axes} != set(range(len(self.dims))):
             return self.dims
+        guess: tuple[str, ...]
         match self.shape:
             case (_, _, _, channels) if channels in CHANNELS:
                 guess = ("batch", "height", "width", "channel")
