@@ -141,6 +141,20 @@ class MissingExtraError(LabeledError, ImportError):
     """An optional library is not installed; the message names the extra."""
 
 
+def how_to_install(libraries: str, extra: str) -> str:
+    """Return the end of an error message: how to get an optional library.
+
+    Naming the library serves wherever this one came from; naming the extra, a checkout.
+
+    Examples
+    --------
+    >>> how_to_install("matplotlib", "plot")
+    "pip install matplotlib (the extra 'plot'; in a checkout: pip install -e '.[plot]')"
+    """
+    checkout = f"in a checkout: pip install -e '.[{extra}]'"
+    return f"pip install {libraries} (the extra {extra!r}; {checkout})"
+
+
 class LabeledWarning(UserWarning):
     """Something works, but not as well as it could; the message says how to mend it."""
 

@@ -1,13 +1,16 @@
 """Libraries that ``import labeled`` does without: each is imported at its first use.
 
-For what every installation has but not every program uses, and which takes long to
-import. Optional libraries have doors of their own, where a missing one is told.
+:class:`Later` is for what every installation has but not every program uses, and which
+takes long to import; :func:`extra_module` for optional libraries. Each of those has a
+door of its own, which says what it is needed for.
 """
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
+
+from labeled.errors import MissingExtraError, how_to_install
 
 
 class Later:
@@ -32,3 +35,36 @@ class Later:
 
     def __repr__(self) -> str:
         return f"<{self._name}, imported when used>"
+
+
+def extra_module(name: str, needed: str, libraries: str, extra: str) -> Any:
+    """Import a module of an optional library.
+
+    Parameters
+    ----------
+    name : str
+        Of the module.
+    needed : str
+        What needs which library: ``"pictures need matplotlib"``.
+    libraries, extra : str
+        What to install, and the extra that it belongs to.
+
+    Raises
+    ------
+    MissingExtraError
+        If it is not installed, or does not load.
+
+    Examples
+    --------
+    >>> extra_module("no_such_library", "this needs no_such_library", "it", "plot")
+    Traceback (most recent call last):
+    labeled.errors.MissingExtraError: this needs no_such_library, which is not installed here: ...
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        absent = isinstance(error, ModuleNotFoundError)
+        state = "is not installed here" if absent else f"does not load here ({error})"
+        raise MissingExtraError(
+            f"{needed}, which {state}: {how_to_install(libraries, extra)}"
+        ) from error

@@ -101,9 +101,9 @@ def test_a_larger_file_repeats_digits_on_their_own_side_with_little_noise(tmp_pa
 
 def test_without_scikit_learn_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(MissingExtraError, match=r"pip install labeled\[demo\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install scikit-learn"):
         bundled_digits()
-    assert re.match(r"Error: .*labeled\[demo\]", run_demo().stderr)
+    assert re.match(r"Error: .*pip install -e '\.\[demo\]'", run_demo().stderr)
 
 
 # the classifier

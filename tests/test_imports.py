@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
-from labeled.later import Later
+from labeled.errors import MissingExtraError
+from labeled.later import Later, extra_module
+
+ROOT = Path(__file__).resolve().parent.parent
 
 LOADED = """
 import json, sys
@@ -99,3 +106,29 @@ def test_a_later_module_is_imported_once_it_is_used(monkeypatch: pytest.MonkeyPa
     assert "rgb_to_hsv" in vars(colours)
     with pytest.raises(AttributeError, match="no_such"):
         _ = colours.no_such
+
+
+def advice():
+    """What each message of a missing library names: (file, libraries, extra)."""
+    for path in sorted((ROOT / "labeled").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            called = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
+            if called in ("extra_module", "how_to_install") and path.name != "later.py":
+                yield path.name, *(word.value for word in node.args[-2:])
+
+
+def test_what_messages_advise_is_what_the_extras_bring():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = extras["optional-dependencies"]
+    found = list(advice())
+    assert len(found) >= 15
+    for file, libraries, extra in found:
+        brought = {re.split("[<>=;]", line)[0].strip().lower() for line in extras[extra]}
+        assert set(libraries.split()) <= brought, (file, extra)
+
+
+def test_a_library_that_does_not_load_says_why(tmp_path, monkeypatch):
+    (tmp_path / "half_installed.py").write_text("from os import no_such_thing")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(MissingExtraError, match=r"does not load here \(cannot import .*: pip inst"):
+        extra_module("half_installed", "this needs it", "it", "plot")

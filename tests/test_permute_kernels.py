@@ -123,7 +123,7 @@ def test_without_numba_the_same_copies_are_made(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     src = np.random.default_rng(0).integers(0, 256, (256, 3, 32, 32)).astype(np.uint8)
     assert not permute.available()
-    assert "pip install labeled[fast]" in permute.describe()
+    assert "pip install numba" in permute.describe()
     np.testing.assert_array_equal(permute.copy(src, (1, 2, 3, 0)), src.transpose(1, 2, 3, 0))
 
 

@@ -347,7 +347,7 @@ def test_pictures_are_drawn_into_axes_that_are_given(path):
 def test_without_matplotlib_the_extra_is_named(path, monkeypatch):
     batch = next(iter(labeled.open_dataset(path).batches(16)))
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(MissingExtraError, match=r"labeled\[plot\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install matplotlib \(the extra 'plot'"):
         batch.plot()
 
 

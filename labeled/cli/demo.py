@@ -63,8 +63,8 @@ AXES = ("c", 0, 1, "b")
 def demo(path: str | None, n_rows: int | None, memory: str | None, keep: bool) -> None:
     """Open a file, look at it, iterate it shuffled, and train a classifier on it.
 
-    Without FILE, real scanned digits are written to a temporary file (needs scikit-learn:
-    pip install labeled[demo]). With a FILE that exists, that is opened and iterated; one that
+    Without FILE, real scanned digits, which come with scikit-learn (the extra "demo"), are
+    written to a temporary file. With a FILE that exists, that is opened and iterated; one that
     does not is written only with --keep or --rows.
     """
     memory_bytes = memory_of(DEFAULT_MEMORY if memory is None else memory)

@@ -17,7 +17,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from labeled.errors import MissingExtraError
+from labeled.errors import MissingExtraError, how_to_install
 from labeled.formats.hdf5.tables import split_array
 
 Array = npt.NDArray[Any]
@@ -71,7 +71,7 @@ def bundled_digits() -> Digits:
     except ImportError:
         raise MissingExtraError(
             "the demo reads the digits that come with scikit-learn, which is not installed; "
-            "run `pip install labeled[demo]`, or give a file of your own with --file"
+            "give a file of your own, or " + how_to_install("scikit-learn", "demo")
         ) from None
     images, targets = load_digits(return_X_y=True)
     for_testing = np.arange(len(images)) % TEST_EVERY == TEST_EVERY - 1

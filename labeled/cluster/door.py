@@ -6,7 +6,6 @@ anybody who reaches it sends.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +14,8 @@ from typing import Any
 import dask
 import distributed
 
-from labeled.errors import ClusterError, MissingExtraError
+from labeled.errors import ClusterError
+from labeled.later import extra_module
 
 LOOPBACK = "127.0.0.1"
 CONNECT_S = 10.0
@@ -86,13 +86,8 @@ def cuda_cluster(**options: Any) -> Any:
     ClusterError
         If there is no NVIDIA driver or no GPU.
     """
-    try:
-        dask_cuda = importlib.import_module("dask_cuda")
-    except ImportError as error:
-        raise MissingExtraError(
-            f"a worker a GPU needs dask-cuda, which does not load here ({error}): "
-            "pip install 'labeled[gpu-cu13]' (or gpu-cu12, to match the driver)"
-        ) from error
+    needed = "a worker a GPU needs dask-cuda and CuPy (for CUDA 13, or 12 to match the driver)"
+    dask_cuda = extra_module("dask_cuda", needed, "dask-cuda cupy-cuda13x", "gpu-cu13")
     known = {"host": LOOPBACK, "dashboard_address": f"{LOOPBACK}:0", "resources": {"GPU": 1}}
     try:
         return dask_cuda.LocalCUDACluster(**{**known, **options})

@@ -12,13 +12,13 @@ dependencies short and the common NumPy case at method-call speed.
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from labeled.errors import ArrayError, MissingExtraError
+from labeled.errors import ArrayError
+from labeled.later import extra_module
 
 Array = Any
 """An array of NumPy, CuPy or any other library of the array-API standard."""
@@ -231,10 +231,5 @@ def cupy_module() -> Any:
     MissingExtraError
         If it is not installed; names the extras.
     """
-    try:
-        return importlib.import_module("cupy")
-    except ImportError as error:
-        raise MissingExtraError(
-            "arrays on a GPU need CuPy, which is not installed here: "
-            "pip install 'labeled[gpu-cu13]' (or gpu-cu12, to match the driver)"
-        ) from error
+    needed = "arrays on a GPU need CuPy (for CUDA 13, or 12 to match the driver)"
+    return extra_module("cupy", needed, "cupy-cuda13x", "gpu-cu13")

@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from labeled.errors import ArrayError, MissingExtraError
 from labeled.formats.picture_heads import PictureError, PictureHead, checked, head_of, kind_of
+from labeled.later import extra_module
 
 Array = npt.NDArray[np.uint8]
 Channels = Literal[1, 3, 4] | None
@@ -47,23 +48,14 @@ def opencv() -> Any:
     MissingExtraError
         If it is not installed.
     """
-    try:
-        return importlib.import_module("cv2")
-    except ImportError as error:
-        raise MissingExtraError(
-            "decoding pictures needs OpenCV: pip install 'labeled[images]' (or "
-            "opencv-python-headless)"
-        ) from error
+    needed = "decoding pictures needs OpenCV"
+    return extra_module("cv2", needed, "opencv-python-headless", "images")
 
 
 @cache
 def _pillow() -> Any:
-    try:
-        return importlib.import_module("PIL.Image")
-    except ImportError as error:
-        raise MissingExtraError(
-            "pictures other than JPEG and PNG need Pillow: pip install 'labeled[images]'"
-        ) from error
+    needed = "pictures other than JPEG and PNG need Pillow"
+    return extra_module("PIL.Image", needed, "pillow", "images")
 
 
 @cache

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from labeled.errors import how_to_install
 from labeled.permute import workers
 from labeled.permute.arguments import Array, Rows
 from labeled.permute.job import merged_factor
@@ -73,7 +74,8 @@ def describe() -> str:
     if os.environ.get(SWITCH) == "0":
         return f"blocked NumPy (compiled kernels turned off by {SWITCH}=0)"
     if not available():
-        return f"blocked NumPy ({_failed or 'numba is not installed: pip install labeled[fast]'})"
+        absent = f"numba is not installed: {how_to_install('numba', 'fast')}"
+        return f"blocked NumPy ({_failed or absent})"
     if _kernels is None:
         return "compiled kernels (not needed yet)"
     return f"compiled kernels ({_spent_s:.1f} s spent on loading and compiling)"

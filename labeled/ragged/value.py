@@ -12,7 +12,6 @@ layout of fast files, of awkward arrays and of GPU kernels, and one copy away fr
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,7 +24,8 @@ import xarray as xr
 from dask.utils import format_bytes
 
 from labeled.device import to_device
-from labeled.errors import ArrayError, DimsError, MissingExtraError
+from labeled.errors import ArrayError, DimsError
+from labeled.later import extra_module
 from labeled.ragged.flat import (
     AnyRows,
     Array,
@@ -363,13 +363,7 @@ class Ragged:
         MissingExtraError
             If awkward is not installed.
         """
-        try:
-            ak = importlib.import_module("awkward")
-        except ImportError as error:
-            raise MissingExtraError(
-                "to_awkward() needs awkward, which is not installed here: pip install "
-                "'labeled[awkward]'"
-            ) from error
+        ak = extra_module("awkward", "to_awkward() needs awkward", "awkward", "awkward")
         flat = self.flat()
         content = ak.contents.NumpyArray(flat.values)
         for counts in reversed(nested_counts(flat.shapes)):

@@ -6,10 +6,9 @@ Whether a batch is sparse is told without scipy; building one needs the extra
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
-from labeled.errors import MissingExtraError
+from labeled.later import extra_module
 
 
 def is_sparse(x: object) -> bool:
@@ -41,9 +40,4 @@ def hstack(pieces: list[Any]) -> Any:
 
 
 def _scipy_sparse() -> Any:
-    try:
-        return importlib.import_module("scipy.sparse")
-    except ImportError as error:
-        raise MissingExtraError(
-            "sparse batches need scipy, which is not installed here: pip install 'labeled[sparse]'"
-        ) from error
+    return extra_module("scipy.sparse", "sparse batches need scipy", "scipy", "sparse")

@@ -7,7 +7,6 @@ files are drawn as they are, never as formulas.
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from dask.utils import format_bytes
 
-from labeled.errors import MissingExtraError
+from labeled.later import extra_module
 from labeled.views.html import Interval
 from labeled.views.reads import Reads
 from labeled.views.text import count_words, shown
@@ -43,12 +42,7 @@ def new_axes(ax: Axes | None, width: float = 6.4, height: float = 4.0) -> Axes:
     """
     if ax is not None:
         return ax
-    try:
-        pyplot = importlib.import_module("matplotlib.pyplot")
-    except ImportError as error:
-        raise MissingExtraError(
-            "pictures need matplotlib, which is not installed here: pip install 'labeled[plot]'"
-        ) from error
+    pyplot = extra_module("matplotlib.pyplot", "pictures need matplotlib", "matplotlib", "plot")
     return pyplot.subplots(figsize=(width, height), layout="constrained")[1]
 
 

@@ -10,7 +10,6 @@ imported here and nowhere else.
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,11 +22,11 @@ import numpy as np
 from labeled.errors import (
     ArrayError,
     FileFormatError,
-    MissingExtraError,
     UnknownNameError,
     did_you_mean,
 )
 from labeled.formats.region import Array
+from labeled.later import extra_module
 from labeled.ragged import Ragged
 from labeled.ragged.flat import AnyRows, Flat, Rows, offsets_of
 from labeled.selection import Selection
@@ -47,12 +46,7 @@ def pyarrow(part: str = "") -> Any:
     MissingExtraError
         If it is not installed.
     """
-    try:
-        return importlib.import_module("pyarrow" + part)
-    except ImportError as error:
-        raise MissingExtraError(
-            "parquet files need pyarrow, which is not installed here: pip install 'labeled[tables]'"
-        ) from error
+    return extra_module("pyarrow" + part, "parquet files need pyarrow", "pyarrow", "tables")
 
 
 # a DataFrame

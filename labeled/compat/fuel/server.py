@@ -10,7 +10,6 @@ otherwise.
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 from collections.abc import Iterable
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from labeled.compat.fuel.exceptions import OldTypeError, OldValueError
-from labeled.errors import MissingExtraError
+from labeled.later import extra_module
 
 DEFAULT_PORT = 5557
 LOOPBACK = "127.0.0.1"
@@ -36,13 +35,7 @@ def zeromq() -> Any:
     MissingExtraError
         If it is not installed.
     """
-    try:
-        return importlib.import_module("zmq")
-    except ImportError as error:
-        raise MissingExtraError(
-            "serving batches needs pyzmq; install the extra 'server' (pip install "
-            "'labeled[server]')"
-        ) from error
+    return extra_module("zmq", "serving batches needs pyzmq", "pyzmq", "server")
 
 
 def message_of(arrays: Iterable[Any]) -> list[Any]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from labeled.compat.mxnet.opencv import Picture
-from labeled.errors import warn
+from labeled.errors import how_to_install, warn
 
 LINE = "8d"
 """Of the releases of that line: equal to the recordings in every value."""
@@ -58,6 +58,6 @@ def _library() -> Any:
     except ImportError:
         warn(
             "release 0.9.5 decoded colour JPEGs with another libjpeg; without the library "
-            "jpeglib their colours differ at edges: pip install 'labeled[mxnet]'"
+            "jpeglib their colours differ at edges: " + how_to_install("jpeglib", "mxnet")
         )
         return None

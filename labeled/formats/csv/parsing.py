@@ -6,7 +6,6 @@ where it fails, :mod:`.faults` finds the line.
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -14,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from labeled.errors import MissingExtraError
 from labeled.formats.csv.dialect import Dialect
 from labeled.formats.objects import TEXT
 from labeled.formats.region import Array
+from labeled.later import extra_module
 
 _BLANKS = re.compile(rb"[ \t]+")
 _EDGES = re.compile(rb"(?m)^ | (?=\r?$)")
@@ -29,13 +28,7 @@ class TextFault(Exception):
 
 @cache
 def _pyarrow(part: str = "") -> Any:
-    try:
-        return importlib.import_module("pyarrow" + part)
-    except ImportError as error:
-        raise MissingExtraError(
-            "delimited text needs pyarrow, which is not installed here: pip install "
-            "'labeled[tables]'"
-        ) from error
+    return extra_module("pyarrow" + part, "delimited text needs pyarrow", "pyarrow", "tables")
 
 
 def parsed(

@@ -25,7 +25,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from labeled.errors import MissingExtraError
+from labeled.errors import MissingExtraError, how_to_install
 from labeled.formats.hdf5.filters import DEFLATE, LZ4, SHUFFLE, ZSTD
 from labeled.formats.hdf5.safety import to_bytes
 from labeled.formats.header import Filter
@@ -200,7 +200,8 @@ def compressor(number: int) -> Compress:
     if found is None:
         name = {ZSTD: "zstd", LZ4: "lz4"}[number]
         raise MissingExtraError(
-            f"writing {name} needs numcodecs; install labeled[codecs], or use compression='gzip'"
+            f"writing {name} needs numcodecs; use compression='gzip', or "
+            + how_to_install("numcodecs", "codecs")
         )
     return found
 

@@ -18,7 +18,7 @@ import math
 import h5py
 import numpy as np
 
-from labeled.errors import MissingExtraError
+from labeled.errors import MissingExtraError, how_to_install
 from labeled.formats.hdf5.handles import h5_of
 from labeled.formats.header import SourceHeader
 from labeled.formats.reader import Cost
@@ -133,6 +133,6 @@ def require_filters(source: SourceHeader) -> None:
     if missing:
         names = ", ".join(f"{step.name or 'filter'} ({step.id})" for step in missing)
         raise MissingExtraError(
-            f"{describe(source)}: nothing installed undoes its {names}. "
-            "Install the extra 'codecs' (pip install 'labeled[codecs]')."
+            f"{describe(source)}: nothing installed undoes its {names}: "
+            + how_to_install("numcodecs hdf5plugin", "codecs")
         )

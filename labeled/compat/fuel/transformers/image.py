@@ -7,7 +7,6 @@ lists or arrays of objects, and come back in the same kind.
 
 from __future__ import annotations
 
-import importlib
 import io
 import math
 from collections.abc import Callable
@@ -18,7 +17,7 @@ import numpy as np
 from labeled.compat.fuel.config_parser import config
 from labeled.compat.fuel.exceptions import OldTypeError, OldValueError
 from labeled.compat.fuel.transformers.base import ExpectsAxisLabels, SourcewiseTransformer
-from labeled.errors import MissingExtraError
+from labeled.later import extra_module
 
 RESAMPLINGS = ("nearest", "bilinear", "bicubic", "lanczos")
 BATCH_LABELS = ("batch", "channel", "height", "width")
@@ -32,13 +31,7 @@ def pillow() -> Any:
     MissingExtraError
         If it is not installed.
     """
-    try:
-        return importlib.import_module("PIL.Image")
-    except ImportError as error:
-        raise MissingExtraError(
-            "these transformers of images need Pillow; install the extra 'images' (pip install "
-            "'labeled[images]')"
-        ) from error
+    return extra_module("PIL.Image", "these transformers need Pillow", "pillow", "images")
 
 
 class ImagesFromBytes(SourcewiseTransformer):
