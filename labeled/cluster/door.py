@@ -138,6 +138,16 @@ def addresses_of(client: distributed.Client) -> set[str]:
     return set(client.nthreads())
 
 
+@contextmanager
+def large_graphs() -> Iterator[None]:
+    """Send what is large without dask's advice to load data with dask, which would be none.
+
+    Datasets of listed rows take eight bytes a row, and have to go there.
+    """
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
+        yield
+
+
 def sent(
     client: distributed.Client,
     worker: WorkerInfo,
@@ -145,12 +155,8 @@ def sent(
     *args: Any,
     resources: Mapping[str, float] | None = None,
 ) -> Any:
-    """Have one certain worker do something; return the future.
-
-    Datasets of listed rows are large, eight bytes a row, and have to go there; dask's advice
-    to load data with dask would be none.
-    """
-    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
+    """Have one certain worker do something; return the future."""
+    with large_graphs():
         return client.submit(
             work,
             *args,

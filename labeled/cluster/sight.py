@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import platform
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.metadata import version as version_of
 from typing import Any
 
 import distributed
@@ -50,9 +52,25 @@ def blind_workers(
     client: distributed.Client, dataset: Dataset, workers: Iterable[WorkerInfo]
 ) -> dict[WorkerInfo, str]:
     """Ask workers to open the files; return what those say that cannot, if still there."""
-    asked = {worker: sent(client, worker, _look, dataset) for worker in workers}
+    return ask(client, workers, _look, dataset, versions())
+
+
+def ask(
+    client: distributed.Client,
+    workers: Iterable[WorkerInfo],
+    question: Callable[..., str | None],
+    *args: Any,
+) -> dict[WorkerInfo, str]:
+    """Ask workers what is wrong; return what those say that have something, if still there."""
+    asked = {worker: sent(client, worker, question, *args) for worker in workers}
     said = {worker: _answer(client, worker, future) for worker, future in asked.items()}
     return {worker: words for worker, words in said.items() if words is not None}
+
+
+def versions() -> dict[str, str]:
+    """Return what must be alike for work to travel, and mean the same where it is done."""
+    found = platform.python_version_tuple()
+    return {"labeled": version_of("labeled"), "Python": f"{found[0]}.{found[1]}"}
 
 
 def _answer(client: distributed.Client, worker: WorkerInfo, future: Any) -> str | None:
@@ -68,8 +86,12 @@ def _answer(client: distributed.Client, worker: WorkerInfo, future: Any) -> str 
             return f"{type(error).__name__}: {error}"
 
 
-def _look(dataset: Dataset) -> str | None:
+def _look(dataset: Dataset, wanted: Mapping[str, str]) -> str | None:
     """Open the files on a worker; return what is wrong, if something is."""
+    here = versions()
+    for name, version in wanted.items():
+        if here[name] != version:
+            return f"it has {name} {here[name]}, and {version} asks; install the same"
     try:
         _ = dataset.files.catalog  # opening is what is tried
     except Exception as error:
@@ -77,17 +99,24 @@ def _look(dataset: Dataset) -> str | None:
     return None
 
 
-def blind_words(blind: Mapping[WorkerInfo, str], n_asked: int) -> str:
-    """Say who cannot read what."""
+def blind_words(
+    blind: Mapping[WorkerInfo, str],
+    n_asked: int,
+    what: str = "read the files of this dataset",
+    remedy: str = (
+        "put the files where every worker finds them under the same path (paths travel, not "
+        "rows), or name the workers to use with workers="
+    ),
+) -> str:
+    """Say who cannot do what."""
     lines = [f"  worker {worker}: {words}" for worker, words in list(blind.items())[:MOST_NAMED]]
     if len(blind) > MOST_NAMED:
         lines.append(f"  and {len(blind) - MOST_NAMED} more")
     return "\n".join(
         [
-            f"{len(blind)} of {n_asked} workers cannot read the files of this dataset:",
+            f"{len(blind)} of {n_asked} workers cannot {what}:",
             *lines,
-            "put the files where every worker finds them under the same path (paths travel, not "
-            "rows), or name the workers to use with workers=",
+            remedy,
         ]
     )
 

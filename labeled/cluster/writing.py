@@ -1,18 +1,53 @@
-"""Writing with the workers of a cluster: they read, compute and compress; one process stores."""
+"""Writing with the workers of a cluster: they read, compute and compress; one of them stores.
+
+HDF5 has one writer, so one worker makes the file. It asks the others for packed blocks, some
+at a time, and takes them one by one, straight from those that hold them: whole chunks,
+compressed, and of each block the few rows that are no whole chunk. The process that asked
+checks everything, sends the recipe and waits.
+
+A worker that is lost costs its blocks, which others make again; if it was the one that
+writes, another begins anew. The file takes its name when it is complete, whoever made it,
+and equal input gives equal bytes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+import os
+import pickle
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
+import cloudpickle
 import distributed
+import xarray as xr
+from dask.base import is_dask_collection
+from dask.delayed import delayed
+from distributed.comm.addressing import get_address_host
 
 from labeled.api.dataset import Dataset
-from labeled.cluster.door import connected, workers_of
-from labeled.cluster.sight import check_files, no_workers
+from labeled.cluster.door import WorkerInfo, addresses_of, connected, fitting, large_graphs
+from labeled.cluster.sight import ask, blind_words, check_files, no_workers
 from labeled.errors import ClusterError
-from labeled.writing.write import Path
+from labeled.formats.replacing import check_target
+from labeled.writing.blocks import Packed, Work, joined
+from labeled.writing.progress import progress_bar
+from labeled.writing.write import Path, Planned, planned
 from labeled.writing.write import write as write_here
+
+LOOK_S = 0.2
+SENT_BYTES = 64 << 20
+"""Arrays of this process that go to the worker that writes; with more the file is written here."""
+
+TASK_BYTES = 4 << 20
+TASK_UNITS = 4
+"""Small blocks are packed together until they have so many bytes, and as many whole units."""
+
+HERE = "client"
 
 
 def write(
@@ -20,23 +55,38 @@ def write(
     path: Path,
     sources: Any,
     splits: Mapping[str, Any] | None = None,
+    *,
+    writer: str | None = None,
+    workers: Sequence[str] | None = None,
+    wait_s: float = 60.0,
+    progress: bool | None = None,
+    overwrite: bool = False,
     **options: Any,
 ) -> str:
-    """Write a file of examples whose dask blocks are computed and compressed on a cluster.
+    """Write a file of examples on a cluster: blocks are packed by all workers, stored by one.
 
-    Blocks come back to this process, which alone writes to the file, in order: equal input
-    gives equal bytes wherever it was computed. A block whose worker is lost is computed
-    again. What is worth a cluster is computing and compressing; rows that are only copied
-    are faster written here.
+    What is worth a cluster is computing and compressing, and rows that lie nearer to the
+    workers than to this process. The file appears under its name only once it is complete.
 
     Parameters
     ----------
     client : distributed.Client or str
         Or the address of a scheduler.
-    path, sources, splits, **options
+    path, sources, splits, overwrite, **options
         As for :func:`labeled.write`. The files of a Dataset must lie under the same paths
         on every worker. `memory` bounds the rows on their way, over all workers; by
         default 64 MiB for each of their threads.
+    writer : str, optional
+        Name or address of the worker that makes the file, at `path` as it is there;
+        ``"client"`` is this process, through which packed blocks then come. Default: a
+        worker that can write into the folder; but this process where the rows are its own
+        (batches, or more than 64 MiB of arrays in memory).
+    workers : sequence of str, optional
+        Names or addresses of those to use; all by default.
+    wait_s : float
+        How long to wait for a worker that can write, if all are lost.
+    progress : bool, optional
+        Show a bar of bytes; on a terminal by default, after two seconds.
 
     Returns
     -------
@@ -46,14 +96,242 @@ def write(
     Raises
     ------
     ClusterError
-        If there are no workers, or some cannot see the files; they are named.
+        If there are no workers, some cannot see the files of the dataset, or none can write
+        into the folder; they are named.
+    ArrayError, DimsError, SplitError, UnknownNameError, WriteError
+        As :func:`labeled.write` raises them; all but the last before anything is sent.
     """
+    given = inspect.signature(write_here).bind(path, sources, splits, **options)
+    given.apply_defaults()
+    asked = {k: v for k, v in given.arguments.items() if k not in ("path", "overwrite", "progress")}
     with connected(client) as at:
-        if not workers_of(at):
-            raise ClusterError(no_workers(None, {}))
+        there = fitting(at, workers, {})
+        if not there:
+            raise ClusterError(no_workers(workers, {}))
         if isinstance(sources, Dataset):
-            check_files(at, sources)
-        threads = sum(at.nthreads().values())
-        known = {"memory": threads << 26, "threads": min(threads, 64)}
-        with at.as_current():
-            return write_here(path, sources, splits, **{**known, **options})
+            check_files(at, sources, workers=workers)
+        if "memory" not in options:
+            asked["memory"] = sum(n for a, n in at.nthreads().items() if a in there) << 26
+        made = planned(**asked, here=False)
+        made.warn_of(sources)
+        target = os.path.abspath(path)
+        named = None if workers is None else list(there)
+        if writer == HERE or (writer is None and _is_here(sources)):
+            target = check_target(path, overwrite=overwrite, n_bytes=made.certain_bytes)
+            with _bar(made, target, progress) as told:
+                _with(made, _Away(at, named)).create(target, told)
+            return target
+        hosts = _writers(at, there, os.path.dirname(target), writer)
+        return _sent_off(at, made, target, overwrite, hosts, named, wait_s, progress)
+
+
+def _bar(made: Planned, target: str, progress: bool | None) -> Any:
+    return progress_bar(progress, made.total_bytes, f"write {os.path.basename(target)}")
+
+
+def _is_here(sources: Any) -> bool:
+    """Whether the rows come from this process: batches, or much that is in memory."""
+    if isinstance(sources, xr.Dataset):
+        sources = sources.data_vars
+    if isinstance(sources, Dataset):
+        sources = sources.loaded or {}
+    if not isinstance(sources, Mapping):
+        return True
+    return sum(map(_held_bytes, sources.values())) > SENT_BYTES
+
+
+def _held_bytes(value: Any) -> int:
+    if is_dask_collection(value):
+        return 0
+    if isinstance(value, list | tuple):
+        return sum(map(_held_bytes, value))
+    return int(getattr(value, "nbytes", 0))
+
+
+def _writers(
+    client: distributed.Client, there: Mapping[str, WorkerInfo], folder: str, writer: str | None
+) -> list[str]:
+    """Return where a worker that can write may be: its address, or the hosts of all that can."""
+    asked = there if writer is None else {a: i for a, i in there.items() if writer in (a, i.name)}
+    if not asked:
+        names = sorted(info.name for info in there.values())
+        raise ClusterError(f"writer={writer!r} is none of the workers {names}, nor {HERE!r}")
+    unable = ask(client, asked.values(), _looked_at, folder)
+    able = [info for info in asked.values() if info not in unable]
+    if not able:
+        raise ClusterError(
+            blind_words(
+                unable,
+                len(asked),
+                f"write into the folder {folder!r}",
+                f"name a folder that workers have, or pass writer={HERE!r} to write it from here",
+            )
+        )
+    return [info.address for info in able] if writer else sorted({info.host for info in able})
+
+
+def _looked_at(folder: str) -> str | None:
+    """Look at a folder on a worker; return what is wrong, if something is."""
+    if not os.path.isdir(folder):
+        return "there is no such folder"
+    return None if os.access(folder, os.W_OK | os.X_OK) else "it may not write there"
+
+
+def _sent_off(
+    client: distributed.Client,
+    made: Planned,
+    target: str,
+    overwrite: bool,
+    hosts: Sequence[str],
+    named: Sequence[str] | None,
+    wait_s: float,
+    progress: bool | None,
+) -> str:
+    """Have a worker write the file; return where it lies."""
+    run = f"labeled-write-{uuid.uuid4().hex}"
+    recipe = cloudpickle.dumps(made)
+    told = distributed.Queue(run, client=client)
+    try:
+        with _bar(made, target, progress) as bar, large_graphs():
+            future = client.submit(
+                _write, recipe, target, overwrite, run, named, workers=hosts, pure=False, key=run
+            )
+            _wait_for(client, future, told, bar, hosts, wait_s)
+        written: str = future.result()
+        return written
+    except distributed.KilledWorker as error:
+        raise ClusterError(
+            f"writing {target!r} was given up: the workers that wrote it were lost one after "
+            f"another, last {error.last_worker.address}; look at its log, or give less memory="
+        ) from error
+    except BaseException:
+        with suppress(OSError):  # the scheduler may be what failed
+            distributed.Event(_stop(run), client=client).set()
+        raise
+    finally:
+        told.close()
+
+
+def _wait_for(
+    client: distributed.Client,
+    future: Any,
+    told: distributed.Queue,
+    bar: Callable[[int], None],
+    hosts: Sequence[str],
+    wait_s: float,
+) -> None:
+    """Wait until the file is there, as long as somebody is who can write it."""
+    done, seen = 0, time.monotonic()
+    while not future.done():
+        with suppress(TimeoutError):
+            distributed.wait(future, timeout=LOOK_S)
+        for now in told.get(batch=True):
+            bar(max(now - done, 0))  # who begins anew tells less
+            done = max(now, done)
+        if any(a in hosts or _host(a) in hosts for a in addresses_of(client)):
+            seen = time.monotonic()
+        elif time.monotonic() - seen > wait_s:
+            raise ClusterError(
+                f"no worker that can write is left on {list(hosts)} since {wait_s:g} s; start one, "
+                f"or give more wait_s="
+            )
+
+
+def _host(address: str) -> str:
+    found: str = get_address_host(address)
+    return found
+
+
+def _stop(run: str) -> str:
+    """Name of the event that tells the worker that writes to end."""
+    return f"{run}-stop"
+
+
+def _write(
+    recipe: bytes, target: str, overwrite: bool, run: str, named: Sequence[str] | None
+) -> str:
+    """Write the file; runs on a worker, which does other work meanwhile."""
+    with distributed.worker_client() as client, large_graphs():
+        made: Planned = pickle.loads(recipe)
+        target = check_target(target, overwrite=overwrite, n_bytes=made.certain_bytes)
+        with _Teller(client, run) as told:
+            _with(made, _Away(client, named)).create(target, told)
+    return target
+
+
+class _Stopped(Exception):
+    """Nobody waits for the file any more."""
+
+
+class _Teller:
+    """Tells how many bytes are written, now and then, and hears whether to go on."""
+
+    def __init__(self, client: distributed.Client, run: str) -> None:
+        self._queue = distributed.Queue(run, client=client)
+        self._stop = distributed.Event(_stop(run), client=client)
+        self._done, self._next = 0, 0.0
+
+    def __enter__(self) -> _Teller:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._queue.close()
+
+    def __call__(self, n_bytes: int) -> None:
+        self._done += n_bytes
+        if time.monotonic() >= self._next:
+            self._queue.put(self._done)
+            if self._stop.is_set():
+                raise _Stopped
+            self._next = time.monotonic() + LOOK_S
+
+
+def _with(made: Planned, begin: _Away) -> Planned:
+    return replace(made, plan=replace(made.plan, begin=begin))
+
+
+@dataclass(frozen=True)
+class _Away:
+    """Has blocks packed by workers.
+
+    What is packed stays where that was done until it is asked for.
+    """
+
+    client: distributed.Client
+    workers: Sequence[str] | None
+
+    def __call__(self, works: Sequence[Work]) -> Iterator[tuple[str, Packed]]:
+        groups = list(_together(works))
+        tasks = [_task(group) for group in groups]
+        futures = self.client.compute(tasks, workers=self.workers)
+        futures.reverse()
+        return _collected([group[0].source for group in groups], futures)
+
+
+def _collected(names: Sequence[str], futures: list[Any]) -> Iterator[tuple[str, Packed]]:
+    for name in names:
+        yield name, futures.pop().result()
+
+
+def _task(group: Sequence[Work]) -> Any:
+    if len(group) == 1:
+        return group[0].delayed
+    return delayed(joined, pure=False)([work.delayed for work in group], group[0].recipe)
+
+
+def _together(works: Sequence[Work]) -> Iterator[list[Work]]:
+    """Put consecutive small blocks of a source together, so that whole units come of them."""
+    group: list[Work] = []
+    for work in works:
+        if group and (work.source != group[0].source or _is_enough(group)):
+            yield group
+            group = []
+        group.append(work)
+    if group:
+        yield group
+
+
+def _is_enough(group: Sequence[Work]) -> bool:
+    recipe = group[0].recipe
+    unit_bytes = 0 if recipe is None else recipe.unit_rows * recipe.row_bytes
+    return sum(work.n_bytes for work in group) >= max(TASK_BYTES, TASK_UNITS * unit_bytes)

@@ -86,25 +86,69 @@ def pack(
     each, and `parts` tell of examples.
     """
     rows = checked_rows(values, stop - start, recipe)
-    first = min(-(-start // recipe.unit_rows) * recipe.unit_rows, stop)
-    last = max(stop // recipe.unit_rows * recipe.unit_rows, first)
     if shapes is None:
         moments = measured(rows, parts, recipe.channel_axis, count_classes=recipe.count_classes)
     else:
-        moments = measured_examples(_joined(rows), shapes, parts, recipe.channel_axis)
+        moments = measured_examples(_values_of(rows), shapes, parts, recipe.channel_axis)
+    return Packed(start, stop, *_cut(rows, start, recipe), moments)
+
+
+def _cut(rows: Array, start: int, recipe: Recipe) -> tuple[Array, Units | None, Array]:
+    """Return rows before the first whole unit, the units, and the rows after them."""
+    stop = start + len(rows)
+    first = min(-(-start // recipe.unit_rows) * recipe.unit_rows, stop)
+    last = max(stop // recipe.unit_rows * recipe.unit_rows, first)
     body = None
     if last > first:
         body = units_of(rows[first - start : last - start], first, recipe)
+    return rows[: first - start].copy(), body, rows[last - start :].copy()
+
+
+def joined(packs: Sequence[Packed], recipe: Recipe) -> Packed:
+    """Return packed blocks, each beginning where the last ended, as one.
+
+    Blocks that are smaller than a unit have rows only; together they have units.
+    """
+    head: Array | None = None
+    bodies: list[Units] = []
+    held, begin = [packs[0].head], packs[0].start
+    for packed, following in zip(packs, (*packs[1:], None), strict=True):
+        if packed.units is not None:
+            lead, body, _ = _cut(np.concatenate(held), begin, recipe)
+            head = lead if head is None else head
+            bodies += [each for each in (body, packed.units) if each is not None]
+            held, begin = [], packed.units.stop
+        held += [packed.tail] if following is None else [packed.tail, following.head]
+    lead, body, tail = _cut(np.concatenate(held), begin, recipe)
+    bodies += [] if body is None else [body]
     return Packed(
-        start, stop, rows[: first - start].copy(), body, rows[last - start :].copy(), moments
+        packs[0].start,
+        packs[-1].stop,
+        lead if head is None else head,
+        _merged(bodies),
+        tail,
+        [one for packed in packs for one in packed.moments],
     )
 
 
-def _joined(rows: Array) -> Array:
+def _values_of(rows: Array) -> Array:
     """Return the values of examples one after another."""
     if rows.dtype.kind != "O":
         return rows
     return np.concatenate(rows.tolist()) if len(rows) else np.empty(0)
+
+
+def _merged(bodies: Sequence[Units]) -> Units | None:
+    """Return units, each beginning where the last ended, as one."""
+    if len(bodies) < 2:
+        return bodies[0] if bodies else None
+    sums = [each for one in bodies for each in one.checksums]
+    chunks = rows = None
+    if bodies[0].chunks is None:
+        rows = np.concatenate([one.rows for one in bodies if one.rows is not None])
+    else:
+        chunks = [each for one in bodies for each in one.chunks or ()]
+    return Units(bodies[0].start, bodies[-1].stop, chunks, rows, sums)
 
 
 def checked_rows(values: Any, n_rows: int, recipe: Recipe) -> Array:
@@ -251,10 +295,16 @@ class Work:
     """Makes it here, in any thread; ..."""
     delayed: Any = None
     """... or the dask task that makes it wherever dask runs."""
+    recipe: Recipe | None = None
+    """That of the source."""
+
+
+Begin = Callable[[Sequence[Work]], Iterator[tuple[str, Packed]]]
+"""Begins work of dask's at once; what is returned yields what comes of it, in order."""
 
 
 def packed_in_order(
-    works: Iterable[Work], *, threads: int, budget: int
+    works: Iterable[Work], *, threads: int, budget: int, begin: Begin | None = None
 ) -> Iterator[tuple[str, Packed]]:
     """Do the work, a bounded part of it at a time; yield results in the order of `works`.
 
@@ -264,20 +314,26 @@ def packed_in_order(
         How many blocks are packed at a time in this process.
     budget : int
         Bytes of rows that may be on their way; a single block may exceed it.
+    begin : callable, optional
+        Has dask's work done; wherever dask runs, by default.
     """
     with ThreadPoolExecutor(threads, "labeled-write") as pool:
-        waiting: deque[tuple[Sequence[Work], Future[Any]]] = deque()
+        waiting: deque[tuple[int, Iterator[tuple[str, Packed]]]] = deque()
         on_the_way = 0
         try:
             for group in _grouped(works, budget // 2):
                 size = _size(group)
                 while waiting and (on_the_way + size > budget or len(waiting) > 2 * threads):
-                    on_the_way -= _size(waiting[0][0])
-                    yield from _results(*waiting.popleft())
-                waiting.append((group, _submitted(pool, group)))
+                    done, results = waiting.popleft()
+                    on_the_way -= done
+                    yield from results
+                if group[0].delayed is None or begin is None:
+                    waiting.append((size, _results(group, _submitted(pool, group))))
+                else:
+                    waiting.append((size, begin(group)))
                 on_the_way += size
             while waiting:
-                yield from _results(*waiting.popleft())
+                yield from waiting.popleft()[1]
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 

@@ -77,6 +77,8 @@ def inputs_of(
     sources: Any,
     dims: Mapping[str, Sequence[str | None]] | None = None,
     ragged: RaggedAs = "flat",
+    *,
+    here: bool = True,
 ) -> Inputs:
     """Sort out what was given.
 
@@ -87,6 +89,8 @@ def inputs_of(
         Go before the names that DataArrays have.
     ragged : {"flat", "fuel"}
         What examples of different shapes become.
+    here : bool
+        Read the rows of a Dataset in this process, past dask.
 
     Raises
     ------
@@ -118,7 +122,7 @@ def inputs_of(
             f"labeled.Dataset, or an iterable of batches {{name: array}}"
         )
     given = _all_given(whole, dims, ragged)
-    if isinstance(sources, RowsLike):
+    if here and isinstance(sources, RowsLike):
         given = replace(given, sources=_read_directly(sources, whole, given.sources))
     if batches is None:
         return replace(given, attrs=storable("the file", _kept(attrs)))
@@ -383,7 +387,8 @@ def _values(array: xr.DataArray, start: int, stop: int) -> Any:
 
 def _dask_blocks(array: Any, rows: int) -> Iterator[Block]:
     """Yield dask's own blocks of whole rows: nothing is computed twice to fit our units."""
-    whole = array.rechunk(dict.fromkeys(range(1, array.ndim), -1))
+    # By tasks: some blocks at a time are asked for, and dask's other way begins with all of them.
+    whole = array.rechunk(dict.fromkeys(range(1, array.ndim), -1), method="tasks")
     start = 0
     for block, n_rows in zip(whole.to_delayed().reshape(-1), whole.chunks[0], strict=True):
         yield Block(start, start + n_rows, delayed=block)

@@ -22,6 +22,7 @@ from labeled.formats.hdf5.writing import SourceWriter
 from labeled.formats.objects import vlen_base
 from labeled.writing.blocks import (
     Before,
+    Begin,
     Joiner,
     Packed,
     Recipe,
@@ -51,6 +52,8 @@ class Plan:
     tallies: Mapping[str, Tally | None]
     budget: int
     threads: int
+    begin: Begin | None = None
+    """Has dask's work done; wherever dask runs, by default."""
 
     def statistics(self) -> dict[str, Any]:
         """Return what was measured, by source."""
@@ -139,7 +142,7 @@ def work_of(plan: Plan, given: Given, block: Block, first: int = 0) -> Work:
     n_bytes = given.row_bytes * (stop - start)
     if block.delayed is not None:
         task = delayed(packing, pure=False, traverse=False)(block.delayed)
-        return Work(given.name, n_bytes, partial(_never, given.name), task)
+        return Work(given.name, n_bytes, partial(_never, given.name), task, recipe)
     assert block.read is not None
     return Work(given.name, n_bytes, partial(_read_and_pack, block.read, packing))
 
@@ -188,7 +191,9 @@ def store(
         name: Joiner(recipe, partial(_put, writers[name]), (before or {}).get(name))
         for name, recipe in plan.recipes.items()
     }
-    for name, packed in packed_in_order(works, threads=plan.threads, budget=plan.budget):
+    for name, packed in packed_in_order(
+        works, threads=plan.threads, budget=plan.budget, begin=plan.begin
+    ):
         joiners[name].take(packed)
         tally = plan.tallies[name]
         if tally is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -18,7 +18,6 @@ import numpy as np
 from dask.utils import parse_bytes
 
 from labeled.errors import ArrayError, DimsError, LoaderError, warn
-from labeled.formats.hdf5.encoding import Layout
 from labeled.formats.hdf5.own import write_own
 from labeled.formats.hdf5.scales import Names, ScaleWriter
 from labeled.formats.hdf5.tables import write_table
@@ -158,9 +157,105 @@ def write(
     >>> labeled.open_dataset(path).split("test").shapes
     {'images': (10, 8, 8)}
     """
+    made = planned(
+        sources,
+        splits,
+        dims=dims,
+        coords=coords,
+        attrs=attrs,
+        source_attrs=source_attrs,
+        layout=layout,
+        compression=compression,
+        level=level,
+        chunks=chunks,
+        ragged=ragged,
+        netcdf=netcdf,
+        statistics=statistics,
+        checksums=checksums,
+        provenance=provenance,
+        memory=memory,
+        threads=threads,
+    )
+    target = check_target(path, overwrite=overwrite, n_bytes=made.certain_bytes)
+    made.warn_of(sources)
+    bar = progress_bar(progress, made.total_bytes, f"write {os.path.basename(target)}")
+    with bar as told:
+        made.create(target, told)
+    return target
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A file that is still to be written, with everything checked that can be before."""
+
+    inputs: Inputs
+    plan: Plan
+    table: Splits | None
+    splits_given: bool
+    file_attrs: Mapping[str, Any]
+    netcdf: bool
+
+    @property
+    def certain_bytes(self) -> int:
+        """Bytes that the file will take whatever is in it."""
+        return sum(
+            given.row_bytes * (given.shape[0] or 0)
+            for name, given in self.inputs.sources.items()
+            if not self.plan.recipes[name].layout.filters and given.dtype.kind != "O"
+        )
+
+    @property
+    def total_bytes(self) -> int | None:
+        """Bytes of all rows in memory; None where they come in batches."""
+        return total_bytes(self.inputs)
+
+    def warn_of(self, sources: Any) -> None:
+        """Warn of splits that overlap, and of coordinates that are left out."""
+        if self.table is not None and self.splits_given:
+            warn_of_overlaps(self.table)
+        _warn_of_left_out(sources)
+
+    def create(self, target: str, told: Callable[[int], None]) -> None:
+        """Write it."""
+        create(
+            target,
+            self.inputs,
+            self.plan,
+            self.table,
+            self.file_attrs,
+            netcdf=self.netcdf,
+            told=told,
+        )
+
+
+def planned(
+    sources: Any,
+    splits: Mapping[str, Any] | None,
+    *,
+    dims: Mapping[str, Sequence[str | None]] | None,
+    coords: Mapping[str, Any] | None,
+    attrs: Mapping[str, Any] | None,
+    source_attrs: Mapping[str, Mapping[str, Any]] | None,
+    layout: Any,
+    compression: Any,
+    level: Any,
+    chunks: Any,
+    ragged: RaggedAs,
+    netcdf: bool,
+    statistics: bool,
+    checksums: bool,
+    provenance: Mapping[str, Any] | None,
+    memory: int | str,
+    threads: int | None,
+    here: bool = True,
+) -> Planned:
+    """Check everything that :func:`write` is asked for, but the target.
+
+    `here` is whether the rows of a Dataset are read in the process that writes.
+    """
     if ragged not in ("flat", "fuel"):
         raise ArrayError(f"ragged={ragged!r} must be 'flat' or 'fuel'")
-    inputs = _with_extras(inputs_of(sources, dims, ragged), coords, source_attrs)
+    inputs = _with_extras(inputs_of(sources, dims, ragged, here=here), coords, source_attrs)
     inherited = own_splits(sources) if splits is None and isinstance(sources, RowsLike) else None
     asked = inherited if splits is None else splits
     table = None if asked is None else as_splits(asked, inputs.n_rows)
@@ -171,23 +266,11 @@ def write(
     }
     file_attrs = _file_attrs(inputs, attrs, provenance)
     budget, threads = checked_effort(memory, threads)
-    target = check_target(path, overwrite=overwrite, n_bytes=_certain_bytes(inputs, layouts))
-    if table is not None and inherited is None:
-        warn_of_overlaps(table)
-    _warn_of_left_out(sources)
-    plan = Plan(
-        {
-            name: recipe_for(given, layouts[name], checksums)
-            for name, given in inputs.sources.items()
-        },
-        tallies_for(inputs, table, statistics),
-        budget,
-        threads,
-    )
-    bar = progress_bar(progress, total_bytes(inputs), f"write {os.path.basename(target)}")
-    with bar as told:
-        create(target, inputs, plan, table, file_attrs, netcdf=netcdf, told=told)
-    return target
+    recipes = {
+        name: recipe_for(given, layouts[name], checksums) for name, given in inputs.sources.items()
+    }
+    plan = Plan(recipes, tallies_for(inputs, table, statistics), budget, threads)
+    return Planned(inputs, plan, table, inherited is None, file_attrs, netcdf)
 
 
 def create(
@@ -366,15 +449,6 @@ def own_splits(dataset: Any) -> dict[str, dict[str, Any]] | None:
             for span in [part.selection(name).span]
         }
     return out or None
-
-
-def _certain_bytes(inputs: Inputs, layouts: Mapping[str, Layout]) -> int:
-    """Return the bytes that the file will take whatever is in it."""
-    return sum(
-        g.row_bytes * (g.shape[0] or 0)
-        for n, g in inputs.sources.items()
-        if not layouts[n].filters and g.dtype.kind != "O"
-    )
 
 
 def total_bytes(inputs: Inputs) -> int | None:

@@ -1,0 +1,300 @@
+"""Files written by real worker processes: the bytes of writing here, whoever packed what."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from functools import partial
+from itertools import pairwise
+
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import labeled
+from labeled import cluster as cl
+from labeled.cluster import sight, writing
+from labeled.errors import ArrayError, ClusterError, WriteError
+from labeled.formats.hdf5.encoding import Layout
+from labeled.writing import blocks
+from labeled.writing.blocks import Joiner, Recipe, joined, pack
+from make_files import DIGIT_LABELS, digits, fuel_file, ragged_file
+
+N = 203
+WORKERS = 2
+
+
+@pytest.fixture(scope="module")
+def ds(tmp_path_factory):
+    path = fuel_file(
+        tmp_path_factory.mktemp("data") / "d.hdf5",
+        {**digits(N), "names": np.array([f"class {label % 4}" for label in range(N)])},
+        {"train": (0, 150), "test": (150, N)},
+        {**DIGIT_LABELS, "names": ("batch",)},
+        chunks={"features": (8, 3, 5, 7)},
+        compression={"features": "gzip"},
+    )
+    return labeled.open_dataset(path, chunks={"batch": 20})
+
+
+@pytest.fixture(scope="module")
+def client():
+    with cl.local_cluster(WORKERS) as cluster, cluster.get_client() as made:
+        made.wait_for_workers(WORKERS)
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def quiet(client):
+    """Let worker processes that a test killed come back before the next test begins."""
+    yield
+    client.wait_for_workers(WORKERS, timeout=60)
+
+
+def bytes_of(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def never(*args, **options):
+    raise AssertionError("this process has nothing to do with rows")
+
+
+def note_encoding(folder):
+    """Let this worker leave a mark for every chunk that it encodes, and work in small tasks."""
+    from labeled.cluster import writing
+    from labeled.formats.hdf5 import encoding
+
+    writing.TASK_BYTES = 1 << 20
+    plain = getattr(encoding.encoded, "plain", encoding.encoded)
+
+    def encoded(chunk, filters):
+        with open(os.path.join(folder, str(os.getpid())), "a") as file:
+            file.write("x")
+        return plain(chunk, filters)
+
+    encoded.plain = plain
+    encoding.encoded = encoded
+
+
+def encodings(folder):
+    return Counter({int(name): len(bytes_of(folder / name)) for name in os.listdir(folder)})
+
+
+def test_the_bytes_are_those_of_writing_here_and_no_row_comes_by(client, ds, tmp_path, monkeypatch):
+    options = {"compression": {"features": "gzip"}, "chunks": {"features": 16}}
+    here = labeled.write(tmp_path / "here.hdf5", ds, **options)
+    monkeypatch.setattr(blocks, "units_of", never)
+    monkeypatch.setattr(Joiner, "take", never)
+    monkeypatch.chdir(tmp_path)
+    there = cl.write(client, "there.hdf5", ds, **options)
+    assert there == str(tmp_path / "there.hdf5")
+    assert bytes_of(here) == bytes_of(there)
+
+
+def test_every_worker_compresses_however_small_blocks_are(client, tmp_path):
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    values = np.arange(600)[:, None] + np.zeros(1 << 10, np.int64)  # chunks of 128 KiB
+    lazy = da.from_array(values, chunks=(9, -1)).map_blocks(slowly, dtype=values.dtype)
+    client.run(note_encoding, str(marks))
+    path = cl.write(client, tmp_path / "x.hdf5", {"x": lazy}, compression="gzip", chunks=16)
+    found = encodings(marks)
+    assert os.getpid() not in found
+    assert sum(found.values()) == -(-600 // 16)
+    assert len(found) == WORKERS, "one worker did it all"
+    np.testing.assert_array_equal(labeled.open_dataset(path)["x"], values)
+
+
+def slowly(block):
+    time.sleep(0.002)
+    return block
+
+
+def test_arrays_of_all_kinds_are_written_as_here(client, ds, tmp_path):
+    with client.as_current():
+        kept = (ds["features"] * 2).persist()
+    sources = {
+        "kept": kept,
+        "lazy": ds["targets"].data + 1,
+        "held": np.arange(N),
+        "texts": [f"row {row}" for row in range(N)],
+        "uneven": [np.arange(row % 5) for row in range(N)],
+    }
+    splits = {"train": (0, 90), "test": [100, 97, 150]}
+    options = {"compression": {"kept": "gzip"}, "attrs": {"title": "all kinds"}}
+    there = cl.write(client, tmp_path / "there.hdf5", sources, splits, **options)
+    with client.as_current():
+        here = labeled.write(tmp_path / "here.hdf5", sources, splits, **options)
+    assert bytes_of(here) == bytes_of(there)
+
+
+def test_ragged_rows_of_a_file_are_read_there(client, tmp_path, monkeypatch):
+    images = [np.full((1, n % 3 + 1, 2), n, np.uint8) for n in range(40)]
+    ds = labeled.open_dataset(ragged_file(tmp_path / "r.hdf5", images, np.arange(40)[:, None]))
+    here = labeled.write(tmp_path / "here.hdf5", ds)
+    monkeypatch.setattr(Joiner, "take", never)
+    there = cl.write(client, tmp_path / "there.hdf5", ds)
+    assert bytes_of(here) == bytes_of(there)
+
+
+def test_rows_of_this_process_are_written_from_here(client, tmp_path, monkeypatch):
+    batches = [{"x": np.arange(10) + i} for i in range(0, 30, 10)]
+    monkeypatch.setattr(writing, "_sent_off", never)
+    path = cl.write(client, tmp_path / "b.hdf5", iter(batches), progress=False)
+    np.testing.assert_array_equal(labeled.open_dataset(path)["x"], np.arange(30))
+    lazy = da.arange(100, chunks=10).map_blocks(pid_like)
+    path = cl.write(client, tmp_path / "c.hdf5", {"pids": lazy}, writer="client")
+    assert os.getpid() not in labeled.open_dataset(path)["pids"].values
+    monkeypatch.setattr(writing, "SENT_BYTES", 100)
+    cl.write(client, tmp_path / "d.hdf5", {"x": np.arange(100)})
+
+
+def pid_like(block):
+    return np.full(block.shape, os.getpid())
+
+
+def test_a_worker_may_be_named(client, ds, tmp_path, capsys):
+    infos = client.scheduler_info(n_workers=-1)["workers"]
+    one = sorted(infos)[0]
+    pid = client.run(os.getpid)[one]
+    lazy = ds["targets"].data.map_blocks(pid_like)
+    options = {"writer": str(infos[one]["name"]), "workers": [one], "progress": True}
+    path = cl.write(client, tmp_path / "x.hdf5", {"pids": lazy}, **options)
+    assert set(labeled.open_dataset(path)["pids"].values.ravel().tolist()) == {pid}
+    assert "write x.hdf5: 1.59k of 1.59k" in capsys.readouterr().err
+
+
+def test_what_cannot_be_is_refused_by_name(client, ds, tmp_path, monkeypatch):
+    with pytest.raises(ClusterError, match=r"2 of 2 workers cannot write into the .*nowhere'"):
+        cl.write(client, tmp_path / "nowhere" / "x.hdf5", ds)
+    with pytest.raises(ClusterError, match=r"writer='w' is none of the workers \['0', '1'\]"):
+        cl.write(client, tmp_path / "x.hdf5", ds, writer="w")
+    with pytest.raises(ClusterError, match=r"no worker among \['w'\]"):
+        cl.write(client, tmp_path / "x.hdf5", ds, workers=["w"])
+    with pytest.raises(WriteError, match="exists already"):
+        cl.write(client, ds.files.paths[0], ds)
+    with pytest.raises(ArrayError, match="source_attrs= names 'y'"):
+        cl.write(client, tmp_path / "x.hdf5", ds, source_attrs={"y": {}})
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        cl.write(client, tmp_path / "x.hdf5", ds, compresion="gzip")
+    monkeypatch.setattr(sight, "versions", lambda: {"labeled": "0.0.1"})
+    with pytest.raises(ClusterError, match=r"worker '0' .*it has labeled .*, and 0.0.1 asks"):
+        cl.write(client, tmp_path / "x.hdf5", ds)
+
+
+def test_what_a_block_raises_is_raised_here_and_nothing_stays_behind(client, tmp_path):
+    lazy = da.arange(4000, chunks=100).map_blocks(fails_at, 1700, dtype=int)
+    began = tmp_path / "began"
+    began.mkdir()
+    folder = tmp_path / "out"
+    folder.mkdir()
+    with pytest.raises(ZeroDivisionError):
+        cl.write(client, folder / "x.hdf5", {"x": lazy})
+    assert os.listdir(folder) == []
+    marked = da.arange(4000, chunks=100).map_blocks(mark, str(began), dtype=int)
+    lazy = marked.map_blocks(fails_at, 1700, dtype=int)
+    with pytest.raises(ZeroDivisionError):
+        cl.write(client, folder / "x.hdf5", {"x": lazy}, memory=8 * 100 * 8)
+    assert len(os.listdir(began)) <= 17 + 1 + 8, "more was begun than may be on its way"
+
+
+def fails_at(block, row):
+    if row in block:
+        raise ZeroDivisionError
+    return block
+
+
+def mark(block, folder):
+    open(os.path.join(folder, str(block[0])), "w").close()
+    return block
+
+
+def test_the_worker_that_writes_is_killed_on_the_way(client, tmp_path):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    lazy = da.arange(6000, chunks=100).map_blocks(slow, dtype=int)
+    killed = []
+    killer = threading.Thread(target=kill_writer, args=(client, folder, killed))
+    killer.start()
+    path = cl.write(client, folder / "x.hdf5", {"x": lazy}, chunks=100, memory=8 * 100 * 8)
+    killer.join()
+    assert killed
+    np.testing.assert_array_equal(labeled.open_dataset(path)["x"], np.arange(6000))
+    assert len(os.listdir(folder)) <= 2, "more than what the killed process had no time to remove"
+
+
+def slow(block):
+    time.sleep(0.02)
+    return block
+
+
+def kill_writer(client, folder, killed):
+    """Kill the worker that writes as soon as there is something of a file."""
+    pids = client.run(os.getpid)
+    while not os.listdir(folder):
+        time.sleep(0.01)
+    (writer,) = [address for address, yes in client.run(is_writing).items() if yes]
+    os.kill(pids[writer], signal.SIGKILL)
+    killed.append(writer)
+
+
+def is_writing(dask_worker):
+    tasks = dask_worker.state.tasks.values()
+    return any(t.state == "long-running" and t.key.startswith("labeled-write") for t in tasks)
+
+
+def test_nobody_waiting_ends_the_writing(client, tmp_path, monkeypatch):
+    lazy = da.arange(60_000, chunks=100).map_blocks(slow, dtype=int)
+    monkeypatch.setattr(writing.distributed, "wait", partial(interrupted, tmp_path))
+    with pytest.raises(KeyboardInterrupt):
+        cl.write(client, tmp_path / "x.hdf5", {"x": lazy}, memory=8 * 100 * 8)
+    until = time.monotonic() + 20
+    while os.listdir(tmp_path) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert os.listdir(tmp_path) == []
+
+
+def interrupted(folder, *args, **options):
+    while not os.listdir(folder):
+        time.sleep(0.01)
+    raise KeyboardInterrupt
+
+
+layouts = st.sampled_from([Layout(), Layout((4, 2))])
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=12), layouts, st.integers(1, 3), st.data())
+def test_blocks_packed_together_are_those_packed_apart(sizes, layout, factor, data):
+    unit = factor * (layout.chunks or (1,))[0]
+    recipe = Recipe("source 'x'", np.dtype("i8"), (2,), layout, unit)
+    values = np.arange(2 * sum(sizes)).reshape(-1, 2)
+    edges = np.cumsum([0, *sizes]).tolist()
+    packs = [pack(values[a:b], a, b, recipe, [(("",), slice(None))]) for a, b in pairwise(edges)]
+    cuts = sorted({0, len(packs), *data.draw(st.lists(st.integers(0, len(packs)), max_size=4))})
+    together = [joined(packs[a:b], recipe) for a, b in pairwise(cuts)]
+    assert stored(together, recipe) == stored(packs, recipe)
+    one = joined(packs, recipe)
+    assert max(len(one.head), len(one.tail)) < unit
+    assert sum(len(one.moments) for one in together) == len(packs)
+
+
+def stored(packs, recipe):
+    """Return what would be in the file."""
+    found = []
+
+    def keep(units):
+        chunks = [(chunk.offset, bytes(chunk.data)) for chunk in units.chunks or ()]
+        found.extend(chunks or [row.tolist() for row in units.rows])
+
+    joiner = Joiner(recipe, keep)
+    for packed in packs:
+        joiner.take(packed)
+    joiner.finish()
+    return found, joiner.checksums, joiner.n_rows
