@@ -23,19 +23,18 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import ours
-from benchmarks.bare import GROUP_BYTES
 from benchmarks.files import BenchFile, image_specs, make
-from benchmarks.measure import Way, run, touch
+from labeled.bench import cache, ours
+from labeled.bench.bare import GROUP_BYTES
+from labeled.bench.timing import Way, run, touch
 
 MOST_STAYED = 0.01
 
 
 def evict(path: Path) -> float:
     """Drop a file from the page cache; return the share of it that stayed."""
+    cache.evict(path)
     descriptor = os.open(path, os.O_RDWR)
-    os.fsync(descriptor)
-    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     share = resident(descriptor)
     os.close(descriptor)
     return share
@@ -85,11 +84,12 @@ def works(file: BenchFile) -> dict[str, Callable[[], object]]:
         epoch = way.make()
         return lambda: run(epoch, 600.0)
 
+    subject = file.subject(256)
     return {
         "plain read, 1 thread": lambda: plain_read(file.path, 1),
         "plain read, 2 threads": lambda: plain_read(file.path, 2),
-        "ours, file order": consume(ours.in_order(file, 256)),
-        "ours, window shuffle": consume(ours.window(file, 256)),
+        "ours, file order": consume(ours.in_order(subject)),
+        "ours, window shuffle": consume(ours.window(subject)),
     }
 
 

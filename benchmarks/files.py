@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,9 @@ import h5py
 import hdf5plugin
 import numpy as np
 import numpy.typing as npt
+
+import labeled
+from labeled.bench.subject import Batch, Subject
 
 Array = npt.NDArray[Any]
 
@@ -28,6 +31,8 @@ VERSION = 3
 CLASSES = 10
 POOL_ROWS = 4096
 GOOD_NAME = "features"
+MEMORY = "64 MiB"
+"""What this library is given, and others where they can be told."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +86,10 @@ class BenchFile:
         """Bytes of rows for each byte stored."""
         return self.spec.n_bytes / self.path.stat().st_size
 
-    def describe(self) -> dict[str, Any]:
-        return {**asdict(self.spec), "mb": round(self.spec.n_bytes / 1e6), "ratio": self.ratio}
+    def subject(self, batch_rows: int, memory: str = MEMORY) -> Subject:
+        """Return the rows as what all ways read."""
+        data = labeled.open_dataset(str(self.path)).select(GOOD_NAME)
+        return Subject(data, batch_rows, memory, self.spec.labels, numbers=numbers_of)
 
 
 IMAGE = (3, 32, 32)
@@ -192,6 +199,10 @@ def row_numbers(batch: Array) -> npt.NDArray[np.int64]:
     if batch.dtype == np.float32:
         return flat[:, 0].astype(np.int64)
     return np.ascontiguousarray(flat[:, :4]).view("<u4").reshape(-1).astype(np.int64)
+
+
+def numbers_of(batch: Batch) -> npt.NDArray[np.int64]:
+    return row_numbers(batch[0])
 
 
 def million_chunks(folder: Path, n: int) -> Path:

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 import labeled
-from benchmarks.measure import settle_allocator, warm
 from benchmarks.records import Array, Epoch, Figures, rounds
+from labeled.bench.cache import renew
+from labeled.bench.timing import settle_allocator
 
 BATCH = 256
 RING = 3
@@ -219,7 +220,7 @@ def _measured(
     peers: dict[str, Epoch],
     quick: bool,
 ) -> None:
-    warm(path)
+    renew(path)
     mine = {"ours": ours(path, False), "ours, shuffled": ours(path, True)}
     rates = rounds({**bare, **mine, **peers}, 3 if quick else 7)
     for way, found in rates.items():

@@ -19,7 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 import labeled
-from benchmarks.measure import Run, run, settle_allocator, warm
+from labeled.bench.cache import renew
+from labeled.bench.subject import Batch
+from labeled.bench.timing import Run, run, settle_allocator
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.pictures import encode
 from labeled.formats.recordio.irheader import HEADER_BYTES
@@ -161,17 +163,17 @@ def _objects(images: list[Array]) -> Array:
     return out
 
 
-def touched(epoch: Epoch) -> Callable[[], Iterator[Array | int]]:
+def touched(epoch: Epoch) -> Callable[[], Iterator[Batch | int]]:
     """Touch each cache line of pictures that are objects, as `run` does for others."""
 
-    def batches() -> Iterator[Array | int]:
+    def batches() -> Iterator[Batch | int]:
         for batch in epoch():
             if isinstance(batch, np.ndarray) and batch.dtype == object:
                 for image in batch:
                     np.add.reduce(image.reshape(-1)[::64], dtype=np.uint8)
                 yield len(batch)
             else:
-                yield batch
+                yield (batch,)
 
     return batches
 
@@ -188,7 +190,7 @@ def figures(cache: Path, *, quick: bool, missing: dict[str, str]) -> Figures:
     out: Figures = {}
     for name, size in SIZES.items():
         path = file_of(cache, name, COUNTS[name] // (3 if quick else 1))
-        warm(path)
+        renew(path)
         ways = {
             "bare": bare(path, size),
             "ours": ours(path, name, False),

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from benchmarks import bare, ours
 from benchmarks.files import BenchFile, FileSpec, image_specs, make, other_specs
-from benchmarks.measure import Way
-from benchmarks.peers import peer_ways
+from labeled.bench import bare, ours
+from labeled.bench.peers import peer_ways
+from labeled.bench.subject import Subject
+from labeled.bench.timing import Way
 
 Missing = dict[str, str]
 
@@ -24,96 +22,87 @@ class Workload:
     Parameters
     ----------
     ways : callable
-        Makes the ways; gets the file, and notes peers that are not installed.
+        Makes the ways of a subject, and notes peers that are not installed.
     """
 
     name: str
     title: str
     file: str
     batch_rows: int
-    ways: Callable[[BenchFile, Missing], list[Way]]
+    ways: Callable[[Subject, Missing], list[Way]]
 
 
-def _contiguous_order(file: BenchFile, missing: Missing) -> list[Way]:
+def _contiguous_order(subject: Subject, missing: Missing) -> list[Way]:
     return [
-        bare.pread_in_order(file, 256),
-        bare.copy_in_order(file, 256),
-        ours.in_order(file, 256),
-        ours.way(file, 256, "ours, file order, labelled", "file", labelled=True),
-        *peer_ways(file, 256, "file", missing),
+        bare.pread_in_order(subject),
+        bare.copy_in_order(subject),
+        ours.in_order(subject),
+        ours.way(subject, "ours, file order, labelled", "file", labelled=True),
+        *peer_ways(subject, "file", missing),
     ]
 
 
-def _contiguous_full(file: BenchFile, missing: Missing) -> list[Way]:
+def _contiguous_full(subject: Subject, missing: Missing) -> list[Way]:
     return [
-        bare.take(file, 256),
-        ours.full(file, 256),
-        *peer_ways(file, 256, "shuffled", missing),
+        bare.take(subject),
+        ours.full(subject),
+        *peer_ways(subject, "shuffled", missing),
     ]
 
 
-def _chunked(file: BenchFile, missing: Missing) -> list[Way]:
+def _chunked(subject: Subject, missing: Missing) -> list[Way]:
     return [
-        bare.read_chunks(file, 256),
-        ours.in_order(file, 256),
-        ours.window(file, 256),
-        *peer_ways(file, 256, "file", missing, "h5py_loops"),
+        bare.read_chunks(subject),
+        ours.in_order(subject),
+        ours.window(subject),
+        *peer_ways(subject, "file", missing, "h5py_loops"),
     ]
 
 
-def _packed_order(file: BenchFile, missing: Missing) -> list[Way]:
+def _packed_order(subject: Subject, missing: Missing) -> list[Way]:
     return [
-        bare.decode(file),
-        ours.in_order(file, 256),
-        ours.window(file, 256),
-        *peer_ways(file, 256, "file", missing, "h5py_loops"),
+        bare.decode(subject),
+        ours.in_order(subject),
+        ours.window(subject),
+        *peer_ways(subject, "file", missing, "h5py_loops"),
     ]
 
 
-def _packed_order_peers(file: BenchFile, missing: Missing) -> list[Way]:
+def _packed_order_peers(subject: Subject, missing: Missing) -> list[Way]:
     return [
-        bare.decode(file),
-        ours.in_order(file, 256),
-        ours.window(file, 256),
-        *peer_ways(file, 256, "file", missing),
+        bare.decode(subject),
+        ours.in_order(subject),
+        ours.window(subject),
+        *peer_ways(subject, "file", missing),
     ]
 
 
-def _packed_shuffled(file: BenchFile, missing: Missing) -> list[Way]:
+def _packed_shuffled(subject: Subject, missing: Missing) -> list[Way]:
     return [
-        bare.decode(file),
-        ours.in_order(file, 256),
-        ours.window(file, 256),
-        *peer_ways(file, 256, "shuffled", missing),
+        bare.decode(subject),
+        ours.in_order(subject),
+        ours.window(subject),
+        *peer_ways(subject, "shuffled", missing),
     ]
 
 
-def _rows_of_a_size(batch_rows: int) -> Callable[[BenchFile, Missing], list[Way]]:
-    def ways(file: BenchFile, missing: Missing) -> list[Way]:
-        return [
-            bare.pread_in_order(file, batch_rows),
-            bare.take(file, batch_rows),
-            ours.in_order(file, batch_rows),
-            ours.full(file, batch_rows),
-            *peer_ways(file, batch_rows, "file", missing, "h5py_loops"),
-        ]
-
-    return ways
+def _rows_of_a_size(subject: Subject, missing: Missing) -> list[Way]:
+    return [
+        bare.pread_in_order(subject),
+        bare.take(subject),
+        ours.in_order(subject),
+        ours.full(subject),
+        *peer_ways(subject, "file", missing, "h5py_loops"),
+    ]
 
 
-def chosen_rows(n_rows: int) -> Any:
-    """Return a random list of 80 % of the rows, as a split into train and test makes it."""
-    return np.random.default_rng(9).permutation(n_rows)[: n_rows * 4 // 5]
-
-
-def _lists(shuffle: str) -> Callable[[BenchFile, Missing], list[Way]]:
-    def ways(file: BenchFile, missing: Missing) -> list[Way]:
-        rows = chosen_rows(file.spec.n_rows)
+def _lists(shuffle: str) -> Callable[[Subject, Missing], list[Way]]:
+    def ways(subject: Subject, missing: Missing) -> list[Way]:
         order = "full" if shuffle == "full" else "window"
         return [
-            bare.take(file, 256) if shuffle == "full" else bare.decode(file),
-            ours.way(file, 256, "ours, whole range", order, shuffle=shuffle),
-            ours.way(file, 256, "ours, 80 % list", "list", rows=rows, shuffle=shuffle),
+            bare.take(subject) if shuffle == "full" else bare.decode(subject),
+            ours.way(subject, "ours, whole range", order, shuffle=shuffle),
+            ours.chosen(subject, shuffle=shuffle),
         ]
 
     return ways
@@ -160,9 +149,9 @@ WORKLOADS = (
         256,
         _lists("window"),
     ),
-    Workload("large-rows", "rows of 1 MB, batch 8", "large-rows", 8, _rows_of_a_size(8)),
-    Workload("small-rows", "rows of 64 B, batch 256", "small-rows", 256, _rows_of_a_size(256)),
-    Workload("tiny-rows", "rows of 16 B, batch 4096", "tiny-rows", 4096, _rows_of_a_size(4096)),
+    Workload("large-rows", "rows of 1 MB, batch 8", "large-rows", 8, _rows_of_a_size),
+    Workload("small-rows", "rows of 64 B, batch 256", "small-rows", 256, _rows_of_a_size),
+    Workload("tiny-rows", "rows of 16 B, batch 4096", "tiny-rows", 4096, _rows_of_a_size),
 )
 
 
@@ -175,8 +164,7 @@ def file_of(workload: Workload, folder: Path, scale: int) -> BenchFile:
     return make(specs(scale)[workload.file], folder)
 
 
-def find_way(folder: Path, scale: int, workload: str, name: str) -> Way:
-    """Return one way by its names, for a process that measures it alone."""
+def ways_of(folder: Path, scale: int, workload: str) -> list[Way]:
+    """Return the ways of a workload by its name, for a process that measures them alone."""
     line = next(w for w in WORKLOADS if w.name == workload)
-    ways = line.ways(file_of(line, folder, scale), {})
-    return next(way for way in ways if way.name == name)
+    return line.ways(file_of(line, folder, scale).subject(line.batch_rows), {})

@@ -13,18 +13,20 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
 from time import perf_counter
 
 from benchmarks import copies, plain_files, planning, records, report
-from benchmarks.measure import FULL, QUICK, Measured, measure
-from benchmarks.memory import growth
 from benchmarks.rows import WORKLOADS, Workload, file_of
 from benchmarks.section8 import Results, checks
+from labeled.bench.cache import renew
+from labeled.bench.peak import watch
+from labeled.bench.timing import Effort, Measured, measure
 
 QUICK_SCALE = 8
+QUICK = Effort(limit_s=0.6, way_s=0.5, rounds=5)
+FULL = Effort(limit_s=2.5, way_s=2.4, rounds=9)
 MEMORY_S = 2.5
 """How much of an epoch is watched for its peak memory."""
 
@@ -78,8 +80,9 @@ class Bench:
 
     def workload(self, line: Workload) -> None:
         file = file_of(line, self.options.cache, self.scale)
-        ways = line.ways(file, self.results.missing)
-        found = measure(ways, file, line.batch_rows, self.effort)
+        subject = file.subject(line.batch_rows)
+        renew(file.path)
+        found = measure(line.ways(subject, self.results.missing), subject, self.effort)
         self.results.measured[line.name] = found
         self.results.ratios[line.name] = file.ratio
         if not self.options.no_memory:
@@ -90,15 +93,9 @@ class Bench:
         """Measure peak memory, way by way in fresh processes, two at a time."""
         everyone = not self.options.quick
         chosen = [m for m in found if m.error is None and (everyone or m.way.kind == "ours")]
-
-        def one(m: Measured) -> None:
-            about = [str(self.options.cache.resolve()), str(self.scale), line.name, m.way.name]
-            m.peak_bytes, why = growth([*about, str(MEMORY_S)], MEMORY_S + 20)
-            if m.peak_bytes is None:
-                self.results.failed[f"memory of {m.way.name}, {line.name}"] = why
-
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(one, chosen))
+        about = [str(self.options.cache.resolve()), str(self.scale), line.name]
+        for m, why in watch("benchmarks.memory", about, chosen, MEMORY_S, folder=ROOT).items():
+            self.results.failed[f"memory of {m}, {line.name}"] = why
 
     def cold(self) -> None:
         command = [sys.executable, "-m", "benchmarks.cold", str(self.options.cache.resolve())]
@@ -200,10 +197,10 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     warnings.filterwarnings("ignore")  # of the peers: forks beside threads, their own deprecations
     bench = Bench(parse())
-    about = report.machine()
+    about = report.about()
     began = perf_counter()
     bench.everything()
-    about["load_at_end"] = report.machine()["load"]
+    about["load_at_end"] = report.about()["load"]
     about["took"] = f"{perf_counter() - began:.0f} s"
     about["options"] = f"{'quick' if bench.options.quick else 'full'} {bench.options.only or ''}"
     bench.finish(about)

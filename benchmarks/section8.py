@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks import copies
-from benchmarks.measure import Measured, paired_ratio
+from labeled.bench.timing import Measured, paired_ratio
 
 QUALITY_SLACK = 0.015
 """How far below a peer's batch entropy ours may lie and still count as equal."""

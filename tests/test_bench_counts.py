@@ -6,20 +6,18 @@ A rate can be missed because the machine is busy; these cannot. They are told by
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import labeled
-from benchmarks import measure, section8
-from benchmarks.bare import decode, pread_in_order, take
-from benchmarks.files import BenchFile, FileSpec, make, row_numbers
-from benchmarks.ours import full, in_order, loader, way, window
-from labeled.cli.main import main
+from benchmarks import section8
+from benchmarks.files import BenchFile, FileSpec, make, numbers_of, row_numbers
+from labeled.bench import timing
+from labeled.bench.bare import decode, pread_in_order, take
+from labeled.bench.ours import full, in_order, loader, way, window
 
 ROWS, IMAGE, CHUNK = 16_384, (3, 16, 16), 64
 MEMORY = "8 MiB"  # less than the rows take, so that none are kept
@@ -42,7 +40,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, BenchFile]:
 
 
 def told(file: BenchFile, rows: Any = None, **options: Any) -> Any:
-    explained = loader(file, 256, rows, memory=MEMORY, **options).explain()
+    explained = loader(file.subject(256, MEMORY), rows, **options).explain()
     (lane,) = explained.lanes
     assert explained.exact, "counted, not estimated"
     assert not lane.kept, "the file must be larger than the memory"
@@ -93,7 +91,7 @@ def test_a_random_list_decodes_each_chunk_once(files: dict[str, BenchFile]) -> N
 def test_an_epoch_does_what_was_told(files: dict[str, BenchFile]) -> None:
     for name in ("contiguous", "gzip"):
         explained, _ = told(files[name])
-        batches = loader(files[name], 256, memory=MEMORY)
+        batches = loader(files[name].subject(256, MEMORY))
         n_rows = sum(batch.count for batch in batches)
         stats = batches.stats()
         assert stats.n_windows == explained.n_jobs
@@ -107,7 +105,7 @@ def test_an_epoch_does_what_was_told(files: dict[str, BenchFile]) -> None:
 
 def test_batches_are_views_of_a_few_slots(files: dict[str, BenchFile]) -> None:
     """No copy between the file and the consumer: all batches lie in the slots themselves."""
-    batches = loader(files["contiguous"], 256, memory=MEMORY)
+    batches = loader(files["contiguous"].subject(256, MEMORY))
     slots = batches.explain().slots
     owners = set()
     for batch in batches:
@@ -131,47 +129,47 @@ def test_a_source_is_one_layer_with_a_task_a_block(files: dict[str, BenchFile]) 
 
 def test_rows_are_numbered_and_each_is_counted_once(files: dict[str, BenchFile]) -> None:
     for name, kind in (("contiguous", full), ("gzip", window), ("floats", in_order)):
-        file = files[name]
-        (found,) = measure.measure([kind(file, 256)], file, 256, measure.Effort(5, 0.1, 1))
+        subject = files[name].subject(256)
+        (found,) = timing.measure([kind(subject)], subject, timing.Effort(5, 0.1, 1))
         assert found.error is None
         assert found.holds_each_row_once is True
         assert found.complete
-        assert found.runs[0].n_rows == file.spec.n_rows
+        assert found.runs[0].n_rows == subject.n_rows
     with h5py.File(files["floats"].path, "r") as opened:
         np.testing.assert_array_equal(row_numbers(opened["features"][7:90]), np.arange(7, 90))
 
 
 def test_bare_loops_read_the_same_rows(files: dict[str, BenchFile]) -> None:
     file = files["contiguous"]
-    for bare in (pread_in_order(file, 256), take(file, 256)):
-        rows = np.concatenate([row_numbers(batch) for batch in bare.make()()])
+    for bare in (pread_in_order(file.subject(256)), take(file.subject(256))):
+        rows = np.concatenate([numbers_of(batch) for batch in bare.make()()])
         np.testing.assert_array_equal(np.sort(rows), np.arange(file.spec.n_rows))
     for name in ("gzip", "floats"):
-        assert sum(decode(files[name]).make()()) == files[name].spec.n_rows
+        assert sum(decode(files[name].subject(256)).make()()) == files[name].spec.n_rows
 
 
 def test_a_way_that_fails_is_reported_and_the_others_go_on(files: dict[str, BenchFile]) -> None:
-    file = files["contiguous"]
-    bad = way(file, 256, "bad", "file", memory="1 kiB")
-    found = measure.measure([bad, in_order(file, 256)], file, 256, measure.Effort(5, 0.1, 1))
+    subject = files["contiguous"].subject(256)
+    bad = way(subject, "bad", "file", memory="1 kiB")
+    found = timing.measure([bad, in_order(subject)], subject, timing.Effort(5, 0.1, 1))
     assert "too small" in (found[0].error or "")
     assert found[1].runs
 
 
 def test_entropy_of_sorted_and_of_mixed_batches() -> None:
     labels = np.arange(10_000) // 1000
-    mixed = [np.random.default_rng(i).integers(0, 10_000, 250) for i in range(40)]
-    runs = [np.arange(a, a + 250) for a in range(0, 10_000, 250)]
-    assert measure.relative_entropy(mixed, labels, 250) == pytest.approx(1.0, abs=0.01)
-    assert measure.relative_entropy(runs, labels, 250) == 0.0
+    mixed = [labels[np.random.default_rng(i).integers(0, 10_000, 250)] for i in range(40)]
+    runs = [labels[a : a + 250] for a in range(0, 10_000, 250)]
+    assert timing.relative_entropy(mixed, labels, 250) == pytest.approx(1.0, abs=0.01)
+    assert timing.relative_entropy(runs, labels, 250) == 0.0
 
 
 def test_touch_reads_one_byte_of_each_line() -> None:
     batch = np.zeros((4, 64), np.uint8)
     batch[:, 1:] = 77
-    assert measure.touch(batch) == 0
+    assert timing.touch(batch) == 0
     batch[:, 0] = 1
-    assert measure.touch(batch) == 4
+    assert timing.touch(batch) == 4
 
 
 def test_a_check_is_met_missed_or_left_out() -> None:
@@ -179,19 +177,3 @@ def test_a_check_is_met_missed_or_left_out() -> None:
     assert section8.Check("row", "words", 1.1, 1.0, at_least=False).met is False
     assert section8.Check("row", "words", None, 1.0).met is None
     assert section8.checks(section8.Results()) == []
-
-
-def test_the_command_measures_a_file(files: dict[str, BenchFile], tmp_path: Path) -> None:
-    options = ["--seconds", "0.02", "--rounds", "1", "--memory", MEMORY]
-    done = CliRunner().invoke(main, ["bench", str(files["gzip"].path), *options])
-    assert done.exit_code == 0, done.output
-    for words in ("h5py, slices", "labeled, shuffled", "rows/s", "Plan of an epoch"):
-        assert words in done.output
-    assert "rates of labeled are those of memory" not in done.output
-
-    options[-1] = "1 GiB"
-    done = CliRunner().invoke(main, ["bench", str(files["gzip"].path), *options])
-    assert "rates of labeled are those of memory" in done.output
-    done = CliRunner().invoke(main, ["bench", str(tmp_path / "none.hdf5")])
-    assert done.exit_code == 1
-    assert "does not exist" in done.output

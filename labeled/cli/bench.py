@@ -1,65 +1,69 @@
-"""``labeled bench``: how fast one's own file can be read here, next to plain h5py.
+"""``labeled bench``: how fast batches of one's own file can be had, here and elsewhere.
 
-Four loops over the same rows take turns: slices and sorted lists through h5py, and this
-library in file order and shuffled. Every loop touches each cache line of every batch, and
-is stopped after a time limit; what ran is what the rate is of. No other loader is needed.
+The bare loop, this library, h5py, xarray and every other loader that is installed read the
+same rows, turn by turn, and are stopped after a time limit; what ran is what the rate is of.
+How they are timed is told in :mod:`labeled.bench.timing`.
 """
 
 from __future__ import annotations
 
 import json
-import math
-import statistics
-from collections.abc import Callable, Generator
-from contextlib import closing
-from dataclasses import dataclass, field
-from time import perf_counter
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import click
-import numpy as np
-import numpy.typing as npt
+from dask.utils import format_bytes
+from tqdm import tqdm
 
-from labeled.api.dataset import Dataset
-from labeled.api.opening import open_dataset
-from labeled.formats.hdf5.door import opened
-from labeled.formats.registry import check_hdf5
-from labeled.loader.loader import Loader
+from labeled.bench import ours
+from labeled.bench.cache import warm
+from labeled.bench.own_file import Asked, every_way, watch_all
+from labeled.bench.planning import Figures, planning_figures
+from labeled.bench.subject import Subject
+from labeled.bench.table import HEAD, machine, measured_rows, plain
+from labeled.bench.timing import Effort, Measured, Way, measure, paired_ratio
+from labeled.loader.sizes import size_words
 from labeled.views.text import table
 
-Array = npt.NDArray[Any]
-Batches = Generator[list[Array], None, None]
-Epoch = Callable[[], Batches]
-
-LINE_BYTES = 64
-FIRST = "h5py, slices"
+WARM_S = 10.0
 
 
-@dataclass
-class Timing:
-    """What was found out about one loop: a rate for each round."""
-
-    rows_per_s: list[float] = field(default_factory=list)
-    first_s: float = 0.0
-    whole: bool = False
-
-
-@click.command(short_help="Measure reading rates on your file, beside plain h5py.")
+@click.command(short_help="Measure reading rates on your file, beside other loaders.")
 @click.argument("file")
 @click.option(
     "--source", "sources", multiple=True, metavar="NAME", help="Only this source; may be repeated."
 )
 @click.option("--split", metavar="NAME", help="Rows of this split; of the file if not.")
-@click.option("--batch", "batch_rows", default=256, show_default=True, type=click.IntRange(min=1))
-@click.option("--memory", metavar="SIZE", default="256 MiB", show_default=True)
+@click.option(
+    "--batch-size",
+    "--batch",
+    "batch_rows",
+    default=256,
+    show_default=True,
+    type=click.IntRange(min=1),
+)
+@click.option(
+    "--memory",
+    metavar="SIZE",
+    default="64 MiB",
+    show_default=True,
+    help="For windows and read-ahead, here and where others can be told.",
+)
 @click.option(
     "--seconds",
-    default=2.0,
+    default=0.5,
     show_default=True,
     type=click.FloatRange(min=0, min_open=True),
     help="Time limit of one loop in one round.",
 )
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(min=1))
+@click.option(
+    "--only", multiple=True, metavar="WORD", help="Only loops with WORD in their names; repeatable."
+)
+@click.option("--peak/--no-peak", default=True, help="Measure peak memory too, in new processes.")
+@click.option("--how", is_flag=True, help="Tell of each loop how it reads.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def bench(
     file: str,
@@ -69,169 +73,204 @@ def bench(
     memory: str,
     seconds: float,
     rounds: int,
+    only: tuple[str, ...],
+    peak: bool,
+    how: bool,
     as_json: bool,
 ) -> None:
-    """Measure how fast batches of FILE can be had, by h5py and by this library.
+    """Measure how fast batches of FILE can be had: here, by other loaders, by a bare loop.
 
-    The first round warms up and is not counted. Ratios within one run are what to
-    trust: rates move with whatever else the machine does.
+    Sources are read together, as a training loop reads them, and every loop touches each
+    cache line of every batch. The first round warms up and is not counted. Ratios within
+    one run are what to trust: rates move with whatever else the machine does.
+
+    Loaders that are not installed are named; pip install 'labeled[bench]' brings them.
     """
-    dataset = open_dataset(file)
-    if len(dataset.files.paths) > 1:
-        raise click.UsageError(f"{file} means {len(dataset.files.paths)} files; name one of them")
-    check_hdf5(dataset.files.paths[0], "measuring beside h5py")
-    if split is not None:
-        dataset = dataset.split(split)
-    if sources:
-        dataset = dataset.select(*sources)
-    dataset = dense(dataset)
-    shuffled = dataset.batches(batch_rows, shuffle=True, memory=memory, seed=0)
-    loops = {
-        FIRST: h5py_epoch(dataset, batch_rows, shuffled=False),
-        "h5py, sorted lists": h5py_epoch(dataset, batch_rows, shuffled=True),
-        "labeled, file order": loader_epoch(dataset.batches(batch_rows, memory=memory)),
-        "labeled, shuffled": loader_epoch(shuffled),
-    }
-    found = timings(loops, rounds, seconds)
-    row_bytes = row_bytes_of(dataset)
+    asked = Asked(file, sources, split, batch_rows, memory)
+    subject = asked.subject()
+    ours.loader(subject, shuffle="window")  # what cannot be is refused before any work
+    missing: dict[str, str] = {}
+    ways = wanted(every_way(subject, missing), only)
+    cached = warmed(subject)
+    found = timed(ways, subject, Effort(seconds, seconds * rounds, rounds))
+    if peak:
+        with bar("peak memory", len(found)) as told:
+            unwatched = watch_all(asked, found, seconds, told.update)
+        missing |= {f"peak memory of {shown(name)}": why for name, why in unwatched.items()}
+    planned = planning_figures(subject)
     if as_json:
-        click.echo(json.dumps({name: figures(t, row_bytes) for name, t in found.items()}, indent=2))
+        about = {"file": file, **about_rows(subject), **asdict(asked), "read_before": cached}
+        ran = [{**plain(m), "way": shown(m.way.name)} for m in found]
+        figures = {"machine": machine(), "about": about, "planning": planned}
+        click.echo(json.dumps({**figures, "ways": ran, "missing": missing}, indent=2))
         return
-    about = f"{dataset.n_rows:,} rows of {row_bytes:,} bytes ({', '.join(dataset.sources)})"
-    click.echo(f"{file}: {about}, batches of {batch_rows:,}")
-    click.echo("\n".join(table(timing_rows(found, row_bytes))))
-    explained = shuffled.explain()
-    if all(lane.kept for lane in explained.lanes):
-        click.echo(
-            f"\nThe rows fit --memory {memory!r} and were kept after the first round, so that the "
-            "rates of labeled are those of memory; give less to measure the file."
-        )
-    click.echo(f"\n{explained!r}")
+    lines = [*heading(asked, subject), *tables(found, subject), *planning_lines(planned)]
+    lines += ["", *summary(found), *notes(asked, subject, found, missing, cached)]
+    if how:
+        lines += ["", *(f"{shown(m.way.full_name)}: {m.way.how}" for m in found)]
+    click.echo("\n".join(lines))
 
 
-def dense(dataset: Dataset) -> Dataset:
-    """Leave out sources whose rows are not plain values of one shape."""
-    catalog = dataset.files.catalog.sources
-    kept = [n for n in dataset.sources if catalog[n].ragged is None and not _objects(dataset, n)]
-    return dataset.select(*kept) if len(kept) < len(dataset.sources) else dataset
+def wanted(ways: list[Way], only: Sequence[str]) -> list[Way]:
+    """Keep the ways whose names hold one of some words.
+
+    Raises
+    ------
+    click.UsageError
+        If there is none.
+    """
+    kept = [way for way in ways if not only or any(word in shown(way.name) for word in only)]
+    if not kept:
+        names = ", ".join(dict.fromkeys(shown(way.name) for way in ways))
+        raise click.UsageError(f"no loop is called {' or '.join(only)}; there are: {names}")
+    return kept
 
 
-def _objects(dataset: Dataset, name: str) -> bool:
-    return bool(dataset.dtypes[name].hasobject)
-
-
-def row_bytes_of(dataset: Dataset) -> int:
-    """Return the bytes of one row over all sources."""
-    return sum(
-        math.prod(shape[1:]) * dataset.dtypes[name].itemsize
-        for name, shape in dataset.shapes.items()
-    )
-
-
-def h5py_epoch(dataset: Dataset, batch_rows: int, *, shuffled: bool) -> Epoch:
-    """Return the loop that one writes with h5py alone."""
-    headers = {name: dataset.files.catalog.sources[name].headers[0] for name in dataset.sources}
-    n_rows = dataset.n_rows
-
-    def epoch() -> Batches:
-        order = np.random.default_rng(0).permutation(n_rows) if shuffled else np.arange(n_rows)
-        rows = {name: dataset.selection(name) for name in headers}
-        with opened(next(iter(headers.values())).file.path) as file:
-            sets = {name: file[header.key] for name, header in headers.items()}
-            for start in range(0, n_rows, batch_rows):
-                wanted = order[start : start + batch_rows]
-                yield [_by_h5py(sets[name], rows[name].take(wanted)) for name in sets]
-
-    return epoch
-
-
-def _by_h5py(stored: Any, rows: npt.NDArray[np.int64]) -> Array:
-    """Read some rows: a slice where they follow one another, else a sorted list."""
-    if len(rows) and np.array_equal(rows, np.arange(rows[0], rows[0] + len(rows))):
-        return np.asarray(stored[rows[0] : rows[0] + len(rows)])
-    return np.asarray(stored[np.unique(rows)])
-
-
-def loader_epoch(loader: Loader) -> Epoch:
-    """Return the loop over a loader."""
-
-    def epoch() -> Batches:
-        with iter(loader) as live:
-            for batch in live:
-                yield list(batch.arrays.values())
-
-    return epoch
-
-
-def timings(loops: dict[str, Epoch], rounds: int, limit_s: float) -> dict[str, Timing]:
-    """Time all loops, turn by turn."""
-    found = {name: Timing() for name in loops}
-    for name, epoch in loops.items():
-        _, found[name].first_s, _ = consume(epoch, limit_s)
-    for _ in range(rounds):
-        for name, epoch in loops.items():
-            rate, _, found[name].whole = consume(epoch, limit_s)
-            found[name].rows_per_s.append(rate)
-    return found
-
-
-def consume(epoch: Epoch, limit_s: float) -> tuple[float, float, bool]:
-    """Consume batches until the end or the limit: rows/s, time to the first, whether all."""
-    n_rows, first_s, began = 0, 0.0, perf_counter()
-    whole = True
-    with closing(epoch()) as batches:
-        for arrays in batches:
-            for array in arrays:
-                touch(array)
-            n_rows += len(arrays[0]) if arrays else 0
-            first_s = first_s or perf_counter() - began
-            if perf_counter() - began > limit_s:
-                whole = False
-                break
-        seconds = perf_counter() - began
-    return n_rows / max(seconds, 1e-9), first_s, whole
-
-
-def touch(array: Array) -> int:
-    """Read one byte of each cache line.
+def shown(name: str) -> str:
+    """Call this library by its name.
 
     Examples
     --------
-    >>> touch(np.arange(200, dtype=np.uint8))  # bytes 0, 64, 128, 192; modulo 256
-    128
+    >>> shown("ours, file order"), shown("h5py slices")
+    ('labeled, file order', 'h5py slices')
     """
-    lines = np.ascontiguousarray(array).reshape(-1).view(np.uint8)[::LINE_BYTES]
-    return int(np.add.reduce(lines, dtype=np.uint8))
+    return name.replace("ours", "labeled", 1) if name.startswith("ours") else name
 
 
-def figures(timing: Timing, row_bytes: int) -> dict[str, Any]:
-    """Return the figures of one loop as plain values."""
-    rate = statistics.median(timing.rows_per_s)
+def warmed(subject: Subject) -> float:
+    """Bring the files into the page cache; return the share of them that there was time for."""
+    paths = [path for path in subject.dataset.files.paths if "://" not in path]
+    return min((warm(path, WARM_S / len(paths)) for path in paths), default=0.0)
+
+
+def timed(ways: Sequence[Way], subject: Subject, effort: Effort) -> list[Measured]:
+    """Measure all ways, saying on stderr which one is at it."""
+    with bar("measuring", len(ways) * (effort.rounds + 1)) as told:
+
+        def tell(name: str) -> None:
+            told.set_postfix_str(shown(name), refresh=False)
+            told.update()
+
+        return measure(ways, subject, effort, tell)
+
+
+def bar(what: str, total: int) -> Any:
+    """Return a progress bar on stderr that vanishes when done; nothing in pipes and logs."""
+    return tqdm(total=total, desc=what, leave=False, disable=None, file=sys.stderr)
+
+
+def about_rows(subject: Subject) -> dict[str, Any]:
+    """Say what a batch is made of."""
     return {
-        "rows_per_s": rate,
-        "mb_per_s": rate * row_bytes / 1e6,
-        "first_batch_s": timing.first_s,
-        "whole_epochs": timing.whole,
-        "rounds": timing.rows_per_s,
+        "n_rows": subject.n_rows,
+        "row_bytes": subject.row_bytes,
+        "measured": list(subject.dataset.sources),
+        "labels": subject.labelled,
     }
 
 
-def timing_rows(found: dict[str, Timing], row_bytes: int) -> list[tuple[str, ...]]:
-    """Return the table: a head, then a line for each loop."""
-    head = ("loop", "rows/s", "MB/s", "x h5py slices", "first batch", "")
-    rows: list[tuple[str, ...]] = [head]
-    for name, timing in found.items():
-        rate = statistics.median(timing.rows_per_s)
-        pairs = zip(timing.rows_per_s, found[FIRST].rows_per_s, strict=True)
-        ratio = statistics.median(ours / theirs for ours, theirs in pairs)
-        rows.append(
-            (
-                name,
-                f"{rate:,.0f}",
-                f"{rate * row_bytes / 1e6:,.0f}",
-                f"{ratio:.2f}",
-                f"{timing.first_s * 1e3:.0f} ms",
-                "" if timing.whole else "cut short",
-            )
+def heading(asked: Asked, subject: Subject) -> Iterator[str]:
+    yield (
+        f"{asked.file}: {subject.n_rows:,} rows of {subject.row_bytes:,} bytes "
+        f"({', '.join(subject.dataset.sources)}), batches of {asked.batch_rows:,}, "
+        f"memory {asked.memory}"
+    )
+    main = subject.main
+    if main is not None:
+        packed = ", ".join(step.words for step in main.header.filters) or "no filter"
+        rows = main.chunk_rows
+        laid = "contiguous" if rows is None else f"chunks of {rows:,} rows, {packed}"
+        yield f"{main.name}: {main.header.dtype} {main.header.row_shape} a row, {laid}"
+
+
+def tables(found: Sequence[Measured], subject: Subject) -> Iterator[str]:
+    """Draw what was measured: loops in file order, then those in any other."""
+    lines = measured_rows(found, subject.row_bytes)
+    named = [(shown(line[0]), *line[1:]) for line in lines]
+    for title, in_order in (("file order", True), ("shuffled", False)):
+        some = [
+            line
+            for line, m in zip(named, found, strict=True)
+            if (m.way.order == "file") == in_order
+        ]
+        if some:
+            yield f"\n{title}"
+            yield from table([OUR_HEAD, *some])
+
+
+OUR_HEAD = tuple("labeled / it" if name == "ours / it" else name for name in HEAD)
+
+
+def planning_lines(planned: Figures) -> Iterator[str]:
+    """Say what happens before the first row."""
+    yield "\nbefore the first row"
+    rows = [
+        ("lazy array", f"{planned['graph_s'] * 1e3:.1f} ms", f"{planned['graph_blocks']:,} blocks"),
+        ("plan of an epoch", f"{planned['plan_s'] * 1e3:.1f} ms", ""),
+        ("going on in mid-epoch", f"{planned['seek_s'] * 1e3:.1f} ms", ""),
+    ]
+    if "index_s" in planned:
+        kept = format_bytes(int(planned["index_bytes"]))
+        told = f"{planned['n_chunks']:,.0f} chunks, {kept}"
+        rows.insert(0, ("chunk index", f"{planned['index_s'] * 1e3:.1f} ms", told))
+    yield from table(rows)
+
+
+def summary(found: Sequence[Measured]) -> Iterator[str]:
+    """Say in a line for each order how this library compares with the fastest of the others."""
+    for title, in_order in (("In file order", True), ("Shuffled", False)):
+        some = [m for m in found if (m.way.order == "file") == in_order and m.median is not None]
+        mine = [m for m in some if m.way.kind == "ours" and m.way.order != "list"]
+        others = [m for m in some if m.way.kind == "peer"]
+        if mine and others:
+            best, rival = (max(group, key=lambda m: m.median or 0.0) for group in (mine, others))
+            ratio, mixed = paired_ratio(best, rival), _mixed(best, rival)
+            yield f"{title}: {ratio:.3g} x {rival.way.name}, the fastest of the others{mixed}."
+
+
+def _mixed(best: Measured, rival: Measured) -> str:
+    if best.way.order == "file" or best.entropy is None or rival.entropy is None:
+        return ""
+    return f" (batch entropy {best.entropy:.3f} against {rival.entropy:.3f})"
+
+
+def notes(
+    asked: Asked,
+    subject: Subject,
+    found: Sequence[Measured],
+    missing: dict[str, str],
+    cached: float,
+) -> Iterator[str]:
+    """Say what a reader of the table must know."""
+    if any(not m.complete for m in found):
+        yield "*: stopped before the end of an epoch; more --seconds measure more of it."
+    if subject.labelled is not None:
+        yield (
+            f"Entropy: of the {subject.labelled!r} in a batch, relative to a full shuffle; 1 is "
+            "as good as it gets."
         )
-    return rows
+    else:
+        yield "Entropy: none of the sources measured holds classes, one whole number a row."
+    if asked.sources == () and len(dropped := left_out(asked, subject)):
+        yield f"Left out, because rows are not numbers of one shape: {', '.join(dropped)}."
+    if any(m.kept for m in found):
+        half = size_words(max(1 << 20, subject.n_rows * subject.row_bytes // 2))
+        yield (
+            f"The rows fit --memory {asked.memory!r}: labeled reads them once and keeps them, and "
+            f"its rates are those of memory. --memory {half!r} measures the file."
+        )
+    if cached < 1:
+        yield (
+            f"Only {cached:.0%} of the file was read beforehand, in {WARM_S:.0f} s: what was "
+            "measured includes its storage."
+        )
+    if not subject.by_others:
+        yield "Other loaders cannot read this file by themselves, and were left out."
+    for name, why in missing.items():
+        yield f"Not measured: {name}: {why}"
+
+
+def left_out(asked: Asked, subject: Subject) -> list[str]:
+    """Return the sources that could not be measured."""
+    everything = asked.opened().sources
+    return [name for name in everything if name not in subject.dataset.sources]

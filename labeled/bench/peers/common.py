@@ -1,15 +1,11 @@
-"""What the peers share: cuts, seeded orders, an open h5py dataset."""
+"""What the peers share: cuts, and seeded orders."""
 
 from __future__ import annotations
 
 from itertools import count
-from typing import Any
 
-import h5py
 import numpy as np
 import numpy.typing as npt
-
-from benchmarks.files import GOOD_NAME, BenchFile
 
 
 def cuts(n_rows: int, batch_rows: int) -> list[tuple[int, int]]:
@@ -26,8 +22,3 @@ class Orders:
 
     def next(self) -> npt.NDArray[np.int64]:
         return np.random.default_rng(next(self._epochs)).permutation(self._n_rows)
-
-
-def dataset(file: BenchFile) -> Any:
-    """Return the open h5py dataset of the rows."""
-    return h5py.File(file.path, "r")[GOOD_NAME]

@@ -13,22 +13,19 @@ the first batch included, as it is for whole epochs.
 from __future__ import annotations
 
 import gc
-import os
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.files import BenchFile, row_numbers
+from labeled.bench.subject import Array, Batch, Subject
+from labeled.samplers.quality import batch_entropies
 
-Array = npt.NDArray[Any]
-
-Epoch = Callable[[], Iterator[Array | int]]
+Epoch = Callable[[], Iterator[Batch | int]]
 """Starts an epoch: batches, or numbers of rows that were touched where they were read."""
 
 LINE_BYTES = 64
@@ -54,6 +51,8 @@ class Way:
         Opens everything; returns what starts an epoch.
     explain : callable, optional
         For ours: the loader's own explanation.
+    needs : tuple of str
+        Libraries beside those that every installation has.
     """
 
     name: str
@@ -62,6 +61,12 @@ class Way:
     how: str
     make: Callable[[], Epoch]
     explain: Callable[[], Any] | None = None
+    needs: tuple[str, ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        """A name that no other way to read the same rows has."""
+        return f"{self.name}, {self.order}"
 
 
 @dataclass
@@ -94,6 +99,8 @@ class Measured:
     peak_bytes: int | None = None
     promised_bytes: int | None = None
     error: str | None = None
+    kept: bool = False
+    """Whether the rows fit the memory, so that later epochs read nothing."""
     surveyed: bool = False
     """Whether the only run so far is the one that warmed up, cut short."""
 
@@ -122,12 +129,19 @@ class Measured:
         return bool(self.runs) and all(run.complete for run in self.runs)
 
 
-def touch(batch: Array) -> int:
-    """Read one byte of each cache line of a batch."""
-    return int(np.add.reduce(batch.reshape(-1).view(np.uint8)[::LINE_BYTES], dtype=np.uint8))
+def touch(array: Array) -> int:
+    """Read one byte of each cache line.
+
+    Examples
+    --------
+    >>> touch(np.arange(200, dtype=np.uint8))  # bytes 0, 64, 128, 192; modulo 256
+    128
+    """
+    lines = np.ascontiguousarray(array).reshape(-1).view(np.uint8)[::LINE_BYTES]
+    return int(np.add.reduce(lines, dtype=np.uint8))
 
 
-def run(epoch: Epoch, limit_s: float, see: Callable[[Array], object] | None = None) -> Run:
+def run(epoch: Epoch, limit_s: float, see: Callable[[Batch], object] | None = None) -> Run:
     """Consume an epoch for at most about `limit_s`."""
     out = Run()
     began = perf_counter()
@@ -137,8 +151,9 @@ def run(epoch: Epoch, limit_s: float, see: Callable[[Array], object] | None = No
             if isinstance(batch, int):
                 out.n_rows += batch
             else:
-                touch(batch)
-                out.n_rows += len(batch)
+                for array in batch:
+                    touch(array)
+                out.n_rows += len(batch[0])
                 if see is not None:
                     see(batch)
             out.n_batches += 1
@@ -169,20 +184,25 @@ class Effort:
     rounds: int
 
 
-QUICK = Effort(limit_s=0.6, way_s=0.5, rounds=5)
-FULL = Effort(limit_s=2.5, way_s=2.4, rounds=9)
+Told = Callable[[str], object]
+"""Hears the name of the way that is measured next."""
 
 
-def measure(ways: list[Way], file: BenchFile, batch_rows: int, effort: Effort) -> list[Measured]:
-    """Measure ways that read the same file, turn by turn."""
+def measure(
+    ways: Sequence[Way], subject: Subject, effort: Effort, tell: Told = lambda name: None
+) -> list[Measured]:
+    """Measure ways that read the same rows, turn by turn."""
     settle_allocator()
-    warm(file.path)
     found = [Measured(way) for way in ways]
-    epochs: list[Epoch | None] = [_survey(each, file, batch_rows, effort) for each in found]
+    epochs: list[Epoch | None] = []
+    for each in found:
+        tell(each.way.name)
+        epochs.append(_survey(each, subject, effort))
     spent = [sum(r.seconds for r in each.runs) for each in found]
     for _ in range(effort.rounds):
         gc.collect()
         for i, (each, epoch) in enumerate(zip(found, epochs, strict=True)):
+            tell(each.way.name)
             if epoch is None or spent[i] >= effort.way_s:
                 continue
             if each.runs and not each.runs[0].complete and each.surveyed:
@@ -195,21 +215,31 @@ def measure(ways: list[Way], file: BenchFile, batch_rows: int, effort: Effort) -
 
 def limit_of(way: Way, effort: Effort) -> float:
     """Windows come in bursts: a few of them must pass before a rate means anything."""
-    return effort.limit_s * (PATIENCE if way.order == "window" and way.kind == "peer" else 1)
+    return effort.limit_s * (PATIENCE if way.order in ("window", "list") else 1)
 
 
-def _survey(each: Measured, file: BenchFile, batch_rows: int, effort: Effort) -> Epoch | None:
+def _survey(each: Measured, subject: Subject, effort: Effort) -> Epoch | None:
     """Open a way and run its first epoch: its order, its first batch, whether it works."""
+    classes: list[Array] = []
     numbers: list[npt.NDArray[np.int64]] = []
+
+    def see(batch: Batch) -> None:
+        if subject.numbers is not None:
+            numbers.append(subject.numbers(batch))
+        if len(batch) == len(subject.dataset.sources):
+            labels = subject.labels_of(batch)
+            if labels is not None:
+                classes.append(labels)
+
     try:
         began = perf_counter()
         epoch = each.way.make()
         each.open_s = perf_counter() - began
-        limit_s = limit_of(each.way, effort)
-        first = run(epoch, limit_s, lambda batch: numbers.append(row_numbers(batch)))
+        first = run(epoch, limit_of(each.way, effort), see)
         if each.way.explain is not None:
             told = each.way.explain()
             each.predicted, each.promised_bytes = told.quality, told.promised_bytes
+            each.kept = all(lane.kept for lane in told.lanes)
     except Exception as error:  # a peer that fails is reported, and the others go on
         each.error = f"{type(error).__name__}: {error}"
         return None
@@ -217,51 +247,28 @@ def _survey(each: Measured, file: BenchFile, batch_rows: int, effort: Effort) ->
     if not first.complete:
         each.runs.append(first)
         each.surveyed = True
-    if numbers:
-        each.entropy = relative_entropy(numbers, file.spec.labels, batch_rows)
-        if first.complete and each.way.order != "list":
-            seen = np.sort(np.concatenate(numbers))
-            each.holds_each_row_once = bool(np.array_equal(seen, np.arange(file.spec.n_rows)))
+    if classes and subject.labels is not None:
+        each.entropy = relative_entropy(classes, subject.labels, subject.batch_rows)
+    if numbers and first.complete and each.way.order != "list":
+        seen = np.sort(np.concatenate(numbers))
+        each.holds_each_row_once = bool(np.array_equal(seen, np.arange(subject.n_rows)))
     return epoch
 
 
-def relative_entropy(numbers: list[Any], labels: Array, batch_rows: int) -> float | None:
+def relative_entropy(classes: list[Array], labels: Array, batch_rows: int) -> float | None:
     """Return the mean entropy of the labels of the full batches, relative to a full shuffle."""
-    full = [labels[rows] for rows in numbers if len(rows) == batch_rows]
+    full = [batch for batch in classes if len(batch) == batch_rows]
     if not full:
         return None
     best = reference_entropy(labels, batch_rows)
-    return statistics.fmean(map(entropy, full)) / best if best else 1.0
+    return float(batch_entropies(np.stack(full)).mean()) / best if best else 1.0
 
 
 def reference_entropy(labels: Array, batch_rows: int) -> float:
     """Mean entropy of batches drawn from all rows, by simulation."""
     random = np.random.default_rng(5)
-    draws = (random.integers(0, len(labels), batch_rows) for _ in range(REFERENCE_BATCHES))
-    return statistics.fmean(entropy(labels[rows]) for rows in draws)
-
-
-def entropy(labels: Array) -> float:
-    """Return the entropy of some labels, in bits."""
-    counts = np.bincount(labels)
-    share = counts[counts > 0] / len(labels)
-    return float(-(share * np.log2(share)).sum())
-
-
-def warm(path: Path) -> None:
-    """Bring a file into the page cache by reading it, whatever was there before.
-
-    Pages that were written lie about singly and read at half the speed of those that
-    reading ahead brought in, so they are dropped first: every run finds the same state.
-    """
-    descriptor = os.open(path, os.O_RDWR)
-    os.fsync(descriptor)
-    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    os.close(descriptor)
-    with open(path, "rb", buffering=0) as file:
-        piece = bytearray(8 << 20)
-        while file.readinto(piece):
-            pass
+    draws = [labels[random.integers(0, len(labels), batch_rows)] for _ in range(REFERENCE_BATCHES)]
+    return float(batch_entropies(np.stack(draws)).mean())
 
 
 def settle_allocator() -> None:

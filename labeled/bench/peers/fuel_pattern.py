@@ -1,0 +1,35 @@
+"""The access pattern of Fuel: a sorted request for each batch, put back into its order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from labeled.bench.peers.common import Orders, cuts
+from labeled.bench.subject import Batch, Subject
+from labeled.bench.timing import Epoch, Way
+
+NAME = "Fuel's pattern"
+NEEDS = ()
+
+
+def ways(subject: Subject, order: str) -> list[Way]:
+    if order == "file" or not subject.by_h5py:
+        return []
+
+    def make() -> Epoch:
+        sources, orders = [one.by_h5py() for one in subject.stored], Orders(subject.n_rows)
+
+        def epoch() -> Iterator[Batch]:
+            rows = orders.next()
+            for a, b in cuts(len(rows), subject.batch_rows):
+                request = rows[a:b]
+                by_row = np.argsort(request)
+                back = np.argsort(by_row)
+                yield tuple(x[request[by_row].tolist()][back] for x in sources)
+
+        return epoch
+
+    how = "h5py, the sorted list of each batch, rows put back in order (pattern re-created)"
+    return [Way("Fuel's pattern", "peer", "full", how, make)]

@@ -1,0 +1,149 @@
+"""What was measured as a table for people, and as plain values for machines."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from labeled.bench.timing import Measured, paired_ratio
+
+PACKAGES = (
+    "labeled",
+    "numpy",
+    "h5py",
+    "hdf5plugin",
+    "dask",
+    "xarray",
+    "deflate",
+    "numba",
+    "numcodecs",
+    "torch",
+    "xbatcher",
+    "grain",
+    "scDataset",
+    "pyfive",
+)
+HEAD = (
+    "way",
+    "rows/s",
+    "GB/s",
+    "x bare",
+    "ours / it",
+    "entropy",
+    "peak MiB",
+    "first batch",
+    "spread",
+    "best rows/s",
+)
+
+
+def measured_rows(found: Sequence[Measured], row_bytes: int) -> list[tuple[str, ...]]:
+    """Return the table of one workload, without its head."""
+    out = []
+    for each in found:
+        ours, bare = fastest_like(found, each, "ours"), fastest_like(found, each, "bare")
+        if each.error is not None or each.median is None:
+            out.append((each.way.name, f"failed: {each.error}", *[""] * (len(HEAD) - 2)))
+            continue
+        name = each.way.name if each.complete else each.way.name + " *"
+        out.append(
+            (
+                name,
+                f"{each.median:,.0f}",
+                f"{each.median * row_bytes / 1e9:.3g}",
+                _times(paired_ratio(each, bare)),
+                _times(paired_ratio(ours, each)) if ours is not each else "",
+                "" if each.entropy is None else f"{each.entropy:.3f}",
+                "" if each.peak_bytes is None else f"{each.peak_bytes / 2**20:.0f}",
+                f"{each.first_batch_s * 1e3:.0f} ms",
+                "" if each.spread is None else f"{each.spread:.0%}",
+                f"{each.best:,.0f}",
+            )
+        )
+    return out
+
+
+def fastest_like(found: Iterable[Measured], each: Measured, kind: str) -> Measured | None:
+    """Return the fastest of a kind in the order of another way: file order, or shuffled."""
+    in_order = each.way.order == "file"
+    some = [m for m in found if m.way.kind == kind and m.median is not None]
+    like = [m for m in some if (m.way.order == "file") == in_order] or some
+    return max(like, key=lambda m: m.median or 0.0, default=None)
+
+
+def _times(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.3g} x"
+
+
+def plain(m: Measured) -> dict[str, Any]:
+    """Return what was found out about a way as values that fit JSON."""
+    return {
+        "way": m.way.name,
+        "kind": m.way.kind,
+        "order": m.way.order,
+        "how": m.way.how,
+        "rows_per_s": [round(rate) for rate in m.rates],
+        "median": m.median,
+        "best": m.best,
+        "spread": m.spread,
+        "complete": m.complete,
+        "first_batch_s": m.first_batch_s,
+        "entropy": m.entropy,
+        "predicted_entropy": m.predicted,
+        "holds_each_row_once": m.holds_each_row_once,
+        "peak_bytes": m.peak_bytes,
+        "promised_bytes": m.promised_bytes,
+        "error": m.error,
+    }
+
+
+def machine() -> dict[str, Any]:
+    """Describe where a run was made, as far as it matters to its figures."""
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "processor": _line("/proc/cpuinfo", "model name") or platform.processor(),
+        "cores": _cores(),
+        "memory": _line("/proc/meminfo", "MemTotal"),
+        "kernel": platform.release(),
+        "huge_pages": _whole("/sys/kernel/mm/transparent_hugepage/enabled"),
+        "python": platform.python_version(),
+        "libc": " ".join(platform.libc_ver()),
+        "allocator": "results recycled (a 24 MiB block was freed before timing)",
+        "load": [round(x, 2) for x in _load()],
+        "versions": {name: _version(name) for name in PACKAGES},
+    }
+
+
+def _cores() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def _load() -> Sequence[float]:
+    return os.getloadavg() if hasattr(os, "getloadavg") else ()
+
+
+def _line(path: str, key: str) -> str:
+    for line in _whole(path).splitlines():
+        if line.startswith(key):
+            return line.split(":", 1)[1].strip()
+    return ""
+
+
+def _whole(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
