@@ -18,7 +18,7 @@ from test_write_safely import run
 
 import labeled
 from labeled.cli.main import main
-from labeled.errors import ArrayError, NotYetError, SplitError, UnknownNameError, WriteError
+from labeled.errors import ArrayError, SplitError, UnknownNameError, WriteError
 from labeled.writing import repack as repacking
 from labeled.writing.fingerprints import Fingerprint, hashes_of_rows
 from labeled.writing.ordering import Kept, Listed, Within, moved, order_of
@@ -233,12 +233,7 @@ def test_bad_wishes_leave_nothing(tmp_path: Path) -> None:
             labeled.repack(old, tmp_path / "new", **options)
     with pytest.raises(WriteError, match="exists already"):
         labeled.repack(old, old)
-    with h5py.File(tmp_path / "odd", "w") as file:
-        file["x"] = np.zeros(3)
-        file["c"] = np.zeros(3, [("a", "i4"), ("b", "f4")])
-    with pytest.warns(labeled.LabeledWarning), pytest.raises(NotYetError, match=r"\['c'\]"):
-        labeled.repack(tmp_path / "odd", tmp_path / "new")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["odd", "old"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["old"]
 
 
 @pytest.mark.parametrize("order", ["keep", "shuffle"])

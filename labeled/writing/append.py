@@ -25,6 +25,7 @@ from labeled.formats.hdf5.encoding import Layout, can_encode
 from labeled.formats.hdf5.flatlayout import datasets_of
 from labeled.formats.hdf5.fuel import Rows
 from labeled.formats.hdf5.growing import check_growable, grow_file, growable_sources
+from labeled.formats.hdf5.others import Carrier, others_of
 from labeled.formats.hdf5.own import Checksums, read_checksums, read_statistics
 from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.ragged import open_ragged
@@ -40,6 +41,7 @@ from labeled.selection import Selection
 from labeled.writing.blocks import Before, Recipe
 from labeled.writing.given import Block, Blocks, Given, slices
 from labeled.writing.inputs import Inputs, inputs_of
+from labeled.writing.ordering import Kept
 from labeled.writing.progress import progress_bar
 from labeled.writing.ragged import (
     JoinedExamples,
@@ -48,6 +50,7 @@ from labeled.writing.ragged import (
     RaggedGiven,
     ragged_given,
 )
+from labeled.writing.rewriting import coordinates_of
 from labeled.writing.splits import Splits
 from labeled.writing.statistics import Tally, moments_from
 from labeled.writing.streaming import Plan, recipe_for, store, tally_for, works_of
@@ -104,7 +107,7 @@ def append(
         If the file cannot be written. Without `in_place` it is as it was before.
     NotYetError
         If the file has coordinates along its example dim, or, being contiguous or ragged,
-        other things that writing it anew would lose.
+        holds what cannot be carried over (references, data in other files).
 
     Examples
     --------
@@ -269,13 +272,6 @@ def _check_possible(
             f"sources {fixed} of file {where!r} are contiguous or ragged, and rows must be counted "
             f"before they are written anew; give arrays in place of batches"
         )
-    parts = {name for source in header.sources.values() for name in datasets_of(source)}
-    lost = sorted({*header.not_opened, *header.variables} - parts)
-    if lost:
-        raise NotYetError(
-            f"file {where!r} is contiguous or ragged and would be written anew, without {lost}; "
-            f"write it with layout='chunked', to which rows can be added"
-        )
 
 
 def _new_table(header: FileHeader, split: str | None, n_new: int | None) -> Splits | None:
@@ -382,7 +378,8 @@ def _write_anew(
     """Write a file again that cannot grow: its rows, then the new ones."""
     attrs = storable("the file", old.header.attrs)
     netcdf = old.header.kind != "plain"
-    create(target, inputs, plan, table, attrs, netcdf=netcdf, told=told)
+    carrier = Carrier(old.header, others_of(old.header))
+    create(target, inputs, plan, table, attrs, netcdf=netcdf, told=told, carrier=carrier)
 
 
 def _old_then_new(old: _Old, inputs: Inputs) -> Inputs:
@@ -400,6 +397,7 @@ def _old_then_new(old: _Old, inputs: Inputs) -> Inputs:
         given[name] = replace(
             each,
             shape=(old.n_rows + int(each.shape[0] or 0), *each.shape[1:]),
+            names=Names(source.dims, tuple(coordinates_of(old.header, source, Kept(old.n_rows)))),
             attrs=storable(f"source {name!r}", source.attrs),
             blocks=partial(_blocks, source, each.blocks),
         )

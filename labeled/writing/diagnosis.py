@@ -19,13 +19,13 @@ from dask.utils import format_bytes
 from labeled.errors import NotYetError, SplitError
 from labeled.formats.hdf5.filters import why_not
 from labeled.formats.hdf5.labels import default_name
+from labeled.formats.hdf5.others import others_of
 from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.safety import stored_bytes
 from labeled.formats.hdf5.scan import scan
 from labeled.formats.header import FileHeader, Rows, SourceHeader
 from labeled.writing.layouts import codec_of
 from labeled.writing.ordering import order_of
-from labeled.writing.repack import check_nothing_lost
 
 SMALL_CHUNK_BYTES = 16 << 10
 LARGE_CHUNK_BYTES = 4 << 20
@@ -106,7 +106,7 @@ def suspects_of(path: str) -> Suspects:
         out += [each for split, by in header.splits.items() for each in _of_split(split, by)]
     numbered = {s.name: s.dims for s in header.sources.values() if s.shapes_path and _unnamed(s)}
     try:
-        check_nothing_lost(header)
+        others_of(header)
     except NotYetError as error:
         return Suspects(tuple(out), str(error), numbered)
     return Suspects(tuple(out), None, numbered)

@@ -1,7 +1,8 @@
 """``labeled.repack``: the same rows in other chunks, another codec, another order.
 
 Values go from file to file as they are stored, with their names, coordinates, attributes,
-splits and provenance. What is not asked for stays as it is. Before the new file takes its
+splits and provenance, and so does whatever else the file holds. What is not asked for stays
+as it is. Before the new file takes its
 name its rows are read back and compared with those of the original.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import pairwise
@@ -17,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from labeled.errors import ArrayError, FileChangedError, NotYetError, SplitError, WriteError
+from labeled.errors import ArrayError, FileChangedError, SplitError, WriteError
 from labeled.formats.bytesource import stamp_of
+from labeled.formats.hdf5.others import Carrier, others_of
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.scan import scan
 from labeled.formats.hdf5.writing import storable
@@ -33,16 +35,13 @@ from labeled.writing.fingerprints import (
     hashes_of_texts,
 )
 from labeled.writing.layouts import AS_IT_IS, KEEP, wishes
-from labeled.writing.ordering import ORDERS, Kept, moved, order_of
+from labeled.writing.ordering import ORDERS, Kept, Order, moved, order_of
 from labeled.writing.progress import progress_bar
 from labeled.writing.ragged import RaggedAs
 from labeled.writing.rewriting import Rewriting
 from labeled.writing.splits import Splits
 from labeled.writing.streaming import Plan, recipe_for
 from labeled.writing.write import checked_effort, create, tallies_for, total_bytes
-
-OF_RAGGED = "it tells the "
-"""Why parts of ragged sources are no sources: they are written anew with them."""
 
 PROVENANCE = "labeled_provenance"
 
@@ -105,7 +104,13 @@ def repack(
     WriteError
         If the file cannot be written, or differs from the original; nothing is left behind.
     NotYetError
-        If the file holds what would be lost; the message names it.
+        If the file holds what cannot be carried over (references, data in other files, sources
+        of its split table that cannot be opened); the message names it.
+
+    Warns
+    -----
+    LabeledWarning
+        If rows change places, and datasets that belong to no source are as long.
 
     Examples
     --------
@@ -123,7 +128,7 @@ def repack(
     check_hdf5(path, "repacking")
     header = scan(path, dims=dims, decode_cf=False)
     budget, threads = checked_effort(memory, threads)
-    check_nothing_lost(header)
+    others = others_of(header)
     table = None if header.kind != "fuel" else header.splits
     moves = order_of(order, table or {}, _n_rows(header, order), seed)
     wished = wishes(list(header.sources), layout, compression, level, chunks, AS_IT_IS)
@@ -151,8 +156,13 @@ def repack(
                 netcdf=header.kind != "plain",
                 told=told,
                 check=partial(_check, made, splits, verify),
+                carrier=Carrier(header, others, _moving(moves), budget // 4),
             )
     return found
+
+
+def _moving(order: Order) -> Callable[[Any], Any] | None:
+    return None if isinstance(order, Kept) else order.old
 
 
 def _n_rows(header: FileHeader, order: str) -> int:
@@ -163,20 +173,6 @@ def _n_rows(header: FileHeader, order: str) -> int:
             f"another order needs them to agree"
         )
     return next(iter(counts.values()), 0)
-
-
-def check_nothing_lost(header: FileHeader) -> None:
-    """Refuse files with something that is neither a source nor a coordinate along one axis."""
-    carried = {c for source in header.sources.values() for c in source.coords}
-    others = [n for n, v in header.variables.items() if n not in carried or len(v.dims) != 1]
-    odd = [n for n, why in header.not_opened.items() if not why.startswith(OF_RAGGED)]
-    lost = sorted([*others, *odd])
-    if lost:
-        raise NotYetError(
-            f"{header.stamp.path!r} also holds {lost}, which are neither sources nor coordinates "
-            f"along one axis, and would be lost; copy them yourself, or use labeled.convert, which "
-            f"leaves them out"
-        )
 
 
 def _attrs(header: FileHeader, order: str, seed: int) -> dict[str, Any]:

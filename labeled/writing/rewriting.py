@@ -97,20 +97,10 @@ class Rewriting:
             source.name,
             np.dtype(object) if texts else source.dtype,
             source.shape,
-            Names(source.dims, tuple(self._coordinates(source))),
+            Names(source.dims, tuple(coordinates_of(self.header, source, self.order))),
             storable(f"source {source.name!r}", source.attrs),
             partial(self._blocks, source),
         )
-
-    def _coordinates(self, source: SourceHeader) -> Iterator[Coordinate]:
-        for name in source.coords:
-            variable = self.header.variables[name]
-            values = open_reader(variable).read(range(variable.n_rows))
-            (dim,) = variable.dims
-            if dim == source.dims[0]:
-                values = values[self.order.old(np.arange(len(values)))]
-            kept = values if values.dtype.kind == "O" else values.astype(variable.dtype)
-            yield coordinate(name, dim, kept, variable.attrs)
 
     def _blocks(self, source: SourceHeader, rows: int) -> Iterator[Block]:
         """Cut a source into blocks, of whole stored chunks where these are read as they lie."""
@@ -174,6 +164,20 @@ class Rewriting:
                 stop = min(start + source.chunks[0], n_rows)
                 rows[(slice(start, stop), *tile)] = reader.read(range(start, stop))
         return lambda a, b: rows[a:b]
+
+
+def coordinates_of(header: FileHeader, source: SourceHeader, order: Order) -> Iterator[Coordinate]:
+    """Yield the coordinates along one dim of a source; others are carried over as they are."""
+    for name in source.coords:
+        variable = header.variables[name]
+        if len(variable.dims) != 1:
+            continue
+        values = open_reader(variable).read(range(variable.n_rows))
+        (dim,) = variable.dims
+        if dim == source.dims[0]:
+            values = values[order.old(np.arange(len(values)))]
+        kept = values if values.dtype.kind == "O" else values.astype(variable.dtype)
+        yield coordinate(name, dim, kept, variable.attrs)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,6 +18,7 @@ import numpy as np
 from dask.utils import parse_bytes
 
 from labeled.errors import ArrayError, DimsError, LoaderError, warn
+from labeled.formats.hdf5.others import Carrier
 from labeled.formats.hdf5.own import write_own
 from labeled.formats.hdf5.scales import Names, ScaleWriter
 from labeled.formats.hdf5.tables import write_table
@@ -283,14 +284,18 @@ def create(
     netcdf: bool,
     told: Callable[[int], None],
     check: Callable[[str], None] = lambda part: None,
+    carrier: Carrier | None = None,
 ) -> None:
     """Make the file, once everything has been checked, and put it in its place.
 
-    `check` is called with the path of the whole new file before it takes its name.
+    `check` is called with the path of the whole new file before it takes its name; `carrier`
+    brings what an older file holds besides its sources.
     """
     with replacing(target) as part:
         with new_file(part) as file:
-            _fill(file, inputs, plan, table, file_attrs, netcdf=netcdf, told=told)
+            _fill(file, inputs, plan, table, file_attrs, carrier, netcdf=netcdf, told=told)
+        if carrier is not None:
+            carrier.check(part)
         check(part)
 
 
@@ -300,6 +305,7 @@ def _fill(
     plan: Plan,
     table: Splits | None,
     file_attrs: Mapping[str, Any],
+    carrier: Carrier | None,
     *,
     netcdf: bool,
     told: Callable[[int], None],
@@ -315,14 +321,19 @@ def _fill(
     counts = inputs.counted({name: joiner.n_rows for name, joiner in joiners.items()})
     if table is not None:
         check_inside(table, counts)
+    if carrier is not None:
+        carrier.copy(file)
     scales = ScaleWriter(file, empty=netcdf, with_table=table is not None)
     for name, given in inputs.sources.items():
         scales.name_axes(name, given.names)
     for name, uneven in inputs.ragged.items():
         if uneven.kind == "fuel":
             attach_shapes(file, name, np.concatenate(uneven.shapes), uneven.dims[1:])
+    if carrier is not None:
+        carrier.tie(file)
     if table is not None:
-        write_table(file, table, counts, scales=netcdf)
+        comments = None if carrier is None else carrier.comments()
+        write_table(file, table, counts, comments=comments, scales=netcdf)
     set_attrs(file, file_attrs)
     write_own(file, plan.statistics(), plan.checksums(joiners))
 

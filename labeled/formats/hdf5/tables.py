@@ -164,16 +164,23 @@ def write_table(
     base.attrs[TABLE] = split_array(pairs, sources=sources)
 
 
+def comments_of(base: h5py.Group) -> dict[tuple[str, str], str]:
+    """Return the comments of a split table, by split and source."""
+    said: dict[tuple[str, str], str] = {}
+    for row in np.atleast_1d(base.attrs[TABLE]):
+        if "comment" in (row.dtype.names or ()):
+            comment = _plain(row["comment"])
+            if comment not in ("", NO_COMMENT):
+                said[_plain(row["split"]), _plain(row["source"])] = comment
+    return said
+
+
 def remove_table(base: h5py.Group) -> dict[tuple[str, str], str]:
     """Remove a split table and the lists of rows it refers to; return its comments."""
+    said = comments_of(base)
     table = np.atleast_1d(base.attrs[TABLE])
-    names = table.dtype.names or ()
-    said: dict[tuple[str, str], str] = {}
     for row in table:
-        pair = (_plain(row["split"]), _plain(row["source"]))
-        if "comment" in names and _plain(row["comment"]) not in ("", NO_COMMENT):
-            said[pair] = _plain(row["comment"])
-        reference = np.ravel(row["indices"])[0] if "indices" in names else None
+        reference = np.ravel(row["indices"])[0] if "indices" in (table.dtype.names or ()) else None
         if isinstance(reference, h5py.Reference) and reference:
             name = h5py.h5r.get_name(reference, base.file.id)
             if name is not None and name in base:  # several pairs may share one list

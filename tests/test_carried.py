@@ -1,0 +1,205 @@
+"""What a file holds besides its sources: carried over when it is written anew."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+
+import labeled
+from labeled.errors import NotYetError, WriteError
+from labeled.formats.hdf5 import others
+
+N = 40
+KEPT = ("names", "pairs", "g/inner/deep", "empty", "nothing", "single", "packed", "spare")
+
+
+@pytest.fixture
+def fuel_file(tmp_path: Path) -> Path:
+    """A file with splits, and with all that no split names."""
+    path = tmp_path / "old.h5"
+    dims = {"x": ("batch", "feature"), "y": ("batch",)}
+    splits = {"train": (0, 30), "test": [39, 35, 31]}
+    sources = {"x": np.arange(N * 3.0).reshape(N, 3), "y": np.arange(N)}
+    labeled.write(path, sources, splits, dims=dims)
+    with h5py.File(path, "a") as f:
+        f["names"] = np.array(["cat", "dög"], object)
+        f["names"].attrs["unit"] = "animal"
+        f["pairs"] = np.array([(1, 2.5)] * 5, [("a", "i4"), ("b", "f4")])
+        f.create_dataset("g/inner/deep", data=np.arange(100), chunks=(7,), compression="gzip")
+        f["g"].attrs["told"] = "of the group"
+        f.create_group("g/hollow")
+        f["empty"] = h5py.Empty("f4")
+        f["nothing"] = np.zeros((0, 3))
+        f["single"] = 7.5
+        packed = f.create_dataset("packed", (4,), h5py.vlen_dtype("i2"))
+        packed[:] = [np.arange(i, dtype="i2") for i in range(4)]
+        f["spare"] = np.arange(6)
+        f["twin"] = f["spare"]
+        f["x_too"] = f["x"]
+        f["soft"] = h5py.SoftLink("/g/inner")
+        f["dangling"] = h5py.SoftLink("/not/there")
+        f["boxes"] = np.arange(N * 4).reshape(N, 4)
+        f["boxes"].make_scale("boxes")
+        f["x"].dims[0].attach_scale(f["boxes"])
+        f["boxes"].dims[1].label = "corner"
+        table = f.attrs["split"]
+        table = table.astype(
+            [(n, "S9" if n == "comment" else table.dtype[n]) for n in table.dtype.names]
+        )
+        table["comment"][0] = b"by hand"
+        f.attrs["split"] = table
+    return path
+
+
+def check_others(path: Path, old: Path) -> None:
+    with h5py.File(path) as new, h5py.File(old) as before:
+        for name in KEPT:
+            assert new[name].dtype == before[name].dtype
+            assert new[name].chunks == before[name].chunks
+            assert new[name].compression == before[name].compression
+            assert dict(new[name].attrs) == dict(before[name].attrs)
+            if before[name].shape is None:
+                assert new[name].shape is None
+            else:
+                for a, b in zip(np.ravel(new[name][()]), np.ravel(before[name][()]), strict=True):
+                    np.testing.assert_array_equal(a, b)
+        assert new["g"].attrs["told"] == "of the group"
+        assert list(new["g/hollow"]) == []
+        assert new["twin"] == new["spare"]
+        assert new["x_too"] == new["x"]
+        assert new.get("soft", getlink=True).path == "/g/inner"
+        assert new.get("dangling", getlink=True).path == "/not/there"
+        assert new["x"].dims[0]["boxes"] == new["boxes"]
+        assert new["boxes"].dims[1].label == "corner"
+        assert b"by hand" in new.attrs["split"]["comment"].tolist()
+
+
+@pytest.mark.filterwarnings("ignore:.*left out. it has 2 axes")
+def test_repack_carries_what_no_split_names(fuel_file: Path, tmp_path: Path) -> None:
+    new = Path(labeled.repack(fuel_file, tmp_path / "new.h5", chunks=8))
+    check_others(new, fuel_file)
+    with h5py.File(new) as f:
+        assert f["boxes"][:].tolist() == np.arange(N * 4).reshape(N, 4).tolist()
+    labeled.repack(new, new, chunks=4, overwrite=True)  # and once more, onto itself
+    check_others(new, fuel_file)
+    assert labeled.open_dataset(new).sources == ("x", "y")
+
+
+@pytest.mark.filterwarnings("ignore:.*left out. it has 2 axes")
+@pytest.mark.parametrize("memory", ["128 MiB", "2 kiB"])
+def test_scales_of_examples_change_places_with_them(
+    fuel_file: Path, tmp_path: Path, memory: str
+) -> None:
+    with h5py.File(fuel_file, "a") as f:
+        f["ids"] = np.arange(N)
+    with pytest.warns(labeled.LabeledWarning, match=r"\['ids'\] .* keep their order"):
+        new = labeled.repack(fuel_file, tmp_path / "new.h5", order="shuffle", memory=memory)
+    check_others(Path(new), fuel_file)
+    with h5py.File(new) as f:
+        assert f["y"][:].tolist() != list(range(N))
+        assert f["boxes"][:, 0].tolist() == (f["y"][:] * 4).tolist()
+        assert f["ids"][:].tolist() == list(range(N))
+
+
+@pytest.mark.filterwarnings("ignore:.*left out. it has 2 axes")
+def test_append_carries_them_too(fuel_file: Path, tmp_path: Path) -> None:
+    before = fuel_file.read_bytes()
+    labeled.append(fuel_file, {"x": np.zeros((2, 3)), "y": np.zeros(2, int)}, split="train")
+    (tmp_path / "before.h5").write_bytes(before)
+    check_others(fuel_file, tmp_path / "before.h5")
+    assert labeled.open_dataset(fuel_file).shapes["x"] == (N + 2, 3)
+
+
+def test_append_keeps_coordinates_within_rows(tmp_path: Path) -> None:
+    path = labeled.write(
+        tmp_path / "x.nc",
+        {"x": np.zeros((4, 3))},
+        dims={"x": ("batch", "y")},
+        coords={"y": [2.0, 4, 8]},
+    )
+    labeled.append(path, {"x": np.ones((2, 3))})
+    with xr.open_dataset(path, engine="h5netcdf") as opened:
+        assert opened["x"].shape == (6, 3)
+        assert opened["x"].y.values.tolist() == [2, 4, 8]
+
+
+@pytest.mark.parametrize("order", ["keep", "shuffle"])
+def test_netcdf_files_keep_variables_and_coordinates_of_several_axes(
+    tmp_path: Path, order: str
+) -> None:
+    rng = np.random.default_rng(0)
+    old = xr.Dataset(
+        {
+            "temp": (("time", "y", "x"), rng.normal(size=(50, 4, 5)), {"units": "K"}),
+            "mask": (("y", "x"), rng.integers(0, 2, (4, 5))),
+            "weights": (("y",), np.arange(4.0)),
+            "cells": (("cell",), np.arange(7), {"told": "apart"}),
+            "const": ((), 3.5),
+        },
+        coords={
+            "lat": (("y", "x"), rng.normal(size=(4, 5)), {"units": "degrees_north"}),
+            "when": (("time", "x"), rng.normal(size=(50, 5))),
+            "time": ("time", np.arange(50)),
+            "y": ("y", np.arange(4) * 10.0),
+        },
+        attrs={"title": "weather"},
+    )
+    path = tmp_path / "old.nc"
+    old.to_netcdf(path, engine="h5netcdf", unlimited_dims=["time"])
+    new = labeled.repack(path, tmp_path / "new.nc", order=order, chunks={"temp": 16})
+    with xr.open_dataset(path, engine="h5netcdf") as opened:
+        before = opened.load()
+    with xr.open_dataset(new, engine="h5netcdf") as opened:
+        found = opened.load()
+    found.attrs.pop("labeled_provenance", None)
+    del found["temp"].attrs["DIMENSION_LABELS"]  # h5netcdf shows them; the old file had none
+    assert (found.time.values != before.time.values).any() == (order == "shuffle")
+    xr.testing.assert_identical(found, before.isel(time=found.time.values))
+    ours = labeled.open_dataset(new).to_xarray().compute()
+    assert set(ours.coords) == set(before.coords)
+
+
+def test_what_cannot_be_carried_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    labeled.write(tmp_path / "other.h5", {"z": np.arange(3)})
+    cases: dict[str, Any] = {
+        "refs": lambda f: f.create_dataset("refs", data=np.array([f["x"].ref], h5py.ref_dtype)),
+        "pointing": lambda f: (
+            f["x"]
+            .parent.create_dataset("pointing", data=1)
+            .attrs.create("to", f["x"].ref, dtype=h5py.ref_dtype)
+        ),
+        "away": lambda f: f.__setitem__("away", h5py.ExternalLink("other.h5", "z")),
+    }
+    for name, change in cases.items():
+        path = labeled.write(tmp_path / f"{name}.h5", {"x": np.arange(3)}, {"a": (0, 3)})
+        with h5py.File(path, "a") as f:
+            change(f)
+        with pytest.raises(NotYetError, match=f"'{name}'"):
+            labeled.repack(path, tmp_path / "new.h5")
+        assert not (tmp_path / "new.h5").exists()
+    assert labeled.doctor(path, seconds=0.01).command is None
+
+
+@pytest.mark.filterwarnings("ignore:.*left out. it has 2 axes")
+@pytest.mark.parametrize("name", ["spare", "g/inner/deep", "packed", "names"])
+def test_a_copy_that_differs_is_found(
+    fuel_file: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = others.Carrier.tie
+
+    def damaged(self: Any, file: h5py.File) -> None:
+        real(self, file)
+        values = file[name][...]
+        values[1] = values[2] if name == "packed" else values[0]
+        file[name][...] = values
+
+    monkeypatch.setattr(others.Carrier, "tie", damaged)
+    with pytest.raises(WriteError, match=f"'{name}' of .* did not arrive"):
+        labeled.repack(fuel_file, tmp_path / "new.h5")
+    assert os.listdir(tmp_path) == ["old.h5"]
