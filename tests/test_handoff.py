@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 import labeled
-from labeled.errors import LoaderError, MissingExtraError
+from labeled.device import adopted
+from labeled.errors import ArrayError, DimsError, LoaderError, MissingExtraError
 from labeled.loader.slots import ALIGNED, Slot
+from labeled.spaces import CompositeSpace, Conv2DSpace, IndexSpace, VectorSpace
 from make_files import DIGIT_LABELS, digits, plain_file
 
 N = 70
@@ -44,7 +46,7 @@ def test_what_cannot_be_handed_over_is_refused(ds, monkeypatch):
     with pytest.raises(LoaderError, match="not as_='numpy'"):
         ds.batches(8, as_="numpy", pinned=True)
     monkeypatch.setattr(importlib, "import_module", lambda name: exec("raise ImportError(name)"))
-    for library in ("torch", "jax"):
+    for library in ("torch", "jax", "tensorflow"):
         with pytest.raises(MissingExtraError, match=f"pip install {library}"):
             ds.batches(8, as_=library)
 
@@ -93,3 +95,116 @@ def test_jax_shares_what_is_aligned_keeps_it_and_says_where_it_narrows(ds):
     command = [sys.executable, "-W", "error", "-c", JAX, ds.files.paths[0]]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+TENSORFLOW = """
+import sys
+import numpy as np, tensorflow, labeled
+from labeled.device import HandOff
+from labeled.loader.slots import Slot
+from labeled.spaces import Conv2DSpace, VectorSpace
+
+ds = labeled.open_dataset(sys.argv[1])
+options = {"dtype": "float32", "as_": "tensorflow", "memory": "4 MiB", "shuffle": True}
+loader = ds.batches(32, specs=(VectorSpace(105), "features"), **options)
+batches = list(loader)
+assert all(isinstance(batch, tensorflow.Tensor) for batch in batches)
+then = [np.array(batch) for batch in batches]
+for _ in loader:
+    pass
+assert all(np.array_equal(a, b) for a, b in zip(batches, then, strict=True))
+options |= {"as_": "numpy", "seed": loader.seed}
+plain = ds.batches(32, specs=(VectorSpace(105), "features"), **options)
+assert all(np.array_equal(a, b) for a, b in zip(batches, plain, strict=True))
+
+x = Slot({"x": ((16,), np.dtype("f4"))}, 4).arrays["x"]
+x[...] = 1
+made = HandOff("tensorflow")(x)
+x[0] = 2  # nobody does so; it tells whose memory it is
+assert float(made[0, 0]) == 2
+for odd in (x.reshape(-1)[1:], np.broadcast_to(x[:1], (3, 16)), x[:0]):
+    assert np.array_equal(HandOff("tensorflow")(odd) * 1, odd)
+for kind in ("?", "u1", "i8", "f2", "f8", "c16"):
+    assert HandOff("tensorflow").dtype(np.dtype(kind)) == kind
+
+chw = Conv2DSpace((2, 3), channels=4, axes=("b", "c", 0, 1))
+hwc = Conv2DSpace((2, 3), channels=4, axes=("b", 0, 1, "c"))
+image = tensorflow.reshape(tensorflow.range(24.0), (1, 4, 2, 3))
+moved = chw.format_as(image, hwc)
+assert isinstance(moved, tensorflow.Tensor)
+assert np.array_equal(moved, tensorflow.transpose(image, (0, 2, 3, 1)))
+"""
+
+
+@pytest.mark.skipif(find_spec("tensorflow") is None, reason="tensorflow is not installed")
+def test_tensorflow_shares_what_is_aligned_and_copies_the_rest(ds):
+    """It ends the process over memory that is not aligned."""
+    command = [sys.executable, "-c", TENSORFLOW, ds.files.paths[0]]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr
+
+
+class Lent:
+    """An array of a library that speaks DLPack and nothing else."""
+
+    def __init__(self, values, device=(1, 0)):
+        self.values, self.device = values, device
+
+    def __dlpack__(self, **options):
+        return self.values.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.device
+
+
+def torch_of(values):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    return torch.from_numpy(values)
+
+
+@pytest.mark.parametrize("lent", [Lent, torch_of])
+def test_arrays_that_speak_dlpack_are_written_served_and_laid_out_without_a_copy(lent, tmp_path):
+    x, y = DATA["features"].copy(), np.arange(N)
+    assert np.shares_memory(adopted(lent(x)), x)
+    sources = {"x": lent(x), "y": lent(y), "uneven": [lent(y[: i % 3]) for i in range(N)]}
+    written = labeled.open_dataset(labeled.write(tmp_path / "x.hdf5", sources))
+    np.testing.assert_array_equal(written["x"], x)
+    assert [len(one) for one in written["uneven"].load()] == [i % 3 for i in range(N)]
+    in_batches = labeled.write(tmp_path / "b.hdf5", [{"x": lent(x[:9])}, {"x": lent(x[9:])}])
+    np.testing.assert_array_equal(labeled.open_dataset(in_batches)["x"], x)
+
+    options = {"shuffle": "full", "seed": 3}
+    loader = labeled.batches({"x": lent(x), "y": lent(y)}, 16, **options)
+    y += 100  # still the same memory
+    for batch in loader:
+        np.testing.assert_array_equal(batch["y"], batch.rows + 100)
+        np.testing.assert_array_equal(batch["x"], x[batch.rows])
+        assert batch["x"].dims == ("batch", "x_axis_1", "x_axis_2", "x_axis_3")
+    assert [len(batch["data"]) for batch in labeled.batches(lent(y), 50)] == [50, N - 50]
+
+    chw = Conv2DSpace((5, 7), channels=3, axes=("b", "c", 0, 1))
+    hwc = Conv2DSpace((5, 7), channels=3, axes=("b", 0, 1, "c"))
+    image, labels = CompositeSpace((chw, IndexSpace(400))), CompositeSpace((hwc, VectorSpace(400)))
+    moved, one_hot = image.format_as((lent(x), lent(y[:, None])), labels)
+    assert type(moved) is type(one_hot) is (np.ndarray if lent is Lent else type(lent(x)))
+    assert np.shares_memory(np.from_dlpack(moved), x)
+    np.testing.assert_array_equal(moved, x.transpose(0, 2, 3, 1))
+    np.testing.assert_array_equal(np.asarray(one_hot).argmax(1), y)
+    packed = chw.format_as(lent(x), hwc, contiguous=True)
+    assert np.from_dlpack(packed).flags.c_contiguous
+
+
+def test_arrays_that_cannot_come_over_say_why(tmp_path):
+    with pytest.raises(ArrayError, match=r"test_handoff's Lent lives on a device of .* kind 8"):
+        labeled.batches(Lent(np.arange(3), (8, 0)), 2)
+    with pytest.raises(MissingExtraError, match="CuPy"):
+        labeled.batches(Lent(np.arange(3), (2, 0)), 2)
+    with pytest.raises(ArrayError, match="'x' is str; batches are made of arrays"):
+        labeled.batches({"x": "abc"}, 2)
+    with pytest.raises(DimsError, match=r"differ in their number of rows .*'x': 3, 'y': 4"):
+        labeled.batches({"x": np.arange(3), "y": np.arange(4)}, 2)
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    with pytest.raises(ArrayError, match=r"torch's Tensor does not come over .*detach\(\)"):
+        labeled.batches(torch.ones(3, requires_grad=True), 2)
+    with pytest.raises(ArrayError, match=r"cast it to numbers that NumPy has"):
+        labeled.write(tmp_path / "x.hdf5", {"x": torch.ones(3, dtype=torch.bfloat16)})

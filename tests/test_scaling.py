@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from benchmarks.scaling import (
     PARALLEL,
     ROW_BYTES,
+    SAMPLED_PARTS,
     Asked,
     Scale,
     asked_of,
@@ -18,6 +21,7 @@ from benchmarks.scaling import (
     storage_figures,
 )
 
+TEXT = (Path(__file__).parents[1] / "docs" / "scaling.md").read_text("utf-8")
 SMALL = Scale(n_rows=60_000, n_files=40, n_workers=7)
 
 
@@ -40,6 +44,27 @@ def test_counts_are_those_of_every_row(mode):
         assert asked.n_bytes >= plan.n_rows * ROW_BYTES
         assert asked.n_reads == n_reads
     np.testing.assert_array_equal(seen, 1)
+
+
+@pytest.mark.parametrize(
+    ("row", "mode", "window_rows", "sticky"),
+    [
+        ("file order", "file", 1 << 16, False),
+        ("window shuffle, 40,000 rows (256 MiB)", "window", 40_000, False),
+        ("window shuffle, sticky parts", "window", 40_000, True),
+    ],
+)
+def test_counts_in_the_text_are_those_of_the_simulation(row, mode, window_rows, sticky):
+    line = next(each for each in TEXT.splitlines() if each.startswith(f"| {row} |"))
+    told = [cell.strip().replace(",", "") for cell in line.split("|")[3:7]]
+    parts = np.linspace(0, Scale().n_workers - 1, SAMPLED_PARTS).astype(int).tolist()
+    plans = [plan_of(Scale(), mode, window_rows, part, sticky=sticky) for part in parts]
+    asked = [asked_of(plan, Scale()) for plan in plans]
+    reads, files, opens = (
+        round(float(np.mean([getattr(one, name) for one in asked])))
+        for name in ("n_reads", "n_files", "n_opens")
+    )
+    assert told == [str(reads), told[1], str(files), str(opens)]
 
 
 def test_seconds_follow_the_model():

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Unpack
 
+import numpy as np
 import xarray as xr
+from dask.base import is_dask_collection
 
 from labeled.api.placing import device_name, placed
 from labeled.catalog.blocks import BlockSource
-from labeled.errors import DimsError, did_you_mean
+from labeled.catalog.region import whole
+from labeled.catalog.source import AnySource, Source
+from labeled.device import adopted, has_dlpack, is_array
+from labeled.errors import ArrayError, DimsError, did_you_mean
 from labeled.loader.build import make_loader
 from labeled.loader.loader import Loader
 from labeled.loader.options import BatchOptions, check_options
@@ -18,13 +23,13 @@ from labeled.spaces import Space, format_dataarray, space_of, undo_format
 
 
 def batches(
-    obj: xr.Dataset | xr.DataArray,
+    obj: xr.Dataset | xr.DataArray | Mapping[str, Any] | Any,
     batch_size: int | None = None,
     *,
     dim: str = "batch",
     **options: Unpack[BatchOptions],
 ) -> Loader:
-    """Serve any xarray object in batches along a dim, through the same loader as files.
+    """Serve any xarray object, or arrays, in batches along a dim, by the loader of files.
 
     Whole dask blocks are computed, once each an epoch, and windows follow the coarsest
     chunking. `memory` bounds the blocks held; what the graph needs to compute one is its
@@ -32,8 +37,10 @@ def batches(
 
     Parameters
     ----------
-    obj : xarray.Dataset or DataArray
-        Dask-backed or in memory. Of a Dataset, the data variables that have `dim`.
+    obj : xarray.Dataset, DataArray, array, or mapping of name to array
+        Dask-backed or in memory. Of a Dataset, the data variables that have `dim`. Arrays
+        without names, also those of other libraries that speak DLPack (torch's, say), have
+        `dim` first; none of them is copied.
     batch_size : int
         Rows of a batch. Not given with `sampler`.
     dim : str
@@ -49,7 +56,9 @@ def batches(
     Raises
     ------
     DimsError
-        If nothing has the dim.
+        If nothing has the dim, or arrays differ in length.
+    ArrayError
+        If something is no array.
     LoaderTypeError
         If an option has a name that there is none of.
 
@@ -62,13 +71,12 @@ def batches(
     [(4, 2), (2, 2)]
     """
     check_options(options)
-    if isinstance(obj, xr.DataArray):
-        obj = obj.to_dataset(name="data" if obj.name is None else obj.name)
+    obj = _as_dataset(obj, dim)
     found = [name for name, array in obj.data_vars.items() if dim in array.dims]
     if not found:
         hint = did_you_mean(dim, map(str, obj.dims))
         raise DimsError(f"no variable has a dim {dim!r} to make batches along; {hint}")
-    sources = {str(name): BlockSource.of(obj[name], dim, str(name)) for name in found}
+    sources = {str(name): _source(obj[name], dim, str(name)) for name in found}
     n_rows = int(obj.sizes[dim])
     everything = Selection.all(n_rows)
     spaces = {
@@ -77,6 +85,42 @@ def batches(
     }
     selections = dict.fromkeys(sources, everything)
     return make_loader(sources, selections, spaces, n_rows, batch_size, **options)
+
+
+def _source(array: xr.DataArray, dim: str, name: str) -> AnySource:
+    """Return what the loader reads: numbers in memory as they lie there, else dask blocks."""
+    if not isinstance(array.variable._data, np.ndarray) or array.dtype.kind not in "biufc":
+        return BlockSource.of(array, dim, name)
+    turned = array.transpose(dim, ...)
+    dims = tuple(map(str, turned.dims))
+    return Source(name, (), dims, whole(turned.shape[1:]), loaded=turned.values)
+
+
+def _as_dataset(obj: Any, dim: str) -> xr.Dataset:
+    """Return arrays as variables of a Dataset; those without names have `dim` first."""
+    if isinstance(obj, xr.Dataset):
+        return obj
+    if isinstance(obj, xr.DataArray):
+        return obj.to_dataset(name="data" if obj.name is None else obj.name)
+    arrays = obj if isinstance(obj, Mapping) else {"data": obj}
+    variables = {str(name): _variable(str(name), one, dim) for name, one in arrays.items()}
+    lengths = {name: one.sizes[dim] for name, one in variables.items() if dim in one.dims}
+    if len(set(lengths.values())) > 1:
+        raise DimsError(f"arrays differ in their number of rows along {dim!r}: {lengths}")
+    return xr.Dataset(variables)
+
+
+def _variable(name: str, array: Any, dim: str) -> xr.Variable:
+    if isinstance(array, xr.DataArray | xr.Variable):
+        return array.variable if isinstance(array, xr.DataArray) else array
+    if has_dlpack(array):
+        array = adopted(array)
+    if not (is_array(array) or is_dask_collection(array)) or array.ndim == 0:
+        raise ArrayError(
+            f"{name!r} is {type(array).__name__}; batches are made of arrays with an axis of "
+            "examples: NumPy's, dask's, xarray's, or any with __dlpack__"
+        )
+    return xr.Variable((dim, *(f"{name}_axis_{i}" for i in range(1, array.ndim))), array)
 
 
 @xr.register_dataset_accessor("labeled")

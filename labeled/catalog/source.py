@@ -277,11 +277,18 @@ class Source:
         ways = tuple(header.cf for header in self.headers) if self._own_ways else self.cf
         digest.update(repr((self.name, ways, self.dtype.str)).encode())
         if self.loaded is not None:
-            digest.update(np.ascontiguousarray(self.loaded).tobytes())
+            digest.update(_bytes_of(self.loaded))
         return digest.hexdigest()
 
     def __dask_tokenize__(self) -> str:
         return self.token
+
+
+def _bytes_of(array: Array) -> Any:
+    """Return what an array holds as bytes; without a copy where that can be."""
+    if array.dtype.kind not in "biufc":
+        return np.ascontiguousarray(array).tobytes()
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def decoded_dtype(header: SourceHeader) -> np.dtype[Any]:

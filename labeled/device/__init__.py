@@ -1,5 +1,6 @@
 """Where arrays live: the one door to CuPy, to streams and events, and to other libraries."""
 
+from labeled.device.adopting import adopted, brought_back, has_dlpack, is_foreign, library_of
 from labeled.device.arrays import (
     Array,
     astype,
@@ -31,15 +32,20 @@ __all__ = [
     "HostDevice",
     "Library",
     "Stream",
+    "adopted",
     "astype",
+    "brought_back",
     "concat",
     "copy_into",
     "cuda_device",
     "cupy_module",
     "device_number",
     "dtype_of",
+    "has_dlpack",
     "is_array",
     "is_cupy",
+    "is_foreign",
+    "library_of",
     "namespace",
     "own_dtype",
     "owned_copy",

@@ -1,9 +1,10 @@
 """Arrays handed to another library as its own, by DLPack: the same memory under another name.
 
 The array that is handed over keeps the batch's memory as any view does, so it stays what
-it was as long as anybody holds it. A copy is made where a library asks for one: JAX takes
-only memory that starts at a multiple of 64 bytes, and makes 32 bits of 64 unless told
-otherwise; pinning copies into memory of its own.
+it was as long as anybody holds it. A copy is made where a library asks for one: JAX and
+TensorFlow take only memory that starts at a multiple of 64 bytes (TensorFlow ends the process
+over any other), JAX makes 32 bits of 64 unless told otherwise; pinning copies into memory of
+its own.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from labeled.device.arrays import Array, to_device, to_host
+from labeled.device.arrays import Array, cupy_module, to_device, to_host
 from labeled.errors import LoaderError, MissingExtraError, did_you_mean
 
-Library = Literal["numpy", "cupy", "torch", "jax"]
+Library = Literal["numpy", "cupy", "torch", "jax", "tensorflow"]
 LIBRARIES: tuple[str, ...] = get_args(Library)
 
-INSTALL = {"torch": "pip install torch", "jax": "pip install jax"}
+INSTALL = {name: f"pip install {name}" for name in ("torch", "jax", "tensorflow")}
+
+ALIGNED = 64
+"""Where memory must start that TensorFlow takes."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class HandOff:
 
     Parameters
     ----------
-    library : {"numpy", "cupy", "torch", "jax"}
+    library : {"numpy", "cupy", "torch", "jax", "tensorflow"}
     pinned : bool
         Put torch tensors of the host into pinned memory, where torch finds a CUDA device.
 
@@ -70,6 +74,8 @@ class HandOff:
             x = np.ascontiguousarray(x, x.dtype.newbyteorder("="))
         if self.library == "jax":
             return module("jax.dlpack").from_dlpack(x)
+        if self.library == "tensorflow":
+            return _tensorflow(x)
         torch = module("torch")
         made = torch.from_dlpack(x)
         if self.pinned and made.device.type == "cpu" and torch.cuda.is_available():
@@ -88,7 +94,16 @@ class HandOff:
             made = self(np.empty(0, dtype))
         except (TypeError, BufferError, RuntimeError):
             return None
-        return np.dtype(str(made.dtype).rpartition(".")[2])
+        return np.dtype(getattr(made.dtype, "name", str(made.dtype).rpartition(".")[2]))
+
+
+def _tensorflow(x: Array) -> Any:
+    tensorflow = module("tensorflow")
+    if not isinstance(x, np.ndarray):
+        cupy_module().cuda.get_current_stream().synchronize()  # it waits for no stream but its own
+    elif not x.size or x.ctypes.data % ALIGNED or not x.flags.writeable:
+        return tensorflow.constant(x)
+    return tensorflow.experimental.dlpack.from_dlpack(x.__dlpack__())
 
 
 def module(name: str) -> Any:

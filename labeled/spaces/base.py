@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -33,6 +34,7 @@ from labeled.spaces.checks import (
 )
 from labeled.spaces.compact import compact
 from labeled.spaces.dtypes import as_dtype, why_not_cast
+from labeled.spaces.foreign import by_dlpack, foreign_library
 from labeled.spaces.register import Refusal, convert, plan_between, route_between
 from labeled.views.axes import SpaceBox, space_html
 
@@ -224,7 +226,8 @@ class Space:
         """Lay a numeric batch of this space out for another space.
 
         The batch is checked before, the result after. Data stays where it is: NumPy
-        in, NumPy out; CuPy in, CuPy out.
+        in, NumPy out; CuPy in, CuPy out; and so for tensors of torch and TensorFlow, by
+        DLPack.
 
         Parameters
         ----------
@@ -255,6 +258,10 @@ class Space:
         (8, 32, 32, 3)
         """
         route = route_between(self, as_target(self, space))
+        library = foreign_library(batch)
+        if library is not None:
+            convert = partial(self.np_format_as, space=space, contiguous=contiguous)
+            return by_dlpack(convert, batch, library)
         self.np_validate(batch)
         result = route.run(batch, self, space, "")
         space.np_validate(result)

@@ -17,6 +17,7 @@ import numpy as np
 import xarray as xr
 from dask.base import is_dask_collection
 
+from labeled.device import adopted, has_dlpack
 from labeled.errors import ArrayError, DimsError, UnknownNameError, did_you_mean
 from labeled.formats.hdf5.labels import name_dims
 from labeled.formats.hdf5.own import OWN
@@ -231,6 +232,8 @@ def given_of(name: str, value: Any, dims: Sequence[str | None] | None) -> Given:
 
 def _as_array(name: str, value: Any) -> Any:
     """Return something with dtype, shape and slices."""
+    if has_dlpack(value):
+        return adopted(value)
     if isinstance(value, xr.Variable):
         return xr.DataArray(value)
     if isinstance(value, xr.DataArray | np.ndarray) or is_dask_collection(value):

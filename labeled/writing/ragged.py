@@ -20,6 +20,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import xarray as xr
 
+from labeled.device import adopted, has_dlpack
 from labeled.errors import ArrayError, DimsError
 from labeled.formats.hdf5.flatlayout import member_names, ragged_attrs
 from labeled.formats.hdf5.labels import name_dims
@@ -160,14 +161,19 @@ def is_ragged(value: Any) -> bool:
     if not _holds_arrays(value):
         return False
     try:
-        shapes = {np.shape(one) for one in value}
+        shapes = {np.shape(_taken(one)) for one in value}
     except ValueError:  # an example that is no array by itself: named when it is written
         return True
     return len(shapes) > 1
 
 
+def _taken(one: Any) -> Any:
+    """Return an example; of another library by its memory."""
+    return adopted(one) if has_dlpack(one) else one
+
+
 def _holds_arrays(values: Any) -> bool:
-    return len(values) > 0 and all(isinstance(one, _ARRAYS) for one in values)
+    return len(values) > 0 and all(isinstance(one, _ARRAYS) or has_dlpack(one) for one in values)
 
 
 def examples_of(name: str, value: Any) -> Examples:
@@ -198,7 +204,7 @@ def examples_of(name: str, value: Any) -> Examples:
 
 def _example(name: str, row: int, one: Any) -> Array:
     try:
-        array = np.asarray(one)
+        array = np.asarray(_taken(one))
     except ValueError as error:
         raise ArrayError(f"source {name!r}, row {row}: no array ({error}); correct it") from None
     if array.dtype.kind not in "biufc":
