@@ -2,7 +2,8 @@
 
 The bare loop knows where every JPEG lies before timing starts. Its threads share a batch:
 each reads its records by ``pread``, decodes them with the same decoder, into the memory of
-three batches used in turn (or into arrays of their own, where sizes differ). Ways take turns,
+three batches used in turn (or into arrays of their own, where sizes differ). That memory starts
+where the decoder is fastest, whatever the allocator would have made of it. Ways take turns,
 round by round; ratios are medians over rounds.
 """
 
@@ -27,6 +28,7 @@ from labeled.formats.pictures import encode
 from labeled.formats.recordio.irheader import HEADER_BYTES
 from labeled.formats.recordio.reading import RecordFile
 from labeled.formats.recordio.writing import write_records
+from labeled.loader.slots import ASIDE, owned
 
 Array = npt.NDArray[Any]
 Epoch = Callable[[], Iterator[Any]]
@@ -80,7 +82,7 @@ def bare(path: Path, size: tuple[int, int] | None) -> Epoch:
     import simplejpeg
 
     descriptor, where = os.open(path, os.O_RDONLY), places(path)
-    ring = None if size is None else np.empty((RING, BATCH, *size, 3), np.uint8)
+    ring = None if size is None else owned((RING, BATCH, *size, 3), np.dtype(np.uint8), ASIDE)
 
     def some(out: Any, first: int, stop: int, begin: int) -> None:
         for i in range(begin, stop - first, THREADS):

@@ -19,7 +19,7 @@ from PIL import Image, ImageOps
 from labeled.errors import ArrayError
 from labeled.formats import pictures
 from labeled.formats.picture_heads import HEAD_BYTES, PictureError, ShortHeadError, head_of, kind_of
-from labeled.formats.pictures import decode, encode, picture_head
+from labeled.formats.pictures import decode, decode_plain, encode, picture_head
 
 REFERENCE = os.environ.get("LABELED_REFERENCE")
 
@@ -283,16 +283,44 @@ def test_every_library_gives_the_same_pixels_of_a_jpeg(subsampling, progressive,
     np.testing.assert_array_equal(fast[0], pixels(data, "RGB"))
 
 
-@pytest.mark.parametrize("format", ["JPEG", "PNG"])
-@pytest.mark.parametrize("orientation", [1, 6])
-def test_a_picture_goes_where_it_is_wanted_if_it_can(format, orientation):
-    data = saved(Image.fromarray(SOFT[..., :3]), format, exif=exif(orientation))
-    out = np.zeros((2, 24, 37, 3), np.uint8)
-    found = decode(data, 3, out=out[1])
-    wanted = decode(data, 3)
-    np.testing.assert_array_equal(found, wanted)
-    assert np.shares_memory(found, out) == (format == "JPEG" and orientation == 1)
-    assert not out[0].any()
-    small = np.zeros((5, 5, 3), np.uint8)
-    np.testing.assert_array_equal(decode(data, 3, out=small), wanted)
-    assert not small.any()
+def cut_short(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+COLOUR, GREY = Image.fromarray(SOFT[..., :3]), Image.fromarray(SOFT[..., 0])
+MADE = {
+    "jpeg": saved(COLOUR, "JPEG"),
+    "another jpeg": saved(Image.fromarray(SOFT[::-1, :, 2::-1].copy()), "JPEG"),
+    "other tables": saved(COLOUR, "JPEG", quality=20),
+    "grey": saved(GREY, "JPEG"),
+    "lying": saved(COLOUR, "JPEG", exif=exif(6)),
+    "narrow": saved(COLOUR.resize((36, 24)), "JPEG"),
+    "for print": saved(COLOUR.convert("CMYK"), "JPEG"),
+    "png": saved(COLOUR, "PNG"),
+    "cut short": cut_short(saved(COLOUR, "JPEG")),
+    "none": b"no picture at all",
+    "empty": b"",
+}
+
+
+@given(
+    names=st.lists(st.sampled_from(sorted(MADE)), max_size=8),
+    channels=st.sampled_from([None, 1, 3, 4]),
+    upright=st.booleans(),
+    few=st.booleans(),
+)
+def test_plain_jpegs_go_where_they_are_wanted_and_the_others_are_named(
+    names, channels, upright, few
+):
+    pictures = [memoryview(MADE[name]) for name in names]
+    outs = [np.zeros((24, 37, channels or 3), np.uint8) for _ in names]
+    most = 24 * 37 - few
+    others = decode_plain(pictures, outs, channels, upright=upright, max_pixels=most)
+    plain = {"jpeg", "another jpeg", "other tables", "for print"}
+    plain |= set() if channels is None else {"grey"}
+    plain |= set() if upright else {"lying"}
+    done = [number for number, name in enumerate(names) if name in plain and not few]
+    assert others == [number for number in range(len(names)) if number not in done]
+    for number in done:
+        wanted = decode(pictures[number], channels, upright=upright)
+        np.testing.assert_array_equal(outs[number], wanted)

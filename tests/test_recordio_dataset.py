@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from dask.utils import format_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 import labeled
 from labeled.errors import (
@@ -24,11 +26,12 @@ from labeled.errors import (
     SplitError,
     UnknownNameError,
 )
-from labeled.formats.pictures import encode
+from labeled.formats.pictures import decode, encode
 from labeled.formats.recordio import index as index_module
-from labeled.formats.recordio import table
+from labeled.formats.recordio import reading, table
 from labeled.formats.recordio.lists import write_list
 from labeled.formats.recordio.writing import write_records
+from labeled.loader.slots import ALIGNED, ASIDE
 from labeled.spaces import Conv2DSpace
 
 REFERENCE = os.environ.get("LABELED_REFERENCE")
@@ -368,6 +371,55 @@ def test_pictures_that_are_none_are_left_out_on_request(spoilt, folder, as_ragge
         list(ds.batches(8, errors="skip", max_lost=1))
     with pytest.warns(LabeledWarning):
         assert sum(b.count for b in ds.batches(8, errors="skip", max_lost=0.07)) == len(ds) - 4
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("read_bytes", [1, 3000, 1 << 20])
+def test_jpegs_go_straight_to_batches_past_those_that_need_more(
+    tmp_path, monkeypatch, threads, read_bytes
+):
+    monkeypatch.setattr(reading, "READ_BYTES", read_bytes)
+    soft = [cv2.resize(one, (44, 32), interpolation=cv2.INTER_CUBIC) for one in ALIKE]
+    examples = [encode(one) for one in soft]
+    examples[3] = encode(soft[3], ".png")
+    examples[7] = upside_down(soft[7])
+    examples[8] = encode(soft[8], quality=40)
+    examples[12] = examples[12][:-300]
+    write_records(tmp_path / "a.rec", examples, [[1.0, 2.0]] * N)
+    wanted = [None if i == 12 else decode(one) for i, one in enumerate(examples)]
+    ds = labeled.open_dataset(tmp_path / "a.rec")
+    assert ds.shapes["images"] == (N, 32, 44, 3)
+    with pytest.raises(ReadError, match=r"row 12 \(id 12\): the JPEG is cut short"):
+        list(ds.batches(8, threads=threads))
+    for shuffle in (False, True):
+        loader = ds.batches(8, threads=threads, shuffle=shuffle, seed=2, errors="skip")
+        with pytest.warns(LabeledWarning, match="1 rows are left out"):
+            batches = list(loader)
+        seen = [row for batch in batches for row in batch.rows.tolist()]
+        assert sorted(seen) == [i for i in range(N) if i != 12]
+        for batch in batches:
+            for row, image in zip(batch.rows, batch.arrays["images"], strict=True):
+                np.testing.assert_array_equal(image, wanted[row])
+
+
+def upside_down(image: np.ndarray) -> bytes:
+    """Return a JPEG that is stored upside down, as its EXIF data say."""
+    out = io.BytesIO()
+    exif = Image.Exif()
+    exif[0x0112] = 3
+    Image.fromarray(image[::-1, ::-1]).save(out, "JPEG", exif=exif)
+    return out.getvalue()
+
+
+def test_memory_for_pictures_starts_beside_a_cache_line_unless_it_is_shared(folder):
+    ds = labeled.open_dataset(folder / "alike.rec").select("images", "ids")
+
+    def starts(**options):
+        slot = ds.batches(16, **options).pools()[0].take()
+        return {name: array.ctypes.data % ALIGNED for name, array in slot.arrays.items()}
+
+    assert starts() == {"images": ASIDE, "ids": 0}
+    assert starts(as_="numpy") == {"images": 0, "ids": 0}
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import importlib
 import io
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, Literal
 
@@ -106,7 +107,6 @@ def decode(
     upright: bool = True,
     max_pixels: int = MAX_PIXELS,
     whole: bool = True,
-    out: Array | None = None,
 ) -> Array:
     """Decode a picture.
 
@@ -123,13 +123,11 @@ def decode(
         Larger pictures are refused by what their header claims.
     whole : bool
         Refuse a JPEG that was cut short; else what is missing is grey.
-    out : C-contiguous uint8 array, optional
-        Where the picture may go, if it has that shape; what is returned tells whether it did.
 
     Returns
     -------
     uint8 array (height, width, channel)
-        C-contiguous; `out` where that could be used. Sixteen bits a channel are cut to eight.
+        C-contiguous. Sixteen bits a channel are cut to eight.
 
     Raises
     ------
@@ -143,14 +141,85 @@ def decode(
             raise PictureError("the JPEG is cut short: it has no end marker")
         data = bytes(data) + _JPEG_END  # else some versions of OpenCV refuse it
     wanted = head.channels if channels is None else channels
-    fits = out is not None and out.shape == (head.height, head.width, wanted)
-    image = _decoded(data, head, wanted, out if fits and head.orientation == 1 else None)
+    image = _decoded(data, head, wanted)
     if image.shape[:2] != (head.height, head.width):
         raise PictureError(
             f"its header says {head.height} x {head.width} pixels, but it has {image.shape[:2]}"
         )
     image = _with_channels(image, wanted)
     return turned(image, head.orientation) if upright else image
+
+
+def decode_plain(
+    pictures: Sequence[memoryview],
+    outs: Sequence[Array],
+    channels: Channels = None,
+    *,
+    upright: bool = True,
+    max_pixels: int = MAX_PIXELS,
+) -> list[int]:
+    """Decode what are upright JPEGs of the right size, straight to where they go.
+
+    Nearly all pictures of a dataset are. All headers are looked at first, then nothing is
+    done but decode: what is done between two pictures finds the caches full of the last one.
+
+    Parameters
+    ----------
+    pictures : sequence of bytes-like
+    outs : sequence of C-contiguous uint8 arrays
+        Where each goes, if it has that shape.
+    channels, upright, max_pixels
+        See :func:`decode`.
+
+    Returns
+    -------
+    list of int
+        The numbers of the others: :func:`decode` does them, or tells what they lack.
+    """
+    others = []
+    colours = list(_plain_colours(pictures, outs, channels, upright, max_pixels))
+    for number, (data, out, colour) in enumerate(zip(pictures, outs, colours, strict=True)):
+        image = None if colour is None else _by_simplejpeg(data, colour, out)
+        if image is None or image.shape != out.shape:
+            others.append(number)
+    return others
+
+
+def _plain_colours(
+    pictures: Sequence[memoryview],
+    outs: Sequence[Array],
+    channels: Channels,
+    upright: bool,
+    max_pixels: int,
+) -> Iterator[str | None]:
+    """Yield what colours to decode each JPEG to that needs no more than that; None for others.
+
+    Pictures of one making begin alike, and a header that is known need not be taken apart.
+    """
+    body, begin, colours = 0, b"", ""
+    shape: tuple[int, ...] = ()
+    for data, out in zip(pictures, outs, strict=True):
+        if not body or bytes(data[:body]) != begin:
+            head = _plain_head(data, upright, max_pixels)
+            if head is None:
+                yield None
+                continue
+            wanted = head.channels if channels is None else channels
+            body = head.body
+            begin, shape = bytes(data[:body]), (head.height, head.width, wanted)
+            colours = _COLOURS[wanted]
+        yield colours if out.shape == shape and _ends(data, body) else None
+
+
+def _plain_head(data: memoryview, upright: bool, max_pixels: int) -> PictureHead | None:
+    """Return the header of a JPEG that is not turned and not too large; None for any other."""
+    try:
+        head = head_of(data)
+    except PictureError:
+        return None
+    if head is None or head.kind != "jpeg" or (upright and head.orientation != 1):
+        return None
+    return head if head.height * head.width <= max_pixels else None
 
 
 def _ends(data: bytes | memoryview, body: int) -> bool:
@@ -170,11 +239,9 @@ def check_size(head: PictureHead, max_pixels: int) -> None:
         )
 
 
-def _decoded(
-    data: bytes | memoryview, head: PictureHead, channels: int, out: Array | None
-) -> Array:
+def _decoded(data: bytes | memoryview, head: PictureHead, channels: int) -> Array:
     if head.kind == "jpeg":
-        image = _by_simplejpeg(data, channels, out)
+        image = _by_simplejpeg(data, _COLOURS[channels])
         if image is not None:
             return image
     cv2 = opencv()
@@ -193,16 +260,18 @@ def _decoded(
     return pixels
 
 
-def _by_simplejpeg(data: bytes | memoryview, channels: int, out: Array | None) -> Array | None:
+def _by_simplejpeg(
+    data: bytes | memoryview, colours: str, out: Array | None = None
+) -> Array | None:
     """Decode a JPEG; None where that library is not there, or cannot."""
     library = _simplejpeg()
     if library is None:
         return None
     try:
-        image: Array = library.decode_jpeg(data, _COLOURS[channels], strict=False, buffer=out)
-    except ValueError:  # colours for print, or damage that another library may overlook
+        image: Array = library.decode_jpeg(data, colours, strict=False, buffer=out)
+    except ValueError:  # damage that another library may overlook
         return None
-    return image if out is None else out
+    return image
 
 
 def _from_unchanged(image: npt.NDArray[Any]) -> Array:

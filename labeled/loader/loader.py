@@ -137,9 +137,10 @@ class Loader:
         if self._pools is None:
             sizes, layout = self.plan.sizes, self.plan.layout
             rows = max(sizes.job_rows, 1)
-            there = self.plan.on_device
+            there, pictures = self.plan.on_device, self.plan.pictures
+            memory = None if there is None else there.memory
             self._pools = (
-                SlotPool(layout, rows, sizes.slots, None if there is None else there.memory),
+                SlotPool(layout, rows, sizes.slots, memory, pictures),
                 SlotPool(layout, self.plan.held_rows, sizes.in_flight + 2),
             )
         return self._pools

@@ -109,6 +109,14 @@ class LoaderPlan:
         """Row shape and dtype of what is read of each source."""
         return {lane.name: (lane.source.row_shape, lane.source.stored_dtype) for lane in self.lanes}
 
+    @property
+    def pictures(self) -> frozenset[str]:
+        """Sources whose rows are decoded one by one, unless another library shares their memory."""
+        if self.hand is not None:
+            return frozenset()
+        layouts = {lane.name: lane.source.layout for lane in self.lanes}
+        return frozenset(n for n, one in layouts.items() if one.dear and one.chunk_rows is None)
+
     def jobs(self, epoch_plan: AnyPlan, first_batch: int) -> Iterator[Job]:
         """Cut an epoch of this plan into jobs, from a batch on."""
         return jobs_of(epoch_plan, first_batch, self)

@@ -6,12 +6,13 @@ what evaluation wants; what draws at random is for :mod:`labeled.augment`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from labeled.formats.pictures import MAX_PIXELS, Array, Channels, decode, opencv
+from labeled.formats.pictures import MAX_PIXELS, Array, Channels, decode, decode_plain, opencv
 
 Rows = npt.NDArray[np.int64]
 
@@ -53,25 +54,27 @@ class Decoding:
         """Whether pictures are larger, for a moment, than what becomes of them."""
         return self.resize is not None or self.shape is not None
 
-    def __call__(self, data: bytes | memoryview, out: Array | None = None) -> Array:
-        """Decode a picture, straight into `out` where that is possible.
+    def __call__(self, data: bytes | memoryview) -> Array:
+        """Decode a picture.
 
         Raises
         ------
         PictureError
             If it is none, or too large.
         """
-        image = decode(
-            data,
-            self.channels,
-            upright=self.upright,
-            max_pixels=self.max_pixels,
-            out=None if self.resizes else out,
-        )
+        image = decode(data, self.channels, upright=self.upright, max_pixels=self.max_pixels)
         if self.resize is not None:
             height, width = image.shape[:2]
             image = resized(image, *shorter_edge(height, width, self.resize))
         return image if self.shape is None else middle(image, *self.shape)
+
+    def plain(self, pictures: Sequence[memoryview], outs: Sequence[Array]) -> list[int]:
+        """Decode those that need nothing else straight to `outs`; return the others' numbers."""
+        if self.resizes:
+            return list(range(len(pictures)))
+        return decode_plain(
+            pictures, outs, self.channels, upright=self.upright, max_pixels=self.max_pixels
+        )
 
     def shapes(self, sizes: npt.NDArray[np.int32]) -> Rows:
         """Return the shapes of decoded pictures (n, 3), from their sizes as stored.

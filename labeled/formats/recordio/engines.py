@@ -1,19 +1,20 @@
 """Rows of one shape out of record files: pictures decoded alike, labels, ids.
 
-Follows :class:`~labeled.formats.reading.Engine`. A piece is as many pictures as make half a
-mebibyte; the thread that takes it reads their records in one call, decodes them outside the
-GIL, and stores each where it belongs.
+Follows :class:`~labeled.formats.reading.Engine`. A piece is as many pictures as make a
+mebibyte; the thread that takes it reads their records, looks at their headers, and decodes
+one after the other outside the GIL, each to where it belongs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from labeled.errors import FileFormatError, ReadError
+from labeled.formats import clock
 from labeled.formats.bytesource import check_path
-from labeled.formats.clock import decoding
 from labeled.formats.header import FileStamp, SourceHeader
 from labeled.formats.picture_heads import PictureError
 from labeled.formats.reader import Cost
@@ -29,6 +30,7 @@ from labeled.formats.reading import (
     row_nbytes,
     spread,
 )
+from labeled.formats.recordio.decoding import Decoding
 from labeled.formats.recordio.index import KEPT_FILES
 from labeled.formats.recordio.irheader import HEADER_BYTES, LABEL, HeaderError, body_of, unpack
 from labeled.formats.recordio.lists import ExampleList, read_list
@@ -41,6 +43,9 @@ from labeled.formats.rows import RowReader
 LEAST_ROW_BYTES = 64
 """A row counts as so many bytes at least: records are found one by one."""
 
+
+MOST_BYTES = 2 * PIECE_BYTES
+"""Decoded bytes of a piece, unless that were fewer than `LEAST_ROWS`."""
 
 LEAST_ROWS = 8
 """Rows of a piece at least: finding it and its records costs what a tiny picture costs."""
@@ -81,7 +86,7 @@ class RowEngine:
 
     def pieces(self, runs: Ints) -> list[Piece]:
         rows = spread(runs[:, 0], runs[:, 1] - runs[:, 0])
-        step = max(LEAST_ROWS, PIECE_BYTES // max(LEAST_ROW_BYTES, self.row_bytes))
+        step = max(LEAST_ROWS, MOST_BYTES // max(LEAST_ROW_BYTES, self.row_bytes))
         return [_piece(first, rows[first : first + step]) for first in range(0, len(rows), step)]
 
     def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
@@ -121,24 +126,42 @@ class PictureEngine(RowEngine):
         self._whole = is_whole(region, source.row_shape)
 
     def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
-        shape = self.source.row_shape
         numbers = range(piece.first, piece.first + piece.n_rows)
         places = numbers if dest is None else dest[numbers.start : numbers.stop].tolist()
-        found = self.records.payloads(piece.parts)
-        for place, (row, payload) in zip(places, found, strict=True):
-            own = out[place] if self._whole else None
-            image = picture(self.source, row, payload, own)
-            if image.shape != shape:
-                raise ReadError(
-                    f"{describe(self.source)}, row {row}: its picture is {image.shape}, and not "
-                    f"{shape} as all others; open with shape= and channels= to make them alike"
-                )
-            if image is not own:
-                out[place] = outer_take(image[np.newaxis], self.region)[0]
+        for rows, payloads in self.records.blocks(piece.parts):
+            here, places = places[: len(rows)], places[len(rows) :]
+            rest: Sequence[int] = range(len(rows))
+            if self._whole:
+                rest = plain_pictures(self.source, payloads, [out[place] for place in here])
+            for i in rest:
+                image = self._picture(rows[i], payloads[i])
+                out[here[i]] = outer_take(image[np.newaxis], self.region)[0]
+
+    def _picture(self, row: int, payload: memoryview) -> Array:
+        image = picture(self.source, row, payload)
+        if image.shape != self.source.row_shape:
+            raise ReadError(
+                f"{describe(self.source)}, row {row}: its picture is {image.shape}, and not "
+                f"{self.source.row_shape} as all others; open with shape= and channels= to make "
+                "them alike"
+            )
+        return image
 
 
-def picture(source: SourceHeader, row: int, payload: memoryview, out: Array | None = None) -> Array:
-    """Decode the picture of a record, straight into `out` where that is possible.
+def plain_pictures(
+    source: SourceHeader, payloads: Sequence[memoryview], outs: Sequence[Array]
+) -> list[int]:
+    """Decode straight to `outs` the pictures of records for which that is all; name the others."""
+    decoding: Decoding = source.detail.decoding
+    with clock.decoding():
+        try:
+            return decoding.plain([*map(body_of, payloads)], outs)
+        except HeaderError:
+            return list(range(len(payloads)))
+
+
+def picture(source: SourceHeader, row: int, payload: memoryview) -> Array:
+    """Decode the picture of a record.
 
     Raises
     ------
@@ -146,8 +169,8 @@ def picture(source: SourceHeader, row: int, payload: memoryview, out: Array | No
         If it is none; names file, row and id.
     """
     try:
-        with decoding():
-            image: Array = source.detail.decoding(body_of(payload), out)
+        with clock.decoding():
+            image: Array = source.detail.decoding(body_of(payload))
     except (HeaderError, PictureError) as fault:
         raise ReadError(
             f"{describe(source)}, row {row}{_named(payload)}: {fault}; errors='skip' leaves such "

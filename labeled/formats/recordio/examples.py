@@ -19,7 +19,7 @@ from labeled.errors import ReadError
 from labeled.formats.header import SourceHeader
 from labeled.formats.reading import Io, describe, native
 from labeled.formats.recordio.decoding import Decoding
-from labeled.formats.recordio.engines import exactly, picture
+from labeled.formats.recordio.engines import exactly, picture, plain_pictures
 from labeled.formats.recordio.irheader import HEADER_BYTES, LABEL
 from labeled.formats.recordio.reading import RecordFile
 from labeled.formats.recordio.table import beginnings, lengths_of, sizes_of, table_of
@@ -121,18 +121,20 @@ class PictureReader(RecordReader):
         out = np.empty(int(offsets[-1]), self.dtype)
 
         def some(first: int, last: int) -> None:
-            found = self.records.payloads(listed[first:last])
-            for i, (row, payload) in enumerate(found, first):
-                own = out[offsets[i] : offsets[i + 1]].reshape(shapes[i].tolist())
-                image = self._picture(row, payload, own)
-                if image is not own:
-                    own[...] = image
+            for numbers, payloads in self.records.blocks(listed[first:last]):
+                stop = first + len(numbers)
+                own = [
+                    out[offsets[i] : offsets[i + 1]].reshape(shapes[i]) for i in range(first, stop)
+                ]
+                for i in plain_pictures(self.source, payloads, own):
+                    own[i][...] = self._picture(numbers[i], payloads[i])
+                first = stop
 
         share(some, len(listed), processors() if len(listed) >= MANY_ROWS else 1)
         return Flat(out, offsets, shapes)
 
-    def _picture(self, row: int, payload: memoryview, out: Array | None = None) -> Array:
-        image = picture(self.source, row, payload, out)
+    def _picture(self, row: int, payload: memoryview) -> Array:
+        image = picture(self.source, row, payload)
         shape = tuple(self._shapes[row].tolist())
         if image.shape != shape:
             raise ReadError(

@@ -21,6 +21,7 @@ from labeled.formats.recordio.framing import Buffer
 
 HEADER = struct.Struct("<IfQQ")
 HEADER_BYTES = HEADER.size
+_FLAG = struct.Struct("<I")
 
 HEADER_DTYPE = np.dtype(
     [("flag", "<u4"), ("label", "<f4"), ("id", "<u8"), ("id2", "<u8")], align=False
@@ -110,9 +111,10 @@ def body_of(data: memoryview) -> memoryview:
     HeaderError
         If there is no room for them.
     """
-    if len(data) < HEADER_BYTES:
-        raise HeaderError(f"it has {len(data)} bytes, where a header alone takes {HEADER_BYTES}")
-    begin = HEADER_BYTES + LABEL_BYTES * int.from_bytes(data[:4], "little")
-    if begin > len(data):
-        raise HeaderError(f"it claims more labels than its {len(data):,} bytes hold")
+    n_bytes = len(data)
+    if n_bytes < HEADER_BYTES:
+        raise HeaderError(f"it has {n_bytes} bytes, where a header alone takes {HEADER_BYTES}")
+    begin = HEADER_BYTES + LABEL_BYTES * _FLAG.unpack_from(data)[0]
+    if begin > n_bytes:
+        raise HeaderError(f"it claims more labels than its {n_bytes:,} bytes hold")
     return data[begin:]

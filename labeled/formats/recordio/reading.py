@@ -8,7 +8,8 @@ are handed out as views of what was read, so that a picture is decoded from ther
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import ReadError
-from labeled.formats.bytesource import OpenFile, open_bytes
+from labeled.formats.bytesource import FileRef, OpenFile
 from labeled.formats.header import FileStamp
 from labeled.formats.recordio.framing import (
     ALIGNMENT,
@@ -31,6 +32,7 @@ from labeled.formats.recordio.index import RecordIndex, broken, index_of
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 AnyRows = range | Rows
+Stretches = Sequence[tuple[int, int]]
 
 READ_BYTES = 1 << 20
 """What is read at once, unless one record is larger."""
@@ -53,9 +55,17 @@ class RecordFile:
     stamp: FileStamp
     idx: FileStamp | None = None
 
-    @property
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave what was found out behind: it is found out again where the recipe arrives."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    @cached_property
     def index(self) -> RecordIndex:
         return index_of(self.stamp, self.idx)
+
+    @cached_property
+    def _opened(self) -> FileRef:
+        return FileRef(self.stamp)
 
     @property
     def n_rows(self) -> int:
@@ -88,14 +98,28 @@ class RecordFile:
         FileChangedError
             If the file is no longer the one that was opened.
         """
+        for numbers, payloads in self.blocks(rows):
+            yield from zip(numbers, payloads, strict=True)
+
+    def blocks(self, rows: AnyRows) -> Iterator[tuple[list[int], list[memoryview]]]:
+        """Do the same by the block: rows and payloads, about `READ_BYTES` of them at a time."""
         offsets, listed = self.index.offsets, np.asarray(rows, np.int64)
         starts, stops = offsets[listed].tolist(), offsets[listed + 1].tolist()
         numbers, file = listed.tolist(), self._file()
-        for a, b in pairwise(_cuts(starts, stops)):
-            base = starts[a]
-            held = self._read(file, base, stops[b - 1], numbers[a:b]).data
-            for i in range(a, b):
-                yield numbers[i], self._payload(held, starts[i] - base, stops[i] - base, numbers[i])
+        for cuts in _blocks(starts, stops):
+            first, last = cuts[0], cuts[-1]
+            held = self._read(
+                file, [(starts[a], stops[b - 1]) for a, b in pairwise(cuts)], numbers[first:last]
+            )
+            payloads, place, view = list[memoryview](), 0, held.data
+            for a, b in pairwise(cuts):
+                shift = place - starts[a]
+                payloads += [
+                    self._payload(view, starts[i] + shift, stops[i] + shift, numbers[i])
+                    for i in range(a, b)
+                ]
+                place = stops[b - 1] + shift
+            yield numbers[first:last], payloads
 
     def payload(self, row: int) -> memoryview:
         """Return the payload of one row."""
@@ -116,7 +140,7 @@ class RecordFile:
         stops = np.minimum(offsets[listed + 1], starts + width)
         for a, b in pairwise(_cuts(starts.tolist(), stops.tolist())):
             begin = int(starts[a])
-            held = self._read(file, begin, int(stops[b - 1]), listed[a:b])
+            held = self._read(file, [(begin, int(stops[b - 1]))], listed[a:b])
             for i in range(a, b):
                 part = held[starts[i] - begin : stops[i] - begin]
                 out[i, : len(part)] = part
@@ -124,24 +148,27 @@ class RecordFile:
 
     def advise(self, runs: Rows) -> None:
         """Tell the system which records are read next."""
-        file, offsets = open_bytes(self.stamp), self.index.offsets
+        file, offsets = self._opened(), self.index.offsets
         for start, stop in runs.tolist():
             file.advise(int(offsets[start]), int(offsets[stop] - offsets[start]))
 
     def cold(self, row: int) -> bool:
         """Whether the system would have to fetch a record from storage."""
-        return not open_bytes(self.stamp).holds(int(self.index.offsets[row]))
+        return not self._opened().holds(int(self.index.offsets[row]))
 
     def _file(self) -> OpenFile:
         """Return the open file, looking whether it is still the same one."""
-        file = open_bytes(self.stamp)
+        file = self._opened()
         file.check()
         return file
 
-    def _read(self, file: OpenFile, begin: int, end: int, rows: Sequence[int] | Rows) -> Array:
-        held = np.empty(end - begin, np.uint8)
+    def _read(self, file: OpenFile, stretches: Stretches, rows: Sequence[int] | Rows) -> Array:
+        """Return the bytes of some stretches of the file, one behind the other."""
+        held, at = np.empty(sum(end - begin for begin, end in stretches), np.uint8), 0
         try:
-            file.read_into(held, begin)
+            for begin, end in stretches:
+                file.read_into(held[at : at + end - begin], begin)
+                at += end - begin
         except EOFError as fault:
             raise ReadError(f"{self._where(rows)}: {fault}; copy the file again") from fault
         except OSError as fault:
@@ -180,3 +207,17 @@ def _cuts(starts: list[int], stops: list[int]) -> list[int]:
             begin = start
         end = stop
     return [*cuts, len(starts)] if starts else cuts
+
+
+def _blocks(starts: list[int], stops: list[int]) -> Iterator[list[int]]:
+    """Put stretches together that are held at the same time: where each begins, and the end."""
+    cuts, block, size = _cuts(starts, stops), [0], 0
+    for a, b in pairwise(cuts):
+        n_bytes = stops[b - 1] - starts[a]
+        if size and size + n_bytes > READ_BYTES:
+            yield block
+            block, size = [a], 0
+        block.append(b)
+        size += n_bytes
+    if size:
+        yield block
