@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import pickle
+import re
 import shlex
 
 import h5py
@@ -51,6 +52,51 @@ def test_an_unknown_file_is_told_what_there_is(tmp_path):
         labeled.open_dataset(tmp_path / "none.unheard")
     with pytest.raises(LoaderError, match=r"format='hdf' is no format; did you mean 'hdf5'"):
         labeled.open_dataset(path, format="hdf")
+
+
+FOREIGN = {
+    "a.npy": (b"\x93NUMPY\x01\x00", r"a NumPy array; make HDF5 of it: labeled convert \S+a\.npy"),
+    "a.npz": (b"PK\x03\x04", r"a NumPy archive; make HDF5 of it: labeled convert"),
+    "a.zip": (b"PK\x03\x04", "a zip archive; unpack it first"),
+    "a.parquet": (b"PAR1", "a parquet table; make HDF5 of it: labeled convert"),
+    "a.nc": (b"CDF\x02", "netCDF-3, not netCDF-4; make HDF5 of it: labeled convert"),
+    "a.mat": (b"MATLAB 5.0 MAT-file", r"a MATLAB file before v7\.3; save it again .*'-v7\.3'"),
+    "lfs.h5": (
+        b"version https://git-lfs.github.com/spec/v1",
+        "a pointer of Git LFS; `git lfs pull`",
+    ),
+    "page.h5": (b"<!DOCTYPE html><html>", "a web page; the download went wrong"),
+    "a.png": (b"\x89PNG\r\n\x1a\n", "a picture; put pictures into a folder"),
+    "a.pkl": (b"\x80\x05\x95", "a pickle, which may run any code; labeled.write"),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_file_of_another_kind_is_told_the_next_step(tmp_path, name):
+    head, words = FOREIGN[name]
+    (tmp_path / name).write_bytes(head + b"\0" * 600)
+    with pytest.raises(FileFormatError, match=rf"{re.escape(name)}' is {words}"):
+        labeled.open_dataset(tmp_path / name)
+
+
+def test_a_folder_of_another_kind_is_told_the_next_step(tmp_path):
+    (tmp_path / "cat.jpg").touch()
+    with pytest.raises(FileFormatError, match=r"if it holds pictures, .*: labeled convert"):
+        labeled.open_dataset(tmp_path)
+    (tmp_path / ".zgroup").touch()
+    with pytest.raises(FileFormatError, match=r"is a zarr store; .*labeled convert.*open_zarr"):
+        labeled.open_dataset(tmp_path)
+
+
+def test_what_is_no_path_is_said_so(tmp_path):
+    for path in ("", "a\0b"):
+        with pytest.raises(FileFormatError, match="is no path; name a file"):
+            labeled.open_dataset(path)
+    with (
+        hdf5(tmp_path / "a.h5").open("rb") as file,
+        pytest.raises(FileFormatError, match=r"not BufferedReader; close it and pass its path, '"),
+    ):
+        labeled.open_dataset(file)
 
 
 def test_a_packed_file_is_looked_into(tmp_path):

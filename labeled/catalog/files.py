@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from io import IOBase
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from labeled.catalog.ragged import RaggedSource, source_of
 from labeled.catalog.source import Io, Source
 from labeled.errors import FileChangedError, FileFormatError
 from labeled.formats.bytesource import is_address, stamp_of
+from labeled.formats.foreign import told_of_folder
 from labeled.formats.format import Options
 from labeled.formats.header import FileHeader, SourceHeader
 from labeled.formats.registry import FORMATS, format_named
@@ -113,6 +115,8 @@ def find_files(
             raise FileFormatError("the list of files to open is empty")
         return paths
     text = os.path.expanduser(os.fsdecode(path))
+    if not text or "\0" in text:
+        raise FileFormatError(f"{text!r} is no path; name a file, a folder or a glob")
     if is_address(text):
         return (text,)
     if os.path.isdir(text):
@@ -152,13 +156,13 @@ def _in_folder(folder: str, format: str | None) -> list[str]:
             twice = {name for name in found if name.endswith(".gz") and name[:-3] in found}
             return sorted(found - twice, key=one.order)
     endings = ", ".join(suffix for one in formats for suffix in one.suffixes)
-    raise FileFormatError(f"folder {folder!r} holds no file ending in {endings}")
+    raise FileFormatError(f"folder {folder!r} {told_of_folder(folder)} (endings: {endings})")
 
 
 def _check_listed(path: Any) -> None:
     """Refuse what holds no paths; an open file is a mapping of what is in it."""
-    if isinstance(path, bytes | Mapping) or not isinstance(path, Iterable):
-        name = getattr(path, "filename", None)
+    if isinstance(path, bytes | Mapping | IOBase) or not isinstance(path, Iterable):
+        name = getattr(path, "filename", None) or getattr(path, "name", None)
         hint = f"; close it and pass its path, {name!r}" if isinstance(name, str) else ""
         raise FileFormatError(
             f"open a path, a list of paths, a glob or a folder, not {type(path).__name__}{hint}"

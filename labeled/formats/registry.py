@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
 import zlib
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -18,6 +17,7 @@ from typing import Any
 from labeled.errors import FileFormatError, LoaderError, LoaderTypeError, did_you_mean
 from labeled.formats.bytesource import StoredBytes, is_address, is_remote, stamp_of
 from labeled.formats.csv.format import FORMAT as CSV
+from labeled.formats.foreign import convert_command, told_of
 from labeled.formats.format import Format, Head
 from labeled.formats.hdf5.format import FORMAT as HDF5
 from labeled.formats.hdf5.format import SIGNATURE
@@ -62,6 +62,9 @@ def format_of(path: str) -> Format:
             f"{path!r} is gzip-compressed HDF5, whose rows cannot be reached; unpack it (gunzip)"
         )
     found = [one for one in FORMATS if one.recognises(head)]
+    known = None if found else told_of(path, head.data)
+    if known is not None:
+        raise FileFormatError(f"{path!r} is {known}")
     found = found or [one for one in FORMATS if one.claims(path)]
     if found:
         return found[0]
@@ -131,10 +134,9 @@ def check_hdf5(path: str | os.PathLike[str], what: str) -> None:
     except FileFormatError:  # what reads HDF5 tells better what is wrong with it
         return
     if found is not HDF5:
-        target = shlex.quote(os.path.splitext(name)[0] + ".hdf5")
         raise FileFormatError(
             f"{name!r} is {found.title}, and {what} is for HDF5 files; make one of it: "
-            f"labeled convert {shlex.quote(name)} {target}"
+            f"{convert_command(name)}"
         )
 
 

@@ -28,6 +28,7 @@ from labeled.errors import (
     did_you_mean,
     warn,
 )
+from labeled.formats.foreign import NETCDF3_MAGIC, ZARR_MARKS
 from labeled.formats.recordio.decoding import Decoding
 from labeled.formats.registry import FORMATS
 from labeled.ragged import Ragged
@@ -40,8 +41,6 @@ from labeled.writing.tables import frame_sources, open_parquet
 
 NUMPY = (".npy", ".npz")
 PARQUET = (".parquet", ".pq")
-ZARR_MARKS = ("zarr.json", ".zgroup", ".zmetadata", ".zarray")
-HDF5_MAGIC, NETCDF3_MAGIC = b"\x89HDF\r\n\x1a\n", b"CDF"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,8 +184,8 @@ def _of_path(
     if suffix in PARQUET:
         return _of_parquet(path, columns)
     with open(path, "rb") as file:
-        magic = file.read(len(HDF5_MAGIC))
-    if magic[:3] == NETCDF3_MAGIC:
+        magic = file.read(len(NETCDF3_MAGIC))
+    if magic == NETCDF3_MAGIC:
         return _of_store(path, "netcdf3", example_dim)
     return Origin("labeled", opener(path))
 

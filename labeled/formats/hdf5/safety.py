@@ -65,7 +65,6 @@ def resolve(base: h5py.Group, path: str, *, allow_external: bool = False) -> Fou
     UnsafeFileError
         If a component is an external or user-defined link and `allow_external` is False.
     """
-    where = base.file.filename
     here: h5py.Group | h5py.Dataset | h5py.Datatype = base.file["/"] if path[:1] == "/" else base
     pending = _components(path)
     hops, outside = 0, False
@@ -73,11 +72,12 @@ def resolve(base: h5py.Group, path: str, *, allow_external: bool = False) -> Fou
         name = pending.pop(0)
         if not isinstance(here, h5py.Group) or not here.id.links.exists(name):
             at = "" if to_text(name) == path.strip("/") else f" ({to_text(name)!r} is missing)"
-            raise NotThereError(f"file {where!r} has nothing at {path!r}{at}")
+            raise NotThereError(f"file {base.file.filename!r} has nothing at {path!r}{at}")
         kind = here.id.links.get_info(name).type
         if kind == h5py.h5l.TYPE_SOFT:
             hops += 1
             if hops > MAX_SOFT_LINKS:
+                where = base.file.filename
                 raise NotThereError(f"soft links in file {where!r} run in a circle at {path!r}")
             target = to_text(here.id.links.get_val(name))
             here = here.file["/"] if target[:1] == "/" else here
@@ -85,7 +85,7 @@ def resolve(base: h5py.Group, path: str, *, allow_external: bool = False) -> Fou
             continue
         if kind != h5py.h5l.TYPE_HARD:
             outside = True
-            _refuse(where, path, "passes through an external link", allow_external)
+            _refuse(base, path, "passes through an external link", allow_external)
         try:
             here = _object(here, name)
         except (KeyError, OSError) as error:
@@ -118,11 +118,11 @@ def _object(group: h5py.Group, name: bytes) -> h5py.Group | h5py.Dataset | h5py.
     return h5py.Datatype(opened_id)
 
 
-def _refuse(where: str, path: str, what: str, allow_external: bool) -> None:
+def _refuse(found: h5py.Group | h5py.Dataset, path: str, what: str, allow_external: bool) -> None:
     if not allow_external:
         raise UnsafeFileError(
-            f"{path!r} in file {where!r} {what}, so reading it would read another file. Pass "
-            f"allow_external=True if you trust this file, or name the sources= you need"
+            f"{path!r} in file {found.file.filename!r} {what}, so reading it would read another "
+            f"file. Pass allow_external=True if you trust this file, or name the sources= you need"
         )
 
 
@@ -142,10 +142,10 @@ def check_dataset(
         If the dataset has external storage, is virtual over other files, or belongs to
         another file than the one opened, and `allow_external` is False.
     """
-    where = dataset.file.filename
     plist = dataset.id.get_create_plist()
     if plist.get_external_count() > 0:
-        _refuse(where, path, "keeps its data in other files (external storage)", allow_external)
+        what = "keeps its data in other files (external storage)"
+        _refuse(dataset, path, what, allow_external)
         return "external"
     if plist.get_layout() == h5py.h5d.VIRTUAL:
         if not allow_external:
@@ -156,17 +156,16 @@ def check_dataset(
 
 def _check_virtual(dataset: h5py.Dataset, path: str, depth: int) -> None:
     """Refuse a virtual dataset unless every piece of it lies inside this file."""
-    where = dataset.file.filename
     if depth > MAX_VIRTUAL_DEPTH:
         raise UnsafeFileError(
-            f"{path!r} in file {where!r} is virtual over virtual datasets more than "
-            f"{MAX_VIRTUAL_DEPTH} deep, or over itself; store its data in one dataset"
+            f"{path!r} in file {dataset.file.filename!r} is virtual over virtual datasets more "
+            f"than {MAX_VIRTUAL_DEPTH} deep, or over itself; store its data in one dataset"
         )
     for piece in sorted({(m.file_name, m.dset_name) for m in dataset.virtual_sources()}):
         file_name, dataset_name = map(to_text, piece)
         if file_name != "." or "%" in dataset_name:
             what = f"is a virtual dataset over {file_name!r}:{dataset_name!r}"
-            _refuse(where, path, what, allow_external=False)
+            _refuse(dataset, path, what, allow_external=False)
         try:
             inner = resolve(dataset.file["/"], dataset_name).thing
         except NotThereError:
