@@ -297,6 +297,51 @@ def test_the_most_common_length_keeps_its_name(tmp_path):
     }  # fmt: skip
 
 
+@pytest.fixture
+def by_time(tmp_path):
+    """Return a dataset with coordinates, and what xarray makes of the same file."""
+    path = tmp_path / "grid.nc"
+    xr.Dataset(
+        {"t": (("time", "lat", "lon"), np.arange(120.0).reshape(10, 4, 3))},
+        {
+            "time": np.arange("2024-01-01", "2024-01-11", dtype="M8[D]").astype("M8[ns]"),
+            "lat": [10.0, 20.0, 30.0, 40.0],
+        },
+    ).to_netcdf(path, engine="h5netcdf", unlimited_dims="time")
+    return labeled.open_dataset(path), xr.load_dataset(path, engine="h5netcdf")
+
+
+@pytest.mark.parametrize(
+    ("labels", "how"),
+    [
+        ({"time": slice("2024-01-03", "2024-01-05")}, {}),
+        ({"time": ["2024-01-07", "2024-01-02"]}, {}),
+        ({"lat": 20.0, "time": slice("2024-01-09", None)}, {}),
+        ({"lat": slice(15, 35)}, {}),
+        ({"lat": [39, 12]}, {"method": "nearest", "tolerance": 5}),
+        ({"lat": slice(90, 99)}, {}),
+    ],
+)
+def test_sel_takes_what_xarray_takes(by_time, labels, how):
+    dataset, loaded = by_time
+    taken = dataset.subset(slice(1, None)).sel(labels, **how)
+    wanted = loaded.isel(time=slice(1, None)).sel(labels, **how)
+    np.testing.assert_array_equal(taken["t"].values, wanted["t"].values)
+    assert taken["t"].dims == wanted["t"].dims
+    np.testing.assert_array_equal(taken["t"].time.values, wanted["t"].time.values)
+
+
+def test_sel_keeps_the_example_dim_and_says_what_is_not_there(by_time):
+    dataset, _ = by_time
+    assert dataset.sel(time="2024-01-03")["t"].shape == (1, 4, 3)
+    with pytest.raises(SelectionError, match=r"lat=25 .*among 4 values from 10\.0 to 40\.0"):
+        dataset.sel(lat=25)
+    with pytest.raises(UnknownNameError, match=r"dim 'lon' has no coordinate .*isel"):
+        dataset.sel(lon=1)
+    with pytest.raises(UnknownNameError, match="no source has a dim 'lan'; did you mean 'la"):
+        dataset.sel(lan=1)
+
+
 def test_what_a_file_was_is_worked_out_once_however_often_it_is_asked(tmp_path, monkeypatch):
     """Ten thousand sources took minutes to print: each asked, and each time all were gone over."""
     name = fuel_file(

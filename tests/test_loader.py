@@ -14,6 +14,7 @@ from html import escape
 import h5py
 import numpy as np
 import pytest
+import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -427,6 +428,15 @@ def test_a_batch_is_a_labelled_mapping(path):
         batch["image"]
     subset = labeled.open_dataset(path).subset(batch.rows)
     np.testing.assert_array_equal(subset["images"].values, batch["images"].values)
+
+
+def test_a_batch_travels(path):
+    """Through a queue to another process, or into a file."""
+    batch = next(iter(labeled.open_dataset(path).batches(4, shuffle=True, seed=1)))
+    there = pickle.loads(pickle.dumps(batch))
+    assert (list(there), there.count) == (list(batch), batch.count)
+    np.testing.assert_array_equal(there.rows, batch.rows)
+    xr.testing.assert_identical(there.to_xarray(), batch.to_xarray())
 
 
 def test_a_plan_is_explained_before_anything_is_read(path):

@@ -10,6 +10,7 @@ from typing import Any
 import h5py
 import hdf5plugin  # noqa: F401 - registers zstd and lz4 with HDF5
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from hypothesis import given, settings
@@ -360,3 +361,23 @@ def test_splits_that_overlap_are_said_with_numbers(tmp_path: Path) -> None:
         labeled.write(tmp_path / "a", {"x": np.arange(9)}, {"a": (0, 5), "b": [8, 5]})
     with pytest.warns(LabeledWarning, match="2 rows of source 'x' .such as 'a' and 'b'"):
         labeled.write(tmp_path / "b", {"x": np.arange(9)}, {"a": (0, 5), "b": [4, 3, 8]})
+
+
+def test_tables_tensors_and_series_are_written(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    frame = pd.DataFrame({"a": [1, 2, 3], "kind": pd.Categorical(["x", "y", "x"])})
+    dataset = labeled.open_dataset(labeled.write(tmp_path / "frame.hdf5", frame))
+    np.testing.assert_array_equal(dataset["a"].values, [1, 2, 3])
+    assert dataset["kind"].values.tolist() == ["x", "y", "x"]
+
+    given = {"t": torch.arange(6).reshape(3, 2), "s": frame["a"]}
+    dataset = labeled.open_dataset(labeled.write(tmp_path / "tensors.hdf5", given))
+    np.testing.assert_array_equal(dataset["t"].values, np.arange(6).reshape(3, 2))
+    np.testing.assert_array_equal(dataset["s"].values, [1, 2, 3])
+
+
+def test_single_values_of_an_xarray_dataset_are_left_out_and_told(tmp_path: Path) -> None:
+    given = xr.Dataset({"x": ("batch", np.arange(3)), "crs": 4326})
+    with pytest.warns(labeled.LabeledWarning, match=r"variables \['crs'\] are single values"):
+        path = labeled.write(tmp_path / "x.hdf5", given)
+    assert labeled.open_dataset(path).sources == ("x",)

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from labeled.api.by_label import coordinate_of, positions
 from labeled.api.choosing import check_source, names_of, rows_among, rows_of_splits, shared
 from labeled.api.dividing import one_value_a_row, two_sides
 from labeled.api.held import (
@@ -374,6 +375,45 @@ class Dataset:
         out = self
         for dim, request in {**({} if indexers is None else indexers), **axes}.items():
             out = out._isel_one(dim, request)
+        return out
+
+    def sel(
+        self,
+        indexers: Mapping[str, Any] | None = None,
+        /,
+        *,
+        method: str | None = None,
+        tolerance: Any = None,
+        **labels: Any,
+    ) -> Dataset:
+        """Take part of axes by the values of their coordinates, as xarray's `sel` does.
+
+        Parameters
+        ----------
+        indexers : mapping of str to the same, optional
+            For dims whose names are no keywords.
+        method : {"nearest", "pad", "backfill"}, optional
+            For labels that are not there exactly.
+        tolerance : number, optional
+            How far such a label may be away.
+        **labels : value, slice of values, or list of values
+            By dim name; times as text, too. One value drops the dim, but the example dim
+            stays. Of these only the coordinates are read.
+
+        Raises
+        ------
+        UnknownNameError
+            If no source has such a dim, or it has no coordinate.
+        SelectionError
+            If a label is not there.
+        """
+        out = self
+        for dim, label in {**({} if indexers is None else indexers), **labels}.items():
+            dense = (name for name, s in out._sources.items() if not isinstance(s, RaggedSource))
+            coordinate = coordinate_of(dim, (out[name] for name in dense))
+            found = positions(coordinate, label, method, tolerance)
+            is_row = isinstance(found, int) and any(d[0] == dim for d in out.dims.values())
+            out = out._isel_one(dim, [found] if is_row else found)
         return out
 
     def _isel_one(self, dim: str, request: Any) -> Dataset:

@@ -33,8 +33,8 @@ class Batch(Mapping[str, xr.DataArray]):
     arrays : mapping of str to array
         By source; the example axis comes first.
     dims : mapping of str to tuple of str
-    rows : callable
-        Works out the row numbers when they are asked for.
+    rows : callable or array
+        Works out the row numbers when they are asked for, or is them.
     count : int
         How many rows are real; less than the length only where the batch was padded.
     told : mapping of str to Told, optional
@@ -53,14 +53,14 @@ class Batch(Mapping[str, xr.DataArray]):
         self,
         arrays: Mapping[str, Array],
         dims: Mapping[str, tuple[str, ...]],
-        rows: Callable[[], Rows],
+        rows: Callable[[], Rows] | Rows,
         count: int,
         told: Mapping[str, Told] | None = None,
     ) -> None:
         self._arrays = arrays
         self.told = told or {}
         self._dims = dims
-        self._rows: Callable[[], Rows] | Rows = rows
+        self._rows = rows
         self.count = count
         self.event: Event | None = None
 
@@ -92,6 +92,12 @@ class Batch(Mapping[str, xr.DataArray]):
 
     def __len__(self) -> int:
         return len(self._arrays)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the rows themselves, not how they are worked out, once nothing is on its way."""
+        if self.event is not None:
+            self.event.wait()
+        return Batch, (dict(self._arrays), dict(self._dims), self.rows, self.count, self.told)
 
     def to_xarray(self) -> xr.Dataset:
         """Return the batch as an in-memory xarray.Dataset (no copy)."""

@@ -8,7 +8,7 @@ can be refused is refused here, before a file is made.
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
@@ -18,7 +18,7 @@ import xarray as xr
 from dask.base import is_dask_collection
 
 from labeled.device import adopted, has_dlpack
-from labeled.errors import ArrayError, DimsError, UnknownNameError, did_you_mean
+from labeled.errors import ArrayError, DimsError, UnknownNameError, did_you_mean, warn
 from labeled.formats.hdf5.labels import name_dims
 from labeled.formats.hdf5.own import OWN
 from labeled.formats.hdf5.scales import Coordinate, Names
@@ -27,6 +27,7 @@ from labeled.formats.region import Array
 from labeled.writing.given import Block, Blocks, Given, slices
 from labeled.writing.passing import Passing
 from labeled.writing.ragged import RaggedAs, RaggedGiven, examples_of, is_ragged, ragged_given
+from labeled.writing.tables import frame_sources, is_frame
 
 KINDS = "biufcSO"
 
@@ -85,7 +86,7 @@ def inputs_of(
 
     Parameters
     ----------
-    sources : Dataset, xarray.Dataset, mapping of name to array, or iterable of such mappings
+    sources : Dataset, xarray.Dataset, DataFrame, mapping of name to array, or iterable of these
     dims : mapping of source to names
         Go before the names that DataArrays have.
     ragged : {"flat", "fuel"}
@@ -110,8 +111,10 @@ def inputs_of(
         whole = {name: sources[name] for name in sources.sources}
         attrs = getattr(sources, "attrs", {})
     elif isinstance(sources, xr.Dataset):
-        whole = {str(name): array for name, array in sources.data_vars.items()}
+        whole = _with_examples(sources)
         attrs = sources.attrs
+    elif is_frame(sources):
+        whole = frame_sources(sources)
     elif isinstance(sources, Mapping):
         whole = sources
     elif isinstance(sources, Iterable) and not isinstance(sources, str | bytes | np.ndarray):
@@ -120,7 +123,7 @@ def inputs_of(
     else:
         raise ArrayError(
             f"cannot write {type(sources).__name__}; give {{name: array}}, an xarray.Dataset, a "
-            f"labeled.Dataset, or an iterable of batches {{name: array}}"
+            f"pandas.DataFrame, a labeled.Dataset, or an iterable of batches {{name: array}}"
         )
     given = _all_given(whole, dims, ragged)
     if here and isinstance(sources, RowsLike):
@@ -130,6 +133,15 @@ def inputs_of(
     open_ended = {n: replace(g, shape=(None, *g.shape[1:])) for n, g in given.sources.items()}
     uneven = {n: RaggedGiven(n, each.dims, None, each.kind) for n, each in given.ragged.items()}
     return Inputs(open_ended, {}, _with_first(whole, batches), uneven)
+
+
+def _with_examples(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
+    """Return the variables that have axes; what else there is cannot be a source."""
+    single = sorted(str(name) for name, array in dataset.data_vars.items() if not array.dims)
+    if single and len(single) < len(dataset.data_vars):
+        warn(f"variables {single} are single values, no sources, and are left out")
+        dataset = dataset.drop_vars(single)
+    return {str(name): array for name, array in dataset.data_vars.items()}
 
 
 def _read_directly(
@@ -187,7 +199,7 @@ def _all_given(
     return Inputs(given, ragged=uneven)
 
 
-def check_name(name: Any, others: Iterable[str]) -> None:
+def check_name(name: Any, others: Container[str]) -> None:
     """Refuse names that HDF5 cannot hold, or that lie inside another source."""
     if not isinstance(name, str):
         raise ArrayError(f"a source is called {name!r}; give it a text for a name")
@@ -202,7 +214,7 @@ def check_name(name: Any, others: Iterable[str]) -> None:
     except UnicodeEncodeError:
         raise ArrayError(f"the source name {name!r} is not valid Unicode") from None
     for depth in range(1, len(parts)):
-        if "/".join(parts[:depth]) in set(others):
+        if "/".join(parts[:depth]) in others:
             raise ArrayError(
                 f"source {name!r} would lie inside source {'/'.join(parts[:depth])!r}; rename one"
             )
@@ -239,7 +251,8 @@ def _as_array(name: str, value: Any) -> Any:
     if isinstance(value, xr.DataArray | np.ndarray) or is_dask_collection(value):
         return value
     if all(hasattr(value, each) for each in ("dtype", "shape", "__getitem__")):
-        return value
+        # columns of a table have dtypes of their own
+        return value if isinstance(value.dtype, np.dtype) else np.asarray(value)
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         raise ArrayError(
             f"source {name!r} is {type(value).__name__}, not an array; for batches give one "

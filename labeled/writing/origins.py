@@ -37,7 +37,7 @@ from labeled.selection import Selection
 from labeled.writing.folders import DIMS, has_pictures, listed, picture_sources
 from labeled.writing.inputs import RowsLike
 from labeled.writing.numpyfiles import OWN, note_of, open_npy, open_npz
-from labeled.writing.tables import frame_sources, open_parquet
+from labeled.writing.tables import frame_sources, is_frame, open_parquet
 
 NUMPY = (".npy", ".npz")
 PARQUET = (".parquet", ".pq")
@@ -148,7 +148,7 @@ def origin_of(
         return of_xarray(given, example_dim)
     if isinstance(given, RowsLike):
         return Origin("labeled", given)
-    if hasattr(given, "iloc") and hasattr(given, "columns"):
+    if is_frame(given):
         return Origin("table", frame_sources(given, columns))
     if isinstance(given, Mapping):
         return Origin("arrays", dict(given))

@@ -52,6 +52,11 @@ def pyarrow(part: str = "") -> Any:
 # a DataFrame
 
 
+def is_frame(given: Any) -> bool:
+    """Whether something is a table as pandas has them."""
+    return hasattr(given, "iloc") and hasattr(given, "columns")
+
+
 def frame_sources(frame: Any, columns: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
     """Return the columns of a pandas DataFrame as arrays.
 

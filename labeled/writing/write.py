@@ -71,13 +71,14 @@ def write(
     ----------
     path : path
         A file in a folder that exists. A symbolic link is followed.
-    sources : mapping, xarray.Dataset, labeled.Dataset, or iterable of mappings
+    sources : mapping, xarray.Dataset, pandas.DataFrame, labeled.Dataset, or iterable of mappings
         ``{name: array}``; arrays are NumPy's, dask's, DataArrays, or anything with `dtype`,
         `shape` and slices. Their first axis counts examples. A dask array is computed
         block by block wherever dask runs, and compressed there; what several blocks share
         (a mean over all rows, say) is computed again for each group of blocks, so
         `persist` it first. An iterable gives batches ``{name: array}`` of any number of
         rows. A labeled.Dataset gives its selected rows, and its splits if it has all rows.
+        A DataFrame gives its columns; single values in an xarray.Dataset are left out.
         Times are stored as nanoseconds with CF attributes. Examples of different shapes are
         a :class:`labeled.Ragged`, a list of arrays, or an object array of them; in batches,
         give one of the last two.
