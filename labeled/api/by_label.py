@@ -26,7 +26,8 @@ def coordinate_of(dim: str, arrays: Iterable[xr.DataArray]) -> xr.DataArray:
     dims: set[str] = set()
     for array in arrays:
         if dim in array.dims and dim in array.coords:
-            return array.coords[dim]
+            found: xr.DataArray = array.coords[dim]
+            return found
         dims.update(map(str, array.dims))
     if dim not in dims:
         raise UnknownNameError(f"no source has a dim {dim!r}; {did_you_mean(dim, dims)}")
