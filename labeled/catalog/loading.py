@@ -96,9 +96,6 @@ def tasks_of(reader: Reader, read: Read, out: Array, rows_a_task: int = 1 << 12)
     """Cut a read into tasks that any threads may do in any order."""
     runs, dest = read.runs, read.dest
     if read.run is not None:
-        start, stop = read.run
-        if stop - start <= rows_a_task and reader.kind == "contiguous":
-            return [lambda: reader.read_run(out, start, stop)]  # nothing to plan
         runs = np.array([read.run], np.int64)
     if runs is not None:
         return [_piece_task(reader, piece, out, dest) for piece in reader.pieces(runs)]

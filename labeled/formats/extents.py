@@ -114,6 +114,8 @@ class ExtentEngine:
         self._weight = plan.row_bytes if plan.read_through else plan.box_bytes
         each = PIECE_BYTES // max(1, self._weight) if rows_each is None else rows_each
         self._rows_each = max(1, each)
+        straight = self._straight and self._used and io != "mmap"
+        self._most_straight = 2 * self._rows_each if straight else 0
         self.scratch_bytes = 2 * max(PIECE_BYTES, self._rows_each * self._weight)
 
     def pieces(self, runs: Ints) -> list[Piece]:
@@ -200,9 +202,7 @@ class ExtentEngine:
 
     def straight_into(self, out: Array, start: int, stop: int) -> bool:
         """Read one run with one call, if that is all it takes."""
-        if self._base is None or not (self._straight and self._used) or self._io == "mmap":
-            return False
-        if not 0 < stop - start < 2 * self._rows_each:
+        if self._base is None or not 0 < stop - start < self._most_straight:
             return False
         file = self._file()
         file.check()

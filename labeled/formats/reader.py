@@ -84,7 +84,7 @@ class Reader(Protocol):
         """Read `runs`, in order, in this thread."""
 
     def read_run(self, out: Array, start: int, stop: int) -> None:
-        """Read one stretch of rows in this thread."""
+        """Read one stretch of rows, known to be there, into an `out` that fits, in this thread."""
 
     def scatter_into(self, out: Array, runs: Rows, dest: Rows | None = None) -> None:
         """Do all units of `runs` in this thread."""

@@ -7,6 +7,7 @@ way, else it is joined into memory of its own.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -68,6 +69,7 @@ class Dealer:
         self.stats = stats
         self._window: Filled | None = None
         self._group, self._skips, self._finish = recipe.group, recipe.skips, recipe.finish
+        self._span, self._padded_rows = plan.span, plan.batch_rows if plan.last == "pad" else 0
         self._many_a_window = recipe.sizes.job_rows >= 2 * plan.batch_rows
         self._joins = recipe.sizes.in_flight > 0 and not self._many_a_window
 
@@ -79,9 +81,9 @@ class Dealer:
         Interrupted
             If the epoch was stopped.
         """
-        start, stop = self.plan.span(number)
+        start, stop = self._span(number)
         count = stop - start
-        length = self.plan.batch_rows if self.plan.last == "pad" else count
+        length = self._padded_rows or count
         window = self._window
         if start < stop and (window is None or start >= window.stop):
             window = self._advance()
@@ -92,14 +94,11 @@ class Dealer:
         else:
             arrays, spans = self._joined(window, start, stop, length)
         began = perf_counter()
-        group, lost, before = self._group, None, count
+        lost, before = None, count
         if self._skips:
             arrays, lost, count, length = self._kept_rows(arrays, spans, count, length)
         contents = [(window.content, a, b) for window, a, b in spans]
-
-        def rows() -> Rows:
-            return rows_of_spans(contents, group, length, lost)
-
+        rows = partial(rows_of_spans, contents, self._group, length, lost)
         data = self._finish(arrays, rows, count, length)
         self.stats.format_s += perf_counter() - began
         return data, rows, count, before - count

@@ -42,7 +42,7 @@ LOOK_UP_S = 1.0
 """How long a thread sleeps before it looks whether the iterator is still there."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Filled:
     """A window on its way, then filled: places ``start .. stop`` of the epoch."""
 
@@ -250,7 +250,7 @@ class _Core:
             job = self._ready()
             if job is not None:
                 return self._hand_out(job)
-            with self._changed:
+            with self._lock:
                 if self._stopped:
                     return None
                 item = self._next_task(caller=True)
@@ -259,9 +259,7 @@ class _Core:
                         return None
                     self._sleep()
                     continue
-            began = perf_counter()
-            self.run(*item)
-            self._stats.help_s += perf_counter() - began
+            self._stats.help_s += self.run(*item)
 
     def _ready(self) -> Filled | None:
         """Take the first window if it is filled, without the lock, which planning holds long.
@@ -287,7 +285,8 @@ class _Core:
         if job.error is not None:
             self.stop()
             raise job.error
-        self.poke()
+        if self._sleeping:
+            self.poke()
         return job
 
     def poke(self) -> None:
@@ -321,7 +320,7 @@ class _Core:
 
     def wait_for_task(self) -> tuple[Filled, Task] | None:
         """Return the next task; sleep while there is none; None when all is done."""
-        with self._changed:
+        with self._lock:
             while not self._stopped:
                 item = self._next_task(caller=False)
                 if item is not None:
@@ -363,13 +362,13 @@ class _Core:
 
     def _open(self, slot: Slot, start: int, stop: int, content: Content) -> None:
         n = stop - start
-        job = Filled(start, stop, content, slot, {k: a[:n] for k, a in slot.arrays.items()})
+        arrays = {name: array[:n] for name, array in slot.arrays.items()}
+        job = Filled(start, stop, content, slot, arrays)
         slot.taken = False  # held from here on by its views: a job that is dropped gives it back
-        tasks = [
-            (job, task)
-            for lane in self._lanes
-            for task in lane.tasks(content, self._group, job.arrays[lane.name])
-        ]
+        tasks: list[tuple[Filled, Task]] = []
+        for lane in self._lanes:
+            todo = lane.tasks(content, self._group, arrays[lane.name])
+            tasks += [(job, task) for task in todo]
         job.pending = len(tasks)
         job.ready = not tasks
         self._jobs.append(job)
@@ -382,8 +381,8 @@ class _Core:
         self._windows = None
         self._changed.notify_all()
 
-    def run(self, job: Filled, task: Task) -> None:
-        """Do one task and note that it is done."""
+    def run(self, job: Filled, task: Task) -> float:
+        """Do one task and note that it is done; return how long it took."""
         began, before = perf_counter(), decode_s()
         error: BaseException | None = None
         try:
@@ -391,10 +390,10 @@ class _Core:
                 task()
         except BaseException as caught:
             error = caught
-        decoded = decode_s() - before
-        with self._changed:
+        decoded, took = decode_s() - before, perf_counter() - began
+        with self._lock:
             self._stats.decode_s += decoded
-            self._stats.read_s += perf_counter() - began - decoded
+            self._stats.read_s += took - decoded
             if self._skips and isinstance(error, ReadError):
                 job.unread, error = True, None
             job.error = job.error or error
@@ -403,6 +402,7 @@ class _Core:
                 job.ready = True
                 if self._caller_sleeps and self._jobs and self._jobs[0] is job:
                     self._changed.notify_all()
+        return took
 
     def stop(self) -> None:
         """Tell every thread to end after the task it is doing."""

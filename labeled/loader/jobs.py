@@ -74,10 +74,13 @@ def _listed_jobs(window: Window, job_rows: int) -> Iterator[Job]:
 
 
 def _run_jobs(window: Window, first: int, job_rows: int, offset: int | None) -> Iterator[Job]:
-    shift = first - window.start
+    a, shift = window.start, first - window.start
     at = 0 if offset is None else offset - shift
-    for a, b in _cuts(window.start, window.stop, job_rows, at):
+    b = a + job_rows - (a - at) % job_rows
+    while b < window.stop:
         yield a, b, Content(run=(a + shift, b + shift))
+        a, b = b, b + job_rows
+    yield a, window.stop, Content(run=(a + shift, window.stop + shift))
 
 
 def _cuts(start: int, stop: int, step: int, offset: int) -> Iterator[tuple[int, int]]:

@@ -72,6 +72,15 @@ class Lane:
         span = self.selection.span
         return span if span is not None and span.step == 1 else None
 
+    @cached_property
+    def _rows_a_task(self) -> int:
+        return max(1, GATHER_BYTES // max(1, self.row_bytes))
+
+    @cached_property
+    def _rows_alone(self) -> int:
+        """How many rows that follow one another are read with one call."""
+        return self._rows_a_task if self.reader.kind == "contiguous" else 0
+
     @property
     def row_bytes(self) -> int:
         """Bytes of a row; where rows differ, what no window exceeds on average."""
@@ -109,9 +118,11 @@ class Lane:
         """
         if self.kept is not None:
             return (self._kept_task(content, group, out),)
-        rows_a_task = max(1, GATHER_BYTES // max(1, self.row_bytes))
+        run, span = content.run, self._span
+        if run is not None and group is None and span is not None and len(out) <= self._rows_alone:
+            return (partial(self.reader.read_run, out, run[0] + span.start, run[1] + span.start),)
         read = self.read(content, group)
-        tasks = tasks_of(self.reader, read, out, rows_a_task)
+        tasks = tasks_of(self.reader, read, out, self._rows_a_task)
         return [partial(self.reader.advise, as_runs(read)), *tasks] if self._cold(read) else tasks
 
     def read_again(self, rows: Rows, places: Rows, out: Array) -> None:

@@ -74,8 +74,12 @@ class Slot:
 
     def unreferenced(self) -> bool:
         """Whether no view of the arrays is held by anybody."""
-        arrays = self.arrays
-        return all(sys.getrefcount(arrays[name]) == _ALONE for name in arrays)
+        for array in self.arrays.values():
+            if sys.getrefcount(array) != _ALONE:
+                break
+        else:
+            return True
+        return False
 
     @property
     def nbytes(self) -> int:
@@ -85,7 +89,9 @@ class Slot:
 def _measure() -> int:
     """Count the references of an array that only a slot holds, by the same expression."""
     arrays = {"": owned((1,), np.dtype(float))}
-    return next(sys.getrefcount(arrays[name]) for name in arrays)
+    for array in arrays.values():
+        count = sys.getrefcount(array)
+    return count
 
 
 _ALONE = _measure()

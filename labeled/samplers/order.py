@@ -39,7 +39,6 @@ Mode = Literal["file", "window", "full"]
 MODES = ("file", "window", "full")
 
 
-@dataclass(frozen=True)
 class Content:
     """Rows of one window and where they go.
 
@@ -48,19 +47,34 @@ class Content:
     ``dest[i]``; None: to place i); or `listed`, the rows in the order of their places.
     """
 
-    several: IntArray | None = None
-    dest: IntArray | None = None
-    listed: IntArray | None = None
-    run: tuple[int, int] | None = None
+    __slots__ = ("_rows", "dest", "listed", "run", "several")
 
-    @cached_property
+    def __init__(
+        self,
+        several: IntArray | None = None,
+        dest: IntArray | None = None,
+        listed: IntArray | None = None,
+        run: tuple[int, int] | None = None,
+    ) -> None:
+        self.several = several
+        self.dest = dest
+        self.listed = listed
+        self.run = run
+        self._rows: IntArray | None = None
+
+    @property
     def runs(self) -> IntArray | None:
         """The stretches of rows, ascending; None where rows are listed."""
         return self.several if self.run is None else np.array([self.run], np.int64)
 
-    @cached_property
+    @property
     def rows(self) -> IntArray:
         """The rows in the order of their places."""
+        if self._rows is None:
+            self._rows = self._in_places()
+        return self._rows
+
+    def _in_places(self) -> IntArray:
         if self.run is not None:
             return np.arange(*self.run, dtype=np.int64)
         if self.several is None:
