@@ -497,3 +497,31 @@ def test_a_warning_lists_some_of_many_sources(tmp_path):
     with pytest.warns(LabeledWarning, match=r"\.\.\. \(500 sources in all\)") as told:
         labeled.open_dataset(path)
     assert len(str(told[0].message)) < 1500
+
+
+def test_what_other_writers_keep_for_themselves_is_put_aside(tmp_path):
+    path = tmp_path / "other.mat"
+    with h5py.File(path, "w", userblock_size=512) as f:
+        f["#refs#/a"], f["table/_i_table/index/bounds"] = np.zeros((3, 2)), np.zeros((9, 9))
+        f["cells"] = np.array([f["#refs#/a"].ref], dtype=h5py.ref_dtype)
+        f["X"] = np.arange(20.0).reshape(4, 5)
+        f["X"].attrs["MATLAB_class"] = np.bytes_("double")
+        f["table/rows"] = np.zeros(3, [("a", "f4"), ("b", "i4")])
+    with pytest.warns(LabeledWarning) as told:
+        header = scan(path)
+    assert re.search(r"MATLAB stores arrays .* reverse order.*\.T\}\)", str(told[-1].message))
+    assert list(header.sources) == ["X"]
+    assert header.not_opened["#refs#/a"] == "MATLAB keeps it for cells, structs and objects"
+    assert "PyTables" in header.not_opened["table/_i_table/index/bounds"]
+    assert "write each as a dataset of its own" in header.not_opened["table/rows"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scan(path, dims={"X": ("feature", "batch")})  # whoever names the axes knows them
+
+
+def test_a_file_without_sources_says_so(tmp_path):
+    with h5py.File(tmp_path / "none.h5", "w") as f:
+        f["entry/title"] = "nothing yet"
+    told = repr(labeled.open_dataset(tmp_path / "none.h5"))
+    assert "no sources: it holds no array" in told
+    assert "entry/title  it is a single value" in told

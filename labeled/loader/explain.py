@@ -183,7 +183,8 @@ class Explanation:
                 "not counted"
             )
         if self.mode == "window":
-            lines.append(f"{self.n_windows:,} windows of about {self.window_rows:,} rows")
+            windows = count_words(self.n_windows, "window")
+            lines.append(f"{windows} of about {self.window_rows:,} rows")
         if self.quality is not None:
             lines.append(f"shuffle quality: {self.quality:.3f} of a full shuffle" + self._remedy())
         if self.padding is not None:

@@ -87,10 +87,12 @@ def summary_text(summary: Summary) -> str:
     lines = [f"<labeled.Dataset {summary.title} of {summary.where}>"]
     head = ("source", "dims", "dtype", "size", "stored")
     body = [(line.name, line.sizes, line.dtype, line.size, line.stored) for line in summary.lines]
-    lines += [*table([head, *body[:_LINES]]), *_left_out(body, _LINES)]
-    rows = sorted({line.rows for line in summary.lines})
-    lines.append("holds " + ("; ".join(rows[:3]) + ("; ..." if len(rows) > 3 else "")))
-    if summary.splits:
+    if not summary.lines:
+        lines.append("no sources: it holds no array whose first axis could count examples")
+    else:
+        lines += [*table([head, *body[:_LINES]]), *_left_out(body, _LINES)]
+        lines.append(f"holds {_alike({line.name: line.rows for line in summary.lines})}")
+    if summary.splits and summary.lines:
         lines.append("splits:")
         told = [(one.name, split_words(one.rows, summary.lines)) for one in summary.splits[:_LINES]]
         lines += [*table(told), *_left_out(summary.splits, _LINES)]
@@ -105,14 +107,29 @@ def _left_out(things: Sequence[Any], shown: int) -> list[str]:
     return [f"  ... and {len(things) - shown:,} more"] if len(things) > shown else []
 
 
+def _alike(told: Mapping[str, str]) -> str:
+    """Say something of sources: once where it holds for all, else by those it holds for.
+
+    Examples
+    --------
+    >>> _alike({"x": "60 rows", "y": "60 rows", "z": "7 rows"})
+    '60 rows (2 sources), 7 rows (z)'
+    """
+    names: dict[str, list[str]] = {}
+    for name, words in told.items():
+        names.setdefault(words, []).append(name)
+    if len(names) == 1:
+        return next(iter(names))
+    few = [
+        f"{words} ({alike[0] if len(alike) == 1 else count_words(len(alike), 'source')})"
+        for words, alike in list(names.items())[:_LISTED]
+    ]
+    return ", ".join([*few, *(["..."] if len(names) > _LISTED else [])])
+
+
 def split_words(by_source: Mapping[str, int], lines: Sequence[SourceLine]) -> str:
     """Say how many rows a split has, and which sources it lacks."""
-    counts = sorted(set(by_source.values()))
-    words = (
-        count_words(counts[0], "row")
-        if len(counts) == 1
-        else (", ".join(f"{name}: {n:,}" for name, n in sorted(by_source.items())))
-    )
+    words = _alike({name: count_words(n, "row") for name, n in sorted(by_source.items())})
     missing = [line.name for line in lines if line.name not in by_source]
     if not missing:
         return words

@@ -82,7 +82,8 @@ def why_not_a_source(dataset: h5py.Dataset) -> str | None:
     except (TypeError, ValueError) as error:
         return f"NumPy has no dtype for its type ({error})"
     if dtype.names is not None:
-        return f"compound dtype with fields {', '.join(map(repr, dtype.names))}"
+        fields = ", ".join(map(repr, dtype.names))
+        return f"compound dtype with fields {fields}; write each as a dataset of its own"
     if dtype.subdtype is not None:
         return f"array dtype {dtype}"
     if h5py.check_ref_dtype(dtype) is not None:

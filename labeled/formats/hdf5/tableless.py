@@ -56,6 +56,13 @@ class Contents:
         return "netcdf" if self.scales else "plain"
 
 
+TURNED = (
+    "MATLAB stores arrays with their axes in reverse order: what was the last one there is axis 0 "
+    "here, and is taken to count examples; where that is wrong, write them again: "
+    "labeled.write(path, {'x': f['x'][...].T})"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Tableless:
     """The sources and variables of a file without a table."""
@@ -96,6 +103,8 @@ def scan_tableless(
     if wanted is not None:
         sources = {name: sources[name] for name in wanted}
     builder.notes.unnamed = {n: a for n, a in builder.notes.unnamed.items() if n in sources}
+    if any(_is_turned(each.header) for n, each in sources.items() if n not in builder.given_dims):
+        builder.notes.odd.append(TURNED)
     headers = builder.with_coordinates(sources)
     _add_loose_scales(builder, contents)
     coordinates = _coordinate_names(builder, contents, named)
@@ -104,6 +113,11 @@ def scan_tableless(
     return Tableless(
         headers, variables, contents.not_opened, chosen, contents.kind, frozenset(coordinates)
     )
+
+
+def _is_turned(header: SourceHeader) -> bool:
+    """Whether MATLAB wrote an array of several axes."""
+    return len(header.shape) > 1 and "MATLAB_class" in header.attrs
 
 
 def _named(
@@ -145,13 +159,26 @@ def _contents(builder: Builder) -> Contents:
         name = _visible(path)
         if path.startswith(f"{OWN}/") and builder.base.name == "/":
             continue  # checksums that this library wrote
-        if isinstance(found, UnsafeFileError):
+        kept = _kept_by_others(path)
+        if kept is not None:
+            contents.not_opened[name] = kept
+        elif isinstance(found, UnsafeFileError):
             contents.unsafe[name] = found
         elif isinstance(found, Exception):
             contents.not_opened[name] = str(found)
         else:
             _sort_in(contents, name, found)
     return contents
+
+
+def _kept_by_others(path: str) -> str | None:
+    """Say what another writer keeps for itself; those datasets hold no examples."""
+    parts = path.split("/")
+    if parts[0] in ("#refs#", "#subsystem#"):
+        return "MATLAB keeps it for cells, structs and objects"
+    if any(part.startswith("_i_") for part in parts[:-1]):
+        return "it is part of an index of PyTables"
+    return None
 
 
 def _visible(path: str) -> str:
