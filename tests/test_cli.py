@@ -125,6 +125,19 @@ def test_info_of_text_and_of_attributes_that_are_not_text(tmp_path: Path) -> Non
     assert "word" in run("info", path).stdout
 
 
+def test_links_out_of_a_file_are_followed_where_that_is_asked_for(tmp_path: Path) -> None:
+    plain_file(tmp_path / "frames.h5", {"x": np.arange(3)}, {"x": ("batch",)})
+    plain_file(tmp_path / "master.h5", {"y": np.arange(3)}, {"y": ("batch",)})
+    with h5py.File(tmp_path / "master.h5", "a") as f:
+        f["away"], f["gone"] = (h5py.ExternalLink(f"{n}.h5", "/x") for n in ("frames", "gone"))
+    for command in ("info", "head"):
+        refused = run(command, tmp_path / "master.h5")
+        assert refused.exit_code == 1
+        assert "allow_external" in refused.stderr
+        shown = run(command, tmp_path / "master.h5", "--allow-external")
+        assert (shown.exit_code, "away" in shown.stdout) == (0, True)
+
+
 def test_info_of_a_folder_shows_the_good_files_and_reports_the_bad(tmp_path: Path) -> None:
     plain_file(tmp_path / "a.h5", {"x": np.arange(3)}, {"x": ("batch",)})
     (tmp_path / "b.h5").write_text("not a file of numbers")

@@ -63,6 +63,7 @@ from labeled.spaces import Space
 from labeled.views.classes import class_names_of
 from labeled.views.html import fault
 from labeled.views.summary import SplitLine, Summary, summary_html, summary_text
+from labeled.views.text import count_words
 
 Array = npt.NDArray[Any]
 
@@ -662,7 +663,7 @@ class Dataset:
     def where(self) -> str:
         """How messages name the files."""
         paths = self.files.paths
-        more = f" and {len(paths) - 1} more files" if len(paths) > 1 else ""
+        more = f" and {count_words(len(paths) - 1, 'more file')}" if len(paths) > 1 else ""
         return f"{paths[0]!r}{more}"
 
     def _check_source(self, name: object) -> None:

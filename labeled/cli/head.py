@@ -22,7 +22,7 @@ from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
 from labeled.cli.drawing import as_pixels, gallery, shrink_step
 from labeled.cli.info import plain_values
-from labeled.cli.options import names_of
+from labeled.cli.options import external_option, names_of
 from labeled.dims import image_dims
 from labeled.ragged import Ragged
 from labeled.views.text import sizes_words
@@ -45,6 +45,7 @@ MOST_CHARACTERS = 24
 )
 @click.option("--numbers", is_flag=True, help="Print images as numbers, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON: source to values.")
+@external_option
 def head(
     file: str,
     source: str | None,
@@ -53,6 +54,7 @@ def head(
     dims: Sequence[str],
     numbers: bool,
     as_json: bool,
+    allow_external: bool,
 ) -> None:
     """Show the first rows of FILE: of SOURCE, or of every source.
 
@@ -64,7 +66,8 @@ def head(
       labeled head plain.hdf5 photos --dims photos=batch,height,width,channel
     """
     wanted = None if source is None else [source]
-    dataset = open_dataset(file, sources=wanted, dims=names_of(dims, "dims") or None)
+    named = names_of(dims, "dims") or None
+    dataset = open_dataset(file, sources=wanted, dims=named, allow_external=allow_external)
     if split is not None:
         dataset = dataset.split(split)
     if as_json:

@@ -19,6 +19,7 @@ from dask.utils import format_bytes
 from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
 from labeled.catalog.files import find_files
+from labeled.cli.options import external_option
 from labeled.errors import LabeledError
 from labeled.formats.header import SourceHeader
 from labeled.formats.registry import format_named
@@ -33,14 +34,15 @@ MOST_CHANNELS, MOST_CLASSES = 4, 10
 @click.command(short_help="Show what files hold: sources, splits, chunks, sizes.")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON list with one entry a file.")
+@external_option
 @click.pass_context
-def info(ctx: click.Context, files: Sequence[str], as_json: bool) -> None:
+def info(ctx: click.Context, files: Sequence[str], as_json: bool, allow_external: bool) -> None:
     """Show what files hold: sources, splits, chunks, codecs, sizes.
 
     Reads headers only. FILE may be a file, a folder or a quoted glob; every file found is
     shown by itself. A file that cannot be opened is reported, and the exit code is then 1.
     """
-    described = [described_or_error(path) for path in find_files(files)]
+    described = [described_or_error(path, allow_external) for path in find_files(files)]
     if as_json:
         click.echo(json.dumps(described, indent=2, allow_nan=False))
     else:
@@ -54,15 +56,15 @@ def info(ctx: click.Context, files: Sequence[str], as_json: bool) -> None:
         ctx.exit(1)
 
 
-def described_or_error(path: str) -> Facts:
+def described_or_error(path: str, allow_external: bool) -> Facts:
     """Describe a file, or say why that is impossible."""
     try:
-        return describe_file(path)
+        return describe_file(path, allow_external)
     except LabeledError as error:
         return {"path": path, "error": " ".join(str(error).split())}
 
 
-def describe_file(path: str) -> Facts:
+def describe_file(path: str, allow_external: bool) -> Facts:
     """Return what the headers of one file say, as values fit for JSON.
 
     Returns
@@ -73,7 +75,7 @@ def describe_file(path: str) -> Facts:
         empty without). Sizes are in bytes; ``stored_bytes`` is what a
         source takes in the file after compression.
     """
-    dataset = open_dataset(path)
+    dataset = open_dataset(path, allow_external=allow_external)
     catalog = dataset.files.catalog
     (header,) = catalog.headers
     return {

@@ -64,6 +64,13 @@ def effort_options(command: Command) -> Command:
     return command
 
 
+external_option = click.option(
+    "--allow-external",
+    is_flag=True,
+    help="Follow links and storage out of the file; only for files that you trust.",
+)
+
+
 def by_source(words: Sequence[str], read: Callable[[str], Any], option: str) -> Any:
     """Read ``[NAME=]VALUE`` words: a mapping of source, one value for all, or None.
 

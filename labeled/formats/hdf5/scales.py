@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import h5py
-import numpy as np
 
 from labeled.formats.hdf5.labels import NOT_A_VARIABLE
 from labeled.formats.hdf5.tables import free_name
@@ -141,9 +140,3 @@ def _key(coord: Coordinate) -> Any:
     values = coord.values
     content = repr(values.tolist()) if values.dtype.kind == "O" else values.tobytes()
     return coord.name, coord.dim, values.dtype.str, len(values), content
-
-
-def coordinate_values(values: Any) -> Array:
-    """Return the values of a coordinate as they can be stored: texts as objects."""
-    array = np.asarray(values)
-    return array.astype(object) if array.dtype.kind in "UT" else array
