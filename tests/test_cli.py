@@ -23,6 +23,7 @@ import labeled
 from labeled.cli.drawing import as_pixels, colour_lines, gallery, shade_lines
 from labeled.cli.head import number_lines
 from labeled.cli.main import main, one_line, warnings_as_lines
+from labeled.cli.wording import in_flags
 from labeled.errors import LabeledWarning
 from make_files import DIGIT_LABELS, digits, fuel_file, plain_file, ragged_file
 
@@ -298,10 +299,60 @@ def test_a_warning_is_said_once_in_one_line(tmp_path: Path) -> None:
 
 
 def test_the_same_warning_twice_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
-    with warnings_as_lines():
+    with warnings_as_lines(one_line):
         for text in ("a label\n is missing", "a label is missing", "another"):
             warnings.warn(text, LabeledWarning, stacklevel=1)
     assert capsys.readouterr().err == "Warning: a label is missing\nWarning: another\n"
+
+
+@pytest.mark.parametrize("command", ["convert", "repack"])
+def test_refusals_speak_of_flags(tmp_path: Path, digit_file: str, command: str) -> None:
+    there = tmp_path / "there.hdf5"
+    there.write_text("precious")
+    refused = run(command, digit_file, there)
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "pass --overwrite to replace it" in refused.stderr
+    assert there.read_text() == "precious"
+
+
+def test_names_of_axes_are_asked_for_as_the_command_takes_them(tmp_path: Path) -> None:
+    path = tmp_path / "plain.hdf5"
+    with h5py.File(path, "w") as f:
+        f["photos"] = np.zeros((4, 8, 9, 3), np.uint8)
+    told = run("head", path).stderr
+    (flag, names), *_ = re.findall(r"(--dims) (photos=\S+)", told)
+    assert run("head", path, flag, names).stderr == ""
+
+
+WORDS = [
+    ("leave it out with sources=[...]", "leave it out with --source NAME"),
+    ("dims={'x': ('a', 'b'), 'y': ('a',)} fit", "--dims x=a,b --dims y=a fit"),
+    ("pass dims={source: (...)}, or", "pass --dims SOURCE=a,b,c, or"),
+    ("memory='a lot' is no size", "--memory 'a lot' is no size"),
+    ("give split={'train': 0.8}, or", "give --split train=0.8, or"),
+    ("f['x'].dims[0] = 1, netcdf=False", "f['x'].dims[0] = 1, netcdf=False"),
+    ("dims= names 'x'; progress=False", "--dims names 'x'; --no-progress"),
+    ("a == b, seed==3, memory={'open", "a == b, seed==3, --memory{'open"),
+]
+
+
+@pytest.mark.parametrize(("said", "wanted"), WORDS)
+def test_parameters_become_options(said: str, wanted: str) -> None:
+    assert in_flags(said, main.commands["convert"]) == wanted
+    assert in_flags(said, None) == said
+
+
+@given(st.text("abdims=({['x, .-"))
+def test_any_message_can_be_said(text: str) -> None:
+    assert isinstance(in_flags(text, main.commands["convert"]), str)
+
+
+def test_a_file_without_sources_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "nothing.hdf5"
+    h5py.File(path, "w").close()
+    assert "no sources" in run("info", path).stdout
+    assert "holds no source" in run("head", path).stdout
+    assert "holds no source to convert" in run("convert", path, tmp_path / "b.hdf5").stderr
 
 
 def test_help_and_version() -> None:
@@ -367,7 +418,7 @@ def test_head_draws_pictures_whose_axes_are_named_by_the_user(tmp_path: Path) ->
         f["labels"] = np.zeros(3)
     unnamed = run("head", tmp_path / "plain.hdf5")
     assert "black is" not in unnamed.stdout
-    assert "dims={'photos': ('batch', 'height', 'width', 'channel'), 'labels'" in unnamed.stderr
+    assert "--dims photos=batch,height,width,channel --dims labels=batch" in unnamed.stderr
     names = "photos=batch,height,width,channel"
     named = run("head", tmp_path / "plain.hdf5", "photos", "--dims", names)
     assert "black is" in named.stdout

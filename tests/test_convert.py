@@ -340,7 +340,7 @@ def test_bad_input_leaves_nothing(tmp_path: Path) -> None:
         labeled.convert({"x": np.arange(3)}, tmp_path / "o", split={"a": 0.5}, stratify="z")
     with pytest.raises(SplitError, match="must be 3 integers or texts"):
         labeled.convert({"x": np.zeros(3)}, tmp_path / "o", split={"a": 0.5}, stratify="x")
-    with pytest.raises(SplitError, match="need split="):
+    with pytest.raises(SplitError, match="need splits: give split="):
         labeled.convert({"x": np.zeros(3)}, tmp_path / "o", stratify="x")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.npz", "b.npy", "z.parquet"]
 

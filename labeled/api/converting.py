@@ -20,7 +20,7 @@ import xarray as xr
 from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
 from labeled.catalog.files import find_files
-from labeled.errors import SplitError, UnknownNameError, did_you_mean
+from labeled.errors import ArrayError, SplitError, UnknownNameError, did_you_mean
 from labeled.formats.parts import part_folder
 from labeled.formats.registry import format_of
 from labeled.formats.replacing import check_target
@@ -143,6 +143,8 @@ def convert(
     if only is not None and found.kind != "labeled":
         raise SplitError(f"only={only!r} takes rows of a split, and {found.where} has no splits")
     found = found.chosen(sources)
+    if not found.names:
+        raise ArrayError(f"{found.where} holds no source to convert")
     suffix = os.path.splitext(os.fspath(target))[1].lower()
     if suffix in SUFFIXES and split is not None:
         raise SplitError(
@@ -156,7 +158,7 @@ def convert(
     if split is not None:
         table = _splits(found, split, stratify, group, seed, in_order)
     elif stratify is not None or group is not None or in_order:
-        raise SplitError("stratify, group and in_order need split=, such as {'train': 0.8}")
+        raise SplitError("stratify, group and in_order need splits: give split={'train': 0.8}")
     kept_dims = {name: names for name, names in found.dims.items() if name in found.names}
     budget, threads = checked_effort(memory, threads)
     with dask.config.set({"array.chunk-size": f"{budget // BLOCKS}B"}):

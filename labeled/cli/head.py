@@ -25,7 +25,7 @@ from labeled.cli.info import plain_values
 from labeled.cli.options import external_option, names_of
 from labeled.dims import image_dims
 from labeled.ragged import Ragged
-from labeled.views.text import sizes_words
+from labeled.views.text import count_words, sizes_words
 
 MOST_PIXELS = 64
 MOST_VALUES = 10
@@ -74,6 +74,8 @@ def head(
         rows = {name: rows_of(dataset, name, n_rows) for name in dataset.sources}
         click.echo(json.dumps(rows, allow_nan=False))
         return
+    if not dataset.sources:
+        click.echo(f"{dataset.where} holds no source; `labeled info` tells what it holds")
     for name in dataset.sources:
         click.echo("\n".join(source_lines(dataset.select(name), name, n_rows, numbers)))
 
@@ -93,7 +95,7 @@ def source_lines(dataset: Dataset, name: str, n_rows: int, numbers: bool) -> lis
     shape = (len(lazy),) if ragged else lazy.shape
     title = f"{name}  {sizes_words(list(map(str, lazy.dims)), shape)}  {lazy.dtype}"
     if len(first) < len(lazy):
-        title += f"  first {len(first):,} rows"
+        title += f"  first {count_words(len(first), 'row')}"
     if ragged:
         title += "  (shapes differ: filled up with 0)"
     array = first.pad() if ragged else first.compute()

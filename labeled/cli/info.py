@@ -161,7 +161,7 @@ def file_text(facts: Facts) -> str:
     """Draw the description of a file as text."""
     kind = format_named(facts["format"]).kinds[facts["kind"]]
     lines = [f"{facts['path']}  ({format_bytes(facts['file_bytes'])}, {kind})"]
-    lines += section("sources", source_rows(facts["sources"]))
+    lines += section("sources", source_rows(facts["sources"])) or ["no sources"]
     lines += section("splits", split_rows(facts["splits"]))
     lines += section(
         "coordinates and variables",

@@ -8,7 +8,7 @@ other exception is a bug and keeps its traceback, so that it can be reported.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
@@ -24,6 +24,7 @@ from labeled.cli.head import head
 from labeled.cli.info import info
 from labeled.cli.repack import repack
 from labeled.cli.verify import verify
+from labeled.cli.wording import in_flags
 from labeled.errors import LabeledError, LabeledWarning
 
 
@@ -31,25 +32,28 @@ class Commands(click.Group):
     """A group of commands that says errors and warnings in one line each."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        with warnings_as_lines(), errors_as_lines():
+        def said(message: object) -> str:
+            return in_flags(one_line(message), self.commands.get(ctx.invoked_subcommand or ""))
+
+        with warnings_as_lines(said), errors_as_lines(said):
             return super().invoke(ctx)
 
 
 @contextmanager
-def errors_as_lines() -> Iterator[None]:
+def errors_as_lines(said: Callable[[object], str]) -> Iterator[None]:
     """Turn errors with a reason into click's: ``Error: ...`` on stderr, exit code 1."""
     try:
         yield
     except BrokenPipeError:  # `labeled info x | head -1`: click ends quietly
         raise
     except (LabeledError, OSError) as error:
-        raise click.ClickException(one_line(error)) from error
+        raise click.ClickException(said(error)) from error
 
 
 @contextmanager
-def warnings_as_lines() -> Iterator[None]:
+def warnings_as_lines(said: Callable[[object], str]) -> Iterator[None]:
     """Say each of this library's warnings once, in one line on stderr."""
-    said: set[str] = set()
+    before: set[str] = set()
 
     def show(
         message: Warning | str,
@@ -59,9 +63,9 @@ def warnings_as_lines() -> Iterator[None]:
         file: TextIO | None = None,
         line: str | None = None,
     ) -> None:
-        text = one_line(message)
-        if text not in said:
-            said.add(text)
+        text = said(message)
+        if text not in before:
+            before.add(text)
             click.echo(f"Warning: {text}", err=True)
 
     with warnings.catch_warnings():

@@ -101,8 +101,8 @@ def verify(
     known = read_checksums(header.stamp.path)
     if not known:
         raise FileFormatError(
-            f"file {header.stamp.path!r} has no checksums to compare with; write it with "
-            f"labeled.write(..., checksums=True)"
+            f"file {header.stamp.path!r} has no checksums to compare with; labeled repack, or "
+            f"labeled.repack, makes a copy that has"
         )
     stored = _stored(header, list(header.sources) if sources is None else sources)
     found: list[Difference] = []
