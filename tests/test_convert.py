@@ -613,3 +613,22 @@ def test_digits_and_text_come_in(tmp_path: Path) -> None:
     done = invoke(tmp_path / "t.csv", tmp_path / "o.hdf5", "--overwrite", "--option", "delimiter=;")
     assert done.exit_code == 0, done.output
     assert invoke(tmp_path, tmp_path / "p.hdf5", "--resize", "axb").exit_code == 2
+
+
+def test_a_target_that_exists_is_told_before_the_origin_is_looked_at(tmp_path: Path) -> None:
+    target = labeled.write(tmp_path / "x.hdf5", {"x": np.arange(3)})
+    with pytest.raises(WriteError, match=r"exists already; pass overwrite=True \(--overwrite\)"):
+        labeled.convert(tmp_path / "missing.npy", target)
+
+
+def test_variables_that_are_no_sources_are_told(tmp_path: Path) -> None:
+    variables = {"t": (("time", "x"), np.zeros((4, 3))), "w": ("x", np.arange(3))}
+    xr.Dataset(variables).to_netcdf(tmp_path / "n.nc", engine="h5netcdf", unlimited_dims=["time"])
+    with pytest.warns(labeled.LabeledWarning, match=r"\['w'\] .* left out; labeled.repack"):
+        labeled.convert(tmp_path / "n.nc", tmp_path / "x.hdf5")
+
+
+def test_very_little_memory_is_memory(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(30))
+    path = labeled.convert(tmp_path / "a.npy", tmp_path / "a.hdf5", memory=1)
+    assert labeled.open_dataset(path)["a"].values.tolist() == list(range(30))

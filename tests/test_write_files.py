@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -381,3 +382,51 @@ def test_single_values_of_an_xarray_dataset_are_left_out_and_told(tmp_path: Path
     with pytest.warns(labeled.LabeledWarning, match=r"variables \['crs'\] are single values"):
         path = labeled.write(tmp_path / "x.hdf5", given)
     assert labeled.open_dataset(path).sources == ("x",)
+
+
+def test_arrays_that_would_lose_their_mask_or_meaning_are_refused(tmp_path: Path) -> None:
+    sparse = pytest.importorskip("scipy.sparse")
+    for value, words in (
+        (np.ma.masked_array([1, 2, 3], [0, 1, 0]), r"'x' is a masked array.*\.filled\(value\)"),
+        (sparse.eye(3).tocsr(), r"'x' is a sparse csr_.*\.toarray\(\)"),
+    ):
+        with pytest.raises(ArrayError, match=words):
+            labeled.write(tmp_path / "x.h5", {"x": value})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_later_batch_of_another_shape_is_named(tmp_path: Path) -> None:
+    batches = [{"x": [np.arange(2), np.arange(2)]}, {"x": [np.arange(4)]}]
+    with pytest.raises(ArrayError, match=r"batch 1 has rows of shape \(4,\) .*object arrays"):
+        labeled.write(tmp_path / "x.h5", iter(batches))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("mode", ["r", "r+", "c"])
+@pytest.mark.parametrize("options", [{}, {"compression": "gzip"}])
+def test_pages_of_mapped_arrays_are_let_go_of_unless_they_are_changed(
+    tmp_path: Path, mode: Any, options: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_go: list[tuple[int, int]] = []
+
+    class Watched(mmap.mmap):
+        def madvise(self, option: int, start: int = 0, length: int = 0) -> None:
+            let_go.append((start, start + length))
+            super().madvise(option, start, length)
+
+    values = np.random.default_rng(0).normal(size=(3000, 500))
+    np.save(tmp_path / "x.npy", values)
+    monkeypatch.setattr(mmap, "mmap", Watched)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode=mode)
+    if mode == "c":
+        mapped[7] = values[7] = 0
+    for rows in (mapped, mapped[::-1], mapped[11:]):
+        let_go.clear()
+        path = labeled.write(tmp_path / "x.h5", {"x": rows}, overwrite=True, **options)
+        with h5py.File(path) as file:
+            np.testing.assert_array_equal(file["x"], np.asarray(rows))
+        n_bytes = sum(stop - start for start, stop in let_go)
+        if mode == "c":
+            assert n_bytes == 0
+        elif rows.strides[0] > 0:
+            assert n_bytes >= rows.nbytes

@@ -20,7 +20,7 @@ import xarray as xr
 from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
 from labeled.catalog.files import find_files
-from labeled.errors import ArrayError, SplitError, UnknownNameError, did_you_mean
+from labeled.errors import ArrayError, SplitError, UnknownNameError, did_you_mean, warn
 from labeled.formats.parts import part_folder
 from labeled.formats.registry import format_of
 from labeled.formats.replacing import check_target
@@ -35,6 +35,9 @@ Path = str | os.PathLike[str]
 
 ON_THE_WAY = 6
 """Rows on their way fill a sixth of the memory given: measuring and packing them takes more."""
+
+OF_RAGGED = "it tells the "
+"""Why datasets that ragged sources are made of are no sources themselves."""
 
 BLOCKS = 32
 """Blocks of lazy arrays that fit into the memory given: several are on their way at a time."""
@@ -138,6 +141,7 @@ def convert(
     >>> np.load(path)["x"].shape
     (10, 2)
     """
+    check_target(target, overwrite=overwrite)
     opener = partial(_opened, only=only, example_dim=example_dim, dims=dims, own=options)
     found = origin_of(origin, opener, example_dim=example_dim, columns=columns, options=options)
     if only is not None and found.kind != "labeled":
@@ -145,6 +149,8 @@ def convert(
     found = found.chosen(sources)
     if not found.names:
         raise ArrayError(f"{found.where} holds no source to convert")
+    if isinstance(found.sources, Dataset):
+        _warn_of_left_out(found.sources)
     suffix = os.path.splitext(os.fspath(target))[1].lower()
     if suffix in SUFFIXES and split is not None:
         raise SplitError(
@@ -177,7 +183,7 @@ def convert(
             overwrite=overwrite,
             provenance={**_told(found, split, stratify, group, seed), **(provenance or {})},
             progress=progress,
-            memory=budget // ON_THE_WAY,
+            memory=max(budget // ON_THE_WAY, 1),
             threads=threads,
         )
 
@@ -192,6 +198,19 @@ def _opened(
     if only is None:
         return dataset
     return dataset.split(*([only] if isinstance(only, str) else only))
+
+
+def _warn_of_left_out(dataset: Dataset) -> None:
+    """Tell of variables without the example dim, and of datasets that are no sources."""
+    header = dataset.files.catalog.headers[0]
+    along = {name for source in header.sources.values() for name in source.coords}
+    lost = [name for name in header.variables if name not in along]
+    lost += [n for n, why in header.not_opened.items() if not why.startswith(OF_RAGGED)]
+    if lost and header.format == "hdf5" and len(dataset.sources) == len(header.sources):
+        warn(
+            f"{sorted(lost)} of {header.stamp.path!r} are no sources of examples, and are left "
+            f"out; labeled.repack carries them over"
+        )
 
 
 def _exported(
@@ -216,7 +235,7 @@ def _exported(
                 statistics=False,
                 checksums=False,
                 progress=progress,
-                memory=budget // ON_THE_WAY,
+                memory=max(budget // ON_THE_WAY, 1),
             )
             whole = replace(found, sources=open_dataset(labelled, decode_cf=False))
             return _exported(whole, target, None, overwrite, progress, memory)

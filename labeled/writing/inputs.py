@@ -248,8 +248,18 @@ def _as_array(name: str, value: Any) -> Any:
         return adopted(value)
     if isinstance(value, xr.Variable):
         return xr.DataArray(value)
+    if isinstance(value, np.ma.MaskedArray):
+        raise ArrayError(
+            f"source {name!r} is a masked array, and a file has no place for its mask; fill it in "
+            f"with .filled(value), or write the mask as a source of its own"
+        )
     if isinstance(value, xr.DataArray | np.ndarray) or is_dask_collection(value):
         return value
+    if hasattr(value, "toarray"):
+        raise ArrayError(
+            f"source {name!r} is a sparse {type(value).__name__}; write .toarray(), or its data, "
+            f"indices and indptr as sources"
+        )
     if all(hasattr(value, each) for each in ("dtype", "shape", "__getitem__")):
         # columns of a table have dtypes of their own
         return value if isinstance(value.dtype, np.dtype) else np.asarray(value)

@@ -170,6 +170,7 @@ def _works_of_batches(
             ragged = inputs.ragged.get(name)
             if ragged is None:
                 datasets = {name: given_of(name, value, None)}
+                _check_alike(number, datasets[name], inputs.sources[name])
             else:
                 datasets = ragged.batch(value, done)
             for each, given in datasets.items():
@@ -177,6 +178,16 @@ def _works_of_batches(
                 for block in given.blocks(max(int(given.shape[0] or 0), 1)):
                     yield work_of(plan, known, block, done[each])
                 done[each] += int(given.shape[0] or 0)
+
+
+def _check_alike(number: int, given: Given, first: Given) -> None:
+    """Refuse rows of another shape than those of the first batch."""
+    if given.row_shape != first.row_shape:
+        raise ArrayError(
+            f"batch {number} has rows of shape {given.row_shape} of source {given.name!r}, but the "
+            f"first had {first.row_shape}; give examples of different shapes as object arrays in "
+            f"every batch"
+        )
 
 
 def store(
