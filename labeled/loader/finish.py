@@ -165,9 +165,11 @@ class Finish:
 
 def padding_of(dtype: np.dtype[Any], value: Any) -> Any:
     """Return what fills padded rows: `value`, or for the default 0 what is empty of a kind."""
-    if isinstance(value, int) and value == 0:
-        return {"S": b"", "U": "", "O": "", "M": np.datetime64("NaT")}.get(dtype.kind, value)
-    return value
+    if not isinstance(value, int) or value != 0:
+        return value
+    if dtype.kind in "mM":  # with their unit: NumPy 2.5 warns of times without one
+        return np.array("NaT", dtype) if dtype.kind == "M" else np.zeros((), dtype)
+    return {"S": b"", "U": "", "O": ""}.get(dtype.kind, value)
 
 
 def padding_by_source(sources: Mapping[str, AnySource], value: Any) -> dict[str, Any]:
