@@ -113,7 +113,7 @@ class FakeDevice:
         self.random = random.Random(seed)
         self.haste, self.room = haste, room
         self.streams, self.reading = [], []
-        self.n_uploads = self.n_bytes = self.most_bytes = 0
+        self.n_uploads = self.n_placed = self.n_bytes = self.most_bytes = 0
         self.pinned_bytes, self.pins = 0, []
         self.consumers = None
 
@@ -146,6 +146,7 @@ class FakeDevice:
         self.n_bytes -= nbytes
 
     def asarray(self, host):
+        self.n_placed += 1
         return host.copy()
 
     def pinned(self, shape, dtype):

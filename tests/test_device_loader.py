@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from fake_device import FakeDevice
+from fake_device import FakeDevice, FakeMemoryError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labeled
+from labeled import Batch
 from labeled.device import HostDevice
 from labeled.errors import DeviceMemoryError, LoaderError, MissingExtraError
 from labeled.loader import fitting, sizes, units
@@ -195,6 +197,78 @@ def test_the_batch_stage_of_a_pipeline_runs_on_the_device(ds):
     assert len(seen) == len(plain)
 
 
+class There(np.ndarray):
+    """Values on a device that knows them again."""
+
+
+class KnowingDevice(FakeDevice):
+    def asarray(self, host):
+        if self.room is not None and host.nbytes > self.room:
+            raise FakeMemoryError
+        return host.copy().view(There)
+
+
+def brighter(image):
+    return image + 1
+
+
+def brighter_features(sample):
+    return {"features": brighter(sample["features"])}
+
+
+def named(samples):
+    return {"x": np.stack([one["features"] for one in samples]), "n": (len(samples),)}
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sample": {"features": brighter}},
+        {"sample": {"features": brighter}, "errors": "skip"},
+        {"sample": brighter_features, "collate": named},
+        {"sample": brighter, "specs": (VectorSpace(105), "features")},
+    ],
+)
+def test_what_a_pipeline_makes_on_the_host_goes_to_the_device(ds, options, threads):
+    seen = []
+
+    def batch_stage(batch):
+        seen.append(batch)
+        return batch
+
+    own = {name: one for name, one in options.items() if name in ("sample", "collate")}
+    others = {name: one for name, one in options.items() if name not in own}
+    pipeline = Stages(**own, batch=batch_stage)
+    options = small(shuffle="full", threads=threads, pipeline=pipeline, **others)
+    plain = list(ds.batches(50, **options))
+    seen.clear()
+    loader = ds.batches(50, device=KnowingDevice(1), **options)
+    made = list(loader)
+    assert "device 'fake': batches go there out of the pipeline" in repr(loader.explain())
+    for one, other, found in zip(made, plain, seen, strict=True):
+        assert one is found
+        for there, here in zip(numbers_of(one), numbers_of(other), strict=True):
+            assert (type(there) is There) == (there.dtype.kind != "U")  # texts stay
+            np.testing.assert_array_equal(there, here)
+
+
+def numbers_of(data):
+    """Return all arrays of a batch, in order."""
+    data = data.arrays if isinstance(data, Batch) else data
+    if isinstance(data, Mapping):
+        data = data.values()
+    elif not isinstance(data, tuple):
+        return [data] if isinstance(data, np.ndarray) else []
+    return [array for one in data for array in numbers_of(one)]
+
+
+def test_a_batch_of_a_pipeline_that_finds_no_room_is_told(ds):
+    loader = ds.batches(50, device=KnowingDevice(room=90), pipeline={"features": brighter})
+    with pytest.raises(DeviceMemoryError, match="'fake' is out of memory: a batch that a pipeline"):
+        next(iter(loader))
+
+
 def test_an_iterator_that_is_dropped_waits_for_what_it_began(ds):
     device = FakeDevice(0, haste=0.0)
     loader = ds.batches(20, device=device, **small(prefetch=3))
@@ -210,7 +284,6 @@ def test_what_does_not_go_with_a_device_is_refused(ds):
     for options, words in [
         ({"reader": "process"}, "reader='process', whose memory is not pinned"),
         ({"errors": "skip"}, "errors='skip'"),
-        ({"pipeline": {"features": lambda x: x}}, "a pipeline= whose sample or collate"),
         ({"as_": "numpy"}, "as_='numpy', whose arrays are the host's"),
     ]:
         with pytest.raises(LoaderError, match=words):

@@ -9,9 +9,11 @@ from inspect import signature
 
 import numpy as np
 import pytest
+from fake_device import FakeDevice
 from record_files import pictures, png, write_records
 
 from labeled.augment import read_mean_file, write_mean_file
+from labeled.device import HostDevice
 from labeled.errors import (
     AugmentError,
     FileFormatError,
@@ -170,7 +172,14 @@ def differing(folder, name, others, value):
 def test_every_parameter_is_in_the_tables():
     own = set(signature(ImageRecordProvider.__init__).parameters) - {"self", "look"}
     look = set(signature(Look).parameters)
-    assert own | look == {*CHANGES, *NOTHING, "shuffle_chunk_size", "errors", "max_lost"}
+    assert own | look == {
+        *CHANGES,
+        *NOTHING,
+        "shuffle_chunk_size",
+        "errors",
+        "max_lost",
+        "device",
+    }
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -380,6 +389,24 @@ def test_what_is_read_is_logged_unless_it_is_not_wanted(folder, caplog):
     assert "pictures for" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"rand_crop": True, "shuffle": True},
+        {"axes": "last", "dtype": "uint8"},
+        {"errors": "skip", "round_batch": False, "batch_size": 5},
+    ],
+)
+def test_pictures_go_to_a_device(folder, parameters):
+    there = FakeDevice(1)
+    found = handed_out(make(folder, device=there, **parameters))
+    assert same(found, handed_out(make(folder, device="cpu", **parameters)))
+    assert same(found, handed_out(make(folder, device=HostDevice(), **parameters)))
+    assert there.n_placed == 2 * sum(isinstance(one, int) for one in found)  # data and labels
+    with pytest.raises(LoaderError, match="device 'gpu' is not 'cpu'"):
+        make(folder, device="gpu")
+
+
 # digits
 
 DIGITS = np.random.default_rng(0).integers(0, 256, (10, 2, 3), dtype=np.uint8)
@@ -406,9 +433,24 @@ MNIST = {
     "label_padding": ({}, 3),
     "roll_over": ({}, True),
     "axes": ({}, "last"),
+    "dtype": ({}, "float64"),
     "scale": ({}, 0.5),
     "shift": ({}, 1.5),
 }
+
+
+def test_every_parameter_of_digits_is_in_the_table():
+    own = set(signature(MNISTProvider.__init__).parameters) - {"self"}
+    assert own == {*MNIST, "image", "label", "silent", "prefetch_buffer", "memory", "device"}
+
+
+def test_digits_and_text_go_to_a_device(idx, text):
+    for make, given in [(MNISTProvider, idx), (CSVProvider, {"data_csv": text / "a.csv"})]:
+        shape = {"data_shape": (2, 3)} if make is CSVProvider else {}
+        there = FakeDevice(2)
+        found = handed_out(make(**given, **shape, batch_size=4, device=there))
+        assert same(found, handed_out(make(**given, **shape, batch_size=4)))
+        assert there.n_uploads
 
 
 @pytest.mark.parametrize("name", MNIST)
@@ -419,7 +461,10 @@ def test_parameters_of_digits_are_heeded(idx, name):
         handed_out(MNISTProvider(**usual)),
         handed_out(MNISTProvider(**{**usual, name: value})),
     )
-    assert not same(first, second)
+    alike = [getattr(x, "dtype", None) for x in first] == [
+        getattr(x, "dtype", None) for x in second
+    ]
+    assert not (same(first, second) and alike)
 
 
 def test_digits_are_whole_batches_in_every_epoch(idx):

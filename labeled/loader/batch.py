@@ -64,6 +64,12 @@ class Batch(Mapping[str, xr.DataArray]):
         self.count = count
         self.event: Event | None = None
 
+    def with_arrays(self, arrays: Mapping[str, Array]) -> Batch:
+        """Return the same rows with their values held elsewhere."""
+        rows = self._rows
+        find = rows if callable(rows) else lambda: rows
+        return Batch(arrays, self._dims, find, self.count, self.told)
+
     @property
     def arrays(self) -> Mapping[str, Array]:
         """The plain arrays by source, without labels."""

@@ -247,7 +247,7 @@ def make_loader(
     epoch_plan = epoch_plan_of(rows, grouping, sizes.window_rows, buckets)
     _log_plan(rows, sizes)
     on_device = None
-    if where is not None:
+    if where is not None and not piped:
         on_device = device_plan(where, sources, finish, sizes, rows.held_rows, as_)
     return Loader(
         LoaderPlan(
@@ -263,6 +263,7 @@ def make_loader(
             max_lost=max_lost_of(max_lost, skips),
             line=line,
             on_device=on_device,
+            goes_to=where if piped else None,
             hand=hand,
         )
     )

@@ -163,7 +163,9 @@ class Explanation:
                 else ")"
             ),
         ]
-        if self.device != "cpu":
+        if self.device != "cpu" and self.in_flight:
+            lines.append(f"device {self.device!r}: batches go there out of the pipeline")
+        elif self.device != "cpu":
             lines.append(
                 f"device {self.device!r}: at most {format_bytes(self.device_bytes)} there "
                 f"({count_words(self.device_windows, 'window')}, and batches on their way), copied "
@@ -273,7 +275,7 @@ def explain(
         memory_for_quality=memory,
         padding=_padding(plan, epoch_plan),
         mapped_bytes=sum(map(_mapped_bytes, plan.lanes)) if order.mode == "full" else 0,
-        device="cpu" if plan.on_device is None else plan.on_device.device.name,
+        device="cpu" if plan.device is None else plan.device.name,
         pinned_bytes=0 if plan.on_device is None else sizes.slots * plan.on_device.window_bytes,
         device_windows=0 if plan.on_device is None else plan.on_device.n_windows,
         device_bytes=0 if plan.on_device is None else plan.on_device.device_bytes,

@@ -64,8 +64,8 @@ def _batch_words(plan: LoaderPlan) -> str:
         words.append(f"{name}{cast}{' scaled' if change.scaled else ''}")
     if plan.line is not None:
         words.append("through a pipeline")
-    if plan.on_device is not None:
-        words.append(f"on {plan.on_device.device.name}")
+    if plan.device is not None:
+        words.append(f"on {plan.device.name}")
     if plan.hand is not None:
         words.append(f"handed over to {plan.hand.to.library}")
     return ", ".join(words)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from labeled.device import Device
 from labeled.loader.finish import Finish
 from labeled.loader.handoff import HandedOver
 from labeled.loader.jobs import Job, jobs_of
@@ -70,6 +71,8 @@ class LoaderPlan:
         What happens to batches on their way to the consumer.
     on_device : DevicePlan, optional
         What is needed on the device where batches are made; on the host when None.
+    goes_to : Device, optional
+        Where batches go that a pipeline makes on the host, before its batch stage.
     hand : HandedOver, optional
         Makes another library's arrays of what is handed out.
     """
@@ -86,6 +89,7 @@ class LoaderPlan:
     max_lost: int | float | None = None
     line: Line | None = None
     on_device: DevicePlan | None = None
+    goes_to: Device | None = None
     hand: HandedOver | None = None
 
     @property
@@ -130,6 +134,11 @@ class LoaderPlan:
     def all_kept(self) -> bool:
         """Whether every source is held in memory, so that windows may be cut anywhere."""
         return all(lane.keep for lane in self.lanes)
+
+    @property
+    def device(self) -> Device | None:
+        """Where batches are handed out; None for the host."""
+        return self.goes_to if self.on_device is None else self.on_device.device
 
     @property
     def sources(self) -> Mapping[str, Any]:

@@ -33,12 +33,12 @@ from labeled.device.streams import Device, Event, HostArray
 from labeled.errors import DeviceMemoryError, LoaderError
 from labeled.loader.engine import Filled, WindowSource
 from labeled.loader.finish import Finish
+from labeled.loader.placing import NUMBERS
 from labeled.loader.sizes import Sizes
 from labeled.loader.slots import Layout, SlotPool, owned
 
 T = TypeVar("T")
 
-NUMBERS = "biufc"
 SPARE_BATCHES = 2
 """Batches a consumer has at a time: the one in use, and the one that is made."""
 
@@ -124,8 +124,7 @@ def check_device(
     """Raise :class:`LoaderError` where an option does not go with a device."""
     clashes = {
         "reader='process', whose memory is not pinned": reader == "process",
-        "errors='skip', which leaves rows out on the host": skips,
-        "a pipeline= whose sample or collate runs on the host (its batch would not)": piped,
+        "errors='skip', which leaves rows out on the host": skips and not piped,
         "as_='numpy', whose arrays are the host's": as_ == "numpy" and device.name != "host",
     }
     for words, clash in clashes.items():

@@ -24,6 +24,7 @@ from labeled.dims import EXAMPLE_DIMS
 from labeled.loader.batch import Batch
 from labeled.loader.dealing import Dealer, Interrupted, Made
 from labeled.loader.engine import LOOK_UP_S, Stats, WindowSource
+from labeled.loader.placing import placed
 from labeled.pipeline.place import Place
 from labeled.pipeline.running import Line, Stopped
 from labeled.samplers.sampled import AnyPlan
@@ -128,6 +129,10 @@ class Workers:
         core.count(stats)
         stats.wait_s += perf_counter() - began
         began = perf_counter()
+        recipe = core.dealer.recipe
+        if recipe.goes_to is not None:
+            library = None if recipe.hand is None else recipe.hand.to.library
+            made = placed(made[0], recipe.goes_to, library), *made[1:]
         made = finished(made, self._line, core.dealer.plan)
         stats.pipeline_s += perf_counter() - began
         return made

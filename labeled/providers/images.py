@@ -17,15 +17,16 @@ import numpy.typing as npt
 from labeled.augment import Augment, mean_image, read_mean_file, write_mean_file
 from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource, Source
+from labeled.device import Device
 from labeled.errors import LoaderError
 from labeled.loader.arguments import integer
 from labeled.loader.build import make_loader
 from labeled.loader.sizes import DEFAULT_MEMORY
 from labeled.providers.batch import BatchAxis
-from labeled.providers.files import open_sources, rows_of
+from labeled.providers.files import open_sources, rows_of, serving_of_files
 from labeled.providers.keywords import check_keywords, keywords_of
 from labeled.providers.look import DTYPES, FloatArray, Look
-from labeled.providers.served import Feed, LoaderProvider, Serving
+from labeled.providers.served import Feed, LoaderProvider
 from labeled.samplers.permutation import key_of
 from labeled.selection import Selection
 
@@ -99,7 +100,7 @@ class ImageRecordProvider(LoaderProvider):
         batches that lack them, with a warning.
     max_lost : int or float, optional
         How many pictures, or which share of them, may be left out in an epoch.
-    data_padding, label_padding, axes, memory
+    data_padding, label_padding, axes, memory, device
         As for :class:`ArrayDataProvider`.
     **look
         What becomes of the pictures: the parameters of :class:`Look`.
@@ -142,8 +143,10 @@ class ImageRecordProvider(LoaderProvider):
         label_padding: float = 0,
         axes: BatchAxis = "first",
         memory: int | str = DEFAULT_MEMORY,
+        device: str | Device = "cpu",
         **look: Any,
     ) -> None:
+        given = dict(locals())
         own = keywords_of(type(self).__init__)
         check_keywords(type(self).__name__, look, own, [one.name for one in fields(Look)])
         shape = _checked_shape(data_shape)
@@ -169,21 +172,11 @@ class ImageRecordProvider(LoaderProvider):
         window = _window_rows(shuffle_chunk_size, sources["images"])
         if shuffle_chunk_seed and seed is not None:
             seed = key_of(seed, shuffle_chunk_seed) % SEEDS
-        serving = Serving(
-            batch_size=integer("batch_size", batch_size, least=1),
+        serving = serving_of_files(
+            given,
             shuffle=bool(shuffle) if window is None else "window",
             seed=seed,
-            part=(part_index, num_parts),
             window_rows=window,
-            data_padding=data_padding,
-            label_padding=label_padding,
-            roll_over=round_batch,
-            axes=axes,
-            memory=memory,
-            threads=preprocess_threads,
-            prefetch=prefetch_buffer,
-            errors=errors,
-            max_lost=max_lost,
             pipeline={"images": _Seeded(made.augment(shape, dtype, mean), seed_aug)},
         )
         super().__init__(sources, rows_of(sources), feeds, serving)

@@ -11,13 +11,12 @@ from typing import Any
 from labeled.catalog.source import Source
 from labeled.device import Device
 from labeled.errors import FileFormatError
-from labeled.loader.arguments import integer
 from labeled.loader.options import Shuffle
 from labeled.loader.sizes import DEFAULT_MEMORY
 from labeled.providers.batch import BatchAxis
-from labeled.providers.files import open_sources, rows_of
+from labeled.providers.files import open_sources, rows_of, serving_of_files
 from labeled.providers.keywords import known_keywords
-from labeled.providers.served import Feed, LoaderProvider, Serving
+from labeled.providers.served import Feed, LoaderProvider
 
 Path = str | os.PathLike[str]
 
@@ -87,6 +86,7 @@ class MNISTProvider(LoaderProvider):
         scale: Any = None,
         shift: Any = None,
     ) -> None:
+        given = dict(locals())
         images = _one(image, "images")
         shape = images.row_shape
         laid_out = (math.prod(shape),) if flat else (1, *shape)
@@ -102,18 +102,8 @@ class MNISTProvider(LoaderProvider):
                     "each"
                 )
             feeds.append(Feed(label_name, "labels", is_label=True))
-        serving = Serving(
-            batch_size=integer("batch_size", batch_size, least=1),
-            shuffle=shuffle,
-            seed=seed,
-            part=(part_index, num_parts),
-            data_padding=data_padding,
-            label_padding=label_padding,
-            roll_over=roll_over,
-            axes=axes,
-            memory=memory,
-            device=device,
-            prefetch=prefetch_buffer,
+        serving = serving_of_files(
+            given,
             dtype=None if dtype is None else {"images": dtype},
             scale=None if scale is None else {"images": scale},
             shift=None if shift is None else {"images": shift},

@@ -16,9 +16,9 @@ from labeled.loader.options import Shuffle
 from labeled.loader.sizes import DEFAULT_MEMORY
 from labeled.providers.arrays import source_of
 from labeled.providers.batch import BatchAxis
-from labeled.providers.files import open_sources, rows_of
+from labeled.providers.files import open_sources, rows_of, serving_of_files
 from labeled.providers.keywords import known_keywords
-from labeled.providers.served import Feed, LoaderProvider, Serving
+from labeled.providers.served import Feed, LoaderProvider
 
 
 class CSVProvider(LoaderProvider):
@@ -84,6 +84,7 @@ class CSVProvider(LoaderProvider):
         memory: int | str = DEFAULT_MEMORY,
         device: str | Device = "cpu",
     ) -> None:
+        given = dict(locals())
         options = {"dtype": dtype, "delimiter": delimiter, "header": header}
         shape, wide = _lengths("data_shape", data_shape), _lengths("label_shape", label_shape)
         feeds = [Feed(data_name, "data", shape=shape)]
@@ -95,19 +96,7 @@ class CSVProvider(LoaderProvider):
                 if label_csv is None
                 else _table(label_csv, "labels", options)
             )
-        serving = Serving(
-            batch_size=integer("batch_size", batch_size, least=1),
-            shuffle=shuffle,
-            seed=seed,
-            part=(part_index, num_parts),
-            data_padding=data_padding,
-            label_padding=label_padding,
-            roll_over=round_batch,
-            axes=axes,
-            memory=memory,
-            device=device,
-            prefetch=prefetch_buffer,
-        )
+        serving = serving_of_files(given)
         super().__init__(sources, rows_of(sources), feeds, serving)
 
 

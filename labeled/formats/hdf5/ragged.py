@@ -24,6 +24,7 @@ import numpy as np
 
 from labeled.errors import FileFormatError
 from labeled.formats.cf import decode
+from labeled.formats.examples import ExampleReader
 from labeled.formats.hdf5.fallback import require_filters
 from labeled.formats.hdf5.handles import h5_of
 from labeled.formats.hdf5.heap import REFERENCE, HeapError, heap_fault, plain_heap, read_heap
@@ -96,30 +97,12 @@ def _check_vlen(source: SourceHeader) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class FlatReader:
+class FlatReader(ExampleReader):
     """Examples in the flat layout; follows :class:`~labeled.ragged.RaggedReader`."""
 
-    source: SourceHeader
     io: Io = "auto"
     kind: str = "flat"
     chunk_rows: int = 1
-
-    @property
-    def n_rows(self) -> int:
-        return self.source.n_rows
-
-    @property
-    def n_axes(self) -> int:
-        return len(self.source.dims) - 1
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        cf = self.source.cf
-        return native(self.source.dtype) if cf is None else cf.dtype
-
-    @property
-    def where(self) -> str:
-        return describe(self.source)
 
     @property
     def why(self) -> str:
@@ -190,17 +173,12 @@ class FlatReader:
 
 
 @dataclass(frozen=True, eq=False)
-class VlenReader:
+class VlenReader(ExampleReader):
     """Rows of variable length, with or without shapes; follows ``RaggedReader``."""
 
-    source: SourceHeader
     io: Io = "auto"
     kind: str = "vlen"
     chunk_rows: int = 1
-
-    @property
-    def n_rows(self) -> int:
-        return self.source.n_rows
 
     @property
     def n_axes(self) -> int:
@@ -212,10 +190,6 @@ class VlenReader:
         base = vlen_base(self.source.dtype)
         assert base is not None, "checked by open_ragged"
         return native(base)
-
-    @property
-    def where(self) -> str:
-        return describe(self.source)
 
     @property
     def why(self) -> str:

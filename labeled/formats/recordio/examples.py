@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import ReadError
+from labeled.formats.examples import ExampleReader
 from labeled.formats.header import SourceHeader
-from labeled.formats.reading import Io, describe, native
+from labeled.formats.reading import Io
 from labeled.formats.recordio.decoding import Decoding
 from labeled.formats.recordio.engines import exactly, picture, plain_pictures
 from labeled.formats.recordio.irheader import HEADER_BYTES, LABEL
@@ -33,32 +34,15 @@ MANY_ROWS = 16
 
 
 @dataclass(frozen=True, eq=False)
-class RecordReader:
+class RecordReader(ExampleReader):
     """What the sources have in common; each tells shapes and reads examples its own way."""
 
-    source: SourceHeader
     kind: str = "records"
     chunk_rows: int = 1
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave what was found out behind: it is found out again where the reader arrives."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
-
-    @property
-    def n_rows(self) -> int:
-        return self.source.n_rows
-
-    @property
-    def n_axes(self) -> int:
-        return len(self.source.dims) - 1
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return native(self.source.dtype)
-
-    @property
-    def where(self) -> str:
-        return describe(self.source)
 
     @property
     def why(self) -> str:
