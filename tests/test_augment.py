@@ -29,6 +29,7 @@ from labeled.augment import (
     Jitter,
     Mirror,
     Normalize,
+    OneOf,
     Pad,
     PrincipalNoise,
     RandomCrop,
@@ -39,6 +40,7 @@ from labeled.augment import (
     mean_image,
     write_mean_file,
 )
+from labeled.augment import pictures as pictures_module
 from labeled.augment.chances import Chances
 from labeled.augment.fast import LOOPS
 from labeled.augment.filters import METHODS
@@ -636,6 +638,78 @@ def test_objects_and_lists():
     singles = [xr.DataArray(one, dims=LAST[1:]) for one in images]
     assert steps(singles).dims == DIMS
     assert [one.dims for one in Pad(1)(singles)] == [LAST[1:]] * 3
+
+
+MORE = [
+    Affine(scale=(0.8, 1.2), canvas="scaled"),
+    Affine(scale=0.5, canvas="scaled"),
+    Affine(rotate=(0, 9), canvas=(7, 8)),
+    OneOf([Resize((6, 7)), Crop((6, 7))]),
+    OneOf([Resize((6, 7)), Crop((7, 6))]),
+    Augment([Resize(shorter=14), Pad(2)]),
+    Augment([Crop(8), Affine(scale=(0.5, 1.5), canvas="scaled")]),
+]
+
+
+@pytest.mark.parametrize("transform", [*ALL, *MORE], ids=lambda t: type(t).__name__)
+def test_a_ragged_batch_stays_one_unless_all_pictures_come_out_alike(transform):
+    images = [np.resize(BYTES, (H + k, W + 2 * k, 3)) for k in range(4)]
+
+    def batch_of(some):
+        objects = np.empty(len(some), object)
+        for place, image in enumerate(some):
+            objects[place] = image
+        return xr.DataArray(objects, dims="batch")
+
+    alone = [transform(batch_of([one]), dims=LAST[1:]) for one in images]
+    together = transform(batch_of(images), rows=[0] * 4, dims=LAST[1:])
+    alike = transform.common_size(None)
+    assert {one.dtype == object for one in [*alone, together]} == {alike is None}
+    for image, one, found in zip(images, alone, together, strict=True):
+        one, found = (x.values if alike else x.item() for x in (one[0], found))
+        assert_array_equal(one, found)
+        wanted = transform.common_size(image.shape[:2])
+        assert wanted in (None, one.shape[:2])
+        if isinstance(transform, Pad | Mirror | Resize):
+            assert wanted is not None
+
+
+@pytest.mark.parametrize(
+    ("transform", "words"),
+    [
+        (Pad(10**6), r"2,000,020 x 2,000,026 pixels, more than the 268,435,456"),
+        (Pad((0, 10**9)), r"20 x 2,000,000,026 pixels"),
+        (Resize(10**6), r"1,000,000 x 1,000,000 pixels"),
+        (Resize(shorter=10**6), r"1,000,000 x 1,300,000 pixels"),
+        (Resize(least=10**6), r"1,000,000 x 1,300,000 pixels"),
+        (Affine(canvas=10**6), r"1,000,000 x 1,000,000 pixels"),
+        (Affine(scale=10**5, canvas="scaled"), r"100,000 x 100,000 pixels"),
+        (RandomSizedCrop(10**6, edge=(5, 5)), r"1,000,000 x 1,000,000 pixels"),
+        (RandomResizedCrop(10**6), r"1,000,000 x 1,000,000 pixels"),
+    ],
+)
+def test_pictures_without_end_are_refused_before_they_are_made(transform, words):
+    for images in (BYTES, list(BYTES)):
+        with pytest.raises(AugmentError, match=words):
+            transform(images, dims=DIMS if images is BYTES else DIMS[1:])
+
+
+def test_a_batch_that_grows_too_large_is_stopped_on_its_way(monkeypatch):
+    monkeypatch.setattr(pictures_module, "MOST_VALUES", 3 * 40 * 40 * N)
+    monkeypatch.setattr(pictures_module, "GROUP_ITEMS", 1)
+    assert Resize(40)(BYTES, dims=DIMS).shape == (N, 3, 40, 40)
+    made = []
+
+    def counted(x, group):
+        made.append(group)
+        return np.zeros((1, 3, 40, 41), np.uint8)
+
+    words = r"6 pictures would become 40 x 41 pixels, about 29,520 values, more than the 28,800"
+    with pytest.raises(AugmentError, match=words):
+        pictures_module.all_at_once(pictures_module.pictures_of(BYTES), counted)
+    assert len(made) == 1
+    with pytest.raises(AugmentError, match=words):
+        Affine(canvas=(40, 41))(BYTES, dims=DIMS)
 
 
 # -- what cannot be

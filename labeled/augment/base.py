@@ -22,6 +22,9 @@ from labeled.augment.pictures import Pictures
 from labeled.dims import Axis
 from labeled.errors import AugmentError
 
+PictureSize = tuple[int, int]
+"""Height and width."""
+
 
 class Transform:
     """A change of pictures, one by one or in batches; the base of those of this package."""
@@ -52,7 +55,9 @@ class Transform:
 
         Returns
         -------
-        Of the kind that was given; pictures of different sizes as a list.
+        Of the kind that was given; pictures of different sizes as a list. A batch of a loader
+        whose pictures may differ stays one, whatever it holds, unless the transforms make all
+        pictures one size.
 
         Raises
         ------
@@ -66,6 +71,16 @@ class Transform:
     def change(self, pictures: Pictures, chances: Chances) -> Pictures:
         """Return changed pictures, or pictures with a change noted down."""
         raise NotImplementedError
+
+    def common_size(self, before: PictureSize | None) -> PictureSize | None:
+        """Return the size that all pictures have afterwards, if they all had one before.
+
+        Parameters
+        ----------
+        before : (height, width), optional
+            None for pictures of any sizes, as for what is returned.
+        """
+        return before
 
 
 @dataclass(frozen=True)
@@ -131,6 +146,15 @@ class Augment(Transform):
             pictures = transform.change(pictures, chances.within(step))
         return pictures
 
+    def common_size(self, before: PictureSize | None) -> PictureSize | None:
+        return _common_size(self.transforms, before)
+
+
+def _common_size(transforms: Sequence[Transform], before: PictureSize | None) -> PictureSize | None:
+    for transform in transforms:
+        before = transform.common_size(before)
+    return before
+
 
 def run(
     transforms: Sequence[Transform],
@@ -157,4 +181,6 @@ def run(
     for step, transform in enumerate(transforms):
         chances = Chances(numbers.astype(np.int64), *seeds, (step,))
         pictures = transform.change(pictures, chances)
-    return labels.closed(pictures, axes, None if dtype is None else np.dtype(dtype))
+    alike = _common_size(transforms, None) is not None
+    final = None if dtype is None else np.dtype(dtype)
+    return labels.closed(pictures, axes, final, alike=alike)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from labeled.augment.base import Transform
+from labeled.augment.base import PictureSize, Transform
 from labeled.augment.chances import Chances
 from labeled.augment.pictures import Array, Pictures, pictures_of
 from labeled.errors import AugmentError
@@ -51,3 +51,7 @@ class OneOf(Transform):
             for place, view in zip(some, changed.settled().views(), strict=True):
                 made[place] = view
         return pictures_of(made) if made else pictures
+
+    def common_size(self, before: PictureSize | None) -> PictureSize | None:
+        first, *others = {transform.common_size(before) for transform in self.transforms}
+        return None if others else first

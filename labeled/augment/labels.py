@@ -62,13 +62,17 @@ class Labels:
         objects = isinstance(self.source, xr.DataArray)
         return self.source.dims[0] if objects else name_of("b", 2)
 
-    def closed(self, pictures: Pictures, axes: Sequence[Axis] | None, dtype: Any) -> Any:
+    def closed(
+        self, pictures: Pictures, axes: Sequence[Axis] | None, dtype: Any, *, alike: bool
+    ) -> Any:
         """Return changed pictures as what was given, labels and all.
 
         Parameters
         ----------
         axes : sequence, optional
             Another order; may add ``'c'``.
+        alike : bool
+            Whether any pictures would have come out in one size.
         """
         wanted = self._order(axes)
         if "c" not in wanted and pictures.n_channels != 1:
@@ -76,7 +80,8 @@ class Labels:
                 f"dims {self.dims} have no place for {pictures.n_channels} channels; name a "
                 "channel dim"
             )
-        if self.listed and pictures.size is None:
+        objects = self.listed and isinstance(self.source, xr.DataArray)
+        if self.listed and (pictures.size is None or (objects and not alike)):
             return self._as_list(pictures, wanted, dtype)
         return self._as_array(pictures, wanted, dtype)
 

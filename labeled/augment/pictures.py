@@ -41,6 +41,12 @@ LOOPED = frozenset({"|u1", "|i1", "<i2", "<f4", "<f8"})
 """Dtypes whose values a compiled loop multiplies in the dtype of the result; those of "<u2", for
 one, it would multiply in float64."""
 
+MOST_PIXELS = 1 << 28
+"""Of one picture that a transform makes, as of one that is decoded."""
+
+MOST_VALUES = 1 << 31
+"""That a transform makes of a batch."""
+
 ORDER = (0, 1, 2)
 
 
@@ -283,7 +289,10 @@ def pictures_of(stored: Array | list[Array]) -> Pictures:
 def each(pictures: Pictures, change: Callable[[Array, int], Array]) -> Pictures:
     """Return what `change` makes of each picture (channel, height, width) and its number."""
     views = pictures.settled().views()
-    return pictures_of([change(_packed(view), number) for number, view in enumerate(views)])
+    made, room = list[Array](), _Room(len(views))
+    for number, view in enumerate(views):
+        made.append(room.checked(change(_packed(view), number), number + 1))
+    return pictures_of(made)
 
 
 def all_at_once(pictures: Pictures, change: Callable[[Array, slice], Array]) -> Pictures:
@@ -295,14 +304,45 @@ def all_at_once(pictures: Pictures, change: Callable[[Array, slice], Array]) -> 
     settled = pictures.settled()
     stored = settled.stored
     if isinstance(stored, list):
-        made = [change(one[None, ...], slice(n, n + 1))[0, ...] for n, one in enumerate(stored)]
-        return pictures_of(made)
+        return each(settled, lambda x, n: change(x[None, ...], slice(n, n + 1))[0, ...])
     step = int(stored.shape[0])
     if isinstance(stored, np.ndarray):
         step = max(1, GROUP_ITEMS // max(1, math.prod(stored.shape[1:])))
-    groups = [slice(start, start + step) for start in range(0, len(settled), step)]
-    pieces = [change(_packed(stored[group, ...]), group) for group in groups]
+    pieces, room = list[Array](), _Room(len(settled))
+    for start in range(0, len(settled), step):
+        group = slice(start, start + step)
+        made = change(_packed(stored[group, ...]), group)
+        pieces.append(room.checked(made, start + int(made.shape[0])))
     return pictures_of(pieces[0] if len(pieces) == 1 else concat(pieces, 0))
+
+
+def check_size(height: int, width: int) -> None:
+    """Raise :class:`AugmentError` before a picture is made for which there is no room."""
+    if height * width > MOST_PIXELS:
+        raise AugmentError(
+            f"a picture would become {height:,} x {width:,} pixels, more than the "
+            f"{MOST_PIXELS:,} that are made; give smaller sizes"
+        )
+
+
+class _Room:
+    """Counts the values that a transform makes of a batch, and stops it before memory ends."""
+
+    def __init__(self, n_pictures: int) -> None:
+        self._n_pictures = n_pictures
+        self._n_values = 0
+
+    def checked(self, made: Array, n_done: int) -> Array:
+        """Count what was made of the next pictures, `n_done` of them by now."""
+        self._n_values += math.prod(made.shape)
+        if self._n_values * self._n_pictures > MOST_VALUES * n_done:
+            height, width = made.shape[-2:]
+            raise AugmentError(
+                f"{self._n_pictures:,} pictures would become {height:,} x {width:,} pixels, about "
+                f"{self._n_values * self._n_pictures // n_done:,} values, more than the "
+                f"{MOST_VALUES:,} that are made at once; give smaller sizes, or smaller batches"
+            )
+        return made
 
 
 def _packed(x: Array) -> Array:

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from labeled.augment.base import Transform
+from labeled.augment.base import PictureSize, Transform
 from labeled.augment.chances import Chances
 from labeled.augment.parameters import Size, chance_of, size_of, whole_of
-from labeled.augment.pictures import Array, IntArray, Pictures, all_at_once
+from labeled.augment.pictures import Array, IntArray, Pictures, all_at_once, check_size
 from labeled.device import concat, dtype_of, namespace, own_dtype
 from labeled.errors import AugmentError
 
@@ -58,6 +58,9 @@ class Crop(Transform):
             )
         return pictures.cropped(top, left, size)
 
+    def common_size(self, before: PictureSize | None) -> PictureSize | None:
+        return size_of("size", self.size)
+
 
 @dataclass(frozen=True)
 class RandomCrop(Transform):
@@ -78,6 +81,9 @@ class RandomCrop(Transform):
         down, across = margins(pictures, size)
         top, left = chances.whole("top", down + 1), chances.whole("left", across + 1)
         return pictures.cropped(top, left, size)
+
+    def common_size(self, before: PictureSize | None) -> PictureSize | None:
+        return size_of("size", self.size)
 
 
 @dataclass(frozen=True)
@@ -121,6 +127,10 @@ class Pad(Transform):
         down, across = size_of("width", self.width, least=0)
         return all_at_once(pictures, lambda x, _: _bordered(x, down, across, self.fill))
 
+    def common_size(self, before: PictureSize | None) -> PictureSize | None:
+        down, across = size_of("width", self.width, least=0)
+        return None if before is None else (before[0] + 2 * down, before[1] + 2 * across)
+
 
 def margins(pictures: Pictures, size: tuple[int, int]) -> tuple[IntArray, IntArray]:
     """Return how much higher and wider each picture is than a window.
@@ -144,6 +154,7 @@ def _smallest(pictures: Pictures) -> str:
 
 
 def _bordered(x: Array, down: int, across: int, fill: float) -> Array:
+    check_size(x.shape[2] + 2 * down, x.shape[3] + 2 * across)
     xp = namespace(x)
     own = own_dtype(x, dtype_of(x))
 

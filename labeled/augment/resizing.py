@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from labeled.augment.base import Transform
+from labeled.augment.base import PictureSize, Transform
 from labeled.augment.chances import Chances, FloatArray
 from labeled.augment.filters import METHODS, new_sizes, resample
 from labeled.augment.parameters import (
@@ -26,7 +26,15 @@ from labeled.augment.parameters import (
     size_of,
     whole_of,
 )
-from labeled.augment.pictures import Array, Pictures, all_at_once, each, in_dtype, in_floats
+from labeled.augment.pictures import (
+    Array,
+    Pictures,
+    all_at_once,
+    check_size,
+    each,
+    in_dtype,
+    in_floats,
+)
 from labeled.augment.place import margins
 from labeled.augment.warping import warped
 from labeled.device import dtype_of
@@ -83,14 +91,20 @@ class Resize(Transform):
                 return pictures
         return all_at_once(pictures, lambda x, _: self._resized(x))
 
-    def _resized(self, x: Array) -> Array:
-        height, width = int(x.shape[-2]), int(x.shape[-1])
+    def common_size(self, before: PictureSize | None) -> PictureSize | None:
         if self.size is not None:
-            size = size_of("size", self.size)
-        else:
-            least = None if self.least is None else size_of("least", self.least)
-            size = new_sizes(height, width, self.shorter, least)
+            return size_of("size", self.size)
+        return None if before is None else self._size(*before)
+
+    def _resized(self, x: Array) -> Array:
+        size = self._size(int(x.shape[-2]), int(x.shape[-1]))
         return resized(x, size, self.method, self.antialias)
+
+    def _size(self, height: int, width: int) -> PictureSize:
+        if self.size is not None:
+            return size_of("size", self.size)
+        least = None if self.least is None else size_of("least", self.least)
+        return new_sizes(height, width, self.shorter, least)
 
 
 @dataclass(frozen=True)
@@ -133,6 +147,9 @@ class RandomSizedCrop(Transform):
         cut = pictures.cropped(top, left, (edges, edges))
         return _all_resized(cut, size_of("size", self.size), self.method, self.antialias)
 
+    def common_size(self, before: PictureSize | None) -> PictureSize | None:
+        return size_of("size", self.size)
+
 
 @dataclass(frozen=True)
 class RandomResizedCrop(Transform):
@@ -172,6 +189,9 @@ class RandomResizedCrop(Transform):
         placed = chances.whole("top", down + 1), chances.whole("left", across + 1)
         cut = pictures.cropped(*placed, (heights, widths))
         return _all_resized(cut, size_of("size", self.size), self.method, self.antialias)
+
+    def common_size(self, before: PictureSize | None) -> PictureSize | None:
+        return size_of("size", self.size)
 
     def _windows(
         self, pictures: Pictures, chances: Chances
@@ -258,9 +278,17 @@ class Affine(Transform):
 
         def moved(x: Array, number: int) -> Array:
             size = self._size(x.shape[-2:], float(scale[number]))
+            check_size(*size)
             return warped(x, matrices[number], size, self.fill, self.method)
 
         return each(pictures, moved)
+
+    def common_size(self, before: PictureSize | None) -> PictureSize | None:
+        if self.canvas not in ("same", "scaled"):
+            return size_of("canvas", self.canvas)
+        low, high = range_of("scale", self.scale)
+        fixed = self.canvas == "same" or low == high
+        return self._size(before, low) if before is not None and fixed else None
 
     def _size(self, before: Any, scale: float) -> tuple[int, int]:
         if self.canvas == "same":
@@ -276,6 +304,7 @@ def resized(x: Array, size: tuple[int, int], method: str, antialias: bool) -> Ar
     """Return pictures of another size, in their dtype; height and width are the last axes."""
     if tuple(x.shape[-2:]) == size:
         return x
+    check_size(*size)
     if method == "nearest":
         values = resample(x, x.ndim - 1, size[1], method, antialias)
         return resample(values, x.ndim - 2, size[0], method, antialias)
