@@ -16,8 +16,8 @@ def sweep(quick: bool) -> list[Cell]:
     return permute.sweep(options)
 
 
-def least(cells: list[Cell], **wanted: Any) -> float | None:
-    """Return the smallest gain over NumPy among the cells that fit.
+def least(cells: list[Cell], channels: int | None = None, **wanted: Any) -> float | None:
+    """Return the smallest gain over NumPy among the cells that fit, of so many channels.
 
     A single channel is left out where an order moves it: NumPy is at memory speed there.
     """
@@ -26,5 +26,6 @@ def least(cells: list[Cell], **wanted: Any) -> float | None:
         for cell in cells
         if all(cell[key] == value for key, value in wanted.items())
         and ("order" not in wanted or cell["shape"][1] > 1)
+        and (channels is None or cell["shape"][1] == channels)
     ]
     return min(found, default=None)

@@ -93,6 +93,53 @@ def test_a_kernel_writes_its_destination_and_nothing_else(
         assert (memory[start + expected.size :] == 77).all()
 
 
+def test_runs_that_are_neighbours_in_the_source_are_copied_together():
+    near = planned((4096, 3, 32, 32), (2, 1, 0, 3))
+    assert near.cut.near == near.cut.outer[-1] == near.order.index(2)
+    assert planned((4096, 3, 32, 32), (0, 2, 1, 3)).cut.near is None  # three rows are near anyway
+
+
+@pytest.mark.parametrize("run", [*range(1, 40), 63, 64, 65, 112, 127, 128, 129, 300])
+def test_runs_of_every_length_go_where_they_belong(kernels, run):
+    src = np.random.default_rng(run).integers(0, 256, (61, 2, 5, run)).astype(np.uint8)
+    for axes in ((1, 2, 0, 3), (2, 1, 0, 3), (2, 0, 1, 3)):
+        assert planned(src.shape, axes).cut.kernel == ("runs" if run > 1 else "tiles")
+        memory = np.full(src.size + 256, 77, np.uint8)
+        out = memory[64:-192].reshape([src.shape[axis] for axis in axes])
+        for threads in (1, 2):
+            out[...] = 77
+            permute.copy(src, axes, out=out, threads=threads)
+            np.testing.assert_array_equal(out, src.transpose(axes))
+        assert (memory[:64] == 77).all()
+        assert (memory[-192:] == 77).all()
+
+
+@pytest.mark.parametrize("axes", [(1, 2, 0, 3), (2, 1, 0, 3), (2, 0, 1, 3), (1, 0, 2, 3)])
+@pytest.mark.parametrize("shape", [(1, 2, 1, 1), (1, 1, 5, 1), (1, 1, 1, 6), (50, 1, 1, 1)])
+def test_factors_follow_runs_that_are_copied_together(kernels, axes, shape):
+    src = np.random.default_rng(1).integers(0, 256, (70, 2, 5, 6)).astype(np.uint8)
+    scale = np.random.default_rng(2).uniform(0.5, 2, shape).astype("f4")
+    rows = np.random.default_rng(3).integers(-70, 70, 50)
+    found = permute.gather(src, rows, axes, dtype="f4", scale=scale, shift=-scale)
+    expected = (src[rows].astype("f4") * scale - scale).transpose(axes)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_gathered_rows_of_any_size_are_remembered_apart():
+    """Plans of whole rows are remembered by their number; other calls must not find them."""
+    src = np.random.default_rng(0).integers(0, 256, (40, 1, 28, 28)).astype(np.uint8)
+    for rows in ([3, 1, 1], [0], list(range(40)), [3, 1, 2], []):
+        for axes in ((0, 1, 2, 3), (0, 2, 3, 1), (1, 2, 3, 0), (2, 1, 0, 3)):
+            for _ in range(2):
+                found = permute.gather(src, rows, axes)
+                expected = src[np.array(rows, int)].transpose(axes)
+                np.testing.assert_array_equal(found, expected)
+    with pytest.raises(ValueError, match="threads=0"):
+        permute.gather(src, [3, 1, 1], (0, 1, 2, 3), threads=0)
+    with pytest.raises(ValueError, match="out has shape"):
+        permute.gather(src, [3, 1, 1], (0, 1, 2, 3), out=np.empty((2, 1, 28, 28), np.uint8))
+
+
 def test_a_gather_of_tiles_makes_no_temporary(kernels, monkeypatch):
     monkeypatch.setattr(blocked, "run", lambda job: pytest.fail("the blocked way was taken"))
     src = np.random.default_rng(0).integers(0, 256, IMAGES).astype(np.uint8)

@@ -90,7 +90,7 @@ def copy(
         src = np.asarray(src)
     axes = tuple(axes)
     if dtype is None and scale is None and shift is None and (threads is None or threads >= 1):
-        plain = _plain.get((src.shape, src.strides, src.dtype, axes))
+        plain = _plain.get((src.shape, src.strides, src.dtype, axes, None))
         if plain is not None:
             result = arguments.checked_out(out, plain, src.dtype, src)
             np.copyto(result, src.transpose(axes))
@@ -146,6 +146,12 @@ def gather(
     if src.ndim == 0:
         raise DimsError("an array of rank 0 has no rows to gather; pass rank 1 or more")
     chosen = arguments.checked_rows(rows, src.shape[0])
+    if dtype is None and scale is None and shift is None and (threads is None or threads >= 1):
+        plain = _plain.get((src.shape, src.strides, src.dtype, axes, len(chosen)))
+        if plain is not None:
+            result = arguments.checked_out(out, plain, src.dtype, src)
+            _take(src, chosen, result)
+            return result
     return _permute(src, axes, chosen, out, dtype, scale, shift, threads)
 
 
@@ -200,21 +206,32 @@ def _permute(
         return result
     if found.pure and rows is None and compiled.left_to_numpy(found):
         if dtype is None:
-            _remember((src.shape, src.strides, src.dtype, axes), found.shape)
+            _remember((src.shape, src.strides, src.dtype, axes, None), found.shape)
         np.copyto(result, src.transpose(found.order))
         return result
     if rows is not None and src.flags.c_contiguous and compiled.rows_left_to_numpy(found, threads):
-        whole = result.reshape((len(rows), *src.shape[1:]))
-        np.take(src, rows, axis=0, out=whole, mode="clip")
+        if dtype is None and compiled.rows_left_to_numpy(found, None):
+            _remember((src.shape, src.strides, src.dtype, axes, len(rows)), found.shape)
+        _take(src, rows, result)
         return result
     if found.pure and rows is None and not found.tiled and not compiled.available():
         np.copyto(result, src.transpose(found.order))
         return result
     scale = arguments.checked_factor("scale", scale, found.compute)
     shift = arguments.checked_factor("shift", shift, found.compute)
-    if not compiled.run(found, result, src, rows, scale, shift, threads):
-        blocked.run(job(found, result, src, rows, scale, shift))
+    if compiled.run(found, result, src, rows, scale, shift, threads):
+        return result
+    few = rows is not None and found.pure and result.nbytes <= blocked.KEPT_BYTES
+    if rows is not None and few and src.flags.c_contiguous and not found.tiled:
+        np.copyto(result, blocked.taken(src, rows).transpose(found.order))
+        return result
+    blocked.run(job(found, result, src, rows, scale, shift))
     return result
+
+
+def _take(src: Array, rows: arguments.Rows, result: Array) -> None:
+    whole = result.reshape((len(rows), *src.shape[1:]))
+    np.take(src, rows, axis=0, out=whole, mode="clip")
 
 
 _plain: dict[tuple[Any, ...], tuple[int, ...]] = {}

@@ -10,6 +10,8 @@ where the arithmetic runs over contiguous memory, and never through a full-size 
 
 from __future__ import annotations
 
+import math
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -19,8 +21,13 @@ from labeled.permute import layout
 from labeled.permute.arguments import Array, Rows
 from labeled.permute.job import Job
 
+KEPT_BYTES = 1 << 22
+"""Memory for gathered rows that a thread keeps, at most."""
+
 SMALL_BYTES = 1 << 15
 """Below this, one NumPy call is faster than planning tiles."""
+
+_local = threading.local()
 
 
 def run(job: Job) -> None:
@@ -108,9 +115,22 @@ def _gather(job: Job, rows: Rows) -> None:
         at[axis] = slice(start, start + len(chosen))
         here = tuple(at)
         # np.take first copies the whole of a source with gaps; indexing does not
-        taken = np.take(by_row, chosen, axis=0, mode="clip") if whole else by_row[chosen]
+        found = taken(by_row, chosen) if whole else by_row[chosen]
         scale, shift = (None if f is None else _part(f, here) for f in (job.scale, job.shift))
         part = replace(
-            job, dst=job.dst[here], src=taken.transpose(back), scale=scale, shift=shift, rows=None
+            job, dst=job.dst[here], src=found.transpose(back), scale=scale, shift=shift, rows=None
         )
         run(part)
+
+
+def taken(by_row: Array, rows: Rows) -> Array:
+    """Take rows into memory of this thread, which is warm from one batch to the next."""
+    shape = (len(rows), *by_row.shape[1:])
+    n_bytes = math.prod(shape) * by_row.itemsize
+    if by_row.dtype.hasobject or n_bytes > KEPT_BYTES:
+        return np.take(by_row, rows, axis=0, mode="clip")
+    memory = getattr(_local, "memory", None)
+    if memory is None or memory.nbytes < n_bytes:
+        memory = _local.memory = np.empty(n_bytes, np.uint8)
+    out: Array = memory[:n_bytes].view(by_row.dtype).reshape(shape)
+    return np.take(by_row, rows, axis=0, out=out, mode="clip")

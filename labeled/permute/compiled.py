@@ -49,12 +49,26 @@ STREAM_RUN_BYTES = 1 << 25
 LONG_RUN_BYTES = 256
 """Pure runs from this length on are left to NumPy's own copy."""
 
+FAR_RUN_BYTES = 1 << 13
+"""The same where a second thread pays."""
+
 RUNS_BYTES = 1 << 18
-"""So are shorter ones in copies of fewer bytes."""
+"""Shorter runs are left to NumPy in copies of fewer bytes."""
 
 BLOCK_ITEMS = 1024
 """Items along the fast axis that a thread claims at a time."""
 
+NEAR_BYTES = 512
+"""Bytes of runs copied before the next runs of the same rows, while these are still near."""
+
+
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+_NOTHING = np.zeros(8, np.float64)
+_NOWHERE = _address(_NOTHING)
 _local = threading.local()
 _kernels: ModuleType | None = None
 _failed = ""
@@ -85,7 +99,8 @@ def left_to_numpy(plan: Plan) -> bool:
     """Say whether a pure move is best left to NumPy: long runs, or next to nothing to do."""
     n_bytes = plan.size * plan.final.itemsize
     runs = plan.run_bytes
-    return n_bytes < USE_BYTES or runs >= LONG_RUN_BYTES or (runs > 0 and n_bytes < RUNS_BYTES)
+    long = FAR_RUN_BYTES if 2 * n_bytes >= SHARE_BYTES and available() else LONG_RUN_BYTES
+    return n_bytes < USE_BYTES or runs >= long or (runs > 0 and n_bytes < RUNS_BYTES)
 
 
 def rows_left_to_numpy(plan: Plan, threads: int | None) -> bool:
@@ -113,18 +128,22 @@ def run(
         return False
     call = _call(plan)
     table = call.table if rows is None else _gathered(call, rows)
-    scales = _factors(plan, scale, 1.0, src.ndim) if not plan.pure else _NOTHING
-    shifts = _factors(plan, shift, -0.0, src.ndim) if not plan.pure else _NOTHING
+    scales = shifts = _NOTHING
+    if not plan.pure:
+        scales = _factors(plan, scale, 1.0, src.ndim)
+        shifts = _factors(plan, shift, -0.0, src.ndim)
     to = _address(dst)
     streamed, head = _streaming(plan.cut, call, to, dst.nbytes)
     kernel = getattr(kernels, plan.cut.kernel)
     fixed = (
-        call.kinds, _address(src), to, table, _address(scales), _address(shifts), streamed, head,
+        call.kinds, _address(src), to, table,
+        _NOWHERE if scales is _NOTHING else _address(scales),
+        _NOWHERE if shifts is _NOTHING else _address(shifts), streamed, head,
     )  # fmt: skip
     if call.signature not in _ready:
         _compile(kernel, fixed, call.signature)
     count = _threads(threads, moved_bytes)
-    n_units = call.n_outer * _units(plan.cut, call.header, head)
+    n_units = call.n_outer // call.header[-1] * _units(plan.cut, call.header, head)
     if count == 1:
         kernel(*fixed, 0, n_units, _scratch(kernels.SCRATCH_BYTES))
     else:
@@ -134,9 +153,6 @@ def run(
 
         workers.share(work, n_units, count)
     return True
-
-
-_NOTHING = np.zeros(8, np.float64)
 
 
 def _loaded() -> ModuleType | None:
@@ -184,11 +200,15 @@ def _call(plan: Plan) -> _Call:
     along = {"runs": 1, "tiles": n_fast * cut.item.itemsize, "weaves": n_fast, "unweaves": n_rows}
     enough = along[cut.kernel] * (1 if cut.kernel == "tiles" else cut.final.itemsize)
     vector = 64 if enough >= 64 or cut.kernel == "runs" else 16
-    block = BLOCK_ITEMS if cut.kernel != "runs" else max(1, 16 * BLOCK_ITEMS // n_fast)
+    inner = 1 if cut.near is None else plan.lengths[cut.near]
+    block = BLOCK_ITEMS
+    if cut.kernel == "runs":
+        few = NEAR_BYTES // (n_fast * cut.final.itemsize)
+        block = max(1, 16 * BLOCK_ITEMS // n_fast) if inner == 1 else max(8, few)
     width = np.uint64(0) if vector == 64 else np.uint16(0)
     woven = (0,) * {"weaves": n_rows, "unweaves": n_fast}.get(cut.kernel, 1)
     by = _steps(cut, (n_outer, n_fast, n_rows))
-    header = (n_outer, n_rows, n_fast, step, block, *by)
+    header = (n_outer, n_rows, n_fast, step, block, *by, inner)
     outer_dst = _offsets(plan, plan.dst_strides, cut.outer)
     return _Call(
         (cut.kernel, cut.item, cut.final, vector, len(woven)),
@@ -334,11 +354,6 @@ def _streaming(cut: Cut, call: _Call, to: int, n_bytes: int) -> tuple[int, int]:
     heads = (n for n in range(CACHE_LINE) if (to + n * pixel) % CACHE_LINE == 0)
     head = next(heads, None)
     return (0, 0) if head is None else (1, head)
-
-
-def _address(array: Array) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
 
 
 def _scratch(n_bytes: int) -> int:

@@ -361,6 +361,29 @@ def _copy_run(dst: int, src: int, n: int, streamed: int) -> None:
 
 
 @_compiled
+def _copy_rows(dst: int, step: int, src: int, rows: Any, start: int, stop: int, n: int) -> None:
+    """Copy runs of the same 16 to 128 bytes: the choice of moves is made once."""
+    if n > 64:
+        for r in range(start, stop):
+            at, to = src + rows[r], dst + r * step
+            _copy64(to, at, 0)
+            _copy64(to + n - 64, at + n - 64, 0)
+    elif n > 32:
+        for r in range(start, stop):
+            at, to = src + rows[r], dst + r * step
+            _copy32(to, at, 0)
+            _copy32(to + n - 32, at + n - 32, 0)
+    elif n == 32:
+        for r in range(start, stop):
+            _copy32(dst + r * step, src + rows[r], 0)
+    else:
+        for r in range(start, stop):
+            at, to = src + rows[r], dst + r * step
+            _copy16(to, at, 0)
+            _copy16(to + n - 16, at + n - 16, 0)
+
+
+@_compiled
 def _put(
     kinds: Any,
     dst: int,
@@ -478,27 +501,33 @@ def runs(
     outer, rows = table[HEADER:], table[HEADER + 2 * n_outer :]
     stage, spare = scratch, scratch + BUFFER_BYTES
     per = LINE // final_bytes
+    n_near = table[8]
     n_blocks = (n_rows + block - 1) // block
     for unit in range(first, last):
-        o = unit // n_blocks
-        start = (unit - o * n_blocks) * block
-        for r in range(start, min(start + block, n_rows)):
-            at, to = src + outer[o] + rows[r], dst + outer[n_outer + o] + r * step
-            if _moves(kinds):
-                _copy_run(to, at, n_fast * item_bytes, streamed)
+        start = unit % n_blocks * block
+        stop = min(start + block, n_rows)
+        for o in range(unit // n_blocks * n_near, (unit // n_blocks + 1) * n_near):
+            base, out = src + outer[o], dst + outer[n_outer + o]
+            if _moves(kinds) and 16 <= n_fast * item_bytes <= 2 * LINE:
+                _copy_rows(out, step, base, rows, start, stop, n_fast * item_bytes)
                 continue
-            f = (by_outer * o + by_row * r) * final_bytes
-            begin = 0
-            if n_fast < per:
-                _copy_short(stage, at, n_fast * item_bytes)
-                at = stage
-            elif streamed:
-                begin = (-to) % LINE // final_bytes
-                _put(kinds, to, at, begin, scale + f, shift + f, by_fast, 0, spare)
-            d, a = to + begin * final_bytes, at + begin * item_bytes
-            h = f + begin * by_fast * final_bytes
-            n = n_fast - begin
-            _put(kinds, d, a, n, scale + h, shift + h, by_fast, streamed, spare)
+            for r in range(start, stop):
+                at, to = base + rows[r], out + r * step
+                if _moves(kinds):
+                    _copy_run(to, at, n_fast * item_bytes, streamed)
+                    continue
+                f = (by_outer * o + by_row * r) * final_bytes
+                begin = 0
+                if n_fast < per:
+                    _copy_short(stage, at, n_fast * item_bytes)
+                    at = stage
+                elif streamed:
+                    begin = (-to) % LINE // final_bytes
+                    _put(kinds, to, at, begin, scale + f, shift + f, by_fast, 0, spare)
+                d, a = to + begin * final_bytes, at + begin * item_bytes
+                h = f + begin * by_fast * final_bytes
+                n = n_fast - begin
+                _put(kinds, d, a, n, scale + h, shift + h, by_fast, streamed, spare)
 
 
 @_compiled

@@ -38,7 +38,7 @@ PLANES = 4
 TILE_RUN = 128
 """Bytes written in one go along a row of the destination: two lines suit the prefetchers."""
 
-HEADER = 8
+HEADER = 9
 """Numbers at the start of a kernel's table, before its offsets."""
 
 ROW_PADDING = 16

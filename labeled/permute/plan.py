@@ -39,6 +39,12 @@ ENOUGH_ROW_BYTES = 256
 ENOUGH_RUNS = 1024
 """Axes join the rows of ``runs`` until there are so many."""
 
+ENOUGH_BETWEEN = 32
+"""Rows between two runs that are neighbours in the source, from which these are copied together."""
+
+NEAR_STEP_BYTES = 1 << 12
+"""Neighbouring runs start at most so far apart: on one page of memory."""
+
 FACTOR_SHARE = 4
 """A table of factors may have one entry for so many items; beyond, NumPy does as well."""
 
@@ -71,6 +77,8 @@ class Cut:
     outer: tuple[int, ...]
     kept: tuple[bool, bool, bool]
     """Whether factors change along (outer, fast, rows)."""
+    near: int | None
+    """The outer axis along which the source is nearest, visited before the rows go on."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +197,10 @@ def _with_cut(draft: Plan, src: np.dtype[Any], varies: list[bool]) -> Plan:
     if items is None or parts is None:
         return draft
     kernel, fast, rows = parts
-    outer = tuple(a for a in range(len(draft.lengths)) if a != fast and a not in rows)
+    outer = [a for a in range(len(draft.lengths)) if a != fast and a not in rows]
+    near = _near(draft, fast) if kernel == "runs" else None
+    if near is not None:
+        outer.append(outer.pop(outer.index(near)))
     kept = [any(varies[axis] for axis in part) for part in (outer, (fast,), rows)]
     woven = {"weaves": 2, "unweaves": 1}.get(kernel)
     if woven is not None:
@@ -203,7 +214,8 @@ def _with_cut(draft: Plan, src: np.dtype[Any], varies: list[bool]) -> Plan:
     )
     if table > max(64, draft.size // FACTOR_SHARE):
         return draft
-    cut = Cut(kernel, items[0], items[1], fast, rows, outer, (kept[0], kept[1], kept[2]))
+    varied = (kept[0], kept[1], kept[2])
+    cut = Cut(kernel, items[0], items[1], fast, rows, tuple(outer), varied, near)
     return replace(draft, cut=cut)
 
 
@@ -229,7 +241,9 @@ def _parts(draft: Plan, item_bytes: int) -> tuple[str, int, tuple[int, ...]] | N
     if fast is None:
         return None
     if fast == last:
-        return "runs", fast, _joined(draft, range(last - 1, -1, -1), ENOUGH_RUNS)
+        near = _near(draft, fast)
+        stop = -1 if near is None else near
+        return "runs", fast, _joined(draft, range(last - 1, stop, -1), ENOUGH_RUNS)
     final_bytes = draft.final.itemsize
     rows = _joined(draft, range(last, fast, -1), ENOUGH_ROW_BYTES // final_bytes)
     n_rows = math.prod(lengths[a] for a in rows)
@@ -240,6 +254,20 @@ def _parts(draft: Plan, item_bytes: int) -> tuple[str, int, tuple[int, ...]] | N
     if 2 <= lengths[fast] <= 4 and lengths[last] >= narrow and steps[last] == pixel:
         return "unweaves", fast, (last,)
     return "tiles", fast, rows
+
+
+def _near(draft: Plan, fast: int) -> int | None:
+    """Return the axis that runs of far rows should be copied along before these rows go on.
+
+    It is the one of the shortest step in the source, where going through the axes behind it
+    would push out of the nearest cache what it comes back to.
+    """
+    steps = {
+        a: abs(step) for a, step in enumerate(draft.src_strides) if a not in (fast, draft.axis)
+    }
+    near = min(steps, key=lambda a: steps[a], default=fast)
+    between = math.prod(draft.lengths[near + 1 : fast])
+    return near if between >= ENOUGH_BETWEEN and steps[near] < NEAR_STEP_BYTES else None
 
 
 def _joined(draft: Plan, axes: Sequence[int], enough: int) -> tuple[int, ...]:
