@@ -175,30 +175,96 @@ class Bench:
         return {"nbytes": n, "h2d": n / to_device, "d2d": 2 * n / within}
 
     def permutes(self, d2d: float) -> Figures:
-        """Every order of four axes, moved, and cast and scaled: against a plain device copy."""
-        out: Figures = {}
+        """Every order of four axes, moved, and cast and scaled: against a plain device copy.
+
+        ``of_library`` is against what the array library itself does for the same result.
+        """
         rows = max(self.nbytes // 8 // (3 * 224 * 224), 2)
+        out: Figures = {}
         for kind, dtype, options in (
             ("u8", np.uint8, {}),
+            ("f16", np.float16, {}),
             ("f32", np.float32, {}),
             ("u8 to f32, scaled", np.uint8, {"dtype": np.float32, "scale": 1 / 255}),
+            ("u8 to f16, scaled", np.uint8, {"dtype": np.float16, "scale": 1 / 255}),
         ):
             n = max(rows // np.dtype(dtype).itemsize, 2)
-            src = self.card.xp.ones((n, 3, 224, 224), dtype)
+            src = self.random((n, 3, 224, 224), dtype)
             item = np.dtype(dtype).itemsize + np.dtype(options.get("dtype", dtype)).itemsize
-            for order in ORDERS:
+            found = {order: self.order(src, order, options) for order in ORDERS}
+            out[kind] = {
+                "nbytes": src.nbytes,
+                "of_d2d": {o: src.size * item / one["ours"] / d2d for o, one in found.items()},
+                "of_library": {o: one["library"] / one["ours"] for o, one in found.items()},
+                "right": all(one["right"] for one in found.values()),
+            }
+            for name in ("of_d2d", "of_library"):
+                values = list(out[kind][name].values())
+                out[kind][f"{name}, median"] = statistics.median(values)
+                out[kind][f"{name}, worst"] = min(values)
+        return out
+
+    def random(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Return an array of the device: numbers that repeat every 1024 rows at most."""
+        host = np.random.default_rng(0).integers(0, 256, (min(shape[0], 1024), *shape[1:]))
+        part = self.card.xp.asarray(host.astype(dtype))
+        return self.card.xp.concatenate([part] * -(-shape[0] // len(part)))[: shape[0]]
+
+    def order(self, src: Any, order: str, options: Figures) -> Figures:
+        """Time one order, by the library and by ours, and see that both give the same."""
+        xp, axes = self.card.xp, tuple("bc01".index(axis) for axis in order)
+
+        def library(src: Any = src) -> Any:
+            moved = src.transpose(axes)
+            if options:
+                moved = (moved.astype(np.float32) * np.float32(options["scale"])).astype(
+                    options["dtype"]
+                )
+            return xp.ascontiguousarray(moved)
+
+        few, repeats = src[:65], 7 if self.card.real else 1
+        return {
+            "ours": self.card.seconds(lambda: permute.copy(src, axes, **options), repeats),
+            "library": self.card.seconds(library, repeats),
+            "right": bool((permute.copy(few, axes, **options) == library(few)).all()),
+        }
+
+    def crops(self, d2d: float) -> Figures:
+        """Shuffled rows, each cropped and mirrored on its own, cast and scaled: one pass."""
+        n = max(self.nbytes // 8 // (3 * 256 * 256), 4)
+        src, rng = self.random((n, 3, 256, 256), np.uint8), np.random.default_rng(1)
+        starts = rng.integers(0, 33, (2, n))
+        options: Figures = {
+            "rows": rng.permutation(n),
+            "at": {2: (starts[0], 224), 3: (starts[1], 224)},
+            "mirror": {3: rng.integers(0, 2, n).astype(bool)},
+        }
+        out: Figures = {}
+        for dtype in ("uint8", "float32"):
+            changes = {"dtype": dtype, "scale": 1 / 255} if dtype == "float32" else {}
+            for order in ("bc01", "b01c", "c01b"):
                 axes = tuple("bc01".index(axis) for axis in order)
 
-                def work(src: Any = src, axes: Any = axes, options: Any = options) -> Any:
-                    return permute.copy(src, axes, **options)
+                def work(axes: Any = axes, changes: Any = changes) -> Any:
+                    return permute.crop(src, axes, **options, **changes)
 
-                rate = src.size * item / self.card.seconds(work, repeats=7)
-                out.setdefault(kind, {})[order] = rate / d2d
-        summary = {
-            kind: {"median": statistics.median(found.values()), "worst": min(found.values())}
-            for kind, found in out.items()
-        }
-        return {"of_d2d": out, "summary": summary}
+                moved = n * 3 * 224 * 224 * (1 + np.dtype(dtype).itemsize)
+                out[f"{order}, {dtype}, of_d2d"] = moved / self.card.seconds(work, 7) / d2d
+        return out
+
+    def latency(self) -> Figures:
+        """Microseconds of one permute of a small batch, the device waited for."""
+        out: Figures = {}
+        for shape in ((16, 3, 32, 32), (256, 3, 32, 32), (64, 3, 224, 224)):
+            src = self.random(shape, np.uint8)
+            for name, options in (("move", {}), ("scaled", {"dtype": "f4", "scale": 1 / 255})):
+
+                def work(src: Any = src, options: Any = options) -> Any:
+                    return permute.copy(src, (1, 2, 3, 0), **options)
+
+                key = f"{'x'.join(map(str, shape))} {name}"
+                out[key] = self.card.seconds(work, repeats=50) * 1e6
+        return out
 
     # files
 
@@ -355,6 +421,8 @@ class Bench:
         parts: dict[str, Callable[[], Figures]] = {
             "right": self.right,
             "permutes": lambda: self.permutes(bounds["d2d"]),
+            "crops": lambda: self.crops(bounds["d2d"]),
+            "latency": self.latency,
             "files": lambda: self.files(bounds["h2d"]),
             "small": self.small,
             "depths": self.depths,

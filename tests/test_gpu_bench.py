@@ -20,7 +20,7 @@ def test_without_a_gpu_it_says_so_and_measures_nothing(capsys):
 
 def test_every_part_runs_on_the_host(tmp_path, capsys):
     out = tmp_path / "host.json"
-    parts = ["right", "permutes", "files", "small", "depths", "overlap"]
+    parts = ["right", "permutes", "crops", "latency", "files", "small", "depths", "overlap"]
     only = [word for part in parts for word in ("--only", part)]
     assert main(["--host", "--gib", "0.002", "--out", str(out), *only]) == 0
     found = json.loads(out.read_text())
@@ -28,6 +28,7 @@ def test_every_part_runs_on_the_host(tmp_path, capsys):
     assert not [part for part, figures in found.items() if "failed" in figures], found
     assert "says nothing of a GPU" in found["environment"]["card"]
     assert found["right"] == {"equal": True, "batches": found["right"]["batches"]}
-    assert set(found["permutes"]["of_d2d"]["u8"]) == set(ORDERS)
+    assert set(found["permutes"]["u8"]["of_d2d"]) == set(ORDERS)
+    assert all(one["right"] for one in found["permutes"].values())
     assert len(ORDERS) == 24
     assert "overlap" in capsys.readouterr().out

@@ -1,19 +1,23 @@
-"""The CUDA kernel: its arithmetic on any machine with a C++ compiler, the whole of it on a GPU."""
+"""The CUDA kernel: run on this processor by a C++ compiler, and on a GPU where there is one."""
 
 from __future__ import annotations
 
 import ctypes
 import itertools
+import math
 import shutil
 import subprocess
+import sys
+import types
 
+import array_api_strict as xp
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from labeled import permute
-from labeled.permute import cuda
-from labeled.permute.job import merged_factor
-from labeled.permute.plan import Request, plan
+from labeled import device, permute
+from labeled.permute import cuda, foreign, picks
 
 COMPILER = shutil.which("c++")
 ONE_THREAD = """
@@ -23,79 +27,238 @@ struct { unsigned x; } threadIdx = {0}, blockDim = {1}, blockIdx = {0};
 #define __shared__ static
 #define __restrict__
 #define __syncthreads()
+static inline float widened(unsigned short bits) {
+    _Float16 half; __builtin_memcpy(&half, &bits, 2); return (float)half;
+}
+static inline unsigned short halved(float value) {
+    _Float16 half = (_Float16)value; unsigned short bits;
+    __builtin_memcpy(&bits, &half, 2); return bits;
+}
 """
 MANY_BLOCKS = """
-extern "C" void run(int blocks, void* src, void* dst, void* table, void* scale, void* shift) {
+extern "C" void run(long long blocks, void* src, void* dst, void* table, void* picked,
+                    void* scale, void* shift) {
     for (blockIdx.x = 0; blockIdx.x < (unsigned)blocks; ++blockIdx.x)
-        permute((ITEM*)src, (FINAL*)dst, (Big*)table, (FACTOR*)scale, (FACTOR*)shift);
+        permute((ITEM*)src, (FINAL*)dst, (Big*)table, (Big*)picked, (FACTOR*)scale,
+                (FACTOR*)shift);
 }
 """
 SHAPES = [(70, 3, 16, 20), (5, 4, 65, 66), (9, 1, 28, 28), (600, 700)]
+POISON = 0xA5
+
+
+def address(array):
+    return ctypes.c_void_p(array.__array_interface__["data"][0])
 
 
 @pytest.fixture(scope="module")
-def host_kernel(tmp_path_factory):
-    """Compile the kernel's source for this processor, one thread a block."""
+def host(tmp_path_factory):
+    """Return what the kernel's door needs of CuPy, with kernels compiled for this processor."""
     if COMPILER is None:
         pytest.skip("no C++ compiler to run the kernel's source on this processor")
     folder = tmp_path_factory.mktemp("kernel")
+    built: dict[str, object] = {}
 
-    def build(item, final):
-        name = folder / f"permute_{np.dtype(item).char}_{np.dtype(final).char}"
-        text = ONE_THREAD + cuda.source(np.dtype(item), np.dtype(final)) + MANY_BLOCKS
-        name.with_suffix(".cpp").write_text(text)
-        command = [COMPILER, "-O1", "-ffp-contract=off", "-shared", "-fPIC"]
+    def build(code):
+        name = folder / f"permute_{len(built)}"
+        name.with_suffix(".cpp").write_text(ONE_THREAD + code + MANY_BLOCKS)
+        command = [COMPILER, "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-Wall", "-Werror"]
         files = ["-o", str(name.with_suffix(".so")), str(name.with_suffix(".cpp"))]
         subprocess.run([*command, *files], check=True)
         return ctypes.CDLL(str(name.with_suffix(".so"))).run
 
-    built: dict[tuple[str, str], object] = {}
+    class Module:
+        def __init__(self, code, options):
+            assert options == cuda.OPTIONS
+            if code not in built:
+                built[code] = build(code)
+            self.run = built[code]
 
-    def run(src, axes, final, scale):
-        strides = src.strides
-        found = plan(
-            Request(
-                src.shape, strides, src.dtype, axes, final,
-                None if scale is None else scale.shape, None, None,
-            )
-        )  # fmt: skip
-        item, made = cuda.item_types(found, src.dtype)
-        key = (item.char, made.char)
-        built.setdefault(key, build(item, made)) if key not in built else None
-        laid = np.ones(1, made) if scale is None else merged_factor(found, scale, src.ndim)
-        laid = np.ascontiguousarray(laid)
-        steps = cuda.factor_steps(laid.shape, len(found.lengths))
-        numbers = np.array(
-            cuda.table(found, src.itemsize, steps, (0,) * len(found.lengths)), np.int64
-        )
-        shift = np.full(1, -0.0 if made.kind == "f" else 0, made)
-        out = np.full(found.shape, 77, found.final)
-        arrays = (src, out, numbers, laid, shift)
-        blocks = int(numbers[0] * numbers[5] * numbers[6])
-        built[key](blocks, *(ctypes.c_void_p(a.__array_interface__["data"][0]) for a in arrays))
-        return out
+        def get_function(self, name):
+            assert name == "permute"
+            return self.launch
 
-    return run
+        def launch(self, blocks, threads, args):
+            assert threads == (cuda.THREADS,)
+            launched.append(blocks)
+            self.run(ctypes.c_longlong(blocks[0]), *map(address, args))
+
+    def empty(shape, dtype):
+        """Return new memory in the middle of a larger one, all of it poison."""
+        n = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        memory = np.full(n + 512, POISON, np.uint8)
+        made.append((memory, n))
+        return memory[256 : 256 + n].view(dtype).reshape(shape)
+
+    made: list[tuple[np.ndarray, int]] = []
+    launched: list[object] = []
+    same = ("asarray", "full", "ascontiguousarray")
+    names = {name: getattr(np, name) for name in same}
+    return types.SimpleNamespace(
+        RawModule=Module, empty=empty, made=made, launched=launched, **names
+    )
+
+
+@pytest.fixture
+def on_host(host, monkeypatch):
+    """Send NumPy's arrays to the kernel, and see that it writes its result and nothing else."""
+    monkeypatch.setitem(sys.modules, "cupy", host)
+    monkeypatch.setattr(device, "is_cupy", lambda array: isinstance(array, np.ndarray))
+
+    def check(work, expected, launches=1):
+        host.made.clear()
+        host.launched.clear()
+        found = work()
+        assert len(host.launched) == launches
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+        for memory, n in host.made:
+            assert (memory[:256] == POISON).all()
+            assert (memory[256 + n :] == POISON).all()
+
+    return check
+
+
+def copied(src, axes, **given):
+    given = {"dtype": None, "scale": None, "shift": None, **given}
+    return cuda.copy(src, axes, **given)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("item", ["u1", "f4", "f8"])
-def test_the_source_moves_items_as_numpy_does(host_kernel, shape, item):
+@pytest.mark.parametrize("item", ["u1", "f2", "f4", "f8"])
+def test_the_kernel_moves_items_as_numpy_does(on_host, shape, item):
     src = np.random.default_rng(0).integers(0, 256, shape).astype(item)
     for axes in itertools.permutations(range(len(shape))):
-        np.testing.assert_array_equal(host_kernel(src, axes, None, None), src.transpose(axes))
+        on_host(lambda axes=axes: copied(src, axes), src.transpose(axes))
     broken = src[::-2, ..., ::3]
     back = tuple(reversed(range(len(shape))))
-    np.testing.assert_array_equal(host_kernel(broken, back, None, None), broken.transpose(back))
+    on_host(lambda: copied(broken, back), broken.transpose(back))
 
 
 @pytest.mark.parametrize("shape", SHAPES[:3], ids=str)
-def test_the_source_scales_as_numpy_does(host_kernel, shape):
-    src = np.random.default_rng(0).integers(0, 256, shape).astype("u1")
-    scale = np.random.default_rng(1).uniform(0.1, 2, (shape[1], 1, 1)).astype("f4")
+@pytest.mark.parametrize(
+    ("item", "final"), [("u1", "f4"), ("u1", "f2"), ("f2", "f4"), ("f4", "f2"), ("i4", "f8")]
+)
+def test_the_kernel_scales_as_numpy_does(on_host, shape, item, final):
+    src = np.random.default_rng(0).integers(0, 256, shape).astype(item)
+    compute = "f8" if final == "f8" else "f4"
+    scale = np.random.default_rng(1).uniform(0.1, 2, (shape[1], 1, 1)).astype(compute)
+    shift = np.random.default_rng(2).uniform(-9, 9, (shape[0], 1, 1, 1)).astype(compute)
     for axes in itertools.permutations(range(4)):
-        expected = (src.astype("f4") * scale).transpose(axes)
-        np.testing.assert_array_equal(host_kernel(src, axes, np.float32, scale), expected)
+        expected = (src.astype(compute) * scale + shift).astype(final).transpose(axes)
+        given = {"dtype": final, "scale": scale, "shift": shift}
+        on_host(lambda axes=axes, given=given: copied(src, axes, **given), expected)
+
+
+def test_a_cast_alone_rounds_once(on_host):
+    wide = np.array([2**53 + 1, -(2**62) - 1, 3, 70000], np.int64).reshape(2, 2)
+    for final in ("f8", "f4"):
+        on_host(lambda final=final: copied(wide, (1, 0), dtype=final), wide.T.astype(final))
+    exact = np.array([[1.0 + 2**-11 + 2**-40, -0.0], [2.0, 65519.9]])
+    on_host(lambda: copied(exact, (1, 0), dtype="f4"), exact.T.astype("f4"))
+    assert copied(exact, (1, 0), dtype="f2") is None  # it would be rounded twice
+
+
+@pytest.mark.parametrize("axes", list(itertools.permutations(range(4))), ids=str)
+def test_gather_crop_and_mirror_are_part_of_the_same_pass(on_host, axes):
+    """Against one row at a time, by slicing."""
+    rng = np.random.default_rng(sum(4**n * axis for n, axis in enumerate(axes)))
+    src = rng.integers(0, 256, (40, 3, 19, 21)).astype("u1")
+    rows = rng.integers(0, 40, 71)
+    top, left = rng.integers(0, 4, 71), rng.integers(0, 6, 71)
+    over, back = rng.integers(0, 2, (2, 71)).astype(bool)
+    scale = rng.uniform(0.1, 2, (3, 1, 1)).astype("f4")
+    pieces = []
+    for k, row in enumerate(rows):
+        piece = src[row][:, top[k] : top[k] + 16, left[k] : left[k] + 16]
+        piece = piece[:, ::-1] if over[k] else piece
+        pieces.append(piece[:, :, ::-1] if back[k] else piece)
+    expected = np.stack(pieces).transpose(axes)
+    picked = {
+        "at": {2: (top, 16), -1: (left, 16)},
+        "rows": rows,
+        "mirror": {2: over, 3: back},
+    }
+    plain = {"dtype": None, "scale": None, "shift": None}
+    chosen = picks.checked(src.shape, rows, picked["at"], picked["mirror"])
+    on_host(lambda: foreign.crop(src, axes, chosen, **plain), expected)
+    wanted = (np.stack(pieces).astype("f4") * scale + np.float32(1)).transpose(axes)
+    changes = {"dtype": "f4", "scale": scale, "shift": np.float32(1)}
+    on_host(lambda: foreign.crop(src, axes, chosen, **changes), wanted)
+    gathered = src[rows].transpose(axes)
+    on_host(lambda: foreign.gather(src, rows, axes, out=None, **plain), gathered)
+    np.testing.assert_array_equal(permute.crop(src, axes, **picked), expected)
+    np.testing.assert_array_equal(permute.crop(src, axes, **picked, **changes), wanted)
+
+
+@st.composite
+def crops(draw):
+    """Draw an array and which pieces of which rows of it."""
+    shape = draw(st.lists(st.integers(1, 9), min_size=2, max_size=4))
+    n = draw(st.integers(0, 12))
+    src = np.random.default_rng(draw(st.integers(0, 99))).integers(0, 60000, shape).astype("u2")
+    src = src[:: draw(st.sampled_from([1, -1, 2]))]
+    rows = draw(st.lists(st.integers(-len(src), len(src) - 1), min_size=n, max_size=n))
+    at, mirror = {}, {}
+    for axis in range(1, len(shape)):
+        if draw(st.booleans()):
+            length = draw(st.integers(0, shape[axis]))
+            starts = st.integers(0, shape[axis] - length)
+            each = st.lists(starts, min_size=n, max_size=n)
+            at[axis] = (draw(each | starts), length)
+        if draw(st.booleans()):
+            each = st.lists(st.booleans(), min_size=n, max_size=n)
+            mirror[axis] = draw(each | st.booleans())
+    return src, np.array(rows, np.int64), at, mirror, draw(st.permutations(range(len(shape))))
+
+
+def by_hand(src, rows, at, mirror, axes):
+    """Take the pieces one index at a time."""
+    lengths = [at.get(axis, (0, src.shape[axis]))[1] for axis in range(1, src.ndim)]
+    out = np.zeros((len(rows), *lengths), src.dtype)
+    for k, *index in np.ndindex(out.shape):
+        place = [rows[k]]
+        for axis, i in enumerate(index, start=1):
+            turned = np.broadcast_to(mirror.get(axis, False), len(rows))[k]
+            first = np.broadcast_to(at.get(axis, (0, 0))[0], len(rows))[k]
+            place.append(first + (lengths[axis - 1] - 1 - i if turned else i))
+        out[(k, *index)] = src[tuple(place)]
+    return out.transpose(axes)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(crops())
+def test_any_crop_is_the_same_on_every_way(on_host, drawn):
+    src, rows, at, mirror, axes = drawn
+    expected = by_hand(src, rows, at, mirror, axes)
+    found = permute.crop(src, axes, at, rows=rows, mirror=mirror)
+    np.testing.assert_array_equal(found, expected)
+    strict = permute.crop(xp.asarray(src), axes, at, rows=rows, mirror=mirror)
+    np.testing.assert_array_equal(np.asarray(strict), expected)
+    chosen = picks.checked(src.shape, rows, at, mirror)
+    if copied(src, axes, picks=chosen) is None:  # gathered rows of one item
+        assert math.prod(chosen.row_shape) == 1
+    else:
+        on_host(lambda: copied(src, axes, picks=chosen), expected, int(expected.size > 0))
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({"at": {1: (0, 9)}}, ValueError, "crop along axis 1 is 9 long; rows are 8 long"),
+        ({"at": {1: ([0, 5], 4)}, "rows": [7, 3]}, IndexError, "row 3, number 1 of the result"),
+        ({"at": {1: (-1, 4)}}, IndexError, r"-1 \.\. 3 is not within 0 \.\. 8"),
+        ({"at": {0: (0, 4)}}, ValueError, r"axes 1 \.\. 2"),
+        ({"at": {1: (0.5, 4)}}, ValueError, "integers; found dtype float64"),
+        ({"mirror": {2: [True]}}, ValueError, "each of the 10 rows"),
+        ({"mirror": {2: 1}}, ValueError, "true or false"),
+        ({"mirror": {2: True, -1: True}}, ValueError, "names axis 2 twice"),
+        ({"rows": [10]}, IndexError, "row 10 is not in an array of 10 rows"),
+    ],
+)
+def test_a_crop_that_does_not_fit_is_refused(given, error, words):
+    with pytest.raises(error, match=words):
+        permute.crop(np.zeros((10, 8, 8)), (0, 1, 2), **given)
 
 
 @pytest.fixture(scope="module")
@@ -129,3 +292,27 @@ def test_a_device_array_scales_as_numpy_does(cupy, final):
     for axes in itertools.permutations(range(4)):
         result = permute.copy(cupy.asarray(src), axes, **given)
         np.testing.assert_array_equal(cupy.asnumpy(result), permute.copy(src, axes, **given))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("item", ["u1", "f2", "f4"])
+def test_pieces_of_device_rows_are_those_of_the_host(cupy, item):
+    rng = np.random.default_rng(5)
+    src = rng.integers(0, 256, (300, 3, 40, 44)).astype(item)
+    rows, top, left = rng.integers(0, 300, 257), *rng.integers(0, 5, (2, 257))
+    picked = {
+        "at": {2: (top, 32), 3: (left, 32)},
+        "rows": rows,
+        "mirror": {3: rng.integers(0, 2, 257).astype(bool)},
+    }
+    scale = rng.uniform(0.1, 2, (3, 1, 1)).astype("f4")
+    for axes in itertools.permutations(range(4)):
+        for changes in ({}, {"dtype": "f4", "scale": scale, "shift": -1.0}):
+            # whatever lies in the pool must not be seen in the result
+            cupy.full(257 * 3 * 32 * 32 * 4, POISON, np.uint8)
+            result = permute.crop(cupy.asarray(src), axes, **picked, **changes)
+            expected = permute.crop(src, axes, **picked, **changes)
+            np.testing.assert_array_equal(cupy.asnumpy(result), expected)
+            gathered = permute.gather(cupy.asarray(src), rows, axes, **changes)
+            expected = permute.gather(src, rows, axes, **changes)
+            np.testing.assert_array_equal(cupy.asnumpy(gathered), expected)

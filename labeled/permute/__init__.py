@@ -14,18 +14,18 @@ The environment variable ``LABELED_FAST=0`` turns the compiled kernels off.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from labeled.errors import ArrayError, DimsError
-from labeled.permute import arguments, blocked, compiled, foreign
+from labeled.permute import arguments, blocked, compiled, foreign, picks
 from labeled.permute.arguments import Array
 from labeled.permute.job import job
 from labeled.permute.plan import Request, plan
 
-__all__ = ["available", "copy", "describe", "empty", "gather"]
+__all__ = ["available", "copy", "crop", "describe", "empty", "gather"]
 
 PLAIN_COPIES = 512
 """Shapes remembered at most of copies that are left to NumPy."""
@@ -140,8 +140,7 @@ def gather(
            [20,  8, 20]], dtype=uint8)
     """
     if not isinstance(src, np.ndarray | np.generic):
-        taken = foreign.take(src, rows)
-        return foreign.copy(taken, axes, out=out, dtype=dtype, scale=scale, shift=shift)
+        return foreign.gather(src, rows, axes, out=out, dtype=dtype, scale=scale, shift=shift)
     src, axes = np.asarray(src), tuple(axes)
     if src.ndim == 0:
         raise DimsError("an array of rank 0 has no rows to gather; pass rank 1 or more")
@@ -153,6 +152,67 @@ def gather(
             _take(src, chosen, result)
             return result
     return _permute(src, axes, chosen, out, dtype, scale, shift, threads)
+
+
+def crop(
+    src: Any,
+    axes: Sequence[int],
+    at: Mapping[int, picks.Crop] | None = None,
+    *,
+    rows: Any = None,
+    mirror: Mapping[int, Any] | None = None,
+    dtype: Any = None,
+    scale: Any = None,
+    shift: Any = None,
+    threads: int | None = None,
+) -> Any:
+    """Copy a piece of each row, mirrored or not, into another order of the axes.
+
+    CuPy arrays are copied in one pass; others row by row, and then as by :func:`copy`.
+
+    Parameters
+    ----------
+    src : array
+        At least one axis; rows lie along axis 0.
+    axes : sequence of int
+        As for :func:`copy`.
+    at : mapping of int to (start, length), optional
+        Axis of `src` to the first index, one for all rows or one a row, and the length, which
+        is the same for all. Axes that are not named stay whole.
+    rows : 1-D array of integers, optional
+        As for :func:`gather`. All rows in their order if not given.
+    mirror : mapping of int to bool, optional
+        Axis of `src` to whether it is turned around in the result: one for all rows or one a
+        row.
+    dtype, scale, shift, threads
+        As for :func:`copy`; factors lie as the result does, neither cropped nor mirrored.
+
+    Raises
+    ------
+    SelectionError
+        If a row is not in `src`, or a piece not in its row.
+    DimsError, ArrayError
+        If an axis does not exist, or as for :func:`copy`.
+
+    Examples
+    --------
+    >>> images = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
+    >>> crop(images, (0, 1, 2), {2: ([0, 2], 2)}, mirror={2: [False, True]})[:, 0]
+    array([[ 0,  1],
+           [15, 14]], dtype=uint8)
+    """
+    changes = {"dtype": dtype, "scale": scale, "shift": shift}
+    if not isinstance(src, np.ndarray | np.generic):
+        chosen = picks.checked(src.shape, rows, at, mirror)
+        return foreign.crop(src, axes, chosen, **changes)
+    src = np.asarray(src)
+    chosen = picks.checked(src.shape, rows, at, mirror)
+    if not at and not mirror:
+        return gather(src, chosen.rows, axes, threads=threads, **changes)
+    pieces = np.empty((len(chosen.rows), *chosen.row_shape), src.dtype)
+    for k in range(len(pieces)):
+        pieces[k] = src[chosen.index(k)]
+    return copy(pieces, axes, threads=threads, **changes)
 
 
 def empty(shape: Sequence[int], dtype: Any) -> Array:

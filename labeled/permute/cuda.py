@@ -1,14 +1,14 @@
-"""Permuting copies of CuPy arrays: one kernel moves, casts, scales and shifts in one pass.
+"""Permuting copies of CuPy arrays: one kernel does everything in one pass.
 
-**This has not run on a GPU yet.** The source is checked by NVIDIA's compiler and its index
-arithmetic against NumPy; speed and behaviour on a device are unknown. Gathers, crops and mirrors
-are not part of it.
+**This has not run on a GPU yet.** The source is compiled for this processor by the tests, and
+every result compared with NumPy's; speed and behaviour on a device are unknown.
 
-A block of threads copies one tile: it reads along the fast axis of the source, converts, keeps
-the tile in shared memory, and writes along the destination, so both sides are touched in whole
-segments. Rows are all axes behind the fast one, taken as one; the offset of each row of a tile is
-computed once a block. One compiled kernel for each pair of item types serves every shape: the
-shape travels as a small table.
+The kernel gathers rows, crops and mirrors each of them on its own, permutes, casts, scales and
+shifts; what a copy does not ask for is not compiled in. A block of threads copies one tile: it
+reads along the fast axis of the source, converts, keeps the tile in shared memory, and writes
+along the destination, so both sides are touched in whole segments. Rows are all axes behind the
+fast one, taken as one; the offset of each row of a tile is computed once a block. One compiled
+kernel for each pair of item types serves every shape: the shape travels as a small table.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ import math
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from labeled.permute import layout
 from labeled.permute.job import merged_factor
+from labeled.permute.picks import Picks
 from labeled.permute.plan import CAST_FROM, CAST_TO, MOVED, Plan, Request, plan
 
 TILE_BYTES = 1 << 14
@@ -32,38 +33,70 @@ MOST_ROWS = 512
 """Rows of a tile at most: what short fast axes (channels) are made up for with."""
 
 THREADS = 256
-FIXED = 13
-"""Numbers of a table before its axes; see `SOURCE` for their meaning."""
-
 SOURCE = r"""
 typedef long long Big;
-struct Offsets { Big src, scale, shift; };
+struct Offsets { Big src, along, scale, shift; };
+
+#if HALF_ITEM || HALF_FINAL
+#ifdef __CUDACC__
+__device__ inline float widened(unsigned short bits) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+}
+__device__ inline unsigned short halved(float value) {
+    unsigned short bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+#endif
+#endif
 
 // table: 0 outer steps, 1 n_fast, 2 n_rows, 3 tile_fast, 4 tile_rows, 5 tiles_fast, 6 tiles_rows,
 // 7 pitch, 8..10 steps along the fast axis of source, scale, shift, 11 outer axes, 12 row axes,
-// then (length, source, scale, shift) of each outer axis and each row axis, the innermost first
-__device__ inline Offsets offsets(const Big* axes, int count, Big index) {
-    Offsets at = {0, 0, 0};
-    for (int k = 0; k < count; ++k, axes += 4) {
+// 13 mark of the fast axis, then (length, source, scale, shift, mark) of each outer axis and each
+// row axis, the innermost first. Mark 1: the axis of gathered rows; 2, 4, ...: mirrored in rows
+// whose flags have that bit.
+__device__ inline Big picked_row(const Big* axes, int count, Big index, Big found) {
+    for (int k = 0; k < count; ++k, axes += 5) {
+        Big next = index / axes[0];
+        if (axes[4] == 1) found = index - next * axes[0];
+        index = next;
+    }
+    return found;
+}
+
+__device__ inline void walk(const Big* axes, int count, Big index, Big flags, Offsets& at) {
+    for (int k = 0; k < count; ++k, axes += 5) {
         Big next = index / axes[0], step = index - next * axes[0];
-        at.src += step * axes[1];
+        at.src += (flags & axes[4] ? axes[0] - 1 - step : step) * axes[1];
         at.scale += step * axes[2];
         at.shift += step * axes[3];
         index = next;
     }
-    return at;
 }
 
 __device__ inline FINAL converted(ITEM value, FACTOR scale, FACTOR shift) {
 #if PURE
     return value;
 #else
-    return (FINAL)value * scale + shift;
+#if HALF_ITEM
+    const FACTOR wide = (FACTOR)widened(value);
+#else
+    const FACTOR wide = (FACTOR)value;
+#endif
+#if HALF_FINAL
+    return halved(wide * scale + shift);
+#else
+    return wide * scale + shift;
+#endif
 #endif
 }
 
+// picked: (first item, flags) of each gathered row
 extern "C" __global__ void permute(const ITEM* __restrict__ src, FINAL* __restrict__ dst,
                                    const Big* __restrict__ table,
+                                   const Big* __restrict__ picked,
                                    const FACTOR* __restrict__ scale,
                                    const FACTOR* __restrict__ shift) {
     __shared__ FINAL tile[TILE_ITEMS + 16 * MOST_ROWS / sizeof(FINAL)];
@@ -75,10 +108,25 @@ extern "C" __global__ void permute(const ITEM* __restrict__ src, FINAL* __restri
     const Big first = rest % table[5] * tile_fast, row = rest / table[5] * tile_rows;
     const int fasts = (int)(n_fast - first < tile_fast ? n_fast - first : tile_fast);
     const int count = (int)(n_rows - row < tile_rows ? n_rows - row : tile_rows);
-    const Big* axes = table + 13;
-    const Offsets base = offsets(axes, (int)table[11], outer);
+    const int n_outer_axes = (int)table[11], n_row_axes = (int)table[12];
+    const Big* outer_axes = table + 14;
+    const Big* row_axes = outer_axes + 5 * n_outer_axes;
     for (int j = threadIdx.x; j < count; j += blockDim.x) {
-        rows[j] = offsets(axes + 4 * table[11], (int)table[12], row + j);
+        Offsets at = {0, table[8], 0, 0};
+        Big flags = 0;
+#if PICKED
+        const Big* here = picked + 2 * picked_row(row_axes, n_row_axes, row + j,
+                                   picked_row(outer_axes, n_outer_axes, outer, 0));
+        at.src = here[0];
+        flags = here[1];
+        if (flags & table[13]) {
+            at.src += (n_fast - 1) * at.along;
+            at.along = -at.along;
+        }
+#endif
+        walk(outer_axes, n_outer_axes, outer, flags, at);
+        walk(row_axes, n_row_axes, row + j, flags, at);
+        rows[j] = at;
     }
     __syncthreads();
     for (int t = threadIdx.x; t < tile_fast * count; t += blockDim.x) {
@@ -86,9 +134,9 @@ extern "C" __global__ void permute(const ITEM* __restrict__ src, FINAL* __restri
         if (i < fasts) {
             const Offsets at = rows[j];
             const Big along = first + i;
-            tile[j * pitch + i] = converted(src[base.src + at.src + along * table[8]],
-                                            scale[base.scale + at.scale + along * table[9]],
-                                            shift[base.shift + at.shift + along * table[10]]);
+            tile[j * pitch + i] = converted(src[at.src + along * at.along],
+                                            scale[at.scale + along * table[9]],
+                                            shift[at.shift + along * table[10]]);
         }
     }
     __syncthreads();
@@ -103,18 +151,40 @@ TYPES = {
     "B": "unsigned char", "b": "signed char", "H": "unsigned short", "h": "short",
     "I": "unsigned int", "i": "int", "L": "unsigned long long", "l": "long long",
     "Q": "unsigned long long", "q": "long long", "?": "unsigned char", "f": "float", "d": "double",
+    "e": "unsigned short",
 }  # fmt: skip
 
 
-def copy(src: Any, axes: Sequence[int], *, dtype: Any, scale: Any, shift: Any) -> Any | None:
+class Items(NamedTuple):
+    """What a kernel is compiled for."""
+
+    item: np.dtype[Any]
+    final: np.dtype[Any]
+    factor: np.dtype[Any]
+    picked: bool
+    """Whether rows are gathered, cropped or mirrored, each on its own."""
+
+
+def copy(
+    src: Any, axes: Sequence[int], *, dtype: Any, scale: Any, shift: Any, picks: Picks | None = None
+) -> Any | None:
     """Copy a CuPy array into another order of its axes; None where the kernel does not fit."""
     cupy = sys.modules["cupy"]
     factors = [None if f is None else cupy.asarray(f) for f in (scale, shift)]
     shapes = [None if f is None else tuple(f.shape) for f in factors]
     shape, strides = tuple(src.shape), tuple(src.strides)
-    found = plan(Request(shape, strides, src.dtype, tuple(axes), dtype, shapes[0], shapes[1], None))
+    n_rows: int | None = None
+    apart: tuple[int, ...] = ()
+    if picks is not None:
+        shape, n_rows, apart = (shape[0], *picks.row_shape), len(picks.rows), picks.mirrored_axes
+    found = plan(
+        Request(shape, strides, src.dtype, tuple(axes), dtype, shapes[0], shapes[1], n_rows, apart)
+    )
     items = item_types(found, src.dtype)
     if items is None or any(step % src.dtype.itemsize for step in strides):
+        return None
+    fast = fast_axis(found, src.dtype.itemsize)
+    if fast is None:
         return None
     result = cupy.empty(found.shape, found.final)
     if found.size == 0:
@@ -122,15 +192,19 @@ def copy(src: Any, axes: Sequence[int], *, dtype: Any, scale: Any, shift: Any) -
     laid, steps = [], []
     for factor, neutral in zip(factors, (1.0, -0.0), strict=True):
         if factor is None:  # adding -0.0 keeps every number, -0.0 included
-            made = cupy.full(1, neutral if found.final.kind == "f" else 0, items[1])
+            made = cupy.full(1, neutral if items.factor.kind == "f" else 0, items.factor)
         else:
             made = merged_factor(found, factor.astype(found.compute), src.ndim)
         laid.append(cupy.ascontiguousarray(made))
         steps.append(factor_steps(made.shape, len(found.lengths)))
-    numbers = table(found, src.dtype.itemsize, steps[0], steps[1])
+    numbers = table(found, src.dtype.itemsize, fast, steps)
     blocks = numbers[0] * numbers[5] * numbers[6]
-    module = cupy.RawModule(code=source(*items), options=OPTIONS)
-    args = (src, result, cupy.asarray(np.array(numbers, np.int64)), *laid)
+    tables = [np.array(numbers, np.int64)]
+    if picks is not None:
+        tables.append(picks.offsets([step // src.dtype.itemsize for step in strides]).reshape(-1))
+    sent = cupy.asarray(np.concatenate(tables))  # one trip to the device
+    module = cupy.RawModule(code=source(items), options=OPTIONS)
+    args = (src, result, sent, sent[len(numbers) :], *laid)
     module.get_function("permute")((blocks,), (THREADS,), args)
     return result
 
@@ -139,25 +213,35 @@ OPTIONS = ("--fmad=false",)
 """Scale and shift are two rounded steps here as everywhere."""
 
 
-def item_types(found: Plan, src: np.dtype[Any]) -> tuple[np.dtype[Any], np.dtype[Any]] | None:
+def item_types(found: Plan, src: np.dtype[Any]) -> Items | None:
     """Return the item types of the kernel; pure moves see items as unsigned integers."""
+    picked = found.axis is not None
     if found.pure:
         moved = MOVED.get(src.itemsize)
-        return None if moved is None else (np.dtype(moved), np.dtype(moved))
-    known = src.char in CAST_FROM and found.final.char in CAST_TO and found.compute == found.final
-    return (src, found.final) if known else None
+        if moved is None:
+            return None
+        item: np.dtype[Any] = np.dtype(moved)
+        return Items(item, item, item, picked)
+    final = found.final
+    factor = np.dtype(np.float64 if final.char == "d" else np.float32)
+    known = src.char in CAST_FROM | {"e"} and final.char in CAST_TO | {"e"}
+    known = known and src.isnative and found.compute in (final, factor)
+    twice = final.char == "e" and src.char == "d"  # would be rounded twice
+    return Items(src, final, factor, picked) if known and not twice else None
 
 
 @lru_cache(maxsize=64)
-def source(item: np.dtype[Any], final: np.dtype[Any]) -> str:
-    """Return the kernel's source for a pair of item types."""
-    pure = item == final and final.kind not in "fd"
+def source(items: Items) -> str:
+    """Return the kernel's source for some item types."""
     named = {
-        "ITEM": TYPES[item.char],
-        "FINAL": TYPES[final.char],
-        "FACTOR": TYPES[final.char],
-        "PURE": int(pure),
-        "TILE_ITEMS": tile_items(final),
+        "ITEM": TYPES[items.item.char],
+        "FINAL": TYPES[items.final.char],
+        "FACTOR": TYPES[items.factor.char],
+        "PURE": int(items.factor.kind != "f"),
+        "HALF_ITEM": int(items.item.char == "e"),
+        "HALF_FINAL": int(items.final.char == "e"),
+        "PICKED": int(items.picked),
+        "TILE_ITEMS": tile_items(items.final),
         "MOST_ROWS": MOST_ROWS,
     }
     return "".join(f"#define {name} {value}\n" for name, value in named.items()) + SOURCE
@@ -175,14 +259,23 @@ def factor_steps(shape: Sequence[int], rank: int) -> tuple[int, ...]:
     return tuple(0 if n == 1 else step for n, step in zip(whole, steps, strict=True))
 
 
+def fast_axis(found: Plan, item_bytes: int) -> int | None:
+    """Return the axis along which tiles are read; None where gathered rows are single items."""
+    axes = [axis for axis in range(len(found.lengths)) if axis != found.axis]
+    near = layout.fast_axis([found.src_strides[axis] for axis in axes], item_bytes)
+    if near is not None:
+        return axes[near]
+    return axes[-1] if axes else None
+
+
 def table(
-    found: Plan, item_bytes: int, scale: Sequence[int], shift: Sequence[int]
+    found: Plan, item_bytes: int, fast: int, factors: Sequence[Sequence[int]]
 ) -> tuple[int, ...]:
     """Describe a copy to the kernel; see `SOURCE` for the meaning of each number."""
-    lengths = found.lengths
-    src = tuple(step // item_bytes for step in found.src_strides)
-    fast = layout.fast_axis(found.src_strides, item_bytes)
-    fast = len(lengths) - 1 if fast is None else fast
+    lengths, (scale, shift) = found.lengths, factors
+    src = [step // item_bytes for step in found.src_strides]
+    if found.axis is not None:
+        src[found.axis] = 0
     outer, rows = range(fast - 1, -1, -1), range(len(lengths) - 1, fast, -1)
     n_rows = math.prod(lengths[axis] for axis in rows)
     tile_rows = min(n_rows, TILE_ROWS)
@@ -195,8 +288,8 @@ def table(
     described = [
         math.prod(lengths[axis] for axis in outer), lengths[fast], n_rows, tile_fast, tile_rows,
         -(-lengths[fast] // tile_fast), -(-n_rows // tile_rows), pitch,
-        src[fast], scale[fast], shift[fast], len(outer), len(rows),
+        src[fast], scale[fast], shift[fast], len(outer), len(rows), found.marks[fast],
     ]  # fmt: skip
     for axis in (*outer, *rows):
-        described += [lengths[axis], src[axis], scale[axis], shift[axis]]
+        described += [lengths[axis], src[axis], scale[axis], shift[axis], found.marks[axis]]
     return tuple(described)

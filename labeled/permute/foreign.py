@@ -13,7 +13,8 @@ import numpy as np
 
 from labeled import device
 from labeled.errors import ArrayError, DimsError
-from labeled.permute import arguments, cuda
+from labeled.permute import arguments, cuda, picks
+from labeled.permute.picks import Picks
 
 
 def namespace(array: Any) -> Any:
@@ -50,13 +51,36 @@ def copy(src: Any, axes: Sequence[int], *, out: Any, dtype: Any, scale: Any, shi
     return xp.asarray(result, copy=True)
 
 
-def take(src: Any, rows: Any) -> Any:
-    """Return ``src[rows]`` along axis 0."""
+def gather(
+    src: Any, rows: Any, axes: Sequence[int], *, out: Any, dtype: Any, scale: Any, shift: Any
+) -> Any:
+    """Return ``src[rows]`` permuted, cast and scaled; the same rules as for NumPy arrays."""
     xp = namespace(src)
     if src.ndim == 0:
         raise DimsError("an array of rank 0 has no rows to gather; pass rank 1 or more")
-    chosen = arguments.checked_rows(rows, src.shape[0])
-    return xp.take(src, xp.asarray(chosen), axis=0)
+    changes = {"dtype": dtype, "scale": scale, "shift": shift}
+    chosen = picks.checked(src.shape, rows, None, None)
+    if device.is_cupy(src) and out is None:
+        made = cuda.copy(src, axes, picks=chosen, **changes)
+        if made is not None:
+            return made
+    return copy(xp.take(src, xp.asarray(chosen.rows), axis=0), axes, out=out, **changes)
+
+
+def crop(
+    src: Any, axes: Sequence[int], chosen: Picks, *, dtype: Any, scale: Any, shift: Any
+) -> Any:
+    """Return picked rows permuted, cast and scaled; the same rules as for NumPy arrays."""
+    xp = namespace(src)
+    changes = {"dtype": dtype, "scale": scale, "shift": shift}
+    if device.is_cupy(src):
+        made = cuda.copy(src, axes, picks=chosen, **changes)
+        if made is not None:
+            return made
+    made = xp.empty((0, *chosen.row_shape), dtype=src.dtype)
+    if len(chosen.rows):
+        made = xp.stack([src[chosen.index(k)] for k in range(len(chosen.rows))])
+    return copy(made, axes, out=None, **changes)
 
 
 def _dtypes(xp: Any, src: Any, dtype: Any) -> tuple[Any, Any]:
