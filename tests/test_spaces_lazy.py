@@ -197,8 +197,9 @@ def test_labels_are_checked_when_computed_and_named_by_their_row(known):
     lazy = labels if known else unknown_length(labels, 0)
     row = 3 if known else 1  # without lengths, rows are counted within the chunk
     for target in (VectorSpace(5), VectorSpace(5, sparse=True), IndexSpace(5, 1)):
-        with pytest.raises(SpaceError, match=f"label 9 in row {row} is out of range"):
+        with pytest.raises(SpaceError, match=f"label 9 in row {row} is out of range") as found:
             IndexSpace(None, 1).format_as(lazy, target).compute(scheduler="sync")
+        assert ("counted within its chunk" in str(found.value)) == (not known)
 
 
 def test_integers_are_narrowed_lazily_where_they_fit():

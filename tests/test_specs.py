@@ -312,8 +312,8 @@ def test_null_positions():
 @pytest.mark.parametrize(
     ("nested", "words"),
     [
-        ((1, 2, 3), ["at the top", "expected 2 parts, found 3"]),
-        ((1, 2), ["component [1]", "expected 2 parts, found 2"]),
+        ((1, 2, 3), ["at the top", "expected 2 parts, found 3 parts"]),
+        ((1, 2), ["component [1]", "expected 2 parts, found 2 alone"]),
         ((1, (2, (3, 4))), ["component [1][1]", "expected one entry", "tuple of 2"]),
         ("ab", ["expected 2 parts, found 'ab'"]),
         ((1, (3, 2)), ["component [1][1]", "the same (space, source) pair", "2"]),

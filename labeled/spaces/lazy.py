@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from dask.base import tokenize
 
+from labeled.errors import SpaceError
 from labeled.later import Later
 from labeled.spaces.sparse import is_sparse
 
@@ -41,9 +42,10 @@ def by_chunk(run: Run, x: Any, source: Any, target: Any, branch: str) -> Any:
     sizes = target.sizes(0)
     inner = tuple(axis if i == axis else x.ndim + i for i in range(x.ndim))
     outer = tuple(axis if i == batch_axis else 3 * x.ndim + i for i in range(len(sizes)))
-    starts = first_rows(whole, axis) if "first_row" in _parameters(run) else None
+    counted = "first_row" in _parameters(run)
+    starts = first_rows(whole, axis) if counted else None
     return da.blockwise(
-        partial(_run_chunk, run, source, target, branch),
+        partial(_run_chunk, run, source, target, branch, counted),
         outer,
         whole,
         inner,
@@ -58,12 +60,20 @@ def by_chunk(run: Run, x: Any, source: Any, target: Any, branch: str) -> Any:
     )
 
 
-def _run_chunk(run: Run, source: Any, target: Any, branch: str, chunk: Any, start: Any) -> Any:
+def _run_chunk(
+    run: Run, source: Any, target: Any, branch: str, counted: bool, chunk: Any, start: Any
+) -> Any:
     while isinstance(chunk, list):
         (chunk,) = chunk
-    if start is None:
+    if start is not None:
+        return run(chunk, source, target, branch, first_row=int(start[0]))
+    try:
         return run(chunk, source, target, branch)
-    return run(chunk, source, target, branch, first_row=int(start[0]))
+    except SpaceError as error:
+        if not counted:
+            raise
+        told = f"{error}; the row is counted within its chunk, as lengths of chunks are unknown"
+        raise type(error)(told) from error
 
 
 def _parameters(run: Run) -> tuple[str, ...]:

@@ -174,9 +174,11 @@ def _items(tree: tuple[Tree, ...], nested: Any, branch: str) -> tuple[Any, ...]:
     elif isinstance(nested, tuple | list):
         items = tuple(nested)
     else:
-        raise SpecsError(f"{place(branch)}: expected {len(tree)} parts, found {_kind(nested)}")
+        raise SpecsError(
+            f"{place(branch)}: expected {len(tree)} parts, found {_kind(nested)} alone"
+        )
     if len(items) != len(tree):
-        raise SpecsError(f"{place(branch)}: expected {len(tree)} parts, found {len(items)}")
+        raise SpecsError(f"{place(branch)}: expected {len(tree)} parts, found {len(items)} parts")
     return items
 
 
