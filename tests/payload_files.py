@@ -30,8 +30,13 @@ COMPRESSIONS: dict[str, dict[str, Any]] = {
     "lz4": {**hdf5plugin.LZ4(nbytes=32)},
     "blosc": {**hdf5plugin.Blosc(cname="lz4")},
     "bitshuffle": {**hdf5plugin.Bitshuffle()},
+    "bitshuffle, zstd": {**hdf5plugin.Bitshuffle(cname="zstd")},
+    "bitshuffle, no codec": {**hdf5plugin.Bitshuffle(cname="none", nelems=64)},
+    "blosc2": {**hdf5plugin.Blosc2()},
+    "blosc2, bits": {**hdf5plugin.Blosc2(cname="zstd", filters=hdf5plugin.Blosc2.BITSHUFFLE)},
+    "bzip2": {**hdf5plugin.BZip2()},
 }
-BY_RANGE = set(COMPRESSIONS) - {"bitshuffle"}
+BY_RANGE = set(COMPRESSIONS) - {"bzip2"}
 
 _NUMBERS = itertools.count()
 

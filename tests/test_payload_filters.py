@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import h5py
+import hdf5plugin
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,7 +19,9 @@ from payload_files import BY_RANGE, COMPRESSIONS
 
 from labeled.formats.hdf5 import filters
 from labeled.formats.hdf5.filters import (
+    BITSHUFFLE,
     BLOSC,
+    BLOSC2,
     DEFLATE,
     FLETCHER32,
     LZ4,
@@ -131,7 +134,7 @@ def test_checksums_of_old_hdf5_versions_are_accepted() -> None:
     assert bytes(steps.undo(data + bytes(old), 0)) == data
 
 
-@pytest.mark.parametrize("compression", sorted(BY_RANGE - {"none"}))
+@pytest.mark.parametrize("compression", sorted(BY_RANGE - {"none", "bitshuffle, no codec"}))
 def test_damage_never_gets_past_the_size(compression: str) -> None:
     """Any byte may be wrong: the outcome is the right size, or an error that says so."""
     steps, stored, data = chunk_of(compression)
@@ -165,9 +168,13 @@ def test_what_a_stream_claims_is_not_allocated() -> None:
     zstd = b"\x28\xb5\x2f\xfd" + bytes([0b11100000]) + struct.pack("<Q", huge) + bytes(20)
     lz4 = struct.pack(">QII", huge, 1 << 30, 12) + bytes(12)
     blosc = struct.pack("<4BIII", 2, 1, 0x21, 4, (1 << 32) - 1, 1 << 20, 40) + bytes(24)
-    for code, stream in ((ZSTD, zstd), (LZ4, lz4), (BLOSC, blosc)):
+    bits = struct.pack(">QI", huge, 1 << 30) + bytes(12)
+    blosc2 = chunk_of("blosc2")[1]
+    blosc2 = blosc2[:30] + struct.pack(">q", huge) + blosc2[38:58] + b"\x7f" + blosc2[59:]
+    streams = {ZSTD: zstd, LZ4: lz4, BLOSC: blosc, BITSHUFFLE: bits, BLOSC2: blosc2}
+    for code, stream in streams.items():
         with pytest.raises(DecodeError, match=r"where|claim"):
-            Pipeline((Filter(code, "x"),), 1000, 1).undo(stream, 0)
+            Pipeline((Filter(code, "x", (0, 4, 1, 0, 2)),), 1000, 1).undo(stream, 0)
     bomb = zlib.compress(bytes(10_000_000))
     with pytest.raises(DecodeError, match="damaged"):
         Pipeline((Filter(DEFLATE, "deflate"),), 1000, 1).undo(bomb, 0)
@@ -215,13 +222,50 @@ def test_another_library_steps_in(
 
 @pytest.mark.usefixtures("fresh_libraries")
 @pytest.mark.parametrize(
-    ("code", "extra"), [(ZSTD, "codecs"), (LZ4, "codecs"), (BLOSC, "codecs"), (LZF, "fast")]
+    ("code", "extra"),
+    [
+        (ZSTD, "codecs"),
+        (LZ4, "codecs"),
+        (BLOSC, "codecs"),
+        (BLOSC2, "codecs"),
+        (LZF, "fast"),
+        (BITSHUFFLE, "fast"),
+    ],
 )
 def test_the_extra_that_is_missing_is_named(
     code: int, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hide(monkeypatch, "numcodecs", "zstandard", "lz4", "numba")
-    assert f"the extra {extra!r} has it" in (why_not((Filter(code, "its name"),)) or "")
+    hide(monkeypatch, "numcodecs", "zstandard", "lz4", "numba", "imagecodecs")
+    step = Filter(code, "its name", (0, 4, 4, 0, 2))
+    assert f"the extra {extra!r} has it" in (why_not((step,)) or "")
+
+
+@pytest.mark.parametrize("shape", [(1000, 700), (33, 129, 5), (7,), (3, 2, 5, 4, 3), (65_537,)])
+@pytest.mark.parametrize("dtype", ["u1", ">i2", "f4", "c16"])
+@pytest.mark.parametrize(
+    "filters_",
+    [
+        hdf5plugin.Blosc2(cname="lz4", filters=hdf5plugin.Blosc2.DELTA),
+        hdf5plugin.Blosc2(cname="zlib"),
+        hdf5plugin.Bitshuffle(nelems=64),
+        hdf5plugin.Bitshuffle(cname="zstd"),
+    ],
+)
+def test_chunks_in_blocks_of_any_shape(filters_: Any, dtype: str, shape: tuple[int, ...]) -> None:
+    random = np.random.default_rng(0)
+    for data in (random.integers(0, 50, shape), np.zeros(shape)):
+        rows = data.astype(dtype)
+        with h5py.File(io.BytesIO(), "w") as file:
+            x = file.create_dataset("x", data=rows, chunks=shape, **filters_)
+            mask, stored = x.id.read_direct_chunk((0,) * len(shape))
+            steps = filters_of(x.id.get_create_plist())
+        found = Pipeline(steps, rows.nbytes, rows.itemsize).undo(stored, mask)
+        assert bytes(found) == rows.tobytes()
+
+
+def test_bits_shuffled_in_a_way_that_is_not_known_are_left_to_hdf5() -> None:
+    odd = Filter(BITSHUFFLE, "bitshuffle", (0, 9, 4, 0, 77))
+    assert "undone by HDF5 only" in (why_not((odd,)) or "")
 
 
 def test_two_compressors_are_left_to_hdf5() -> None:

@@ -169,7 +169,7 @@ def _write_odd(file: h5py.File, kind: str) -> None:
         file["x"][...] = numbers.astype("S4")
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip", "bitshuffle"])
+@pytest.mark.parametrize("compression", ["none", "gzip", "bzip2"])
 def test_rows_without_elements_are_not_read(folder: Path, compression: str) -> None:
     path = write(folder, Layout("i4", (10, 4, 2), (3, 4, 2), compression))
     reader = open_reader(header_of(path), region=(np.empty(0, np.int64),))

@@ -84,7 +84,7 @@ def bench(
     cache line of every batch. The first round warms up and is not counted. Ratios within
     one run are what to trust: rates move with whatever else the machine does.
 
-    Loaders that are not installed are named; pip install 'labeled[bench]' brings them.
+    Loaders that are not installed are named, and how to get them.
     """
     asked = Asked(file, sources, split, batch_rows, memory)
     subject = asked.subject()

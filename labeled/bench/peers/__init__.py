@@ -14,6 +14,7 @@ from importlib import import_module
 
 from labeled.bench.subject import Subject
 from labeled.bench.timing import Way
+from labeled.errors import how_to_install
 
 PEERS = (
     "h5py_loops",
@@ -36,7 +37,7 @@ def peer_ways(subject: Subject, order: str, missing: dict[str, str], only: str =
         module = import_module(f"labeled.bench.peers.{name}")
         gone = [needed for needed in module.NEEDS if importlib.util.find_spec(needed) is None]
         if gone:
-            missing[module.NAME] = f"{', '.join(gone)} not installed: pip install 'labeled[bench]'"
+            missing[module.NAME] = how_to_install(" ".join(gone), "bench")
         else:
             found += [replace(way, needs=module.NEEDS) for way in module.ways(subject, order)]
     return found

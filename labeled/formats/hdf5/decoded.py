@@ -22,8 +22,9 @@ from labeled.errors import LabeledError, ReadError
 from labeled.formats.bytesource import FileRef, OpenFile
 from labeled.formats.clock import decoding, fetching
 from labeled.formats.hdf5.chunkindex import chunk_index
-from labeled.formats.hdf5.filters import DecodeError, Pipeline
+from labeled.formats.hdf5.filters import Pipeline
 from labeled.formats.hdf5.tiles import Tile, Tiles
+from labeled.formats.hdf5.undoing import DecodeError
 from labeled.formats.header import SourceHeader
 from labeled.formats.reader import Cost
 from labeled.formats.reading import (

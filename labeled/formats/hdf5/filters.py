@@ -5,9 +5,9 @@ bytes and sizes only; where chunks lie and what their numbers mean is known else
 Each optional library is imported here, once, when a pipeline first needs it:
 
 - deflate: libdeflate (a core dependency), else zlib; byte shuffle and fletcher32: NumPy;
-- LZF: numba (extra ``fast``); zstd: numcodecs or zstandard; lz4: lz4 or numcodecs;
-  blosc: numcodecs (extra ``codecs``), whose own threads are switched off, because pieces
-  are decoded side by side already.
+- LZF and bitshuffle: numba (extra ``fast``); zstd: numcodecs or zstandard; lz4: lz4 or
+  numcodecs; blosc: numcodecs, blosc2: imagecodecs (extra ``codecs``), whose own threads are
+  switched off, because pieces are decoded side by side already.
 
 Nothing is trusted: a chunk's decoded size is known before decoding and is the only size
 ever allocated; sizes that a stream claims for itself are compared with it first.
@@ -26,24 +26,17 @@ from typing import Any, cast
 
 import numpy as np
 
+from labeled.formats.hdf5.bitshuffle import bitshuffled, is_known
+from labeled.formats.hdf5.blosc2 import open_blosc2
+from labeled.formats.hdf5.undoing import Bytes, Decode, DecodeError, as_array
 from labeled.formats.header import Filter
 from labeled.formats.reading import scratch
 from labeled.formats.region import Array
 
 DEFLATE, SHUFFLE, FLETCHER32, LZF = 1, 2, 3, 32000
-BLOSC, LZ4, ZSTD = 32001, 32004, 32015
+BLOSC, LZ4, BITSHUFFLE, ZSTD, BLOSC2 = 32001, 32004, 32008, 32015, 32026
 
 _CHECKSUM_BYTES = 4
-
-Bytes = bytes | memoryview | Array
-"""Bytes in any coat: arrays of them are ``uint8``, 1-D."""
-
-Decode = Callable[[Bytes, int], Bytes]
-"""Stored bytes and decoded size to decoded bytes; raises DecodeError where they disagree."""
-
-
-class DecodeError(ValueError):
-    """Stored bytes are not what their filter would have written."""
 
 
 class Pipeline:
@@ -111,9 +104,9 @@ def why_not(filters: tuple[Filter, ...]) -> str | None:
         if step.id in (SHUFFLE, FLETCHER32):
             continue
         packers += 1
-        if step.id not in _OPENERS:
+        if step.id not in _NEEDS or (step.id == BITSHUFFLE and not is_known(step.options)):
             return f"filter {step.name!r} ({step.id}) is undone by HDF5 only"
-        if _opened(step.id) is None:
+        if _opened(step) is None:
             libraries, extra = _NEEDS[step.id]
             return (
                 f"filter {step.name!r} ({step.id}) is undone by HDF5, because {libraries} is not "
@@ -129,14 +122,9 @@ def _decoder(step: Filter, itemsize: int) -> Decode:
         return _unshuffle(step.options[0] if step.options else itemsize)
     if step.id == FLETCHER32:
         return lambda data, _: checked(as_array(data))
-    decode = _opened(step.id)
+    decode = _opened(step)
     assert decode is not None, "asked why_not() first"
     return decode
-
-
-def as_array(data: Bytes) -> Array:
-    """Return bytes as an array, without a copy."""
-    return data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
 
 
 # ---------------------------------------------------------------- shuffle and fletcher32
@@ -423,16 +411,22 @@ _OPENERS: dict[int, Callable[[], Decode | None]] = {
     ZSTD: _open_zstd,
     LZ4: _open_lz4,
     BLOSC: _open_blosc,
+    BLOSC2: open_blosc2,
 }
 
 _NEEDS = {
+    DEFLATE: ("deflate", ""),
     LZF: ("numba", "fast"),
     ZSTD: ("numcodecs", "codecs"),
     LZ4: ("numcodecs", "codecs"),
     BLOSC: ("numcodecs", "codecs"),
+    BITSHUFFLE: ("numba (and numcodecs, where it packs by zstd)", "fast"),
+    BLOSC2: ("imagecodecs", "codecs"),
 }
 
 
 @functools.cache
-def _opened(code: int) -> Decode | None:
-    return _OPENERS[code]()
+def _opened(step: Filter) -> Decode | None:
+    if step.id == BITSHUFFLE:
+        return bitshuffled(step.options, _open_zstd())
+    return _OPENERS[step.id]()
