@@ -110,29 +110,33 @@ def _visited(dataset: h5py.Dataset, walked: tuple[int, ...]) -> tuple[Array, Int
     """Return (offset, size, row, ...) of all chunks, and (entry, mask) of those with a mask.
 
     `walked` are the axes along which there is more than one chunk: only their positions are
-    kept. The callback runs once a chunk, so it does as little as it can.
+    kept. The callback runs once a chunk, so it does as little as it can: to unpack what it is
+    given and append to one column after another takes the least time.
     """
-    held, flagged = array("Q"), array("Q")
-    extend, width = held.extend, 2 + len(walked)
-
-    def flag(info: Any) -> None:
-        if info.filter_mask:
-            flagged.extend((len(held) // width - 1, info.filter_mask))
+    offsets, sizes, rows, flagged = array("Q"), array("Q"), array("Q"), array("Q")
+    add_offset, add_size, add_row, add_rows = offsets.append, sizes.append, rows.append, rows.extend
 
     def visit_rows(info: Any) -> None:
-        extend((info.byte_offset, info.size, info.chunk_offset[0]))
-        if info.filter_mask:
-            flag(info)
+        at, mask, offset, size = info
+        add_offset(offset)
+        add_size(size)
+        add_row(at[0])
+        if mask:
+            flagged.extend((len(offsets) - 1, mask))
 
     def visit(info: Any) -> None:
-        at = info.chunk_offset
-        extend((info.byte_offset, info.size, *[at[axis] for axis in walked]))
-        if info.filter_mask:
-            flag(info)
+        at, mask, offset, size = info
+        add_offset(offset)
+        add_size(size)
+        add_rows([at[axis] for axis in walked])
+        if mask:
+            flagged.extend((len(offsets) - 1, mask))
 
     callback: Callable[[Any], None] = visit_rows if walked == (0,) else visit
     dataset.id.chunk_iter(callback)
-    table = np.frombuffer(held, np.uint64).reshape(-1, width)
+    table = np.empty((len(offsets), 2 + len(walked)), np.uint64)
+    table[:, 0], table[:, 1] = offsets, sizes
+    table[:, 2:] = np.frombuffer(rows, np.uint64).reshape(-1, len(walked))
     return table, np.frombuffer(flagged, np.uint64).reshape(-1, 2).astype(np.int64)
 
 
