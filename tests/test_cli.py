@@ -126,6 +126,13 @@ def test_info_of_text_and_of_attributes_that_are_not_text(tmp_path: Path) -> Non
     assert "word" in run("info", path).stdout
 
 
+def test_info_names_some_of_many_sources_that_have_the_same_rows(tmp_path: Path) -> None:
+    names = [f"x{n:03}" for n in range(40)]
+    plain_file(tmp_path / "a.h5", dict.fromkeys(names, np.arange(3)), dict.fromkeys(names, ("b",)))
+    (line,) = re.findall(r"^ +all .*$", run("info", tmp_path / "a.h5").stdout, re.M)
+    assert line.endswith("x010, x011, ... (40 in all)")
+
+
 def test_links_out_of_a_file_are_followed_where_that_is_asked_for(tmp_path: Path) -> None:
     plain_file(tmp_path / "frames.h5", {"x": np.arange(3)}, {"x": ("batch",)})
     plain_file(tmp_path / "master.h5", {"y": np.arange(3)}, {"y": ("batch",)})

@@ -342,6 +342,27 @@ def test_sel_keeps_the_example_dim_and_says_what_is_not_there(by_time):
         dataset.sel(lan=1)
 
 
+def test_choosing_rows_does_not_look_at_the_files_again(tmp_path, monkeypatch):
+    """A thousand files on a server take a second to be looked at."""
+    paths = [
+        fuel_file(
+            tmp_path / f"{k}.hdf5", {"x": np.arange(4.0)}, {"train": (0, 3)}, {"x": ("batch",)}
+        )
+        for k in range(3)
+    ]
+    dataset = labeled.open_dataset(paths)
+    looked, stamp = [], labeled.catalog.files._stamp
+    monkeypatch.setattr(
+        "labeled.catalog.files._stamp", lambda path: (looked.append(path), stamp(path))[1]
+    )
+    few = dataset.split("train").subset(slice(1, None)).subset([0, 5, 7])
+    assert (len(few), few.n_rows, len(few.select("x").sources)) == (3, 3, 1)
+    assert looked == []
+    assert few["x"].values.tolist() == [1.0, 0.0, 2.0]
+    assert len(looked) >= 3
+    assert pickle.loads(pickle.dumps(few)).n_rows == 3
+
+
 def test_what_a_file_was_is_worked_out_once_however_often_it_is_asked(tmp_path, monkeypatch):
     """Ten thousand sources took minutes to print: each asked, and each time all were gone over."""
     name = fuel_file(

@@ -114,7 +114,7 @@ class Dataset:
         """Names of the sources, in the order in which batches provide them."""
         if self.names is not None:
             return self.names
-        given = self.selections if self.selections is not None else self._catalog.sources
+        given = self.selections if self.selections is not None else self.files.known.sources
         return tuple(sorted(given))
 
     @property
@@ -151,13 +151,13 @@ class Dataset:
             return {name: Selection.all(len(self.loaded[name])) for name in self.sources}
         if self.selections is not None:
             return {name: self.selections[name] for name in self.sources}
-        there = self._catalog.sources
+        there = self.files.known.sources
         return {name: Selection.all(there[name].n_rows) for name in self.sources}
 
     def _file_rows(self, name: str) -> Selection:
         """Rows as the files number them, also after :meth:`load`."""
         if self.selections is None:
-            return Selection.all(self._catalog.sources[name].n_rows)
+            return Selection.all(self.files.known.sources[name].n_rows)
         return self.selections[name]
 
     @property
@@ -264,7 +264,7 @@ class Dataset:
         if self.selections is not None:
             raise SplitError("this dataset already holds chosen rows; split() first, then subset()")
         names = names_of(names)
-        rows = rows_of_splits(names, self._catalog.splits, self.sources, self.where)
+        rows = rows_of_splits(names, self.files.known.splits, self.sources, self.where)
         ordered = tuple(rows) if self.names is not None else None
         return replace(self, names=ordered, selections=shared(rows), chosen=tuple(map(str, names)))
 
@@ -667,7 +667,7 @@ class Dataset:
         return f"{paths[0]!r}{more}"
 
     def _check_source(self, name: object) -> None:
-        check_source(name, self.sources, self._catalog, self.chosen, self.where)
+        check_source(name, self.sources, self.files.known, self.chosen, self.where)
 
     def _summary(self) -> Summary:
         rows = self._rows

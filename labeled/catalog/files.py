@@ -51,7 +51,9 @@ class Files:
         stamps = tuple(map(_stamp, paths))
         catalog = _scan_all(paths, options, stamps, names)
         addresses = (s if is_address(p) else None for p, s in zip(paths, stamps, strict=True))
-        return cls(paths, options, catalog.marks, names, tuple(addresses))
+        files = cls(paths, options, catalog.marks, names, tuple(addresses))
+        files.__dict__["_seen"] = catalog
+        return files
 
     @property
     def catalog(self) -> Catalog:
@@ -71,7 +73,22 @@ class Files:
                     f"{header.stamp.path!r} changed since it was opened: it had {was[0]} bytes and "
                     f"headers {was[1][:8]}, now {now[0]} bytes and {now[1][:8]}; open it again"
                 )
+        self.__dict__["_seen"] = catalog
         return catalog
+
+    @property
+    def known(self) -> Catalog:
+        """What the headers said when the files were last looked at, without looking again.
+
+        Enough to choose rows by; whoever reads them finds out if a file has changed. Of a
+        thousand files on a server, looking takes long.
+        """
+        seen: Catalog | None = self.__dict__.get("_seen")
+        return self.catalog if seen is None else seen
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Travel without headers: they are scanned where the recipe arrives."""
+        return {name: value for name, value in self.__dict__.items() if name != "_seen"}
 
 
 @dataclass(frozen=True, eq=False)

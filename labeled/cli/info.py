@@ -23,12 +23,12 @@ from labeled.cli.options import external_option
 from labeled.errors import LabeledError
 from labeled.formats.header import SourceHeader
 from labeled.formats.registry import format_named
-from labeled.views.text import sizes_words, table
+from labeled.views.text import count_words, sizes_words, table
 
 Facts = dict[str, Any]
 
 MOST_CHARACTERS = 100
-MOST_CHANNELS, MOST_CLASSES = 4, 10
+MOST_CHANNELS, MOST_CLASSES, MOST_NAMES = 4, 10, 12
 
 
 @click.command(short_help="Show what files hold: sources, splits, chunks, sizes.")
@@ -234,7 +234,9 @@ def split_rows(splits: Mapping[str, Mapping[str, Facts]]) -> list[tuple[str, ...
         for name, rows in by_source.items():
             groups.setdefault((rows["n_rows"], rows["rows"]), []).append(name)
         for (n_rows, rows_words), names in groups.items():
-            out.append((split, f"{n_rows:,} rows", cut(rows_words), ", ".join(names)))
+            more = f", ... ({len(names):,} in all)" if len(names) > MOST_NAMES else ""
+            told = ", ".join(names[:MOST_NAMES]) + more
+            out.append((split, count_words(n_rows, "row"), cut(rows_words), told))
     return out
 
 
