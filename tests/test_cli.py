@@ -141,7 +141,7 @@ def test_links_out_of_a_file_are_followed_where_that_is_asked_for(tmp_path: Path
     for command in ("info", "head"):
         refused = run(command, tmp_path / "master.h5")
         assert refused.exit_code == 1
-        assert "allow_external" in refused.stderr
+        assert "--allow-external" in refused.stderr
         shown = run(command, tmp_path / "master.h5", "--allow-external")
         assert (shown.exit_code, "away" in shown.stdout) == (0, True)
 
