@@ -20,6 +20,7 @@ from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
 from labeled.catalog.files import find_files
 from labeled.cli.options import external_option
+from labeled.cli.wording import in_flags
 from labeled.errors import LabeledError
 from labeled.formats.header import SourceHeader
 from labeled.formats.registry import format_named
@@ -51,7 +52,7 @@ def info(ctx: click.Context, files: Sequence[str], as_json: bool, allow_external
             click.echo(visible("\n\n".join(texts)))
     failed = [facts for facts in described if "error" in facts]
     for facts in failed:
-        click.echo(f"Error: {facts['error']}", err=True)
+        click.echo(f"Error: {in_flags(facts['error'], ctx.command)}", err=True)
     if failed:
         ctx.exit(1)
 
