@@ -617,7 +617,7 @@ def test_digits_and_text_come_in(tmp_path: Path) -> None:
 
 def test_a_target_that_exists_is_told_before_the_origin_is_looked_at(tmp_path: Path) -> None:
     target = labeled.write(tmp_path / "x.hdf5", {"x": np.arange(3)})
-    with pytest.raises(WriteError, match=r"exists already; pass overwrite=True \(--overwrite\)"):
+    with pytest.raises(WriteError, match=r"exists already; pass overwrite=True to replace it"):
         labeled.convert(tmp_path / "missing.npy", target)
 
 

@@ -67,9 +67,7 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool, n_bytes: int 
     if os.path.isdir(target):
         raise WriteError(f"cannot write {target!r}: it is a folder; name a file in it")
     if os.path.lexists(target) and not overwrite:
-        raise WriteError(
-            f"{target!r} exists already; pass overwrite=True (--overwrite) to replace it"
-        )
+        raise WriteError(f"{target!r} exists already; pass overwrite=True to replace it")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise WriteError(
             f"cannot write {target!r}: this user may not write in {folder!r}; check its permissions"
