@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import time
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -632,3 +633,20 @@ def test_very_little_memory_is_memory(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(30))
     path = labeled.convert(tmp_path / "a.npy", tmp_path / "a.hdf5", memory=1)
     assert labeled.open_dataset(path)["a"].values.tolist() == list(range(30))
+
+
+def test_names_that_come_twice_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(3))
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of zipfile itself
+        archive.write(tmp_path / "a.npy", "x.npy")
+        archive.write(tmp_path / "a.npy", "x.npy")
+    with pytest.raises(FileFormatError, match=r"a.npz' has members of the same name"):
+        labeled.convert(tmp_path / "a.npz", tmp_path / "x.hdf5")
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    table = pa.Table.from_arrays([pa.array([1, 2]), pa.array([3, 4])], names=["a", "a"])
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(ArrayError, match=r"a.parquet' has columns of the same name"):
+        labeled.convert(tmp_path / "a.parquet", tmp_path / "x.hdf5")
+    assert not (tmp_path / "x.hdf5").exists()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import h5py
 import hdf5plugin  # noqa: F401 - registers zstd and lz4 with HDF5
 import numpy as np
@@ -393,6 +394,14 @@ def test_arrays_that_would_lose_their_mask_or_meaning_are_refused(tmp_path: Path
         with pytest.raises(ArrayError, match=words):
             labeled.write(tmp_path / "x.h5", {"x": value})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_masked_values_of_lazy_blocks_are_refused(tmp_path: Path) -> None:
+    array = da.ma.masked_equal(da.arange(8, chunks=4), 5)
+    with pytest.raises(ArrayError, match="'x' gave a block with masked values"):
+        labeled.write(tmp_path / "x.h5", {"x": array})
+    path = labeled.write(tmp_path / "x.h5", {"x": da.ma.masked_equal(array.compute().data, 99)})
+    assert labeled.open_dataset(path)["x"].values.tolist() == list(range(8))
 
 
 def test_a_later_batch_of_another_shape_is_named(tmp_path: Path) -> None:

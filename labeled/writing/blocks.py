@@ -160,6 +160,11 @@ def checked_rows(values: Any, n_rows: int, recipe: Recipe) -> Array:
         If a block has another shape or kind than its source.
     """
     array = values.get() if hasattr(values, "get") and hasattr(values, "device") else values
+    if np.ma.is_masked(array):
+        raise ArrayError(
+            f"{recipe.where} gave a block with masked values, and a file has no place for a mask; "
+            f"fill it in with .filled(value)"
+        )
     rows = np.asarray(array)
     if recipe.encode is not None:
         rows = recipe.encode(rows)

@@ -69,6 +69,11 @@ def open_npz(path: str) -> dict[str, Any]:
     try:
         with zipfile.ZipFile(path) as archive:
             members = [m for m in archive.infolist() if m.filename.endswith(".npy")]
+            names = [member.filename for member in members]
+            if len(set(names)) < len(names):
+                raise FileFormatError(
+                    f"{path!r} has members of the same name: {names}; rename them"
+                )
             return {m.filename[:-4]: _member(path, archive, m) for m in members}
     except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
         raise FileFormatError(f"{path!r} is no sound .npz archive: {error}") from error

@@ -67,9 +67,7 @@ def frame_sources(frame: Any, columns: Mapping[str, Sequence[str]] | None = None
     UnknownNameError
         If `columns` names what is not there.
     """
-    names = [str(name) for name in frame.columns]
-    if len(set(names)) < len(names):
-        raise ArrayError(f"the table has columns of the same name: {names}; rename them")
+    _check_different("the table", [str(name) for name in frame.columns])
     arrays = {
         str(name): _frame_column(str(name), frame.iloc[:, place])
         for place, name in enumerate(frame.columns)
@@ -134,12 +132,18 @@ def open_parquet(
         If a column holds what no source can.
     """
     table = _Parquet(path)
+    _check_different(repr(path), table.names)
     found = {name: table.source(name) for name in table.names}
     note: dict[str, Any] = {}
     text = (table.file.schema_arrow.metadata or {}).get(NOTE)
     if text is not None:
         note = json.loads(text)
     return _grouped(found, columns, _side_by_side), note
+
+
+def _check_different(where: str, names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        raise ArrayError(f"{where} has columns of the same name: {list(names)}; rename them")
 
 
 def _side_by_side(parts: Sequence[Any]) -> Passing:
