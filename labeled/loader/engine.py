@@ -33,6 +33,7 @@ from labeled.loader.slots import Slot, SlotPool
 from labeled.loader.timeline import Timeline
 from labeled.samplers.order import Content
 from labeled.views.html import line, page
+from labeled.views.text import count_words
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -119,13 +120,14 @@ class Stats:
         lost = f", {self.n_lost:,} rows lost" if self.n_lost else ""
         piped = f", pipeline {self.pipeline_s:.3f} s" if self.pipeline_s else ""
         return [
-            f"{self.n_rows:,} rows in {self.n_batches:,} batches{lost}: "
+            f"{count_words(self.n_rows, 'row')} in {count_words(self.n_batches, 'batch')}{lost}: "
             f"{self.rows_per_s:,.0f} rows/s, {format_bytes(round(self.bytes_per_s))}/s",
             f"loader {self.wall_s:.3f} s: waiting {self.wait_s:.3f}, reading by itself "
             f"{self.help_s:.3f}, laying out {self.format_s:.3f}",
             f"consumer {self.consumer_s:.3f} s; loading what is kept {self.load_s:.3f} s",
             f"all threads: reading {self.read_s:.3f} s and decoding {self.decode_s:.3f} s in "
-            f"{self.n_tasks:,} tasks of {self.n_windows:,} windows, planning {self.plan_s:.3f} s"
+            f"{count_words(self.n_tasks, 'task')} of {count_words(self.n_windows, 'window')}, "
+            f"planning {self.plan_s:.3f} s"
             f"{piped}",
         ]
 

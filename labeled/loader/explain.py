@@ -149,7 +149,8 @@ class Explanation:
         used = sum(lane.bytes_used for lane in self.lanes)
         read = sum(lane.bytes_read for lane in self.lanes)
         lines = [
-            f"Plan of an epoch: {self.n_rows:,} rows in {self.n_batches:,} batches of "
+            f"Plan of an epoch: {count_words(self.n_rows, 'row')} in "
+            f"{count_words(self.n_batches, 'batch')} of "
             f"{self.batch_rows:,}, shuffle={self.mode!r}",
             f"reads {about}{format_bytes(read)} for {format_bytes(used)} of rows; "
             f"{about}{count_words(self.n_jobs, 'job')} of up to {self.job_rows:,} rows, "

@@ -45,7 +45,7 @@ html[data-theme=dark] body .labeled-view{{{_DARK}}}
 .labeled-view td:last-child{{white-space:normal;max-width:48em;overflow-wrap:break-word}}
 .labeled-view thead th{{font-weight:600;opacity:.7;border-bottom:1px solid var(--lb-line)}}
 .labeled-view tbody th{{font-weight:400;opacity:.7;white-space:nowrap}}
-.labeled-view :is(code,pre){{background:none!important;color:inherit;padding:0;margin:0;
+.labeled-view :is(code,pre){{background:none!important;color:inherit;padding:0!important;margin:0;
  font-family:var(--jp-code-font-family,var(--vscode-editor-font-family,ui-monospace,monospace));
  font-size:.95em}}
 .labeled-view pre{{white-space:pre-wrap}}
