@@ -166,8 +166,8 @@ class DecodeEngine:
     def _tile(self, t: int) -> Tile:
         return self._first_tile if t == 0 else self._tiles[t]
 
-    def _decoded(self, file: OpenFile, work: _Work) -> Iterator[tuple[int, Array | None]]:
-        """Yield each chunk's place in `work` and its elements; None where it was never stored."""
+    def _stored(self, file: OpenFile, work: _Work) -> Iterator[tuple[int, memoryview | None]]:
+        """Yield each chunk's place in `work` and its bytes; None where it was never stored."""
         for group in _groups(work.offsets, work.sizes):
             at = work.offsets[group[0]]
             if at == UNSTORED:
@@ -179,16 +179,27 @@ class DecodeEngine:
             buffer = scratch("stored", end - at)
             with fetching():
                 file.read_into(buffer, at)
-            stored, undo = memoryview(cast(Any, buffer)), self._pipeline.undo
+            stored = memoryview(cast(Any, buffer))
             for k in group:
                 start = work.offsets[k] - at
-                try:
-                    yield (
-                        k,
-                        self._as_chunk(undo(stored[start : start + work.sizes[k]], work.masks[k])),
-                    )
-                except DecodeError as fault:
-                    raise self._damaged(work, k, str(fault)) from fault
+                yield k, stored[start : start + work.sizes[k]]
+
+    def _decoded(self, file: OpenFile, work: _Work) -> Iterator[tuple[int, Array | None]]:
+        """Yield each chunk's place in `work` and its elements; None where it was never stored."""
+        for k, stored in self._stored(file, work):
+            yield k, None if stored is None else self._decode(work, k, stored)
+
+    def _decode(self, work: _Work, k: int, stored: memoryview) -> Array:
+        try:
+            return self._as_chunk(self._pipeline.undo(stored, work.masks[k]))
+        except DecodeError as fault:
+            raise self._damaged(work, k, str(fault)) from fault
+
+    def _decode_into(self, work: _Work, k: int, stored: memoryview, out: Array) -> None:
+        try:
+            self._pipeline.undo_into(stored, work.masks[k], out)
+        except DecodeError as fault:
+            raise self._damaged(work, k, str(fault)) from fault
 
     def _damaged(self, work: _Work, k: int, what: str) -> ReadError:
         start = work.bands[k // len(work.tiles)] * self._chunks[0]
@@ -199,10 +210,19 @@ class DecodeEngine:
         )
 
     def _store_each(self, file: OpenFile, work: _Work, out: Array, dest: Ints | None) -> None:
-        """Decode chunk by chunk, and copy the wanted elements of each to their places."""
+        """Decode chunk by chunk to their places, or copy the wanted elements of each there."""
         plain = self._plain and len(work.lines) == len(work.bands)
-        chunk_rows = self._chunks[0]
-        for k, chunk in self._decoded(file, work):
+        straight = plain and self._direct and dest is None
+        chunk_rows, chunk_bytes = self._chunks[0], self._chunk_bytes
+        flat = out.reshape(-1).view(np.uint8) if straight else out
+        for k, stored in self._stored(file, work):
+            if straight and stored is not None:
+                start, stop, first = work.lines[k]
+                if stop - start == chunk_rows:
+                    place = first * self._used
+                    self._decode_into(work, k, stored, flat[place : place + chunk_bytes])
+                    continue
+            chunk = None if stored is None else self._decode(work, k, stored)
             if not plain or chunk is None:
                 self._store(chunk, work, k, out, dest)
                 continue

@@ -28,6 +28,7 @@ import numpy as np
 
 from labeled.formats.hdf5.bitshuffle import bitshuffled, is_known
 from labeled.formats.hdf5.blosc2 import open_blosc2
+from labeled.formats.hdf5.inflate import inflate_into
 from labeled.formats.hdf5.undoing import Bytes, Decode, DecodeError, as_array
 from labeled.formats.header import Filter
 from labeled.formats.reading import scratch
@@ -54,16 +55,19 @@ class Pipeline:
 
     def __init__(self, filters: tuple[Filter, ...], chunk_bytes: int, itemsize: int) -> None:
         self._codes = [step.id for step in filters]
+        self._idle = [_is_idle(step, itemsize) for step in filters]
         self._decoders = [_decoder(step, itemsize) for step in filters]
         self._chunk_bytes = chunk_bytes
         self._usual = self._applied(0)
+        changing = [step for step in filters if not _is_idle(step, itemsize)]
+        self._put = _decoder_into(changing[0], itemsize) if changing else None
 
     def _applied(self, mask: int) -> list[tuple[Decode, int]]:
         """Return the steps back, last filter first, each with the size it must give."""
         steps: list[tuple[Decode, int]] = []
         size = self._chunk_bytes
         for i, (code, decode) in enumerate(zip(self._codes, self._decoders, strict=True)):
-            if not mask >> i & 1:
+            if not (mask >> i & 1 or self._idle[i]):
                 steps.append((decode, size))
                 size += _CHECKSUM_BYTES if code == FLETCHER32 else 0
         return steps[::-1]
@@ -88,6 +92,22 @@ class Pipeline:
         if len(data) != self._chunk_bytes:
             raise DecodeError(f"a chunk of {len(data)} bytes where {self._chunk_bytes} belong")
         return data
+
+    def undo_into(self, stored: Bytes, mask: int, out: Array) -> None:
+        """Do the same, but store the decoded bytes of a chunk in `out`, as many ``uint8``.
+
+        Raises
+        ------
+        DecodeError
+            If the bytes are damaged; `out` may hold anything then.
+        """
+        if self._put is None or mask:
+            out[:] = as_array(self.undo(stored, mask))
+            return
+        data = stored
+        for decode, size in self._usual[:-1]:
+            data = decode(data, size)
+        self._put(as_array(data), out)
 
 
 def why_not(filters: tuple[Filter, ...]) -> str | None:
@@ -119,7 +139,7 @@ def why_not(filters: tuple[Filter, ...]) -> str | None:
 
 def _decoder(step: Filter, itemsize: int) -> Decode:
     if step.id == SHUFFLE:
-        return _unshuffle(step.options[0] if step.options else itemsize)
+        return _unshuffle(_item_of(step, itemsize))
     if step.id == FLETCHER32:
         return lambda data, _: checked(as_array(data))
     decode = _opened(step)
@@ -127,16 +147,44 @@ def _decoder(step: Filter, itemsize: int) -> Decode:
     return decode
 
 
+def _decoder_into(step: Filter, itemsize: int) -> Callable[[Array, Array], None] | None:
+    """Return what undoes the last step straight into its place, if anything can."""
+    if step.id == SHUFFLE:
+        return functools.partial(_unshuffle_into, _item_of(step, itemsize))
+    return _inflate_into if step.id == DEFLATE and inflate_into() is not None else None
+
+
+def _unshuffle_into(item: int, data: Array, out: Array) -> None:
+    if len(data) != len(out):
+        raise DecodeError(f"a chunk of {len(data)} bytes where {len(out)} belong")
+    unshuffled(data, item, out)
+
+
+def _inflate_into(data: Array, out: Array) -> None:
+    inflate = inflate_into()
+    assert inflate is not None
+    if not inflate(data, out):
+        raise DecodeError(f"deflate data are damaged, or do not end after {len(out)} bytes")
+
+
 # ---------------------------------------------------------------- shuffle and fletcher32
 
 
 def _unshuffle(item: int) -> Decode:
     def undo(data: Bytes, _: int) -> Bytes:
-        if item < 2:
-            return data
         return unshuffled(as_array(data), item, scratch("unshuffled", len(data)))
 
     return undo
+
+
+def _item_of(step: Filter, itemsize: int) -> int:
+    """Return how many bytes an element has whose bytes were taken apart."""
+    return step.options[0] if step.options else itemsize
+
+
+def _is_idle(step: Filter, itemsize: int) -> bool:
+    """Whether a filter changed nothing: elements of one byte, taken apart."""
+    return step.id == SHUFFLE and _item_of(step, itemsize) < 2
 
 
 def unshuffled(data: Array, item: int, out: Array) -> Array:
