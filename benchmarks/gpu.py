@@ -1,14 +1,17 @@
-"""What a GPU gets of all this: copies, permutes, files to batches, overlap.
+"""What a GPU gets of all this: copies, permutes, files to batches, overlap, a cluster.
 
-    python -m benchmarks.gpu [--gib 2] [--only NAME] [--out benchmarks/results/gpu.json]
+    python -m benchmarks.gpu [--gib 2] [--only PART] [--out benchmarks/results/gpu.json]
     python -m benchmarks.gpu --host --gib 0.05     # tries the script; says nothing of a GPU
 
-Runs alone and needs CuPy and one GPU, on which nothing else runs. Every figure is a median of
-repeats with the device waited for on both sides; rates of batches are those of whole epochs
-from the page cache, with a consumer that adds up every element on the device. The bounds are
-measured in the same run: pinned memory to device, and device to device.
+Runs alone and needs CuPy and one GPU, on which nothing else runs. Every part runs in a
+process of its own, so that one that fails, dies or takes too long costs no other; JSON is
+written after each of them, and what there is no time for within ``--limit-s`` is told.
 
-`nvCOMP`, `kvikio` and DALI are not measured: the library has no path through them.
+Every figure is a median of repeats with the device waited for on both sides; rates of batches
+are those of whole epochs from the page cache, with a consumer that adds up every element on the
+device. The bounds are measured in the same run: pinned memory to device, and device to device.
+Peers are measured where they are installed: torch's loader, kvikio's reads, nvCOMP's inflate.
+The library itself has no path through the last two.
 """
 
 from __future__ import annotations
@@ -18,29 +21,40 @@ import itertools
 import json
 import os
 import platform
+import signal
 import statistics
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from importlib import import_module, metadata
 from pathlib import Path
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any
 
 import h5py
 import numpy as np
 
 import labeled
-from labeled import permute
+from labeled import cluster, permute
 from labeled.device import HostDevice
+from labeled.spaces import Conv2DSpace
 from labeled.views.text import table
 
 MIB, GIB = 1 << 20, 1 << 30
+NAN = float("nan")
 ROW_SHAPE = (3, 64, 64)
 NAMES = ("batch", "channel", "height", "width")
 LARGE_BATCH = 48 * MIB
+CHUNK_ROWS = 64
+HERE = Path(__file__).resolve().parents[1]
+PACKAGES = (
+    "dask", "distributed", "xarray", "h5py", "cupy-cuda12x", "cupy-cuda13x", "dask-cuda", "torch",
+    "nvidia-nvcomp-cu12", "nvidia-nvcomp-cu13", "kvikio-cu12", "kvikio-cu13",
+)  # fmt: skip
+DEVICE_TESTS = ("test_gpu.py", "test_permute_cuda.py", "test_spaces_convert.py")
 ORDERS = ["".join(order) for order in itertools.permutations("bc01")]
 
 Figures = dict[str, Any]
@@ -123,11 +137,22 @@ class Card:
             "card": told["name"].decode(),
             "memory_bytes": told["totalGlobalMem"],
             "compute": f"{told['major']}.{told['minor']}",
-            "driver": runtime.driverGetVersion(),
+            "driver": driver_version(),
+            "driver_cuda": runtime.driverGetVersion(),
             "runtime": runtime.runtimeGetVersion(),
             "cupy": self.xp.__version__,
             **here,
         }
+
+
+def driver_version() -> str:
+    """Return what the driver calls itself, if it has a tool that tells."""
+    asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        told = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=20)
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"not told ({type(error).__name__})"
+    return told.stdout.strip()
 
 
 def card(host: bool) -> Card:
@@ -276,13 +301,15 @@ class Bench:
         row_bytes = int(np.prod(ROW_SHAPE)) * np.dtype(dtype).itemsize
         n = max(self.nbytes // row_bytes // (4 if codec else 1), 64)
         pool = np.random.default_rng(0).integers(0, 16, (min(n, 1024), *ROW_SHAPE)).astype(dtype)
-        chunks = {"chunks": (64, *ROW_SHAPE), "compression": codec} if codec else {}
-        with h5py.File(path, "w", libver=("v110", "v114")) as f:
+        chunks = {"chunks": (CHUNK_ROWS, *ROW_SHAPE), "compression": codec} if codec else {}
+        part = path.with_suffix(".part")  # of a part that was ended there may be some
+        with h5py.File(part, "w", libver=("v110", "v114")) as f:
             data = f.create_dataset("images", (n, *ROW_SHAPE), dtype, **chunks)
             for start in range(0, n, len(pool)):
                 data[start : start + len(pool)] = pool[: n - start]
             for axis, name in enumerate(NAMES):
                 data.dims[axis].label = name
+        part.replace(path)
         return str(path)
 
     def loader(
@@ -414,28 +441,200 @@ class Bench:
             n += 1
         return {"equal": True, "batches": n}
 
-    def everything(self, only: list[str]) -> Iterator[tuple[str, Figures]]:
-        """Yield each part with its figures; a part that fails says so and ends nothing else."""
-        bounds = self.copies()
-        yield "copies", bounds
-        parts: dict[str, Callable[[], Figures]] = {
-            "right": self.right,
-            "permutes": lambda: self.permutes(bounds["d2d"]),
-            "crops": lambda: self.crops(bounds["d2d"]),
-            "latency": self.latency,
-            "files": lambda: self.files(bounds["h2d"]),
-            "small": self.small,
-            "depths": self.depths,
-            "overlap": self.overlap,
-            "torch": self.torch_loader,
+    # peers below the library, and a cluster above it
+
+    def nvcomp(self) -> Figures:
+        """Inflate the chunks of a file on the device; host threads do so in ``files``."""
+        nvcomp = import_module("nvidia.nvcomp")
+        with h5py.File(self.file("uint8", "gzip"), "r") as f:
+            images = f["images"]
+            n = len(images) // CHUNK_ROWS
+            stored = [images.id.read_direct_chunk((i * CHUNK_ROWS, 0, 0, 0))[1] for i in range(n)]
+            wanted = images[: n * CHUNK_ROWS]
+        codec = nvcomp.Codec(algorithm="Deflate", bitstream_kind=nvcomp.BitstreamKind.RAW)
+        step = codec.get_required_decompression_alignment()
+        bodies = [raw[2:-4] for raw in stored]  # zlib puts two bytes before and four after
+        sizes = [len(body) for body in bodies]
+        places = np.cumsum([0, *(-(-size // step) * step for size in sizes)]).tolist()
+        host = self.card.pinned(places[-1])
+        for body, place, size in zip(bodies, places, sizes, strict=False):
+            host[place : place + size] = np.frombuffer(body, np.uint8)
+        packed = self.card.xp.empty(places[-1], np.uint8)
+        out = self.card.xp.zeros(wanted.nbytes, np.uint8)
+        each = wanted.nbytes // n
+        sources = nvcomp.as_arrays(packed, places[:-1], sizes)
+        targets = nvcomp.as_arrays(out, [i * each for i in range(n)], [each] * n)
+
+        def inflate() -> None:
+            codec.decode(sources, out=targets)
+            self.card.xp.cuda.Device().synchronize()  # it has a stream of its own
+
+        def all_of_it() -> None:
+            self.card.upload(host, packed)
+            self.card.wait()
+            inflate()
+
+        all_of_it()
+        equal = np.array_equal(out.get(), wanted.reshape(-1))
+        return {
+            "equal": equal,
+            "stored_bytes": places[-1],
+            "decoded_bytes_per_s": wanted.nbytes / self.card.seconds(inflate, repeats=5),
+            "with_upload_bytes_per_s": wanted.nbytes / self.card.seconds(all_of_it, repeats=5),
         }
-        for name, part in parts.items():
-            if only and name not in only:
-                continue
-            try:
-                yield name, part()
-            except Exception as error:  # hours of other parts should not be lost
-                yield name, {"failed": f"{type(error).__name__}: {error}"}
+
+    def kvikio(self) -> Figures:
+        """Read the rows of a file straight to the device, 48 MiB at a time."""
+        kvikio = import_module("kvikio")
+        path = self.file("uint8")
+        with h5py.File(path, "r") as f:
+            offset, nbytes = f["images"].id.get_offset(), f["images"].nbytes
+            wanted = int(f["images"][:CHUNK_ROWS].sum(dtype=np.int64))
+        target = self.card.xp.empty(min(LARGE_BATCH, nbytes), np.uint8)
+        with kvikio.CuFile(path, "r") as file:
+
+            def read() -> None:
+                for place in range(0, nbytes - target.nbytes + 1, target.nbytes):
+                    file.read(target, file_offset=offset + place)
+
+            seconds = self.card.seconds(read, repeats=3)
+            file.read(target, file_offset=offset)
+        head = CHUNK_ROWS * int(np.prod(ROW_SHAPE))
+        return {
+            "equal": int(target[:head].sum(dtype=np.int64)) == wanted,
+            "bytes_per_s": nbytes // target.nbytes * target.nbytes / seconds,
+        }
+
+    def cluster(self) -> Figures:
+        """One worker: lazy blocks there, laid out, added up, kept beyond a limit; restarted."""
+        limit = max(self.nbytes // 8, 64 * MIB)
+        path = self.file("uint8")
+        images = labeled.open_dataset(path, chunks={"batch": 1024})["images"]
+        wanted = int(images.sum(dtype=np.int64).compute())
+        there = "cuda" if self.card.real else "cpu"
+        space = Conv2DSpace(ROW_SHAPE[1:], num_channels=3, axes=("c", 0, 1, "b"))
+        out: Figures = {"device_memory_limit": limit, "nbytes": images.nbytes}
+
+        def total(array: Any) -> int:
+            return int(array.sum(dtype=np.int64).labeled.to_device("cpu").compute())
+
+        options = {"device_memory_limit": limit} if self.card.real else {}
+        start = cluster.cuda_cluster if self.card.real else cluster.local_cluster
+        with (
+            start(n_workers=1, **options) as machines,
+            machines.get_client() as client,
+            client.as_current(),
+        ):
+            moved = images.labeled.to_device(there)
+            began = perf_counter()
+            out["sum_equal"] = total(moved) == wanted
+            out["sum_s"] = perf_counter() - began
+            began = perf_counter()
+            kept = moved.labeled.format_as(space).persist()
+            out["persisted_equal"] = total(kept) == wanted
+            out["persist_s"] = perf_counter() - began
+            out["held"] = next(iter(client.run(held).values()))
+            del kept
+            (pid,) = client.run(os.getpid).values()
+            os.kill(pid, signal.SIGKILL)  # its nanny starts another
+            out["after_restart_equal"] = total(moved) == wanted
+            out["new_process"] = list(client.run(os.getpid).values()) != [pid]
+            options = {"batch_size": 256, "every": 8}
+            if self.card.real:
+                options |= {"device": "cuda", "resources": {"GPU": 1}}
+            parts = cluster.run_parts(
+                client, labeled.open_dataset(path), add_up, 0, int.__add__, **options
+            )
+            out["parts_equal"] = parts == wanted
+        return out
+
+    def tests(self) -> Figures:
+        """Run the tests that need a GPU."""
+        files = [str(HERE / "tests" / name) for name in DEVICE_TESTS]
+        asked = [sys.executable, "-m", "pytest", "-q", "-rfEs", "-p", "no:cacheprovider"]
+        asked += ["--continue-on-collection-errors"]
+        done = subprocess.run(
+            [*asked, "-m", "gpu", *files], cwd=HERE, capture_output=True, text=True, check=False
+        )
+        lines = done.stdout.strip().splitlines()
+        told = [line for line in lines if line.startswith(("FAILED", "ERROR", "SKIPPED"))]
+        return {"rc": done.returncode, "summary": lines[-1] if lines else done.stderr[-500:]} | {
+            str(number): line[:300] for number, line in enumerate(told[:20])
+        }
+
+
+def held(dask_worker: Any) -> Figures:
+    """Return how many values a worker keeps, and where as far as it tells."""
+    data = dask_worker.data
+    places = {"all": data}
+    for name in ("device", "device_buffer", "host", "host_buffer", "disk", "fast", "slow"):
+        part = getattr(data, name, None)
+        if part is not None and hasattr(part, "__len__"):
+            places[name] = part
+    return {"kind": type(data).__name__, **{name: len(part) for name, part in places.items()}}
+
+
+def add_up(acc: int, batch: Any) -> int:
+    """Add up a batch, wherever it is."""
+    return acc + int(batch.arrays["images"].sum(dtype=np.int64))
+
+
+PARTS: dict[str, Callable[[Bench, Figures], Figures]] = {
+    "environment": lambda bench, _: bench.card.describe() | {"packages": packages()},
+    "copies": lambda bench, _: bench.copies(),
+    "tests": lambda bench, _: bench.tests(),
+    "right": lambda bench, _: bench.right(),
+    "files": lambda bench, bounds: bench.files(bounds.get("h2d", NAN)),
+    "permutes": lambda bench, bounds: bench.permutes(bounds.get("d2d", NAN)),
+    "crops": lambda bench, bounds: bench.crops(bounds.get("d2d", NAN)),
+    "latency": lambda bench, _: bench.latency(),
+    "overlap": lambda bench, _: bench.overlap(),
+    "small": lambda bench, _: bench.small(),
+    "depths": lambda bench, _: bench.depths(),
+    "nvcomp": lambda bench, _: bench.nvcomp(),
+    "torch": lambda bench, _: bench.torch_loader(),
+    "cluster": lambda bench, _: bench.cluster(),
+    "kvikio": lambda bench, _: bench.kvikio(),
+}
+"""In the order of their worth, should time end."""
+
+ALWAYS = ("environment", "copies")
+PART_S = {"tests": 180.0, "files": 120.0, "cluster": 120.0}
+"""What a part may take; 90 seconds if not said here."""
+
+
+def packages() -> Figures:
+    """Return the versions of what stands between here and the GPU."""
+    known = {dist.metadata["Name"]: dist.version for dist in metadata.distributions()}
+    return {name: known[name] for name in PACKAGES if name in known}
+
+
+def measured(name: str, bench: Bench, bounds: Figures) -> Figures:
+    """Return the figures of a part; or what it failed of."""
+    try:
+        return PARTS[name](bench, bounds)
+    except Exception as error:  # the other parts should not be lost
+        return {"failed": f"{type(error).__name__}: {error}"[:500]}
+
+
+def measured_apart(name: str, arguments: list[str], bounds: Figures, limit_s: float) -> Figures:
+    """Return the figures of a part that runs in a process of its own."""
+    if limit_s < 1:
+        return {"failed": "no time was left for it"}
+    asked = [sys.executable, "-m", "benchmarks.gpu", "--part", name, *arguments]
+    try:
+        done = subprocess.run(
+            [*asked, "--bounds", json.dumps(bounds)],
+            cwd=HERE, capture_output=True, text=True, check=False, timeout=limit_s,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return {"failed": f"took longer than {limit_s:.0f} s"}
+    try:
+        figures: Figures = json.loads(done.stdout.strip().splitlines()[-1])
+    except (IndexError, ValueError):
+        said = done.stderr.strip().splitlines()[-1:] or ["nothing"]
+        return {"failed": f"ended with {done.returncode}, and said {said[0][:300]}"}
+    return figures
 
 
 def lines_of(found: Figures) -> list[str]:
@@ -463,25 +662,41 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", action="append", default=[], help="a part; may come again")
     parser.add_argument("--out", type=Path, help="where JSON goes")
     parser.add_argument("--cache", type=Path, help="folder of files, kept between runs")
+    parser.add_argument("--limit-s", type=float, default=540.0, help="for all parts together")
     parser.add_argument("--host", action="store_true", help="try the script without a GPU")
+    parser.add_argument("--together", action="store_true", help="all parts in this process")
+    parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
+    parser.add_argument("--bounds", type=json.loads, default={}, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     try:
-        measured = card(options.host)
+        measures = card(options.host)
     except NoGpu as error:
         print(f"no GPU to measure: {error}", file=sys.stderr)
         return 2
-    found: Figures = {"environment": measured.describe()}
-    found["environment"]["packages"] = {
-        name: metadata.version(name) for name in ("dask", "distributed", "xarray", "h5py")
-    }
+    nbytes = int(options.gib * GIB)
+    if options.part is not None:
+        bench = Bench(measures, options.cache, nbytes)
+        print(json.dumps(measured(options.part, bench, options.bounds), default=str))
+        return 0
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(measured, options.cache or Path(folder), int(options.gib * GIB))
-        for name, figures in bench.everything(options.only):
-            found[name] = figures
-            print(f"{name}: {json.dumps(figures)}", flush=True)
+        cache = options.cache or Path(folder)
+        bench = Bench(measures, cache, nbytes)
+        same = ["--gib", str(options.gib), "--cache", str(cache), *["--host"] * options.host]
+        found: Figures = {}
+        end = monotonic() + options.limit_s
+        for name in PARTS:
+            if options.only and name not in (*ALWAYS, *options.only):
+                continue
+            bounds = found.get("copies", {})
+            if options.together:
+                found[name] = measured(name, bench, bounds)
+            else:
+                limit_s = min(PART_S.get(name, 90.0), end - monotonic())
+                found[name] = measured_apart(name, same, bounds, limit_s)
+            print(f"{name}: {json.dumps(found[name], default=str)}", flush=True)
+            if options.out is not None:
+                options.out.write_text(json.dumps(found, indent=1, default=str) + "\n")
     print("\n".join(lines_of(found)))
-    if options.out is not None:
-        options.out.write_text(json.dumps(found, indent=1) + "\n")
     return 0
 
 

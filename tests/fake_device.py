@@ -58,10 +58,11 @@ class FakeStream:
         assert host.dtype == target.dtype
         then = zlib.crc32(host.tobytes())
         raw, place = self.device.pinned_at(host)
-        shape, dtype = host.shape, host.dtype
+        shape, dtype, kept = host.shape, host.dtype, weakref.ref(host)
         del host  # a device knows an address, and keeps nobody's memory
 
         def copy():
+            assert kept() is not None, "a host slot was let go of before it was copied"
             host = np.ndarray(shape, dtype, raw, place)
             now = zlib.crc32(host.tobytes())
             assert now == then, "a host slot was written again before it was copied"
@@ -75,8 +76,10 @@ class FakeStream:
     def run(self, kernels, reads):
         self.finish(len(self.work))  # what this stream was told to wait for
         self.device.current = self
-        made = kernels()
-        self.reads(reads)
+        try:
+            made = kernels()
+        finally:  # what was asked for before an error reads, too
+            self.reads(reads)
         self.device.chance()
         return made
 
@@ -104,17 +107,19 @@ class FakeDevice:
         How likely work is done before anybody needs it: 0 never does more than it must.
     room : int, optional
         Bytes there are.
+    pinned_room : int
+        Bytes of host memory after which no more is pinned.
     """
 
     name = "fake"
     memory_errors = (FakeMemoryError,)
 
-    def __init__(self, seed=0, haste=0.3, room=None):
+    def __init__(self, seed=0, haste=0.3, room=None, pinned_room=1 << 40):
         self.random = random.Random(seed)
         self.haste, self.room = haste, room
         self.streams, self.reading = [], []
         self.n_uploads = self.n_placed = self.n_bytes = self.most_bytes = 0
-        self.pinned_bytes, self.pins = 0, []
+        self.pinned_bytes, self.pinned_room, self.pins = 0, pinned_room, []
         self.consumers = None
 
     def chance(self):
@@ -150,6 +155,8 @@ class FakeDevice:
         return host.copy()
 
     def pinned(self, shape, dtype):
+        if self.pinned_bytes >= self.pinned_room:
+            raise FakeMemoryError("no page is left to lock")
         raw = Pinned((int(np.prod(shape)) * np.dtype(dtype).itemsize,), np.uint8)
         self.pinned_bytes += raw.nbytes
         self.pins.append(raw)

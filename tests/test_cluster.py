@@ -12,6 +12,7 @@ import time
 import distributed
 import numpy as np
 import pytest
+from dask.base import is_dask_collection
 
 import labeled
 from labeled import cluster as cl
@@ -107,6 +108,20 @@ def test_a_lazy_selection_is_computed_on_workers_from_the_path(client, ds):
         pids = lazy.data.map_blocks(lambda _: np.array([[[os.getpid()]]])).compute()
     np.testing.assert_array_equal(found, DATA["features"][150:, 1][::3])
     assert os.getpid() not in pids
+
+
+def test_persisted_arrays_stay_on_workers(client, ds):
+    space = labeled.spaces.Conv2DSpace((5, 7), num_channels=3, axes=("c", 0, 1, "b"))
+    lazy = ds["features"].labeled.to_device("cpu").labeled.format_as(space)
+    assert is_dask_collection(lazy)
+    with client.as_current():
+        kept = lazy.persist()
+        distributed.wait(kept)
+        places = client.who_has(kept.data)
+        found = kept.labeled.to_device("cpu").compute()
+    assert len(places) == kept.data.npartitions
+    assert all(places.values())
+    np.testing.assert_array_equal(found, DATA["features"].transpose(1, 2, 3, 0))
 
 
 @pytest.mark.parametrize("options", [{}, {"shuffle": True, "seed": 3}, {"shuffle": "full"}])

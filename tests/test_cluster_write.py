@@ -183,9 +183,11 @@ def test_what_cannot_be_is_refused_by_name(client, ds, tmp_path, monkeypatch):
         cl.write(client, tmp_path / "x.hdf5", ds, source_attrs={"y": {}})
     with pytest.raises(TypeError, match="unexpected keyword"):
         cl.write(client, tmp_path / "x.hdf5", ds, compresion="gzip")
-    monkeypatch.setattr(sight, "versions", lambda: {"labeled": "0.0.1"})
-    with pytest.raises(ClusterError, match=r"worker '0' .*it has labeled .*, and 0.0.1 asks"):
-        cl.write(client, tmp_path / "x.hdf5", ds)
+    for module in (sight, writing):
+        monkeypatch.setattr(module, "versions", lambda: {"labeled": "0.0.1"})
+    for sources in (ds, {"x": np.arange(3)}):
+        with pytest.raises(ClusterError, match=r"worker '0' .*it has labeled .*, and 0.0.1 asks"):
+            cl.write(client, tmp_path / "x.hdf5", sources)
 
 
 def test_what_a_block_raises_is_raised_here_and_nothing_stays_behind(client, tmp_path):

@@ -115,6 +115,9 @@ def check_slots_and_windows(ds, device, options):
 def test_batches_come_with_their_event(ds):
     device = FakeDevice(0, haste=0.0)
     batch = next(iter(ds.batches(32, device=device, **small())))
+    stream = batch.event.stream
+    assert stream in device.consumers
+    assert batch.event.place == len(stream.work), "it is behind all kernels"
     batch.event.wait()
     assert batch.event.done()
     assert batch["features"].dims == DIGIT_LABELS["features"]
@@ -158,6 +161,12 @@ def test_too_little_memory_there_is_told_with_both_sizes(ds):
     assert issubclass(DeviceMemoryError, MemoryError)
 
 
+def test_too_little_memory_to_pin_is_told(ds):
+    loader = ds.batches(64, device=FakeDevice(5, pinned_room=1), **small())
+    with pytest.raises(DeviceMemoryError, match=r"no [\d.]+ \w+ more of host .*no page is left"):
+        next(iter(loader))
+
+
 def test_what_is_laid_out_on_the_host_goes_there_too(tmp_path):
     images = [np.full((1, n % 3 + 1, 2), n, np.uint8) for n in range(40)]
     ds = labeled.open_dataset(ragged_file(tmp_path / "r.hdf5", images, np.arange(40)[:, None]))
@@ -171,9 +180,12 @@ def test_what_is_laid_out_on_the_host_goes_there_too(tmp_path):
 
 
 def test_errors_come_in_their_turn_and_leave_nothing_flying(ds):
-    loader = ds.batches(50, device=FakeDevice(1), **small(dtype={"features": "int8"}))
-    with pytest.raises(labeled.LabeledError, match="does not fit int8"):
-        list(loader)
+    device = FakeDevice(1, haste=0.0)
+    loader = ds.batches(50, device=device, **small(dtype={"features": "int8"}))
+    for _ in range(3):  # windows are used again, and kernels before the error read some
+        with pytest.raises(labeled.LabeledError, match="does not fit int8"):
+            list(loader)
+        assert all(stream.n_done == len(stream.work) for stream in device.consumers)
     assert len(list(ds.batches(50, device=FakeDevice(1), **small()))) == 12
 
 

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 
+from benchmarks import gpu
 from benchmarks.gpu import ORDERS, main
 
 
@@ -20,15 +21,35 @@ def test_without_a_gpu_it_says_so_and_measures_nothing(capsys):
 
 def test_every_part_runs_on_the_host(tmp_path, capsys):
     out = tmp_path / "host.json"
-    parts = ["right", "permutes", "crops", "latency", "files", "small", "depths", "overlap"]
-    only = [word for part in parts for word in ("--only", part)]
-    assert main(["--host", "--gib", "0.002", "--out", str(out), *only]) == 0
+    parts = ["right", "files", "permutes", "crops", "latency", "overlap", "small", "depths"]
+    parts.append("cluster")
+    only = [word for part in (*parts, "kvikio") for word in ("--only", part)]
+    assert main(["--host", "--together", "--gib", "0.002", "--out", str(out), *only]) == 0
     found = json.loads(out.read_text())
-    assert set(found) == {"environment", "copies", *parts}
+    assert "kvikio" in found.pop("kvikio")["failed"]  # is missing, and costs nothing else
+    assert list(found) == ["environment", "copies", *parts]
     assert not [part for part, figures in found.items() if "failed" in figures], found
     assert "says nothing of a GPU" in found["environment"]["card"]
     assert found["right"] == {"equal": True, "batches": found["right"]["batches"]}
     assert set(found["permutes"]["u8"]["of_d2d"]) == set(ORDERS)
     assert all(one["right"] for one in found["permutes"].values())
     assert len(ORDERS) == 24
+    equal = {name: value for name, value in found["cluster"].items() if name.endswith("equal")}
+    assert len(equal) == 4
+    assert all(equal.values()), equal
     assert "overlap" in capsys.readouterr().out
+
+
+def test_parts_run_apart_and_a_dead_one_costs_no_other(tmp_path, monkeypatch):
+    out = tmp_path / "host.json"
+    options = ["--host", "--gib", "0.002", "--out", str(out), "--only", "right", "--only", "small"]
+    monkeypatch.setitem(gpu.PART_S, "right", 0.0)
+    assert main(options) == 0
+    found = json.loads(out.read_text())
+    assert list(found) == ["environment", "copies", "right", "small"]
+    assert found["copies"]["h2d"] > 0
+    assert found["small"]["host_us_a_batch"] > 0
+    assert found["right"] == {"failed": "no time was left for it"}
+    monkeypatch.setattr(gpu.sys, "executable", "/bin/false")
+    figures = gpu.measured_apart("right", [], {}, 60.0)
+    assert figures == {"failed": "ended with 1, and said nothing"}

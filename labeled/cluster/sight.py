@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from typing import Any
 
@@ -69,8 +70,12 @@ def ask(
 
 def versions() -> dict[str, str]:
     """Return what must be alike for work to travel, and mean the same where it is done."""
+    try:
+        ours = version_of("labeled")
+    except PackageNotFoundError:  # a source tree on the path
+        ours = "that is not installed"
     found = platform.python_version_tuple()
-    return {"labeled": version_of("labeled"), "Python": f"{found[0]}.{found[1]}"}
+    return {"labeled": ours, "Python": f"{found[0]}.{found[1]}"}
 
 
 def _answer(client: distributed.Client, worker: WorkerInfo, future: Any) -> str | None:
@@ -86,12 +91,20 @@ def _answer(client: distributed.Client, worker: WorkerInfo, future: Any) -> str 
             return f"{type(error).__name__}: {error}"
 
 
-def _look(dataset: Dataset, wanted: Mapping[str, str]) -> str | None:
-    """Open the files on a worker; return what is wrong, if something is."""
+def other_version(wanted: Mapping[str, str]) -> str | None:
+    """Compare versions on a worker; return what is wrong, if something is."""
     here = versions()
     for name, version in wanted.items():
         if here[name] != version:
             return f"it has {name} {here[name]}, and {version} asks; install the same"
+    return None
+
+
+def _look(dataset: Dataset, wanted: Mapping[str, str]) -> str | None:
+    """Open the files on a worker; return what is wrong, if something is."""
+    other = other_version(wanted)
+    if other is not None:
+        return other
     try:
         _ = dataset.files.catalog  # opening is what is tried
     except Exception as error:

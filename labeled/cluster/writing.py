@@ -31,7 +31,14 @@ from distributed.comm.addressing import get_address_host
 
 from labeled.api.dataset import Dataset
 from labeled.cluster.door import WorkerInfo, addresses_of, connected, fitting, large_graphs
-from labeled.cluster.sight import ask, blind_words, check_files, no_workers
+from labeled.cluster.sight import (
+    ask,
+    blind_words,
+    check_files,
+    no_workers,
+    other_version,
+    versions,
+)
 from labeled.errors import ClusterError
 from labeled.formats.replacing import check_target
 from labeled.writing.blocks import Packed, Work, joined
@@ -40,6 +47,11 @@ from labeled.writing.write import Path, Planned, planned
 from labeled.writing.write import write as write_here
 
 LOOK_S = 0.2
+"""How often progress is looked for."""
+
+LOOK_AROUND_S = 2.0
+"""How often it is looked whether somebody is there who can write."""
+
 SENT_BYTES = 64 << 20
 """Arrays of this process that go to the worker that writes; with more the file is written here."""
 
@@ -156,7 +168,7 @@ def _writers(
     if not asked:
         names = sorted(info.name for info in there.values())
         raise ClusterError(f"writer={writer!r} is none of the workers {names}, nor {HERE!r}")
-    unable = ask(client, asked.values(), _looked_at, folder)
+    unable = ask(client, asked.values(), _looked_at, folder, versions())
     able = [info for info in asked.values() if info not in unable]
     if not able:
         raise ClusterError(
@@ -170,8 +182,11 @@ def _writers(
     return [info.address for info in able] if writer else sorted({info.host for info in able})
 
 
-def _looked_at(folder: str) -> str | None:
+def _looked_at(folder: str, wanted: Mapping[str, str]) -> str | None:
     """Look at a folder on a worker; return what is wrong, if something is."""
+    other = other_version(wanted)
+    if other is not None:
+        return other
     if not os.path.isdir(folder):
         return "there is no such folder"
     return None if os.access(folder, os.W_OK | os.X_OK) else "it may not write there"
@@ -221,16 +236,20 @@ def _wait_for(
     wait_s: float,
 ) -> None:
     """Wait until the file is there, as long as somebody is who can write it."""
-    done, seen = 0, time.monotonic()
+    done, seen, look = 0, time.monotonic(), 0.0
     while not future.done():
         with suppress(TimeoutError):
             distributed.wait(future, timeout=LOOK_S)
         for now in told.get(batch=True):
             bar(max(now - done, 0))  # who begins anew tells less
             done = max(now, done)
+        now_s = time.monotonic()
+        if now_s < look:
+            continue
+        look = now_s + LOOK_AROUND_S
         if any(a in hosts or _host(a) in hosts for a in addresses_of(client)):
-            seen = time.monotonic()
-        elif time.monotonic() - seen > wait_s:
+            seen = now_s
+        elif now_s - seen > wait_s:
             raise ClusterError(
                 f"no worker that can write is left on {list(hosts)} since {wait_s:g} s; start one, "
                 f"or give more wait_s="

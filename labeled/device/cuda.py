@@ -95,7 +95,10 @@ class CudaDevice:
         cupy = cupy_module()
         with cupy.cuda.Device(self.number):
             free, _ = cupy.cuda.runtime.memGetInfo()
-            return int(free + cupy.get_default_memory_pool().free_bytes())
+            pool = cupy.get_default_memory_pool()
+            limit = pool.get_limit()
+            has = int(free + pool.free_bytes())
+            return min(has, int(limit - pool.used_bytes())) if limit else has
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         cupy = cupy_module()
@@ -110,7 +113,10 @@ class CudaDevice:
     def pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
         cupy = cupy_module()
         with cupy.cuda.Device(self.number):
-            memory = cupy.cuda.alloc_pinned_memory(max(1, math.prod(shape) * dtype.itemsize))
+            try:
+                memory = cupy.cuda.alloc_pinned_memory(max(1, math.prod(shape) * dtype.itemsize))
+            except cupy.cuda.runtime.CUDARuntimeError as error:
+                raise MemoryError(str(error)) from error
         return np.ndarray(shape, dtype, memory)
 
     def copy_stream(self) -> Stream:

@@ -71,7 +71,10 @@ class Device(Protocol):
         """Return host values on the device, once they are there."""
 
     def pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
-        """Return new host memory that copies to the device may start from at any time."""
+        """Return new host memory that copies to the device may start from at any time.
+
+        Raises one of `memory_errors` where the system gives no more of it.
+        """
 
     def copy_stream(self) -> Stream:
         """Return a stream of its own, for copies."""

@@ -344,7 +344,11 @@ class _Core:
         """Give the next window a slot and cut it into tasks; False if that is impossible now."""
         if self._windows is None or self._stopped:
             return False
-        slot = self._pool.take(force=caller and not self._jobs)
+        try:
+            slot = self._pool.take(force=caller and not self._jobs)
+        except BaseException as error:  # no memory for one more: told when the caller comes to it
+            self._fail(Slot({}, 0), error)
+            return True
         if slot is None:
             return False
         began = perf_counter()
@@ -355,8 +359,7 @@ class _Core:
                 return False
             self._open(slot, *window)
         except BaseException as error:
-            self._end(slot)
-            self._jobs.append(Filled(0, 0, Content(), slot, {}, ready=True, error=error))
+            self._fail(slot, error)
         self._stats.plan_s += perf_counter() - began
         if self._sleeping and len(self._tasks) > 1:
             self._changed.notify_all()
@@ -377,6 +380,11 @@ class _Core:
         self._tasks.extend(tasks)
         self._stats.n_windows += 1
         self._stats.n_tasks += len(tasks)
+
+    def _fail(self, slot: Slot, error: BaseException) -> None:
+        """Let an error be met behind the windows that are on their way."""
+        self._jobs.append(Filled(0, 0, Content(), slot, {}, ready=True, error=error))
+        self._end(slot)
 
     def _end(self, slot: Slot) -> None:
         slot.taken = False

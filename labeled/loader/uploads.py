@@ -16,6 +16,7 @@ No thread waits for a device but where every host slot is still being copied fro
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -69,7 +70,8 @@ class DevicePlan:
     def memory(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
         """Return host memory for an array of a slot: such that copies may start from it."""
         if dtype.kind in NUMBERS:
-            made = self.device.pinned(shape, dtype)
+            with self._pinning(math.prod(shape) * dtype.itemsize):
+                made = self.device.pinned(shape, dtype)
             assert made[:0].base is made, "views must refer to it, for slots to know who is held"
             return made
         return owned(shape, dtype)
@@ -83,6 +85,18 @@ class DevicePlan:
     def device_bytes(self) -> int:
         """The most that iterating takes of the device, batches that are kept not counted."""
         return self.n_windows * self.window_bytes + SPARE_BATCHES * self.batch_bytes
+
+    @contextmanager
+    def _pinning(self, nbytes: int) -> Iterator[None]:
+        """Say how much was asked for where the system pins no more."""
+        try:
+            yield
+        except self.device.memory_errors as error:
+            raise DeviceMemoryError(
+                f"device {self.device.name!r}: the system has no {format_bytes(nbytes)} more of "
+                f"host memory that can be pinned for copies ({error}); give a smaller memory=, "
+                f"fewer loaders at a time, or a higher limit of locked memory"
+            ) from error
 
     @contextmanager
     def told(self) -> Iterator[None]:

@@ -141,6 +141,9 @@ class cuda:
             pass
 
     class runtime:
+        class CUDARuntimeError(RuntimeError):
+            pass
+
         @staticmethod
         def memGetInfo():
             return 1 << 20, 1 << 30
@@ -169,6 +172,12 @@ class MemoryPointer:
 
 class get_default_memory_pool:
     def free_bytes(self):
+        return 0
+
+    def used_bytes(self):
+        return 0
+
+    def get_limit(self):
         return 0
 
 
