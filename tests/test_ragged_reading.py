@@ -339,6 +339,13 @@ def test_repack_writes_the_names_that_were_missing(tmp_path: Path) -> None:
     same(ds["x"].to_objects(), images())
 
 
+def test_rows_are_verified_whether_their_axes_have_names_or_not(tmp_path: Path) -> None:
+    path = labeled.write(tmp_path / "x.h5", {"x": images()}, {"all": (0, 9)}, ragged="fuel")
+    with h5py.File(path, "a") as f:
+        f["x"].dims[0].detach_scale(f["x_shape_labels"])
+    assert labeled.verify(path).sound
+
+
 def test_the_doctor_tells_how_to_name_axes_that_no_scale_names(tmp_path: Path) -> None:
     path = without_labels(tmp_path / "x.h5")
     found = labeled.doctor(path, seconds=0.01)

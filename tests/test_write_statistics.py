@@ -154,6 +154,9 @@ def test_examples_of_different_shapes_are_measured_by_split_and_channel(
     for split, rows in {"": range(n), **splits}.items():
         told = found["splits"][split] if split else found["rows"]
         check_measured(told, [arrays[row] for row in rows], dims)
+    ds = labeled.open_dataset(path)
+    assert ds.split("train").statistics("x") == found["splits"]["train"]  # as stored
+    check_measured(ds.subset([3, 1, 3]).statistics("x"), [arrays[row] for row in (3, 1, 3)], dims)
 
 
 def objects_of(arrays: list[Any]) -> Any:

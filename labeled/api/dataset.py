@@ -638,7 +638,7 @@ class Dataset:
         Raises
         ------
         ArrayError
-            If the source holds no numbers, or examples of different shapes.
+            If the source holds no numbers.
         """
         self._check_source(source)
         splits = {s: by[source] for s, by in self._catalog.splits.items() if source in by}

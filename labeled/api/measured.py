@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,11 @@ from labeled.catalog.source import Source
 from labeled.errors import ArrayError
 from labeled.formats.registry import format_named
 from labeled.loader.build import make_loader
+from labeled.ragged import Ragged
+from labeled.ragged.flat import block_cuts, elements_of
 from labeled.selection import Selection
 from labeled.writing.statistics import (
+    EVERY_ROW,
     Moments,
     are_labels,
     can_measure,
@@ -21,6 +25,7 @@ from labeled.writing.statistics import (
     moments_of,
     plain,
 )
+from labeled.writing.uneven import measured_examples
 
 READ_BYTES = 4 << 20
 MEMORY = "64 MiB"
@@ -38,16 +43,20 @@ def statistics_of(
     Raises
     ------
     ArrayError
-        If the source holds no numbers, or examples of different shapes.
+        If the source holds no numbers.
     """
-    if isinstance(source, RaggedSource):
-        raise ArrayError(f"{source.where} is ragged ({source.ragged}); pad() it to measure it")
     stored = stored_statistics(source, selection, splits) if whole else None
-    return measured_statistics(source, selection) if stored is None else stored
+    if stored is not None:
+        return stored
+    if not can_measure(source.dtype):
+        raise ArrayError(f"{source.where} holds {source.dtype}, which has no mean")
+    if isinstance(source, RaggedSource):
+        return measured_ragged(source, selection)
+    return measured_statistics(source, selection)
 
 
 def stored_statistics(
-    source: Source, selection: Selection, splits: Mapping[str, Selection]
+    source: Source | RaggedSource, selection: Selection, splits: Mapping[str, Selection]
 ) -> dict[str, Any] | None:
     """Return what the file says of exactly these rows, or None. Reads headers only.
 
@@ -75,15 +84,7 @@ def stored_statistics(
 
 
 def measured_statistics(source: Source, selection: Selection) -> dict[str, Any]:
-    """Read the rows, in file order within 64 MiB, and measure them.
-
-    Raises
-    ------
-    ArrayError
-        If the source holds no numbers.
-    """
-    if not can_measure(source.dtype):
-        raise ArrayError(f"{source.where} holds {source.dtype}, which has no mean")
+    """Read the rows, in file order within 64 MiB, and measure them."""
     axis = channel_axis(source.dims, source.row_shape)
     labels = are_labels(source.dtype, source.row_shape)
     dim = None if axis is None else source.dims[axis]
@@ -93,3 +94,17 @@ def measured_statistics(source: Source, selection: Selection) -> dict[str, Any]:
     for batch in make_loader(sources, rows, {}, len(selection), batch_rows, memory=MEMORY):
         total = total.merge(moments_of(batch.arrays[source.name], axis, count_classes=labels))
     return plain(total, dim)
+
+
+def measured_ragged(source: RaggedSource, selection: Selection) -> dict[str, Any]:
+    """Read the examples, some at a time, and measure them."""
+    examples = source.select(selection)
+    axis = channel_axis(source.dims, (0,) * len(source.dims[1:]))
+    total = Moments.none(0)
+    n_bytes = elements_of(examples.shapes) * source.dtype.itemsize
+    for start, stop in pairwise(block_cuts(n_bytes, READ_BYTES)):
+        some: Ragged = examples[start:stop]
+        values, _, shapes = some.flat()
+        ((_, found),) = measured_examples(values, shapes, [((EVERY_ROW,), slice(None))], axis)
+        total = total.merge(found)
+    return plain(total, None if axis is None else source.dims[axis])

@@ -97,7 +97,7 @@ def verify(
         If `sources` names what is not there.
     """
     check_hdf5(path, "comparing with checksums")
-    header = scan(path, decode_cf=False)
+    header = scan(path, decode_cf=False, name_all=True)
     known = read_checksums(header.stamp.path)
     if not known:
         raise FileFormatError(
