@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import labeled
 from labeled.errors import (
+    ArrayError,
     DimsError,
     FileChangedError,
     FileFormatError,
@@ -626,6 +627,12 @@ def test_a_train_test_split_has_every_row_once(tmp_path_factory, n, size, shuffl
     assert again["x"].values.tolist() == parts[0].tolist()
 
 
+def test_a_path_is_opened_before_batches_are_made_of_it(tmp_path):
+    path = labeled.write(tmp_path / "x.h5", {"y": np.arange(3)})
+    with pytest.raises(ArrayError, match=r"x\.h5' is a path; open it first: labeled\.open_d"):
+        labeled.batches(path, 2)
+
+
 def test_classes_are_shared_and_groups_kept_together(tmp_path):
     y = np.repeat([0, 1], [80, 20])
     who = np.arange(100) // 7
@@ -643,6 +650,7 @@ def test_classes_are_shared_and_groups_kept_together(tmp_path):
         ({"test_size": 0.9, "train_size": 0.9}, "more than all"),
         ({"test_size": 101}, "101"),
         ({"stratify": "y", "groups": "who"}, "group"),
+        ({"stratify": np.linspace(0, 1, 100)}, "another number in each row.*bins"),
     ]:
         with pytest.raises(SplitError, match=words):
             dataset.train_test_split(**wrong)

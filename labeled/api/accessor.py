@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, Unpack
 
@@ -102,6 +103,10 @@ def _as_dataset(obj: Any, dim: str) -> xr.Dataset:
         return obj
     if isinstance(obj, xr.DataArray):
         return obj.to_dataset(name="data" if obj.name is None else obj.name)
+    if isinstance(obj, str | os.PathLike):
+        raise ArrayError(
+            f"{os.fspath(obj)!r} is a path; open it first: labeled.open_dataset(...).batches(...)"
+        )
     arrays = obj if isinstance(obj, Mapping) else {"data": obj}
     variables = {str(name): _variable(str(name), one, dim) for name, one in arrays.items()}
     lengths = {name: one.sizes[dim] for name, one in variables.items() if dim in one.dims}
