@@ -114,7 +114,9 @@ def advice():
         for node in ast.walk(ast.parse(path.read_text())):
             called = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
             if called in ("extra_module", "how_to_install") and path.name != "later.py":
-                yield path.name, *(word.value for word in node.args[-2:])
+                named = [word for word in node.args[-2:] if isinstance(word, ast.Constant)]
+                if len(named) == 2:  # others are put together from what is missing
+                    yield path.name, *(word.value for word in named)
 
 
 def test_what_messages_advise_is_what_the_extras_bring():
