@@ -89,12 +89,12 @@ def write(
         on every worker. `memory` bounds the rows on their way, over all workers; by
         default 64 MiB for each of their threads.
     writer : str, optional
-        Name or address of the worker that makes the file, at `path` as it is there;
+        Name or address of the worker, any of them, that makes the file at `path` there;
         ``"client"`` is this process, through which packed blocks then come. Default: a
         worker that can write into the folder; but this process where the rows are its own
         (batches, or more than 64 MiB of arrays in memory).
     workers : sequence of str, optional
-        Names or addresses of those to use; all by default.
+        Names or addresses of those that read, compute and compress; all by default.
     wait_s : float
         How long to wait for a worker that can write, if all are lost.
     progress : bool, optional
@@ -133,7 +133,8 @@ def write(
             with _bar(made, target, progress) as told:
                 _with(made, _Away(at, named)).create(target, told)
             return target
-        hosts = _writers(at, there, os.path.dirname(target), writer)
+        able = there if writer is None else fitting(at, None, {})
+        hosts = _writers(at, able, os.path.dirname(target), writer)
         return _sent_off(at, made, target, overwrite, hosts, named, wait_s, progress)
 
 
