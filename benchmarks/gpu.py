@@ -549,10 +549,10 @@ class Bench:
         return out
 
     def tests(self) -> Figures:
-        """Run the tests that need a GPU."""
+        """Run the tests that need a GPU, also where plugins of others are missing."""
         files = [str(HERE / "tests" / name) for name in DEVICE_TESTS]
         asked = [sys.executable, "-m", "pytest", "-q", "-rfEs", "-p", "no:cacheprovider"]
-        asked += ["--continue-on-collection-errors"]
+        asked += ["-W", "default", "-o", "addopts=", "--continue-on-collection-errors"]
         done = subprocess.run(
             [*asked, "-m", "gpu", *files], cwd=HERE, capture_output=True, text=True, check=False
         )
