@@ -19,6 +19,7 @@ from click.testing import CliRunner
 import labeled
 from labeled.cli.main import main
 from labeled.errors import ArrayError, FileFormatError, NotYetError, SplitError, WriteError
+from labeled.formats import parts
 from labeled.formats.hdf5.own import read_statistics
 from labeled.formats.hdf5.tables import split_array
 from labeled.formats.parts import part_name, parts_of
@@ -402,6 +403,21 @@ def test_parts_of_other_machines_and_of_reused_process_numbers(tmp_path: Path) -
         labeled.write(target, {"x": np.arange(3)}, overwrite=True)
         assert part.exists() == (state != "dead")
         part.unlink(missing_ok=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the host's name is told")
+def test_where_the_machine_is_hidden_no_part_is_known_to_be_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "_BOOT", str(tmp_path / "hidden"))
+    target = str(tmp_path / "x.hdf5")
+    try:
+        parts._machine.cache_clear()
+        Path(part_name(target)).touch()
+        parts._machine.cache_clear()  # as in another process
+        assert [part.state for part in parts_of(target)] == ["unknown"]
+    finally:
+        parts._machine.cache_clear()
 
 
 def test_the_doctor_names_what_was_left_and_removes_what_is_dead(tmp_path: Path) -> None:

@@ -130,7 +130,9 @@ def _machine() -> str:
     try:
         with open(_BOOT, encoding="ascii") as file:
             told = f"{file.read().strip()} {os.stat(_NAMESPACE).st_ino}"
-    except OSError:  # no Linux: processes are those of the whole machine
+    except OSError:
+        if platform.system() == "Linux":  # a sandbox that hides it: nobody can tell whose a part is
+            return secrets.token_hex(6)
         told = f"{platform.node()} {uuid.getnode()}"
     return blake2b(told.encode(), digest_size=6).hexdigest()
 
