@@ -35,7 +35,7 @@ A consumer finds a batch in its core's cache if nothing else was read after it.
 DEAR_JOB_BYTES = 8 << 20
 """The same over chunks that are decoded, where caches matter less than planning does."""
 
-FEW_SLOTS, DEAR_SLOTS, MANY_SLOTS = 2, 3, 4
+FEW_SLOTS, DEAR_SLOTS, MANY_SLOTS = 2, 3, 6
 SPARE_BATCHES = 3
 FEWEST_IN_FLIGHT, MOST_IN_FLIGHT = 2, 14
 HELD_BATCHES = 2
@@ -49,6 +49,9 @@ INDEX_BYTES, BLOCK_INDEX_BYTES = 48, 80
 """Row numbers, places and temporary copies of them: of a window's rows, of a block of places."""
 
 KEEP_SHARE = 16
+KEPT_BESIDE = 4
+"""Jobs, and their batches, that what is kept leaves room for; orders depend on it, so it stays."""
+
 MOST_THREADS = 16
 
 
@@ -142,9 +145,9 @@ def memory_of(memory: int | str) -> int:
 def choose_kept(lanes: Sequence[Lane], memory_bytes: int, batch_bytes: int) -> set[str]:
     """Choose the sources that are read once and kept: all if they fit, else only small ones."""
     sizes = {lane.name: lane.nbytes for lane in lanes}
-    room = memory_bytes - OVERHEAD_BYTES - (SPARE_BATCHES + MANY_SLOTS) * batch_bytes
+    room = memory_bytes - OVERHEAD_BYTES - (SPARE_BATCHES + KEPT_BESIDE) * batch_bytes
     scratch = max((lane.source.layout.scratch_bytes for lane in lanes), default=0)
-    room -= MANY_SLOTS * JOB_BYTES + 2 * scratch
+    room -= KEPT_BESIDE * JOB_BYTES + 2 * scratch
     if sum(sizes.values()) <= room:
         return set(sizes)
     return {name for name, size in sizes.items() if size * KEEP_SHARE <= memory_bytes}
