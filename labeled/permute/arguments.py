@@ -128,7 +128,8 @@ def checked_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], src: Arr
     flags = out.flags
     if not (flags.carray or (flags.c_contiguous and flags.writeable)):
         raise ArrayError("out is not a writable C-contiguous array; pass one made by np.empty")
-    if np.may_share_memory(out, src) and _overlaps(out, src):
+    apart = flags.owndata and src.flags.owndata and out is not src
+    if not apart and np.may_share_memory(out, src) and _overlaps(out, src):
         raise ArrayError("out shares memory with the source; permute into another array")
     return out
 
