@@ -654,3 +654,15 @@ def test_classes_are_shared_and_groups_kept_together(tmp_path):
     ]:
         with pytest.raises(SplitError, match=words):
             dataset.train_test_split(**wrong)
+
+
+def test_sources_of_different_lengths_are_told_with_a_choice(tmp_path):
+    arrays = {"x": np.zeros((6, 2)), "y": np.arange(6), "calibration": np.eye(3)}
+    with h5py.File(tmp_path / "a.h5", "w") as f:
+        for name, array in arrays.items():
+            f[name] = array
+    dims = {"x": ("b", "i"), "y": ("b",), "calibration": ("c", "d")}
+    ds = labeled.open_dataset(tmp_path / "a.h5", dims=dims)
+    with pytest.raises(LoaderError, match=r"select\('x', 'y'\)"):
+        ds.batches(2)
+    assert ds.select("x", "y").n_rows == 6

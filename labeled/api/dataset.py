@@ -211,9 +211,10 @@ class Dataset:
             sources_of.setdefault(n_rows, []).append(name)
         if len(sources_of) > 1:
             told = "; ".join(f"{n:,} in {listed(names, 4)}" for n, names in sources_of.items())
+            agree = ", ".join(map(repr, max(sources_of.values(), key=len)[:8]))
             raise NoLengthError(
                 f"the sources of {self.where} hold different numbers of rows ({told}); "
-                "split() or select() sources that agree"
+                f"split(), or select() sources that agree, such as select({agree})"
             )
         return next(iter(sources_of), 0)
 
