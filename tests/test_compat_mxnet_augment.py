@@ -226,6 +226,23 @@ def test_small_pictures_are_enlarged_in_the_newest_version_only():
         Augmenter(SHAPE, max_crop_size=45, min_crop_size=2)(PICTURE, Twister(0))
 
 
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"pad": 10**6},
+        {"resize": 10**6},
+        {"resize": 10**6, "inter_method": 2},
+        {"min_random_scale": 1e6, "max_random_scale": 1e6},
+        {"min_img_size": 99999},
+    ],
+)
+def test_pictures_without_end_are_refused_before_they_are_made(parameters):
+    with pytest.raises(AugmentError, match=r"pixels, more than the 268,435,456"):
+        Augmenter(SHAPE, **parameters)(PICTURE, Twister(0))
+    with pytest.raises(AugmentError, match=r"1,000,000 x .* pixels, more than the 268,435,456"):
+        Augmenter((3, 10**6, 10**6))(PICTURE, Twister(0))
+
+
 # -- sizes
 
 

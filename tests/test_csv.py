@@ -33,8 +33,8 @@ from labeled.errors import (
     UnknownNameError,
 )
 from labeled.formats import reading
+from labeled.formats.csv import dialect, parsing
 from labeled.formats.csv import index as indexing
-from labeled.formats.csv import parsing
 from labeled.formats.csv.lines import LF, lines_of
 
 pytest.importorskip("pyarrow")
@@ -414,3 +414,61 @@ def test_many_columns_open_in_time_that_grows_with_them(tmp_path):
     began = perf_counter()
     assert labeled.open_dataset(path).dims["features"] == ("batch", "feature")
     assert perf_counter() - began < 20  # counting each name in all of them took minutes
+
+
+# how text is written
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "iso8859-15", "utf-8"])
+@pytest.mark.parametrize("quoted", [False, True])
+def test_text_of_other_encodings(tmp_path, encoding, quoted):
+    words = [
+        "süß",
+        "Ärger, groß" if quoted else "Ärger",
+        "plain",
+        "€" if "8859" in encoding else "é",
+    ]
+    lines = ["größe,wörter", *(f'{i}.5,"{word}"' for i, word in enumerate(words))]
+    (tmp_path / "a.csv").write_bytes("\n".join(lines).encode(encoding))
+    ds = labeled.open_dataset(tmp_path / "a.csv", encoding=encoding, columns="separate")
+    assert ds.sources == ("größe", "wörter")
+    assert ds["wörter"].values.tolist() == words
+    for shuffle in (False, True):
+        for batch in ds.batches(2, shuffle=shuffle, seed=1):
+            assert batch.arrays["wörter"].tolist() == [words[row] for row in batch.rows]
+            assert batch.arrays["größe"].tolist() == [row + 0.5 for row in batch.rows]
+
+
+def test_encodings_that_are_none_or_not_told(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes("größe,x\n1,2\n".encode("latin-1"))
+    with pytest.raises(
+        FileFormatError, match=r"no UTF-8: it has b'gr\\xf6\\xdfe'; tell .*'latin-1'"
+    ):
+        labeled.open_dataset(path)
+    for encoding, words in [
+        ("utf-16", "iconv -f utf-16"),
+        ("shift-jis", "of several bytes"),
+        ("gbk", "of several bytes"),
+        ("cp037", "of several bytes"),
+        ("klingon", "unknown encoding"),
+        (8, "encoding=8"),
+    ]:
+        with pytest.raises(LoaderError, match=words):
+            labeled.open_dataset(path, encoding=encoding)
+
+
+def test_tables_without_end_to_their_rows_are_refused(tmp_path, monkeypatch):
+    def wide(name):
+        (tmp_path / name).write_text("1," * 300 + "2\n" + "3," * 300 + "4\n")
+        return tmp_path / name
+
+    monkeypatch.setattr(dialect, "HEAD_BYTES", 100)
+    assert labeled.open_dataset(wide("a.csv")).shapes == {"features": (2, 301)}
+    monkeypatch.setattr(dialect, "LONGEST_HEAD_BYTES", 600)
+    with pytest.raises(FileFormatError, match="no line end in its first 600 bytes: it is no table"):
+        labeled.open_dataset(wide("b.csv"))
+    monkeypatch.undo()
+    monkeypatch.setattr(dialect, "MOST_COLUMNS", 300)
+    with pytest.raises(FileFormatError, match="has 301 columns, more than the 300 that are parsed"):
+        labeled.open_dataset(wide("c.csv"))

@@ -22,6 +22,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from labeled.augment.pictures import check_size
 from labeled.compat.mxnet import opencv
 from labeled.compat.mxnet.hls import shift_hls
 from labeled.compat.mxnet.opencv import Picture
@@ -208,6 +209,7 @@ class Augmenter:
 
     def _padded(self, picture: Picture) -> Picture:
         height, width, channels = picture.shape
+        check_size(height + 2 * self.pad, width + 2 * self.pad)
         out = np.zeros((height + 2 * self.pad, width + 2 * self.pad, channels), np.uint8)
         out[..., :3] = min(max(self.fill_value, 0), 255)
         out[self.pad : self.pad + height, self.pad : self.pad + width] = picture

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from labeled.augment.pictures import check_size
 from labeled.compat.mxnet.cubic import resize_cubic
 from labeled.formats.pictures import opencv as library
 
@@ -23,6 +24,7 @@ NEAREST, LINEAR, CUBIC, AREA, LANCZOS = range(5)
 
 def resize(picture: Picture, height: int, width: int, how: int) -> Picture:
     """Return a picture of another size."""
+    check_size(height, width)
     if how == CUBIC:
         return resize_cubic(picture, height, width)
     return _with_channels(library().resize(picture, (width, height), interpolation=how))
@@ -32,6 +34,7 @@ def warp(
     picture: Picture, matrix: npt.NDArray[np.float32], height: int, width: int, how: int, fill: int
 ) -> Picture:
     """Return a picture under an affine map from its (x, y) to those of the result."""
+    check_size(height, width)
     how = LINEAR if how == AREA else how
     cv2 = library()
     return _with_channels(

@@ -17,11 +17,18 @@ import numpy as np
 from labeled.errors import FileFormatError
 from labeled.formats.bytesource import StoredBytes, inflating
 from labeled.formats.csv.lines import CR, LF, lines_of
-from labeled.formats.csv.options import WHITESPACE, TextOptions
+from labeled.formats.csv.options import UTF_8, WHITESPACE, TextOptions
 from labeled.formats.header import FileStamp
 
 HEAD_BYTES = 1 << 20
+LONGEST_HEAD_BYTES = 1 << 23
+"""Of a file whose first row is longer than that."""
+
 GUESSED_LINES = 20
+
+MOST_COLUMNS = 1 << 17
+"""The parser takes five kibibytes for each."""
+
 _BOM = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
 _CANDIDATES = ",\t;|"
@@ -48,6 +55,7 @@ class Dialect:
         Whether the file is gzip-compressed.
     first_line : int
         Number of the line that `begin` is in, counted from 1.
+    encoding : str
     """
 
     delimiter: str
@@ -58,6 +66,11 @@ class Dialect:
     names: tuple[str, ...]
     packed: bool
     first_line: int
+    encoding: str = UTF_8
+
+    def text(self, row: bytes) -> str:
+        """Return some bytes as text; those that mean nothing are kept visible."""
+        return row.decode(self.encoding, "surrogateescape")
 
     @property
     def delimiter_byte(self) -> int:
@@ -88,7 +101,11 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
     FileFormatError
         If it is no text, or holds no row.
     """
-    data, packed = _head(stamp)
+    data, packed = _head(stamp, HEAD_BYTES)
+    whole = len(data) < HEAD_BYTES
+    if not whole and b"\n" not in data and b"\r" not in data:
+        data, packed = _head(stamp, LONGEST_HEAD_BYTES)
+        whole = len(data) < LONGEST_HEAD_BYTES
     _check_text(stamp, data)
     begin = len(_BOM) if data.startswith(_BOM) else 0
     newline = CR if b"\n" not in data and b"\r" in data else LF
@@ -103,7 +120,7 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
     rest = data[begin:].lstrip(b"\r\n")
     skipped += data[begin : len(data) - len(rest)].count(end)
     begin = len(data) - len(rest)
-    text = rest.decode("utf-8", "surrogateescape")
+    text = rest.decode(options.encoding, "surrogateescape")
     delimiter = options.delimiter or _guessed_delimiter(stamp.path, text, options.quote)
     squeezed = delimiter == WHITESPACE
     quote = None if squeezed else options.quote
@@ -113,6 +130,7 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
             f"file {stamp.path!r} holds no row of text at its beginning, or opens a quote there "
             "that is not closed (pass quote=None if quotes enclose nothing)"
         )
+    _check_first_row(stamp, rows[0], rest, newline, whole=whole)
     header = _guessed_header(rows) if options.header is None else options.header
     if header:
         taken = _length_of_row(stamp, rest, " " if squeezed else delimiter, quote, newline)
@@ -120,17 +138,25 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
         begin += taken
     names = _names(stamp, rows[0], header, options.names)
     return Dialect(
-        " " if squeezed else delimiter, squeezed, quote, newline, begin, names, packed, skipped + 1
+        " " if squeezed else delimiter,
+        squeezed,
+        quote,
+        newline,
+        begin,
+        names,
+        packed,
+        skipped + 1,
+        options.encoding,
     )
 
 
-def _head(stamp: FileStamp) -> tuple[bytes, bool]:
-    data = StoredBytes(stamp).pread(0, HEAD_BYTES)
+def _head(stamp: FileStamp, n_bytes: int) -> tuple[bytes, bool]:
+    data = StoredBytes(stamp).pread(0, n_bytes)
     if not data.startswith(_GZIP):
         return data, False
     place, parts = inflating(stamp), [b""]
     try:
-        while place.at < HEAD_BYTES and (part := place.read(HEAD_BYTES)):
+        while place.at < n_bytes and (part := place.read(n_bytes)):
             parts.append(part)
     except (OSError, EOFError) as fault:
         raise FileFormatError(f"file {stamp.path!r} cannot be unpacked: {fault}") from None
@@ -146,6 +172,30 @@ def _check_text(stamp: FileStamp, data: bytes) -> None:
         raise FileFormatError(
             f"file {stamp.path!r} is no text: byte {data.index(0)} is zero; pass format= if "
             "you know what it is"
+        )
+
+
+def _check_first_row(
+    stamp: FileStamp, first: Sequence[str], rest: bytes, newline: int, *, whole: bool
+) -> None:
+    """Refuse what would take memory without end to parse, and names that cannot be shown."""
+    if not whole and bytes([newline]) not in rest:
+        raise FileFormatError(
+            f"file {stamp.path!r} has no line end in its first {len(rest):,} bytes: it is no "
+            "table, or has too many columns to parse; write such values with labeled.write, or as "
+            ".npy"
+        )
+    if len(first) > MOST_COLUMNS:
+        raise FileFormatError(
+            f"file {stamp.path!r} has {len(first):,} columns, more than the {MOST_COLUMNS:,} that "
+            "are parsed; write such values with labeled.write, or as .npy"
+        )
+    odd = next((field for field in first if any("\udc80" <= c <= "\udcff" for c in field)), None)
+    if odd is not None:
+        shown = odd.encode("utf-8", "surrogateescape")[:40]
+        raise FileFormatError(
+            f"the first row of {stamp.path!r} is no UTF-8: it has {shown!r}; tell its encoding="
+            "'latin-1', 'cp1252' or whatever it is"
         )
 
 

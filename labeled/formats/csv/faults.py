@@ -70,7 +70,7 @@ def _why(
     missing: Sequence[str],
 ) -> str:
     try:
-        fields = dialect.fields(row.decode("utf-8", "surrogateescape"))
+        fields = dialect.fields(dialect.text(row))
     except csv.Error as fault:
         return f"cannot be cut into fields ({fault}); correct it, or check delimiter= and quote="
     n = len(dialect.names)

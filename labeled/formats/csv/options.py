@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from labeled.errors import LoaderError
 
 WHITESPACE = "whitespace"
+UTF_8 = "utf-8"
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "#N/A")
 """Fields of a numeric column that stand for no number."""
@@ -47,6 +49,8 @@ class TextOptions:
         What encloses fields that hold delimiters or line ends; None where nothing does.
     skip_lines : int
         Lines before the first one that counts.
+    encoding : str
+        Of names and text: "utf-8", or one of a byte a character, such as "latin-1" or "cp1252".
     """
 
     delimiter: str | None = None
@@ -58,6 +62,7 @@ class TextOptions:
     missing: Any = MISSING
     quote: str | None = '"'
     skip_lines: int = 0
+    encoding: str = UTF_8
 
     def __post_init__(self) -> None:
         _check_character("delimiter", self.delimiter, WHITESPACE)
@@ -67,6 +72,7 @@ class TextOptions:
         skipped: Any = self.skip_lines
         if not isinstance(skipped, int) or skipped < 0:
             raise LoaderError(f"skip_lines={self.skip_lines!r}: give a number of lines, 0 or more")
+        self._set("encoding", _checked_encoding(self.encoding))
         self._set("names", _listed("names", self.names))
         self._set("missing", _listed("missing", self.missing) or ())
         labels = (self.labels,) if isinstance(self.labels, str | int) else self.labels
@@ -84,6 +90,22 @@ def _check_character(name: str, value: Any, also: str | None) -> None:
     if not isinstance(value, str) or len(value.encode()) != 1 or value in "\r\n":
         hint = "" if also is None else f", or {also!r}"
         raise LoaderError(f"{name}={value!r}: give one ASCII character{hint}")
+
+
+def _checked_encoding(encoding: Any) -> str:
+    """Return an encoding by its usual name, if delimiters and digits are what they are in ASCII."""
+    try:
+        name = codecs.lookup(encoding).name
+        every = bytes(range(256)).decode(name, "replace")
+    except (LookupError, TypeError) as fault:
+        raise LoaderError(f"encoding={encoding!r}: {fault}; give 'utf-8' or 'latin-1'") from None
+    bytewise = len(every) == 256 and every[:128].isascii() and every[48:58] == "0123456789"
+    if name != UTF_8 and not bytewise:
+        raise LoaderError(
+            f"encoding={encoding!r} has characters of several bytes, in which a delimiter might "
+            f"stand; save the file as UTF-8 (iconv -f {encoding} -t UTF-8)"
+        )
+    return name
 
 
 def _listed(name: str, value: Any) -> tuple[str, ...] | None:

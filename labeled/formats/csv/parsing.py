@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from labeled.formats.csv.dialect import Dialect
+from labeled.formats.csv.options import UTF_8
 from labeled.formats.objects import TEXT
 from labeled.formats.region import Array
 from labeled.later import extra_module
@@ -47,7 +48,17 @@ def parsed(
     """
     types = {str(i): _arrow_type(one) for i, one in zip(columns, dtypes, strict=True)}
     table = _table(text, dialect, types, [str(i) for i in columns], missing)
-    return [_values(table.column(i), dtype) for i, dtype in enumerate(dtypes)]
+    values = [_values(table.column(i), dtype) for i, dtype in enumerate(dtypes)]
+    if dialect.encoding == UTF_8:
+        return values
+    return [_in_utf_8(one, dialect) if one.dtype.hasobject else one for one in values]
+
+
+def _in_utf_8(texts: Array, dialect: Dialect) -> Array:
+    """Return texts of another encoding as those that are in UTF-8 come."""
+    out = np.empty_like(texts)
+    out[:] = [dialect.text(one).encode("utf-8", "surrogateescape") for one in texts]
+    return out
 
 
 def guessed(text: bytes, dialect: Dialect, missing: Sequence[str]) -> list[np.dtype[Any]]:
