@@ -277,7 +277,7 @@ class ExtentEngine:
             self._gather_regular(mapped[self._base :], out, rows)
         elif self._places is not None:
             self._gather_anywhere(mapped, out, rows, self._places)
-        file.copied(out.nbytes)
+        file.copied(out.nbytes, scattered=True)
 
     def _gather_regular(self, stored: Array, out: Array, rows: Ints) -> None:
         n, plan = self._source.n_rows, self._plan

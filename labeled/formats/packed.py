@@ -182,7 +182,7 @@ class PackedFile:
         """Return None: what a map would show is compressed."""
         return None
 
-    def copied(self, n_bytes: int) -> None:
+    def copied(self, n_bytes: int, *, scattered: bool = False) -> None:
         """Do nothing: there is no map."""
 
     def holds(self, offset: int) -> bool:
