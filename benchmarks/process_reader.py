@@ -13,7 +13,8 @@ hardly moves when other programs use the machine, as the rates do.
 A reader process can pay only where a core is free for it, and where reading takes much of
 the interpreter: blocks that a dask graph computes in Python. Chunks of files are decoded
 outside the lock, so that threads disturb a consumer little, and then what is left is the
-price of a message a window. Run it on an otherwise idle machine before choosing.
+price of a message a window. Run it on an otherwise idle machine before choosing: the last
+lines say where it paid.
 """
 
 from __future__ import annotations
@@ -35,6 +36,11 @@ import labeled
 from labeled.loader.loader import Loader
 
 BATCH = 256
+LOAD = 3.0
+"""What the run itself makes of load, at most; more means that other programs ran beside it."""
+
+PAYS = 1.05
+"""How much faster a process must be before it is said to pay: about what runs differ by."""
 SMALL = np.ones(16, np.float32)
 Work = Callable[[], None]
 Made = Callable[[str], Loader]
@@ -133,7 +139,13 @@ def computed(n_rows: int) -> Made:
     return lambda reader: labeled.batches(array, BATCH, memory="32 MiB", reader=reader)
 
 
-def compare(title: str, made: Made, consumers: dict[str, Work | None], repeats: int) -> None:
+Found = dict[tuple[str, str], float]
+"""Rate with a process relative to threads, by data and consumer."""
+
+
+def compare(
+    title: str, made: Made, consumers: dict[str, Work | None], repeats: int, ratios: Found
+) -> None:
     loaders = {reader: made(reader) for reader in ("threads", "process")}
     for loader in loaders.values():
         assert not loader.plan.all_kept
@@ -148,6 +160,7 @@ def compare(title: str, made: Made, consumers: dict[str, Work | None], repeats: 
             for reader, loader in loaders.items():
                 found[reader].append(epoch(loader, work))
         threads, process = (max(one.rate for one in runs) for runs in found.values())
+        ratios[title, name] = process / threads
         own = " / ".join(f"{min(o.own_s for o in runs) / alone:.2f} x" for runs in found.values())
         cpu = " / ".join(f"{1e3 * min(one.cpu_s for one in runs):.2f}" for runs in found.values())
         print(
@@ -164,6 +177,30 @@ def time_to_first(path: Path) -> None:
         print(f"first batch, {reader}: {time.perf_counter() - start:.3f} s")
 
 
+def verdict(ratios: Found) -> list[str]:
+    """Say where a reader process paid, and whether the machine was idle enough to tell.
+
+    Examples
+    --------
+    >>> for line in verdict({("gzip", "looks"): 0.8, ("computed", "1 ms"): 1.4}):
+    ...     print(line)
+    A reader process paid (by 5 % or more) in 1 of 2 lines:
+      computed, 1 ms: 1.40 x
+    Elsewhere threads were as fast or faster, by up to 1.25 x (gzip, looks).
+    """
+    pays = {line: ratio for line, ratio in ratios.items() if ratio >= PAYS}
+    share = f"(by {PAYS - 1:.0%} or more)".replace("%", " %")
+    lines = [
+        f"A reader process paid {share} in {len(pays)} of {len(ratios)} lines" + ":" * bool(pays)
+    ]
+    lines += [f"  {', '.join(line)}: {ratio:.2f} x" for line, ratio in pays.items()]
+    if len(pays) < len(ratios):
+        least = min(ratios, key=lambda line: ratios[line])
+        most = f"{1 / ratios[least]:.2f} x ({', '.join(least)})"
+        lines.append(f"Elsewhere threads were as fast or faster, by up to {most}.")
+    return lines
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rows and repeats")
@@ -176,15 +213,25 @@ def main() -> None:
         "1 ms of small NumPy calls": lasting(small_calls, 1),
         "5 ms of small NumPy calls": lasting(small_calls, 5),
     }
-    print(f"{os.cpu_count()} cores, batches of {BATCH} rows of 3x32x32 uint8")
+    load = os.getloadavg()[0]
+    print(f"{os.cpu_count()} cores, load {load:.1f}, batches of {BATCH} rows of 3x32x32 uint8")
     with tempfile.TemporaryDirectory() as folder:
         packed = {"chunks": (64, 3, 32, 32), "compression": 4, "shuffle": True}
         gzip = write(Path(folder, "gzip.hdf5"), n_rows, **packed)
         contiguous = write(Path(folder, "contiguous.hdf5"), n_rows)
-        compare("gzip, window shuffle", of_file(gzip, "window"), consumers, repeats)
-        compare("contiguous, full shuffle", of_file(contiguous, "full"), consumers, repeats)
-        compare("computed in Python, file order", computed(n_rows), consumers, repeats)
+        ratios: Found = {}
+        for title, made in {
+            "gzip, window shuffle": of_file(gzip, "window"),
+            "contiguous, full shuffle": of_file(contiguous, "full"),
+            "computed in Python, file order": computed(n_rows),
+        }.items():
+            compare(title, made, consumers, repeats, ratios)
         time_to_first(gzip)
+    print("\n" + "\n".join(verdict(ratios)))
+    if max(load, os.getloadavg()[0]) > LOAD:
+        print(
+            f"The load was {load:.1f} before and {os.getloadavg()[0]:.1f} after: do not trust this."
+        )
 
 
 if __name__ == "__main__":
