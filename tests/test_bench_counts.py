@@ -6,6 +6,7 @@ A rate can be missed because the machine is busy; these cannot. They are told by
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import h5py
@@ -15,6 +16,7 @@ import pytest
 import labeled
 from benchmarks import section8
 from benchmarks.files import BenchFile, FileSpec, make, numbers_of, row_numbers
+from benchmarks.process_reader import verdict
 from labeled.bench import timing
 from labeled.bench.bare import decode, pread_in_order, take
 from labeled.bench.ours import full, in_order, loader, way, window
@@ -170,6 +172,28 @@ def test_touch_reads_one_byte_of_each_line() -> None:
     assert timing.touch(batch) == 0
     batch[:, 0] = 1
     assert timing.touch(batch) == 4
+
+
+def test_where_a_reader_process_pays_is_said() -> None:
+    told = "\n".join(verdict({("gzip", "looks"): 0.8, ("graph", "1 ms"): 1.4}))
+    assert "in 1 of 2 lines:\n  graph, 1 ms: 1.40 x\n" in told
+    assert "by up to 1.25 x (gzip, looks)" in told
+    assert verdict({("gzip", "looks"): 1.2})[1:] == ["  gzip, looks: 1.20 x"]
+
+
+def test_short_epochs_follow_one_another() -> None:
+    started = []
+
+    def epoch() -> Iterator[tuple[np.ndarray, ...]]:
+        started.append(1)
+        yield from ((np.zeros(4, np.uint8),) for _ in range(3))
+
+    once = timing.run(epoch, 60)
+    assert (once.n_rows, once.complete, len(started)) == (12, True, 1)
+    again = timing.run(epoch, 60, least_s=0.01)
+    assert again.complete
+    assert again.n_rows == 12 * (len(started) - 1)
+    assert len(started) > 2
 
 
 def test_a_check_is_met_missed_or_left_out() -> None:

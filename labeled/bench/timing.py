@@ -141,11 +141,30 @@ def touch(array: Array) -> int:
     return int(np.add.reduce(lines, dtype=np.uint8))
 
 
-def run(epoch: Epoch, limit_s: float, see: Callable[[Batch], object] | None = None) -> Run:
-    """Consume an epoch for at most about `limit_s`."""
+def run(
+    epoch: Epoch,
+    limit_s: float,
+    see: Callable[[Batch], object] | None = None,
+    least_s: float = 0.0,
+) -> Run:
+    """Consume an epoch for at most about `limit_s`; whole ones again until `least_s`."""
     out = Run()
     began = perf_counter()
-    batches = epoch()
+    while _consume(out, epoch(), began, limit_s, see):
+        out.complete, out.seconds = True, perf_counter() - began
+        if out.seconds >= least_s:
+            break
+    return out
+
+
+def _consume(
+    out: Run,
+    batches: Iterator[Batch | int],
+    began: float,
+    limit_s: float,
+    see: Callable[[Batch], object] | None,
+) -> bool:
+    """Count the batches of one epoch; return whether it was not stopped before its end."""
     try:
         for batch in batches:
             if isinstance(batch, int):
@@ -163,14 +182,12 @@ def run(epoch: Epoch, limit_s: float, see: Callable[[Batch], object] | None = No
             if out.seconds > limit_s and (
                 out.n_batches >= FEW_BATCHES or out.seconds > PATIENCE * limit_s
             ):
-                break
-        else:
-            out.complete, out.seconds = True, perf_counter() - began
+                return False
+        return True
     finally:
         close = getattr(batches, "close", None)
         if close is not None:
             close()
-    return out
 
 
 @dataclass(frozen=True)
@@ -182,6 +199,8 @@ class Effort:
     way_s: float
     """Of all counted epochs of one way."""
     rounds: int
+    least_s: float = 0.0
+    """Of a counted round: epochs shorter than that follow one another."""
 
 
 Told = Callable[[str], object]
@@ -208,7 +227,7 @@ def measure(
             if each.runs and not each.runs[0].complete and each.surveyed:
                 each.runs.clear()
             each.surveyed = False
-            each.runs.append(run(epoch, limit_of(each.way, effort)))
+            each.runs.append(run(epoch, limit_of(each.way, effort), least_s=effort.least_s))
             spent[i] += each.runs[-1].seconds
     return found
 

@@ -28,6 +28,7 @@ from labeled.loader.sizes import size_words
 from labeled.views.text import table
 
 WARM_S = 10.0
+SMALL_BYTES = 8 << 20
 
 
 @click.command(short_help="Measure reading rates on your file, beside other loaders.")
@@ -92,7 +93,7 @@ def bench(
     missing: dict[str, str] = {}
     ways = wanted(every_way(subject, missing), only)
     cached = warmed(subject)
-    found = timed(ways, subject, Effort(seconds, seconds * rounds, rounds))
+    found = timed(ways, subject, Effort(seconds, seconds * rounds, rounds, seconds))
     if peak:
         with bar("peak memory", len(found)) as told:
             unwatched = watch_all(asked, found, seconds, told.update)
@@ -254,10 +255,9 @@ def notes(
     if asked.sources == () and len(dropped := left_out(asked, subject)):
         yield f"Left out, because rows are not numbers of one shape: {', '.join(dropped)}."
     if any(m.kept for m in found):
-        half = size_words(max(1 << 20, subject.n_rows * subject.row_bytes // 2))
         yield (
             f"The rows fit --memory {asked.memory!r}: labeled reads them once and keeps them, and "
-            f"its rates are those of memory. --memory {half!r} measures the file."
+            f"its rates are those of memory. {_measuring(subject)}"
         )
     if cached < 1:
         yield (
@@ -268,6 +268,14 @@ def notes(
         yield "Other loaders cannot read this file by themselves, and were left out."
     for name, why in missing.items():
         yield f"Not measured: {name}: {why}"
+
+
+def _measuring(subject: Subject) -> str:
+    """Say how reading the file itself is measured."""
+    half = subject.n_rows * subject.row_bytes // 2
+    if half < SMALL_BYTES:
+        return "Reading a file as small as this one cannot be measured."
+    return f"--memory {size_words(half)!r} measures the file."
 
 
 def left_out(asked: Asked, subject: Subject) -> list[str]:
