@@ -168,3 +168,20 @@ def test_what_cannot_be_mended_is_said(tmp_path: Path) -> None:
     (tmp_path / "y").write_bytes((tmp_path / "x").read_bytes())
     with pytest.raises(FileFormatError, match="means 2 files"):
         labeled.doctor(tmp_path / "*")
+
+
+def test_of_many_sources_the_largest_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three hundred sources of one-row chunks took minutes."""
+    monkeypatch.setattr("labeled.api.doctoring.MOST_MEASURED", 2)
+    arrays = {f"x{n}": np.zeros((40, 2 + n), "u1") for n in range(5)}
+    with h5py.File(tmp_path / "x.hdf5", "w") as f:
+        for name, array in arrays.items():
+            f.create_dataset(name, data=array, chunks=(1, array.shape[1]), compression="gzip")
+    found = labeled.doctor(tmp_path / "x.hdf5", seconds=0.001)
+    chunks = {f.source: f.cost for f in found.findings if "chunks" in f.mend}
+    assert set(chunks) == set(arrays)
+    assert {name for name, cost in chunks.items() if cost is not None} == {"x3", "x4"}
+    assert {f.source for f in found.findings if f.kind == "slow codec"} <= {"x3", "x4"}
+    assert found.command is not None

@@ -11,6 +11,7 @@ come from the system's cache as they would in a later epoch.
 
 from __future__ import annotations
 
+import heapq
 import math
 import os
 import shlex
@@ -54,6 +55,9 @@ LEAST_EPOCHS = 4
 
 WORTHWHILE = 1.2
 """Codecs and lists of rows that cost less than this factor are left unsaid."""
+
+MOST_MEASURED = 16
+"""Sources that are tried out: of more, the largest."""
 
 LARGER = 1.3
 """A codec may make a source so many times larger, and still be proposed."""
@@ -130,7 +134,8 @@ def doctor(
         The file that the command shall write; a free name beside the file if not given.
     seconds : float
         How long each measurement takes, at least. Samples of rows (16 to 64 MiB) are written
-        to the folder for temporary files and removed again.
+        to the folder for temporary files and removed again. Of more than 16 sources the
+        largest are measured.
 
     Returns
     -------
@@ -168,7 +173,8 @@ def _diagnosed(path: str | os.PathLike[str], target: str | None, seconds: float)
     dataset = open_dataset(where, decode_cf=False, dims=suspects.dims)
     with tempfile.TemporaryDirectory(prefix="labeled-doctor-") as folder:
         trial = _Trial(dataset, folder, seconds)
-        measured = [trial.measured(each, suspects.findings) for each in suspects.findings]
+        tried, untried = trial.worth_trying(suspects.findings)
+        measured = [*(trial.measured(each, suspects.findings) for each in tried), *untried]
         found = [each for each in measured if each is not None]
         found.sort(key=lambda each: -(each.cost or 0))
         now, then = trial.together(found)
@@ -218,6 +224,21 @@ class _Trial:
     dataset: Dataset
     folder: str
     seconds: float
+
+    def worth_trying(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
+        """Part findings into those to measure and those told without: of all but the largest.
+
+        What only a measurement could recommend, a list of rows or another codec, is left out
+        where it is not measured.
+        """
+        there = self.dataset.files.known.sources
+        names = sorted({f.source for f in findings if f.source is not None and f.source in there})
+        largest = heapq.nlargest(
+            MOST_MEASURED, names, key=lambda name: there[name].n_rows * there[name].row_bytes
+        )
+        tried = [f for f in findings if f.source is None or f.source in largest]
+        others = (f for f in findings if f.source is not None and f.source not in largest)
+        return tried, [f for f in others if f.split is None and f.kind != "slow codec"]
 
     def measured(self, finding: Finding, others: Sequence[Finding]) -> Finding | None:
         """Return a finding with its cost; None for lists and codecs that cost nothing here."""
