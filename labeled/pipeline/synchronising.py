@@ -169,7 +169,7 @@ def _bounds(name: str, times: Times, margin: Any) -> tuple[Any, Any] | None:
 
 def _edge(name: str, times: Times, margin: Any) -> int:
     """Count the samples that a margin takes off the beginning of a series, or of its reverse."""
-    if margin < type(margin)(0):
+    if margin < margin * 0:  # nothing, in its own unit
         raise PipelineError(f"the margin {margin!r} of {name!r} must not be negative")
     if np.asarray(margin).dtype.kind in "iu":
         return int(margin)
