@@ -175,7 +175,7 @@ def touched(epoch: Epoch) -> Callable[[], Iterator[Batch | int]]:
                     np.add.reduce(image.reshape(-1)[::64], dtype=np.uint8)
                 yield len(batch)
             else:
-                yield (batch,)
+                yield batch if isinstance(batch, int) else (batch,)
 
     return batches
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 
 import numpy as np
 import pytest
@@ -355,10 +355,10 @@ def test_blocks_stay_small_where_rows_grow(tmp_path, monkeypatch):
     [("\n" * 1_000_000, "holds no row"), ('a,"b\n' + "1,2\n" * 250_000, "opens a quote")],
 )
 def test_a_beginning_that_makes_no_sense_is_soon_refused(tmp_path, text, words):
-    began = perf_counter()
+    began = process_time()
     with pytest.raises(FileFormatError, match=words):
         labeled.open_dataset(put(tmp_path / "a.csv", text), header=True)
-    assert perf_counter() - began < 20
+    assert process_time() - began < 20
 
 
 def test_tables_beside_one_another_have_the_names_given(tmp_path):
@@ -411,9 +411,9 @@ def test_a_field_too_long_for_words_is_told_with_its_line(tmp_path, long):
 def test_many_columns_open_in_time_that_grows_with_them(tmp_path):
     path = tmp_path / "wide.csv"
     path.write_text("\n".join([",".join(["1"] * 60_000)] * 3))
-    began = perf_counter()
+    began = process_time()
     assert labeled.open_dataset(path).dims["features"] == ("batch", "feature")
-    assert perf_counter() - began < 20  # counting each name in all of them took minutes
+    assert process_time() - began < 20  # counting each name in all of them took minutes
 
 
 # how text is written

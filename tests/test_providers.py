@@ -426,6 +426,15 @@ def test_a_device_makes_the_batches_of_the_host(ds, seed, roll_over, axes):
             assert a.count_samples == b.count_samples
 
 
+def test_arrays_go_to_a_device():
+    there = FakeDevice(3)
+    made = ArrayDataProvider(IMAGES, LABELS, batch_size=5, device=there)
+    for one, other in zip(made, ArrayDataProvider(IMAGES, LABELS, batch_size=5), strict=True):
+        np.testing.assert_array_equal(one.data[0], other.data[0])
+        np.testing.assert_array_equal(one.label[0], other.label[0])
+    assert there.n_uploads
+
+
 def test_sources_of_a_dataset_are_chosen_and_renamed(ds):
     made = ds.as_provider(
         5, data={"x": "targets"}, label=(), axes="last", dtype={"targets": "float32"}

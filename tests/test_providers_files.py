@@ -453,6 +453,14 @@ def test_digits_and_text_go_to_a_device(idx, text):
         assert there.n_uploads
 
 
+def test_what_is_read_of_digits_is_logged_unless_it_is_not_wanted(idx, caplog):
+    caplog.set_level(logging.INFO, "labeled")
+    MNISTProvider(**idx, silent=True)
+    assert "pictures for" not in caplog.text
+    MNISTProvider(**idx)
+    assert "10 pictures for" in caplog.text
+
+
 @pytest.mark.parametrize("name", MNIST)
 def test_parameters_of_digits_are_heeded(idx, name):
     others, value = MNIST[name]
