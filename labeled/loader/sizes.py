@@ -35,7 +35,7 @@ A consumer finds a batch in its core's cache if nothing else was read after it.
 DEAR_JOB_BYTES = 8 << 20
 """The same over chunks that are decoded, where caches matter less than planning does."""
 
-FEW_SLOTS, DEAR_SLOTS, MANY_SLOTS = 2, 3, 6
+FEW_SLOTS, DEAR_SLOTS, MANY_SLOTS = 2, 3, 8
 SPARE_BATCHES = 3
 FEWEST_IN_FLIGHT, MOST_IN_FLIGHT = 2, 14
 HELD_BATCHES = 2
