@@ -19,6 +19,7 @@ from labeled.loader.loader import Loader
 from labeled.ragged import Ragged
 from labeled.samplers.state import merge_states
 from labeled.selection import Selection
+from labeled.version import VERSION
 from labeled.writing.append import append
 from labeled.writing.repack import repack
 from labeled.writing.verify import verify
@@ -47,6 +48,6 @@ __all__ = [
     "write",
 ]
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())

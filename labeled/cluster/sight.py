@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as version_of
 from typing import Any
 
 import distributed
@@ -13,6 +11,7 @@ import distributed
 from labeled.api.dataset import Dataset
 from labeled.cluster.door import WorkerInfo, addresses_of, connected, fitting, sent
 from labeled.errors import ClusterError
+from labeled.version import VERSION
 
 MOST_NAMED = 8
 ASK_S = 2.0
@@ -70,12 +69,8 @@ def ask(
 
 def versions() -> dict[str, str]:
     """Return what must be alike for work to travel, and mean the same where it is done."""
-    try:
-        ours = version_of("labeled")
-    except PackageNotFoundError:  # a source tree on the path
-        ours = "that is not installed"
     found = platform.python_version_tuple()
-    return {"labeled": ours, "Python": f"{found[0]}.{found[1]}"}
+    return {"labeled": VERSION, "Python": f"{found[0]}.{found[1]}"}
 
 
 def _answer(client: distributed.Client, worker: WorkerInfo, future: Any) -> str | None:

@@ -11,7 +11,6 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from labeled.formats.hdf5.writing import (
     storable,
 )
 from labeled.formats.replacing import check_target, replacing
+from labeled.version import VERSION
 from labeled.writing.given import Given
 from labeled.writing.inputs import Inputs, RowsLike, coordinate, inputs_of, left_out
 from labeled.writing.layouts import Wish, layout_for, wishes
@@ -436,7 +436,7 @@ def _file_attrs(
     for name in ("split", "labeled_incomplete"):
         if name in out:
             raise ArrayError(f"attribute {name!r} of the file has a meaning here; rename it")
-    out["labeled_version"] = version("labeled")
+    out["labeled_version"] = VERSION
     if provenance is not None:
         try:
             out["labeled_provenance"] = json.dumps(dict(provenance), sort_keys=True)
