@@ -102,7 +102,7 @@ def test_an_epoch_does_what_was_told(files: dict[str, BenchFile]) -> None:
         assert stats.n_bytes == files[name].spec.n_bytes
         assert stats.n_tasks >= explained.n_jobs
         assert stats.read_s > 0
-        assert (stats.decode_s > stats.read_s) if name == "gzip" else stats.decode_s == 0
+        assert (stats.decode_s > 0) == (name == "gzip")  # told apart; which is longer is chance
 
 
 def test_batches_are_views_of_a_few_slots(files: dict[str, BenchFile]) -> None:
