@@ -36,6 +36,9 @@ DEAR_JOB_BYTES = 8 << 20
 """The same over chunks that are decoded, where caches matter less than planning does."""
 
 FEW_SLOTS, DEAR_SLOTS, MANY_SLOTS = 2, 3, 8
+MANY_BYTES = 8 << 20
+"""Small jobs that this holds are in memory together: threads seldom wait. Large ones need few."""
+
 SPARE_BATCHES = 3
 FEWEST_IN_FLIGHT, MOST_IN_FLIGHT = 2, 14
 HELD_BATCHES = 2
@@ -210,7 +213,8 @@ def plan_sizes(
         job_bytes = min(DEAR_JOB_BYTES, room // DEAR_SLOTS) if dear else JOB_BYTES
         job_bytes = min(job_bytes, room // FEW_SLOTS)
         job = _job_rows(job_bytes // budget.row_bytes, unit, batch_rows, n_rows)
-        most = DEAR_SLOTS if dear else MANY_SLOTS
+        many = min(MANY_SLOTS, MANY_BYTES // (job * budget.row_bytes))
+        most = DEAR_SLOTS if dear else max(DEAR_SLOTS, many)
         slots = max(FEW_SLOTS, min(most, room // (job * budget.row_bytes)))
     if wanted.prefetch is not None:
         slots = max(FEW_SLOTS, wanted.prefetch + 1)
