@@ -17,6 +17,7 @@ import numpy.typing as npt
 from labeled.device import to_host
 from labeled.dims import image_dims
 from labeled.errors import ArrayError, UnknownNameError, did_you_mean
+from labeled.views.classes import as_text
 from labeled.views.figures import Axes, draw_counts, draw_images, draw_lines, draw_values
 from labeled.views.text import count_words
 
@@ -28,6 +29,7 @@ LABELS = ("targets", "target", "labels", "label", "classes", "class", "y")
 """What labels are called, where several sources hold one integer a row."""
 
 _SHOWN = 16
+_LETTERS = 16
 _LINES = 8
 
 
@@ -93,9 +95,12 @@ class Drawn:
         return next((some[0] for some in (known, named, found) if len(some) == 1), None)
 
     def captions(self, rows: npt.NDArray[np.int64]) -> list[str]:
-        """Name rows by their labels, else by where they come from."""
+        """Name rows by their labels, else by their one text, else by where they come from."""
         labels = self.labels
         if labels is None:
+            texts = [array for array in self.arrays.values() if _is_text(array)]
+            if len(texts) == 1:
+                return [as_text(value)[:_LETTERS] for value in texts[0][: len(rows)].reshape(-1)]
             return [f"row {row}" for row in rows]
         values = to_host(self.arrays[labels])[: len(rows)].reshape(-1)
         names = self.told.get(labels, Told()).class_names
@@ -125,6 +130,15 @@ class Drawn:
             ends = [len(np.unique(np.nonzero(one)[0])) for one in inside]
             rows = [row[:end] for row, end in zip(rows, ends, strict=True)]
         return rows, dims[axis] if dims else "place"
+
+
+def _is_text(array: Any) -> bool:
+    """Say whether rows are a text each."""
+    if array.shape[1:] not in ((), (1,)):
+        return False
+    if array.dtype.kind == "O":
+        return all(isinstance(one, (str, bytes)) for one in array.reshape(-1))
+    return array.dtype.kind in "SUT"
 
 
 def _object_kind(examples: Array, dims: tuple[str, ...]) -> Kind | None:

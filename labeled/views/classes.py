@@ -24,12 +24,15 @@ def class_names_of(attrs: Mapping[str, Any]) -> dict[int, str]:
     {}
     """
     if "class_names" in attrs:
-        return dict(enumerate(map(_text, np.atleast_1d(np.asarray(attrs["class_names"], object)))))
+        return dict(
+            enumerate(map(as_text, np.atleast_1d(np.asarray(attrs["class_names"], object))))
+        )
     if "flag_values" in attrs and "flag_meanings" in attrs:
         values = np.atleast_1d(attrs["flag_values"]).tolist()
-        return dict(zip(map(int, values), _text(attrs["flag_meanings"]).split(), strict=False))
+        return dict(zip(map(int, values), as_text(attrs["flag_meanings"]).split(), strict=False))
     return {}
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """Return a text that a file holds as text."""
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
