@@ -57,7 +57,7 @@ html[data-theme=dark] body .labeled-view{{{_DARK}}}
 .labeled-view .lb-faint{{opacity:.7}}
 .labeled-view .lb-bad{{color:var(--lb-bad)}}
 .labeled-view .lb-row>summary{{display:grid;gap:0 .8em;list-style:none;
- grid-template-columns:.8em minmax(5em,1fr) minmax(17em,3.8fr) minmax(4em,.7fr)
+ grid-template-columns:.8em minmax(9.5em,1.4fr) minmax(17em,3.6fr) minmax(4em,.7fr)
  minmax(5.5em,.8fr) minmax(8em,2.6fr);overflow-wrap:break-word}}
 .labeled-view .lb-row>summary>span{{min-width:0}}
 .labeled-view .lb-row>summary::-webkit-details-marker{{display:none}}
