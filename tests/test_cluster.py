@@ -92,7 +92,7 @@ def client():
 def quiet(client):
     """Let worker processes that a test killed come back before the next test begins."""
     yield
-    client.wait_for_workers(WORKERS, timeout=60)
+    client.wait_for_workers(WORKERS, timeout=200)
 
 
 def test_what_listens_listens_on_loopback(client):
