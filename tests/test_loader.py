@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import labeled
 from labeled.errors import LoaderError, ReadError, SpecsError, StateError
+from labeled.loader import sizes
 from labeled.spaces import CompositeSpace, Conv2DSpace, IndexSpace, VectorSpace
 from make_files import fuel_file
 
@@ -292,6 +293,16 @@ def test_leaving_early_ends_the_threads(path):
     assert settled(lambda: not threads_now())
 
 
+def test_few_kept_rows_are_dealt_out_by_the_caller(path, monkeypatch):
+    dataset = labeled.open_dataset(path)
+    light = dataset.batches(4, shuffle=True, seed=1)
+    monkeypatch.setattr(sizes, "LIGHT_BYTES", 0)
+    heavy = dataset.batches(4, shuffle=True, seed=1)
+    assert light.plan.sizes.threads == 0 < heavy.plan.sizes.threads
+    assert light.explain().promised_bytes < heavy.explain().promised_bytes
+    np.testing.assert_array_equal(np.concatenate(rows_of(light)), np.concatenate(rows_of(heavy)))
+
+
 def test_dropped_iterators_give_their_memory_back(path):
     loader = labeled.open_dataset(path).batches(2, shuffle="window", threads=2, **SMALL)
     for i in range(20):
@@ -315,7 +326,7 @@ def test_handles_and_threads_do_not_pile_up(path):
         next(iter(dataset.batches(4, shuffle=True)))
     before = open_files()
     for i in range(100):
-        loader = dataset.batches(4, shuffle="window", seed=i, **SMALL)
+        loader = dataset.batches(4, shuffle="window", seed=i, threads=2, **SMALL)
         for k, _ in enumerate(loader):
             if k == i % 7:
                 break

@@ -94,9 +94,9 @@ def host(tmp_path_factory):
     launched: list[object] = []
     same = ("asarray", "full", "ascontiguousarray")
     names = {name: getattr(np, name) for name in same}
-    return types.SimpleNamespace(
-        RawModule=Module, empty=empty, made=made, launched=launched, **names
-    )
+    cupy = types.ModuleType("cupy")
+    vars(cupy).update(RawModule=Module, empty=empty, made=made, launched=launched, **names)
+    return cupy
 
 
 @pytest.fixture

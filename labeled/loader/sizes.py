@@ -51,6 +51,12 @@ STACK_BYTES = 1 << 16
 INDEX_BYTES, BLOCK_INDEX_BYTES = 48, 80
 """Row numbers, places and temporary copies of them: of a window's rows, of a block of places."""
 
+LIGHT_BYTES = 32 << 20
+"""Kept rows up to this are dealt out by the caller alone: waking a thread takes longer."""
+
+BESIDE_KEPT = 128
+"""The share of kept rows that reading them in once may leave behind."""
+
 KEEP_SHARE = 16
 KEPT_BESIDE = 4
 """Jobs, and their batches, that what is kept leaves room for; orders depend on it, so it stays."""
@@ -192,6 +198,7 @@ def plan_sizes(
     by_chunk = any(lane.source.layout.chunk_rows is not None and not lane.keep for lane in lanes)
     windowed = not kept and (mode == "window" or (mode == "full" and by_chunk))
     memory_bytes, window_rows, threads = wanted.memory_bytes, wanted.window_rows, wanted.threads
+    light = kept and threads is None and sum(lane.nbytes for lane in lanes) <= LIGHT_BYTES
     row_bytes = sum(lane.row_bytes for lane in lanes) + out_row_bytes
     in_flight = batches_in_flight(memory_bytes, batch_rows * row_bytes) if piped else 0
     budget = _budget(
@@ -215,6 +222,7 @@ def plan_sizes(
         job = _job_rows(job_bytes // budget.row_bytes, unit, batch_rows, n_rows)
         many = min(MANY_SLOTS, MANY_BYTES // (job * budget.row_bytes))
         most = DEAR_SLOTS if dear else max(DEAR_SLOTS, many)
+        most = FEW_SLOTS if light else most
         slots = max(FEW_SLOTS, min(most, room // (job * budget.row_bytes)))
     if wanted.prefetch is not None:
         slots = max(FEW_SLOTS, wanted.prefetch + 1)
@@ -232,7 +240,7 @@ def plan_sizes(
         window_rows=rows,
         job_rows=job,
         slots=slots,
-        threads=_thread_count(spare // budget.thread_bytes + 1) if threads is None else threads,
+        threads=_threads(light, spare // budget.thread_bytes + 1) if threads is None else threads,
         slot_bytes=slot_bytes,
         kept_bytes=budget.kept_bytes,
         thread_bytes=budget.thread_bytes,
@@ -291,15 +299,19 @@ def _budget(
     spare_batches = 1 if straight else SPARE_BATCHES
     if in_flight:
         spare_batches = in_flight + HELD_BATCHES
+    kept_bytes = sum(lane.nbytes for lane in lanes if lane.keep)
+    index_bytes = min(BLOCK_ROWS, n_rows) * BLOCK_INDEX_BYTES if mode == "full" else 0
+    if all(lane.keep for lane in lanes):
+        index_bytes += kept_bytes // BESIDE_KEPT
     if windowed:
         row_bytes += INDEX_BYTES  # where each row goes, and what sorting it takes
     return _Budget(
         memory_bytes,
         row_bytes,
         batch_rows * (row_bytes + out_row_bytes) * spare_batches,
-        sum(lane.nbytes for lane in lanes if lane.keep),
+        kept_bytes,
         max((_scratch_bytes(lane, windowed) for lane in lanes), default=1),
-        min(BLOCK_ROWS, n_rows) * BLOCK_INDEX_BYTES if mode == "full" else 0,
+        index_bytes,
     )
 
 
@@ -345,8 +357,8 @@ def _scratch_bytes(lane: Lane, windowed: bool) -> int:
     return layout.scratch_bytes
 
 
-def _thread_count(affordable: int) -> int:
-    return max(1, min(MOST_THREADS, _cores() - 1, affordable))
+def _threads(light: bool, affordable: int) -> int:
+    return 0 if light else max(1, min(MOST_THREADS, _cores() - 1, affordable))
 
 
 def _cores() -> int:
