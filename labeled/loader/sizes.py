@@ -54,8 +54,8 @@ INDEX_BYTES, BLOCK_INDEX_BYTES = 48, 80
 LIGHT_BYTES = 32 << 20
 """Kept rows up to this are dealt out by the caller alone: waking a thread takes longer."""
 
-BESIDE_KEPT = 128
-"""The share of kept rows that reading them in once may leave behind."""
+BESIDE_KEPT, MOST_BESIDE_KEPT = 32, 2 << 20
+"""The share of kept rows that reading them in once may leave behind, and the most of it."""
 
 KEEP_SHARE = 16
 KEPT_BESIDE = 4
@@ -302,7 +302,7 @@ def _budget(
     kept_bytes = sum(lane.nbytes for lane in lanes if lane.keep)
     index_bytes = min(BLOCK_ROWS, n_rows) * BLOCK_INDEX_BYTES if mode == "full" else 0
     if all(lane.keep for lane in lanes):
-        index_bytes += kept_bytes // BESIDE_KEPT
+        index_bytes += min(kept_bytes // BESIDE_KEPT, MOST_BESIDE_KEPT)
     if windowed:
         row_bytes += INDEX_BYTES  # where each row goes, and what sorting it takes
     return _Budget(
