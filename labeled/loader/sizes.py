@@ -301,7 +301,7 @@ def _budget(
         spare_batches = in_flight + HELD_BATCHES
     kept_bytes = sum(lane.nbytes for lane in lanes if lane.keep)
     index_bytes = min(BLOCK_ROWS, n_rows) * BLOCK_INDEX_BYTES if mode == "full" else 0
-    if all(lane.keep for lane in lanes):
+    if all(lane.keep for lane in lanes):  # counted with the indices: neither is in a slot
         index_bytes += min(kept_bytes // BESIDE_KEPT, MOST_BESIDE_KEPT)
     if windowed:
         row_bytes += INDEX_BYTES  # where each row goes, and what sorting it takes
