@@ -16,7 +16,7 @@ import os
 import threading
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,55 +94,56 @@ def build_index(source: SourceHeader) -> ChunkIndex:
     walked = tuple(axis for axis, n in enumerate(grid) if n > 1) or (0,)
     with h5_of(source.file) as file:
         dataset = file[source.key]
-        table, flagged = _visited(dataset, walked)
-        base = _base(source, file.userblock_size, dataset, table)
-    offsets, sizes = table[:, 0] + np.uint64(base), table[:, 1]
-    _check_bounds(source, offsets, sizes, table)
+        offsets, sizes, places, flagged = _visited(dataset, walked)
+        offsets = offsets + np.uint64(_base(source, file.userblock_size, dataset))
+    _check_bounds(source, offsets, sizes, places)
     masks = None
     if len(flagged):
-        masks = np.zeros(len(table), np.uint32)
+        masks = np.zeros(len(offsets), np.uint32)
         masks[flagged[:, 0]] = flagged[:, 1]
-    numbers = _numbers(source, grid, walked, table)
+    numbers = _numbers(source, grid, walked, places)
     return _compact(grid, numbers, offsets, sizes, masks)
 
 
-def _visited(dataset: h5py.Dataset, walked: tuple[int, ...]) -> tuple[Array, Ints]:
-    """Return (offset, size, row, ...) of all chunks, and (entry, mask) of those with a mask.
+def _visited(dataset: h5py.Dataset, walked: tuple[int, ...]) -> tuple[Array, Array, Array, Ints]:
+    """Return offsets, sizes and places of all chunks, and (entry, mask) of those with a mask.
 
     `walked` are the axes along which there is more than one chunk: only their positions are
-    kept. The callback runs once a chunk, so it does as little as it can: to unpack what it is
-    given and append to one column after another takes the least time.
+    kept. A step is taken once a chunk, so it does as little as it can: to resume a generator
+    costs less than to call a function, to unpack and append less than to look anything up.
     """
     offsets, sizes, rows, flagged = array("Q"), array("Q"), array("Q"), array("Q")
-    add_offset, add_size, add_row, add_rows = offsets.append, sizes.append, rows.append, rows.extend
 
-    def visit_rows(info: Any) -> None:
-        at, mask, offset, size = info
-        add_offset(offset)
-        add_size(size)
-        add_row(at[0])
-        if mask:
-            flagged.extend((len(offsets) - 1, mask))
+    def rows_of_chunks() -> Generator[None, Any]:
+        add_offset, add_size, add_row = offsets.append, sizes.append, rows.append
+        while True:
+            at, mask, offset, size = yield
+            add_offset(offset)
+            add_size(size)
+            add_row(at[0])
+            if mask:
+                flagged.extend((len(offsets) - 1, mask))
 
-    def visit(info: Any) -> None:
-        at, mask, offset, size = info
-        add_offset(offset)
-        add_size(size)
-        add_rows([at[axis] for axis in walked])
-        if mask:
-            flagged.extend((len(offsets) - 1, mask))
+    def places_of_chunks() -> Generator[None, Any]:
+        while True:
+            at, mask, offset, size = yield
+            offsets.append(offset)
+            sizes.append(size)
+            rows.extend([at[axis] for axis in walked])
+            if mask:
+                flagged.extend((len(offsets) - 1, mask))
 
-    callback: Callable[[Any], None] = visit_rows if walked == (0,) else visit
-    dataset.id.chunk_iter(callback)
-    table = np.empty((len(offsets), 2 + len(walked)), np.uint64)
-    table[:, 0], table[:, 1] = offsets, sizes
-    table[:, 2:] = np.frombuffer(rows, np.uint64).reshape(-1, len(walked))
-    return table, np.frombuffer(flagged, np.uint64).reshape(-1, 2).astype(np.int64)
+    visitor = rows_of_chunks() if walked == (0,) else places_of_chunks()
+    next(visitor)
+    dataset.id.chunk_iter(visitor.send)
+    places = np.frombuffer(rows, np.uint64).reshape(-1, len(walked))
+    masked = np.frombuffer(flagged, np.uint64).reshape(-1, 2).astype(np.int64)
+    return np.frombuffer(offsets, np.uint64), np.frombuffer(sizes, np.uint64), places, masked
 
 
-def _base(source: SourceHeader, userblock: int, dataset: h5py.Dataset, table: Array) -> int:
+def _base(source: SourceHeader, userblock: int, dataset: h5py.Dataset) -> int:
     """Return what must be added to offsets: some HDF5 versions count from the user block's end."""
-    if not userblock or not len(table):
+    if not userblock or not dataset.id.get_num_chunks():
         return 0
     info = dataset.id.get_chunk_info(0)
     _, wanted = dataset.id.read_direct_chunk(info.chunk_offset)
@@ -156,28 +157,27 @@ def _base(source: SourceHeader, userblock: int, dataset: h5py.Dataset, table: Ar
     raise FileFormatError(f"{describe(source)}: its chunks are not where HDF5 says they are")
 
 
-def _check_bounds(source: SourceHeader, offsets: Array, sizes: Array, table: Array) -> None:
+def _check_bounds(source: SourceHeader, offsets: Array, sizes: Array, places: Array) -> None:
     size = np.uint64(source.file.size)
     bad = (offsets > size) | (sizes > size - np.minimum(offsets, size))
     if bad.any():
         entry = int(np.flatnonzero(bad)[0])
         raise FileFormatError(
-            f"{describe(source)}: the chunk at position {tuple(table[entry, 2:].tolist())} should "
+            f"{describe(source)}: the chunk at position {tuple(places[entry].tolist())} should "
             f"lie at bytes {offsets[entry]} to {offsets[entry] + sizes[entry]}, but the file has "
             f"{size}. It is truncated or damaged; copy it again."
         )
 
 
 def _numbers(
-    source: SourceHeader, grid: tuple[int, ...], walked: tuple[int, ...], table: Array
+    source: SourceHeader, grid: tuple[int, ...], walked: tuple[int, ...], places: Array
 ) -> Ints:
-    """Return the chunk numbers of a table whose columns from 2 on are positions along `walked`."""
+    """Return the chunk numbers of places, whose columns are positions along `walked`."""
     assert source.chunks is not None
-    numbers = np.zeros(len(table), np.int64)
-    for column, axis in enumerate(walked, start=2):
-        at, chunk = table[:, column], np.uint64(source.chunks[axis])
-        steps = at // chunk
-        if len(at) and (bool((at % chunk).any()) or int(steps.max()) >= max(grid[axis], 1)):
+    numbers = np.zeros(len(places), np.int64)
+    for column, axis in enumerate(walked):
+        steps, off = np.divmod(places[:, column], np.uint64(source.chunks[axis]))
+        if len(steps) and (bool(off.any()) or int(steps.max()) >= max(grid[axis], 1)):
             raise FileFormatError(
                 f"{describe(source)}: its chunk table has a chunk off the grid on axis {axis}. "
                 "It is damaged; copy it again."
