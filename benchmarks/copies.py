@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-Cell = dict[str, Any]
+from labeled.bench.copies import Cell
 
 
 def sweep(quick: bool) -> list[Cell]:

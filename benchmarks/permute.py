@@ -2,12 +2,7 @@
 
     python benchmarks/permute.py [--quick] [--json FILE] [--threads N]
 
-Each cell interleaves the ways it compares, so that whatever else the machine does falls on all
-of them, and takes the median of their times. Every way comes after every other one as often, and
-all that permute write to the same memory: what one leaves in the caches favours none. ``numpy``
-is ``np.copyto(out, src.transpose(axes))`` (or the NumPy expression where the copy is also
-normalised), ``memcpy`` a plain copy of the result's bytes. Destinations are reused and written
-before timing starts.
+How each cell is timed is told in :mod:`labeled.bench.copies`.
 """
 
 from __future__ import annotations
@@ -20,127 +15,23 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from labeled import permute
+from labeled.bench.copies import Cell, Effort, gathered, settled
 
 SHAPES = [(256, 3, 32, 32), (256, 3, 224, 224), (4096, 3, 32, 32), (8192, 1, 28, 28)]
 NAMES = "bc01"
 NAMED = ("c01b", "b01c")
 """The orders with figures of their own: always timed in full."""
 
-Times = dict[str, float]
 
-
-def medians(ways: dict[str, Callable[[], object]], repeats: int, budget_s: float) -> Times:
-    """Time each way in turn, `repeats` times or until `budget_s` has passed (three at least)."""
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    orders = list(itertools.permutations(ways))
-    started = time.perf_counter()
-    for turn in range(repeats + 1):
-        for name in orders[turn % len(orders)]:
-            before = time.perf_counter()
-            ways[name]()
-            if turn:  # the first turn warms up
-                times[name].append(time.perf_counter() - before)
-        if turn >= 3 and time.perf_counter() - started > budget_s:
-            break
-    return {name: statistics.median(each) for name, each in times.items()}
-
-
-def written(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Return memory that has been written, so that no timing pays for its first touch."""
-    out = np.zeros(shape, dtype)
-    out[...] = 1
-    return out
-
-
-def cell(
-    src: Any, axes: tuple[int, ...], *, scaled: bool, threads: int | None, options: Any
-) -> dict[str, Any]:
-    """Compare the ways of one order of one array."""
-    shape = tuple(src.shape[axis] for axis in axes)
-    out = written(shape, np.float32 if scaled else src.dtype)
-    other = written(shape, out.dtype)
-    scale, shift = np.float32(1 / 255), np.float32(-0.5)
-    extra = {"scale": scale, "shift": shift, "dtype": np.float32} if scaled else {}
-
-    def ours() -> None:
-        permute.copy(src, axes, out=out, threads=threads, **extra)
-
-    def numpy() -> None:
-        if scaled:
-            np.copyto(out, src.transpose(axes).astype(np.float32) * scale + shift)
-        else:
-            np.copyto(out, src.transpose(axes))
-
-    def memcpy() -> None:
-        np.copyto(other, out)
-
-    order = "".join(NAMES[axis] for axis in axes)
-    limit_s = 60.0 if order in NAMED else options.cell_s
-    ways = {"ours": ours, "numpy": numpy, "memcpy": memcpy}
-    times = medians(ways, options.repeats, limit_s)
-    numpy()
-    memcpy()
-    out[...] = 77
-    ours()
-    if not np.array_equal(out, other):
-        raise SystemExit(f"wrong result: {src.shape} {src.dtype} {axes} scaled={scaled}")
-    return {
-        "kind": "normalise" if scaled else "move",
-        "shape": src.shape,
-        "dtype": str(src.dtype),
-        "order": order,
-        "ours_s": times["ours"],
-        "x_numpy": times["numpy"] / times["ours"],
-        "of_memcpy": times["memcpy"] / times["ours"],
-    }
-
-
-def gathered(src: Any, axes: tuple[int, ...], threads: int | None, options: Any) -> dict[str, Any]:
-    """Compare one pass with ``np.take`` and a transposing copy of what it took."""
-    rows = np.random.default_rng(3).permutation(len(src))[: min(len(src), 256)]
-    shape = tuple((len(rows), *src.shape[1:])[axis] for axis in axes)
-    out, other = written(shape, src.dtype), written(shape, src.dtype)
-    taken = written((len(rows), *src.shape[1:]), src.dtype)
-
-    def ours() -> None:
-        permute.gather(src, rows, axes, out=out, threads=threads)
-
-    def two_passes() -> None:
-        np.take(src, rows, axis=0, out=taken, mode="clip")
-        np.copyto(out, taken.transpose(axes))
-
-    def memcpy() -> None:
-        np.copyto(other, out)
-
-    ways = {"ours": ours, "numpy": two_passes, "memcpy": memcpy}
-    times = medians(ways, options.repeats, options.cell_s)
-    two_passes()
-    memcpy()
-    out[...] = 77
-    ours()
-    if not np.array_equal(out, other):
-        raise SystemExit(f"wrong gather: {src.shape} {src.dtype} {axes}")
-    return {
-        "kind": "gather",
-        "shape": src.shape,
-        "dtype": str(src.dtype),
-        "order": "".join(NAMES[axis] for axis in axes),
-        "ours_s": times["ours"],
-        "x_numpy": times["numpy"] / times["ours"],
-        "of_memcpy": times["memcpy"] / times["ours"],
-    }
-
-
-def sweep(options: Any) -> list[dict[str, Any]]:
+def sweep(options: Any) -> list[Cell]:
     """Run every cell; those behind NumPy up to three times, to tell a law from a neighbour."""
-    cells: list[dict[str, Any]] = []
+    cells: list[Cell] = []
     orders = list(itertools.permutations(range(4)))
     if options.quick:
         orders = [(1, 2, 3, 0), (0, 2, 3, 1), (0, 1, 2, 3), (3, 2, 1, 0), (1, 0, 2, 3)]
@@ -149,14 +40,16 @@ def sweep(options: Any) -> list[dict[str, Any]]:
             values = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
             src = values.astype(dtype)
             for axes in orders:
-                for scaled in (False, True):
-                    run = {"scaled": scaled, "threads": options.threads, "options": options}
-                    tries = [cell(src, axes, **run)]
-                    while tries[-1]["x_numpy"] < 1 and len(tries) < 3:
-                        tries.append(cell(src, axes, **run))
-                    cells.append(max(tries, key=lambda each: each["x_numpy"]))
-            named = ((1, 2, 3, 0), (0, 2, 3, 1))
-            cells += [gathered(src, axes, options.threads, options) for axes in named]
+                order = "".join(NAMES[axis] for axis in axes)
+                limit_s = 60.0 if order in NAMED else options.cell_s
+                effort = Effort(options.repeats, limit_s, options.threads)
+                cells += [
+                    {**settled(src, axes, effort, scaled=scaled), "order": order}
+                    for scaled in (False, True)
+                ]
+            effort = Effort(options.repeats, options.cell_s, options.threads)
+            for axes, order in zip(((1, 2, 3, 0), (0, 2, 3, 1)), NAMED, strict=True):
+                cells.append({**gathered(src, axes, effort, rows=256), "order": order})
             print(".", end="", flush=True, file=sys.stderr)
     print(file=sys.stderr)
     return cells
