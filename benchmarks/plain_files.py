@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 import labeled
-from benchmarks.records import Array, Epoch, Figures, rounds
+from benchmarks.records import Figures, rounds
 from labeled.bench.cache import renew
-from labeled.bench.timing import settle_allocator
+from labeled.bench.subject import Array, Batch
+from labeled.bench.timing import Epoch, settle_allocator
 
 BATCH = 256
 RING = 3
@@ -54,18 +55,18 @@ def bare_idx(path: Path, offset: int, name: str, n: int) -> Epoch:
     ring = np.empty((RING, BATCH, *shape), dtype)
     native = np.empty((RING, BATCH, *shape), dtype.newbyteorder("="))
 
-    def epoch() -> Iterator[Array]:
+    def epoch() -> Iterator[Batch]:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb", buffering=0) as file:
             file.seek(offset)
             for number, start in enumerate(range(0, n, BATCH)):
                 out = ring[number % RING][: min(BATCH, n - start)]
                 file.readinto(out)
                 if dtype.isnative:
-                    yield out
+                    yield (out,)
                 else:
                     made = native[number % RING][: len(out)]
                     made[...] = out
-                    yield made
+                    yield (made,)
 
     return epoch
 
@@ -90,19 +91,19 @@ def pyarrow_epochs(path: Path) -> dict[str, Epoch]:
 
     pyarrow.set_cpu_count(2)
 
-    def whole() -> Iterator[Any]:
+    def whole() -> Iterator[int]:
         yield from _columns(csv.read_csv(path))
 
-    def stream() -> Iterator[Any]:
+    def stream() -> Iterator[int]:
         for batch in csv.open_csv(path):
             yield from _columns(batch)
 
-    def side_by_side() -> Iterator[Array]:
+    def side_by_side() -> Iterator[Batch]:
         for batch in csv.open_csv(path):
             out = np.empty((batch.num_rows, batch.num_columns))
             for i, column in enumerate(batch.columns):
                 out[:, i] = column.to_numpy()
-            yield out
+            yield (out,)
 
     return {
         "pyarrow.csv.read_csv": whole,
@@ -126,9 +127,9 @@ def torch_epoch(rows: Any) -> Epoch:
         rows, BATCH, shuffle=True, num_workers=2, persistent_workers=True
     )
 
-    def epoch() -> Iterator[Array]:
+    def epoch() -> Iterator[Batch]:
         for batch in loader:
-            yield batch.numpy()
+            yield (batch.numpy(),)
 
     return epoch
 
@@ -170,9 +171,9 @@ def ours(path: Path, shuffle: bool) -> Epoch:
     loader = dataset.batches(BATCH, shuffle=shuffle, seed=1, memory=MEMORY)
     assert not loader.plan.all_kept, "rows that are kept are read once"
 
-    def epoch() -> Iterator[Array]:
+    def epoch() -> Iterator[Batch]:
         for batch in loader:
-            yield batch.arrays[source]
+            yield (batch.arrays[source],)
 
     return epoch
 

@@ -1,42 +1,29 @@
 """Record files of JPEGs: pictures a second, against the bare loop that decodes them.
 
-The bare loop knows where every JPEG lies before timing starts. Its threads share a batch:
-each reads its records by ``pread``, decodes them with the same decoder, into the memory of
-three batches used in turn (or into arrays of their own, where sizes differ). That memory starts
-where the decoder is fastest, whatever the allocator would have made of it. Ways take turns,
-round by round; ratios are medians over rounds.
+The bare loop is that of :mod:`labeled.bench.pictures`. Ways take turns, round by round;
+ratios are medians over rounds.
 """
 
 from __future__ import annotations
 
-import os
 import statistics
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 import labeled
+from labeled.bench import pictures
+from labeled.bench.bare import THREADS
 from labeled.bench.cache import renew
-from labeled.bench.subject import Batch
-from labeled.bench.timing import Run, run, settle_allocator
-from labeled.formats.bytesource import stamp_of
+from labeled.bench.subject import Array, Batch
+from labeled.bench.timing import Epoch, Run, run, settle_allocator
 from labeled.formats.pictures import encode
-from labeled.formats.recordio.irheader import HEADER_BYTES
-from labeled.formats.recordio.reading import RecordFile
 from labeled.formats.recordio.writing import write_records
-from labeled.loader.slots import ASIDE, owned
 
-Array = npt.NDArray[Any]
-Epoch = Callable[[], Iterator[Any]]
 Figures = dict[str, float]
 
 BATCH = 64
-THREADS = 2
-RING = 3
 SIZES = {"96x96": (96, 96), "224x224": (224, 224), "mixed": None}
 COUNTS = {"96x96": 8000, "224x224": 2000, "mixed": 1000}
 MEMORY = {"96x96": "48 MiB", "224x224": "96 MiB", "mixed": "256 MiB"}
@@ -69,52 +56,6 @@ def file_of(cache: Path, name: str, n: int) -> Path:
     return path
 
 
-def places(path: Path) -> list[tuple[int, int]]:
-    """Return the offset and length of every JPEG."""
-    file = RecordFile(stamp_of(path))
-    lengths = [len(payload) - HEADER_BYTES for _, payload in file.payloads(range(file.n_rows))]
-    starts = (file.index.offsets[:-1] + 8 + HEADER_BYTES).tolist()
-    return list(zip(starts, lengths, strict=True))
-
-
-def bare(path: Path, size: tuple[int, int] | None) -> Epoch:
-    """Return the shortest loop that reads and decodes, on the same number of threads."""
-    import simplejpeg
-
-    descriptor, where = os.open(path, os.O_RDONLY), places(path)
-    ring = None if size is None else owned((RING, BATCH, *size, 3), np.dtype(np.uint8), ASIDE)
-
-    def some(out: Any, first: int, stop: int, begin: int) -> None:
-        for i in range(begin, stop - first, THREADS):
-            offset, length = where[first + i]
-            data = os.pread(descriptor, length, offset)
-            if ring is None:
-                out[i] = simplejpeg.decode_jpeg(data, "RGB")
-            else:
-                simplejpeg.decode_jpeg(data, "RGB", buffer=out[i])
-
-    def epoch() -> Iterator[Array]:
-        with ThreadPoolExecutor(THREADS) as pool:
-            pending: list[Any] = []
-            for number, first in enumerate(range(0, len(where), BATCH)):
-                stop = min(len(where), first + BATCH)
-                out = np.empty(stop - first, object) if ring is None else ring[number % RING]
-                tasks = [pool.submit(some, out, first, stop, k) for k in range(THREADS)]
-                pending.append((out[: stop - first], tasks))
-                if len(pending) == RING - 1:
-                    yield _done(pending.pop(0))
-            while pending:
-                yield _done(pending.pop(0))
-
-    return epoch
-
-
-def _done(one: tuple[Array, list[Any]]) -> Array:
-    for task in one[1]:
-        task.result()
-    return one[0]
-
-
 def ours(path: Path, name: str, shuffle: bool) -> Epoch:
     """Return batches of this library; the caller is one of its threads."""
     dataset = labeled.open_dataset(path)
@@ -123,61 +64,11 @@ def ours(path: Path, name: str, shuffle: bool) -> Epoch:
     )
     assert not loader.plan.all_kept, "pictures that are kept are decoded once"
 
-    def epoch() -> Iterator[Array]:
+    def epoch() -> Iterator[Batch]:
         for batch in loader:
-            yield batch.arrays["images"]
+            yield (batch.arrays["images"],)
 
     return epoch
-
-
-def torch_epoch(path: Path, size: tuple[int, int] | None) -> Epoch:
-    """Return a DataLoader over the same file as its documentation has it: two workers."""
-    import simplejpeg
-    import torch
-
-    class Records(torch.utils.data.Dataset):
-        def __init__(self) -> None:
-            self.where, self.descriptor = places(path), os.open(path, os.O_RDONLY)
-
-        def __len__(self) -> int:
-            return len(self.where)
-
-        def __getitem__(self, row: int) -> Any:
-            offset, length = self.where[row]
-            data = os.pread(self.descriptor, length, offset)
-            return torch.from_numpy(simplejpeg.decode_jpeg(data, "RGB"))
-
-    collate = None if size else list
-    loader = torch.utils.data.DataLoader(
-        Records(), BATCH, num_workers=THREADS, persistent_workers=True, collate_fn=collate
-    )
-
-    def epoch() -> Iterator[Array]:
-        for batch in loader:
-            yield batch.numpy() if size else _objects([one.numpy() for one in batch])
-
-    return epoch
-
-
-def _objects(images: list[Array]) -> Array:
-    out = np.empty(len(images), object)
-    out[:] = images
-    return out
-
-
-def touched(epoch: Epoch) -> Callable[[], Iterator[Batch | int]]:
-    """Touch each cache line of pictures that are objects, as `run` does for others."""
-
-    def batches() -> Iterator[Batch | int]:
-        for batch in epoch():
-            if isinstance(batch, np.ndarray) and batch.dtype == object:
-                for image in batch:
-                    np.add.reduce(image.reshape(-1)[::64], dtype=np.uint8)
-                yield len(batch)
-            else:
-                yield batch if isinstance(batch, int) else (batch,)
-
-    return batches
 
 
 def figures(cache: Path, *, quick: bool, missing: dict[str, str]) -> Figures:
@@ -194,12 +85,12 @@ def figures(cache: Path, *, quick: bool, missing: dict[str, str]) -> Figures:
         path = file_of(cache, name, COUNTS[name] // (3 if quick else 1))
         renew(path)
         ways = {
-            "bare": bare(path, size),
+            "bare": pictures.bare(path, size, BATCH),
             "ours": ours(path, name, False),
             "ours, shuffled": ours(path, name, True),
         }
         try:
-            ways["torch DataLoader"] = torch_epoch(path, size)
+            ways["torch DataLoader"] = pictures.torch_epoch(path, size, BATCH)
         except ImportError as error:
             missing["torch DataLoader over records"] = str(error)
         rates = rounds(ways, 3 if quick else 7)
@@ -219,7 +110,7 @@ def rounds(ways: dict[str, Epoch], n: int) -> dict[str, list[float]]:
     rates: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(n + 1):
         for name, epoch in ways.items():
-            found: Run = run(touched(epoch), LIMIT_S)
+            found: Run = run(epoch, LIMIT_S)
             if number:
                 rates[name].append(found.rows_per_s)
     return rates

@@ -202,7 +202,7 @@ def test_a_missing_peer_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def run(*words: str) -> Any:
-    quickly = ("--seconds", "0.01", "--rounds", "1", "--no-peak", "--memory", MEMORY)
+    quickly = ("--seconds", "0.01", "--rounds", "1", "--no-peak", "--no-cold", "--memory", MEMORY)
     return CliRunner().invoke(main, ["bench", *quickly, *words])
 
 
@@ -210,12 +210,18 @@ def test_the_command_tells_of_every_loop(folder: Path) -> None:
     done = run(str(folder / "gzip.hdf5"), "--only", "labeled", "--only", "h5py", "--how")
     assert done.exit_code == 0, done.output
     for words in (
-        "1,000 rows of 88 bytes (images, targets), batches of 256",
+        "1,000 rows, batches of 256, memory 8 MiB",
+        "images, targets, read together: 88 bytes a row",
         "chunks of 64 rows, shuffle, gzip 4",
         "labeled, window shuffle",
         "h5py sorted lists",
+        "not measured: not asked for",
         "chunk index",
-        "Shuffled: ",
+        "images, targets, shuffled: ",
+        "80 % list / all rows, shuffled alike",
+        "batch entropy of the window shuffle, foretold by explain()",
+        "256 rows of images (float32) by labeled, against NumPy's copy and memcpy",
+        "h w batch, rows picked",
         "Entropy: of the 'targets' in a batch",
         "x[np.sort(rows)]",
     ):
@@ -230,10 +236,16 @@ def test_the_command_gives_json(folder: Path) -> None:
     done = run(path, *words)
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
-    assert found["about"]["measured"] == ["images"]
-    assert found["about"]["labels"] is None
-    assert [way["way"] for way in found["ways"]] == ["labeled, file order", "labeled, full shuffle"]
-    assert all(way["rows_per_s"] and way["error"] is None for way in found["ways"])
+    (part,) = found["parts"]
+    assert (part["measured"], part["form"], part["labels"]) == (["images"], "numbers", None)
+    assert [way["way"] for way in part["ways"]] == ["labeled, file order", "labeled, full shuffle"]
+    for way in part["ways"]:
+        assert way["error"] is None
+        assert way["mb_per_s"] == pytest.approx(way["median"] * 80 / 1e6)
+    assert found["cold"] == {"of": ["images"], "why": "not asked for"}
+    assert {cell["order"] for cell in found["copies"]} >= {"h w batch", "batch w h"}
+    assert found["planning"]["open_s"] > 0
+    assert found["planning"]["graph_layers"] == 1
     assert found["planning"]["n_chunks"] == -(-N_ROWS // CHUNK)
     assert found["machine"]["versions"]["h5py"] == h5py.__version__
 
@@ -247,15 +259,17 @@ def test_the_command_gives_json(folder: Path) -> None:
         (("gzip.hdf5", "--only", "tensor"), 2, "there are: "),
         (("gzip.hdf5", "--memory", "much"), 1, "is not a size"),
         (("gzip.hdf5", "--memory", "1 kiB"), 1, "too small"),
-        (("words.hdf5", "--source", "words"), 1, "cannot be measured"),
+        (("times.hdf5", "--source", "when"), 1, "cannot be measured"),
     ],
 )
 def test_bad_requests_are_refused_before_any_work(
     folder: Path, words: tuple[str, ...], code: int, said: str
 ) -> None:
-    with h5py.File(folder / "words.hdf5", "w") as file:
-        file["words"] = ["a", "bc", "d"]
-        file["x"] = np.arange(3)
+    with h5py.File(folder / "times.hdf5", "w") as file:
+        for name in ("when", "x"):
+            file[name] = np.arange(3)
+            file[name].dims[0].label = "batch"
+        file["when"].attrs["units"] = "days since 2000-01-01"
     done = run(str(folder / words[0]), *words[1:])
     assert done.exit_code == code, done.output
     assert said in done.output

@@ -1,12 +1,29 @@
-"""The page cache: every way should find the same file in the same place."""
+"""The page cache: every way should find the same file in the same place.
+
+A file is only ever read here. Dropping its pages asks the system to forget clean copies of
+what is stored; whatever has not been written back yet is written first, and stays otherwise.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
 from collections.abc import Callable
+from pathlib import Path
 from time import perf_counter
 
+import numpy as np
+
 PIECE_BYTES = 8 << 20
+LOOK_BYTES = 1 << 30
+"""Of a file that is looked through at a time."""
+
+ELSEWHERE = {
+    *("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs"),
+    *("glusterfs", "virtiofs", "orangefs", "pvfs2"),
+}
+IN_MEMORY = {"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"}
 
 
 def warm(path: str | os.PathLike[str], limit_s: float = float("inf")) -> float:
@@ -46,3 +63,53 @@ def renew(path: str | os.PathLike[str]) -> None:
     """
     evict(path)
     warm(path)
+
+
+def resident(path: str | os.PathLike[str]) -> float:
+    """Return the share of a file that is in the page cache; NaN where the system does not say.
+
+    It says 1 of files that the caller neither owns nor may write.
+    """
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "mincore"):
+        return float("nan")
+    there, size = 0, os.path.getsize(path)
+    with open(path, "rb") as file:
+        for start in range(0, size, LOOK_BYTES):
+            length = min(LOOK_BYTES, size - start)
+            found = np.zeros(-(-length // mmap.PAGESIZE), np.uint8)
+            # a private view may be written to, which ctypes asks for: nobody does
+            with mmap.mmap(file.fileno(), length, access=mmap.ACCESS_COPY, offset=start) as view:
+                anchor = ctypes.c_char.from_buffer(view)
+                address, out = ctypes.c_void_p(ctypes.addressof(anchor)), found.ctypes.data_as
+                failed = library.mincore(address, ctypes.c_size_t(length), out(ctypes.c_void_p))
+                del anchor
+            if failed:
+                return float("nan")
+            there += int((found & 1).sum())
+    return there / max(1, -(-size // mmap.PAGESIZE))
+
+
+def stays_warm(path: str) -> str | None:
+    """Say why a file cannot be dropped from every cache that it may be in, if that is so."""
+    if "://" in path:
+        return "it is read through a network, whose caches cannot be emptied from here"
+    if not hasattr(os, "posix_fadvise") or not Path("/proc/self/mountinfo").exists():
+        return "this system cannot be asked to drop a file from its page cache"
+    kind = filesystem(path)
+    if kind in IN_MEMORY:
+        return f"its filesystem ({kind}) lies in memory"
+    if kind in ELSEWHERE or kind.startswith("fuse"):
+        return f"its filesystem ({kind}) may have a cache elsewhere, which stays as it is"
+    return None
+
+
+def filesystem(path: str) -> str:
+    """Return the kind of filesystem that a file lies on, as the system calls it."""
+    where, best, kind = os.path.realpath(path), -1, ""
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        point = before.split()[4].encode().decode("unicode_escape").rstrip("/")
+        if (where == point or where.startswith(point + "/")) and len(point) >= best:
+            best, kind = len(point), after.split()[0]
+    return kind

@@ -24,15 +24,23 @@ def planning_figures(subject: Subject) -> Figures:
         out["index_s"] = perf_counter() - began
         out["index_bytes"] = index.nbytes
         out["n_chunks"] = len(index.offsets)
-    name = subject.dataset.sources[0]
-    out["graph_s"] = timed(lambda: subject.dataset[name])
-    graph = subject.dataset[name].data
-    out["graph_blocks"] = int(np.prod(graph.numblocks))
+    if subject.form != "ragged":
+        out |= _graph_figures(subject)
     out["plan_s"] = timed(lambda: ours.loader(subject, shuffle=True))
     plan = ours.loader(subject, shuffle=True).plan.epoch_plan
     middle = plan.n_batches // 2
     out["seek_s"] = timed(lambda: next(iter(plan.windows(middle)), None))
     return out
+
+
+def _graph_figures(subject: Subject) -> Figures:
+    name = subject.dataset.sources[0]
+    graph = subject.dataset[name].data
+    return {
+        "graph_s": timed(lambda: subject.dataset[name]),
+        "graph_blocks": int(np.prod(graph.numblocks)),
+        "graph_layers": len(graph.__dask_graph__().layers),
+    }
 
 
 def timed(work: Callable[[], object], repeats: int = 3) -> float:

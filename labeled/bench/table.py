@@ -31,7 +31,7 @@ PACKAGES = (
 HEAD = (
     "way",
     "rows/s",
-    "GB/s",
+    "MB/s",
     "x bare",
     "ours / it",
     "entropy",
@@ -55,7 +55,7 @@ def measured_rows(found: Sequence[Measured], row_bytes: int) -> list[tuple[str, 
             (
                 name,
                 f"{each.median:,.0f}",
-                f"{each.median * row_bytes / 1e9:.3g}",
+                short(each.median * row_bytes / 1e6),
                 _times(paired_ratio(each, bare)),
                 _times(paired_ratio(ours, each)) if ours is not each else "",
                 "" if each.entropy is None else f"{each.entropy:.3f}",
@@ -77,7 +77,36 @@ def fastest_like(found: Iterable[Measured], each: Measured, kind: str) -> Measur
 
 
 def _times(ratio: float | None) -> str:
-    return "" if ratio is None else f"{ratio:.3g} x"
+    return "" if ratio is None else f"{short(ratio)} x"
+
+
+def short(value: float) -> str:
+    """Write a figure with three digits that count, and without an exponent.
+
+    Examples
+    --------
+    >>> short(12345.6), short(123.4), short(1.2345), short(0.01234), short(0.00001)
+    ('12,346', '123', '1.23', '0.0123', '<0.001')
+    """
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if value >= 0.001 or not value else "<0.001"
+
+
+def plain_rows(found: Sequence[Measured], row_bytes: int) -> list[dict[str, Any]]:
+    """Return the same table as values that fit JSON: each way with its ratios."""
+    out = []
+    for each in found:
+        ours, bare = fastest_like(found, each, "ours"), fastest_like(found, each, "bare")
+        out.append(
+            {
+                **plain(each),
+                "mb_per_s": None if each.median is None else each.median * row_bytes / 1e6,
+                "x_bare": paired_ratio(each, bare),
+                "ours_over_it": paired_ratio(ours, each) if ours is not each else None,
+            }
+        )
+    return out
 
 
 def plain(m: Measured) -> dict[str, Any]:
@@ -92,6 +121,7 @@ def plain(m: Measured) -> dict[str, Any]:
         "best": m.best,
         "spread": m.spread,
         "complete": m.complete,
+        "mode": m.mode,
         "first_batch_s": m.first_batch_s,
         "entropy": m.entropy,
         "predicted_entropy": m.predicted,

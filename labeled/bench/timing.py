@@ -99,6 +99,8 @@ class Measured:
     peak_bytes: int | None = None
     promised_bytes: int | None = None
     error: str | None = None
+    mode: str | None = None
+    """The order that this library chose."""
     kept: bool = False
     """Whether the rows fit the memory, so that later epochs read nothing."""
     surveyed: bool = False
@@ -136,7 +138,14 @@ def touch(array: Array) -> int:
     --------
     >>> touch(np.arange(200, dtype=np.uint8))  # bytes 0, 64, 128, 192; modulo 256
     128
+    >>> touch(np.array(["a", "bcd", ""], object))  # text is joined, which reads all of it
+    4
     """
+    if array.dtype.hasobject:
+        items = array.reshape(-1).tolist()
+        if items and isinstance(items[0], str | bytes):
+            return len(type(items[0])().join(items))
+        return sum(map(touch, items))
     lines = np.ascontiguousarray(array).reshape(-1).view(np.uint8)[::LINE_BYTES]
     return int(np.add.reduce(lines, dtype=np.uint8))
 
@@ -201,6 +210,8 @@ class Effort:
     rounds: int
     least_s: float = 0.0
     """Of a counted round: epochs shorter than that follow one another."""
+    least_rounds: int = 0
+    """That are counted however long the epoch that warmed up took."""
 
 
 Told = Callable[[str], object]
@@ -218,11 +229,11 @@ def measure(
         tell(each.way.name)
         epochs.append(_survey(each, subject, effort))
     spent = [sum(r.seconds for r in each.runs) for each in found]
-    for _ in range(effort.rounds):
+    for number in range(effort.rounds):
         gc.collect()
         for i, (each, epoch) in enumerate(zip(found, epochs, strict=True)):
             tell(each.way.name)
-            if epoch is None or spent[i] >= effort.way_s:
+            if epoch is None or (number >= effort.least_rounds and spent[i] >= effort.way_s):
                 continue
             if each.runs and not each.runs[0].complete and each.surveyed:
                 each.runs.clear()
@@ -258,7 +269,7 @@ def _survey(each: Measured, subject: Subject, effort: Effort) -> Epoch | None:
         if each.way.explain is not None:
             told = each.way.explain()
             each.predicted, each.promised_bytes = told.quality, told.promised_bytes
-            each.kept = all(lane.kept for lane in told.lanes)
+            each.kept, each.mode = all(lane.kept for lane in told.lanes), told.mode
     except Exception as error:  # a peer that fails is reported, and the others go on
         each.error = f"{type(error).__name__}: {error}"
         return None
