@@ -188,11 +188,13 @@ def _planning(r: Results) -> Iterator[Check]:
     if found:
         n = f"{int(found['n_chunks']):,} chunks"
         yield Check(row, f"open, {n}", found["open_s"] * 1e3, 50, False, "ms")
+        yield Check(row, f"graph over {n}", found["graph_s"] * 1e3, 100, False, "ms")
         yield Check(row, f"index of {n}", found["index_s"], 1.0, False, "s")
         yield Check(row, f"index of {n}, kept", found["index_bytes"] / 2**20, 16, False, "MiB")
     found, row = r.rows, "split, subset, part, seek"
     if found:
         n = f"{int(found['n_rows']):,} rows"
+        yield Check(row, f"graph over {n}", found["graph_auto_s"] * 1e3, 100, False, "ms")
         words = f"graph of {int(found['graph_blocks']):,} blocks, split"
         yield Check(row, words, found["graph_s"] * 1e3, 100, False, "ms")
         yield Check(row, "layers of that graph", found["graph_layers"], 1, False, "")

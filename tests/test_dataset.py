@@ -6,6 +6,7 @@ import pickle
 import warnings
 
 import dask
+import dask.array
 import h5py
 import numpy as np
 import pytest
@@ -216,6 +217,25 @@ def test_blocks_are_whole_stored_chunks(path):
         (first, *rest, _last) = dataset["images"].data.chunks[0]
     assert (first + 2) % 4 == 0
     assert all(rows % 4 == 0 for rows in rest)
+
+
+@pytest.mark.parametrize("chunks", [None, (1,), (64,)])
+def test_the_chunks_of_many_rows_are_not_listed_one_by_one(tmp_path, monkeypatch, chunks):
+    n = 40_000_000
+    with h5py.File(tmp_path / "long.hdf5", "w") as f:
+        f.create_dataset("x", (n,), "u1", chunks=chunks).dims[0].label = "batch"
+    told, normalize = [], dask.array.core.normalize_chunks
+
+    def watched(*args, previous_chunks=None, **options):
+        told.extend(-(-n // rows) for rows in previous_chunks or ())
+        return normalize(*args, previous_chunks=previous_chunks, **options)
+
+    monkeypatch.setattr("dask.array.core.normalize_chunks", watched)
+    (blocks,) = labeled.open_dataset(tmp_path / "long.hdf5")["x"].data.chunks
+    assert sum(blocks) == n
+    assert max(blocks) <= 16 << 20
+    assert all(rows % (chunks or (1,))[0] == 0 for rows in blocks[:-1])
+    assert 0 < max(told) <= 10_000
 
 
 @pytest.mark.parametrize("scheduler", ["threads", "synchronous", "processes"])

@@ -9,6 +9,7 @@ its blocks, so a new selection always rebuilds the layer from the composed rows.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection
 from typing import Any, cast
 
@@ -139,13 +140,16 @@ def block_shapes(source: Source, selection: Selection, chunks: Any) -> tuple[tup
 def _normalized(
     source: Source, wanted: tuple[Any, ...], shape: tuple[int, ...], stored: tuple[int, ...]
 ) -> tuple[tuple[int, ...], ...]:
+    limit = min(BLOCK_BYTES, parse_bytes(dask.config.get("array.chunk-size")))
+    dtype = _sized(source.dtype)
+    rows = _as_few(stored[0], shape[0], limit // max(1, math.prod(stored) * dtype.itemsize))
     try:
         sizes = da.core.normalize_chunks(
             wanted,
             shape,
-            limit=min(BLOCK_BYTES, parse_bytes(dask.config.get("array.chunk-size"))),
-            dtype=_sized(source.dtype),
-            previous_chunks=stored if "auto" in wanted else None,
+            limit=limit,
+            dtype=dtype,
+            previous_chunks=(rows, *stored[1:]) if "auto" in wanted else None,
         )
     except (ValueError, TypeError) as error:
         raise DimsError(
@@ -153,6 +157,15 @@ def _normalized(
             f"{dict(zip(source.dims, shape, strict=True))}: {error}; pass chunks={{dim: length}}"
         ) from None
     return cast("tuple[tuple[int, ...], ...]", sizes)
+
+
+def _as_few(chunk_rows: int, n_rows: int, fitting: int) -> int:
+    """Take stored chunks together, as many as fit, until no more are left than blocks may be.
+
+    Dask lists every chunk it is told of: 17 seconds for 10^8 rows stored one by one.
+    """
+    together = -(-n_rows // (chunk_rows * MAX_BLOCKS))
+    return chunk_rows * max(1, min(together, fitting))
 
 
 def _whole_chunks(length: int, chunk: int, size: int) -> tuple[int, ...]:
