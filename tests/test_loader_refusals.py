@@ -230,6 +230,18 @@ def test_the_advised_memory_is_enough_and_mixes_well(tmp_path):
     assert wide.batches(256, **advised, **options).explain().quality >= 0.94
 
 
+def test_a_table_of_many_small_columns_is_not_all_kept(tmp_path):
+    columns = {f"c{i:02}": np.arange(1000.0) + i for i in range(64)}
+    labeled.write(tmp_path / "wide.hdf5", columns)
+    data = labeled.open_dataset(tmp_path / "wide.hdf5")
+    loader = data.batches(16, shuffle=True, seed=0, memory="1.75 MiB", threads=0)
+    kept = [lane.name for lane in loader.plan.lanes if lane.keep]
+    assert kept == sorted(columns)[: len(kept)]
+    assert 0 < sum(columns[name].nbytes for name in kept) <= 1.75 * 2**20 / 4
+    for batch in loader:
+        np.testing.assert_array_equal(batch["c63"], columns["c63"][batch.rows])
+
+
 def test_what_is_kept_costs_nothing_once_it_is_there(ds):
     loader = ds.batches(100, shuffle="window", seed=1)
     assert sum(lane.bytes_read for lane in loader.explain().lanes) > 0

@@ -57,7 +57,10 @@ LIGHT_BYTES = 32 << 20
 BESIDE_KEPT, MOST_BESIDE_KEPT = 32, 2 << 20
 """The share of kept rows that reading them in once may leave behind, and the most of it."""
 
-KEEP_SHARE = 16
+KEEP_SHARE, SMALL_SHARE = 16, 4
+"""Where not all fits, what is kept takes at most one of so many parts of the memory: each source,
+and all of them together, for a table of many columns is not small because each of them is."""
+
 KEPT_BESIDE = 4
 """Jobs, and their batches, that what is kept leaves room for; orders depend on it, so it stays."""
 
@@ -159,7 +162,12 @@ def choose_kept(lanes: Sequence[Lane], memory_bytes: int, batch_bytes: int) -> s
     room -= KEPT_BESIDE * JOB_BYTES + 2 * scratch
     if sum(sizes.values()) <= room:
         return set(sizes)
-    return {name for name, size in sizes.items() if size * KEEP_SHARE <= memory_bytes}
+    kept, taken = set(), 0
+    for size, name in sorted((size, name) for name, size in sizes.items()):
+        taken += size
+        if size * KEEP_SHARE <= memory_bytes and taken * SMALL_SHARE <= memory_bytes:
+            kept.add(name)
+    return kept
 
 
 def plan_sizes(
