@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import mmap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,9 @@ from labeled.bench.subject import Subject
 from labeled.bench.table import plain_rows, short
 from labeled.bench.timing import Effort, Measured, Run, Way, measure, touch
 from labeled.cli.main import main
+from labeled.errors import LoaderError
 from labeled.formats.recordio.writing import write_records
+from labeled.loader.sizes import memory_of
 
 N, MEMORY = 300, "8 MiB"
 WORDS = [("cat", "dogs", "naïve", "")[row % 4] + str(row) for row in range(N)]
@@ -157,7 +160,21 @@ def test_little_beside_examples_is_left_out(tmp_path: Path) -> None:
     asked = Asked(str(labeled.write(tmp_path / "x.hdf5", arrays)), (), None, 4, MEMORY)
     subjects = asked.subjects()
     assert [one.dataset.sources for one in subjects] == [("x",)]
-    assert asked.left_out(subjects) == {"y": "--source y measures it"}
+    assert asked.left_out(subjects) == {"y": "little beside the others; --source y measures it"}
+
+
+def test_large_rows_get_the_memory_they_need(tmp_path: Path) -> None:
+    path = labeled.write(tmp_path / "x.hdf5", {"x": np.zeros((64, 4096), np.uint8)})
+    little = Asked(str(path), (), None, 32, "64 kiB")
+    enough = little.fitting()
+    assert memory_of(enough.memory) >= 2 * 32 * 4096
+    assert replace(enough, memory=little.memory) == little
+    assert enough.fitting() == enough
+    huge = replace(little, batch_rows=64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(own_file, "MOST_MEMORY", 1 << 17)
+        with pytest.raises(LoaderError, match="too small"):
+            huge.fitting()
 
 
 # storage

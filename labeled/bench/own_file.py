@@ -22,10 +22,14 @@ from labeled.bench.peers import peer_ways
 from labeled.bench.subject import Subject, find_labels, form_of, named
 from labeled.bench.timing import Measured, Way
 from labeled.errors import LoaderError
+from labeled.loader.sizes import memory_of, size_words
 
 ORDERS = ("file", "shuffled")
 MOST_UNEVEN = 3
 """Sources of uneven rows that are measured, unless they are named."""
+
+MOST_MEMORY = 4 << 30
+"""That is taken without being asked for."""
 
 LITTLE = 100
 """Numbers that take so many times less than examples beside them are not measured."""
@@ -95,6 +99,23 @@ class Asked:
         little = found and others and LITTLE * found[0].row_bytes < others[0].row_bytes
         return others if little else [*found, *others]
 
+    def fitting(self) -> Asked:
+        """Return the request with as much memory as a window of every source needs.
+
+        Raises
+        ------
+        LoaderError
+            If that is more than :data:`MOST_MEMORY`.
+        """
+        memory = memory_of(self.memory)
+        for subject in self.subjects():
+            while memory < MOST_MEMORY and not _fits(subject, memory):
+                memory += memory // 4  # little more than needed: rows that fit are kept
+            ours.loader(subject, shuffle="window", memory=memory)
+        return (
+            self if memory == memory_of(self.memory) else replace(self, memory=size_words(memory))
+        )
+
     def subject(self) -> Subject:
         """Return the first of what ways read."""
         return self.subjects()[0]
@@ -110,10 +131,18 @@ class Asked:
         return {
             name: "rows that are neither numbers nor text"
             if form_of(dataset, name) is None
-            else f"--source {name} measures it"
+            else f"little beside the others; --source {name} measures it"
             for name in dataset.sources
             if name not in measured and not self.sources
         }
+
+
+def _fits(subject: Subject, memory: int) -> bool:
+    try:
+        ours.loader(subject, shuffle="window", memory=memory)
+    except LoaderError:
+        return False
+    return True
 
 
 def every_way(subject: Subject, missing: dict[str, str]) -> list[Way]:

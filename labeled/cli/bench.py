@@ -29,6 +29,7 @@ from labeled.bench.timing import Effort, Measured, Way, measure
 from labeled.cli.bench_words import Run, page, shown
 from labeled.errors import LabeledWarning
 
+DEFAULT_MEMORY = "64 MiB"
 WARM_S = 10.0
 COLD_LIMITS, COPY_LIMITS = 2, 12
 """Time limits of a loop that a reading from storage may take, and all permuting copies."""
@@ -53,9 +54,8 @@ Part = tuple[Subject, list[Way]]
 @click.option(
     "--memory",
     metavar="SIZE",
-    default="64 MiB",
-    show_default=True,
-    help="For windows and read-ahead, here and where others can be told.",
+    help="For windows and read-ahead, here and where others can be told. Default: 64 MiB, or what "
+    "large rows need.",
 )
 @click.option(
     "--seconds",
@@ -83,7 +83,7 @@ def bench(
     sources: tuple[str, ...],
     split: str | None,
     batch_rows: int,
-    memory: str,
+    memory: str | None,
     seconds: float,
     rounds: int,
     quick: bool,
@@ -106,7 +106,9 @@ def bench(
     """
     if quick:
         seconds, rounds, peak = 0.1, 1, False
-    asked = Asked(file, sources, split, batch_rows, memory)
+    asked = Asked(file, sources, split, batch_rows, DEFAULT_MEMORY if memory is None else memory)
+    if memory is None:
+        asked = asked.fitting()
     subjects = asked.subjects()
     for subject in subjects:
         ours.loader(subject, shuffle="window")  # what cannot be is refused before any work
@@ -117,6 +119,8 @@ def bench(
         fresh = fresh_figures(asked, largest, min(rounds, 2) if cold else 0, seconds * COLD_LIMITS)
         told.update()
     run = Run(asked, missing, warmed(subjects[0]), cold=fresh["cold"], cold_of=largest)
+    if memory is None and asked.memory != DEFAULT_MEMORY:
+        run.default = DEFAULT_MEMORY
     effort = Effort(seconds, seconds * rounds, rounds, seconds, least_rounds=1)
     for subject, ways in parts:
         found = timed(ways, subject, effort)

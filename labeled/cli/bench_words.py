@@ -40,6 +40,8 @@ class Run:
     """The share of the files that was brought into the page cache."""
     cold: dict[str, Any]
     cold_of: Subject
+    default: str | None = None
+    """The memory that would have been given, had it been enough."""
     parts: list[tuple[Subject, list[Measured]]] = field(default_factory=list)
     planned: Figures = field(default_factory=dict)
     cells: list[Cell] = field(default_factory=list)
@@ -55,6 +57,8 @@ def page(run: Run, how: bool) -> Iterator[str]:
     yield (
         f"{asked.file}: {count_words(first.n_rows, 'row')}, batches of {asked.batch_rows:,}, "
         f"memory {asked.memory}"
+        + f" ({run.default} is too little here)"
+        * (run.default is not None)
     )
     for subject, found in run.parts:
         yield from ("", *about(subject), *tables(found, subject))
@@ -80,10 +84,10 @@ def shown(name: str) -> str:
 
     Examples
     --------
-    >>> shown("ours, file order"), shown("h5py slices")
-    ('labeled, file order', 'h5py slices')
+    >>> shown("ours, file order"), shown("h5py slices"), shown("the most (ours, 80 % list)")
+    ('labeled, file order', 'h5py slices', 'the most (labeled, 80 % list)')
     """
-    return name.replace("ours", "labeled", 1) if name.startswith("ours") else name
+    return name.replace("ours, ", "labeled, ")
 
 
 def aligned(rows: Rows, head: bool = True) -> list[str]:
@@ -136,12 +140,13 @@ def about(subject: Subject) -> Iterator[str]:
 def tables(found: Sequence[Measured], subject: Subject) -> Iterator[str]:
     """Draw what was measured: loops in file order, then those in any other."""
     ran = [m for m in found if m.error is None and m.median is not None]
+    lines = [(shown(line[0]), *line[1:-1]) for line in measured_rows(ran, subject.row_bytes)]
     for title, in_order in (("in file order", True), ("shuffled", False)):
-        some = [m for m in ran if (m.way.order == "file") == in_order]
+        pairs = zip(lines, ran, strict=True)
+        some = [line for line, m in pairs if (m.way.order == "file") == in_order]
         if some:
             yield f"\nthe same rows by each loop, {title}"
-            lines = measured_rows(some, subject.row_bytes)
-            yield from aligned([OUR_HEAD, *((shown(line[0]), *line[1:-1]) for line in lines)])
+            yield from aligned([OUR_HEAD, *some])
 
 
 def cold_lines(run: Run) -> Iterator[str]:
@@ -167,8 +172,17 @@ def cold_lines(run: Run) -> Iterator[str]:
             ),
         ]
     )
-    stored = f"{run.cold['mb']:,.0f} MB as stored"
-    yield f"  {stored}; below the page cache, storage may have a cache of its own"
+    yield f"  {run.cold['mb']:,.0f} MB as stored" + "; labeled also decodes them" * _decoded(
+        run.cold_of
+    )
+    yield "  below the page cache, storage may have a cache of its own, which serves all alike"
+
+
+def _decoded(subject: Subject) -> bool:
+    """Whether more has to be done than to read."""
+    sources = subject.dataset.files.catalog.sources
+    headers = [one for name in subject.dataset.sources for one in sources[name].headers]
+    return subject.form != "numbers" or any(one.filters or one.file.packed for one in headers)
 
 
 def copies_lines(run: Run) -> Iterator[str]:
@@ -294,12 +308,15 @@ def columns(found: Sequence[Measured]) -> Iterator[tuple[str, str]]:
     """Say what the columns mean that stand in the tables."""
     yield "rows/s, MB/s", "medians over rounds, of rows in memory, in 10^6 bytes"
     if any(m.way.kind == "bare" for m in found):
-        yield "x bare", "as fast as the fastest loop written by hand for this layout"
+        yield (
+            "x bare",
+            "as fast as the fastest loop written by hand for this layout and order, if any",
+        )
     if any(m.way.kind == "ours" for m in found):
         yield "labeled / it", "how much faster labeled's fastest is in that order"
     if any(m.peak_bytes is not None for m in found):
         yield "peak MiB", "growth of memory after opening, in a process of its own"
-    yield "first batch", "opening included"
+    yield "first batch", "opening and imports included"
     if any(m.spread is not None for m in found):
         yield "spread", "half the distance between quartiles"
 
