@@ -57,6 +57,9 @@ PACKAGES = (
 DEVICE_TESTS = ("test_gpu.py", "test_permute_cuda.py", "test_spaces_convert.py")
 ORDERS = ["".join(order) for order in itertools.permutations("bc01")]
 
+NO_GPU = 2
+"""What the process ends with where there is nothing to measure."""
+
 Figures = dict[str, Any]
 
 
@@ -672,7 +675,7 @@ def main(arguments: list[str] | None = None) -> int:
         measures = card(options.host)
     except NoGpu as error:
         print(f"no GPU to measure: {error}", file=sys.stderr)
-        return 2
+        return NO_GPU
     nbytes = int(options.gib * GIB)
     if options.part is not None:
         bench = Bench(measures, options.cache, nbytes)

@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.files import BenchFile
 from benchmarks.rows import Workload
 from benchmarks.section8 import Check, Results
-from labeled.bench.table import HEAD, machine, measured_rows, plain
+from labeled.bench.table import HEAD, machine, measured_rows, plain_rows
 from labeled.bench.timing import Measured
 
 
@@ -82,11 +82,18 @@ def _plain(results: Results, checks: list[Check], about: dict[str, Any]) -> dict
     return {
         "machine": about,
         "checks": [{**asdict(c), "met": c.met} for c in checks],
-        "workloads": {name: [plain(m) for m in found] for name, found in results.measured.items()},
+        "workloads": {
+            name: plain_rows(found, results.row_bytes.get(name, 0))
+            for name, found in results.measured.items()
+        },
+        "compression": results.ratios,
         "cold": results.cold,
         "chunks": results.chunks,
         "rows": results.rows,
         "copies": results.cells,
+        "records": results.records,
+        "plain_files": results.plain_files,
+        "gpu": results.gpu,
         "missing": results.missing,
         "failed": results.failed,
     }

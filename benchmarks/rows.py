@@ -55,7 +55,7 @@ def _chunked(subject: Subject, missing: Missing) -> list[Way]:
         bare.read_chunks(subject),
         ours.in_order(subject),
         ours.window(subject),
-        *peer_ways(subject, "file", missing, "h5py_loops"),
+        *peer_ways(subject, "file", missing),
     ]
 
 
@@ -127,7 +127,7 @@ WORKLOADS = (
     Workload("gzip-noisy", "gzip, noisy u8", "gzip-noisy", 256, _packed_order_peers),
     Workload("gzip-digits", "gzip, digits-like u8", "gzip-digits", 256, _packed_order),
     Workload("gzip-floats", "gzip + byte shuffle, f32", "gzip-floats", 256, _packed_order),
-    Workload("zstd-digits", "zstd, digits-like u8", "zstd-digits", 256, _packed_order),
+    Workload("zstd-digits", "zstd, digits-like u8", "zstd-digits", 256, _packed_order_peers),
     Workload(
         "gzip-shuffled",
         "gzip, noisy u8, sorted labels, shuffled",

@@ -1,7 +1,8 @@
 """One command for every figure: ``python -m benchmarks.run [--quick] [--only NAME]``.
 
-Measures each row of section 8 of the design that needs no GPU, next to other loaders, and
-writes a table for people and JSON for machines. Files are made once, into ``--cache``.
+Measures each row of section 8 of the design, next to other loaders, and writes a table for
+people and JSON for machines; those on a GPU where there is one, by :mod:`benchmarks.gpu`. Files
+are made once, into ``--cache``.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import platform
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from datetime import date
@@ -18,6 +20,7 @@ from pathlib import Path
 from time import perf_counter
 
 from benchmarks import copies, plain_files, planning, records, report
+from benchmarks.gpu import NO_GPU
 from benchmarks.rows import WORKLOADS, Workload, file_of
 from benchmarks.section8 import Results, checks
 from labeled.bench.cache import renew
@@ -62,6 +65,7 @@ class Bench:
             "copies": self.copies,
             "records": self.records,
             "plain-files": self.plain_files,
+            "gpu": self.gpu,
         }
         for name, part in parts.items():
             if self.wanted(name):
@@ -85,6 +89,7 @@ class Bench:
         found = measure(line.ways(subject, self.results.missing), subject, self.effort)
         self.results.measured[line.name] = found
         self.results.ratios[line.name] = file.ratio
+        self.results.row_bytes[line.name] = file.spec.row_bytes
         if not self.options.no_memory:
             self.memory(line, found)
         self.say(*report.workload_section(line, file, found))
@@ -142,6 +147,21 @@ class Bench:
         self.results.cells = copies.sweep(self.options.quick)
         table = permute.table(self.results.cells)
         self.say("### permuting copies\n", "```text", table, "```", "")
+
+    def gpu(self) -> None:
+        """Let :mod:`benchmarks.gpu` measure what needs a GPU, if there is one."""
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "gpu.json"
+            command = [sys.executable, "-m", "benchmarks.gpu", "--out", str(out)]
+            command += ["--gib", "0.25" if self.options.quick else "2"]
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+            if done.returncode == NO_GPU:
+                self.results.missing["rows on a GPU"] = done.stderr.strip()
+                return
+            if done.returncode:
+                raise RuntimeError(done.stderr.strip().splitlines()[-1])
+            self.results.gpu = json.loads(out.read_text())
+        self.say("### on a GPU\n", "```text", done.stdout.rstrip(), "```", "")
 
     def finish(self, about: dict[str, object]) -> str:
         found = checks(self.results)

@@ -40,12 +40,14 @@ class Results:
     measured: dict[str, list[Measured]] = field(default_factory=dict)
     ratios: dict[str, float] = field(default_factory=dict)
     """Compression ratio of the file of each workload."""
+    row_bytes: dict[str, int] = field(default_factory=dict)
     cold: list[dict[str, Any]] = field(default_factory=list)
     chunks: Mapping[str, float] = field(default_factory=dict)
     rows: Mapping[str, float] = field(default_factory=dict)
     records: Mapping[str, float] = field(default_factory=dict)
     plain_files: Mapping[str, float] = field(default_factory=dict)
     cells: list[dict[str, Any]] = field(default_factory=list)
+    gpu: dict[str, Any] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
@@ -157,12 +159,9 @@ def _peers(r: Results) -> Iterator[Check]:
 
 def _cold(r: Results) -> Iterator[Check]:
     for found in r.cold:
-        rates = found["median"]
-        plain = max(rate for name, rate in rates.items() if name.startswith("plain"))
-        ours = rates["ours, file order"]
         row = f"cold page cache: {found['file']}"
-        yield Check(row, "of a plain sequential read", ours / plain, 0.9)
-        yield Check(row, "window shuffle of file order", rates["ours, window shuffle"] / ours, 0.9)
+        for words, ratio in found["ratios"].items():
+            yield Check(row, words, ratio, 0.9)
 
 
 def _copies(r: Results) -> Iterator[Check]:

@@ -6,8 +6,10 @@ A rate can be missed because the machine is busy; these cannot. They are told by
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import h5py
@@ -15,7 +17,7 @@ import numpy as np
 import pytest
 
 import labeled
-from benchmarks import section8
+from benchmarks import report, section8
 from benchmarks.files import BenchFile, FileSpec, make, numbers_of, row_numbers
 from benchmarks.process_reader import verdict
 from labeled.bench import timing
@@ -197,6 +199,28 @@ def test_short_epochs_follow_one_another(monkeypatch: pytest.MonkeyPatch) -> Non
     assert again.complete
     assert again.n_rows == 12 * (len(started) - 1)
     assert len(started) > 2
+
+
+def test_what_a_run_leaves_behind_holds_ratios_and_every_part(
+    files: dict[str, BenchFile], tmp_path: Path
+) -> None:
+    file = files["contiguous"]
+    subject = file.subject(256)
+    ways = [pread_in_order(subject), in_order(subject)]
+    found = timing.measure(ways, subject, timing.Effort(5, 0.1, 2, least_rounds=1))
+    results = section8.Results(measured={"x": found}, row_bytes={"x": file.spec.row_bytes})
+    results.cold = [{"file": "y", "ratios": {"file order / a plain read": 0.95}}]
+    checks = section8.checks(results)
+    report.write(tmp_path, "run", "text", results, checks, {})
+    written = json.loads((tmp_path / "run.json").read_text())
+    bare, ours = written["workloads"]["x"]
+    assert bare["x_bare"] == pytest.approx(1)
+    assert ours["x_bare"] == timing.paired_ratio(found[1], found[0])
+    assert bare["ours_over_it"] == ours["x_bare"]
+    assert ours["mb_per_s"] == pytest.approx(ours["median"] * file.spec.row_bytes / 1e6)
+    assert {"cold", "chunks", "rows", "copies", "records", "plain_files", "gpu"} <= set(written)
+    (cold,) = (check for check in written["checks"] if check["row"] == "cold page cache: y")
+    assert (cold["figure"], cold["met"]) == (0.95, True)
 
 
 def test_a_check_is_met_missed_or_left_out() -> None:

@@ -62,7 +62,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for row, one in enumerate(straight):
             rows[row] = one
         label(file)
-    pictures = [np.full((8 + row % 3, 9, 3), row % 200, np.uint8) for row in range(40)]
+    shades = np.indices((10, 9, 3)).sum(axis=0).astype(np.uint8) * 9
+    pictures = [shades[: 8 + row % 3] + np.uint8(row) for row in range(40)]
     write_records(where / "mixed.rec", pictures, range(40), format=".jpg")
     write_records(where / "same.rec", [pictures[0]] * 40, range(40), format=".jpg")
     (where / "parts").mkdir()

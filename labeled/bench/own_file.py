@@ -100,7 +100,7 @@ class Asked:
         return others if little else [*found, *others]
 
     def fitting(self) -> Asked:
-        """Return the request with as much memory as a window of every source needs.
+        """Return the request with as much memory as every order of every source needs.
 
         Raises
         ------
@@ -111,7 +111,7 @@ class Asked:
         for subject in self.subjects():
             while memory < MOST_MEMORY and not _fits(subject, memory):
                 memory += memory // 4  # little more than needed: rows that fit are kept
-            ours.loader(subject, shuffle="window", memory=memory)
+            check_memory(subject, memory)
         return (
             self if memory == memory_of(self.memory) else replace(self, memory=size_words(memory))
         )
@@ -137,9 +137,21 @@ class Asked:
         }
 
 
+def check_memory(subject: Subject, memory: int | str) -> None:
+    """Make the loaders that will be measured, which reads nothing.
+
+    Raises
+    ------
+    LoaderError
+        If one of them cannot be, in so much memory.
+    """
+    for shuffle in (False, "window", "full"):
+        ours.loader(subject, shuffle=shuffle, memory=memory)
+
+
 def _fits(subject: Subject, memory: int) -> bool:
     try:
-        ours.loader(subject, shuffle="window", memory=memory)
+        check_memory(subject, memory)
     except LoaderError:
         return False
     return True
