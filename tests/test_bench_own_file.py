@@ -224,6 +224,18 @@ def test_a_plain_loop_reads_the_bytes_of_the_rows(plain: Path) -> None:
     assert cold.plain_read(whole, 1, 0.0) == 0
 
 
+def test_of_unusual_chunks_the_whole_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "odd.hdf5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("parts", data=np.zeros((100, 8), np.uint8), chunks=(10, 4))
+        sparse = file.create_dataset("sparse", (100, 8), np.uint8, chunks=(10, 8))
+        sparse[:20] = 1
+        label(file)
+    for name in ("parts", "sparse"):
+        found = cold.stretches(subject_of(tmp_path, path.name, name))
+        assert found == [(str(path), 0, path.stat().st_size)]
+
+
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)), max_size=12))
 def test_joined_stretches_hold_every_byte(places: list[tuple[int, int]]) -> None:
     wanted = [(start << 20, (start + n) << 20) for start, n in places]

@@ -87,7 +87,11 @@ def _places(one: Stored) -> Iterator[tuple[int, int]]:
         begin, row = header.offset or 0, header.row_bytes
         yield begin + span.start * row, begin + span.stop * row
     elif span is not None and one.is_hdf5 and header.storage == "chunked":
-        for offset, n in stored_chunks(one):
+        try:
+            chunks = stored_chunks(one)
+        except ValueError:  # chunks of parts of rows, or some that were never written
+            chunks = [(0, size)]
+        for offset, n in chunks:
             yield offset, offset + n
     elif header.storage != "empty":
         yield 0, size
