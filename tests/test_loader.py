@@ -464,5 +464,10 @@ def test_a_plan_is_explained_before_anything_is_read(path):
     for word in ("203 rows", "26 batches", "images", images.why):
         assert word in text
         assert escape(word) in html
+    assert loader.explain(labels="targets").quality == told.quality
     with pytest.raises(LoaderError, match="3 labels for 203 rows"):
         loader.explain(labels=[1, 2, 3])
+    with pytest.raises(LoaderError, match=r"labels='images': its rows have shape \(3, 4, 5\)"):
+        loader.explain(labels="images")
+    with pytest.raises(LoaderError, match="labels='target' is no source; did you mean 'targets'"):
+        loader.explain(labels="target")

@@ -21,6 +21,7 @@ from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import Source
 from labeled.errors import LoaderError
 from labeled.formats.reader import Cost
+from labeled.loader.classes import read_classes
 from labeled.loader.jobs import Job
 from labeled.loader.lanes import Lane
 from labeled.loader.plan import LoaderPlan
@@ -228,25 +229,28 @@ class Explanation:
 def explain(
     plan: LoaderPlan,
     epoch_plan: AnyPlan,
-    labels: npt.ArrayLike | None = None,
+    labels: npt.ArrayLike | str | None = None,
     first_batch: int = 0,
 ) -> Explanation:
-    """Work out what an epoch will take, or the rest of one; reads chunk indexes and no rows.
+    """Work out what an epoch will take, or the rest of one.
+
+    Reads chunk indexes, and no rows but those of a source that `labels` names.
 
     Parameters
     ----------
     plan : LoaderPlan
     epoch_plan : EpochPlan
         The epoch that is told about.
-    labels : array, lengths ``(n_rows,)``, optional
-        Classes, for the shuffle quality; ten equal sorted classes when not given.
+    labels : array, lengths ``(n_rows,)``, or str, optional
+        Classes, or the source that holds them, for the shuffle quality; ten equal sorted
+        classes when not given.
     first_batch : int
         Where the epoch goes on; costs and counts are those of the batches from there.
 
     Raises
     ------
     LoaderError
-        If there is not one label a row.
+        If there is not one label a row, or no such source.
     """
     sizes, order = plan.sizes, epoch_plan.order
     n_rows = _rows_left(epoch_plan, first_batch)
@@ -398,7 +402,7 @@ def _explain_lane(lane: Lane, plan: LoaderPlan, jobs: list[Job], share: float) -
 
 
 def _quality(
-    plan: LoaderPlan, epoch_plan: AnyPlan, labels: npt.ArrayLike | None
+    plan: LoaderPlan, epoch_plan: AnyPlan, labels: npt.ArrayLike | str | None
 ) -> tuple[float | None, int | None]:
     if not isinstance(epoch_plan, EpochPlan) or not epoch_plan.n_batches:
         return None, None
@@ -407,6 +411,10 @@ def _quality(
         return None, None
     known = None
     if labels is not None:
+        if isinstance(labels, str):
+            sources = {lane.name: lane.source for lane in plan.lanes}
+            selections = {lane.name: lane.selection for lane in plan.lanes}
+            labels = read_classes("labels", labels, sources, selections)
         values = np.asarray(labels).reshape(-1)
         if len(values) != order.n_rows:
             raise LoaderError(f"{len(values)} labels for {order.n_rows} rows; give one a row")

@@ -87,14 +87,15 @@ class Loader:
         """Return where the time of the current or last epoch went."""
         return self._stats
 
-    def explain(self, labels: npt.ArrayLike | None = None) -> Explanation:
+    def explain(self, labels: npt.ArrayLike | str | None = None) -> Explanation:
         """Tell what the coming epoch, or the rest of it, will take before it reads anything.
 
         Parameters
         ----------
-        labels : array, lengths ``(n_rows,)``, optional
-            The class of each row, for the expected shuffle quality; without it ten equal
-            classes, sorted, stand for the worst that is common.
+        labels : array, lengths ``(n_rows,)``, or str, optional
+            The class of each row, or the source of the loader to read them from, for the
+            expected shuffle quality; without it ten equal classes, sorted, stand for the worst
+            that is common.
 
         Returns
         -------

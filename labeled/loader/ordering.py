@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.catalog.loading import load_rows
 from labeled.catalog.source import AnySource
-from labeled.errors import LoaderError, did_you_mean
+from labeled.errors import LoaderError
 from labeled.loader.arguments import (
     Asked,
     batch_rows_of,
@@ -27,6 +26,7 @@ from labeled.loader.arguments import (
     seed_beside,
     seed_of,
 )
+from labeled.loader.classes import read_classes
 from labeled.loader.plan import rows_held
 from labeled.loader.units import Grouping
 from labeled.samplers.buckets import Buckets
@@ -119,15 +119,7 @@ def _draw_weights(
         return "weights", checked_weights(weights, n_rows)
     if balance is None:
         return None
-    if balance not in sources:
-        raise LoaderError(f"balance={balance!r} is no source; {did_you_mean(balance, sources)}")
-    labels = load_rows(sources[balance], selections[balance])
-    if labels.size != n_rows:
-        raise LoaderError(
-            f"balance={balance!r}: its rows have shape {labels.shape[1:]}; balancing needs one "
-            "class label a row"
-        )
-    return "balance", balanced_weights(labels.reshape(n_rows))
+    return "balance", balanced_weights(read_classes("balance", balance, sources, selections))
 
 
 def epoch_plan_of(

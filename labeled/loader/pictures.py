@@ -26,12 +26,12 @@ class LoaderPlots:
         """Draw the plan; the same as :meth:`plan`."""
         return self.plan(**options)
 
-    def plan(self, labels: npt.ArrayLike | None = None, *, ax: Axes | None = None) -> Axes:
+    def plan(self, labels: npt.ArrayLike | str | None = None, *, ax: Axes | None = None) -> Axes:
         """Draw where the first windows of the coming epoch read in the file; reads no rows.
 
         Parameters
         ----------
-        labels : array, lengths ``(n_rows,)``, optional
+        labels : array, lengths ``(n_rows,)``, or str, optional
             Classes, for the shuffle quality in the title; see :meth:`labeled.Loader.explain`.
         ax : matplotlib axes, optional
 
