@@ -63,6 +63,7 @@ def workload_section(line: Workload, file: BenchFile, found: list[Measured]) -> 
         f"({spec.n_bytes / 1e6:.0f} MB, {file.ratio:.2f}:1), batch {line.batch_rows}\n"
     )
     notes = [f"- {m.way.name}: {m.way.how}" for m in found if m.way.kind != "bare"]
+    notes += [f"- {m.way.name} failed: {m.error}" for m in found if m.error is not None]
     wrong = [m.way.name for m in found if m.holds_each_row_once is False]
     if wrong:
         notes.append(f"- **not each row once**: {', '.join(wrong)}")

@@ -23,6 +23,7 @@ from benchmarks.process_reader import verdict
 from labeled.bench import timing
 from labeled.bench.bare import decode, pread_in_order, take
 from labeled.bench.ours import full, in_order, loader, way, window
+from labeled.bench.table import measured_rows
 
 ROWS, IMAGE, CHUNK = 16_384, (3, 16, 16), 64
 MEMORY = "8 MiB"  # less than the rows take, so that none are kept
@@ -159,6 +160,9 @@ def test_a_way_that_fails_is_reported_and_the_others_go_on(files: dict[str, Benc
     found = timing.measure([bad, in_order(subject)], subject, timing.Effort(5, 0.1, 1))
     assert "too small" in (found[0].error or "")
     assert found[1].runs
+    failed, ran = measured_rows(found, files["contiguous"].spec.row_bytes)
+    assert failed[:3] == ("bad", "failed", "")
+    assert float(ran[1].replace(",", "")) > 0
 
 
 def test_entropy_of_sorted_and_of_mixed_batches() -> None:

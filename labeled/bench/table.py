@@ -48,7 +48,7 @@ def measured_rows(found: Sequence[Measured], row_bytes: int) -> list[tuple[str, 
     for each in found:
         ours, bare = fastest_like(found, each, "ours"), fastest_like(found, each, "bare")
         if each.error is not None or each.median is None:
-            out.append((each.way.name, f"failed: {each.error}", *[""] * (len(HEAD) - 2)))
+            out.append((each.way.name, "failed", *[""] * (len(HEAD) - 2)))
             continue
         name = each.way.name if each.complete else each.way.name + " *"
         out.append(
