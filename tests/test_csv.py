@@ -227,6 +227,46 @@ def test_what_is_not_said_is_guessed(tmp_path):
     assert late.n_rows == 400_001
 
 
+def test_headers_that_lack_their_outermost_names(tmp_path):
+    def opened(name, text):
+        ds = labeled.open_dataset(put(tmp_path / name, text))
+        return {source: ds[source].values.tolist() for source in ds.sources}
+
+    numbered = opened("a.csv", ",a,b\n0,1,3.5\n1,2,4.0\n")  # as pandas writes a table
+    assert numbered == {"column_0": [0, 1], "features": [[1, 3.5], [2, 4]]}
+    texts = opened("b.csv", ",t\n0,x\n1,y\n")
+    assert texts == {"column_0": [0, 1], "t": ["x", "y"]}
+    ended = opened("c.csv", "a,b,\n1,2,\n3,4,\n")
+    assert ended["features"] == [[1, 2], [3, 4]] and np.isnan(ended["column_2"]).all()
+    assert opened("d.csv", ",x\n5,y\n")["column_1"] == ["x", "y"]  # a row: its number is missing
+    assert opened("e.csv", ",2\n3,4\n")["features"][1] == [3, 4]
+    assert opened("f.csv", "a,,b\n1,2,3\n")["column_0"] == ["a", "1"]
+    assert opened("g.csv", ",\n1,2\n")["features"][1] == [1, 2]
+
+
+def test_true_and_false_stand_apart_from_numbers(tmp_path):
+    text = "a,flag,b\n1,True,2.5\n3,False,4.5\n"
+    path = put(tmp_path / "a.csv", text)
+    for options in ({}, {"dtype": "float32"}):
+        ds = labeled.open_dataset(path, **options)
+        assert ds["features"].values.tolist() == [[1, 2.5], [3, 4.5]]
+        assert ds["flag"].values.tolist() == [True, False] and ds.dtypes["flag"] == bool
+    with pytest.raises(FileFormatError, match=r"'x' .*true and false beside numbers; leave"):
+        labeled.open_dataset(path, columns={"x": ["a", "flag"]})
+    flags = put(tmp_path / "b.csv", "x_0,x_1\ntrue,false\nfalse,false\n")
+    assert labeled.open_dataset(flags)["x"].values.tolist() == [[True, False], [False, False]]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "txt"])
+def test_numbers_in_columns_whatever_the_name(tmp_path, suffix):
+    values = np.array([[0.5, 1, 2], [3, 4.25, -5]])
+    path = tmp_path / f"a.{suffix}"
+    np.savetxt(path, values)
+    np.testing.assert_array_equal(labeled.open_dataset(path)["features"].values, values)
+    texts = put(tmp_path / f"b.{suffix}", "place\nNew York\nSan Marino\n")
+    assert labeled.open_dataset(texts)["place"].values.tolist() == ["New York", "San Marino"]
+
+
 def test_what_is_said_holds(tmp_path):
     path = put(tmp_path / "a.csv", "# made by hand\nid,x,y,kind\n7,1,2,cat\n8,3,4,dog\n")
     ds = labeled.open_dataset(

@@ -226,18 +226,23 @@ def _first_rows(text: str, delimiter: str, quote: str | None, squeezed: bool) ->
 def _guessed_delimiter(path: str, text: str, quote: str | None) -> str:
     """Return the delimiter that cuts the first lines into equally many fields, most of all."""
     plain = path.lower().removesuffix(".gz")
-    if plain.endswith((".tsv", ".tab")):
+    if plain.endswith((".tsv", ".tab")) and "\t" in text:
         return "\t"
     best, most = ",", 1
     for one in _CANDIDATES:
         counts = {len(row) for row in _first_rows(text, one, quote, squeezed=False)}
         if len(counts) == 1 and (n := counts.pop()) > most:
             best, most = one, n
-    if most == 1 and not plain.endswith(".csv"):
-        counts = {len(row) for row in _first_rows(text, " ", None, squeezed=True)}
-        if len(counts) == 1 and counts.pop() > 1:
-            return WHITESPACE
+    if most == 1 and _in_columns(text, numbers=plain.endswith((".csv", ".tsv", ".tab"))):
+        return WHITESPACE
     return best
+
+
+def _in_columns(text: str, *, numbers: bool) -> bool:
+    """Whether blanks cut the first lines into equally many fields, all of them `numbers`."""
+    rows = _first_rows(text, " ", None, squeezed=True)
+    alike = len({len(row) for row in rows}) == 1 and len(rows[0]) > 1
+    return alike and (not numbers or all(_is_number(field) for row in rows for field in row))
 
 
 def _is_number(field: str) -> bool:
@@ -250,11 +255,27 @@ def _is_number(field: str) -> bool:
 
 def _guessed_header(rows: Sequence[Sequence[str]]) -> bool:
     first = [field.strip() for field in rows[0]]
-    if any(_is_number(field) or not field for field in first):
+    if any(_is_number(field) for field in first):
         return False
+    if not all(first):
+        return _lacks_an_edge(first, rows[1:])
     if any(_is_number(field) for row in rows[1:] for field in row):
         return True
     return len(set(first)) == len(first) and len(rows) > 1
+
+
+def _lacks_an_edge(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether a first line with empty fields names columns: all but the outermost.
+
+    Programs that number their rows write no name above the numbers; others end each line
+    with a delimiter.
+    """
+    inner = range(not first[0], len(first) - (not first[-1]))
+    if not inner or not all(first[i] for i in inner):
+        return False
+    if any(_is_number(row[i]) for row in rows for i in inner if i < len(row)):
+        return True
+    return not first[0] and [row[:1] for row in rows] == [[str(i)] for i in range(len(rows))]
 
 
 def _length_of_row(

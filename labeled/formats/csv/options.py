@@ -29,13 +29,14 @@ class TextOptions:
         default the first lines tell.
     header : bool, optional
         Whether the first line names the columns. By default it does if none of its fields is
-        a number.
+        a number, and none empty but outermost ones: above numbers of rows, or behind a
+        delimiter that ends the lines.
     names : sequence of str, optional
         Names of all columns, before those in the file.
     labels : column or list of columns, optional
         Columns, by name or number, that become the source ``labels``.
     columns : "matrix", "separate" or mapping, optional
-        "matrix" puts all numeric columns side by side as the source ``features``;
+        "matrix" puts all numeric columns with a name side by side as the source ``features``;
         "separate" makes a source of every column; a mapping tells the column of each source, or
         a list of columns to be put side by side. By default columns named ``x_0``, ``x_1``, ...
         are put side by side as the source ``x``, if there are any, else all numeric ones; a

@@ -115,9 +115,11 @@ def _grouped(names: Sequence[str], left: Sequence[int]) -> dict[str, Chosen]:
 def _matrix(
     names: Sequence[str], dtypes: Sequence[np.dtype[Any]], left: Sequence[int]
 ) -> dict[str, Chosen]:
-    """Put all numbers side by side; each column of text alone."""
-    numbers = tuple(i for i in left if not dtypes[i].hasobject)
-    out: dict[str, Chosen] = {names[i]: i for i in left if dtypes[i].hasobject}
+    """Put all numbers side by side; alone each column of text, of truth, or without a name."""
+    nameless = {i for i in left if names[i] == f"column_{i}"}
+    apart = nameless if len(nameless) < len(left) else set()
+    numbers = tuple(i for i in left if dtypes[i].kind not in "Ob" and i not in apart)
+    out: dict[str, Chosen] = {names[i]: i for i in left if i not in numbers}
     return {FEATURES: numbers, **out} if numbers else out
 
 
@@ -131,7 +133,7 @@ def dtypes_of(
         return [_held(wanted.get(n, dtype)) for n, dtype in zip(names, guessed, strict=True)]
     if _held(said).hasobject:
         return [TEXT] * len(names)
-    return [dtype if dtype.hasobject else said for dtype in guessed]
+    return [dtype if dtype.kind in "Ob" else said for dtype in guessed]
 
 
 def dtype_of(
@@ -142,7 +144,7 @@ def dtype_of(
     Raises
     ------
     FileFormatError
-        If text is to stand beside other columns.
+        If text is to stand beside other columns, or true and false beside numbers.
     """
     said = dict(options.dtype).get(source) if isinstance(options.dtype, tuple) else None
     listed = chosen if isinstance(chosen, tuple) else (chosen,)
@@ -158,6 +160,12 @@ def dtype_of(
         raise FileFormatError(
             f"source {source!r} of {path!r} would put text beside other columns; leave it out of "
             "columns=, or tell its dtype"
+        )
+    truths = [dtypes[i].kind == "b" for i in listed]
+    if said is None and any(truths) and not all(truths):
+        raise FileFormatError(
+            f"source {source!r} of {path!r} would put columns of true and false beside numbers; "
+            "leave those out of columns= (or pass columns='separate')"
         )
     return dtype
 
