@@ -87,8 +87,8 @@ def lazy_array(source: Source, selection: Selection, chunks: Any = "auto") -> An
         Rows, in the order wanted.
     chunks : "auto", int, tuple, dict by dim, or None
         As dask takes them; "auto" gives whole multiples of the stored chunks where
-        the selection allows, of about :data:`BLOCK_BYTES` (16 MiB) each: smaller where
-        dask's ``array.chunk-size`` is, larger where there would be more than
+        the selection allows, of about :data:`BLOCK_BYTES` (16 MiB) each, read or decoded:
+        smaller where dask's ``array.chunk-size`` is, larger where there would be more than
         :data:`MAX_BLOCKS` of them.
 
     Returns
@@ -131,7 +131,8 @@ def block_shapes(source: Source, selection: Selection, chunks: Any) -> tuple[tup
             sizes[axis] = _whole_chunks(max(sizes[axis]), stored[axis], shape[axis])
     if wanted[0] == "auto":
         blocks_across = int(np.prod([len(axis) for axis in sizes[1:]], dtype=np.int64))
-        rows = max(max(sizes[0]), -(-shape[0] * blocks_across // MAX_BLOCKS))
+        most = max(1, _limit() // max(1, _decoded_bytes(source)))
+        rows = max(min(max(sizes[0]), most), -(-shape[0] * blocks_across // MAX_BLOCKS))
         rows += -rows % stored[0]
         sizes[0] = aligned(selection, rows, stored[0], source.file_starts)
     return tuple(sizes)
@@ -140,7 +141,7 @@ def block_shapes(source: Source, selection: Selection, chunks: Any) -> tuple[tup
 def _normalized(
     source: Source, wanted: tuple[Any, ...], shape: tuple[int, ...], stored: tuple[int, ...]
 ) -> tuple[tuple[int, ...], ...]:
-    limit = min(BLOCK_BYTES, parse_bytes(dask.config.get("array.chunk-size")))
+    limit = _limit()
     dtype = _sized(source.dtype)
     rows = _as_few(stored[0], shape[0], limit // max(1, math.prod(stored) * dtype.itemsize))
     try:
@@ -166,6 +167,29 @@ def _as_few(chunk_rows: int, n_rows: int, fitting: int) -> int:
     """
     together = -(-n_rows // (chunk_rows * MAX_BLOCKS))
     return chunk_rows * max(1, min(together, fitting))
+
+
+def _limit() -> int:
+    """Bytes of a block that "auto" aims at."""
+    return min(BLOCK_BYTES, int(parse_bytes(dask.config.get("array.chunk-size"))))
+
+
+def _decoded_bytes(source: Source) -> int:
+    """Bytes that are decoded for a row to take a part of it; 0 where none are, or all are kept.
+
+    One value of every picture takes as long as the whole pictures, so that blocks of such
+    values have no more rows than blocks of pictures.
+    """
+    if source.loaded is not None or not source.headers[0].filters:
+        return 0
+    header = source.headers[0]
+    chunks = header.row_shape if header.chunks is None else header.chunks[1:]
+    touched = [
+        chunk * min(-(-size // chunk), np.unique(np.r_[part] // chunk).size)
+        for chunk, size, part in zip(chunks, header.row_shape, source.region, strict=True)
+        if chunk
+    ]
+    return math.prod(touched) * source.stored_dtype.itemsize
 
 
 def _whole_chunks(length: int, chunk: int, size: int) -> tuple[int, ...]:
