@@ -121,8 +121,9 @@ def make_loader(
         value leaves sources of labels alone. Floats and scaled values are not cast to
         integers; integers that do not fit a narrower dtype are an error of their batch.
     pad_value : scalar or mapping by source
-        Fills padded rows, and with ``ragged="pad"`` what examples lack. A value that a
-        source's dtype cannot hold is refused.
+        Fills padded rows, and what ragged examples lack that are padded. A value that a
+        source's dtype cannot hold is refused. It counts as a value of the file, so that `scale`
+        and `shift` change it as others; with ``ragged="pad"`` it is filled in after them.
     ragged : {"list", "pad", "flat"}
         What examples of different shapes become: an object array of arrays; one array,
         filled up to the longest of the batch with `pad_value`, with ``<source>_mask``
