@@ -67,6 +67,58 @@ def test_tensors_stay_what_they_were_while_somebody_holds_them(train):
     assert all(torch.equal(batch["features"], c) for batch, c in zip(kept, copies, strict=True))
 
 
+def test_torchs_own_dtypes_and_devices_are_known(train):
+    dtypes = {"features": torch.float32, "targets": torch.int64}
+    batch = next(iter(train.batches(4, dtype=dtypes, as_="torch", device=torch.device("cpu"))))
+    assert {name: x.dtype for name, x in batch.items()} == dtypes
+    with pytest.raises(
+        LoaderError, match=r"torch.bfloat16 is not a dtype: .*x.to\(torch.bfloat16\)"
+    ):
+        train.batches(4, dtype=torch.bfloat16, as_="torch")
+    with pytest.raises(LoaderError, match="'mps' is not 'cpu', 'cuda'"):
+        train.batches(4, device=torch.device("mps"))
+
+
+@pytest.mark.parametrize("workers", [None, 0, 2])
+def test_loops_that_count_epochs_themselves(train, workers):
+    def made():
+        options = {"shuffle": True, "seed": 5}
+        if workers is None:
+            return train.batches(8, as_="torch", **options)
+        return labeled.torch.data_loader(train, 8, num_workers=workers, **options)
+
+    plain = made()
+    epochs = [rows_of(plain) for _ in range(3)]
+    loader = made()
+    for epoch in (0, 1, 2, 1):
+        loader.set_epoch(epoch)
+        assert loader.epoch == epoch
+        assert rows_of(loader) == epochs[epoch]
+    loader.set_epoch(1)
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    again = made()
+    again.load_state_dict(state)
+    for epoch in (1, 2):  # the epoch that is resumed goes on in its middle
+        again.set_epoch(epoch)
+        assert rows_of(again) == epochs[epoch][epoch == 1 :]
+    again.set_epoch(1)
+    assert rows_of(again) == epochs[1]
+    with pytest.raises(LoaderError, match="epoch=-1 must be at least 0"):
+        loader.set_epoch(-1)
+    assert "epoch=2" in repr(again)
+
+
+def test_a_drawn_seed_is_that_of_the_state(train):
+    one, two = (labeled.torch.data_loader(train, 8, shuffle=True, num_workers=2) for _ in "ab")
+    batches = iter(one)
+    next(batches)
+    two.load_state_dict(one.state_dict())
+    assert rows_of(two) == rows_of(batches)
+    assert rows_of(two) == rows_of(one)  # the next epoch
+
+
 def test_specs_nest_tensors(train):
     space = Conv2DSpace(shape=(5, 7), num_channels=3, axes=("c", 0, 1, "b"))
     specs = (CompositeSpace((space, VectorSpace(10))), ("features", "targets"))

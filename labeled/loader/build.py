@@ -166,7 +166,7 @@ def make_loader(
         and laid out there, in memory of their own, on the consumer's current stream. Order
         and values are those of "cpu". Examples of different shapes and values to decode
         are laid out here first; texts stay here. **Not yet run on a GPU.**
-    as_ : {"numpy", "torch", "jax", "cupy"}, optional
+    as_ : {"numpy", "torch", "jax", "tensorflow", "cupy"}, optional
         Whose arrays batches hold, by DLPack: those of the specs, or without specs a plain
         dict from source to array. Nothing is copied, but JAX copies what does not start at
         64 bytes and makes 32 bits of 64 unless its own settings differ. Examples of

@@ -10,15 +10,22 @@ from labeled.catalog.source import AnySource
 from labeled.errors import LoaderError
 from labeled.specs.casts import why_not_made
 
+BFLOAT16 = (
+    "NumPy has none of that name; take float32, and cast where the model is: x.to(torch.bfloat16), "
+    "or torch.autocast"
+)
+
 
 def checked_dtype(value: Any, source: AnySource) -> np.dtype[Any] | None:
-    """Return what was asked for as a dtype, None as None."""
+    """Return what was asked for as a dtype, None as None; torch's have names of NumPy's."""
     if value is None:
         return None
+    name = str(value).removeprefix("torch.")
     try:
-        found: np.dtype[Any] = np.dtype(value)
+        found: np.dtype[Any] = np.dtype(name if type(value).__module__ == "torch" else value)
     except TypeError as error:
-        raise LoaderError(f"{source.where}: dtype={value!r} is not a dtype: {error}") from None
+        why = BFLOAT16 if name == "bfloat16" else error
+        raise LoaderError(f"{source.where}: dtype={value!r} is not a dtype: {why}") from None
     return found
 
 

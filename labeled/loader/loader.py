@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import LoaderError, ReadError
+from labeled.loader.arguments import integer
 from labeled.loader.dealing import Dealer, Interrupted
 from labeled.loader.device_dealing import DeviceDealer
 from labeled.loader.engine import Stats, WindowSource
@@ -31,7 +32,7 @@ from labeled.loader.process import ProcessWindows, ReaderProcess
 from labeled.loader.slots import SlotPool
 from labeled.loader.uploads import DeviceWindows, Home
 from labeled.loader.workers import Workers, finished
-from labeled.samplers.sampled import AnyPlan, SampledPlan, restore_sampled
+from labeled.samplers.sampled import AnyPlan, SampledPlan, moved, restore_sampled
 from labeled.samplers.state import State, restore, state_of
 
 log = logging.getLogger(__name__)
@@ -207,6 +208,21 @@ class Loader:
             self._next, self._first_batch = restore(found, plan, self.plan.plan_hash)
         self._place = None
         log.info("resumed: batch %d of epoch %d comes next", self._first_batch, self.epoch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch the next ``iter`` starts, for loops that count epochs themselves.
+
+        Epochs follow one another without it. The epoch that comes next anyway stays as it is,
+        so that one restored by :meth:`load_state_dict` continues in its middle.
+
+        Raises
+        ------
+        LoaderError
+            If it is no whole number from 0 on.
+        """
+        epoch = integer("epoch", epoch, least=0)
+        if epoch != self.epoch:
+            self._next, self._first_batch, self._place = moved(self._next, epoch), 0, None
 
     def handed_out(self, plan: AnyPlan, n_batches: int) -> None:
         """Note how far the live iterator has come."""

@@ -53,14 +53,38 @@ OPTIONS = ("batch_size", *BatchOptions.__annotations__)
 """What a caller of ``batches`` may name."""
 
 
+NORMALIZE = (
+    "say dtype='float32', scale={'images': 1 / std}, shift={'images': -mean / std}: a number each, "
+    "or one a channel"
+)
+RANK = "say part=(rank, world_size), and the same seed= everywhere"
+WORKERS = (
+    "reading runs in threads= of this process; worker processes are made by "
+    "labeled.torch.data_loader"
+)
+
 HABITS = {
+    "batch_sampler": "say sampler=",
+    "collate_fn": "say pipeline=; rows are put together here, as ragged= and specs= tell",
     "drop_last": "say last='drop'",
-    "num_workers": "reading runs in threads= of this process; worker processes are made by "
-    "labeled.torch.data_loader",
+    "generator": "say seed=, a whole number",
+    "normalize": NORMALIZE,
+    "mean": NORMALIZE,
+    "std": NORMALIZE,
+    "num_replicas": RANK,
+    "num_workers": WORKERS,
     "pin_memory": "say pinned=True, with as_='torch'",
+    "num_samples": "an epoch of draws has n_rows // batch_size batches; end it sooner, or go on "
+    "with the next one",
+    "persistent_workers": WORKERS,
+    "prefetch_factor": "say prefetch=, jobs read ahead; memory= bounds it",
     "random_state": "say seed=",
+    "rank": RANK,
     "sources": "choose them first: ds.select(...).batches(...)",
     "split": "choose it first: ds.split(...).batches(...)",
+    "transform": "say pipeline=: {'images': function} for examples, or a function with a parameter "
+    "rows for whole batches",
+    "world_size": RANK,
 }
 """What is said here for options of other libraries."""
 

@@ -116,7 +116,7 @@ class DevicePlan:
 
 
 def device_of(device: Any) -> Device | None:
-    """Return a device; None for the host.
+    """Return a device; None for the host. A device of torch's counts by its name.
 
     Raises
     ------
@@ -125,6 +125,8 @@ def device_of(device: Any) -> Device | None:
     MissingExtraError
         If it needs CuPy, which is not installed.
     """
+    if type(device).__module__ == "torch":
+        device = str(device)
     if isinstance(device, str):
         return None if device == "cpu" else cuda_device(device)
     if isinstance(device, Device):

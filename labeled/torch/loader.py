@@ -14,6 +14,9 @@ from labeled.torch.turns import Turn, turn_after
 
 STATE_VERSION = 1
 
+TOLD = ("batch_size", "shuffle", "seed")
+"""Options that are worth showing."""
+
 
 def data_loader(
     dataset: Dataset,
@@ -82,6 +85,26 @@ class DataLoader:
     def epoch(self) -> int:
         """The epoch that the next ``iter`` starts, or continues."""
         return self._next[0]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch the next ``iter`` starts, for loops that count epochs themselves.
+
+        The epoch that comes next anyway stays as it is, so that one restored by
+        :meth:`load_state_dict` continues in its middle.
+        """
+        epoch = integer("epoch", epoch, least=0)
+        if epoch != self.epoch:
+            self._next, self._place = (epoch, 0), None
+            if self._rows.resumed is not None:  # workers that live on know of it
+                self._rows.resumed = self._loader = None
+
+    def __repr__(self) -> str:
+        options = self._rows.options
+        told = "".join(f", {name}={options[name]!r}" for name in TOLD if name in options)
+        return (
+            f"<labeled.torch.DataLoader {len(self)} batches, {self._num_workers} workers, "
+            f"epoch={self.epoch}{told}>"
+        )
 
     @property
     def _n_parts(self) -> int:
@@ -158,12 +181,15 @@ class DataLoader:
             )
         else:
             delivered = 0
-        before = self._rows.resumed
-        self._rows.resumed = lead
+        rows = self._rows
+        before = rows.resumed, rows.options
+        rows.resumed = lead
+        if "seed" in rows.options:  # later epochs follow that of the state, too
+            rows.options = {**rows.options, "seed": lead["seed"]}
         try:
             self._lengths(lead["epoch"])  # complains about what does not fit
         except StateError:
-            self._rows.resumed = before
+            rows.resumed, rows.options = before
             raise
         self._next, self._place = (lead["epoch"], delivered), None
         self._loader = None  # workers that live on do not know of it
