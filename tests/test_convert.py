@@ -35,7 +35,7 @@ from labeled.errors import (
 )
 
 DTYPES = ["u1", "i2", "<i4", ">i4", "i8", "?", "f2", "f4", ">f8", "c8", "S3", "text"]
-TABLE_DTYPES = ["u1", "i2", "i4", "u8", "?", "f4", "f8", "text"]
+TABLE_DTYPES = ["u1", "i2", "i4", "u8", "?", "f4", "f8", "S3", "text"]
 
 
 @st.composite
@@ -650,3 +650,83 @@ def test_names_that_come_twice_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ArrayError, match=r"a.parquet' has columns of the same name"):
         labeled.convert(tmp_path / "a.parquet", tmp_path / "x.hdf5")
     assert not (tmp_path / "x.hdf5").exists()
+
+
+def test_packed_values_leave_as_what_they_mean(tmp_path: Path) -> None:
+    when = pd.date_range("2020-01-01", periods=4, freq="h")
+    table = xr.Dataset({"t": ("time", [280.5, 281.0, np.nan, 282.5])}, {"time": when})
+    packed = {"dtype": "i2", "scale_factor": 0.5, "add_offset": 273.0, "_FillValue": -9}
+    table.to_netcdf(tmp_path / "a.nc", engine="h5netcdf", encoding={"t": packed})
+    for target in ("t.npy", "t.npz", "t.csv", "t.parquet"):
+        labeled.convert(tmp_path / "a.nc", tmp_path / target)
+    np.testing.assert_array_equal(np.load(tmp_path / "t.npy"), table["t"])
+    np.testing.assert_array_equal(np.load(tmp_path / "t.npz")["t"], table["t"])
+    assert (tmp_path / "t.csv").read_text().split() == ["t", "280.5", "281.0", "nan", "282.5"]
+    np.testing.assert_array_equal(pd.read_parquet(tmp_path / "t.parquet")["t"], table["t"])
+    back = labeled.convert(tmp_path / "t.npz", tmp_path / "back.hdf5")  # and are not unpacked twice
+    np.testing.assert_array_equal(labeled.open_dataset(back)["t"].values, table["t"])
+
+    times = labeled.write(tmp_path / "times.hdf5", {"when": when.to_numpy("M8[ns]")})
+    labeled.convert(times, tmp_path / "w.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "w.npy"), when.to_numpy("M8[ns]"))
+
+
+@pytest.mark.parametrize("values", [np.zeros((3, 0)), np.zeros(3, np.longdouble)])
+def test_what_parquet_has_no_place_for_is_said(tmp_path: Path, values: Any) -> None:
+    if values.dtype.itemsize == 8 and values.ndim == 1:
+        pytest.skip("long doubles are doubles here")
+    path = labeled.write(tmp_path / "a.hdf5", {"x": values})
+    with pytest.raises(ArrayError, match=r"'x' .*for which .parquet has no place; write .npz"):
+        labeled.convert(path, tmp_path / "a.parquet")
+
+
+def test_a_folder_of_numpy_files(tmp_path: Path) -> None:
+    folder = tmp_path / "arrays"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    parts = {k: rng.random((5, 2)) for k in (2, 10, 1)}  # in the order of the numbers
+    for k, part in parts.items():
+        np.save(folder / f"x_{k}.npy", part)
+    np.save(folder / "labels.npy", np.arange(15))
+    (folder / "_SUCCESS").touch()
+    for origin in (folder, f"{folder}/*.npy"):
+        made = labeled.convert(origin, tmp_path / "a.hdf5", overwrite=True, split={"a": 0.6})
+        ds = labeled.open_dataset(made)
+        assert ds.sources == ("labels", "x")
+        expected = np.concatenate([parts[k] for k in (1, 2, 10)])
+        np.testing.assert_array_equal(ds["x"].values, expected)
+    np.save(folder / "x_3.npy", np.zeros((5, 3)))
+    with pytest.raises(ArrayError, match=r"'x': .*x_3.npy' has rows of float64 \(3,\), and .*x_1"):
+        labeled.convert(folder, tmp_path / "b.hdf5")
+
+
+def test_a_folder_of_parquet_files(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    folder = tmp_path / "table"
+    folder.mkdir()
+    frames = [
+        pd.DataFrame({"n": [k, None if k else 7], "t": [f"a{k}", "b"], "f": [k + 0.5] * 2})
+        for k in range(3)
+    ]
+    for k, frame in enumerate(frames):
+        frame.to_parquet(folder / f"part-{k}.parquet")
+    whole = pd.concat(frames)
+    ds = labeled.open_dataset(labeled.convert(folder, tmp_path / "a.hdf5"))
+    for name in whole:
+        np.testing.assert_array_equal(ds[name].values, whole[name])
+    both = labeled.convert(folder, tmp_path / "b.hdf5", columns={"x": ["n", "f"]})
+    np.testing.assert_array_equal(labeled.open_dataset(both)["x"].values, whole[["n", "f"]])
+    frames[0].rename(columns={"t": "u"}).to_parquet(folder / "part-9.parquet")
+    with pytest.raises(ArrayError, match=r"part-9.parquet' has the columns \['n', 'u', 'f'\]"):
+        labeled.convert(folder, tmp_path / "c.hdf5")
+
+
+def test_notes_beside_pictures_are_left_out(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for name in ("cat", "dog"):
+        (tmp_path / "in" / name).mkdir(parents=True)
+        image.new("RGB", (4, 3)).save(tmp_path / "in" / name / "1.png")
+    (tmp_path / "in" / "labels.txt").write_text("cat\ndog\n")
+    with pytest.warns(labeled.LabeledWarning, match=r"\['labels.txt'\] beside the pictures"):
+        made = labeled.convert(tmp_path / "in", tmp_path / "a.hdf5")
+    assert labeled.open_dataset(made).shapes["images"] == (2, 3, 4, 3)

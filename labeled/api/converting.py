@@ -142,7 +142,9 @@ def convert(
     (10, 2)
     """
     check_target(target, overwrite=overwrite)
-    opener = partial(_opened, only=only, example_dim=example_dim, dims=dims, own=options)
+    suffix = os.path.splitext(os.fspath(target))[1].lower()
+    own = options if suffix in SUFFIXES else {"decode_cf": False, **options}
+    opener = partial(_opened, only=only, example_dim=example_dim, dims=dims, own=own)
     found = origin_of(origin, opener, example_dim=example_dim, columns=columns, options=options)
     if only is not None and found.kind != "labeled":
         raise SplitError(f"only={only!r} takes rows of a split, and {found.where} has no splits")
@@ -151,7 +153,6 @@ def convert(
         raise ArrayError(f"{found.where} holds no source to convert")
     if isinstance(found.sources, Dataset):
         _warn_of_left_out(found.sources)
-    suffix = os.path.splitext(os.fspath(target))[1].lower()
     if suffix in SUFFIXES and split is not None:
         raise SplitError(
             f"{suffix} files get no splits of their own; convert to a labelled file first"
@@ -191,9 +192,9 @@ def convert(
 def _opened(
     path: str, *, only: Any, example_dim: str | None, dims: Any, own: Mapping[str, Any]
 ) -> Dataset:
-    """Open a file with its values as they are stored."""
-    heeded = format_of(find_files(path)[0]).heeds
-    own = {**own, "decode_cf": False} if "decode_cf" in heeded else own
+    """Open a file, with its values as they are stored where a labelled file is to have them."""
+    if "decode_cf" not in format_of(find_files(path)[0]).heeds:
+        own = {name: value for name, value in own.items() if name != "decode_cf"}
     dataset = open_dataset(path, dims=dims, example_dim=example_dim, **own)
     if only is None:
         return dataset
@@ -237,7 +238,7 @@ def _exported(
                 progress=progress,
                 memory=max(budget // ON_THE_WAY, 1),
             )
-            whole = replace(found, sources=open_dataset(labelled, decode_cf=False))
+            whole = replace(found, sources=open_dataset(labelled))
             return _exported(whole, target, None, overwrite, progress, memory)
     return export(found.sources, target, overwrite=overwrite, budget=budget, progress=progress)
 

@@ -122,6 +122,16 @@ def _check_shapes(dataset: Opened, suffix: str) -> None:
                 f"source {name!r} has dims {value.dims}; {suffix} holds one or two axes, so write "
                 f".npz, or leave it out with sources=[...]"
             )
+        if not isinstance(value, Ragged) and 0 in value.shape[1:] and suffix != ".npy":
+            raise ArrayError(
+                f"source {name!r} has rows without values, for which {suffix} has no place; write "
+                f".npz, or leave it out with sources=[...]"
+            )
+        if value.dtype.kind == "f" and value.dtype.itemsize > 8 and suffix == ".parquet":
+            raise ArrayError(
+                f"source {name!r} is {value.dtype}, for which {suffix} has no place; write .npz, "
+                f"or leave it out with sources=[...]"
+            )
         if value.dtype.kind == "c" and suffix != ".npy":
             raise ArrayError(
                 f"source {name!r} holds complex numbers, for which {suffix} has no place; write "

@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -48,9 +49,9 @@ class Listed:
     splits: dict[str, tuple[int, int]]
 
 
-def has_pictures(folder: str) -> bool:
-    """Whether a folder, or one below it, holds a picture."""
-    return next(_pictures(folder, ""), None) is not None
+def more_pictures(folder: str, than: int) -> bool:
+    """Whether a folder, and those below it, hold more than so many pictures."""
+    return next(islice(_pictures(folder, ""), than, None), None) is not None
 
 
 def listed(folder: str) -> Listed:

@@ -34,13 +34,14 @@ from labeled.formats.registry import FORMATS
 from labeled.ragged import Ragged
 from labeled.ragged.flat import Flat, FlatRows
 from labeled.selection import Selection
-from labeled.writing.folders import DIMS, has_pictures, listed, picture_sources
+from labeled.writing.folders import DIMS, listed, more_pictures, picture_sources
 from labeled.writing.inputs import RowsLike
 from labeled.writing.numpyfiles import OWN, note_of, open_npy, open_npz
+from labeled.writing.shards import PARQUET, npy_sources, parquet_sources, shards_of
 from labeled.writing.tables import frame_sources, is_frame, open_parquet
 
-NUMPY = (".npy", ".npz")
-PARQUET = (".parquet", ".pq")
+TEXTS = (".txt", ".csv", ".tsv", ".tab")
+"""What may lie beside pictures: notes, names of classes, licences."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,13 +169,16 @@ def _of_path(
     if not os.path.exists(path) and not glob.has_magic(path):
         raise FileFormatError(f"there is no file or folder {path!r} to convert")
     suffix = os.path.splitext(path)[1].lower()
-    if not os.path.exists(path):
-        return Origin("labeled", opener(path))
-    if os.path.isdir(path):
+    if os.path.isdir(path) or not os.path.exists(path):
         if any(os.path.exists(os.path.join(path, mark)) for mark in ZARR_MARKS):
             return _of_store(path, "zarr", example_dim)
-        if has_pictures(path) and not any(map(_known, os.listdir(path))):
+        if _is_of_pictures(path):
             return _of_pictures(path, options)
+        kind, paths = shards_of(path) or ("", [])
+        if kind == "npy":
+            return Origin("npy", npy_sources(paths))
+        if kind == "parquet":
+            return Origin("parquet", parquet_sources(paths, columns))
         return Origin("labeled", opener(path))
     if suffix == ".npy":
         stem = os.path.splitext(os.path.basename(path))[0]
@@ -190,9 +194,18 @@ def _of_path(
     return Origin("labeled", opener(path))
 
 
-def _known(name: str) -> bool:
-    """Whether a file is named after a format that is opened as it is."""
-    return any(one.claims(name) for one in FORMATS)
+def _is_of_pictures(path: str) -> bool:
+    """Whether a folder holds pictures, and nothing that is opened as it is but fewer texts."""
+    if not os.path.isdir(path):
+        return False
+    known = [name for name in os.listdir(path) if any(one.claims(name) for one in FORMATS)]
+    if any(not name.lower().endswith(TEXTS) for name in known) or not more_pictures(
+        path, len(known)
+    ):
+        return False
+    if known:
+        warn(f"{known} beside the pictures of {path!r} are left out")
+    return True
 
 
 def _of_pictures(path: str, options: Mapping[str, Any]) -> Origin:

@@ -190,7 +190,9 @@ class _Parquet:
         if kinds.is_fixed_size_list(kind):
             dtype = self._dtype(name, kind.value_type)
             return Passing(
-                dtype, (self.n_rows, kind.list_size), partial(self._lists, name, kind.list_size)
+                dtype,
+                (self.n_rows, kind.list_size),
+                partial(self._lists, name, kind.list_size, dtype),
             )
         if kinds.is_list(kind) or kinds.is_large_list(kind):
             dtype = self._dtype(name, kind.value_type)
@@ -204,6 +206,8 @@ class _Parquet:
 
     def _dtype(self, name: str, kind: Any) -> np.dtype[Any]:
         dtype: np.dtype[Any]
+        if pyarrow().types.is_fixed_size_binary(kind):
+            return np.dtype(f"S{kind.byte_width}")
         try:
             dtype = np.dtype(kind.to_pandas_dtype())
         except (NotImplementedError, TypeError):
@@ -238,7 +242,7 @@ class _Parquet:
     def _blocks(self, name: str, dtype: np.dtype[Any] | None, rows: int) -> Iterator[Array]:
         start = 0
         for batch in self._batches(name, rows):
-            if dtype is None and batch.null_count:
+            if (dtype is None or dtype.kind == "S") and batch.null_count:
                 row = start + int(np.flatnonzero(batch.is_null().to_numpy(zero_copy_only=False))[0])
                 raise ArrayError(
                     f"column {name!r} of {self.path!r}, row {row}: its text is missing; fill it "
@@ -248,11 +252,12 @@ class _Parquet:
             yield values.astype(object if dtype is None else dtype, copy=False)
             start += len(batch)
 
-    def _lists(self, name: str, size: int, rows: int) -> Iterator[Array]:
+    def _lists(self, name: str, size: int, dtype: np.dtype[Any], rows: int) -> Iterator[Array]:
         start = 0
         for batch in self._batches(name, rows):
             _no_nulls(self.path, name, batch, start)
-            yield batch.flatten().to_numpy(zero_copy_only=False).reshape(len(batch), size)
+            values = batch.flatten().to_numpy(zero_copy_only=False)
+            yield values.reshape(len(batch), size).astype(dtype, copy=False)
             start += len(batch)
 
 
@@ -380,7 +385,9 @@ def _arrow(values: Any) -> Any:
     if not values.dtype.isnative:
         values = values.astype(values.dtype.newbyteorder("="))
     if values.ndim == 2:
-        return arrow.FixedSizeListArray.from_arrays(
-            arrow.array(values.reshape(-1)), values.shape[1]
-        )
+        return arrow.FixedSizeListArray.from_arrays(_arrow(values.reshape(-1)), values.shape[1])
+    if values.dtype.kind == "S":  # of one width, as they are; arrow itself would cut NULs
+        buffer = arrow.py_buffer(np.ascontiguousarray(values))
+        kind = arrow.binary(values.dtype.itemsize)
+        return arrow.FixedSizeBinaryArray.from_buffers(kind, len(values), [None, buffer])
     return arrow.array(values)

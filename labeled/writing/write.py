@@ -417,7 +417,8 @@ def _check_fit(inputs: Inputs, table: Splits | None, *, netcdf: bool) -> None:
         if table is not None and given.encode is not None:
             raise ArrayError(
                 f"source {name!r} holds times, and values of a file with splits are read as "
-                f"stored; cast it with .astype('int64') and keep its unit in an attribute"
+                f"stored; cast it with .astype('int64') and keep its unit in an attribute, or "
+                f"leave it out (of a conversion: with sources=[...])"
             )
 
 

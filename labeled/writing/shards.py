@@ -1,0 +1,148 @@
+"""Several files of one kind as one origin: folders and globs of ``.npy`` or parquet files.
+
+What is called alike but for a number (``x_0.npy``, ``x_1.npy``, ...) is one source, joined along
+the rows in the order of the numbers. Files of tables have the same columns and are joined
+column by column.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from labeled.errors import ArrayError, warn
+from labeled.formats.region import Array
+from labeled.ragged import Ragged
+from labeled.writing.numpyfiles import open_npy
+from labeled.writing.passing import Passing
+from labeled.writing.tables import open_parquet
+
+PARQUET = (".parquet", ".pq")
+
+_NUMBER = re.compile(r"(\d+)")
+_COUNTED = re.compile(r"[-_.]?\d+([-_]of[-_]\d+)?$")
+
+
+def shards_of(path: str) -> tuple[str, list[str]] | None:
+    """Return the kind and the files of a folder or glob that holds nothing else of either kind.
+
+    Files whose names begin with a dot or an underscore are left aside, as programs that write
+    such folders put notes there.
+    """
+    if os.path.isdir(path):
+        found = [entry.path for entry in os.scandir(path) if entry.is_file()]
+    else:
+        found = glob.glob(path, recursive=True)
+    found = [one for one in found if os.path.basename(one)[0] not in "._"]
+    for kind, suffixes in {"npy": (".npy",), "parquet": PARQUET}.items():
+        if found and all(one.lower().endswith(suffixes) for one in found):
+            return kind, sorted(found, key=_in_order)
+    return None
+
+
+def _in_order(path: str) -> list[tuple[int, int, str]]:
+    """Return what sorts numbers within names as numbers."""
+    parts = _NUMBER.split(path)
+    return [(0, int(one), "") if i % 2 else (1, 0, one) for i, one in enumerate(parts)]
+
+
+def npy_sources(paths: Sequence[str]) -> dict[str, Any]:
+    """Return the arrays of several ``.npy`` files, those that are counted joined.
+
+    Raises
+    ------
+    ArrayError
+        If rows of files that belong together differ in shape or dtype.
+    """
+    groups: dict[str, list[str]] = {}
+    for path in paths:
+        stem = os.path.splitext(os.path.basename(path))[0]
+        groups.setdefault(_COUNTED.sub("", stem) or "data", []).append(path)
+    out: dict[str, Any] = {}
+    for name, members in groups.items():
+        arrays = {path: open_npy(path) for path in members}
+        alone = os.path.splitext(os.path.basename(members[0]))[0]
+        for path, array in arrays.items():
+            if not array.shape:
+                raise ArrayError(f"{path} holds a single value; a source needs an axis of examples")
+        out[name if len(members) > 1 else alone] = _joined(name, arrays, _blocks_of)
+    return out
+
+
+def parquet_sources(
+    paths: Sequence[str], columns: Mapping[str, Sequence[str]] | None
+) -> dict[str, Any]:
+    """Return the columns of several parquet files, joined; lists of many lengths are left out.
+
+    Raises
+    ------
+    ArrayError
+        If the files differ in their columns, or in what these hold.
+    """
+    tables = {path: open_parquet(path, columns)[0] for path in paths}
+    first = tables[paths[0]]
+    for path, table in tables.items():
+        if list(table) != list(first):
+            raise ArrayError(
+                f"{path!r} has the columns {list(table)}, and {paths[0]!r} {list(first)}; convert "
+                f"them one by one, or take those that all have with sources=[...]"
+            )
+    ragged = [name for name in first if isinstance(first[name], Ragged)] if len(paths) > 1 else []
+    if ragged:
+        warn(
+            f"columns {ragged} of {paths[0]!r} hold lists of different lengths, which are taken "
+            f"from one file alone, and are left out; convert the files one by one to have them"
+        )
+    return {
+        name: _joined(name, {path: table[name] for path, table in tables.items()}, _passing_of)
+        for name in first
+        if name not in ragged
+    }
+
+
+Begin = Callable[[int], Iterator[Array]]
+
+
+def _joined(name: str, parts: Mapping[str, Any], begin_of: Callable[[Any], Begin]) -> Any:
+    """Join arrays along their rows; one alone stays what it is."""
+    (first, one), *others = parts.items()
+    if not others:
+        return one
+    for path, other in others:
+        if not _alike(one.dtype, other.dtype) or other.shape[1:] != one.shape[1:]:
+            raise ArrayError(
+                f"source {name!r}: {path!r} has rows of {other.dtype} {other.shape[1:]}, and "
+                f"{first!r} of {one.dtype} {one.shape[1:]}; give files other names where they do "
+                f"not belong together, or convert them one by one"
+            )
+    dtype = np.result_type(*(part.dtype for part in parts.values()))
+    begins = [begin_of(part) for part in parts.values()]
+
+    def begin(rows: int) -> Iterator[Array]:
+        for each in begins:
+            for block in each(rows):
+                yield block.astype(dtype, copy=False)
+
+    return Passing(dtype, (sum(part.shape[0] for part in parts.values()), *one.shape[1:]), begin)
+
+
+def _alike(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
+    """Whether a dtype holds both: texts of two widths, or numbers of which some are missing."""
+    return one == other or {one.kind, other.kind} in ({"U"}, {"S"}, {"i", "f"}, {"u", "f"}, {"f"})
+
+
+def _passing_of(column: Passing) -> Begin:
+    return column.begin
+
+
+def _blocks_of(array: Array) -> Begin:
+    def begin(rows: int) -> Iterator[Array]:
+        for start in range(0, len(array), rows):
+            yield np.array(array[start : start + rows])
+
+    return begin
