@@ -185,3 +185,28 @@ def test_of_many_sources_the_largest_are_measured(
     assert {name for name, cost in chunks.items() if cost is not None} == {"x3", "x4"}
     assert {f.source for f in found.findings if f.kind == "slow codec"} <= {"x3", "x4"}
     assert found.command is not None
+
+
+def test_data_in_other_files_are_brought_home(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "part.hdf5", "w") as f:
+        f["x"] = np.arange(40).reshape(20, 2)
+    layout = h5py.VirtualLayout((20, 2), "i8")
+    layout[:] = h5py.VirtualSource("part.hdf5", "x", shape=(20, 2))
+    path = tmp_path / "all.hdf5"
+    with h5py.File(path, "w") as f:
+        x = f.create_virtual_dataset("x", layout)
+        x.dims[0].label, x.dims[1].label = "batch", "feature"
+    call = CliRunner().invoke
+    for words in (["doctor", str(path)], ["repack", str(path), str(tmp_path / "own.hdf5")]):
+        refused = call(main, words)
+        assert refused.exit_code == 1
+        assert "Pass --allow-external" in refused.stderr
+    found = labeled.doctor(path, seconds=0.01, allow_external=True)
+    assert [each.kind for each in found.findings] == ["virtual storage"]
+    assert found.command is not None
+    assert found.command.endswith(" --allow-external")
+    mended = call(main, shlex.split(found.command)[1:])
+    assert mended.exit_code == 0, mended.stderr
+    (tmp_path / "part.hdf5").unlink()
+    own = labeled.open_dataset(shlex.split(found.command)[3])
+    np.testing.assert_array_equal(own["x"].values, np.arange(40).reshape(20, 2))

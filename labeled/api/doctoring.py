@@ -119,7 +119,11 @@ def _line(finding: Finding) -> str:
 
 
 def doctor(
-    path: str | os.PathLike[str], *, target: str | None = None, seconds: float = 0.3
+    path: str | os.PathLike[str],
+    *,
+    target: str | None = None,
+    seconds: float = 0.3,
+    allow_external: bool = False,
 ) -> Diagnosis:
     """Find what will read badly in a file, measure what it costs, and say what mends it.
 
@@ -136,6 +140,8 @@ def doctor(
         How long each measurement takes, at least. Samples of rows (16 to 64 MiB) are written
         to the folder for temporary files and removed again. Of more than 16 sources the
         largest are measured.
+    allow_external : bool
+        Follow links and storage out of the file; only for files that you trust.
 
     Returns
     -------
@@ -157,10 +163,12 @@ def doctor(
     """
     with warnings.catch_warnings():  # a finding tells what these would
         warnings.filterwarnings("ignore", ".* does not name every axis", LabeledWarning)
-        return _diagnosed(path, target, seconds)
+        return _diagnosed(path, target, seconds, allow_external)
 
 
-def _diagnosed(path: str | os.PathLike[str], target: str | None, seconds: float) -> Diagnosis:
+def _diagnosed(
+    path: str | os.PathLike[str], target: str | None, seconds: float, allow_external: bool
+) -> Diagnosis:
     check_hdf5(path, "the doctor")
     paths = find_files(path)
     if len(paths) > 1:
@@ -169,8 +177,10 @@ def _diagnosed(path: str | os.PathLike[str], target: str | None, seconds: float)
     left = _left_behind(where)
     if left and not os.path.exists(where):
         return Diagnosis(where, tuple(left), {}, None, {}, {})
-    suspects = suspects_of(where)
-    dataset = open_dataset(where, decode_cf=False, dims=suspects.dims)
+    suspects = suspects_of(where, allow_external=allow_external)
+    dataset = open_dataset(
+        where, decode_cf=False, dims=suspects.dims, allow_external=allow_external
+    )
     with tempfile.TemporaryDirectory(prefix="labeled-doctor-") as folder:
         trial = _Trial(dataset, folder, seconds)
         tried, untried = trial.worth_trying(suspects.findings)
@@ -178,7 +188,7 @@ def _diagnosed(path: str | os.PathLike[str], target: str | None, seconds: float)
         found = [each for each in measured if each is not None]
         found.sort(key=lambda each: -(each.cost or 0))
         now, then = trial.together(found)
-    options = merged(found)
+    options = {**merged(found), **({"allow_external": True} if found and allow_external else {})}
     named = os.fspath(path) if os.path.isfile(path) else where
     written = _free_name(named) if target is None else target
     words = command(named, written, options) if found and suspects.obstacle is None else None

@@ -10,6 +10,7 @@ import click
 from labeled.api.doctoring import Diagnosis
 from labeled.api.doctoring import doctor as diagnose
 from labeled.cli.info import visible
+from labeled.cli.options import external_option
 from labeled.views.text import table
 from labeled.writing.diagnosis import Finding
 
@@ -25,16 +26,22 @@ from labeled.writing.diagnosis import Finding
     help="Of each measurement.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
+@external_option
 @click.pass_context
 def doctor(
-    ctx: click.Context, file: str, target: str | None, seconds: float, as_json: bool
+    ctx: click.Context,
+    file: str,
+    target: str | None,
+    seconds: float,
+    as_json: bool,
+    allow_external: bool,
 ) -> None:
     """Find what reads badly in FILE, and print the command that mends it.
 
     Each finding is tried out on some rows of FILE, as they are and with the remedy, so
     rates are those of this machine. The exit code is 1 if anything is found.
     """
-    found = diagnose(file, target=target, seconds=seconds)
+    found = diagnose(file, target=target, seconds=seconds, allow_external=allow_external)
     if as_json:
         click.echo(json.dumps(facts(found), indent=2))
     else:

@@ -9,7 +9,13 @@ from typing import Any
 import click
 
 from labeled.cli.convert import report
-from labeled.cli.options import effort_options, names_of, storage_of, storage_options
+from labeled.cli.options import (
+    effort_options,
+    external_option,
+    names_of,
+    storage_of,
+    storage_options,
+)
 from labeled.writing.ordering import ORDERS
 from labeled.writing.repack import repack as repack_file
 
@@ -32,6 +38,7 @@ from labeled.writing.repack import repack as repack_file
 @click.option("--seed", default=0, show_default=True, help="Of the shuffle.")
 @click.option("--dims", multiple=True, metavar="SOURCE=a,b,c", help="Names of all its axes.")
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Compare the rows.")
+@external_option
 @effort_options
 def repack(
     file: str,
@@ -46,6 +53,7 @@ def repack(
     seed: int,
     dims: Sequence[str],
     verify: bool,
+    allow_external: bool,
     overwrite: bool,
     memory: str,
     progress: bool | None,
@@ -75,6 +83,7 @@ def repack(
         seed=seed,
         dims=names_of(dims, "dims") or None,
         verify=verify,
+        allow_external=allow_external,
         overwrite=overwrite,
         memory=memory,
         progress=progress,

@@ -92,7 +92,7 @@ class Suspects:
     """Names to open sources with that cannot be opened without."""
 
 
-def suspects_of(path: str) -> Suspects:
+def suspects_of(path: str, *, allow_external: bool = False) -> Suspects:
     """Look through the headers of a file.
 
     Raises
@@ -100,7 +100,7 @@ def suspects_of(path: str) -> Suspects:
     FileFormatError
         If the file cannot be opened.
     """
-    header = scan(path, decode_cf=False, name_all=True)
+    header = scan(path, decode_cf=False, name_all=True, allow_external=allow_external)
     out = [each for source in header.sources.values() for each in _of_source(source)]
     if _can_be_ordered(header):
         out += [each for split, by in header.splits.items() for each in _of_split(split, by)]
@@ -275,7 +275,9 @@ def command(path: str, target: str, options: Mapping[str, Any]) -> str:
     """
     words = ["labeled", "repack", path, target]
     for option, value in options.items():
-        if isinstance(value, Mapping):
+        if value is True:
+            words.append(f"--{option.replace('_', '-')}")
+        elif isinstance(value, Mapping):
             for name, one in value.items():
                 words += [f"--{option}", f"{name}={_word(one)}"]
         else:

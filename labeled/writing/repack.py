@@ -58,6 +58,7 @@ def repack(
     order: str = "keep",
     seed: int = 0,
     dims: Mapping[str, Sequence[str | None]] | None = None,
+    allow_external: bool = False,
     overwrite: bool = False,
     verify: bool = True,
     progress: bool | None = None,
@@ -85,6 +86,9 @@ def repack(
         Of a shuffle; the same seed gives the same file.
     dims : mapping of source to names, optional
         Names of all axes, in place of those in the file.
+    allow_external : bool
+        Read what the file has in other files, and put it into the new one; only for files that
+        you trust.
     overwrite : bool
         Replace a file that is at `target`.
     verify : bool
@@ -126,7 +130,7 @@ def repack(
     if ragged not in (None, "flat", "fuel"):
         raise ArrayError(f"ragged={ragged!r} must be 'flat' or 'fuel'")
     check_hdf5(path, "repacking")
-    header = scan(path, dims=dims, decode_cf=False)
+    header = scan(path, dims=dims, decode_cf=False, allow_external=allow_external)
     budget, threads = checked_effort(memory, threads)
     others = others_of(header)
     table = None if header.kind != "fuel" else header.splits
