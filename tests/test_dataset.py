@@ -211,6 +211,27 @@ def test_permuted_rows_are_one_task_a_block(path):
     np.testing.assert_array_equal(lazy.values, IMAGES[rows])
 
 
+def test_blocks_of_a_part_decode_no_more_than_blocks_of_all(tmp_path):
+    with h5py.File(tmp_path / "x.hdf5", "w") as f:
+        for name, chunks in {
+            "rows": (8, 64, 64, 3),
+            "plain": None,
+            "tiles": (8, 32, 64, 3),
+        }.items():
+            packed = {} if chunks is None else {"chunks": chunks, "compression": "gzip"}
+            x = f.create_dataset(name, (8000, 64, 64, 3), "u1", **packed)
+            for axis, label in enumerate(("batch", "height", "width", "channel")):
+                x.dims[axis].label = label
+    dataset = labeled.open_dataset(tmp_path / "x.hdf5")
+    whole, part = dataset, dataset.isel(channel=0, height=slice(0, 4))
+    rows = {
+        name: (part[name].data.chunks[0][0], whole[name].data.chunks[0][0]) for name in part.sources
+    }
+    assert abs(rows["rows"][0] - rows["rows"][1]) <= 8  # a chunk
+    assert abs(rows["tiles"][0] - 2 * rows["tiles"][1]) <= 16  # half of the tiles
+    assert rows["plain"][0] == 8000  # only these bytes are read
+
+
 def test_blocks_are_whole_stored_chunks(path):
     dataset = labeled.open_dataset(path, chunks="auto").subset(slice(2, None))
     with dask.config.set({"array.chunk-size": "500 B"}):
@@ -686,3 +707,15 @@ def test_sources_of_different_lengths_are_told_with_a_choice(tmp_path):
     with pytest.raises(LoaderError, match=r"select\('x', 'y'\)"):
         ds.batches(2)
     assert ds.select("x", "y").n_rows == 6
+
+
+def test_a_group_is_named_as_one(tmp_path):
+    with h5py.File(tmp_path / "x.hdf5", "w") as f:
+        f["raw/a"] = np.arange(3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", labeled.LabeledWarning)
+        dataset = labeled.open_dataset(tmp_path / "x.hdf5")
+    with pytest.raises(
+        UnknownNameError, match=r"is a group, not a source; take 'raw/a', or .*'raw'"
+    ):
+        dataset["raw"]

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import labeled
 from labeled.device import adopted
@@ -208,3 +209,30 @@ def test_arrays_that_cannot_come_over_say_why(tmp_path):
         labeled.batches(torch.ones(3, requires_grad=True), 2)
     with pytest.raises(ArrayError, match=r"cast it to numbers that NumPy has"):
         labeled.write(tmp_path / "x.hdf5", {"x": torch.ones(3, dtype=torch.bfloat16)})
+
+
+def test_a_table_of_pandas_is_served_by_columns():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"n": [3, 1, 2], "t": list("abc")})
+    (batch,) = labeled.batches(frame, 3)
+    assert batch["n"].values.tolist() == [3, 1, 2]
+    assert batch["t"].values.tolist() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_texts_of_xarray_come_along(lazy):
+    texts = xr.DataArray(np.array(list("abcde"), object), dims="time")
+    both = xr.Dataset({"t": texts, "n": ("time", np.arange(5))})
+    loader = labeled.batches(both.chunk(time=2) if lazy else both, 2, dim="time", shuffle=True)
+    for batch in loader:
+        assert batch["t"].values.tolist() == ["abcde"[row] for row in batch["n"].values]
+
+
+def test_the_dim_of_examples_is_asked_for():
+    array = xr.DataArray(np.zeros((3, 2)), dims=("time", "lat"), name="x")
+    with pytest.raises(
+        DimsError, match=r"no variable has a dim 'batch' .*say dim=, one of \['time'"
+    ):
+        labeled.batches(array, 2)
+    with pytest.raises(DimsError, match=r"'tme' .*did you mean 'time'"):
+        labeled.batches(array, 2, dim="tme")

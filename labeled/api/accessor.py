@@ -21,6 +21,10 @@ from labeled.loader.loader import Loader
 from labeled.loader.options import BatchOptions, check_options
 from labeled.selection import Selection
 from labeled.spaces import Space, format_dataarray, space_of, undo_format
+from labeled.writing.tables import frame_sources, is_frame
+
+TEXT_KINDS = "OSU"
+"""Kinds of dtypes that no space holds."""
 
 
 def batches(
@@ -38,7 +42,7 @@ def batches(
 
     Parameters
     ----------
-    obj : xarray.Dataset, DataArray, array, or mapping of name to array
+    obj : xarray.Dataset, DataArray, array, mapping of name to array, or pandas.DataFrame
         Dask-backed or in memory. Of a Dataset, the data variables that have `dim`. Arrays
         without names, also those of other libraries that speak DLPack (torch's, say), have
         `dim` first; none of them is copied.
@@ -75,7 +79,8 @@ def batches(
     obj = _as_dataset(obj, dim)
     found = [name for name, array in obj.data_vars.items() if dim in array.dims]
     if not found:
-        hint = did_you_mean(dim, map(str, obj.dims))
+        dims = [str(name) for name in obj.dims]
+        hint = f"say dim=, one of {dims}" if dim == "batch" else did_you_mean(dim, dims)
         raise DimsError(f"no variable has a dim {dim!r} to make batches along; {hint}")
     sources = {str(name): _source(obj[name], dim, str(name)) for name in found}
     n_rows = int(obj.sizes[dim])
@@ -83,6 +88,7 @@ def batches(
     spaces = {
         name: space_of(source.dims, (n_rows, *source.row_shape), source.dtype, name=name)
         for name, source in sources.items()
+        if source.dtype.kind not in TEXT_KINDS
     }
     selections = dict.fromkeys(sources, everything)
     return make_loader(sources, selections, spaces, n_rows, batch_size, **options)
@@ -107,6 +113,8 @@ def _as_dataset(obj: Any, dim: str) -> xr.Dataset:
         raise ArrayError(
             f"{os.fspath(obj)!r} is a path; open it first: labeled.open_dataset(...).batches(...)"
         )
+    if is_frame(obj):
+        obj = frame_sources(obj)
     arrays = obj if isinstance(obj, Mapping) else {"data": obj}
     variables = {str(name): _variable(str(name), one, dim) for name, one in arrays.items()}
     lengths = {name: one.sizes[dim] for name, one in variables.items() if dim in one.dims}

@@ -15,6 +15,7 @@ from labeled.errors import (
     SplitError,
     UnknownNameError,
     did_you_mean,
+    listed,
 )
 from labeled.selection import Request, Selection
 
@@ -101,6 +102,12 @@ def check_source(
     reason = catalog.not_opened.get(name)
     if reason is not None:
         raise UnknownNameError(f"{name!r} in {where} is not a source: {reason}")
+    inside = [source for source in sources if source.startswith(f"{name.rstrip('/')}/")]
+    if inside:
+        raise UnknownNameError(
+            f"{name!r} in {where} is a group, not a source; take {listed(inside)}, or pass "
+            f"group={name.strip('/')!r} when opening it"
+        )
     hint = did_you_mean(name, sources)
     if name in catalog.sources:
         raise UnknownNameError(

@@ -56,7 +56,7 @@ def told_of_folder(path: str) -> str:
     if any(os.path.exists(os.path.join(path, mark)) for mark in ZARR_MARKS):
         return (
             f"is a zarr store; make HDF5 of it: {command}, or serve it as it is: "
-            f"labeled.batches(xr.open_zarr({path!r}), 64)"
+            f"labeled.batches(xr.open_zarr({path!r}), 64, dim=...)"
         )
     return f"holds no file of examples; if it holds pictures, make HDF5 of it: {command}"
 
