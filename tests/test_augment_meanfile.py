@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_array_equal
 
 from labeled.augment.meanfile import read_mean_file, write_mean_file
-from labeled.errors import ArrayError, FileFormatError
+from labeled.errors import ArrayError, FileFormatError, WriteError
 
 FORMS = ("newest", "v1", "oldest")
 means = hnp.arrays(np.float32, hnp.array_shapes(min_dims=1, max_dims=4, max_side=5))
@@ -25,6 +25,15 @@ def test_written_then_read_is_equal(tmp_path_factory, mean, form):
     found = read_mean_file(path)
     assert found.dtype == np.float32
     assert_array_equal(found, mean)
+
+
+def test_what_cannot_be_written_is_said(tmp_path):
+    with pytest.raises(WriteError, match=r"folder .*no' does not exist"):
+        write_mean_file(tmp_path / "no" / "mean.bin", np.zeros((1, 2, 2)))
+    write_mean_file(tmp_path / "mean.bin", np.zeros((1, 2, 2)))
+    write_mean_file(tmp_path / "mean.bin", np.ones((1, 2, 2)))  # replaced
+    assert read_mean_file(tmp_path / "mean.bin").all()
+    assert [path.name for path in tmp_path.iterdir()] == ["mean.bin"]
 
 
 def test_bytes_of_the_forms(tmp_path):

@@ -136,6 +136,14 @@ def test_too_little_space_is_said_before_writing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_too_little_space_in_place_leaves_the_file_as_it_is(tmp_path: Path) -> None:
+    path = labeled.write(tmp_path / "x", {"x": np.arange(3, dtype=np.uint8)}, layout="chunked")
+    claim = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), (1 << 55,), (0,))
+    with pytest.raises(WriteError, match="takes at least 36,028,797,018,963,968 bytes"):
+        labeled.append(path, {"x": claim}, in_place=True)
+    assert labeled.open_dataset(path)["x"].values.tolist() == [0, 1, 2]
+
+
 def test_targets_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(WriteError, match="does not exist"):
         labeled.write(tmp_path / "no" / "x", {"x": np.arange(3)})

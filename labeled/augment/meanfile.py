@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import os
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import ArrayError, FileFormatError
+from labeled.formats.replacing import check_target, replacing
 
 FloatArray = npt.NDArray[np.float32]
 Form = Literal["newest", "v1", "oldest"]
@@ -86,6 +86,8 @@ def write_mean_file(
     ------
     ArrayError
         If `form` is none of these.
+    WriteError
+        If the file cannot be written; what was there before is untouched.
     """
     array = np.ascontiguousarray(mean, "<f4")
     shape64, tail = struct.pack(f"<{array.ndim}q", *array.shape), struct.pack("<iii", CPU, 0, 0)
@@ -102,17 +104,8 @@ def write_mean_file(
         struct.pack("<QQQ", LIST_MAGIC, 0, 1), head, tail, array.tobytes(),
         struct.pack("<QQ", 1, len(named)), named,
     )  # fmt: skip
-    _replace(Path(path), pieces)
-
-
-def _replace(path: Path, pieces: Iterable[bytes]) -> None:
-    """Write a file beside its place, then move it there."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        draft.write_bytes(b"".join(pieces))
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
+    with replacing(check_target(path, overwrite=True)) as part:
+        Path(part).write_bytes(b"".join(pieces))
 
 
 @dataclass

@@ -83,7 +83,9 @@ def append(
         without splits has them in ``"all"``).
     in_place : bool
         Change the file itself. Only for files whose sources are chunked. Until it is done
-        the file carries the attribute `labeled_incomplete`, and is refused by readers.
+        the file carries the attribute `labeled_incomplete`, and is refused by readers. Cut
+        short, by a crash or a full disk, it stays refused, and other programs may not be able
+        to open it either: have a copy.
     progress, memory, threads
         As for :func:`labeled.write`.
 
@@ -146,6 +148,8 @@ def append(
         if anew:
             _write_anew(target, old, inputs, plan, table, told)
         elif in_place:
+            packed = any(recipe.layout.filters for recipe in recipes.values())
+            check_target(target, overwrite=True, n_bytes=0 if packed else n_bytes or 0)
             _grow(target, old, inputs, plan, split, told, mark=True)
         else:
             with replacing(target) as part:

@@ -44,6 +44,10 @@ def new_file(path: str) -> Iterator[h5py.File]:
     file.close()
 
 
+LEFT = f"it may carry the mark {INCOMPLETE!r} now, or be readable by nobody: restore a copy"
+"""How a file is that was changed in place when that was cut short."""
+
+
 @contextlib.contextmanager
 def changed_file(path: str, *, mark: bool) -> Iterator[h5py.File]:
     """Open a file to change it where it lies.
@@ -60,7 +64,7 @@ def changed_file(path: str, *, mark: bool) -> Iterator[h5py.File]:
     WriteError
         If the file cannot be opened for writing, or writing fails.
     """
-    with explained(path, f"it may carry the mark {INCOMPLETE!r} now" if mark else "it is damaged"):
+    with explained(path, LEFT if mark else "it is damaged"):
         file = h5py.File(path, "r+", libver=LIBVER)
         try:
             if mark:
