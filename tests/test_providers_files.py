@@ -315,7 +315,9 @@ def test_labels_of_records_and_lists(folder):
     listed = make(folder, path_imglist=folder / "a.lst", label_width=2, batch_size=12)
     expected = [[2 * i, 3 * i] for i in range(12)]
     np.testing.assert_array_equal(next(iter(listed)).label[0], expected)
-    with pytest.raises(LoaderError, match=r"\(3,\) does not fit \(\)"):
+    with pytest.raises(
+        LoaderError, match=r"hold 3 labels each, not label_width=1; pass label_width=3"
+    ):
         make(folder, path_imgrec=folder / "multi.rec")
     assert make(folder, path_imgrec=folder / "multi.rec", label_name=None).provide_label == []
 

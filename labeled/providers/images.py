@@ -7,6 +7,7 @@ image, which is computed over all pictures with nothing drawn. One seed governs 
 from __future__ import annotations
 
 import logging
+import math
 import os
 from dataclasses import dataclass, fields
 from typing import Any, Literal
@@ -168,6 +169,8 @@ class ImageRecordProvider(LoaderProvider):
             index=path_imgidx or "auto",
             **lists,
         )
+        if label_name is not None:
+            _check_width(sources["labels"], label_width)
         mean = _mean_image(mean_img, made, sources["images"], shape, memory)
         window = _window_rows(shuffle_chunk_size, sources["images"])
         if shuffle_chunk_seed and seed is not None:
@@ -191,6 +194,17 @@ def _checked_shape(shape: Any) -> tuple[int, int, int]:
     if lengths[0] not in (1, 3, 4):
         raise LoaderError(f"data_shape={shape!r}: pictures have 1, 3 or 4 channels")
     return int(lengths[0]), int(lengths[1]), int(lengths[2])
+
+
+def _check_width(labels: AnySource, width: int) -> None:
+    if isinstance(labels, RaggedSource):
+        return  # refused with the words for it
+    held = math.prod(labels.row_shape)
+    if held != width:
+        raise LoaderError(
+            f"{labels.where}: records hold {held} labels each, not label_width={width}; pass "
+            f"label_width={held}, or label_name=None for none"
+        )
 
 
 def _mean_image(
