@@ -730,3 +730,26 @@ def test_notes_beside_pictures_are_left_out(tmp_path: Path) -> None:
     with pytest.warns(labeled.LabeledWarning, match=r"\['labels.txt'\] beside the pictures"):
         made = labeled.convert(tmp_path / "in", tmp_path / "a.hdf5")
     assert labeled.open_dataset(made).shapes["images"] == (2, 3, 4, 3)
+
+
+def test_a_source_in_another_file_is_left_out_or_allowed(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "part.hdf5", "w") as f:
+        f["x"] = np.arange(6)
+    layout = h5py.VirtualLayout((6,), "i8")
+    layout[:] = h5py.VirtualSource("part.hdf5", "x", shape=(6,))
+    origin, target = tmp_path / "a.hdf5", tmp_path / "b.hdf5"
+    with h5py.File(origin, "w") as f:
+        f.create_virtual_dataset("x", layout)
+        f["y"] = np.arange(6) + 10
+        for each in f.values():
+            each.dims[0].label = "batch"
+    with pytest.raises(UnsafeFileError, match=r"'x' .*name the sources= you need"):
+        labeled.convert(origin, target)
+    for how in (["--source", "y"], ["--allow-external"]):
+        done = CliRunner().invoke(main, ["convert", str(origin), str(target), "--overwrite", *how])
+        assert done.exit_code == 0, done.stderr
+        ds = labeled.open_dataset(target)
+        expected = {"y": 12} if "--source" in how else {"x": 2, "y": 12}
+        assert {name: ds[name].values[2] for name in ds.sources} == expected
+    with pytest.raises(UnknownNameError, match="'z'"):
+        labeled.convert(origin, target, sources=["z"], overwrite=True)

@@ -144,6 +144,7 @@ def convert(
     check_target(target, overwrite=overwrite)
     suffix = os.path.splitext(os.fspath(target))[1].lower()
     own = options if suffix in SUFFIXES else {"decode_cf": False, **options}
+    own = own if sources is None else {**own, "sources": tuple(sources)}
     opener = partial(_opened, only=only, example_dim=example_dim, dims=dims, own=own)
     found = origin_of(origin, opener, example_dim=example_dim, columns=columns, options=options)
     if only is not None and found.kind != "labeled":
@@ -151,7 +152,7 @@ def convert(
     found = found.chosen(sources)
     if not found.names:
         raise ArrayError(f"{found.where} holds no source to convert")
-    if isinstance(found.sources, Dataset):
+    if isinstance(found.sources, Dataset) and sources is None:
         _warn_of_left_out(found.sources)
     if suffix in SUFFIXES and split is not None:
         raise SplitError(

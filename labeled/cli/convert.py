@@ -15,6 +15,7 @@ from labeled.api.converting import convert as convert_file
 from labeled.api.opening import open_dataset
 from labeled.cli.options import (
     effort_options,
+    external_option,
     names_of,
     options_of,
     storage_of,
@@ -56,6 +57,7 @@ from labeled.writing.sharing import rules_of_words
     metavar="NAME=VALUE",
     help="How ORIGIN is opened: channels=1, delimiter=;, ...",
 )
+@external_option
 @click.option("--example-dim", metavar="DIM", help="What counts examples in netCDF and zarr.")
 @storage_options
 @effort_options
@@ -74,6 +76,7 @@ def convert(
     columns: Sequence[str],
     resize: str | None,
     more_options: Sequence[str],
+    allow_external: bool,
     example_dim: str | None,
     layout: Sequence[str],
     compression: Sequence[str],
@@ -99,6 +102,8 @@ def convert(
     """
     rules = rules_of_words([*split, *more])
     opened = {**options_of(more_options, "option"), **resize_of(resize)}
+    if allow_external:
+        opened["allow_external"] = True
     started = perf_counter()
     asked = storage_of(layout, compression, level, chunks)
     storage = {option: value for option, value in asked.items() if value is not None}
