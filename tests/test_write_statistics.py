@@ -194,3 +194,9 @@ def test_info_shows_the_channels_of_ragged_pictures(tmp_path: Path) -> None:
     path = labeled.write(tmp_path / "x.h5", {"x": pictures}, dims=dims, ragged="fuel")
     done = CliRunner().invoke(main, ["info", path])
     assert "1 2 3" in done.output
+
+
+def test_classes_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    path = labeled.write(tmp_path / "x.hdf5", {"y": np.arange(24) % 12 - 1})
+    found = labeled.open_dataset(path).statistics("y")["classes"]
+    assert list(found) == [str(number) for number in range(-1, 11)]

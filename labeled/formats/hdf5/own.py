@@ -69,12 +69,19 @@ def read_statistics(path: str) -> Statistics:
             return {}
         text = file[OWN].attrs[STATISTICS]
     try:
-        found = json.loads(text)
+        found = json.loads(text, object_pairs_hook=_by_number)
     except (TypeError, ValueError) as error:
         raise FileFormatError(
             f"the statistics in file {path!r} are not JSON ({error}); write the file again"
         ) from error
     return found if isinstance(found, dict) else {}
+
+
+def _by_number(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Put classes in the order of their numbers; as keys of JSON, 10 comes before 2."""
+    if all(key.removeprefix("-").isdecimal() for key, _ in pairs):
+        pairs = sorted(pairs, key=lambda pair: int(pair[0]))
+    return dict(pairs)
 
 
 def read_checksums(path: str) -> dict[str, Checksums]:
