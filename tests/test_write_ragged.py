@@ -254,3 +254,17 @@ def test_append_refuses_examples_that_do_not_fit(
     with pytest.raises(LabeledError, match=words):
         labeled.append(path, new, **options)
     assert Path(path).read_bytes() == before
+
+
+@pytest.mark.parametrize("kind", ["flat", "fuel"])
+def test_lists_of_examples_that_happen_to_be_alike_are_appended(tmp_path: Path, kind: Any) -> None:
+    words = [np.arange(2), np.arange(5)]
+    path = labeled.write(tmp_path / "x.hdf5", {"x": words}, ragged=kind)
+    alike = [np.full(3, 7), np.full(3, 8)]
+    labeled.append(path, {"x": alike})
+    found = labeled.open_dataset(path)["x"]
+    assert [found[i].values.tolist() for i in range(4)] == [x.tolist() for x in words + alike]
+    with pytest.raises(ArrayError):
+        labeled.append(path, {"x": [np.ones((2, 2))] * 2})
+    with pytest.raises(ArrayError):
+        labeled.append(path, {"x": [1, 2]})

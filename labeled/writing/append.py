@@ -125,7 +125,7 @@ def append(
     header = scan(path, decode_cf=False)
     target = check_target(header.stamp.path, overwrite=True)
     old = _Old.of(header)
-    inputs = _fitting(inputs_of(sources), header)
+    inputs = _fitting(inputs_of(_as_ragged(sources, header)), header)
     growable = growable_sources(target, [n for n, s in header.sources.items() if not s.ragged])
     growable |= {name: False for name, source in header.sources.items() if source.ragged}
     table = _new_table(header, split, _count(inputs))
@@ -194,6 +194,21 @@ class _Old:
         known = self.checksums[name].values[:whole].tolist() if checksums else []
         kept = rows if rows.dtype.kind == "O" else rows.astype(source.dtype, copy=False)
         return Before(whole * unit_rows, known, kept)
+
+
+def _as_ragged(sources: Any, header: FileHeader) -> Any:
+    """Take lists of examples that happen to be alike for ragged ones, where the file has such."""
+    if not isinstance(sources, Mapping):
+        return sources
+    out = dict(sources)
+    for name, source in header.sources.items():
+        given = out.get(name)
+        if source.ragged is None or not isinstance(given, list | tuple):
+            continue
+        examples = [np.asarray(one) for one in given]
+        if examples and all(one.ndim == len(source.dims) - 1 > 0 for one in examples):
+            out[name] = Ragged.of(examples, source.dims)
+    return out
 
 
 def _fitting(inputs: Inputs, header: FileHeader) -> Inputs:
