@@ -58,7 +58,10 @@ def told_of_folder(path: str) -> str:
             f"is a zarr store; make HDF5 of it: {command}, or serve it as it is: "
             f"labeled.batches(xr.open_zarr({path!r}), 64, dim=...)"
         )
-    return f"holds no file of examples; if it holds pictures, make HDF5 of it: {command}"
+    return (
+        "holds no file of examples; if it holds pictures, .npy or parquet files, make HDF5 of it: "
+        f"{command}"
+    )
 
 
 def convert_command(path: str) -> str:
