@@ -267,15 +267,15 @@ def test_reading_cold_leaves_the_file_as_it_is(
 
 
 def test_a_file_that_somebody_maps_is_not_called_cold(plain: Path) -> None:
-    cache.warm(plain)
     if cache.stays_warm(str(plain)) is not None:
         pytest.skip("the folder of temporary files cannot be dropped from the page cache")
-    assert cache.resident(plain) == 1
-    with plain.open("rb") as file:
-        view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        assert sum(view[:: mmap.PAGESIZE]) >= 0  # every page is mapped now
-        found = cold.measure_cold(subject_of(plain.parent, plain.name, "a"), 1, 1.0)
-        view.close()
+    subject = subject_of(plain.parent, plain.name, "a")
+    with plain.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+        for _ in range(3):  # a system short of memory takes mapped pages, too
+            assert sum(view[:: mmap.PAGESIZE]) >= 0  # every page is mapped now
+            found = cold.measure_cold(subject, 1, 1.0)
+            if "why" in found:
+                break
     assert set(found) == {"why"}
     assert "another process maps it" in found["why"]
 
