@@ -20,18 +20,23 @@ from labeled.device.arrays import (
     to_host,
 )
 from labeled.device.cuda import cuda_device
+from labeled.device.decoding import Decoder, Frames, HostDecoder, adler32
 from labeled.device.handoff import LIBRARIES, HandOff, Library
 from labeled.device.streams import Device, Event, HostDevice, Stream
 
 __all__ = [
     "LIBRARIES",
     "Array",
+    "Decoder",
     "Device",
     "Event",
+    "Frames",
     "HandOff",
+    "HostDecoder",
     "HostDevice",
     "Library",
     "Stream",
+    "adler32",
     "adopted",
     "astype",
     "brought_back",

@@ -20,7 +20,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from labeled.device.arrays import Array, cupy_module, device_number
+from labeled.device.decoding import Decoder
 from labeled.device.handoff import module
+from labeled.device.nvcomp import nvcomp_decoder
 from labeled.device.streams import Event, HostArray, Stream
 from labeled.errors import LoaderError
 
@@ -66,7 +68,13 @@ class CudaStream:
         with cupy_module().cuda.Device(self.number):
             target.data.copy_from_host_async(host.ctypes.data, host.nbytes, self.stream)
 
-    def run(self, kernels: Callable[[], T], reads: Sequence[Array]) -> T:
+    def download(self, array: Array, host: HostArray) -> None:
+        with cupy_module().cuda.Device(self.number):
+            array.data.copy_to_host_async(host.ctypes.data, host.nbytes, self.stream)
+
+    def run(
+        self, kernels: Callable[[], T], reads: Sequence[Array], writes: Sequence[Array] = ()
+    ) -> T:
         with cupy_module().cuda.Device(self.number), self.stream:
             return kernels()
 
@@ -123,6 +131,9 @@ class CudaDevice:
         cupy = cupy_module()
         with cupy.cuda.Device(self.number):
             return CudaStream(cupy.cuda.Stream(non_blocking=True), self.number)
+
+    def decoder(self) -> Decoder:
+        return nvcomp_decoder()
 
     def consumer_stream(self, library: str | None) -> Stream:
         cupy = cupy_module()

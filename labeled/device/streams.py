@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.device.arrays import Array
+from labeled.device.decoding import Decoder, HostDecoder
 
 HostArray = npt.NDArray[Any]
 T = TypeVar("T")
@@ -45,8 +46,19 @@ class Stream(Protocol):
         Until it is, `host` must stay as it is.
         """
 
-    def run(self, kernels: Callable[[], T], reads: Sequence[Array]) -> T:
-        """Ask for kernels, which read certain arrays; memory they make belongs to this stream."""
+    def download(self, array: Array, host: HostArray) -> None:
+        """Copy a device array to host memory of its shape and dtype; may return before it is done.
+
+        Until it is, what `host` holds is nobody's.
+        """
+
+    def run(
+        self, kernels: Callable[[], T], reads: Sequence[Array], writes: Sequence[Array] = ()
+    ) -> T:
+        """Ask for kernels, which read and write certain arrays.
+
+        Memory they make belongs to this stream.
+        """
 
 
 @runtime_checkable
@@ -78,6 +90,15 @@ class Device(Protocol):
 
     def copy_stream(self) -> Stream:
         """Return a stream of its own, for copies."""
+
+    def decoder(self) -> Decoder:
+        """Return what decodes compressed bytes that are on the device.
+
+        Raises
+        ------
+        LabeledError
+            If there is nothing that does; says why.
+        """
 
     def consumer_stream(self, library: str | None) -> Stream:
         """Return the stream to which this thread's next work would go.
@@ -111,7 +132,12 @@ class HostStream:
     def upload(self, host: HostArray, target: Array) -> None:
         np.copyto(target, host)
 
-    def run(self, kernels: Callable[[], T], reads: Sequence[Array]) -> T:
+    def download(self, array: Array, host: HostArray) -> None:
+        np.copyto(host, array)
+
+    def run(
+        self, kernels: Callable[[], T], reads: Sequence[Array], writes: Sequence[Array] = ()
+    ) -> T:
         return kernels()
 
 
@@ -141,6 +167,9 @@ class HostDevice:
 
     def copy_stream(self) -> Stream:
         return HostStream()
+
+    def decoder(self) -> Decoder:
+        return HostDecoder()
 
     def consumer_stream(self, library: str | None) -> Stream:
         return HostStream()
