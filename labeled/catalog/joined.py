@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import ReadError
+from labeled.formats.coded import CodedPart, CodedSource, Coding, coded_of
 from labeled.formats.reader import Cost, Reader
 
 Array = npt.NDArray[Any]
@@ -54,7 +55,17 @@ class JoinedReader:
     def chunk_rows(self) -> int:
         return max(reader.chunk_rows for reader in self.readers)
 
-    def _by_file(self, runs: Rows) -> Iterator[tuple[int, int, Rows]]:
+    def coded(self) -> CodedSource | str:
+        """Return the chunks of all files as they are stored, if all are coded alike."""
+        found = [coded_of(reader) for reader in self.readers]
+        sources = [one for one in found if not isinstance(one, str)]
+        if len(sources) < len(found):
+            return next(one for one in found if isinstance(one, str))
+        if len({repr(one.coding) for one in sources}) > 1:
+            return "the files store it in different ways"
+        return JoinedChunks(self, sources)
+
+    def by_file(self, runs: Rows) -> Iterator[tuple[int, int, Rows]]:
         """Yield (file number, first place in run order, runs in that file)."""
         place = 0
         first = int(np.searchsorted(self._starts, runs[0, 0], side="right")) - 1 if len(runs) else 0
@@ -71,7 +82,7 @@ class JoinedReader:
         """Cut runs into (file number, first place, rows, piece of that file's reader)."""
         return [
             (number, place, int((mine[:, 1] - mine[:, 0]).sum()), piece)
-            for number, place, mine in self._by_file(runs)
+            for number, place, mine in self.by_file(runs)
             for piece in self.readers[number].pieces(mine)
         ]
 
@@ -131,11 +142,30 @@ class JoinedReader:
         return self.readers[number].cold(row - int(self._starts[number]))
 
     def advise(self, runs: Rows) -> None:
-        for number, _, mine in self._by_file(runs):
+        for number, _, mine in self.by_file(runs):
             self.readers[number].advise(mine)
 
     def cost(self, runs: Rows) -> Cost:
         total = Cost()
-        for number, _, mine in self._by_file(runs):
+        for number, _, mine in self.by_file(runs):
             total += self.readers[number].cost(mine)
         return total
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedChunks:
+    """The chunks behind a joined reader; follows :class:`~labeled.formats.coded.CodedSource`."""
+
+    reader: JoinedReader
+    sources: list[CodedSource]
+
+    @property
+    def coding(self) -> Coding:
+        return self.sources[0].coding
+
+    def parts(self, runs: Rows) -> list[CodedPart]:
+        return [
+            part
+            for number, _, mine in self.reader.by_file(runs)
+            for part in self.sources[number].parts(mine)
+        ]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from labeled.errors import LoaderError, SelectionError
+from labeled.formats.coded import CodedSource, coded_of
 from labeled.formats.extents import ExtentEngine
 from labeled.formats.header import SourceHeader
 from labeled.formats.reader import Cost
@@ -97,6 +98,10 @@ class RowReader:
         if engine is None:
             engine = self._engine = self._make(self.source, self._region, self.io)
         return engine
+
+    def coded(self) -> CodedSource | str:
+        """Return the chunks as they are stored, for a device to decode, or say why not."""
+        return coded_of(self._ready())
 
     def pieces(self, runs: Ints) -> list[Piece]:
         """Split runs into independent units of work of about half a mebibyte.

@@ -22,9 +22,10 @@ from labeled.errors import LabeledError, ReadError
 from labeled.formats.bytesource import FileRef, OpenFile
 from labeled.formats.clock import decoding, fetching
 from labeled.formats.hdf5.chunkindex import chunk_index
+from labeled.formats.hdf5.coded import CodedChunks, coded_chunks
 from labeled.formats.hdf5.filters import Pipeline
 from labeled.formats.hdf5.tiles import Tile, Tiles
-from labeled.formats.hdf5.undoing import DecodeError
+from labeled.formats.hdf5.undoing import DecodeError, damage
 from labeled.formats.header import SourceHeader
 from labeled.formats.reader import Cost
 from labeled.formats.reading import (
@@ -32,7 +33,6 @@ from labeled.formats.reading import (
     UNSTORED,
     Piece,
     bands_of,
-    describe,
     failed,
     gather,
     n_rows_of,
@@ -88,6 +88,7 @@ class DecodeEngine:
         self._chunks = source.chunks
         self._chunk_bytes = math.prod(source.chunks) * source.dtype.itemsize
         self._pipeline = Pipeline(source.filters, self._chunk_bytes, source.dtype.itemsize)
+        self._whole_rows = is_whole(region, source.row_shape)
         self._tiles = Tiles(region, source.row_shape, source.chunks[1:])
         self._most_stored = 2 * self._chunk_bytes + SLACK_BYTES
         self._as_chunk: Callable[[Any], Array] = partial(
@@ -105,6 +106,12 @@ class DecodeEngine:
         cuts = [*range(0, len(self._tiles), each), len(self._tiles)]
         self._spans = list(itertools.pairwise(cuts))
         self.scratch_bytes = 2 * PIECE_BYTES + 4 * self._chunk_bytes
+
+    def coded(self) -> CodedChunks | str:
+        """Return the chunks as they are stored, or say why not."""
+        if not self._whole_rows:
+            return "only part of each row is taken"
+        return coded_chunks(self._source)
 
     def pieces(self, runs: Ints) -> list[Piece]:
         """Split checked runs into pieces of whole chunks."""
@@ -204,10 +211,7 @@ class DecodeEngine:
     def _damaged(self, work: _Work, k: int, what: str) -> ReadError:
         start = work.bands[k // len(work.tiles)] * self._chunks[0]
         stop = min(start + self._chunks[0], self._source.n_rows)
-        return ReadError(
-            f"{describe(self._source)}, rows {start} to {stop - 1}: the chunk at byte "
-            f"{work.offsets[k]} is damaged: {what}. Copy or download the file again."
-        )
+        return damage(self._source, start, stop, work.offsets[k], what)
 
     def _store_each(self, file: OpenFile, work: _Work, out: Array, dest: Ints | None) -> None:
         """Decode chunk by chunk to their places, or copy the wanted elements of each there."""

@@ -21,7 +21,7 @@ import importlib.util
 import struct
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import numpy as np
@@ -139,7 +139,7 @@ def why_not(filters: tuple[Filter, ...]) -> str | None:
 
 def _decoder(step: Filter, itemsize: int) -> Decode:
     if step.id == SHUFFLE:
-        return _unshuffle(_item_of(step, itemsize))
+        return _unshuffle(item_of(step, itemsize))
     if step.id == FLETCHER32:
         return lambda data, _: checked(as_array(data))
     decode = _opened(step)
@@ -150,7 +150,7 @@ def _decoder(step: Filter, itemsize: int) -> Decode:
 def _decoder_into(step: Filter, itemsize: int) -> Callable[[Array, Array], None] | None:
     """Return what undoes the last step straight into its place, if anything can."""
     if step.id == SHUFFLE:
-        return functools.partial(_unshuffle_into, _item_of(step, itemsize))
+        return functools.partial(_unshuffle_into, item_of(step, itemsize))
     return _inflate_into if step.id == DEFLATE and inflate_into() is not None else None
 
 
@@ -177,14 +177,14 @@ def _unshuffle(item: int) -> Decode:
     return undo
 
 
-def _item_of(step: Filter, itemsize: int) -> int:
+def item_of(step: Filter, itemsize: int) -> int:
     """Return how many bytes an element has whose bytes were taken apart."""
     return step.options[0] if step.options else itemsize
 
 
 def _is_idle(step: Filter, itemsize: int) -> bool:
     """Whether a filter changed nothing: elements of one byte, taken apart."""
-    return step.id == SHUFFLE and _item_of(step, itemsize) < 2
+    return step.id == SHUFFLE and item_of(step, itemsize) < 2
 
 
 def unshuffled(data: Array, item: int, out: Array) -> Array:
@@ -397,31 +397,44 @@ def _lz4(
     unpack: Callable[[Array, Array], None],
     failures: tuple[type[Exception], ...],
 ) -> Array:
-    """Undo the LZ4 filter: total and block sizes, then blocks with their sizes, big-endian.
-
-    A block that did not shrink is stored as it was.
-    """
-    if len(data) < 12:
-        raise DecodeError("lz4 data are shorter than their header")
-    claimed, block = struct.unpack(">QI", data[:12].tobytes())
-    if claimed != size or block == 0:
-        raise DecodeError(f"lz4 data of {claimed} bytes where {size} belong")
-    out, at = scratch("unpacked", size), 12
-    for start in range(0, size, block):
-        into = out[start : start + block]
-        n = int.from_bytes(data[at : at + 4].tobytes(), "big")
-        packed = data[at + 4 : at + 4 + n]
-        at += 4 + n
-        if len(packed) != n:
-            raise DecodeError("lz4 data end early")
+    """Undo the LZ4 filter, block by block."""
+    out = scratch("unpacked", size)
+    for at, n, place, length in lz4_blocks(data, size):
+        packed, into = data[at : at + n], out[place : place + length]
         try:
-            if n == len(into):
+            if n == length:
                 into[:] = packed
             else:
                 unpack(packed, into)
         except failures as fault:
             raise DecodeError(f"lz4 data are damaged ({fault})") from fault
     return out
+
+
+def lz4_blocks(data: Array, size: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the blocks of a chunk under the LZ4 filter, whose sizes are big-endian.
+
+    Of each: first byte and size, and what it becomes: first byte and size. A block that did
+    not shrink is stored as it was.
+
+    Raises
+    ------
+    DecodeError
+        If they end early, or are not for `size` bytes.
+    """
+    if len(data) < 12:
+        raise DecodeError("lz4 data are shorter than their header")
+    claimed, block = struct.unpack(">QI", data[:12].tobytes())
+    if claimed != size or block == 0:
+        raise DecodeError(f"lz4 data of {claimed} bytes where {size} belong")
+    at = 12
+    for place in range(0, size, block):
+        n = int.from_bytes(data[at : at + 4].tobytes(), "big")
+        at += 4
+        if at + n > len(data):
+            raise DecodeError("lz4 data end early")
+        yield at, n, place, min(block, size - place)
+        at += n
 
 
 def _open_blosc() -> Decode | None:

@@ -6,6 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from labeled.errors import ReadError
+from labeled.formats.header import SourceHeader
+from labeled.formats.reading import describe
 from labeled.formats.region import Array
 
 Bytes = bytes | memoryview | Array
@@ -22,3 +25,11 @@ class DecodeError(ValueError):
 def as_array(data: Bytes) -> Array:
     """Return bytes as an array, without a copy."""
     return data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+
+
+def damage(source: SourceHeader, start: int, stop: int, offset: int, what: str) -> ReadError:
+    """Return the error of a chunk, at some byte, that holds certain rows."""
+    return ReadError(
+        f"{describe(source)}, rows {start} to {stop - 1}: the chunk at byte {offset} is damaged: "
+        f"{what}. Copy or download the file again."
+    )
