@@ -15,6 +15,8 @@ import zlib
 
 import numpy as np
 
+from labeled.device import HostDecoder
+
 FRESH = 0xEE
 
 
@@ -73,8 +75,21 @@ class FakeStream:
         self.device.n_uploads += 1
         self.device.chance()
 
-    def run(self, kernels, reads):
+    def download(self, array, host):
+        raw, place = self.device.pinned_at(host)
+        shape, dtype = host.shape, host.dtype
+        host.view(np.uint8)[...] = FRESH
+
+        def copy():
+            np.ndarray(shape, dtype, raw, place)[...] = array
+
+        self.work.append(copy)
+        self.device.chance()
+
+    def run(self, kernels, reads, writes=()):
         self.finish(len(self.work))  # what this stream was told to wait for
+        for target in writes:
+            assert not self.device.read_elsewhere(target), "a window is written while it is read"
         self.device.current = self
         try:
             made = kernels()
@@ -172,6 +187,9 @@ class FakeDevice:
 
     def copy_stream(self):
         return FakeStream(self)
+
+    def decoder(self):
+        return HostDecoder()
 
     def consumer_stream(self, library):
         """One of two streams: the consumer changes between them as it likes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import h5py
 import numpy as np
 import pytest
 
@@ -62,6 +63,30 @@ def test_batches_are_those_of_the_host(cupy, ds, shuffle, specs):
             for one, two in pairs:
                 assert isinstance(one, cupy.ndarray)
                 np.testing.assert_array_equal(get(one), two)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd", "lz4"])
+@pytest.mark.parametrize("shuffle", [False, "window"])
+def test_chunks_decoded_there_are_those_of_the_host(cupy, tmp_path, codec, shuffle):
+    pytest.importorskip("nvidia.libnvcomp", reason="nvCOMP is not installed")
+    plugin = pytest.importorskip("hdf5plugin", reason="hdf5plugin is not installed")
+    packed = {"gzip": {"compression": "gzip"}, "zstd": plugin.Zstd(), "lz4": plugin.LZ4()}[codec]
+    data = DATA["features"].astype(np.float32)
+    with h5py.File(tmp_path / "x.hdf5", "w") as f:
+        for name, chunks in (("x", (64, 3, 5, 7)), ("tiles", (64, 2, 4, 7))):
+            x = f.create_dataset(name, data=data, chunks=chunks, shuffle=True, **packed)
+            for axis, label in enumerate(DIGIT_LABELS["features"]):
+                x.dims[axis].label = label
+    there = labeled.open_dataset(tmp_path / "x.hdf5")
+    options = {"shuffle": shuffle, "seed": 3, "memory": "6 MiB"}
+    ours = there.batches(100, device="cuda", decode="device", **options)
+    theirs = there.batches(100, **options)
+    for _ in range(2):
+        for one, two in zip(list(ours), theirs, strict=True):
+            for name in one.arrays:
+                np.testing.assert_array_equal(get(one.arrays[name]), two.arrays[name])
+        assert ours.stats().n_chunks_there >= N // 64
+    assert "nvCOMP" in ours.explain().decoder
 
 
 def test_any_stream_may_consume(cupy, ds):

@@ -22,7 +22,7 @@ def test_without_a_gpu_it_says_so_and_measures_nothing(capsys):
 def test_every_part_runs_on_the_host(tmp_path, capsys):
     out = tmp_path / "host.json"
     parts = ["right", "files", "permutes", "crops", "latency", "overlap", "small", "depths"]
-    parts.append("cluster")
+    parts += ["decoding", "cluster"]
     only = [word for part in (*parts, "kvikio") for word in ("--only", part)]
     assert main(["--host", "--together", "--gib", "0.002", "--out", str(out), *only]) == 0
     found = json.loads(out.read_text())
@@ -34,6 +34,10 @@ def test_every_part_runs_on_the_host(tmp_path, capsys):
     assert set(found["permutes"]["u8"]["of_d2d"]) == set(ORDERS)
     assert all(one["right"] for one in found["permutes"].values())
     assert len(ORDERS) == 24
+    assert len(found["decoding"]) == 6
+    for name, one in found["decoding"].items():  # LZ4 makes nothing smaller of what is drawn
+        assert one["equal"], name
+        assert bool(one["chunks_there"]) == ("lz4" not in name), name
     equal = {name: value for name, value in found["cluster"].items() if name.endswith("equal")}
     assert len(equal) == 4
     assert all(equal.values()), equal

@@ -159,6 +159,8 @@ class CodedWindow:
     Parameters
     ----------
     coding : Coding
+    runs : int64 array (k, 2)
+        Its rows.
     parts : list of CodedPart
         File after file.
     rows : int64 array
@@ -166,6 +168,7 @@ class CodedWindow:
     """
 
     coding: Coding
+    runs: Ints
     parts: list[CodedPart]
     rows: Ints
 

@@ -13,6 +13,7 @@ from labeled.catalog.source import AnySource
 from labeled.device import Device, Library
 from labeled.errors import LoaderError
 from labeled.loader.arguments import Asked, integer_or_none, max_lost_of, skips_of
+from labeled.loader.decoding import Decode, check_decode, decode_plan
 from labeled.loader.fitting import job_offset_of, lanes_within, sizes_within
 from labeled.loader.handoff import handed_over
 from labeled.loader.laying import check_uneven, finish_of, line_in_form
@@ -69,6 +70,7 @@ def make_loader(
     max_lost: int | float | None = None,
     pipeline: Any = None,
     device: str | Device = "cpu",
+    decode: Decode = "auto",
     as_: Library | None = None,
     pinned: bool = False,
 ) -> Loader:
@@ -166,6 +168,14 @@ def make_loader(
         and laid out there, in memory of their own, on the consumer's current stream. Order
         and values are those of "cpu". Examples of different shapes and values to decode
         are laid out here first; texts stay here. **Not yet run on a GPU.**
+    decode : {"auto", "host", "device"}
+        Where filters of stored chunks are undone, with a `device`. "device": chunks of
+        deflate (gzip), zstd or LZ4, also with byte shuffle and fletcher32, go there as they are
+        stored and are decoded there, by nvCOMP (extras ``nvcomp-cu12``, ``nvcomp-cu13``). What
+        cannot be is decoded by threads here, as with "host"; `explain` says what and why.
+        "auto" is "host", until it has been measured on a GPU. Values and order are the same.
+        nvCOMP promises nothing for damaged chunks, so "device" is for files you trust.
+        **Not yet run on a GPU.**
     as_ : {"numpy", "torch", "jax", "tensorflow", "cupy"}, optional
         Whose arrays batches hold, by DLPack: those of the specs, or without specs a plain
         dict from source to array. Nothing is copied, but JAX copies what does not start at
@@ -230,6 +240,7 @@ def make_loader(
     where = device_of(device)
     if where is not None:
         check_device(where, device, reader=reader, skips=skips, piped=piped, as_=as_)
+    decodes = check_decode(decode, where, piped=piped)
     lanes = lanes_within(
         wanted.memory_bytes,
         sources,
@@ -251,6 +262,9 @@ def make_loader(
     on_device = None
     if where is not None and not piped:
         on_device = device_plan(where, sources, finish, sizes, rows.held_rows, as_)
+        if decodes:
+            found = decode_plan(where, on_device.layout, lanes, sizes)
+            on_device = replace(on_device, decoding=found)
     return Loader(
         LoaderPlan(
             lanes=lanes,

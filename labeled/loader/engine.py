@@ -28,6 +28,7 @@ from dask.utils import format_bytes
 from labeled.catalog.loading import Task
 from labeled.errors import LoaderError, ReadError
 from labeled.formats.clock import decode_s
+from labeled.formats.coded import CodedWindow
 from labeled.loader.lanes import Lane
 from labeled.loader.slots import Slot, SlotPool
 from labeled.loader.timeline import Timeline
@@ -59,6 +60,8 @@ class Filled:
     """Something of it could not be read, and the loader is to leave that out."""
     lost: npt.NDArray[np.bool_] | None = None
     """Which places hold no row, once that was found out."""
+    coded: dict[str, CodedWindow] = field(default_factory=dict)
+    """Sources whose memory holds chunks as they are stored, for a device to decode."""
 
 
 @dataclass
@@ -90,6 +93,10 @@ class Stats:
     n_lost: int = 0
     """Rows left out because they could not be read."""
     n_bytes: int = 0
+    bus_bytes: int = 0
+    """Bytes of windows copied to a device, compressed where chunks are decoded there."""
+    n_chunks_there: int = 0
+    """Chunks that a device decoded."""
     wall_s: float = 0.0
     """In the loader, from being asked for a batch to handing it out."""
     timeline: Timeline = field(default_factory=Timeline, repr=False, compare=False)
@@ -118,6 +125,14 @@ class Stats:
 
     def _words(self) -> list[str]:
         lost = f", {self.n_lost:,} rows lost" if self.n_lost else ""
+        there = (
+            [
+                f"to the device: {format_bytes(self.bus_bytes)}; "
+                f"{count_words(self.n_chunks_there, 'chunk')} decoded there"
+            ]
+            if self.bus_bytes
+            else []
+        )
         piped = f", pipeline {self.pipeline_s:.3f} s" if self.pipeline_s else ""
         return [
             f"{count_words(self.n_rows, 'row')} in {count_words(self.n_batches, 'batch')}{lost}: "
@@ -129,6 +144,7 @@ class Stats:
             f"{count_words(self.n_tasks, 'task')} of {count_words(self.n_windows, 'window')}, "
             f"planning {self.plan_s:.3f} s"
             f"{piped}",
+            *there,
         ]
 
 
@@ -372,7 +388,13 @@ class _Core:
         slot.taken = False  # held from here on by its views: a job that is dropped gives it back
         tasks: list[tuple[Filled, Task]] = []
         for lane in self._lanes:
-            todo = lane.tasks(content, self._group, arrays[lane.name])
+            out = arrays[lane.name]
+            coded = lane.coded_window(content, self._group, out.nbytes)
+            if coded is None:
+                todo = lane.tasks(content, self._group, out)
+            else:
+                job.coded[lane.name] = coded
+                todo = lane.coded_tasks(coded, out)
             tasks += [(job, task) for task in todo]
         job.pending = len(tasks)
         job.ready = not tasks

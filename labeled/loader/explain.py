@@ -59,6 +59,10 @@ class LaneExplained:
     chunks_decoded: int
     chunks_needed: int
     """Stored chunks that hold a wanted row: each decoded once is the least there can be."""
+    bus_bytes: int = 0
+    """What of it is copied to the device: as stored, where chunks are decoded there."""
+    decoded_there: float = 0.0
+    """Which part of the windows the device decodes."""
 
     @property
     def amplification(self) -> float:
@@ -89,8 +93,12 @@ class Explanation:
     pinned_bytes : int
         Of host memory from which windows are copied to a device; counted in `promised_bytes`.
     device_windows, device_bytes : int
-        Windows on the device, and the most that these and batches on their way take there.
-        Batches that the consumer keeps are not counted.
+        Windows on the device, and the most that these and batches on their way take there, with
+        the memory that chunks are decoded in. Batches that the consumer keeps are not counted.
+    decoder : str
+        What decodes chunks on the device; empty where that is done on the host.
+    bus_bytes : int
+        Bytes of windows copied to the device in an epoch.
     amplification : float
         With draws: how many rows are read for each that is handed out.
     exact : bool
@@ -122,6 +130,8 @@ class Explanation:
     pinned_bytes: int
     device_windows: int
     device_bytes: int
+    decoder: str
+    bus_bytes: int
     amplification: float
     exact: bool
     kernels: str
@@ -173,6 +183,12 @@ class Explanation:
                 f"({count_words(self.device_windows, 'window')}, and batches on their way), copied "
                 f"from {format_bytes(self.pinned_bytes)} of pinned memory"
             )
+            if self.decoder:
+                lines.append(
+                    f"chunks are decoded there by {self.decoder}: {about}"
+                    f"{format_bytes(self.bus_bytes)} an epoch cross the bus, for "
+                    f"{format_bytes(used)} of rows"
+                )
         if self.mapped_bytes:
             lines.append(
                 f"not counted: pages of files in the system's cache, mapped while rows are picked "
@@ -281,15 +297,30 @@ def explain(
         padding=_padding(plan, epoch_plan),
         mapped_bytes=sum(map(_mapped_bytes, plan.lanes)) if order.mode == "full" else 0,
         device="cpu" if plan.device is None else plan.device.name,
-        pinned_bytes=0 if plan.on_device is None else sizes.slots * plan.on_device.window_bytes,
+        pinned_bytes=_pinned_bytes(plan),
         device_windows=0 if plan.on_device is None else plan.on_device.n_windows,
         device_bytes=0 if plan.on_device is None else plan.on_device.device_bytes,
+        decoder=_decoder(plan),
+        bus_bytes=sum(lane.bus_bytes for lane in lanes),
         amplification=order.amplification() if isinstance(order, Draws) else 1.0,
         exact=share == 1.0,
         kernels=permute.describe(),
         lanes=lanes,
         reads=_first_reads(plan, jobs, order.mode),
     )
+
+
+def _pinned_bytes(plan: LoaderPlan) -> int:
+    there = plan.on_device
+    return 0 if there is None else plan.sizes.slots * there.window_bytes + there.verdict_bytes
+
+
+def _decoder(plan: LoaderPlan) -> str:
+    """Return what decodes on the device, if it has anything to decode."""
+    there = plan.on_device
+    if there is None or there.decoding is None or not there.decoded_there:
+        return ""
+    return there.decoding.name
 
 
 def _padding(plan: LoaderPlan, epoch_plan: AnyPlan) -> tuple[float, float] | None:
@@ -373,13 +404,10 @@ def _sampled_jobs(
 
 
 def _explain_lane(lane: Lane, plan: LoaderPlan, jobs: list[Job], share: float) -> LaneExplained:
-    reader = lane.reader
+    reader, job_share = lane.reader, share
+    cost, sent, n_there = _job_costs(lane, plan, jobs)
     if lane.keep:
         cost, share = Cost() if lane.is_loaded else lane.whole_cost(), 1.0
-    else:
-        cost = Cost()
-        for _, _, content in jobs:
-            cost += lane.cost(content, plan.group)
     scaled = replace(
         cost,
         bytes_read=round(cost.bytes_read / share),
@@ -387,10 +415,11 @@ def _explain_lane(lane: Lane, plan: LoaderPlan, jobs: list[Job], share: float) -
         n_reads=round(cost.n_reads / share),
         chunks_decoded=round(cost.chunks_decoded / share),
     )
+    decoded_there = n_there / len(jobs) if jobs else 0.0
     return LaneExplained(
         name=lane.name,
         path=reader.kind,
-        why=reader.why,
+        why="; ".join([reader.why, *_where_decoded(lane, plan, decoded_there)]),
         kept=lane.keep,
         chunk_rows=reader.chunk_rows,
         bytes_read=scaled.bytes_read,
@@ -398,7 +427,42 @@ def _explain_lane(lane: Lane, plan: LoaderPlan, jobs: list[Job], share: float) -
         n_reads=scaled.n_reads,
         chunks_decoded=scaled.chunks_decoded,
         chunks_needed=lane.whole_cost().chunks_decoded if scaled.chunks_decoded else 0,
+        bus_bytes=round(sent / job_share),
+        decoded_there=decoded_there,
     )
+
+
+def _job_costs(lane: Lane, plan: LoaderPlan, jobs: list[Job]) -> tuple[Cost, int, int]:
+    """Return what jobs cost, how many bytes go to a device, and how many jobs it decodes."""
+    goes = plan.on_device is not None and lane.name in plan.on_device.layout
+    cost, sent, n_there = Cost(), 0, 0
+    for start, stop, content in jobs:
+        nbytes = (stop - start) * lane.row_bytes
+        window = lane.coded_window(content, plan.group, nbytes)
+        if window is None:
+            cost += Cost() if lane.keep else lane.cost(content, plan.group)
+        else:
+            cost += window.cost(lane.row_bytes)
+        if goes:
+            sent += nbytes if window is None else window.packed_bytes
+            n_there += window is not None
+    return cost, sent, n_there
+
+
+def _where_decoded(lane: Lane, plan: LoaderPlan, there: float) -> list[str]:
+    """Say who decodes a source, where the device was asked to."""
+    decoding = None if plan.on_device is None else plan.on_device.decoding
+    if decoding is None:
+        return []
+    if lane.name in decoding.stays:
+        return [f"decoded on the host: {decoding.stays[lane.name]}"]
+    if lane.coded is None:
+        return []
+    others = "touch too many chunks for their rows, or do not shrink"
+    if not there:
+        return [f"decoded on the host: all windows {others}"]
+    words = f"decoded on the device ({lane.coded.coding.words})"
+    return [words if there == 1 else f"{words} in {there:.0%} of the windows; others {others}"]
 
 
 def _quality(

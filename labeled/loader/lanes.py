@@ -21,6 +21,7 @@ from labeled.catalog.loading import (
     tasks_of,
 )
 from labeled.catalog.source import AnySource
+from labeled.formats.coded import CodedSource, CodedWindow, joined_rows
 from labeled.formats.reader import Cost, Reader
 from labeled.samplers.order import Content, rows_of
 from labeled.selection import Selection
@@ -49,6 +50,10 @@ class Lane:
         Of stored values.
     keep : bool
         Read once, and kept in memory for this and all later epochs.
+    coded : CodedSource, optional
+        Its chunks as they are stored, where a device decodes them.
+    most_bands : int
+        Bands of chunks that a window may touch to be decoded there.
     """
 
     source: AnySource
@@ -56,6 +61,8 @@ class Lane:
     reader: Reader
     keep: bool = False
     kept: Array | None = field(default=None, repr=False)
+    coded: CodedSource | None = field(default=None, repr=False)
+    most_bands: int = 0
     _warm_jobs: int = field(default=0, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -124,6 +131,37 @@ class Lane:
         read = self.read(content, group)
         tasks = tasks_of(self.reader, read, out, self._rows_a_task)
         return [partial(self.reader.advise, as_runs(read)), *tasks] if self._cold(read) else tasks
+
+    def coded_window(self, content: Content, group: Rows | None, room: int) -> CodedWindow | None:
+        """Find the stored chunks of a window for a device to decode; None where the host does.
+
+        Parameters
+        ----------
+        room : int
+            Bytes that they may take.
+        """
+        if self.coded is None:
+            return None
+        read = self.read(content, group)
+        coding, runs = self.coded.coding, as_runs(read)
+        parts = self.coded.parts(runs)
+        window = CodedWindow(coding, runs, parts, joined_rows(parts, coding.chunk_rows))
+        if window.packed_bytes > room or not 0 < window.n_bands <= self.most_bands:
+            return None
+        if read.listed is not None:
+            _, which = np.unique(read.listed, return_inverse=True)
+            window.rows = window.rows[which]
+        elif read.dest is not None:
+            placed = np.empty_like(window.rows)
+            placed[read.dest] = window.rows
+            window.rows = placed
+        return window
+
+    def coded_tasks(self, window: CodedWindow, out: Array) -> Sequence[Task]:
+        """Return what must be done so that `out` holds what is stored, in the place of rows."""
+        tasks = window.tasks(out.reshape(-1).view(np.uint8))
+        cold = self._cold(Read(window.runs))
+        return [partial(self.reader.advise, window.runs), *tasks] if cold else tasks
 
     def read_again(self, rows: Rows, places: Rows, out: Array) -> None:
         """Read some file rows by themselves, in the caller, to their places in `out`."""

@@ -30,7 +30,7 @@ from labeled.loader.pictures import LoaderPlots
 from labeled.loader.plan import LoaderPlan, next_epoch
 from labeled.loader.process import ProcessWindows, ReaderProcess
 from labeled.loader.slots import SlotPool
-from labeled.loader.uploads import DeviceWindows, Home
+from labeled.loader.uploads import DeviceWindows, Ground
 from labeled.loader.workers import Workers, finished
 from labeled.samplers.sampled import AnyPlan, SampledPlan, moved, restore_sampled
 from labeled.samplers.state import State, restore, state_of
@@ -65,7 +65,7 @@ class Loader:
         self._stats = Stats()
         self._pools: tuple[SlotPool, SlotPool] | None = None
         self._process: ReaderProcess | None = None
-        self._homes: list[Home] = []
+        self._ground: Ground | None = None
 
     # what is there
 
@@ -176,7 +176,9 @@ class Loader:
         )
         if recipe.on_device is None:
             return source
-        return DeviceWindows(source, pool, recipe.on_device, self._homes)
+        if self._ground is None:
+            self._ground = Ground(recipe.on_device.device.copy_stream())
+        return DeviceWindows(source, pool, recipe.on_device, self._ground, stats)
 
     # a place that can be saved
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from labeled.device import Device, Library
 from labeled.errors import LoaderTypeError, did_you_mean
+from labeled.loader.decoding import Decode
 from labeled.loader.plan import ReaderKind
 from labeled.loader.ragged import RaggedLayout
 from labeled.samplers.parts import Last
@@ -45,6 +46,7 @@ class BatchOptions(TypedDict, total=False):
     max_lost: int | float | None
     pipeline: Any
     device: str | Device
+    decode: Decode
     as_: Library | None
     pinned: bool
 

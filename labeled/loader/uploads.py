@@ -11,7 +11,8 @@ everybody out of everybody's way, whatever takes how long:
   wait for the events behind those, on the device;
 - kernels wait for the event behind the copies of their window, on the device.
 
-No thread waits for a device but where every host slot is still being copied from.
+No thread waits for a device but where every host slot is still being copied from, and where
+a device decodes: for a batch's windows to be decoded, as that shows whether a file is damaged.
 """
 
 from __future__ import annotations
@@ -30,15 +31,18 @@ from dask.utils import format_bytes
 from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource
 from labeled.device import Array, cuda_device
-from labeled.device.streams import Device, Event, HostArray
+from labeled.device.streams import Device, Event, HostArray, Stream
 from labeled.errors import DeviceMemoryError, LoaderError
-from labeled.loader.engine import Filled, WindowSource
+from labeled.loader.decoding import DecodePlan, DeviceDecoding, Verdict
+from labeled.loader.engine import Filled, Stats, WindowSource
 from labeled.loader.finish import Finish
 from labeled.loader.placing import NUMBERS
 from labeled.loader.sizes import Sizes
 from labeled.loader.slots import Layout, SlotPool, owned
 
 T = TypeVar("T")
+
+VERDICT_BYTES = 8
 
 SPARE_BATCHES = 2
 """Batches a consumer has at a time: the one in use, and the one that is made."""
@@ -66,6 +70,8 @@ class DevicePlan:
     n_windows: int
     batch_bytes: int
     library: str | None = None
+    decoding: DecodePlan | None = None
+    """Where the device decodes chunks."""
 
     def memory(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
         """Return host memory for an array of a slot: such that copies may start from it."""
@@ -84,7 +90,25 @@ class DevicePlan:
     @property
     def device_bytes(self) -> int:
         """The most that iterating takes of the device, batches that are kept not counted."""
-        return self.n_windows * self.window_bytes + SPARE_BATCHES * self.batch_bytes
+        beside = 0 if self.decoding is None else self.decoding.device_bytes
+        return self.n_windows * self.window_bytes + SPARE_BATCHES * self.batch_bytes + beside
+
+    @property
+    def verdict_bytes(self) -> int:
+        """Pinned bytes into which the device says what it found of the chunks of windows."""
+        return (
+            0 if self.decoding is None else self.n_windows * VERDICT_BYTES * len(self.decoded_there)
+        )
+
+    def most_bands(self, name: str) -> int:
+        """Bands of chunks that a window of a source may touch."""
+        assert self.decoding is not None
+        return self.decoding.most_bands[name]
+
+    @property
+    def decoded_there(self) -> tuple[str, ...]:
+        """The sources that the device decodes."""
+        return () if self.decoding is None else tuple(self.decoding.most_bands)
 
     @contextmanager
     def _pinning(self, nbytes: int) -> Iterator[None]:
@@ -109,10 +133,14 @@ class DevicePlan:
             raise DeviceMemoryError(
                 f"device {self.device.name!r}{has} is out of memory: this loader needs "
                 f"{format_bytes(self.device_bytes)} there ({self.n_windows} windows of "
-                f"{format_bytes(self.window_bytes)}, and batches of "
+                f"{format_bytes(self.window_bytes)}, {self._beside_words()}and batches of "
                 f"{format_bytes(self.batch_bytes)}), besides batches that are kept; give a "
                 f"smaller memory= or window_rows=, or smaller batches"
             ) from error
+
+    def _beside_words(self) -> str:
+        beside = 0 if self.decoding is None else self.decoding.device_bytes
+        return f"{format_bytes(beside)} to decode in, " if beside else ""
 
 
 def device_of(device: Any) -> Device | None:
@@ -185,6 +213,8 @@ class Home:
     """Memory of a device window, and what still reads it."""
 
     arrays: dict[str, Array]
+    n_bad: HostArray
+    """Pinned: for each source that is decoded there, how much of a window is damaged."""
     used: list[Event] = field(default_factory=list)
     _holder: weakref.ref[Uploaded] | None = None
 
@@ -203,12 +233,41 @@ class Home:
 
 
 @dataclass(eq=False)
+class Ground:
+    """What of a device a loader uses again in every epoch.
+
+    Its memory and its stream stay together: what a device keeps in store for one stream is of
+    no use to another.
+    """
+
+    stream: Stream
+    homes: list[Home] = field(default_factory=list)
+    """Device windows made so far."""
+    scratch: dict[str, Array] = field(default_factory=dict)
+    """Memory that chunks are decoded in."""
+
+
+@dataclass(eq=False)
 class Uploaded(Filled):
     """A window whose arrays are, or will be, on the device."""
 
     home: Home = field(kw_only=True)
     copied: Event = field(kw_only=True)
-    """Behind the copies to it."""
+    """Behind the copies to it, and what decodes it."""
+    verdicts: list[Verdict] = field(default_factory=list)
+
+    def settle(self) -> None:
+        """Wait for what the device decodes of it.
+
+        Raises
+        ------
+        ReadError
+            If a chunk is damaged.
+        """
+        if self.verdicts:
+            self.copied.wait()
+        while self.verdicts:
+            self.verdicts.pop().check()
 
 
 class DeviceWindows:
@@ -221,19 +280,28 @@ class DeviceWindows:
     pool : SlotPool
         Their memory.
     plan : DevicePlan
-    homes : list of Home
-        Device windows made so far, used again in every epoch.
+    ground : Ground
+    stats : Stats
     """
 
     def __init__(
-        self, source: WindowSource, pool: SlotPool, plan: DevicePlan, homes: list[Home]
+        self,
+        source: WindowSource,
+        pool: SlotPool,
+        plan: DevicePlan,
+        ground: Ground,
+        stats: Stats,
     ) -> None:
         self._source = source
         self._pool = pool
         self._plan = plan
-        self._homes = homes
-        self._stream = plan.device.copy_stream()
-        self._flying: deque[tuple[Event, Filled]] = deque()
+        self._homes = homes = ground.homes
+        self._stats = stats
+        self._stream = ground.stream
+        self._decoding = None
+        if plan.decoded_there:
+            self._decoding = DeviceDecoding(plan.device, self._stream, ground.scratch)
+        self._flying: deque[tuple[Event, object]] = deque()
         self._finalizer = weakref.finalize(self, wait_for_all, self._flying, homes)
         self._finalizer.atexit = False
         self._ready: deque[Uploaded] = deque()
@@ -247,6 +315,7 @@ class DeviceWindows:
             self._ready.append(self._upload(window, self._home()))
         window = self._ready.popleft()
         self._go_on()
+        window.settle()
         return window
 
     def _next_on_host(self) -> Filled | None:
@@ -292,7 +361,9 @@ class DeviceWindows:
             }
 
         with plan.told():
-            home = Home(stream.run(memory, ()))
+            arrays = stream.run(memory, ())
+        n = len(plan.decoded_there)
+        home = Home(arrays, plan.memory((n,), np.dtype(np.int64)) if n else np.empty(0, np.int64))
         home.note(stream.record())  # what had this memory before may still be read on that stream
         self._homes.append(home)
         return home
@@ -304,16 +375,38 @@ class DeviceWindows:
         home.used.clear()
         arrays = dict(window.arrays)
         for name, target in home.arrays.items():
-            self._stream.upload(window.arrays[name], target[:n])
             arrays[name] = target[:n]
+            if name not in window.coded:
+                self._stream.upload(window.arrays[name], target[:n])
+                self._stats.bus_bytes += window.arrays[name].nbytes
+        verdicts = self._decode(window, home, arrays)
         copied = self._stream.record()
-        self._flying.append((copied, window))
+        self._flying.append((copied, self._decoding if verdicts else window))
         uploaded = Uploaded(
             window.start, window.stop, window.content, window.slot, arrays, ready=True,
-            home=home, copied=copied,
+            home=home, copied=copied, verdicts=verdicts,
         )  # fmt: skip
         home.give(uploaded)
         return uploaded
+
+    def _decode(self, window: Filled, home: Home, arrays: dict[str, Array]) -> list[Verdict]:
+        """Copy what is stored of a window, and ask for its rows; its slot is free once copied."""
+        if self._decoding is None or not window.coded:
+            return []
+        verdicts = []
+        with self._plan.told():
+            for k, name in enumerate(self._plan.decoded_there):
+                if (coded := window.coded.get(name)) is None:
+                    continue
+                memory = window.arrays[name].reshape(-1).view(np.uint8)[: coded.packed_bytes]
+                packed = self._decoding.upload(memory, window.arrays[name].nbytes)
+                self._flying.append((self._stream.record(), (window, memory)))
+                most = self._plan.most_bands(name)
+                bad = home.n_bad[k : k + 1]
+                verdicts.append(self._decoding.decode(packed, coded, most, arrays[name], bad))
+                self._stats.bus_bytes += coded.packed_bytes
+                self._stats.n_chunks_there += coded.n_stored
+        return verdicts
 
     def poke(self) -> None:
         """Let threads and copies go on; cheap, for every batch."""
@@ -335,7 +428,7 @@ class DeviceWindows:
         self._ready.clear()
 
 
-def wait_for_all(flying: deque[tuple[Event, Filled]], homes: Sequence[Home]) -> None:
+def wait_for_all(flying: deque[tuple[Event, object]], homes: Sequence[Home]) -> None:
     """Wait for copies under way and kernels that read windows; also where nobody iterates more.
 
     Memory that is given back could otherwise be somebody else's while they still use it.
