@@ -53,6 +53,14 @@ of 3 KiB had a file of 600 MB mapped again. It only costs: of processor time, 1 
 _SINGLE_READ_BYTES = 1 << 30  # Linux moves at most 2 GiB - 4 KiB a call
 
 
+def machine_bytes() -> float:
+    """Return how much memory the machine has; without end where it does not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return float("inf")
+
+
 class ByteSource(Protocol):
     """What an opener returns: anything whose bytes can be fetched by position, by any thread."""
 
@@ -137,12 +145,18 @@ class LocalFile:
                 raise _short(offset, len(target), got)
             got += more
 
-    def mapped(self) -> Array | None:
-        """Return all bytes of the file as a read-only array over a memory map."""
+    def mapped(self, *, scattered: bool = False) -> Array | None:
+        """Return all bytes of the file as a read-only array over a memory map.
+
+        Around a row that is missing the system fetches far more than the row, which pays for
+        others in a file that stays in memory. A larger one is told that rows are `scattered`.
+        """
         held = self._map
         if held is None and self.stamp.size:
             self.check()
             self._mapping = mmap.mmap(self._fd, self.stamp.size, access=mmap.ACCESS_READ)
+            if scattered and self.stamp.size > machine_bytes() and hasattr(mmap, "MADV_RANDOM"):
+                self._mapping.madvise(mmap.MADV_RANDOM)
             held = self._map = np.frombuffer(self._mapping, np.uint8)
         return held
 
@@ -209,7 +223,7 @@ class RemoteFile:
             raise _short(offset, target.nbytes, len(data))
         target.reshape(-1).view(np.uint8)[:] = np.frombuffer(data, np.uint8)
 
-    def mapped(self) -> Array | None:
+    def mapped(self, *, scattered: bool = False) -> Array | None:
         """Return None: only local files can be mapped."""
         return None
 

@@ -52,6 +52,9 @@ from labeled.formats.region import (
 SHORT_BYTES = 32 * 1024
 """Extents shorter than this are worth joining across a gap, at the price of a second copy."""
 
+FEWEST_PICKED = 8
+"""So many short extents of a piece are picked from a memory map with one call."""
+
 PACKED_PIECE_BYTES = 4 * 1024 * 1024
 """Most that is inflated at a time."""
 
@@ -170,7 +173,10 @@ class ExtentEngine:
         """Read one piece; see :class:`.rows.RowReader`."""
         file, extents = self._file(), piece.parts
         try:
-            if len(extents) == 1 or extents[1:, 3].all():
+            if self._scattered(extents) and (mapped := file.mapped(scattered=True)) is not None:
+                self._pick(mapped, extents, out, dest)
+                file.copied(piece.n_rows * self._used, scattered=True)
+            elif len(extents) == 1 or extents[1:, 3].all():
                 self._read_span(file, extents, out, dest)
             else:
                 for span in np.split(extents, np.flatnonzero(extents[1:, 3] == 0) + 1):
@@ -179,6 +185,24 @@ class ExtentEngine:
             raise
         except (OSError, EOFError) as fault:
             raise failed(self._source, piece.start, piece.stop, fault) from fault
+
+    def _scattered(self, extents: Ints) -> bool:
+        """Whether all rows of a piece are better picked from a memory map at once."""
+        if not self._direct or self._io == "pread" or len(extents) < FEWEST_PICKED:
+            return False
+        nbytes = int(extents[:, 2].sum()) * self._plan.row_bytes
+        return nbytes <= len(extents) * SHORT_BYTES and bool((extents[:, 0] != UNSTORED).all())
+
+    def _pick(self, mapped: Array, extents: Ints, out: Array, dest: Ints | None) -> None:
+        """Copy stored rows to their places: no call a stretch, however short they are."""
+        counts, row_bytes = extents[:, 2], self._plan.row_bytes
+        inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        at = np.repeat(extents[:, 0], counts) + inside * row_bytes
+        first = int(extents[0, 1])
+        place: Target = slice(first, first + len(at)) if dest is None else dest[first:][: len(at)]
+        item = np.dtype((np.void, row_bytes))
+        source = np.ndarray(max(len(mapped) - row_bytes + 1, 0), item, mapped, strides=(1,))
+        out.reshape(-1).view(np.uint8).view(item)[place] = source[at]
 
     def _read_span(self, file: OpenFile, span: Ints, out: Array, dest: Ints | None) -> None:
         at, first, n, _ = span[0].tolist()
@@ -189,7 +213,7 @@ class ExtentEngine:
             self._put(out, place, np.asarray(self._source.fill_value, self._plan.dtype))
         elif len(span) > 1:
             rows = spread((span[:, 0] - at) // self._plan.row_bytes, span[:, 2])
-            mapped = None if self._io == "pread" else file.mapped()
+            mapped = None if self._io == "pread" else file.mapped(scattered=True)
             if mapped is None:
                 self._store(self._box(file, at, int(rows[-1]) + 1), out, place, rows)
             else:
@@ -202,11 +226,17 @@ class ExtentEngine:
 
     def straight_into(self, out: Array, start: int, stop: int) -> bool:
         """Read one run with one call, if that is all it takes."""
-        if self._base is None or not 0 < stop - start < self._most_straight:
+        if self._base is None:
+            return False
+        return self.straight_from(self._base, out, start, stop)
+
+    def straight_from(self, base: int, out: Array, start: int, stop: int) -> bool:
+        """Do the same with rows that follow one another as if row 0 were at byte `base`."""
+        if not 0 < stop - start < self._most_straight:
             return False
         file = self._file()
         file.check()
-        at = self._base + start * self._plan.row_bytes
+        at = base + start * self._plan.row_bytes
         try:
             if self._direct:
                 file.read_into(out[: stop - start], at)
@@ -268,7 +298,7 @@ class ExtentEngine:
         """Store ``source[rows]`` in `out`: from a memory map where there is one."""
         mappable = self._io != "pread" and (self._base is not None or self._places is not None)
         file = self._file()
-        mapped = file.mapped() if mappable and self._used else None
+        mapped = file.mapped(scattered=True) if mappable and self._used else None
         if mapped is None or len(self._plan.starts) > 1:
             gather(rows, out, self.pieces, self.read_piece)
             return

@@ -178,7 +178,7 @@ class PackedFile:
             self._parked.append(place)
             del self._parked[:-_PARKED]
 
-    def mapped(self) -> Array | None:
+    def mapped(self, *, scattered: bool = False) -> Array | None:
         """Return None: what a map would show is compressed."""
         return None
 

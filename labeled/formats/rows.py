@@ -15,7 +15,6 @@ import numpy as np
 
 from labeled.errors import LoaderError, SelectionError
 from labeled.formats.coded import CodedSource, coded_of
-from labeled.formats.extents import ExtentEngine
 from labeled.formats.header import SourceHeader
 from labeled.formats.reader import Cost
 from labeled.formats.reading import Engine, Io, Piece, checked_runs, describe, n_rows_of, native
@@ -26,6 +25,9 @@ IO_WORDS = "'auto', 'pread' or 'mmap'"
 
 MakeEngine = Callable[[SourceHeader, Region, Io], Engine]
 """A function of a module, so that it pickles: makes what reads a region of a source."""
+
+ReadRun = Callable[[Array, int, int], bool]
+"""Reads rows start to stop into an array with one call; False, and nothing done, if it cannot."""
 
 
 class RowReader:
@@ -47,6 +49,7 @@ class RowReader:
         "_engine",
         "_make",
         "_region",
+        "_straight",
         "_where",
         "chunk_rows",
         "dtype",
@@ -71,6 +74,7 @@ class RowReader:
         self.dtype = native(source.dtype)
         self.chunk_rows = 1 if source.chunks is None else source.chunks[0]
         self._engine: Engine | None = None
+        self._straight: ReadRun | None = None
 
     def __reduce__(self) -> tuple[Callable[..., RowReader], tuple[Any, ...]]:
         return RowReader, (self.source, self._make, self._region, self.io)
@@ -96,7 +100,9 @@ class RowReader:
     def _ready(self) -> Engine:
         engine = self._engine
         if engine is None:
-            engine = self._engine = self._make(self.source, self._region, self.io)
+            engine = self._make(self.source, self._region, self.io)
+            self._straight = getattr(engine, "straight_into", None)
+            self._engine = engine
         return engine
 
     def coded(self) -> CodedSource | str:
@@ -144,17 +150,17 @@ class RowReader:
         """Read runs into ``out``, in order, in this thread."""
         self._check_out(out, 0)
         runs = checked_runs(runs, self.n_rows, self._where)
-        engine = self._ready()
-        if len(runs) == 1 and isinstance(engine, ExtentEngine):
+        self._ready()
+        if len(runs) == 1 and self._straight is not None:
             start, stop = runs[0].tolist()
-            if stop - start <= len(out) and engine.straight_into(out, start, stop):
+            if stop - start <= len(out) and self._straight(out, start, stop):
                 return
         self.scatter_into(out, runs, None)
 
     def read_run(self, out: Array, start: int, stop: int) -> None:
         """Read rows that are known to be there into an `out` that fits; the cheapest call."""
-        engine = self._ready()
-        if not (isinstance(engine, ExtentEngine) and engine.straight_into(out, start, stop)):
+        self._ready()
+        if self._straight is None or not self._straight(out, start, stop):
             self.read_into(out, np.array([[start, stop]]))
 
     def scatter_into(self, out: Array, runs: Ints, dest: Ints | None = None) -> None:

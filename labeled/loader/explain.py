@@ -20,6 +20,7 @@ from labeled.catalog.loading import as_runs
 from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import Source
 from labeled.errors import LoaderError
+from labeled.formats.bytesource import machine_bytes
 from labeled.formats.reader import Cost
 from labeled.loader.classes import read_classes
 from labeled.loader.jobs import Job
@@ -193,6 +194,11 @@ class Explanation:
             lines.append(
                 f"not counted: pages of files in the system's cache, mapped while rows are picked "
                 f"from them, of {format_bytes(self.mapped_bytes)}"
+            )
+        if self.mapped_bytes > (memory := machine_bytes()):
+            lines.append(
+                f"more than this machine's memory of {format_bytes(int(memory))}: most rows are a "
+                "read of their own from storage; shuffle='window' reads many together"
             )
         if self.kernels.startswith("compiled"):
             lines.append("not counted: compiled kernels, about 32 MiB once a process, if needed")

@@ -86,7 +86,8 @@ class Lane:
     @cached_property
     def _rows_alone(self) -> int:
         """How many rows that follow one another are read with one call."""
-        return self._rows_a_task if self.reader.kind == "contiguous" else 0
+        plain = self.reader.kind == "chunked" and not self.source.layout.dear
+        return self._rows_a_task if plain or self.reader.kind == "contiguous" else 0
 
     @property
     def row_bytes(self) -> int:

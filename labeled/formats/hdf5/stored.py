@@ -9,6 +9,8 @@ of chunks) is read for itself.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,6 +34,20 @@ from labeled.formats.region import (
     box_plan,
     region_shape,
 )
+
+CHUNKS_A_STRETCH = 4
+"""Chunks that follow one another on average, or else it is not kept where they do."""
+
+
+class Stretches(NamedTuple):
+    """Which rows follow one another in the file, though they are stored in several chunks."""
+
+    starts: Ints
+    """First row of each stretch, and ..."""
+    stops: Ints
+    """... one past its last."""
+    bases: Ints
+    """Where row 0 would lie if those before followed one another as well."""
 
 
 class StoredChunks:
@@ -75,6 +91,20 @@ class StoredChunks:
             places=places if alone else None,
         )
 
+    @cached_property
+    def _stretches(self) -> Stretches | None:
+        return stretches(self._source) if self._tiles.per_band == 1 else None
+
+    def straight_into(self, out: Array, start: int, stop: int) -> bool:
+        """Read one run with one call, if its chunks follow one another in the file."""
+        found = self._stretches
+        if found is None:
+            return False
+        k = int(found.starts.searchsorted(start, side="right")) - 1
+        if stop > found.stops[k]:
+            return False
+        return self._engine(0).straight_from(int(found.bases[k]), out, start, stop)
+
     def pieces(self, runs: Ints) -> list[Piece]:
         """Split checked runs into pieces of one tile each."""
         return [
@@ -106,6 +136,22 @@ class StoredChunks:
     def cold(self, row: int) -> bool:
         """Whether the system would have to fetch the first part of a row from storage."""
         return self._engine(0).cold(row)
+
+
+def stretches(source: SourceHeader) -> Stretches | None:
+    """Return where whole rows lie, chunk after chunk; None where that is too scattered to help."""
+    assert source.chunks is not None
+    index, chunk_rows = chunk_index(source), source.chunks[0]
+    if index.numbers is not None or not len(index.offsets):
+        return None
+    offsets = index.offsets.astype(np.int64)
+    follows = np.diff(offsets) == chunk_rows * source.row_bytes
+    begins = np.append(0, np.flatnonzero(~follows) + 1)
+    if len(begins) > 1 and len(begins) * CHUNKS_A_STRETCH > len(offsets):
+        return None
+    starts = begins * chunk_rows
+    stops = np.append(starts[1:], source.n_rows)
+    return Stretches(starts, stops, offsets[begins] - starts * source.row_bytes)
 
 
 def chunk_places(

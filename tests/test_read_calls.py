@@ -1,0 +1,170 @@
+"""How often a file is asked, counted: stretches of chunks, scattered rows, announced bytes."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import labeled
+from labeled.formats import bytesource
+from labeled.formats.bytesource import LocalFile, close_files
+from labeled.formats.extents import ExtentEngine
+from labeled.formats.hdf5 import stored
+from labeled.formats.hdf5.stored import StoredChunks
+from labeled.loader import explain
+
+N, CHUNK = 4000, 50
+VALUES = np.random.default_rng(0).integers(0, 255, (N, 512), dtype=np.uint8)
+
+
+def write(path, *, chunked=True, order=None):
+    """Write the rows; chunk after chunk in `order`, so that they lie in the file like that."""
+    with h5py.File(path, "w") as f:
+        data = f.create_dataset("x", VALUES.shape, "u1", chunks=(CHUNK, 512) if chunked else None)
+        for k in range(N // CHUNK) if order is None else order:
+            data[k * CHUNK : (k + 1) * CHUNK] = VALUES[k * CHUNK : (k + 1) * CHUNK]
+        data.dims[0].label, data.dims[1].label = "batch", "feature"
+    return str(path)
+
+
+def places(path):
+    """Where chunks begin, as h5py says."""
+    with h5py.File(path) as f:
+        told = [f["x"].id.get_chunk_info(i) for i in range(N // CHUNK)]
+    return {info.chunk_offset[0] // CHUNK: info.byte_offset for info in told}
+
+
+def reader_of(path, **options):
+    return labeled.open_dataset(path, **options).files.catalog.sources["x"].reader()
+
+
+def loader_of(path, batch_rows=50, **options):
+    """A loader that keeps nothing, so that it reads."""
+    loader = labeled.open_dataset(path).batches(batch_rows, seed=1, memory="5 MiB", **options)
+    for lane in loader.plan.lanes:
+        lane.keep = False
+    return loader
+
+
+def check(loader):
+    for batch in loader:
+        np.testing.assert_array_equal(batch.arrays["x"], VALUES[batch.rows])
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Count what is asked of files and of the pieces that reading is planned in."""
+    found = {"read": 0, "planned": 0, "told": []}
+    read, plan = LocalFile.read_into, ExtentEngine.pieces
+
+    def counted_read(self, target, offset):
+        found["read"] += 1
+        read(self, target, offset)
+
+    def counted_plan(self, runs):
+        found["planned"] += 1
+        return plan(self, runs)
+
+    monkeypatch.setattr(LocalFile, "read_into", counted_read)
+    monkeypatch.setattr(ExtentEngine, "pieces", counted_plan)
+    monkeypatch.setattr(LocalFile, "advise", lambda self, at, n: found["told"].append((at, n)))
+    return found
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """A file of stretches of some chunks each, in an order of their own."""
+    blocks = [range(k, min(k + 7, N // CHUNK)) for k in range(0, N // CHUNK, 7)]
+    order = [k for b in np.random.default_rng(2).permutation(len(blocks)) for k in blocks[b]]
+    return write(tmp_path_factory.mktemp("calls") / "mixed.h5", order=order)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, N - 1), st.integers(1, 600))
+def test_a_run_within_a_stretch_of_chunks_is_one_call(mixed, start, length):
+    stop = min(start + length, N)
+    reader, at = reader_of(mixed), places(mixed)
+    out = np.zeros((stop - start, 512), np.uint8)
+    reader.read_run(out, start, stop)
+    np.testing.assert_array_equal(out, VALUES[start:stop])
+
+    engine = reader._ready()
+    assert isinstance(engine, StoredChunks)
+    touched = range(start // CHUNK, (stop - 1) // CHUNK + 1)
+    in_one = all(at[k + 1] - at[k] == CHUNK * 512 for k in touched[:-1])
+    assert engine.straight_into(out, start, stop) == in_one
+
+
+def test_chunks_in_file_order_are_read_a_job_a_call(tmp_path, calls):
+    path = write(tmp_path / "ordered.h5")
+    gaps = np.diff([at for _, at in sorted(places(path).items())]) != CHUNK * 512
+    loader = loader_of(path)
+    check(loader)
+    assert calls["planned"] <= gaps.sum()  # only jobs across a gap are planned piece by piece
+    assert calls["read"] <= loader.explain().n_jobs + gaps.sum()
+    assert not calls["told"]
+
+
+def test_chunks_here_and_there_are_found_one_by_one(tmp_path):
+    order = np.random.default_rng(1).permutation(N // CHUNK).tolist()
+    path = write(tmp_path / "scattered.h5", order=order)
+    reader = reader_of(path)
+    assert stored.stretches(reader.source) is None
+    np.testing.assert_array_equal(reader.read(range(30, 333)), VALUES[30:333])
+
+
+def test_a_chunk_that_was_never_written_ends_no_run(tmp_path):
+    path = write(tmp_path / "holes.h5", order=[0, 1, 2, 3, 5, 6, 7, 8])
+    wanted = VALUES[:450].copy()
+    wanted[200:250] = 0
+    np.testing.assert_array_equal(reader_of(path).read(range(450)), wanted)
+
+
+@pytest.mark.parametrize("io", ["auto", "pread"])
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_scattered_rows_of_chunks_are_picked_together(tmp_path, calls, io, shuffled):
+    rows = np.arange(3, N, 40)  # so far apart that no gap is read through
+    reader = reader_of(write(tmp_path / "full.h5"), io=io)
+    dest = np.random.default_rng(3).permutation(len(rows)) if shuffled else None
+    out = np.zeros((len(rows), 512), np.uint8)
+    reader.scatter_into(out, np.stack((rows, rows + 1), axis=1), dest)
+    np.testing.assert_array_equal(out if dest is None else out[dest], VALUES[rows])
+    assert calls["read"] == (len(rows) if io == "pread" else 0)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_what_is_announced_is_what_is_read(tmp_path, monkeypatch, calls, chunked):
+    monkeypatch.setattr(LocalFile, "holds", lambda self, offset: False)
+    path = write(tmp_path / "window.h5", chunked=chunked)
+    loader = loader_of(path, shuffle="window")
+    cost = loader.explain().lanes[0]
+    check(loader)
+    assert sum(n for _, n in calls["told"]) == cost.bytes_read == VALUES.nbytes
+    assert len(calls["told"]) == cost.n_reads == calls["read"]
+
+
+def advice_of(path):
+    """What Linux says of the map of a file: "rr" stands for random reads."""
+    with open("/proc/self/smaps") as f:
+        parts = f.read().split(path)[1:]
+    return [part.split("VmFlags:")[1].split("\n")[0].split() for part in parts]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc/self/smaps")
+@pytest.mark.parametrize("too_large", [False, True])
+def test_rows_of_a_file_larger_than_memory_are_fetched_alone(tmp_path, monkeypatch, too_large):
+    memory = os.path.getsize(path := write(tmp_path / "rows.h5", chunked=False)) - too_large
+    monkeypatch.setattr(bytesource, "machine_bytes", lambda: memory)
+    monkeypatch.setattr(explain, "machine_bytes", lambda: VALUES.nbytes - too_large)
+    close_files()
+    loader = loader_of(path, shuffle="full")
+    check(loader)
+    assert [("rr" in flags) for flags in advice_of(path)] == [too_large]
+    assert ("more than this machine's memory" in repr(loader.explain())) == too_large
+    assert "more than" not in repr(loader_of(path, shuffle="window").explain())
