@@ -357,7 +357,8 @@ def _padding(plan: LoaderPlan, epoch_plan: AnyPlan) -> tuple[float, float] | Non
 def _mapped_bytes(lane: Lane) -> int:
     """Return the bytes that rows in random order are picked from by a memory map."""
     source = lane.source
-    if lane.keep or lane.reader.kind != "contiguous":
+    plain = lane.reader.kind == "chunked" and not source.layout.dear
+    if lane.keep or not (plain or lane.reader.kind == "contiguous"):
         return 0
     if not isinstance(source, Source) or source.io == "pread":
         return 0
