@@ -251,3 +251,36 @@ def test_tiles_cover_an_index_space_once(shape, data):
     for block in layout.tiles(shape, tile):
         seen[block] += 1
     assert (seen == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("item", "final"), [("u1", "u1"), ("u2", "u2"), ("f4", "f4"), ("f8", "f8"), ("u1", "f4")]
+)
+@pytest.mark.parametrize("start", [0, 16, 56])
+def test_rows_are_written_across_their_ends(kernels, monkeypatch, item, final, start):
+    """Every line is whole, whatever the place of the destination in memory."""
+    monkeypatch.setattr(compiled, "STREAM_BYTES", 0)
+    wrapped: list[int] = []
+    told = compiled._wrapped
+
+    def tell(table, head, cut):
+        wrapped.append(head)
+        return told(table, head, cut)
+
+    monkeypatch.setattr(compiled, "_wrapped", tell)
+    src = np.random.default_rng(start).integers(0, 256, (3, 128, 577)).astype(item)
+    rows = np.random.default_rng(1).integers(0, 3, 2)
+    given = {} if item == final else {"dtype": final, "scale": 0.5, "shift": 1}
+    for chosen in (np.arange(3), rows):
+        expected = src[chosen].transpose(0, 2, 1).astype(final)
+        expected = expected * np.float32(0.5) + np.float32(1) if given else expected
+        memory = permute.empty((expected.nbytes + (1 << 20),), np.uint8)
+        memory[...] = 77
+        inner = memory[64 + start : 64 + start + expected.nbytes]
+        out = inner.view(final).reshape(expected.shape)
+        permute.gather(src, chosen, (0, 2, 1), out=out, threads=1, **given)
+        np.testing.assert_array_equal(out, expected)
+        inner[...] = 77
+        assert (memory == 77).all()
+    size = np.dtype(final).itemsize
+    assert wrapped == ([] if start == 0 else [(64 - start) // size] * 2)

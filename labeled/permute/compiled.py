@@ -14,7 +14,7 @@ import math
 import os
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from labeled.errors import how_to_install
-from labeled.permute import workers
+from labeled.permute import blocked, workers
 from labeled.permute.arguments import Array, Rows
-from labeled.permute.job import merged_factor
-from labeled.permute.layout import CACHE_LINE, HEADER, ROW_PADDING, TILE_RUN
+from labeled.permute.job import job, merged_factor
+from labeled.permute.layout import CACHE_LINE, HEADER, TILE_RUN
 from labeled.permute.plan import Cut, Plan
 
 SWITCH = "LABELED_FAST"
@@ -37,7 +37,7 @@ LOAD_BYTES = 1 << 18
 USE_BYTES = 1 << 14
 """Once they are imported, copies of so many bytes use them."""
 
-SHARE_BYTES = 1 << 24
+SHARE_BYTES = 1 << 23
 """Bytes read and written from which a second thread pays, even if it is kept waiting a little."""
 
 STREAM_BYTES = 1 << 21
@@ -54,6 +54,12 @@ FAR_RUN_BYTES = 1 << 13
 
 RUNS_BYTES = 1 << 18
 """Shorter runs are left to NumPy in copies of fewer bytes."""
+
+WRAP_BYTES = 1 << 12
+"""Rows of the destination up to so long are written across their ends, see `_wrapped`."""
+
+WRAP_ITEMS = 512
+"""The fast axis is at least so long there: its first and last items are copied by NumPy."""
 
 BLOCK_ITEMS = 1024
 """Items along the fast axis that a thread claims at a time."""
@@ -134,6 +140,12 @@ def run(
         shifts = _factors(plan, shift, -0.0, src.ndim)
     to = _address(dst)
     streamed, head = _streaming(plan.cut, call, to, dst.nbytes)
+    header = call.header
+    wrapped = head > 0 and call.wraps
+    if wrapped:
+        table, to = _wrapped(table, head, plan.cut), to + head * dst.itemsize
+        header, head = tuple(table[:HEADER].tolist()), 0
+        _copy_ends(plan, dst, src, rows, scale, shift)
     kernel = getattr(kernels, plan.cut.kernel)
     fixed = (
         call.kinds, _address(src), to, table,
@@ -143,7 +155,7 @@ def run(
     if call.signature not in _ready:
         _compile(kernel, fixed, call.signature)
     count = _threads(threads, moved_bytes)
-    n_units = call.n_outer // call.header[-1] * _units(plan.cut, call.header, head)
+    n_units = call.n_outer // header[-1] * _units(plan.cut, header, head)
     if count == 1:
         kernel(*fixed, 0, n_units, _scratch(kernels.SCRATCH_BYTES))
     else:
@@ -187,6 +199,8 @@ class _Call:
     n_outer: int
     aligned: bool
     """Whether outer steps of the destination are whole cache lines."""
+    wraps: bool
+    """Whether rows may be written across their ends."""
     gathered: tuple[slice, tuple[int, int, int], int] | None
     """Which offsets of the table depend on gathered rows, their shape and the bytes of a row."""
 
@@ -197,9 +211,8 @@ def _call(plan: Plan) -> _Call:
     assert cut is not None
     n_outer, n_fast, n_rows = _counts(plan, cut)
     step = plan.dst_strides[cut.rows[-1] if cut.kernel == "runs" and cut.rows else cut.fast]
-    along = {"runs": 1, "tiles": n_fast * cut.item.itemsize, "weaves": n_fast, "unweaves": n_rows}
-    enough = along[cut.kernel] * (1 if cut.kernel == "tiles" else cut.final.itemsize)
-    vector = 64 if enough >= 64 or cut.kernel == "runs" else 16
+    along = {"weaves": n_fast, "unweaves": n_rows}.get(cut.kernel, CACHE_LINE)
+    vector = 64 if along * cut.final.itemsize >= 64 else 16
     inner = 1 if cut.near is None else plan.lengths[cut.near]
     block = BLOCK_ITEMS
     if cut.kernel == "runs":
@@ -217,6 +230,7 @@ def _call(plan: Plan) -> _Call:
         _table(plan, cut, header),
         n_outer,
         not np.any(outer_dst % CACHE_LINE),
+        _wraps(cut, header),
         _gather_slot(plan, cut),
     )
 
@@ -227,19 +241,14 @@ def _counts(plan: Plan, cut: Cut) -> tuple[int, int, int]:
 
 
 def _table(plan: Plan, cut: Cut, header: tuple[int, ...]) -> Rows:
-    """Return everything a kernel reads: sizes, outer offsets, offsets of rows and of the stage.
+    """Return everything a kernel reads: sizes, outer offsets and offsets of rows.
 
     Offsets along a gathered axis are left at zero: they differ from call to call.
     """
     outer_src = _offsets(plan, plan.src_strides, cut.outer, plan.axis)
     outer_dst = _offsets(plan, plan.dst_strides, cut.outer)
     row_src = _offsets(plan, plan.src_strides, cut.rows, plan.axis)
-    padding = np.repeat(row_src[-1:], ROW_PADDING)
-    return np.concatenate([header, outer_src, outer_dst, row_src, padding, _STAGE])
-
-
-_STAGE = np.arange(TILE_RUN + ROW_PADDING, dtype=np.int64) * CACHE_LINE
-"""Where rows lie that are staged in scratch memory because they are shorter than a vector."""
+    return np.concatenate([header, outer_src, outer_dst, row_src])
 
 
 def _offsets(
@@ -276,9 +285,45 @@ def _gathered(call: _Call, rows: Rows) -> Rows:
     slot, shape, row_bytes = call.gathered
     table = call.table.copy()
     table[slot].reshape(shape)[...] += (rows * row_bytes)[:, None]
-    if slot.start > HEADER:
-        table[slot.stop : slot.stop + ROW_PADDING] = table[slot.stop - 1]
     return table
+
+
+def _wraps(cut: Cut, header: tuple[int, ...]) -> bool:
+    """Say whether short rows follow one another without a gap, treated alike in all columns."""
+    _, n_rows, n_fast, step, _, _, by_fast, by_row, _ = header
+    packed = step == n_rows * cut.final.itemsize <= WRAP_BYTES
+    return cut.kernel == "tiles" and packed and n_fast >= WRAP_ITEMS and not (by_fast or by_row)
+
+
+def _wrapped(table: Rows, head: int, cut: Cut) -> Rows:
+    """Return the table of a copy that begins `head` items later, at a whole line.
+
+    A row of the destination then ends with the `head` first items of the next one, which lie one
+    item further in the source. So every line is written whole, but for those of both ends.
+    """
+    made = table.copy()
+    n_outer, n_rows = made[:2]
+    rows = made[HEADER + 2 * n_outer :]
+    rows[...] = np.roll(rows, -head)
+    rows[n_rows - head :] += cut.item.itemsize
+    made[2] -= 1
+    return made
+
+
+def _copy_ends(
+    plan: Plan,
+    dst: Array,
+    src: Array,
+    rows: Rows | None,
+    scale: Array | None,
+    shift: Array | None,
+) -> None:
+    """Copy the first and the last step along the fast axis, which wrapped rows leave open."""
+    assert plan.cut is not None
+    whole = job(plan, dst, src, rows, scale, shift)
+    for part in (slice(0, 1), slice(-1, None)):
+        at = (slice(None),) * plan.cut.fast + (part,)
+        blocked.run(replace(whole, dst=whole.dst[at], src=whole.src[at]))
 
 
 def _factor_order(cut: Cut) -> tuple[int, int, int]:
@@ -331,7 +376,7 @@ def _units(cut: Cut, header: tuple[int, ...], head: int) -> int:
         return -(-(n_rows - head) // block)
     if cut.kernel == "weaves":
         return -(-(n_fast - head) // block)
-    run = max(TILE_RUN // cut.final.itemsize, 16 // cut.item.itemsize)
+    run = max(TILE_RUN // cut.final.itemsize, CACHE_LINE // cut.item.itemsize)
     n_runs = -(-(n_rows - head) // run) + (1 if head else 0)
     return n_runs * -(-n_fast // block)
 

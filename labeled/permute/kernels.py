@@ -5,7 +5,9 @@ see addresses, byte offsets and item types, and trust them: :mod:`~labeled.permu
 them, from arrays that stay alive during the call.
 
 All of them follow one scheme. Whole cache lines of the source are loaded as vectors, turned by
-shuffles (LLVM maps these to whatever the processor has), and written as whole cache lines. A
+shuffles (LLVM maps these to whatever the processor has), and written as whole cache lines.
+Transposes first copy a few lines of each of their rows side by side: rows a round number of bytes
+apart push one another out of the nearest cache, and a tile comes back to each of them. A
 table of byte offsets says where the rows of the source lie, so an axis of any stride, several
 axes at once, or gathered rows cost the same. Large results are *streamed*: stored past the
 caches, so that memory is not first read where it is going to be overwritten.
@@ -28,15 +30,18 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from labeled.permute.layout import CACHE_LINE as LINE
-from labeled.permute.layout import HEADER, ROW_PADDING, TILE_RUN
+from labeled.permute.layout import HEADER, TILE_RUN
 
-AHEAD = 128
-"""How many bytes ahead source rows are prefetched; hardware follows too few rows by itself."""
+WIDE = 4
+"""Lines of a row staged in one go, at most: each row is another page, or another set of a cache."""
+
+STAGED_LINES = 256
+"""Lines of all rows staged in one go: half of the nearest cache."""
 
 BUFFER_BYTES = 1 << 13
 """Of the first of three areas of scratch memory: one tile, then two lines, then staged rows."""
 
-SCRATCH_BYTES = 2 * BUFFER_BYTES + 2 * LINE
+SCRATCH_BYTES = BUFFER_BYTES + (2 + STAGED_LINES) * LINE
 
 ADDRESS = types.intp
 Generate = Callable[..., Any]
@@ -92,16 +97,21 @@ def _store(builder: Any, value: Any, address: Any) -> None:
     builder.store(value, builder.inttoptr(address, value.type.as_pointer()), align=1)
 
 
+def _stream(builder: Any, value: Any, address: Any, n_bytes: int = LINE) -> None:
+    """Store a vector past the caches, at a multiple of its size."""
+    pointer = builder.inttoptr(address, value.type.as_pointer())
+    stored = builder.store(value, pointer, align=n_bytes)
+    mark = builder.module.add_metadata([ir.Constant(_I32, 1)])
+    stored.set_metadata("nontemporal", mark)
+
+
 def _store_past(builder: Any, value: Any, address: Any, n_bytes: int, streamed: Any) -> None:
     """Store a vector; where `streamed`, at a multiple of its size and past the caches."""
-    pointer = builder.inttoptr(address, value.type.as_pointer())
     with builder.if_else(builder.trunc(streamed, _I1)) as (then, otherwise):
         with then:
-            stored = builder.store(value, pointer, align=n_bytes)
-            mark = builder.module.add_metadata([ir.Constant(_I32, 1)])
-            stored.set_metadata("nontemporal", mark)
+            _stream(builder, value, address, n_bytes)
         with otherwise:
-            builder.store(value, pointer, align=1)
+            _store(builder, value, address)
 
 
 def _shuffle(builder: Any, a: Any, b: Any, picks: list[int]) -> Any:
@@ -115,12 +125,13 @@ def _splat(builder: Any, value: Any, lanes: int) -> Any:
     return _shuffle(builder, first, empty, [0] * lanes)
 
 
-def _prefetch(builder: Any, address: Any) -> None:
+def _prefetch(builder: Any, address: Any, near: int = 3) -> None:
+    """Ask for a line that is needed soon, in the nearest cache (3) or in the next one (2)."""
     byte = _I8.as_pointer()
     kind = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
     call = builder.module.declare_intrinsic("llvm.prefetch", (byte,), kind)
-    read, near, data = (ir.Constant(_I32, n) for n in (0, 3, 1))
-    builder.call(call, [builder.inttoptr(address, byte), read, near, data])
+    marks = [ir.Constant(_I32, n) for n in (0, near, 1)]
+    builder.call(call, [builder.inttoptr(address, byte), *marks])
 
 
 def _converted(builder: Any, value: Any, kinds: Any, scale: Any, shift: Any) -> Any:
@@ -164,30 +175,40 @@ _moves = _constant(lambda kinds: kinds[0] == kinds[1] and not isinstance(kinds[0
 
 @_intrinsic
 def _turn(
-    _: Any, kinds: Any, base: Any, offsets: Any, buffer: Any, pitch: Any
+    _: Any, kinds: Any, stage: Any, dst: Any, step: Any, streamed: Any
 ) -> tuple[Any, Generate]:
-    """Turn a few rows of one vector each into columns of 16 bytes, `pitch` apart in `buffer`."""
+    """Turn 16 bytes of as many rows as fill a line into as many lines, `step` bytes apart.
+
+    The rows lie in `stage`, a line each. Four of them, a quarter of the rows apart, fill one
+    vector; its quarters are turned side by side.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _, base, offsets, buffer, pitch = args
+        _, stage, dst, step, streamed = args
         item = kinds[0]
-        lanes, group = _lanes(kinds, item), 16 // _size(item)
-        rows = []
+        lanes, group = LINE // _size(item), 16 // _size(item)
+        lines = []
         for k in range(group):
-            row = builder.add(base, _load(builder, _at(builder, offsets, 8 * k), _I64))
-            rows.append(_load(builder, row, _vector(item, lanes)))
-            _prefetch(builder, _at(builder, row, AHEAD))
-        lows = [q * group + e for q in range(lanes // group) for e in range(group // 2)]
+            four = [
+                _load(builder, _at(builder, stage, LINE * (k + q * group)), _vector(item, group))
+                for q in range(4)
+            ]
+            a, b = _joined(builder, four, group)
+            lines.append(_shuffle(builder, a, b, list(range(lanes))))
+        lows = [q * group + e for q in range(4) for e in range(group // 2)]
         low = [n + other for n in lows for other in (0, lanes)]
         high = [n + group // 2 for n in low]
         for _stage in range(int(math.log2(group))):
-            pairs = list(zip(rows[: group // 2], rows[group // 2 :], strict=True))
-            rows = [_shuffle(builder, a, b, half) for a, b in pairs for half in (low, high)]
-        for column in range(lanes):
-            q, k = divmod(column, group)
-            piece = _shuffle(builder, rows[k], rows[k], list(range(q * group, (q + 1) * group)))
-            to = builder.add(buffer, builder.mul(pitch, ir.Constant(_I64, column)))
-            _store(builder, piece, to)
+            pairs = list(zip(lines[: group // 2], lines[group // 2 :], strict=True))
+            lines = [_shuffle(builder, a, b, half) for a, b in pairs for half in (low, high)]
+        places = [builder.add(dst, builder.mul(step, ir.Constant(_I64, k))) for k in range(group)]
+        with builder.if_else(builder.trunc(streamed, _I1)) as (then, otherwise):
+            with then:
+                for line, place in zip(lines, places, strict=True):
+                    _stream(builder, line, place)
+            with otherwise:
+                for line, place in zip(lines, places, strict=True):
+                    _store(builder, line, place)
         return context.get_dummy_value()
 
     return types.void(kinds, *[ADDRESS] * 4), generate
@@ -301,6 +322,18 @@ def _copy(n_bytes: int) -> Any:
 _copy1, _copy2, _copy4, _copy8, _copy16, _copy32, _copy64 = (
     _copy(n) for n in (1, 2, 4, 8, 16, 32, 64)
 )
+
+
+@_intrinsic
+def _fetch(_: Any, dst: Any, src: Any, ahead: Any) -> tuple[Any, Generate]:
+    """Copy one line of a source row, and ask for one further on: no hardware follows so many."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _prefetch(builder, builder.add(args[1], args[2]), 2)
+        _store(builder, _load(builder, args[1], ir.VectorType(_I8, LINE)), args[0])
+        return context.get_dummy_value()
+
+    return types.void(ADDRESS, ADDRESS, ADDRESS), generate
 
 
 @_intrinsic
@@ -441,15 +474,16 @@ def tiles(
     by_outer, by_fast, by_row = table[5], table[6], table[7]
     item_bytes, final_bytes = _item_bytes(kinds), _final_bytes(kinds)
     outer, rows = table[HEADER:], table[HEADER + 2 * n_outer :]
-    offsets = rows.ctypes.data
-    lanes, group = _vector_bytes(kinds) // item_bytes, 16 // item_bytes
-    run = max(TILE_RUN // final_bytes, group)
-    pitch = run * item_bytes
+    lanes, group = LINE // item_bytes, 16 // item_bytes
+    run = max(TILE_RUN // final_bytes, lanes)
     buffer, spare = scratch, scratch + BUFFER_BYTES
     stage = spare + 2 * LINE
+    pitch = run * item_bytes
     n_blocks = (n_fast + block - 1) // block
     n_runs = (n_rows - head + run - 1) // run + (1 if head else 0)
     columns = min(lanes, n_fast)
+    most = min(WIDE, STAGED_LINES // run)
+    ahead = 2 * most * LINE
     for unit in range(first, last):
         o = unit // (n_runs * n_blocks)
         t = unit // n_blocks - o * n_runs
@@ -462,22 +496,39 @@ def tiles(
             span = min(run, n_rows - r)
         else:
             r, span = min(t * run, n_rows - run), run
-        groups = (span + group - 1) // group
-        for begin in range(start, min(start + block, n_fast), lanes):
-            i = min(begin, n_fast - columns)
-            base, at = src + outer[o] + i * item_bytes, offsets + 8 * r
+        direct = _moves(kinds) and span % lanes == 0
+        stop = min(start + block, n_fast)
+        for wide in range(start, stop, lanes * most):
+            lines = min(most, (stop - wide + lanes - 1) // lanes)
+            base = src + outer[o]
             if columns < lanes:
-                for k in range(groups * group):
+                for k in range(span):
                     _copy_short(stage + k * LINE, base + rows[r + k], columns * item_bytes)
-                base, at = stage, offsets + 8 * (n_rows + ROW_PADDING)
-            for g in range(groups):
-                _turn(kinds, base, at + 8 * g * group, buffer + 16 * g, pitch)
-            to = dst + outer[n_outer + o] + i * step + r * final_bytes
-            f = (by_outer * o + by_fast * i + by_row * r) * final_bytes
-            for j in range(columns):
-                s, h = scale + f, shift + f
-                _put(kinds, to + j * step, buffer + j * pitch, span, s, h, by_row, past, spare)
-                f += by_fast * final_bytes
+            else:
+                for k in range(span):
+                    at = base + rows[r + k]
+                    for w in range(lines):
+                        i = min(wide + w * lanes, n_fast - lanes)
+                        _fetch(stage + (w * run + k) * LINE, at + i * item_bytes, ahead)
+            for w in range(lines):
+                i = min(wide + w * lanes, n_fast - columns)
+                staged = stage + w * run * LINE
+                to = dst + outer[n_outer + o] + i * step + r * final_bytes
+                if direct and columns % group == 0:
+                    for j in range(0, columns, group):
+                        for g in range(0, span, lanes):
+                            at, there = staged + g * LINE + j * item_bytes, to + g * item_bytes
+                            _turn(kinds, at, there + j * step, step, past)
+                    continue
+                for j in range(0, columns, group):
+                    for g in range(0, span, lanes):
+                        at = staged + g * LINE + j * item_bytes
+                        _turn(kinds, at, buffer + j * pitch + g * item_bytes, pitch, 0)
+                f = (by_outer * o + by_fast * i + by_row * r) * final_bytes
+                for j in range(columns):
+                    s, h = scale + f, shift + f
+                    _put(kinds, to + j * step, buffer + j * pitch, span, s, h, by_row, past, spare)
+                    f += by_fast * final_bytes
 
 
 @_compiled

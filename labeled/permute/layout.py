@@ -41,9 +41,6 @@ TILE_RUN = 128
 HEADER = 9
 """Numbers at the start of a kernel's table, before its offsets."""
 
-ROW_PADDING = 16
-"""Offsets after those of the rows, read by the last group of a tile and never used."""
-
 
 def merged_axes(
     shape: Sequence[int],

@@ -83,9 +83,12 @@ class Cut:
     """The outer axis along which the source is nearest, visited before the rows go on."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
-    """A copy in the destination's order; `lengths` and strides are those of the merged axes."""
+    """A copy in the destination's order; `lengths` and strides are those of the merged axes.
+
+    Plans are kept, one for a request, so what follows from one is found by its identity.
+    """
 
     order: tuple[int, ...]
     shape: tuple[int, ...]
