@@ -71,6 +71,10 @@ def window(subject: Subject, **options: Any) -> Way:
     return way(subject, "ours, window shuffle", "window", shuffle="window", **options)
 
 
+def staggered(subject: Subject, **options: Any) -> Way:
+    return way(subject, "ours, staggered", "window", shuffle="staggered", **options)
+
+
 def chosen(subject: Subject, **options: Any) -> Way:
     """A random list of 80 % of the rows."""
     rows = chosen_rows(subject.n_rows)

@@ -14,7 +14,7 @@ from labeled.device import Device, Library
 from labeled.errors import LoaderError
 from labeled.loader.arguments import Asked, integer_or_none, max_lost_of, skips_of
 from labeled.loader.decoding import Decode, check_decode, decode_plan
-from labeled.loader.fitting import job_offset_of, lanes_within, sizes_within
+from labeled.loader.fitting import job_offset_of, lanes_within, mixed_better, sizes_within
 from labeled.loader.handoff import handed_over
 from labeled.loader.laying import check_uneven, finish_of, line_in_form
 from labeled.loader.loader import Loader
@@ -83,10 +83,14 @@ def make_loader(
     specs : (space, source) pair, optional
         What batches look like; arrays come nested as the specs are, C-contiguous in
         the axes of each space. Without specs a batch maps source -> DataArray.
-    shuffle : bool, "full" or "window"
+    shuffle : bool, "full", "window" or "staggered"
         False: file order, or the order of a list. "full": any row may follow any row.
         "window": random stretches of the file fill a window, whose rows are shuffled.
-        True: full where the layout makes random rows cheap, else window.
+        "staggered": the same, but stretches come and go one by one, so that about twice as
+        many are mixed in the same memory; batches are copied once more, and all stretches
+        of a window are read before the first one. For rows of one size.
+        True: full where the layout makes random rows cheap; staggered where stored chunks
+        are so large that a window holds too few to mix well; else window.
     seed : int, optional
         The order is a function of it and the epoch; drawn once, and kept in the
         state, when not given. Parts of a shuffled epoch need the same one.
@@ -253,6 +257,8 @@ def make_loader(
     sizes = sizes_within(
         wanted, lanes, grouping, rows, finish, piped=piped, sorts=bucket is not False
     )
+    if shuffle is True and rows.mode == "window" and not rows.repeats and bucket is False:
+        rows, sizes = mixed_better(wanted, lanes, grouping, rows, finish, sizes, piped=piped)
     buckets = None
     if bucket is not False:
         lengths = selected_sizes(measured, selections[measured.name], grouping.group)

@@ -37,6 +37,7 @@ from labeled.loader.shared import (
     Work,
 )
 from labeled.loader.slots import Slot, SlotPool
+from labeled.loader.staggering import BlockPool, StaggeredSource
 from labeled.samplers.sampled import moved
 
 ORPHAN_CHECK_S = 1.0
@@ -123,7 +124,9 @@ class _Service:
         """Windows in the hands of the consumer, by slot; keeps their slots from being used."""
         self._asked: list[Begin] = []
         self._cancelled = 0
-        self._source: WindowSource | None = None
+        self._source: WindowSource | StaggeredSource | None = None
+        blocks = plan.sizes.blocks
+        self._blocks = None if blocks is None else BlockPool(plan.layout, blocks)
 
     # the listener
 
@@ -187,13 +190,18 @@ class _Service:
                 self._source = None
             source.close()
 
-    def _open(self, begin: Begin, stats: Stats) -> WindowSource:
+    def _open(self, begin: Begin, stats: Stats) -> WindowSource | StaggeredSource:
         plan = self._plan
         for lane in plan.lanes:
             lane.load(max(1, plan.sizes.threads))
         epoch_plan = moved(plan.epoch_plan, begin.epoch, begin.seed, begin.history)
-        jobs = jobs_of(epoch_plan, begin.first_batch, plan)
         others = max(0, plan.sizes.threads - 1)  # this thread reads too: a core is left free
+        if self._blocks is not None:
+            return StaggeredSource(
+                epoch_plan, begin.first_batch, plan.lanes, plan.group, self._blocks, self._pool,
+                others, stats,
+            )  # fmt: skip
+        jobs = jobs_of(epoch_plan, begin.first_batch, plan)
         return WindowSource(jobs, plan.lanes, plan.group, self._pool, others, stats)
 
     def _may_go_on(self, number: int) -> bool:
@@ -207,7 +215,7 @@ class _Service:
             return len(self._held) <= self._count
         return len(self._held) < self._count or self._pool.spare_allowed
 
-    def _forward(self, source: WindowSource, number: int, stats: Stats) -> bool:
+    def _forward(self, source: WindowSource | StaggeredSource, number: int, stats: Stats) -> bool:
         """Hand the next window over; False after the last."""
         filled = source.next()
         if filled is None:

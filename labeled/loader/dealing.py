@@ -19,7 +19,8 @@ from labeled.loader.plan import LoaderPlan
 from labeled.loader.process import ProcessWindows
 from labeled.loader.rescue import rescue
 from labeled.loader.slots import SlotPool
-from labeled.samplers.order import Content
+from labeled.loader.staggering import StaggeredSource
+from labeled.samplers.content import Content
 from labeled.samplers.sampled import AnyPlan
 
 Array = npt.NDArray[Any]
@@ -49,7 +50,7 @@ class Dealer:
     recipe : LoaderPlan
     plan : EpochPlan or SampledPlan
         The epoch.
-    source : WindowSource or ProcessWindows
+    source : WindowSource, StaggeredSource or ProcessWindows
     pools : pair of SlotPool
         Memory for windows and for batches joined.
     """
@@ -58,7 +59,7 @@ class Dealer:
         self,
         recipe: LoaderPlan,
         plan: AnyPlan,
-        source: WindowSource | ProcessWindows,
+        source: WindowSource | StaggeredSource | ProcessWindows,
         pools: tuple[SlotPool, SlotPool],
         stats: Stats,
     ) -> None:

@@ -96,6 +96,9 @@ def decode_plan(device: Device, layout: Layout, lanes: Sequence[Lane], sizes: Si
     layout : mapping of str to (row shape, dtype)
         The sources that go to the device as they are stored.
     """
+    if sizes.blocks is not None:
+        why = "batches of a staggered order are gathered on the host"
+        return DecodePlan("", {}, dict.fromkeys(_coded_names(lanes), why), 0)
     most_bands: dict[str, int] = {}
     stays: dict[str, str] = {}
     packed, beside = [0], [0]

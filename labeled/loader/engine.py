@@ -32,7 +32,7 @@ from labeled.formats.coded import CodedWindow
 from labeled.loader.lanes import Lane
 from labeled.loader.slots import Slot, SlotPool
 from labeled.loader.timeline import Timeline
-from labeled.samplers.order import Content
+from labeled.samplers.content import Content
 from labeled.views.html import line, page
 from labeled.views.text import count_words
 
@@ -309,7 +309,7 @@ class _Core:
 
     def poke(self) -> None:
         """Wake the threads if they sleep and enough slots are free again to be worth it."""
-        if self._sleeping and 2 * self._pool.n_free >= self._pool.count:
+        if self._sleeping and self._pool.n_free >= self._pool.enough:
             with self._changed:
                 self._changed.notify_all()
 

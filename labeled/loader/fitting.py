@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from labeled.catalog.source import AnySource
+from labeled.errors import LoaderError
 from labeled.loader.finish import Finish
 from labeled.loader.lanes import Lane
-from labeled.loader.ordering import OrderedRows
+from labeled.loader.ordering import OrderedRows, of_objects
 from labeled.loader.ragged import batch_bytes, beyond_rows, lane_of, settled, worst_of
-from labeled.loader.sizes import Sizes, Wanted, choose_kept, piped_bytes, plan_sizes
+from labeled.loader.sizes import ENOUGH_UNITS, Sizes, Wanted, choose_kept, piped_bytes, plan_sizes
 from labeled.loader.units import Grouping
 from labeled.samplers.order import Mode
 from labeled.samplers.units import UniformUnits
@@ -70,6 +72,34 @@ def sizes_within(
             piped=piped,
         ),
     )
+
+
+def mixed_better(
+    wanted: Wanted,
+    lanes: list[Lane],
+    grouping: Grouping,
+    rows: OrderedRows,
+    finish: Finish,
+    sizes: Sizes,
+    *,
+    piped: bool,
+) -> tuple[OrderedRows, Sizes]:
+    """Stagger the order where windows, as planned in `sizes`, hold too few units to mix well.
+
+    More units mix better in both: what counts is in how many of them a batch lies.
+    """
+    unit_rows = max(1, grouping.units.max_rows)
+    n_units = sizes.window_rows // unit_rows
+    few = n_units < ENOUGH_UNITS and sizes.window_rows < rows.n_rows
+    chosen = wanted.window_rows is not None or all(lane.keep for lane in lanes)
+    if not few or chosen or of_objects(lane.source for lane in lanes) is not None:
+        return rows, sizes
+    staggered = replace(rows, mode="staggered")
+    try:
+        others = sizes_within(wanted, lanes, grouping, staggered, finish, piped=piped, sorts=False)
+    except LoaderError:  # batches of their own take more than there is
+        return rows, sizes
+    return (staggered, others) if others.window_rows // unit_rows > n_units else (rows, sizes)
 
 
 def job_offset_of(mode: Mode, lanes: list[Lane], grouping: Grouping, sizes: Sizes) -> int | None:

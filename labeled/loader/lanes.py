@@ -23,7 +23,7 @@ from labeled.catalog.loading import (
 from labeled.catalog.source import AnySource
 from labeled.formats.coded import CodedSource, CodedWindow, joined_rows
 from labeled.formats.reader import Cost, Reader
-from labeled.samplers.order import Content, rows_of
+from labeled.samplers.content import Content, rows_of
 from labeled.selection import Selection
 
 Array = npt.NDArray[Any]
@@ -33,7 +33,9 @@ log = logging.getLogger(__name__)
 
 GATHER_BYTES = 1 << 20
 TRUSTED_JOBS = 31
-"""Small jobs of listed rows that are taken for warm after one that was."""
+"""Small jobs that are taken for warm after one that was."""
+SMALL_BYTES = 8 << 20
+"""Jobs up to this are small; those of listed rows are in any case."""
 
 
 @dataclass(eq=False)
@@ -131,7 +133,10 @@ class Lane:
             return (partial(self.reader.read_run, out, run[0] + span.start, run[1] + span.start),)
         read = self.read(content, group)
         tasks = tasks_of(self.reader, read, out, self._rows_a_task)
-        return [partial(self.reader.advise, as_runs(read)), *tasks] if self._cold(read) else tasks
+        small = read.listed is not None or len(out) * self.row_bytes <= SMALL_BYTES
+        if self._cold(read, small=small):
+            return [partial(self.reader.advise, as_runs(read)), *tasks]
+        return tasks
 
     def coded_window(self, content: Content, group: Rows | None, room: int) -> CodedWindow | None:
         """Find the stored chunks of a window for a device to decode; None where the host does.
@@ -161,7 +166,7 @@ class Lane:
     def coded_tasks(self, window: CodedWindow, out: Array) -> Sequence[Task]:
         """Return what must be done so that `out` holds what is stored, in the place of rows."""
         tasks = window.tasks(out.reshape(-1).view(np.uint8))
-        cold = self._cold(Read(window.runs))
+        cold = self._cold(Read(window.runs), small=False)
         return [partial(self.reader.advise, window.runs), *tasks] if cold else tasks
 
     def read_again(self, rows: Rows, places: Rows, out: Array) -> None:
@@ -170,7 +175,7 @@ class Lane:
         self.reader.gather_into(part, rows)
         out[places] = part
 
-    def _cold(self, read: Read) -> bool:
+    def _cold(self, read: Read, *, small: bool) -> bool:
         """Whether a disk should be told of scattered rows before threads wait for them.
 
         The system is asked for a row or two. It looks ahead by itself in one stretch, and
@@ -181,7 +186,7 @@ class Lane:
             self._warm_jobs = max(0, self._warm_jobs - 1)
             return False
         cold = any(self.reader.cold(int(rows[place])) for place in {0, len(rows) // 2})
-        if read.listed is not None and not cold:
+        if small and not cold:
             self._warm_jobs = TRUSTED_JOBS
         return cold
 

@@ -30,6 +30,7 @@ from labeled.loader.pictures import LoaderPlots
 from labeled.loader.plan import LoaderPlan, next_epoch
 from labeled.loader.process import ProcessWindows, ReaderProcess
 from labeled.loader.slots import SlotPool
+from labeled.loader.staggering import BlockPool, StaggeredSource
 from labeled.loader.uploads import DeviceWindows, Ground
 from labeled.loader.workers import Workers, finished
 from labeled.samplers.sampled import AnyPlan, SampledPlan, moved, restore_sampled
@@ -64,6 +65,7 @@ class Loader:
         self._place: tuple[AnyPlan, int] | None = None
         self._stats = Stats()
         self._pools: tuple[SlotPool, SlotPool] | None = None
+        self._blocks: BlockPool | None = None
         self._process: ReaderProcess | None = None
         self._ground: Ground | None = None
 
@@ -149,7 +151,7 @@ class Loader:
 
     def windows(
         self, plan: AnyPlan, first_batch: int, stats: Stats
-    ) -> WindowSource | ProcessWindows | DeviceWindows:
+    ) -> WindowSource | StaggeredSource | ProcessWindows | DeviceWindows:
         """Start reading the windows of an epoch, in threads or in the reader process."""
         recipe, pool = self.plan, self.pools()[0]
         if recipe.reader == "process":
@@ -163,22 +165,28 @@ class Loader:
         began = perf_counter()
         recipe.load_kept()
         self._stats.load_s += perf_counter() - began
-        jobs = recipe.jobs(plan, first_batch)
-        threads = recipe.sizes.threads
-        source = WindowSource(
-            jobs,
-            recipe.lanes,
-            recipe.group,
-            pool,
-            threads,
-            stats,
-            skips=recipe.skips,
-        )
+        source = self._source(plan, first_batch, stats)
         if recipe.on_device is None:
             return source
         if self._ground is None:
             self._ground = Ground(recipe.on_device.device.copy_stream())
         return DeviceWindows(source, pool, recipe.on_device, self._ground, stats)
+
+    def _source(
+        self, plan: AnyPlan, first_batch: int, stats: Stats
+    ) -> WindowSource | StaggeredSource:
+        """Start reading an epoch in threads of this process."""
+        recipe, pool = self.plan, self.pools()[0]
+        lanes, group, sizes = recipe.lanes, recipe.group, recipe.sizes
+        if sizes.blocks is None:
+            jobs = recipe.jobs(plan, first_batch)
+            return WindowSource(jobs, lanes, group, pool, sizes.threads, stats, skips=recipe.skips)
+        if self._blocks is None:
+            self._blocks = BlockPool(recipe.layout, sizes.blocks)
+        return StaggeredSource(
+            plan, first_batch, lanes, group, self._blocks, pool, sizes.threads, stats,
+            skips=recipe.skips,
+        )  # fmt: skip
 
     # a place that can be saved
 

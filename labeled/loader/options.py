@@ -15,7 +15,7 @@ from labeled.loader.ragged import RaggedLayout
 from labeled.samplers.parts import Last
 from labeled.samplers.requests import Sampler
 
-Shuffle = bool | Literal["full", "window"]
+Shuffle = bool | Literal["full", "window", "staggered"]
 
 
 class BatchOptions(TypedDict, total=False):

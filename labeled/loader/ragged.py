@@ -35,7 +35,8 @@ from labeled.loader.units import Grouping
 from labeled.ragged import Flat, FlatRows, RaggedReader
 from labeled.ragged.flat import block_cuts, flat_of, own_examples
 from labeled.ragged.padding import padded
-from labeled.samplers.order import Content, Mode, rows_of
+from labeled.samplers.content import Content, rows_of
+from labeled.samplers.order import Mode
 from labeled.samplers.units import Units
 from labeled.selection import Selection
 from labeled.specs.casts import check_values

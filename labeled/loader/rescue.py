@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from labeled.errors import ReadError, warn
 from labeled.loader.lanes import Lane
-from labeled.samplers.order import Content, rows_of
+from labeled.samplers.content import Content, rows_of
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from labeled.loader.lanes import Lane
 from labeled.loader.sizes import Sizes
 from labeled.loader.slots import Layout, Slot
-from labeled.samplers.order import Content
+from labeled.samplers.content import Content
 from labeled.samplers.parts import History
 from labeled.samplers.sampled import AnyPlan
 

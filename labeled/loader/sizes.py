@@ -17,8 +17,19 @@ from dask.utils import format_bytes, parse_bytes
 from labeled.errors import LoaderError
 from labeled.loader.lanes import Lane
 from labeled.samplers.order import Mode
+from labeled.samplers.staggered import blocks_of
 
 DEFAULT_MEMORY = "256 MiB"
+
+ENOUGH_UNITS = 45
+"""So many units in a window mix well, though each is of a single class.
+
+With m units of one of K classes each, a batch has about ``1 - (K - 1) / (2 m ln 2 log2 K)`` of the
+entropy of a full shuffle; ten classes reach 0.95 with 39 units, and some windows hold fewer.
+"""
+
+LEAST_AHEAD = 2
+"""Blocks of a staggered order that are read while the open ones are dealt out."""
 
 BLOCK_ROWS = 1 << 16
 """Positions worked out together where the order does not depend on windows."""
@@ -68,13 +79,42 @@ MOST_THREADS = 16
 
 
 @dataclass(frozen=True)
+class OpenBlocks:
+    """Memory of a staggered order: blocks that are open, and those that are read meanwhile.
+
+    Parameters
+    ----------
+    rows : int
+        Rows of the largest block.
+    open : int
+        Blocks that are dealt out at a time.
+    ahead : int
+        Blocks read ahead of them.
+    """
+
+    rows: int
+    open: int
+    ahead: int
+
+    @property
+    def count(self) -> int:
+        """Blocks in memory at the same time."""
+        return self.open + self.ahead
+
+    @property
+    def total_rows(self) -> int:
+        """Rows that all of them hold."""
+        return self.rows * self.count
+
+
+@dataclass(frozen=True)
 class Sizes:
     """What a loader allocates, and how it cuts an epoch.
 
     Parameters
     ----------
     window_rows : int
-        Rows read and shuffled together (the order depends on it in window mode).
+        Rows shuffled together (orders depend on it, but for file order and full shuffle).
     job_rows : int
         Rows read ahead as one job; the window, in window mode.
     slots : int
@@ -97,6 +137,8 @@ class Sizes:
     """Batches in a pipeline at a time, the consumer's not counted; 0 where there is none."""
     workers: int = 0
     """Threads that take batches through it."""
+    blocks: OpenBlocks | None = None
+    """Of a staggered order, whose jobs are blocks and whose slots hold a batch each."""
 
     @property
     def promised_bytes(self) -> int:
@@ -104,11 +146,21 @@ class Sizes:
         return (
             self.kept_bytes
             + self.slots * self.slot_bytes
+            + (0 if self.blocks is None else self.blocks.total_rows * self._row_bytes)
             + (self.threads + 1) * self.thread_bytes
             + self.batch_bytes
             + self.index_bytes
             + OVERHEAD_BYTES
         )
+
+    @property
+    def read_rows(self) -> int:
+        """Rows that are read as one job."""
+        return self.job_rows if self.blocks is None else self.blocks.rows
+
+    @property
+    def _row_bytes(self) -> int:
+        return -(-self.slot_bytes // max(1, self.job_rows))
 
     def memory_for(self, window_rows: int, nbytes: Sequence[int]) -> int:
         """Return the `memory`, in whole MiB, with which windows of so many rows are made.
@@ -118,9 +170,12 @@ class Sizes:
         nbytes : sequence of int
             Of the sources that are not kept: those that more memory would keep count too.
         """
-        row_bytes = -(-self.slot_bytes // max(1, self.job_rows))
-        slot_bytes = window_rows * row_bytes
-        larger = replace(self, slot_bytes=slot_bytes, threads=max(1, self.threads))
+        larger = replace(self, threads=max(1, self.threads))
+        if self.blocks is None:
+            larger = replace(larger, slot_bytes=window_rows * self._row_bytes)
+        else:
+            n_open = -(-window_rows // self.blocks.rows)
+            larger = replace(larger, blocks=replace(self.blocks, open=n_open))
         needed = larger.promised_bytes
         for size in sorted(nbytes):
             needed += size if size * KEEP_SHARE <= needed + size else 0
@@ -204,24 +259,36 @@ def plan_sizes(
     """
     kept = all(lane.keep for lane in lanes)
     by_chunk = any(lane.source.layout.chunk_rows is not None and not lane.keep for lane in lanes)
+    staggered = not kept and mode == "staggered"
     windowed = not kept and (mode == "window" or (mode == "full" and by_chunk))
     memory_bytes, window_rows, threads = wanted.memory_bytes, wanted.window_rows, wanted.threads
     light = kept and threads is None and sum(lane.nbytes for lane in lanes) <= LIGHT_BYTES
     row_bytes = sum(lane.row_bytes for lane in lanes) + out_row_bytes
     in_flight = batches_in_flight(memory_bytes, batch_rows * row_bytes) if piped else 0
     budget = _budget(
-        lanes, mode, n_rows, batch_rows, memory_bytes, out_row_bytes, windowed, in_flight
-    )
+        lanes, mode, n_rows, batch_rows, memory_bytes, out_row_bytes, windowed or staggered,
+        in_flight,
+    )  # fmt: skip
+    blocks = None
     rows = BLOCK_ROWS
     more_threads = 0 if threads is None else max(0, threads - 1)  # the budget counts one
     room = budget.free - more_threads * budget.thread_bytes
-    if windowed:
+    if staggered:
+        job, slots = batch_rows, FEW_SLOTS
+        if not in_flight:  # else batches are copied once more, to outlive their slots
+            own_bytes = slots * job * budget.row_bytes
+            budget = replace(budget, batch_bytes=budget.batch_bytes - own_bytes)
+        fitting = budget.free // budget.row_bytes - slots * job
+        rows, blocks = _blocks(window_rows, fitting, unit_rows, batch_rows, n_rows)
+        room = budget.free - more_threads * budget.thread_bytes
+        room -= blocks.total_rows * budget.row_bytes
+    elif windowed:
         fitting = budget.free // FEW_SLOTS // budget.row_bytes
         job = _window_rows(window_rows, fitting, unit_rows, batch_rows)
         rows = job if mode == "window" else BLOCK_ROWS
         job, slots = min(max(job, unit_rows), max(n_rows, 1)), FEW_SLOTS
     else:
-        if kept and mode == "window":
+        if kept and mode in ("window", "staggered"):
             rows = max(n_rows, 1) if window_rows is None else window_rows
         unit = unit_rows if by_chunk else 1
         dear = any(lane.source.layout.dear and not lane.keep for lane in lanes)
@@ -232,17 +299,20 @@ def plan_sizes(
         most = DEAR_SLOTS if dear else max(DEAR_SLOTS, many)
         most = FEW_SLOTS if light else most
         slots = max(FEW_SLOTS, min(most, room // (job * budget.row_bytes)))
-    if wanted.prefetch is not None:
+    if wanted.prefetch is not None and not staggered:
         slots = max(FEW_SLOTS, wanted.prefetch + 1)
     slot_bytes = job * budget.row_bytes
     spare = room - slots * slot_bytes
-    if windowed and window_rows is None and threads is not None and spare < 0:
+    if (windowed or staggered) and window_rows is None and threads is not None and spare < 0:
         # Windows must not depend on threads, and fill the memory: as many as are left room for.
-        fewer = (budget.free - slots * slot_bytes) // budget.thread_bytes + 1
+        fewer = (spare + more_threads * budget.thread_bytes) // budget.thread_bytes + 1
         threads, spare = (fewer, 0) if fewer > 0 else (threads, spare)
     if spare < 0:
         what = "windows" if windowed and mode == "window" else "jobs"
-        raise _too_small(budget, f"{slots} {what} of {job:,} rows", spare, threads, window_rows)
+        held = f"{slots} {what} of {job:,} rows"
+        if blocks is not None:
+            held = f"{blocks.count} blocks of {blocks.rows:,} rows"
+        raise _too_small(budget, held, spare, threads, window_rows)
     return Sizes(
         memory_bytes=memory_bytes,
         window_rows=rows,
@@ -256,7 +326,24 @@ def plan_sizes(
         index_bytes=budget.index_bytes,
         in_flight=in_flight,
         workers=_worker_count(in_flight, wanted.threads),
+        blocks=blocks,
     )
+
+
+def _blocks(
+    window_rows: int | None, fitting: int, unit_rows: int, batch_rows: int, n_rows: int
+) -> tuple[int, OpenBlocks]:
+    """Cut the rows there is room for into blocks: those that are open, and those read ahead."""
+    if window_rows is None:
+        block_rows = blocks_of(max(fitting, 1), unit_rows, n_rows)[0]
+        n_blocks = fitting // block_rows - _ahead(block_rows, batch_rows)
+        window_rows = max(1, n_blocks) * block_rows
+    block_rows, n_open = blocks_of(window_rows, unit_rows, n_rows)
+    return window_rows, OpenBlocks(block_rows, n_open, _ahead(block_rows, batch_rows))
+
+
+def _ahead(block_rows: int, batch_rows: int) -> int:
+    return max(LEAST_AHEAD, -(-batch_rows // block_rows))
 
 
 def batches_in_flight(memory_bytes: int, batch_bytes: int) -> int:

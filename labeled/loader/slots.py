@@ -116,6 +116,8 @@ class SlotPool:
     ----------
     extra : int
         How often one more had to be made because a consumer holds on to batches.
+    enough : int
+        Free slots for which it is worth while to wake a thread.
     """
 
     def __init__(
@@ -133,6 +135,7 @@ class SlotPool:
         self.count = count
         self.slots: list[Slot] = []
         self.extra = 0
+        self.enough = -(-count // 2)
 
     def take(self, *, force: bool = False) -> Slot | None:
         """Return a free slot, or None; `force` makes one more, used once, rather than none."""

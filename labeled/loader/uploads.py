@@ -39,6 +39,7 @@ from labeled.loader.finish import Finish
 from labeled.loader.placing import NUMBERS
 from labeled.loader.sizes import Sizes
 from labeled.loader.slots import Layout, SlotPool, owned
+from labeled.loader.staggering import StaggeredSource
 
 T = TypeVar("T")
 
@@ -275,7 +276,7 @@ class DeviceWindows:
 
     Parameters
     ----------
-    source : WindowSource
+    source : WindowSource or StaggeredSource
         Windows on the host.
     pool : SlotPool
         Their memory.
@@ -286,7 +287,7 @@ class DeviceWindows:
 
     def __init__(
         self,
-        source: WindowSource,
+        source: WindowSource | StaggeredSource,
         pool: SlotPool,
         plan: DevicePlan,
         ground: Ground,

@@ -23,8 +23,9 @@ import xarray as xr
 from labeled.dims import EXAMPLE_DIMS
 from labeled.loader.batch import Batch
 from labeled.loader.dealing import Dealer, Interrupted, Made
-from labeled.loader.engine import LOOK_UP_S, Stats, WindowSource
+from labeled.loader.engine import LOOK_UP_S, Stats
 from labeled.loader.placing import placed
+from labeled.loader.process import ProcessWindows
 from labeled.pipeline.place import Place
 from labeled.pipeline.running import Line, Stopped
 from labeled.samplers.sampled import AnyPlan
@@ -142,7 +143,7 @@ class Workers:
         self._finalizer.detach()
         self._core.stop()
         source = self._core.dealer.source
-        if isinstance(source, WindowSource):
+        if not isinstance(source, ProcessWindows):
             source.stop()
         for thread in self._threads:
             if thread is not threading.current_thread():

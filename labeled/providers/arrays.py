@@ -36,7 +36,7 @@ class ArrayDataProvider(LoaderProvider):
         An array alone is called ``softmax_label``. Without it no labels are provided.
     batch_size : int
         0 takes the whole arrays as one batch. A size larger than the arrays is padded.
-    shuffle : bool, "full" or "window"
+    shuffle : bool, "full", "window" or "staggered"
         Another order every epoch; data and labels stay together.
     data_padding, label_padding : scalar
         Fill the samples that the last batch lacks.

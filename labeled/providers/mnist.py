@@ -33,7 +33,7 @@ class MNISTProvider(LoaderProvider):
     image, label : path
         IDX files, plain or gzip-compressed.
     batch_size : int
-    shuffle : bool, "full" or "window"
+    shuffle : bool, "full", "window" or "staggered"
         Another order every epoch.
     flat : bool
         Pictures as rows of values rather than (1, height, width).

@@ -25,7 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import LoaderError
-from labeled.samplers.order import Content, even_share, stretch
+from labeled.samplers.content import Content, even_share
+from labeled.samplers.order import stretch
 from labeled.samplers.permutation import IntArray, explicit_permutation, key_of
 from labeled.samplers.units import Units
 

@@ -25,6 +25,7 @@ import numpy as np
 
 from labeled.errors import LoaderError
 from labeled.samplers.buckets import Buckets
+from labeled.samplers.content import Content, even_share, merged, rows_of, runs_of
 from labeled.samplers.permutation import (
     Bijection,
     Identity,
@@ -33,59 +34,11 @@ from labeled.samplers.permutation import (
     explicit_permutation,
     key_of,
 )
+from labeled.samplers.staggered import StaggeredDeal, blocks_of
 from labeled.samplers.units import ListedUnits, UniformUnits, Units
 
-Mode = Literal["file", "window", "full"]
-MODES = ("file", "window", "full")
-
-
-class Content:
-    """Rows of one window and where they go.
-
-    Either `run`, one stretch of rows in order; or `runs` (ascending half-open stretches of
-    rows, (k, 2)) with `dest` (row number i of the runs, one after another, goes to place
-    ``dest[i]``; None: to place i); or `listed`, the rows in the order of their places.
-    """
-
-    __slots__ = ("_rows", "dest", "listed", "run", "several")
-
-    def __init__(
-        self,
-        several: IntArray | None = None,
-        dest: IntArray | None = None,
-        listed: IntArray | None = None,
-        run: tuple[int, int] | None = None,
-    ) -> None:
-        self.several = several
-        self.dest = dest
-        self.listed = listed
-        self.run = run
-        self._rows: IntArray | None = None
-
-    @property
-    def runs(self) -> IntArray | None:
-        """The stretches of rows, ascending; None where rows are listed."""
-        return self.several if self.run is None else np.array([self.run], np.int64)
-
-    @property
-    def rows(self) -> IntArray:
-        """The rows in the order of their places."""
-        if self._rows is None:
-            self._rows = self._in_places()
-        return self._rows
-
-    def _in_places(self) -> IntArray:
-        if self.run is not None:
-            return np.arange(*self.run, dtype=np.int64)
-        if self.several is None:
-            assert self.listed is not None
-            return self.listed
-        rows = rows_of(self.several)
-        if self.dest is None:
-            return rows
-        dealt = np.empty_like(rows)
-        dealt[self.dest] = rows
-        return dealt
+Mode = Literal["file", "window", "staggered", "full"]
+MODES = ("file", "window", "staggered", "full")
 
 
 class Deal(Protocol):
@@ -112,9 +65,10 @@ class Order:
 
     Parameters
     ----------
-    mode : {'file', 'window', 'full'}
-        File order; random units fill a window and are shuffled in it; any row may follow
-        any row.
+    mode : {'file', 'window', 'staggered', 'full'}
+        File order; random units fill a window and are shuffled in it; the same, but one
+        after another leaves the window and makes room (:mod:`labeled.samplers.staggered`);
+        any row may follow any row.
     units : UniformUnits or ListedUnits
         What is read together at the least; their positions are the rows to order.
     window_rows : int
@@ -177,13 +131,15 @@ class Order:
             return self._arranged.deal(start, stop)
         own = self.units.clip(self.units.start + start, self.units.start + stop)
         salt = (self.seed, self.epoch, *part)
-        arranged = _Arranged(self.mode, own, self.window_rows, salt, self.buckets)
-        return arranged.deal(0, stop - start)
+        return self._arrange(own, salt).deal(0, stop - start)
 
     @cached_property
     def _arranged(self) -> _Arranged:
-        salt = (self.seed, self.epoch)
-        return _Arranged(self.mode, self.units, self.window_rows, salt, self.buckets)
+        return self._arrange(self.units, (self.seed, self.epoch))
+
+    def _arrange(self, units: Units, salt: tuple[int, ...]) -> _Arranged:
+        blocks = blocks_of(self.window_rows, max(1, self.units.max_rows), self.n_rows)
+        return _Arranged(self.mode, units, self.window_rows, blocks, salt, self.buckets)
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,12 +149,17 @@ class _Arranged:
     mode: Mode
     units: Units
     window_rows: int
+    blocks: tuple[int, int]
     salt: tuple[int, ...]
     buckets: Buckets | None = None
 
     def deal(self, start: int, stop: int) -> Deal:
         if self.mode == "full":
             return FullDeal(self._rows, self.units.start, start, stop, self.window_rows)
+        if self.mode == "staggered":
+            block_rows, most_open = self.blocks
+            blocks = WindowDeal(self._runs, start, stop, block_rows, self.salt, shuffled=False)
+            return StaggeredDeal(blocks, block_rows, most_open, self.salt)
         shuffled = self.mode == "window"
         return WindowDeal(
             self._runs, start, stop, self.window_rows, self.salt, shuffled, self.buckets
@@ -211,7 +172,7 @@ class _Arranged:
     @cached_property
     def _runs(self) -> RunOrder:
         count = self.units.count
-        shuffled = self.mode == "window"
+        shuffled = self.mode != "file"
         slots = Permutation(count, key_of(*self.salt, "units")) if shuffled else Identity(count)
         if isinstance(self.units, UniformUnits):
             return UniformRunOrder(self.units, slots)
@@ -287,6 +248,21 @@ class WindowDeal:
         first = max(self.runs.start_of(lo), self.start)
         return number, first - self.start, min(self.runs.start_of(hi), self.stop) - self.start
 
+    def edges_of(self, numbers: IntArray) -> IntArray:
+        """Return the first place of each window; of the number of windows, the number of rows."""
+        starts = self.runs.starts_of(self._edges.slots_of(numbers))
+        return np.clip(starts - self.start, 0, self.n_rows)
+
+    def window(self, number: int) -> tuple[int, int, IntArray]:
+        """Return the first place of a window, the place behind it, and its runs."""
+        lo, hi = self._edges.slots_of(np.array([number, number + 1])).tolist()
+        start, stop = self.runs.start_of(lo), self.runs.start_of(hi)
+        first, last = max(start, self.start), min(stop, self.stop)
+        starts, stops = self._stretches(lo, hi)
+        starts[0] += first - start
+        stops[-1] -= stop - last
+        return first - self.start, last - self.start, _ascending(starts, stops)
+
     def content(self, lo: int, hi: int) -> Content:
         _, first, last = self.window_at(lo)
         runs = self.whole_runs(first, last)
@@ -307,14 +283,23 @@ class WindowDeal:
     def whole_runs(self, first: int, last: int) -> IntArray:
         """Return the runs of the window with the places ``[first, last)``, before any shuffle."""
         lo, hi = self.start + first, self.start + last
-        slots = np.arange(self.runs.slot_at(lo), self.runs.slot_at(hi - 1) + 1)
-        ids = self.runs.slots(slots)
+        a, b = self.runs.slot_at(lo), self.runs.slot_at(hi - 1) + 1
+        starts, stops = self._stretches(a, b)
+        starts[0] += lo - self.runs.start_of(a)
+        stops[-1] -= self.runs.start_of(b) - hi
+        return _ascending(starts, stops)
+
+    def _stretches(self, first: int, last: int) -> tuple[IntArray, IntArray]:
+        """Return where the units of the slots ``[first, last)`` begin and end."""
+        ids = self.runs.slots(np.arange(first, last))
         starts = self.runs.units.starts(ids)
-        stops = starts + self.runs.units.sizes(ids)
-        starts[0] += lo - self.runs.start_of(int(slots[0]))
-        stops[-1] -= self.runs.start_of(int(slots[-1]) + 1) - hi
-        ascending = np.argsort(starts)  # distinct: any sorting algorithm gives the same
-        return _merged(starts[ascending], stops[ascending])
+        return starts, starts + self.runs.units.sizes(ids)
+
+
+def _ascending(starts: IntArray, stops: IntArray) -> IntArray:
+    """Return stretches in the order of their rows, joined where they touch."""
+    order = np.argsort(starts)  # distinct: any sorting algorithm gives the same
+    return merged(starts[order], stops[order])
 
 
 class RunOrder(Protocol):
@@ -328,6 +313,9 @@ class RunOrder(Protocol):
 
     def start_of(self, slot: int) -> int:
         """Return how many rows the slots before `slot` hold."""
+
+    def starts_of(self, slots: IntArray) -> IntArray:
+        """Return the same for each of several slots."""
 
     def slot_at(self, position: int) -> int:
         """Return the slot that holds a position of the run order."""
@@ -344,6 +332,9 @@ class Edges(Protocol):
 
     def around(self, slot: int) -> tuple[int, int, int]:
         """Return (number, first slot, slot behind the last) of the window of `slot`."""
+
+    def slots_of(self, numbers: IntArray) -> IntArray:
+        """Return the first slot of each window; of the number of windows, the slot behind."""
 
 
 @dataclass(frozen=True)
@@ -362,6 +353,12 @@ class UniformRunOrder:
 
     def start_of(self, slot: int) -> int:
         return slot * self.units.unit_rows - sum(lack for at, lack in self._short if at < slot)
+
+    def starts_of(self, slots: IntArray) -> IntArray:
+        starts = slots * self.units.unit_rows
+        for at, lack in self._short:
+            starts -= lack * (at < slots)
+        return starts
 
     def slot_at(self, position: int) -> int:
         slot = position // self.units.unit_rows  # at most two too low: two units are short
@@ -388,6 +385,9 @@ class EvenEdges:
         number, lo, hi = even_share(slot - self.first, self.n_slots, self.count)
         return number, self.first + lo, self.first + hi
 
+    def slots_of(self, numbers: IntArray) -> IntArray:
+        return self.first + self.n_slots * numbers // self.count
+
 
 @dataclass(frozen=True, eq=False)
 class ListedRunOrder:
@@ -403,6 +403,9 @@ class ListedRunOrder:
 
     def start_of(self, slot: int) -> int:
         return int(self._sums[slot])
+
+    def starts_of(self, slots: IntArray) -> IntArray:
+        return self._sums[slots]
 
     def slot_at(self, position: int) -> int:
         return int(np.searchsorted(self._sums, position, side="right")) - 1
@@ -432,51 +435,9 @@ class ListedEdges:
         number = bisect_right(self.slots, slot) - 1
         return number, self.slots[number], self.slots[number + 1]
 
+    def slots_of(self, numbers: IntArray) -> IntArray:
+        return self._array[numbers]
 
-def even_share(place: int, n_rows: int, count: int) -> tuple[int, int, int]:
-    """Return (number, start, stop) of the share of `place`, n_rows being cut evenly in `count`.
-
-    Examples
-    --------
-    >>> even_share(4, 10, 4)
-    (1, 2, 5)
-    """
-    number = ((place + 1) * count - 1) // n_rows
-    return number, n_rows * number // count, n_rows * (number + 1) // count
-
-
-def rows_of(runs: IntArray) -> IntArray:
-    """Return every row of the runs, one run after another.
-
-    Examples
-    --------
-    >>> rows_of(np.array([[2, 4], [7, 8]]))
-    array([2, 3, 7])
-    """
-    sizes = runs[:, 1] - runs[:, 0]
-    ends = np.cumsum(sizes)
-    n_rows = int(ends[-1]) if ends.size else 0
-    rows = np.repeat(runs[:, 0] - (ends - sizes), sizes)
-    rows += np.arange(n_rows)
-    return rows
-
-
-def runs_of(rows: IntArray) -> IntArray:
-    """Return strictly ascending rows as runs, (k, 2).
-
-    Examples
-    --------
-    >>> runs_of(np.array([2, 3, 7])).tolist()
-    [[2, 4], [7, 8]]
-    """
-    return _merged(rows, rows + 1)
-
-
-def _merged(starts: IntArray, stops: IntArray) -> IntArray:
-    """Join stretches that touch; both arrays ascend."""
-    if starts.size == 0:
-        return np.empty((0, 2), np.int64)
-    gap = np.flatnonzero(starts[1:] != stops[:-1])
-    lo = np.concatenate([starts[:1], starts[gap + 1]])
-    hi = np.concatenate([stops[gap], stops[-1:]])
-    return np.stack([lo, hi], axis=1)
+    @cached_property
+    def _array(self) -> IntArray:
+        return np.array(self.slots, np.int64)

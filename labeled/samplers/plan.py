@@ -21,7 +21,8 @@ from typing import Protocol
 import numpy as np
 
 from labeled.errors import LoaderError, SelectionError
-from labeled.samplers.order import Content, Deal, stretch
+from labeled.samplers.content import Content
+from labeled.samplers.order import Deal, stretch
 from labeled.samplers.parts import (
     LAST_RULES,
     History,

@@ -179,7 +179,9 @@ def rows_for_quality(target: float, plan: EpochPlan, labels: Labels | None = Non
         return max(1, order.n_rows)
     known = sorted_classes(order.n_rows) if labels is None else labels
     needed = target * _shuffled_entropy(plan, known)
-    windowed = replace(order, mode="window") if isinstance(order, Order) else order
+    windowed = order
+    if isinstance(order, Order) and order.mode != "staggered":
+        windowed = replace(order, mode="window")
 
     def reached(n_units: int) -> bool:
         window_rows = min(order.n_rows, n_units * order.units.max_rows)
@@ -237,7 +239,7 @@ def _mean(batches: Iterable[IntArray], labels: Labels, random: np.random.Generat
 def _runs_a_batch(plan: EpochPlan) -> int:
     """Runs that must be arranged to know the windows of one batch."""
     order = plan.order
-    if isinstance(order, Order) and order.mode == "window":
+    if isinstance(order, Order) and order.mode in ("window", "staggered"):
         return 1 + order.window_rows * order.units.count // max(1, order.n_rows)
     return 1 if isinstance(order, Order) else order.window_rows // 8
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from labeled.errors import SelectionError, SelectionTypeError
-from labeled.samplers.order import Content
+from labeled.samplers.content import Content
 from labeled.samplers.permutation import IntArray
 
 Request = slice | IntArray
