@@ -37,7 +37,7 @@ LOAD_BYTES = 1 << 18
 USE_BYTES = 1 << 14
 """Once they are imported, copies of so many bytes use them."""
 
-SHARE_BYTES = 1 << 23
+SHARE_BYTES = 1 << 24
 """Bytes read and written from which a second thread pays, even if it is kept waiting a little."""
 
 STREAM_BYTES = 1 << 21
