@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 
 from labeled.errors import FileFormatError, LabeledError
-from labeled.formats.bytesource import FileRef, OpenFile
+from labeled.formats.bytesource import FileRef, LocalFile, OpenFile
 from labeled.formats.header import SourceHeader
 from labeled.formats.reader import Cost
 from labeled.formats.reading import (
@@ -54,6 +54,13 @@ SHORT_BYTES = 32 * 1024
 
 FEWEST_PICKED = 8
 """So many short extents of a piece are picked from a memory map with one call."""
+
+LARGE_ROW_BYTES = 1 << 20
+"""Rows in random order from this size on are read by a call each, and no page of them is mapped.
+
+A call then costs nothing that can be measured (0.98 and 1.04 of a copy out of a map, for rows of
+1 MiB); for rows of 64 to 512 KiB it took 6 to 37 % longer.
+"""
 
 PACKED_PIECE_BYTES = 4 * 1024 * 1024
 """Most that is inflated at a time."""
@@ -119,6 +126,8 @@ class ExtentEngine:
         self._rows_each = max(1, each)
         straight = self._straight and self._used and io != "mmap"
         self._most_straight = 2 * self._rows_each if straight else 0
+        large = plan.row_bytes >= LARGE_ROW_BYTES and io == "auto"
+        self._by_calls = bool(straight and large and base is not None)
         self.scratch_bytes = 2 * max(PIECE_BYTES, self._rows_each * self._weight)
 
     def pieces(self, runs: Ints) -> list[Piece]:
@@ -295,9 +304,13 @@ class ExtentEngine:
             outer_put(out, place, self._trail, values)
 
     def gather_into(self, out: Array, rows: Ints) -> None:
-        """Store ``source[rows]`` in `out`: from a memory map where there is one."""
+        """Store ``source[rows]`` in `out`: from a memory map where there is one and it pays."""
         mappable = self._io != "pread" and (self._base is not None or self._places is not None)
         file = self._file()
+        if self._by_calls and isinstance(file, LocalFile):
+            for place, row in enumerate(rows.tolist()):
+                self.straight_into(out[place : place + 1], row, row + 1)
+            return
         mapped = file.mapped(scattered=True) if mappable and self._used else None
         if mapped is None or len(self._plan.starts) > 1:
             gather(rows, out, self.pieces, self.read_piece)
