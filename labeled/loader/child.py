@@ -88,8 +88,8 @@ class _SharedPool(SlotPool):
     """The shared slots as a pool, which makes no others."""
 
     def __init__(self, shared: SharedSlots, plan: ReadPlan) -> None:
-        super().__init__(plan.layout, plan.sizes.job_rows, shared.count)
-        *self.slots, self._spare = shared.slots
+        super().__init__(plan.layout, plan.sizes.job_rows, shared.count, fills=True)
+        *self._shared, self._spare = shared.slots
         self.spare_allowed = False
         self._pins = 0
 
@@ -108,6 +108,9 @@ class _SharedPool(SlotPool):
         if self._pins % PINS_BEFORE_COLLECTING == 0:
             gc.collect()
         return None
+
+    def make(self) -> Slot:
+        return self._shared[len(self.slots)]
 
 
 class _Service:
@@ -193,7 +196,7 @@ class _Service:
     def _open(self, begin: Begin, stats: Stats) -> WindowSource | StaggeredSource:
         plan = self._plan
         for lane in plan.lanes:
-            lane.load(max(1, plan.sizes.threads))
+            lane.load(plan.sizes.loaders)
         epoch_plan = moved(plan.epoch_plan, begin.epoch, begin.seed, begin.history)
         others = max(0, plan.sizes.threads - 1)  # this thread reads too: a core is left free
         if self._blocks is not None:

@@ -11,7 +11,15 @@ from labeled.loader.finish import Finish
 from labeled.loader.lanes import Lane
 from labeled.loader.ordering import OrderedRows, of_objects
 from labeled.loader.ragged import batch_bytes, beyond_rows, lane_of, settled, worst_of
-from labeled.loader.sizes import ENOUGH_UNITS, Sizes, Wanted, choose_kept, piped_bytes, plan_sizes
+from labeled.loader.sizes import (
+    ENOUGH_UNITS,
+    SHUFFLED,
+    Sizes,
+    Wanted,
+    choose_kept,
+    piped_bytes,
+    plan_sizes,
+)
 from labeled.loader.units import Grouping
 from labeled.samplers.order import Mode
 from labeled.samplers.units import UniformUnits
@@ -36,7 +44,8 @@ def lanes_within(
     row_bytes = sum(lane.row_bytes for lane in lanes) + out_row_bytes
     batch_bytes = rows.held_rows * row_bytes
     room = memory_bytes - (piped_bytes(memory_bytes, batch_bytes) if piped else 0)
-    kept = choose_kept(lanes, room, batch_bytes)
+    shuffled_rows = rows.n_rows if rows.mode in SHUFFLED else 0
+    kept = choose_kept(lanes, room, batch_bytes, shuffled_rows)
     for lane in lanes:
         lane.keep = lane.name in kept and lane.source.loaded is None and not skips
     return lanes

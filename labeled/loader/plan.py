@@ -128,7 +128,7 @@ class LoaderPlan:
     def load_kept(self) -> None:
         """Read the sources that are kept in memory, if they are not there yet."""
         for lane in self.lanes:
-            lane.load(self.sizes.threads + 1)
+            lane.load(self.sizes.loaders)
 
     @cached_property
     def all_kept(self) -> bool:

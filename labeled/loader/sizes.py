@@ -59,8 +59,11 @@ IN_FLIGHT_SHARE = 4
 
 OVERHEAD_BYTES = 1 << 20
 STACK_BYTES = 1 << 16
-INDEX_BYTES, BLOCK_INDEX_BYTES = 48, 80
-"""Row numbers, places and temporary copies of them: of a window's rows, of a block of places."""
+INDEX_BYTES, BLOCK_INDEX_BYTES, PLANNER_INDEX_BYTES = 48, 32, 24
+"""Row numbers, places and temporary copies of them: of a window's rows, of a block of places.
+
+The last is what stays with each thread that has worked out such a block.
+"""
 
 LIGHT_BYTES = 32 << 20
 """Kept rows up to this are dealt out by the caller alone: waking a thread takes longer."""
@@ -76,6 +79,9 @@ KEPT_BESIDE = 4
 """Jobs, and their batches, that what is kept leaves room for; orders depend on it, so it stays."""
 
 MOST_THREADS = 16
+
+SHUFFLED = ("window", "staggered")
+"""Modes in which rows that are kept are shuffled as one window, where none is given."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +145,10 @@ class Sizes:
     """Threads that take batches through it."""
     blocks: OpenBlocks | None = None
     """Of a staggered order, whose jobs are blocks and whose slots hold a batch each."""
+    loaders: int = 1
+    """Threads that read what is kept, before the first batch."""
+    loading_bytes: int = 0
+    """What they need besides; not all of it is given back."""
 
     @property
     def promised_bytes(self) -> int:
@@ -150,6 +160,7 @@ class Sizes:
             + (self.threads + 1) * self.thread_bytes
             + self.batch_bytes
             + self.index_bytes
+            + self.loading_bytes
             + OVERHEAD_BYTES
         )
 
@@ -209,12 +220,17 @@ def memory_of(memory: int | str) -> int:
     return int(n)
 
 
-def choose_kept(lanes: Sequence[Lane], memory_bytes: int, batch_bytes: int) -> set[str]:
-    """Choose the sources that are read once and kept: all if they fit, else only small ones."""
+def choose_kept(
+    lanes: Sequence[Lane], memory_bytes: int, batch_bytes: int, shuffled_rows: int = 0
+) -> set[str]:
+    """Choose the sources that are read once and kept: all if they fit, else only small ones.
+
+    With them must fit what shuffling `shuffled_rows` rows within one window takes.
+    """
     sizes = {lane.name: lane.nbytes for lane in lanes}
     room = memory_bytes - OVERHEAD_BYTES - (SPARE_BATCHES + KEPT_BESIDE) * batch_bytes
     scratch = max((lane.source.layout.scratch_bytes for lane in lanes), default=0)
-    room -= KEPT_BESIDE * JOB_BYTES + 2 * scratch
+    room -= KEPT_BESIDE * JOB_BYTES + 2 * scratch + shuffled_rows * INDEX_BYTES
     if sum(sizes.values()) <= room:
         return set(sizes)
     kept, taken = set(), 0
@@ -265,10 +281,12 @@ def plan_sizes(
     light = kept and threads is None and sum(lane.nbytes for lane in lanes) <= LIGHT_BYTES
     row_bytes = sum(lane.row_bytes for lane in lanes) + out_row_bytes
     in_flight = batches_in_flight(memory_bytes, batch_rows * row_bytes) if piped else 0
+    shuffled_rows = min(n_rows, window_rows or n_rows) if kept and mode in SHUFFLED else 0
     budget = _budget(
         lanes, mode, n_rows, batch_rows, memory_bytes, out_row_bytes, windowed or staggered,
-        in_flight,
+        in_flight, shuffled_rows,
     )  # fmt: skip
+    scratch = _loading_scratch(lanes) if kept else 0
     blocks = None
     rows = BLOCK_ROWS
     more_threads = 0 if threads is None else max(0, threads - 1)  # the budget counts one
@@ -288,7 +306,7 @@ def plan_sizes(
         rows = job if mode == "window" else BLOCK_ROWS
         job, slots = min(max(job, unit_rows), max(n_rows, 1)), FEW_SLOTS
     else:
-        if kept and mode in ("window", "staggered"):
+        if kept and mode in SHUFFLED:
             rows = max(n_rows, 1) if window_rows is None else window_rows
         unit = unit_rows if by_chunk else 1
         dear = any(lane.source.layout.dear and not lane.keep for lane in lanes)
@@ -297,12 +315,12 @@ def plan_sizes(
         job = _job_rows(job_bytes // budget.row_bytes, unit, batch_rows, n_rows)
         many = min(MANY_SLOTS, MANY_BYTES // (job * budget.row_bytes))
         most = DEAR_SLOTS if dear else max(DEAR_SLOTS, many)
-        most = FEW_SLOTS if light else most
-        slots = max(FEW_SLOTS, min(most, room // (job * budget.row_bytes)))
+        most = FEW_SLOTS if light or threads == 0 else most  # nobody reads ahead
+        slots = max(FEW_SLOTS, min(most, (room - 2 * scratch) // (job * budget.row_bytes)))
     if wanted.prefetch is not None and not staggered:
         slots = max(FEW_SLOTS, wanted.prefetch + 1)
     slot_bytes = job * budget.row_bytes
-    spare = room - slots * slot_bytes
+    spare = room - slots * slot_bytes - scratch
     if (windowed or staggered) and window_rows is None and threads is not None and spare < 0:
         # Windows must not depend on threads, and fill the memory: as many as are left room for.
         fewer = (spare + more_threads * budget.thread_bytes) // budget.thread_bytes + 1
@@ -313,12 +331,16 @@ def plan_sizes(
         if blocks is not None:
             held = f"{blocks.count} blocks of {blocks.rows:,} rows"
         raise _too_small(budget, held, spare, threads, window_rows)
+    if threads is None:
+        threads = _threads(light, spare // budget.thread_bytes + 1)
+        spare -= max(0, threads - 1) * budget.thread_bytes
+    loaders = 1 + (min(threads, spare // scratch) if scratch else threads)
     return Sizes(
         memory_bytes=memory_bytes,
         window_rows=rows,
         job_rows=job,
         slots=slots,
-        threads=_threads(light, spare // budget.thread_bytes + 1) if threads is None else threads,
+        threads=threads,
         slot_bytes=slot_bytes,
         kept_bytes=budget.kept_bytes,
         thread_bytes=budget.thread_bytes,
@@ -327,6 +349,8 @@ def plan_sizes(
         in_flight=in_flight,
         workers=_worker_count(in_flight, wanted.threads),
         blocks=blocks,
+        loaders=loaders,
+        loading_bytes=loaders * scratch,
     )
 
 
@@ -388,6 +412,7 @@ def _budget(
     out_row_bytes: int,
     windowed: bool,
     in_flight: int,
+    shuffled_rows: int,
 ) -> _Budget:
     row_bytes = max(1, sum(lane.row_bytes for lane in lanes))
     straight = not windowed and not out_row_bytes  # batches are cut from jobs, or joined from two
@@ -395,7 +420,9 @@ def _budget(
     if in_flight:
         spare_batches = in_flight + HELD_BATCHES
     kept_bytes = sum(lane.nbytes for lane in lanes if lane.keep)
-    index_bytes = min(BLOCK_ROWS, n_rows) * BLOCK_INDEX_BYTES if mode == "full" else 0
+    block_rows = min(BLOCK_ROWS, n_rows) if mode == "full" else 0
+    index_bytes = block_rows * BLOCK_INDEX_BYTES + shuffled_rows * INDEX_BYTES
+    thread_bytes = max((_scratch_bytes(lane, windowed) for lane in lanes), default=1)
     if all(lane.keep for lane in lanes):  # counted with the indices: neither is in a slot
         index_bytes += min(kept_bytes // BESIDE_KEPT, MOST_BESIDE_KEPT)
     if windowed:
@@ -405,7 +432,7 @@ def _budget(
         row_bytes,
         batch_rows * (row_bytes + out_row_bytes) * spare_batches,
         kept_bytes,
-        max((_scratch_bytes(lane, windowed) for lane in lanes), default=1),
+        thread_bytes + block_rows * PLANNER_INDEX_BYTES,
         index_bytes,
     )
 
@@ -450,6 +477,12 @@ def _scratch_bytes(lane: Lane, windowed: bool) -> int:
     if lane.keep or (layout.direct and not windowed):
         return STACK_BYTES
     return layout.scratch_bytes
+
+
+def _loading_scratch(lanes: Sequence[Lane]) -> int:
+    """What one thread needs besides while it reads what is kept."""
+    layouts = [lane.source.layout for lane in lanes if lane.keep]
+    return max((one.scratch_bytes for one in layouts if not one.direct), default=0)
 
 
 def _threads(light: bool, affordable: int) -> int:

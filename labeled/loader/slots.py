@@ -111,6 +111,9 @@ class SlotPool:
         Makes the memory of an array of some shape and dtype.
     pictures : collection of str
         Arrays that pictures are decoded into, one by one.
+    fills : bool
+        Make all slots before one is used again, so that what is promised is taken at once
+        and not when some consumer is slow for the first time.
 
     Attributes
     ----------
@@ -127,9 +130,12 @@ class SlotPool:
         count: int,
         memory: Memory | None = None,
         pictures: Collection[str] = (),
+        *,
+        fills: bool = False,
     ) -> None:
         self.memory = memory
         self.pictures = pictures
+        self.fills = fills
         self.layout = layout
         self.capacity = capacity
         self.count = count
@@ -139,18 +145,24 @@ class SlotPool:
 
     def take(self, *, force: bool = False) -> Slot | None:
         """Return a free slot, or None; `force` makes one more, used once, rather than none."""
-        for slot in self.slots:
-            if not slot.taken and slot.unreferenced():
-                slot.taken = True
-                return slot
-        if len(self.slots) < self.count:
-            slot = Slot(self.layout, self.capacity, self.memory, self.pictures)
+        more = len(self.slots) < self.count
+        if not (more and self.fills):
+            for slot in self.slots:
+                if not slot.taken and slot.unreferenced():
+                    slot.taken = True
+                    return slot
+        if more:
+            slot = self.make()
             slot.taken = True
             self.slots.append(slot)
             return slot
         if not force:
             return None
         self.extra += 1
+        return self.make()
+
+    def make(self) -> Slot:
+        """Return one more slot."""
         return Slot(self.layout, self.capacity, self.memory, self.pictures)
 
     @property
