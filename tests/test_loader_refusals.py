@@ -6,6 +6,7 @@ import threading
 import time
 from inspect import signature
 
+import h5py
 import numpy as np
 import pytest
 
@@ -294,3 +295,16 @@ def test_type_checkers_see_the_options_that_there_are():
     assert {name: kind.__forward_arg__ for name, kind in told.items()} == {
         name: taken[name].annotation for name in told
     }
+
+
+@pytest.mark.parametrize("options", [{"shuffle": False}, {"shuffle": "window"}])
+def test_a_long_epoch_is_foretold_from_some_of_its_jobs(tmp_path, options):
+    n = 12_000_000
+    with h5py.File(tmp_path / "long.hdf5", "w") as f:
+        f.create_dataset("x", (n, 64), "u1")[-1] = 1
+    data = labeled.open_dataset(tmp_path / "long.hdf5", dims={"x": ("batch", "index")})
+    loader = data.batches(100, seed=0, memory="8 MiB", **options)
+    told, plan = loader.explain(), loader.plan
+    assert not told.exact
+    assert told.n_jobs == pytest.approx(sum(1 for _ in plan.jobs(plan.epoch_plan, 0)), rel=0.25)
+    assert told.lanes[0].bytes_used == pytest.approx(64 * n, rel=0.02)

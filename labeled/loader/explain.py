@@ -39,7 +39,9 @@ from labeled.views.text import count_words, table
 
 Rows = npt.NDArray[np.int64]
 
-COUNTED_JOBS = 256
+COUNTED_JOBS, COUNTED_ROWS = 256, 1 << 25
+"""Jobs that are counted one by one, and the rows that these shuffle, which takes time as well."""
+
 PADDED_BATCHES = 64
 DRAWN_JOBS, DRAWN_RUNS = 8, 120
 GOOD_QUALITY = 0.95
@@ -391,9 +393,12 @@ def _sampled_jobs(
     if not n_rows:
         return [], 0, 1.0
     starts: list[int] = [first_batch]
-    if n_rows > COUNTED_JOBS * plan.sizes.job_rows:
-        spread = np.linspace(first_batch, epoch_plan.n_batches - 1, COUNTED_JOBS // 4)
-        starts = spread.astype(int).tolist()
+    job_rows, most = plan.sizes.job_rows, COUNTED_JOBS
+    if epoch_plan.order.mode == "window":
+        most = max(8, min(most, COUNTED_ROWS // max(1, job_rows)))
+    if n_rows > most * job_rows:
+        spread = np.linspace(first_batch, epoch_plan.n_batches - 1, most // 4).astype(int)
+        starts = [max(first_batch, _job_start(epoch_plan, n, job_rows)) for n in spread.tolist()]
     jobs: list[Job] = []
     seen: set[int] = set()
     for first in starts:
@@ -408,6 +413,18 @@ def _sampled_jobs(
         return jobs, len(jobs), 1.0
     share = rows / n_rows
     return jobs, round(len(jobs) / share), share
+
+
+def _job_start(epoch_plan: AnyPlan, batch: int, job_rows: int) -> int:
+    """Return the first batch that begins in the job that a batch begins in."""
+    place = epoch_plan.span(batch)[0]
+    first = 0  # of its window
+    if isinstance(epoch_plan, EpochPlan):
+        part, low, _ = next(epoch_plan.spans(place, place + 1))
+        first = place - low + epoch_plan.deal_of(part).window_at(low)[1]
+    if epoch_plan.order.mode != "window":
+        first = max(first, place - place % job_rows)
+    return max(0, -(-first // epoch_plan.batch_rows))
 
 
 def _explain_lane(lane: Lane, plan: LoaderPlan, jobs: list[Job], share: float) -> LaneExplained:
