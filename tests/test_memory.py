@@ -226,6 +226,7 @@ def test_nothing_is_mapped_for_large_rows(tmp_path):
     dataset = labeled.open_dataset(path)
     for name, mapped in (("x", False), ("y", True)):
         loader = dataset.select(name).batches(3, shuffle="full", seed=1, memory="12 MiB", threads=0)
+        assert bool(loader.explain().mapped_bytes) == mapped
         found = np.empty_like(rows[:, : dataset[name].shape[1]])
         for batch in loader:
             found[batch.rows] = batch.arrays[name]

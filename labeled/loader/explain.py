@@ -21,6 +21,7 @@ from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import Source
 from labeled.errors import LoaderError
 from labeled.formats.bytesource import machine_bytes
+from labeled.formats.extents import LARGE_ROW_BYTES
 from labeled.formats.reader import Cost
 from labeled.loader.classes import read_classes
 from labeled.loader.jobs import Job
@@ -363,6 +364,8 @@ def _mapped_bytes(lane: Lane) -> int:
     if lane.keep or not (plain or lane.reader.kind == "contiguous"):
         return 0
     if not isinstance(source, Source) or source.io == "pread":
+        return 0
+    if source.io == "auto" and source.layout.direct and lane.row_bytes >= LARGE_ROW_BYTES:
         return 0
     return source.n_rows * lane.row_bytes
 
