@@ -222,7 +222,16 @@ def test_more_is_mixed_than_in_windows_of_the_same_memory(tmp_path):
     assert told["window"].quality + 0.02 < told["staggered"].quality
     assert told[True].mode == "staggered"
     assert told[True].window_rows == told["staggered"].window_rows
+    assert "open at a time" in repr(told[True])
     assert told["staggered"].lanes[0].amplification == 1.0
+    needed = told["staggered"].memory_for_quality
+    better = (
+        labeled.open_dataset(path)
+        .select("x")
+        .batches(50, shuffle="staggered", seed=3, memory=needed)
+    )
+    assert needed > 6 << 20
+    assert better.explain().quality > 0.94
 
 
 def test_windows_that_mix_well_are_left_alone(path):

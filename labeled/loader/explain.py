@@ -90,6 +90,8 @@ class Explanation:
     mapped_bytes : int
         Bytes of files whose pages may be mapped while rows are gathered from them: the
         system's own cache, not counted in `promised_bytes`, let go of again and again.
+    open_blocks : int
+        Blocks of rows that a staggered order mixes at a time; 0 for other orders.
     workers, in_flight : int
         Threads of a pipeline, and the batches in it at a time; 0 where there is none.
     device : str
@@ -118,6 +120,7 @@ class Explanation:
     n_jobs: int
     job_rows: int
     slots: int
+    open_blocks: int
     threads: int
     workers: int
     in_flight: int
@@ -211,6 +214,11 @@ class Explanation:
                 f"a pipeline: up to {self.in_flight} batches at a time in {who}; what it makes is "
                 "not counted"
             )
+        if self.mode == "staggered" and self.open_blocks:
+            lines.append(
+                f"staggered: {count_words(self.open_blocks, 'block')} of up to {self.job_rows:,} "
+                f"rows open at a time, {self.window_rows:,} rows, read before the first batch"
+            )
         if self.mode == "window":
             windows = count_words(self.n_windows, "window")
             lines.append(f"{windows} of about {self.window_rows:,} rows")
@@ -291,8 +299,9 @@ def explain(
         n_windows=_windows_left(epoch_plan, first_batch),
         window_rows=min(order.window_rows, max(order.n_rows, 1)),
         n_jobs=n_jobs,
-        job_rows=sizes.job_rows,
-        slots=sizes.slots,
+        job_rows=sizes.read_rows,
+        slots=sizes.slots if sizes.blocks is None else sizes.blocks.count,
+        open_blocks=0 if sizes.blocks is None else sizes.blocks.open,
         threads=sizes.threads,
         workers=sizes.workers,
         in_flight=sizes.in_flight,
@@ -396,7 +405,7 @@ def _sampled_jobs(
     if not n_rows:
         return [], 0, 1.0
     starts: list[int] = [first_batch]
-    job_rows, most = plan.sizes.job_rows, COUNTED_JOBS
+    job_rows, most = plan.sizes.read_rows, COUNTED_JOBS
     if epoch_plan.order.mode == "window":
         most = max(8, min(most, COUNTED_ROWS // max(1, job_rows)))
     if n_rows > most * job_rows:
@@ -511,7 +520,7 @@ def _quality(
             raise LoaderError(f"{len(values)} labels for {order.n_rows} rows; give one a row")
         known = ListedLabels(values if plan.group is None else values[plan.group])
     quality = expected_quality(epoch_plan, known)
-    if quality >= GOOD_QUALITY or order.mode != "window":
+    if quality >= GOOD_QUALITY or order.mode not in ("window", "staggered"):
         return quality, None
     return quality, rows_for_quality(GOOD_QUALITY, epoch_plan, known)
 
@@ -532,7 +541,7 @@ def _first_reads(plan: LoaderPlan, jobs: list[Job], mode: str) -> Reads | None:
         lane.reader.n_rows,
         lane.reader.chunk_rows,
         tuple(windows),
-        "window" if mode == "window" else "job",
+        {"window": "window", "staggered": "block"}.get(mode, "job"),
         lane.keep,
     )
 
