@@ -220,7 +220,8 @@ def main() -> None:
     about = report.about()
     began = perf_counter()
     bench.everything()
-    about["load_at_end"] = report.about()["load"]
+    at_end = report.about()
+    about["load_at_end"], about["handover_at_end"] = at_end["load"], at_end["handover"]
     about["took"] = f"{perf_counter() - began:.0f} s"
     about["options"] = f"{'quick' if bench.options.quick else 'full'} {bench.options.only or ''}"
     bench.finish(about)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 
 import labeled
 from labeled.bench import cache, peers
+from labeled.bench.cores import handover
 from labeled.bench.own_file import Asked, every_way, watch_all
 from labeled.bench.subject import Chosen, Subject, find_labels
 from labeled.bench.timing import Effort, Measured, measure
@@ -281,3 +284,11 @@ def test_warming_reads_what_there_is_time_for(tmp_path: Path) -> None:
     assert cache.warm(path) == 1
     assert cache.warm(path, 0) == 0
     cache.renew(path)
+
+
+def test_a_core_hands_over_what_it_has_read() -> None:
+    before = threading.active_count()
+    found = handover()
+    several = hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) > 1
+    assert (found is not None and found > 0) if several else found is None
+    assert threading.active_count() == before

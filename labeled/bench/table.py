@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from labeled.bench.cores import handover
 from labeled.bench.timing import Measured, paired_ratio
 
 PACKAGES = (
@@ -138,6 +139,7 @@ def machine() -> dict[str, Any]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "processor": _line("/proc/cpuinfo", "model name") or platform.processor(),
         "cores": _cores(),
+        "handover": _handover(),
         "memory": _line("/proc/meminfo", "MemTotal"),
         "kernel": platform.release(),
         "huge_pages": _whole("/sys/kernel/mm/transparent_hugepage/enabled"),
@@ -147,6 +149,11 @@ def machine() -> dict[str, Any]:
         "load": [round(x, 2) for x in _load()],
         "versions": {name: _version(name) for name in PACKAGES},
     }
+
+
+def _handover() -> str:
+    found = handover()
+    return "" if found is None else f"{found:.1f} x a copy, over lines that another core has read"
 
 
 def _cores() -> int:
