@@ -129,6 +129,10 @@ class NotYetError(LabeledError, NotImplementedError):
     """A file asks for something this version cannot do yet."""
 
 
+class RowsMemoryError(LabeledError, MemoryError):
+    """This machine has too little memory for the rows that are read at once."""
+
+
 class DeviceMemoryError(LabeledError, MemoryError):
     """A device has too little memory for what a loader needs there."""
 

@@ -331,6 +331,18 @@ def test_names_of_axes_are_asked_for_as_the_command_takes_them(tmp_path: Path) -
     assert run("head", path, flag, names).stderr == ""
 
 
+def test_info_shows_the_sources_that_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.hdf5"
+    with h5py.File(path, "w") as f:
+        f.create_dataset("far", (10,), "f4", external=[("x.bin", 0, 40)])
+        f["near"] = np.zeros(3)
+        f["near"].dims[0].label = "batch"
+    refused = run("info", path)
+    assert "or name the --source you need" in refused.stderr
+    (facts,) = json.loads(run("info", path, "--source", "near", "--json").stdout)
+    assert list(facts["sources"]) == ["near"]
+
+
 WORDS = [
     ("leave it out with sources=[...]", "leave it out with --source NAME"),
     ("dims={'x': ('a', 'b'), 'y': ('a',)} fit", "--dims x=a,b --dims y=a fit"),

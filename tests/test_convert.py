@@ -306,12 +306,28 @@ def test_csv_is_read_back_by_others(tmp_path: Path) -> None:
             labeled.convert(ragged, tmp_path / f"no{suffix}")
 
 
+def test_a_member_of_python_objects_is_left_out(tmp_path: Path) -> None:
+    origin, target = tmp_path / "a.npz", tmp_path / "o.hdf5"
+    np.savez(origin, x=np.arange(4), bad=np.array([{}] * 4, object))
+    with pytest.warns(labeled.LabeledWarning, match=r"bad\.npy holds Python .*; until then it is"):
+        labeled.convert(origin, target)
+    with h5py.File(target) as f:
+        assert "bad" not in f
+        assert f["x"][:].tolist() == [0, 1, 2, 3]
+    labeled.convert(origin, target, sources=["x"], overwrite=True)  # says nothing
+    with pytest.raises(UnsafeFileError, match=r"member bad\.npy holds Python objects"):
+        labeled.convert(origin, target, sources=["x", "bad"], overwrite=True)
+
+
 # bad input, and what must not be left behind
 
 
 def test_bad_input_leaves_nothing(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", x=np.arange(4), one=np.array(3), bad=np.array([{}], object))
-    with pytest.raises(UnsafeFileError, match=r"member bad\.npy holds Python objects"):
+    np.savez(tmp_path / "a.npz", one=np.array(3), bad=np.array([{}], object))
+    with (
+        pytest.warns(labeled.LabeledWarning, match=r"\['one'\]"),
+        pytest.raises(UnsafeFileError, match=r"member bad\.npy holds Python objects"),
+    ):
         labeled.convert(tmp_path / "a.npz", tmp_path / "o")
     np.savez(tmp_path / "a.npz", x=np.arange(4), y=np.arange(5), one=np.array(3))
     whole = (tmp_path / "a.npz").read_bytes()

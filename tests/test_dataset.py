@@ -15,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labeled
+from labeled.catalog.lazy import read_block
+from labeled.catalog.region import whole
 from labeled.errors import (
     ArrayError,
     DimsError,
@@ -23,6 +25,7 @@ from labeled.errors import (
     LabeledError,
     LabeledWarning,
     LoaderError,
+    RowsMemoryError,
     SelectionError,
     SelectionTypeError,
     SpaceTypeError,
@@ -31,6 +34,7 @@ from labeled.errors import (
     UnsafeFileError,
 )
 from labeled.formats.header import FileHeader
+from labeled.selection import Selection
 from make_files import fuel_file
 
 N = 47
@@ -572,6 +576,19 @@ def test_a_shape_bomb_is_refused_before_memory_is_taken(tmp_path):
     for claim in (dataset.load, whole.compute):
         with pytest.raises(UnsafeFileError, match=r"'x'.*bomb\.h5"):
             claim()
+
+
+def test_rows_that_no_memory_holds_are_named(tmp_path):
+    path = tmp_path / "wide.h5"
+    with h5py.File(path, "w") as f:
+        f.create_virtual_dataset("x", h5py.VirtualLayout((1 << 31, 1 << 20), "f8"))
+        f["x"].dims[0].label, f["x"].dims[1].label = "batch", "value"
+    ds = labeled.open_dataset(path).subset(slice(5, None))
+    words = r"'x' in .*wide\.h5': rows 5:2147483648 take 16.00 PiB in memory.*Read fewer at a time"
+    with pytest.raises(RowsMemoryError, match=words):
+        ds.load()
+    with pytest.raises(MemoryError, match=words):
+        read_block((Selection.all(1 << 31)[5:], whole((1 << 20,))), ds.files.catalog.sources["x"])
 
 
 def test_default_blocks_fit_anywhere(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from inspect import signature
@@ -9,12 +10,16 @@ from inspect import signature
 import h5py
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import labeled
 from labeled.errors import LoaderError, LoaderTypeError, SpaceError, UnknownNameError
+from labeled.formats.recordio.writing import write_records
 from labeled.loader.build import make_loader
 from labeled.loader.dealing import Dealer
 from labeled.loader.options import OPTIONS, BatchOptions
+from labeled.pipeline import whole
 from labeled.samplers import shuffled
 from labeled.spaces import NullSpace
 from make_files import fuel_file
@@ -308,3 +313,48 @@ def test_a_long_epoch_is_foretold_from_some_of_its_jobs(tmp_path, options):
     assert not told.exact
     assert told.n_jobs == pytest.approx(sum(1 for _ in plan.jobs(plan.epoch_plan, 0)), rel=0.25)
     assert told.lanes[0].bytes_used == pytest.approx(64 * n, rel=0.02)
+
+
+def follow(make, memory):
+    """Give the memory that the refusal asks for, once."""
+    try:
+        return make(memory)
+    except LoaderError as error:
+        told = str(error)
+    (enough,) = re.findall(r"too small: .*give memory='(\d+ MiB)'", told)
+    return make(enough)
+
+
+@pytest.fixture(scope="module")
+def uneven(tmp_path_factory):
+    """Pictures of several sizes as records, and lists, texts and dense rows in one file."""
+    folder, random = tmp_path_factory.mktemp("uneven"), np.random.default_rng(0)
+    shapes = random.integers(8, 700, (300, 2)) // np.array([1, 3])
+    pictures = [np.full((*shape, 3), 7, np.uint8) for shape in shapes.tolist()]
+    write_records(folder / "p.rec", pictures, np.arange(300.0), format=".png")
+    lists = [np.zeros(n, "f4") for n in random.integers(0, 40_000, 300)]
+    texts = ["x" * n for n in random.integers(0, 9_000, 300).tolist()]
+    dense = np.zeros((300, 5000), "f4")
+    labeled.write(folder / "l.h5", {"lists": lists, "texts": texts, "dense": dense})
+    return folder
+
+
+@settings(max_examples=40)
+@given(
+    name=st.sampled_from(["p.rec", "l.h5"]),
+    batch=st.sampled_from([1, 7, 64, 300]),
+    shuffle=st.sampled_from([False, True, "window", "full"]),
+    ragged=st.sampled_from(["list", "pad", "flat"]),
+    memory=st.integers(1, 64),
+    piped=st.booleans(),
+    threads=st.sampled_from([None, 0, 3]),
+    window=st.sampled_from([None, 128]),
+)
+def test_the_memory_asked_for_is_enough(
+    uneven, name, batch, shuffle, ragged, memory, piped, threads, window
+):
+    ds = labeled.open_dataset(uneven / name)
+    options = {"shuffle": shuffle, "ragged": ragged, "threads": threads, "window_rows": window}
+    options["pipeline"] = whole(lambda batch: batch) if piped else None
+    loader = follow(lambda given: ds.batches(batch, memory=given, **options), f"{memory} MiB")
+    assert loader.explain().promised_bytes <= loader.plan.sizes.memory_bytes

@@ -284,15 +284,18 @@ def test_pickles_are_small_and_hold_no_index(folder):
 
 def test_lists_name_the_rows_of_splits(folder, tmp_path):
     write_list(tmp_path / "train.lst", IDS[::2][::-1], np.zeros(30), ["x"] * 30)
-    write_list(tmp_path / "rest.lst", [*IDS[1::2], 99_999], np.zeros(31), ["x"] * 31)
+    write_list(tmp_path / "rest.lst", IDS[1::2], np.zeros(30), ["x"] * 30)
     splits = {"train": tmp_path / "train.lst", "rest": tmp_path / "rest.lst"}
-    with pytest.warns(LabeledWarning, match=r"'rest': 1 of 31 ids in .* of no record: 99999; open"):
-        ds = labeled.open_dataset(folder / "mixed.rec", splits=splits)
+    ds = labeled.open_dataset(folder / "mixed.rec", splits=splits)
     np.testing.assert_array_equal(ds.split("train")["ids"].values, IDS[::2])
     np.testing.assert_array_equal(ds.split("rest")["ids"].values, IDS[1::2])
     write_list(tmp_path / "other.lst", [1, 2], [0, 0], ["x", "y"])
     with pytest.raises(SplitError, match=r"'other': none of the 2 ids in .*other.lst"):
         labeled.open_dataset(folder / "mixed.rec", splits={"other": tmp_path / "other.lst"})
+    write_list(tmp_path / "more.lst", [*IDS[1::2], 99_999], np.zeros(31), ["x"] * 31)
+    words = r"'more': 1 of 31 ids in '.*more.lst' .* no record of '.*mixed.rec': 99999; open all"
+    with pytest.raises(SplitError, match=words):
+        labeled.open_dataset(folder / "mixed.rec", splits={"more": tmp_path / "more.lst"})
 
 
 def test_labels_of_a_list_take_the_place_of_those_in_the_records(folder, tmp_path):

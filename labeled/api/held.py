@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.catalog.loading import load_rows
+from labeled.catalog.loading import enough_memory, load_rows
 from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import Source
 from labeled.errors import DimsError, SelectionError, SelectionTypeError
@@ -66,6 +66,8 @@ def read_rows_of(
     ------
     UnsafeFileError
         If a file claims far more than it stores; nothing is read then.
+    RowsMemoryError
+        If memory does not suffice for the rows of a source.
     """
     for name, source in sources.items():
         if isinstance(source, Source):
@@ -74,9 +76,10 @@ def read_rows_of(
 
 
 def _read(source: Held, selection: Selection) -> Rows:
-    if isinstance(source, RaggedSource):
-        return source.select(selection).load()
-    return source.decode(load_rows(source, selection, os.cpu_count() or 1))
+    with enough_memory(source, selection):
+        if isinstance(source, RaggedSource):
+            return source.select(selection).load()
+        return source.decode(load_rows(source, selection, os.cpu_count() or 1))
 
 
 def sizes_of(

@@ -21,6 +21,7 @@ from dask.blockwise import BlockwiseDep, blockwise
 from dask.highlevelgraph import HighLevelGraph
 from dask.utils import parse_bytes
 
+from labeled.catalog.loading import enough_memory
 from labeled.catalog.region import whole
 from labeled.catalog.source import Source
 from labeled.errors import DimsError, did_you_mean, warn
@@ -67,13 +68,16 @@ def read_block(block: tuple[Selection, tuple[slice, ...]], source: Source) -> np
     ------
     UnsafeFileError
         If the block is out of all proportion to what the file stores.
+    RowsMemoryError
+        If memory does not suffice for it.
     """
     selection, parts = block
     if parts != whole(source.row_shape):
         source = source.narrow(dict(enumerate(parts)))
     source.check_claim(len(selection))
     span = selection.span
-    return source.decode(source.reader().read(selection.rows if span is None else span))
+    with enough_memory(source, selection):
+        return source.decode(source.reader().read(selection.rows if span is None else span))
 
 
 def lazy_array(source: Source, selection: Selection, chunks: Any = "auto") -> Any:

@@ -6,15 +6,18 @@ place of every row; only lists with repeats are left as lists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from dask.utils import format_bytes
 
 from labeled.catalog.source import AnySource
+from labeled.errors import LabeledError, RowsMemoryError
 from labeled.formats.reader import Reader
 from labeled.selection import Selection
 
@@ -115,6 +118,28 @@ def _piece_task(reader: Reader, piece: Any, out: Array, dest: Rows | None) -> Ta
 
 def _gather_task(reader: Reader, out: Array, rows: Rows) -> Task:
     return lambda: reader.gather_known(out, rows)
+
+
+@contextmanager
+def enough_memory(source: AnySource, selection: Selection) -> Iterator[None]:
+    """Name what was read where memory does not suffice for it.
+
+    Raises
+    ------
+    RowsMemoryError
+        In the place of a MemoryError.
+    """
+    try:
+        yield
+    except MemoryError as error:
+        if isinstance(error, LabeledError):
+            raise
+        raise RowsMemoryError(
+            f"{source.where}: {selection.describe()} take "
+            f"{format_bytes(len(selection) * source.row_bytes)} in memory, and more while they are "
+            f"read: {str(error) or 'there is not so much'}. Read fewer at a time (a subset, or "
+            "batches)"
+        ) from error
 
 
 def load_rows(source: AnySource, selection: Selection, threads: int = 1) -> Array:

@@ -34,16 +34,23 @@ MOST_CHANNELS, MOST_CLASSES, MOST_NAMES = 4, 10, 12
 
 @click.command(short_help="Show what files hold: sources, splits, chunks, sizes.")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.option("--source", "sources", multiple=True, metavar="NAME", help="Only this source.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON list with one entry a file.")
 @external_option
 @click.pass_context
-def info(ctx: click.Context, files: Sequence[str], as_json: bool, allow_external: bool) -> None:
+def info(
+    ctx: click.Context,
+    files: Sequence[str],
+    sources: Sequence[str],
+    as_json: bool,
+    allow_external: bool,
+) -> None:
     """Show what files hold: sources, splits, chunks, codecs, sizes.
 
     Reads headers only. FILE may be a file, a folder or a quoted glob; every file found is
     shown by itself. A file that cannot be opened is reported, and the exit code is then 1.
     """
-    described = [described_or_error(path, allow_external) for path in find_files(files)]
+    described = [described_or_error(path, allow_external, sources) for path in find_files(files)]
     if as_json:
         click.echo(json.dumps(described, indent=2, allow_nan=False))
     else:
@@ -57,16 +64,16 @@ def info(ctx: click.Context, files: Sequence[str], as_json: bool, allow_external
         ctx.exit(1)
 
 
-def described_or_error(path: str, allow_external: bool) -> Facts:
+def described_or_error(path: str, allow_external: bool, sources: Sequence[str] = ()) -> Facts:
     """Describe a file, or say why that is impossible."""
     try:
-        return describe_file(path, allow_external)
+        return describe_file(path, allow_external, sources)
     except LabeledError as error:
         return {"path": path, "error": " ".join(str(error).split())}
 
 
-def describe_file(path: str, allow_external: bool) -> Facts:
-    """Return what the headers of one file say, as values fit for JSON.
+def describe_file(path: str, allow_external: bool, sources: Sequence[str] = ()) -> Facts:
+    """Return what the headers of one file say, as values fit for JSON; of all sources, or some.
 
     Returns
     -------
@@ -76,7 +83,7 @@ def describe_file(path: str, allow_external: bool) -> Facts:
         empty without). Sizes are in bytes; ``stored_bytes`` is what a
         source takes in the file after compression.
     """
-    dataset = open_dataset(path, allow_external=allow_external)
+    dataset = open_dataset(path, sources=sources or None, allow_external=allow_external)
     catalog = dataset.files.catalog
     (header,) = catalog.headers
     return {

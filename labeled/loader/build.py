@@ -14,7 +14,7 @@ from labeled.device import Device, Library
 from labeled.errors import LoaderError
 from labeled.loader.arguments import Asked, integer_or_none, max_lost_of, skips_of
 from labeled.loader.decoding import Decode, check_decode, decode_plan
-from labeled.loader.fitting import job_offset_of, lanes_within, mixed_better, sizes_within
+from labeled.loader.fitting import fitted, job_offset_of, mixed_better
 from labeled.loader.handoff import handed_over
 from labeled.loader.laying import check_uneven, finish_of, line_in_form
 from labeled.loader.loader import Loader
@@ -245,17 +245,16 @@ def make_loader(
     if where is not None:
         check_device(where, device, reader=reader, skips=skips, piped=piped, as_=as_)
     decodes = check_decode(decode, where, piped=piped)
-    lanes = lanes_within(
-        wanted.memory_bytes,
+    lanes, sizes = fitted(
+        wanted,
         sources,
         selections,
+        grouping,
         rows,
-        finish.out_row_bytes,
+        finish,
         piped=piped,
         skips=skips,
-    )
-    sizes = sizes_within(
-        wanted, lanes, grouping, rows, finish, piped=piped, sorts=bucket is not False
+        sorts=bucket is not False,
     )
     if shuffle is True and rows.mode == "window" and not rows.repeats and bucket is False:
         rows, sizes = mixed_better(wanted, lanes, grouping, rows, finish, sizes, piped=piped)

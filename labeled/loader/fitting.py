@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 
 from labeled.catalog.source import AnySource
-from labeled.errors import LoaderError
 from labeled.loader.finish import Finish
 from labeled.loader.lanes import Lane
 from labeled.loader.ordering import OrderedRows, of_objects
@@ -15,18 +15,71 @@ from labeled.loader.sizes import (
     ENOUGH_UNITS,
     SHUFFLED,
     Sizes,
+    TooSmallError,
     Wanted,
     choose_kept,
     piped_bytes,
     plan_sizes,
+    rounded_up,
 )
 from labeled.loader.units import Grouping
 from labeled.samplers.order import Mode
 from labeled.samplers.units import UniformUnits
 from labeled.selection import Selection
 
+MOST_TRIES = 24
+"""Plans that are tried with what the last one needed, before memory is doubled instead."""
 
-def lanes_within(
+
+def fitted(
+    wanted: Wanted,
+    sources: Mapping[str, AnySource],
+    selections: Mapping[str, Selection],
+    grouping: Grouping,
+    rows: OrderedRows,
+    finish: Finish,
+    *,
+    piped: bool,
+    skips: bool,
+    sorts: bool,
+) -> tuple[list[Lane], Sizes]:
+    """Make readers and share memory out; where it is too small, find how much is enough.
+
+    Raises
+    ------
+    LoaderError
+        If `memory` is too small; the message names a size with which this succeeds.
+    """
+
+    def fit(memory_bytes: int) -> tuple[list[Lane], Sizes]:
+        lanes = _lanes_within(
+            memory_bytes,
+            sources,
+            selections,
+            rows,
+            finish.out_row_bytes,
+            piped=piped,
+            skips=skips,
+        )
+        within = replace(wanted, memory_bytes=memory_bytes)
+        return lanes, _sizes_within(within, lanes, grouping, rows, finish, piped=piped, sorts=sorts)
+
+    try:
+        return fit(wanted.memory_bytes)
+    except TooSmallError as error:
+        fault = error
+    for tried in itertools.count():  # what a plan needs may grow with the memory there is
+        enough = rounded_up(fault.needed_bytes) << max(0, tried - MOST_TRIES)
+        try:
+            fit(enough)
+        except TooSmallError as error:
+            fault = error
+        else:
+            break
+    raise fault.told(wanted.memory_bytes, enough)
+
+
+def _lanes_within(
     memory_bytes: int,
     sources: Mapping[str, AnySource],
     selections: Mapping[str, Selection],
@@ -51,7 +104,7 @@ def lanes_within(
     return lanes
 
 
-def sizes_within(
+def _sizes_within(
     wanted: Wanted,
     lanes: list[Lane],
     grouping: Grouping,
@@ -105,8 +158,8 @@ def mixed_better(
         return rows, sizes
     staggered = replace(rows, mode="staggered")
     try:
-        others = sizes_within(wanted, lanes, grouping, staggered, finish, piped=piped, sorts=False)
-    except LoaderError:  # batches of their own take more than there is
+        others = _sizes_within(wanted, lanes, grouping, staggered, finish, piped=piped, sorts=False)
+    except TooSmallError:  # batches of their own take more than there is
         return rows, sizes
     return (staggered, others) if others.window_rows // unit_rows > n_units else (rows, sizes)
 

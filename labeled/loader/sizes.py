@@ -116,6 +116,35 @@ class OpenBlocks:
         return self.rows * self.count
 
 
+class TooSmallError(LoaderError):
+    """Memory does not hold the smallest plan made with it.
+
+    A plan made with more may need yet more: it keeps more sources, reads larger jobs, or has
+    more batches in a pipeline.
+    """
+
+    held = ""
+    """What was planned, in words."""
+    needed_bytes = 0
+    """What that plan needs, more than the memory there was."""
+    others: Sequence[str] = ()
+    """Remedies besides more memory."""
+
+    @classmethod
+    def of(cls, held: str, needed_bytes: int, others: Sequence[str]) -> TooSmallError:
+        made = cls(held)
+        made.held, made.needed_bytes, made.others = held, needed_bytes, others
+        return made
+
+    def told(self, memory_bytes: int, enough_bytes: int) -> LoaderError:
+        """Return the error for a user who gave less memory than is enough."""
+        remedies = [f"give memory={size_words(enough_bytes)!r}", "smaller batches", *self.others]
+        return LoaderError(
+            f"memory of {format_bytes(memory_bytes)} is too small: {self.held} need "
+            f"{format_bytes(self.needed_bytes)}; {', or '.join(remedies)}"
+        )
+
+
 @dataclass(frozen=True)
 class Sizes:
     """What a loader allocates, and how it cuts an epoch.
@@ -199,7 +228,7 @@ class Sizes:
         needed = larger.asked_bytes
         for size in sorted(nbytes):
             needed += size if size * KEEP_SHARE <= needed + size else 0
-        return max(self.memory_bytes, _rounded_up(needed))
+        return max(self.memory_bytes, rounded_up(needed))
 
 
 @dataclass(frozen=True)
@@ -279,8 +308,8 @@ def plan_sizes(
 
     Raises
     ------
-    LoaderError
-        If the smallest workable plan needs more; the message names both sizes.
+    TooSmallError
+        If the smallest workable plan needs more.
     """
     kept = all(lane.keep for lane in lanes)
     by_chunk = any(lane.source.layout.chunk_rows is not None and not lane.keep for lane in lanes)
@@ -448,18 +477,14 @@ def _budget(
 
 def _too_small(
     budget: _Budget, held: str, spare: int, threads: int | None, window_rows: int | None
-) -> LoaderError:
+) -> TooSmallError:
     """Say what a plan needs, and which of the wishes could be smaller."""
-    needed = budget.memory_bytes - spare
     decoding = "decoding" if threads is None else f"decoding in {threads} threads"
-    remedies = [f"give memory={size_words(needed)!r}", "smaller batches"]
-    remedies += ["fewer threads"] if threads is not None and threads > 1 else []
-    remedies += [] if window_rows is None else ["a smaller window_rows"]
-    return LoaderError(
-        f"memory of {format_bytes(budget.memory_bytes)} is too small: {held} "
-        f"({format_bytes(budget.row_bytes)} a row), batches and {decoding} need "
-        f"{format_bytes(needed)}; {', or '.join(remedies)}"
-    )
+    others = ["fewer threads"] if threads is not None and threads > 1 else []
+    others += [] if window_rows is None else ["a smaller window_rows"]
+    row = format_bytes(budget.row_bytes)
+    words = f"{held} ({row} a row), batches and {decoding}"
+    return TooSmallError.of(words, budget.memory_bytes - spare, others)
 
 
 def _window_rows(given: int | None, fitting: int, unit_rows: int, batch_rows: int) -> int:
@@ -513,8 +538,9 @@ def size_words(n_bytes: int) -> str:
     >>> size_words(20 * 2**20 + 1)
     '21 MiB'
     """
-    return f"{_rounded_up(n_bytes) >> 20} MiB"
+    return f"{rounded_up(n_bytes) >> 20} MiB"
 
 
-def _rounded_up(n_bytes: int) -> int:
+def rounded_up(n_bytes: int) -> int:
+    """Return whole mebibytes, in bytes."""
     return -(-n_bytes >> 20) << 20

@@ -58,14 +58,18 @@ def open_npy(path: str) -> Array:
     return _mapped(path, header, header.begin)
 
 
-def open_npz(path: str) -> dict[str, Any]:
-    """Return the arrays of an archive by name: mapped, or passing where compressed.
+def open_npz(path: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the arrays of an archive by name, and why others are left out: they hold objects.
+
+    Arrays are mapped, or passing where compressed.
 
     Raises
     ------
-    FileFormatError, UnsafeFileError
-        If it is damaged, or a member holds Python objects.
+    FileFormatError
+        If it is damaged.
     """
+    arrays: dict[str, Any] = {}
+    left_out: dict[str, str] = {}
     try:
         with zipfile.ZipFile(path) as archive:
             members = [m for m in archive.infolist() if m.filename.endswith(".npy")]
@@ -74,7 +78,13 @@ def open_npz(path: str) -> dict[str, Any]:
                 raise FileFormatError(
                     f"{path!r} has members of the same name: {names}; rename them"
                 )
-            return {m.filename[:-4]: _member(path, archive, m) for m in members}
+            for member in members:
+                name = member.filename.removesuffix(".npy")
+                try:
+                    arrays[name] = _member(path, archive, member)
+                except UnsafeFileError as error:
+                    left_out[name] = str(error)
+            return arrays, left_out
     except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
         raise FileFormatError(f"{path!r} is no sound .npz archive: {error}") from error
 

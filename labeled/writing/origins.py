@@ -25,6 +25,7 @@ from labeled.errors import (
     LoaderTypeError,
     MissingExtraError,
     UnknownNameError,
+    UnsafeFileError,
     did_you_mean,
     warn,
 )
@@ -64,6 +65,8 @@ class Origin:
     splits: Mapping[str, Any] | None = None
     attrs: Mapping[str, Any] = field(default_factory=dict)
     source_attrs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Why what else is there is no source, by name."""
 
     @property
     def names(self) -> list[str]:
@@ -73,16 +76,22 @@ class Origin:
         return [str(name) for name in self.sources]
 
     def chosen(self, names: Sequence[str] | None) -> Origin:
-        """Return an origin with some of the sources only.
+        """Return an origin with some of the sources only; tell what is left out of all of them.
 
         Raises
         ------
         UnknownNameError
             If one is not there.
+        UnsafeFileError
+            If one cannot be read without running what it says.
         """
         if names is None:
+            for why in self.left_out.values():
+                warn(f"{why}; until then it is left out")
             return self
         for name in names:
+            if name in self.left_out:
+                raise UnsafeFileError(self.left_out[name])
             if name not in self.names:
                 raise UnknownNameError(
                     f"{self.where} has no source {name!r}; {did_you_mean(name, self.names)}"
@@ -228,13 +237,15 @@ def _with_axes(where: str, array: Any) -> Any:
 
 
 def _of_npz(path: str) -> Origin:
-    members = open_npz(path)
+    members, left_out = open_npz(path)
     note = note_of(path, members)
     arrays = {n: a for n, a in members.items() if n != OWN and not n.startswith(f"{OWN}/")}
     single = sorted(name for name, array in arrays.items() if not array.shape)
     if single:
         warn(f"members {single} of {path!r} are single values, no sources, and are left out")
     sources = {name: array for name, array in arrays.items() if array.shape}
+    if not sources and left_out:
+        raise UnsafeFileError("; ".join(left_out.values()))
     if not sources:
         raise ArrayError(f"{path!r} has no array with an axis of examples")
     dims = {name: tuple(dims) for name, dims in note.get("dims", {}).items()}
@@ -250,6 +261,7 @@ def _of_npz(path: str) -> Origin:
         splits=_noted_splits(note, members),
         attrs=note.get("attrs", {}),
         source_attrs=note.get("source_attrs", {}),
+        left_out=left_out,
     )
 
 

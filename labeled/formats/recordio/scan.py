@@ -21,7 +21,6 @@ from labeled.errors import (
     SplitError,
     UnknownNameError,
     did_you_mean,
-    warn,
 )
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.format import Options
@@ -250,10 +249,7 @@ def _splits(
 
 
 def _check_splits(files: tuple[RecordFile, ...], own: RecordOptions) -> None:
-    """Refuse lists of which no record is there: they belong to other files; tell what is lacking.
-
-    A list may name pictures that whoever packed the records could not read.
-    """
+    """Refuse lists that name what no record is: rows of a split are never lost in silence."""
     known = [table_of(file).ids for file in files] if own.splits else []
     for split, stamp in own.splits:
         listed = list_of(stamp).ids
@@ -263,14 +259,19 @@ def _check_splits(files: tuple[RecordFile, ...], own: RecordOptions) -> None:
         if len(lacking) == len(listed):
             raise SplitError(
                 f"split {split!r}: none of the {len(listed):,} ids in {stamp.path!r} is "
-                f"that of a record of {files[0].stamp.path!r}; name the list of these records"
+                f"that of a record of {_named(files)}; name the list of these records"
             )
         some = ", ".join(map(str, lacking[:SHOWN].tolist()))
-        warn(
-            f"split {split!r}: {len(lacking):,} of {len(listed):,} ids in {stamp.path!r} are of no "
-            f"record: {some}{', ...' if len(lacking) > SHOWN else ''}; open all files that the "
-            "list is of, or take these lines out"
+        raise SplitError(
+            f"split {split!r}: {len(lacking):,} of {len(listed):,} ids in {stamp.path!r} are those "
+            f"of no record of {_named(files)}: {some}{', ...' if len(lacking) > SHOWN else ''}; "
+            "open all files that the list is of, or take these lines out"
         )
+
+
+def _named(files: tuple[RecordFile, ...]) -> str:
+    more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
+    return f"{files[0].stamp.path!r}{more}"
 
 
 def _check_lists(content: str, files: tuple[RecordFile, ...], own: RecordOptions) -> None:
