@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import itertools
 import math
 import shutil
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import array_api_strict as xp
 import numpy as np
@@ -49,6 +51,14 @@ POISON = 0xA5
 
 def address(array):
     return ctypes.c_void_p(array.__array_interface__["data"][0])
+
+
+def bytes_at(shape, dtype, memory, strides):
+    """Return a view of memory, as CuPy's own constructor makes it."""
+    whole = np.asarray(memory)
+    view = {"data": (whole.__array_interface__["data"][0], False), "shape": shape}
+    view |= {"strides": strides, "typestr": np.dtype(dtype).str, "version": 3}
+    return np.asarray(types.SimpleNamespace(__array_interface__=view, whole=whole))
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +106,7 @@ def host(tmp_path_factory):
     names = {name: getattr(np, name) for name in same}
     cupy = types.ModuleType("cupy")
     vars(cupy).update(RawModule=Module, empty=empty, made=made, launched=launched, **names)
+    vars(cupy).update(ndarray=bytes_at)
     return cupy
 
 
@@ -104,6 +115,7 @@ def on_host(host, monkeypatch):
     """Send NumPy's arrays to the kernel, and see that it writes its result and nothing else."""
     monkeypatch.setitem(sys.modules, "cupy", host)
     monkeypatch.setattr(device, "is_cupy", lambda array: isinstance(array, np.ndarray))
+    monkeypatch.setattr(cuda, "address", lambda array: address(array).value)
 
     def check(work, expected, launches=1):
         host.made.clear()
@@ -133,6 +145,87 @@ def test_the_kernel_moves_items_as_numpy_does(on_host, shape, item):
     broken = src[::-2, ..., ::3]
     back = tuple(reversed(range(len(shape))))
     on_host(lambda: copied(broken, back), broken.transpose(back))
+
+
+@pytest.mark.parametrize("item", ["u2", "f4", "f8"])
+@pytest.mark.parametrize("first", [0, 1, 2])
+@pytest.mark.parametrize("apart", [0, 1, 3])
+def test_items_between_their_places_are_copied_before(on_host, item, first, apart):
+    """A view of bytes begins, or steps, where a device cannot load an item."""
+    wide = np.random.default_rng(0).integers(0, 256, (7, 5, 6 * int(item[1]) + apart)).astype("u1")
+    memory = np.concatenate([np.zeros(first, "u1"), wide.reshape(-1)])[first:]
+    strides = (wide.strides[0], wide.strides[1], int(item[1]))
+    src = np.ndarray((7, 5, 6), item, memory, strides=strides)
+    assert src.ctypes.data % int(item[1]) == first % int(item[1])
+    whole = np.frombuffer(src.tobytes(), item).reshape(src.shape)
+    moved = [place % int(item[1]) for place in (first, *strides)]
+    assert (cuda.aligned(src) is src) == (not any(moved))
+    plain = {"dtype": None, "scale": None, "shift": None}
+    rows = np.array([6, 0, 6])
+    chosen = picks.checked(src.shape, rows, {2: (1, 4)}, None)
+    for axes in itertools.permutations(range(3)):
+        expected = whole.transpose(axes)
+        on_host(lambda axes=axes: foreign.copy(src, axes, out=None, **plain), expected)
+        expected = whole[rows].transpose(axes)
+        on_host(lambda axes=axes: foreign.gather(src, rows, axes, out=None, **plain), expected)
+        expected = whole[rows][..., 1:5].transpose(axes)
+        on_host(lambda axes=axes: foreign.crop(src, axes, chosen, **plain), expected)
+
+
+def test_more_blocks_than_a_launch_takes_are_left_to_the_library(on_host, monkeypatch):
+    src = np.random.default_rng(0).integers(0, 256, (70, 3, 16, 20)).astype("u1")
+    plain = {"dtype": None, "scale": None, "shift": None}
+    on_host(lambda: foreign.copy(src, (3, 2, 1, 0), out=None, **plain), src.T)
+    (blocks,) = sys.modules["cupy"].launched[0]
+    monkeypatch.setattr(cuda, "MOST_BLOCKS", blocks)
+    on_host(lambda: foreign.copy(src, (3, 2, 1, 0), out=None, **plain), src.T)
+    monkeypatch.setattr(cuda, "MOST_BLOCKS", blocks - 1)
+    on_host(lambda: foreign.copy(src, (3, 2, 1, 0), out=None, **plain), src.T, launches=0)
+
+
+@pytest.fixture(scope="module")
+def nvrtc():
+    """Return NVIDIA's compiler of kernels, which needs no device."""
+    found = importlib.util.find_spec("nvidia")
+    places = [] if found is None else map(Path, found.submodule_search_locations)
+    libraries = sorted(name for place in places for name in place.glob("*/lib/libnvrtc.so.*"))
+    if not libraries:
+        pytest.skip("nvidia-cuda-nvrtc is not installed")
+    for headers in libraries[0].parent.glob("libnvrtc-builtins.so.*"):
+        ctypes.CDLL(str(headers))  # looked for by name alone, so it has to be there
+    return ctypes.CDLL(str(libraries[0]))
+
+
+def log_of(nvrtc, code, architecture="sm_90"):
+    """Return whether a kernel compiles for an architecture, and what the compiler says."""
+    program = ctypes.c_void_p()
+    made = nvrtc.nvrtcCreateProgram(ctypes.byref(program), code.encode(), b"k.cu", 0, None, None)
+    assert made == 0
+    options = [f"--gpu-architecture={architecture}", *cuda.OPTIONS]
+    texts = (ctypes.c_char_p * len(options))(*(text.encode() for text in options))
+    failed = nvrtc.nvrtcCompileProgram(program, len(options), texts)
+    length = ctypes.c_size_t()
+    nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(length))
+    log = ctypes.create_string_buffer(length.value)
+    nvrtc.nvrtcGetProgramLog(program, log)
+    nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+    return failed == 0, log.value.decode()
+
+
+@pytest.mark.parametrize("picked", [False, True])
+def test_the_kernels_are_programs_for_a_device(nvrtc, picked):
+    """Each kind of item, each kind of result, each pure move; `sm_90` stands for all."""
+    pairs = {("?", "f"), ("q", "f"), ("e", "f"), ("d", "d"), ("B", "e"), ("B", "f")}
+    kernels = {
+        cuda.Items(np.dtype(item), np.dtype(final), np.dtype("d" if final == "d" else "f"), picked)
+        for item, final in pairs
+    }
+    kernels |= {cuda.Items(*[np.dtype(moved)] * 3, picked) for moved in cuda.MOVED.values()}
+    for items in sorted(kernels, key=str):
+        assert log_of(nvrtc, cuda.source(items)) == (True, ""), items
+    compiled, log = log_of(nvrtc, cuda.source(items).replace("blockIdx", "block_index"))
+    assert not compiled
+    assert "block_index" in log
 
 
 @pytest.mark.parametrize("shape", SHAPES[:3], ids=str)

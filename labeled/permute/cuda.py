@@ -33,6 +33,9 @@ MOST_ROWS = 512
 """Rows of a tile at most: what short fast axes (channels) are made up for with."""
 
 THREADS = 256
+MOST_BLOCKS = (1 << 31) - 1
+"""What one launch takes along the first axis of its grid."""
+
 SOURCE = r"""
 typedef long long Big;
 struct Offsets { Big src, along, scale, shift; };
@@ -168,7 +171,10 @@ class Items(NamedTuple):
 def copy(
     src: Any, axes: Sequence[int], *, dtype: Any, scale: Any, shift: Any, picks: Picks | None = None
 ) -> Any | None:
-    """Copy a CuPy array into another order of its axes; None where the kernel does not fit."""
+    """Copy a CuPy array into another order of its axes; None where the kernel does not fit.
+
+    Items of `src` lie at multiples of their size (:func:`aligned`).
+    """
     cupy = sys.modules["cupy"]
     factors = [None if f is None else cupy.asarray(f) for f in (scale, shift)]
     shapes = [None if f is None else tuple(f.shape) for f in factors]
@@ -181,14 +187,13 @@ def copy(
         Request(shape, strides, src.dtype, tuple(axes), dtype, shapes[0], shapes[1], n_rows, apart)
     )
     items = item_types(found, src.dtype)
-    if items is None or any(step % src.dtype.itemsize for step in strides):
+    if items is None:
         return None
     fast = fast_axis(found, src.dtype.itemsize)
     if fast is None:
         return None
-    result = cupy.empty(found.shape, found.final)
     if found.size == 0:
-        return result
+        return cupy.empty(found.shape, found.final)
     laid, steps = [], []
     for factor, neutral in zip(factors, (1.0, -0.0), strict=True):
         if factor is None:  # adding -0.0 keeps every number, -0.0 included
@@ -199,14 +204,35 @@ def copy(
         steps.append(factor_steps(made.shape, len(found.lengths)))
     numbers = table(found, src.dtype.itemsize, fast, steps)
     blocks = numbers[0] * numbers[5] * numbers[6]
+    if blocks > MOST_BLOCKS:
+        return None
     tables = [np.array(numbers, np.int64)]
     if picks is not None:
         tables.append(picks.offsets([step // src.dtype.itemsize for step in strides]).reshape(-1))
     sent = cupy.asarray(np.concatenate(tables))  # one trip to the device
     module = cupy.RawModule(code=source(items), options=OPTIONS)
+    result = cupy.empty(found.shape, found.final)
     args = (src, result, sent, sent[len(numbers) :], *laid)
     module.get_function("permute")((blocks,), (THREADS,), args)
     return result
+
+
+def aligned(src: Any) -> Any:
+    """Return a CuPy array, copied byte by byte if its items are not at multiples of their size.
+
+    A view of bytes may begin anywhere; a device cannot load items from there.
+    """
+    size = src.dtype.itemsize
+    if not any(place % size for place in (address(src), *src.strides)):
+        return src
+    cupy = sys.modules["cupy"]
+    memory = cupy.ndarray((*src.shape, size), np.uint8, src.data, (*src.strides, 1))
+    return cupy.ascontiguousarray(memory).view(src.dtype)[..., 0]
+
+
+def address(src: Any) -> int:
+    """Return where the first item of a CuPy array lies on its device."""
+    return int(src.data.ptr)
 
 
 OPTIONS = ("--fmad=false",)

@@ -31,6 +31,7 @@ def namespace(array: Any) -> Any:
 def copy(src: Any, axes: Sequence[int], *, out: Any, dtype: Any, scale: Any, shift: Any) -> Any:
     """Return `src` permuted, cast and scaled; the same rules as for NumPy arrays."""
     if device.is_cupy(src) and out is None:
+        src = cuda.aligned(src)
         made = cuda.copy(src, axes, dtype=dtype, scale=scale, shift=shift)
         if made is not None:
             return made
@@ -61,6 +62,7 @@ def gather(
     changes = {"dtype": dtype, "scale": scale, "shift": shift}
     chosen = picks.checked(src.shape, rows, None, None)
     if device.is_cupy(src) and out is None:
+        src = cuda.aligned(src)
         made = cuda.copy(src, axes, picks=chosen, **changes)
         if made is not None:
             return made
@@ -74,6 +76,7 @@ def crop(
     xp = namespace(src)
     changes = {"dtype": dtype, "scale": scale, "shift": shift}
     if device.is_cupy(src):
+        src = cuda.aligned(src)
         made = cuda.copy(src, axes, picks=chosen, **changes)
         if made is not None:
             return made
