@@ -446,6 +446,11 @@ def test_spaces_take_dataarrays_and_tuples_of_them(chunks):
         (("channel", "height", "width"), VectorSpace(60), ["without a dim: 'b' (batch)"]),
         (("time", "feature"), VectorSpace(60), ["'b' (batch)", "'time'"]),
         (("batch", "time", "frequency"), VectorSpace(60), ["('time', 'frequency')"]),
+        (
+            ("batch", "channel"), VectorSpace(60),
+            ["play no axis: ('channel',)", "'feature' (feature)", "dims={'feature': 'channel'}"],
+        ),
+        (("batch",), VectorSpace(60), ["('batch',)", "without a dim: 'feature'"]),
         (("batch", "height", "y", "channel"), IMAGES, ["both 'height' and 'y' mean axis 0"]),
     ],
 )  # fmt: skip
@@ -464,8 +469,49 @@ def test_dims_given_that_are_not_there_are_refused():
         format_dataarray(x, IMAGES, dims={7: "batch"})
     with pytest.raises(DimsError, match="one dim to two axes"):
         format_dataarray(x, IMAGES, dims={"b": "batch", "c": "batch"})
+    slips = [(IMAGES, "c", "chanel"), (VectorSpace(60), "c", "chanel"), (IMAGES, 0, "heigth")]
+    for space, axis, name in slips:
+        with pytest.raises(DimsError, match=f"'{name}'.* neither there nor made.*'channel'.*'b'"):
+            format_dataarray(x, space, dims={axis: name})
     with pytest.raises(DimsError, match="already has a 'feature'"):
         format_dataarray(x.assign_coords(feature=3), VectorSpace(60))
+
+
+def test_dims_that_are_made_are_named_by_axis_or_role():
+    flat = xr.DataArray(np.arange(120.0).reshape(2, 60), dims=("time", "feature"))
+    names = {"b": "time", "height": "rows", 1: "columns", "channel": "colour"}
+    made = format_dataarray(flat, Conv2DSpace((4, 5), channels=3), dims=names)
+    assert made.dims == ("time", "rows", "columns", "colour")
+    np.testing.assert_array_equal(made.values, flat.values.reshape(2, 4, 5, 3))
+
+
+@pytest.mark.usefixtures("no_compute")
+@pytest.mark.parametrize("axes", ORDERS, ids=str)
+def test_a_dataarray_of_unknown_length_goes_and_comes_back(axes):
+    """Some rows of a dask array, chosen by its own values: nobody knows yet how many."""
+    values = np.arange(8 * 60.0).reshape(8, 3, 4, 5)
+    every = da.from_array(values, chunks=(3, 3, 4, 5))
+    some = every[every[:, 0, 0, 0] % 120 == 0]
+    coords = {"channel": list("rgb"), "w": ("width", np.arange(5))}
+    x = xr.DataArray(some, dims=("batch", "channel", "height", "width"), coords=coords)
+    images = Conv2DSpace((4, 5), channels=3, axes=axes, dtype="f4")
+    moved = format_dataarray(x, images)
+    flat = format_dataarray(moved, VectorSpace(60))
+    again = format_dataarray(flat, VectorSpace(60, dtype="f8"))
+    flat_back, back = undo_format(again), undo_format(moved)
+    dask.config.set(scheduler="sync")  # no_compute puts back what was there before
+    wanted = xr.DataArray(values[::2], dims=x.dims, coords=coords)
+    names = {"b": "batch", "c": "channel", 0: "height", 1: "width"}
+    assert moved.dims == tuple(names[axis] for axis in axes)
+    np.testing.assert_array_equal(moved.values, wanted.transpose(*moved.dims))
+    rows = wanted.transpose("batch", "height", "width", "channel").values.reshape(4, 60)
+    np.testing.assert_array_equal(again.values, rows)
+    assert back.dims == x.dims
+    np.testing.assert_array_equal(back.values, wanted)
+    assert flat_back.dims == moved.dims
+    np.testing.assert_array_equal(flat_back.values, wanted.transpose(*moved.dims))
+    for one in (moved, back, flat_back):
+        xr.testing.assert_identical(one.coords.to_dataset(), wanted.coords.to_dataset())
 
 
 def test_what_cannot_come_back_says_so():

@@ -105,6 +105,7 @@ def format_dataarray(
     if not isinstance(space, VectorSpace | ConvNDSpace | IndexSpace):
         raise SpaceTypeError(f"{space}: a DataArray is not laid out for such a space")
     reading = _read(x, space, dims, own)
+    _check_new_names(reading, space)
     data = reading.own.format_as(reading.data, space, contiguous=contiguous)
     if isinstance(reading.own, ConvNDSpace):
         if isinstance(space, ConvNDSpace):
@@ -187,6 +188,21 @@ def _split_names(x: xr.DataArray, dims: Names | None) -> tuple[Names, Names]:
     return there, new
 
 
+def _check_new_names(reading: _Reading, space: Space) -> None:
+    """Raise if a name was given for an axis whose dim is not made: it is a slip of the pen."""
+    n_spatial = len(space.shape) if isinstance(space, ConvNDSpace) else 0
+    made: set[Axis] = {"feature", "index"}
+    if isinstance(space, ConvNDSpace) and not isinstance(reading.own, ConvNDSpace):
+        axes = canonical_axes(n_spatial)[1:]
+        made |= {*axes, *(name_of(axis, n_spatial) for axis in axes)}
+    for axis, dim in reading.new_names.items():
+        if axis not in made:
+            raise DimsError(
+                f"dims={{{axis!r}: {dim!r}}} names a dim that is neither there nor made; the "
+                f"array has dims {reading.x.dims}, {space} has axes {_axes_shown(space)}"
+            )
+
+
 def _own_space(x: xr.DataArray, space: Space, there: Names) -> ArraySpace:
     """Return what `x` is, as far as the wanted space and its own dims tell."""
     labels = x.dtype.kind in "iu" and not isinstance(space, ConvNDSpace)
@@ -224,6 +240,9 @@ def _images_of(x: xr.DataArray, n_spatial: int, there: Names, space: Space) -> C
         axis for axis in canonical_axes(n_spatial) if axis in needed - set(found.dim_of_axis)
     ]
     wrong = [dim for dim in x.dims if _axis_at(found, dim) in (None, "feature", "index")]
+    if n_spatial == 0 and not isinstance(space, ConvNDSpace):  # neither images nor rows
+        missing.append("feature")
+        wrong = [dim for dim in x.dims if _axis_at(found, dim) != "b"]
     if missing or wrong or n_spatial == 0:
         raise _mismatch(x.dims, space, missing, wrong, n_spatial)
     length = {axis: x.sizes[dim] for axis, dim in found.dim_of_axis.items()}
@@ -301,7 +320,7 @@ def _read_rows(x: xr.DataArray, own: ArraySpace, there: Names, new: Names) -> _R
 def _moved(reading: _Reading, space: ConvNDSpace, data: Any) -> xr.DataArray:
     dim_of = dict(zip(_axes_shown(reading.own), reading.dims, strict=True))
     order = (dim_of[axis] for axis in space.axes)
-    moved = reading.x.transpose(*order, transpose_coords=False).copy(data=data)
+    moved = _holding(reading.x.transpose(*order, transpose_coords=False), data)
     moved.encoding = {**moved.encoding, ORDER: [str(dim) for dim in reading.x.dims]}
     return moved
 
@@ -310,7 +329,7 @@ def _rows(reading: _Reading, space: ArraySpace, data: Any) -> xr.DataArray:
     batch, row = reading.dims
     axis = str(space.axis_names()[1])
     if isinstance(reading.own, VectorSpace) == isinstance(space, VectorSpace) and row is not None:
-        return reading.x.transpose(batch, row, transpose_coords=False).copy(data=data)
+        return _holding(reading.x.transpose(batch, row, transpose_coords=False), data)
     name = reading.new_names.get(axis, name_of(axis, 0))
     along = [key for key, coord in reading.x.coords.items() if row in coord.dims]
     kept = reading.x.drop_vars(along)
@@ -362,7 +381,8 @@ def _unflattened(reading: _Reading, space: ConvNDSpace, data: Any) -> xr.DataArr
     for position, axis in enumerate(canonical_axes(n_spatial)[1:]):
         kept = None if record is None or tuple(record["sizes"]) != sizes else record["dims"]
         known = name_of(axis, n_spatial) if kept is None else kept[position]
-        by_axis[axis] = reading.new_names.get(axis, known)
+        role = reading.new_names.get(name_of(axis, n_spatial), known)
+        by_axis[axis] = reading.new_names.get(axis, role)
     made = tuple(str(by_axis[axis]) for axis in canonical_axes(n_spatial)[1:])
     order = tuple(by_axis[axis] for axis in space.axes)
     return _rebuilt(reading.x, feature, made, sizes, record or {}, order, data)
@@ -399,6 +419,13 @@ def _array(
 ) -> xr.DataArray:
     """Return `data` with the name, attributes and coordinates of `x` that still apply."""
     return xr.DataArray(data, coords=kept.coords, dims=dims, name=x.name, attrs=x.attrs)
+
+
+def _holding(x: xr.DataArray, data: Any) -> xr.DataArray:
+    """Return `x` with other data; also where a length is not known, so that none are compared."""
+    held = _array(x, data, x.dims, x)
+    held.encoding = dict(x.encoding)
+    return held
 
 
 def _record_of(x: xr.DataArray) -> dict[str, Any] | None:
