@@ -358,7 +358,9 @@ def plan_sizes(
     if wanted.prefetch is not None and not staggered:
         slots = max(FEW_SLOTS, wanted.prefetch + 1)
     slot_bytes = job * budget.row_bytes
-    spare = room - slots * slot_bytes - scratch
+    spare = room - slots * slot_bytes
+    scratch = min(scratch, max(spare, 0))  # what is small is kept whatever reading it takes
+    spare -= scratch
     if (windowed or staggered) and window_rows is None and threads is not None and spare < 0:
         # Windows must not depend on threads, and fill the memory: as many as are left room for.
         fewer = (spare + more_threads * budget.thread_bytes) // budget.thread_bytes + 1
