@@ -59,7 +59,7 @@ IN_FLIGHT_SHARE = 4
 
 OVERHEAD_BYTES = 1 << 20
 STACK_BYTES = 1 << 16
-INDEX_BYTES, BLOCK_INDEX_BYTES, PLANNER_INDEX_BYTES = 48, 32, 24
+INDEX_BYTES, BLOCK_INDEX_BYTES, PLANNER_INDEX_BYTES = 48, 16, 32
 """Row numbers, places and temporary copies of them: of a window's rows, of a block of places.
 
 The last is what stays with each thread that has worked out such a block.
