@@ -7,14 +7,16 @@ import threading
 import time
 from inspect import signature
 
+import dask.array
 import h5py
 import numpy as np
 import pytest
+import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labeled
-from labeled.errors import LoaderError, LoaderTypeError, SpaceError, UnknownNameError
+from labeled.errors import LoaderError, LoaderTypeError, ReadError, SpaceError, UnknownNameError
 from labeled.formats.recordio.writing import write_records
 from labeled.loader.build import make_loader
 from labeled.loader.dealing import Dealer
@@ -358,3 +360,15 @@ def test_the_memory_asked_for_is_enough(
     options["pipeline"] = whole(lambda batch: batch) if piped else None
     loader = follow(lambda given: ds.batches(batch, memory=given, **options), f"{memory} MiB")
     assert loader.explain().promised_bytes <= loader.plan.sizes.memory_bytes
+
+
+def test_a_block_that_cannot_be_computed_is_named_with_its_variable():
+    def divided(block, block_info=None):
+        if block_info and block_info[0]["chunk-location"] == (3,):
+            raise ZeroDivisionError("no block 3")
+        return block
+
+    lazy = dask.array.arange(50, chunks=10).map_blocks(divided, dtype="i8", meta=np.empty(0))
+    loader = labeled.batches(xr.Dataset({"lazy": ("batch", lazy)}), 10)
+    with pytest.raises(ReadError, match="variable 'lazy': computing rows 30 to 39 failed: no bl"):
+        list(loader)

@@ -111,7 +111,7 @@ class BlockSource:
 
     def reader(self) -> BlockReader:
         """Make a reader that computes blocks."""
-        return BlockReader(self.data)
+        return BlockReader(self.data, self.where)
 
     def decode(self, raw: Array) -> Array:
         return raw
@@ -122,6 +122,7 @@ class BlockReader:
     """Rows of a dask array; follows the :class:`~labeled.formats.reader.Reader` protocol."""
 
     data: Any
+    where: str
     kind: str = "dask"
     why: str = "whole blocks are computed"
 
@@ -165,7 +166,9 @@ class BlockReader:
             values = dict(zip(flat, get(small, flat), strict=True))
         except Exception as error:
             start, stop = self._edges[number], self._edges[number + 1]
-            raise ReadError(f"computing rows {start} to {stop - 1} failed: {error}") from error
+            raise ReadError(
+                f"{self.where}: computing rows {start} to {stop - 1} failed: {error}"
+            ) from error
         nested = _nested(wanted, values)
         return np.asarray(np.block(nested) if isinstance(nested, list) else nested)
 
