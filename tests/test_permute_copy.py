@@ -280,6 +280,22 @@ def test_another_array_library_gives_the_same(problem, data):
     np.testing.assert_array_equal(np.asarray(result), expected)
 
 
+@pytest.mark.parametrize("shape", [(7, 11, 15), (36, 15), (897,), (33, 11, 5), (1, 14)])
+@pytest.mark.parametrize("dtype", ["u1", "i2", "f4", "i8"])
+@pytest.mark.parametrize("final", ["f4", "f8"])
+def test_runs_of_any_length_are_cast_wherever_they_start(shape, dtype, final):
+    values = np.arange(np.prod(shape) + 8) % 97
+    for start in range(8):
+        src = values[start : start + np.prod(shape)].astype(dtype).reshape(shape)
+        for axes in (range(len(shape)), (*range(len(shape) - 1)[::-1], len(shape) - 1)):
+            held = np.zeros(src.size + 64, final)[start : start + src.size]
+            out = held.reshape([shape[axis] for axis in axes])
+            for scale, shift in ((None, None), (-0.5, None), (-0.5, 3.0)):
+                permute.copy(src, axes, scale=scale, shift=shift, dtype=final, out=out)
+                expected = src.astype(final) * (scale or 1) + (shift or 0)
+                np.testing.assert_array_equal(out, expected.transpose(*axes))
+
+
 def test_another_array_library_gathers():
     src = array_api_strict.reshape(array_api_strict.arange(12), (4, 3))
     result = permute.gather(src, [3, -4, 3], (1, 0))

@@ -456,6 +456,24 @@ def _put(
 
 
 @_compiled
+def _put_few(
+    kinds: Any, dst: int, src: int, n: int, scale: int, shift: int, each: int, spare: int
+) -> None:
+    """Convert less than a line of items; a whole line is read.
+
+    Not left to `_put`, told to store nothing past the caches: compiled for bytes that become
+    doubles (LLVM 20), these items were left out, and what follows was stored off its line.
+    """
+    if n == 0:
+        return
+    if each:
+        _line_each(kinds, spare, src, scale, shift, 0)
+    else:
+        _line_one(kinds, spare, src, scale, shift, 0)
+    _copy_short(dst, spare, n * _final_bytes(kinds))
+
+
+@_compiled
 def tiles(
     kinds: Any,
     src: int,
@@ -570,11 +588,11 @@ def runs(
                 f = (by_outer * o + by_row * r) * final_bytes
                 begin = 0
                 if n_fast < per:
-                    _copy_short(stage, at, n_fast * item_bytes)
+                    _copy_run(stage, at, n_fast * item_bytes, 0)
                     at = stage
                 elif streamed:
                     begin = (-to) % LINE // final_bytes
-                    _put(kinds, to, at, begin, scale + f, shift + f, by_fast, 0, spare)
+                    _put_few(kinds, to, at, begin, scale + f, shift + f, by_fast, spare)
                 d, a = to + begin * final_bytes, at + begin * item_bytes
                 h = f + begin * by_fast * final_bytes
                 n = n_fast - begin
