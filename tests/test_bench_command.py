@@ -8,6 +8,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import platform
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -292,3 +295,14 @@ def test_a_core_hands_over_what_it_has_read() -> None:
     several = hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) > 1
     assert (found is not None and found > 0) if several else found is None
     assert threading.active_count() == before
+
+
+def test_freed_memory_is_given_back_before_growth_is_watched() -> None:
+    script = (
+        "import labeled.bench.peak as p, labeled.bench.timing as t, os\n"
+        "t.settle_allocator(); before = p.status_bytes(os.getpid())\n"
+        "t.give_back_freed(); print(before - p.status_bytes(os.getpid()))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    freed = int(done.stdout)
+    assert freed > 16 << 20 or platform.libc_ver()[0] != "glibc"

@@ -22,7 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from time import perf_counter, sleep
 
-from labeled.bench.timing import Measured, Way, run, settle_allocator
+from labeled.bench.timing import Measured, Way, give_back_freed, run, settle_allocator
 
 OPENING_S = 60
 """How long a way may take to open before its process ends itself."""
@@ -192,6 +192,7 @@ def _be_watched(way: Way, seconds: float) -> None:
     answered = False
     try:
         epoch = way.make()
+        give_back_freed()
         print(os.getpid(), flush=True)
         answered = True
         sys.stdin.readline()

@@ -12,7 +12,9 @@ the first batch included, as it is for whole epochs.
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import os
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -310,6 +312,16 @@ def settle_allocator() -> None:
     for _ in range(2):
         block = np.ones(24 << 20, np.uint8)
         del block
+
+
+def give_back_freed() -> None:
+    """Give what malloc keeps of freed memory back to the system, where glibc allows it.
+
+    What is taken from there again would not show as growth.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)
 
 
 def paired_ratio(above: Measured | None, below: Measured | None) -> float | None:
