@@ -462,7 +462,7 @@ def _put_few(
     """Convert less than a line of items; a whole line is read.
 
     Not left to `_put`, told to store nothing past the caches: compiled for bytes that become
-    doubles (LLVM 20), these items were left out, and what follows was stored off its line.
+    doubles, the call for these items was dropped, and what follows was stored off its line.
     """
     if n == 0:
         return
