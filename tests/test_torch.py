@@ -71,12 +71,18 @@ def test_torchs_own_dtypes_and_devices_are_known(train):
     dtypes = {"features": torch.float32, "targets": torch.int64}
     batch = next(iter(train.batches(4, dtype=dtypes, as_="torch", device=torch.device("cpu"))))
     assert {name: x.dtype for name, x in batch.items()} == dtypes
+    with pytest.raises(LoaderError, match="'mps' is not 'cpu', 'cuda'"):
+        train.batches(4, device=torch.device("mps"))
+
+
+@pytest.mark.parametrize("teacher", [None, "ml_dtypes"])
+def test_bfloat16_is_refused_whether_or_not_numpy_was_taught_it(train, teacher):
+    if teacher is not None:  # what JAX imports, and for good: other tests may have done so
+        pytest.importorskip(teacher, reason="ml_dtypes is not installed")
     with pytest.raises(
         LoaderError, match=r"torch.bfloat16 is not a dtype: .*x.to\(torch.bfloat16\)"
     ):
         train.batches(4, dtype=torch.bfloat16, as_="torch")
-    with pytest.raises(LoaderError, match="'mps' is not 'cpu', 'cuda'"):
-        train.batches(4, device=torch.device("mps"))
 
 
 @pytest.mark.parametrize("workers", [None, 0, 2])

@@ -20,12 +20,13 @@ def checked_dtype(value: Any, source: AnySource) -> np.dtype[Any] | None:
     """Return what was asked for as a dtype, None as None; torch's have names of NumPy's."""
     if value is None:
         return None
-    name = str(value).removeprefix("torch.")
+    wanted = str(value).removeprefix("torch.") if type(value).__module__ == "torch" else value
     try:
-        found: np.dtype[Any] = np.dtype(name if type(value).__module__ == "torch" else value)
+        if isinstance(wanted, str) and wanted == "bfloat16":  # known once JAX is imported
+            raise TypeError(BFLOAT16)
+        found: np.dtype[Any] = np.dtype(wanted)
     except TypeError as error:
-        why = BFLOAT16 if name == "bfloat16" else error
-        raise LoaderError(f"{source.where}: dtype={value!r} is not a dtype: {why}") from None
+        raise LoaderError(f"{source.where}: dtype={value!r} is not a dtype: {error}") from None
     return found
 
 
