@@ -31,7 +31,7 @@ from labeled.errors import DeviceMemoryError, LoaderError, MissingExtraError, Re
 from labeled.formats.bytesource import LocalFile
 from labeled.formats.coded import CodedWindow, coded_of, joined_rows
 from labeled.formats.hdf5.payload import open_reader
-from labeled.loader import decoding, fitting, sizes
+from labeled.loader import budget, cutting, decoding, fitting
 from labeled.loader.decoding import DeviceDecoding
 from labeled.pipeline import Stages
 
@@ -79,7 +79,7 @@ def ds(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def many_windows(monkeypatch):
     """Read ahead in small jobs, and keep nothing: windows are on their way all the time."""
-    monkeypatch.setattr(sizes, "DEAR_JOB_BYTES", 1 << 17)
+    monkeypatch.setattr(cutting, "DEAR_JOB_BYTES", 1 << 17)
     monkeypatch.setattr(fitting, "choose_kept", lambda *_: set())
 
 
@@ -376,7 +376,7 @@ def test_a_plan_tells_who_decodes_what(ds, monkeypatch):
         assert plain.decoder == ""
         assert "decoded on" not in repr(plain)
         assert plain.device_bytes < told.device_bytes
-    monkeypatch.setattr(fitting, "choose_kept", sizes.choose_kept)
+    monkeypatch.setattr(fitting, "choose_kept", budget.choose_kept)
     kept = ds.select("gzip").batches(64, device=HostDevice(), decode="device")
     assert "kept in memory, decoded once" in kept.explain().lanes[0].why
     monkeypatch.setattr(fitting, "choose_kept", lambda *_: set())

@@ -15,7 +15,7 @@ import labeled
 from labeled import Batch
 from labeled.device import HostDevice
 from labeled.errors import DeviceMemoryError, LoaderError, MissingExtraError
-from labeled.loader import fitting, sizes, units
+from labeled.loader import cutting, fitting, units
 from labeled.pipeline import Stages
 from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
 from make_files import DIGIT_LABELS, digits, fuel_file, ragged_file
@@ -48,7 +48,7 @@ def ds(tmp_path_factory):
 def many_windows():
     """Read ahead in small jobs, so that many windows are on their way."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sizes, "JOB_BYTES", 1 << 13)
+        patch.setattr(cutting, "JOB_BYTES", 1 << 13)
         patch.setattr(units, "RUN_BYTES", 1 << 10)
         yield
 

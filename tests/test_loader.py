@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import labeled
 from labeled.errors import LoaderError, ReadError, SpecsError, StateError
-from labeled.loader import sizes
+from labeled.loader import cutting
 from labeled.spaces import CompositeSpace, Conv2DSpace, IndexSpace, VectorSpace
 from make_files import fuel_file
 
@@ -296,7 +296,7 @@ def test_leaving_early_ends_the_threads(path):
 def test_few_kept_rows_are_dealt_out_by_the_caller(path, monkeypatch):
     dataset = labeled.open_dataset(path)
     light = dataset.batches(4, shuffle=True, seed=1)
-    monkeypatch.setattr(sizes, "LIGHT_BYTES", 0)
+    monkeypatch.setattr(cutting, "LIGHT_BYTES", 0)
     heavy = dataset.batches(4, shuffle=True, seed=1)
     assert light.plan.sizes.threads == 0 < heavy.plan.sizes.threads
     assert light.explain().promised_bytes < heavy.explain().promised_bytes

@@ -31,7 +31,7 @@ from labeled.cli.memory import PeakMemory
 from labeled.errors import FileFormatError
 from labeled.loader.batch import Batch
 from labeled.loader.loader import Loader
-from labeled.loader.sizes import DEFAULT_MEMORY, memory_of
+from labeled.loader.memory import DEFAULT_MEMORY, memory_of
 from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
 
 BATCH_ROWS = 256

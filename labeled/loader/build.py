@@ -18,12 +18,13 @@ from labeled.loader.fitting import fitted, job_offset_of, mixed_better
 from labeled.loader.handoff import handed_over
 from labeled.loader.laying import check_uneven, finish_of, line_in_form
 from labeled.loader.loader import Loader
+from labeled.loader.memory import DEFAULT_MEMORY, Wanted, memory_of
 from labeled.loader.options import Shuffle
 from labeled.loader.ordering import OrderedRows, epoch_plan_of, ordered_rows
 from labeled.loader.plan import LoaderPlan, ReaderKind
 from labeled.loader.process import check_reader
 from labeled.loader.ragged import RaggedLayout, bucket_source, refuse_process, selected_sizes
-from labeled.loader.sizes import DEFAULT_MEMORY, Sizes, Wanted, memory_of
+from labeled.loader.sizes import Sizes
 from labeled.loader.units import governing_source, group_rows, layout_words
 from labeled.loader.uploads import check_device, device_of, device_plan
 from labeled.pipeline.running import line_of

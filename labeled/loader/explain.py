@@ -27,7 +27,7 @@ from labeled.loader.classes import read_classes
 from labeled.loader.jobs import Job
 from labeled.loader.lanes import Lane
 from labeled.loader.plan import LoaderPlan
-from labeled.loader.sizes import size_words
+from labeled.loader.memory import size_words
 from labeled.ragged.padding import padding_waste
 from labeled.samplers.draws import Draws
 from labeled.samplers.order import Order

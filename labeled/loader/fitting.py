@@ -7,25 +7,25 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from labeled.catalog.source import AnySource
+from labeled.loader.budget import SHUFFLED, Work, choose_kept, piped_bytes
+from labeled.loader.cutting import plan_sizes
 from labeled.loader.finish import Finish
 from labeled.loader.lanes import Lane
+from labeled.loader.memory import TooSmallError, Wanted, rounded_up
 from labeled.loader.ordering import OrderedRows, of_objects
 from labeled.loader.ragged import batch_bytes, beyond_rows, lane_of, settled, worst_of
-from labeled.loader.sizes import (
-    ENOUGH_UNITS,
-    SHUFFLED,
-    Sizes,
-    TooSmallError,
-    Wanted,
-    choose_kept,
-    piped_bytes,
-    plan_sizes,
-    rounded_up,
-)
+from labeled.loader.sizes import Sizes
 from labeled.loader.units import Grouping
 from labeled.samplers.order import Mode
 from labeled.samplers.units import UniformUnits
 from labeled.selection import Selection
+
+ENOUGH_UNITS = 45
+"""So many units in a window mix well, though each is of a single class.
+
+With m units of one of K classes each, a batch has about ``1 - (K - 1) / (2 m ln 2 log2 K)`` of the
+entropy of a full shuffle; ten classes reach 0.95 with 39 units, and some windows hold fewer.
+"""
 
 MOST_TRIES = 24
 """Plans that are tried with what the last one needed, before memory is doubled instead."""
@@ -121,19 +121,20 @@ def _sizes_within(
     worst = worst_of(lanes, rows.mode, grouping, repeats=rows.repeats)
     together = worst_of(lanes, "full", grouping, repeats=rows.repeats) if sorts else worst
     beyond = beyond_rows(batch_bytes(together, finish.ragged, rows.held_rows))
-    return settled(
-        worst,
-        lambda: plan_sizes(
+
+    def plan() -> Sizes:  # again whenever the lanes learn what a row takes
+        work = Work(
             lanes,
             rows.mode,
-            wanted,
             n_rows=rows.n_rows,
             batch_rows=rows.held_rows,
             unit_rows=max(1, grouping.units.max_rows),
             out_row_bytes=finish.out_row_bytes + beyond,
             piped=piped,
-        ),
-    )
+        )
+        return plan_sizes(work, wanted)
+
+    return settled(worst, plan)
 
 
 def mixed_better(

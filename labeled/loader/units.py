@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from labeled.catalog.layout import RowLayout
 from labeled.catalog.source import AnySource
-from labeled.loader.sizes import RUN_BYTES
 from labeled.samplers.order import Mode
 from labeled.samplers.units import (
     UniformUnits,
@@ -24,6 +23,9 @@ from labeled.samplers.units import (
 from labeled.selection import Selection
 
 Rows = npt.NDArray[np.int64]
+
+RUN_BYTES = 1 << 17
+"""The least that is read together in a shuffled window, where stored chunks are smaller."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,8 +24,8 @@ from labeled.loader.batch import Batch
 from labeled.loader.build import make_loader
 from labeled.loader.casts import can_hold
 from labeled.loader.loader import Loader
+from labeled.loader.memory import DEFAULT_MEMORY
 from labeled.loader.options import Shuffle
-from labeled.loader.sizes import DEFAULT_MEMORY
 from labeled.providers.batch import (
     BatchAxis,
     DataBatch,

@@ -1,0 +1,84 @@
+"""The option ``memory=``: how it is read, how sizes are written, and the error of too little."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dask.utils import format_bytes, parse_bytes
+
+from labeled.errors import LoaderError
+
+DEFAULT_MEMORY = "256 MiB"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the caller asked for, checked; None where it is chosen here."""
+
+    memory_bytes: int
+    window_rows: int | None = None
+    threads: int | None = None
+    prefetch: int | None = None
+
+
+class TooSmallError(LoaderError):
+    """Memory does not hold the smallest plan made with it.
+
+    A plan made with more may need yet more: it keeps more sources, reads larger jobs, or has
+    more batches in a pipeline.
+    """
+
+    held = ""
+    """What was planned, in words."""
+    needed_bytes = 0
+    """What that plan needs, more than the memory there was."""
+    others: Sequence[str] = ()
+    """Remedies besides more memory."""
+
+    @classmethod
+    def of(cls, held: str, needed_bytes: int, others: Sequence[str]) -> TooSmallError:
+        made = cls(held)
+        made.held, made.needed_bytes, made.others = held, needed_bytes, others
+        return made
+
+    def told(self, memory_bytes: int, enough_bytes: int) -> LoaderError:
+        """Return the error for a user who gave less memory than is enough."""
+        remedies = [f"give memory={size_words(enough_bytes)!r}", "smaller batches", *self.others]
+        return LoaderError(
+            f"memory of {format_bytes(memory_bytes)} is too small: {self.held} need "
+            f"{format_bytes(self.needed_bytes)}; {', or '.join(remedies)}"
+        )
+
+
+def memory_of(memory: int | str) -> int:
+    """Read a size such as ``"512 MiB"`` or a number of bytes.
+
+    Raises
+    ------
+    LoaderError
+        If it is not a size, or not positive.
+    """
+    try:
+        n = parse_bytes(memory)
+    except (ValueError, TypeError, AttributeError):
+        raise LoaderError(f"memory={memory!r} is not a size; write it like '512 MiB'") from None
+    if n <= 0:
+        raise LoaderError(f"memory={memory!r} must be more than nothing")
+    return int(n)
+
+
+def size_words(n_bytes: int) -> str:
+    """Write a size so that ``memory=`` reads back no less.
+
+    Examples
+    --------
+    >>> size_words(20 * 2**20 + 1)
+    '21 MiB'
+    """
+    return f"{rounded_up(n_bytes) >> 20} MiB"
+
+
+def rounded_up(n_bytes: int) -> int:
+    """Return whole mebibytes, in bytes."""
+    return -(-n_bytes >> 20) << 20
