@@ -17,7 +17,7 @@ from labeled.formats.bytesource import LocalFile, close_files
 from labeled.formats.extents import ExtentEngine
 from labeled.formats.hdf5 import stored
 from labeled.formats.hdf5.stored import StoredChunks
-from labeled.loader import explain
+from labeled.loader import explanation
 
 N, CHUNK = 4000, 50
 VALUES = np.random.default_rng(0).integers(0, 255, (N, 512), dtype=np.uint8)
@@ -161,7 +161,7 @@ def advice_of(path):
 def test_rows_of_a_file_larger_than_memory_are_fetched_alone(tmp_path, monkeypatch, too_large):
     memory = os.path.getsize(path := write(tmp_path / "rows.h5", chunked=False)) - too_large
     monkeypatch.setattr(bytesource, "machine_bytes", lambda: memory)
-    monkeypatch.setattr(explain, "machine_bytes", lambda: VALUES.nbytes - too_large)
+    monkeypatch.setattr(explanation, "machine_bytes", lambda: VALUES.nbytes - too_large)
     close_files()
     loader = loader_of(path, shuffle="full")
     check(loader)

@@ -24,7 +24,8 @@ from labeled.loader.arguments import integer
 from labeled.loader.dealing import Dealer, Interrupted
 from labeled.loader.device_dealing import DeviceDealer
 from labeled.loader.engine import Stats, WindowSource
-from labeled.loader.explain import Explanation, explain
+from labeled.loader.explain import explain
+from labeled.loader.explanation import Explanation
 from labeled.loader.looks import loader_html, loader_text
 from labeled.loader.pictures import LoaderPlots
 from labeled.loader.plan import LoaderPlan, next_epoch

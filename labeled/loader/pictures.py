@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from labeled.errors import LoaderError
 from labeled.loader.engine import Stats
-from labeled.loader.explain import Explanation
+from labeled.loader.explanation import Explanation
 from labeled.views.figures import Axes, draw_rate, draw_reads
 from labeled.views.text import count_words
 
