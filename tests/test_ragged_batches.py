@@ -19,7 +19,7 @@ from ragged_files import LAYOUTS, ragged_path, same, write_flat
 
 import labeled
 from labeled.errors import LoaderError, SpecsError
-from labeled.loader.ragged import Worst
+from labeled.loader.ragged_bounds import Worst
 from labeled.samplers.order import Order
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.units import ListedUnits, UniformUnits

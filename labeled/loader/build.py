@@ -13,6 +13,7 @@ from labeled.catalog.source import AnySource
 from labeled.device import Device, Library
 from labeled.errors import LoaderError
 from labeled.loader.arguments import Asked, integer_or_none, max_lost_of, skips_of
+from labeled.loader.bucketing import bucket_source, selected_sizes
 from labeled.loader.decoding import Decode, check_decode, decode_plan
 from labeled.loader.fitting import fitted, job_offset_of, mixed_better
 from labeled.loader.handoff import handed_over
@@ -22,8 +23,8 @@ from labeled.loader.memory import DEFAULT_MEMORY, Wanted, memory_of
 from labeled.loader.options import Shuffle
 from labeled.loader.ordering import OrderedRows, epoch_plan_of, ordered_rows
 from labeled.loader.plan import LoaderPlan, ReaderKind
-from labeled.loader.process import check_reader
-from labeled.loader.ragged import RaggedLayout, bucket_source, refuse_process, selected_sizes
+from labeled.loader.process import check_reader, refuse_process
+from labeled.loader.ragged_finish import RaggedLayout
 from labeled.loader.sizes import Sizes
 from labeled.loader.units import governing_source, group_rows, layout_words
 from labeled.loader.uploads import check_device, device_of, device_plan

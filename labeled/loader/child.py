@@ -9,12 +9,10 @@ This module is imported by the process that it runs in, and by nothing else.
 
 from __future__ import annotations
 
-import gc
 import os
 import pickle
 import signal
 import threading
-import time
 import traceback
 from multiprocessing.connection import Connection
 from typing import Any, Never
@@ -22,7 +20,8 @@ from typing import Any, Never
 import cloudpickle
 
 from labeled.errors import ReadError
-from labeled.loader.engine import Filled, Stats, WindowSource
+from labeled.loader.engine import WindowSource
+from labeled.loader.filled import Filled
 from labeled.loader.jobs import jobs_of
 from labeled.loader.shared import (
     Begin,
@@ -36,13 +35,12 @@ from labeled.loader.shared import (
     UseSpare,
     Work,
 )
-from labeled.loader.slots import Slot, SlotPool
+from labeled.loader.slots import Patience, Slot, SlotPool
 from labeled.loader.staggering import BlockPool, StaggeredSource
+from labeled.loader.stats import Stats
 from labeled.samplers.sampled import moved
 
 ORPHAN_CHECK_S = 1.0
-PINNED_S = 1e-4
-PINS_BEFORE_COLLECTING = 1000
 
 
 def main(connection: Connection) -> Never:
@@ -91,7 +89,7 @@ class _SharedPool(SlotPool):
         super().__init__(plan.layout, plan.sizes.job_rows, shared.count, fills=True)
         *self._shared, self._spare = shared.slots
         self.spare_allowed = False
-        self._pins = 0
+        self._patience = Patience(wait_s=1e-4, waits=1000)
 
     def take(self, *, force: bool = False) -> Slot | None:
         slot = super().take()
@@ -101,12 +99,7 @@ class _SharedPool(SlotPool):
         if self.spare_allowed and not spare.taken and spare.unreferenced():
             spare.taken = True
             return spare
-        # Released, but a thread that is just leaving its task still refers to the window;
-        # for longer only where the traceback of an error does, in a cycle.
-        self._pins += 1
-        time.sleep(PINNED_S)
-        if self._pins % PINS_BEFORE_COLLECTING == 0:
-            gc.collect()
+        self._patience.wait()
         return None
 
     def make(self) -> Slot:

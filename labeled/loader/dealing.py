@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.loader.engine import Filled, Stats, WindowSource
+from labeled.loader.engine import WindowSource
+from labeled.loader.filled import Filled
 from labeled.loader.plan import LoaderPlan
 from labeled.loader.process import ProcessWindows
 from labeled.loader.rescue import rescue
 from labeled.loader.slots import SlotPool
 from labeled.loader.staggering import StaggeredSource
+from labeled.loader.stats import Stats
 from labeled.samplers.content import Content
 from labeled.samplers.sampled import AnyPlan
 

@@ -16,9 +16,9 @@ from labeled.device import Array
 from labeled.device.streams import Event
 from labeled.loader.batch import Batch
 from labeled.loader.dealing import Interrupted, Made, rows_of_spans
-from labeled.loader.engine import Stats
 from labeled.loader.placing import NUMBERS
 from labeled.loader.plan import LoaderPlan
+from labeled.loader.stats import Stats
 from labeled.loader.uploads import DeviceWindows, Uploaded
 from labeled.samplers.sampled import AnyPlan
 

@@ -20,7 +20,7 @@ from labeled.catalog.source import AnySource
 from labeled.errors import LoaderError, UnknownNameError, did_you_mean
 from labeled.loader.batch import Batch
 from labeled.loader.casts import can_hold, check_change, checked_dtype
-from labeled.loader.ragged import RaggedFinish
+from labeled.loader.ragged_finish import RaggedFinish
 from labeled.pipeline.running import Form
 from labeled.spaces import IndexSpace, Space
 from labeled.specs import CompiledSpecs

@@ -13,7 +13,8 @@ from labeled.loader.finish import Finish
 from labeled.loader.lanes import Lane
 from labeled.loader.memory import TooSmallError, Wanted, rounded_up
 from labeled.loader.ordering import OrderedRows, of_objects
-from labeled.loader.ragged import batch_bytes, beyond_rows, lane_of, settled, worst_of
+from labeled.loader.ragged_bounds import batch_bytes, beyond_rows, settled, worst_of
+from labeled.loader.ragged_lane import lane_of
 from labeled.loader.sizes import Sizes
 from labeled.loader.units import Grouping
 from labeled.samplers.order import Mode

@@ -10,7 +10,7 @@ from labeled.catalog.source import AnySource
 from labeled.errors import LoaderError
 from labeled.loader.finish import Finish, changes_of, check_padding, padding_by_source
 from labeled.loader.padded import check_lengths, padded_infos
-from labeled.loader.ragged import dense_only, ragged_finishes
+from labeled.loader.ragged_finish import dense_only, ragged_finishes
 from labeled.pipeline.running import Line, line_of
 from labeled.selection import Selection
 from labeled.spaces import Space

@@ -23,7 +23,7 @@ from labeled.errors import LoaderError, ReadError
 from labeled.loader.arguments import integer
 from labeled.loader.dealing import Dealer, Interrupted
 from labeled.loader.device_dealing import DeviceDealer
-from labeled.loader.engine import Stats, WindowSource
+from labeled.loader.engine import WindowSource
 from labeled.loader.explain import explain
 from labeled.loader.explanation import Explanation
 from labeled.loader.looks import loader_html, loader_text
@@ -32,6 +32,7 @@ from labeled.loader.plan import LoaderPlan, next_epoch
 from labeled.loader.process import ProcessWindows, ReaderProcess
 from labeled.loader.slots import SlotPool
 from labeled.loader.staggering import BlockPool, StaggeredSource
+from labeled.loader.stats import Stats
 from labeled.loader.uploads import DeviceWindows, Ground
 from labeled.loader.workers import Workers, finished
 from labeled.samplers.sampled import AnyPlan, SampledPlan, moved, restore_sampled

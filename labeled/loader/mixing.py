@@ -12,7 +12,7 @@ from labeled.errors import LoaderError
 from labeled.loader.classes import read_classes
 from labeled.loader.explanation import GOOD_QUALITY
 from labeled.loader.plan import LoaderPlan
-from labeled.loader.ragged import RaggedLane
+from labeled.loader.ragged_lane import RaggedLane
 from labeled.ragged.padding import padding_waste
 from labeled.samplers.order import Order
 from labeled.samplers.plan import EpochPlan

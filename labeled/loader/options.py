@@ -11,7 +11,7 @@ from labeled.device import Device, Library
 from labeled.errors import LoaderTypeError, did_you_mean
 from labeled.loader.decoding import Decode
 from labeled.loader.plan import ReaderKind
-from labeled.loader.ragged import RaggedLayout
+from labeled.loader.ragged_finish import RaggedLayout
 from labeled.samplers.parts import Last
 from labeled.samplers.requests import Sampler
 

@@ -17,7 +17,8 @@ from labeled.catalog.source import AnySource
 from labeled.dims import SPATIAL, axis_of, role_of
 from labeled.errors import SpecsError
 from labeled.loader.casts import can_hold
-from labeled.loader.ragged import SHAPE_ROWS, RaggedFinish
+from labeled.loader.ragged_bounds import SHAPE_ROWS
+from labeled.loader.ragged_finish import RaggedFinish
 from labeled.ragged.padding import first_longer
 from labeled.selection import Selection
 from labeled.spaces import ConvNDSpace, IndexSpace, Space, VectorSpace

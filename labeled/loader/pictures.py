@@ -9,8 +9,8 @@ from typing import Any
 import numpy.typing as npt
 
 from labeled.errors import LoaderError
-from labeled.loader.engine import Stats
 from labeled.loader.explanation import Explanation
+from labeled.loader.stats import Stats
 from labeled.views.figures import Axes, draw_rate, draw_reads
 from labeled.views.text import count_words
 

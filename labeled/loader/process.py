@@ -24,7 +24,7 @@ import socket
 import subprocess
 import sys
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from time import perf_counter
@@ -32,9 +32,10 @@ from typing import Any
 
 import cloudpickle
 
+from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource
 from labeled.errors import LoaderError, ReadError
-from labeled.loader.engine import Filled, Stats
+from labeled.loader.filled import Filled
 from labeled.loader.plan import LoaderPlan
 from labeled.loader.shared import (
     Begin,
@@ -51,6 +52,7 @@ from labeled.loader.shared import (
     shared_file,
 )
 from labeled.loader.slots import SlotPool
+from labeled.loader.stats import Stats
 from labeled.samplers.sampled import AnyPlan
 
 log = logging.getLogger(__name__)
@@ -87,6 +89,16 @@ def check_reader(reader: object, sources: Iterable[AnySource]) -> None:
             raise LoaderError(
                 f"{source.where}: its rows are in memory already, a reader process would only "
                 f"copy them; {remedy}"
+            )
+
+
+def refuse_process(reader: object, sources: Mapping[str, AnySource]) -> None:
+    """Refuse to read ragged sources in another process: examples are objects of this one."""
+    for source in sources.values():
+        if reader == "process" and isinstance(source, RaggedSource):
+            raise LoaderError(
+                f"{source.where}: examples of different shapes cannot be read by "
+                "reader='process'; leave reader='threads', or select() other sources"
             )
 
 

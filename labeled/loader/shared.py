@@ -137,7 +137,7 @@ class UseSpare(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What was done in this epoch so far; see :class:`~labeled.loader.engine.Stats`."""
+    """What was done in this epoch so far; see :class:`~labeled.loader.stats.Stats`."""
 
     read_s: float
     decode_s: float

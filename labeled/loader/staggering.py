@@ -11,8 +11,6 @@ but the memory holds nearly as many rows as are mixed.
 
 from __future__ import annotations
 
-import gc
-import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -20,20 +18,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from labeled.loader.engine import Filled, Stats, WindowSource
+from labeled.loader.engine import WindowSource
+from labeled.loader.filled import Filled
 from labeled.loader.jobs import block_jobs, steps_of
 from labeled.loader.lanes import Lane
 from labeled.loader.rescue import rescue
 from labeled.loader.sizes import OpenBlocks
-from labeled.loader.slots import Layout, Slot, SlotPool, owned
+from labeled.loader.slots import Layout, Patience, Slot, SlotPool, owned
+from labeled.loader.stats import Stats
 from labeled.samplers.content import Content, rows_of
 from labeled.samplers.sampled import AnyPlan
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
-
-PINNED_S = 0.0002
-PINS_BEFORE_COLLECTING = 50
 
 
 class BlockPool(SlotPool):
@@ -60,7 +57,7 @@ class BlockPool(SlotPool):
         self.lost = np.zeros(n_rows, bool)
         self.slots = [self._slot(at) for at in range(0, n_rows, blocks.rows)]
         self._first_rows = {id(slot): i * blocks.rows for i, slot in enumerate(self.slots)}
-        self._pins = 0
+        self._patience = Patience(wait_s=0.0002, waits=50)
 
     def _slot(self, first: int) -> Slot:
         """Make arrays of their own over the same memory, so that each knows who refers to it."""
@@ -79,12 +76,7 @@ class BlockPool(SlotPool):
     def take(self, *, force: bool = False) -> Slot | None:
         slot = super().take()
         if slot is None and force:
-            # Released, but a thread that is just leaving its task still refers to the block;
-            # for longer only where the traceback of an error does, in a cycle.
-            self._pins += 1
-            time.sleep(PINNED_S)
-            if self._pins % PINS_BEFORE_COLLECTING == 0:
-                gc.collect()
+            self._patience.wait()
         return slot
 
 

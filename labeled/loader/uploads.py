@@ -34,12 +34,14 @@ from labeled.device import Array, cuda_device
 from labeled.device.streams import Device, Event, HostArray, Stream
 from labeled.errors import DeviceMemoryError, LoaderError
 from labeled.loader.decoding import DecodePlan, DeviceDecoding, Verdict
-from labeled.loader.engine import Filled, Stats, WindowSource
+from labeled.loader.engine import WindowSource
+from labeled.loader.filled import Filled
 from labeled.loader.finish import Finish
 from labeled.loader.placing import NUMBERS
 from labeled.loader.sizes import Sizes
 from labeled.loader.slots import Layout, SlotPool, owned
 from labeled.loader.staggering import StaggeredSource
+from labeled.loader.stats import Stats
 
 T = TypeVar("T")
 

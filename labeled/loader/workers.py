@@ -22,10 +22,11 @@ import xarray as xr
 
 from labeled.dims import EXAMPLE_DIMS
 from labeled.loader.batch import Batch
+from labeled.loader.crew import LOOK_UP_S, join_threads, start_threads, wake_without_waiting
 from labeled.loader.dealing import Dealer, Interrupted, Made
-from labeled.loader.engine import LOOK_UP_S, Stats
 from labeled.loader.placing import placed
 from labeled.loader.process import ProcessWindows
+from labeled.loader.stats import Stats
 from labeled.pipeline.place import Place
 from labeled.pipeline.running import Line, Stopped
 from labeled.samplers.sampled import AnyPlan
@@ -102,15 +103,8 @@ class Workers:
     ) -> None:
         self._core = _Core(dealer, first_batch, max(in_flight, 1))
         self._line = line
-        self._threads = [
-            threading.Thread(
-                target=_work, args=(self._core,), name=f"labeled-pipeline-{i}", daemon=True
-            )
-            for i in range(threads)
-        ]
         self._finalizer = weakref.finalize(self, _Core.let_go, self._core)
-        for thread in self._threads:
-            thread.start()
+        self._threads = start_threads(self._core, threads, "labeled-pipeline")
 
     def next(self, stats: Stats) -> Made:
         """Return the next batch.
@@ -145,14 +139,7 @@ class Workers:
         source = self._core.dealer.source
         if not isinstance(source, ProcessWindows):
             source.stop()
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join()
-
-
-def _work(core: _Core) -> None:
-    while core.work():
-        pass
+        join_threads(self._threads)
 
 
 class _Core:
@@ -256,10 +243,6 @@ class _Core:
             self._changed.notify_all()
 
     def let_go(self) -> None:
-        """Stop without waiting for the lock; see the same of the reading threads."""
+        """Stop without waiting for the lock, because nobody iterates any more."""
         self._stopped = True
-        if self._changed.acquire(blocking=False):
-            try:
-                self._changed.notify_all()
-            finally:
-                self._changed.release()
+        wake_without_waiting(self._changed)

@@ -1,0 +1,54 @@
+"""Threads that work for an iterator: started together, ended with it, never waited for in vain."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+LOOK_UP_S = 1.0
+"""How long a thread sleeps before it looks whether the iterator is still there."""
+
+
+class Workplace(Protocol):
+    """What threads share with the iterator they work for; refers to no iterator itself."""
+
+    def work(self) -> bool:
+        """Do one piece of work; False when there is none left."""
+        ...
+
+
+def start_threads(place: Workplace, count: int, name: str) -> list[threading.Thread]:
+    """Start threads that work until nothing is left; they do not keep the program alive."""
+    threads = [
+        threading.Thread(target=_work, args=(place,), name=f"{name}-{i}", daemon=True)
+        for i in range(count)
+    ]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def _work(place: Workplace) -> None:
+    while place.work():
+        pass
+
+
+def join_threads(threads: Sequence[threading.Thread]) -> None:
+    """Wait until threads have ended, but for the one that waits."""
+    for thread in threads:
+        if thread is not threading.current_thread():
+            thread.join()
+
+
+def wake_without_waiting(changed: threading.Condition) -> None:
+    """Wake whoever waits for a condition, where its lock is free.
+
+    The garbage collector may call this in any thread, also in one that holds the lock;
+    threads that sleep look up after :data:`LOOK_UP_S`.
+    """
+    if changed.acquire(blocking=False):
+        try:
+            changed.notify_all()
+        finally:
+            changed.release()
