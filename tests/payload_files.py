@@ -15,7 +15,7 @@ import hdf5plugin
 import numpy as np
 from hypothesis import strategies as st
 
-from labeled.formats import extents, region
+from labeled.formats import extent_engine, region
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.hdf5 import decoded, fallback
 from labeled.formats.hdf5.layout import dtype_of, layout_of
@@ -130,10 +130,10 @@ def rows_of(runs: np.ndarray) -> np.ndarray:
 def small_units(piece: int, gap: int) -> Iterator[None]:
     """Make pieces and gaps small, so that small files have many of each."""
     with ExitStack() as stack:
-        for module in (extents, decoded, fallback):
+        for module in (extent_engine, decoded, fallback):
             stack.enter_context(mock.patch.object(module, "PIECE_BYTES", piece))
         stack.enter_context(mock.patch("labeled.formats.reading.PIECE_BYTES", piece))
-        for module in (extents, decoded, region, fallback):
+        for module in (extent_engine, decoded, region, fallback):
             stack.enter_context(mock.patch.object(module, "GAP_BYTES", gap))
         yield
 

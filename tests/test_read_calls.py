@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import labeled
 from labeled.formats import bytesource
 from labeled.formats.bytesource import LocalFile, close_files
-from labeled.formats.extents import ExtentEngine
+from labeled.formats.extent_engine import ExtentEngine
 from labeled.formats.hdf5 import stored
 from labeled.formats.hdf5.stored import StoredChunks
 from labeled.loader import explanation

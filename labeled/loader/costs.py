@@ -12,7 +12,7 @@ from itertools import islice
 import numpy as np
 
 from labeled.catalog.source import Source
-from labeled.formats.extents import LARGE_ROW_BYTES
+from labeled.formats.extent_engine import LARGE_ROW_BYTES
 from labeled.formats.reader import Cost
 from labeled.loader.explanation import LaneExplained
 from labeled.loader.jobs import Job

@@ -14,7 +14,9 @@ import logging
 import os
 
 from labeled.formats.bytesource import is_remote
-from labeled.formats.extents import ExtentEngine, contiguous_engine, unstored_extents
+from labeled.formats.contiguous import contiguous_engine
+from labeled.formats.extent_engine import ExtentEngine
+from labeled.formats.extents import unstored_extents
 from labeled.formats.hdf5.decoded import DecodeEngine
 from labeled.formats.hdf5.fallback import H5pyEngine
 from labeled.formats.hdf5.filters import why_not

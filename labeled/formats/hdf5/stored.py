@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from labeled.formats.extents import ExtentEngine, Locate, merged
+from labeled.formats.extent_engine import ExtentEngine
+from labeled.formats.extents import Locate, merged
 from labeled.formats.hdf5.chunkindex import chunk_index
 from labeled.formats.hdf5.tiles import Tile, Tiles
 from labeled.formats.header import SourceHeader

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from labeled.errors import FileFormatError
-from labeled.formats.extents import contiguous_engine
+from labeled.formats.contiguous import contiguous_engine
 from labeled.formats.format import Format, Head, Options
 from labeled.formats.header import FileHeader, Filter, Rows, SourceHeader, fingerprint
 from labeled.formats.idx.header import IdxHeader, is_idx, read_header
