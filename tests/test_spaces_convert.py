@@ -76,6 +76,8 @@ IdxSeq         VE            VE             VE      VE     VE         VE     ok 
 def a_batch(space, n=3):
     if isinstance(space, VectorSequenceSpace | IndexSequenceSpace):
         return np.ones((n, space.dim), np.int64)
+    if isinstance(space, CompositeSpace):
+        return tuple(a_batch(part, 1) for part in space.components)
     return space.get_origin_batch(n)
 
 
@@ -151,6 +153,18 @@ def test_the_conversion_matrix(record_property):
         (
             CompositeSpace((VectorSpace(3), IndexSpace(5, 1))), VectorSpace(9),
             ValueError, ["make 8 columns", "expects 9"],
+        ),
+        (
+            CompositeSpace((VectorSpace(3), VectorSequenceSpace(2))), VectorSpace(5),
+            NotImplementedError, ["component [1]", "VectorSequenceSpace", "is no column of"],
+        ),
+        (
+            VectorSpace(5), CompositeSpace((VectorSpace(3), VectorSequenceSpace(2))),
+            NotImplementedError, ["VectorSpace(dim=5): no columns become a sequence"],
+        ),
+        (
+            CompositeSpace((NullSpace(), CompositeSpace(()))), VectorSpace(0),
+            ValueError, ["no component to take rows from"],
         ),
         (
             CompositeSpace((IndexSpace(None, 1), IndexSpace(None, 1))), VectorSpace(9),
@@ -337,6 +351,9 @@ def test_labels_out_of_range_never_wrap(sparse, width, bad, limit):
 def test_labels_that_are_no_integers_are_named():
     with pytest.raises(SpaceTypeError, match="value nan in row 1 is no label"):
         IndexSpace(10, 1).np_format_as(np.array([[1.0], [np.nan]]), VectorSpace(10))
+    nan = array_api_strict.asarray(np.array([[1.0], [np.nan]]))
+    with pytest.raises(SpaceTypeError, match="value nan in row 1 is no label"):
+        IndexSpace(10, 1).format_as(nan, VectorSpace(10))
     with pytest.raises(SpaceTypeError, match="found float32"):
         one_hot(np.zeros((2, 1), np.float32), 3)
 
@@ -415,6 +432,26 @@ def test_sparse_batches_of_any_format(kind):
     assert sparse.np_batch_size(batch) == 2
     with pytest.raises(SpaceTypeError, match="sparse"):
         sparse.np_format_as(batch, Conv2DSpace((2, 2), 1))
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc", "coo", "lil", "dok", "bsr", "dia"])
+@pytest.mark.parametrize("family", ["array", "matrix"])
+def test_sparse_integers_are_narrowed_where_they_fit(kind, family):
+    make = getattr(scipy.sparse, f"{kind}_{family}")
+    sparse, small = VectorSpace(3, sparse=True), VectorSpace(3, sparse=True, dtype="uint8")
+    fits = np.array([[0, 200, 0], [1, 0, 0]])
+    out = sparse.np_format_as(make(fits), small)
+    assert out.dtype == np.uint8
+    np.testing.assert_array_equal(out.toarray(), fits)
+    fits[1, 2] = 300
+    with pytest.raises(SpaceError, match="value 300 in row 1 does not fit uint8"):
+        sparse.np_format_as(make(fits), small)
+
+
+def test_what_lies_beyond_a_sparse_batch_is_not_looked_at():
+    beyond = scipy.sparse.dia_array((np.array([[300, 2, 3]]), [1]), shape=(2, 3))
+    out = VectorSpace(3, sparse=True).np_format_as(beyond, VectorSpace(3, True, dtype="uint8"))
+    np.testing.assert_array_equal(out.toarray(), [[0, 2, 0], [0, 0, 3]])
 
 
 def test_dense_batches_become_csr():

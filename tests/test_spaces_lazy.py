@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import labeled
 from labeled.dims import find_axes, name_of
-from labeled.errors import DimsError, SpaceError, SpaceTypeError
+from labeled.errors import DimsError, SpaceError, SpaceTypeError, UnsupportedSpaceError
 from labeled.spaces import (
     CompositeSpace,
     Conv2DSpace,
@@ -206,8 +206,54 @@ def test_integers_are_narrowed_lazily_where_they_fit():
     lazy = da.from_array(np.array([[1, 2], [3, 300]]), chunks=(1, 2))
     small = VectorSpace(2).format_as(lazy, VectorSpace(2, dtype="uint8"))
     assert small[:1].compute(scheduler="sync").dtype == np.uint8
-    with pytest.raises(SpaceError, match="value 300"):
+    with pytest.raises(SpaceError, match="value 300 in row 1 does not fit uint8"):
         small.compute(scheduler="sync")
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("axes", [C01B, B01C])
+def test_an_integer_that_does_not_fit_is_named_by_its_row_of_the_whole(known, axes):
+    values = np.zeros((4, 3, 4, 5), int)
+    values[3, 1, 2, 4] = 300
+    lazy = da.from_array(values, chunks=(2, 3, 4, 5))
+    if not known:
+        lazy = unknown_length(lazy, 0)
+    row = 3 if known else 1  # without lengths, rows are counted within the chunk
+    flat = IMAGES.format_as(lazy, VectorSpace(60))
+    images = IMAGES.with_axes(axes).with_dtype("uint8")
+    for got in (
+        IMAGES.format_as(lazy, images),
+        IMAGES.format_as(lazy, VectorSpace(60, dtype="uint8")),
+        VectorSpace(60).format_as(flat, images),
+        VectorSpace(60).format_as(flat, VectorSpace(60, dtype="uint8")),
+    ):
+        with pytest.raises(SpaceError, match=f"value 300 in row {row} does not") as found:
+            got.compute(scheduler="sync")
+        assert ("counted within its chunk" in str(found.value)) == (not known)
+
+
+def test_columns_are_joined_where_some_lengths_are_not_known():
+    whole, pair = counted((5, 5)), CompositeSpace((VectorSpace(2), VectorSpace(3)))
+    left = unknown_length(da.from_array(whole[:, :2], chunks=(2, 2)), 0)
+    right = da.from_array(whole[:, 2:], chunks=(2, 3))
+    joined = pair.format_as((left, right), VectorSpace(5))
+    np.testing.assert_array_equal(joined.compute(scheduler="sync"), whole)
+    assert joined.dtype == whole.dtype
+    sparse = pair.format_as((left, right), VectorSpace(5, sparse=True)).compute(scheduler="sync")
+    np.testing.assert_array_equal(sparse.toarray(), whole)
+    other = unknown_length(da.from_array(whole[:4, 2:], chunks=(2, 3)), 0)
+    with pytest.raises(SpaceError, match=r"\[3, 2\] chunks of rows"):
+        pair.format_as((left, other), VectorSpace(5))
+    short = unknown_length(da.from_array(whole[:5, 2:], chunks=((1, 2, 2), 3)), 0)
+    with pytest.raises(SpaceError, match=r"differ in rows: .* in one chunk"):
+        pair.format_as((left, short), VectorSpace(5)).compute(scheduler="sync")
+
+
+def test_a_row_count_known_beside_one_that_is_not_is_compared():
+    tree = CompositeSpace((VectorSpace(2), CompositeSpace((VectorSpace(2), VectorSpace(3)))))
+    unknown = unknown_length(da.zeros((4, 2)), 0)
+    with pytest.raises(SpaceError, match=r"\[0\] has 3, \[1\] has 4"):
+        tree.validate((np.zeros((3, 2)), (unknown, np.zeros((4, 3)))))
 
 
 def test_sparse_chunks():
@@ -257,6 +303,19 @@ def test_a_lazy_batch_of_zeros_fits_its_space(n):
         length = images.shape[3]
         assert (length == n) if n is not None else np.isnan(length)
         assert getattr(images, "data", images).compute().shape == (3, 4, 5, n or 0)
+
+
+@pytest.mark.parametrize("n", [None, 3])
+def test_a_lazy_batch_of_a_sparse_space_has_sparse_chunks(n):
+    space = VectorSpace(3, sparse=True, dtype="float32")
+    batch = space.make_batch(n)
+    space.validate(batch)
+    assert batch.dtype == np.float32
+    got = batch.compute(scheduler="sync")
+    space.np_validate(got)
+    assert got.shape == (n or 0, 3)
+    with pytest.raises(UnsupportedSpaceError, match="holds no scipy sparse array"):
+        space.make_batch(n, dims=True)
 
 
 def test_a_lazy_batch_takes_dtype_chunks_and_names():

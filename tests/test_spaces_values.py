@@ -203,6 +203,17 @@ def test_conv2d_is_the_two_dimensional_case():
         (lambda: Conv2DSpace((4, 0), 3), ValueError, r"shape\[1\] must be at least 1"),
         (lambda: Conv2DSpace((4, 5), 3, axes=("b", 0, 1)), ValueError, "must be an order of"),
         (lambda: Conv2DSpace((4, 5), 3, axes=("b", 0, 0, "c")), ValueError, "must be an order of"),
+        (lambda: Conv2DSpace((4, 5), 3, axes="bc01"), ValueError, r"numbers: \('b', 'c', 0, 1\)"),
+        (lambda: Conv2DSpace((4, 5), 3, axes=("b", "c", 0, True)), ValueError, "must be an order"),
+        (lambda: Conv2DSpace((4, 5), 3, axes=("b", "c", 0.0, 1)), ValueError, "must be an order"),
+        (lambda: Conv2DSpace((4, 5), 3, axes=(["b"], "c", 0, 1)), ValueError, "must be an order"),
+        (lambda: Conv2DSpace((4, 5), 3, axes={"b", "c", 0, 1}), TypeError, "must be an order of"),
+        (lambda: Conv2DSpace((4, 5), 3, axes=5), TypeError, "must be an order of .* found 5"),
+        (lambda: Conv2DSpace({4, 5}, 3), TypeError, "shape must be a sequence"),
+        (lambda: Conv2DSpace({4: 1, 5: 2}, 3), TypeError, "shape must be a sequence"),
+        (lambda: Conv2DSpace(np.array(4), 3), TypeError, "shape must be a sequence"),
+        (lambda: VectorSpace(10, "float32"), TypeError, "True or False, found 'float32'.*dtype="),
+        (lambda: CompositeSpace((VectorSpace(3),)).restrict(0), TypeError, "a list of numbers"),
         (lambda: CompositeSpace(VectorSpace(3)), TypeError, "list or tuple of spaces"),
         (
             lambda: CompositeSpace((VectorSpace(3), 3)),
@@ -258,6 +269,14 @@ def test_bad_parameters_are_refused(make, kind, match):
             ["component [1][2]", "Conv2DSpace", "axis 3 (1)", "6", "expected 5"],
         ),
         (
+            CompositeSpace(
+                (VectorSpace(2), CompositeSpace((CompositeSpace(()), NullSpace(), VectorSpace(3))))
+            ),
+            (np.zeros((3, 2)), ((), None, np.zeros((4, 3)))),
+            ValueError,
+            ["differ in rows", "[0] has 3", "[1] has 4"],
+        ),
+        (
             PAIR,
             (np.zeros((2, 3)), (np.zeros((4, 1), int), None, np.zeros((4, 3, 4, 5)))),
             ValueError,
@@ -272,6 +291,15 @@ def test_a_batch_that_does_not_fit_is_refused_with_reason(space, batch, kind, wo
     text = str(caught.value)
     assert all(word in text for word in words), text
     assert type(space).__name__ in text or "component" in text
+
+
+def test_axes_and_lengths_are_plain_however_they_were_given():
+    numbers = np.array([200, 200], np.uint8)
+    space = Conv2DSpace(numbers, np.uint8(200), axes=["b", np.str_("c"), np.int64(0), np.int8(1)])
+    assert space == Conv2DSpace((200, 200), 200, axes=("b", "c", 0, 1))
+    assert repr(space.axes) == "('b', 'c', 0, 1)"
+    assert space.get_total_dimension() == 200**3
+    assert Conv2DSpace((4, 5), 3, axes=(a for a in ("b", "c", 0, 1))).sizes(2) == (2, 3, 4, 5)
 
 
 def test_dtypes_that_lose_nothing_of_their_kind_are_taken():

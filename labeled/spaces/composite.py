@@ -193,16 +193,23 @@ class CompositeSpace(Space):
 
     def restrict(self, indices: Sequence[int]) -> Space:
         """Return the space of some components, in that order; the bare one for one index."""
-        chosen = tuple(self._component(i) for i in indices)
+        chosen = tuple(self._component(i) for i in self._indices(indices))
         return chosen[0] if len(chosen) == 1 else CompositeSpace(chosen)
 
     def restrict_batch(self, batch: Batch, indices: Sequence[int]) -> Batch:
         """Return the parts of `batch` for :meth:`restrict` of the same `indices`."""
         self.validate(batch)
-        for i in indices:
+        numbers = self._indices(indices)
+        for i in numbers:
             self._component(i)
-        chosen = tuple(batch[i] for i in indices)
+        chosen = tuple(batch[i] for i in numbers)
         return chosen[0] if len(chosen) == 1 else chosen
+
+    def _indices(self, indices: Any) -> tuple[int, ...]:
+        if not isinstance(indices, Iterable) or isinstance(indices, str):
+            text = f"components are chosen by a list of numbers, found {indices!r}"
+            fault(SpaceTypeError, self, "", text)
+        return tuple(indices)
 
     def _component(self, i: int) -> Space:
         number = whole(i, f"{self}: a component")
@@ -217,7 +224,7 @@ class CompositeSpace(Space):
             where = f"{branch}[{i}]"
             self._callbacks(component, part)
             component.check(part, where)
-            if not isinstance(component, NullSpace) and not (isinstance(part, tuple) and not part):
+            if not isinstance(component, NullSpace):
                 sizes.append((where, _rows(component, part)))
         self._check_agreement(sizes, branch)
 
@@ -253,7 +260,8 @@ def _rows(space: Space, batch: Batch) -> float:
     """Rows of one valid part; NaN where not known yet."""
     if isinstance(space, CompositeSpace):
         pairs = zip(space.components, batch, strict=True)
-        return next((_rows(c, part) for c, part in pairs if part is not None), float("nan"))
+        counts = (_rows(c, part) for c, part in pairs if part is not None)
+        return next((n for n in counts if n == n), float("nan"))
     if has_names(batch):
         batch = named_batches().data_of(batch, space, "")
     n = batch.shape[space.get_batch_axis()]

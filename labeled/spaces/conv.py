@@ -8,7 +8,7 @@ same four.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -43,6 +43,8 @@ class ConvNDSpace(ArraySpace):
     ------
     SpaceError
         If a length is below one, or `axes` is not an order of the axes.
+    SpaceTypeError
+        If `shape` or `axes` is a set, or nothing that has an order.
 
     Examples
     --------
@@ -71,8 +73,8 @@ class ConvNDSpace(ArraySpace):
         self._set_callbacks(validate_callbacks, np_validate_callbacks)
         name = type(self).__name__
         lengths = _lengths(shape, name)
-        order = canonical_axes(len(lengths)) if axes is None else tuple(axes)
-        _check_order(order, len(lengths), name)
+        expected = canonical_axes(len(lengths))
+        order = expected if axes is None else _ordered(axes, expected, name)
         self._set(shape=lengths, channels=positive(channels, f"{name}: channels"), axes=order)
         self._set_dtype(dtype)
         batch_axis = order.index("b")
@@ -184,10 +186,11 @@ class Conv2DSpace(ConvNDSpace):
             )
         count = num_channels if channels is None else channels
         assert count is not None
-        if len(_lengths(shape, "Conv2DSpace")) != 2:
-            raise SpaceError(f"Conv2DSpace: shape must be (rows, columns), found {tuple(shape)}")
+        lengths = _lengths(shape, "Conv2DSpace")
+        if len(lengths) != 2:
+            raise SpaceError(f"Conv2DSpace: shape must be (rows, columns), found {lengths}")
         super().__init__(
-            shape,
+            lengths,
             count,
             axes,
             dtype,
@@ -197,12 +200,37 @@ class Conv2DSpace(ConvNDSpace):
 
 
 def _lengths(shape: Any, name: str) -> tuple[int, ...]:
-    if isinstance(shape, str) or not hasattr(shape, "__len__") or not hasattr(shape, "__iter__"):
+    listed = None if isinstance(shape, str) else _listed(shape)
+    if listed is None:
         raise SpaceTypeError(f"{name}: shape must be a sequence of lengths, found {shape!r}")
-    return tuple(positive(length, f"{name}: shape[{i}]") for i, length in enumerate(shape))
+    return tuple(positive(length, f"{name}: shape[{i}]") for i, length in enumerate(listed))
 
 
-def _check_order(order: Axes, n_spatial: int, name: str) -> None:
-    expected = canonical_axes(n_spatial)
-    if len(order) != len(expected) or set(order) != set(expected):
-        raise SpaceError(f"{name}: axes {order} must be an order of {expected}")
+def _listed(x: Any) -> tuple[Any, ...] | None:
+    """Return the items of what has an order of its own, None for sets and single things."""
+    if isinstance(x, Set | Mapping):
+        return None
+    try:
+        return tuple(x)
+    except TypeError:
+        return None
+
+
+def _ordered(axes: Any, expected: Axes, name: str) -> Axes:
+    """Return `axes` as plain names and numbers, after checking that they are an order."""
+    listed = _listed(axes)
+    if listed is None:
+        raise SpaceTypeError(f"{name}: axes must be an order of {expected}, found {axes!r}")
+    order = tuple(_plain(axis) for axis in listed)
+    if len(order) == len(expected) and set(order) == set(expected):
+        return order
+    spelled = tuple(int(axis) if str(axis).isdecimal() else axis for axis in order)
+    hint = f"; spatial axes are numbers: {spelled}" if set(spelled) == set(expected) else ""
+    raise SpaceError(f"{name}: axes {order} must be an order of {expected}{hint}")
+
+
+def _plain(axis: Any) -> str | int:
+    """Return an axis as the plain str or int it is; what is neither fits nowhere."""
+    if isinstance(axis, int | np.integer) and not isinstance(axis, bool):
+        return int(axis)
+    return str(axis)

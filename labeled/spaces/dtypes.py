@@ -70,7 +70,13 @@ def why_not_cast(found: np.dtype[Any], wanted: np.dtype[Any] | None) -> str | No
     )
 
 
-def cast(x: Array, wanted: np.dtype[Any] | None, batch_axis: int = 0, who: str = "") -> Array:
+def cast(
+    x: Array,
+    wanted: np.dtype[Any] | None,
+    batch_axis: int = 0,
+    who: str = "",
+    first_row: int = 0,
+) -> Array:
     """Return `x` in dtype `wanted`; `x` itself if that is None or already so.
 
     Parameters
@@ -83,6 +89,8 @@ def cast(x: Array, wanted: np.dtype[Any] | None, batch_axis: int = 0, who: str =
         The axis along which rows are counted in messages.
     who : str
         Begins the message.
+    first_row : int
+        The number of the first row, where `x` is part of something longer.
 
     Raises
     ------
@@ -105,7 +113,7 @@ def cast(x: Array, wanted: np.dtype[Any] | None, batch_axis: int = 0, who: str =
     if reason is not None:
         raise SpaceTypeError(f"{who}{reason}")
     if narrows(found, wanted):
-        check_fits(x, wanted, batch_axis, who)
+        check_fits(x, wanted, batch_axis, who, first_row)
     return astype(x, wanted)
 
 
@@ -115,18 +123,20 @@ def narrows(found: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
     return both and not np.can_cast(found, wanted, "safe")
 
 
-def check_fits(x: Array, wanted: np.dtype[Any], batch_axis: int = 0, who: str = "") -> None:
+def check_fits(
+    x: Array, wanted: np.dtype[Any], batch_axis: int = 0, who: str = "", first_row: int = 0
+) -> None:
     """Raise a `SpaceError` that names the first integer `wanted` cannot hold, and its row."""
     limits = np.iinfo(wanted)
-    values = getattr(x, "data", x) if hasattr(x, "tocsr") else x  # sparse: its stored values
-    offender = first_outside(values, int(limits.min), int(limits.max))
+    stored = x.tocoo() if hasattr(x, "tocsr") else None  # sparse: its stored values
+    offender = first_outside(x if stored is None else stored.data, int(limits.min), int(limits.max))
     if offender is None:
         return
     value, position = offender
-    row = f" in row {position[batch_axis]}" if values is x else ""
+    row = position[batch_axis] if stored is None else int(stored.row[position[0]])
     raise SpaceError(
-        f"{who}value {value}{row} does not fit {wanted} ({limits.min} to {limits.max}); "
-        f"ask for a wider dtype"
+        f"{who}value {value} in row {row + first_row} does not fit {wanted} "
+        f"({limits.min} to {limits.max}); ask for a wider dtype"
     )
 
 

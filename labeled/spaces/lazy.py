@@ -15,26 +15,30 @@ from typing import Any
 import numpy as np
 from dask.base import tokenize
 
+from labeled.device import concat
 from labeled.errors import SpaceError
 from labeled.later import Later
-from labeled.spaces.sparse import is_sparse
+from labeled.spaces.sparse import hstack, is_sparse
 
 da: Any = Later("dask.array")
 Run = Callable[..., Any]
 
 
-def by_chunk(run: Run, x: Any, source: Any, target: Any, branch: str) -> Any:
+def by_chunk(
+    run: Run, x: Any, source: Any, target: Any, branch: str, *, counted: bool = False
+) -> Any:
     """Return the dask array of `run` applied to every chunk of rows of `x`.
 
     Parameters
     ----------
-    run : function (chunk, source, target, branch) -> array
-        Converts a numeric batch; one with a parameter `first_row` is told where the
-        chunk stands, for its messages.
+    run : function (chunk, source, target, branch, first_row=0) -> array
+        Converts a numeric batch.
     x : dask array, in `source`
     source, target : ArraySpace
     branch : str
         Begins the messages.
+    counted : bool
+        Whether values may be refused: each chunk is told its first row, for the message.
     """
     axis, batch_axis = source.get_batch_axis(), target.get_batch_axis()
     whole = x.rechunk({i: -1 for i in range(x.ndim) if i != axis})
@@ -42,7 +46,6 @@ def by_chunk(run: Run, x: Any, source: Any, target: Any, branch: str) -> Any:
     sizes = target.sizes(0)
     inner = tuple(axis if i == axis else x.ndim + i for i in range(x.ndim))
     outer = tuple(axis if i == batch_axis else 3 * x.ndim + i for i in range(len(sizes)))
-    counted = "first_row" in _parameters(run)
     starts = first_rows(whole, axis) if counted else None
     return da.blockwise(
         partial(_run_chunk, run, source, target, branch, counted),
@@ -76,10 +79,6 @@ def _run_chunk(
         raise type(error)(told) from error
 
 
-def _parameters(run: Run) -> tuple[str, ...]:
-    return run.__code__.co_varnames[: run.__code__.co_argcount]
-
-
 def first_rows(x: Any, axis: int) -> Any:
     """Return a dask array with the first row of each chunk of `x`, or None if unknown."""
     lengths = x.chunks[axis]
@@ -99,6 +98,39 @@ def meta_of(run: Run, x: Any, source: Any, target: Any, branch: str) -> Any:
 
 
 def lazy_concat(pieces: list[Any]) -> Any:
-    """Return dask batches of (batch, feature) joined along the features."""
-    unknown = any(n != n for piece in pieces for n in piece.shape)
-    return da.concatenate(pieces, axis=1, allow_unknown_chunksizes=unknown)
+    """Return batches of (batch, feature), some of them dask's, joined along the features.
+
+    Where lengths are not known, chunk meets chunk; what they hold is compared when computed.
+
+    Raises
+    ------
+    SpaceError
+        If lengths are not known and the pieces have different numbers of chunks.
+    """
+    if not any(n != n for piece in pieces for n in piece.shape):
+        return da.concatenate(pieces, axis=1)
+    whole = [da.asarray(piece).rechunk({1: -1}) for piece in pieces]
+    counts = [piece.numblocks[0] for piece in whole]
+    if len(set(counts)) > 1:
+        raise SpaceError(
+            f"the components have {counts} chunks of rows, of lengths not known; call "
+            "compute_chunk_sizes() on them first"
+        )
+    metas = [piece._meta for piece in whole]
+    return da.blockwise(
+        _joined,
+        (0, 1),
+        *(part for i, piece in enumerate(whole) for part in (piece, (0, 2 + i))),
+        token="format_as",
+        new_axes={1: sum(piece.shape[1] for piece in whole)},
+        concatenate=True,
+        align_arrays=False,
+        meta=hstack(metas) if any(map(is_sparse, metas)) else concat(metas, axis=1),
+    )
+
+
+def _joined(*pieces: Any) -> Any:
+    lengths = [piece.shape[0] for piece in pieces]
+    if len(set(lengths)) > 1:
+        raise SpaceError(f"the components differ in rows: {lengths} in one chunk")
+    return hstack(list(pieces)) if is_sparse(pieces[0]) else concat(list(pieces), axis=1)

@@ -15,7 +15,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import DTypeLike
 
-from labeled.device import Array, astype, dtype_of, is_cupy, namespace, reshape
+from labeled.device import (
+    Array,
+    astype,
+    dtype_of,
+    is_array,
+    is_cupy,
+    namespace,
+    reshape,
+    to_host,
+)
 from labeled.errors import SpaceError, SpaceTypeError
 from labeled.spaces.dtypes import first_outside
 from labeled.spaces.sparse import csr
@@ -66,10 +75,11 @@ def check_labels(labels: Array, max_labels: int | None, who: str = "", first_row
 def not_labels(labels: Array, found: np.dtype[Any], first_row: int = 0) -> str:
     """Say why a batch of this dtype holds no labels, with the first bad value if it is at hand."""
     text = f"labels must be integers, found {found}"
-    if found.kind == "f" and isinstance(labels, np.ndarray):
-        bad = np.argwhere(~np.isfinite(labels) | (labels != np.floor(labels)))
+    if found.kind == "f" and is_array(labels):
+        values = to_host(labels)
+        bad = np.argwhere(~np.isfinite(values) | (values != np.floor(values)))
         if len(bad):
-            value = labels[tuple(bad[0])]
+            value = values[tuple(bad[0])]
             return f"{text}: value {value} in row {int(bad[0][0]) + first_row} is no label"
     return f"{text}; cast them first, e.g. with astype('int64')"
 

@@ -20,7 +20,7 @@ from labeled.spaces.base import ArraySpace, Space
 from labeled.spaces.checks import Batch, is_dask, title
 from labeled.spaces.composite import CompositeSpace, NullSpace
 from labeled.spaces.conv import ConvNDSpace
-from labeled.spaces.dtypes import cast, why_not_cast
+from labeled.spaces.dtypes import cast, narrows, why_not_cast
 from labeled.spaces.layout import flatten_rows, order_of, unflatten_rows
 from labeled.spaces.lazy import by_chunk, lazy_concat
 from labeled.spaces.onehot import Mode, check_labels, one_hot, one_hot_sparse
@@ -34,16 +34,15 @@ from labeled.spaces.register import (
 )
 from labeled.spaces.sequence import IndexSequenceSpace, VectorSequenceSpace
 from labeled.spaces.sparse import csr, hstack
-from labeled.spaces.vector import IndexSpace, VectorSpace
+from labeled.spaces.vector import IndexSpace, LabelRows, VectorSpace
 
 
-def _finish(x: Any, source: Space, target: ArraySpace, branch: str) -> Any:
+def _finish(x: Any, source: Space, target: ArraySpace, branch: str, first_row: int = 0) -> Any:
     """Cast to the target's dtype: the last step of every route."""
     if target.dtype is None or dtype_of(x) == target.dtype:
         return x
-    return cast(
-        x, target.dtype, target.get_batch_axis(), title(source, branch) + "for the target, "
-    )
+    who = title(source, branch) + "for the target, "
+    return cast(x, target.dtype, target.get_batch_axis(), who, first_row)
 
 
 def _dtype_refusal(source: ArraySpace, target: ArraySpace, branch: str) -> Refusal | None:
@@ -60,10 +59,18 @@ def _chunkwise(run: Any) -> Route:
 
     def either(batch: Batch, source: Any, target: Any, branch: str) -> Any:
         if is_dask(batch):
-            return by_chunk(run, batch, source, target, branch)
+            refusing = _may_refuse(batch, source, target)
+            return by_chunk(run, batch, source, target, branch, counted=refusing)
         return run(batch, source, target, branch)
 
     return Route(either)
+
+
+def _may_refuse(batch: Batch, source: Any, target: Any) -> bool:
+    """Whether values of a lazy batch may not fit: labels, and integers that are narrowed."""
+    if isinstance(source, LabelRows):
+        return True
+    return target.dtype is not None and narrows(dtype_of(batch), target.dtype)
 
 
 # ---------------------------------------------------------------- vectors and images
@@ -73,12 +80,14 @@ def _vector_to_vector(source: VectorSpace, target: VectorSpace, branch: str) -> 
     return refusal or _chunkwise(_recontained)
 
 
-def _recontained(x: Any, source: VectorSpace, target: VectorSpace, branch: str) -> Any:
+def _recontained(
+    x: Any, source: VectorSpace, target: VectorSpace, branch: str, first_row: int = 0
+) -> Any:
     if target.sparse and not source.sparse:
         x = csr(x)
     elif source.sparse and not target.sparse:
         x = x.toarray()
-    return _finish(x, source, target, branch)
+    return _finish(x, source, target, branch, first_row)
 
 
 @planner(VectorSpace, ConvNDSpace)
@@ -90,9 +99,11 @@ def _vector_to_conv(source: VectorSpace, target: ConvNDSpace, branch: str) -> Ro
     return refusal or _dtype_refusal(source, target, branch) or _chunkwise(_unflattened)
 
 
-def _unflattened(x: Any, source: VectorSpace, target: ConvNDSpace, branch: str) -> Any:
+def _unflattened(
+    x: Any, source: VectorSpace, target: ConvNDSpace, branch: str, first_row: int = 0
+) -> Any:
     images = unflatten_rows(x, target.shape, target.channels, target.axes)
-    return _finish(images, source, target, branch)
+    return _finish(images, source, target, branch, first_row)
 
 
 @planner(ConvNDSpace, VectorSpace)
@@ -101,9 +112,11 @@ def _conv_to_vector(source: ConvNDSpace, target: VectorSpace, branch: str) -> Ro
     return refusal or _chunkwise(_flattened)
 
 
-def _flattened(x: Any, source: ConvNDSpace, target: VectorSpace, branch: str) -> Any:
+def _flattened(
+    x: Any, source: ConvNDSpace, target: VectorSpace, branch: str, first_row: int = 0
+) -> Any:
     rows = flatten_rows(x, source.axes)
-    return _finish(csr(rows) if target.sparse else rows, source, target, branch)
+    return _finish(csr(rows) if target.sparse else rows, source, target, branch, first_row)
 
 
 @planner(ConvNDSpace, ConvNDSpace)
@@ -126,7 +139,9 @@ def _moving(order: tuple[int, ...]) -> Route:
         if target.dtype is None or dtype_of(y) == target.dtype:
             return y
         if is_dask(y):
-            return by_chunk(_finish, y, target.with_dtype(None), target, branch)
+            own = target.with_dtype(None)
+            refusing = _may_refuse(y, own, target)
+            return by_chunk(_finish, y, own, target, branch, counted=refusing)
         return _finish(y, source, target, branch)
 
     return Route(moved)
@@ -200,7 +215,7 @@ def _index_to_index(source: Labels, target: Labels, branch: str) -> Route | Refu
 def _relabelled(x: Any, source: Labels, target: Labels, branch: str, first_row: int = 0) -> Any:
     limit = source.max_labels if target.max_labels is None else target.max_labels
     check_labels(x, limit, title(source, branch), first_row)
-    return _finish(x, source, target, branch)
+    return _finish(x, source, target, branch, first_row)
 
 
 @planner(VectorSequenceSpace, VectorSequenceSpace)
@@ -271,8 +286,9 @@ def _vector_to_composite(
 ) -> Route | Refusal:
     try:
         refusal = size_mismatch(source, target, branch)
-    except UnsupportedSpaceError as error:  # a sequence among the components
-        return Refusal(UnsupportedSpaceError, str(error))
+    except UnsupportedSpaceError:  # a sequence among the components
+        text = f"no columns become a sequence, and {target} has one"
+        return Refusal(UnsupportedSpaceError, f"{title(source, branch)}{text}")
     if refusal is not None:
         return refusal
     for i, part in enumerate(target.components):
@@ -309,6 +325,13 @@ def _composite_to_vector(
     source: CompositeSpace, target: VectorSpace, branch: str
 ) -> Route | Refusal:
     leaves = list(_leaves(source, branch))
+    if not leaves:
+        text = f"there is no component to take rows from, so nothing becomes {target}"
+        return Refusal(SpaceError, f"{title(source, branch)}{text}")
+    for where, leaf in leaves:
+        if isinstance(leaf, VectorSequenceSpace | IndexSequenceSpace):
+            text = f"{title(leaf, where)}a sequence is no column of {target}"
+            return Refusal(UnsupportedSpaceError, text)
     widths = _widths(leaves, target)
     if isinstance(widths, str):
         return Refusal(SpaceError, f"{title(source, branch)}{widths}")
@@ -356,7 +379,7 @@ def _widths(leaves: list[tuple[str, Space]], target: VectorSpace) -> list[int] |
     total = sum(width for width in widths if width is not None)
     if widths.count(None) == 1 and target.dim > total:
         return [target.dim - total if width is None else width for width in widths]
-    if None in widths or total != target.dim or not widths:
+    if None in widths or total != target.dim:
         unknown = f" besides {widths.count(None)} of unknown max_labels" if None in widths else ""
         return f"the components make {total} columns{unknown}, {target} expects {target.dim}"
     return [width for width in widths if width is not None]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from labeled.device import dtype_of, is_array
-from labeled.errors import SpaceError, SpaceTypeError
+from labeled.errors import SpaceError, SpaceTypeError, UnsupportedSpaceError
 from labeled.spaces.base import ArraySpace
 from labeled.spaces.checks import Batch, fault, is_dask, positive, rows_asked, title, whole
 from labeled.spaces.dtypes import as_dtype
@@ -56,6 +56,11 @@ class VectorSpace(ArraySpace):
         np_validate_callbacks: Iterable[Any] = (),
     ) -> None:
         self._set_callbacks(validate_callbacks, np_validate_callbacks)
+        if not isinstance(sparse, bool | np.bool_):
+            raise SpaceTypeError(
+                f"VectorSpace: sparse must be True or False, found {sparse!r}; "
+                f"a dtype is given by name: dtype={sparse!r}"
+            )
         self._set(dim=_width(dim), sparse=bool(sparse))
         self._set_dtype(dtype)
 
@@ -84,13 +89,29 @@ class VectorSpace(ArraySpace):
         empty = (zeros[:0, 0], np.zeros(0, np.int64), np.zeros(shape[0] + 1, np.int64))
         return csr(empty, shape)
 
+    def make_batch(
+        self,
+        n: int | None = None,
+        *,
+        dtype: Any = None,
+        chunks: Any = "auto",
+        dims: Any = None,
+    ) -> Any:
+        if not self.sparse:
+            return super().make_batch(n, dtype=dtype, chunks=chunks, dims=dims)
+        if dims is not None:
+            text = "a DataArray holds no scipy sparse array; leave dims out"
+            fault(UnsupportedSpaceError, self, "", text)
+        zeros = super().make_batch(n, dtype=dtype, chunks=chunks)
+        return zeros.map_blocks(csr, dtype=zeros.dtype, meta=self.get_origin_batch(0, dtype))
+
     def _check_container(self, batch: Batch, branch: str) -> None:
         sparse = is_sparse(getattr(batch, "_meta", batch) if is_dask(batch) else batch)
         if sparse and not self.sparse:
             text = "expected a dense array, found a sparse one; ask for VectorSpace(sparse=True)"
             fault(SpaceTypeError, self, branch, text)
         if self.sparse and not sparse:
-            found = type(batch).__qualname__
+            found = "a dask array of dense chunks" if is_dask(batch) else type(batch).__qualname__
             fault(SpaceTypeError, self, branch, f"expected a scipy sparse array, found {found}")
         if not sparse:
             super()._check_container(batch, branch)
