@@ -3,12 +3,14 @@
 Arrays are NumPy's. A copy is done when something that has waited for it needs it, or when a
 seeded generator says so; it then takes from host memory what is there by that time. A kernel
 gives its result at once, and is taken to read its arrays until its stream is waited for or
-the generator ends it. So a loader that forgets one of its events hands out wrong values, or
-is caught writing where somebody still reads.
+the generator ends it. Bytes of files that it reads itself come when somebody waits for them, or
+at any time before. So a loader that forgets one of its events hands out wrong values, or is caught
+writing where somebody still reads.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import weakref
 import zlib
@@ -90,6 +92,8 @@ class FakeStream:
         self.finish(len(self.work))  # what this stream was told to wait for
         for target in writes:
             assert not self.device.read_elsewhere(target), "a window is written while it is read"
+        for array in (*reads, *writes):
+            assert not self.device.arriving(array), "bytes are used before they have arrived"
         self.device.current = self
         try:
             made = kernels()
@@ -109,6 +113,66 @@ class FakeStream:
             self.n_done += 1
             do, self.work[self.n_done - 1] = self.work[self.n_done - 1], None
             do()
+
+
+class FakeArrival:
+    """Bytes of a file that come at any time, and nothing of which is there until then."""
+
+    def __init__(self, device, file, target, offset):
+        self.device, self.file, self.offset = device, file, offset
+        self.target = target
+        self.got = None
+        target[...] = FRESH
+
+    def come(self):
+        if self.got is None:
+            end = self.device.ends.get(self.file.path, 1 << 60)
+            want = max(0, min(len(self.target), end - self.offset))
+            data = os.pread(self.file.fileno(), want, self.offset)
+            self.got = len(data)
+            self.target[: self.got] = np.frombuffer(data, np.uint8)
+            self.device.on_their_way.remove(self)
+
+    def done(self):
+        self.device.chance()
+        return self.got is not None
+
+    def wait(self):
+        self.come()
+
+    def check(self):
+        self.come()
+        if self.got < len(self.target):
+            raise EOFError(f"{self.got} of {len(self.target)} bytes")
+
+
+class FakeFile:
+    def __init__(self, device, path):
+        self.device, self.path, self.fd = device, path, os.open(path, os.O_RDONLY)
+        weakref.finalize(self, os.close, self.fd)
+
+    def fileno(self):
+        return self.fd
+
+    def begin(self, target, offset):
+        assert not self.device.read_elsewhere(target), "a window is written while it is read"
+        assert not self.device.arriving(target), "bytes are written over others on their way"
+        self.device.n_reads += 1
+        arrival = FakeArrival(self.device, self, target, offset)
+        self.device.on_their_way.append(arrival)
+        self.device.chance()
+        return arrival
+
+
+class FakeReader:
+    name = "fake reader"
+
+    def __init__(self, device):
+        self.device = device
+
+    def open(self, path):
+        self.device.n_opened += 1
+        return FakeFile(self.device, path)
 
 
 class FakeDevice:
@@ -136,9 +200,13 @@ class FakeDevice:
         self.n_uploads = self.n_placed = self.n_bytes = self.most_bytes = 0
         self.pinned_bytes, self.pinned_room, self.pins = 0, pinned_room, []
         self.consumers = None
+        self.n_reads = self.n_opened = 0
+        self.on_their_way, self.ends = [], {}
 
     def chance(self):
-        """Let some work be done, on some stream."""
+        """Let some work be done, on some stream, and some bytes come."""
+        if self.on_their_way and self.random.random() < self.haste:
+            self.random.choice(self.on_their_way).come()
         if self.random.random() < self.haste:
             stream = self.random.choice(self.streams)
             stream.finish(min(len(stream.work), stream.n_done + self.random.randint(1, 3)))
@@ -147,6 +215,13 @@ class FakeDevice:
         """Whether a kernel that is not done reads this memory."""
         self.reading = [one for one in self.reading if one[0].n_done < one[1]]
         return any(np.shares_memory(target, a) for _, _, arrays in self.reading for a in arrays)
+
+    def arriving(self, array):
+        """Whether bytes are on their way to this memory."""
+        return any(np.shares_memory(array, one.target) for one in self.on_their_way)
+
+    def direct_reader(self):
+        return FakeReader(self)
 
     def free_bytes(self):
         return None if self.room is None else self.room - self.n_bytes

@@ -21,19 +21,25 @@ from labeled.device.arrays import (
 )
 from labeled.device.cuda import cuda_device
 from labeled.device.decoding import Decoder, Frames, HostDecoder, adler32
+from labeled.device.direct import Arrival, Arrived, DirectFile, DirectReader, HostReader
 from labeled.device.handoff import LIBRARIES, HandOff, Library
 from labeled.device.streams import Device, Event, HostDevice, Stream
 
 __all__ = [
     "LIBRARIES",
     "Array",
+    "Arrival",
+    "Arrived",
     "Decoder",
     "Device",
+    "DirectFile",
+    "DirectReader",
     "Event",
     "Frames",
     "HandOff",
     "HostDecoder",
     "HostDevice",
+    "HostReader",
     "Library",
     "Stream",
     "adler32",

@@ -21,7 +21,9 @@ import numpy as np
 
 from labeled.device.arrays import Array, cupy_module, device_number
 from labeled.device.decoding import Decoder
+from labeled.device.direct import DirectReader
 from labeled.device.handoff import module
+from labeled.device.kvikio import kvikio_reader
 from labeled.device.nvcomp import nvcomp_decoder
 from labeled.device.streams import Event, HostArray, Stream
 from labeled.errors import LoaderError
@@ -134,6 +136,9 @@ class CudaDevice:
 
     def decoder(self) -> Decoder:
         return nvcomp_decoder()
+
+    def direct_reader(self) -> DirectReader:
+        return kvikio_reader(self.number)
 
     def consumer_stream(self, library: str | None) -> Stream:
         cupy = cupy_module()

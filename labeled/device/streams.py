@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from labeled.device.arrays import Array
 from labeled.device.decoding import Decoder, HostDecoder
+from labeled.device.direct import DirectReader, HostReader
 
 HostArray = npt.NDArray[Any]
 T = TypeVar("T")
@@ -100,6 +101,15 @@ class Device(Protocol):
             If there is nothing that does; says why.
         """
 
+    def direct_reader(self) -> DirectReader:
+        """Return what reads files straight to the device.
+
+        Raises
+        ------
+        LabeledError
+            If there is nothing that does; says why.
+        """
+
     def consumer_stream(self, library: str | None) -> Stream:
         """Return the stream to which this thread's next work would go.
 
@@ -170,6 +180,9 @@ class HostDevice:
 
     def decoder(self) -> Decoder:
         return HostDecoder()
+
+    def direct_reader(self) -> DirectReader:
+        return HostReader()
 
     def consumer_stream(self, library: str | None) -> Stream:
         return HostStream()
