@@ -14,6 +14,7 @@ import numpy.typing as npt
 from labeled.errors import ReadError
 from labeled.formats.coded import CodedPart, CodedSource, Coding, coded_of
 from labeled.formats.reader import Cost, Reader
+from labeled.formats.straight import StraightPart, StraightSource, straight_of
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -64,6 +65,14 @@ class JoinedReader:
         if len({repr(one.coding) for one in sources}) > 1:
             return "the files store it in different ways"
         return JoinedChunks(self, sources)
+
+    def straight(self) -> StraightSource | str:
+        """Return what tells where the rows of all files lie, or why one file does not."""
+        found = [straight_of(reader) for reader in self.readers]
+        sources = [one for one in found if not isinstance(one, str)]
+        if len(sources) < len(found):
+            return next(one for one in found if isinstance(one, str))
+        return JoinedRows(self, sources)
 
     def by_file(self, runs: Rows) -> Iterator[tuple[int, int, Rows]]:
         """Yield (file number, first place in run order, runs in that file)."""
@@ -164,6 +173,21 @@ class JoinedChunks:
         return self.sources[0].coding
 
     def parts(self, runs: Rows) -> list[CodedPart]:
+        return [
+            part
+            for number, _, mine in self.reader.by_file(runs)
+            for part in self.sources[number].parts(mine)
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedRows:
+    """Rows behind a joined reader; follows :class:`~labeled.formats.straight.StraightSource`."""
+
+    reader: JoinedReader
+    sources: list[StraightSource]
+
+    def parts(self, runs: Rows) -> list[StraightPart]:
         return [
             part
             for number, _, mine in self.reader.by_file(runs)

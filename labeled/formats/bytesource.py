@@ -124,9 +124,7 @@ class LocalFile:
 
     def check(self) -> None:
         """Raise FileChangedError unless the file is still the one that was opened."""
-        found = os.fstat(self._fd)
-        if found.st_mtime_ns != self.stamp.mtime_ns or found.st_size != self.stamp.size:
-            raise _changed(self.stamp, found)
+        check_open(self.stamp, self._fd)
 
     def read_into(self, target: Array, offset: int) -> None:
         """Fill a C-contiguous array with the bytes at `offset`, or raise EOFError."""
@@ -415,6 +413,13 @@ def stamp_of(path: str | os.PathLike[str]) -> FileStamp:
     if found.st_size == 0:
         raise FileFormatError(f"file {name!r} is empty (0 bytes)")
     return FileStamp(name, found.st_size, found.st_mtime_ns)
+
+
+def check_open(stamp: FileStamp, descriptor: int) -> None:
+    """Raise FileChangedError unless an open file is still the one that a stamp tells of."""
+    found = os.fstat(descriptor)
+    if found.st_mtime_ns != stamp.mtime_ns or found.st_size != stamp.size:
+        raise _changed(stamp, found)
 
 
 def check_path(stamp: FileStamp) -> None:
