@@ -89,6 +89,28 @@ def test_chunks_decoded_there_are_those_of_the_host(cupy, tmp_path, codec, shuff
     assert "nvCOMP" in ours.explain().decoder
 
 
+@pytest.mark.parametrize("shuffle", [False, "window"])
+def test_files_read_there_are_those_of_the_host(cupy, tmp_path, shuffle):
+    pytest.importorskip("kvikio", reason="kvikio is not installed")
+    data = np.random.default_rng(0).integers(0, 1 << 12, (40_000, 3, 5, 7)).astype("i4")
+    with h5py.File(tmp_path / "x.hdf5", "w") as f:
+        f["plain"] = data
+        f.create_dataset("chunks", data=data, chunks=(64, 3, 5, 7))
+        for x in f.values():
+            for axis, label in enumerate(DIGIT_LABELS["features"]):
+                x.dims[axis].label = label
+    there = labeled.open_dataset(tmp_path / "x.hdf5")
+    options = {"shuffle": shuffle, "seed": 3, "memory": "16 MiB"}
+    ours = there.batches(100, device="cuda", reader="device", **options)
+    theirs = there.batches(100, **options)
+    for _ in range(2):
+        for one, two in zip(list(ours), theirs, strict=True):
+            for name in one.arrays:
+                np.testing.assert_array_equal(get(one.arrays[name]), two.arrays[name])
+        assert ours.stats().direct_bytes == 2 * data.nbytes
+    assert "kvikio" in ours.explain().direct
+
+
 def test_any_stream_may_consume(cupy, ds):
     wanted = int(DATA["features"].sum(dtype=np.int64))
     for stream in (cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream.ptds):

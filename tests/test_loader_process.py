@@ -232,7 +232,7 @@ def test_explain_tells_who_reads(shared_loader):
 
 def test_impossible_readers_are_refused_at_once(plain, monkeypatch):
     dataset = labeled.open_dataset(plain)
-    with pytest.raises(LoaderError, match="'fork' must be 'threads' or 'process'"):
+    with pytest.raises(LoaderError, match="'fork' must be 'threads', 'process' or 'device'"):
         dataset.batches(4, reader="fork")
     with pytest.raises(LoaderError, match=r"'images' .*already.*reader='threads'"):
         dataset.load().batches(4, reader="process")

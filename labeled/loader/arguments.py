@@ -91,7 +91,7 @@ def skips_of(errors: Any, reader: ReaderKind) -> bool:
     """Whether rows that cannot be read are left out; refuse where that is not possible."""
     if errors not in ("raise", "skip"):
         raise LoaderError(f"errors={errors!r} must be 'raise' or 'skip'")
-    if errors == "skip" and reader == "process":
+    if errors == "skip" and reader != "threads":
         raise LoaderError("errors='skip' works with reader='threads' only")
     return bool(errors == "skip")
 

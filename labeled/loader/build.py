@@ -15,6 +15,7 @@ from labeled.errors import LoaderError
 from labeled.loader.arguments import Asked, integer_or_none, max_lost_of, skips_of
 from labeled.loader.bucketing import bucket_source, selected_sizes
 from labeled.loader.decoding import Decode, check_decode, decode_plan
+from labeled.loader.direct import check_direct, direct_plan
 from labeled.loader.fitting import fitted, job_offset_of, mixed_better
 from labeled.loader.handoff import handed_over
 from labeled.loader.laying import check_uneven, finish_of, line_in_form
@@ -146,11 +147,15 @@ def make_loader(
         memory. 0 reads in the caller.
     prefetch : int, optional
         Jobs read ahead of the one in use; from `memory` when not given.
-    reader : {"threads", "process"}
+    reader : {"threads", "process", "device"}
         Where rows are read: in threads of this process, or in those of a process of its
         own with memory shared, for consumers whose own Python must not be disturbed. That
         process takes about a second to start, and some 100 MiB for Python and libraries
-        that `memory` does not count.
+        that `memory` does not count. "device": a GPU reads files itself, by kvikio (extras
+        ``gds-cu12``, ``gds-cu13``), past the memory of this process: whole runs of contiguous
+        sources, and of chunks without filters, in file order or shuffled in windows. Other
+        sources are read by threads, and `explain` says why; where there is nothing else it is
+        an error. Values and order are the same. **Not yet run on a GPU.**
     errors : {"raise", "skip"}
         What becomes of rows that cannot be read: an error in their turn, or batches that
         lack them, with a warning; rows of later batches stay where they are.
@@ -247,6 +252,8 @@ def make_loader(
     if where is not None:
         check_device(where, device, reader=reader, skips=skips, piped=piped, as_=as_)
     decodes = check_decode(decode, where, piped=piped)
+    if reader == "device":
+        check_direct(where, piped=piped)
     lanes, sizes = fitted(
         wanted,
         sources,
@@ -272,6 +279,10 @@ def make_loader(
         if decodes:
             found = decode_plan(where, on_device.layout, lanes, sizes)
             on_device = replace(on_device, decoding=found)
+        if reader == "device":
+            direct = direct_plan(where, on_device.layout, lanes, sizes, rows.mode)
+            on_device = replace(on_device, direct=direct)
+            sizes = replace(sizes, spared_bytes=on_device.spared_bytes(sizes.slots))
     return Loader(
         LoaderPlan(
             lanes=lanes,

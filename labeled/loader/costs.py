@@ -75,7 +75,9 @@ def explain_lane(lane: Lane, plan: LoaderPlan, jobs: list[Job], share: float) ->
     return LaneExplained(
         name=lane.name,
         path=reader.kind,
-        why="; ".join([reader.why, *_where_decoded(lane, plan, decoded_there)]),
+        why="; ".join(
+            [reader.why, *_where_decoded(lane, plan, decoded_there), *_where_read(lane, plan)]
+        ),
         kept=lane.keep,
         chunk_rows=reader.chunk_rows,
         bytes_read=round(cost.bytes_read / cost_share),
@@ -85,6 +87,7 @@ def explain_lane(lane: Lane, plan: LoaderPlan, jobs: list[Job], share: float) ->
         chunks_needed=lane.whole_cost().chunks_decoded if chunks_decoded else 0,
         bus_bytes=round(sent / share),
         decoded_there=decoded_there,
+        read_there=lane.straight is not None,
     )
 
 
@@ -93,6 +96,10 @@ def _job_costs(lane: Lane, plan: LoaderPlan, jobs: list[Job]) -> tuple[Cost, int
     goes = plan.on_device is not None and lane.name in plan.on_device.layout
     cost, sent, n_there = Cost(), 0, 0
     for start, stop, content in jobs:
+        straight = lane.straight_window(content, plan.group)
+        if straight is not None:
+            cost += straight.cost(lane.row_bytes)
+            continue
         nbytes = (stop - start) * lane.row_bytes
         window = lane.coded_window(content, plan.group, nbytes)
         if window is None:
@@ -121,11 +128,24 @@ def _where_decoded(lane: Lane, plan: LoaderPlan, there: float) -> list[str]:
     return [words if there == 1 else f"{words} in {there:.0%} of the windows; others {others}"]
 
 
+def _where_read(lane: Lane, plan: LoaderPlan) -> list[str]:
+    """Say who reads a source, where the device was asked to."""
+    direct = None if plan.on_device is None else plan.on_device.direct
+    if direct is None:
+        return []
+    if lane.name in direct.stays:
+        return [f"read on the host: {direct.stays[lane.name]}"]
+    ordered = ", and put in order there" if lane.name in direct.landing else ""
+    return [f"read by the device itself{ordered}"]
+
+
 def mapped_bytes(lane: Lane) -> int:
     """Return the bytes that rows in random order are picked from by a memory map."""
     source = lane.source
     plain = lane.reader.kind == "chunked" and not source.layout.dear
-    if lane.keep or not (plain or lane.reader.kind == "contiguous"):
+    if lane.keep or lane.straight is not None:
+        return 0
+    if not (plain or lane.reader.kind == "contiguous"):
         return 0
     if not isinstance(source, Source) or source.io == "pread":
         return 0

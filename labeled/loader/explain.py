@@ -76,6 +76,7 @@ def explain(
         device_bytes=0 if plan.on_device is None else plan.on_device.device_bytes,
         decoder=_decoder(plan),
         bus_bytes=sum(lane.bus_bytes for lane in lanes),
+        direct=_direct(plan),
         amplification=order.amplification() if isinstance(order, Draws) else 1.0,
         exact=share == 1.0,
         kernels=permute.describe(),
@@ -86,7 +87,10 @@ def explain(
 
 def _pinned_bytes(plan: LoaderPlan) -> int:
     there = plan.on_device
-    return 0 if there is None else plan.sizes.slots * there.window_bytes + there.verdict_bytes
+    if there is None:
+        return 0
+    slots = plan.sizes.slots * there.window_bytes - plan.sizes.spared_bytes
+    return slots + there.verdict_bytes
 
 
 def _decoder(plan: LoaderPlan) -> str:
@@ -95,6 +99,12 @@ def _decoder(plan: LoaderPlan) -> str:
     if there is None or there.decoding is None or not there.decoded_there:
         return ""
     return there.decoding.name
+
+
+def _direct(plan: LoaderPlan) -> str:
+    """Return what reads files for the device, if it reads any."""
+    there = plan.on_device
+    return there.direct.name if there is not None and there.direct and there.read_there else ""
 
 
 def _rows_left(plan: AnyPlan, first_batch: int) -> int:

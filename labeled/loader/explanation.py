@@ -37,6 +37,8 @@ class LaneExplained:
     """What of it is copied to the device: as stored, where chunks are decoded there."""
     decoded_there: float = 0.0
     """Which part of the windows the device decodes."""
+    read_there: bool = False
+    """Whether the device reads it itself."""
 
     @property
     def amplification(self) -> float:
@@ -89,6 +91,8 @@ class Explanation:
         What decodes chunks on the device; empty where that is done on the host.
     bus_bytes : int
         Bytes of windows copied to the device in an epoch.
+    direct : str
+        What reads files for the device; empty where the host does.
     amplification : float
         With draws: how many rows are read for each that is handed out.
     exact : bool
@@ -123,6 +127,7 @@ class Explanation:
     device_bytes: int
     decoder: str
     bus_bytes: int
+    direct: str
     amplification: float
     exact: bool
     kernels: str
@@ -194,6 +199,12 @@ class Explanation:
             yield (
                 f"chunks are decoded there by {self.decoder}: {self._about}"
                 f"{format_bytes(self.bus_bytes)} an epoch cross the bus, for {self._used} of rows"
+            )
+        if self.direct:
+            there = format_bytes(sum(lane.bytes_read for lane in self.lanes if lane.read_there))
+            yield (
+                f"files are read there by {self.direct}: {self._about}{there} an epoch, past the "
+                f"memory of this process"
             )
 
     def _uncounted_words(self) -> Iterator[str]:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.formats.coded import CodedWindow
+from labeled.formats.straight import StraightWindow
 from labeled.loader.slots import Slot
 from labeled.samplers.content import Content
 
@@ -33,3 +34,5 @@ class Filled:
     """Which places hold no row, once that was found out."""
     coded: dict[str, CodedWindow] = field(default_factory=dict)
     """Sources whose memory holds chunks as they are stored, for a device to decode."""
+    straight: dict[str, StraightWindow] = field(default_factory=dict)
+    """Sources that are not read here, but by a device."""

@@ -23,6 +23,8 @@ from labeled.catalog.loading import (
 from labeled.catalog.source import AnySource
 from labeled.formats.coded import CodedSource, CodedWindow, joined_rows
 from labeled.formats.reader import Cost, Reader
+from labeled.formats.reading import n_rows_of
+from labeled.formats.straight import StraightSource, StraightWindow
 from labeled.samplers.content import Content, rows_of
 from labeled.selection import Selection
 
@@ -56,6 +58,8 @@ class Lane:
         Its chunks as they are stored, where a device decodes them.
     most_bands : int
         Bands of chunks that a window may touch to be decoded there.
+    straight : StraightSource, optional
+        Where its rows lie, where a device reads them itself.
     """
 
     source: AnySource
@@ -65,6 +69,7 @@ class Lane:
     kept: Array | None = field(default=None, repr=False)
     coded: CodedSource | None = field(default=None, repr=False)
     most_bands: int = 0
+    straight: StraightSource | None = field(default=None, repr=False)
     _warm_jobs: int = field(default=0, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -154,14 +159,19 @@ class Lane:
         window = CodedWindow(coding, runs, parts, joined_rows(parts, coding.chunk_rows))
         if window.packed_bytes > room or not 0 < window.n_bands <= self.most_bands:
             return None
-        if read.listed is not None:
-            _, which = np.unique(read.listed, return_inverse=True)
-            window.rows = window.rows[which]
-        elif read.dest is not None:
-            placed = np.empty_like(window.rows)
-            placed[read.dest] = window.rows
-            window.rows = placed
+        window.rows = _by_place(read, window.rows)
         return window
+
+    def straight_window(self, content: Content, group: Rows | None) -> StraightWindow | None:
+        """Find the bytes of a window for a device to read; None where the host does."""
+        if self.straight is None:
+            return None
+        read = self.read(content, group)
+        runs = as_runs(read)
+        parts = self.straight.parts(runs)
+        if read.listed is None and read.dest is None:
+            return StraightWindow(parts)
+        return StraightWindow(parts, _by_place(read, np.arange(n_rows_of(runs))))
 
     def coded_tasks(self, window: CodedWindow, out: Array) -> Sequence[Task]:
         """Return what must be done so that `out` holds what is stored, in the place of rows."""
@@ -233,3 +243,15 @@ class Lane:
         if runs is None and self.reader.kind in ("contiguous", "memory"):
             return Read(listed=rows)
         return sorted_read(rows, None if runs is None else content.dest)
+
+
+def _by_place(read: Read, numbers: Rows) -> Rows:
+    """Sort numbers of the rows of a read, which come in run order, by their places."""
+    if read.listed is not None:
+        _, which = np.unique(read.listed, return_inverse=True)
+        return numbers[which]
+    if read.dest is None:
+        return numbers
+    placed = np.empty_like(numbers)
+    placed[read.dest] = numbers
+    return placed

@@ -146,7 +146,7 @@ class Loader:
             there, pictures = self.plan.on_device, self.plan.pictures
             memory = None if there is None else there.memory
             self._pools = (
-                SlotPool(layout, rows, sizes.slots, memory, pictures, fills=True),
+                SlotPool(self.plan.slot_layout, rows, sizes.slots, memory, pictures, fills=True),
                 SlotPool(layout, self.plan.held_rows, sizes.in_flight + 2),
             )
         return self._pools

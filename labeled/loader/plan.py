@@ -23,7 +23,7 @@ from labeled.samplers.parts import Last
 from labeled.samplers.sampled import AnyPlan, SampledPlan, moved
 
 Rows = npt.NDArray[np.int64]
-ReaderKind = Literal["threads", "process"]
+ReaderKind = Literal["threads", "process", "device"]
 
 
 def rows_held(batch_rows: int, n_rows: int, last: Last, *, listed: bool) -> int:
@@ -65,8 +65,9 @@ class LoaderPlan:
         Leave out rows that cannot be read, rather than raise.
     max_lost : int or float, optional
         How many of them an epoch may have, or which part of its rows.
-    reader : {"threads", "process"}
-        Where windows are read: in this process, or in one of their own.
+    reader : {"threads", "process", "device"}
+        Where windows are read: in this process, in one of their own, or by a device itself where
+        it can.
     line : Line, optional
         What happens to batches on their way to the consumer.
     on_device : DevicePlan, optional
@@ -112,6 +113,17 @@ class LoaderPlan:
     def layout(self) -> Layout:
         """Row shape and dtype of what is read of each source."""
         return {lane.name: (lane.source.row_shape, lane.source.stored_dtype) for lane in self.lanes}
+
+    @property
+    def slot_layout(self) -> Layout:
+        """The same of what lies in slots: nothing of sources that a device reads itself.
+
+        Their empty arrays tell who holds a slot all the same.
+        """
+        layout = dict(self.layout)
+        for name in () if self.on_device is None else self.on_device.read_there:
+            layout[name] = (0,), np.dtype(np.uint8)
+        return layout
 
     @property
     def pictures(self) -> frozenset[str]:

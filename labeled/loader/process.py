@@ -74,12 +74,12 @@ def check_reader(reader: object, sources: Iterable[AnySource]) -> None:
     Raises
     ------
     LoaderError
-        If `reader` is neither "threads" nor "process"; if the rows are in memory, so that a
-        process would only copy them; or on Windows.
+        If `reader` is none of those there are; if the rows are in memory, so that a process
+        would only copy them; or on Windows.
     """
-    if reader not in ("threads", "process"):
-        raise LoaderError(f"reader={reader!r} must be 'threads' or 'process'")
-    if reader == "threads":
+    if reader not in ("threads", "process", "device"):
+        raise LoaderError(f"reader={reader!r} must be 'threads', 'process' or 'device'")
+    if reader != "process":
         return
     remedy = "leave reader='threads'"
     if os.name != "posix":

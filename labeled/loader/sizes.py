@@ -77,6 +77,8 @@ class Sizes:
     """Threads that read what is kept, before the first batch."""
     loading_bytes: int = 0
     """What they need besides; not all of it is given back."""
+    spared_bytes: int = 0
+    """Of the slots, what is never taken, because a device reads it itself."""
 
     @property
     def promised_bytes(self) -> int:
@@ -90,6 +92,7 @@ class Sizes:
         return (
             self.kept_bytes
             + self.slots * self.slot_bytes
+            - self.spared_bytes
             + (0 if self.blocks is None else self.blocks.total_rows * self._row_bytes)
             + (self.threads + 1) * self.thread_bytes
             + self.batch_bytes
@@ -115,7 +118,7 @@ class Sizes:
         nbytes : sequence of int
             Of the sources that are not kept: those that more memory would keep count too.
         """
-        larger = replace(self, threads=max(1, self.threads))
+        larger = replace(self, threads=max(1, self.threads), spared_bytes=0)
         if self.blocks is None:
             larger = replace(larger, slot_bytes=window_rows * self._row_bytes)
         else:

@@ -11,8 +11,9 @@ everybody out of everybody's way, whatever takes how long:
   wait for the events behind those, on the device;
 - kernels wait for the event behind the copies of their window, on the device.
 
-No thread waits for a device but where every host slot is still being copied from, and where
-a device decodes: for a batch's windows to be decoded, as that shows whether a file is damaged.
+No thread waits for a device but where every host slot is still being copied from, where a device
+decodes: for a batch's windows to be decoded, as that shows whether a file is damaged; and where it
+reads files itself, which is on no stream: for what is read, and for memory that is still used.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from time import perf_counter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -34,6 +37,7 @@ from labeled.device import Array, cuda_device
 from labeled.device.streams import Device, Event, HostArray, Stream
 from labeled.errors import DeviceMemoryError, LoaderError
 from labeled.loader.decoding import DecodePlan, DeviceDecoding, Verdict
+from labeled.loader.direct import DirectPlan, DirectReading, Landing
 from labeled.loader.engine import WindowSource
 from labeled.loader.filled import Filled
 from labeled.loader.finish import Finish
@@ -75,6 +79,8 @@ class DevicePlan:
     library: str | None = None
     decoding: DecodePlan | None = None
     """Where the device decodes chunks."""
+    direct: DirectPlan | None = None
+    """Where the device reads files itself."""
 
     def memory(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
         """Return host memory for an array of a slot: such that copies may start from it."""
@@ -94,7 +100,23 @@ class DevicePlan:
     def device_bytes(self) -> int:
         """The most that iterating takes of the device, batches that are kept not counted."""
         beside = 0 if self.decoding is None else self.decoding.device_bytes
-        return self.n_windows * self.window_bytes + SPARE_BATCHES * self.batch_bytes + beside
+        windows = self.n_windows * (self.window_bytes + self.landing_bytes)
+        return windows + SPARE_BATCHES * self.batch_bytes + beside
+
+    @property
+    def landing_bytes(self) -> int:
+        """Bytes beside each window, for runs that are put in order there."""
+        return 0 if self.direct is None else self.direct.landing_bytes
+
+    @property
+    def read_there(self) -> tuple[str, ...]:
+        """The sources that the device reads itself."""
+        return () if self.direct is None else self.direct.read_there
+
+    def spared_bytes(self, slots: int) -> int:
+        """Bytes that so many slots do not take, as the device reads them itself."""
+        read = {name: self.layout[name] for name in self.read_there}
+        return slots * self.window_rows * row_bytes(read)
 
     @property
     def verdict_bytes(self) -> int:
@@ -136,7 +158,8 @@ class DevicePlan:
             raise DeviceMemoryError(
                 f"device {self.device.name!r}{has} is out of memory: this loader needs "
                 f"{format_bytes(self.device_bytes)} there ({self.n_windows} windows of "
-                f"{format_bytes(self.window_bytes)}, {self._beside_words()}and batches of "
+                f"{format_bytes(self.window_bytes + self.landing_bytes)}, "
+                f"{self._beside_words()}and batches of "
                 f"{format_bytes(self.batch_bytes)}), besides batches that are kept; give a "
                 f"smaller memory= or window_rows=, or smaller batches"
             ) from error
@@ -218,6 +241,8 @@ class Home:
     arrays: dict[str, Array]
     n_bad: HostArray
     """Pinned: for each source that is decoded there, how much of a window is damaged."""
+    landing: dict[str, Array] = field(default_factory=dict)
+    """Where runs land that are put in order in the window."""
     used: list[Event] = field(default_factory=list)
     _holder: weakref.ref[Uploaded] | None = None
 
@@ -225,6 +250,11 @@ class Home:
     def free(self) -> bool:
         """Whether no window in it will be asked for any more; kernels may still read it."""
         return self._holder is None or self._holder() is None
+
+    @property
+    def idle(self) -> bool:
+        """Whether no kernel reads it any more either."""
+        return all(event.done() for event in self.used)
 
     def note(self, event: Event) -> None:
         """Note that what was asked for before `event` reads this memory."""
@@ -258,6 +288,8 @@ class Uploaded(Filled):
     copied: Event = field(kw_only=True)
     """Behind the copies to it, and what decodes it."""
     verdicts: list[Verdict] = field(default_factory=list)
+    landings: list[Landing] = field(default_factory=list)
+    """What the device reads of it itself."""
 
     def settle(self) -> None:
         """Wait for what the device decodes of it.
@@ -304,6 +336,9 @@ class DeviceWindows:
         self._decoding = None
         if plan.decoded_there:
             self._decoding = DeviceDecoding(plan.device, self._stream, ground.scratch)
+        self._direct = None
+        if plan.read_there:
+            self._direct = DirectReading(plan.device, self._stream)
         self._flying: deque[tuple[Event, object]] = deque()
         self._finalizer = weakref.finalize(self, wait_for_all, self._flying, homes)
         self._finalizer.atexit = False
@@ -318,8 +353,27 @@ class DeviceWindows:
             self._ready.append(self._upload(window, self._home()))
         window = self._ready.popleft()
         self._go_on()
-        window.settle()
+        self._settle(window)
         return window
+
+    def _settle(self, window: Uploaded) -> None:
+        """Wait for what the device reads or decodes of a window.
+
+        Raises
+        ------
+        ReadError
+            If something does not come, or is damaged.
+        """
+        if self._direct is not None and window.landings:
+            began = perf_counter()
+            for landing in window.landings:
+                landing.wait()
+            self._stats.wait_s += perf_counter() - began
+            self._direct.arrange(window.landings)
+            window.landings.clear()
+            window.copied = self._stream.record()
+            window.home.note(window.copied)
+        window.settle()
 
     def _next_on_host(self) -> Filled | None:
         """Wait for the next window; first for a copy, if only that keeps it from being read."""
@@ -338,6 +392,8 @@ class DeviceWindows:
         """Begin the copies of windows that are filled, while there is a place for them."""
         self._land()
         while home := self._free_home():
+            if self._direct is not None and not home.idle:
+                return  # else this thread would have to wait
             window = self._source.ready()
             if window is None:
                 return
@@ -357,16 +413,19 @@ class DeviceWindows:
         plan = self._plan
         stream = plan.device.consumer_stream(plan.library)
 
-        def memory() -> dict[str, Array]:
+        def memory(layout: Layout) -> dict[str, Array]:
             return {
                 name: plan.device.empty((plan.window_rows, *shape), dtype)
-                for name, (shape, dtype) in plan.layout.items()
+                for name, (shape, dtype) in layout.items()
             }
 
         with plan.told():
-            arrays = stream.run(memory, ())
+            arrays = stream.run(partial(memory, plan.layout), ())
+            beside = {} if plan.direct is None else plan.direct.landing
+            landing = stream.run(partial(memory, beside), ())
         n = len(plan.decoded_there)
-        home = Home(arrays, plan.memory((n,), np.dtype(np.int64)) if n else np.empty(0, np.int64))
+        n_bad = plan.memory((n,), np.dtype(np.int64)) if n else np.empty(0, np.int64)
+        home = Home(arrays, n_bad, landing)
         home.note(stream.record())  # what had this memory before may still be read on that stream
         self._homes.append(home)
         return home
@@ -374,23 +433,40 @@ class DeviceWindows:
     def _upload(self, window: Filled, home: Home) -> Uploaded:
         n = window.stop - window.start
         for event in home.used:
-            self._stream.wait_for(event)
+            if window.straight:
+                event.wait()  # reads are on no stream that could wait
+            else:
+                self._stream.wait_for(event)
         home.used.clear()
         arrays = dict(window.arrays)
         for name, target in home.arrays.items():
             arrays[name] = target[:n]
-            if name not in window.coded:
+            if name not in window.coded and name not in window.straight:
                 self._stream.upload(window.arrays[name], target[:n])
                 self._stats.bus_bytes += window.arrays[name].nbytes
+        landings = self._read(window, home, arrays)
         verdicts = self._decode(window, home, arrays)
         copied = self._stream.record()
         self._flying.append((copied, self._decoding if verdicts else window))
         uploaded = Uploaded(
             window.start, window.stop, window.content, window.slot, arrays, ready=True,
-            home=home, copied=copied, verdicts=verdicts,
+            home=home, copied=copied, verdicts=verdicts, landings=landings,
         )  # fmt: skip
         home.give(uploaded)
         return uploaded
+
+    def _read(self, window: Filled, home: Home, arrays: dict[str, Array]) -> list[Landing]:
+        """Begin the reads of what the device reads itself."""
+        landings = []
+        for name, straight in window.straight.items():
+            assert self._direct is not None
+            landed = home.landing.get(name)
+            landed = arrays[name] if landed is None else landed[: straight.n_read]
+            landing = self._direct.begin(straight, arrays[name], landed)
+            self._flying.extend((arrival, landed) for arrival, *_ in landing.arrivals)
+            self._stats.direct_bytes += landing.n_bytes
+            landings.append(landing)
+        return landings
 
     def _decode(self, window: Filled, home: Home, arrays: dict[str, Array]) -> list[Verdict]:
         """Copy what is stored of a window, and ask for its rows; its slot is free once copied."""
