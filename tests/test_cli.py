@@ -98,7 +98,7 @@ def test_info_as_text_names_everything(digit_file: str) -> None:
 def test_info_lists_what_is_not_opened_and_ragged_sources(tmp_path: Path) -> None:
     odd = tmp_path / "odd.hdf5"
     with h5py.File(odd, "w") as f:
-        f["pairs"] = np.zeros(3, [("a", "i4"), ("b", "f4")])
+        f["raw"] = np.zeros(3, "V5")
         f["x"] = np.arange(5.0)
         f["x"].dims[0].label = "batch"
         f.attrs["no"] = np.nan
@@ -106,9 +106,9 @@ def test_info_lists_what_is_not_opened_and_ragged_sources(tmp_path: Path) -> Non
     ragged = ragged_file(tmp_path / "ragged.hdf5", images, np.arange(4)[:, None])
 
     facts = info_of(str(odd))
-    assert "compound" in facts["not_opened"]["pairs"]
+    assert "opaque" in facts["not_opened"]["raw"]
     assert facts["attributes"]["no"] == "nan"
-    assert "compound" in run("info", odd).stdout
+    assert "opaque" in run("info", odd).stdout
     assert "(batch: 4, channel: *, height: *, width: *)" in run("info", ragged).stdout
     assert info_of(ragged)["sources"]["image_features"]["n_bytes"] is None
 

@@ -102,9 +102,10 @@ def _stored_words(source: Source | RaggedSource) -> str:
     if isinstance(source, RaggedSource) and "values" not in header.parts:
         return "records" if header.storage == "records" else "rows of variable length"
     header = header.parts.get("values", header)
+    whole = "column of a table, " if header.format == "hdf5" and header.detail else ""
     if header.chunks is None:
-        return header.storage
-    return f"chunks {header.chunks}, {_codec(header)}"
+        return f"{whole}{header.storage}".removesuffix(", foreign")
+    return f"{whole}chunks {header.chunks}, {_codec(header)}"
 
 
 def _codec(header: SourceHeader) -> str:

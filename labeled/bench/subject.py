@@ -66,7 +66,9 @@ class Stored:
 
     @property
     def is_hdf5(self) -> bool:
-        return self.header.format == "hdf5" and not is_remote(self.header.file.path)
+        """Whether the source is a dataset, all of it, of a local HDF5 file."""
+        plain = self.header.format == "hdf5" and self.header.detail is None
+        return plain and not is_remote(self.header.file.path)
 
     @property
     def is_mappable(self) -> bool:

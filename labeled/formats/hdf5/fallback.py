@@ -19,6 +19,7 @@ import h5py
 import numpy as np
 
 from labeled.errors import MissingExtraError, how_to_install
+from labeled.formats.hdf5.columns import Column
 from labeled.formats.hdf5.handles import h5_of
 from labeled.formats.header import SourceHeader
 from labeled.formats.reader import Cost
@@ -89,9 +90,16 @@ class H5pyEngine:
             start, first = int(parts[0, 0]), int(parts[0, 2])
             counts = parts[:, 1] - parts[:, 0]
             rows = None if len(parts) == 1 else spread(parts[:, 0] - start, counts)
-            box = np.asarray(dataset[(slice(start, int(parts[-1, 1])), *self._box)])
+            box = self._items(dataset, (slice(start, int(parts[-1, 1])), *self._box))
             numbers = slice(first, first + int(counts.sum()))
             out[numbers if dest is None else dest[numbers]] = outer_take(box, self._inner, rows)
+
+    def _items(self, dataset: h5py.Dataset, box: tuple[slice, ...]) -> Array:
+        column: Column | None = self._source.detail
+        if column is not None:
+            return column.read(dataset, box)
+        items = np.asarray(dataset[box])
+        return items if items.dtype.names is None else items.view(self._source.dtype)
 
     def _joined(self, parts: Ints) -> list[Ints]:
         """Group runs that one call reads: a call costs as much as copying the rows between."""

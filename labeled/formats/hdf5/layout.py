@@ -12,6 +12,7 @@ from typing import Any, TypedDict
 import h5py
 import numpy as np
 
+from labeled.formats.hdf5.columns import Column, complex_of, varies
 from labeled.formats.hdf5.safety import check_dataset
 from labeled.formats.header import Filter, Storage
 from labeled.formats.objects import is_text, vlen_base
@@ -36,9 +37,17 @@ class Placement(TypedDict):
 
 
 def layout_of(
-    dataset: h5py.Dataset, path: str, *, allow_external: bool = False, outside: bool = False
+    dataset: h5py.Dataset,
+    path: str,
+    *,
+    column: Column | None = None,
+    allow_external: bool = False,
+    outside: bool = False,
 ) -> Placement:
-    """Return where the bytes of a dataset are, refusing those outside its file."""
+    """Return where the bytes of a dataset are, refusing those outside its file.
+
+    Those of a `column` lie among others, where only HDF5 finds them.
+    """
     beyond = check_dataset(dataset, path, allow_external=allow_external, outside=outside)
     plist = dataset.id.get_create_plist()
     storage = beyond or _LAYOUTS.get(plist.get_layout(), "foreign")
@@ -51,26 +60,35 @@ def layout_of(
         unlimited = [axis for axis, most in enumerate(dataset.maxshape) if most is None]
         if len(unlimited) == 1 and unlimited != [0]:
             storage = "misplaced"  # HDF5 2.0 swaps the axes of such chunks when asked for them
-    if storage in ("contiguous", "chunked", "compact") and not _bytes_are_numpy(dataset):
+    apart = column is not None or not _bytes_are_numpy(dataset)
+    if storage in ("contiguous", "chunked", "compact") and apart:
         storage, offset = "foreign", None
+    if column is not None and stored is not None:
+        stored = int(stored * column.share_of(dataset.dtype))
+    chunks, added = dataset.chunks, dtype_of(dataset, column).shape
     return Placement(
         storage=storage,
         offset=offset,
-        chunks=dataset.chunks,
+        chunks=None if chunks is None else (*chunks, *added),
         filters=_filters(plist),
-        fill_value=_fill_value(dataset, plist),
+        fill_value=_fill_value(dataset, plist, column),
         stored_bytes=stored,
     )
 
 
-def dtype_of(dataset: h5py.Dataset) -> np.dtype[Any]:
-    """Return the dtype in the file; an enumeration is the integers it is made of.
+def dtype_of(dataset: h5py.Dataset, column: Column | None = None) -> np.dtype[Any]:
+    """Return the dtype in the file, of a dataset or of a column, whose `shape` its items have.
 
-    Variable-length strings keep h5py's own object dtype, by which h5py knows them.
+    An enumeration is the integers it is made of. Variable-length strings keep h5py's own
+    object dtype, by which h5py knows them.
     """
     dtype: np.dtype[Any] = dataset.dtype
-    enumerated = h5py.check_enum_dtype(dtype) is not None and dtype.kind != "b"
-    return np.dtype(dtype.str) if enumerated else dtype
+    if column is not None:
+        dtype = column.dtype_in(dtype)
+    enumerated = h5py.check_enum_dtype(dtype.base) is not None and dtype.base.kind != "b"
+    if enumerated:
+        return np.dtype((dtype.base.str, dtype.shape))
+    return complex_of(dtype) or dtype
 
 
 def why_not_a_source(dataset: h5py.Dataset) -> str | None:
@@ -81,9 +99,12 @@ def why_not_a_source(dataset: h5py.Dataset) -> str | None:
         dtype = dataset.dtype
     except (TypeError, ValueError) as error:
         return f"NumPy has no dtype for its type ({error})"
-    if dtype.names is not None:
+    if dtype.names is not None and (dataset.shape == () or complex_of(dtype) is None):
         fields = ", ".join(map(repr, dtype.names))
-        return f"compound dtype with fields {fields}; write each as a dataset of its own"
+        some = ", some of varying length" if varies(dtype) else ""
+        return f"compound dtype with fields {fields}{some}; write each as a dataset of its own"
+    if complex_of(dtype) is not None:
+        return None
     if dtype.subdtype is not None:
         return f"array dtype {dtype}"
     if h5py.check_ref_dtype(dtype) is not None:
@@ -111,11 +132,15 @@ def _filters(plist: Any) -> tuple[Filter, ...]:
     )
 
 
-def _fill_value(dataset: h5py.Dataset, plist: Any) -> Any:
-    dtype = dataset.dtype
+def _fill_value(dataset: h5py.Dataset, plist: Any, column: Column | None) -> Any:
+    dtype = dtype_of(dataset, column).base
     if dtype.kind == "O":
         return b"" if is_text(dtype) else None
     # Asked for only where one was set: HDF5 converts it, and in a damaged file may crash.
     if plist.fill_value_defined() != h5py.h5d.FILL_VALUE_USER_DEFINED:
         return np.zeros((), dtype)[()]
+    if column is not None:
+        return np.zeros((), dtype)[()]  # one value cannot stand for the axes a column adds
+    if dataset.dtype.names is not None:
+        return np.asarray(dataset.fillvalue, dataset.dtype).view(dtype)[()]
     return dataset.fillvalue

@@ -13,6 +13,7 @@ as they are, and one that is just as long is told.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ import h5py
 import numpy as np
 
 from labeled.errors import NotYetError, WriteError, warn
+from labeled.formats.hdf5.columns import columns_of
 from labeled.formats.hdf5.door import opened
 from labeled.formats.hdf5.fuel import read_table
 from labeled.formats.hdf5.labels import (
@@ -89,6 +91,17 @@ class _Search:
         if header.kind == "fuel":
             why = "the split table names it, and it cannot be opened"
             self.obstacles = dict.fromkeys(header.not_opened, why)
+        self.obstacles |= self._lost_columns()
+
+    def _lost_columns(self) -> dict[str, str]:
+        """Return the tables that are sources in part: the rest would be lost."""
+        opened_of = Counter(source.key for source in self.header.sources.values() if source.detail)
+        why = "not all columns of this table are sources"
+        return {
+            key.strip("/"): why
+            for key, n_opened in opened_of.items()
+            if n_opened < sum(1 for _ in columns_of(self.file[key].dtype))
+        }
 
     def _rewritten(self) -> Iterator[Address]:
         """Yield the objects that are written anew."""

@@ -85,6 +85,8 @@ def _engine_of(source: SourceHeader, region: Region, io: Io) -> Engine:
 
 def _not_by_range(source: SourceHeader) -> str | None:
     """Say why a source has to be read through h5py, if it has to."""
+    if source.detail is not None:
+        return "a column of a table: HDF5 takes it out of the rows"
     if source.storage in _ONLY_HDF5:
         return _ONLY_HDF5[source.storage]
     if source.dtype.hasobject:

@@ -18,6 +18,7 @@ import h5py
 import numpy as np
 
 from labeled.errors import FileFormatError, LabeledError, UnsafeFileError
+from labeled.formats.hdf5.columns import Column
 from labeled.formats.hdf5.door import opened
 from labeled.formats.header import SourceHeader
 
@@ -43,6 +44,8 @@ class Found:
     outside: bool = False
     path: str = ""
     """As it was asked for, relative to where the walk began."""
+    column: Column | None = None
+    """Which part of the items of a table is meant; None for whole items."""
 
 
 def to_text(name: bytes | str) -> str:
@@ -219,7 +222,9 @@ def stored_bytes(header: SourceHeader) -> int:
         return header.stored_bytes
     with opened(header.file.path) as file:
         found = resolve(file, header.key, allow_external=header.storage == "external").thing
-        return int(found.id.get_storage_size())
+        stored = int(found.id.get_storage_size())
+        share = 1.0 if header.detail is None else header.detail.share_of(found.dtype)
+        return int(stored * share)
 
 
 def check_claim(header: SourceHeader, nbytes_wanted: int) -> None:

@@ -85,13 +85,16 @@ class Builder:
         if own_dims is not None:
             found_names = [axis.label or own for axis, own in zip(axes, own_dims, strict=True)]
         reason, inner, shapes = self._ragged(name, dataset, axes)
+        if found.column is not None:
+            inner = ("",) * len(dtype_of(dataset, found.column).shape)
         given = self.given_dims.get(name)
         dims, unnamed = name_dims(self.stamp.path, name, [*found_names, *inner], given)
-        unnamed = tuple(axis for axis in unnamed if axis < len(axes))
+        header = self._header(name, found, dims)
+        unnamed = tuple(axis for axis in unnamed if axis < len(header.shape))
         if unnamed:
-            self.notes.unnamed[name] = Unnamed(unnamed, dims, dataset.shape)
+            self.notes.unnamed[name] = Unnamed(unnamed, dims, header.shape)
         header = replace(
-            self._header(name, found, dims),
+            header,
             ragged=reason,
             shapes_path=None if shapes is None else shapes.path,
             parts={} if shapes is None else self._shapes_part(name, shapes),
@@ -99,18 +102,24 @@ class Builder:
         return Described(header, axes)
 
     def _header(self, name: str, found: Found, dims: tuple[str, ...]) -> SourceHeader:
-        dataset = found.thing
+        dataset, column = found.thing, found.column
         placement = layout_of(
-            dataset, name, allow_external=self.allow_external, outside=found.outside
+            dataset,
+            name,
+            column=column,
+            allow_external=self.allow_external,
+            outside=found.outside,
         )
+        dtype = dtype_of(dataset, column)
         return SourceHeader(
             file=self.stamp,
             name=name,
             key=self._h5path(found.path or name),
-            shape=dataset.shape,
-            dtype=dtype_of(dataset),
+            shape=(*dataset.shape, *dtype.shape),
+            dtype=dtype.base,
             dims=dims,
-            attrs=self.attrs_of(dataset, name),
+            attrs={} if column is not None and column.fields else self.attrs_of(dataset, name),
+            detail=column,
             **placement,
         )
 

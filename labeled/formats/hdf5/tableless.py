@@ -1,8 +1,8 @@
 """Files without a split table: plain HDF5, and netCDF-4 style with dimension scales.
 
 Every dataset that holds numbers or strings along at least one axis is a source, called by
-its path; one split, ``"all"``, has all rows of each. What is not opened is listed with the
-reason.
+its path, and so is each column of a table (see :mod:`.columns`); one split, ``"all"``, has
+all rows of each. What is not opened is listed with the reason.
 
 Scales make a file netCDF-4 style. Then the example dim is the one asked for, else the only
 unlimited one, else axis 0 of each variable; coordinate variables, and variables without
@@ -26,6 +26,7 @@ from labeled.errors import (
     did_you_mean,
 )
 from labeled.formats.cf import cf_of, named_coordinates, with_bounds_units
+from labeled.formats.hdf5.columns import Column, columns_of, varies
 from labeled.formats.hdf5.labels import (
     NON_COORDINATE,
     SHAPE_LABELS,
@@ -200,10 +201,24 @@ def _sort_in(contents: Contents, name: str, found: Found) -> None:
             contents.not_opened[name] = reason or "it is a scale of a single value"
         else:
             contents.scales[name] = scale
-    elif reason is not None:
-        contents.not_opened[name] = reason
-    else:
+    elif reason is None:
         contents.datasets[name] = found
+    elif dataset.shape and dataset.dtype.subdtype is not None:
+        contents.datasets[name] = replace(found, column=Column())
+    elif dataset.shape and dataset.dtype.names is not None and not varies(dataset.dtype):
+        _sort_in_columns(contents, name, found)
+    else:
+        contents.not_opened[name] = reason
+
+
+def _sort_in_columns(contents: Contents, name: str, found: Found) -> None:
+    """Take each field of a table for a source of its own."""
+    for column, why_not in columns_of(found.thing.dtype):
+        path = "/".join((name, *column.fields))
+        if why_not is None:
+            contents.datasets[path] = replace(found, column=column)
+        else:
+            contents.not_opened[path] = why_not
 
 
 def _check_safe(contents: Contents, wanted: Sequence[str] | None) -> None:
@@ -341,6 +356,12 @@ def _check_wanted(
         if name in sources:
             continue
         where = builder.stamp.path
+        columns = [n for n, s in sources.items() if s.header.detail and n.startswith(f"{name}/")]
+        if columns:
+            raise UnknownNameError(
+                f"{name!r} in file {where!r} is a table, each column of which is a source: "
+                f"sources={columns}"
+            )
         if name in contents.not_opened:
             raise FileFormatError(
                 f"{name!r} in file {where!r} cannot be a source: {contents.not_opened[name]}"

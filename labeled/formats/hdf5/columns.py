@@ -1,0 +1,111 @@
+"""Tables: datasets of compound type, each field of which is a source of its own.
+
+Programs that write tables (PyTables, pandas' ``format="table"``, record arrays of NumPy) keep
+a row's fields side by side. Here the columns `energy` and `position` of the table `events` are
+the sources ``events/energy`` and ``events/position``; a field that is an array adds its axes.
+A dataset whose whole type is an array is a source with these axes, too.
+
+Tables with a field of varying length (text, rows of numbers) are left alone: where one thread
+reads any column of such a type while another opens the file, h5py 3.16 ends the process.
+
+The trade-off: HDF5 takes a column out of the rows, so the chunks of a compressed table are
+undone once for each column that is read. What is read often belongs in datasets of its own
+(``labeled repack`` makes them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import h5py
+import numpy as np
+
+from labeled.formats.region import Array
+
+COMPLEX_FIELDS = (("real", "imag"), ("re", "im"))
+"""Fields that MATLAB, Octave and Julia write for complex numbers; h5py knows ``r`` and ``i``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Which part of each item of a dataset a source is: fields from the outside to the inside.
+
+    Without fields it is the whole item, which is an array.
+    """
+
+    fields: tuple[str, ...] = ()
+
+    def dtype_in(self, item: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the dtype of this part of items, with the axes that it adds."""
+        for name in self.fields:
+            item = item[name]
+        return item
+
+    def share_of(self, item: np.dtype[Any]) -> float:
+        """Return the share of the bytes of an item that this part takes."""
+        return self.dtype_in(item).itemsize / max(item.itemsize, 1)
+
+    def read(self, dataset: h5py.Dataset, box: tuple[slice, ...]) -> Array:
+        """Return this part of the items in a box, which may also count the axes added."""
+        n_axes = len(dataset.shape)
+        view = dataset.fields(self.fields[0]) if self.fields else dataset
+        values = np.asarray(view[box[:n_axes]])
+        for name in self.fields[1:]:
+            values = values[name]
+        return values[(slice(None),) * n_axes + box[n_axes:]]
+
+
+def columns_of(dtype: np.dtype[Any], *above: str) -> Iterator[tuple[Column, str | None]]:
+    """Yield the innermost fields of a compound dtype, each with why it cannot be a source.
+
+    Examples
+    --------
+    >>> row = np.dtype([("n", "i4"), ("at", [("x", "f4"), ("y", "f4", (2,))]), ("raw", "V3")])
+    >>> for column, why_not in columns_of(row):
+    ...     print(column.fields, why_not)
+    ('n',) None
+    ('at', 'x') None
+    ('at', 'y') None
+    ('raw',) opaque dtype |V3
+    """
+    for name in dtype.names or ():
+        here = (*above, name)
+        if dtype[name].names is not None:
+            yield from columns_of(dtype[name], *here)
+        else:
+            yield Column(here), _why_not(dtype[name].base)
+
+
+def _why_not(dtype: np.dtype[Any]) -> str | None:
+    """Return why a field cannot be a source; None if it can."""
+    if dtype.names is not None:
+        return "an array of compound items"
+    if h5py.check_ref_dtype(dtype) is not None:
+        return "reference dtype"
+    return None if dtype.kind in "biufcSMm" else f"opaque dtype {dtype}"
+
+
+def varies(dtype: np.dtype[Any]) -> bool:
+    """Whether a field of a compound dtype, however deep, holds values of varying length."""
+    if dtype.names is not None:
+        return any(varies(dtype[name].base) for name in dtype.names)
+    return dtype.kind == "O" and h5py.check_ref_dtype(dtype) is None
+
+
+def complex_of(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+    """Return the complex dtype that a compound one stands for, byte by byte; None if it is none.
+
+    Examples
+    --------
+    >>> complex_of(np.dtype([("real", "<f4"), ("imag", "<f4")]))
+    dtype('complex64')
+    """
+    if dtype.names not in COMPLEX_FIELDS or dtype.fields is None:
+        return None
+    (first, start), (second, middle) = (dtype.fields[name][:2] for name in dtype.names)
+    if first != second or first.kind != "f" or first.itemsize not in (4, 8):
+        return None
+    packed = (start, middle, dtype.itemsize) == (0, first.itemsize, 2 * first.itemsize)
+    return np.dtype(f"{first.byteorder}c{dtype.itemsize}") if packed else None

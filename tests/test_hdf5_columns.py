@@ -1,0 +1,193 @@
+"""Tables and the like, as PyTables, pandas, MATLAB and NumPy write them: every column is read."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
+
+import labeled
+from labeled.errors import NotYetError, UnknownNameError
+
+pytestmark = pytest.mark.filterwarnings("ignore::labeled.LabeledWarning")
+
+ROW = np.dtype(
+    [
+        ("energy", ">f8"),
+        ("hit", "f4", (3,)),
+        ("name", "S5"),
+        ("inner", [("u", "i2"), ("v", "f8", (2, 2))]),
+        ("kind", h5py.enum_dtype({"a": 0, "b": 1}, "i4")),
+        ("good", "?"),
+    ]
+)
+COLUMNS = {
+    "energy": ("energy",),
+    "hit": ("hit",),
+    "name": ("name",),
+    "inner/u": ("inner", "u"),
+    "inner/v": ("inner", "v"),
+    "kind": ("kind",),
+    "good": ("good",),
+}
+
+
+def rows_of(n: int, seed: int = 0) -> np.ndarray:
+    """Return a table whose every value tells its row."""
+    rng = np.random.default_rng(seed)
+    out = np.zeros(n, ROW)
+    out["energy"], out["hit"] = rng.random(n), rng.random((n, 3))
+    out["name"] = [f"n{i}".encode() for i in range(n)]
+    out["inner"]["u"], out["inner"]["v"] = np.arange(n), rng.random((n, 2, 2))
+    out["kind"], out["good"] = np.arange(n) % 2, np.arange(n) % 3 == 0
+    return out
+
+
+def column(rows: np.ndarray, name: str) -> np.ndarray:
+    for field in COLUMNS[name]:
+        rows = rows[field]
+    return rows
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("columns") / "t.h5"
+    with h5py.File(path, "w") as f:
+        f.create_dataset("run/events", data=rows_of(90), chunks=(7,), compression="gzip")
+        f["flat"] = rows_of(90, 1)
+        f["y"] = np.arange(90)
+    return path
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize(("where", "seed"), [("run/events", 0), ("flat", 1)])
+def test_every_column_is_a_source_with_the_values_of_h5py(
+    table: Path, where: str, seed: int, name: str
+) -> None:
+    source = f"{where}/{name}"
+    wanted = column(rows_of(90, seed), name)
+
+    ds = labeled.open_dataset(table)
+    found = ds[source]
+
+    assert found.shape == wanted.shape
+    assert found.dtype.isnative
+    np.testing.assert_array_equal(found.values, wanted)
+    for batch in ds.select(source).batches(32, shuffle=True, seed=3):
+        np.testing.assert_array_equal(batch[source].values, wanted[batch.rows])
+
+
+@given(
+    rows=st.lists(st.integers(0, 89), min_size=1, max_size=20),
+    at=st.slices(2),
+    place=st.integers(0, 1),
+)
+def test_parts_of_columns_are_those_of_numpy(
+    table: Path, rows: list[int], at: slice, place: int
+) -> None:
+    dims = {"run/events/inner/v": ("batch", "i", "j")}
+    ds = labeled.open_dataset(table, dims=dims, sources=["run/events/inner/v"])
+
+    if at.step is not None and at.step < 0:
+        at = slice(None)
+    found = ds.subset(rows).isel(i=at, j=place)["run/events/inner/v"].values
+
+    wanted = rows_of(90)["inner"]["v"][rows][:, at, place]
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_columns_go_wherever_sources_go(table: Path) -> None:
+    ds = labeled.open_dataset(table, sources=["run/events/energy", "run/events/hit", "y"])
+
+    again = pickle.loads(pickle.dumps(ds)).to_xarray()
+    assert again["run/events/hit"].dims == ("batch", "run/events/hit_axis_1")
+    engine = xr.open_dataset(table, engine="labeled", sources=["run/events/energy"])
+    np.testing.assert_array_equal(again["run/events/energy"], engine["run/events/energy"])
+    assert "column of a table" in repr(ds)
+    assert "a column of a table" in str(ds.select("run/events/hit").batches(8).explain())
+
+
+def test_a_table_asked_for_whole_names_its_columns(table: Path) -> None:
+    with pytest.raises(UnknownNameError, match=r"'flat'.* is a table.*'flat/energy'"):
+        labeled.open_dataset(table, sources=["flat"])
+
+
+def test_repack_makes_datasets_of_columns(table: Path, tmp_path: Path) -> None:
+    path = labeled.repack(table, tmp_path / "new.h5")
+
+    with h5py.File(path) as f:
+        np.testing.assert_array_equal(f["flat/inner/v"][:], rows_of(90, 1)["inner"]["v"])
+        assert f["run/events/energy"].dtype.names is None
+
+
+def test_repack_refuses_to_lose_a_column(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "t.h5", "w") as f:
+        f.create_dataset("t", (4,), [("a", "f4"), ("raw", "V3")])
+
+    with pytest.raises(NotYetError, match=r"'t': not all columns of this table are sources"):
+        labeled.repack(tmp_path / "t.h5", tmp_path / "new.h5")
+
+
+def test_columns_that_cannot_be_sources_say_why(tmp_path: Path) -> None:
+    kinds = {"raw": "V3", "ref": h5py.ref_dtype, "x": "f4"}
+    with h5py.File(tmp_path / "t.h5", "w") as f:
+        f.create_dataset("t", (4,), list(kinds.items()))
+        f.create_dataset("deep", (4,), [("a", [("x", "f4")], (2,))])
+        f.create_dataset("text", (4,), [("x", "f4"), ("deep", [("name", h5py.string_dtype())])])
+        f["single"] = np.zeros((), [("a", "f4")])
+
+    ds = labeled.open_dataset(tmp_path / "t.h5")
+
+    assert ds.sources == ("t/x",)
+    why = ds.files.known.not_opened
+    assert {name: why[f"t/{name}"] for name in ("raw", "ref")} == {
+        "raw": "opaque dtype |V3",
+        "ref": "reference dtype",
+    }
+    assert "'deep', some of varying length; write each" in why["text"]
+    assert "compound items" in why["deep/a"]
+    assert "compound dtype" in why["single"]
+
+
+def test_a_type_that_is_an_array_adds_its_axes(tmp_path: Path) -> None:
+    wanted = np.arange(60, dtype="f4").reshape(10, 2, 3)
+    with h5py.File(tmp_path / "a.h5", "w") as f:
+        f.create_dataset("x", (10,), np.dtype(("f4", (2, 3))))[...] = wanted
+        f.create_dataset("empty", (0,), np.dtype(("f4", (2, 3))), maxshape=(None,), chunks=(4,))
+
+    ds = labeled.open_dataset(tmp_path / "a.h5", dims={"x": ("batch", "i", "j")})
+
+    assert ds["empty"].shape == (0, 2, 3)
+    np.testing.assert_array_equal(ds["x"].values, wanted)
+    some = ds.select("x").isel(j=1).subset([7, 2])["x"]
+    np.testing.assert_array_equal(some, wanted[[7, 2], :, 1])
+
+
+@pytest.mark.parametrize("names", [("real", "imag"), ("re", "im")])
+@pytest.mark.parametrize("item", ["<f4", ">f8"])
+@pytest.mark.parametrize("chunks", [None, (3, 2)])
+def test_complex_numbers_of_other_programs(
+    tmp_path: Path, names: tuple[str, str], item: str, chunks: tuple[int, int] | None
+) -> None:
+    wanted = np.random.default_rng(0).random((11, 4)) + 1j
+    pairs = np.empty(wanted.shape, [(name, item) for name in names])
+    pairs[names[0]], pairs[names[1]] = wanted.real, wanted.imag
+    with h5py.File(tmp_path / "m.mat", "w") as f:
+        f.create_dataset("z", data=pairs, chunks=chunks, compression=chunks and "gzip")
+        f.create_dataset("lazy", (5, 2), pairs.dtype, chunks=(2, 2), fillvalue=pairs[0, 0])
+        f.create_dataset("turned", (5,), [(names[1], item), (names[0], item)])
+
+    ds = labeled.open_dataset(tmp_path / "m.mat")
+
+    assert set(ds.sources) == {"lazy", "z", *(f"turned/{name}" for name in names)}
+    tolerance = 1e-7 if item == "<f4" else 0
+    np.testing.assert_allclose(ds["z"].values, wanted, rtol=tolerance)
+    np.testing.assert_allclose(ds["lazy"].values, np.full((5, 2), wanted[0, 0]), rtol=tolerance)
+    for batch in ds.select("z").batches(4, shuffle=True, seed=1):
+        np.testing.assert_allclose(batch["z"].values, wanted[batch.rows], rtol=tolerance)
