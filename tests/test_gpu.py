@@ -114,8 +114,8 @@ def test_files_read_there_are_those_of_the_host(cupy, tmp_path, shuffle):
 def test_any_stream_may_consume(cupy, ds):
     wanted = int(DATA["features"].sum(dtype=np.int64))
     for stream in (cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream.ptds):
-        total = cupy.zeros((), np.int64)
         with stream:
+            total = cupy.zeros((), np.int64)
             for batch in ds.batches(64, device="cuda", memory="6 MiB", shuffle="window", seed=1):
                 total += batch.arrays["features"].sum(dtype=np.int64)
         stream.synchronize()

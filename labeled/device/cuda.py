@@ -82,6 +82,16 @@ class CudaStream:
 
 
 @dataclass(frozen=True)
+class TheirStream:
+    """A stream of torch's, told as CUDA's stream protocol does, which older ones lack."""
+
+    stream: Any
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, int(self.stream.cuda_stream)
+
+
+@dataclass(frozen=True)
 class CudaDevice:
     """A GPU.
 
@@ -142,10 +152,10 @@ class CudaDevice:
 
     def consumer_stream(self, library: str | None) -> Stream:
         cupy = cupy_module()
-        if library == "torch":
-            current = module("torch").cuda.current_stream(self.number).cuda_stream
-            return CudaStream(cupy.cuda.ExternalStream(current, self.number), self.number)
         with cupy.cuda.Device(self.number):
+            if library == "torch":
+                theirs = TheirStream(module("torch").cuda.current_stream(self.number))
+                return CudaStream(cupy.cuda.Stream.from_external(theirs), self.number)
             return CudaStream(cupy.cuda.get_current_stream(), self.number)
 
 
@@ -155,7 +165,7 @@ def cuda_device(name: str) -> CudaDevice:
     Raises
     ------
     LoaderError
-        If this is no name of one, or there is no such GPU.
+        If this is no name of one, or there is no such GPU; if CuPy cannot compile kernels.
     MissingExtraError
         If CuPy is not installed.
     """
@@ -171,4 +181,11 @@ def cuda_device(name: str) -> CudaDevice:
     count = cupy.cuda.runtime.getDeviceCount()
     if number >= count:
         raise LoaderError(f"device={name!r}: there are {count} GPUs, counted from 0")
+    try:
+        cupy.cuda.nvrtc.getVersion()
+    except (RuntimeError, ImportError, OSError) as error:  # its wheels bring no CUDA libraries
+        raise LoaderError(
+            f"device={name!r}: CuPy finds no NVRTC here, which compiles its kernels ({error}); "
+            f"install a CUDA toolkit, or pip install 'cupy-cuda13x[ctk]' (or 12x)"
+        ) from error
     return CudaDevice(number)

@@ -136,6 +136,11 @@ class cuda:
         def synchronize(self):
             pass
 
+    class nvrtc:
+        @staticmethod
+        def getVersion():
+            return 13, 0
+
     class memory:
         class OutOfMemoryError(MemoryError):
             pass
