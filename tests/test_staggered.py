@@ -193,6 +193,20 @@ def test_few_blocks_are_open_and_each_row_is_in_one(n_rows, unit_rows, window_ro
         assert len(set(seen)) == len(seen) == deal.n_rows
 
 
+def test_places_are_found_while_another_thread_forgets_them():
+    class Forgotten(dict):
+        def __contains__(self, step):
+            known = super().__contains__(step)
+            self.clear()  # as if another thread had had its turn just now
+            return known
+
+    order = Order("staggered", units_of_range(0, 5_000, 10), window_rows=400, seed=3)
+    deal, places = order.deal(), range(0, 5_000, 7)
+    expected = [deal.window_at(place) for place in places]
+    deal.__dict__["_known"] = Forgotten(deal._known)
+    assert [deal.window_at(place) for place in reversed(places)] == expected[::-1]
+
+
 def test_blocks_take_turns():
     """Away from the ends, each step deals the same share of every open block, and ends one."""
     deal = Order("staggered", units_of_range(0, 3000, 20), 240, seed=4).deal()

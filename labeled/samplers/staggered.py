@@ -34,6 +34,8 @@ More blocks, and smaller ones, would mix a little better, at the price of more r
 """
 
 REMEMBERED = 4096
+"""Steps whose first place is kept in mind."""
+
 TOGETHER_ROWS, MOST_TOGETHER = 2048, 64
 """Small steps and blocks are arranged so many at once; orders depend on it."""
 
@@ -165,14 +167,15 @@ class StaggeredDeal:
         if step >= self.n_windows:
             return self.n_rows
         known = self._known
-        if step not in known:
+        first = known.get(step)
+        if first is None:  # asked once: another thread, which reads ahead, may clear it any time
             if len(known) > REMEMBERED:
                 known.clear()
             steps = self._together(step)
             found = dict(zip(steps, self._rows_before(steps), strict=True))
             known.update(found)
-            return found[step]
-        return known[step]
+            first = found[step]
+        return first
 
     def _rows_before(self, steps: range) -> list[int]:
         """Return how many rows were dealt when each of some steps begins."""

@@ -20,7 +20,8 @@ from labeled.errors import LoaderError
 from labeled.samplers.permutation import IntArray, explicit_permutation, key_of
 
 Seed = int | tuple[int, ...]
-REMEMBERED = 64  # places in old streams; 2.5 kB each
+REMEMBERED = 64
+"""Places in old streams that are kept in mind, 2.5 kB each."""
 
 
 class Stream(Protocol):
@@ -88,6 +89,7 @@ class LegacyStream:
 
 
 _PLACES: OrderedDict[tuple[str, Seed, int], Any] = OrderedDict()
+"""States of old streams where epochs begin; only ever saves drawing them anew."""
 
 
 def legacy_stream(
@@ -102,10 +104,11 @@ def legacy_stream(
     draw_epoch : function
         Draws from a stream what one epoch draws.
     """
-    start = next((k for k in range(epoch, 0, -1) if (whose, seed, k) in _PLACES), 0)
+    places = ((k, _PLACES.get((whose, seed, k))) for k in range(epoch, 0, -1))
+    start, place = next(((k, place) for k, place in places if place is not None), (0, None))
     stream = LegacyStream(np.random.RandomState(_old_seed(seed)))
-    if start:
-        stream.state.set_state(_PLACES[whose, seed, start])
+    if place is not None:
+        stream.state.set_state(place)
     for number in range(start + 1, epoch + 1):
         draw_epoch(stream)
         _PLACES[whose, seed, number] = stream.state.get_state()
