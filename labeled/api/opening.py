@@ -9,8 +9,8 @@ from inspect import signature
 from typing import Any
 
 from labeled.api.dataset import Dataset
+from labeled.catalog.chunking import check_chunks
 from labeled.catalog.files import Files, find_named
-from labeled.catalog.lazy import check_chunks
 from labeled.catalog.source import Io
 from labeled.errors import DimsError, LabeledError, LoaderError, SplitError, UnknownNameError
 from labeled.formats.format import Options

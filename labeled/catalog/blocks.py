@@ -21,8 +21,10 @@ from dask.local import get_sync
 from dask.optimization import cull
 
 from labeled.catalog.layout import RowLayout
+from labeled.catalog.piecewise import Piecewise
 from labeled.errors import DimsError, LoaderError, ReadError
 from labeled.formats.reader import Cost
+from labeled.formats.reading import n_rows_of
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -118,7 +120,7 @@ class BlockSource:
 
 
 @dataclass(frozen=True, eq=False)
-class BlockReader:
+class BlockReader(Piecewise):
     """Rows of a dask array; follows the :class:`~labeled.formats.reader.Reader` protocol."""
 
     data: Any
@@ -196,24 +198,11 @@ class BlockReader:
         else:
             out[dest[place : place + len(rows)]] = values
 
-    def read_into(self, out: Array, runs: Rows) -> None:
-        self.scatter_into(out, runs)
-
-    def read_run(self, out: Array, start: int, stop: int) -> None:
-        self.read_into(out, np.array([[start, stop]], np.int64))
-
-    def scatter_into(self, out: Array, runs: Rows, dest: Rows | None = None) -> None:
-        for piece in self.pieces(runs):
-            self.read_piece(piece, out, dest)
-
     def gather_into(self, out: Array, rows: Rows) -> None:
         order = np.argsort(rows, kind="stable")
         for piece in self._pieces(rows[order]):
             mine = order[piece.place : piece.place + len(piece.rows)]
             out[mine] = self.block(piece.block)[piece.rows]
-
-    def gather_known(self, out: Array, rows: Rows) -> None:
-        self.gather_into(out, rows)
 
     def read(self, rows: range | Rows) -> Array:
         out = np.empty((len(rows), *self.row_shape), self.dtype)
@@ -231,7 +220,7 @@ class BlockReader:
         row_bytes = math.prod(self.row_shape) * self.dtype.itemsize
         touched = {piece.block for piece in self.pieces(runs)}
         blocks = sum(int(self._edges[b + 1] - self._edges[b]) for b in touched)
-        used = int((runs[:, 1] - runs[:, 0]).sum())
+        used = n_rows_of(runs)
         return Cost(blocks * row_bytes, used * row_bytes, len(touched), len(touched))
 
 

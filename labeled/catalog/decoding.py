@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from labeled.catalog.piecewise import Piecewise
 from labeled.formats.cf import decode
 from labeled.formats.header import CF
 from labeled.formats.reader import Cost, Reader
+from labeled.formats.reading import n_rows_of
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -25,7 +27,7 @@ PIECE_BYTES = 1 << 19
 
 
 @dataclass(frozen=True, eq=False)
-class DecodingReader:
+class DecodingReader(Piecewise):
     """Decoded rows of one file; follows the :class:`~labeled.formats.reader.Reader` protocol.
 
     Parameters
@@ -82,27 +84,14 @@ class DecodingReader:
 
     def read_piece(self, piece: Any, out: Array, dest: Rows | None = None) -> None:
         place, runs = piece
-        n = _length(runs)
+        n = n_rows_of(runs)
         raw = np.empty((n, *self.row_shape), self.stored.dtype)
         self.stored.read_into(raw, runs)
         places = slice(place, place + n) if dest is None else dest[place : place + n]
         out[places] = decode(raw, self.cf)
 
-    def read_into(self, out: Array, runs: Rows) -> None:
-        self.scatter_into(out, runs)
-
-    def read_run(self, out: Array, start: int, stop: int) -> None:
-        self.read_into(out, np.array([[start, stop]], np.int64))
-
-    def scatter_into(self, out: Array, runs: Rows, dest: Rows | None = None) -> None:
-        for piece in self.pieces(runs):
-            self.read_piece(piece, out, dest)
-
     def gather_into(self, out: Array, rows: Rows) -> None:
         out[...] = self.read(rows)
-
-    def gather_known(self, out: Array, rows: Rows) -> None:
-        self.gather_into(out, rows)
 
     def read(self, rows: range | Rows) -> Array:
         return decode(self.stored.read(rows), self.cf)
@@ -115,7 +104,3 @@ class DecodingReader:
 
     def cost(self, runs: Rows) -> Cost:
         return self.stored.cost(runs)
-
-
-def _length(runs: Rows) -> int:
-    return int((runs[:, 1] - runs[:, 0]).sum())

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from labeled.catalog.piecewise import Piecewise
 from labeled.errors import ReadError
 from labeled.formats.coded import CodedPart, CodedSource, Coding, coded_of
 from labeled.formats.reader import Cost, Reader
+from labeled.formats.reading import n_rows_of
 from labeled.formats.straight import StraightPart, StraightSource, straight_of
 
+T = TypeVar("T")
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class JoinedReader:
+class JoinedReader(Piecewise):
     """Readers one after another; follows the :class:`~labeled.formats.reader.Reader` protocol."""
 
     readers: tuple[Reader, ...]
@@ -58,21 +61,17 @@ class JoinedReader:
 
     def coded(self) -> CodedSource | str:
         """Return the chunks of all files as they are stored, if all are coded alike."""
-        found = [coded_of(reader) for reader in self.readers]
-        sources = [one for one in found if not isinstance(one, str)]
-        if len(sources) < len(found):
-            return next(one for one in found if isinstance(one, str))
+        sources = _all_or_why(map(coded_of, self.readers))
+        if isinstance(sources, str):
+            return sources
         if len({repr(one.coding) for one in sources}) > 1:
             return "the files store it in different ways"
         return JoinedChunks(self, sources)
 
     def straight(self) -> StraightSource | str:
         """Return what tells where the rows of all files lie, or why one file does not."""
-        found = [straight_of(reader) for reader in self.readers]
-        sources = [one for one in found if not isinstance(one, str)]
-        if len(sources) < len(found):
-            return next(one for one in found if isinstance(one, str))
-        return JoinedRows(self, sources)
+        sources = _all_or_why(map(straight_of, self.readers))
+        return sources if isinstance(sources, str) else JoinedRows(self, sources)
 
     def by_file(self, runs: Rows) -> Iterator[tuple[int, int, Rows]]:
         """Yield (file number, first place in run order, runs in that file)."""
@@ -85,12 +84,12 @@ class JoinedReader:
             mine = mine[mine[:, 1] > mine[:, 0]]
             if len(mine):
                 yield number, place, mine
-                place += int((mine[:, 1] - mine[:, 0]).sum())
+                place += n_rows_of(mine)
 
     def pieces(self, runs: Rows) -> list[tuple[int, int, int, Any]]:
         """Cut runs into (file number, first place, rows, piece of that file's reader)."""
         return [
-            (number, place, int((mine[:, 1] - mine[:, 0]).sum()), piece)
+            (number, place, n_rows_of(mine), piece)
             for number, place, mine in self.by_file(runs)
             for piece in self.readers[number].pieces(mine)
         ]
@@ -113,16 +112,6 @@ class JoinedReader:
                 error.row += int(self._starts[number])
             raise
 
-    def read_into(self, out: Array, runs: Rows) -> None:
-        self.scatter_into(out, runs)
-
-    def read_run(self, out: Array, start: int, stop: int) -> None:
-        self.read_into(out, np.array([[start, stop]], np.int64))
-
-    def scatter_into(self, out: Array, runs: Rows, dest: Rows | None = None) -> None:
-        for piece in self.pieces(runs):
-            self.read_piece(piece, out, dest)
-
     def gather_into(self, out: Array, rows: Rows) -> None:
         which = np.searchsorted(self._starts, rows, side="right") - 1
         for number in np.unique(which):
@@ -131,9 +120,6 @@ class JoinedReader:
             with self._row_of(int(number)):
                 self.readers[number].gather_into(part, rows[mine] - self._starts[number])
             out[mine] = part
-
-    def gather_known(self, out: Array, rows: Rows) -> None:
-        self.gather_into(out, rows)
 
     def read(self, rows: range | Rows) -> Array:
         if isinstance(rows, range) and rows.step == 1:
@@ -159,6 +145,16 @@ class JoinedReader:
         for number, _, mine in self.by_file(runs):
             total += self.readers[number].cost(mine)
         return total
+
+
+def _all_or_why(found: Iterable[T | str]) -> list[T] | str:
+    """Return what all files offer, or why the first that does not cannot."""
+    offered: list[T] = []
+    for one in found:
+        if isinstance(one, str):
+            return one
+        offered.append(one)
+    return offered
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,7 @@ from dask.utils import format_bytes
 from labeled.catalog.source import AnySource
 from labeled.errors import LabeledError, RowsMemoryError
 from labeled.formats.reader import Reader
+from labeled.formats.reading import runs_of
 from labeled.selection import Selection
 
 Array = npt.NDArray[Any]
@@ -56,22 +57,6 @@ def as_runs(read: Read) -> Rows:
         return read.runs
     assert read.listed is not None
     return runs_of(np.unique(read.listed))
-
-
-def runs_of(rows: Rows) -> Rows:
-    """Turn strictly ascending rows into runs (k, 2).
-
-    Examples
-    --------
-    >>> runs_of(np.array([3, 4, 5, 9])).tolist()
-    [[3, 6], [9, 10]]
-    """
-    if not len(rows):
-        return np.empty((0, 2), np.int64)
-    cuts = np.flatnonzero(np.diff(rows) != 1)
-    starts = np.concatenate([rows[:1], rows[cuts + 1]])
-    stops = np.concatenate([rows[cuts], rows[-1:]]) + 1
-    return np.stack([starts, stops], axis=1)
 
 
 def sorted_read(rows: Rows, places: Rows | None = None) -> Read:

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from labeled.catalog.piecewise import Piecewise
 from labeled.formats.reader import Cost
+from labeled.formats.reading import n_rows_of
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -17,7 +19,7 @@ PIECE_BYTES = 1 << 19
 
 
 @dataclass(frozen=True, eq=False)
-class MemoryReader:
+class MemoryReader(Piecewise):
     """Rows of `array`, axis 0; follows the :class:`~labeled.formats.reader.Reader` protocol."""
 
     array: Array
@@ -60,21 +62,8 @@ class MemoryReader:
         else:
             out[dest[place : place + n]] = self.array[start:stop]
 
-    def read_into(self, out: Array, runs: Rows) -> None:
-        self.scatter_into(out, runs)
-
-    def read_run(self, out: Array, start: int, stop: int) -> None:
-        self.read_into(out, np.array([[start, stop]], np.int64))
-
-    def scatter_into(self, out: Array, runs: Rows, dest: Rows | None = None) -> None:
-        for piece in self.pieces(runs):
-            self.read_piece(piece, out, dest)
-
     def gather_into(self, out: Array, rows: Rows) -> None:
         np.take(self.array, rows, axis=0, out=out, mode="clip")
-
-    def gather_known(self, out: Array, rows: Rows) -> None:
-        self.gather_into(out, rows)
 
     def read(self, rows: range | Rows) -> Array:
         if isinstance(rows, range) and rows.step > 0:
@@ -88,5 +77,5 @@ class MemoryReader:
         """Do nothing: there is nobody to tell."""
 
     def cost(self, runs: Rows) -> Cost:
-        n = int((runs[:, 1] - runs[:, 0]).sum())
+        n = n_rows_of(runs)
         return Cost(bytes_used=n * self._row_bytes)

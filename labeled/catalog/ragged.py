@@ -10,7 +10,6 @@ Sizes of all examples are read once where an order or a memory bound depends on 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from labeled.catalog.layout import RowLayout
-from labeled.catalog.source import Array, Io, Source, is_elsewhere
+from labeled.catalog.source import Array, Io, Source, digest_of, is_elsewhere, where_of
 from labeled.errors import LoaderError
 from labeled.formats.header import CF, SourceHeader
 from labeled.formats.reader import Reader
@@ -192,8 +191,7 @@ class RaggedSource:
     @property
     def where(self) -> str:
         """How messages name the source and its file."""
-        more = f" and {len(self.headers) - 1} more files" if len(self.headers) > 1 else ""
-        return f"source {self.name!r} in {self.headers[0].file.path!r}{more}"
+        return where_of(self.name, self.headers)
 
     def examples(self) -> RaggedReader:
         """Make a reader of examples, rows numbered through all files."""
@@ -264,11 +262,7 @@ class RaggedSource:
     @cached_property
     def token(self) -> str:
         """A digest of which file data this is."""
-        digest = hashlib.blake2b(digest_size=16)
-        for header in self.headers:
-            stamp = header.file
-            which = stamp.path, stamp.size, stamp.mtime_ns, header.key, header.detail
-            digest.update(repr(which).encode())
+        digest = digest_of(self.headers)
         digest.update(repr((self.name, self.dims, self.loaded is None)).encode())
         return digest.hexdigest()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol
@@ -169,10 +169,7 @@ class Source:
     @property
     def where(self) -> str:
         """How messages name the source and its file."""
-        if not self.headers:
-            return f"source {self.name!r} in memory"
-        more = f" and {len(self.headers) - 1} more files" if len(self.headers) > 1 else ""
-        return f"source {self.name!r} in {self.headers[0].file.path!r}{more}"
+        return where_of(self.name, self.headers)
 
     @property
     def file_starts(self) -> tuple[int, ...]:
@@ -267,11 +264,7 @@ class Source:
     @cached_property
     def token(self) -> str:
         """A digest of which file data this is: paths, sizes, times, dataset, region."""
-        digest = hashlib.blake2b(digest_size=16)
-        for header in self.headers:
-            stamp = header.file
-            which = stamp.path, stamp.size, stamp.mtime_ns, header.key, header.detail
-            digest.update(repr(which).encode())
+        digest = digest_of(self.headers)
         for part in self.region:
             digest.update(part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
         ways = tuple(header.cf for header in self.headers) if self._own_ways else self.cf
@@ -282,6 +275,24 @@ class Source:
 
     def __dask_tokenize__(self) -> str:
         return self.token
+
+
+def where_of(name: str, headers: Sequence[SourceHeader]) -> str:
+    """Return how messages name a source and its file."""
+    if not headers:
+        return f"source {name!r} in memory"
+    more = f" and {len(headers) - 1} more files" if len(headers) > 1 else ""
+    return f"source {name!r} in {headers[0].file.path!r}{more}"
+
+
+def digest_of(headers: Iterable[SourceHeader]) -> hashlib.blake2b:
+    """Begin a digest with which files these are, as they are now, and which dataset in them."""
+    digest = hashlib.blake2b(digest_size=16)
+    for header in headers:
+        stamp = header.file
+        which = stamp.path, stamp.size, stamp.mtime_ns, header.key, header.detail
+        digest.update(repr(which).encode())
+    return digest
 
 
 def _bytes_of(array: Array) -> Any:

@@ -1,0 +1,209 @@
+"""How long the blocks of a lazy array are along each axis.
+
+Blocks begin and end where stored chunks do, as far as a selection allows, so that computing
+block by block decodes each chunk once; and there are never so many that their graph is slow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import Any, cast
+
+import dask
+import numpy as np
+from dask.utils import parse_bytes
+
+from labeled.catalog.source import Source
+from labeled.errors import DimsError, did_you_mean
+from labeled.later import Later
+from labeled.selection import Selection
+
+da: Any = Later("dask.array")
+
+BLOCK_BYTES = 1 << 24
+"""Size that "auto" aims at: small enough that a few blocks at a time fit anywhere."""
+
+MAX_BLOCKS = 10_000
+"""Blocks an array is cut into at most, unless chunks are given outright."""
+
+
+def block_shapes(source: Source, selection: Selection, chunks: Any) -> tuple[tuple[int, ...], ...]:
+    """Decide the block lengths along each axis, rows first."""
+    shape = (len(selection), *source.row_shape)
+    wanted = _by_axis(chunks, source.dims)
+    stored = stored_along(source)
+    sizes = list(_normalized(source, wanted, shape, stored))
+    if not shape[0]:
+        return tuple(sizes)
+    for axis in range(1, len(shape)):
+        if wanted[axis] == "auto":
+            sizes[axis] = _whole_chunks(max(sizes[axis]), stored[axis], shape[axis])
+    if wanted[0] == "auto":
+        blocks_across = int(np.prod([len(axis) for axis in sizes[1:]], dtype=np.int64))
+        most = max(1, _limit() // max(1, _decoded_bytes(source)))
+        rows = max(min(max(sizes[0]), most), -(-shape[0] * blocks_across // MAX_BLOCKS))
+        rows += -rows % stored[0]
+        sizes[0] = aligned(selection, rows, stored[0], source.file_starts)
+    return tuple(sizes)
+
+
+def _normalized(
+    source: Source, wanted: tuple[Any, ...], shape: tuple[int, ...], stored: tuple[int, ...]
+) -> tuple[tuple[int, ...], ...]:
+    limit = _limit()
+    dtype = _sized(source.dtype)
+    rows = _as_few(stored[0], shape[0], limit // max(1, math.prod(stored) * dtype.itemsize))
+    try:
+        sizes = da.core.normalize_chunks(
+            wanted,
+            shape,
+            limit=limit,
+            dtype=dtype,
+            previous_chunks=(rows, *stored[1:]) if "auto" in wanted else None,
+        )
+    except (ValueError, TypeError) as error:
+        raise DimsError(
+            f"chunks={wanted} do not fit {source.where}, whose dims are "
+            f"{dict(zip(source.dims, shape, strict=True))}: {error}; pass chunks={{dim: length}}"
+        ) from None
+    return cast("tuple[tuple[int, ...], ...]", sizes)
+
+
+def _as_few(chunk_rows: int, n_rows: int, fitting: int) -> int:
+    """Take stored chunks together, as many as fit, until no more are left than blocks may be.
+
+    Dask lists every chunk it is told of: 17 seconds for 10^8 rows stored one by one.
+    """
+    together = -(-n_rows // (chunk_rows * MAX_BLOCKS))
+    return chunk_rows * max(1, min(together, fitting))
+
+
+def _limit() -> int:
+    """Bytes of a block that "auto" aims at."""
+    return min(BLOCK_BYTES, int(parse_bytes(dask.config.get("array.chunk-size"))))
+
+
+def _decoded_bytes(source: Source) -> int:
+    """Bytes that are decoded for a row to take a part of it; 0 where none are, or all are kept.
+
+    One value of every picture takes as long as the whole pictures, so that blocks of such
+    values have no more rows than blocks of pictures.
+    """
+    if source.loaded is not None or not source.headers[0].filters:
+        return 0
+    header = source.headers[0]
+    chunks = header.row_shape if header.chunks is None else header.chunks[1:]
+    touched = [
+        chunk * min(-(-size // chunk), np.unique(np.r_[part] // chunk).size)
+        for chunk, size, part in zip(chunks, header.row_shape, source.region, strict=True)
+        if chunk
+    ]
+    return math.prod(touched) * source.stored_dtype.itemsize
+
+
+def _whole_chunks(length: int, chunk: int, size: int) -> tuple[int, ...]:
+    """Cut an axis of `size` into blocks of at least `length`, whole stored chunks each."""
+    length = max(1, min(size, length + -length % max(1, chunk)))
+    full, rest = divmod(size, length)
+    return (length,) * full + ((rest,) if rest or not full else ())
+
+
+def check_chunks(chunks: Any, dims: Collection[str], where: str) -> None:
+    """Refuse chunks that no array could have, when files are opened.
+
+    Parameters
+    ----------
+    chunks : Any
+        As a user gave them.
+    dims : collection of str
+        All dims there are.
+    where : str
+        How messages name the files.
+
+    Raises
+    ------
+    DimsError
+        If a dim is unknown, or a length is none.
+    """
+    if isinstance(chunks, dict):
+        for dim in chunks:
+            if dim not in dims:
+                hint = did_you_mean(str(dim), dims)
+                raise DimsError(f"chunks= names {dim!r}, which is no dim of {where}; {hint}")
+        lengths = tuple(chunks.values())
+    else:
+        lengths = tuple(chunks) if isinstance(chunks, tuple | list) else (chunks,)
+    for length in lengths:
+        if not _is_length(length):
+            raise DimsError(
+                f"chunks={chunks!r}: {length!r} is no length of a block; give a positive number "
+                "of positions, -1 (the whole axis), 'auto', a size such as '64 MiB', or lengths "
+                "one after another"
+            )
+
+
+def _is_length(length: Any) -> bool:
+    if isinstance(length, tuple | list):
+        return all(_is_length(each) and not isinstance(each, str) for each in length)
+    if isinstance(length, str):
+        return length == "auto" or _is_size(length)
+    whole_number = isinstance(length, int | np.integer) and not isinstance(length, bool)
+    return length is None or (whole_number and (length > 0 or length == -1))
+
+
+def _is_size(text: str) -> bool:
+    try:
+        return bool(parse_bytes(text) > 0)
+    except ValueError:
+        return False
+
+
+def aligned(
+    selection: Selection, block_rows: int, chunk_rows: int, file_starts: tuple[int, ...] = (0,)
+) -> tuple[int, ...]:
+    """Cut `selection` into blocks that begin where stored chunks begin, where it is a range."""
+    n, span = len(selection), selection.span
+    first = block_rows
+    if span is not None and span.step == 1 and len(file_starts) <= 1:
+        first = block_rows - span.start % chunk_rows
+    if first >= n:
+        return (n,)
+    full, rest = divmod(n - first, block_rows)
+    return (first, *(block_rows,) * full, *((rest,) if rest else ()))
+
+
+def _by_axis(chunks: Any, dims: tuple[str, ...]) -> tuple[Any, ...]:
+    if isinstance(chunks, dict):
+        return tuple(chunks.get(dim, "auto" if axis == 0 else -1) for axis, dim in enumerate(dims))
+    if isinstance(chunks, tuple | list):
+        return tuple(chunks)
+    if chunks is None:
+        return (-1,) * len(dims)
+    return (chunks, *("auto" if chunks == "auto" else -1,) * (len(dims) - 1))
+
+
+def _sized(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Strings of no fixed length count as 64 bytes, so that "auto" can work with them."""
+    return np.dtype("S64") if dtype.kind in "OT" else dtype
+
+
+def stored_along(source: Source) -> tuple[int, ...]:
+    """Stored chunk lengths along the axes that are left (1 where data are contiguous)."""
+    stored = source.stored_chunks
+    if stored is None:
+        return (1, *source.row_shape)
+    kept = [
+        min(length, size)
+        for length, part, size in _kept(source, stored)
+        if not isinstance(part, int)
+    ]
+    return (stored[0], *(max(1, length) for length in kept))
+
+
+def _kept(source: Source, stored: tuple[int, ...]) -> list[tuple[int, Any, int]]:
+    sizes = iter(source.row_shape)
+    return [
+        (length, part, 0 if isinstance(part, int) else next(sizes))
+        for length, part in zip(stored[1:], source.region, strict=True)
+    ]
