@@ -554,7 +554,7 @@ def test_what_a_file_says_never_becomes_markup(tmp_path):
     path = str(tmp_path / "evil.h5")
     with h5py.File(path, "w") as f:
         f[evil.replace("/", "")] = np.arange(3)
-        f["<b>not opened"] = np.zeros(3, [("a", "i4")])
+        f.create_dataset("<b>not opened", (3,), h5py.ref_dtype)
         f.attrs[evil] = evil
         f[evil.replace("/", "")].dims[0].label = "<i>"
     html = labeled.open_dataset(path)._repr_html_()
