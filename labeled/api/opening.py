@@ -63,7 +63,8 @@ def open_dataset(
         The dim that counts examples, in netCDF-style files; by default the single
         unlimited dim, else axis 0.
     group : str, optional
-        Open what lies below this group.
+        Open what lies below this group. A pattern such as ``"data/demo_*"`` joins all groups that
+        it matches, in the order of the numbers in their names, as if each were a file.
     io : {"auto", "pread", "mmap"}
         How bytes are read: "auto" reads stretches by ``pread`` and maps files only
         for scattered rows.

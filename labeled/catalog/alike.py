@@ -33,11 +33,11 @@ def check_alike(first: FileHeader, other: FileHeader) -> None:
     FileFormatError
         If one of them has other dims, another row shape or another dtype.
     """
-    here, there = first.stamp.path, other.stamp.path
+    here, there = first.where, other.where
     _check_names("source", first.sources, other.sources, here, there)
     _check_names("split", first.splits, other.splits, here, there)
     for name, source in first.sources.items():
-        _check_header("source", name, source, other.sources[name])
+        _check_header("source", name, source, other.sources[name], here, there)
     for split, rows in first.splits.items():
         if set(rows) != set(other.splits[split]):
             raise SplitError(
@@ -66,7 +66,9 @@ def _check_names(
     )
 
 
-def _check_header(kind: str, name: str, one: SourceHeader, two: SourceHeader) -> None:
+def _check_header(
+    kind: str, name: str, one: SourceHeader, two: SourceHeader, here: str, there: str
+) -> None:
     for what, mine, theirs in (
         ("dims", one.dims, two.dims),
         ("row shape", one.row_shape, two.row_shape),
@@ -76,25 +78,27 @@ def _check_header(kind: str, name: str, one: SourceHeader, two: SourceHeader) ->
     ):
         if mine != theirs:
             raise FileFormatError(
-                f"{kind} {name!r} cannot be joined: {what} {theirs} in {two.file.path!r}, "
-                f"but {mine} in {one.file.path!r}; write one of them again, or open them apart"
+                f"{kind} {name!r} cannot be joined: {what} {theirs} in {there!r}, "
+                f"but {mine} in {here!r}; write one of them again, or open them apart"
             )
-    _warn_of_units(kind, name, one, two)
+    _warn_of_units(kind, name, one, two, here, there)
     if one.ragged is not None and repr(one.cf) != repr(two.cf):
         raise FileFormatError(
             f"ragged {kind} {name!r} cannot be joined: its scale, offset, fill value or units in "
-            f"{two.file.path!r} are not those in {one.file.path!r}; write it again with the same, "
+            f"{there!r} are not those in {here!r}; write it again with the same, "
             "or open both with decode_cf=False"
         )
 
 
-def _warn_of_units(kind: str, name: str, one: SourceHeader, two: SourceHeader) -> None:
+def _warn_of_units(
+    kind: str, name: str, one: SourceHeader, two: SourceHeader, here: str, there: str
+) -> None:
     """Say so where the rows of two files count in other units, which nothing converts."""
     mine, theirs = one.attrs.get("units"), two.attrs.get("units")
     if repr(mine) != repr(theirs):
         warn(
-            f"{kind} {name!r} has the units {theirs!r} in {two.file.path!r}, but {mine!r} in "
-            f"{one.file.path!r}; its values are joined as they are"
+            f"{kind} {name!r} has the units {theirs!r} in {there!r}, but {mine!r} in "
+            f"{here!r}; its values are joined as they are"
         )
 
 
@@ -107,16 +111,16 @@ def _check_variables(first: FileHeader, other: FileHeader) -> None:
                 differing.append(name)
         elif match is None:
             raise UnknownNameError(
-                f"{other.stamp.path!r} cannot be joined to {first.stamp.path!r}: it lacks the "
+                f"{other.where!r} cannot be joined to {first.where!r}: it lacks the "
                 f"coordinate {name!r} along {variable.dims[0]!r}; write it there too, or open "
                 "the files apart"
             )
         else:
-            _check_header("coordinate", name, variable, match)
+            _check_header("coordinate", name, variable, match, first.where, other.where)
     differing += sorted(set(other.variables) - set(first.variables))
     if differing:
         warn(
-            f"variables {differing} in {other.stamp.path!r} are not as in {first.stamp.path!r}, "
+            f"variables {differing} in {other.where!r} are not as in {first.where!r}, "
             "which stands for all files joined: its are taken where it has them; open the files "
             "apart to see each one's own"
         )

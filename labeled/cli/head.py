@@ -22,7 +22,7 @@ from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
 from labeled.cli.drawing import as_pixels, gallery, shrink_step
 from labeled.cli.info import plain_values
-from labeled.cli.options import external_option, names_of
+from labeled.cli.options import external_option, group_option, names_of
 from labeled.dims import image_dims
 from labeled.ragged import Ragged
 from labeled.views.text import count_words, sizes_words
@@ -45,6 +45,7 @@ MOST_CHARACTERS = 24
 )
 @click.option("--numbers", is_flag=True, help="Print images as numbers, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON: source to values.")
+@group_option
 @external_option
 def head(
     file: str,
@@ -54,6 +55,7 @@ def head(
     dims: Sequence[str],
     numbers: bool,
     as_json: bool,
+    group: str | None,
     allow_external: bool,
 ) -> None:
     """Show the first rows of FILE: of SOURCE, or of every source.
@@ -67,7 +69,9 @@ def head(
     """
     wanted = None if source is None else [source]
     named = names_of(dims, "dims") or None
-    dataset = open_dataset(file, sources=wanted, dims=named, allow_external=allow_external)
+    dataset = open_dataset(
+        file, sources=wanted, dims=named, group=group, allow_external=allow_external
+    )
     if split is not None:
         dataset = dataset.split(split)
     if as_json:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import click
@@ -19,7 +20,7 @@ from dask.utils import format_bytes
 from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
 from labeled.catalog.files import find_files
-from labeled.cli.options import external_option
+from labeled.cli.options import external_option, group_option
 from labeled.cli.wording import in_flags
 from labeled.errors import LabeledError
 from labeled.formats.header import SourceHeader
@@ -29,6 +30,7 @@ from labeled.views.text import count_words, sizes_words, table
 Facts = dict[str, Any]
 
 MOST_CHARACTERS = 100
+MOST_SOURCES, MOST_ALIKE = 60, 5
 MOST_CHANNELS, MOST_CLASSES, MOST_NAMES = 4, 10, 12
 
 
@@ -36,6 +38,7 @@ MOST_CHANNELS, MOST_CLASSES, MOST_NAMES = 4, 10, 12
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option("--source", "sources", multiple=True, metavar="NAME", help="Only this source.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON list with one entry a file.")
+@group_option
 @external_option
 @click.pass_context
 def info(
@@ -43,6 +46,7 @@ def info(
     files: Sequence[str],
     sources: Sequence[str],
     as_json: bool,
+    group: str | None,
     allow_external: bool,
 ) -> None:
     """Show what files hold: sources, splits, chunks, codecs, sizes.
@@ -50,7 +54,8 @@ def info(
     Reads headers only. FILE may be a file, a folder or a quoted glob; every file found is
     shown by itself. A file that cannot be opened is reported, and the exit code is then 1.
     """
-    described = [described_or_error(path, allow_external, sources) for path in find_files(files)]
+    asked = {"sources": sources or None, "group": group, "allow_external": allow_external}
+    described = [described_or_error(path, **asked) for path in find_files(files)]
     if as_json:
         click.echo(json.dumps(described, indent=2, allow_nan=False))
     else:
@@ -64,16 +69,23 @@ def info(
         ctx.exit(1)
 
 
-def described_or_error(path: str, allow_external: bool, sources: Sequence[str] = ()) -> Facts:
+def described_or_error(path: str, **asked: Any) -> Facts:
     """Describe a file, or say why that is impossible."""
     try:
-        return describe_file(path, allow_external, sources)
+        return describe_file(path, **asked)
     except LabeledError as error:
         return {"path": path, "error": " ".join(str(error).split())}
 
 
-def describe_file(path: str, allow_external: bool, sources: Sequence[str] = ()) -> Facts:
-    """Return what the headers of one file say, as values fit for JSON; of all sources, or some.
+def describe_file(path: str, **asked: Any) -> Facts:
+    """Return what the headers of one file say, as values fit for JSON.
+
+    Parameters
+    ----------
+    path : str
+    **asked
+        As :func:`open_dataset` takes it. Of groups that are joined, the first one tells what is
+        no source.
 
     Returns
     -------
@@ -83,9 +95,9 @@ def describe_file(path: str, allow_external: bool, sources: Sequence[str] = ()) 
         empty without). Sizes are in bytes; ``stored_bytes`` is what a
         source takes in the file after compression.
     """
-    dataset = open_dataset(path, sources=sources or None, allow_external=allow_external)
+    dataset = open_dataset(path, **asked)
     catalog = dataset.files.catalog
-    (header,) = catalog.headers
+    header = catalog.headers[0]
     return {
         "path": header.stamp.path,
         "file_bytes": header.stamp.size,
@@ -110,14 +122,15 @@ def describe_file(path: str, allow_external: bool, sources: Sequence[str] = ()) 
 
 
 def describe_source(dataset: Dataset, name: str) -> Facts:
-    """Return what the header of one source says, as values fit for JSON."""
-    header = dataset.files.catalog.sources[name].headers[0]
+    """Return what the headers of one source say, as values fit for JSON."""
+    source = dataset.files.catalog.sources[name]
+    header = source.headers[0]
     sized = header.ragged is None and header.dtype.kind != "O"
-    n_bytes = header.n_rows * header.row_bytes if sized else None
-    n_stored = format_named(header.format).stored_bytes(header)
+    n_bytes = source.n_rows * header.row_bytes if sized else None
+    n_stored = sum(map(format_named(header.format).stored_bytes, source.headers))
     return {
         "dims": list(header.dims),
-        "shape": list(header.shape),
+        "shape": [source.n_rows, *header.row_shape],
         "dtype": str(dtype_of(header)),
         "stored_dtype": str(header.dtype),
         "space": None if header.ragged is not None else space_words(dataset, name),
@@ -178,7 +191,7 @@ def file_text(facts: Facts) -> str:
             for name, v in facts["variables"].items()
         ],
     )
-    lines += section("not opened", sorted(facts["not_opened"].items()))
+    lines += section("not opened", not_opened_rows(facts["not_opened"]))
     lines += section("attributes", [(k, cut(v)) for k, v in facts["attributes"].items()])
     lines += section("statistics", statistics_rows(facts["statistics"]))
     return "\n".join(lines)
@@ -205,9 +218,25 @@ def source_rows(sources: Mapping[str, Facts]) -> list[tuple[str, ...]]:
     head = ("name", "dims", "dtype", "size", "in the file", "layout")
     body = [
         (name, sizes_words(s["dims"], s["shape"]), dtype_words(s), *stored_words(s))
-        for name, s in sources.items()
+        for name, s in islice(sources.items(), MOST_SOURCES)
     ]
-    return [head, *body] if body else []
+    more = len(sources) - len(body)
+    rest = [(f"... and {more:,} more", "--json lists all", "", "", "", "")] if more else []
+    return [head, *body, *rest] if body else []
+
+
+def not_opened_rows(reasons: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """Return what is no source, and why; of many for one reason the first few."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in sorted(reasons.items()):
+        by_reason.setdefault(reason, []).append(name)
+    rows: list[tuple[str, ...]] = []
+    for reason, names in sorted(by_reason.items(), key=lambda each: each[1]):
+        few = names if len(names) <= MOST_ALIKE + 1 else names[:MOST_ALIKE]
+        rows += [(name, reason) for name in few]
+        if few is not names:
+            rows.append((f"... and {len(names) - MOST_ALIKE:,} more", reason))
+    return rows
 
 
 def dtype_words(source: Facts) -> str:

@@ -71,6 +71,13 @@ external_option = click.option(
 )
 
 
+group_option = click.option(
+    "--group",
+    metavar="GROUP",
+    help="Only what lies below this group of an HDF5 file; a pattern ('data/*') joins many.",
+)
+
+
 def by_source(words: Sequence[str], read: Callable[[str], Any], option: str) -> Any:
     """Read ``[NAME=]VALUE`` words: a mapping of source, one value for all, or None.
 

@@ -195,6 +195,13 @@ class FileHeader:
     coordinates: frozenset[str] = frozenset()
     """Names among `variables` that are coordinates, whether a source has their dims or not."""
     format: str = "hdf5"
+    group: str = ""
+    """Which of several groups of the file this one tells of."""
+
+    @property
+    def where(self) -> str:
+        """How messages name it: the path of the file, and of the group in it."""
+        return f"{self.stamp.path}/{self.group}" if self.group else self.stamp.path
 
     @property
     def n_bytes(self) -> int:

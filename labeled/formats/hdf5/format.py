@@ -31,7 +31,9 @@ def _recognises(head: Head) -> bool:
 
 def _scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
     found = [
-        noted(
+        one
+        for path in paths
+        for one in noted(
             path,
             sources=options.sources,
             dims={name: tuple(dims) for name, dims in options.dims} or None,
@@ -40,9 +42,8 @@ def _scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
             decode_cf=options.decode_cf,
             allow_external=options.allow_external,
         )
-        for path in paths
     ]
-    warn_of((header.stamp.path, notes) for header, notes in found)
+    warn_of((header.where, notes) for header, notes in found)
     return tuple(header for header, _ in found)
 
 

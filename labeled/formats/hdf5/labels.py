@@ -103,12 +103,16 @@ class Notes:
 
     unnamed: dict[str, Unnamed] = field(default_factory=dict)
     odd: list[str] = field(default_factory=list)
+    alike: str | None = None
+    """What to say of many groups, or datasets, alike; axes are named once these are one."""
     unnamed_examples: dict[str, str] = field(default_factory=dict)
     """Ragged sources whose examples have axes that nobody names, and what refuses them."""
 
     def texts(self) -> Iterator[str]:
         """Yield what to say behind the name of the file: of axes, and of everything else."""
-        if self.unnamed:
+        if self.alike is not None:
+            yield self.alike
+        elif self.unnamed:
             yield _how_to_label(self.unnamed)
         if self.odd:
             yield ": " + "; ".join(dict.fromkeys(self.odd))

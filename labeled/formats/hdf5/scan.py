@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import h5py
@@ -29,6 +30,7 @@ from labeled.formats.bytesource import stamp_of
 from labeled.formats.hdf5.attributes import attrs_of
 from labeled.formats.hdf5.door import opened
 from labeled.formats.hdf5.fuel import TABLE, Rows, SplitReader, Table, read_table
+from labeled.formats.hdf5.groups import is_pattern, matching
 from labeled.formats.hdf5.labels import Notes, warn_of
 from labeled.formats.hdf5.layout import why_not_a_source
 from labeled.formats.hdf5.safety import Found, NotThereError, resolve, to_text
@@ -61,7 +63,8 @@ def scan(
     example_dim : str, optional
         The dim that counts examples in a file without a split table.
     group : str, optional
-        Open what is below this group; names are relative to it.
+        Open what is below this group; names are relative to it. A pattern (``data/*``) must
+        match one group here; see :mod:`.groups`.
     decode_cf : bool
         Decode packed numbers, fill values and times in files without a split table.
     allow_external : bool
@@ -94,7 +97,7 @@ def scan(
     LabeledWarning
         If axes have no name, or scales or attributes cannot be used.
     """
-    header, notes = noted(
+    found = noted(
         path,
         sources=sources,
         dims=dims,
@@ -104,8 +107,10 @@ def scan(
         allow_external=allow_external,
         name_all=name_all,
     )
-    warn_of([(header.stamp.path, notes)])
-    return header
+    warn_of((header.where, notes) for header, notes in found)
+    if len(found) > 1:
+        raise UnknownNameError(f"group={group!r} means {len(found)} groups; name one")
+    return found[0][0]
 
 
 def noted(
@@ -118,24 +123,42 @@ def noted(
     decode_cf: bool,
     allow_external: bool,
     name_all: bool = False,
-) -> tuple[FileHeader, Notes]:
-    """Do what :func:`scan` does, but return what is worth a warning, so that it is said once."""
+) -> list[tuple[FileHeader, Notes]]:
+    """Do what :func:`scan` does, for each group that `group` means.
+
+    What is worth a warning is returned, so that it is said once.
+    """
     _check_names(sources, dims)
     stamp = stamp_of(path)
     with opened(path) as file:
-        base = _base(file, stamp, group, allow_external)
-        builder = Builder(base, stamp, dict(dims or {}), allow_external)
-        table = read_table(base)
-        if table is None:
-            header = _scan_open(builder, sources, example_dim, decode_cf)
-        else:
-            header = _scan_fuel(builder, table, sources, example_dim)
+        found = [
+            _noted_one(
+                Builder(base, stamp, dict(dims or {}), allow_external, in_turn=one_of_many),
+                sources,
+                example_dim,
+                decode_cf,
+            )
+            for base, one_of_many in _bases(file, stamp, group, allow_external)
+        ]
     if stamp_of(path) != stamp:
         raise FileChangedError(f"file {stamp.path!r} changed while it was opened; open it again")
-    refused = [m for n, m in builder.notes.unnamed_examples.items() if n in header.sources]
-    if refused and not name_all:
-        raise DimsError(refused[0])
-    return header, builder.notes
+    for header, notes in found:
+        refused = [m for n, m in notes.unnamed_examples.items() if n in header.sources]
+        if refused and not name_all:
+            raise DimsError(refused[0])
+    return found
+
+
+def _noted_one(
+    builder: Builder, sources: Sequence[str] | None, example_dim: str | None, decode_cf: bool
+) -> tuple[FileHeader, Notes]:
+    table = read_table(builder.base)
+    if table is None:
+        header = _scan_open(builder, sources, example_dim, decode_cf)
+    else:
+        header = _scan_fuel(builder, table, sources, example_dim)
+    group = builder.base.name.strip("/") if builder.in_turn else ""
+    return replace(header, group=group), builder.notes
 
 
 def _check_names(sources: Sequence[str] | None, dims: Mapping[str, Names] | None) -> None:
@@ -146,6 +169,21 @@ def _check_names(sources: Sequence[str] | None, dims: Mapping[str, Names] | None
         raise UnknownNameError(f"sources= names {repeated[0]!r} twice; name each source once")
     if dims is not None and not isinstance(dims, Mapping):
         raise DimsError(f"dims={dims!r} is no mapping; give {{source: (name, ...)}}")
+
+
+def _bases(
+    file: h5py.File, stamp: FileStamp, group: str | None, allow_external: bool
+) -> list[tuple[h5py.Group, bool]]:
+    """Return the groups to look below, and whether each is one of several."""
+    if group is None or not is_pattern(file["/"], group):
+        return [(_base(file, stamp, group, allow_external), False)]
+    found = matching(file["/"], group, allow_external=allow_external)
+    if not found:
+        raise UnknownNameError(
+            f"file {stamp.path!r} has no group that {group!r} matches; at its root lie "
+            f"{[to_text(name) for name in file.id][:12]}"
+        )
+    return [(base, True) for base in found.values()]
 
 
 def _base(file: h5py.File, stamp: FileStamp, group: str | None, allow_external: bool) -> h5py.Group:

@@ -59,6 +59,8 @@ class Builder:
     stamp: FileStamp
     given_dims: Mapping[str, Names] = field(default_factory=dict)
     allow_external: bool = False
+    in_turn: bool = False
+    """Whether the base is one of several groups that are joined."""
     scalar_attrs: bool = False
     notes: Notes = field(default_factory=Notes)
     variables: dict[str, SourceHeader] = field(default_factory=dict)

@@ -27,6 +27,7 @@ from labeled.errors import (
 )
 from labeled.formats.cf import cf_of, named_coordinates, with_bounds_units
 from labeled.formats.hdf5.columns import Column, columns_of, varies
+from labeled.formats.hdf5.groups import told_of_datasets, told_of_groups
 from labeled.formats.hdf5.labels import (
     NON_COORDINATE,
     SHAPE_LABELS,
@@ -106,6 +107,9 @@ def scan_tableless(
     builder.notes.unnamed = {n: a for n, a in builder.notes.unnamed.items() if n in sources}
     if any(_is_turned(each.header) for n, each in sources.items() if n not in builder.given_dims):
         builder.notes.odd.append(TURNED)
+    if not builder.in_turn and wanted is None:
+        found = {name: each.header for name, each in sources.items()}
+        builder.notes.alike = told_of_groups(found) or told_of_datasets(found)
     headers = builder.with_coordinates(sources)
     _add_loose_scales(builder, contents)
     coordinates = _coordinate_names(builder, contents, named)

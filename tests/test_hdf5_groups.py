@@ -1,0 +1,177 @@
+"""Files with one group an episode, or an example: joined by a pattern, and told what to do."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import warnings
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import labeled
+from labeled.cli.main import main
+from labeled.errors import FileFormatError, LabeledWarning, UnknownNameError
+
+
+@pytest.fixture
+def demos(tmp_path: Path) -> tuple[Path, dict[str, np.ndarray]]:
+    """Return a file of twelve demonstrations of different lengths, and its sources joined."""
+    rng = np.random.default_rng(0)
+    joined: dict[str, list[np.ndarray]] = {"actions": [], "obs/image": []}
+    with h5py.File(tmp_path / "demos.hdf5", "w") as f:
+        for number in range(12):
+            group = f.create_group(f"data/demo_{number}")
+            group.attrs["num_samples"] = 3 + number
+            for name, shape in (("actions", (3 + number, 7)), ("obs/image", (3 + number, 4, 4, 3))):
+                values = rng.integers(0, 255, shape, dtype=np.uint8)
+                group.create_dataset(
+                    name,
+                    data=values,
+                    chunks=(2, *shape[1:]),
+                    compression=("gzip", None)[number % 2],
+                )
+                joined[name].append(values)
+        f["mask/train"] = np.array([b"demo_0"])
+    return tmp_path / "demos.hdf5", {n: np.concatenate(v) for n, v in joined.items()}
+
+
+@pytest.mark.filterwarnings("ignore::labeled.LabeledWarning")
+def test_a_pattern_joins_groups_in_the_order_of_their_numbers(demos):
+    path, wanted = demos
+
+    ds = labeled.open_dataset(path, group="data/demo_*")
+
+    assert ds.sources == ("actions", "obs/image")
+    for name, values in wanted.items():
+        np.testing.assert_array_equal(ds[name].values, values)
+        np.testing.assert_array_equal(ds.subset([70, 3, 70])[name], values[[70, 3, 70]])
+    again = pickle.loads(pickle.dumps(ds))
+    for batch in again.batches(16, shuffle=True, seed=1):
+        np.testing.assert_array_equal(batch["obs/image"], wanted["obs/image"][batch.rows])
+    one = labeled.open_dataset(path, group="data/demo_1[01]", sources=["actions"])
+    np.testing.assert_array_equal(one["actions"].values, wanted["actions"][-(13 + 14) :])
+
+
+@pytest.mark.filterwarnings("ignore::labeled.LabeledWarning")
+def test_several_files_of_groups_are_joined_too(demos, tmp_path):
+    path, wanted = demos
+    copy = tmp_path / "more.hdf5"
+    copy.write_bytes(path.read_bytes())
+
+    ds = labeled.open_dataset([path, copy], group="data/*")
+
+    np.testing.assert_array_equal(ds["actions"], np.concatenate([wanted["actions"]] * 2))
+
+
+def test_the_warning_tells_the_pattern_that_joins(demos):
+    path, _ = demos
+    with pytest.warns(LabeledWarning) as told:
+        labeled.open_dataset(path)
+    (message,) = [str(one.message) for one in told]
+    assert "('actions', 'obs/image') in 12 groups; group='data/demo_*' joins them" in message
+    with pytest.warns(LabeledWarning, match=r"demos.hdf5/data/demo_0' \(like 11 of the others\)"):
+        labeled.open_dataset(path, group="data/demo_*")
+
+
+@pytest.mark.filterwarnings("ignore::labeled.LabeledWarning")
+def test_groups_that_do_not_fit_are_named(demos):
+    path, _ = demos
+    with h5py.File(path, "a") as f:
+        del f["data/demo_3/actions"]
+        f["data/demo_3/actions"] = np.zeros((6, 5), "u1")
+
+    with pytest.raises(FileFormatError, match=r"row shape \(5,\) in '.*hdf5/data/demo_3', but"):
+        labeled.open_dataset(path, group="data/*")
+    with pytest.raises(UnknownNameError, match=r"no group that 'nope\*' matches.*'data', 'mask'"):
+        labeled.open_dataset(path, group="nope*")
+
+
+def test_a_group_with_a_star_in_its_name_is_itself(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as f:
+        f["a*/x"], f["ab/x"] = np.arange(3), np.arange(4)
+
+    with pytest.warns(LabeledWarning):
+        assert labeled.open_dataset(tmp_path / "x.h5", group="a*").n_rows == 3
+
+
+def advice(path: Path) -> str:
+    """Return what opening a file warns of."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        labeled.open_dataset(path)
+    return " ".join(str(one.message) for one in told)
+
+
+def test_the_remedies_for_examples_in_groups_work(tmp_path):
+    shapes = [(4 + i % 3, 5, 2) for i in range(8)]
+    with h5py.File(tmp_path / "groups.h5", "w") as f:
+        for i, shape in enumerate(shapes):
+            f[f"mol_{i}/positions"] = np.full(shape, i)
+            f[f"mol_{i}/energy"] = np.arange(3) + i
+    with h5py.File(tmp_path / "sets.h5", "w") as f:
+        for i in range(60):
+            f[f"img_{i:03d}"] = np.full((2, 3), i)
+
+    told = advice(tmp_path / "groups.h5")
+    assert "group='mol_*' joins them" in told
+    with h5py.File(tmp_path / "groups.h5") as f:
+        remedy = told.split("labeled.write(NEW, ")[1].rsplit(", ...})", 1)[0] + "}"
+        examples = eval(remedy, {"f": f, "np": np})
+    path = labeled.write(tmp_path / "new.h5", examples, dims={"positions": ("b", "x", "y", "z")})
+    assert [e.shape for e in labeled.open_dataset(path)["positions"].take(range(8))] == shapes
+
+    told = advice(tmp_path / "sets.h5")
+    assert "60 datasets alike, 'img_000' to 'img_059'" in told
+    with h5py.File(tmp_path / "sets.h5") as f:
+        examples = eval(told.split("labeled.write(NEW, ")[1][:-1], {"f": f, "np": np})
+    np.testing.assert_array_equal(examples["x"][:, 0, 0], np.arange(60))
+
+
+def test_uneven_groups_are_joined_by_what_is_even(tmp_path):
+    with h5py.File(tmp_path / "g.h5", "w") as f:
+        for i in range(4):
+            f[f"C{i}/coordinates"], f[f"C{i}/energy"] = np.zeros((5, 3 + i, 3)), np.zeros(5)
+
+    assert "group='C*', sources=['energy'] joins them" in advice(tmp_path / "g.h5")
+
+
+def test_few_or_unlike_groups_are_no_reason_to_advise(tmp_path):
+    with h5py.File(tmp_path / "two.h5", "w") as f:
+        f["train/x"], f["test/x"] = np.zeros((5, 3)), np.zeros((4, 3))
+    with h5py.File(tmp_path / "parts.h5", "w") as f:
+        for i in range(3):
+            f[f"meta/{i}/a"] = np.zeros(4)
+        for name in "qwertz":
+            f[name] = np.zeros(9, "f4")
+
+    for name in ("two.h5", "parts.h5"):
+        assert "does not name every axis" in advice(tmp_path / name)
+
+
+def test_info_and_head_take_a_group(demos):
+    path, wanted = demos
+    run = CliRunner()
+
+    told = run.invoke(main, ["info", str(path), "--group", "data/demo_*", "--json"])
+    (facts,) = json.loads(told.stdout)
+    assert facts["sources"]["actions"]["shape"] == list(wanted["actions"].shape)
+    assert facts["sources"]["actions"]["n_bytes"] == wanted["actions"].nbytes
+    shown = run.invoke(main, ["head", str(path), "actions", "--group", "data/demo_*", "--json"])
+    assert json.loads(shown.stdout)["actions"] == wanted["actions"][:5].tolist()
+    assert "--group 'data/demo_*' joins" in run.invoke(main, ["info", str(path)]).stderr
+
+
+def test_info_lists_few_of_many(tmp_path):
+    with h5py.File(tmp_path / "many.h5", "w") as f:
+        for i in range(200):
+            f[f"s{i:03d}"], f[f"t{i:03d}"] = np.zeros(3), 1.0
+
+    lines = CliRunner().invoke(main, ["info", str(tmp_path / "many.h5")]).stdout.splitlines()
+
+    assert len(lines) < 90
+    assert any(line.startswith("  ... and 140 more") for line in lines)
+    assert any("... and 195 more  it is a single value" in line for line in lines)
