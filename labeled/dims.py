@@ -114,7 +114,7 @@ def axis_of(role: str, n_spatial: int) -> Axis | None:
 
 
 def name_of(axis: Axis, n_spatial: int) -> str:
-    """Return the name that a new dim for `axis` gets.
+    """Return the name that a new dim for `axis` gets: a name that plays no role is its own.
 
     Examples
     --------
@@ -124,7 +124,7 @@ def name_of(axis: Axis, n_spatial: int) -> str:
     if isinstance(axis, int):
         role = spatial_roles(n_spatial)[axis]
         return f"axis_{axis}" if role is None else role
-    return next(role for role, known in _AXIS_OF_ROLE.items() if known == axis)
+    return next((role for role, known in _AXIS_OF_ROLE.items() if known == axis), axis)
 
 
 def find_axes(

@@ -4,8 +4,9 @@ from labeled.spaces.base import ArraySpace, Space
 from labeled.spaces.checks import Batch
 from labeled.spaces.composite import CompositeSpace, NullSpace
 from labeled.spaces.conv import Conv2DSpace, ConvNDSpace
-from labeled.spaces.dataarrays import format_dataarray, undo_format
+from labeled.spaces.dataarrays import format_dataarray
 from labeled.spaces.layout import canonical_axes
+from labeled.spaces.records import undo_format
 from labeled.spaces.routes import one_hot_layout
 from labeled.spaces.sequence import IndexSequenceSpace, VectorSequenceSpace
 from labeled.spaces.sources import space_of

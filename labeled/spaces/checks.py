@@ -69,6 +69,9 @@ class NamedBatches(Protocol):
     def convert(self, x: Any, source: Any, target: Any, branch: str) -> Any:
         """Return `x`, a batch of `source`, as a DataArray laid out for `target`."""
 
+    def joined(self, pieces: list[Any], who: str) -> Any:
+        """Return rows, some of them DataArrays, joined along the features."""
+
 
 _NAMED: list[NamedBatches] = []
 

@@ -4,40 +4,46 @@
 plays which axis, hands the plain data to the ordinary conversion, and puts names and
 coordinates back. Moving axes is a transpose. Flattening makes a dim ``feature``:
 coordinates along the flattened dims become coordinates along it (as xarray's
-``stack`` without an index makes them), and the attribute ``flattened`` says, in JSON,
-which dims of which lengths went into it, so `undo_format` can bring all of it back.
-The record is an attribute so that it survives arithmetic and writing to a file; if a
-computation drops attributes, the target space still gives the lengths. Moved axes
-keep their first order in the encoding only, so that the array equals a transpose.
+``stack`` without an index makes them). What is kept to come back again, and how, is
+written down in :mod:`labeled.spaces.records`.
+
+The time of a sequence plays the part of its batch: it is found as the dim ``time``, or
+given as ``dims={"time": ...}``.
 """
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import xarray as xr
 
-from labeled.dims import SPATIAL, Axis, Found, find_axes, name_of, role_of
+from labeled.device import concat
+from labeled.dims import ROLES, SPATIAL, Axis, Found, find_axes, name_of, role_of
 from labeled.errors import DimsError, SpaceTypeError
 from labeled.spaces.base import ArraySpace, Space
-from labeled.spaces.checks import serve_named_batches, title
+from labeled.spaces.checks import is_dask, serve_named_batches, title
 from labeled.spaces.compact import compact
 from labeled.spaces.composite import CompositeSpace, NullSpace
 from labeled.spaces.conv import ConvNDSpace
 from labeled.spaces.layout import canonical_axes
+from labeled.spaces.lazy import lazy_concat
+from labeled.spaces.records import (
+    RECORD,
+    flattened,
+    record_of,
+    remember_order,
+    remember_rows,
+    unstacked,
+)
+from labeled.spaces.sequence import IndexSequenceSpace, VectorSequenceSpace
 from labeled.spaces.vector import IndexSpace, LabelRows, VectorSpace
 
-RECORD = "flattened"
-"""The attribute that says what a ``feature`` dim is made of."""
-
-ORDER = "labeled_order"
-"""The encoding entry that keeps the order of dims which were only moved."""
-
 Names = Mapping[Axis, Hashable]
+Sequences = VectorSequenceSpace | IndexSequenceSpace
+KEYS = {"b", "c", "time", *ROLES}
+"""What ``dims=`` may call an axis, besides its number."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +108,8 @@ def format_dataarray(
     if isinstance(space, CompositeSpace):
         parts = _format_composite(x, space, dims, own)
         return compact(parts) if contiguous else parts
-    if not isinstance(space, VectorSpace | ConvNDSpace | IndexSpace):
-        raise SpaceTypeError(f"{space}: a DataArray is not laid out for such a space")
+    _check_target(space)
+    assert isinstance(space, ArraySpace)
     reading = _read(x, space, dims, own)
     _check_new_names(reading, space)
     data = reading.own.format_as(reading.data, space, contiguous=contiguous)
@@ -116,71 +122,55 @@ def format_dataarray(
     return _rows(reading, space, data)
 
 
-def undo_format(x: xr.DataArray) -> xr.DataArray:
-    """Bring back the dims and coordinates that an array had before it was formatted.
-
-    Parameters
-    ----------
-    x : DataArray
-        Made by :func:`format_dataarray`. A flattened one may have been computed with
-        since; one whose axes were only moved remembers their order until then.
-
-    Returns
-    -------
-    DataArray
-        Dims in their first order, coordinates restored, nothing cast back; lazy if `x` is.
-
-    Raises
-    ------
-    DimsError
-        If `x` carries no record, or its dims no longer fit it.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> x = xr.DataArray(np.zeros((8, 3, 4, 5)), dims=("batch", "channel", "height", "width"))
-    >>> undo_format(format_dataarray(x, VectorSpace(60))).identical(x)
-    True
-    """
-    record = _record_of(x)
-    if record is None:
-        return _moved_back(x)
-    feature, made, sizes = record["dim"], tuple(record["dims"]), tuple(record["sizes"])
-    batch = next(dim for dim in x.dims if dim != feature)
-    images = ConvNDSpace(sizes, 1)
-    flat = x.transpose(batch, feature)
-    data = VectorSpace(flat.sizes[feature]).format_as(flat.data, images)[..., 0]
-    restored = _rebuilt(x, feature, made, sizes, record, (batch, *made), data)
-    return restored.transpose(*record["order"], transpose_coords=False)
-
-
-def _moved_back(x: xr.DataArray) -> xr.DataArray:
-    order = x.encoding.get(ORDER)
-    if order is None or set(order) != set(x.dims):
-        raise DimsError(
-            f"dims {x.dims} carry no record of how they were formatted (attribute {RECORD!r}, "
-            f"encoding {ORDER!r}); format the array for the space it came from instead"
+def _check_target(space: Any) -> None:
+    if not isinstance(space, Space):
+        raise SpaceTypeError(f"the target must be a space, found {space!r}")
+    if not isinstance(space, ArraySpace):
+        raise SpaceTypeError(f"{space}: a DataArray is not laid out for such a space")
+    if isinstance(space, VectorSpace) and space.sparse:
+        raise SpaceTypeError(
+            f"{space}: a DataArray holds no scipy sparse array; lay out its data instead: "
+            "space.format_as(x.data, ...)"
         )
-    back = x.transpose(*order, transpose_coords=False)
-    back.encoding = {key: value for key, value in x.encoding.items() if key != ORDER}
-    return back
 
 
 # ---------------------------------------------------------------- reading a DataArray
 def _read(x: xr.DataArray, space: Space, dims: Names | None, own: Space | None = None) -> _Reading:
     there, new = _split_names(x, dims)
+    if isinstance(space if own is None else own, Sequences):
+        there = _time_as_batch(x, space, there)
     if own is None:
         own = _own_space(x, space, there)
     if isinstance(own, ConvNDSpace):
         return _read_images(x, own, space, there, new)
-    if isinstance(own, VectorSpace | LabelRows):
+    if isinstance(own, VectorSpace | VectorSequenceSpace | LabelRows):
         return _read_rows(x, own, there, new)
     raise SpaceTypeError(f"{own}: a DataArray is not a batch of such a space")
 
 
+def _time_as_batch(x: xr.DataArray, space: Space, there: Names) -> Names:
+    """Let the time of a sequence, which counts its rows, play the part of the batch."""
+    others = {axis: dim for axis, dim in there.items() if axis != "time"}
+    time = there.get("time", "time")
+    if time not in x.dims:
+        raise DimsError(
+            f"the array has dims {x.dims}, {space} has axes {_axes_shown(space)}; no dim is the "
+            f"time. Say which, e.g. with dims={{'time': {x.dims[0] if x.dims else 'time'!r}}}"
+        )
+    return {**others, "b": time}
+
+
 def _split_names(x: xr.DataArray, dims: Names | None) -> tuple[Names, Names]:
     """Part the names given into dims that are there and dims to be made."""
+    if dims is not None and not isinstance(dims, Mapping):
+        raise DimsError(f"dims= maps axes to dims, as in {{'b': 'time'}}; found {dims!r}")
     given = {} if dims is None else dict(dims)
+    for axis in given:
+        if not (isinstance(axis, int) or axis in KEYS):
+            raise DimsError(
+                f"dims= has the key {axis!r}, which is no axis; say 0, 1, ... or one of "
+                f"{sorted(KEYS)}"
+            )
     there = {axis: dim for axis, dim in given.items() if dim in x.dims}
     new = {axis: dim for axis, dim in given.items() if dim not in x.dims}
     if "b" in new or "batch" in new:
@@ -207,11 +197,13 @@ def _own_space(x: xr.DataArray, space: Space, there: Names) -> ArraySpace:
     """Return what `x` is, as far as the wanted space and its own dims tell."""
     labels = x.dtype.kind in "iu" and not isinstance(space, ConvNDSpace)
     found = find_axes(x.dims, _n_spatial(x, there), there)
+    sequence = isinstance(space, Sequences)
     if labels and (x.ndim == 1 or "index" in found.dim_of_axis):
-        return IndexSpace(None, 1 if x.ndim == 1 else x.sizes[found.dim_of_axis["index"]])
+        count = 1 if x.ndim == 1 else x.sizes[found.dim_of_axis["index"]]
+        return IndexSequenceSpace(None, count) if sequence else IndexSpace(None, count)
     row = _row_dim(x, found, "feature")
     if row is not None:
-        return VectorSpace(x.sizes[row])
+        return VectorSequenceSpace(x.sizes[row]) if sequence else VectorSpace(x.sizes[row])
     n_spatial = len(space.shape) if isinstance(space, ConvNDSpace) else _n_spatial(x, there)
     return _images_of(x, n_spatial, there, space)
 
@@ -269,13 +261,27 @@ def _mismatch(
     if missing:
         shown = ", ".join(f"{axis!r} ({name_of(axis, n_spatial)})" for axis in missing)
         parts.append(f"axes without a dim: {shown}")
+    return DimsError(f"{'; '.join(parts)}. {_remedy(dims, space, missing, wrong, n_spatial)}")
+
+
+def _remedy(
+    dims: tuple[Hashable, ...],
+    space: Space,
+    missing: list[Axis],
+    wrong: list[Hashable],
+    n_spatial: int,
+) -> str:
+    """Say what would make the dims fit, or nearly."""
+    if len(wrong) > 1 and not isinstance(space, ConvNDSpace) and not {"b", "c"} & {*missing}:
+        flat = dict(enumerate(dim for dim in dims if dim in wrong))
+        return f"Say which is which, e.g. with dims={flat} to flatten them in this order"
     if wrong and missing:
-        remedy = f"dims={{{missing[0]!r}: {wrong[0]!r}}}"
-    elif missing:
-        remedy = f"x.expand_dims({name_of(missing[0], n_spatial)!r})"
-    else:
-        remedy = f"x.isel({wrong[0] if wrong else '...'}=0)"
-    return DimsError(f"{'; '.join(parts)}. Say which is which, e.g. with {remedy}")
+        return f"Say which is which, e.g. with dims={{{missing[0]!r}: {wrong[0]!r}}}"
+    if missing == ["feature"] and getattr(space, "dim", 1) > 1:
+        return "Labels must be integers to become indicators; cast them first, with x.astype(int)"
+    if missing:
+        return f"Add it, e.g. with x.expand_dims({name_of(missing[0], n_spatial)!r})"
+    return f"Choose from it, e.g. with x.isel({wrong[0] if wrong else '...'}=0)"
 
 
 def _axes_shown(space: Space) -> tuple[Any, ...]:
@@ -307,7 +313,7 @@ def _read_rows(x: xr.DataArray, own: ArraySpace, there: Names, new: Names) -> _R
     if "b" not in found.dim_of_axis:
         raise _mismatch(x.dims, own, ["b"], list(x.dims), 0)
     batch = found.dim_of_axis["b"]
-    if x.ndim == 1 and isinstance(own, IndexSpace):
+    if x.ndim == 1 and isinstance(own, LabelRows):
         return _Reading(x, own, x.data[:, None], (batch, None), new)
     row = _row_dim(x, found, axis)
     if row is None:
@@ -321,97 +327,48 @@ def _moved(reading: _Reading, space: ConvNDSpace, data: Any) -> xr.DataArray:
     dim_of = dict(zip(_axes_shown(reading.own), reading.dims, strict=True))
     order = (dim_of[axis] for axis in space.axes)
     moved = _holding(reading.x.transpose(*order, transpose_coords=False), data)
-    moved.encoding = {**moved.encoding, ORDER: [str(dim) for dim in reading.x.dims]}
-    return moved
+    return remember_order(moved, reading.x)
 
 
 def _rows(reading: _Reading, space: ArraySpace, data: Any) -> xr.DataArray:
-    batch, row = reading.dims
+    x, (batch, row) = reading.x, reading.dims
     axis = str(space.axis_names()[1])
-    if isinstance(reading.own, VectorSpace) == isinstance(space, VectorSpace) and row is not None:
-        return _holding(reading.x.transpose(batch, row, transpose_coords=False), data)
+    alike = isinstance(reading.own, LabelRows) == isinstance(space, LabelRows)
+    if alike and row is not None:
+        turned = _holding(x.transpose(batch, row, transpose_coords=False), data)
+        return remember_order(turned, x)
     name = reading.new_names.get(axis, name_of(axis, 0))
-    along = [key for key, coord in reading.x.coords.items() if row in coord.dims]
-    kept = reading.x.drop_vars(along)
-    return _array(reading.x, data, (batch, name), kept)
+    along = [key for key, coord in x.coords.items() if row in coord.dims]
+    made = _array(x, data, (batch, name), x.drop_vars(along))
+    return remember_order(made, x) if alike else made
 
 
 def _flattened(reading: _Reading, data: Any) -> xr.DataArray:
-    x, own = reading.x, reading.own
-    dim_of = dict(zip(_axes_shown(own), reading.dims, strict=True))
+    own = reading.own
     assert isinstance(own, ConvNDSpace)
+    dim_of = dict(zip(_axes_shown(own), reading.dims, strict=True))
     batch, *made = (dim_of[axis] for axis in canonical_axes(len(own.shape)))
-    flat = tuple(str(dim) for dim in made if dim is not None)
     feature = str(reading.new_names.get("feature", "feature"))
-    if feature in x.coords or feature in x.dims:
-        raise DimsError(
-            f"the array already has a {feature!r}; name the flattened dim with "
-            f"dims={{'feature': 'pixel'}}"
-        )
-    along = [str(name) for name, coord in x.coords.items() if set(coord.dims) & set(flat)]
-    result = _array(x, data, (batch, feature), x.drop_vars(along))
-    record = {
-        "dim": feature,
-        "dims": list(flat),
-        "sizes": [x.sizes[dim] for dim in flat],
-        "order": [str(dim) for dim in x.dims],
-        "coords": {name: [str(dim) for dim in x.coords[name].dims] for name in along},
-    }
-    stacked = {name: _stacked(x.coords[name].variable, x, flat, feature) for name in along}
-    return result.assign_coords(stacked).assign_attrs({RECORD: json.dumps(record)})
-
-
-def _stacked(
-    variable: xr.Variable, x: xr.DataArray, flat: tuple[str, ...], feature: str
-) -> xr.Variable:
-    others = tuple(dim for dim in variable.dims if dim not in flat)
-    sizes = {dim: x.sizes[dim] for dim in (*others, *flat)}
-    full: Any = variable.to_base_variable()
-    spread = full.set_dims(sizes).transpose(*others, *flat)
-    shape = (*(sizes[dim] for dim in others), math.prod(sizes[dim] for dim in flat))
-    return xr.Variable((*others, feature), spread.data.reshape(shape), variable.attrs)
+    return flattened(reading.x, data, batch, [dim for dim in made if dim is not None], feature)
 
 
 def _unflattened(reading: _Reading, space: ConvNDSpace, data: Any) -> xr.DataArray:
     batch, feature = reading.dims
     n_spatial = len(space.shape)
-    record = _record_of(reading.x)
-    sizes = (*space.shape, space.channels)
+    record = record_of(reading.x)
+    if record is not None and tuple(record["sizes"]) != (*space.shape, space.channels):
+        record = None
     by_axis: dict[Axis, Hashable] = {"b": batch}
     for position, axis in enumerate(canonical_axes(n_spatial)[1:]):
-        kept = None if record is None or tuple(record["sizes"]) != sizes else record["dims"]
-        known = name_of(axis, n_spatial) if kept is None else kept[position]
+        known = name_of(axis, n_spatial) if record is None else record["dims"][position]
         role = reading.new_names.get(name_of(axis, n_spatial), known)
         by_axis[axis] = reading.new_names.get(axis, role)
     made = tuple(str(by_axis[axis]) for axis in canonical_axes(n_spatial)[1:])
+    if record is not None and tuple(record["dims"]) != made:
+        record = None
     order = tuple(by_axis[axis] for axis in space.axes)
-    return _rebuilt(reading.x, feature, made, sizes, record or {}, order, data)
-
-
-def _rebuilt(
-    x: xr.DataArray,
-    feature: Any,
-    made: tuple[str, ...],
-    sizes: tuple[int, ...],
-    record: Mapping[str, Any],
-    dims: tuple[Hashable, ...],
-    data: Any,
-) -> xr.DataArray:
-    """Return `data` under `dims`, coordinates along `feature` brought back to theirs."""
-    along = [str(name) for name, coord in x.coords.items() if feature in coord.dims]
-    result = _array(x, data, dims, x.drop_vars(along))
-    result.attrs.pop(RECORD, None)
-    before = record.get("coords", {}) if tuple(record.get("dims", ())) == made else {}
-    restored: dict[str, xr.Variable] = {}
-    for name in along:
-        if name == feature:
-            continue
-        full = x.coords[name].variable.to_base_variable()
-        full = full.unstack({feature: dict(zip(made, sizes, strict=True))})
-        its_own = before.get(name, list(full.dims))
-        first = full.isel({dim: 0 for dim in full.dims if dim not in its_own})
-        restored[name] = first.transpose(*its_own)
-    return result.assign_coords(restored)
+    images = unstacked(reading.x, data, order, feature, made, record)
+    return remember_rows(images, reading.x, feature, made)
 
 
 def _array(
@@ -423,24 +380,7 @@ def _array(
 
 def _holding(x: xr.DataArray, data: Any) -> xr.DataArray:
     """Return `x` with other data; also where a length is not known, so that none are compared."""
-    held = _array(x, data, x.dims, x)
-    held.encoding = dict(x.encoding)
-    return held
-
-
-def _record_of(x: xr.DataArray) -> dict[str, Any] | None:
-    text = x.attrs.get(RECORD)
-    if text is None:
-        return None
-    record: dict[str, Any] = json.loads(text)
-    total = math.prod(record["sizes"])
-    if record["dim"] not in x.dims or x.ndim != 2 or x.sizes[record["dim"]] != total:
-        raise DimsError(
-            f"the array has lengths {dict(x.sizes)}, but its record says that "
-            f"{record['dim']!r} is made of {record['dims']} of lengths {record['sizes']}; "
-            f"undo the flattening before selecting from it"
-        )
-    return record
+    return _array(x, data, x.dims, x)
 
 
 # ---------------------------------------------------------------- composites
@@ -459,9 +399,38 @@ def _format_composite(
             continue
         stop = start + part.get_total_dimension()
         piece = flat.isel({feature: slice(start, stop)})
-        parts.append(format_dataarray(piece, part, dims={"b": batch, "feature": feature}))
+        made = format_dataarray(piece, part, dims={"b": batch, "feature": feature})
+        _forget(made)
+        parts.append(made)
         start = stop
     return tuple(parts)
+
+
+def _forget(made: Any) -> None:
+    """Take away what would lead a part back to its piece of the rows: they are no array of x."""
+    for part in made if isinstance(made, tuple) else (made,):
+        if isinstance(part, tuple):
+            _forget(part)
+        elif part is not None:
+            part.encoding.clear()
+
+
+def _joined(pieces: list[Any], who: str) -> xr.DataArray:
+    """Return rows joined along the features, with the names of the first that has any."""
+    named = [piece for piece in pieces if isinstance(piece, xr.DataArray)]
+    batch, feature = named[0].dims
+    indexes = [one.indexes[one.dims[0]] for one in named if one.dims[0] in one.indexes]
+    if any(not index.equals(indexes[0]) for index in indexes[1:]):
+        raise DimsError(f"{who}the components label their rows differently along {batch!r}")
+    data = [one.data if isinstance(one, xr.DataArray) else one for one in pieces]
+    joined = lazy_concat(data) if any(map(is_dask, data)) else concat(data, axis=1)
+    along = [name for name, coord in named[0].coords.items() if feature in coord.dims]
+    coords = dict(named[0].drop_vars(along).coords)
+    for name in along if len(named) == len(pieces) else ():
+        found = [one.coords[name].variable for one in named if name in one.coords]
+        if len(found) == len(named) and all(one.dims == (feature,) for one in found):
+            coords[name] = xr.Variable.concat([one.to_base_variable() for one in found], feature)
+    return xr.DataArray(joined, coords=coords, dims=(batch, feature)).rename(None)
 
 
 # ---------------------------------------------------------------- what spaces call
@@ -482,6 +451,9 @@ class _DataArrays:
 
     def convert(self, x: Any, source: Any, target: Any, branch: str) -> Any:
         return format_dataarray(x, target, own=source)
+
+    def joined(self, pieces: list[Any], who: str) -> Any:
+        return _joined(pieces, who)
 
 
 serve_named_batches(_DataArrays())

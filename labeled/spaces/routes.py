@@ -17,7 +17,7 @@ import numpy as np
 from labeled.device import concat, dtype_of, permute_dims
 from labeled.errors import SpaceError, SpaceTypeError, UnsupportedSpaceError
 from labeled.spaces.base import ArraySpace, Space
-from labeled.spaces.checks import Batch, is_dask, title
+from labeled.spaces.checks import Batch, has_names, is_dask, named_batches, title
 from labeled.spaces.composite import CompositeSpace, NullSpace
 from labeled.spaces.conv import ConvNDSpace
 from labeled.spaces.dtypes import cast, narrows, why_not_cast
@@ -390,6 +390,8 @@ def _join(pieces: list[Any], source: CompositeSpace, target: VectorSpace, branch
     if len(set(dtypes)) > 1:
         text = f"the components have dtypes {tuple(dtypes)}; give the target one: {target}"
         raise SpaceTypeError(f"{title(source, branch)}{text}")
+    if any(has_names(piece) for piece in pieces):
+        return named_batches().joined(pieces, title(source, branch))
     if any(is_dask(piece) for piece in pieces):
         return lazy_concat(pieces)
     return hstack(pieces) if target.sparse else concat(pieces, axis=1)
