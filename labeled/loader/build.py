@@ -9,13 +9,15 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
+from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource
 from labeled.device import Device, Library
 from labeled.errors import LoaderError
 from labeled.loader.arguments import Asked, integer_or_none, max_lost_of, skips_of
 from labeled.loader.bucketing import bucket_source, selected_sizes
-from labeled.loader.decoding import Decode, check_decode, decode_plan
-from labeled.loader.direct import check_direct, direct_plan
+from labeled.loader.decoding import Decode, check_decode
+from labeled.loader.device_plan import check_device, device_of, device_plan
+from labeled.loader.direct import check_direct
 from labeled.loader.fitting import fitted, job_offset_of, mixed_better
 from labeled.loader.handoff import handed_over
 from labeled.loader.laying import check_uneven, finish_of, line_in_form
@@ -27,8 +29,7 @@ from labeled.loader.plan import LoaderPlan, ReaderKind
 from labeled.loader.process import check_reader, refuse_process
 from labeled.loader.ragged_finish import RaggedLayout
 from labeled.loader.sizes import Sizes
-from labeled.loader.units import governing_source, group_rows, layout_words
-from labeled.loader.uploads import check_device, device_of, device_plan
+from labeled.loader.units import Grouping, governing_source, group_rows, layout_words
 from labeled.pipeline.running import line_of
 from labeled.samplers.buckets import Buckets
 from labeled.samplers.parts import Last
@@ -209,29 +210,16 @@ def make_loader(
         If the specs do not fit the sources.
     """
     asked = Asked(
-        batch_size,
-        shuffle,
-        seed,
-        epoch,
-        last,
-        part,
-        sticky_parts,
-        window_rows,
-        balance,
-        weights,
-        sampler,
-    )
+        batch_size, shuffle, seed, epoch, last, part, sticky_parts, window_rows,
+        balance, weights, sampler,
+    )  # fmt: skip
     if not sources:
         raise LoaderError("there is no source to make batches of")
     check_reader(reader, sources.values())
-    wanted = Wanted(
-        memory_of(memory),
-        integer_or_none("window_rows", window_rows, least=1),
-        integer_or_none("threads", threads, least=0),
-        integer_or_none("prefetch", prefetch, least=0),
-    )
+    wanted = _wanted(memory, window_rows, threads, prefetch)
     draws = pipeline is not None and line_of(pipeline).draws
     rows = ordered_rows(asked, sources, selections, n_rows, draws=draws)
+    measured = None
     if bucket is not False:
         measured = bucket_source(bucket, sources, shuffle, repeats=rows.repeats)
         rows = replace(rows, mode="window")
@@ -249,40 +237,23 @@ def make_loader(
     skips = skips_of(errors, reader)
     piped = line is not None and line.works
     where = device_of(device)
-    if where is not None:
-        check_device(where, device, reader=reader, skips=skips, piped=piped, as_=as_)
-    decodes = check_decode(decode, where, piped=piped)
-    if reader == "device":
-        check_direct(where, piped=piped)
+    decodes, reads = _asked_of(where, device, decode, reader, skips=skips, piped=piped, as_=as_)
+    sorts = measured is not None
     lanes, sizes = fitted(
-        wanted,
-        sources,
-        selections,
-        grouping,
-        rows,
-        finish,
-        piped=piped,
-        skips=skips,
-        sorts=bucket is not False,
+        wanted, sources, selections, grouping, rows, finish, piped=piped, skips=skips, sorts=sorts
     )
-    if shuffle is True and rows.mode == "window" and not rows.repeats and bucket is False:
+    if shuffle is True and rows.mode == "window" and not rows.repeats and not sorts:
         rows, sizes = mixed_better(wanted, lanes, grouping, rows, finish, sizes, piped=piped)
-    buckets = None
-    if bucket is not False:
-        lengths = selected_sizes(measured, selections[measured.name], grouping.group)
-        buckets = Buckets(measured.name, lengths, rows.batch_rows)
+    buckets = None if measured is None else _buckets(measured, selections, grouping, rows)
     epoch_plan = epoch_plan_of(rows, grouping, sizes.window_rows, buckets)
     _log_plan(rows, sizes)
     on_device = None
     if where is not None and not piped:
-        on_device = device_plan(where, sources, finish, sizes, rows.held_rows, as_)
-        if decodes:
-            found = decode_plan(where, on_device.layout, lanes, sizes)
-            on_device = replace(on_device, decoding=found)
-        if reader == "device":
-            direct = direct_plan(where, on_device.layout, lanes, sizes, rows.mode)
-            on_device = replace(on_device, direct=direct)
-            sizes = replace(sizes, spared_bytes=on_device.spared_bytes(sizes.slots))
+        on_device = device_plan(
+            where, lanes, sizes, rows.mode, finish, rows.held_rows,
+            library=as_, decodes=decodes, reads=reads,
+        )  # fmt: skip
+        sizes = replace(sizes, spared_bytes=on_device.spared_bytes(sizes.slots))
     return Loader(
         LoaderPlan(
             lanes=lanes,
@@ -301,6 +272,45 @@ def make_loader(
             hand=hand,
         )
     )
+
+
+def _wanted(memory: Any, window_rows: Any, threads: Any, prefetch: Any) -> Wanted:
+    return Wanted(
+        memory_of(memory),
+        integer_or_none("window_rows", window_rows, least=1),
+        integer_or_none("threads", threads, least=0),
+        integer_or_none("prefetch", prefetch, least=0),
+    )
+
+
+def _asked_of(
+    where: Device | None,
+    device: str | Device,
+    decode: Decode,
+    reader: ReaderKind,
+    *,
+    skips: bool,
+    piped: bool,
+    as_: Library | None,
+) -> tuple[bool, bool]:
+    """Return whether a device shall decode chunks, and read files; refuse what does not fit it."""
+    if where is not None:
+        check_device(where, device, reader=reader, skips=skips, piped=piped, as_=as_)
+    decodes = check_decode(decode, where, piped=piped)
+    if reader == "device":
+        check_direct(where, piped=piped)
+    return decodes, reader == "device"
+
+
+def _buckets(
+    measured: RaggedSource,
+    selections: Mapping[str, Selection],
+    grouping: Grouping,
+    rows: OrderedRows,
+) -> Buckets:
+    """Measure the examples that are to share batches with others of their size."""
+    lengths = selected_sizes(measured, selections[measured.name], grouping.group)
+    return Buckets(measured.name, lengths, rows.batch_rows)
 
 
 def _log_plan(rows: OrderedRows, sizes: Sizes) -> None:

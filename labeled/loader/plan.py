@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.device import Device
+from labeled.loader.device_plan import DevicePlan
 from labeled.loader.finish import Finish
 from labeled.loader.handoff import HandedOver
 from labeled.loader.jobs import Job, jobs_of
 from labeled.loader.lanes import Lane
 from labeled.loader.sizes import Sizes
 from labeled.loader.slots import Layout
-from labeled.loader.uploads import DevicePlan
 from labeled.pipeline.running import Line
 from labeled.samplers.parts import Last
 from labeled.samplers.sampled import AnyPlan, SampledPlan, moved
