@@ -109,7 +109,9 @@ def scan_tableless(
         builder.notes.odd.append(TURNED)
     if not builder.in_turn and wanted is None:
         found = {name: each.header for name, each in sources.items()}
-        builder.notes.alike = told_of_groups(found) or told_of_datasets(found)
+        unnamed = builder.notes.unnamed.items()  # an axis 0 that has a name counts examples
+        whole = {name: found[name] for name, each in unnamed if 0 in each.axes}
+        builder.notes.alike = told_of_groups(found) or told_of_datasets(whole)
     headers = builder.with_coordinates(sources)
     _add_loose_scales(builder, contents)
     coordinates = _coordinate_names(builder, contents, named)
