@@ -77,6 +77,23 @@ def ds(tmp_path_factory):
         ({"memory": "64 KiB"}, r"too small: \d+ jobs.*give memory='\d+ MiB', or smaller batches$"),
         ({"last": "pad", "pad_value": {"u": 300}}, "'u'.*pad_value=300 is no value of dtype uint8"),
         ({"last": "pad", "pad_value": float("nan")}, "'a'.*pad_value=nan is no value.*int32"),
+        ({"sticky_parts": "no"}, "sticky_parts='no' must be True or False"),
+        ({"pinned": np.array([1, 2])}, "pinned=.*must be True or False"),
+        ({"last": np.array([1, 2])}, "last=.*must be 'keep', .* or 'wrap'"),
+        ({"reader": ["threads", "process"]}, "reader=.*must be 'threads', 'process' or 'device'"),
+        ({"ragged": np.array([1, 2])}, "ragged=.*must be 'list', 'pad' or 'flat'"),
+        ({"errors": np.array([1, 2])}, "errors=.*must be 'raise' or 'skip'"),
+        ({"decode": np.array([1, 2])}, "decode=.*must be 'auto', 'host' or 'device'"),
+        ({"as_": np.array([1, 2])}, "as_=.*is no library"),
+        ({"balance": ["a"]}, r"balance=\['a'\] is no source"),
+        ({"memory": float("inf")}, "memory=inf is not a size"),
+        ({"memory": "1e400"}, "memory='1e400' is not a size"),
+        ({"memory": True}, "memory=True is not a size"),
+        ({"scale": "1/255"}, "scale='1/255' cannot be: scale has dtype"),
+        ({"scale": 10**30}, "scale=10.*computed in float"),
+        ({"shift": {"r": 1j}}, "'r'.*shift=1j cannot be"),
+        ({"dtype": "(2,)f4"}, "is not a dtype: it is of several values"),
+        ({"dtype": "f4,f4"}, "is not a dtype: it is of several values"),
         (
             {"last": "pad", "pad_value": {"a": 300}, "dtype": {"a": "u1"}},
             "'a'.*pad_value=300 is no value of dtype uint8",
@@ -86,6 +103,17 @@ def ds(tmp_path_factory):
 def test_refused_before_any_row_is_read(ds, options, words):
     with pytest.raises(LoaderError, match=words):
         ds.batches(3, **options)
+
+
+@pytest.mark.parametrize("sampler", [5, "0 1 2", b"abc", list, np.array(3)])
+def test_a_sampler_that_lists_no_batches_is_refused(ds, sampler):
+    with pytest.raises(LoaderError, match="lists no batches"):
+        ds.batches(sampler=sampler)
+
+
+@pytest.mark.parametrize("memory", [np.int64(1 << 28), np.uint32(1 << 28), np.float64(1 << 28)])
+def test_numbers_of_numpy_are_sizes(ds, memory):
+    assert ds.batches(3, memory=memory).plan.sizes.memory_bytes == 1 << 28
 
 
 def test_weights_of_another_length_are_refused_for_listed_rows(ds):

@@ -54,7 +54,7 @@ class HandOff:
     pinned: bool = False
 
     def __post_init__(self) -> None:
-        if self.library not in LIBRARIES:
+        if str(self.library) not in LIBRARIES:
             raise LoaderError(
                 f"as_={self.library!r} is no library that batches are handed to; "
                 f"{did_you_mean(str(self.library), LIBRARIES)}"

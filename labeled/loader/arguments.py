@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import LoaderError
+from labeled.loader.choices import check_choice
 from labeled.loader.plan import ReaderKind
 from labeled.samplers.parts import LAST_RULES, Last
 from labeled.samplers.permutation import key_of
@@ -58,6 +59,11 @@ def listed_of(asked: Asked, *, draws: bool) -> Sampler | None:
         )
     if isinstance(asked.sampler, Sampler):
         return asked.sampler
+    if isinstance(asked.sampler, str | bytes) or not np.iterable(asked.sampler):
+        raise LoaderError(
+            f"sampler={asked.sampler!r} lists no batches; give one of labeled.samplers, or slices "
+            "and lists of rows"
+        )
     return ListedBatches.of(asked.sampler)
 
 
@@ -89,8 +95,7 @@ def batch_rows_of(batch_size: Any) -> int:
 
 def skips_of(errors: Any, reader: ReaderKind) -> bool:
     """Whether rows that cannot be read are left out; refuse where that is not possible."""
-    if errors not in ("raise", "skip"):
-        raise LoaderError(f"errors={errors!r} must be 'raise' or 'skip'")
+    check_choice("errors", errors, ("raise", "skip"))
     if errors == "skip" and reader != "threads":
         raise LoaderError("errors='skip' works with reader='threads' only")
     return bool(errors == "skip")
@@ -108,8 +113,7 @@ def max_lost_of(max_lost: Any, skips: bool) -> int | float | None:
 
 
 def last_of(last: Any) -> Last:
-    if last not in LAST_RULES:
-        raise LoaderError(f"last={last!r} must be one of {', '.join(map(repr, LAST_RULES))}")
+    check_choice("last", last, LAST_RULES)
     found: Last = last
     return found
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from labeled.catalog.source import AnySource
-from labeled.errors import LoaderError
+from labeled.errors import ArrayError, LoaderError
+from labeled.permute.arguments import checked_factor, compute_dtype, result_dtype
 from labeled.specs.casts import why_not_made
 
 BFLOAT16 = (
@@ -25,7 +26,9 @@ def checked_dtype(value: Any, source: AnySource) -> np.dtype[Any] | None:
         if isinstance(wanted, str) and wanted == "bfloat16":  # known once JAX is imported
             raise TypeError(BFLOAT16)
         found: np.dtype[Any] = np.dtype(wanted)
-    except TypeError as error:
+        if found.subdtype is not None or found.fields is not None:
+            raise TypeError("it is of several values")
+    except (TypeError, ValueError) as error:
         raise LoaderError(f"{source.where}: dtype={value!r} is not a dtype: {error}") from None
     return found
 
@@ -37,6 +40,17 @@ def check_change(source: AnySource, dtype: np.dtype[Any] | None, *, scaled: bool
     reason = why_not_made(source.dtype, dtype, scaled)
     if reason is not None:
         raise LoaderError(f"{source.where}: {reason}")
+
+
+def check_factor(source: AnySource, dtype: np.dtype[Any] | None, option: str, value: Any) -> None:
+    """Raise :class:`LoaderError` where a scale or shift is not made of numbers."""
+    if value is None:
+        return
+    try:
+        made = result_dtype(source.dtype, dtype, True)
+        checked_factor(option, value, compute_dtype(source.dtype, made))
+    except ArrayError as error:
+        raise LoaderError(f"{source.where}: {option}={value!r} cannot be: {error}") from None
 
 
 def can_hold(dtype: np.dtype[Any], value: Any) -> bool:

@@ -16,7 +16,7 @@ from labeled.selection import Selection
 
 def read_classes(
     asked: str,
-    name: str,
+    name: Any,
     sources: Mapping[str, AnySource],
     selections: Mapping[str, Selection],
 ) -> npt.NDArray[Any]:
@@ -38,8 +38,8 @@ def read_classes(
     LoaderError
         If there is no such source, or its rows are not one label each.
     """
-    if name not in sources:
-        raise LoaderError(f"{asked}={name!r} is no source; {did_you_mean(name, sources)}")
+    if not isinstance(name, str) or name not in sources:
+        raise LoaderError(f"{asked}={name!r} is no source; {did_you_mean(str(name), sources)}")
     source, n_rows = sources[name], len(selections[name])
     if int(np.prod(source.row_shape)) != 1:
         raise LoaderError(

@@ -26,8 +26,9 @@ from labeled import permute
 from labeled.device import Array, Decoder, adler32, namespace, to_host
 from labeled.device.decoding import SUM_BYTES
 from labeled.device.streams import Device, HostArray, Stream
-from labeled.errors import LabeledError, LoaderError, did_you_mean
+from labeled.errors import LabeledError, LoaderError
 from labeled.formats.coded import NO_SUM, CodedWindow, Coding, Found, coded_of
+from labeled.loader.choices import check_choice
 from labeled.loader.lanes import Lane
 from labeled.loader.sizes import Sizes
 from labeled.loader.slots import Layout
@@ -72,10 +73,7 @@ def check_decode(decode: Any, device: Device | None, *, piped: bool) -> bool:
     LoaderError
         If `decode` is no choice, or nothing is made on a device.
     """
-    if decode not in CHOICES:
-        raise LoaderError(
-            f"decode={decode!r} is no place to decode chunks; {did_you_mean(str(decode), CHOICES)}"
-        )
+    check_choice("decode", decode, CHOICES)
     if decode != "device":
         return False
     if device is None:

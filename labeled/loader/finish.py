@@ -19,7 +19,7 @@ from labeled import permute
 from labeled.catalog.source import AnySource
 from labeled.errors import LoaderError, UnknownNameError, did_you_mean
 from labeled.loader.batch import Batch
-from labeled.loader.casts import can_hold, check_change, checked_dtype
+from labeled.loader.casts import can_hold, check_change, check_factor, checked_dtype
 from labeled.loader.ragged_finish import RaggedFinish
 from labeled.pipeline.running import Form
 from labeled.spaces import IndexSpace, Space
@@ -236,6 +236,8 @@ def changes_of(
             _along_channel(_value(shift, name, label), source),
         )
         check_change(source, change.dtype, scaled=change.scaled)
+        check_factor(source, change.dtype, "scale", change.scale)
+        check_factor(source, change.dtype, "shift", change.shift)
         if not change.nothing:
             out[name] = change
     return out

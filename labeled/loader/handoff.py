@@ -11,6 +11,7 @@ import numpy as np
 from labeled.device import HandOff, dtype_of, is_array
 from labeled.errors import LoaderError, warn
 from labeled.loader.batch import Batch
+from labeled.loader.choices import flag
 from labeled.loader.finish import Finish
 
 
@@ -57,6 +58,7 @@ def handed_over(as_: Any, pinned: bool, finish: Finish | None) -> HandedOver | N
     LabeledWarning
         If the library makes narrower numbers of a source.
     """
+    pinned = flag("pinned", pinned)
     if as_ is None:
         if pinned:
             raise LoaderError("pinned=True goes with as_='torch'")

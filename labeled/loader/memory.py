@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 from dask.utils import format_bytes, parse_bytes
 
 from labeled.errors import LoaderError
@@ -51,7 +53,7 @@ class TooSmallError(LoaderError):
         )
 
 
-def memory_of(memory: int | str) -> int:
+def memory_of(memory: Any) -> int:
     """Read a size such as ``"512 MiB"`` or a number of bytes.
 
     Raises
@@ -60,12 +62,14 @@ def memory_of(memory: int | str) -> int:
         If it is not a size, or not positive.
     """
     try:
-        n = parse_bytes(memory)
-    except (ValueError, TypeError, AttributeError):
+        if isinstance(memory, bool | np.bool_):
+            raise TypeError
+        n = int(memory if isinstance(memory, np.number) else parse_bytes(memory))
+    except (ValueError, TypeError, AttributeError, OverflowError):
         raise LoaderError(f"memory={memory!r} is not a size; write it like '512 MiB'") from None
     if n <= 0:
         raise LoaderError(f"memory={memory!r} must be more than nothing")
-    return int(n)
+    return n
 
 
 def size_words(n_bytes: int) -> str:

@@ -27,6 +27,7 @@ from labeled.loader.arguments import (
     seed_beside,
     seed_of,
 )
+from labeled.loader.choices import flag
 from labeled.loader.classes import read_classes
 from labeled.loader.plan import rows_held
 from labeled.loader.units import Grouping
@@ -92,7 +93,7 @@ def ordered_rows(
         part=part,
         seed=seed,
         epoch=integer("epoch", asked.epoch, least=0),
-        sticky_parts=asked.sticky_parts,
+        sticky_parts=flag("sticky_parts", asked.sticky_parts),
         draws=_draw_weights(asked.balance, asked.weights, sources, selections, n_rows),
         listed=listed,
     )

@@ -35,6 +35,7 @@ import cloudpickle
 from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource
 from labeled.errors import LoaderError, ReadError
+from labeled.loader.choices import check_choice
 from labeled.loader.filled import Filled
 from labeled.loader.plan import LoaderPlan
 from labeled.loader.shared import (
@@ -77,8 +78,7 @@ def check_reader(reader: object, sources: Iterable[AnySource]) -> None:
         If `reader` is none of those there are; if the rows are in memory, so that a process
         would only copy them; or on Windows.
     """
-    if reader not in ("threads", "process", "device"):
-        raise LoaderError(f"reader={reader!r} must be 'threads', 'process' or 'device'")
+    check_choice("reader", reader, ("threads", "process", "device"))
     if reader != "process":
         return
     remedy = "leave reader='threads'"

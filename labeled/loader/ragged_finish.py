@@ -12,7 +12,8 @@ import numpy.typing as npt
 from labeled import permute
 from labeled.catalog.ragged import RaggedSource
 from labeled.errors import LoaderError
-from labeled.loader.casts import can_hold, check_change, checked_dtype
+from labeled.loader.casts import can_hold, check_change, check_factor, checked_dtype
+from labeled.loader.choices import check_choice
 from labeled.ragged import Flat
 from labeled.ragged.flat import flat_of
 from labeled.ragged.padding import padded
@@ -114,8 +115,7 @@ def ragged_finishes(
         If `layout` is unknown, a name it would add is a source's, a scale is no number, a
         cast would lose values, or padding does not fit.
     """
-    if layout not in LAYOUTS:
-        raise LoaderError(f"ragged={layout!r} must be one of {', '.join(map(repr, LAYOUTS))}")
+    check_choice("ragged", layout, LAYOUTS)
     out = {}
     for name, source in sources.items():
         if not isinstance(source, RaggedSource):
@@ -124,6 +124,8 @@ def ragged_finishes(
         if any(np.ndim(factor) for factor in change[1:] if factor is not None):
             raise LoaderError(f"{source.where}: scale and shift of ragged examples are one number")
         check_change(source, change[0], scaled=change[1:] != (None, None))
+        for option, factor in zip(("scale", "shift"), change[1:], strict=True):
+            check_factor(source, change[0], option, factor)
         asked = any(one is not None for one in change)
         out[name] = made = RaggedFinish(
             name, source.dims, source.dtype, layout, padding[name], change if asked else None
