@@ -22,13 +22,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from labeled.permute.jit import Loop, loop
 from labeled.permute.layout import CACHE_LINE as LINE
 from labeled.permute.layout import HEADER, TILE_RUN
 
@@ -45,7 +46,6 @@ SCRATCH_BYTES = BUFFER_BYTES + (2 + STAGED_LINES) * LINE
 
 ADDRESS = types.intp
 Generate = Callable[..., Any]
-Function = TypeVar("Function", bound=Callable[..., Any])
 _I1, _I8, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 
 
@@ -54,15 +54,9 @@ def _intrinsic(function: Callable[..., Any]) -> Any:
     return intrinsic(function)
 
 
-def _compiled(function: Function) -> Function:
-    """Compile at the first call, without the GIL; keep the code where numba may write."""
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-    compiler: Any = njit
-    try:
-        made: Function = compiler(cache=True, **options)(function)
-    except RuntimeError:  # no folder to write to: neither beside this file nor the user's own
-        made = compiler(**options)(function)
-    return made
+def _compiled(function: Loop) -> Loop:
+    """Compile without asking, at each division, whether it is by nothing."""
+    return loop(function, error_model="numpy")
 
 
 def _size(item: Any) -> int:
