@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
 import os
+import re
 import struct
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -193,3 +198,57 @@ def test_more_files_than_descriptors_are_read_in_turn(
         np.testing.assert_array_equal(reader.read(range(5)), first)
     if before is not None:
         assert len(os.listdir("/proc/self/fd")) <= before + 3
+
+
+FEW_DESCRIPTORS = """
+import os, resource, sys
+import numpy as np, labeled
+paths = sys.argv[1:]
+dataset = labeled.open_dataset(paths).select("x")
+loader = dataset.batches(700, shuffle="full", seed=0, memory="8 MiB")
+allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (len(paths), most))
+for batch in loader:  # opened in turn, and much is left for others
+    assert len(os.listdir("/proc/self/fd")) < len(paths)
+labeled.formats.bytesource.close_files()
+try:
+    while True:
+        os.open(os.devnull, os.O_RDONLY)
+except OSError:
+    pass
+try:
+    next(iter(loader))
+except labeled.LabeledError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
+def test_a_process_that_may_open_few_files_reads_many(tmp_path: Path) -> None:
+    paths = [str(write(tmp_path, replace(CONTIGUOUS, seed=i))) for i in range(60)]
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FEW_DESCRIPTORS, *paths],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert re.search("cannot open .*as many files open as it may.*ulimit -n", ran.stdout)
+
+
+@every_kind
+@pytest.mark.parametrize("fault", [errno.ENODEV, errno.ENOMEM, errno.EMFILE])
+def test_a_file_that_cannot_be_mapped_is_read_by_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: Layout, fault: int
+) -> None:
+    """Some file systems have no maps; address space and descriptors come to an end."""
+
+    def refused(*args: object, **options: object) -> None:
+        raise OSError(fault, os.strerror(fault))
+
+    rows = np.random.default_rng(0).permutation(2000)
+    path = write(tmp_path, layout)
+    header = header_of(path)
+    expected = open_reader(header).read(rows)
+    bytesource.close_files()
+    monkeypatch.setattr(mmap, "mmap", refused)
+    for io in ("auto", "mmap"):
+        np.testing.assert_array_equal(open_reader(header, io=io).read(rows), expected)

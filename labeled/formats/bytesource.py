@@ -15,6 +15,7 @@ once a read, so a file that shrinks in between gives a short read, which is an e
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import importlib
 import mmap
@@ -33,7 +34,9 @@ from labeled.formats.header import FileStamp
 from labeled.formats.packed import Inflating, PackedFile
 from labeled.formats.region import Array
 
-MAX_OPEN_FILES = 64
+MAX_OPEN_FILES, OPEN_SHARE = 64, 4
+"""Files that are kept open: so many, and no more than a fourth of what a process may open."""
+
 MAPPED_BYTES = 64 << 20
 """What is copied out of a memory map, stretch after stretch, before its pages are let go of.
 
@@ -61,6 +64,18 @@ def machine_bytes() -> float:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
         return float("inf")
+
+
+def most_open() -> int:
+    """Return how many files are kept open, by what the process may open now."""
+    try:
+        import resource  # not on Windows
+    except ImportError:
+        return MAX_OPEN_FILES
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed == resource.RLIM_INFINITY:
+        return MAX_OPEN_FILES
+    return max(1, min(MAX_OPEN_FILES, allowed // OPEN_SHARE))
 
 
 class ByteSource(Protocol):
@@ -112,6 +127,8 @@ class LocalFile:
         try:
             self._fd = os.open(stamp.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         except OSError as fault:
+            if fault.errno == errno.EMFILE:
+                raise _no_more(stamp) from fault
             raise FileFormatError(f"cannot open {stamp.path!r}: {fault.strerror}") from fault
         # Not __del__: it runs while weak references still find the object, and os.close lets
         # other threads run, so one of them could read from a descriptor that is closed.
@@ -148,13 +165,19 @@ class LocalFile:
     def mapped(self, *, scattered: bool = False) -> Array | None:
         """Return all bytes of the file as a read-only array over a memory map.
 
+        None where the system makes none: the file system has no maps, no address space or
+        descriptor is left (a map takes one of its own). Reading by calls needs none of that.
+
         Around a row that is missing the system fetches far more than the row, which pays for
         others in a file that stays in memory. A larger one is told that rows are `scattered`.
         """
         held = self._map
         if held is None and self.stamp.size:
             self.check()
-            self._mapping = mmap.mmap(self._fd, self.stamp.size, access=mmap.ACCESS_READ)
+            try:
+                self._mapping = mmap.mmap(self._fd, self.stamp.size, access=mmap.ACCESS_READ)
+            except (OSError, MemoryError):
+                return None
             if scattered and self.stamp.size > machine_bytes() and hasattr(mmap, "MADV_RANDOM"):
                 self._mapping.madvise(mmap.MADV_RANDOM)
             held = self._map = np.frombuffer(self._mapping, np.uint8)
@@ -253,6 +276,14 @@ def _short(offset: int, want: int, got: int) -> EOFError:
     return EOFError(f"the file ends early: {want} bytes wanted at offset {offset}, {got} found")
 
 
+def _no_more(stamp: FileStamp) -> FileFormatError:
+    return FileFormatError(
+        f"cannot open {stamp.path!r}: this process has as many files open as it may. At most "
+        f"{most_open()} of them are kept open here; close others, or allow more with "
+        "resource.setrlimit or ulimit -n"
+    )
+
+
 def _changed(stamp: FileStamp, found: os.stat_result) -> FileChangedError:
     what = (
         f"{stamp.size} bytes then, {found.st_size} now"
@@ -315,9 +346,7 @@ class _Files:
         with self.lock:
             file = self.held.setdefault(stamp, file)
             self.held.move_to_end(stamp)
-            dropped = [
-                self.held.popitem(last=False) for _ in range(len(self.held) - MAX_OPEN_FILES)
-            ]
+            dropped = [self.held.popitem(last=False) for _ in range(len(self.held) - most_open())]
         del dropped  # closed here, outside the lock, unless somebody still reads
         return file
 
