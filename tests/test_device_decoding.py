@@ -564,7 +564,7 @@ def test_a_loader_that_was_pickled_decodes_there_too(ds):
 def test_what_does_not_go_with_decoding_there_is_refused(ds):
     with pytest.raises(LoaderError, match=r"decode='device' needs a device: device='cuda'"):
         ds.batches(8, decode="device")
-    with pytest.raises(LoaderError, match=r"decode='gpu' is no place .*'device'|did you mean"):
+    with pytest.raises(LoaderError, match=r"decode='gpu' must be .*'device'"):
         ds.batches(8, decode="gpu", device=HostDevice())
     pipeline = Stages(sample={"gzip": lambda image: image + 1})
     with pytest.raises(LoaderError, match="with a pipeline that works on the host"):
