@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labeled
-from labeled.errors import LoaderError, ReadError, SpecsError, StateError
+from labeled.errors import LoaderError, ReadError, RowsMemoryError, SpecsError, StateError
 from labeled.loader import cutting
 from labeled.spaces import CompositeSpace, Conv2DSpace, IndexSpace, VectorSpace
 from make_files import fuel_file
@@ -471,3 +471,39 @@ def test_a_plan_is_explained_before_anything_is_read(path):
         loader.explain(labels="images")
     with pytest.raises(LoaderError, match="labels='target' is no source; did you mean 'targets'"):
         loader.explain(labels="target")
+
+
+def loader_of(path, **options):
+    return labeled.open_dataset(path).split("all").batches(7, seed=0, **options)
+
+
+def failing_with(error):
+    def failing(*args, **options):
+        raise error("Unable to allocate 116. MiB")
+
+    return failing
+
+
+@pytest.mark.parametrize("where", ["lanes.load_rows", "slots.owned"])
+def test_memory_that_the_system_does_not_give_is_an_error_with_a_remedy(path, monkeypatch, where):
+    monkeypatch.setattr(f"labeled.loader.{where}", failing_with(MemoryError))
+    words = r"\(Unable to allocate.*\)\. This loader may take memory='256 MiB': give less"
+    with pytest.raises(RowsMemoryError, match=words):
+        next(iter(loader_of(path, shuffle=True)))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_an_epoch_that_could_not_begin_still_comes_next(path, monkeypatch, error):
+    """Ctrl-C, or too little memory, while rows that are kept are read."""
+    whole = rows_of(loader_of(path, shuffle=True))
+    saved = loader_of(path, shuffle=True)
+    for _, batch in zip(range(3), saved, strict=False):
+        assert batch.count == 7
+    loader = loader_of(path, shuffle=True)
+    loader.load_state_dict(saved.state_dict())
+    with monkeypatch.context() as patch:
+        patch.setattr("labeled.loader.lanes.load_rows", failing_with(error))
+        with pytest.raises(error):
+            iter(loader)
+    for found, expected in zip(rows_of(loader), whole[3:], strict=True):
+        np.testing.assert_array_equal(found, expected)

@@ -27,6 +27,7 @@ from labeled.loader.engine import WindowSource
 from labeled.loader.explain import explain
 from labeled.loader.explanation import Explanation
 from labeled.loader.looks import loader_html, loader_text
+from labeled.loader.memory import enough_memory
 from labeled.loader.pictures import LoaderPlots
 from labeled.loader.plan import LoaderPlan, next_epoch
 from labeled.loader.process import ProcessWindows, ReaderProcess
@@ -129,12 +130,12 @@ class Loader:
         if live is not None:
             live.supersede()
         plan, first = self._next, self._first_batch
-        self._next = next_epoch(plan)
-        self._first_batch = 0
         self._stats = Stats()
-        self._place = plan, first
         log.debug("epoch %d begins at batch %d of %d", plan.order.epoch, first, plan.n_batches)
-        iterator = EpochIterator(self, plan, first, shape)
+        with enough_memory(self.plan.sizes.memory_bytes):
+            iterator = EpochIterator(self, plan, first, shape)
+        # Only now: whoever interrupts the reading of what is kept finds the same place again.
+        self._next, self._first_batch, self._place = next_epoch(plan), 0, (plan, first)
         self._live = weakref.ref(iterator)
         return iterator
 
@@ -329,6 +330,10 @@ class EpochIterator(Generic[T]):
             raise StopIteration
         try:
             out = self._make(self._batch)
+        except MemoryError:
+            self.close()
+            with enough_memory(self._recipe.sizes.memory_bytes):
+                raise
         except BaseException:
             self.close()
             raise

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from dask.utils import format_bytes, parse_bytes
 
-from labeled.errors import LoaderError
+from labeled.errors import LabeledError, LoaderError, RowsMemoryError
 
 DEFAULT_MEMORY = "256 MiB"
 
@@ -70,6 +71,28 @@ def memory_of(memory: Any) -> int:
     if n <= 0:
         raise LoaderError(f"memory={memory!r} must be more than nothing")
     return n
+
+
+@contextmanager
+def enough_memory(memory_bytes: int) -> Iterator[None]:
+    """Say what to do where the system gives less memory than a loader was allowed.
+
+    Raises
+    ------
+    RowsMemoryError
+        In the place of a MemoryError.
+    """
+    try:
+        yield
+    except MemoryError as error:
+        if isinstance(error, LabeledError):
+            raise
+        why = str(error) or "there is not so much"
+        raise RowsMemoryError(
+            f"the system gives no memory for windows and batches ({why}). This loader may take "
+            f"memory={size_words(memory_bytes)!r}: give less of it, smaller batches, or let go of "
+            "batches that are kept"
+        ) from error
 
 
 def size_words(n_bytes: int) -> str:
