@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from types import FrameType
+from typing import Self
 
 _PASSED_BY = {"labeled", "xarray", "dask", "contextlib"}
 """Libraries whose lines are not the caller's: a warning is told of the line that uses them."""
@@ -74,7 +75,20 @@ class AugmentError(LabeledError, ValueError):
 
 
 class SpaceError(LabeledError, ValueError):
-    """A batch does not fit a space, or two spaces do not fit each other."""
+    """A batch does not fit a space, or two spaces do not fit each other.
+
+    Attributes
+    ----------
+    row : int or None
+        The row of the batch at fault, where it is one.
+    """
+
+    row: int | None = None
+
+    def at_row(self, row: int | None) -> Self:
+        """Return this error, which knows its row now."""
+        self.row = row
+        return self
 
 
 class SpaceTypeError(SpaceError, TypeError):

@@ -230,6 +230,15 @@ def test_batchwise_shuffled_blocks():
     assert isinstance(iterator.num_batches, int)
 
 
+@pytest.mark.parametrize(("n", "num_batches"), [(7, 10), (3, 5), (2, 3)])
+def test_blocks_that_cannot_be_reached_are_shuffled_too(n, num_batches):
+    order = list(range(num_batches))
+    np.random.RandomState(42).shuffle(order)
+    size = -(-n // num_batches)
+    found = lists(BatchwiseShuffledSequentialIterator(n, None, num_batches), n)
+    assert found == [list(range(n))[block * size : (block + 1) * size] for block in order]
+
+
 @pytest.mark.parametrize("kind", ALL[:3])
 def test_even_iterators_leave_out_short_batches(kind):
     options = {"rng": 3} if kind.stochastic else {}

@@ -536,3 +536,9 @@ def test_safe_zip_wants_equal_lengths():
     assert safe_zip((1, 2), "ab") == list(safe_izip((1, 2), "ab")) == [(1, "a"), (2, "b")]
     with pytest.raises(ValueError, match=r"lengths \[1, 2\]"):
         safe_zip((1,), (1, 2))
+
+
+def test_lengths_of_few_bits_do_not_overflow():
+    space = Conv2DSpace(np.array([200, 200], np.uint8), num_channels=np.uint8(200))
+    assert space.get_total_dimension() == 200**3
+    assert space == Conv2DSpace((200, 200), num_channels=200)

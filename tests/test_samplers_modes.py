@@ -159,8 +159,13 @@ def test_drawing_from_nothing_is_refused():
 def test_wrong_modes_and_seeds_are_refused():
     with pytest.raises(LoaderError, match="did you mean 'shuffled_sequential'"):
         batch_sampler("shufled_sequential", 10, 2)
-    with pytest.raises(LoaderError, match=r"make it with even_sequences\(\)"):
+    with pytest.raises(LoaderError, match=r"make it with even_sequences\(lengths\)$"):
         batch_sampler("even_sequences", 10, 2)
+    for mode in (["sequential"], None):
+        with pytest.raises(LoaderError, match="no iteration mode"):
+            batch_sampler(mode, 10, 2)
+    with pytest.raises(SelectionTypeError, match=r"a count, or a list of them; found 10\.0"):
+        batch_sampler("sequential", 10.0, 2)
     with pytest.raises(LoaderError, match="takes no seed=7"):
         batch_sampler("sequential", 10, 2, seed=7)
     with pytest.raises(LoaderError, match="give it a seed"):
@@ -305,7 +310,32 @@ def test_folds_leave_each_row_out_once(n, n_folds):
         assert train == [row for row in range(n) if row not in rows]
 
 
+def test_lengths_that_are_none_are_refused():
+    for lengths in ([[1, 2], [3]], [1.5, 2.0], [[1], [2]]):
+        with pytest.raises(LoaderError, match=r"give \[len\(one\) for one in sequences\]"):
+            even_sequences(lengths, 2, seed=1)
+    with pytest.raises(LoaderError, match="lengths must be 0 or more, found -1"):
+        even_sequences([2, -1], 2, seed=1)
+
+
+def test_samplers_show_themselves_in_a_line():
+    made = batch_sampler("shuffled_sequential", 100_000, 3, seed=7, epoch=2)
+    assert repr(made) == (
+        "<sampler 'shuffled_sequential': 33,334 batches of 3, of 100,000 rows, seed=7, epoch=2>"
+    )
+    folded = cross_validation(sequential, 10, 2, batch_rows=4)[0]
+    assert "valid=<sampler 'sequential': 2 batches of 4, of 5 rows>" in repr(folded)
+    assert repr(even_sequences([3, 5, 3], 2, seed=1)).endswith(
+        "2 batches of 2, of 3 sequences of 2 lengths, seed=1, epoch=0>"
+    )
+    listed = ListedBatches.of([[row] for row in range(50_000)])
+    assert len(repr(listed)) < 120
+    assert repr(concatenated([sequential(4, 2), listed])).startswith("<50,002 batches: <sampler")
+
+
 def test_folds_that_cannot_be_are_refused_at_once():
+    with pytest.raises(LoaderError, match="a scheme is a function"):
+        cross_validation("sequential", 10, 5, batch_rows=2)
     with pytest.raises(LoaderError, match="10 rows are not cut into 4 equal folds"):
         cross_validation(sequential, 10, 4, batch_rows=2)
     with pytest.raises(LoaderError, match="cannot be cut into 4 folds"):

@@ -79,7 +79,10 @@ INCORRECT = [
         (composite(VECTOR, IMAGES), F),
         ["at the top", "2 components", "single name 'features'", "expected a tuple of 2"],
     ),
-    ((composite(VECTOR), F), ["at the top", "1 components", "single name", "a tuple of 1"]),
+    (
+        (composite(VECTOR), F),
+        ["at the top", "1 component (", "single name", "a tuple of 1 source", "('features',)"],
+    ),
     (
         (composite(VECTOR, VECTOR, VECTOR, TARGETS), ((F, F, F), T)),
         ["at the top", "4 components", "the source has 2", "nested as the space is"],
@@ -179,7 +182,7 @@ def test_the_costs_of_the_text():
         (VECTOR, ["a pair (space, source)"]),
         ((VECTOR, F, T), ["a pair"]),
         ((VECTOR, (F, F)), ["elementary", "2 sources", "expected a name"]),
-        ((VECTOR, (F,)), ["elementary", "1 sources"]),
+        ((VECTOR, (F,)), ["elementary", "a tuple of 1 source ("]),
         ((VECTOR, 3), ["a source is a name, found 3"]),
         ((VECTOR, ""), ["the empty name belongs to NullSpace"]),
         ((NullSpace(), F), ["a NullSpace has the source ''", "'features'"]),
@@ -283,6 +286,28 @@ def test_a_combined_request_names_the_consumer_at_fault():
         combine({"model": (VECTOR, F), "cost": (VECTOR, (F, F))})
 
 
+def test_requests_without_names_are_refused():
+    with pytest.raises(SpecsError, match="map a consumer's name to its specs"):
+        combine([(VECTOR, F)])
+
+
+def test_callbacks_of_every_space_are_called_with_its_part():
+    seen = []
+
+    def told(name):
+        return [lambda batch: seen.append((name, shapes(batch)))]
+
+    one = VectorSpace(10, np_validate_callbacks=told("one"))
+    other = VectorSpace(10, np_validate_callbacks=told("other"))  # equal: laid out once
+    outer = CompositeSpace((one, CompositeSpace((other,))), np_validate_callbacks=told("outer"))
+    compiled = compile_specs((outer, (T, (T,))), CIFAR)
+    compiled({T: np.arange(4)})
+    assert seen == [("outer", ((4, 10), ((4, 10),))), ("one", (4, 10)), ("other", (4, 10))]
+    seen.clear()
+    compile_specs((one, T), CIFAR)({T: np.arange(4)})
+    assert seen == [("one", (4, 10))]
+
+
 def test_one_entry_is_bare_unless_asked_for():
     mapping = DataSpecsMapping((composite(VECTOR, VECTOR), (F, F)))
     x = np.zeros(3)
@@ -333,6 +358,13 @@ def test_duplicates_may_hold_equal_arrays():
     assert mapping.flatten((np.zeros(2), np.zeros(2))).shape == (2,)
     with pytest.raises(SpecsError, match="expected 1 entries, one per distinct pair, found 2"):
         mapping.nest((1, 2))
+    nan = np.array([1.0, np.nan])
+    assert mapping.flatten((nan, nan.copy())) is nan
+    eye, zero = scipy.sparse.csr_array(np.eye(2)), scipy.sparse.csr_array((2, 2))
+    assert mapping.flatten((eye, scipy.sparse.coo_array(np.eye(2)))) is eye
+    for other in (zero, scipy.sparse.csr_array((3, 2)), np.eye(2)):
+        with pytest.raises(SpecsError, match=r"(?s)component \[1\].*a different"):
+            mapping.flatten((eye, other))
 
 
 # ---------------------------------------------------------------- compiling
@@ -491,8 +523,20 @@ def test_factors_per_source():
         ((TARGETS, T), {"scale": {T: 2.0}}, ["holds labels, which take no scale"]),
         ((IndexSpace(10, 1), T), {"dtype": {T: "f4"}}, ["dtype must be integer"]),
         ((VECTOR, F), {"dtype": {T: "f4", "fetures": "f4"}}, ["dtype= names no source 'fetures'"]),
+        (
+            (composite(VECTOR, composite(NullSpace(), VectorSpace(11))), (F, ("", T))), {},
+            ["at component [1][1] of the specs", "'targets'", "labels of 10", "not 11"],
+        ),
+        (
+            (composite(IMAGES, composite(VectorSpace(9), VectorSpace(9))), (F, (F, F))), {},
+            ["at component [1][0] of the specs", "'features'", "hold 3072", "expects 9"],
+        ),
+        (
+            (composite(VECTOR, VECTOR), (F, "feature")), {},
+            ["at component [1] of the specs", "no source 'feature'", "did you mean 'features'"],
+        ),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_work_is_refused_when_compiling(specs, options, words):
     with pytest.raises(SpecsError) as caught:
         compile_specs(specs, CIFAR, **options)

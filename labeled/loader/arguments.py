@@ -16,6 +16,7 @@ from labeled.loader.plan import ReaderKind
 from labeled.samplers.parts import LAST_RULES, Last
 from labeled.samplers.permutation import key_of
 from labeled.samplers.requests import ListedBatches, Sampler
+from labeled.samplers.schemes import ConstantSizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +58,8 @@ def listed_of(asked: Asked, *, draws: bool) -> Sampler | None:
         raise LoaderError(
             f"a sampler lists whole batches, seed and all: leave {', '.join(given)} out"
         )
+    if isinstance(asked.sampler, ConstantSizes):
+        return asked.sampler.sampler
     if isinstance(asked.sampler, Sampler):
         return asked.sampler
     if isinstance(asked.sampler, str | bytes) or not np.iterable(asked.sampler):

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from labeled import permute
 from labeled.catalog.source import AnySource
-from labeled.errors import LoaderError, UnknownNameError, did_you_mean
+from labeled.errors import LoaderError, SpaceError, UnknownNameError, did_you_mean
 from labeled.loader.batch import Batch
 from labeled.loader.casts import can_hold, check_change, check_factor, checked_dtype
 from labeled.loader.ragged_finish import RaggedFinish
@@ -137,8 +137,26 @@ class Finish:
         """Lay out `length` rows, of which `count` are real and the others padding.
 
         What is decoded or ragged is made where it was read, and goes to where batches are by
-        `place`.
+        `place`. A value that does not fit is named by its row of the dataset, too.
         """
+        try:
+            return self._made(arrays, rows, count, length, place)
+        except SpaceError as error:
+            if error.row is None:
+                raise
+            found = int(rows()[error.row])
+            told = f"row {found} of the dataset" if found >= 0 else "padding"
+            text = f"{error}. Row {error.row} of this batch is {told}"
+            raise type(error)(text).at_row(found) from error
+
+    def _made(
+        self,
+        arrays: dict[str, Array],
+        rows: Callable[[], Rows],
+        count: int,
+        length: int,
+        place: Callable[[dict[str, Array]], dict[str, Array]],
+    ) -> Any:
         if self._decoded:
             for name in self._decoded:
                 arrays[name] = self.sources[name].decode(arrays[name])

@@ -7,14 +7,14 @@ from typing import Any
 
 from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource
-from labeled.errors import LoaderError
+from labeled.errors import LoaderError, SpecsError
 from labeled.loader.finish import Finish, changes_of, check_padding, padding_by_source
 from labeled.loader.padded import check_lengths, padded_infos
 from labeled.loader.ragged_finish import dense_only, ragged_finishes
 from labeled.pipeline.running import Line, line_of
 from labeled.selection import Selection
 from labeled.spaces import Space
-from labeled.specs import SourceInfo, compile_specs
+from labeled.specs import SourceInfo, as_specs, compile_specs, leaves
 
 
 def finish_of(
@@ -45,6 +45,7 @@ def finish_of(
         if name in spaces
     }
     uneven, finishes = padded_infos(specs, sources, padding)
+    _refuse_texts(specs, sources, infos | uneven)
     compiled = compile_specs(specs, infos | uneven, dtype=dtype, scale=scale, shift=shift)
     needed = {
         name: sources[name]
@@ -54,6 +55,18 @@ def finish_of(
     if pads:
         check_padding(needed, padding, {})
     return needed, Finish(needed, padding, compiled, {}, finishes)
+
+
+def _refuse_texts(
+    specs: Any, sources: Mapping[str, AnySource], infos: Mapping[str, SourceInfo]
+) -> None:
+    """Raise where specs ask for a source that is there but holds no numbers."""
+    for space, name in leaves(*as_specs(specs)):
+        if name in sources and name not in infos:
+            raise SpecsError(
+                f"{sources[name].where} holds no numbers, so that it has no space and is not laid "
+                f"out for {space}; leave it out of the specs, or read it without specs"
+            )
 
 
 def line_in_form(pipeline: Any, finish: Finish) -> Line | None:

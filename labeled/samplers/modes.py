@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -84,7 +84,17 @@ MODES: dict[str, Walk] = {
 }
 
 
-@dataclass(frozen=True, eq=False)
+def told(sampler: Any, mode: str, n_rows: int, batch_rows: int, what: str, *, legacy: bool) -> str:
+    """Return how a sampler shows itself: how many batches of what, and where from."""
+    seed = "" if sampler.seed is None else f", seed={sampler.seed}, epoch={sampler.epoch}"
+    old = ", legacy=True" if legacy else ""
+    return (
+        f"<sampler {mode!r}: {len(sampler):,} batches of {batch_rows:,}, of {n_rows:,} "
+        f"{what}{seed}{old}>"
+    )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class BatchSampler:
     """Batches of rows in one of the `MODES`. Made by :func:`batch_sampler`.
 
@@ -130,6 +140,10 @@ class BatchSampler:
 
     def __len__(self) -> int:
         return self.sizes.n_batches
+
+    def __repr__(self) -> str:
+        rows = self.sizes.n_rows
+        return told(self, self.mode, rows, self.sizes.batch_rows, "rows", legacy=self.legacy)
 
     def __iter__(self) -> Iterator[Request]:
         stream = self._stream()
@@ -211,10 +225,11 @@ def batch_sampler(
     >>> [rows.tolist() for rows in old]
     [[1, 4, 2], [0, 3]]
     """
-    if mode not in MODES:
+    if mode == "even_sequences":
+        raise LoaderError("even_sequences asks for lengths; make it with even_sequences(lengths)")
+    if mode not in [*MODES]:
         known = [*MODES, "even_sequences"]
-        hint = "; make it with even_sequences()" if mode == "even_sequences" else ""
-        raise LoaderError(f"no iteration mode {mode!r}{hint}; {did_you_mean(str(mode), known)}")
+        raise LoaderError(f"no iteration mode {mode!r}; {did_you_mean(str(mode), known)}")
     source = as_rows(rows)
     sizes = cut(MODES[mode].rule, len(source), batch_rows, n_batches)
     checked = seed_for(mode, MODES[mode].random, seed, legacy, LEGACY_MODE_SEED)
@@ -237,7 +252,7 @@ def seed_for(
 
 
 # ---------------------------------------------------------------- sequences of equal length
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class EvenSequences:
     """Batches of sequences of one length each. Made by :func:`even_sequences`.
 
@@ -267,6 +282,10 @@ class EvenSequences:
     def n_rows(self) -> int:
         """Sequences handed out in an epoch: all of them."""
         return self.lengths.size
+
+    def __repr__(self) -> str:
+        what = f"sequences of {len(self._groups):,} lengths"
+        return told(self, self.mode, self.n_rows, self.batch_rows, what, legacy=self.legacy)
 
     def __iter__(self) -> Iterator[Request]:
         return deal_sequences(self._groups, self.batch_rows, self._stream())
@@ -316,18 +335,28 @@ def even_sequences(
     >>> len(batches), sorted(np.concatenate(list(batches)).tolist())
     (3, [0, 1, 2, 3, 4])
     """
-    found = np.asarray(lengths)
-    if found.size == 0:
+    found = _lengths(lengths)
+    rows = whole("batch_rows", batch_rows, least=1)
+    checked = seed_for("even_sequences", True, seed, legacy, LEGACY_MODE_SEED)
+    assert checked is not None
+    return EvenSequences(found, rows, checked, whole("epoch", epoch), legacy)
+
+
+def _lengths(lengths: Any) -> IntArray:
+    try:
+        found = np.asarray(lengths)
+    except ValueError:  # sequences of different lengths make no array
+        found = np.empty(len(lengths), object)
+    if found.size == 0 and found.ndim == 1:
         found = found.astype(np.int64)
     if found.ndim != 1 or found.dtype.kind not in "iu":
         raise LoaderError(
             f"lengths must be one whole number a sequence, (n_rows,); found {found.dtype} of "
-            f"shape {found.shape}"
+            f"shape {found.shape}. Of sequences themselves, give [len(one) for one in sequences]"
         )
-    rows = whole("batch_rows", batch_rows, least=1)
-    checked = seed_for("even_sequences", True, seed, legacy, LEGACY_MODE_SEED)
-    assert checked is not None
-    return EvenSequences(found.astype(np.int64), rows, checked, whole("epoch", epoch), legacy)
+    if found.size and int(found.min()) < 0:
+        raise LoaderError(f"lengths must be 0 or more, found {found.min()}")
+    return found.astype(np.int64)
 
 
 def groups_of(lengths: IntArray) -> list[IntArray]:

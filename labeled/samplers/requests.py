@@ -54,7 +54,7 @@ class Sampler(Protocol):
         """Return the same sampler for another epoch."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ListedBatches:
     """A finite list of batches: the same ones every epoch.
 
@@ -77,6 +77,10 @@ class ListedBatches:
     def of(cls, requests: Iterable[Any]) -> ListedBatches:
         """List what an iterable yields; each item is checked by :func:`as_request`."""
         return cls(tuple(as_request(item) for item in requests))
+
+    def __repr__(self) -> str:
+        n, shown = len(self), ", ".join(_shown(request) for request in self.requests[:3])
+        return f"<{n:,} listed batches, {self.sizes.sum():,} rows: {shown}{', ...' * (n > 3)}>"
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -223,6 +227,8 @@ def as_rows(rows: Any) -> range | IntArray:
     if isinstance(rows, range):
         _request_of_range(rows)
         return rows
+    if not isinstance(rows, Iterable):
+        raise SelectionTypeError(f"rows are a count, or a list of them; found {rows!r}")
     found = as_request(rows if isinstance(rows, Sequence | np.ndarray) else list(rows))
     return range(found.start, found.stop) if isinstance(found, slice) else found
 

@@ -91,12 +91,15 @@ def shuffled_examples(
     return shuffled(rows, 1, seed=seed, epoch=epoch, legacy=legacy)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Concatenated:
     """Samplers one after another. Made by :func:`concatenated`."""
 
     samplers: tuple[Sampler, ...]
     epoch: int = 0
+
+    def __repr__(self) -> str:
+        return f"<{len(self):,} batches: {', then '.join(map(repr, self.samplers))}>"
 
     def __len__(self) -> int:
         return sum(map(len, self.samplers))
@@ -179,6 +182,8 @@ def cross_validation(
     >>> list(first.train), list(first.valid)
     ([slice(2, 4, None)], [slice(0, 2, None)])
     """
+    if not callable(scheme):
+        raise LoaderError(f"a scheme is a function, such as shuffled; found {scheme!r}")
     n, folds = whole("n_rows", n_rows), whole("n_folds", n_folds, least=1)
     if folds > n:
         raise LoaderError(f"{n} rows cannot be cut into {folds} folds")

@@ -137,7 +137,7 @@ def check_fits(
     raise SpaceError(
         f"{who}value {value} in row {row + first_row} does not fit {wanted} "
         f"({limits.min} to {limits.max}); ask for a wider dtype"
-    )
+    ).at_row(row + first_row)
 
 
 def first_outside(x: Array, low: int, high: int) -> tuple[int, tuple[int, ...]] | None:

@@ -61,27 +61,28 @@ def check_labels(labels: Array, max_labels: int | None, who: str = "", first_row
     """
     found = dtype_of(labels)
     if found.kind not in "iu":
-        raise SpaceTypeError(f"{who}{not_labels(labels, found, first_row)}")
+        raise not_labels(labels, found, who, first_row)
     top = np.iinfo(found).max if max_labels is None else max_labels - 1
     offender = first_outside(labels, 0, int(top))
     if offender is not None:
         value, position = offender
         limit = "0 or more" if max_labels is None else f"0 to {max_labels - 1}"
+        row = position[0] + first_row
         raise SpaceError(
-            f"{who}label {value} in row {position[0] + first_row} is out of range, expected {limit}"
-        )
+            f"{who}label {value} in row {row} is out of range, expected {limit}"
+        ).at_row(row)
 
 
-def not_labels(labels: Array, found: np.dtype[Any], first_row: int = 0) -> str:
-    """Say why a batch of this dtype holds no labels, with the first bad value if it is at hand."""
-    text = f"labels must be integers, found {found}"
+def not_labels(labels: Array, found: np.dtype[Any], who: str, first_row: int = 0) -> SpaceTypeError:
+    """Return why a batch of this dtype holds no labels: the first bad value, if it is at hand."""
+    text = f"{who}labels must be integers, found {found}"
     if found.kind == "f" and is_array(labels):
         values = to_host(labels)
         bad = np.argwhere(~np.isfinite(values) | (values != np.floor(values)))
         if len(bad):
-            value = values[tuple(bad[0])]
-            return f"{text}: value {value} in row {int(bad[0][0]) + first_row} is no label"
-    return f"{text}; cast them first, e.g. with astype('int64')"
+            value, row = values[tuple(bad[0])], int(bad[0][0]) + first_row
+            return SpaceTypeError(f"{text}: value {value} in row {row} is no label").at_row(row)
+    return SpaceTypeError(f"{text}; cast them first, e.g. with astype('int64')")
 
 
 def one_hot(

@@ -183,7 +183,7 @@ class LabelRows(ArraySpace):
 
     def _check_dtype(self, found: np.dtype[Any], batch: Batch, branch: str) -> None:
         if found.kind not in "iu":
-            fault(SpaceTypeError, self, branch, not_labels(batch, dtype_of(batch)))
+            raise not_labels(batch, dtype_of(batch), title(self, branch))
         super()._check_dtype(found, batch, branch)
 
 

@@ -12,7 +12,7 @@ business. Names become positions once, so that the per-batch part looks nothing 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,17 +23,25 @@ from labeled import permute
 from labeled.device import dtype_of, own_dtype, reshape
 from labeled.errors import SpaceError, SpecsError, did_you_mean
 from labeled.permute.arguments import result_dtype
-from labeled.spaces import ConvNDSpace, IndexSpace, Space, VectorSpace, canonical_axes
-from labeled.spaces.base import ArraySpace
+from labeled.spaces import (
+    CompositeSpace,
+    ConvNDSpace,
+    IndexSpace,
+    Space,
+    VectorSpace,
+    canonical_axes,
+)
+from labeled.spaces.base import ArraySpace, Callbacks
 from labeled.spaces.dtypes import as_dtype
 from labeled.spaces.layout import order_of
 from labeled.spaces.sparse import csr
 from labeled.specs.casts import check_values, why_not_made
-from labeled.specs.mapping import DataSpecsMapping
-from labeled.specs.structure import Specs
+from labeled.specs.mapping import DataSpecsMapping, branch_of
+from labeled.specs.structure import Specs, place
 
 Array = np.ndarray[Any, np.dtype[Any]]
 T = TypeVar("T")
+Called = tuple[tuple[int, ...], Callbacks]
 
 
 @dataclass(frozen=True)
@@ -101,10 +109,7 @@ class Step:
     def __call__(self, rows: Array) -> Any:
         """Return new C-contiguous memory with `rows` laid out for the target."""
         x = reshape(rows, (rows.shape[0], *self.view))
-        made = self._numbers(x) if self.labels is None else self._labels(x)
-        for callback in self.target.np_validate_callbacks:
-            callback(made)
-        return made
+        return self._numbers(x) if self.labels is None else self._labels(x)
 
     def _numbers(self, x: Array) -> Any:
         scaled = self.scale is not None or self.shift is not None
@@ -119,7 +124,7 @@ class Step:
         try:
             made = self.labels.np_format_as(x, self.target)
         except SpaceError as error:
-            raise type(error)(f"source {self.source!r}: {error}") from error
+            raise type(error)(f"source {self.source!r}: {error}").at_row(error.row) from error
         kept = isinstance(self.target, IndexSpace) and dtype_of(made) == dtype_of(x)
         return permute.copy(made, (0, 1)) if kept else made
 
@@ -138,12 +143,15 @@ class CompiledSpecs:
         One per distinct (space, source) pair.
     mapping : DataSpecsMapping
         Between the pairs and the nesting asked for.
+    called : tuple
+        What the spaces' callbacks are called with: the way to a part of the batch, and they.
     """
 
     specs: Specs
     sources: tuple[str, ...]
     steps: tuple[Step, ...]
     mapping: DataSpecsMapping = field(repr=False)
+    called: tuple[Called, ...] = field(default=(), repr=False)
 
     def __call__(self, arrays: Mapping[str, Array]) -> Any:
         """Lay out one batch.
@@ -167,7 +175,14 @@ class CompiledSpecs:
             If labels or integers do not fit; names source, value and row.
         """
         self._check(arrays)
-        return self.mapping.nest(tuple(step(arrays[step.source]) for step in self.steps))
+        made = self.mapping.nest(tuple(step(arrays[step.source]) for step in self.steps))
+        for path, callbacks in self.called:
+            part = made
+            for number in path:
+                part = part[number]
+            for callback in callbacks:
+                callback(part)
+        return made
 
     def out_specs(self, n: int) -> Any:
         """Return the `ArraySpec` of every array of a batch of `n` rows, nested as the specs."""
@@ -263,18 +278,32 @@ def compile_specs(
     for name, option in options.items():
         _check_names(name, option, sources)
     steps: list[Step] = []
-    for space, source in mapping.specs_to_index:
+    for (space, source), number in mapping.specs_to_index.items():
+        branch = branch_of(mapping.spec_mapping, number)
+        where = f"{place(branch)}: " if branch else ""
         if source not in sources:
-            raise SpecsError(
-                f"there is no source {source!r} that has a space (text has none): "
-                f"{did_you_mean(source, sources)}"
-            )
+            known = did_you_mean(source, sources)
+            raise SpecsError(f"{where}there is no source {source!r}: {known}")
         try:
             steps.append(_step(space, sources[source], options))
         except SpaceError as error:
-            raise SpecsError(f"source {source!r}: {error}") from error
+            raise SpecsError(f"{where}source {source!r}: {error}") from error
+        except SpecsError as error:
+            if not where:
+                raise
+            raise SpecsError(f"{where}{error}") from error
     read = tuple(dict.fromkeys(step.source for step in steps))
-    return CompiledSpecs(mapping.specs, read, tuple(steps), mapping)
+    called = tuple(_callbacks_of(mapping.specs[0]))
+    return CompiledSpecs(mapping.specs, read, tuple(steps), mapping, called)
+
+
+def _callbacks_of(space: Space, path: tuple[int, ...] = ()) -> Iterator[Called]:
+    """Yield the callbacks of every space, with the way to its batch; the outer ones first."""
+    if space.np_validate_callbacks:
+        yield path, space.np_validate_callbacks
+    parts = space.components if isinstance(space, CompositeSpace) else ()
+    for number, part in enumerate(parts):
+        yield from _callbacks_of(part, (*path, number))
 
 
 # ---------------------------------------------------------------- one pair
@@ -361,7 +390,7 @@ def _label_step(
     wanted = _wanted_dtype(space, info.name, asked)
     expanded = np.dtype(np.float64) if isinstance(space, VectorSpace) else _native(info.dtype)
     made = expanded if wanted is None else wanted
-    target = space.with_dtype(made)
+    target = space.with_dtype(made).without_callbacks()  # called once, for the whole batch
     return Step(info.name, target, info.shape, (own.dim,), (0, 1), own, made)
 
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from labeled.errors import SpecsError
 from labeled.spaces import CompositeSpace, NullSpace, Space
+from labeled.spaces.sparse import is_sparse
 from labeled.specs.structure import Specs, as_specs, place
 
 Tree = Any
@@ -150,6 +151,20 @@ def _number(space: Space, source: Any, index: dict[tuple[Space, str], int]) -> T
     return index.setdefault((space, source), len(index))
 
 
+def branch_of(tree: Tree, number: int, branch: str = "") -> str | None:
+    """Return the first branch at which a pair of this number stands, None if it does not.
+
+    Examples
+    --------
+    >>> branch_of((0, (None, 1)), 1)
+    '[1][1]'
+    """
+    if not isinstance(tree, tuple):
+        return branch if tree == number else None
+    found = (branch_of(part, number, f"{branch}[{i}]") for i, part in enumerate(tree))
+    return next((one for one in found if one is not None), None)
+
+
 def _gather(tree: Tree, nested: Any, branch: str, flat: dict[int, Any]) -> None:
     if isinstance(tree, tuple):
         for i, (part, item) in enumerate(zip(tree, _items(tree, nested, branch), strict=True)):
@@ -200,9 +215,21 @@ def _same(first: Any, second: Any) -> bool:
     if hasattr(first, "__dask_graph__") or hasattr(second, "__dask_graph__"):
         return bool(getattr(first, "name", first) == getattr(second, "name", second))
     if hasattr(first, "shape") or hasattr(second, "shape"):
-        alike = getattr(first, "dtype", None) == getattr(second, "dtype", None)
-        return alike and bool(np.array_equal(first, second))
+        return _alike(first, second)
     return bool(first == second)
+
+
+def _alike(first: Any, second: Any) -> bool:
+    """Whether two arrays hold the same, NaN for NaN."""
+    if getattr(first, "dtype", None) != getattr(second, "dtype", None):
+        return False
+    if is_sparse(first) and is_sparse(second):
+        differing = 0 if first.shape == second.shape else 1
+        return not (differing or (first.tocsr() != second.tocsr()).nnz)
+    if is_sparse(first) or is_sparse(second):
+        return False
+    floats = first.dtype.kind in "fc" if isinstance(first.dtype, np.dtype) else False
+    return bool(np.array_equal(first, second, equal_nan=floats))
 
 
 def _nested(tree: Tree, entries: tuple[Any, ...], of_spaces: bool) -> Any:
@@ -286,6 +313,11 @@ def combine(requests: Mapping[str, Specs]) -> CombinedSpecs:
     >>> data["cost"][0] is data["model"], data["penalty"], data["monitor"].shape
     (True, None, (8, 4))
     """
+    if not isinstance(requests, Mapping):
+        raise SpecsError(
+            f"requests map a consumer's name to its specs, as in {{'model': (space, source)}}; "
+            f"found {requests!r}"
+        )
     for name, specs in requests.items():
         try:
             as_specs(specs)

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from labeled.errors import SpecsError
 from labeled.spaces import CompositeSpace, NullSpace, Space
+from labeled.views.text import count_words
 
 Source = Any
 """A name, or a tuple (or list) of sources."""
@@ -37,7 +38,7 @@ def as_specs(specs: Any) -> Specs:
     Traceback (most recent call last):
     labeled.errors.SpecsError: at the top of the specs: the space has 2 components
     (CompositeSpace(VectorSpace(dim=3), VectorSpace(dim=2))), the source is the single name 'x';
-    expected a tuple of 2 sources, one per component
+    expected a tuple of 2 sources, one per component, such as ('x', 'x')
     """
     if not isinstance(specs, tuple | list) or len(specs) != 2:
         raise SpecsError(f"specs are a pair (space, source), found {specs!r}")
@@ -119,7 +120,7 @@ def _checked(space: Space, source: Source, branch: str) -> Source:
             _differ(branch, f"a NullSpace has the source '', found {source!r}")
         return source
     if isinstance(source, tuple | list):
-        count = f"a tuple of {len(source)} sources {_shown(source)}"
+        count = f"a tuple of {count_words(len(source), 'source')} {_shown(source)}"
         _differ(
             branch, f"the space is elementary ({space}), the source is {count}; expected a name"
         )
@@ -134,16 +135,18 @@ def _checked_composite(space: CompositeSpace, source: Source, branch: str) -> So
     n = len(space.components)
     if not isinstance(source, tuple | list):
         one = f"the single name {source!r}" if isinstance(source, str) else repr(source)
+        written = f", such as {(source,) * n}" if isinstance(source, str) and source else ""
         _differ(
             branch,
-            f"the space has {n} components ({space}), the source is {one}; "
-            f"expected a tuple of {n} sources, one per component",
+            f"the space has {count_words(n, 'component')} ({space}), the source is {one}; "
+            f"expected a tuple of {count_words(n, 'source')}, one per component{written}",
         )
     if len(source) != n:
         _differ(
             branch,
-            f"the space has {n} components ({space}), the source has {len(source)} "
-            f"{_shown(source)}; expected one source per component, nested as the space is",
+            f"the space has {count_words(n, 'component')} ({space}), the source has "
+            f"{len(source)} {_shown(source)}; expected one source per component, nested as the "
+            "space is",
         )
     pairs = enumerate(zip(space.components, source, strict=True))
     return tuple(_checked(part, name, f"{branch}[{i}]") for i, (part, name) in pairs)

@@ -183,8 +183,8 @@ class Conv2DSpace(SimplyTypedSpace):
         for length in (*shape, count):
             whole = isinstance(length, int | np.integer) and length > 0
             require(whole, f"Conv2DSpace: lengths must be integers above 0, found {length!r}")
-        self.shape = tuple(shape)
-        self.num_channels = count
+        self.shape = tuple(map(int, shape))  # lengths of few bits would overflow when multiplied
+        self.num_channels = None if count is None else int(count)
         self.axes: Axes = self.default_axes if axes is None else tuple(axes)
         require(len(self.axes) == 4, f"Conv2DSpace: axes must be four, found {self.axes}")
 

@@ -154,10 +154,16 @@ class ShuffledSequentialSubsetIterator(SequentialSubsetIterator):
 
 
 class BatchwiseShuffledSequentialIterator(SequentialSubsetIterator):
-    """Slices in shuffled order; the short one may come anywhere."""
+    """Slices in shuffled order; the short one may come anywhere.
+
+    A number of batches that cannot be reached is kept: slices beyond the rows are empty.
+    """
 
     mode = "batchwise_shuffled_sequential"
     stochastic = True
+
+    def _cut(self) -> Cut:
+        return Cut(self._dataset_size, self._batch_size, int(self._num_batches))
 
     @property
     def num_batches(self) -> int:
