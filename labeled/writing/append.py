@@ -39,7 +39,7 @@ from labeled.formats.replacing import check_target, clone, replacing
 from labeled.ragged import Ragged
 from labeled.selection import Selection
 from labeled.writing.blocks import Before, Recipe
-from labeled.writing.given import Block, Blocks, Given, slices
+from labeled.writing.given import Block, Given, slices
 from labeled.writing.inputs import Inputs, inputs_of
 from labeled.writing.ordering import Kept
 from labeled.writing.progress import progress_bar
@@ -418,7 +418,7 @@ def _old_then_new(old: _Old, inputs: Inputs) -> Inputs:
             shape=(old.n_rows + int(each.shape[0] or 0), *each.shape[1:]),
             names=Names(source.dims, tuple(coordinates_of(old.header, source, Kept(old.n_rows)))),
             attrs=storable(f"source {name!r}", source.attrs),
-            blocks=partial(_blocks, source, each.blocks),
+            blocks=partial(_blocks, source, each),
         )
     return Inputs(given, ragged=uneven)
 
@@ -440,16 +440,18 @@ def _joined(source: SourceHeader, new: RaggedGiven) -> JoinedExamples:
         )
     rows = Selection.all(source.n_rows)
     old = Ragged(reader, rows, source.dims, source.name, source.attrs)
-    return JoinedExamples(LazyExamples(old), new.examples, dtype)
+    return JoinedExamples(LazyExamples(old), new.examples, dtype, what)
 
 
-def _blocks(source: SourceHeader, new: Blocks, rows: int) -> Iterator[Block]:
-    """Yield the rows of a file, then new ones."""
+def _blocks(source: SourceHeader, new: Given, rows: int) -> Iterator[Block]:
+    """Yield the rows of a file, then new ones; stored times as times, if these are such."""
     reader = open_reader(source)
+    kind = "m" if source.attrs.get("units") == "nanoseconds" else "M"
 
     def read(start: int, stop: int) -> Any:
-        return reader.read(range(start, stop))
+        values = reader.read(range(start, stop))
+        return values if new.encode is None else values.astype(np.int64).view(f"{kind}8[ns]")
 
     yield from slices(read, source.n_rows, rows)
-    for block in new(rows):
+    for block in new.blocks(rows):
         yield replace(block, start=block.start + source.n_rows, stop=block.stop + source.n_rows)

@@ -25,6 +25,7 @@ from labeled.errors import ArrayError
 from labeled.formats.hdf5.encoding import Chunk, Layout, checksum, chunks_of
 from labeled.formats.objects import vlen_base
 from labeled.formats.region import Array
+from labeled.writing.casting import cast, texts
 from labeled.writing.statistics import Moments, Part, measured
 from labeled.writing.uneven import measured_examples
 
@@ -85,7 +86,8 @@ def pack(
     With `shapes` the rows are the values of examples that have these, or one such example
     each, and `parts` tell of examples.
     """
-    rows = checked_rows(values, stop - start, recipe)
+    are_values = shapes is not None and vlen_base(recipe.dtype) is None
+    rows = checked_rows(values, stop - start, recipe, None if are_values else start)
     if shapes is None:
         moments = measured(rows, parts, recipe.channel_axis, count_classes=recipe.count_classes)
     else:
@@ -151,13 +153,13 @@ def _merged(bodies: Sequence[Units]) -> Units | None:
     return Units(bodies[0].start, bodies[-1].stop, chunks, rows, sums)
 
 
-def checked_rows(values: Any, n_rows: int, recipe: Recipe) -> Array:
-    """Return a block as the dtype that is stored.
+def checked_rows(values: Any, n_rows: int, recipe: Recipe, first: int | None) -> Array:
+    """Return a block as the dtype that is stored; messages count rows from `first`.
 
     Raises
     ------
     ArrayError
-        If a block has another shape or kind than its source.
+        If a block has another shape or kind than its source, or a value that it cannot hold.
     """
     array = values.get() if hasattr(values, "get") and hasattr(values, "device") else values
     if np.ma.is_masked(array):
@@ -176,39 +178,16 @@ def checked_rows(values: Any, n_rows: int, recipe: Recipe) -> Array:
         )
     base = vlen_base(recipe.dtype)
     if base is not None:
-        return _variable_rows(rows, base)
+        return _variable_rows(rows, base, recipe.where, first or 0)
     if recipe.dtype.kind == "O":
-        return _texts(rows, recipe.where)
-    if rows.dtype != recipe.dtype:
-        if not np.can_cast(rows.dtype, recipe.dtype, "same_kind"):
-            raise ArrayError(
-                f"{recipe.where} gave a block of {rows.dtype} where {recipe.dtype} was announced; "
-                f"cast it with .astype({str(recipe.dtype)!r})"
-            )
-        rows = rows.astype(recipe.dtype)
-    return rows
+        return texts(rows, recipe.where, first or 0)
+    return cast(rows, recipe.dtype, recipe.where, first)
 
 
-def _texts(rows: Array, where: str) -> Array:
-    texts = rows.astype(object)
-    for value in texts.reshape(-1).tolist():
-        if isinstance(value, np.ndarray | list | tuple):
-            raise ArrayError(
-                f"{where} holds an array among its texts; give texts only, or arrays only (a list "
-                f"of them, or an object array)"
-            )
-        if not isinstance(value, str | bytes):
-            raise ArrayError(
-                f"{where} holds {type(value).__name__} {value!r:.60} among its texts; give texts "
-                f"only, or numbers with a dtype of their own"
-            )
-    return texts
-
-
-def _variable_rows(rows: Array, base: np.dtype[Any]) -> Array:
+def _variable_rows(rows: Array, base: np.dtype[Any], where: str, first: int) -> Array:
     out = np.empty(len(rows), object)
     for i, row in enumerate(rows.tolist()):
-        out[i] = row.astype(base, copy=False)
+        out[i] = row if row.dtype == base else cast(row, base, f"{where}, row {first + i}")
     return out
 
 

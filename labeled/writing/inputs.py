@@ -19,17 +19,19 @@ from dask.base import is_dask_collection
 
 from labeled.device import adopted, has_dlpack
 from labeled.errors import ArrayError, DimsError, UnknownNameError, did_you_mean, warn
-from labeled.formats.hdf5.labels import name_dims
+from labeled.formats.hdf5.labels import TO_WRITE, name_dims
 from labeled.formats.hdf5.own import OWN
 from labeled.formats.hdf5.scales import Coordinate, Names
 from labeled.formats.hdf5.writing import storable
 from labeled.formats.region import Array
+from labeled.writing.casting import texts, times
 from labeled.writing.given import Block, Blocks, Given, slices
 from labeled.writing.passing import Passing
 from labeled.writing.ragged import RaggedAs, RaggedGiven, examples_of, is_ragged, ragged_given
 from labeled.writing.tables import frame_sources, is_frame
 
 KINDS = "biufcSO"
+MOST_AXES = 32
 
 
 @runtime_checkable
@@ -227,15 +229,19 @@ def given_of(name: str, value: Any, dims: Sequence[str | None] | None) -> Given:
     shape = tuple(array.shape)
     if len(shape) == 0:
         raise ArrayError(f"source {name!r} is a single value; a source needs an axis of examples")
+    if len(shape) > MOST_AXES:
+        raise ArrayError(
+            f"source {name!r} has {len(shape)} axes, and HDF5 knows {MOST_AXES}; reshape it"
+        )
     _check_known(name, shape)
     found = (
         [str(dim) for dim in array.dims] if isinstance(array, xr.DataArray) else [""] * len(shape)
     )
-    axis_names, _ = name_dims("the file to write", name, found, dims)
+    axis_names, _ = name_dims(TO_WRITE, name, found, dims)
     for dim in axis_names:
         if "\0" in dim:
             raise DimsError(f"source {name!r} has a dim called {dim!r}; use letters and digits")
-    coords = _coordinates(array, axis_names) if isinstance(array, xr.DataArray) else ()
+    coords = _coordinates(name, array, axis_names) if isinstance(array, xr.DataArray) else ()
     attrs = storable(f"source {name!r}", array.attrs) if isinstance(array, xr.DataArray) else {}
     return Given(
         name, dtype, shape, Names(axis_names, coords), {**attrs, **told}, _blocks(array), encode
@@ -249,6 +255,8 @@ def _as_array(name: str, value: Any) -> Any:
     if isinstance(value, xr.Variable):
         return xr.DataArray(value)
     if isinstance(value, np.ma.MaskedArray):
+        if not np.ma.is_masked(value):
+            return value.data
         raise ArrayError(
             f"source {name!r} is a masked array, and a file has no place for its mask; fill it in "
             f"with .filled(value), or write the mask as a source of its own"
@@ -293,17 +301,12 @@ def _stored(
     if dtype.kind in "UT":
         return np.dtype(object), None, {}
     if dtype.kind in "Mm":
-        return np.dtype(np.int64), _times, _time_attrs(dtype.kind)
+        encode = partial(times, kind=dtype.kind, where=f"source {name!r}")
+        return np.dtype(np.int64), encode, _time_attrs(dtype.kind)
     if dtype.kind not in KINDS or dtype.names is not None:
-        raise ArrayError(
-            f"source {name!r} has dtype {dtype}, which cannot be stored; cast it to numbers or "
-            f"texts"
-        )
+        how = "give its fields one by one" if dtype.names else "cast it to numbers or texts"
+        raise ArrayError(f"source {name!r} has dtype {dtype}, which cannot be stored; {how}")
     return dtype, None, {}
-
-
-def _times(values: Array) -> Array:
-    return values.astype(f"{values.dtype.kind}8[ns]").view(np.int64)
 
 
 def _time_attrs(kind: str) -> dict[str, Any]:
@@ -314,15 +317,20 @@ def _time_attrs(kind: str) -> dict[str, Any]:
     return {"units": "nanoseconds since 1970-01-01", "calendar": calendar, **fill}
 
 
-def _coordinates(array: xr.DataArray, dims: Sequence[str]) -> tuple[Coordinate, ...]:
+def _coordinates(name: str, array: xr.DataArray, dims: Sequence[str]) -> tuple[Coordinate, ...]:
     """Return the coordinates along one dim; `dims` are the names in the file."""
     renamed = dict(zip(map(str, array.dims), dims, strict=True))
     out = []
     for key, coord in array.coords.items():
         if coord.ndim == 1:
+            if isinstance(array.xindexes.get(key), xr.indexes.PandasMultiIndex):
+                raise ArrayError(
+                    f"coordinate {key!r} of source {name!r} is a MultiIndex, which a file cannot "
+                    f"hold; .reset_index({key!r}) makes coordinates of its levels"
+                )
             old = str(coord.dims[0])
-            name = renamed[old] if str(key) == old else str(key)
-            out.append(coordinate(name, renamed[old], coord.values, coord.attrs))
+            called = renamed[old] if str(key) == old else str(key)
+            out.append(coordinate(called, renamed[old], coord.values, coord.attrs))
     return tuple(out)
 
 
@@ -336,8 +344,8 @@ def coordinate(name: str, dim: str, values: Any, attrs: Mapping[Any, Any]) -> Co
     """
     array = np.asarray(values)
     _, encode, told = _stored(name, array.dtype)
-    if array.dtype.kind in "UT":
-        array = array.astype(object)
+    if array.dtype.kind in "UTO":
+        array = texts(array, f"coordinate {name!r}")
     if encode is not None:
         array = encode(array)
     return Coordinate(name, dim, array, {**storable(f"coordinate {name!r}", attrs), **told})

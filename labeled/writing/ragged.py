@@ -23,12 +23,13 @@ import xarray as xr
 from labeled.device import adopted, has_dlpack
 from labeled.errors import ArrayError, DimsError
 from labeled.formats.hdf5.flatlayout import member_names, ragged_attrs
-from labeled.formats.hdf5.labels import name_dims
+from labeled.formats.hdf5.labels import TO_WRITE, name_dims
 from labeled.formats.hdf5.scales import Names
 from labeled.formats.hdf5.writing import storable, vlen_dtype
 from labeled.formats.region import Array
 from labeled.ragged import Ragged
 from labeled.ragged.flat import Rows, block_cuts, elements_of, offsets_of
+from labeled.writing.casting import cast
 from labeled.writing.given import Block, Given, slices
 
 RaggedAs = Literal["flat", "fuel"]
@@ -117,6 +118,8 @@ class JoinedExamples:
     first: Examples
     then: Examples
     dtype: np.dtype[Any]
+    where: str
+    """How messages name the source."""
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -140,7 +143,7 @@ class JoinedExamples:
             )
             if b > a
         ]
-        return np.concatenate([piece.astype(self.dtype, copy=False) for piece in pieces])
+        return np.concatenate([cast(piece, self.dtype, self.where) for piece in pieces])
 
 
 def is_ragged(value: Any) -> bool:
@@ -297,7 +300,7 @@ def ragged_given(
     name: str, examples: Examples, dims: Sequence[str | None] | None, kind: RaggedAs
 ) -> tuple[RaggedGiven, dict[str, Given]]:
     """Return a ragged source, and its datasets as they will be written."""
-    names, _ = name_dims("the file to write", name, examples.dims, dims)
+    names, _ = name_dims(TO_WRITE, name, examples.dims, dims)
     given = RaggedGiven(name, names, len(examples.shapes), kind, examples)
     if kind == "flat":
         return given, _flat(name, examples, names)

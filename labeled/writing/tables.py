@@ -76,6 +76,8 @@ def frame_sources(frame: Any, columns: Mapping[str, Sequence[str]] | None = None
 
 
 def _frame_column(name: str, column: Any) -> Array:
+    if getattr(column.dtype, "tz", None) is not None:
+        column = column.dt.tz_convert(None)  # to UTC
     if str(column.dtype) in ("category", "str", "string"):
         column = column.astype(object)
     values: Array = column.to_numpy()
@@ -83,8 +85,10 @@ def _frame_column(name: str, column: Any) -> Array:
         kinds = {type(value) for value in values.tolist()}
         if kinds <= {int, float, bool} and kinds:
             return np.array(values.tolist())
-        odd = next((i for i, value in enumerate(values) if not isinstance(value, str)), None)
-        if odd is not None:
+        texts = np.array([isinstance(value, str) for value in values.tolist()], bool)
+        missing = column.isna().to_numpy()
+        if not texts.all():
+            odd = int(np.argmax(missing if missing.any() else ~texts))
             raise ArrayError(
                 f"column {name!r}, row {odd} holds {values[odd]!r:.60}; give a column texts only, "
                 f"or numbers only (fillna puts something in place of what is missing)"

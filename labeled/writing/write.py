@@ -79,7 +79,8 @@ def write(
         `persist` it first. An iterable gives batches ``{name: array}`` of any number of
         rows. A labeled.Dataset gives its selected rows, and its splits if it has all rows.
         A DataFrame gives its columns; single values in an xarray.Dataset are left out.
-        Times are stored as nanoseconds with CF attributes. Examples of different shapes are
+        Times are stored as nanoseconds with CF attributes, those of a time zone in UTC; texts,
+        and bytes in object arrays, as UTF-8 texts of any length. Examples of different shapes are
         a :class:`labeled.Ragged`, a list of arrays, or an object array of them; in batches,
         give one of the last two.
     splits : mapping of split to rows, optional

@@ -25,6 +25,9 @@ from labeled.formats.hdf5.safety import address, check_dataset, to_text
 
 SHAPES, SHAPE_LABELS = "shapes", "shape_labels"
 MAX_EXAMPLE_AXES = 32
+TO_WRITE = "the file to write"
+"""What messages call a file that is not there yet."""
+
 CHANNELS = (1, 3, 4)
 MOST_TOLD, MOST_SUGGESTED = 12, 4
 """Sources that a warning lists, and those whose names it spells out."""
@@ -298,10 +301,13 @@ def _repeated(where: str, source: str, dims: Sequence[str], said: tuple[str, ...
     proposed = tuple(
         default_name(source, axis) if axis == again else name for axis, name in enumerate(dims)
     )
+    twice = f"has the dim {dims[again]!r} twice, as axis {first} and axis {again}"
+    if where == TO_WRITE:
+        return f"source {source!r} {twice}; rename one, with dims={{{source!r}: {proposed}}}"
     return (
-        f"source {source!r} in {where!r} has the dim {dims[again]!r} twice, as axis {first} and "
-        f"axis {again}; its labels are {said}. Set f[{source!r}].dims[{again}].label in the file, "
-        f"or pass dims={{{source!r}: {proposed}}} when opening it"
+        f"source {source!r} in {where!r} {twice}; its labels are {said}. Set "
+        f"f[{source!r}].dims[{again}].label in the file, or pass dims={{{source!r}: {proposed}}} "
+        f"when opening it"
     )
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import h5py
 
 from labeled.formats.hdf5.labels import NOT_A_VARIABLE
+from labeled.formats.hdf5.own import OWN
 from labeled.formats.hdf5.tables import free_name
 from labeled.formats.hdf5.writing import file_dtype, set_attrs
 from labeled.formats.region import Array
@@ -133,7 +134,11 @@ class ScaleWriter:
 
     def _name(self, source: str, wanted: str) -> str:
         plain = wanted.replace("/", "_")
-        return plain if plain not in self._file else free_name(self._file, f"{source}_{wanted}")
+        return (
+            plain
+            if plain != OWN and plain not in self._file
+            else free_name(self._file, f"{source}_{wanted}")
+        )
 
 
 def _key(coord: Coordinate) -> Any:

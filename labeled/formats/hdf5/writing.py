@@ -23,6 +23,7 @@ from labeled.formats.hdf5.attributes import INTERNAL
 from labeled.formats.hdf5.door import INCOMPLETE
 from labeled.formats.hdf5.encoding import Chunk, Layout
 from labeled.formats.hdf5.filters import DEFLATE, SHUFFLE
+from labeled.formats.hdf5.safety import to_bytes
 from labeled.formats.hdf5.tables import free_name
 from labeled.formats.objects import vlen_base
 from labeled.formats.region import Array
@@ -218,11 +219,33 @@ def storable(where: str, attrs: Mapping[Any, Any]) -> dict[str, Any]:
     }
 
 
+def storable_text(value: str | bytes) -> str | bytes:
+    """Return a text as HDF5 can hold it; bytes that were no UTF-8 when read are bytes again.
+
+    Raises
+    ------
+    ValueError
+        If HDF5 cannot hold it; says why, and what to do.
+
+    Examples
+    --------
+    >>> storable_text("digits"), storable_text("caf\\udce9")
+    ('digits', b'caf\\xe9')
+    """
+    try:
+        stored = to_bytes(value) if isinstance(value, str) else value
+    except UnicodeEncodeError:
+        raise ValueError(f"{value!r:.60}, which is not valid Unicode; correct it") from None
+    if b"\0" in stored:
+        raise ValueError(f"{value!r:.60}, and HDF5 ends a text at its first \\0; take it out")
+    return value if stored.decode(errors="ignore") == value else stored
+
+
 def _storable_value(where: str, name: str, value: Any) -> Any:
     if value is None:
         return h5py.Empty("f4")
-    if isinstance(value, str | bytes | bool | int | float | complex | np.generic):
-        return value
+    if isinstance(value, np.generic) and value.dtype.kind in "USM":
+        value = value.item()
     if isinstance(value, list | tuple | np.ndarray):
         with contextlib.suppress(ValueError):  # lists of different lengths are no array
             array = np.asarray(value)
@@ -230,8 +253,24 @@ def _storable_value(where: str, name: str, value: Any) -> Any:
                 return array
             flat = array.reshape(-1).tolist()
             if array.dtype.kind in "UTO" and all(isinstance(each, str) for each in flat):
-                return array.astype(h5py.string_dtype())
+                return _texts(where, name, flat).reshape(array.shape)
+    elif isinstance(value, str):
+        return _texts(where, name, [value])[0]
+    elif isinstance(value, bytes | bool | float | complex | np.generic) or (
+        isinstance(value, int) and -(1 << 63) <= value < 1 << 64
+    ):
+        return value
     raise ArrayError(
         f"attribute {name!r} of {where} is {type(value).__name__} {value!r:.60}; HDF5 holds texts, "
         f"numbers and lists or arrays of them, so turn it into one (JSON, say) or leave it out"
     )
+
+
+def _texts(where: str, name: str, values: Sequence[str]) -> Array:
+    """Return texts of an attribute as an array of them."""
+    out = np.empty(len(values), h5py.string_dtype())
+    try:
+        out[:] = [storable_text(value) for value in values]
+    except ValueError as error:
+        raise ArrayError(f"attribute {name!r} of {where} is {error}") from None
+    return out

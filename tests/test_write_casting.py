@@ -1,0 +1,185 @@
+"""No value becomes another on its way into a file: casts, texts, times, attributes."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
+
+import labeled
+from labeled.errors import ArrayError, DimsError
+from labeled.writing.casting import cast
+
+INTEGERS = ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i4", ">u8"]
+
+
+@given(st.data(), st.sampled_from(INTEGERS), st.sampled_from([*INTEGERS, "f2", "f4", "f8", "c8"]))
+def test_integers_arrive_as_they_are_or_not_at_all(data: Any, old: str, new: str) -> None:
+    bounds = np.iinfo(old)
+    ints = st.integers(int(bounds.min), int(bounds.max))
+    edges = st.sampled_from([0, 1, 127, 128, 255, 300, 2049, 2**24 + 1, 2**31, 2**53 + 1])
+    near = edges.filter(lambda n: n <= bounds.max)
+    given_ints = data.draw(st.lists(ints | near, max_size=5))
+    values = np.array(given_ints, old)
+    if not np.can_cast(old, new, "same_kind"):
+        with pytest.raises(ArrayError, match="was announced"):
+            cast(values, np.dtype(new), "source 'x'", 0)
+        return
+    with np.errstate(all="ignore"):
+        out = values.astype(new)
+    exact = [np.isfinite(o) and int(o.real) == v for o, v in zip(out, given_ints, strict=True)]
+    if all(exact):
+        assert cast(values, np.dtype(new), "source 'x'", 0).tolist() == out.tolist()
+        return
+    with pytest.raises(ArrayError, match=f"row {exact.index(False)}: .* does not fit"):
+        cast(values, np.dtype(new), "source 'x'", 0)
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "bad"),
+    [
+        (np.array([1], "i1"), np.array([5, 300]), "row 2: 300 does not fit int8"),
+        (np.array([1], "u1"), np.array([5, 256], "u8"), "row 2: 256 does not fit uint8"),
+        (np.array([b"a"]), np.array([b"b", b"abc"]), r"row 2: b'abc' does not fit \|S1"),
+        (np.array([1], "f2"), np.array([5, 1e9]), r"row 2: 1000000000.0 does not fit float16"),
+        (np.array([1], "f4"), np.array([5, 2**53 + 1]), "row 2: 9007199254740993 does not fit"),
+        (np.array([0], "M8[s]"), np.array([5, 6]), "times were announced"),
+        (np.array([0], "M8[s]"), np.array([5, 6], "m8[s]"), "times were announced"),
+    ],
+)
+@pytest.mark.parametrize("chunks", [None, 2])
+def test_later_batches_do_not_change_on_the_way(
+    tmp_path: Path, first: Any, then: Any, bad: str, chunks: Any
+) -> None:
+    path = tmp_path / "x.h5"
+    with pytest.raises(ArrayError, match=bad):
+        labeled.write(path, iter([{"x": first}, {"x": then}]), chunks=chunks)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("chunks", [None, 2])
+def test_rows_to_append_do_not_wrap_around(tmp_path: Path, chunks: Any) -> None:
+    path = tmp_path / "x.h5"
+    labeled.write(path, {"x": np.array([1, 2, 3], "i1")}, chunks=chunks)
+    with pytest.raises(ArrayError, match="source 'x', row 4: 300 does not fit int8"):
+        labeled.append(path, {"x": np.array([7, 300])})
+    assert labeled.open_dataset(path)["x"].values.tolist() == [1, 2, 3]
+
+    labeled.append(path, {"x": np.array([7, -128])})
+
+    assert labeled.open_dataset(path)["x"].values.tolist() == [1, 2, 3, 7, -128]
+
+
+@pytest.mark.parametrize("kind", ["flat", "fuel"])
+def test_examples_to_append_do_not_wrap_around(tmp_path: Path, kind: Any) -> None:
+    path = tmp_path / "x.h5"
+    small = [np.arange(3, dtype="i1"), np.arange(2, dtype="i1")]
+    labeled.write(path, {"x": small}, {"all": (0, 2)}, ragged=kind)
+    with pytest.raises(ArrayError, match="300 does not fit int8"):
+        labeled.append(path, {"x": [np.array([1, 300]), np.array([2])]})
+    assert labeled.verify(path).sound
+    assert len(labeled.open_dataset(path)) == 2
+
+
+@pytest.mark.parametrize("chunks", [None, 2])
+@pytest.mark.parametrize("kind", ["M8", "m8"])
+def test_times_can_be_appended(tmp_path: Path, kind: str, chunks: Any) -> None:
+    path = tmp_path / "x.h5"
+    labeled.write(path, {"x": np.array([1, "NaT", 3], f"{kind}[s]")}, chunks=chunks)
+    labeled.append(path, {"x": np.array([4], f"{kind}[ms]")})
+
+    found = labeled.open_dataset(path)["x"].values
+
+    assert found.dtype == f"{kind}[ns]"
+    expected = np.array([1_000, "NaT", 3_000, 4], f"{kind}[ms]")
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_times_beyond_nanoseconds_are_refused(tmp_path: Path) -> None:
+    far = np.array(["2020-01-01", "3000-01-01"], "M8[s]")
+    with pytest.raises(ArrayError, match="3000-01-01T00:00:00, which int64 nanoseconds cannot"):
+        labeled.write(tmp_path / "x.h5", {"x": far})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("text", ["a\0b", b"a\0b", "\ud800"])
+def test_texts_that_hdf5_cannot_hold_are_named(tmp_path: Path, text: Any) -> None:
+    with pytest.raises(ArrayError, match="source 'x', row 1 holds"):
+        labeled.write(tmp_path / "x.h5", {"x": np.array([["a", "b"], ["c", text]], object)})
+    if isinstance(text, str):
+        with pytest.raises(ArrayError, match="attribute 'k' of the file is"):
+            labeled.write(tmp_path / "x.h5", {"x": np.arange(3)}, attrs={"k": text})
+        names = {"name": ("batch", np.array(["a", text], object))}
+        with pytest.raises(ArrayError, match="coordinate 'name', row 1 holds"):
+            labeled.write(tmp_path / "x.h5", {"x": np.arange(2)}, coords=names)
+    assert not list(tmp_path.iterdir())
+
+
+def test_texts_that_were_no_utf8_can_be_written_again(tmp_path: Path) -> None:
+    texts = np.array([["a", b"\xff"], ["\u4e2d", ""]], object, order="F")
+    labeled.write(tmp_path / "x.h5", {"x": texts}, attrs={"k": b"\xfe"})
+    labeled.repack(tmp_path / "x.h5", tmp_path / "y.h5", chunks=1)
+    for name in ("x.h5", "y.h5"):
+        dataset = labeled.open_dataset(tmp_path / name)
+        assert dataset["x"].values.tolist() == [["a", "\udcff"], ["\u4e2d", ""]]
+        assert dataset.attrs["k"] == "\udcfe"
+        assert labeled.verify(tmp_path / name).sound
+
+
+@pytest.mark.parametrize("value", [2**70, np.datetime64("2020-01-01"), dt.date(2020, 1, 1)])
+def test_attributes_that_hdf5_cannot_hold_are_named(tmp_path: Path, value: Any) -> None:
+    with pytest.raises(ArrayError, match="attribute 'k' of the file is"):
+        labeled.write(tmp_path / "x.h5", {"x": np.arange(3)}, attrs={"k": value})
+    path = labeled.write(tmp_path / "x.h5", {"x": np.arange(3)}, attrs={"k": np.str_("text")})
+    assert labeled.open_dataset(path).attrs["k"] == "text"
+
+
+def test_what_cannot_be_written_is_said_in_words_of_writing(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    with pytest.raises(ArrayError, match="40 axes, and HDF5 knows 32"):
+        labeled.write(path, {"x": np.zeros((1,) * 40)})
+    with pytest.raises(ArrayError, match="give its fields one by one"):
+        labeled.write(path, {"x": np.zeros(3, [("a", "i4"), ("b", "f8")])})
+    with pytest.raises(DimsError, match=r"twice, as axis 1 and axis 2; rename one, with dims="):
+        labeled.write(path, {"x": np.zeros((2, 2, 2))}, dims={"x": ("batch", "a", "a")})
+    levels = pd.MultiIndex.from_product([[1, 2], ["u", "v"]], names=["a", "b"])
+    table = xr.Dataset({"x": ("s", np.arange(4))})
+    table = table.assign_coords(xr.Coordinates.from_pandas_multiindex(levels, "s"))
+    with pytest.raises(ArrayError, match=r"MultiIndex.*reset_index\('s'\)"):
+        labeled.write(path, table)
+    assert not list(tmp_path.iterdir())
+    labeled.write(path, table.reset_index("s"))
+    assert labeled.open_dataset(path)["x"].coords["b"].values.tolist() == ["u", "v", "u", "v"]
+
+
+def test_a_dim_may_be_called_like_our_own_group(tmp_path: Path) -> None:
+    path = labeled.write(
+        tmp_path / "x.h5", {"x": np.zeros((3, 2))}, {"a": (0, 3)}, dims={"x": ("batch", "_labeled")}
+    )
+    assert labeled.open_dataset(path)["x"].dims == ("batch", "_labeled")
+    assert labeled.verify(path).sound
+
+
+def test_a_masked_array_without_masked_values_is_an_array(tmp_path: Path) -> None:
+    path = labeled.write(tmp_path / "x.h5", {"x": np.ma.array([1, 2, 3])})
+    assert labeled.open_dataset(path)["x"].values.tolist() == [1, 2, 3]
+
+
+def test_times_of_a_zone_are_kept_as_utc(tmp_path: Path) -> None:
+    zoned = pd.date_range("2020-06-01", periods=3, tz="Europe/Berlin")
+    path = labeled.write(tmp_path / "x.h5", pd.DataFrame({"at": zoned}))
+    found = labeled.open_dataset(path)["at"].values
+    np.testing.assert_array_equal(found, zoned.tz_convert(None).to_numpy())
+
+
+def test_a_missing_value_among_others_is_what_is_named(tmp_path: Path) -> None:
+    column = pd.array([True, None, False], "boolean")
+    with pytest.raises(ArrayError, match="column 'c', row 1 holds <NA>"):
+        labeled.write(tmp_path / "x.h5", pd.DataFrame({"c": column}))
