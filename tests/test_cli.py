@@ -338,7 +338,7 @@ def test_info_shows_the_sources_that_are_named(tmp_path: Path) -> None:
         f["near"] = np.zeros(3)
         f["near"].dims[0].label = "batch"
     refused = run("info", path)
-    assert "or name the --source you need" in refused.stderr
+    assert "or open the others with --source NAME" in refused.stderr
     (facts,) = json.loads(run("info", path, "--source", "near", "--json").stdout)
     assert list(facts["sources"]) == ["near"]
 
@@ -349,7 +349,12 @@ WORDS = [
     ("pass dims={source: (...)}, or", "pass --dims SOURCE=a,b,c, or"),
     ("memory='a lot' is no size", "--memory 'a lot' is no size"),
     ("give split={'train': 0.8}, or", "give --split train=0.8, or"),
-    ("f['x'].dims[0] = 1, netcdf=False", "f['x'].dims[0] = 1, netcdf=False"),
+    (
+        "f['x'].dims[0] = 1, netcdf=False or io='mmap', nothing=1",
+        "f['x'].dims[0] = 1, netcdf=False or io='mmap', nothing=1 "
+        "(io= is a parameter of labeled.open_dataset, "
+        "netcdf= is a parameter of labeled.write, in Python)",
+    ),
     ("dims= names 'x'; progress=False", "--dims names 'x'; --no-progress"),
     ("a == b, seed==3, memory={'open", "a == b, seed==3, --memory{'open"),
 ]
@@ -359,6 +364,63 @@ WORDS = [
 def test_parameters_become_options(said: str, wanted: str) -> None:
     assert in_flags(said, main.commands["convert"]) == wanted
     assert in_flags(said, None) == said
+
+
+def test_every_command_says_what_it_can_do_about_other_files(tmp_path: Path) -> None:
+    path = tmp_path / "outside.hdf5"
+    with h5py.File(path, "w") as f:
+        f["x"] = np.arange(64)
+        f["x"].dims[0].label = "batch"
+        f["y"] = h5py.ExternalLink("nowhere.hdf5", "y")
+    runs = [
+        (["verify", str(path)], "--allow-external", "--source NAME"),
+        (["bench", str(path), "--quick", "--no-cold"], "--allow-external", "--source NAME"),
+        (["doctor", str(path)], "--allow-external", "sources= is a parameter of labeled.open_data"),
+        (["repack", str(path), str(tmp_path / "y")], "--allow-external", "sources= is a parameter"),
+    ]
+    for words, *remedies in runs:
+        said = CliRunner().invoke(main, words)
+        assert said.exit_code == 1
+        assert all(remedy in said.stderr for remedy in remedies), said.stderr
+        assert "allow_external=" not in said.stderr
+    measured = CliRunner().invoke(
+        main,
+        [
+            "bench",
+            str(path),
+            "--source",
+            "x",
+            "--quick",
+            "--no-cold",
+            "--no-copies",
+            "--only",
+            "bare",
+        ],
+    )
+    assert measured.exit_code == 0, measured.output
+
+
+def test_verify_goes_on_with_other_files(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.hdf5", "w") as f:
+        f["x"] = np.arange(3)
+    labeled.write(tmp_path / "b.hdf5", {"x": np.arange(3)})
+    said = CliRunner().invoke(main, ["verify", str(tmp_path)])
+    assert said.exit_code == 1
+    assert "a.hdf5' has no checksums" in said.stderr
+    assert "as written: x (3 rows)" in said.stdout
+    found = json.loads(CliRunner().invoke(main, ["verify", str(tmp_path), "--json"]).stdout)
+    assert [each["sound"] for each in found] == [False, True]
+
+
+def test_verify_reads_data_outside_only_if_asked_to(tmp_path: Path) -> None:
+    path = labeled.write(tmp_path / "x.hdf5", {"x": np.arange(5), "y": np.arange(5) * 2})
+    labeled.write(tmp_path / "other.hdf5", {"y": np.arange(5) * 2})
+    with h5py.File(path, "r+") as f:
+        del f["y"]
+        f["y"] = h5py.ExternalLink("other.hdf5", "y")
+    assert CliRunner().invoke(main, ["verify", path]).exit_code == 1
+    assert CliRunner().invoke(main, ["verify", path, "--source", "x"]).exit_code == 0
+    assert CliRunner().invoke(main, ["verify", path, "--allow-external"]).exit_code == 0
 
 
 @given(st.text("abdims=({['x, .-"))

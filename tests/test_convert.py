@@ -759,7 +759,7 @@ def test_a_source_in_another_file_is_left_out_or_allowed(tmp_path: Path) -> None
         f["y"] = np.arange(6) + 10
         for each in f.values():
             each.dims[0].label = "batch"
-    with pytest.raises(UnsafeFileError, match=r"'x' .*name the sources= you need"):
+    with pytest.raises(UnsafeFileError, match=r"'x' .*open the others with sources="):
         labeled.convert(origin, target)
     for how in (["--source", "y"], ["--allow-external"]):
         done = CliRunner().invoke(main, ["convert", str(origin), str(target), "--overwrite", *how])

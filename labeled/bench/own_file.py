@@ -52,14 +52,17 @@ class Asked:
     split: str | None
     batch_rows: int
     memory: str
+    allow_external: bool = False
 
     def opened(self) -> Dataset:
-        """Open the file, at the rows that were asked for."""
-        dataset = open_dataset(self.file)
+        """Open the file, at the sources and rows that were asked for."""
+        dataset = open_dataset(
+            self.file, sources=self.sources or None, allow_external=self.allow_external
+        )
         return dataset if self.split is None else dataset.split(self.split)
 
     def chosen(self) -> Dataset:
-        """Open the file; choose rows, and the sources that were asked for.
+        """Open the file, and see that it can be measured.
 
         Raises
         ------
@@ -67,8 +70,6 @@ class Asked:
             If a source that was named, or every one, can not be measured.
         """
         dataset = self.opened()
-        if self.sources:
-            dataset = dataset.select(*self.sources)
         unknown = named(dataset, None)
         if len(unknown) == len(dataset.sources) or (unknown and self.sources):
             raise LoaderError(

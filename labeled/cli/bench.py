@@ -26,6 +26,7 @@ from labeled.bench.subject import Subject
 from labeled.bench.table import machine, plain_rows
 from labeled.bench.timing import Effort, Measured, Way, measure
 from labeled.cli.bench_words import Run, page, shown
+from labeled.cli.options import external_option
 from labeled.errors import LabeledWarning
 
 DEFAULT_MEMORY = "64 MiB"
@@ -77,6 +78,7 @@ Part = tuple[Subject, list[Way]]
 )
 @click.option("--how", is_flag=True, help="Tell of each loop how it reads.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+@external_option
 def bench(
     file: str,
     sources: tuple[str, ...],
@@ -92,6 +94,7 @@ def bench(
     permuted: bool,
     how: bool,
     as_json: bool,
+    allow_external: bool,
 ) -> None:
     """Measure how fast batches of FILE can be had: here, by other loaders, by a bare loop.
 
@@ -105,7 +108,8 @@ def bench(
     """
     if quick:
         seconds, rounds, peak = 0.1, 1, False
-    asked = Asked(file, sources, split, batch_rows, DEFAULT_MEMORY if memory is None else memory)
+    size = DEFAULT_MEMORY if memory is None else memory
+    asked = Asked(file, sources, split, batch_rows, size, allow_external)
     if memory is None:
         asked = asked.fitting()
     subjects = asked.subjects()

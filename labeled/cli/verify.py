@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 import click
 
 from labeled.catalog.files import find_files
+from labeled.cli.options import external_option
+from labeled.cli.wording import in_flags
+from labeled.errors import LabeledError
 from labeled.writing.verify import Verified
 from labeled.writing.verify import verify as verify_file
 
@@ -17,21 +21,35 @@ from labeled.writing.verify import verify as verify_file
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option("--source", "sources", multiple=True, metavar="NAME", help="Only this source.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON list with one entry a file.")
+@external_option
 @click.pass_context
-def verify(ctx: click.Context, files: Sequence[str], sources: Sequence[str], as_json: bool) -> None:
+def verify(
+    ctx: click.Context,
+    files: Sequence[str],
+    sources: Sequence[str],
+    as_json: bool,
+    allow_external: bool,
+) -> None:
     """Compare rows with the checksums stored when FILE was written.
 
-    Reads every row once. Names source and rows that differ; the exit code is then 1.
+    Reads every row once. Names source and rows that differ, and files that cannot be compared;
+    the exit code is then 1.
     """
-    found = []
+    facts: list[dict[str, Any]] = []
     for path in find_files(files):
-        found.append(verify_file(path, sources=sources or None))
+        try:
+            found = verify_file(path, sources=sources or None, allow_external=allow_external)
+        except LabeledError as error:
+            words = in_flags(" ".join(str(error).split()), ctx.command)
+            facts.append({"path": path, "error": words, "sound": False})
+            click.echo(f"Error: {words}", err=True)
+            continue
+        facts.append({**asdict(found), "sound": found.sound})
         if not as_json:
-            click.echo("\n".join(lines_of(found[-1])))
+            click.echo("\n".join(lines_of(found)))
     if as_json:
-        facts = [{**asdict(each), "sound": each.sound} for each in found]
         click.echo(json.dumps(facts, indent=2))
-    if not all(each.sound for each in found):
+    if not all(each["sound"] for each in facts):
         ctx.exit(1)
 
 

@@ -1,21 +1,30 @@
 """What functions call ``overwrite=True`` is ``--overwrite`` on the command line.
 
 Messages of the library name the parameters of its functions. Those that a command has as
-options or arguments of the same name are put into its words; all others stay as they are.
+options or arguments of the same name are put into its words; others stay as they are, and
+whose parameters they are is said at the end.
 """
 
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
 
+from labeled.api.opening import open_dataset
+from labeled.writing.write import write
+
 _PARAMETER = re.compile(r"(?<![\w.\"'-])([a-z_]+)=(?!=)")
 _CLOSING = {"{": "}", "[": "]", "(": ")", "'": "'", '"': '"'}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "labeled.open_dataset": open_dataset,
+    "labeled.write": write,
+}
 _PLAIN = re.compile(r"[\w.%+-]*\w")
 
 
@@ -28,17 +37,35 @@ def in_flags(text: str, command: click.Command | None) -> str:
     >>> in_flags("it is there; pass overwrite=True", click.Command("write", params=[option]))
     'it is there; pass --overwrite'
     """
-    known = {} if command is None else {str(p.name): p for p in command.params}
+    if command is None:
+        return text
+    known = {str(p.name): p for p in command.params}
     out, end = [], 0
+    others: list[str] = []
     for found in _PARAMETER.finditer(text):
         name = found[1]
         param = known.get(name) or known.get(name.removesuffix("s"))
-        if param is None or found.start() < end:
+        if found.start() < end:
+            continue
+        if param is None:
+            others.append(name)
             continue
         value = _value_at(text, found.end())
         out += [text[end : found.start()], _words(param, value)]
         end = found.end() + len(value)
-    return "".join(out) + text[end:]
+    return "".join(out) + text[end:] + _whose(others)
+
+
+def _whose(names: Sequence[str]) -> str:
+    """Say whose parameters those are that a command has no words for."""
+    told = []
+    for function, called in _FUNCTIONS.items():
+        its = dict.fromkeys(n for n in names if n in inspect.signature(called).parameters)
+        names = [name for name in names if name not in its]
+        if its:
+            are = "is a parameter" if len(its) == 1 else "are parameters"
+            told.append(f"{' and '.join(f'{n}=' for n in its)} {are} of {function}")
+    return f" ({', '.join(told)}, in Python)" if told else ""
 
 
 def _value_at(text: str, start: int) -> str:

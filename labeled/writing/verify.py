@@ -70,6 +70,7 @@ def verify(
     sources: Sequence[str] | None = None,
     threads: int | None = None,
     progress: bool | None = None,
+    allow_external: bool = False,
 ) -> Verified:
     """Compare the rows of a file with the checksums stored when it was written.
 
@@ -83,6 +84,8 @@ def verify(
         How many read at a time. Default: one a core, at most 8.
     progress : bool, optional
         Show a bar. Default: on a terminal, after two seconds.
+    allow_external : bool
+        Read data that lies in other files, too.
 
     Returns
     -------
@@ -97,7 +100,9 @@ def verify(
         If `sources` names what is not there.
     """
     check_hdf5(path, "comparing with checksums")
-    header = scan(path, decode_cf=False, name_all=True)
+    header = scan(
+        path, sources=sources, decode_cf=False, name_all=True, allow_external=allow_external
+    )
     known = read_checksums(header.stamp.path)
     if not known:
         raise FileFormatError(

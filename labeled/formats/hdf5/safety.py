@@ -125,7 +125,8 @@ def _refuse(found: h5py.Group | h5py.Dataset, path: str, what: str, allow_extern
     if not allow_external:
         raise UnsafeFileError(
             f"{path!r} in file {found.file.filename!r} {what}, so reading it would read another "
-            f"file. Pass allow_external=True if you trust this file, or name the sources= you need"
+            f"file. Pass allow_external=True if you trust this file, or open the others with "
+            f"sources=[...]"
         )
 
 
