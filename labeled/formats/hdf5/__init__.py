@@ -1,1 +1,17 @@
-"""HDF5: headers through h5py, payload by byte range."""
+"""HDF5: headers through h5py, payload by byte range.
+
+`format` is what this folder offers to others, `door` opens files, `handles` does for a moment.
+
+Headers: `scan` (one pass over a file) with `fuel` (the split table) or `tableless` (plain files,
+netCDF), `sources` (headers of sources), `labels` (names of axes), `columns` (of tables), `groups`
+(of one file, joined), `flatlayout` (ragged sources), `layout` (where bytes are), `attributes`, and
+`safety` (nothing outside the file, no more than it stores).
+
+Rows: `payload` chooses the path. `stored` (chunks without filters), `decoded` (with filters),
+`ragged` and `heap` (examples of different shapes), `fallback` (h5py), `coded` (chunks for devices),
+`scalar`. They use `chunkindex`, `tiles`, and `filters` with `inflate`, `bitshuffle`, `blosc2`,
+`compiled` and `undoing`.
+
+Writing: `writing`, `tables` (splits), `scales` (names of axes), `encoding` (chunks made outside
+HDF5), `growing` (appending), `others` (what is carried over), `own` (what this library adds).
+"""
