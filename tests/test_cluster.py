@@ -7,9 +7,12 @@ import os
 import pickle
 import signal
 import sys
+import threading
 import time
 
+import dask
 import distributed
+import h5py
 import numpy as np
 import pytest
 from dask.base import is_dask_collection
@@ -158,6 +161,34 @@ def test_a_part_that_loses_worker_after_worker_is_given_up(ds):
         share.lose(retries=1)
 
 
+class BegunAndSlow:
+    """Leave a mark, and take long."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __call__(self, acc, batch):
+        (self.folder / "begun").touch()
+        time.sleep(0.2)
+        return acc
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_scheduler_that_goes_is_told_as_such(ds, tmp_path):
+    def end():
+        while not (tmp_path / "begun").exists():
+            time.sleep(0.05)
+        cluster.sync(cluster.scheduler.close)
+
+    soon = dask.config.set({"distributed.comm.timeouts.connect": "1s"})
+    with soon, cl.local_cluster(1, processes=False) as cluster, cluster.get_client() as own:
+        thread = threading.Thread(target=end)
+        thread.start()
+        with pytest.raises(ClusterError, match=r"the scheduler at .* does not answer any more"):
+            cl.run_parts(own, ds, BegunAndSlow(tmp_path), 0, operator.add, batch_size=5, wait_s=0.5)
+        thread.join()
+
+
 def test_what_fold_raises_is_raised_here_and_says_where(client, ds):
     with pytest.raises(ZeroDivisionError, match="no such batch") as caught:
         cl.run_parts(client, ds, fails, 0, max, batch_size=50, parts=1)
@@ -302,6 +333,36 @@ def test_histograms_agree_with_numpy(client, ds):
     np.testing.assert_allclose(edges, wanted[1])
     with pytest.raises(ArrayError, match="not numbers"):
         cl.histogram(client, ds, "names")
+
+
+def test_a_histogram_counts_by_the_edges_it_returns(client, tmp_path):
+    """Also of half floats, whose own arithmetic has no such edges."""
+    rng = np.random.default_rng(0)
+    x = {"half": rng.normal(0, 300, (500, 4)).astype("f2"), "same": np.full((500, 4), 60000, "f2")}
+    with h5py.File(tmp_path / "x.hdf5", "w") as f:
+        for name, values in x.items():
+            f[name] = values
+            f[name].dims[0].label, f[name].dims[1].label = "batch", "index"
+        f["far"] = np.full(500, 2**62)
+        f["far"].dims[0].label = "batch"
+    ds = labeled.open_dataset(tmp_path / "x.hdf5")
+    for name, values in x.items():
+        counts, edges = cl.histogram(client, ds, name, bins=10, parts=2)
+        np.testing.assert_array_equal(counts, np.histogram(values.astype("f8"), edges)[0])
+        assert counts.sum() == values.size
+    with pytest.raises(ArrayError, match=r"'far' of .* no 10 bins from .* give another range="):
+        cl.histogram(client, ds, "far", bins=10)
+
+
+def test_no_rows_have_no_statistics(client, ds):
+    told = cl.statistics(client, ds.subset([]))
+    assert told["features"]["n_rows"] == 0
+    assert told["features"]["n_values"] == [0, 0, 0]
+    assert told["features"]["mean"] == [None] * 3
+    assert "classes" not in told["targets"]
+    counts, edges = cl.histogram(client, ds.subset([]), "targets", bins=3)
+    assert (counts.tolist(), len(edges)) == ([0, 0, 0], 4)
+    assert cl.class_counts(client, ds.subset([]), "targets") == {}
 
 
 def test_classes_are_counted_whatever_they_are(client, ds):

@@ -107,19 +107,48 @@ def connected(client: distributed.Client | str) -> Iterator[distributed.Client]:
     Raises
     ------
     ClusterError
-        If nobody answers at the address.
+        If nobody answers at the address, or nobody does any more where something went wrong.
     """
     if not isinstance(client, str):
         if client.asynchronous:
             raise ClusterError("an asynchronous client cannot be waited for; give a plain one")
-        yield client
+        with _answering(client):
+            yield client
         return
     try:
         made = distributed.Client(client, set_as_default=False, timeout=CONNECT_S)
     except (OSError, ValueError) as error:
         raise ClusterError(f"no scheduler answers at {client!r}: {error}") from error
-    with made:
+    with made, _answering(made):
         yield made
+
+
+@contextmanager
+def _answering(client: distributed.Client) -> Iterator[None]:
+    """Say that the scheduler is gone where that is what went wrong, whatever it looked like.
+
+    Futures are cancelled then, connections closed or reset, and workers seem to be gone.
+    """
+    address = client.scheduler.address if client.scheduler is not None else "its address"
+    try:
+        yield
+    except Exception as error:
+        if _answers(client):
+            raise
+        raise ClusterError(
+            f"the scheduler at {address} does not answer any more, and what workers told it is "
+            f"lost; start it and its workers again ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _answers(client: distributed.Client) -> bool:
+    if client.status != "running" or client.scheduler is None:
+        return False
+    try:
+        client.sync(client.scheduler.identity, callback_timeout=CONNECT_S)
+    except Exception:  # closed, reset, refused, or in the middle of being closed
+        return False
+    return True
 
 
 def workers_of(client: distributed.Client) -> dict[str, WorkerInfo]:

@@ -43,6 +43,12 @@ class _Measure:
     channel_dim: str | None
     count_classes: bool
     ragged: bool
+    channels: int = 1
+
+    @property
+    def nothing(self) -> Moments:
+        """What no rows give."""
+        return Moments.none(self.channels, classes=self.count_classes)
 
     def __call__(self, batch: Batch, name: str) -> Moments:
         found = moments_of(batch.arrays[name], self.channel_axis, count_classes=self.count_classes)
@@ -82,7 +88,10 @@ def statistics(
         )
     chosen = dataset.select(*measures)
     found = _fold(client, chosen, partial(_measured, measures), {}, _merged, every=every, **options)
-    return {name: plain(found[name], one.channel_dim) for name, one in measures.items()}
+    return {
+        name: plain(found.get(name) or one.nothing, one.channel_dim)
+        for name, one in measures.items()
+    }
 
 
 def _fold(
@@ -114,6 +123,7 @@ def _measures(dataset: Dataset) -> dict[str, _Measure]:
             None if axis is None else dims[axis],
             count_classes=are_labels(dtype, row_shape),
             ragged=False,
+            channels=1 if axis is None else row_shape[axis - 1],
         )
     return out
 
@@ -177,7 +187,13 @@ def histogram(
     with connected(client) as at:
         if range is None:
             range = _range(at, chosen, source, options)
-        nothing, edges = np.histogram(np.empty(0), bins, range)
+        try:
+            nothing, edges = np.histogram(np.empty(0), bins, range)
+        except ValueError as error:
+            raise ArrayError(
+                f"source {source!r} of {dataset.where}: no {bins} bins from {range[0]} to "
+                f"{range[1]} ({error}); give another range=, or fewer bins"
+            ) from error
         add = partial(_counted, source, bins, range)
         counts: Counts = _fold(at, chosen, add, nothing, np.add, **options)
     return counts, edges
@@ -217,6 +233,8 @@ def _counted(
     values = batch.arrays[source]
     if values.dtype.kind == "b":
         values = values.view(np.uint8)
+    elif values.dtype.kind == "f":  # else edges would be rounded to the few digits of its dtype
+        values = values.astype(np.float64, copy=False)
     acc += np.histogram(values, bins, range)[0]
     return acc
 

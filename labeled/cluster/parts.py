@@ -252,7 +252,7 @@ class _Desk:
                         "start workers, or give more wait_s="
                     )
         except BaseException:
-            with suppress(OSError):  # the scheduler may be what failed
+            with suppress(Exception):  # the scheduler may be what failed
                 distributed.Event(stop_name(self._run), client=self._client).set()
             raise
         finally:
