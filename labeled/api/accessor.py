@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 from dask.base import is_dask_collection
 
+from labeled.api.held import TEXT_KINDS
 from labeled.api.placing import device_name, placed
 from labeled.catalog.blocks import BlockSource
 from labeled.catalog.region import whole
@@ -22,9 +23,6 @@ from labeled.loader.options import BatchOptions, check_options
 from labeled.selection import Selection
 from labeled.spaces import Space, format_dataarray, space_of, undo_format
 from labeled.writing.tables import frame_sources, is_frame
-
-TEXT_KINDS = "OSU"
-"""Kinds of dtypes that no space holds."""
 
 
 def batches(

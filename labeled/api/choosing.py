@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from labeled.catalog.files import Catalog
 from labeled.errors import (
     SelectionError,
@@ -73,6 +75,39 @@ def shared(selections: Mapping[str, Selection]) -> dict[str, Selection]:
     """Let sources with equal rows share one selection, so that pickles stay small."""
     seen: dict[str, Selection] = {}
     return {name: seen.setdefault(rows.token, rows) for name, rows in selections.items()}
+
+
+def is_example_dim(dim: str, request: Any, dims_of_sources: Iterable[tuple[str, ...]]) -> bool:
+    """Whether a request is for rows; else it is for a dim that some source has.
+
+    Raises
+    ------
+    UnknownNameError
+        If no source has such a dim.
+    SelectionTypeError
+        If it is for a single row, whose dim would go.
+    """
+    known = list(dims_of_sources)
+    examples, inner = {dims[0] for dims in known}, {dim for dims in known for dim in dims[1:]}
+    if dim in inner:
+        return False
+    if dim not in examples:
+        raise UnknownNameError(
+            f"no source has a dim {dim!r}; {did_you_mean(dim, inner | examples)}"
+        )
+    if np.ndim(request) == 0 and not isinstance(request, slice | range):
+        raise SelectionTypeError(
+            f"{dim!r} is the example dim and stays: take row {request!r} as [{request!r}]"
+        )
+    return True
+
+
+def check_once(names: Sequence[str], sources: Sequence[str]) -> None:
+    """Complain where no source is named, or one of them twice."""
+    if not names:
+        raise UnknownNameError(f"name a source; there are {list(sources)}")
+    if len(set(names)) < len(names):
+        raise UnknownNameError(f"a source is named twice in {names}")
 
 
 def check_source(

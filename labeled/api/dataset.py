@@ -21,12 +21,23 @@ import numpy.typing as npt
 import xarray as xr
 
 from labeled.api.by_label import coordinate_of, positions
-from labeled.api.choosing import check_source, names_of, rows_among, rows_of_splits, shared
+from labeled.api.choosing import (
+    check_once,
+    check_source,
+    is_example_dim,
+    names_of,
+    rows_among,
+    rows_of_splits,
+    shared,
+)
 from labeled.api.dividing import one_value_a_row, two_sides
 from labeled.api.held import (
     Held,
     Rows,
+    common_length,
+    first_of,
     in_memory,
+    loaded_of,
     narrowed,
     read_rows_of,
     sizes_of,
@@ -43,13 +54,8 @@ from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import Source
 from labeled.errors import (
     LoaderError,
-    NoLengthError,
-    SelectionTypeError,
     SpaceTypeError,
     SplitError,
-    UnknownNameError,
-    did_you_mean,
-    listed,
     warn,
 )
 from labeled.loader.build import make_loader
@@ -66,8 +72,6 @@ from labeled.views.summary import SplitLine, Summary, summary_html, summary_text
 from labeled.views.text import count_words
 
 Array = npt.NDArray[Any]
-
-TEXT_KINDS = "OSU"
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,17 +210,7 @@ class Dataset:
         NoLengthError
             If the sources hold different numbers of rows; the message lists them.
         """
-        sources_of: dict[int, list[str]] = {}
-        for name, n_rows in self._n_rows_by_source().items():
-            sources_of.setdefault(n_rows, []).append(name)
-        if len(sources_of) > 1:
-            told = "; ".join(f"{n:,} in {listed(names, 4)}" for n, names in sources_of.items())
-            agree = ", ".join(map(repr, max(sources_of.values(), key=len)[:8]))
-            raise NoLengthError(
-                f"the sources of {self.where} hold different numbers of rows ({told}); "
-                f"split(), or select() sources that agree, such as select({agree})"
-            )
-        return next(iter(sources_of), 0)
+        return common_length(self._n_rows_by_source(), self.where)
 
     def _n_rows_by_source(self) -> dict[str, int]:
         return {name: len(rows) for name, rows in self._rows.items()}
@@ -419,28 +413,13 @@ class Dataset:
         return out
 
     def _isel_one(self, dim: str, request: Any) -> Dataset:
-        examples = {source.dims[0] for source in self._sources.values()}
-        inner = {d for source in self._sources.values() for d in source.dims[1:]}
-        if dim in examples and dim not in inner:
-            if np.ndim(request) == 0 and not isinstance(request, slice | range):
-                raise SelectionTypeError(
-                    f"{dim!r} is the example dim and stays: take row {request!r} as [{request!r}]"
-                )
+        if is_example_dim(dim, request, self.dims.values()):
             return self.subset(request)
-        if dim not in inner:
-            raise UnknownNameError(
-                f"no source has a dim {dim!r}; {did_you_mean(dim, inner | examples)}"
-            )
         if isinstance(request, list | np.ndarray):
             request = tuple(np.asarray(request).tolist())
-        for source in self._sources.values():
-            narrowed(source, dim, request)  # complain now, not at the first read
-        if self.loaded is None:
-            return replace(self, steps=(*self.steps, (dim, request)))
+        # Narrowed now also where rows are in the files, to complain before the first read.
         parts = {name: narrowed(s, dim, request) for name, s in self._sources.items()}
-        loaded: dict[str, Rows] = {
-            name: part.loaded for name, part in parts.items() if part.loaded is not None
-        }
+        loaded = None if self.loaded is None else loaded_of(parts)
         return replace(self, steps=(*self.steps, (dim, request)), loaded=loaded)
 
     def select(self, *sources: str | Sequence[str]) -> Dataset:
@@ -448,10 +427,7 @@ class Dataset:
         sources = names_of(sources)
         for name in sources:
             self._check_source(name)
-        if not sources:
-            raise UnknownNameError(f"name a source; there are {list(self.sources)}")
-        if len(set(sources)) < len(sources):
-            raise UnknownNameError(f"a source is named twice in {sources}")
+        check_once(sources, self.sources)
         return replace(self, names=tuple(sources))
 
     def with_spaces(self, **spaces: Space) -> Dataset:
@@ -487,10 +463,7 @@ class Dataset:
         """Read one row of every source."""
         one = self.subset([row]).load()
         assert one.loaded is not None
-        arrays: dict[str, Array] = {}
-        for name, rows in one.loaded.items():
-            first = rows[0]
-            arrays[name] = first.values if isinstance(first, xr.DataArray) else np.asarray(first)
+        arrays = {name: first_of(rows) for name, rows in one.loaded.items()}
         dims = {name: source.dims[1:] for name, source in self._sources.items()}
         return Sample(arrays, dims, int(row) % self.n_rows)
 

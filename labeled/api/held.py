@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import xarray as xr
 
 from labeled.catalog.loading import enough_memory, load_rows
 from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import Source
-from labeled.errors import DimsError, SelectionError, SelectionTypeError
+from labeled.errors import DimsError, NoLengthError, SelectionError, SelectionTypeError, listed
 from labeled.ragged import Ragged
 from labeled.selection import Selection
 from labeled.spaces import Space, space_of
@@ -24,6 +25,7 @@ Rows = Array | Ragged
 """Rows in memory, decoded."""
 
 TEXT_KINDS = "OSU"
+"""Kinds of dtypes that no space holds."""
 
 
 def narrowed(source: Held, dim: str, request: Any) -> Held:
@@ -57,6 +59,18 @@ def taken(rows: Rows, positions: npt.NDArray[np.int64]) -> Rows:
     return rows.take(positions).load() if isinstance(rows, Ragged) else rows[positions]
 
 
+def loaded_of(sources: Mapping[str, Held]) -> dict[str, Rows]:
+    """Return the rows of sources that are in memory."""
+    return {name: source.loaded for name, source in sources.items() if source.loaded is not None}
+
+
+def first_of(rows: Rows) -> Array:
+    """Return the first of rows in memory as a plain array."""
+    first = rows[0]
+    values: Array = first.values if isinstance(first, xr.DataArray) else np.asarray(first)
+    return values
+
+
 def read_rows_of(
     sources: Mapping[str, Held], selections: Mapping[str, Selection]
 ) -> dict[str, Rows]:
@@ -80,6 +94,27 @@ def _read(source: Held, selection: Selection) -> Rows:
         if isinstance(source, RaggedSource):
             return source.select(selection).load()
         return source.decode(load_rows(source, selection, os.cpu_count() or 1))
+
+
+def common_length(n_rows: Mapping[str, int], where: str) -> int:
+    """Return the number of rows that all sources have.
+
+    Raises
+    ------
+    NoLengthError
+        If they have different ones.
+    """
+    sources_of: dict[int, list[str]] = {}
+    for name, n in n_rows.items():
+        sources_of.setdefault(n, []).append(name)
+    if len(sources_of) > 1:
+        told = "; ".join(f"{n:,} in {listed(names, 4)}" for n, names in sources_of.items())
+        agree = ", ".join(map(repr, max(sources_of.values(), key=len)[:8]))
+        raise NoLengthError(
+            f"the sources of {where} hold different numbers of rows ({told}); "
+            f"split(), or select() sources that agree, such as select({agree})"
+        )
+    return next(iter(sources_of), 0)
 
 
 def sizes_of(
