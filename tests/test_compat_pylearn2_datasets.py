@@ -80,6 +80,12 @@ def test_converters_tell_what_does_not_fit():
     assert converter.design_mat_to_topo_view(rows).shape == (4, 2, 3, 2)
     assert converter.design_mat_to_weights_view(rows).shape == (2, 2, 3, 4)
     assert converter.get_formatted_batch(rows, VectorSpace(24, dtype="float32")).dtype == "float32"
+    with pytest.raises(AssertionError, match="axes must be four"):
+        converter.set_axes(("b", 0, 1))
+    assert converter.axes == ("c", 0, 1, "b")  # as it was, and good for a pickle
+    assert pickle.loads(pickle.dumps(converter)).axes == converter.axes
+    with pytest.raises(ValueError, match=r"shape is \(rows, columns, channels\), found \[2, 3\]"):
+        DefaultViewConverter((2, 3))
 
 
 # ---------------------------------------------------------------- design matrices

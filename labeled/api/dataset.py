@@ -34,6 +34,7 @@ from labeled.api.dividing import one_value_a_row, two_sides
 from labeled.api.held import (
     Held,
     Rows,
+    check_space,
     common_length,
     first_of,
     in_memory,
@@ -54,7 +55,6 @@ from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import Source
 from labeled.errors import (
     LoaderError,
-    SpaceTypeError,
     SplitError,
     warn,
 )
@@ -431,13 +431,27 @@ class Dataset:
         return replace(self, names=tuple(sources))
 
     def with_spaces(self, **spaces: Space) -> Dataset:
-        """Say which space a source is in, where dims and dtype do not tell."""
+        """Say which space a source is in, where dims and dtype do not tell.
+
+        Raises
+        ------
+        UnknownNameError
+            If there is no such source.
+        SpecsError, SpaceTypeError
+            If rows of the source are no rows of the space.
+
+        Examples
+        --------
+        >>> import numpy as np, os, tempfile, labeled
+        >>> from labeled.spaces import IndexSpace
+        >>> path = os.path.join(tempfile.mkdtemp(), "x.hdf5")
+        >>> ds = labeled.open_dataset(labeled.write(path, {"y": np.arange(100) % 10}))
+        >>> ds.with_spaces(y=IndexSpace(max_labels=10, dim=1)).spaces
+        {'y': IndexSpace(max_labels=10, dim=1)}
+        """
         for name, space in spaces.items():
             self._check_source(name)
-            if not isinstance(space, Space):
-                raise SpaceTypeError(
-                    f"with_spaces({name}=...) takes a space, such as VectorSpace(3), not {space!r}"
-                )
+            check_space(name, self._sources[name], space)
         return replace(self, own_spaces={**self.own_spaces, **spaces})
 
     # what is in them

@@ -14,10 +14,18 @@ import xarray as xr
 from labeled.catalog.loading import enough_memory, load_rows
 from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import Source
-from labeled.errors import DimsError, NoLengthError, SelectionError, SelectionTypeError, listed
+from labeled.errors import (
+    DimsError,
+    NoLengthError,
+    SelectionError,
+    SelectionTypeError,
+    SpaceTypeError,
+    listed,
+)
 from labeled.ragged import Ragged
 from labeled.selection import Selection
 from labeled.spaces import Space, space_of
+from labeled.specs import SourceInfo, row_space
 
 Array = npt.NDArray[Any]
 Held = Source | RaggedSource
@@ -152,3 +160,25 @@ def spaces_of(
             shape = (n_rows[name], *source.row_shape)
             out[name] = space_of(source.dims, shape, source.dtype, name=name)
     return out
+
+
+def check_space(name: str, source: Held, space: Any) -> None:
+    """Raise unless `space` can be what the rows of a source are.
+
+    Raises
+    ------
+    SpaceTypeError
+        If it is no space, or the source holds text or examples of different shapes.
+    SpecsError
+        If rows of the source are no rows of it.
+    """
+    if not isinstance(space, Space):
+        raise SpaceTypeError(
+            f"with_spaces({name}=...) takes a space, such as VectorSpace(3), not {space!r}"
+        )
+    if source.ragged is not None or source.dtype.kind in TEXT_KINDS:
+        held = "text" if source.ragged is None else "examples of different shapes"
+        raise SpaceTypeError(
+            f"{source.where} holds {held}, which has no space of its own; dense numbers have"
+        )
+    row_space(SourceInfo(name, source.dims, source.row_shape, source.dtype, space))

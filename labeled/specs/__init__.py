@@ -1,6 +1,12 @@
 """Data specs: which sources a consumer asks for, and how it wants them to look."""
 
-from labeled.specs.compiled import ArraySpec, CompiledSpecs, SourceInfo, compile_specs
+from labeled.specs.compiled import (
+    ArraySpec,
+    CompiledSpecs,
+    SourceInfo,
+    compile_specs,
+    row_space,
+)
 from labeled.specs.mapping import CombinedSpecs, DataSpecsMapping, combine
 from labeled.specs.structure import (
     Source,
@@ -27,4 +33,5 @@ __all__ = [
     "is_flat_space",
     "is_flat_specs",
     "leaves",
+    "row_space",
 ]

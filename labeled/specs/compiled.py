@@ -308,7 +308,7 @@ def _callbacks_of(space: Space, path: tuple[int, ...] = ()) -> Iterator[Called]:
 
 # ---------------------------------------------------------------- one pair
 def _step(space: Space, info: SourceInfo, options: Mapping[str, Any]) -> Step:
-    own = _row_space(info)
+    own = row_space(info)
     if not isinstance(space, VectorSpace | ConvNDSpace | IndexSpace):
         raise SpecsError(f"source {info.name!r}: batches are not made as {space}")
     _check_fit(own, space, info)
@@ -332,8 +332,14 @@ def _for_numbers(option: Any, info: SourceInfo) -> Any:
     return None if info.mask and not isinstance(option, Mapping) else option
 
 
-def _row_space(info: SourceInfo) -> ArraySpace:
-    """Return the source's own space with the batch axis first, as rows of a file have it."""
+def row_space(info: SourceInfo) -> ArraySpace:
+    """Return the source's own space with the batch axis first, as rows of a file have it.
+
+    Raises
+    ------
+    SpecsError
+        If rows of the source are no rows of its space.
+    """
     own = info.space
     if isinstance(own, ConvNDSpace):
         own = own.with_axes(("b", *(axis for axis in own.axes if axis != "b")))
@@ -349,6 +355,8 @@ def _row_space(info: SourceInfo) -> ArraySpace:
             f"source {info.name!r}: a row of shape {info.shape} holds {found} values, "
             f"its own space {own} says {own.get_total_dimension()}"
         )
+    if isinstance(own, IndexSpace) and info.dtype.kind not in "iu":
+        raise SpecsError(f"source {info.name!r}: labels must be integers, found {info.dtype}")
     return own
 
 
@@ -382,8 +390,6 @@ def _label_step(
         if isinstance(options[name], Mapping) and options[name].get(info.name) is not None:
             raise SpecsError(f"source {info.name!r} holds labels, which take no {name}")
     own = own.with_dtype(None)
-    if info.dtype.kind not in "iu":
-        raise SpecsError(f"source {info.name!r}: labels must be integers, found {info.dtype}")
     asked = options["dtype"]
     if isinstance(space, IndexSpace) and not isinstance(asked, Mapping):
         asked = None

@@ -39,14 +39,10 @@ class DefaultViewConverter:
 
     def __init__(self, shape: Sequence[int], axes: Sequence[str | int] = WEIGHTS_AXES) -> None:
         self.shape = list(shape)
+        if len(self.shape) != 3:
+            raise OldValueError(f"shape is (rows, columns, channels), found {self.shape}")
         self.pixels_per_channel = math.prod(self.shape[:-1])
-        self.axes: Axes = tuple(axes)
-        self._set_space()
-
-    def _set_space(self) -> None:
-        rows, columns, channels = self.shape
-        space = Conv2DSpace((rows, columns), num_channels=channels, axes=self.axes, dtype=None)
-        self.topo_space = space
+        self.set_axes(axes)
 
     @property
     def _row_width(self) -> int:
@@ -58,8 +54,10 @@ class DefaultViewConverter:
 
     def set_axes(self, axes: Sequence[str | int]) -> None:
         """Take another axis order for images."""
-        self.axes = tuple(axes)
-        self._set_space()
+        rows, columns, channels = self.shape
+        space = Conv2DSpace((rows, columns), num_channels=channels, axes=axes, dtype=None)
+        self.axes: Axes = tuple(axes)
+        self.topo_space = space
 
     def design_mat_to_topo_view(self, design_matrix: Any) -> Any:
         """Return rows (batch, feature) as images in :attr:`axes`: a view where that is possible."""
@@ -99,9 +97,7 @@ class DefaultViewConverter:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        if "axes" not in state:  # pickled before converters had axes
-            self.axes = WEIGHTS_AXES
-        self._set_space()
+        self.set_axes(state.get("axes", WEIGHTS_AXES))  # older pickles have none
 
 
 def converter_for(topo_view: Any, axes: Sequence[str | int]) -> DefaultViewConverter:
