@@ -219,6 +219,23 @@ def test_the_number_of_workers_may_change_where_all_have_done_as_much(train):
         first.load_state_dict(other.state_dict())
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"in_order": False}, "a place in the epoch could not be found again"),
+        ({"batch_size": 3}, r"'batch_size'.* is for data_loader\(\) to decide"),
+        ({"shuffle": True}, r"'shuffle'.* is for data_loader\(\) to decide"),
+        ({"prefetch": 3}, "'prefetch'.* is none of torch's.*prefetch_factor"),
+    ],
+)
+def test_options_that_are_not_torchs_are_refused(train, options, words):
+    """Out of their order, batches that follow a state would be others."""
+    with pytest.raises(LoaderError, match=words):
+        labeled.torch.data_loader(train, 20, num_workers=2, torch_options=options)
+    kept = labeled.torch.data_loader(train, 20, torch_options={"in_order": True, "timeout": 0})
+    assert len(list(kept)) == len(kept)
+
+
 def test_states_of_other_rows_are_refused(train):
     saved = labeled.torch.data_loader(train, 8).state_dict()
     with pytest.raises(StateError, match="batch_rows"):

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from labeled.api.dataset import Dataset
 from labeled.device.handoff import module
-from labeled.errors import StateError
+from labeled.errors import LoaderError, StateError, did_you_mean
 from labeled.loader.arguments import integer
 from labeled.torch.rows import WorkerRows, iterable_dataset
 from labeled.torch.turns import Turn, turn_after
 
 STATE_VERSION = 1
+
+DECIDED = (
+    "dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "drop_last"
+)  # fmt: skip
+"""What of torch's loader is decided here."""
 
 TOLD = ("batch_size", "shuffle", "seed")
 """Options that are worth showing."""
@@ -43,7 +49,8 @@ def data_loader(
         Of this process among others: (rank, world size).
     torch_options : mapping, optional
         Of ``torch.utils.data.DataLoader``: ``pin_memory``, ``prefetch_factor``,
-        ``persistent_workers``, ``multiprocessing_context``, ``timeout``, ...
+        ``persistent_workers``, ``multiprocessing_context``, ``timeout``, ... Batches come in
+        their order, so not ``in_order=False``.
     **options
         As for :meth:`labeled.Dataset.batches`.
 
@@ -56,10 +63,41 @@ def data_loader(
     MissingExtraError
         If torch is not installed.
     LoaderError
-        If an option is impossible.
+        If an option is impossible, or is not torch's to decide.
     """
+    theirs = checked_options(torch_options or {})
     rows = iterable_dataset()(dataset, batch_size, share=share, **options)
-    return DataLoader(rows, integer("num_workers", num_workers, least=0), torch_options or {})
+    return DataLoader(rows, integer("num_workers", num_workers, least=0), theirs)
+
+
+def checked_options(torch_options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options for torch's loader, each of which it has and leaves the order alone.
+
+    Raises
+    ------
+    LoaderError
+        If one decides what this decides, or hands batches out as they come.
+    """
+    theirs = dict(torch_options)
+    for name in theirs:
+        if name in DECIDED:
+            raise LoaderError(
+                f"torch_options={{{name!r}: ...}}: that is for data_loader() to decide; give "
+                "batch_size=, num_workers=, shuffle= and last= to it"
+            )
+    if not theirs.get("in_order", True):
+        raise LoaderError(
+            "torch_options={'in_order': False} hands batches out as they come, so that a place in "
+            "the epoch could not be found again; leave it out"
+        )
+    known = inspect.signature(module("torch.utils.data").DataLoader).parameters
+    for name in theirs:
+        if name not in known:
+            raise LoaderError(
+                f"torch_options={{{name!r}: ...}} is none of torch's DataLoader; "
+                f"{did_you_mean(name, [one for one in known if one not in DECIDED])}"
+            )
+    return theirs
 
 
 class DataLoader:
