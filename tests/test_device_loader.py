@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 from collections.abc import Mapping
 
 import numpy as np
@@ -309,3 +310,12 @@ def test_what_does_not_go_with_a_device_is_refused(ds):
 def test_a_gpu_that_is_not_there_is_told(ds):
     with pytest.raises((MissingExtraError, LoaderError), match=r"gpu-cu13|no GPU|are \d"):
         ds.batches(8, device="cuda:99")
+
+
+def test_a_loader_that_served_batches_pickles(ds):
+    loader = ds.batches(100, device=HostDevice(), **small(shuffle="window", window_rows=200))
+    served = iter(loader)
+    next(served)
+    again = pickle.loads(pickle.dumps(loader))
+    again.load_state_dict(loader.state_dict())
+    check_same(again, served)

@@ -7,7 +7,7 @@ With specs, the compiled specs lay the arrays out. Nothing is copied where nothi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -122,9 +122,9 @@ class Finish:
         return total
 
     @cached_property
-    def copied(self) -> Set[str]:
+    def copied(self) -> frozenset[str]:
         """Sources of which new memory is made in any case."""
-        return self.sources.keys() if self.specs is not None else self.changes.keys()
+        return frozenset(self.sources if self.specs is not None else self.changes)
 
     def __call__(
         self,
