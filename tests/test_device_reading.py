@@ -7,6 +7,7 @@ that reads for a GPU is met over a driver of C that knows of no GPU.
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -187,6 +188,17 @@ def test_files_joined_are_read_one_after_another(tmp_path):
         ours = both.batches(50, device=there, reader="device", **options)
         assert check_same(ours, both.batches(50, **options)) == 6
         assert there.n_opened == 3
+
+
+def test_a_loader_goes_on_where_it_was_pickled(ds):
+    options = small(shuffle="window", device=HostDevice(), reader="device")
+    loader = ds.select("plain", "chunks").batches(50, **options)
+    served = iter(loader)
+    next(served)
+    again = pickle.loads(pickle.dumps(loader))
+    again.load_state_dict(loader.state_dict())
+    assert check_same(again, served) == len(loader) - 1
+    assert again.stats().bus_bytes == 0
 
 
 def test_who_reads_what_is_told(ds):

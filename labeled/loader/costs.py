@@ -87,7 +87,7 @@ def explain_lane(lane: Lane, plan: LoaderPlan, jobs: list[Job], share: float) ->
         chunks_needed=lane.whole_cost().chunks_decoded if chunks_decoded else 0,
         bus_bytes=round(sent / share),
         decoded_there=decoded_there,
-        read_there=lane.straight is not None,
+        read_there=lane.read_there,
     )
 
 
@@ -143,7 +143,7 @@ def mapped_bytes(lane: Lane) -> int:
     """Return the bytes that rows in random order are picked from by a memory map."""
     source = lane.source
     plain = lane.reader.kind == "chunked" and not source.layout.dear
-    if lane.keep or lane.straight is not None:
+    if lane.keep or lane.read_there:
         return 0
     if not (plain or lane.reader.kind == "contiguous"):
         return 0

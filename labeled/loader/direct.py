@@ -101,7 +101,7 @@ def direct_plan(
         if isinstance(straight, str):
             stays[lane.name] = straight
         else:
-            lane.straight = straight
+            lane.read_there = True
             found.append(lane)
     if not found and not any(lane.keep for lane in lanes):
         told = "; ".join(f"{name!r}: {why}" for name, why in stays.items())

@@ -24,7 +24,7 @@ from labeled.catalog.source import AnySource
 from labeled.formats.coded import CodedSource, CodedWindow, joined_rows
 from labeled.formats.reader import Cost, Reader
 from labeled.formats.reading import n_rows_of
-from labeled.formats.straight import StraightSource, StraightWindow
+from labeled.formats.straight import StraightSource, StraightWindow, straight_of
 from labeled.samplers.content import Content, rows_of
 from labeled.selection import Selection
 
@@ -58,8 +58,8 @@ class Lane:
         Its chunks as they are stored, where a device decodes them.
     most_bands : int
         Bands of chunks that a window may touch to be decoded there.
-    straight : StraightSource, optional
-        Where its rows lie, where a device reads them itself.
+    read_there : bool
+        A device reads its rows itself.
     """
 
     source: AnySource
@@ -69,12 +69,14 @@ class Lane:
     kept: Array | None = field(default=None, repr=False)
     coded: CodedSource | None = field(default=None, repr=False)
     most_bands: int = 0
-    straight: StraightSource | None = field(default=None, repr=False)
+    read_there: bool = False
     _warm_jobs: int = field(default=0, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave kept rows behind: whoever unpickles a lane reads them again."""
-        return {**self.__dict__, "kept": None}
+        state = {**self.__dict__, "kept": None}
+        state.pop("_straight", None)  # found again in the file
+        return state
 
     @property
     def name(self) -> str:
@@ -95,6 +97,12 @@ class Lane:
         """How many rows that follow one another are read with one call."""
         plain = self.reader.kind == "chunked" and not self.source.layout.dear
         return self._rows_a_task if plain or self.reader.kind == "contiguous" else 0
+
+    @cached_property
+    def _straight(self) -> StraightSource:
+        found = straight_of(self.reader)
+        assert not isinstance(found, str), found
+        return found
 
     @property
     def row_bytes(self) -> int:
@@ -164,11 +172,11 @@ class Lane:
 
     def straight_window(self, content: Content, group: Rows | None) -> StraightWindow | None:
         """Find the bytes of a window for a device to read; None where the host does."""
-        if self.straight is None:
+        if not self.read_there:
             return None
         read = self.read(content, group)
         runs = as_runs(read)
-        parts = self.straight.parts(runs)
+        parts = self._straight.parts(runs)
         if read.listed is None and read.dest is None:
             return StraightWindow(parts)
         return StraightWindow(parts, _by_place(read, np.arange(n_rows_of(runs))))
