@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labeled
-from labeled.formats.hdf5 import filters
+from labeled.formats.hdf5 import filters, plainfilters
 from labeled.formats.hdf5.filters import DEFLATE, FLETCHER32, SHUFFLE, Pipeline
 from labeled.formats.hdf5.inflate import inflate_into
 from labeled.formats.hdf5.undoing import DecodeError
@@ -29,7 +29,7 @@ def stored_as(data, item, packed, summed):
     whole = len(data) // item * item
     planes = np.frombuffer(data[:whole], np.uint8).reshape(-1, item).T.tobytes() + data[whole:]
     stored = zlib.compress(planes) if packed else planes
-    total = filters.fletcher32(np.frombuffer(stored, np.uint8)) if summed else 0
+    total = plainfilters.fletcher32(np.frombuffer(stored, np.uint8)) if summed else 0
     return stored + total.to_bytes(4, "little") * summed
 
 

@@ -9,8 +9,8 @@ netCDF), `sources` (headers of sources), `labels` (names of axes), `columns` (of
 
 Rows: `payload` chooses the path. `stored` (chunks without filters), `decoded` (with filters),
 `ragged` and `heap` (examples of different shapes), `fallback` (h5py), `coded` (chunks for devices),
-`scalar`. They use `chunkindex`, `tiles`, and `filters` with `inflate`, `bitshuffle`, `blosc2`,
-`compiled` and `undoing`.
+`scalar`. They use `chunkindex`, `tiles`, and `filters` with `plainfilters`, `inflate`,
+`bitshuffle`, `blosc2`, `compiled` and `undoing`.
 
 Writing: `writing`, `tables` (splits), `scales` (names of axes), `encoding` (chunks made outside
 HDF5), `growing` (appending), `others` (what is carried over), `own` (what this library adds).

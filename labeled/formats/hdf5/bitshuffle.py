@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from typing import Any
 
-from labeled.formats.hdf5.undoing import Bytes, Decode, DecodeError, as_array
+from labeled.formats.hdf5.undoing import Bytes, Decode, DecodeError, as_array, compiled
 from labeled.formats.reading import scratch
 from labeled.formats.region import Array
 
@@ -55,7 +54,7 @@ def bitshuffled(options: tuple[int, ...], zstd: Decode | None) -> Decode | None:
                 assert zstd is not None
                 _unpack_zstd(stored, planes, block_bytes, item, zstd)
         out = scratch("elements", size)  # not "unshuffled": bytes may be shuffled besides
-        _compiled().unbitshuffle(planes, out, item, block_bytes // item)
+        compiled().unbitshuffle(planes, out, item, block_bytes // item)
         return out
 
     return undo
@@ -110,7 +109,7 @@ def _block_bytes(stored: Array, size: int, item: int) -> int:
 
 def _unpack_lz4(stored: Array, planes: Array, block: int, item: int) -> None:
     n = packed_bytes(len(planes), item)
-    at = _compiled().lz4_blocks(stored, _HEAD_BYTES, planes[:n], block)
+    at = compiled().lz4_blocks(stored, _HEAD_BYTES, planes[:n], block)
     if at < 0:
         raise DecodeError("bitshuffle data are damaged in an LZ4 block")
     _copy_rest(stored[at:], planes[n:])
@@ -136,7 +135,3 @@ def _copy_rest(stored: Array, rest: Array) -> None:
     if len(stored) < len(rest):
         raise DecodeError("bitshuffle data end early")
     rest[:] = stored[: len(rest)]
-
-
-def _compiled() -> Any:
-    return importlib.import_module("labeled.formats.hdf5.compiled")

@@ -32,11 +32,10 @@ from labeled.formats.hdf5.filters import (
     SHUFFLE,
     ZSTD,
     Pipeline,
-    checked,
-    item_of,
     lz4_blocks,
     zstd_size,
 )
+from labeled.formats.hdf5.plainfilters import checked, item_of
 from labeled.formats.hdf5.undoing import DecodeError, damage
 from labeled.formats.header import Filter, SourceHeader
 from labeled.formats.reader import Cost

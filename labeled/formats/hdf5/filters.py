@@ -19,7 +19,6 @@ import functools
 import importlib
 import importlib.util
 import struct
-import sys
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, cast
@@ -29,15 +28,20 @@ import numpy as np
 from labeled.formats.hdf5.bitshuffle import bitshuffled, is_known
 from labeled.formats.hdf5.blosc2 import open_blosc2
 from labeled.formats.hdf5.inflate import inflate_into
-from labeled.formats.hdf5.undoing import Bytes, Decode, DecodeError, as_array
+from labeled.formats.hdf5.plainfilters import (
+    CHECKSUM_BYTES,
+    checked,
+    item_of,
+    unshuffle,
+    unshuffle_into,
+)
+from labeled.formats.hdf5.undoing import Bytes, Decode, DecodeError, as_array, compiled
 from labeled.formats.header import Filter
 from labeled.formats.reading import scratch
 from labeled.formats.region import Array
 
 DEFLATE, SHUFFLE, FLETCHER32, LZF = 1, 2, 3, 32000
 BLOSC, LZ4, BITSHUFFLE, ZSTD, BLOSC2 = 32001, 32004, 32008, 32015, 32026
-
-_CHECKSUM_BYTES = 4
 
 
 class Pipeline:
@@ -69,7 +73,7 @@ class Pipeline:
         for i, (code, decode) in enumerate(zip(self._codes, self._decoders, strict=True)):
             if not (mask >> i & 1 or self._idle[i]):
                 steps.append((decode, size))
-                size += _CHECKSUM_BYTES if code == FLETCHER32 else 0
+                size += CHECKSUM_BYTES if code == FLETCHER32 else 0
         return steps[::-1]
 
     def undo(self, stored: Bytes, mask: int) -> Bytes:
@@ -139,7 +143,7 @@ def why_not(filters: tuple[Filter, ...]) -> str | None:
 
 def _decoder(step: Filter, itemsize: int) -> Decode:
     if step.id == SHUFFLE:
-        return _unshuffle(item_of(step, itemsize))
+        return unshuffle(item_of(step, itemsize))
     if step.id == FLETCHER32:
         return lambda data, _: checked(as_array(data))
     decode = _opened(step)
@@ -150,14 +154,8 @@ def _decoder(step: Filter, itemsize: int) -> Decode:
 def _decoder_into(step: Filter, itemsize: int) -> Callable[[Array, Array], None] | None:
     """Return what undoes the last step straight into its place, if anything can."""
     if step.id == SHUFFLE:
-        return functools.partial(_unshuffle_into, item_of(step, itemsize))
+        return functools.partial(unshuffle_into, item_of(step, itemsize))
     return _inflate_into if step.id == DEFLATE and inflate_into() is not None else None
-
-
-def _unshuffle_into(item: int, data: Array, out: Array) -> None:
-    if len(data) != len(out):
-        raise DecodeError(f"a chunk of {len(data)} bytes where {len(out)} belong")
-    unshuffled(data, item, out)
 
 
 def _inflate_into(data: Array, out: Array) -> None:
@@ -167,115 +165,9 @@ def _inflate_into(data: Array, out: Array) -> None:
         raise DecodeError(f"deflate data are damaged, or do not end after {len(out)} bytes")
 
 
-# ---------------------------------------------------------------- shuffle and fletcher32
-
-
-def _unshuffle(item: int) -> Decode:
-    def undo(data: Bytes, _: int) -> Bytes:
-        return unshuffled(as_array(data), item, scratch("unshuffled", len(data)))
-
-    return undo
-
-
-def item_of(step: Filter, itemsize: int) -> int:
-    """Return how many bytes an element has whose bytes were taken apart."""
-    return step.options[0] if step.options else itemsize
-
-
 def _is_idle(step: Filter, itemsize: int) -> bool:
     """Whether a filter changed nothing: elements of one byte, taken apart."""
     return step.id == SHUFFLE and item_of(step, itemsize) < 2
-
-
-def unshuffled(data: Array, item: int, out: Array) -> Array:
-    """Bring the bytes of each element together again, in `out`.
-
-    Examples
-    --------
-    >>> unshuffled(np.frombuffer(b"abcABC?", np.uint8), 2, np.empty(7, np.uint8)).tobytes()
-    b'aAbBcC?'
-    """
-    n = len(data) // item
-    planes, elements = data[: n * item].reshape(item, n), out[: n * item].reshape(n, item)
-    if item in (2, 4, 8) and _numba_is_loaded():
-        _compiled().unshuffle(planes, elements)
-    else:
-        for byte, plane in enumerate(planes):
-            elements[:, byte] = plane
-    out[n * item :] = data[n * item :]
-    return out
-
-
-def _numba_is_loaded() -> bool:
-    """Whether compiled loops cost nothing extra: importing numba for them would not pay."""
-    return "numba" in sys.modules
-
-
-def _compiled() -> Any:
-    return importlib.import_module("labeled.formats.hdf5.compiled")
-
-
-def checked(data: Array) -> Array:
-    """Return the bytes before a fletcher32 checksum.
-
-    Raises
-    ------
-    DecodeError
-        If they do not add up to it.
-    """
-    if len(data) < _CHECKSUM_BYTES:
-        raise DecodeError(f"{len(data)} bytes leave no room for a fletcher32 checksum")
-    body = data[:-_CHECKSUM_BYTES]
-    stored = int.from_bytes(data[-_CHECKSUM_BYTES:].tobytes(), "little")
-    found = fletcher32(body)
-    # HDF5 1.6.2 and older swapped the bytes of each half; HDF5 accepts both, and so do we.
-    swapped = (found & 0x00FF00FF) << 8 | (found & 0xFF00FF00) >> 8
-    if stored not in (found, swapped):
-        raise DecodeError(
-            f"its fletcher32 checksum is {stored:#010x}, its bytes give {found:#010x}"
-        )
-    return body
-
-
-def fletcher32(data: Array) -> int:
-    """Return HDF5's checksum of bytes: sums of big-endian 16-bit words, modulo 65535.
-
-    Modulo 65535 swapping the bytes of every word swaps those of the sums, so words are
-    added up as little-endian ones, and only the two results are turned.
-
-    Examples
-    --------
-    >>> hex(fletcher32(np.frombuffer(b"abcde", np.uint8)))
-    '0x4ff029c7'
-    """
-    words = data[: len(data) & ~1].view("<u2")
-    if _numba_is_loaded():
-        first, second = (int(total) for total in _compiled().sums(words))
-    else:
-        first, second = _sums(words)
-    if len(data) % 2:
-        first += int(data[-1])
-        second += first
-    if not data.any():  # sums that fold to 65535 are not those of zeros
-        return 0
-    return (second * 256 % 65535 or 65535) << 16 | (first * 256 % 65535 or 65535)
-
-
-def _sums(words: Array) -> tuple[int, int]:
-    """Return the sum of words, and the sum of its partial sums, modulo 65535."""
-    width = max(1 << (len(words).bit_length() // 2), 4)
-    body = words[: len(words) // width * width].reshape(-1, width)
-    by_row = body.sum(axis=1, dtype=np.uint64) % 65535
-    by_column = body.sum(axis=0, dtype=np.uint64) % 65535
-    rows = np.arange(len(body), dtype=np.uint64) * np.uint64(width) % 65535
-    columns = np.arange(width, dtype=np.uint64)
-    first = int(by_row.sum())
-    # The second sum counts word i, at row * width + column, as often as words follow it.
-    second = body.size * first - int((rows * by_row).sum()) - int((columns * by_column).sum())
-    for word in words[body.size :].tolist():
-        first += word
-        second += first
-    return first % 65535, second % 65535
 
 
 # ---------------------------------------------------------------- compression
@@ -317,7 +209,7 @@ def _open_lzf() -> Decode | None:
 
     def undo(data: Bytes, size: int) -> Bytes:
         out = scratch("unpacked", size)
-        if _compiled().lzf(as_array(data), out) != size:
+        if compiled().lzf(as_array(data), out) != size:
             raise DecodeError("LZF data are damaged")
         return out
 

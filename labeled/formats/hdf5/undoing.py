@@ -1,8 +1,10 @@
-"""What everything that undoes a filter shares: bytes in any coat, and the one error."""
+"""What everything that undoes a filter shares: bytes in any coat, compiled loops, one error."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +27,11 @@ class DecodeError(ValueError):
 def as_array(data: Bytes) -> Array:
     """Return bytes as an array, without a copy."""
     return data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+
+
+def compiled() -> Any:
+    """Return the module of compiled loops, which imports numba."""
+    return importlib.import_module("labeled.formats.hdf5.compiled")
 
 
 def damage(source: SourceHeader, start: int, stop: int, offset: int, what: str) -> ReadError:
