@@ -507,3 +507,13 @@ def test_an_epoch_that_could_not_begin_still_comes_next(path, monkeypatch, error
             iter(loader)
     for found, expected in zip(rows_of(loader), whole[3:], strict=True):
         np.testing.assert_array_equal(found, expected)
+
+
+def test_an_epoch_whose_threads_end_with_python_is_not_taken_for_finished(tmp_path):
+    """A daemon thread still iterates while Python stops the threads that read."""
+    written = labeled.write(tmp_path / "d.hdf5", {"x": np.zeros((3000, 3000), np.uint8)})
+    with iter(labeled.open_dataset(written).batches(7, memory="7 MiB", threads=1)) as epoch:
+        next(epoch)
+        epoch._source.stop()
+        with pytest.raises(LoaderError, match="Python is ending"):
+            list(epoch)

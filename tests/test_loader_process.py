@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -432,6 +433,7 @@ time.sleep(60)
 def test_an_interrupt_ends_both(packed):
     forever = """
 import signal
+import socket
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background has none
 while True:
     for _ in loader:
@@ -515,3 +517,15 @@ def test_growth_of_both_processes_stays_within_the_promise(tmp_path):
     figures = json.loads(out.stdout)
     assert figures["promised"] <= memory << 20, figures
     assert 0.5 <= figures["growth"] / figures["promised"] <= 1.0, figures
+
+
+def test_a_reader_that_is_left_before_it_began_says_nothing():
+    """As Ctrl-C does, while the reader still starts."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        ours.close()
+        command = [sys.executable, "-P", "-c", process_module._BOOT, str(theirs.fileno())]
+        ran = subprocess.run(
+            command, pass_fds=(theirs.fileno(),), capture_output=True, text=True, timeout=60
+        )
+    assert (ran.returncode, ran.stderr) == (0, "")

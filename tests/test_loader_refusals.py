@@ -18,11 +18,13 @@ from hypothesis import strategies as st
 import labeled
 from labeled.errors import LoaderError, LoaderTypeError, ReadError, SpaceError, UnknownNameError
 from labeled.formats.recordio.writing import write_records
+from labeled.loader import costs
 from labeled.loader.build import make_loader
 from labeled.loader.dealing import Dealer
 from labeled.loader.options import OPTIONS, BatchOptions
 from labeled.pipeline import whole
-from labeled.samplers import shuffled
+from labeled.samplers import order, shuffled
+from labeled.samplers.permutation import explicit_permutation
 from labeled.spaces import NullSpace
 from make_files import fuel_file
 
@@ -400,3 +402,25 @@ def test_a_block_that_cannot_be_computed_is_named_with_its_variable():
     loader = labeled.batches(xr.Dataset({"lazy": ("batch", lazy)}), 10)
     with pytest.raises(ReadError, match="variable 'lazy': computing rows 30 to 39 failed: no bl"):
         list(loader)
+
+
+def test_rows_that_are_kept_are_shuffled_once_to_foretell_an_epoch(tmp_path, monkeypatch):
+    """All of them are one window: of 20 million rows each shuffle takes seconds."""
+    path = tmp_path / "many.hdf5"
+    with h5py.File(path, "w") as file:
+        rows = file.create_dataset("x", (600_000, 4), "f4")  # stored nowhere: of fill values
+        rows.dims[0].label, rows.dims[1].label = "batch", "value"
+    monkeypatch.setattr(costs, "COUNTED_JOBS", 8)
+    lengths = []
+
+    def shuffled_once(n, key):
+        lengths.append(n)
+        return explicit_permutation(n, key)
+
+    loader = labeled.open_dataset(path).batches(256, shuffle="window", seed=0)
+    assert loader.plan.all_kept
+    monkeypatch.setattr(order, "explicit_permutation", shuffled_once)
+    told = loader.explain()
+    assert lengths == [600_000]
+    monkeypatch.undo()
+    assert told.n_jobs == pytest.approx(loader.explain().n_jobs, abs=1)

@@ -34,6 +34,10 @@ def sampled_jobs(
     job_rows, most = plan.sizes.read_rows, COUNTED_JOBS
     if epoch_plan.order.mode == "window":
         most = max(8, min(most, COUNTED_ROWS // max(1, job_rows)))
+    if plan.all_kept:  # no job costs anything, but to shuffle a window for a far one does
+        jobs = _by_start(islice(plan.jobs(epoch_plan, first_batch), COUNTED_JOBS))
+        share = sum(stop - start for start, stop, _ in jobs) / n_rows
+        return jobs, round(len(jobs) / share), share
     if n_rows <= most * job_rows:
         jobs = _by_start(plan.jobs(epoch_plan, first_batch))
         return jobs, len(jobs), 1.0

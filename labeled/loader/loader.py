@@ -352,6 +352,8 @@ class EpochIterator(Generic[T]):
                 "this iteration ended when another one of the same loader began; a loader has "
                 "one live iterator (make a second loader to iterate twice at the same time)"
             )
+        if not self._ended:  # in a daemon thread, say
+            return LoaderError("Python is ending, and with it the threads that read")
         return StopIteration()
 
     def _make(self, number: int) -> T:
@@ -360,7 +362,6 @@ class EpochIterator(Generic[T]):
         try:
             made = self._dealer.deal(number) if workers is None else workers.next(stats)
         except Interrupted:  # by another thread, a moment ago
-            assert self._ended, "the windows of a plan hold every row of its batches"
             raise self._why_ended() from None
         line = self._recipe.line
         if line is not None and workers is None:  # made on a device

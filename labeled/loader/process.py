@@ -62,11 +62,17 @@ ALIVE_CHECK_S = 1.0
 GRACE_S = 2.0
 """How long a reader process may take to end by itself."""
 
-_BOOT = (
-    "import sys; from multiprocessing.connection import Connection; "
-    "c = Connection(int(sys.argv[1])); sys.path[:] = c.recv(); "
-    "from labeled.loader.child import main; main(c)"
-)
+_BOOT = """
+import sys
+from multiprocessing.connection import Connection
+c = Connection(int(sys.argv[1]))
+try:
+    sys.path[:] = c.recv()
+except (EOFError, OSError):
+    sys.exit()  # interrupted before it had begun: whom it was to serve is gone
+from labeled.loader.child import main
+main(c)
+"""
 
 
 def check_reader(reader: object, sources: Iterable[AnySource]) -> None:
