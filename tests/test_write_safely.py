@@ -268,9 +268,58 @@ def test_append_refuses_coordinates_along_the_rows(tmp_path: Path) -> None:
         labeled.append(path, {"x": np.zeros(3)})
 
 
-def test_an_append_in_place_that_is_interrupted_leaves_a_file_that_is_refused(
-    tmp_path: Path,
+def wide_rows(n: int) -> dict[str, Any]:
+    """Rows of 9 kB, so that 29 of them are written together."""
+    noise = np.random.default_rng(n).integers(0, 200, (n, 9_000), dtype=np.uint8)
+    return {"x": noise, "t": np.array(["\u00e9" * (i % 5) for i in range(n)], object)}
+
+
+@pytest.mark.parametrize("n_old", [0, 3, 60, 150])
+@pytest.mark.parametrize("options", [{}, {"compression": "gzip"}])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_an_append_in_place_that_breaks_off_is_undone(
+    tmp_path: Path, n_old: int, options: Any, error: Any
 ) -> None:
+    path = labeled.write(tmp_path / "x", wide_rows(n_old), {"a": (0, n_old)}, chunks=4, **options)
+    before = Path(path).read_bytes()
+    sizes = []
+
+    def batches() -> Any:
+        for n in (1, 60, 0, 90, 1):
+            yield wide_rows(n)
+            sizes.append(Path(path).stat().st_size)
+        raise error
+
+    with pytest.raises(error):
+        labeled.append(path, batches(), in_place=True, split="a", threads=1, memory="1 MiB")
+    assert max(sizes) > len(before) + 300_000
+    assert Path(path).read_bytes() == before
+    assert labeled.verify(path).sound
+    labeled.append(path, wide_rows(9), in_place=True, split="a")
+    assert labeled.open_dataset(path).split("a").n_rows == n_old + 9
+    assert labeled.verify(path).sound
+
+
+def test_an_append_in_place_to_a_full_disk_is_undone(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 255, (3_000, 1_000), dtype=np.uint8)
+    path = labeled.write(tmp_path / "x", {"x": noise[:999]}, chunks=100, compression="gzip")
+    before = Path(path).read_bytes()
+    script = """
+        import numpy as np, labeled, resource, signal
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1_500_000, 1_500_000))
+        noise = np.random.default_rng(0).integers(0, 255, (3_000, 1_000), dtype=np.uint8)
+        try:
+            labeled.append("x", {"x": noise[999:]}, in_place=True)
+        except labeled.errors.WriteError as error:
+            print(error)
+    """
+    said, _ = run(script, tmp_path).communicate()
+    assert "longer than this system or user may write; it is as it was before" in said
+    assert Path(path).read_bytes() == before
+
+
+def test_what_is_too_much_to_undo_stays_refused(tmp_path: Path) -> None:
     path = labeled.write(tmp_path / "x", rows(20), chunks=4)
 
     def batches() -> Any:
@@ -278,7 +327,7 @@ def test_an_append_in_place_that_is_interrupted_leaves_a_file_that_is_refused(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        labeled.append(path, batches(), in_place=True)
+        labeled.append(path, batches(), in_place=True, memory=1000)
     with pytest.raises(FileFormatError, match="labeled_incomplete"):
         labeled.open_dataset(path)
     with pytest.raises(FileFormatError, match="labeled_incomplete"):

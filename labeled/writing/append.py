@@ -5,8 +5,8 @@ file system copies by reference (XFS, Btrfs, APFS-like) that costs only what is 
 elsewhere it costs the whole file once more, in time and, for a while, in space. A file
 whose sources are contiguous, or ragged, cannot grow at all: it is written anew, row by row.
 
-``in_place=True`` needs chunked sources and costs only what is new anywhere, but a crash
-in between leaves a file marked as incomplete, which nobody opens by accident.
+``in_place=True`` needs chunked sources and costs only what is new anywhere. Errors are
+undone; a crash in between leaves a file marked as incomplete, which nobody opens by accident.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.scales import Names
 from labeled.formats.hdf5.scan import scan
+from labeled.formats.hdf5.undo import undo_of
 from labeled.formats.hdf5.writing import SourceWriter, changed_file, storable
 from labeled.formats.header import FileHeader, SourceHeader
 from labeled.formats.objects import vlen_base
@@ -83,9 +84,11 @@ def append(
         without splits has them in ``"all"``).
     in_place : bool
         Change the file itself. Only for files whose sources are chunked. Until it is done
-        the file carries the attribute `labeled_incomplete`, and is refused by readers. Cut
-        short, by a crash or a full disk, it stays refused, and other programs may not be able
-        to open it either: have a copy.
+        the file carries the attribute `labeled_incomplete`, and is refused by readers. An
+        error (a full disk, batches that break off) is undone: the file is as it was. A
+        process that is killed leaves it refused, and other programs may not be able to open
+        it either: have a copy. To undo, all that is no whole chunk is kept in memory besides;
+        where that is more than `memory`, errors leave the file refused, too.
     progress, memory, threads
         As for :func:`labeled.write`.
 
@@ -363,7 +366,12 @@ def _grow(
         name: old.before(name, recipe.unit_rows, checksums=recipe.checksums)
         for name, recipe in plan.recipes.items()
     }
-    with changed_file(path, mark=mark) as file:
+    undo = None
+    if mark:
+        headers = old.header.sources
+        whole = {name: (headers[name], each.n_rows) for name, each in before.items()}
+        undo = undo_of(path, whole, plan.budget)
+    with changed_file(path, mark=mark, undo=undo) as file:
         writers = {name: SourceWriter(file[name], growing=True) for name in inputs.sources}
         joiners = store(plan, works_of(plan, inputs, old.n_rows), writers, told, before)
         counts = {name: joiner.n_rows for name, joiner in joiners.items()}

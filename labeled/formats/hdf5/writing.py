@@ -18,13 +18,14 @@ from typing import Any
 import h5py
 import numpy as np
 
-from labeled.errors import ArrayError
+from labeled.errors import ArrayError, WriteError
 from labeled.formats.hdf5.attributes import INTERNAL
 from labeled.formats.hdf5.door import INCOMPLETE
 from labeled.formats.hdf5.encoding import Chunk, Layout
 from labeled.formats.hdf5.filters import DEFLATE, SHUFFLE
 from labeled.formats.hdf5.safety import to_bytes
 from labeled.formats.hdf5.tables import free_name
+from labeled.formats.hdf5.undo import Undo
 from labeled.formats.objects import vlen_base
 from labeled.formats.region import Array
 from labeled.formats.replacing import explained
@@ -46,11 +47,11 @@ def new_file(path: str) -> Iterator[h5py.File]:
 
 
 LEFT = f"it may carry the mark {INCOMPLETE!r} now, or be readable by nobody: restore a copy"
-"""How a file is that was changed in place when that was cut short."""
+"""How a file is that was changed in place when that was cut short, and not taken back."""
 
 
 @contextlib.contextmanager
-def changed_file(path: str, *, mark: bool) -> Iterator[h5py.File]:
+def changed_file(path: str, *, mark: bool, undo: Undo | None = None) -> Iterator[h5py.File]:
     """Open a file to change it where it lies.
 
     Parameters
@@ -59,13 +60,16 @@ def changed_file(path: str, *, mark: bool) -> Iterator[h5py.File]:
         Set the attribute that makes readers refuse the file, on the disk before anything
         else, and remove it once everything else is there. A file marked already stays so
         until the block has ended well.
+    undo : Undo, optional
+        What the file was; with it, an exception leaves the file as it was.
 
     Raises
     ------
     WriteError
         If the file cannot be opened for writing, or writing fails.
     """
-    with explained(path, LEFT if mark else "it is damaged"):
+    after = "it is as it was before" if undo else LEFT if mark else "it is damaged"
+    with explained(path, after):
         file = h5py.File(path, "r+", libver=LIBVER)
         try:
             if mark:
@@ -76,11 +80,21 @@ def changed_file(path: str, *, mark: bool) -> Iterator[h5py.File]:
             if mark:
                 del file.attrs[INCOMPLETE]
                 flush(file)
-        except BaseException:
+        except BaseException as error:
+            if undo is not None:
+                _take_back(undo, file, error)
             with contextlib.suppress(Exception):  # on a full disk closing fails once more
                 file.close()
             raise
         file.close()
+
+
+def _take_back(undo: Undo, file: h5py.File, error: BaseException) -> None:
+    undo.abandon(file)
+    try:
+        undo.take_back()
+    except OSError as again:
+        raise WriteError(f"{undo.path!r} was not changed back ({again}); {LEFT}") from error
 
 
 def flush(file: h5py.File) -> None:
