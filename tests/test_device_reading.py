@@ -447,12 +447,33 @@ try:
 except OSError as error:
     assert "EOF" in str(error)
     print("told where the file ends")
+
+import labeled
+from labeled.device import HostDevice
+
+
+class ReadByKvikio(HostDevice):
+    def direct_reader(self):
+        return reader
+
+
+ds = labeled.open_dataset(sys.argv[2]).select("chunks", "plain", "sparse")
+for shuffle in (False, "window"):
+    options = {"batch_size": 33, "shuffle": shuffle, "seed": 3, "memory": "4 MiB"}
+    ours = ds.batches(device=ReadByKvikio(), reader="device", **options)
+    for one, two in zip(ours, ds.batches(**options), strict=True):
+        for name in two.arrays:
+            np.testing.assert_array_equal(one.arrays[name], two.arrays[name])
+    assert ours.explain().direct == reader.name
+    print(ours.stats().direct_bytes, "bytes of batches")
 """
 
 
 @pytest.mark.skipif(find_spec("kvikio") is None, reason="kvikio is not installed")
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 def test_kvikio_itself_reads_to_the_host(tmp_path):
+    """It asks a driver what memory is, and is told that it is the host's."""
+    path = write(tmp_path / "d.hdf5", n=6000)
     source = tmp_path / "driver.c"
     source.write_text(
         DRIVER + "".join(f"int {name}() {{ return 0; }}\n" for name in NOTHING.split())
@@ -461,9 +482,10 @@ def test_kvikio_itself_reads_to_the_host(tmp_path):
     subprocess.run(["cc", "-w", "-shared", "-fPIC", "-o", driver, source], check=True)
     more = {"LD_LIBRARY_PATH": str(tmp_path), "KVIKIO_COMPAT_MODE": "ON"}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, tmp_path / "x.bin"],
+        [sys.executable, "-c", PROGRAM, tmp_path / "x.bin", path],
         env=os.environ | more, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "kvikio" in done.stdout
     assert "told where the file ends" in done.stdout
+    assert done.stdout.count("bytes of batches") == 2

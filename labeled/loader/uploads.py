@@ -266,6 +266,7 @@ class DeviceWindows:
         for name, straight in window.straight.items():
             assert self._direct is not None
             landed = home.landing.get(name)
+            assert landed is not None or straight.rows is None, "rows in order were planned"
             landed = arrays[name] if landed is None else landed[: straight.n_read]
             landing = self._direct.begin(straight, arrays[name], landed)
             self._flying.extend((arrival, landed) for arrival, *_ in landing.arrivals)
