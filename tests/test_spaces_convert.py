@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import timeit
+from pathlib import Path
 
 import array_api_strict
 import numpy as np
@@ -110,6 +111,11 @@ def test_the_conversion_matrix(record_property):
     assert [line.split() for line in table.splitlines()] == [
         line.split() for line in MATRIX.strip().splitlines()
     ]
+
+
+def test_the_page_shows_the_conversion_matrix():
+    page = Path(__file__).parent.parent / "docs" / "how_to" / "spaces.md"
+    assert f"```text\n{conversion_table()}\n```" in page.read_text("utf-8")
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,10 @@ INDEXES = {
 
 
 def images(lazy=False):
+    """Images without a name, which lazy arrays have to be told."""
     data = np.arange(120.0).reshape(2, 3, 4, 5)
-    return xr.DataArray(da.from_array(data, chunks=(1, 3, 4, 5)) if lazy else data, dims=DIMS)
+    x = xr.DataArray(da.from_array(data, chunks=(1, 3, 4, 5)) if lazy else data, dims=DIMS)
+    return x.rename(None)
 
 
 def comes_back(x, space, **options):

@@ -31,6 +31,7 @@ from labeled.spaces.layout import canonical_axes
 from labeled.spaces.lazy import lazy_concat
 from labeled.spaces.records import (
     RECORD,
+    array_of,
     flattened,
     record_of,
     remember_order,
@@ -339,7 +340,7 @@ def _rows(reading: _Reading, space: ArraySpace, data: Any) -> xr.DataArray:
         return remember_order(turned, x)
     name = reading.new_names.get(axis, name_of(axis, 0))
     along = [key for key, coord in x.coords.items() if row in coord.dims]
-    made = _array(x, data, (batch, name), x.drop_vars(along))
+    made = array_of(x, data, (batch, name), x.drop_vars(along))
     return remember_order(made, x) if alike else made
 
 
@@ -371,16 +372,9 @@ def _unflattened(reading: _Reading, space: ConvNDSpace, data: Any) -> xr.DataArr
     return remember_rows(images, reading.x, feature, made)
 
 
-def _array(
-    x: xr.DataArray, data: Any, dims: tuple[Hashable, ...], kept: xr.DataArray
-) -> xr.DataArray:
-    """Return `data` with the name, attributes and coordinates of `x` that still apply."""
-    return xr.DataArray(data, coords=kept.coords, dims=dims, name=x.name, attrs=x.attrs)
-
-
 def _holding(x: xr.DataArray, data: Any) -> xr.DataArray:
     """Return `x` with other data; also where a length is not known, so that none are compared."""
-    return _array(x, data, x.dims, x)
+    return array_of(x, data, x.dims, x)
 
 
 # ---------------------------------------------------------------- composites

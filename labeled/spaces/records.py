@@ -107,7 +107,7 @@ def flattened(
         "levels": levels,
         "before": before if isinstance(before, str) else None,
     }
-    result = _array(x, data, (batch, feature), x.drop_vars(_touching(x, made)))
+    result = array_of(x, data, (batch, feature), x.drop_vars(_touching(x, made)))
     coords = {name: stacked(_variable(x, name, levels), x.sizes, made, feature) for name in along}
     return result.assign_coords(coords).assign_attrs({RECORD: json.dumps(record)})
 
@@ -172,7 +172,7 @@ def unstacked(
     of the dims made, and an index of the rows is kept as one of them.
     """
     along, levels = _along(x, (feature,))
-    result = _array(x, data, dims, x.drop_vars(_touching(x, (feature,))))
+    result = array_of(x, data, dims, x.drop_vars(_touching(x, (feature,))))
     before = {} if record is None else record["coords"]
     batch = next(dim for dim in dims if dim not in made)
     lengths = dict(zip(dims, data.shape, strict=True))
@@ -218,7 +218,7 @@ def _to_rows(x: xr.DataArray, rows: Mapping[str, Any]) -> xr.DataArray:
     images = ConvNDSpace([x.sizes[dim] for dim in made], 1)
     flat = VectorSpace(images.get_total_dimension())
     data = images.format_as(x.transpose(batch, *made).data[..., None], flat)
-    result = _array(x, data, (batch, feature), x.drop_vars(_touching(x, made)))
+    result = array_of(x, data, (batch, feature), x.drop_vars(_touching(x, made)))
     result.attrs.pop(RECORD, None)
     if rows["record"] is not None:
         result.attrs[RECORD] = rows["record"]
@@ -340,8 +340,10 @@ def _places(dim: Hashable, lengths: Sequence[int], made: Sequence[Hashable]) -> 
     return np.broadcast_to(own, tuple(lengths)).reshape(-1)
 
 
-def _array(
+def array_of(
     x: xr.DataArray, data: Any, dims: Sequence[Hashable], kept: xr.DataArray
 ) -> xr.DataArray:
     """Return `data` with the name, attributes and coordinates of `x` that still apply."""
-    return xr.DataArray(data, coords=kept.coords, dims=dims, name=x.name, attrs=x.attrs)
+    made = xr.DataArray(data, coords=kept.coords, dims=dims, attrs=x.attrs)
+    made.name = x.name  # given no name, it would take that of the dask array
+    return made
