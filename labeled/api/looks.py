@@ -103,8 +103,10 @@ def _stored_words(source: Source | RaggedSource) -> str:
         return "records" if header.storage == "records" else "rows of variable length"
     header = header.parts.get("values", header)
     whole = "column of a table, " if header.format == "hdf5" and header.detail else ""
+    if header.storage == "sparse":
+        whole = "sparse, "
     if header.chunks is None:
-        return f"{whole}{header.storage}".removesuffix(", foreign")
+        return f"{whole}{header.storage}".removesuffix(", foreign").removeprefix("sparse, ")
     return f"{whole}chunks {header.chunks}, {_codec(header)}"
 
 

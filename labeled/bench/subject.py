@@ -67,8 +67,9 @@ class Stored:
     @property
     def is_hdf5(self) -> bool:
         """Whether the source is a dataset, all of it, of a local HDF5 file."""
-        plain = self.header.format == "hdf5" and self.header.detail is None
-        return plain and not is_remote(self.header.file.path)
+        header = self.header
+        plain = header.format == "hdf5" and header.detail is None and header.storage != "sparse"
+        return plain and not is_remote(header.file.path)
 
     @property
     def is_mappable(self) -> bool:

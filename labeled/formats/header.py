@@ -25,12 +25,14 @@ Storage = Literal[
     "foreign",
     "virtual",
     "external",
+    "sparse",
 ]
 """Where the bytes are. Only "contiguous" and "chunked" may be read by byte range.
 
 "records" are found one by one, so that rows in any order cost what stretches cost.
 
 "empty" has no bytes (nothing allocated, or an axis of length 0): it reads as fill values.
+"sparse" is a matrix of several datasets, its `parts`.
 "foreign" has bytes that are not those of `dtype` (odd bit widths, padded strings), so h5py
 must convert them.
 """
@@ -152,7 +154,8 @@ class SourceHeader:
     coords: tuple[str, ...] = ()
     """Names (in the file header's `variables`) of the coordinates of this source."""
     parts: Mapping[str, SourceHeader] = field(default_factory=dict)
-    """Datasets that a ragged source is made of, by role: "values", "offsets", "shapes"."""
+    """Datasets that a source is made of, by role: "values", "offsets", "shapes" of a ragged one,
+    "data", "indices", "indptr" of a sparse matrix."""
     format: str = "hdf5"
     """The name of the format whose readers read it."""
     detail: Any = None

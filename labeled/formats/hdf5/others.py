@@ -77,6 +77,12 @@ def others_of(header: FileHeader) -> Others:
         If something cannot be carried over; the message names it.
     """
     where = header.stamp.path
+    sparse = [name for name, source in header.sources.items() if source.storage == "sparse"]
+    if sparse:
+        raise NotYetError(
+            f"{where!r} holds sparse matrices ({', '.join(map(repr, sparse))}), which would become "
+            f"dense; if you want that, labeled.convert with sources=[...] writes what you name"
+        )
     with opened(where) as file:
         return _Search(file, header).found()
 

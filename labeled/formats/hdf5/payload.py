@@ -20,6 +20,7 @@ from labeled.formats.extents import unstored_extents
 from labeled.formats.hdf5.decoded import DecodeEngine
 from labeled.formats.hdf5.fallback import H5pyEngine
 from labeled.formats.hdf5.filters import why_not
+from labeled.formats.hdf5.sparse import SparseEngine
 from labeled.formats.hdf5.stored import StoredChunks
 from labeled.formats.header import SourceHeader
 from labeled.formats.reading import Engine, Io, describe
@@ -64,6 +65,9 @@ def open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -
 
 
 def _engine_of(source: SourceHeader, region: Region, io: Io) -> Engine:
+    if source.storage == "sparse":
+        parts = {role: open_reader(part, io=io) for role, part in source.parts.items()}
+        return SparseEngine(source, region, parts)
     reason = _not_by_range(source)
     if reason is not None:
         log.info("%s is read through h5py: %s", describe(source), reason)

@@ -221,6 +221,8 @@ def stored_bytes(header: SourceHeader) -> int:
     """
     if header.stored_bytes is not None:
         return header.stored_bytes
+    if header.storage == "sparse":
+        return sum(map(stored_bytes, header.parts.values()))
     with opened(header.file.path) as file:
         found = resolve(file, header.key, allow_external=header.storage == "external").thing
         stored = int(found.id.get_storage_size())

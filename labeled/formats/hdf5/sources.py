@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import h5py
+import numpy as np
 
 from labeled.errors import FileFormatError
 from labeled.formats.hdf5.attributes import attrs_of
@@ -37,6 +38,7 @@ from labeled.formats.hdf5.labels import (
 )
 from labeled.formats.hdf5.layout import dtype_of, layout_of, why_not_a_source
 from labeled.formats.hdf5.safety import Found, resolve
+from labeled.formats.hdf5.sparse import PARTS, Matrix
 from labeled.formats.header import CF, FileStamp, SourceHeader
 from labeled.formats.objects import vlen_base
 
@@ -183,6 +185,37 @@ class Builder:
         if not isinstance(found.thing, h5py.Dataset) or why_not_a_source(found.thing) is not None:
             raise FileFormatError(f"the {role} of ragged source {name!r}, {path!r}, are no numbers")
         return found
+
+    def matrix(self, name: str, matrix: Matrix) -> Described:
+        """Return the header of a sparse matrix; its rows come dense."""
+        headers = {
+            role: self._header(
+                f"{name}/{role}", Found(matrix.group[role], path=f"{name}/{role}"), ()
+            )
+            for role in PARTS
+        }
+        dims, unnamed = name_dims(self.stamp.path, name, ["", ""], self.given_dims.get(name))
+        if unnamed:
+            self.notes.unnamed[name] = Unnamed(unnamed, dims, matrix.shape)
+        data = headers["data"]
+        chunk_rows = (data.chunks or (0,))[0] * matrix.shape[0] // max(data.n_rows, 1)
+        return Described(
+            SourceHeader(
+                file=self.stamp,
+                name=name,
+                key=self._h5path(name),
+                shape=matrix.shape,
+                dtype=data.dtype,
+                dims=dims,
+                storage="sparse",
+                chunks=(max(chunk_rows, 1), matrix.shape[1]) if data.chunks else None,
+                filters=data.filters,
+                fill_value=np.zeros((), data.dtype)[()],
+                stored_bytes=None,
+                parts=headers,
+            ),
+            (),
+        )
 
     def attrs_of(self, dataset: h5py.Dataset, name: str) -> dict[str, Any]:
         """Return the attributes of a dataset, noting those that cannot be read."""

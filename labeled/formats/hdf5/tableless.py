@@ -41,6 +41,7 @@ from labeled.formats.hdf5.layout import why_not_a_source
 from labeled.formats.hdf5.own import OWN
 from labeled.formats.hdf5.safety import Found, walk
 from labeled.formats.hdf5.sources import Builder, Described, with_cf
+from labeled.formats.hdf5.sparse import PARTS, Matrix, matrix_of
 from labeled.formats.header import SourceHeader
 
 
@@ -52,6 +53,7 @@ class Contents:
     scales: dict[str, Scale] = field(default_factory=dict)
     not_opened: dict[str, str] = field(default_factory=dict)
     unsafe: dict[str, UnsafeFileError] = field(default_factory=dict)
+    matrices: dict[str, Matrix] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -175,7 +177,21 @@ def _contents(builder: Builder) -> Contents:
             contents.not_opened[name] = str(found)
         else:
             _sort_in(contents, name, found)
+    _find_matrices(builder, contents)
     return contents
+
+
+def _find_matrices(builder: Builder, contents: Contents) -> None:
+    """Take groups that hold a sparse matrix for a source each, and their arrays out."""
+    for path in [name for name in contents.datasets if name.endswith("/indptr")]:
+        name = path.removesuffix("/indptr")
+        group = builder.base.get(name)
+        matrix = matrix_of(group) if isinstance(group, h5py.Group) else None
+        if matrix is not None:
+            contents.matrices[name] = matrix
+            for part in PARTS:
+                if contents.datasets.pop(f"{name}/{part}", None) is not None:
+                    contents.not_opened[f"{name}/{part}"] = f"it is part of sparse matrix {name!r}"
 
 
 def _kept_by_others(path: str) -> str | None:
@@ -249,6 +265,8 @@ def _describe(
             if wanted is None or name in wanted:
                 raise
             contents.not_opened[name] = str(error)
+    for name, matrix in contents.matrices.items():
+        described[name] = builder.matrix(name, matrix)
     ids = _dim_ids(contents)
     for name, scale in contents.scales.items():
         if scale.has_values and len(scale.dataset.shape) > 1:

@@ -1,0 +1,155 @@
+"""Sparse matrices, as AnnData and 10x Genomics store them: rows come dense, in any order."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import labeled
+from labeled.errors import NotYetError, ReadError
+
+pytestmark = pytest.mark.filterwarnings("ignore::labeled.LabeledWarning")
+
+
+def dense_of(n_rows: int, n_columns: int, dtype: str, seed: int = 0) -> np.ndarray:
+    """Return a matrix with few values; some rows have none."""
+    rng = np.random.default_rng(seed)
+    values = rng.integers(1, 100, (n_rows, n_columns)).astype(dtype)
+    values[rng.random(values.shape) > 0.2] = 0
+    values[:: max(n_rows // 5, 1)] = 0
+    return values
+
+
+def write_csr(group: h5py.Group, dense: np.ndarray, **storage: Any) -> None:
+    rows, columns = np.nonzero(dense)
+    begins = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(dense)))])
+    group.create_dataset("data", data=dense[rows, columns], **storage)
+    group.create_dataset("indices", data=columns.astype("i4"), **storage)
+    group.create_dataset("indptr", data=begins.astype("i8"))
+
+
+def write_anndata(path: Path, dense: np.ndarray, **storage: Any) -> Path:
+    with h5py.File(path, "w") as f:
+        f.attrs["encoding-type"] = "anndata"
+        group = f.create_group("X")
+        group.attrs["encoding-type"], group.attrs["shape"] = "csr_matrix", dense.shape
+        write_csr(group, dense, **storage)
+        f["obs/batch"] = np.arange(len(dense)) % 3
+        f["var/_index"] = [f"gene {i}" for i in range(dense.shape[1])]
+    return path
+
+
+@pytest.fixture(params=[{}, {"chunks": (37,), "compression": "gzip"}, {"chunks": (1000,)}])
+def cells(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, np.ndarray]:
+    dense = dense_of(211, 30, "f4")
+    return write_anndata(tmp_path / "cells.h5ad", dense, **request.param), dense
+
+
+@pytest.mark.parametrize("shuffle", [False, "full", "window", True])
+def test_rows_of_an_anndata_matrix_come_dense(cells, shuffle):
+    path, dense = cells
+
+    ds = labeled.open_dataset(path).select("X", "obs/batch")
+
+    assert ds["X"].dtype == dense.dtype
+    np.testing.assert_array_equal(ds["X"].values, dense)
+    loader = pickle.loads(pickle.dumps(ds)).batches(32, shuffle=shuffle, seed=1, memory="4 MiB")
+    seen = []
+    for batch in loader:
+        np.testing.assert_array_equal(batch["X"].values, dense[batch.rows])
+        np.testing.assert_array_equal(batch["obs/batch"].values, batch.rows % 3)
+        seen += batch.rows.tolist()
+    assert sorted(seen) == list(range(len(dense)))
+    assert "sparse" in str(loader.explain())
+    assert "sparse" in repr(ds)
+
+
+@settings(max_examples=25)
+@given(data=st.data())
+def test_rows_and_columns_are_those_of_numpy(tmp_path_factory, data):
+    dtype = data.draw(st.sampled_from(["f8", ">f4", "i2", "?"]))
+    shape = data.draw(st.tuples(st.integers(0, 9), st.integers(1, 6)))
+    dense = dense_of(*shape, dtype, seed=data.draw(st.integers(0, 9)))
+    path = write_anndata(tmp_path_factory.mktemp("sparse") / "x.h5ad", dense)
+    column = st.integers(-shape[1], shape[1] - 1)
+    columns = data.draw(st.one_of(column, st.lists(column, min_size=1, max_size=8)))
+
+    ds = labeled.open_dataset(path, dims={"X": ("cell", "gene")}).select("X").isel(gene=columns)
+
+    np.testing.assert_array_equal(ds["X"].values, dense[:, columns])
+    if len(dense):
+        rows = data.draw(st.lists(st.integers(0, len(dense) - 1), min_size=1, max_size=12))
+        np.testing.assert_array_equal(ds.subset(rows)["X"].values, dense[rows][:, columns])
+
+
+def test_cells_of_10x_genomics_are_rows(tmp_path):
+    dense = dense_of(50, 20, "i4")
+    with h5py.File(tmp_path / "filtered.h5", "w") as f:
+        write_csr(f.create_group("matrix"), dense, chunks=(16,), compression="gzip", shuffle=True)
+        f["matrix/shape"] = np.array([20, 50], "i4")  # features by cells
+        f["matrix/barcodes"] = np.array([f"AAAC{i:04}-1".encode() for i in range(50)])
+        f["matrix/features/id"] = np.array([f"ENSG{i}".encode() for i in range(20)])
+
+    ds = labeled.open_dataset(tmp_path / "filtered.h5")
+
+    np.testing.assert_array_equal(ds["matrix"].values, dense)
+    assert ds.select("matrix", "matrix/barcodes").n_rows == 50
+    assert "part of sparse matrix 'matrix'" in ds.files.known.not_opened["matrix/indices"]
+    arrays = labeled.open_dataset(tmp_path / "filtered.h5", group="matrix")
+    assert {"data", "indices", "indptr"} <= set(arrays.sources)
+
+
+def test_values_that_come_twice_add_up(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as f:
+        group = f.create_group("X")
+        group.attrs["h5sparse_format"], group.attrs["h5sparse_shape"] = b"csr", (2, 3)
+        group["data"], group["indices"] = np.array([1.0, 2, 4]), np.array([1, 1, 0])
+        group["indptr"] = np.array([0, 2, 3])
+
+    found = labeled.open_dataset(tmp_path / "x.h5")["X"].values
+
+    np.testing.assert_array_equal(found, [[0, 3, 0], [4, 0, 0]])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [("indptr", 10**6, "rows end at value 1000000"), ("indices", 99, "a value lies in column 99")],
+)
+def test_damage_is_named(tmp_path, name, value, words):
+    path = write_anndata(tmp_path / "x.h5ad", dense_of(40, 10, "f4"))
+    with h5py.File(path, "a") as f:
+        f["X"][name][-1] = value
+
+    with pytest.raises(ReadError, match=rf"'X' in .*x\.h5ad.*{words}"):
+        labeled.open_dataset(path)["X"].compute()
+
+
+@pytest.mark.parametrize("change", ["by columns", "shape", "soft link"])
+def test_what_is_no_matrix_by_rows_stays_three_arrays(tmp_path, change):
+    path = write_anndata(tmp_path / "x.h5ad", dense_of(40, 10, "f4"))
+    with h5py.File(path, "a") as f:
+        if change == "by columns":
+            f["X"].attrs["encoding-type"] = "csc_matrix"
+        elif change == "shape":
+            f["X"].attrs["shape"] = (41, 10)
+        else:
+            f.move("X/indices", "elsewhere")
+            f["X/indices"] = h5py.SoftLink("/elsewhere")
+
+    assert {"X/data", "X/indices", "X/indptr"} <= set(labeled.open_dataset(path).sources)
+
+
+def test_repack_does_not_make_matrices_dense_unasked(tmp_path):
+    path = write_anndata(tmp_path / "x.h5ad", dense_of(40, 10, "f4"))
+
+    with pytest.raises(NotYetError, match=r"sparse matrices \('X'\).*labeled\.convert"):
+        labeled.repack(path, tmp_path / "new.h5")
+    made = labeled.convert(path, tmp_path / "new.h5", sources=["X", "obs/batch"])
+    np.testing.assert_array_equal(labeled.open_dataset(made)["X"], dense_of(40, 10, "f4"))
