@@ -145,7 +145,7 @@ def _found(source: SourceHeader, kind: str, words: str, **mend: Any) -> Finding:
 
 
 def _of_storage(source: SourceHeader) -> Iterator[Finding]:
-    if source.storage in ("contiguous", "chunked", "empty"):
+    if source.storage in ("contiguous", "chunked", "empty", "sparse"):
         return
     why = open_reader(source).why
     yield _found(source, f"{source.storage} storage", f"read by HDF5: {why}", layout="contiguous")

@@ -132,12 +132,19 @@ def _is_turned(header: SourceHeader) -> bool:
 def _named(
     builder: Builder, contents: Contents, described: Mapping[str, Described]
 ) -> frozenset[str]:
-    """Return the names that make a variable a coordinate: those of dims, and those told."""
+    """Return the variables that are coordinates: told to be, or called like a dim.
+
+    In a group below, a variable called like a dim is one only where it is the dim's scale: the
+    column `obs/batch` of a table is no coordinate of the dim `batch` of all files.
+    """
     if contents.kind == "plain":
         return frozenset()
     told = named_coordinates([each.header.attrs for each in described.values()])
     told |= named_coordinates([builder.attrs_of(builder.base, "/")])
-    return told | {dim for each in described.values() for dim in each.header.dims}
+    dims = {dim for each in described.values() for dim in each.header.dims}
+    return frozenset(
+        name for name in described if name in told | dims or name.rsplit("/", 1)[-1] in told
+    )
 
 
 def _sources(
@@ -354,9 +361,8 @@ def _place(
     header: SourceHeader, named: frozenset[str], example_dim: str | None, contents: Contents
 ) -> str:
     """Return "source", "variable", or why the dataset is neither."""
-    last = header.name.rsplit("/", 1)[-1]
     scale = contents.scales.get(header.name)
-    if header.name in named or last in named or (scale is not None and scale.has_values):
+    if header.name in named or (scale is not None and scale.has_values):
         return "variable"
     if header.shape == ():
         return "variable"
@@ -418,7 +424,7 @@ def _coordinate_names(
     return {
         key: header
         for key, header in builder.variables.items()
-        if (key in named or key.rsplit("/", 1)[-1] in named or header.key in paths)
+        if (key in named or header.key in paths)
         # xarray has no place for a coordinate of several dims named like one of them
         and not (len(header.dims) > 1 and key in header.dims)
     }
