@@ -175,3 +175,25 @@ def test_info_lists_few_of_many(tmp_path):
     assert len(lines) < 90
     assert any(line.startswith("  ... and 140 more") for line in lines)
     assert any("... and 195 more  it is a single value" in line for line in lines)
+
+
+def test_convert_says_how_groups_are_written(demos, tmp_path):
+    told = CliRunner().invoke(
+        main, ["convert", str(demos[0]), str(tmp_path / "n.h5"), "--option", "group=data/*"]
+    )
+
+    assert told.exit_code == 2
+    assert "labeled.open_dataset(ORIGIN, group=...)" in told.stderr
+
+
+@pytest.mark.filterwarnings("ignore::labeled.LabeledWarning")
+def test_files_of_one_source_each_are_told_to_stand_side_by_side(tmp_path):
+    paths = [str(tmp_path / f"split_{name}.h5") for name in "xy"]
+    for path, name in zip(paths, "xy", strict=True):
+        with h5py.File(path, "w") as f:
+            f[name] = np.arange(6)
+
+    with pytest.raises(UnknownNameError, match="side by side: open_dataset") as told:
+        labeled.open_dataset(paths)
+    remedy = str(told.value).split("open_dataset(")[1][:-1]
+    assert labeled.open_dataset(eval(remedy)).sources == ("x", "y")

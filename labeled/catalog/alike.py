@@ -60,9 +60,13 @@ def _check_names(
         return
     missing, extra = sorted(set(mine) - set(theirs)), sorted(set(theirs) - set(mine))
     error = UnknownNameError if kind == "source" else SplitError
+    remedy = "name what both have with sources=[...], or open them apart"
+    if kind == "source" and len(missing) == len(mine) == len(extra) == 1:
+        beside = {missing[0]: here, extra[0]: there}
+        remedy = f"if their rows belong together, open them side by side: open_dataset({beside})"
     raise error(
         f"{there!r} cannot be joined to {here!r}: it lacks {kind}s {missing} and has "
-        f"others {extra}; name what both have with sources=[...], or open them apart"
+        f"others {extra}; {remedy}"
     )
 
 

@@ -102,6 +102,11 @@ def convert(
     """
     rules = rules_of_words([*split, *more])
     opened = {**options_of(more_options, "option"), **resize_of(resize)}
+    if "group" in opened:
+        raise click.UsageError(
+            "--option group: convert opens whole files; in Python, "
+            "labeled.write(TARGET, labeled.open_dataset(ORIGIN, group=...)) writes groups"
+        )
     if allow_external:
         opened["allow_external"] = True
     started = perf_counter()
