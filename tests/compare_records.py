@@ -1,13 +1,14 @@
 """Compare the old iterators with what the genuine programs returned: one line for every case.
 
-``LABELED_REFERENCE=folder python tests/compare_records.py [word ...]`` runs the recorded cases
-whose names hold one of the words, all without any, and prints a table: the case, whether labels,
-order and shapes agree, how far values are apart, in what share of them, and why. It ends with
-status 1 where a case is beyond its bounds: labels, pads, row numbers and shapes have to agree
-exactly, values to within 4.5 levels in at most 30 % of places.
+``LABELED_REFERENCE=folder python tests/compare_records.py [--mnist folder] [word ...]`` runs the
+recorded cases whose names hold one of the words, all without any, and prints a table: the case,
+whether labels, order and shapes agree, how far values are apart, in what share of them, and why.
+It ends with status 1 where a case is beyond its bounds: labels, pads, row numbers and shapes have
+to agree exactly, values to within 4.5 levels in at most 30 % of places.
 
 The folder holds ``ref/`` and ``ref095/``, each a ``cases.json`` with parameters and an ``.npz``
-file for each case, the inputs that these name, and mean images that the recorded runs made.
+file for each case, the inputs that these name, and mean images that the recorded runs made. The
+four IDX files of MNIST, which some cases name, may lie in a folder of their own.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ VERSIONS = {"ref": "1.9.1", "ref095": "0.9.5"}
 PATHS = ("path_imgrec", "path_imgidx", "path_imglist", "mean_img", "data_csv", "label_csv")
 FILES = ("image", "label")
 """Parameters that are paths; the second kind only of `MNISTIter`."""
+
+MNIST = "mnist"
+"""Where cases look for the files of MNIST, beside the others."""
 
 STALE_ROWS = "padded rows are uninitialised memory in the recording; the others are compared"
 STALE_PAD = "pad is stale from the second epoch on in the recording; compared in the first"
@@ -69,23 +73,27 @@ class Case:
     iterator: str
     parameters: dict[str, Any]
     epochs: int
+    mnist: Path
 
     @property
     def missing(self) -> list[str]:
-        """Input files that the folder lacks."""
-        named = [str(self.parameters[name]) for name in self._paths if self.parameters.get(name)]
-        return [path for path in named if not (self.folder / path).exists()]
+        """Input files that are not there."""
+        return [path for path in self._paths.values() if not Path(path).exists()]
 
     @property
-    def _paths(self) -> tuple[str, ...]:
-        return FILES if self.iterator == "MNISTIter" else PATHS
+    def _paths(self) -> dict[str, str]:
+        """Parameters that are paths, as they are to be opened."""
+        names = FILES if self.iterator == "MNISTIter" else PATHS
+        given = {name: Path(self.parameters[name]) for name in names if self.parameters.get(name)}
+        return {
+            name: str(self.mnist / path.name if path.parts[0] == MNIST else self.folder / path)
+            for name, path in given.items()
+        }
 
     def batches(self) -> Iterator[tuple[int, Any]]:
         """Run the case: yield (epoch, batch)."""
         given = {name: value for name, value in self.parameters.items() if name != "limit"}
-        for name in self._paths:
-            if given.get(name):
-                given[name] = str(self.folder / str(given[name]))
+        given |= self._paths
         batches = getattr(mxnet, self.iterator)(version=self.version, **given)
         limit = self.parameters.get("limit", sys.maxsize)
         for epoch in range(self.epochs):
@@ -119,20 +127,20 @@ class Found:
         return f"{self.name:34} {status:8} {self.furthest:10.4g} {self.share:8.2%} {words}"
 
 
-def cases(folder: Path) -> Iterator[Case]:
-    """Yield the recorded cases of a folder."""
+def cases(folder: Path, mnist: Path | None = None) -> Iterator[Case]:
+    """Yield the recorded cases of a folder; the files of MNIST may lie in another."""
     for part, version in VERSIONS.items():
         for one in json.loads((folder / part / "cases.json").read_text())["cases"]:
             yield Case(
                 f"{part}/{one['name']}", folder, version, one["iterator"], one["params"],
-                one["epochs"],
+                one["epochs"], mnist or folder / MNIST,
             )  # fmt: skip
 
 
 def compare(case: Case) -> Found:
     """Run one case, and compare every batch with the recording."""
     if case.missing:
-        return Found(case.name, reason=f"the folder lacks {case.missing[0]}", compared=False)
+        return Found(case.name, reason=f"there is no {case.missing[0]}", compared=False)
     with np.load(case.folder / f"{case.name}.npz") as recording:
         wanted = dict(recording)
     try:
@@ -206,13 +214,14 @@ def main(words: Sequence[str] | None = None) -> int:
     """Print the table; return 1 if a case is beyond its bounds."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("only", nargs="*", help="words that names of cases hold")
+    parser.add_argument("--mnist", type=Path, help="folder of the IDX files of MNIST")
     given = parser.parse_args(words)
     folder = os.environ.get("LABELED_REFERENCE")
     if not folder:
         parser.error("set LABELED_REFERENCE to the folder of recorded cases")
     print(f"{'case':34} {'status':8} {'furthest':>10} {'share':>8} reason")
     found = []
-    for case in cases(Path(folder)):
+    for case in cases(Path(folder), given.mnist):
         if not given.only or any(word in case.name for word in given.only):
             found.append(compare(case))
             print(found[-1].line(), flush=True)
