@@ -35,7 +35,10 @@ from labeled.errors import (
 from labeled.formats import reading
 from labeled.formats.csv import dialect, parsing
 from labeled.formats.csv import index as indexing
+from labeled.formats.csv.dialect import long_rows
 from labeled.formats.csv.lines import LF, lines_of
+from labeled.formats.csv.options import TextOptions
+from labeled.formats.csv.table import sources_of
 
 pytest.importorskip("pyarrow")
 
@@ -241,8 +244,70 @@ def test_headers_that_lack_their_outermost_names(tmp_path):
     assert np.isnan(ended["column_2"]).all()
     assert opened("d.csv", ",x\n5,y\n")["column_1"] == ["x", "y"]  # a row: its number is missing
     assert opened("e.csv", ",2\n3,4\n")["features"][1] == [3, 4]
-    assert opened("f.csv", "a,,b\n1,2,3\n")["column_0"] == ["a", "1"]
+    inner = opened("f.csv", "a,,b\n1,2,3\n")  # words above numbers alone are names
+    assert inner == {"column_1": [2], "features": [[1, 3]]}
+    assert opened("h.csv", "x,,u\ny,2,v\n")["column_0"] == ["x", "y"]
     assert opened("g.csv", ",\n1,2\n")["features"][1] == [1, 2]
+
+
+def test_the_first_line_of_a_spreadsheet_tells_the_delimiter(tmp_path):
+    for end in ("\n", "\r\n"):
+        text = "sep=;\na;b\n1;2,0\n3;\"4,0,1\"\n".replace("\n", end)
+        ds = labeled.open_dataset(put(tmp_path / "a.csv", text))
+        assert ds["features"].values.tolist() == [[1], [3]]
+        assert ds["b"].values.tolist() == ["2,0", "4,0,1"]
+    bad = put(tmp_path / "b.csv", "sep=;\na;b\n1;2\n3\n")
+    with pytest.raises(FileFormatError, match=r"line 4 of .* too few fields"):
+        labeled.open_dataset(bad)
+
+
+def test_fractions_behind_a_comma(tmp_path):
+    text = "id;x;word\n1;2,5;a\n2;-4,5e3;b,c\n"
+    path = put(tmp_path / "a.csv", text)
+    assert labeled.open_dataset(path)["x"].values.tolist() == ["2,5", "-4,5e3"]
+    ds = labeled.open_dataset(path, decimal=",")
+    assert ds["features"].values.tolist() == [[1, 2.5], [2, -4500]]
+    assert ds["word"].values.tolist() == ["a", "b,c"]
+    alone = labeled.open_dataset(put(tmp_path / "b.csv", "2,5\n3,25\n"), decimal=",")
+    assert alone["column_0"].values.tolist() == [2.5, 3.25]
+    for options in ({"decimal": ",", "delimiter": ","}, {"decimal": ",,"}, {"decimal": None}):
+        with pytest.raises(LoaderError, match="decimal="):
+            labeled.open_dataset(path, **options)
+
+
+@given(st.text('ab,"\n\r ;', max_size=20), st.sampled_from(['"', None]))
+def test_rows_of_long_fields_are_cut_as_pythons_reader_cuts_short_ones(text, quote):
+    quoting = csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE
+    lines = io.StringIO(text, newline="")
+    assert list(long_rows(text, ",", quote)) == list(csv.reader(lines, quoting=quoting))
+
+
+@pytest.mark.parametrize("header", ["", "text,label\n"])
+def test_fields_longer_than_pythons_reader_takes(tmp_path, header):
+    words = 'x, y; "z"\n' * 20_000
+    text = header + '"{}",1\nshort,2\n'.format(words.replace('"', '""'))
+    ds = labeled.open_dataset(put(tmp_path / "a.csv", text))
+    first = ds.sources[0] if header == "" else "text"
+    assert ds[first].values.tolist() == [words, "short"]
+    assert ds["features"].values.tolist() == [[1], [2]]
+
+
+def test_many_columns_take_time_by_their_number():
+    names = [f"c{i}" for i in range(60_000)]
+    began = process_time()
+    dtypes = [np.dtype(object if i % 2 else np.int64) for i in range(len(names))]
+    found = sources_of("a.csv", names, dtypes, TextOptions())
+    assert found["features"] == tuple(range(0, len(names), 2))
+    assert len(found) == 30_001
+    assert process_time() - began < 10
+
+
+@pytest.mark.parametrize("dtype", ["float16", "longdouble", {"a": "float16"}])
+def test_floats_that_no_parser_makes_are_refused(tmp_path, dtype):
+    path = put(tmp_path / "a.csv", "a,b\n1,2\n")
+    with pytest.raises(LoaderError, match=r"float16|longdouble.*float32 or float64"):
+        labeled.open_dataset(path, dtype=dtype)
+    assert labeled.open_dataset(path, dtype=">f4")["features"].dtype == np.float32
 
 
 def test_true_and_false_stand_apart_from_numbers(tmp_path):

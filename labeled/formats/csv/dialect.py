@@ -1,16 +1,20 @@
 """How a text is written: its delimiter, its header, where its rows begin.
 
 What is not said is guessed from the first mebibyte: the delimiter is the one that cuts the
-first lines into equally many fields; a first line without a number in it names columns.
+first lines into equally many fields, unless a line ``sep=;`` before them tells it; a first line
+without a number in it names columns.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import islice
 
 import numpy as np
 
@@ -32,6 +36,8 @@ MOST_COLUMNS = 1 << 17
 _BOM = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
 _CANDIDATES = ",\t;|"
+_SAID = re.compile(rb"(?i)sep=([ -~\t])\r?[\r\n]")
+"""The first line by which spreadsheets tell the delimiter."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,8 @@ class Dialect:
     first_line : int
         Number of the line that `begin` is in, counted from 1.
     encoding : str
+    decimal : str
+        Between the whole of a number and its fraction.
     """
 
     delimiter: str
@@ -67,6 +75,7 @@ class Dialect:
     packed: bool
     first_line: int
     encoding: str = UTF_8
+    decimal: str = "."
 
     def text(self, row: bytes) -> str:
         """Return some bytes as text; those that mean nothing are kept visible."""
@@ -81,16 +90,10 @@ class Dialect:
         return None if self.quote is None else ord(self.quote)
 
     def fields(self, line: str) -> list[str]:
-        """Cut one row into its fields.
-
-        Raises
-        ------
-        csv.Error
-            If a field is longer than any that Python's reader takes.
-        """
+        """Cut one row into its fields."""
         if self.squeezed:
             return line.split()
-        return next(_reader(line, self.delimiter, self.quote), [])
+        return next(iter(_rows(line, self.delimiter, self.quote, 1)), [])
 
 
 def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
@@ -120,8 +123,12 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
     rest = data[begin:].lstrip(b"\r\n")
     skipped += data[begin : len(data) - len(rest)].count(end)
     begin = len(data) - len(rest)
+    said = None if options.delimiter else _SAID.match(rest)
+    if said is not None:
+        begin, rest, skipped = begin + said.end(), rest[said.end() :], skipped + 1
     text = rest.decode(options.encoding, "surrogateescape")
-    delimiter = options.delimiter or _guessed_delimiter(stamp.path, text, options.quote)
+    delimiter = said[1].decode() if said else options.delimiter
+    delimiter = delimiter or _guessed_delimiter(stamp.path, text, options)
     squeezed = delimiter == WHITESPACE
     quote = None if squeezed else options.quote
     rows = _first_rows(text, " " if squeezed else delimiter, quote, squeezed)
@@ -131,7 +138,7 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
             "that is not closed (pass quote=None if quotes enclose nothing)"
         )
     _check_first_row(stamp, rows[0], rest, newline, whole=whole)
-    header = _guessed_header(rows) if options.header is None else options.header
+    header = _guessed_header(rows, options.decimal) if options.header is None else options.header
     if header:
         taken = _length_of_row(stamp, rest, " " if squeezed else delimiter, quote, newline)
         skipped += rest[:taken].count(end)
@@ -147,6 +154,7 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
         packed,
         skipped + 1,
         options.encoding,
+        options.decimal,
     )
 
 
@@ -199,11 +207,55 @@ def _check_first_row(
         )
 
 
-def _reader(text: str, delimiter: str, quote: str | None) -> Iterator[list[str]]:
+def _rows(text: str, delimiter: str, quote: str | None, most: int) -> list[list[str]]:
+    """Cut text into rows of fields, and return the first ones that are not blank."""
+    try:
+        return list(islice(filter(None, _read_rows(text, delimiter, quote)), most))
+    except csv.Error:  # a field is longer than any that it takes
+        return list(islice(filter(None, long_rows(text, delimiter, quote)), most))
+
+
+def _read_rows(text: str, delimiter: str, quote: str | None) -> Iterator[list[str]]:
     lines = io.StringIO(text, newline="")
     if quote is None:
         return csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
     return csv.reader(lines, delimiter=delimiter, quotechar=quote)
+
+
+def long_rows(text: str, delimiter: str, quote: str | None) -> Iterator[list[str]]:
+    r"""Cut text into rows of fields of any length.
+
+    Examples
+    --------
+    >>> list(long_rows("a,'b,''c'\n\nd", ",", "'"))
+    [['a', "b,'c"], [], ['d']]
+    """
+    field, row = _field(delimiter, quote), list[str]()
+    at, mark = 0, quote or ""
+    while at < len(text):
+        found = field.match(text, at)
+        assert found is not None, "any text begins with a field"
+        enclosed, plain, end = found.groups()
+        value = plain if enclosed is None else enclosed.replace(2 * mark, mark) + plain
+        at = found.end()
+        if row or value or enclosed is not None or end == delimiter:
+            row.append(value)
+        if end != delimiter:
+            yield row
+            row = []
+        elif at == len(text):
+            yield [*row, ""]
+
+
+@cache
+def _field(delimiter: str, quote: str | None) -> re.Pattern[str]:
+    """Return what matches a field, and what ends it."""
+    cut = re.escape(delimiter)
+    end = rf"([^{cut}\r\n]*)({cut}|\r\n|\r|\n|\Z)"
+    if quote is None:
+        return re.compile(rf"((?!))?{end}")
+    mark = re.escape(quote)
+    return re.compile(rf"(?:{mark}([^{mark}]*(?:{mark}{mark}[^{mark}]*)*)(?:{mark}|\Z))?{end}")
 
 
 def _first_rows(text: str, delimiter: str, quote: str | None, squeezed: bool) -> list[list[str]]:
@@ -211,69 +263,69 @@ def _first_rows(text: str, delimiter: str, quote: str | None, squeezed: bool) ->
     if squeezed:
         rows = [line.split() for line in text.splitlines()[: 2 * GUESSED_LINES]]
         return [row for row in rows if row][:GUESSED_LINES]
-    out: list[list[str]] = []
-    try:
-        for row in _reader(text, delimiter, quote):
-            if row:
-                out.append(row)
-            if len(out) == GUESSED_LINES:
-                break
-    except csv.Error:  # a field longer than any that is looked at here
-        pass
-    return out
+    return _rows(text, delimiter, quote, GUESSED_LINES)
 
 
-def _guessed_delimiter(path: str, text: str, quote: str | None) -> str:
+def _guessed_delimiter(path: str, text: str, options: TextOptions) -> str:
     """Return the delimiter that cuts the first lines into equally many fields, most of all."""
     plain = path.lower().removesuffix(".gz")
     if plain.endswith((".tsv", ".tab")) and "\t" in text:
         return "\t"
-    best, most = ",", 1
-    for one in _CANDIDATES:
-        counts = {len(row) for row in _first_rows(text, one, quote, squeezed=False)}
+    candidates = _CANDIDATES.replace(options.decimal, "")
+    best, most = candidates[0], 1
+    for one in candidates:
+        counts = {len(row) for row in _first_rows(text, one, options.quote, squeezed=False)}
         if len(counts) == 1 and (n := counts.pop()) > most:
             best, most = one, n
-    if most == 1 and _in_columns(text, numbers=plain.endswith((".csv", ".tsv", ".tab"))):
+    numbers = plain.endswith((".csv", ".tsv", ".tab"))
+    if most == 1 and _in_columns(text, options.decimal, numbers=numbers):
         return WHITESPACE
     return best
 
 
-def _in_columns(text: str, *, numbers: bool) -> bool:
+def _in_columns(text: str, decimal: str, *, numbers: bool) -> bool:
     """Whether blanks cut the first lines into equally many fields, all of them `numbers`."""
     rows = _first_rows(text, " ", None, squeezed=True)
     alike = len({len(row) for row in rows}) == 1 and len(rows[0]) > 1
-    return alike and (not numbers or all(_is_number(field) for row in rows for field in row))
+    return alike and (
+        not numbers or all(_is_number(field, decimal) for row in rows for field in row)
+    )
 
 
-def _is_number(field: str) -> bool:
+def _is_number(field: str, decimal: str) -> bool:
     try:
-        float(field)
+        float(field if decimal == "." else field.replace(decimal, "."))
     except ValueError:
         return False
     return "_" not in field
 
 
-def _guessed_header(rows: Sequence[Sequence[str]]) -> bool:
+def _guessed_header(rows: Sequence[Sequence[str]], decimal: str) -> bool:
     first = [field.strip() for field in rows[0]]
-    if any(_is_number(field) for field in first):
+    numbers = [[_is_number(field, decimal) for field in row] for row in rows]
+    if any(numbers[0]):
         return False
     if not all(first):
-        return _lacks_an_edge(first, rows[1:])
-    if any(_is_number(field) for row in rows[1:] for field in row):
-        return True
-    return len(set(first)) == len(first) and len(rows) > 1
+        return _lacks_names(first, rows[1:], numbers[1:])
+    return any(map(any, numbers)) or (len(set(first)) == len(first) and len(rows) > 1)
 
 
-def _lacks_an_edge(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Whether a first line with empty fields names columns: all but the outermost.
+def _lacks_names(
+    first: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[Sequence[bool]]
+) -> bool:
+    """Whether a first line with empty fields names columns: a word stands above numbers alone.
 
     Programs that number their rows write no name above the numbers; others end each line
-    with a delimiter.
+    with a delimiter; and there are tables with some column that has none.
     """
+    for i in (i for i, name in enumerate(first) if name):
+        below = [row[i] for row in numbers if i < len(row)]
+        if below and all(below):
+            return True
     inner = range(not first[0], len(first) - (not first[-1]))
     if not inner or not all(first[i] for i in inner):
         return False
-    if any(_is_number(row[i]) for row in rows for i in inner if i < len(row)):
+    if any(row[i] for row in numbers for i in inner if i < len(row)):
         return True
     return not first[0] and [row[:1] for row in rows] == [[str(i)] for i in range(len(rows))]
 

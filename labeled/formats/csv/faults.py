@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from typing import Any
 
@@ -69,16 +68,13 @@ def _why(
     dtypes: Sequence[np.dtype[Any]],
     missing: Sequence[str],
 ) -> str:
-    try:
-        fields = dialect.fields(dialect.text(row))
-    except csv.Error as fault:
-        return f"cannot be cut into fields ({fault}); correct it, or check delimiter= and quote="
+    fields = dialect.fields(dialect.text(row))
     n = len(dialect.names)
     if len(fields) != n:
         what = "few" if len(fields) < n else "many"
         return (
             f"has too {what} fields: {len(fields)}, where {n} columns are expected "
-            f"({few(dialect.names)}); correct it, or check delimiter= and quote="
+            f"({few(dialect.names)}); correct it, or check delimiter=, quote= and skip_lines="
         )
     for i, dtype in zip(columns, dtypes, strict=True):
         try:

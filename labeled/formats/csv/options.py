@@ -14,7 +14,7 @@ from labeled.errors import LoaderError
 WHITESPACE = "whitespace"
 UTF_8 = "utf-8"
 
-MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "#N/A")
+MISSING = ("", "NA", "N/A", "n/a", "<NA>", "NaN", "nan", "NULL", "null", "None", "#N/A")
 """Fields of a numeric column that stand for no number."""
 
 
@@ -52,6 +52,8 @@ class TextOptions:
         Lines before the first one that counts.
     encoding : str
         Of names and text: "utf-8", or one of a byte a character, such as "latin-1" or "cp1252".
+    decimal : str
+        Between the whole of a number and its fraction, such as "," where fields end with ";".
     """
 
     delimiter: str | None = None
@@ -64,10 +66,14 @@ class TextOptions:
     quote: str | None = '"'
     skip_lines: int = 0
     encoding: str = UTF_8
+    decimal: str = "."
 
     def __post_init__(self) -> None:
         _check_character("delimiter", self.delimiter, WHITESPACE)
         _check_character("quote", self.quote, None)
+        _check_character("decimal", self.decimal or "", None)
+        if self.decimal == self.delimiter:
+            raise LoaderError(f"decimal={self.decimal!r} is the delimiter, too; give another one")
         if self.header not in (None, True, False):
             raise LoaderError(f"header={self.header!r}: give True, False, or leave it out")
         skipped: Any = self.skip_lines
@@ -145,4 +151,8 @@ def _plain(dtype: Any) -> np.dtype[Any]:
     found: np.dtype[Any] = np.dtype(dtype)
     if found.kind not in "biufUSO":
         raise LoaderError(f"dtype={dtype!r}: text is read as numbers, bool or str")
-    return found
+    if found.kind == "f" and found.itemsize not in (4, 8):
+        raise LoaderError(
+            f"dtype={dtype!r}: text is read as float32 or float64; batches(dtype=) makes others"
+        )
+    return found.newbyteorder("=")

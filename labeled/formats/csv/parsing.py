@@ -101,6 +101,7 @@ def _table(
                 null_values=list(missing),
                 check_utf8=False,
                 strings_can_be_null=False,
+                decimal_point=dialect.decimal,
             ),
             memory_pool=_pyarrow().system_memory_pool(),  # others keep much for the next block
         )

@@ -119,7 +119,8 @@ def _matrix(
     nameless = {i for i in left if names[i] == f"column_{i}"}
     apart = nameless if len(nameless) < len(left) else set()
     numbers = tuple(i for i in left if dtypes[i].kind not in "Ob" and i not in apart)
-    out: dict[str, Chosen] = {names[i]: i for i in left if i not in numbers}
+    beside = set(numbers)
+    out: dict[str, Chosen] = {names[i]: i for i in left if i not in beside}
     return {FEATURES: numbers, **out} if numbers else out
 
 
