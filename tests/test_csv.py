@@ -252,7 +252,7 @@ def test_headers_that_lack_their_outermost_names(tmp_path):
 
 def test_the_first_line_of_a_spreadsheet_tells_the_delimiter(tmp_path):
     for end in ("\n", "\r\n"):
-        text = "sep=;\na;b\n1;2,0\n3;\"4,0,1\"\n".replace("\n", end)
+        text = 'sep=;\na;b\n1;2,0\n3;"4,0,1"\n'.replace("\n", end)
         ds = labeled.open_dataset(put(tmp_path / "a.csv", text))
         assert ds["features"].values.tolist() == [[1], [3]]
         assert ds["b"].values.tolist() == ["2,0", "4,0,1"]

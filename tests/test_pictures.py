@@ -32,6 +32,9 @@ def saved(image: Image.Image, format: str, **options) -> bytes:
     return out.getvalue()
 
 
+LOSSLESS = {"WEBP": {"lossless": True, "exact": True}}
+
+
 def pixels(data: bytes, mode: str) -> np.ndarray:
     array = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert(mode))
     return array if array.ndim == 3 else array[:, :, None]
@@ -42,6 +45,31 @@ def exif(orientation: int) -> Image.Exif:
     made[0x010F] = "a maker, so that the orientation is not the first entry"
     made[0x0112] = orientation
     return made
+
+
+@pytest.mark.parametrize("orientation", range(9))
+@pytest.mark.parametrize(
+    ("format", "mode"),
+    [(f, m) for f in ("PNG", "WEBP") for m in ("RGB", "L", "RGBA")] + [("TIFF", "RGB")],
+)
+def test_other_kinds_are_turned_upright_as_their_exif_says(format, mode, orientation):
+    source = Image.fromarray(SOFT).convert(mode)
+    data = saved(source, format, exif=exif(orientation), **LOSSLESS.get(format, {}))
+
+    upright = decode(data, 3)
+
+    np.testing.assert_array_equal(upright, pixels(data, "RGBA")[..., :3])
+    assert picture_head(data).shape()[:2] == upright.shape[:2]
+    if format != "TIFF":  # which Pillow and OpenCV turn whatever they are told
+        assert decode(data, 3, upright=False).shape == (24, 37, 3)
+        assert picture_head(data).shape(upright=False)[:2] == (24, 37)
+
+
+def test_a_png_cut_before_its_pixels_asks_for_more():
+    data = saved(Image.fromarray(SOFT), "PNG", exif=exif(6), icc_profile=bytes(range(256)) * 20)
+    with pytest.raises(ShortHeadError, match="before its pixels"):
+        head_of(data[:200])
+    assert head_of(data).orientation == 6
 
 
 @pytest.mark.parametrize("orientation", range(9))

@@ -19,6 +19,7 @@ HEAD_BYTES = 1 << 10
 _SEGMENT = struct.Struct(">BBH")
 _SOF = struct.Struct(">BHHB")
 _IHDR = struct.Struct(">IIBB")
+_CHUNK = struct.Struct(">I4s")
 
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _ALONE = frozenset([0x01, *range(0xD0, 0xD8)])
@@ -27,6 +28,9 @@ _PASSED = frozenset([0xC4, 0xDB, 0xDD, 0xE0, *range(0xE2, 0xF0), 0xFE])
 
 _EXIF, _EXIF_MARKER = b"Exif\0\0", 0xE1
 _ORIENTATION_TAG = 0x0112
+
+_PNG_CHUNKS, _CHECKSUM_BYTES = 33, 4
+"""Where the chunks behind the header of a PNG begin; what stands behind each."""
 
 _PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 4, 6: 4}
 """By colour type; grey with alpha and palettes are decoded to colour."""
@@ -127,7 +131,24 @@ def _png(data: memoryview) -> PictureHead:
     width, height, _depth, colours = _IHDR.unpack_from(data, 16)
     if colours not in _PNG_CHANNELS:
         raise PictureError(f"the PNG has colour type {colours}, which there is none of")
-    return checked(PictureHead("png", height, width, _PNG_CHANNELS[colours], body=33))
+    turn = _png_orientation(data)
+    return checked(PictureHead("png", height, width, _PNG_CHANNELS[colours], turn, _PNG_CHUNKS))
+
+
+def _png_orientation(data: memoryview) -> int:
+    """Go from chunk to chunk until the first pixels, for EXIF data that stand before them."""
+    at = _PNG_CHUNKS
+    while at + _CHUNK.size <= len(data):
+        length, kind = _CHUNK.unpack_from(data, at)
+        begin = at + _CHUNK.size
+        if kind == b"eXIf":
+            if begin + length > len(data):
+                break
+            return orientation_of(data[begin : begin + length])
+        if kind == b"IDAT":
+            return 1
+        at = begin + length + _CHECKSUM_BYTES
+    raise ShortHeadError("the PNG ends before its pixels")
 
 
 def _jpeg(data: memoryview) -> PictureHead:
@@ -158,7 +179,7 @@ def _jpeg(data: memoryview) -> PictureHead:
         if marker == _EXIF_MARKER and not known and bytes(data[at + 4 : at + 10]) == _EXIF:
             if at + 2 + length > n:
                 raise ShortHeadError("the JPEG is cut within its EXIF data")
-            orientation, known = _orientation(data[at + 10 : at + 2 + length]), True
+            orientation, known = orientation_of(data[at + 10 : at + 2 + length]), True
         at += 2 + length
     raise ShortHeadError("the JPEG ends before it tells its size")
 
@@ -170,7 +191,7 @@ def checked(head: PictureHead) -> PictureHead:
     return head
 
 
-def _orientation(tiff: memoryview) -> int:
+def orientation_of(tiff: memoryview) -> int:
     """Return the orientation that EXIF data tell; 1 where they do not, or are damaged."""
     order = {b"II": "<", b"MM": ">"}.get(bytes(tiff[:2]))
     if order is None or len(tiff) < 8:

@@ -26,7 +26,14 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import ArrayError, MissingExtraError
-from labeled.formats.picture_heads import PictureError, PictureHead, checked, head_of, kind_of
+from labeled.formats.picture_heads import (
+    PictureError,
+    PictureHead,
+    checked,
+    head_of,
+    kind_of,
+    orientation_of,
+)
 from labeled.later import extra_module
 
 Array = npt.NDArray[np.uint8]
@@ -86,6 +93,7 @@ def _foreign_head(data: bytes | memoryview) -> PictureHead:
             (width, height), bands = image.size, image.getbands()
             alpha = "A" in bands or "transparency" in image.info
             grey = image.mode in ("1", "L", "I", "F") or image.mode.startswith("I;16")
+            turn = _foreign_orientation(image)
     except MissingExtraError:
         raise
     except _pillow().DecompressionBombError as error:
@@ -93,7 +101,13 @@ def _foreign_head(data: bytes | memoryview) -> PictureHead:
     except Exception as error:  # what Pillow makes of damage is nearly any of them
         raise PictureError(f"it is no picture that Pillow opens ({_words(data)})") from error
     channels = 4 if alpha else 1 if grey else 3
-    return checked(PictureHead(kind_of(data) or "picture", height, width, channels))
+    return checked(PictureHead(kind_of(data) or "picture", height, width, channels, turn))
+
+
+def _foreign_orientation(image: Any) -> int:
+    """Return what the EXIF data of a WebP say; decoders turn a TIFF themselves."""
+    told = image.info.get("exif", b"") if image.format == "WEBP" else b""
+    return orientation_of(memoryview(told.removeprefix(b"Exif\0\0")))
 
 
 def _words(data: bytes | memoryview) -> str:

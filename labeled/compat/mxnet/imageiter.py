@@ -291,12 +291,13 @@ class _Pictures:
 
     def _decoded(self, id: int, encoded: memoryview) -> Picture:
         wanted = None if self.version == "seed" or self._n_channels == 4 else self._n_channels
-        upright = self.version == "1.9.1" and self._n_channels != 4
+        jpeg = kind_of(encoded) == "jpeg"
+        upright = jpeg and self.version == "1.9.1" and self._n_channels != 4
         try:
             picture = decode(encoded, wanted, upright=upright, whole=False)
         except PictureError as fault:
             raise FileFormatError(f"the picture with id {id} cannot be decoded: {fault}") from None
-        if self.version == "0.9.5" and wanted == 3 and kind_of(encoded) == "jpeg":
+        if self.version == "0.9.5" and wanted == 3 and jpeg:
             picture = old_pixels(encoded, picture)
         if self._n_channels == 4 and self.version != "seed" and picture.shape[2] != 4:
             raise FileFormatError(
