@@ -4,8 +4,8 @@
 
 Headers: `scan` (one pass over a file) with `fuel` (the split table) or `tableless` (plain files,
 netCDF), `sources` (headers of sources), `labels` (names of axes), `columns` (of tables), `groups`
-(of one file, joined), `flatlayout` (ragged sources), `layout` (where bytes are), `attributes`, and
-`safety` (nothing outside the file, no more than it stores).
+(of one file, joined), `sparse` (matrices), `flatlayout` (ragged sources), `layout` (where bytes
+are), `attributes`, and `safety` (nothing outside the file, no more than it stores).
 
 Rows: `payload` chooses the path. `stored` (chunks without filters), `decoded` (with filters),
 `ragged` and `heap` (examples of different shapes), `fallback` (h5py), `coded` (chunks for devices),
@@ -13,5 +13,6 @@ Rows: `payload` chooses the path. `stored` (chunks without filters), `decoded` (
 `bitshuffle`, `blosc2`, `compiled` and `undoing`.
 
 Writing: `writing`, `tables` (splits), `scales` (names of axes), `encoding` (chunks made outside
-HDF5), `growing` (appending), `others` (what is carried over), `own` (what this library adds).
+HDF5), `growing` (appending), `undo` (what is undone where that fails), `others` (what is carried
+over), `own` (what this library adds).
 """
