@@ -716,6 +716,20 @@ def test_a_folder_of_numpy_files(tmp_path: Path) -> None:
         labeled.convert(folder, tmp_path / "b.hdf5")
 
 
+def test_parquet_is_read_some_row_groups_at_a_time(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).integers(0, 255, (40_000, 1_000), dtype=np.uint8)
+    labeled.write(tmp_path / "x.hdf5", {"x": values})
+    labeled.convert(tmp_path / "x.hdf5", tmp_path / "x.parquet")
+    script = """
+        import labeled, pyarrow
+        labeled.convert("x.parquet", "y.hdf5", memory="8 MiB")
+        print(pyarrow.default_memory_pool().max_memory())
+    """
+    said, _ = run(script, tmp_path).communicate()
+    assert int(said) < values.nbytes // 2
+    np.testing.assert_array_equal(labeled.open_dataset(tmp_path / "y.hdf5")["x"], values)
+
+
 def test_a_folder_of_parquet_files(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     folder = tmp_path / "table"

@@ -236,8 +236,9 @@ class _Parquet:
     def _batches(self, name: str, rows: int) -> Iterator[Any]:
         reader = pyarrow(".parquet").ParquetFile(self.path)
         try:
-            for batch in reader.iter_batches(batch_size=rows, columns=[name]):
-                yield batch.column(0)
+            for groups in _row_groups(reader.metadata, rows):  # of all at once, pyarrow keeps all
+                for batch in reader.iter_batches(rows, row_groups=groups, columns=[name]):
+                    yield batch.column(0)
         except (OSError, ValueError) as error:
             raise FileFormatError(f"column {name!r} of {self.path!r}: {error}") from error
         finally:
@@ -263,6 +264,21 @@ class _Parquet:
             values = batch.flatten().to_numpy(zero_copy_only=False)
             yield values.reshape(len(batch), size).astype(dtype, copy=False)
             start += len(batch)
+
+
+def _row_groups(about: Any, rows: int) -> Iterator[list[int]]:
+    """Put row groups together until they have so many rows; larger ones stand alone."""
+    some: list[int] = []
+    held = 0
+    for number in range(about.num_row_groups):
+        n_rows = about.row_group(number).num_rows
+        if some and held + n_rows > rows:
+            yield some
+            some, held = [], 0
+        some.append(number)
+        held += n_rows
+    if some:
+        yield some
 
 
 def _no_nulls(path: str, name: str, batch: Any, start: int) -> None:
