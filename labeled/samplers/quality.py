@@ -35,6 +35,9 @@ REFERENCE_BATCHES = 600
 SAMPLED_ROWS = 2_000_000
 SAMPLED_RUNS = 400_000  # runs arranged for one estimate, all windows together
 
+ROWS_A_RUN = 128
+"""Rows of a staggered order that take as long to arrange as a run: each of a step is shuffled."""
+
 
 class Labels(Protocol):
     """The class of any row."""
@@ -240,7 +243,8 @@ def _runs_a_batch(plan: EpochPlan) -> int:
     """Runs that must be arranged to know the windows of one batch."""
     order = plan.order
     if isinstance(order, Order) and order.mode in ("window", "staggered"):
-        return 1 + order.window_rows * order.units.count // max(1, order.n_rows)
+        runs = 1 + order.window_rows * order.units.count // max(1, order.n_rows)
+        return max(runs, order.window_rows // ROWS_A_RUN) if order.mode == "staggered" else runs
     return 1 if isinstance(order, Order) else order.window_rows // 8
 
 
