@@ -6,6 +6,7 @@ No rate is tested: only what is read, from where, and what is said of it.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import mmap
 from dataclasses import replace
@@ -345,6 +346,22 @@ def test_a_wrong_copy_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copies.permute, "copy", lambda src, axes, out, **_: out.fill(0))
     with pytest.raises(RuntimeError, match="wrong result: move"):
         copies.moved(src, (2, 1, 0), copies.Effort(3, 0.0), scaled=False)
+
+
+@pytest.mark.parametrize(("step_s", "turns"), [(0.0001, 41), (0.001, 6), (0.1, 4)])
+def test_short_copies_are_timed_again_and_long_ones_cut_short(
+    monkeypatch: pytest.MonkeyPatch, step_s: float, turns: int
+) -> None:
+    """A clock that goes on by `step_s` at each look: five times a turn of two ways."""
+    looks = itertools.count()
+    monkeypatch.setattr(copies.time, "perf_counter", lambda: next(looks) * step_s)
+    called: list[str] = []
+    found = copies.medians(
+        {"a": lambda: called.append("a"), "b": lambda: called.append("b")},
+        copies.Effort(5, 0.05),
+    )
+    assert called.count("a") == called.count("b") == turns
+    assert found == pytest.approx({"a": step_s, "b": step_s})
 
 
 # what is said

@@ -30,6 +30,9 @@ MOST_BYTES = 16 << 20
 """Of the rows of a file that are moved about."""
 
 ALL_ORDERS_RANK = 4
+LEAST_S = 0.02
+"""Copies of microseconds are timed for so long: a median of few turns is off by a tenth."""
+
 GATHERED = 8
 """Batches out of which one is gathered."""
 
@@ -41,7 +44,8 @@ class Effort:
     Parameters
     ----------
     repeats : int
-        Turns at most, besides the one that warms up; three at least.
+        Turns, besides the one that warms up; three at least, and short ones again and again
+        until `LEAST_S` have passed.
     limit_s : float
         No further turn is begun after that.
     threads : int, optional
@@ -57,15 +61,18 @@ def medians(ways: dict[str, Callable[[], object]], effort: Effort) -> Times:
     """Time each way in turn, until there were enough turns or the time has passed."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     orders = list(itertools.permutations(ways))
-    started = time.perf_counter()
-    for turn in range(effort.repeats + 1):
+    least_s = min(LEAST_S, effort.limit_s)
+    started, passed_s = time.perf_counter(), 0.0
+    for turn in itertools.count():
+        enough = turn > effort.repeats and passed_s >= least_s
+        if enough or (turn > 3 and passed_s > effort.limit_s):
+            break
         for name in orders[turn % len(orders)]:
             before = time.perf_counter()
             ways[name]()
             if turn:  # the first turn warms up
                 times[name].append(time.perf_counter() - before)
-        if turn >= 3 and time.perf_counter() - started > effort.limit_s:
-            break
+        passed_s = time.perf_counter() - started
     return {name: statistics.median(each) for name, each in times.items()}
 
 
@@ -81,18 +88,24 @@ def moved(src: Array, axes: Axes, effort: Effort, *, scaled: bool) -> Cell:
     shape = tuple(src.shape[axis] for axis in axes)
     out = written(shape, np.float32 if scaled else src.dtype)
     scale, shift = np.float32(1 / 255), np.float32(-0.5)
-    extra = {"scale": scale, "shift": shift, "dtype": np.float32} if scaled else {}
+    threads = effort.threads
 
     def ours() -> None:
-        permute.copy(src, axes, out=out, threads=effort.threads, **extra)
+        permute.copy(src, axes, out=out, threads=threads)
 
     def numpy() -> None:
-        if scaled:
-            np.copyto(out, src.transpose(axes).astype(np.float32) * scale + shift)
-        else:
-            np.copyto(out, src.transpose(axes))
+        np.copyto(out, src.transpose(axes))
 
-    return _cell("normalise" if scaled else "move", src, axes, out, ours, numpy, effort)
+    def ours_scaled() -> None:
+        f4 = np.float32
+        permute.copy(src, axes, out=out, threads=threads, scale=scale, shift=shift, dtype=f4)
+
+    def numpy_scaled() -> None:
+        np.copyto(out, src.transpose(axes).astype(np.float32) * scale + shift)
+
+    if scaled:
+        return _cell("normalise", src, axes, out, ours_scaled, numpy_scaled, effort)
+    return _cell("move", src, axes, out, ours, numpy, effort)
 
 
 def settled(src: Array, axes: Axes, effort: Effort, *, scaled: bool) -> Cell:
