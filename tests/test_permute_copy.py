@@ -237,6 +237,34 @@ def test_a_destination_that_does_not_fit_is_refused(out, message):
         permute.copy(np.zeros((2, 3), "u1"), (1, 0), out=out)
 
 
+@pytest.mark.parametrize("axes", [(0, 1), (1, 0)])
+def test_a_plain_copy_is_checked_at_every_call(axes):
+    """Copies left to NumPy are remembered, or seen at once to be whole; the rules stay."""
+    src = np.arange(12, dtype="i2").reshape(3, 4)
+    src.flags.writeable = False
+    shape = tuple(src.shape[axis] for axis in axes)
+    for _ in range(3):
+        result = permute.copy(src, list(axes))
+        np.testing.assert_array_equal(result, src.transpose(axes))
+        assert result.flags.c_contiguous
+        assert result.flags.writeable
+        assert permute.copy(src.astype(">i2"), axes).dtype == np.dtype("i2")
+        with pytest.raises(ArrayError, match="out has shape"):
+            permute.copy(src, axes, out=np.empty((12,), "i2"))
+        with pytest.raises(ArrayError, match="dtype >i2"):
+            permute.copy(src, axes, out=np.empty(shape, ">i2"))
+        with pytest.raises(ArrayError, match="not a writable C-contiguous"):
+            permute.copy(src, axes, out=np.empty(shape[::-1], "i2").T)
+        with pytest.raises(DimsError, match="exactly once"):
+            permute.copy(src, (0, 0))
+        with pytest.raises(ArrayError, match="threads=0"):
+            permute.copy(src, axes, threads=0)
+    own = np.zeros((3, 3), "i2")
+    for out in (own, own.reshape(9)[:].reshape(3, 3)):
+        with pytest.raises(ArrayError, match="shares memory"):
+            permute.copy(own, axes, out=out)
+
+
 def test_bad_requests_are_refused():
     src = np.zeros((4, 3), "u1")
     with pytest.raises(DimsError, match=r"each of 0 \.\. 1 exactly once"):

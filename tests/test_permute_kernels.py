@@ -164,6 +164,36 @@ def test_a_small_copy_does_not_import_the_kernels(monkeypatch):
         permute.copy(np.zeros((256, 3, 32, 32), np.uint8), (1, 2, 3, 0))
 
 
+def test_long_runs_past_the_caches_are_streamed_once_the_kernels_are_there(kernels, monkeypatch):
+    ran: list[int] = []
+    run = compiled.run
+
+    def tell(found, *args):
+        ran.append(found.size)
+        return run(found, *args)
+
+    monkeypatch.setattr(compiled, "run", tell)
+    src = np.random.default_rng(0).integers(0, 256, (64, 2, 1111)).astype(np.uint8)
+    memory = np.zeros(src.size + 1, np.uint8)
+    compiled._loaded()
+    for axes in ((0, 1, 2), (1, 0, 2)):
+        out = memory[1:].reshape([src.shape[axis] for axis in axes])
+        for stream_bytes, streamed in ((src.nbytes + 1, []), (src.nbytes, [src.size] * 2)):
+            monkeypatch.setattr(compiled, "STREAM_RUN_BYTES", stream_bytes)
+            monkeypatch.setattr(permute, "_plain", {})
+            ran.clear()
+            for _ in range(2):
+                out[...] = 77
+                permute.copy(src, axes, out=out)
+                np.testing.assert_array_equal(out, src.transpose(axes))
+            assert ran == streamed
+            assert memory[0] == 0
+    assert len(permute.copy(np.zeros(src.size, "O"), (0,))) == src.size  # what no kernel knows
+    monkeypatch.setattr(compiled, "_kernels", None)
+    monkeypatch.setattr(compiled, "_loaded", lambda: pytest.fail("the kernels were imported"))
+    permute.copy(src, (0, 1, 2))
+
+
 def test_without_numba_the_same_copies_are_made(monkeypatch):
     monkeypatch.setenv(compiled.SWITCH, "1")
     monkeypatch.setattr(compiled, "_kernels", None)

@@ -28,7 +28,7 @@ from labeled.permute.plan import Request, plan
 __all__ = ["available", "copy", "crop", "describe", "empty", "gather"]
 
 PLAIN_COPIES = 512
-"""Shapes remembered at most of copies that are left to NumPy."""
+"""Shapes remembered at most of copies that are left to NumPy; assigning is its shortest way."""
 
 
 def copy(
@@ -88,13 +88,28 @@ def copy(
         if not isinstance(src, np.ndarray | np.generic):
             return foreign.copy(src, axes, out=out, dtype=dtype, scale=scale, shift=shift)
         src = np.asarray(src)
-    axes = tuple(axes)
+    if type(axes) is not tuple:
+        axes = tuple(axes)
     if dtype is None and scale is None and shift is None and (threads is None or threads >= 1):
-        plain = _plain.get((src.shape, src.strides, src.dtype, axes, None))
-        if plain is not None:
-            result = arguments.checked_out(out, plain, src.dtype, src)
-            np.copyto(result, src.transpose(axes))
-            return result
+        try:
+            moved = src.transpose(axes)
+        except ValueError:  # no order of the axes of `src`: refused below, in our words
+            pass
+        else:
+            shape, kind = moved.shape, src.dtype
+            if (shape, moved.strides) in _plain and kind.isnative:
+                if (  # what `checked_out` sees first, without the call: a percent of 800 kB
+                    type(out) is not np.ndarray
+                    or out.shape != shape
+                    or out.dtype is not kind
+                    or not out.flags.carray
+                    or out.base is not None
+                    or src.base is not None
+                    or out is src
+                ):
+                    out = arguments.checked_out(out, shape, kind, src)
+                out[...] = moved
+                return out
     return _permute(src, axes, None, out, dtype, scale, shift, threads)
 
 
@@ -265,9 +280,10 @@ def _permute(
     if result.size == 0:
         return result
     if found.pure and rows is None and compiled.left_to_numpy(found):
-        if dtype is None:
-            _remember((src.shape, src.strides, src.dtype, axes, None), found.shape)
-        np.copyto(result, src.transpose(found.order))
+        moved = src.transpose(found.order)
+        if dtype is None and not compiled.worth_streaming(found):
+            _remember((moved.shape, moved.strides), found.shape)
+        result[...] = moved
         return result
     if rows is not None and src.flags.c_contiguous and compiled.rows_left_to_numpy(found, threads):
         if dtype is None and compiled.rows_left_to_numpy(found, None):
@@ -275,7 +291,7 @@ def _permute(
         _take(src, rows, result)
         return result
     if found.pure and rows is None and not found.tiled and not compiled.available():
-        np.copyto(result, src.transpose(found.order))
+        result[...] = src.transpose(found.order)
         return result
     scale = arguments.checked_factor("scale", scale, found.compute)
     shift = arguments.checked_factor("shift", shift, found.compute)
@@ -295,7 +311,11 @@ def _take(src: Array, rows: arguments.Rows, result: Array) -> None:
 
 
 _plain: dict[tuple[Any, ...], tuple[int, ...]] = {}
-"""Shapes of results that are NumPy's own copy: a microsecond matters beside so few."""
+"""Shapes of results that are NumPy's own copy: a microsecond matters beside so few.
+
+Copies are found by lengths and steps in the destination's order, whatever their dtype: what is
+remembered of another one costs time at most, since NumPy copies all of them right.
+"""
 
 
 def _remember(key: tuple[Any, ...], shape: tuple[int, ...]) -> None:

@@ -106,7 +106,14 @@ def left_to_numpy(plan: Plan) -> bool:
     n_bytes = plan.size * plan.final.itemsize
     runs = plan.run_bytes
     long = FAR_RUN_BYTES if 2 * n_bytes >= SHARE_BYTES and available() else LONG_RUN_BYTES
+    if runs >= long and worth_streaming(plan):  # which earns no import of the kernels
+        return plan.cut is None or _kernels is None or not available()
     return n_bytes < USE_BYTES or runs >= long or (runs > 0 and n_bytes < RUNS_BYTES)
+
+
+def worth_streaming(plan: Plan) -> bool:
+    """Say whether long runs are so many bytes that they are best stored past the caches."""
+    return plan.size * plan.final.itemsize >= STREAM_RUN_BYTES
 
 
 def rows_left_to_numpy(plan: Plan, threads: int | None) -> bool:
