@@ -76,6 +76,28 @@ def test_each_block_is_computed_once_and_packed_where_it_was(tmp_path: Path) -> 
     np.testing.assert_array_equal(labeled.open_dataset(path)["x"], np.arange(260))
 
 
+@pytest.mark.parametrize(("chunks", "most"), [(None, 25), (10, 20), (60, 60)])
+def test_large_blocks_of_a_dataset_are_read_in_stretches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunks: int | None, most: int
+) -> None:
+    array = np.random.default_rng(0).integers(0, 255, (1000, 10), np.uint8)
+    layout = {"layout": "contiguous"} if chunks is None else {"chunks": chunks}
+    origin = labeled.write(tmp_path / "one", {"x": array}, **layout)
+    ds = labeled.open_dataset(origin, chunks={"batch": 480})
+    read_rows, read = labeled.Dataset.read_rows, []
+
+    def seen(self: Any, name: str, start: int, stop: int) -> Any:
+        read.append((start, stop))
+        return read_rows(self, name, start, stop)
+
+    monkeypatch.setattr(labeled.Dataset, "read_rows", seen)
+    path = labeled.write(tmp_path / "two", ds, memory=1000)
+    np.testing.assert_array_equal(labeled.open_dataset(path)["x"], array)
+    assert sum(stop - start for start, stop in read) == 1000
+    assert max(stop - start for start, stop in read) <= most
+    assert all(start % (chunks or 1) == 0 for start, _ in read)  # no chunk is decoded twice
+
+
 def test_through_a_distributed_cluster(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
     array = np.random.default_rng(0).integers(0, 9, (900, 3, 4), np.uint8)

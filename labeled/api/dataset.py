@@ -499,6 +499,19 @@ class Dataset:
         every = tuple(slice(0, n, 1) for n in source.row_shape)
         return read_block((self.selection(name)[start:stop], every), source)
 
+    def chunk_rows(self, name: str) -> int:
+        """Return how many rows of a dense source are stored, and so read, together.
+
+        1 where any row can be read alone.
+
+        Raises
+        ------
+        UnknownNameError
+            If there is no such source.
+        """
+        self._check_source(name)
+        return self._sources[name].layout.chunk_rows or 1
+
     def to_xarray(self) -> xr.Dataset:
         """Return all dense sources, coordinates and carried variables as a lazy xarray.Dataset.
 

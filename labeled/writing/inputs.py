@@ -43,6 +43,7 @@ class RowsLike(Protocol):
     def selection(self, name: str) -> Any: ...
     def to_xarray(self) -> xr.Dataset: ...
     def read_rows(self, name: str, start: int, stop: int) -> Array: ...
+    def chunk_rows(self, name: str) -> int: ...
     def __getitem__(self, name: Any) -> Any: ...
 
 
@@ -149,21 +150,26 @@ def _with_examples(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
 def _read_directly(
     dataset: RowsLike, arrays: Mapping[str, Any], given: Mapping[str, Given]
 ) -> dict[str, Given]:
-    """Let rows of dense sources be read by whoever packs them, cut as the lazy arrays are."""
+    """Let rows of dense sources be read by whoever packs them."""
     out = dict(given)
     for name, array in arrays.items():
         if isinstance(array, xr.DataArray) and array.chunks is not None:
-            out[name] = replace(given[name], blocks=partial(_cut_alike, dataset, name, array))
+            out[name] = replace(given[name], blocks=partial(_read_blocks, dataset, name, array))
     return out
 
 
-def _cut_alike(dataset: RowsLike, name: str, array: xr.DataArray, rows: int) -> Iterator[Block]:
+def _read_blocks(dataset: RowsLike, name: str, array: xr.DataArray, rows: int) -> Iterator[Block]:
+    """Cut the blocks of a lazy array to so many rows, by whole stored chunks."""
     assert array.chunks is not None
-    start = 0
+    unit = dataset.chunk_rows(name)
+    step = max(rows // unit, 1) * unit
+    begin = 0
     for n_rows in array.chunks[0]:
-        stop = start + n_rows
-        yield Block(start, stop, partial(dataset.read_rows, name, start, stop))
-        start = stop
+        end = begin + n_rows
+        for start in range(begin, end, step):
+            stop = min(start + step, end)
+            yield Block(start, stop, partial(dataset.read_rows, name, start, stop))
+        begin = end
 
 
 def _kept(attrs: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -235,9 +235,10 @@ class _Parquet:
 
     def _batches(self, name: str, rows: int) -> Iterator[Any]:
         reader = pyarrow(".parquet").ParquetFile(self.path)
+        one = {"columns": [name], "use_threads": False}  # each thread keeps memory of its own
         try:
             for groups in _row_groups(reader.metadata, rows):  # of all at once, pyarrow keeps all
-                for batch in reader.iter_batches(rows, row_groups=groups, columns=[name]):
+                for batch in reader.iter_batches(rows, row_groups=groups, **one):
                     yield batch.column(0)
         except (OSError, ValueError) as error:
             raise FileFormatError(f"column {name!r} of {self.path!r}: {error}") from error
