@@ -6,7 +6,8 @@ format whose dims come from a rule and not from the file.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterable
 
 from labeled.errors import DimsError, UnknownNameError, did_you_mean
 from labeled.formats.format import Options
@@ -22,18 +23,24 @@ def chosen_sources(there: Collection[str], options: Options, where: str) -> tupl
         If ``sources=`` or ``dims=`` names what is not there, or one source twice.
     """
     asked = tuple(sorted(there)) if options.sources is None else options.sources
+    known = frozenset(there)
     given = (("sources=", asked), ("dims=", tuple(name for name, _ in options.dims)))
     for argument, names in given:
         for name in names:
-            if name not in there:
+            if name not in known:
                 raise UnknownNameError(
                     f"{argument} names {name!r}, which is not in {where}; "
                     f"{did_you_mean(name, there)}"
                 )
-    for name in asked:
-        if asked.count(name) > 1:
-            raise UnknownNameError(f"sources= names {name!r} twice; name each source once")
+    check_once(asked)
     return asked
+
+
+def check_once(sources: Iterable[str]) -> None:
+    """Raise :class:`UnknownNameError` if ``sources=`` names a source twice."""
+    for name, times in Counter(sources).items():
+        if times > 1:
+            raise UnknownNameError(f"sources= names {name!r} twice; name each source once")
 
 
 def dims_of(name: str, default: tuple[str, ...], options: Options, where: str) -> tuple[str, ...]:

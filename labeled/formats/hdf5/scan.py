@@ -37,6 +37,7 @@ from labeled.formats.hdf5.safety import Found, NotThereError, resolve, to_text
 from labeled.formats.hdf5.sources import Builder, Described, Names
 from labeled.formats.hdf5.tableless import scan_tableless
 from labeled.formats.header import ALL, FileHeader, FileStamp, fingerprint
+from labeled.formats.naming import check_once
 
 
 def scan(
@@ -164,9 +165,7 @@ def _noted_one(
 def _check_names(sources: Sequence[str] | None, dims: Mapping[str, Names] | None) -> None:
     if isinstance(sources, str):
         raise UnknownNameError(f"sources={sources!r} is one name; give a list, [{sources!r}]")
-    repeated = [name for name in sources or () if list(sources or ()).count(name) > 1]
-    if repeated:
-        raise UnknownNameError(f"sources= names {repeated[0]!r} twice; name each source once")
+    check_once(sources or ())
     if dims is not None and not isinstance(dims, Mapping):
         raise DimsError(f"dims={dims!r} is no mapping; give {{source: (name, ...)}}")
 
