@@ -131,6 +131,17 @@ def test_sixteen_bits_are_cut_to_eight():
         np.testing.assert_array_equal(decode(data, channels)[..., 0], deep >> 8)
 
 
+@pytest.mark.parametrize("packed", [None, "tiff_lzw"])
+def test_colours_of_a_tiff_are_not_multiplied_by_alpha(packed):
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 5, 4), np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "TIFF", compression=packed)
+    image = decode(file.getvalue())
+    np.testing.assert_array_equal(image, pixels)
+    assert image.flags.writeable
+    np.testing.assert_array_equal(decode(file.getvalue(), 3), pixels[..., :3])
+
+
 @pytest.mark.parametrize("format", ["BMP", "TIFF", "WEBP", "GIF", "PPM"])
 def test_other_kinds_of_pictures(format):
     lossless = {"lossless": True} if format == "WEBP" else {}

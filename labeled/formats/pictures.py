@@ -258,6 +258,8 @@ def _decoded(data: bytes | memoryview, head: PictureHead, channels: int) -> Arra
         image = _by_simplejpeg(data, _COLOURS[channels])
         if image is not None:
             return image
+    if head.kind == "tiff" and head.channels == 4:
+        return _by_pillow(data, head)  # OpenCV multiplies the colours by alpha, and keeps that
     cv2 = opencv()
     flags = {1: cv2.IMREAD_GRAYSCALE, 3: cv2.IMREAD_COLOR_RGB}.get(channels, cv2.IMREAD_UNCHANGED)
     if flags != cv2.IMREAD_UNCHANGED:
@@ -308,7 +310,7 @@ def _by_pillow(data: bytes | memoryview, head: PictureHead) -> Array:
     mode = {1: "L", 3: "RGB", 4: "RGBA"}[head.channels]
     try:
         with _pillow().open(io.BytesIO(data)) as image:
-            return np.asarray(image.convert(mode))
+            return np.array(image.convert(mode))
     except Exception as error:
         raise PictureError(f"the {head.kind} cannot be decoded: {error}") from error
 
