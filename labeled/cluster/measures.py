@@ -189,6 +189,8 @@ def histogram(
             range = _range(at, chosen, source, options)
         try:
             nothing, edges = np.histogram(np.empty(0), bins, range)
+            if not np.all(np.diff(edges) > 0):  # which older NumPy does not look at
+                raise ValueError("edges that are the same number")
         except ValueError as error:
             raise ArrayError(
                 f"source {source!r} of {dataset.where}: no {bins} bins from {range[0]} to "
