@@ -7,6 +7,7 @@ infinity, a time before or after what nanoseconds can count is an error that nam
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -144,7 +145,7 @@ def times(values: Array, kind: str, where: str) -> Array:
             f"{where} gave a block of {values.dtype} where {announced} were announced; give every "
             f"block one dtype"
         )
-    out = values.astype(f"{kind}8[ns]")
+    out = _nanoseconds(values, f"{kind}8[ns]")
     wrong = (out.astype(values.dtype) != values) & ~np.isnat(values)
     if wrong.any():
         raise ArrayError(
@@ -152,3 +153,15 @@ def times(values: Array, kind: str, where: str) -> Array:
             f"numbers in another unit, with .astype('int64') and an attribute"
         )
     return out.view(np.int64)
+
+
+def _nanoseconds(values: Array, dtype: str) -> Array:
+    """Cast times; those that do not fit become others, or none: NaT."""
+    try:
+        return values.astype(dtype)
+    except OverflowError:  # NumPy 2.5 and newer say so, and not which one it was
+        out = np.full(values.shape, "NaT", dtype)
+        for place, value in np.ndenumerate(values):
+            with suppress(OverflowError):
+                out[place] = value
+        return out
