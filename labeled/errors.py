@@ -11,7 +11,8 @@ from __future__ import annotations
 import difflib
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType
 from typing import Self
 
@@ -145,6 +146,17 @@ class NotYetError(LabeledError, NotImplementedError):
 
 class RowsMemoryError(LabeledError, MemoryError):
     """This machine has too little memory for the rows that are read at once."""
+
+
+@contextmanager
+def told_of_memory(message: Callable[[str], str]) -> Iterator[None]:
+    """Raise :class:`RowsMemoryError` for a bare MemoryError; `message` gets the words of that."""
+    try:
+        yield
+    except MemoryError as error:
+        if isinstance(error, LabeledError):
+            raise
+        raise RowsMemoryError(message(str(error) or "there is not so much")) from error
 
 
 class DeviceMemoryError(LabeledError, MemoryError):

@@ -6,9 +6,9 @@ place of every row; only lists with repeats are left as lists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from dask.utils import format_bytes
 
 from labeled.catalog.source import AnySource
-from labeled.errors import LabeledError, RowsMemoryError
+from labeled.errors import told_of_memory
 from labeled.formats.reader import Reader
 from labeled.formats.reading import runs_of
 from labeled.selection import Selection
@@ -105,8 +105,7 @@ def _gather_task(reader: Reader, out: Array, rows: Rows) -> Task:
     return lambda: reader.gather_known(out, rows)
 
 
-@contextmanager
-def enough_memory(source: AnySource, selection: Selection) -> Iterator[None]:
+def enough_memory(source: AnySource, selection: Selection) -> AbstractContextManager[None]:
     """Name what was read where memory does not suffice for it.
 
     Raises
@@ -114,17 +113,13 @@ def enough_memory(source: AnySource, selection: Selection) -> Iterator[None]:
     RowsMemoryError
         In the place of a MemoryError.
     """
-    try:
-        yield
-    except MemoryError as error:
-        if isinstance(error, LabeledError):
-            raise
-        raise RowsMemoryError(
+    return told_of_memory(
+        lambda why: (
             f"{source.where}: {selection.describe()} take "
             f"{format_bytes(len(selection) * source.row_bytes)} in memory, and more while they are "
-            f"read: {str(error) or 'there is not so much'}. Read fewer at a time (a subset, or "
-            "batches)"
-        ) from error
+            f"read: {why}. Read fewer at a time (a subset, or batches)"
+        )
+    )
 
 
 def load_rows(source: AnySource, selection: Selection, threads: int = 1) -> Array:

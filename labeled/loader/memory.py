@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from dask.utils import format_bytes, parse_bytes
 
-from labeled.errors import LabeledError, LoaderError, RowsMemoryError
+from labeled.errors import LoaderError, told_of_memory
 
 DEFAULT_MEMORY = "256 MiB"
 
@@ -73,8 +73,7 @@ def memory_of(memory: Any) -> int:
     return n
 
 
-@contextmanager
-def enough_memory(memory_bytes: int) -> Iterator[None]:
+def enough_memory(memory_bytes: int) -> AbstractContextManager[None]:
     """Say what to do where the system gives less memory than a loader was allowed.
 
     Raises
@@ -82,17 +81,13 @@ def enough_memory(memory_bytes: int) -> Iterator[None]:
     RowsMemoryError
         In the place of a MemoryError.
     """
-    try:
-        yield
-    except MemoryError as error:
-        if isinstance(error, LabeledError):
-            raise
-        why = str(error) or "there is not so much"
-        raise RowsMemoryError(
+    return told_of_memory(
+        lambda why: (
             f"the system gives no memory for windows and batches ({why}). This loader may take "
             f"memory={size_words(memory_bytes)!r}: give less of it, smaller batches, or let go of "
             "batches that are kept"
-        ) from error
+        )
+    )
 
 
 def size_words(n_bytes: int) -> str:
