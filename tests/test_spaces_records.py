@@ -187,7 +187,7 @@ def test_dataarrays_are_joined_under_their_names(lazy):
     pair = CompositeSpace((VectorSpace(20), Conv2DSpace((2, 5), 4)))
     first, second = format_dataarray(whole, pair)
     rows = pair.format_as((first, second), VectorSpace(60))
-    assert (rows.dims, rows.batch.values.tolist()) == (("batch", "feature"), [7, 8])
+    assert (rows.dims, rows["batch"].values.tolist()) == (("batch", "feature"), [7, 8])
     np.testing.assert_array_equal(rows, expected)
     assert dask.is_dask_collection(rows) == lazy
     mixed = pair.format_as((first, second.values), VectorSpace(60))
