@@ -14,7 +14,7 @@ from labeled.api.dataset import Dataset
 from labeled.api.doctoring import Diagnosis, doctor
 from labeled.api.opening import concat, open_dataset
 from labeled.errors import LabeledError, LabeledWarning
-from labeled.loader.batch import Batch
+from labeled.loader.batches.batch import Batch
 from labeled.loader.loader import Loader
 from labeled.ragged import Ragged
 from labeled.samplers.state import merge_states

@@ -30,7 +30,7 @@ from labeled.bench.timing import Effort, Measured, Run, Way, measure, touch
 from labeled.cli.main import main
 from labeled.errors import LoaderError
 from labeled.formats.recordio.writing import write_records
-from labeled.loader.memory import memory_of
+from labeled.loader.sizing.memory import memory_of
 
 N, MEMORY = 300, "8 MiB"
 WORDS = [("cat", "dogs", "naïve", "")[row % 4] + str(row) for row in range(N)]

@@ -31,8 +31,9 @@ from labeled.errors import DeviceMemoryError, LoaderError, MissingExtraError, Re
 from labeled.formats.bytesource import LocalFile
 from labeled.formats.coded import CodedWindow, coded_of, joined_rows
 from labeled.formats.hdf5.payload import open_reader
-from labeled.loader import budget, cutting, decoding, fitting
-from labeled.loader.decoding import DeviceDecoding
+from labeled.loader.devices import decoding
+from labeled.loader.devices.decoding import DeviceDecoding
+from labeled.loader.sizing import budget, cutting, fitting
 from labeled.pipeline import Stages
 
 N = 900

@@ -16,7 +16,8 @@ import labeled
 from labeled import Batch
 from labeled.device import HostDevice
 from labeled.errors import DeviceMemoryError, LoaderError, MissingExtraError
-from labeled.loader import cutting, fitting, units
+from labeled.loader.order import units
+from labeled.loader.sizing import cutting, fitting
 from labeled.pipeline import Stages
 from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
 from make_files import DIGIT_LABELS, digits, fuel_file, ragged_file

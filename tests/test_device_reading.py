@@ -33,7 +33,8 @@ from labeled.errors import (
     MissingExtraError,
     ReadError,
 )
-from labeled.loader import budget, cutting, fitting, units
+from labeled.loader.order import units
+from labeled.loader.sizing import budget, cutting, fitting
 from labeled.pipeline import Stages
 
 N = 600

@@ -14,7 +14,7 @@ import xarray as xr
 import labeled
 from labeled.device import adopted
 from labeled.errors import ArrayError, DimsError, LoaderError, MissingExtraError
-from labeled.loader.slots import ALIGNED, Slot
+from labeled.loader.reading.slots import ALIGNED, Slot
 from labeled.spaces import CompositeSpace, Conv2DSpace, IndexSpace, VectorSpace
 from make_files import DIGIT_LABELS, digits, plain_file
 
@@ -66,7 +66,7 @@ JAX = """
 import sys, warnings
 import jax, numpy as np, labeled
 from labeled.device import HandOff
-from labeled.loader.slots import Slot
+from labeled.loader.reading.slots import Slot
 from labeled.spaces import VectorSpace
 
 ds = labeled.open_dataset(sys.argv[1])
@@ -102,7 +102,7 @@ TENSORFLOW = """
 import sys
 import numpy as np, tensorflow, labeled
 from labeled.device import HandOff
-from labeled.loader.slots import Slot
+from labeled.loader.reading.slots import Slot
 from labeled.spaces import Conv2DSpace, VectorSpace
 
 ds = labeled.open_dataset(sys.argv[1])

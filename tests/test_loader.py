@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import labeled
 from labeled.errors import LoaderError, ReadError, RowsMemoryError, SpecsError, StateError
-from labeled.loader import cutting
+from labeled.loader.sizing import cutting
 from labeled.spaces import CompositeSpace, Conv2DSpace, IndexSpace, VectorSpace
 from make_files import fuel_file
 
@@ -502,7 +502,7 @@ def test_an_epoch_that_could_not_begin_still_comes_next(path, monkeypatch, error
     loader = loader_of(path, shuffle=True)
     loader.load_state_dict(saved.state_dict())
     with monkeypatch.context() as patch:
-        patch.setattr("labeled.loader.lanes.load_rows", failing_with(error))
+        patch.setattr("labeled.loader.reading.lanes.load_rows", failing_with(error))
         with pytest.raises(error):
             iter(loader)
     for found, expected in zip(rows_of(loader), whole[3:], strict=True):

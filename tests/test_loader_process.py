@@ -26,8 +26,8 @@ import xarray as xr
 
 import labeled
 from labeled.errors import LoaderError, ReadError
-from labeled.loader import process as process_module
-from labeled.loader.shared import SharedSlots, file_bytes, shared_file
+from labeled.loader.reading import process as process_module
+from labeled.loader.reading.shared import SharedSlots, file_bytes, shared_file
 from make_files import fuel_file
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="shares memory as POSIX systems do")
@@ -455,7 +455,7 @@ MEMORY = """
 import json, os, sys, threading, time
 import numpy as np
 import labeled
-from labeled.loader.process import ReaderProcess
+from labeled.loader.reading.process import ReaderProcess
 
 options = json.loads(sys.argv[2])
 

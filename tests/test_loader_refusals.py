@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 import labeled
 from labeled.errors import LoaderError, LoaderTypeError, ReadError, SpaceError, UnknownNameError
 from labeled.formats.recordio.writing import write_records
-from labeled.loader import costs
+from labeled.loader.batches.dealing import Dealer
 from labeled.loader.build import make_loader
-from labeled.loader.dealing import Dealer
-from labeled.loader.options import OPTIONS, BatchOptions
+from labeled.loader.request.options import OPTIONS, BatchOptions
+from labeled.loader.telling import costs
 from labeled.pipeline import whole
 from labeled.samplers import order, shuffled
 from labeled.samplers.permutation import explicit_permutation

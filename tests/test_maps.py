@@ -8,7 +8,21 @@ import re
 
 import pytest
 
-MAPPED = ("loader", "catalog", "samplers", "formats", "formats.hdf5", "api")
+MAPPED = (
+    "loader",
+    "loader.request",
+    "loader.order",
+    "loader.sizing",
+    "loader.reading",
+    "loader.batches",
+    "loader.devices",
+    "loader.telling",
+    "catalog",
+    "samplers",
+    "formats",
+    "formats.hdf5",
+    "api",
+)
 
 
 @pytest.mark.parametrize("name", MAPPED)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import labeled
 from labeled.api import measured as module
 from labeled.errors import ArrayError, LoaderError, MissingExtraError, UnknownNameError
-from labeled.loader.batch import Batch
-from labeled.loader.timeline import MOST_POINTS, Timeline
+from labeled.loader.batches.batch import Batch
+from labeled.loader.telling.timeline import MOST_POINTS, Timeline
 from labeled.views.figures import draw_images, draw_rate
 
 matplotlib = pytest.importorskip("matplotlib")

@@ -31,7 +31,7 @@ from labeled.formats.recordio import index as index_module
 from labeled.formats.recordio import reading, table
 from labeled.formats.recordio.lists import write_list
 from labeled.formats.recordio.writing import write_records
-from labeled.loader.slots import ALIGNED, ASIDE
+from labeled.loader.reading.slots import ALIGNED, ASIDE
 from labeled.spaces import Conv2DSpace
 
 REFERENCE = os.environ.get("LABELED_REFERENCE")

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import labeled
 from labeled.device import HostDevice
 from labeled.errors import LabeledWarning, LoaderError, ReadError, StateError
-from labeled.loader import fitting, units
+from labeled.loader.order import units
+from labeled.loader.sizing import fitting
 from labeled.samplers.order import Order
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.staggered import StaggeredDeal, blocks_of

@@ -60,7 +60,7 @@ from labeled.errors import (
 )
 from labeled.loader.build import make_loader
 from labeled.loader.loader import Loader
-from labeled.loader.options import BatchOptions, check_options
+from labeled.loader.request.options import BatchOptions, check_options
 from labeled.pipeline.sample import Sample
 from labeled.providers.datasets import Names, provider_of
 from labeled.providers.served import LoaderProvider

@@ -22,7 +22,7 @@ from labeled.bench.peers import peer_ways
 from labeled.bench.subject import Subject, find_labels, form_of, named
 from labeled.bench.timing import Measured, Way
 from labeled.errors import LoaderError
-from labeled.loader.memory import memory_of, size_words
+from labeled.loader.sizing.memory import memory_of, size_words
 
 ORDERS = ("file", "shuffled")
 MOST_UNEVEN = 3

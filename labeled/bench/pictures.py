@@ -28,7 +28,7 @@ from labeled.formats.bytesource import is_remote, stamp_of
 from labeled.formats.header import SourceHeader
 from labeled.formats.recordio.irheader import HEADER_BYTES
 from labeled.formats.recordio.reading import RecordFile
-from labeled.loader.slots import ASIDE, owned
+from labeled.loader.reading.slots import ASIDE, owned
 
 JPEG = b"\xff\xd8\xff"
 PICTURES = "images"

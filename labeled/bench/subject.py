@@ -25,7 +25,7 @@ from labeled.catalog.source import Source
 from labeled.formats.bytesource import is_remote
 from labeled.formats.header import SourceHeader
 from labeled.formats.objects import is_text
-from labeled.loader.memory import memory_of
+from labeled.loader.sizing.memory import memory_of
 from labeled.selection import Selection
 
 Array = npt.NDArray[Any]

@@ -19,7 +19,7 @@ from labeled.bench.subject import Subject
 from labeled.bench.table import HEAD, measured_rows, short
 from labeled.bench.timing import Measured, paired_ratio
 from labeled.bench.uneven import h5py_source
-from labeled.loader.memory import size_words
+from labeled.loader.sizing.memory import size_words
 from labeled.views.text import count_words, table
 
 SMALL_BYTES = 8 << 20

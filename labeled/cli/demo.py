@@ -29,9 +29,9 @@ from labeled.cli.classifier import Softmax
 from labeled.cli.digits import N_DIGITS, Digits, bundled_digits, stored_row_bytes, write_digits
 from labeled.cli.memory import PeakMemory
 from labeled.errors import FileFormatError
-from labeled.loader.batch import Batch
+from labeled.loader.batches.batch import Batch
 from labeled.loader.loader import Loader
-from labeled.loader.memory import DEFAULT_MEMORY, memory_of
+from labeled.loader.sizing.memory import DEFAULT_MEMORY, memory_of
 from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
 
 BATCH_ROWS = 256

@@ -18,7 +18,7 @@ from labeled.api.dataset import Dataset
 from labeled.cluster.door import connected
 from labeled.cluster.parts import check_least, run_parts
 from labeled.errors import ArrayError
-from labeled.loader.batch import Batch
+from labeled.loader.batches.batch import Batch
 from labeled.writing.statistics import (
     Moments,
     are_labels,

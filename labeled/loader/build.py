@@ -13,23 +13,23 @@ from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource
 from labeled.device import Device, Library
 from labeled.errors import LoaderError
-from labeled.loader.arguments import Asked, integer_or_none, max_lost_of, skips_of
-from labeled.loader.bucketing import bucket_source, selected_sizes
-from labeled.loader.decoding import Decode, check_decode
-from labeled.loader.device_plan import check_device, device_of, device_plan
-from labeled.loader.direct import check_direct
-from labeled.loader.fitting import fitted, job_offset_of, mixed_better
-from labeled.loader.handoff import handed_over
-from labeled.loader.laying import check_uneven, finish_of, line_in_form
+from labeled.loader.batches.handoff import handed_over
+from labeled.loader.batches.laying import check_uneven, finish_of, line_in_form
+from labeled.loader.batches.ragged_finish import RaggedLayout
+from labeled.loader.devices.decoding import Decode, check_decode
+from labeled.loader.devices.direct import check_direct
+from labeled.loader.devices.plan import check_device, device_of, device_plan
 from labeled.loader.loader import Loader
-from labeled.loader.memory import DEFAULT_MEMORY, Wanted, memory_of
-from labeled.loader.options import Shuffle
-from labeled.loader.ordering import OrderedRows, epoch_plan_of, ordered_rows
+from labeled.loader.order.bucketing import bucket_source, selected_sizes
+from labeled.loader.order.ordering import OrderedRows, epoch_plan_of, ordered_rows
+from labeled.loader.order.units import Grouping, governing_source, group_rows, layout_words
 from labeled.loader.plan import LoaderPlan, ReaderKind
-from labeled.loader.process import check_reader, refuse_process
-from labeled.loader.ragged_finish import RaggedLayout
-from labeled.loader.sizes import Sizes
-from labeled.loader.units import Grouping, governing_source, group_rows, layout_words
+from labeled.loader.reading.process import check_reader, refuse_process
+from labeled.loader.request.arguments import Asked, integer_or_none, max_lost_of, skips_of
+from labeled.loader.request.options import Shuffle
+from labeled.loader.sizing.fitting import fitted, job_offset_of, mixed_better
+from labeled.loader.sizing.memory import DEFAULT_MEMORY, Wanted, memory_of
+from labeled.loader.sizing.sizes import Sizes
 from labeled.pipeline.running import line_of
 from labeled.samplers.buckets import Buckets
 from labeled.samplers.parts import Last

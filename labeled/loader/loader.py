@@ -20,22 +20,22 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import LoaderError, ReadError
-from labeled.loader.arguments import integer
-from labeled.loader.dealing import Dealer, Interrupted
-from labeled.loader.device_dealing import DeviceDealer
-from labeled.loader.engine import WindowSource
-from labeled.loader.explain import explain
-from labeled.loader.explanation import Explanation
-from labeled.loader.looks import loader_html, loader_text
-from labeled.loader.memory import enough_memory
-from labeled.loader.pictures import LoaderPlots
+from labeled.loader.batches.dealing import Dealer, Interrupted
+from labeled.loader.batches.workers import Workers, finished
+from labeled.loader.devices.dealing import DeviceDealer
+from labeled.loader.devices.uploads import DeviceWindows, Ground
 from labeled.loader.plan import LoaderPlan, next_epoch
-from labeled.loader.process import ProcessWindows, ReaderProcess
-from labeled.loader.slots import SlotPool
-from labeled.loader.staggering import BlockPool, StaggeredSource
-from labeled.loader.stats import Stats
-from labeled.loader.uploads import DeviceWindows, Ground
-from labeled.loader.workers import Workers, finished
+from labeled.loader.reading.engine import WindowSource
+from labeled.loader.reading.process import ProcessWindows, ReaderProcess
+from labeled.loader.reading.slots import SlotPool
+from labeled.loader.reading.staggering import BlockPool, StaggeredSource
+from labeled.loader.request.arguments import integer
+from labeled.loader.sizing.memory import enough_memory
+from labeled.loader.telling.explain import explain
+from labeled.loader.telling.explanation import Explanation
+from labeled.loader.telling.looks import loader_html, loader_text
+from labeled.loader.telling.pictures import LoaderPlots
+from labeled.loader.telling.stats import Stats
 from labeled.samplers.sampled import AnyPlan, SampledPlan, moved, restore_sampled
 from labeled.samplers.state import State, restore, state_of
 
@@ -49,7 +49,7 @@ class Loader:
     """Batches of a dataset, epoch after epoch. Made by :meth:`labeled.Dataset.batches`.
 
     ``len(loader)`` is the number of batches of the coming epoch for this part. Iterating
-    yields a :class:`~labeled.loader.batch.Batch`, or arrays nested as the specs are.
+    yields a :class:`~labeled.loader.batches.batch.Batch`, or arrays nested as the specs are.
 
     Attributes
     ----------

@@ -14,8 +14,8 @@ from labeled.catalog.region import whole
 from labeled.catalog.source import AnySource, Source
 from labeled.device import Device
 from labeled.errors import ArrayError
-from labeled.loader.memory import DEFAULT_MEMORY
-from labeled.loader.options import Shuffle
+from labeled.loader.request.options import Shuffle
+from labeled.loader.sizing.memory import DEFAULT_MEMORY
 from labeled.providers.batch import BatchAxis
 from labeled.providers.keywords import known_keywords
 from labeled.providers.served import Feed, LoaderProvider, Serving

@@ -19,7 +19,7 @@ import xarray as xr
 from labeled import permute
 from labeled.device import Array, copy_into, dtype_of, namespace, to_host
 from labeled.errors import ArrayError, LoaderError, UnknownNameError, did_you_mean
-from labeled.loader.finish import padding_of
+from labeled.loader.batches.finish import padding_of
 
 Rows = npt.NDArray[np.int64]
 

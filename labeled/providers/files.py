@@ -10,7 +10,7 @@ from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource, Source
 from labeled.formats.format import Options
 from labeled.formats.registry import format_named, own_options
-from labeled.loader.arguments import integer
+from labeled.loader.request.arguments import integer
 from labeled.providers.served import Serving
 from labeled.selection import Selection
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from labeled.device import Array, is_array, owned_copy
 from labeled.errors import ArrayError, LoaderError
-from labeled.loader.arguments import integer, integer_or_none
-from labeled.loader.batch import Batch
+from labeled.loader.batches.batch import Batch
+from labeled.loader.request.arguments import integer, integer_or_none
 from labeled.providers.arrays import named_arrays
 from labeled.providers.batch import (
     BatchAxis,

@@ -20,9 +20,9 @@ from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource, Source
 from labeled.device import Device
 from labeled.errors import LoaderError
-from labeled.loader.arguments import integer
 from labeled.loader.build import make_loader
-from labeled.loader.memory import DEFAULT_MEMORY
+from labeled.loader.request.arguments import integer
+from labeled.loader.sizing.memory import DEFAULT_MEMORY
 from labeled.providers.batch import BatchAxis
 from labeled.providers.files import open_sources, rows_of, serving_of_files
 from labeled.providers.keywords import check_keywords, keywords_of

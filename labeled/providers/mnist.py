@@ -11,8 +11,8 @@ from typing import Any
 from labeled.catalog.source import Source
 from labeled.device import Device
 from labeled.errors import FileFormatError
-from labeled.loader.memory import DEFAULT_MEMORY
-from labeled.loader.options import Shuffle
+from labeled.loader.request.options import Shuffle
+from labeled.loader.sizing.memory import DEFAULT_MEMORY
 from labeled.providers.batch import BatchAxis
 from labeled.providers.files import open_sources, rows_of, serving_of_files
 from labeled.providers.keywords import known_keywords

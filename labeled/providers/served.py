@@ -19,13 +19,13 @@ from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource
 from labeled.device import Array, Device, reshape
 from labeled.errors import LoaderError
-from labeled.loader.arguments import integer
-from labeled.loader.batch import Batch
+from labeled.loader.batches.batch import Batch
 from labeled.loader.build import make_loader
-from labeled.loader.casts import can_hold
 from labeled.loader.loader import Loader
-from labeled.loader.memory import DEFAULT_MEMORY
-from labeled.loader.options import Shuffle
+from labeled.loader.request.arguments import integer
+from labeled.loader.request.casts import can_hold
+from labeled.loader.request.options import Shuffle
+from labeled.loader.sizing.memory import DEFAULT_MEMORY
 from labeled.providers.batch import (
     BatchAxis,
     DataBatch,

@@ -11,9 +11,9 @@ import numpy as np
 from labeled.catalog.source import AnySource, Source
 from labeled.device import Device
 from labeled.errors import LoaderError
-from labeled.loader.arguments import integer
-from labeled.loader.memory import DEFAULT_MEMORY
-from labeled.loader.options import Shuffle
+from labeled.loader.request.arguments import integer
+from labeled.loader.request.options import Shuffle
+from labeled.loader.sizing.memory import DEFAULT_MEMORY
 from labeled.providers.arrays import source_of
 from labeled.providers.batch import BatchAxis
 from labeled.providers.files import open_sources, rows_of, serving_of_files

@@ -9,7 +9,7 @@ from typing import Any
 from labeled.api.dataset import Dataset
 from labeled.device.handoff import module
 from labeled.errors import LoaderError, StateError, did_you_mean
-from labeled.loader.arguments import integer
+from labeled.loader.request.arguments import integer
 from labeled.torch.rows import WorkerRows, iterable_dataset
 from labeled.torch.turns import Turn, turn_after
 

@@ -13,8 +13,8 @@ from typing import Any
 from labeled.api.dataset import Dataset
 from labeled.api.shares import shared_options
 from labeled.device.handoff import module
-from labeled.loader.arguments import integer, part_of
 from labeled.loader.loader import Loader
+from labeled.loader.request.arguments import integer, part_of
 from labeled.torch.turns import Turn
 
 DEALS = "this deals out to workers: give the share of this process, such as a rank, as share="

@@ -1,0 +1,102 @@
+"""Batches as arrays of another library: whole nests of them, checked before anything is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from labeled.device import HandOff, dtype_of, is_array
+from labeled.errors import LoaderError, warn
+from labeled.loader.batches.batch import Batch
+from labeled.loader.batches.finish import Finish
+from labeled.loader.request.choices import flag
+
+
+@dataclass(frozen=True)
+class HandedOver:
+    """Turns what a loader makes into the same nest of another library's arrays.
+
+    Parameters
+    ----------
+    to : HandOff
+    """
+
+    to: HandOff
+
+    def __call__(self, data: Any) -> Any:
+        """Return the same nest with arrays of the library; what is no array of numbers stays."""
+        if isinstance(data, Batch):
+            data = data.arrays
+        if isinstance(data, Mapping):
+            return {name: self(part) for name, part in data.items()}
+        if isinstance(data, tuple | list):
+            return type(data)(map(self, data)) if type(data) in (tuple, list) else data
+        if not is_array(data) or self.to.library == "numpy":
+            return data
+        kind = dtype_of(data).kind
+        if kind == "O":
+            return [self(example) for example in data]
+        return self.to(data) if kind in "biufc" else data
+
+
+def handed_over(as_: Any, pinned: bool, finish: Finish | None) -> HandedOver | None:
+    """Check that what `finish` makes can be handed to a library; None if nothing is asked.
+
+    What a pipeline makes is not known before: without `finish` every array of numbers is
+    handed over that is met.
+
+    Raises
+    ------
+    LoaderError
+        If the library has no dtype for a source, or no such arrays.
+
+    Warns
+    -----
+    LabeledWarning
+        If the library makes narrower numbers of a source.
+    """
+    pinned = flag("pinned", pinned)
+    if as_ is None:
+        if pinned:
+            raise LoaderError("pinned=True goes with as_='torch'")
+        return None
+    to = HandOff(as_, pinned)
+    if finish is None:
+        return HandedOver(to)
+    if finish.specs is not None and finish.specs.sparse and to.library != "numpy":
+        raise LoaderError(f"as_={as_!r}: sparse batches are scipy's; ask for a dense VectorSpace")
+    for name, dtype in out_dtypes(finish).items():
+        found = to.dtype(dtype)
+        if found is None:
+            raise LoaderError(
+                f"source {name!r} is {dtype}, of which {as_} makes no arrays; leave it out with "
+                "select(), or give a dtype= that it has"
+            )
+        if found.itemsize < dtype.itemsize:
+            warn(
+                f"{as_} makes {found} of source {name!r}, which is {dtype}, and does not look "
+                f"whether values fit: give dtype={{{name!r}: {str(found)!r}}}, which does, or turn "
+                "64 bits on there"
+            )
+    return HandedOver(to)
+
+
+def out_dtypes(finish: Finish) -> Mapping[str, np.dtype[Any]]:
+    """Return the dtype of each source as it is handed out."""
+    if finish.specs is not None:
+        return {step.source: step.dtype for step in finish.specs.steps}
+    out: dict[str, np.dtype[Any]] = {}
+    for name, source in finish.sources.items():
+        ragged = finish.ragged.get(name)
+        if ragged is not None:
+            out[name] = ragged.out_dtype
+            continue
+        change = finish.changes.get(name)
+        asked = None if change is None else change.dtype
+        if asked is None and change is not None and change.scaled and source.dtype.kind != "f":
+            asked = np.dtype(np.float64 if source.dtype.itemsize > 4 else np.float32)
+        out[name] = source.dtype if asked is None else asked
+    return out

@@ -1,0 +1,236 @@
+"""What a loader needs on a device, decided once: which device, which sources, how much memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from dask.utils import format_bytes
+
+from labeled.catalog.ragged import RaggedSource
+from labeled.catalog.source import AnySource
+from labeled.device import cuda_device
+from labeled.device.streams import Device, HostArray
+from labeled.errors import DeviceMemoryError, LoaderError
+from labeled.loader.batches.finish import Finish
+from labeled.loader.devices.decoding import DecodePlan, decode_plan
+from labeled.loader.devices.direct import DirectPlan, direct_plan
+from labeled.loader.devices.placing import NUMBERS
+from labeled.loader.reading.lanes import Lane
+from labeled.loader.reading.slots import Layout, owned
+from labeled.loader.sizing.sizes import Sizes
+from labeled.samplers.order import Mode
+
+VERDICT_BYTES = 8
+
+SPARE_BATCHES = 2
+"""Batches a consumer has at a time: the one in use, and the one that is made."""
+
+
+@dataclass(frozen=True, eq=False)
+class DevicePlan:
+    """What a loader needs on a device, decided once.
+
+    Parameters
+    ----------
+    device : Device
+    layout : mapping of str to (row shape, dtype)
+        Of the sources that go to the device as they are stored.
+    window_rows : int
+        Rows of a device window.
+    n_windows : int
+    batch_bytes : int
+        Of one batch while it is made and handed out.
+    """
+
+    device: Device
+    layout: Layout
+    window_rows: int
+    n_windows: int
+    batch_bytes: int
+    library: str | None = None
+    decoding: DecodePlan | None = None
+    """Where the device decodes chunks."""
+    direct: DirectPlan | None = None
+    """Where the device reads files itself."""
+
+    def memory(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
+        """Return host memory for an array of a slot: such that copies may start from it."""
+        if dtype.kind in NUMBERS:
+            with self._pinning(math.prod(shape) * dtype.itemsize):
+                made = self.device.pinned(shape, dtype)
+            assert made[:0].base is made, "views must refer to it, for slots to know who is held"
+            return made
+        return owned(shape, dtype)
+
+    @property
+    def window_bytes(self) -> int:
+        """Bytes of one device window."""
+        return self.window_rows * row_bytes(self.layout)
+
+    @property
+    def device_bytes(self) -> int:
+        """The most that iterating takes of the device, batches that are kept not counted."""
+        beside = 0 if self.decoding is None else self.decoding.device_bytes
+        windows = self.n_windows * (self.window_bytes + self.landing_bytes)
+        return windows + SPARE_BATCHES * self.batch_bytes + beside
+
+    @property
+    def landing_bytes(self) -> int:
+        """Bytes beside each window, for runs that are put in order there."""
+        return 0 if self.direct is None else self.direct.landing_bytes
+
+    @property
+    def read_there(self) -> tuple[str, ...]:
+        """The sources that the device reads itself."""
+        return () if self.direct is None else self.direct.read_there
+
+    def spared_bytes(self, slots: int) -> int:
+        """Bytes that so many slots do not take, as the device reads them itself."""
+        read = {name: self.layout[name] for name in self.read_there}
+        return slots * self.window_rows * row_bytes(read)
+
+    @property
+    def verdict_bytes(self) -> int:
+        """Pinned bytes into which the device says what it found of the chunks of windows."""
+        return (
+            0 if self.decoding is None else self.n_windows * VERDICT_BYTES * len(self.decoded_there)
+        )
+
+    def most_bands(self, name: str) -> int:
+        """Bands of chunks that a window of a source may touch."""
+        assert self.decoding is not None
+        return self.decoding.most_bands[name]
+
+    @property
+    def decoded_there(self) -> tuple[str, ...]:
+        """The sources that the device decodes."""
+        return () if self.decoding is None else tuple(self.decoding.most_bands)
+
+    @contextmanager
+    def _pinning(self, nbytes: int) -> Iterator[None]:
+        """Say how much was asked for where the system pins no more."""
+        try:
+            yield
+        except self.device.memory_errors as error:
+            raise DeviceMemoryError(
+                f"device {self.device.name!r}: the system has no {format_bytes(nbytes)} more of "
+                f"host memory that can be pinned for copies ({error}); give a smaller memory=, "
+                f"fewer loaders at a time, or a higher limit of locked memory"
+            ) from error
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Say how much was needed where the device's memory ends."""
+        try:
+            yield
+        except self.device.memory_errors as error:
+            free = self.device.free_bytes()
+            has = "" if free is None else f" has {format_bytes(free)} free and"
+            raise DeviceMemoryError(
+                f"device {self.device.name!r}{has} is out of memory: this loader needs "
+                f"{format_bytes(self.device_bytes)} there ({self.n_windows} windows of "
+                f"{format_bytes(self.window_bytes + self.landing_bytes)}, "
+                f"{self._beside_words()}and batches of "
+                f"{format_bytes(self.batch_bytes)}), besides batches that are kept; give a "
+                f"smaller memory= or window_rows=, or smaller batches"
+            ) from error
+
+    def _beside_words(self) -> str:
+        beside = 0 if self.decoding is None else self.decoding.device_bytes
+        return f"{format_bytes(beside)} to decode in, " if beside else ""
+
+
+def row_bytes(layout: Layout) -> int:
+    """Bytes of one row of all arrays."""
+    return sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in layout.values())
+
+
+def device_plan(
+    device: Device,
+    lanes: Sequence[Lane],
+    sizes: Sizes,
+    mode: Mode,
+    finish: Finish,
+    held_rows: int,
+    *,
+    library: str | None,
+    decodes: bool,
+    reads: bool,
+) -> DevicePlan:
+    """Work out which sources go to a device as stored, and what that takes there.
+
+    Examples of different shapes, and values that are decoded, are laid out on the host and
+    go there batch by batch; texts stay.
+
+    Parameters
+    ----------
+    held_rows : int
+        Rows of the largest batch.
+    library : str, optional
+        Whose arrays the consumer asked for.
+    decodes, reads : bool
+        Whether the device shall decode chunks, and read files, where it can: their lanes then
+        tell where chunks and rows lie.
+    """
+    layout = {
+        lane.name: (lane.source.row_shape, lane.source.stored_dtype)
+        for lane in lanes
+        if _goes_as_stored(lane.source)
+    }
+    rows = max(sizes.job_rows, 1)
+    spanned = (max(held_rows, 1) - 1) // rows + 2  # windows that one batch may lie in
+    joined = row_bytes(layout) + finish.out_row_bytes
+    return DevicePlan(
+        device,
+        layout,
+        rows,
+        spanned,
+        held_rows * joined,
+        library,
+        decode_plan(device, layout, lanes, sizes) if decodes else None,
+        direct_plan(device, layout, lanes, sizes, mode) if reads else None,
+    )
+
+
+def _goes_as_stored(source: AnySource) -> bool:
+    dtype = source.stored_dtype
+    plain = not isinstance(source, RaggedSource) and not source.decodes
+    return plain and dtype.kind in NUMBERS and dtype.isnative
+
+
+def device_of(device: Any) -> Device | None:
+    """Return a device; None for the host. A device of torch's counts by its name.
+
+    Raises
+    ------
+    LoaderError
+        If there is no such device.
+    MissingExtraError
+        If it needs CuPy, which is not installed.
+    """
+    if type(device).__module__ == "torch":
+        device = str(device)
+    if isinstance(device, str):
+        return None if device == "cpu" else cuda_device(device)
+    if isinstance(device, Device):
+        return device
+    raise LoaderError(f"device={device!r} is not 'cpu', 'cuda' or 'cuda:<number>'")
+
+
+def check_device(
+    device: Device, asked: Any, *, reader: str, skips: bool, piped: bool, as_: str | None
+) -> None:
+    """Raise :class:`LoaderError` where an option does not go with a device."""
+    clashes = {
+        "reader='process', whose memory is not pinned": reader == "process",
+        "errors='skip', which leaves rows out on the host": skips and not piped,
+        "as_='numpy', whose arrays are the host's": as_ == "numpy" and device.name != "host",
+    }
+    for words, clash in clashes.items():
+        if clash:
+            raise LoaderError(f"device={asked!r} does not go with {words}; leave one of them out")

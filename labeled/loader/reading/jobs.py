@@ -1,0 +1,129 @@
+"""Cutting windows into jobs: what is read ahead at once where the order allows any cut.
+
+A shuffled window is one job, and so is a block of a staggered order. File order and full
+shuffle come in long blocks that may be cut anywhere; they are cut where batches end and,
+over stored chunks, where chunks do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from labeled.loader.reading.lanes import Lane
+from labeled.loader.sizing.sizes import Sizes
+from labeled.samplers.content import Content
+from labeled.samplers.plan import EpochPlan, Window
+from labeled.samplers.sampled import AnyPlan
+from labeled.samplers.staggered import StaggeredDeal
+
+Job = tuple[int, int, Content]
+
+
+class Cutting(Protocol):
+    """What decides where an epoch is cut."""
+
+    @property
+    def sizes(self) -> Sizes: ...
+    @property
+    def job_offset(self) -> int | None: ...
+    @property
+    def lanes(self) -> Sequence[Lane]: ...
+
+
+def jobs_of(epoch_plan: AnyPlan, first_batch: int, recipe: Cutting) -> Iterator[Job]:
+    """Cut an epoch into jobs, from a batch on; rows in memory already may be cut anywhere."""
+    if recipe.sizes.blocks is not None:
+        return block_jobs(epoch_plan, first_batch)
+    return cut_jobs(
+        epoch_plan.windows(first_batch),
+        recipe.sizes.job_rows,
+        recipe.job_offset,
+        listed=all(lane.keep for lane in recipe.lanes),
+    )
+
+
+def cut_jobs(
+    windows: Iterable[Window], job_rows: int, offset: int | None, *, listed: bool = False
+) -> Iterator[Job]:
+    """Cut windows into jobs of `job_rows` rows.
+
+    Parameters
+    ----------
+    windows : iterable of Window
+    job_rows : int
+        Rows of a job, where the window is not shuffled within.
+    offset : int, optional
+        Cut the rows of runs at ``offset + k * job_rows``, so that no stored chunk is
+        read twice; places are cut (at multiples of `job_rows`) when None.
+    listed : bool
+        Cut shuffled windows too, row by row: right where rows are in memory already.
+    """
+    for window in windows:
+        content = window.content
+        if window.n_rows <= job_rows and offset is None:
+            yield window.start, window.stop, content
+        elif content.run is not None:
+            yield from _run_jobs(window, content.run[0], job_rows, offset)
+        elif content.listed is not None or (listed and content.dest is not None):
+            yield from _listed_jobs(window, job_rows)
+        else:
+            yield window.start, window.stop, window.content
+
+
+def _listed_jobs(window: Window, job_rows: int) -> Iterator[Job]:
+    rows, start = window.rows, window.start
+    for a, b in _cuts(start, window.stop, job_rows, 0):
+        yield a, b, Content(listed=rows[a - start : b - start])
+
+
+def _run_jobs(window: Window, first: int, job_rows: int, offset: int | None) -> Iterator[Job]:
+    a, shift = window.start, first - window.start
+    at = 0 if offset is None else offset - shift
+    b = a + job_rows - (a - at) % job_rows
+    while b < window.stop:
+        yield a, b, Content(run=(a + shift, b + shift))
+        a, b = b, b + job_rows
+    yield a, window.stop, Content(run=(a + shift, window.stop + shift))
+
+
+def _cuts(start: int, stop: int, step: int, offset: int) -> Iterator[tuple[int, int]]:
+    while start < stop:
+        end = min(stop, start + step - (start - offset) % step)
+        yield start, end
+        start = end
+
+
+class Step(NamedTuple):
+    """A stretch of places that is dealt from the same open blocks."""
+
+    deal: StaggeredDeal
+    lo: int
+    hi: int
+    first: int
+    last: int
+    """The open blocks, ``[first, last)``."""
+    follows: bool
+    """Whether blocks of the step before may still be open."""
+
+
+def steps_of(plan: AnyPlan, first_batch: int) -> Iterator[Step]:
+    """Walk through the steps of a staggered epoch, from a batch on."""
+    assert isinstance(plan, EpochPlan)
+    before = None
+    for part, lo, hi in plan.spans(plan.span(first_batch)[0], plan.n_rows):
+        deal = plan.deal_of(part)
+        assert isinstance(deal, StaggeredDeal)
+        yield Step(deal, lo, hi, *deal.open_at(lo), before == (part, lo))
+        before = part, hi
+
+
+def block_jobs(plan: AnyPlan, first_batch: int) -> Iterator[Job]:
+    """Walk through the blocks in the order in which they are opened."""
+    opened = 0
+    for step in steps_of(plan, first_batch):
+        for number in range(max(step.first, opened) if step.follows else step.first, step.last):
+            first, last, runs = step.deal.block(number)
+            start = step.deal.blocks.start
+            yield start + first, start + last, Content(several=runs)
+        opened = step.last

@@ -1,0 +1,145 @@
+"""Ragged sources on their way into batches: how their examples are read.
+
+Examples travel through windows as objects, one array each, in slots like any others: so
+order, parts, resume and reading ahead are those of dense sources, and know nothing of
+shapes. What differs: tasks are cut by bytes, and the bytes of a row are taken to be so many
+that no window of the order can hold more than its rows times that (see `ragged_bounds`).
+
+The trade-off: an array object costs about a microsecond and 200 bytes an example, which
+counts where examples are tiny; :meth:`labeled.Ragged.flat` has no such cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled.catalog.loading import Task, as_runs
+from labeled.catalog.ragged import RaggedSource
+from labeled.formats.reader import Cost
+from labeled.loader.reading.lanes import Lane
+from labeled.ragged import FlatRows, RaggedReader
+from labeled.ragged.flat import block_cuts, own_examples
+from labeled.samplers.content import Content, rows_of
+from labeled.selection import Selection
+
+Array = npt.NDArray[Any]
+Rows = npt.NDArray[np.int64]
+
+OBJECT_BYTES = 208
+"""What an array object takes besides its values, and its place in a slot."""
+
+TASK_BYTES = 1 << 20
+"""What one task reads, unless one example is larger."""
+
+DEAR_TASK_BYTES = 3 << 20
+"""The same where examples are made one by one, so that none of it is a temporary copy."""
+
+
+@dataclass(eq=False)
+class RaggedLane(Lane):
+    """A ragged source on its way into batches: every row becomes one array of its own.
+
+    Parameters
+    ----------
+    bound : int
+        No window of the order holds more than this many bytes a row.
+    """
+
+    source: RaggedSource
+    reader: Any  # a RaggedReader
+    bound: int = 0
+    examples: RaggedReader | None = field(default=None, repr=False)
+    """The rows themselves, by position, where they are kept."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "examples": None}
+
+    @property
+    def row_bytes(self) -> int:
+        return self.bound or self.source.row_bytes + OBJECT_BYTES
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.position_bytes(None).sum())
+
+    @property
+    def is_loaded(self) -> bool:
+        return self.examples is not None
+
+    def load(self, threads: int) -> None:
+        """Read the whole selection now, if it is to be kept and not yet here."""
+        if self.keep and self.examples is None:
+            self.examples = FlatRows(self.source.select(self.selection).flat())
+
+    def tasks(self, content: Content, group: Rows | None, out: Array) -> Sequence[Task]:
+        """Return what must be done so that `out` (objects) holds the rows as dealt."""
+        out[:] = None  # what the slot held before is free before more is read
+        reader, rows, places = self._wanted(content, group)
+        cuts = block_cuts(self._bytes(rows), DEAR_TASK_BYTES if self._one_by_one else TASK_BYTES)
+        return [partial(fill, reader, rows[a:b], places[a:b], out) for a, b in pairwise(cuts)]
+
+    @property
+    def _one_by_one(self) -> bool:
+        return hasattr(self.reader, "read_examples") and self.examples is None
+
+    def read_again(self, rows: Rows, places: Rows, out: Array) -> None:
+        """Read some examples by themselves, in the caller, to their places in `out`."""
+        fill(self.reader, rows, places, out)
+
+    def _wanted(self, content: Content, group: Rows | None) -> tuple[RaggedReader, Rows, Rows]:
+        """Return who reads, which of its rows in file order, and their places."""
+        if self.examples is not None:
+            positions = content.rows if group is None else group[content.rows]
+            return self.examples, positions, np.arange(len(positions))
+        read = self.read(content, group)
+        if read.listed is None:
+            rows = rows_of(as_runs(read))
+            return self.reader, rows, np.arange(len(rows)) if read.dest is None else read.dest
+        order = np.argsort(read.listed, kind="stable")
+        return self.reader, read.listed[order], order
+
+    def _bytes(self, rows: Rows) -> Rows:
+        """Bytes of examples, kept or not: those of file rows, or of positions."""
+        kept = self.examples
+        sizes = self.source.sizes[rows] if kept is None else kept.sizes(rows)
+        return sizes * self.source.dtype.itemsize + OBJECT_BYTES
+
+    def position_bytes(self, group: Rows | None) -> Rows:
+        """Bytes of the example at each grouped position."""
+        rows = self.selection.rows if group is None else self.selection.take(group)
+        return self.source.sizes[rows] * self.source.dtype.itemsize + OBJECT_BYTES
+
+    def cost(self, content: Content, group: Rows | None) -> Cost:
+        """Estimate what reading a window takes: values, and calls of about a mebibyte."""
+        _, rows, _ = self._wanted(content, group)
+        return self._cost(rows)
+
+    def whole_cost(self) -> Cost:
+        """Estimate what reading the whole selection once takes."""
+        return self._cost(self.selection.rows)
+
+    def _cost(self, rows: Rows) -> Cost:
+        nbytes = int(self._bytes(rows).sum()) - OBJECT_BYTES * len(rows)
+        stored_sizes = getattr(self.reader, "stored_sizes", None)
+        stored = nbytes if stored_sizes is None else int(stored_sizes(rows).sum())
+        return Cost(stored, nbytes, len(block_cuts(self._bytes(rows), TASK_BYTES)) - 1)
+
+
+def fill(reader: RaggedReader, rows: Rows, places: Rows, out: Array) -> None:
+    """Read examples and put each, as an array of its own memory, at its place."""
+    for place, example in zip(places.tolist(), own_examples(reader, rows), strict=True):
+        out[place] = example
+
+
+def lane_of(source: Any, selection: Selection) -> Lane:
+    """Make the lane of a source, ragged or dense."""
+    if isinstance(source, RaggedSource):
+        return RaggedLane(source, selection, source.examples())
+    return Lane(source, selection, source.reader())

@@ -1,0 +1,239 @@
+"""How an epoch is cut into windows, jobs or blocks, and how many threads read them.
+
+Everything that the order of rows depends on is decided from the selection, the stored
+layout, the batch size and `memory` alone: never from the number of cores, of threads, or
+from what the machine has free.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass, replace
+
+from dask.utils import format_bytes
+
+from labeled.loader.sizing.budget import BLOCK_ROWS, FEW_SLOTS, JOB_BYTES, Budget, Work, budget_of
+from labeled.loader.sizing.memory import TooSmallError, Wanted
+from labeled.loader.sizing.sizes import OpenBlocks, Sizes
+from labeled.samplers.staggered import blocks_of
+
+LEAST_AHEAD = 2
+"""Blocks of a staggered order that are read while the open ones are dealt out."""
+
+DEAR_JOB_BYTES = 8 << 20
+"""Like `JOB_BYTES`, over chunks that are decoded, where caches matter less than planning does."""
+
+DEAR_SLOTS, MANY_SLOTS = 3, 8
+MANY_BYTES = 8 << 20
+"""Small jobs that this holds are in memory together: threads seldom wait. Large ones need few."""
+
+LIGHT_BYTES = 32 << 20
+"""Kept rows up to this are dealt out by the caller alone: waking a thread takes longer."""
+
+MOST_THREADS = 16
+
+
+def plan_sizes(work: Work, wanted: Wanted) -> Sizes:
+    """Share memory out.
+
+    Raises
+    ------
+    TooSmallError
+        If the smallest workable plan needs more.
+    """
+    budget = budget_of(work, wanted)
+    cut = _cut(work, wanted, budget)
+    slot_bytes = cut.job_rows * budget.row_bytes
+    spare = _room(budget, wanted) - cut.slots * slot_bytes - cut.open_rows * budget.row_bytes
+    # What is small is kept whatever reading it takes.
+    loading_bytes = min(budget.loading_bytes, max(spare, 0))
+    threads, spare = _threads(work, wanted, budget, spare - loading_bytes)
+    if spare < 0:
+        raise _too_small(work, wanted, budget, cut, spare)
+    loaders = 1 + (min(threads, spare // loading_bytes) if loading_bytes else threads)
+    return Sizes(
+        memory_bytes=wanted.memory_bytes,
+        window_rows=cut.window_rows,
+        job_rows=cut.job_rows,
+        slots=cut.slots,
+        threads=threads,
+        slot_bytes=slot_bytes,
+        kept_bytes=budget.kept_bytes,
+        thread_bytes=budget.thread_bytes,
+        batch_bytes=budget.batch_bytes,
+        index_bytes=budget.index_bytes,
+        in_flight=budget.in_flight,
+        workers=_worker_count(budget.in_flight, wanted.threads),
+        blocks=cut.blocks,
+        loaders=loaders,
+        loading_bytes=loaders * loading_bytes,
+    )
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """What is shuffled together, what is read at a time, and how often that is in memory."""
+
+    window_rows: int
+    job_rows: int
+    slots: int
+    blocks: OpenBlocks | None = None
+    called: str = "jobs"
+
+    @property
+    def open_rows(self) -> int:
+        return 0 if self.blocks is None else self.blocks.total_rows
+
+    @property
+    def words(self) -> str:
+        if self.blocks is not None:
+            return f"{self.blocks.count} blocks of {self.blocks.rows:,} rows"
+        return f"{self.slots} {self.called} of {self.job_rows:,} rows"
+
+
+def _cut(work: Work, wanted: Wanted, budget: Budget) -> _Cut:
+    if work.staggered:
+        return _cut_blocks(work, wanted, budget)
+    cut = (_cut_windows if work.windowed else _cut_jobs)(work, wanted, budget)
+    if wanted.prefetch is None:
+        return cut
+    return replace(cut, slots=max(FEW_SLOTS, wanted.prefetch + 1))
+
+
+def _room(budget: Budget, wanted: Wanted) -> int:
+    """What is left for windows when so many threads read: the budget counts one already."""
+    return budget.free - _more_threads(wanted) * budget.thread_bytes
+
+
+def _more_threads(wanted: Wanted) -> int:
+    return 0 if wanted.threads is None else max(0, wanted.threads - 1)
+
+
+# blocks, of a staggered order
+
+
+def _cut_blocks(work: Work, wanted: Wanted, budget: Budget) -> _Cut:
+    """Cut the rows there is room for into blocks: those that are open, and those read ahead."""
+    window_rows = wanted.window_rows
+    if window_rows is None:
+        fitting = budget.free // budget.row_bytes - FEW_SLOTS * work.batch_rows
+        block_rows = blocks_of(max(fitting, 1), work.unit_rows, work.n_rows)[0]
+        n_blocks = fitting // block_rows - _ahead(block_rows, work.batch_rows)
+        window_rows = max(1, n_blocks) * block_rows
+    block_rows, n_open = blocks_of(window_rows, work.unit_rows, work.n_rows)
+    blocks = OpenBlocks(block_rows, n_open, _ahead(block_rows, work.batch_rows))
+    return _Cut(window_rows, work.batch_rows, FEW_SLOTS, blocks)
+
+
+def _ahead(block_rows: int, batch_rows: int) -> int:
+    return max(LEAST_AHEAD, -(-batch_rows // block_rows))
+
+
+# windows
+
+
+def _cut_windows(work: Work, wanted: Wanted, budget: Budget) -> _Cut:
+    """Let a slot hold a window, or as many rows of a full shuffle over chunks."""
+    rows = wanted.window_rows
+    if rows is None:
+        fitting = budget.free // FEW_SLOTS // budget.row_bytes
+        rows = _window_rows(fitting, work.unit_rows, work.batch_rows)
+    job_rows = min(max(rows, work.unit_rows), max(work.n_rows, 1))
+    if work.mode == "full":
+        return _Cut(BLOCK_ROWS, job_rows, FEW_SLOTS)
+    return _Cut(rows, job_rows, FEW_SLOTS, called="windows")
+
+
+def _window_rows(fitting: int, unit_rows: int, batch_rows: int) -> int:
+    whole = fitting // unit_rows * unit_rows
+    even = fitting - fitting % math.lcm(unit_rows, batch_rows)
+    rows = even if 8 * even >= 7 * whole else whole  # batches that end with windows, if cheap
+    return max(rows, unit_rows, batch_rows)
+
+
+# jobs, where order does not say what is read together
+
+
+def _cut_jobs(work: Work, wanted: Wanted, budget: Budget) -> _Cut:
+    """Cut what follows one another, or is kept, into jobs that suit caches and threads."""
+    room = _room(budget, wanted)
+    dear = any(lane.source.layout.dear and not lane.keep for lane in work.lanes)
+    job_bytes = min(DEAR_JOB_BYTES, room // DEAR_SLOTS) if dear else JOB_BYTES
+    job_bytes = min(job_bytes, room // FEW_SLOTS)
+    unit_rows = work.unit_rows if work.by_chunk else 1
+    job_rows = _job_rows(job_bytes // budget.row_bytes, unit_rows, work.batch_rows, work.n_rows)
+    slot_bytes = job_rows * budget.row_bytes
+    most = DEAR_SLOTS if dear else max(DEAR_SLOTS, min(MANY_SLOTS, MANY_BYTES // slot_bytes))
+    if _light(work, wanted) or wanted.threads == 0:  # nobody reads ahead
+        most = FEW_SLOTS
+    affordable = (room - 2 * budget.loading_bytes) // slot_bytes
+    return _Cut(_kept_window(work, wanted), job_rows, max(FEW_SLOTS, min(most, affordable)))
+
+
+def _kept_window(work: Work, wanted: Wanted) -> int:
+    """Rows shuffled together: all that are kept, where no number is given."""
+    if not work.shuffles_kept:
+        return BLOCK_ROWS
+    return max(work.n_rows, 1) if wanted.window_rows is None else wanted.window_rows
+
+
+def _job_rows(wanted: int, unit_rows: int, batch_rows: int, n_rows: int) -> int:
+    """Rows of a job that may be cut anywhere: whole batches and whole units, where that fits."""
+    wanted = max(wanted, 1)
+    together = math.lcm(unit_rows, batch_rows)
+    step = together if together <= wanted else unit_rows
+    rows = max(step, wanted // step * step, -(-batch_rows // step) * step)
+    return min(rows, max(n_rows, 1))
+
+
+# threads
+
+
+def _threads(work: Work, wanted: Wanted, budget: Budget, spare: int) -> tuple[int, int]:
+    """Return how many threads read ahead, and what is left then; less than 0 is missing."""
+    threads = wanted.threads
+    if spare >= 0 and threads is None:
+        affordable = spare // budget.thread_bytes + 1
+        cores = _cores() - 1
+        threads = 0 if _light(work, wanted) else max(1, min(MOST_THREADS, cores, affordable))
+        return threads, spare - max(0, threads - 1) * budget.thread_bytes
+    fills = work.gathered and wanted.window_rows is None
+    if spare < 0 and threads is not None and fills:
+        # Windows must not depend on threads, and fill the memory: as many as are left room for.
+        room = spare + _more_threads(wanted) * budget.thread_bytes
+        fewer = room // budget.thread_bytes + 1
+        return (fewer, 0) if fewer > 0 else (threads, spare)
+    return threads or 0, spare
+
+
+def _light(work: Work, wanted: Wanted) -> bool:
+    """Whether so little is kept that the caller deals it out alone."""
+    few = sum(lane.nbytes for lane in work.lanes) <= LIGHT_BYTES
+    return work.kept and wanted.threads is None and few
+
+
+def _worker_count(in_flight: int, threads: int | None) -> int:
+    """A batch a thread; no threads at all means that the caller works."""
+    return min(in_flight, _cores() if threads is None else threads)
+
+
+def _cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+# too little memory
+
+
+def _too_small(work: Work, wanted: Wanted, budget: Budget, cut: _Cut, spare: int) -> TooSmallError:
+    """Say what a plan needs, and which of the wishes could be smaller."""
+    threads = wanted.threads
+    decoding = "decoding" if threads is None else f"decoding in {threads} threads"
+    others = ["fewer threads"] if threads is not None and threads > 1 else []
+    others += [] if wanted.window_rows is None else ["a smaller window_rows"]
+    row = format_bytes(budget.row_bytes)
+    words = f"{cut.words} ({row} a row), batches and {decoding}"
+    return TooSmallError.of(words, budget.memory_bytes - spare, others)

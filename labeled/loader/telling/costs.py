@@ -1,0 +1,158 @@
+"""What each source costs in an epoch, counted by walking through its jobs.
+
+Every job where there are few, else some of them spread over the epoch: the figures are
+estimates then. Costs come from the readers, which count without reading rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+import numpy as np
+
+from labeled.catalog.source import Source
+from labeled.formats.extent_engine import LARGE_ROW_BYTES
+from labeled.formats.reader import Cost
+from labeled.loader.plan import LoaderPlan
+from labeled.loader.reading.jobs import Job
+from labeled.loader.reading.lanes import Lane
+from labeled.loader.telling.explanation import LaneExplained
+from labeled.samplers.plan import EpochPlan
+from labeled.samplers.sampled import AnyPlan
+
+COUNTED_JOBS, COUNTED_ROWS = 256, 1 << 25
+"""Jobs that are counted one by one, and the rows that these shuffle, which takes time as well."""
+
+
+def sampled_jobs(
+    plan: LoaderPlan, epoch_plan: AnyPlan, first_batch: int, n_rows: int
+) -> tuple[list[Job], int, float]:
+    """Return some jobs of what is left, how many there are, and the share that these are."""
+    if not n_rows:
+        return [], 0, 1.0
+    job_rows, most = plan.sizes.read_rows, COUNTED_JOBS
+    if epoch_plan.order.mode == "window":
+        most = max(8, min(most, COUNTED_ROWS // max(1, job_rows)))
+    if plan.all_kept:  # no job costs anything, but to shuffle a window for a far one does
+        jobs = _by_start(islice(plan.jobs(epoch_plan, first_batch), COUNTED_JOBS))
+        share = sum(stop - start for start, stop, _ in jobs) / n_rows
+        return jobs, round(len(jobs) / share), share
+    if n_rows <= most * job_rows:
+        jobs = _by_start(plan.jobs(epoch_plan, first_batch))
+        return jobs, len(jobs), 1.0
+    spread = np.linspace(first_batch, epoch_plan.n_batches - 1, most // 4).astype(int)
+    starts = (max(first_batch, _job_start(epoch_plan, n, job_rows)) for n in spread.tolist())
+    jobs = _by_start(job for first in starts for job in islice(plan.jobs(epoch_plan, first), 1))
+    share = sum(stop - start for start, stop, _ in jobs) / n_rows
+    return jobs, round(len(jobs) / share), share
+
+
+def _by_start(jobs: Iterable[Job]) -> list[Job]:
+    """List jobs without those that are named again: far batches may begin in the same one."""
+    found: dict[int, Job] = {}
+    for job in jobs:
+        found.setdefault(job[0], job)
+    return list(found.values())
+
+
+def _job_start(epoch_plan: AnyPlan, batch: int, job_rows: int) -> int:
+    """Return the first batch that begins in the job that a batch begins in."""
+    place = epoch_plan.span(batch)[0]
+    first = 0  # of its window
+    if isinstance(epoch_plan, EpochPlan):
+        part, low, _ = next(epoch_plan.spans(place, place + 1))
+        first = place - low + epoch_plan.deal_of(part).window_at(low)[1]
+    if epoch_plan.order.mode != "window":
+        first = max(first, place - place % job_rows)
+    return max(0, -(-first // epoch_plan.batch_rows))
+
+
+def explain_lane(lane: Lane, plan: LoaderPlan, jobs: list[Job], share: float) -> LaneExplained:
+    """Count what a source costs in jobs that are a share of the epoch, and scale it up."""
+    reader, cost_share = lane.reader, share
+    cost, sent, n_there = _job_costs(lane, plan, jobs)
+    if lane.keep:  # read once, whole
+        cost, cost_share = Cost() if lane.is_loaded else lane.whole_cost(), 1.0
+    chunks_decoded = round(cost.chunks_decoded / cost_share)
+    decoded_there = n_there / len(jobs) if jobs else 0.0
+    return LaneExplained(
+        name=lane.name,
+        path=reader.kind,
+        why="; ".join(
+            [reader.why, *_where_decoded(lane, plan, decoded_there), *_where_read(lane, plan)]
+        ),
+        kept=lane.keep,
+        chunk_rows=reader.chunk_rows,
+        bytes_read=round(cost.bytes_read / cost_share),
+        bytes_used=round(cost.bytes_used / cost_share),
+        n_reads=round(cost.n_reads / cost_share),
+        chunks_decoded=chunks_decoded,
+        chunks_needed=lane.whole_cost().chunks_decoded if chunks_decoded else 0,
+        bus_bytes=round(sent / share),
+        decoded_there=decoded_there,
+        read_there=lane.read_there,
+    )
+
+
+def _job_costs(lane: Lane, plan: LoaderPlan, jobs: list[Job]) -> tuple[Cost, int, int]:
+    """Return what jobs cost, how many bytes go to a device, and how many jobs it decodes."""
+    goes = plan.on_device is not None and lane.name in plan.on_device.layout
+    cost, sent, n_there = Cost(), 0, 0
+    for start, stop, content in jobs:
+        straight = lane.straight_window(content, plan.group)
+        if straight is not None:
+            cost += straight.cost(lane.row_bytes)
+            continue
+        nbytes = (stop - start) * lane.row_bytes
+        window = lane.coded_window(content, plan.group, nbytes)
+        if window is None:
+            cost += Cost() if lane.keep else lane.cost(content, plan.group)
+        else:
+            cost += window.cost(lane.row_bytes)
+        if goes:
+            sent += nbytes if window is None else window.packed_bytes
+            n_there += window is not None
+    return cost, sent, n_there
+
+
+def _where_decoded(lane: Lane, plan: LoaderPlan, there: float) -> list[str]:
+    """Say who decodes a source, where the device was asked to."""
+    decoding = None if plan.on_device is None else plan.on_device.decoding
+    if decoding is None:
+        return []
+    if lane.name in decoding.stays:
+        return [f"decoded on the host: {decoding.stays[lane.name]}"]
+    if lane.coded is None:
+        return []
+    others = "touch too many chunks for their rows, or do not shrink"
+    if not there:
+        return [f"decoded on the host: all windows {others}"]
+    words = f"decoded on the device ({lane.coded.coding.words})"
+    return [words if there == 1 else f"{words} in {there:.0%} of the windows; others {others}"]
+
+
+def _where_read(lane: Lane, plan: LoaderPlan) -> list[str]:
+    """Say who reads a source, where the device was asked to."""
+    direct = None if plan.on_device is None else plan.on_device.direct
+    if direct is None:
+        return []
+    if lane.name in direct.stays:
+        return [f"read on the host: {direct.stays[lane.name]}"]
+    ordered = ", and put in order there" if lane.name in direct.landing else ""
+    return [f"read by the device itself{ordered}"]
+
+
+def mapped_bytes(lane: Lane) -> int:
+    """Return the bytes that rows in random order are picked from by a memory map."""
+    source = lane.source
+    plain = lane.reader.kind == "chunked" and not source.layout.dear
+    if lane.keep or lane.read_there:
+        return 0
+    if not (plain or lane.reader.kind == "contiguous"):
+        return 0
+    if not isinstance(source, Source) or source.io == "pread":
+        return 0
+    if source.io == "auto" and source.layout.direct and lane.row_bytes >= LARGE_ROW_BYTES:
+        return 0
+    return source.n_rows * lane.row_bytes

@@ -1,0 +1,255 @@
+"""What is told of an epoch before it begins: a plan in figures, as text and as HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dask.utils import format_bytes
+
+from labeled.formats.bytesource import machine_bytes
+from labeled.loader.sizing.memory import size_words
+from labeled.views import html
+from labeled.views.reads import Reads, reads_html
+from labeled.views.text import count_words, table
+
+GOOD_QUALITY = 0.95
+"""Below this share of the entropy of a full shuffle, more memory is recommended."""
+
+
+@dataclass(frozen=True)
+class LaneExplained:
+    """One source: the path its bytes take and what an epoch costs."""
+
+    name: str
+    path: str
+    why: str
+    kept: bool
+    chunk_rows: int
+    bytes_read: int
+    bytes_used: int
+    n_reads: int
+    chunks_decoded: int
+    chunks_needed: int
+    """Stored chunks that hold a wanted row: each decoded once is the least there can be."""
+    bus_bytes: int = 0
+    """What of it is copied to the device: as stored, where chunks are decoded there."""
+    decoded_there: float = 0.0
+    """Which part of the windows the device decodes."""
+    read_there: bool = False
+    """Whether the device reads it itself."""
+
+    @property
+    def amplification(self) -> float:
+        """How often a chunk is decoded in an epoch, on average."""
+        return self.chunks_decoded / self.chunks_needed if self.chunks_needed else 1.0
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Return its line of the table."""
+        decoded = f"{self.chunks_decoded:,} ({self.amplification:.2f} x)"
+        return (
+            self.name,
+            self.path + (" (kept)" if self.kept else ""),
+            f"{self.n_reads:,}",
+            format_bytes(self.bytes_read),
+            format_bytes(self.bytes_used),
+            decoded if self.chunks_decoded else "-",
+            self.why,
+        )
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A plan in figures; see :meth:`labeled.Loader.explain`.
+
+    Attributes
+    ----------
+    quality : float or None
+        Expected entropy of the labels of a batch, relative to a full shuffle.
+    window_rows_for_quality : int or None
+        Rows a window must have to reach 0.95, where this plan does not.
+    padding : (float, float), optional
+        With `bucket`: the share of padding in batches padded to their longest example, and
+        what it would be without.
+    mapped_bytes : int
+        Bytes of files whose pages may be mapped while rows are gathered from them: the
+        system's own cache, not counted in `promised_bytes`, let go of again and again.
+    open_blocks : int
+        Blocks of rows that a staggered order mixes at a time; 0 for other orders.
+    workers, in_flight : int
+        Threads of a pipeline, and the batches in it at a time; 0 where there is none.
+    device : str
+        Where batches are made.
+    pinned_bytes : int
+        Of host memory from which windows are copied to a device; counted in `promised_bytes`.
+    device_windows, device_bytes : int
+        Windows on the device, and the most that these and batches on their way take there, with
+        the memory that chunks are decoded in. Batches that the consumer keeps are not counted.
+    decoder : str
+        What decodes chunks on the device; empty where that is done on the host.
+    bus_bytes : int
+        Bytes of windows copied to the device in an epoch.
+    direct : str
+        What reads files for the device; empty where the host does.
+    amplification : float
+        With draws: how many rows are read for each that is handed out.
+    exact : bool
+        False where costs were scaled up from some of the windows.
+    """
+
+    mode: str
+    n_rows: int
+    n_batches: int
+    batch_rows: int
+    n_windows: int
+    window_rows: int
+    n_jobs: int
+    job_rows: int
+    slots: int
+    open_blocks: int
+    threads: int
+    workers: int
+    in_flight: int
+    reader: str
+    memory_bytes: int
+    promised_bytes: int
+    kept_bytes: int
+    quality: float | None
+    window_rows_for_quality: int | None
+    memory_for_quality: int | None
+    padding: tuple[float, float] | None
+    mapped_bytes: int
+    device: str
+    pinned_bytes: int
+    device_windows: int
+    device_bytes: int
+    decoder: str
+    bus_bytes: int
+    direct: str
+    amplification: float
+    exact: bool
+    kernels: str
+    lanes: tuple[LaneExplained, ...]
+    reads: Reads | None
+    """What the largest source reads for the first windows, for a picture."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, fit for JSON."""
+        return asdict(self)
+
+    def __repr__(self) -> str:
+        return "\n".join([*self._words(), *table(self._rows())])
+
+    def _repr_html_(self) -> str:
+        title, *words = self._words()
+        head, *rows = self._rows()
+        named = [(html.bold(name), *cells) for name, *cells in rows]
+        parts = [*map(html.line, words), html.table(head, named)]
+        if self.reads is not None:
+            parts.append(html.details(self.reads.title, reads_html(self.reads), opened=True))
+        return html.page(title, *parts)
+
+    def _words(self) -> list[str]:
+        return [
+            f"Plan of an epoch: {count_words(self.n_rows, 'row')} in "
+            f"{count_words(self.n_batches, 'batch')} of {self.batch_rows:,}, "
+            f"shuffle={self.mode!r}",
+            *self._read_words(),
+            *self._device_words(),
+            *self._uncounted_words(),
+            *self._order_words(),
+        ]
+
+    @property
+    def _about(self) -> str:
+        return "" if self.exact else "about "
+
+    @property
+    def _used(self) -> str:
+        return format_bytes(sum(lane.bytes_used for lane in self.lanes))
+
+    def _read_words(self) -> Iterator[str]:
+        about, read = self._about, sum(lane.bytes_read for lane in self.lanes)
+        where = " in a reader process" if self.reader == "process" else ""
+        yield (
+            f"reads {about}{format_bytes(read)} for {self._used} of rows; "
+            f"{about}{count_words(self.n_jobs, 'job')} of up to {self.job_rows:,} rows, "
+            f"{count_words(self.threads, 'background thread')}{where}"
+        )
+        kept = f", {format_bytes(self.kept_bytes)} kept for later epochs" if self.kept_bytes else ""
+        yield (
+            f"memory: at most {format_bytes(self.promised_bytes)} of "
+            f"{format_bytes(self.memory_bytes)} ({self.slots} slots{kept})"
+        )
+
+    def _device_words(self) -> Iterator[str]:
+        if self.device == "cpu":
+            return
+        if self.in_flight:
+            yield f"device {self.device!r}: batches go there out of the pipeline"
+            return
+        yield (
+            f"device {self.device!r}: at most {format_bytes(self.device_bytes)} there "
+            f"({count_words(self.device_windows, 'window')}, and batches on their way), copied "
+            f"from {format_bytes(self.pinned_bytes)} of pinned memory"
+        )
+        if self.decoder:
+            yield (
+                f"chunks are decoded there by {self.decoder}: {self._about}"
+                f"{format_bytes(self.bus_bytes)} an epoch cross the bus, for {self._used} of rows"
+            )
+        if self.direct:
+            there = format_bytes(sum(lane.bytes_read for lane in self.lanes if lane.read_there))
+            yield (
+                f"files are read there by {self.direct}: {self._about}{there} an epoch, past the "
+                f"memory of this process"
+            )
+
+    def _uncounted_words(self) -> Iterator[str]:
+        if self.mapped_bytes:
+            yield (
+                f"not counted: pages of files in the system's cache, mapped while rows are picked "
+                f"from them, of {format_bytes(self.mapped_bytes)}"
+            )
+        if self.mapped_bytes > (memory := machine_bytes()):
+            yield (
+                f"more than this machine's memory of {format_bytes(int(memory))}: most rows are a "
+                "read of their own from storage; shuffle='window' reads many together"
+            )
+        if self.kernels.startswith("compiled"):
+            yield "not counted: compiled kernels, about 32 MiB once a process, if needed"
+        if self.in_flight:
+            who = f"{self.workers} threads" if self.workers else "the caller"
+            yield (
+                f"a pipeline: up to {self.in_flight} batches at a time in {who}; what it makes is "
+                "not counted"
+            )
+
+    def _order_words(self) -> Iterator[str]:
+        if self.mode == "staggered" and self.open_blocks:
+            yield (
+                f"staggered: {count_words(self.open_blocks, 'block')} of up to {self.job_rows:,} "
+                f"rows open at a time, {self.window_rows:,} rows, read before the first batch"
+            )
+        if self.mode == "window":
+            yield f"{count_words(self.n_windows, 'window')} of about {self.window_rows:,} rows"
+        if self.quality is not None:
+            yield f"shuffle quality: {self.quality:.3f} of a full shuffle" + self._remedy()
+        if self.padding is not None:
+            yield "buckets: {:.1%} padding (without them {:.1%})".format(*self.padding)
+        if self.amplification > 1.005:
+            yield f"draws read {self.amplification:.2f} rows for each one handed out"
+
+    def _remedy(self) -> str:
+        if self.window_rows_for_quality is None or self.memory_for_quality is None:
+            return ""
+        return (
+            f" (for {GOOD_QUALITY}: window_rows={self.window_rows_for_quality:,}, "
+            f"memory={size_words(self.memory_for_quality)!r})"
+        )
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        head = ("source", "path", "reads", "read", "used", "chunks decoded", "why")
+        return [head, *(lane.cells for lane in self.lanes)]

@@ -1,0 +1,96 @@
+"""Where the time of an epoch went: what ``loader.stats()`` returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from dask.utils import format_bytes
+
+from labeled.loader.telling.timeline import Timeline
+from labeled.views.html import line, page
+from labeled.views.text import count_words
+
+
+@dataclass
+class Stats:
+    """Where the time of an epoch went, in seconds; counts of what was done."""
+
+    load_s: float = 0.0
+    """Reading the sources that are kept in memory, before the first batch of the first epoch."""
+    read_s: float = 0.0
+    """Reading, summed over threads; also decoding where HDF5 itself does it."""
+    decode_s: float = 0.0
+    """Undoing filters, parsing text and decoding pictures, summed over threads."""
+    plan_s: float = 0.0
+    """Working out which rows come next."""
+    wait_s: float = 0.0
+    """The caller asleep because nothing could be done but wait for a thread."""
+    help_s: float = 0.0
+    """The caller reading by itself."""
+    format_s: float = 0.0
+    """Laying batches out: cutting, casting, permuting."""
+    pipeline_s: float = 0.0
+    """In a pipeline's transforms and collate, summed over threads."""
+    consumer_s: float = 0.0
+    """Between handing out a batch and being asked for the next."""
+    n_windows: int = 0
+    n_tasks: int = 0
+    n_batches: int = 0
+    n_rows: int = 0
+    n_lost: int = 0
+    """Rows left out because they could not be read."""
+    n_bytes: int = 0
+    bus_bytes: int = 0
+    """Bytes of windows copied to a device, compressed where chunks are decoded there."""
+    n_chunks_there: int = 0
+    """Chunks that a device decoded."""
+    direct_bytes: int = 0
+    """Bytes of windows that a device read itself."""
+    wall_s: float = 0.0
+    """In the loader, from being asked for a batch to handing it out."""
+    timeline: Timeline = field(default_factory=Timeline, repr=False, compare=False)
+    """When how much had been handed out."""
+
+    @property
+    def rows_per_s(self) -> float:
+        """Rows handed out a second, the consumer's own time included."""
+        return self._rate(self.n_rows)
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Stored bytes of the rows handed out a second, the consumer's own time included."""
+        return self._rate(self.n_bytes)
+
+    def _rate(self, amount: int) -> float:
+        elapsed_s = self.wall_s + self.consumer_s
+        return amount / elapsed_s if elapsed_s else 0.0
+
+    def __repr__(self) -> str:
+        return "\n".join(self._words())
+
+    def _repr_html_(self) -> str:
+        title, *words = self._words()
+        return page(title, *map(line, words))
+
+    def _words(self) -> list[str]:
+        lost = f", {self.n_lost:,} rows lost" if self.n_lost else ""
+        there = []
+        if self.bus_bytes or self.direct_bytes:
+            direct = f", {format_bytes(self.direct_bytes)} read by itself" * bool(self.direct_bytes)
+            there.append(
+                f"to the device: {format_bytes(self.bus_bytes)}{direct}; "
+                f"{count_words(self.n_chunks_there, 'chunk')} decoded there"
+            )
+        piped = f", pipeline {self.pipeline_s:.3f} s" if self.pipeline_s else ""
+        return [
+            f"{count_words(self.n_rows, 'row')} in {count_words(self.n_batches, 'batch')}{lost}: "
+            f"{self.rows_per_s:,.0f} rows/s, {format_bytes(round(self.bytes_per_s))}/s",
+            f"loader {self.wall_s:.3f} s: waiting {self.wait_s:.3f}, reading by itself "
+            f"{self.help_s:.3f}, laying out {self.format_s:.3f}",
+            f"consumer {self.consumer_s:.3f} s; loading what is kept {self.load_s:.3f} s",
+            f"all threads: reading {self.read_s:.3f} s and decoding {self.decode_s:.3f} s in "
+            f"{count_words(self.n_tasks, 'task')} of {count_words(self.n_windows, 'window')}, "
+            f"planning {self.plan_s:.3f} s"
+            f"{piped}",
+            *there,
+        ]
