@@ -486,7 +486,7 @@ def failing_with(error):
 
 @pytest.mark.parametrize("where", ["lanes.load_rows", "slots.owned"])
 def test_memory_that_the_system_does_not_give_is_an_error_with_a_remedy(path, monkeypatch, where):
-    monkeypatch.setattr(f"labeled.loader.{where}", failing_with(MemoryError))
+    monkeypatch.setattr(f"labeled.loader.reading.{where}", failing_with(MemoryError))
     words = r"\(Unable to allocate.*\)\. This loader may take memory='256 MiB': give less"
     with pytest.raises(RowsMemoryError, match=words):
         next(iter(loader_of(path, shuffle=True)))
