@@ -598,6 +598,29 @@ def test_text_without_labels_has_zeros(text):
     assert make_text(text, label_shape=(2,)).provide_label == [("softmax_label", (4, 2))]
 
 
+@pytest.mark.parametrize(
+    ("lines", "asked", "words"),
+    [
+        ("1,2\n3,oops\n", {}, "line 2 of .*bad.csv' has 'oops' in column 'column_1'"),
+        ("1,2\n" * 9000 + "x,1\n", {}, "line 9001 of .*bad.csv' has 'x' in column 'column_0'"),
+        ("a,b\n1,2\n", {"header": False}, "line 1 of .*bad.csv' has 'a' in column 'column_0'"),
+        ("n,kind\n1,setosa\n2,rosa\n", {}, "line 2 .* has 'setosa' in column 'kind'.*columns="),
+        ("true,1\nfalse,2\n", {}, "has 'true' in column 'column_0', which is no float32"),
+        ("yes\n1\n", {"data_shape": 1, "header": False}, "has 'yes' in column 'column_0'"),
+    ],
+)
+def test_words_among_numbers_are_told_with_their_line(text, lines, asked, words):
+    (text / "bad.csv").write_text(lines)
+    with pytest.raises(FileFormatError, match=words):
+        make_text(text, **{"data_csv": "bad.csv", "data_shape": 2, **asked})
+
+
+def test_columns_without_a_name_are_columns(text):
+    (text / "indexed.csv").write_text(",a,b\n0,1.5,2\n1,3,4\n")
+    made = make_text(text, data_csv="indexed.csv", data_shape=3, batch_size=2)
+    np.testing.assert_array_equal(next(iter(made)).data[0], [[0, 1.5, 2], [1, 3, 4]])
+
+
 def test_text_that_does_not_fit_is_refused(text):
     with pytest.raises(LoaderError, match=r"\(6,\) does not fit \(5,\)"):
         make_text(text, data_shape=5)
