@@ -281,22 +281,30 @@ def test_a_worker_that_joins_and_sees_no_files_is_left_out(client, ds, tmp_path,
     known = set(client.nthreads())
 
     def see(_, dataset, workers):
-        return {worker: "no such file" for worker in workers if worker.address not in known}
+        blind = {worker: "no such file" for worker in workers if worker.address not in known}
+        if blind:
+            (tmp_path / "joined").touch()
+        return blind
 
     monkeypatch.setattr(parts, "blind_workers", see)
     with pytest.warns(labeled.LabeledWarning, match="joined and is left out, .*: no such file"):
         found = cl.run_parts(
-            client, ds, SlowAndKilled(tmp_path, 40), nothing_yet, operator.add, batch_size=8
+            client, ds, KilledThenWaiting(tmp_path, 40), nothing_yet, operator.add, batch_size=8
         )
     np.testing.assert_array_equal(found, np.ones(N))
 
 
-class SlowAndKilled(KilledOnce):
-    """Long enough for another worker to join."""
+class KilledThenWaiting(KilledOnce):
+    """It goes on once another worker has joined, however long that takes."""
 
     def __call__(self, acc, batch):
-        if os.path.exists(os.path.join(self.folder, "killed")):
-            time.sleep(0.25)
+        end = time.monotonic() + 120
+        while (
+            os.path.exists(os.path.join(self.folder, "killed"))
+            and not os.path.exists(os.path.join(self.folder, "joined"))
+            and time.monotonic() < end
+        ):
+            time.sleep(0.05)
         return super().__call__(acc, batch)
 
 
