@@ -194,6 +194,25 @@ def test_a_batch_stays_what_it_was(files: dict[str, str]) -> None:
     same(next(iter(ds.batches(8))).arrays["x"], ARRAYS[:8])
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shuffle", [False, "window"])
+def test_an_example_that_is_held_keeps_its_batch_and_no_window(
+    files: dict[str, str], layout: str, shuffle: Any
+) -> None:
+    loader = labeled.open_dataset(files[layout]).batches(8, shuffle=shuffle, seed=2, window_rows=50)
+    for _ in range(2):  # a batch across two windows, and windows that were not finished
+        for batch, _ in zip(loader, range(30), strict=False):
+            examples = batch.arrays["x"]
+            bases = {id(one.base): one.base for one in examples if one.base is not None}
+            assert sum(b.nbytes for b in bases.values()) == sum(one.nbytes for one in examples)
+    whole = labeled.open_dataset(files[layout]).batches(8, shuffle=shuffle, window_rows=50)
+    list(whole)
+    windows, joined = whole.pools()
+    left = [one for pool in (windows, joined) for slot in pool.slots for one in slot.arrays["x"]]
+    assert left
+    assert all(one is None for one in left)
+
+
 def test_casts_and_fill_values(files: dict[str, str]) -> None:
     ds = labeled.open_dataset(files["flat"]).subset(slice(30, 40)).select("x")
     for mode in MODES:

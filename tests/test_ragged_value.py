@@ -238,3 +238,17 @@ def test_examples_go_to_a_device_as_flat_values_and_offsets() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)), max_size=30), st.booleans())
+def test_segments_are_copied_to_their_places(pieces: list[tuple[int, int]], packed: bool) -> None:
+    source = np.arange(1, 41)
+    starts, sizes = (np.array([p[i] for p in pieces], np.int64) for i in (0, 1))
+    places = np.concatenate([[0], np.cumsum(sizes + (not packed))])[: len(sizes)]
+    found, wanted = (np.zeros(int(sizes.sum()) + len(sizes), int) for _ in range(2))
+
+    copy_segments(found, places, source, starts, sizes)
+
+    for place, start, size in zip(places, starts, sizes, strict=True):
+        wanted[place : place + size] = source[start : start + size]
+    np.testing.assert_array_equal(found, wanted)

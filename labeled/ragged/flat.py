@@ -21,8 +21,11 @@ Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 AnyRows = range | Rows
 
-MANY_ELEMENTS = 64
-"""Examples of at least so many elements are copied one by one, smaller ones by index."""
+MANY_ELEMENTS, MANY_PACKED = 64, 160
+"""Examples of at least so many elements are copied one by one, smaller ones by index.
+
+Where they go end to end one index is enough, so that this pays up to the second number.
+"""
 
 INDEX_ELEMENTS = 1 << 15
 """Elements that are copied by one index array: bounds the memory of the index."""
@@ -42,15 +45,12 @@ class Flat(NamedTuple):
 
     def examples(self) -> Array:
         """Return the examples as an object array (n,) of views of `values`."""
-        values, out = self.values, np.empty(len(self.shapes), object)
-        edges = self.offsets.tolist()
-        if self.shapes.shape[1] == 1:
-            for i in range(len(out)):
-                out[i] = values[edges[i] : edges[i + 1]]
-        else:
-            for i, shape in enumerate(self.shapes.tolist()):
-                out[i] = values[edges[i] : edges[i + 1]].reshape(shape)
-        return out
+        values, edges = self.values, self.offsets.tolist()
+        made = [values[a:b] for a, b in pairwise(edges)]
+        if self.shapes.shape[1] != 1:
+            shapes = self.shapes.tolist()
+            made = [one.reshape(shape) for one, shape in zip(made, shapes, strict=True)]
+        return np.fromiter(made, object, len(made))
 
 
 class RaggedReader(Protocol):
@@ -91,6 +91,11 @@ class RaggedReader(Protocol):
 
     def read_flat(self, rows: AnyRows) -> Flat:
         """Return the examples one after another; offsets and shapes are checked."""
+
+
+def comes_one_by_one(reader: RaggedReader) -> bool:
+    """Whether a reader makes each example in memory of its own, as decoders of pictures do."""
+    return all(hasattr(part, "read_examples") for part in getattr(reader, "readers", (reader,)))
 
 
 def own_examples(reader: RaggedReader, rows: AnyRows) -> Iterator[Array]:
@@ -184,6 +189,18 @@ def flat_of(examples: Sequence[npt.ArrayLike], like: Array | None = None) -> Fla
     return Flat(values, offsets_of(elements_of(shapes)), shapes)
 
 
+def flat_of_views(examples: Array, n_axes: int, dtype: np.dtype[Any]) -> Flat:
+    """Join an object array of examples, known to agree in axes and dtype; one copy."""
+    pieces = examples.tolist()
+    if n_axes == 1:
+        shapes = np.fromiter(map(len, pieces), np.int64, len(pieces)).reshape(-1, 1)
+    else:
+        shapes = np.array([one.shape for one in pieces], np.int64).reshape(-1, n_axes)
+        pieces = [one.reshape(-1) for one in pieces]
+    values = np.concatenate(pieces) if pieces else np.empty(0, dtype)
+    return Flat(values, offsets_of(elements_of(shapes)), shapes)
+
+
 def checked_flat(values: Any, offsets: Any, shapes: Any = None) -> Flat:
     """Return flat values with their offsets and shapes, once they belong together.
 
@@ -219,7 +236,8 @@ def checked_flat(values: Any, offsets: Any, shapes: Any = None) -> Flat:
 def copy_segments(out: Array, places: Rows, source: Array, starts: Rows, sizes: Rows) -> None:
     """Copy segments of a flat array to places of another: ``out[p:p + n] = source[s:s + n]``."""
     total = int(sizes.sum())
-    if total >= MANY_ELEMENTS * len(sizes):
+    packed = bool((places[1:] - places[:-1] == sizes[:-1]).all())
+    if total >= (MANY_PACKED if packed else MANY_ELEMENTS) * len(sizes):
         ends = (starts + sizes).tolist()
         stops = (places + sizes).tolist()
         for a, b, c, d in zip(places.tolist(), stops, starts.tolist(), ends, strict=True):
@@ -227,9 +245,13 @@ def copy_segments(out: Array, places: Rows, source: Array, starts: Rows, sizes: 
         return
     cuts = block_cuts(sizes, INDEX_ELEMENTS)
     for a, b in pairwise(cuts):
-        some = sizes[a:b]
-        step = np.arange(int(some.sum())) - np.repeat(offsets_of(some)[:-1], some)
-        out[np.repeat(places[a:b], some) + step] = source[np.repeat(starts[a:b], some) + step]
+        some, ends = sizes[a:b], offsets_of(sizes[a:b])
+        step = np.arange(int(ends[-1]))
+        taken = source.take(np.repeat(starts[a:b] - ends[:-1], some) + step)
+        if packed:
+            out[places[a] : places[a] + len(step)] = taken
+        else:
+            out[np.repeat(places[a:b] - ends[:-1], some) + step] = taken
 
 
 def block_cuts(sizes: Rows, limit: int) -> list[int]:

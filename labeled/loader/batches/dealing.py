@@ -143,6 +143,8 @@ class Dealer:
             a, b = start - window.start, end - window.start
             for name, array in window.arrays.items():
                 arrays[name][place : place + b - a] = array[a:b]
+                if array.dtype.hasobject:
+                    array[a:b] = None  # moved: what they refer to is the batch's alone
             spans.append((window, a, b))
             place, start = place + b - a, end
         return arrays, spans

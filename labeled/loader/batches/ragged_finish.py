@@ -15,7 +15,7 @@ from labeled.errors import LoaderError
 from labeled.loader.request.casts import can_hold, check_change, check_factor, checked_dtype
 from labeled.loader.request.choices import check_choice
 from labeled.ragged import Flat
-from labeled.ragged.flat import flat_of
+from labeled.ragged.flat import comes_one_by_one, flat_of_views
 from labeled.ragged.padding import padded
 from labeled.specs.casts import check_values
 
@@ -41,6 +41,8 @@ class RaggedFinish:
         As for dense sources; single values only.
     lengths : tuple of int, optional
         What every example is padded to, instead of the longest of its batch.
+    apart : bool
+        Examples come in memory of their own each, so that a list needs no copy of them.
     """
 
     name: str
@@ -50,6 +52,7 @@ class RaggedFinish:
     value: Any = 0
     change: tuple[Any, Any, Any] | None = None
     lengths: tuple[int, ...] | None = None
+    apart: bool = False
 
     @property
     def out_dims(self) -> dict[str, tuple[str, ...]]:
@@ -72,10 +75,17 @@ class RaggedFinish:
         return np.dtype(np.float64 if self.change[0] is None else self.change[0])
 
     def __call__(self, array: Array, count: int) -> dict[str, Array]:
-        """Lay out an object array of examples, of which the first `count` are real."""
-        if self.layout == "list" and self.change is None and count == len(array):
-            return {self.name: array.copy()}
-        flat = self._changed(self._flat(array, count))
+        """Lay out an object array of examples, of which the first `count` are real.
+
+        Its places are left empty: examples may be views of what was read of a whole window,
+        which nothing of the batch is to keep in memory.
+        """
+        examples = array.copy()
+        array[:] = None
+        if self.layout == "list" and self.change is None and self.apart and count == len(array):
+            return {self.name: examples}
+        flat = self._changed(self._flat(examples, count))
+        del examples
         if self.layout == "list":
             return {self.name: flat.examples()}
         if self.layout == "flat":
@@ -86,8 +96,10 @@ class RaggedFinish:
         return {self.name: dense, f"{self.name}_mask": inside}
 
     def _flat(self, array: Array, count: int) -> Flat:
-        empty = np.empty((0,) * (len(self.dims) - 1), self.dtype)
-        return flat_of([*array[:count], *[empty] * (len(array) - count)], empty)
+        n_axes = len(self.dims) - 1
+        for place in range(count, len(array)):
+            array[place] = np.empty((0,) * n_axes, self.dtype)
+        return flat_of_views(array, n_axes, self.dtype)
 
     def _changed(self, flat: Flat) -> Flat:
         if self.change is None:
@@ -128,7 +140,13 @@ def ragged_finishes(
             check_factor(source, change[0], option, factor)
         asked = any(one is not None for one in change)
         out[name] = made = RaggedFinish(
-            name, source.dims, source.dtype, layout, padding[name], change if asked else None
+            name,
+            source.dims,
+            source.dtype,
+            layout,
+            padding[name],
+            change if asked else None,
+            apart=comes_one_by_one(source.examples()),
         )
         if layout == "pad" and not can_hold(made.out_dtype, padding[name]):
             raise LoaderError(

@@ -5,8 +5,12 @@ order, parts, resume and reading ahead are those of dense sources, and know noth
 shapes. What differs: tasks are cut by bytes, and the bytes of a row are taken to be so many
 that no window of the order can hold more than its rows times that (see `ragged_bounds`).
 
-The trade-off: an array object costs about a microsecond and 200 bytes an example, which
-counts where examples are tiny; :meth:`labeled.Ragged.flat` has no such cost.
+In a window, examples are views of what was read in one piece; batches are copied out of it
+(see `ragged_finish`), so that one who holds a batch holds that batch and no window. Where
+examples are made one by one (decoded pictures), each has memory of its own all the way.
+
+The trade-off: an array object costs a few tenths of a microsecond and 200 bytes an example,
+which counts where examples are tiny; :meth:`labeled.Ragged.flat` has no such cost.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from labeled.catalog.ragged import RaggedSource
 from labeled.formats.reader import Cost
 from labeled.loader.reading.lanes import Lane
 from labeled.ragged import FlatRows, RaggedReader
-from labeled.ragged.flat import block_cuts, own_examples
+from labeled.ragged.flat import block_cuts, comes_one_by_one, own_examples
 from labeled.samplers.content import Content, rows_of
 from labeled.selection import Selection
 
@@ -80,18 +84,19 @@ class RaggedLane(Lane):
 
     def tasks(self, content: Content, group: Rows | None, out: Array) -> Sequence[Task]:
         """Return what must be done so that `out` (objects) holds the rows as dealt."""
-        out[:] = None  # what the slot held before is free before more is read
         reader, rows, places = self._wanted(content, group)
-        cuts = block_cuts(self._bytes(rows), DEAR_TASK_BYTES if self._one_by_one else TASK_BYTES)
+        dear = self._one_by_one and self.examples is None
+        cuts = block_cuts(self._bytes(rows), DEAR_TASK_BYTES if dear else TASK_BYTES)
+        fill = fill_apart if self._one_by_one else fill_together
         return [partial(fill, reader, rows[a:b], places[a:b], out) for a, b in pairwise(cuts)]
 
     @property
     def _one_by_one(self) -> bool:
-        return hasattr(self.reader, "read_examples") and self.examples is None
+        return comes_one_by_one(self.reader)
 
     def read_again(self, rows: Rows, places: Rows, out: Array) -> None:
         """Read some examples by themselves, in the caller, to their places in `out`."""
-        fill(self.reader, rows, places, out)
+        fill_apart(self.reader, rows, places, out)
 
     def _wanted(self, content: Content, group: Rows | None) -> tuple[RaggedReader, Rows, Rows]:
         """Return who reads, which of its rows in file order, and their places."""
@@ -132,7 +137,12 @@ class RaggedLane(Lane):
         return Cost(stored, nbytes, len(block_cuts(self._bytes(rows), TASK_BYTES)) - 1)
 
 
-def fill(reader: RaggedReader, rows: Rows, places: Rows, out: Array) -> None:
+def fill_together(reader: RaggedReader, rows: Rows, places: Rows, out: Array) -> None:
+    """Read examples in one piece and put each, as a view of it, at its place."""
+    out[places] = reader.read_flat(rows).examples()
+
+
+def fill_apart(reader: RaggedReader, rows: Rows, places: Rows, out: Array) -> None:
     """Read examples and put each, as an array of its own memory, at its place."""
     for place, example in zip(places.tolist(), own_examples(reader, rows), strict=True):
         out[place] = example

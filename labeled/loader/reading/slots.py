@@ -83,6 +83,12 @@ class Slot:
             return True
         return False
 
+    def forget(self) -> None:
+        """Let go of objects that were held before, so that their memory is free at once."""
+        for array in self.arrays.values():
+            if array.dtype.hasobject:
+                array[:] = None
+
     @property
     def nbytes(self) -> int:
         return sum(array.nbytes for array in self.arrays.values())
@@ -176,6 +182,7 @@ class SlotPool:
             for slot in self.slots:
                 if not slot.taken and slot.unreferenced():
                     slot.taken = True
+                    slot.forget()
                     return slot
         if more:
             slot = self.make()
