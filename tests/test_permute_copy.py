@@ -34,6 +34,9 @@ def way(request, monkeypatch):
     monkeypatch.setattr(compiled, "STREAM_RUN_BYTES", 4096)
     monkeypatch.setattr(compiled, "SHARE_BYTES", 8192)
     monkeypatch.setattr(blocked, "SMALL_BYTES", 0)
+    permute.forget()
+    yield
+    permute.forget()
 
 
 def chosen(dtypes):

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labeled import permute
+from labeled.errors import ArrayError
 from labeled.permute import blocked, compiled, layout, workers
 from labeled.permute.plan import Request, plan
 
@@ -24,6 +25,14 @@ def planned(shape, axes, dtype="u1", **given):
     src = np.zeros(shape, dtype)
     lengths = {name: given.get(name) for name in ("scale_shape", "shift_shape", "n_rows")}
     return plan(Request(src.shape, src.strides, src.dtype, axes, given.get("final"), **lengths))
+
+
+@pytest.fixture(autouse=True)
+def nothing_known():
+    """Decide anew in each test how shapes are copied."""
+    permute.forget()
+    yield
+    permute.forget()
 
 
 @pytest.fixture
@@ -180,7 +189,7 @@ def test_long_runs_past_the_caches_are_streamed_once_the_kernels_are_there(kerne
         out = memory[1:].reshape([src.shape[axis] for axis in axes])
         for stream_bytes, streamed in ((src.nbytes + 1, []), (src.nbytes, [src.size] * 2)):
             monkeypatch.setattr(compiled, "STREAM_RUN_BYTES", stream_bytes)
-            monkeypatch.setattr(permute, "_plain", {})
+            permute.forget()
             ran.clear()
             for _ in range(2):
                 out[...] = 77
@@ -314,3 +323,50 @@ def test_rows_are_written_across_their_ends(kernels, monkeypatch, item, final, s
         assert (memory == 77).all()
     size = np.dtype(final).itemsize
     assert wrapped == ([] if start == 0 else [(64 - start) // size] * 2)
+
+
+@pytest.mark.parametrize("axes", [(0, 1, 2, 3), (1, 2, 3, 0), (0, 2, 3, 1), (2, 0, 1, 3)])
+def test_a_copy_known_from_before_is_made_of_what_is_there_now(kernels, axes):
+    """Shapes are remembered, nothing else: not the dtype, the place or the values of an array."""
+    values = np.random.default_rng(0).integers(-(2**62), 2**62, IMAGES)
+    shape = tuple(IMAGES[axis] for axis in axes)
+    memory = permute.empty((values.nbytes + 64,), np.uint8)
+    rows = np.random.default_rng(1).permutation(len(values))
+    for _ in range(2):
+        for dtype in ("i8", "m8[s]", "u8", "M8[us]", ">i8"):
+            src = values.astype("i8").view(dtype)
+            src.flags.writeable = dtype != "u8"
+            for place in (0, 8):
+                out = memory[place : place + values.nbytes].view(src.dtype.newbyteorder("="))
+                out = out.reshape(shape)
+                for result, expected in (
+                    (permute.copy(src, axes, out=out), src),
+                    (permute.gather(src, rows, axes), src[rows]),
+                ):
+                    assert result.dtype == src.dtype.newbyteorder("=")
+                    np.testing.assert_array_equal(result, expected.transpose(axes))
+        values = values[::-1].copy()
+    permute.copy(values, axes)
+    readable = np.zeros(shape, "i8")
+    readable.flags.writeable = False
+    with pytest.raises(ArrayError, match="not a writable C-contiguous"):
+        permute.copy(values, axes, out=readable)
+    with pytest.raises(ArrayError, match="the result has shape"):
+        permute.copy(values, axes, out=np.zeros((*shape, 1), "i8"))
+
+
+def test_factors_known_from_before_are_told_from_others_like_them(kernels):
+    src = np.zeros(IMAGES, np.float32)
+    src[0] = -0.0
+    axes = (1, 2, 3, 0)
+    scale = np.float32([1, 2, 3]).reshape(3, 1, 1)
+    for _ in range(2):
+        for shift in (0.0, -0.0, np.float32(-0.0), 0, 1.5):
+            found = permute.copy(src, axes, shift=shift)
+            expected = (src + np.float32(shift)).transpose(axes)
+            np.testing.assert_array_equal(found, expected)
+            np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
+        for factor in (scale, scale[::-1], np.full((1, 1, 1, 1), 7, "f4")):
+            found = permute.copy(src, axes, scale=factor, shift=1 + scale)
+            np.testing.assert_array_equal(found, (src * factor + (1 + scale)).transpose(axes))
+        scale += 1

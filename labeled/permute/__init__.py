@@ -9,12 +9,14 @@ kernels (:mod:`~labeled.permute.kernels`, the extra ``fast``), which are importe
 copy large enough to earn the second that importing and compiling them costs. All ways give the
 same result; a scaled copy multiplies and adds in two rounded steps on every one of them.
 
-The environment variable ``LABELED_FAST=0`` turns the compiled kernels off.
+The environment variable ``LABELED_FAST=0`` turns the compiled kernels off; it is read when a
+shape is copied for the first time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,12 +25,12 @@ from labeled.errors import ArrayError, DimsError
 from labeled.permute import arguments, blocked, compiled, foreign, picks
 from labeled.permute.arguments import Array
 from labeled.permute.job import job
-from labeled.permute.plan import Request, plan
+from labeled.permute.plan import Plan, Request, plan
 
-__all__ = ["available", "copy", "crop", "describe", "empty", "gather"]
+__all__ = ["available", "copy", "crop", "describe", "empty", "forget", "gather"]
 
-PLAIN_COPIES = 512
-"""Shapes remembered at most of copies that are left to NumPy; assigning is its shortest way."""
+KNOWN_COPIES = 512
+"""Pure copies that are remembered at most, and as many gathers."""
 
 
 def copy(
@@ -91,24 +93,22 @@ def copy(
     if type(axes) is not tuple:
         axes = tuple(axes)
     if dtype is None and scale is None and shift is None and (threads is None or threads >= 1):
-        try:
-            moved = src.transpose(axes)
-        except ValueError:  # no order of the axes of `src`: refused below, in our words
-            pass
-        else:
-            shape, kind = moved.shape, src.dtype
-            if (shape, moved.strides) in _plain and kind.isnative:
-                if (  # what `checked_out` sees first, without the call: a percent of 800 kB
-                    type(out) is not np.ndarray
-                    or out.shape != shape
-                    or out.dtype is not kind
-                    or not out.flags.carray
-                    or out.base is not None
-                    or src.base is not None
-                    or out is src
-                ):
-                    out = arguments.checked_out(out, shape, kind, src)
-                out[...] = moved
+        known = _copies.get((src.shape, src.strides, axes))
+        if known is not None and known.dtype is src.dtype:
+            if (  # what `checked_out` sees first, without the call: a percent of 800 kB
+                type(out) is not np.ndarray
+                or out.shape != known.shape
+                or out.dtype is not known.dtype
+                or not out.flags.carray
+                or out.base is not None
+                or src.base is not None
+                or out is src
+            ):
+                out = arguments.checked_out(out, known.shape, known.dtype, src)
+            if known.plan is None:
+                out[...] = src.transpose(axes) if known.moved else src
+                return out
+            if compiled.run(known.plan, out, src, None, None, None, threads):
                 return out
     return _permute(src, axes, None, out, dtype, scale, shift, threads)
 
@@ -161,11 +161,14 @@ def gather(
         raise DimsError("an array of rank 0 has no rows to gather; pass rank 1 or more")
     chosen = arguments.checked_rows(rows, src.shape[0])
     if dtype is None and scale is None and shift is None and (threads is None or threads >= 1):
-        plain = _plain.get((src.shape, src.strides, src.dtype, axes, len(chosen)))
-        if plain is not None:
-            result = arguments.checked_out(out, plain, src.dtype, src)
-            _take(src, chosen, result)
-            return result
+        known = _gathers.get((src.shape, src.strides, axes, len(chosen)))
+        if known is not None and known.dtype is src.dtype:
+            result = arguments.checked_out(out, known.shape, known.dtype, src)
+            if known.plan is None:
+                _take(src, chosen, result)
+                return result
+            if compiled.run(known.plan, result, src, chosen, None, None, threads):
+                return result
     return _permute(src, axes, chosen, out, dtype, scale, shift, threads)
 
 
@@ -251,6 +254,18 @@ def describe() -> str:
     return compiled.describe()
 
 
+def forget() -> None:
+    """Forget how shapes were copied before, and look at ``LABELED_FAST`` again.
+
+    Examples
+    --------
+    >>> forget()
+    """
+    _copies.clear()
+    _gathers.clear()
+    compiled.forget()
+
+
 def _permute(
     src: Array,
     axes: tuple[int, ...],
@@ -280,14 +295,13 @@ def _permute(
     if result.size == 0:
         return result
     if found.pure and rows is None and compiled.left_to_numpy(found):
-        moved = src.transpose(found.order)
         if dtype is None and not compiled.worth_streaming(found):
-            _remember((moved.shape, moved.strides), found.shape)
-        result[...] = moved
+            _remember(src, axes, rows, found, plainly=True)
+        result[...] = src.transpose(found.order)
         return result
     if rows is not None and src.flags.c_contiguous and compiled.rows_left_to_numpy(found, threads):
         if dtype is None and compiled.rows_left_to_numpy(found, None):
-            _remember((src.shape, src.strides, src.dtype, axes, len(rows)), found.shape)
+            _remember(src, axes, rows, found, plainly=True)
         _take(src, rows, result)
         return result
     if found.pure and rows is None and not found.tiled and not compiled.available():
@@ -296,6 +310,8 @@ def _permute(
     scale = arguments.checked_factor("scale", scale, found.compute)
     shift = arguments.checked_factor("shift", shift, found.compute)
     if compiled.run(found, result, src, rows, scale, shift, threads):
+        if dtype is None and found.pure:
+            _remember(src, axes, rows, found, plainly=False)
         return result
     few = rows is not None and found.pure and result.nbytes <= blocked.KEPT_BYTES
     if rows is not None and few and src.flags.c_contiguous and not found.tiled:
@@ -310,15 +326,32 @@ def _take(src: Array, rows: arguments.Rows, result: Array) -> None:
     np.take(src, rows, axis=0, out=whole, mode="clip")
 
 
-_plain: dict[tuple[Any, ...], tuple[int, ...]] = {}
-"""Shapes of results that are NumPy's own copy: a microsecond matters beside so few.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Known:
+    """How a pure copy was made before: a microsecond matters beside so few."""
 
-Copies are found by lengths and steps in the destination's order, whatever their dtype: what is
-remembered of another one costs time at most, since NumPy copies all of them right.
-"""
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    plan: Plan | None
+    """For a kernel; None where NumPy is the fastest."""
+    moved: bool
+    """Whether any axis goes elsewhere."""
 
 
-def _remember(key: tuple[Any, ...], shape: tuple[int, ...]) -> None:
-    if len(_plain) >= PLAIN_COPIES:
-        _plain.clear()
-    _plain[key] = shape
+_copies: dict[tuple[Any, ...], _Known] = {}
+_gathers: dict[tuple[Any, ...], _Known] = {}
+"""By shape and steps of the source, the order asked for and, of gathers, how many rows."""
+
+
+def _remember(
+    src: Array, axes: tuple[int, ...], rows: arguments.Rows | None, found: Plan, *, plainly: bool
+) -> None:
+    """Keep in mind how a pure copy of arrays of one dtype is made: by NumPy, or by a kernel."""
+    known = _copies if rows is None else _gathers
+    if len(known) >= KNOWN_COPIES:
+        known.clear()
+    key = (src.shape, src.strides, axes) if rows is None else (
+        src.shape, src.strides, axes, len(rows)
+    )  # fmt: skip
+    moved = found.order != tuple(range(src.ndim))
+    known[key] = _Known(found.shape, src.dtype, None if plainly else found, moved)

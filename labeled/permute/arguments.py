@@ -18,6 +18,8 @@ from labeled.permute.layout import CACHE_LINE
 ALIGNED_BYTES = 1 << 20
 """New arrays of so many bytes start at a cache line."""
 
+_INT64 = np.dtype(np.int64)
+
 Array = np.ndarray[Any, np.dtype[Any]]
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -41,7 +43,7 @@ def checked_rows(rows: Any, n_rows: int) -> Rows:
             f"rows are a 1-D array of integers; found dtype {found.dtype} of rank {found.ndim}. "
             f"Turn a boolean mask into rows with np.flatnonzero(mask)"
         )
-    chosen: Rows = found.astype(np.int64, copy=False)
+    chosen: Rows = found if found.dtype is _INT64 else found.astype(np.int64)
     if chosen.size == 0:
         return chosen
     if int(chosen.view(np.uint64).max()) < n_rows:  # negative ones look huge

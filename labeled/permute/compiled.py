@@ -8,6 +8,7 @@ its bytes.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import importlib.util
 import math
@@ -64,11 +65,21 @@ WRAP_ITEMS = 512
 BLOCK_ITEMS = 1024
 """Items along the fast axis that a thread claims at a time."""
 
+KEPT_FACTORS = 64
+"""Scales and shifts of so many numbers are laid out once, and known again by their bytes."""
+
 NEAR_BYTES = 512
 """Bytes of runs copied before the next runs of the same rows, while these are still near."""
 
 
 def _address(array: Array) -> int:
+    """Return where the first item lies; ``__array_interface__`` takes a microsecond to tell."""
+    if array.flags.carray:
+        memory: Any = array
+        try:
+            return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        except (TypeError, ValueError):  # a dtype that no buffer has
+            pass
     address: int = array.__array_interface__["data"][0]
     return address
 
@@ -78,7 +89,7 @@ _NOWHERE = _address(_NOTHING)
 _local = threading.local()
 _kernels: ModuleType | None = None
 _failed = ""
-_ready: set[tuple[Any, ...]] = set()
+_entries: dict[tuple[Any, ...], Any] = {}
 _spent_s = 0.0
 
 
@@ -133,45 +144,81 @@ def run(
     threads: int | None,
 ) -> bool:
     """Make a copy by a kernel; False, with nothing written, where none is at hand or fits."""
-    moved_bytes = plan.size * (src.itemsize + dst.itemsize)
-    if plan.cut is None or moved_bytes < 2 * (LOAD_BYTES if _kernels is None else USE_BYTES):
+    if plan.cut is None or not (_kernels is not None or _worth_loading(plan)):
         return False
-    kernels = _loaded() if available() else None
-    if kernels is None:
-        return False
-    call = _call(plan)
-    table = call.table if rows is None else _gathered(call, rows)
-    scales = shifts = _NOTHING
-    if not plan.pure:
-        scales = _factors(plan, scale, 1.0, src.ndim)
-        shifts = _factors(plan, shift, -0.0, src.ndim)
     to = _address(dst)
-    streamed, head = _streaming(plan.cut, call, to, dst.nbytes)
-    header = call.header
-    wrapped = head > 0 and call.wraps
-    if wrapped:
+    placed = _placed(plan, to % CACHE_LINE)
+    if placed is None:
+        return False
+    call, header, head, n_units = placed.call, placed.call.header, placed.head, placed.n_units
+    table = call.table if rows is None else _gathered(call, rows)
+    scales = shifts = (_NOTHING, _NOWHERE)
+    if not plan.pure:
+        scales, shifts = _factors(plan, scale, 1.0), _factors(plan, shift, -0.0)
+    if placed.wrapped:
         table, to = _wrapped(table, head, plan.cut), to + head * dst.itemsize
         header, head = tuple(table[:HEADER].tolist()), 0
+        n_units = _n_units(plan.cut, call, header, head)
         _copy_ends(plan, dst, src, rows, scale, shift)
-    kernel = getattr(kernels, plan.cut.kernel)
     fixed = (
-        call.kinds, _address(src), to, table,
-        _NOWHERE if scales is _NOTHING else _address(scales),
-        _NOWHERE if shifts is _NOTHING else _address(shifts), streamed, head,
+        call.kinds, _address(src), to, table, scales[1], shifts[1], placed.streamed, head
     )  # fmt: skip
-    if call.signature not in _ready:
-        _compile(kernel, fixed, call.signature)
-    count = _threads(threads, moved_bytes)
-    n_units = call.n_outer // header[-1] * _units(plan.cut, header, head)
+    kernel = placed.kernel
+    count = 1 if placed.moved_bytes < SHARE_BYTES else _threads(threads, placed.moved_bytes)
     if count == 1:
-        kernel(*fixed, 0, n_units, _scratch(kernels.SCRATCH_BYTES))
+        kernel(*fixed, 0, n_units, _scratch())
     else:
 
         def work(first: int, last: int) -> None:
-            kernel(*fixed, first, last, _scratch(kernels.SCRATCH_BYTES))
+            kernel(*fixed, first, last, _scratch())
 
         workers.share(work, n_units, count)
     return True
+
+
+def forget() -> None:
+    """Look at the switch again, for plans that were run before, too."""
+    _placed.cache_clear()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Placed:
+    """The call of a plan for destinations at one place of a cache line."""
+
+    call: _Call
+    kernel: Any
+    streamed: int
+    """Whether to store past the caches, 0 or 1."""
+    head: int
+    """Items before the first whole line."""
+    wrapped: bool
+    """Whether rows are written across their ends, see `_wrapped`."""
+    n_units: int
+    moved_bytes: int
+
+
+@lru_cache(maxsize=1024)
+def _placed(plan: Plan, place: int) -> _Placed | None:
+    """Return a call that is ready to run; None where the kernels are turned off, or do not pay."""
+    moved_bytes = _moved_bytes(plan)
+    if plan.cut is None or moved_bytes < 2 * USE_BYTES or not available():
+        return None
+    call = _call(plan)
+    streamed, head = _streaming(plan.cut, call, place, plan.size * plan.final.itemsize)
+    wrapped = head > 0 and call.wraps
+    n_units = 0 if wrapped else _n_units(plan.cut, call, call.header, head)
+    return _Placed(call, _entry(call), streamed, head, wrapped, n_units, moved_bytes)
+
+
+def _worth_loading(plan: Plan) -> bool:
+    """Load the kernels if a copy is large enough; say whether they are there."""
+    return _moved_bytes(plan) >= 2 * LOAD_BYTES and available() and _loaded() is not None
+
+
+def _moved_bytes(plan: Plan) -> int:
+    """Return the bytes read and written."""
+    assert plan.cut is not None
+    return plan.size * (plan.cut.item.itemsize + plan.final.itemsize)
 
 
 def _loaded() -> ModuleType | None:
@@ -186,13 +233,18 @@ def _loaded() -> ModuleType | None:
     return _kernels
 
 
-def _compile(kernel: Any, fixed: tuple[Any, ...], signature: tuple[Any, ...]) -> None:
-    """Call a kernel for no units, so that its compilation is seen and timed apart."""
+def _entry(call: _Call) -> Any:
+    """Return the compiled code for a call; what compiling costs is timed apart."""
     global _spent_s
-    started = time.perf_counter()
-    kernel(*fixed, 0, 0, 0)
-    _spent_s += time.perf_counter() - started
-    _ready.add(signature)
+    entry = _entries.get(call.signature)
+    if entry is None:
+        assert _kernels is not None
+        started = time.perf_counter()
+        numbers = (_NOWHERE, _NOWHERE, 0, 0, 0, 0, 0)
+        entry = _kernels.entry(call.signature[0], (call.kinds, 0, 0, call.table, *numbers))
+        _spent_s += time.perf_counter() - started
+        _entries[call.signature] = entry
+    return entry
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -291,7 +343,10 @@ def _gathered(call: _Call, rows: Rows) -> Rows:
     assert call.gathered is not None
     slot, shape, row_bytes = call.gathered
     table = call.table.copy()
-    table[slot].reshape(shape)[...] += (rows * row_bytes)[:, None]
+    if shape[0] == shape[2] == 1:
+        np.multiply(rows, row_bytes, out=table[slot])
+    else:
+        table[slot].reshape(shape)[...] += (rows * row_bytes)[:, None]
     return table
 
 
@@ -349,10 +404,30 @@ def _steps(cut: Cut, lengths: tuple[int, int, int]) -> list[int]:
     return steps
 
 
-def _factors(plan: Plan, factor: Array | None, neutral: float, ndim: int) -> Array:
-    """Lay a factor out for a kernel; without one, what changes nothing.
+def _factors(plan: Plan, factor: Array | None, neutral: float) -> tuple[Array, int]:
+    """Lay a factor out for a kernel, and say where it lies; without one, what changes nothing."""
+    if factor is None:
+        return _few_factors(plan, neutral, None, b"")
+    if factor.size <= KEPT_FACTORS:
+        return _few_factors(plan, neutral, factor.shape, factor.tobytes())
+    table = _factor_table(plan, neutral, factor)
+    return table, _address(table)
 
-    Adding -0.0 keeps every number, -0.0 included. Kernels may read a line past the end.
+
+@lru_cache(maxsize=512)
+def _few_factors(
+    plan: Plan, neutral: float, shape: tuple[int, ...] | None, values: bytes
+) -> tuple[Array, int]:
+    """Lay out a factor that is the same from batch to batch."""
+    factor = None if shape is None else np.frombuffer(values, plan.compute).reshape(shape)
+    table = _factor_table(plan, neutral, factor)
+    return table, _address(table)
+
+
+def _factor_table(plan: Plan, neutral: float, factor: Array | None) -> Array:
+    """Return what kernels read as a factor; they may read a line past the end.
+
+    Adding -0.0 keeps every number, -0.0 included.
     """
     cut = plan.cut
     assert cut is not None
@@ -362,7 +437,7 @@ def _factors(plan: Plan, factor: Array | None, neutral: float, ndim: int) -> Arr
     n = math.prod(wanted)
     table: Array = np.full(n + CACHE_LINE // 4, neutral, plan.compute)
     if factor is not None:
-        laid = merged_factor(plan, factor, ndim).transpose([axis for axis, _ in order])
+        laid = merged_factor(plan, factor, len(plan.order)).transpose([axis for axis, _ in order])
         table[:n].reshape(wanted)[...] = laid
     return table
 
@@ -372,6 +447,10 @@ def _threads(asked: int | None, moved_bytes: int) -> int:
         return 1
     most = workers.processors() if asked is None else asked
     return min(most, moved_bytes // (SHARE_BYTES // 2))
+
+
+def _n_units(cut: Cut, call: _Call, header: tuple[int, ...], head: int) -> int:
+    return call.n_outer // header[-1] * _units(cut, header, head)
 
 
 def _units(cut: Cut, header: tuple[int, ...], head: int) -> int:
@@ -408,11 +487,11 @@ def _streaming(cut: Cut, call: _Call, to: int, n_bytes: int) -> tuple[int, int]:
     return (0, 0) if head is None else (1, head)
 
 
-def _scratch(n_bytes: int) -> int:
+def _scratch() -> int:
     """Return the address of this thread's scratch memory, at the start of a cache line."""
-    memory = getattr(_local, "memory", None)
-    if memory is None:
-        memory = _local.memory = np.empty(n_bytes + 64, np.uint8)
-        _local.address = -(-_address(memory) // 64) * 64
-    address: int = _local.address
+    address: int | None = getattr(_local, "address", None)
+    if address is None:
+        assert _kernels is not None
+        _local.memory = np.empty(_kernels.SCRATCH_BYTES + CACHE_LINE, np.uint8)
+        address = _local.address = -(-_address(_local.memory) // CACHE_LINE) * CACHE_LINE
     return address

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba import types
+from numba import typeof, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -46,12 +46,20 @@ SCRATCH_BYTES = BUFFER_BYTES + (2 + STAGED_LINES) * LINE
 
 ADDRESS = types.intp
 Generate = Callable[..., Any]
+_type_of: Callable[..., Any] = typeof
 _I1, _I8, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 
 
 def _intrinsic(function: Callable[..., Any]) -> Any:
     """Give a function of compiler internals to kernels, which call it with other arguments."""
     return intrinsic(function)
+
+
+def entry(name: str, args: tuple[Any, ...]) -> Any:
+    """Return the code of a kernel for arguments of these types, which nobody looks at again."""
+    kernel = globals()[name]
+    kernel(*args)
+    return kernel.get_overload(tuple(_type_of(arg) for arg in args))
 
 
 def _compiled(function: Loop) -> Loop:
