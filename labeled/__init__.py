@@ -7,11 +7,13 @@
 """
 
 import logging
+from typing import TYPE_CHECKING
 
 from labeled.api.accessor import LabeledArray, LabeledDataset, batches
 from labeled.api.converting import convert
 from labeled.api.dataset import Dataset
 from labeled.api.doctoring import Diagnosis, doctor
+from labeled.api.guesses import of_package
 from labeled.api.opening import concat, open_dataset
 from labeled.errors import LabeledError, LabeledWarning
 from labeled.loader.batches.batch import Batch
@@ -51,3 +53,11 @@ __all__ = [
 __version__ = VERSION
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
+
+if not TYPE_CHECKING:  # so that type checkers still refuse what is not there
+
+    def __getattr__(name):
+        """Import a part of the package that nothing else needed so far, or say what is meant."""
+        if name.startswith("_"):
+            raise AttributeError(f"module 'labeled' has no attribute {name!r}")
+        return of_package(name, __all__)

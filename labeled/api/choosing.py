@@ -6,7 +6,7 @@ Only names, row numbers and words are dealt with here; no row is read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -25,6 +25,20 @@ from labeled.selection import Request, Selection
 def names_of(given: tuple[Any, ...]) -> tuple[str, ...]:
     """Return names given one by one, or all in one list."""
     return tuple(given[0]) if len(given) == 1 and isinstance(given[0], list | tuple) else given
+
+
+def names_rows(given: Any) -> TypeGuard[Request]:
+    """Whether something in brackets means rows: a slice, row numbers or a mask; not names.
+
+    Examples
+    --------
+    >>> names_rows(slice(3)), names_rows([0, 2]), names_rows(["x"]), names_rows([]), names_rows("x")
+    (True, True, False, False, False)
+    """
+    if isinstance(given, list | range):
+        return len(given) > 0 and all(isinstance(one, int | np.integer | np.bool_) for one in given)
+    kind = getattr(getattr(given, "dtype", None), "kind", None)
+    return isinstance(given, slice) or kind in ("i", "u", "b")
 
 
 def rows_of_splits(
@@ -132,7 +146,8 @@ def check_source(
         return
     if not isinstance(name, str):
         raise UnknownNameError(
-            f"{name!r} names no source; there are {list(sources)} (rows: subset())"
+            f"{name!r} names no source; there are {list(sources)}. Take one of them, or rows "
+            "(ds[:10]), and the other of what that gives; isel() takes parts of axes"
         )
     reason = catalog.not_opened.get(name)
     if reason is not None:

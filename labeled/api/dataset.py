@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -26,11 +26,13 @@ from labeled.api.choosing import (
     check_source,
     is_example_dim,
     names_of,
+    names_rows,
     rows_among,
     rows_of_splits,
     shared,
 )
 from labeled.api.dividing import one_value_a_row, two_sides
+from labeled.api.guesses import OF_DATASET, hint_for_dataset
 from labeled.api.held import (
     Held,
     Rows,
@@ -58,6 +60,8 @@ from labeled.errors import (
     SplitError,
     warn,
 )
+from labeled.formats.bytesource import close_files
+from labeled.guesses import unknown_attribute
 from labeled.loader.build import make_loader
 from labeled.loader.loader import Loader
 from labeled.loader.request.options import BatchOptions, check_options
@@ -456,18 +460,22 @@ class Dataset:
 
     # what is in them
 
-    def __getitem__(self, name: str | list[str] | int | np.integer[Any]) -> Any:
+    def __getitem__(self, name: str | list[str] | int | np.integer[Any] | Request) -> Any:
         """Return a source as a lazy DataArray with its coordinates, or one example by its row.
 
         Where examples differ in shape it is a lazy :class:`labeled.Ragged`. A list of names
-        gives a Dataset of these sources. A whole number reads that row of every source, as a
+        gives a Dataset of these sources, and a slice, a mask or a list of row numbers one of
+        these rows, as :meth:`subset` does. A whole number reads that row of every source, as a
         mapping of arrays in memory; :meth:`batches` reads many rows a thousand times faster.
         """
-        if isinstance(name, list):
-            return self.select(name)
         if isinstance(name, int | np.integer):
             return self._example(name)
+        if names_rows(name):
+            return self.subset(name)
+        if isinstance(name, list):
+            return self.select(name)
         self._check_source(name)
+        assert isinstance(name, str)
         source = self._sources[name]
         if isinstance(source, RaggedSource):
             return source.select(self.selection(name))
@@ -646,6 +654,29 @@ class Dataset:
         return statistics_of(
             self._sources[source], self.selection(source), splits, whole=not self.steps
         )
+
+    # files, and what others call things
+
+    def close(self) -> None:
+        """Close what is kept open of files, of this dataset and of others.
+
+        There is seldom a reason to: few files are kept open, and what is read later opens them
+        again. ``with labeled.open_dataset(path) as ds:`` closes at its end.
+        """
+        close_files()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    if not TYPE_CHECKING:  # so that type checkers still refuse what is not there
+
+        def __getattr__(self, name: str) -> Any:
+            raise unknown_attribute(
+                self, name, OF_DATASET, lambda n: hint_for_dataset(n, self.sources, self.splits)
+            )
 
     # looks
 

@@ -14,12 +14,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import RLock
 from time import perf_counter
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import LoaderError, ReadError
+from labeled.guesses import said_of, unknown_attribute
 from labeled.loader.batches.dealing import Dealer, Interrupted
 from labeled.loader.batches.workers import Workers, finished
 from labeled.loader.devices.dealing import DeviceDealer
@@ -43,6 +44,27 @@ log = logging.getLogger(__name__)
 
 Rows = npt.NDArray[np.int64]
 T = TypeVar("T")
+
+
+BEFORE = "say it where the loader is made: ds.batches(..., {})"
+
+GUESSES = said_of(
+    ("take limit head first", "say itertools.islice(loader, 10)"),
+    ("next batch get_batch sample", "say next(iter(loader))"),
+    ("map transform apply collate_fn", BEFORE.format("pipeline=")),
+    ("shuffle", BEFORE.format("shuffle=True, seed=7")),
+    ("sampler batch_sampler", BEFORE.format("sampler=")),
+    ("shard", BEFORE.format("part=(index, count), seed=7")),
+    ("filter skip", "choose rows before: ds.subset(...).batches(...)"),
+    ("prefetch num_workers", BEFORE.format("threads=, prefetch=")),
+    ("to torch to_torch cuda jax with_format", BEFORE.format("as_='torch'")),
+    ("repeat epochs reset rewind", "each loop over it is the next epoch; set_epoch() goes to one"),
+    ("n_batches num_batches steps steps_per_epoch size", "say len(loader)"),
+    ("dataset", "keep the dataset that it was made of; batch.rows are positions in that"),
+    ("save checkpoint state", "say loader.state_dict(), and load_state_dict(state) to go on"),
+    ("close shutdown", "nothing to close: an epoch ends with the last of its iterator"),
+)
+"""What to say of attributes that other libraries have."""
 
 
 class Loader:
@@ -115,6 +137,11 @@ class Loader:
     def plot(self) -> LoaderPlots:
         """Pictures: ``plot.plan()`` before an epoch, ``plot.throughput()`` after one."""
         return LoaderPlots(self.explain, self.stats)
+
+    if not TYPE_CHECKING:  # so that type checkers still refuse what is not there
+
+        def __getattr__(self, name: str) -> Any:
+            raise unknown_attribute(self, name, GUESSES)
 
     # iterating
 

@@ -65,7 +65,34 @@ WORKERS = (
     "labeled.torch.data_loader"
 )
 
+LENGTHS = (
+    "bucket=True gives examples of about equal length a batch; batches of about equal numbers of "
+    "values are a sampler's: sampler= takes lists of rows"
+)
+CUT = "cut examples in pipeline={'tokens': lambda tokens: tokens[:512]}"
+
 HABITS = {
+    "max_tokens": LENGTHS,
+    "max_length": CUT,
+    "truncate": CUT,
+    "truncation": CUT,
+    "bucket_boundaries": LENGTHS,
+    "bucket_by_length": LENGTHS,
+    "group_by_length": LENGTHS,
+    "packing": "ragged='flat' puts examples one after another, with <source>_offsets",
+    "padding": "say ragged='pad', pad_value=",
+    "pad_to_multiple_of": "say ragged='pad'; lengths are those of the longest of a batch",
+    "class_weight": "balance='y' draws classes evenly; weights= takes a number a row",
+    "sample_weight": "weights= draws rows in proportion; to weigh losses, serve the source as any",
+    "stratify": "balance='y' draws classes evenly; ds.train_test_split knows stratify=",
+    "buffer_size": "rows are shuffled in windows as large as memory= allows, or window_rows=",
+    "shuffle_buffer": "rows are shuffled in windows as large as memory= allows, or window_rows=",
+    "drop_remainder": "say last='drop'",
+    "n_jobs": "say threads=",
+    "output": "say as_='torch'",
+    "framework": "say as_='torch'",
+    "epochs": "each loop over the loader is the next epoch",
+    "columns": "choose sources first: ds.select(...).batches(...)",
     "batch_sampler": "say sampler=",
     "collate_fn": "say pipeline=; rows are put together here, as ragged= and specs= tell",
     "drop_last": "say last='drop'",

@@ -1,0 +1,121 @@
+"""Names of other libraries either work here or are answered by what says the same."""
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import labeled
+from labeled.api.guesses import OF_DATASET, OF_PACKAGE
+from labeled.errors import UnknownAttributeError, UnknownNameError
+from labeled.loader import loader as loader_module
+from labeled.loader.batches import batch as batch_module
+from labeled.ragged import Ragged
+from labeled.ragged import value as ragged_module
+
+
+@pytest.fixture
+def ds(tmp_path):
+    arrays = {"x": np.arange(30.0).reshape(10, 3), "y": np.arange(10) % 2}
+    dims = {"x": ("batch", "feature"), "y": ("batch",)}
+    path = labeled.write(tmp_path / "x.hdf5", arrays, splits={"train": (0, 8)}, dims=dims)
+    return labeled.open_dataset(path)
+
+
+def test_rows_in_brackets_are_a_subset(ds):
+    mask, every = ds["y"].values == 1, ds["x"].values
+    for rows in (slice(2, 5), [4, 1, 1], mask, np.array([7, 0]), mask.tolist()):
+        assert isinstance(ds[rows], labeled.Dataset)
+        np.testing.assert_array_equal(ds[rows]["x"].values, every[rows])
+    np.testing.assert_array_equal(ds[range(3)]["x"].values, every[:3])
+    np.testing.assert_array_equal(ds[ds["y"] == 1]["x"].values, every[mask])
+    np.testing.assert_array_equal(ds[2:5]["y"].values, [0, 1, 0])
+
+
+def test_names_in_brackets_are_still_names(ds):
+    assert ds[["y", "x"]].sources == ("y", "x")
+    with pytest.raises(UnknownNameError, match="name a source"):
+        ds[[]]
+    with pytest.raises(UnknownNameError, match=r"Take one of them, or rows \(ds\[:10\]\)"):
+        ds["x", 0]
+
+
+@pytest.mark.parametrize(
+    ("guess", "words"),
+    [
+        ("x", r"source 'x' is ds\['x'\]"),
+        ("train", r"split 'train' is ds\.split\('train'\)"),
+        ("take", r"ds\[:10\]"),
+        ("shuffle", "shuffle=True"),
+        ("map", "pipeline="),
+        ("to_torch", "as_='torch'"),
+        ("rename", r"xarray has it: ds\.to_xarray\(\)\.rename"),
+        ("bathces", "did you mean 'batches'"),
+    ],
+)
+def test_a_dataset_answers_guesses(ds, guess, words):
+    with pytest.raises(UnknownAttributeError, match=words):
+        getattr(ds, guess)
+    assert not hasattr(ds, guess)
+
+
+def test_batches_loaders_ragged_and_the_package_answer_guesses(ds):
+    loader = ds.batches(4)
+    batch = next(iter(loader))
+    words = Ragged.of([[1, 2], [3]])
+    for thing, guess, said in [
+        (batch, "x", r"batch\['x'\]"),
+        (batch, "numpy", "values"),
+        (batch, "to", "as_='torch'"),
+        (loader, "take", "islice"),
+        (loader, "dataset", "batch.rows"),
+        (words, "lengths", "shapes"),
+        (labeled, "DataLoader", "batches"),
+        (labeled, "load_dataset", "open_dataset"),
+        (labeled, "opendataset", "did you mean 'open_dataset'"),
+    ]:
+        with pytest.raises(UnknownAttributeError, match=said):
+            getattr(thing, guess)
+
+
+def test_no_guess_hides_what_is_there(ds):
+    loader = ds.batches(4)
+    for thing, said in [
+        (ds, OF_DATASET),
+        (loader, loader_module.GUESSES),
+        (next(iter(loader)), batch_module.GUESSES),
+        (Ragged.of([[1]]), ragged_module.GUESSES),
+        (labeled, OF_PACKAGE),
+    ]:
+        assert [guess for guess in said if guess in dir(thing)] == []
+
+
+def test_what_a_property_lacks_itself_is_told(ds, monkeypatch):
+    monkeypatch.setattr(labeled.Dataset, "spaces", property(lambda self: self.files.no_such_thing))
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        _ = ds.spaces
+
+
+def test_copies_and_pickles_are_not_taken_for_guesses(ds):
+    for other in (copy.copy(ds), copy.deepcopy(ds), pickle.loads(pickle.dumps(ds))):
+        assert other.n_rows == 10
+    batch = next(iter(ds.batches(4)))
+    assert copy.copy(batch).count == pickle.loads(pickle.dumps(batch)).count == 4
+    with pytest.raises(AttributeError, match="'_no_such'"):
+        _ = ds._no_such
+
+
+def test_a_dataset_can_be_closed_and_read_again(ds):
+    with ds as same:
+        assert same is ds
+        first = ds["x"].values
+    np.testing.assert_array_equal(ds["x"].values, first)
+
+
+def test_parts_of_the_package_are_imported_when_asked_for():
+    there = "assert 'labeled.cluster' not in sys.modules; labeled.cluster.run_parts"
+    code = f"import labeled, sys; {there}"
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
