@@ -78,7 +78,10 @@ OF_DATASET = said_of(
         "take folds of scikit-learn's: for train, test in KFold(5).split(ds): ds.subset(train)",
     ),
     ("rows index indices", "ds.selection('x').rows are rows of the file; ds[5] is one example"),
-    ("windows sequences", "see labeled.samplers.windows for batches of consecutive rows"),
+    (
+        "windows sequences rolling clips",
+        "batches of consecutive rows are a sampler's: labeled.samplers.row_sequences",
+    ),
 )
 """Where each leads, by guess."""
 

@@ -7,7 +7,8 @@ sizes), `content` holds the rows of a window and their places, `parts` shares an
 saves a place and finds it again, `draws` samples with replacement, and `quality` foretells how
 well batches are mixed.
 
-`modes` and `schemes` hold the older ways to walk through an epoch, as lists of batches;
+`modes` and `schemes` hold the older ways to walk through an epoch, as lists of batches, and
+`stretches` lists sequences of consecutive rows;
 `requests` says what such a batch is, `cuts` how long it is, `streams` where their random
 numbers come from, and `sampled` makes a plan of them.
 """
@@ -25,6 +26,7 @@ from labeled.samplers.schemes import (
     shuffled,
     shuffled_examples,
 )
+from labeled.samplers.stretches import row_sequences
 
 __all__ = [
     "ListedBatches",
@@ -33,6 +35,7 @@ __all__ = [
     "constant",
     "cross_validation",
     "even_sequences",
+    "row_sequences",
     "sequential",
     "sequential_examples",
     "shuffled",
