@@ -231,6 +231,11 @@ def test_balance_and_weights(path):
     assert set(rows) == {3, 77}
     for batch in dataset.batches(10, weights=weights, seed=1, **SMALL):
         check(batch, np.arange(N))
+    named = rows_of(dataset.batches(10, weights="targets", seed=1, **SMALL))
+    given = dataset["targets"].values[:, 0]
+    same = rows_of(dataset.batches(10, weights=given, seed=1, **SMALL))
+    np.testing.assert_array_equal(np.concatenate(named), np.concatenate(same))
+    assert given[np.concatenate(named)].all()
 
 
 @pytest.mark.parametrize(

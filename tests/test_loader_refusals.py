@@ -68,7 +68,7 @@ def ds(tmp_path_factory):
         ({"weights": np.ones(N), "shuffle": True}, "leave shuffle out"),
         ({"weights": np.ones(N), "last": "pad"}, "leave last out"),
         ({"weights": np.ones(3)}, rf"weights of shape \(3,\): need one a row, \({N},\)"),
-        ({"weights": "a"}, "weights='a' are not numbers"),
+        ({"weights": "aa"}, "weights='aa' is no source; did you mean 'a'"),
         ({"balance": "aa"}, "balance='aa' is no source; did you mean 'a'"),
         ({"num_workers": 4}, r"no option 'num_workers'; .*labeled\.torch\.data_loader"),
         ({"drop_last": True}, "no option 'drop_last'; say last='drop'"),

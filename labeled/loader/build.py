@@ -59,7 +59,7 @@ def make_loader(
     part: tuple[int, int] = (0, 1),
     sticky_parts: bool = False,
     balance: str | None = None,
-    weights: npt.ArrayLike | None = None,
+    weights: npt.ArrayLike | str | None = None,
     sampler: Sampler | Iterable[Any] | None = None,
     dtype: Any = None,
     scale: Any = None,
@@ -117,8 +117,9 @@ def make_loader(
     balance : str, optional
         Name of a source of class labels: draw every class equally often, with
         replacement. All its labels are read while the loader is made.
-    weights : array, lengths ``(n_rows,)``, optional
-        Draw rows in proportion, with replacement. Draws, balanced or weighted, come in
+    weights : array, lengths ``(n_rows,)``, or str, optional
+        Draw rows in proportion, with replacement: a number a row, or the source that holds
+        them. Draws, balanced or weighted, come in
         random order and in whole batches, ``n_rows // batch_size`` of them: they take
         neither `shuffle` nor `sticky_parts`, and of `last` no padding or wrapping.
     sampler : Sampler or iterable of requests, optional

@@ -129,12 +129,14 @@ def of_objects(sources: Iterable[AnySource]) -> AnySource | None:
 
 def _draw_weights(
     balance: str | None,
-    weights: npt.ArrayLike | None,
+    weights: npt.ArrayLike | str | None,
     sources: Mapping[str, AnySource],
     selections: Mapping[str, Selection],
     n_rows: int,
 ) -> tuple[str, npt.NDArray[np.float64]] | None:
     """Return (what asked for draws, one weight a row), or None."""
+    if isinstance(weights, str):
+        weights = read_classes("weights", weights, sources, selections)
     if weights is not None:
         return "weights", checked_weights(weights, n_rows)
     if balance is None:

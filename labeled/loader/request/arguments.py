@@ -32,7 +32,7 @@ class Asked:
     sticky_parts: bool
     window_rows: int | None
     balance: str | None
-    weights: npt.ArrayLike | None
+    weights: npt.ArrayLike | str | None
     sampler: Sampler | Iterable[Any] | None
 
 

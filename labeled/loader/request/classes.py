@@ -1,4 +1,4 @@
-"""The class of each row, read from a source that a caller names."""
+"""The class of each row, or its weight, read from a source that a caller names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def read_classes(
     sources: Mapping[str, AnySource],
     selections: Mapping[str, Selection],
 ) -> npt.NDArray[Any]:
-    """Read one class label a row.
+    """Read one class label, or one weight, a row.
 
     Parameters
     ----------
@@ -43,7 +43,6 @@ def read_classes(
     source, n_rows = sources[name], len(selections[name])
     if int(np.prod(source.row_shape)) != 1:
         raise LoaderError(
-            f"{asked}={name!r}: its rows have shape {source.row_shape}; it takes one class label "
-            "a row"
+            f"{asked}={name!r}: its rows have shape {source.row_shape}; it takes one value a row"
         )
     return load_rows(source, selections[name]).reshape(n_rows)

@@ -31,7 +31,7 @@ class BatchOptions(TypedDict, total=False):
     part: tuple[int, int]
     sticky_parts: bool
     balance: str | None
-    weights: npt.ArrayLike | None
+    weights: npt.ArrayLike | str | None
     sampler: Sampler | Iterable[Any] | None
     dtype: Any
     scale: Any
