@@ -24,7 +24,7 @@ from labeled.augment import (
     Resize,
     mean_image,
 )
-from labeled.errors import PipelineError
+from labeled.errors import DimsError, PipelineError
 from labeled.spaces import Conv2DSpace
 from make_files import fuel_file
 
@@ -172,3 +172,18 @@ def test_pictures_of_different_sizes_tell_their_dims_from_step_to_step(tmp_path)
     with pytest.raises(PipelineError, match="different shapes"):
         list(dataset.batches(3, pipeline=[{"x": last}, noted], threads=0))
     assert seen == [DIMS[2:] + DIMS[1:2]] * 3
+
+
+@pytest.mark.parametrize("name", ["time", "embryo", "batch"])
+def test_a_dim_of_any_name_counts_pictures(name):
+    stack = xr.DataArray(IMAGES[:, 0], dims=(name, "y", "x"), name="stack")
+    wanted = xr.DataArray(IMAGES[:, 0], dims=("batch", "height", "width"))
+    loader = labeled.batches(stack, 10, dim=name, pipeline={"stack": RandomCrop(9)}, seed=7)
+    for batch in loader:
+        assert batch["stack"].dims == (name, "y", "x")
+        same = RandomCrop(9)(wanted[batch.rows], rows=batch.rows, seed=loader.seed, epoch=0)
+        assert_array_equal(batch["stack"], same)
+    empty = RandomCrop(9)(stack[:0], rows=np.zeros(0, int))
+    assert (empty.dims, empty.shape) == ((name, "y", "x"), (0, 9, 9))
+    with pytest.raises(DimsError, match="not those of pictures"):
+        RandomCrop(9)(stack.expand_dims("z"), rows=np.arange(N))

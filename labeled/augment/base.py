@@ -167,7 +167,8 @@ def run(
     dtype: npt.DTypeLike | None = None,
 ) -> Any:
     """Open pictures, apply transforms, and close them again."""
-    pictures, labels = opened(images, dims)
+    several = rows is not None and np.ndim(rows) == 1
+    pictures, labels = opened(images, dims, batch=several)
     numbers = np.arange(len(pictures)) if rows is None else np.atleast_1d(np.asarray(rows))
     if numbers.shape != (len(pictures),) or numbers.dtype.kind not in "iu":
         raise AugmentError(
@@ -175,7 +176,7 @@ def run(
             f"shape {numbers.shape}"
         )
     if not len(pictures):  # what comes of none has the shape of what comes of one
-        made = run(transforms, labels.blank(), None, seed, epoch, dims, axes, dtype)
+        made = run(transforms, labels.blank(), [0], seed, epoch, dims, axes, dtype)
         return labels.none_of(made, axes)
     seeds = operator.index(seed), operator.index(epoch)
     for step, transform in enumerate(transforms):

@@ -153,7 +153,7 @@ class Labels:
         return xr.DataArray(array, coords, dims, like.name, like.attrs)
 
 
-def opened(images: Any, dims: Dims | None) -> tuple[Pictures, Labels]:
+def opened(images: Any, dims: Dims | None, *, batch: bool = False) -> tuple[Pictures, Labels]:
     """Take pictures out of what holds them.
 
     Parameters
@@ -163,6 +163,9 @@ def opened(images: Any, dims: Dims | None) -> tuple[Pictures, Labels]:
         different sizes.
     dims : sequence of names, optional
         Of plain arrays; of the pictures of a list.
+    batch : bool
+        They are said to be several, so that the one dim that means nothing else counts them,
+        whatever its name.
 
     Raises
     ------
@@ -179,12 +182,14 @@ def opened(images: Any, dims: Dims | None) -> tuple[Pictures, Labels]:
         if images.dtype == object and images.ndim == 1:
             told = images.encoding.get(EXAMPLE_DIMS)
             return _opened_list(images, list(images.data), told if dims is None else dims)
-        return _opened_array(images, images.data, images.dims)
-    return _opened_array(images, images, dims)
+        return _opened_array(images, images.data, images.dims, batch=batch)
+    return _opened_array(images, images, dims, batch=batch)
 
 
-def _opened_array(source: Any, array: Any, dims: Dims | None) -> tuple[Pictures, Labels]:
-    found, axes = _axes(array, dims)
+def _opened_array(
+    source: Any, array: Any, dims: Dims | None, *, batch: bool = False
+) -> tuple[Pictures, Labels]:
+    found, axes = _axes(array, dims, batch=batch)
     order = [axes.index(axis) for axis in ("b", *INNER) if axis in axes]
     view = permute_dims(array, tuple(order))
     for place, axis in enumerate(("b", *INNER)):
@@ -213,8 +218,10 @@ def _opened_list(source: Any, images: Sequence[Any], dims: Dims | None) -> tuple
     return pictures, Labels(source, first.dims, first.axes, single=False, listed=True)
 
 
-def _axes(array: Any, dims: Dims | None) -> tuple[tuple[Hashable, ...], tuple[Axis, ...]]:
-    """Tell which axis each dim is."""
+def _axes(
+    array: Any, dims: Dims | None, *, batch: bool
+) -> tuple[tuple[Hashable, ...], tuple[Axis, ...]]:
+    """Tell which axis each dim is; in a `batch` a dim of any name may be the one of examples."""
     if not is_array(array):
         what = (
             "lazy; load it, or use batches(pipeline=...)"
@@ -232,6 +239,8 @@ def _axes(array: Any, dims: Dims | None) -> tuple[tuple[Hashable, ...], tuple[Ax
     if len(dims) != array.ndim:
         raise DimsError(f"dims {tuple(dims)} do not fit an array of shape {tuple(array.shape)}")
     found = find_axes(dims, 2)
+    if batch and "b" not in found.dim_of_axis and len(found.others) == 1:
+        found = find_axes(dims, 2, {"b": found.others[0]})
     axis_of = {dim: axis for axis, dim in found.dim_of_axis.items()}
     if found.others or not {0, 1} <= set(axis_of.values()) <= {"b", *INNER}:
         raise DimsError(
