@@ -94,8 +94,7 @@ def test_a_group_with_a_star_in_its_name_is_itself(tmp_path):
     with h5py.File(tmp_path / "x.h5", "w") as f:
         f["a*/x"], f["ab/x"] = np.arange(3), np.arange(4)
 
-    with pytest.warns(LabeledWarning):
-        assert labeled.open_dataset(tmp_path / "x.h5", group="a*").n_rows == 3
+    assert labeled.open_dataset(tmp_path / "x.h5", group="a*").n_rows == 3
 
 
 def advice(path: Path) -> str:
@@ -146,7 +145,7 @@ def test_few_or_unlike_groups_are_no_reason_to_advise(tmp_path):
         for i in range(3):
             f[f"meta/{i}/a"] = np.zeros(4)
         for name in "qwertz":
-            f[name] = np.zeros(9, "f4")
+            f[name] = np.zeros((9, 2), "f4")
 
     for name in ("two.h5", "parts.h5"):
         assert "does not name every axis" in advice(tmp_path / name)

@@ -447,7 +447,6 @@ SHAPES = {
     "planes": ((6, 1, 8, 9), ("batch", "channel", "height", "width")),
     "grey": ((6, 8, 8), ("batch", "height", "width")),
     "series": ((6, 8, 5), ("batch", "series_axis_1", "series_axis_2")),
-    "row": ((6,), ("batch",)),
 }
 
 
@@ -464,6 +463,13 @@ def test_the_warning_about_axes_gives_names_that_end_it(source, tmp_path):
     remedy = ast.literal_eval(words)
     assert remedy == {source: dims, "targets": ("batch",)}
     assert labeled.open_dataset(path, dims=remedy)[source].dims == dims
+
+
+def test_a_single_axis_counts_examples_whoever_names_it(tmp_path):
+    with h5py.File(tmp_path / "columns.hdf5", "w") as f:
+        f["energy"], f["targets"] = np.zeros(6), np.arange(6)
+    ds = labeled.open_dataset(tmp_path / "columns.hdf5")  # a warning would be an error here
+    assert ds.dims == {"energy": ("batch",), "targets": ("batch",)}
 
 
 def test_names_that_are_there_stay_in_those_that_are_suggested(tmp_path):

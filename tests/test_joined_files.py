@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import warnings
 
+import h5py
 import numpy as np
 import pytest
 import xarray as xr
@@ -117,3 +118,13 @@ def test_variables_carried_whole_that_agree_are_not_told(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(labeled.open_dataset(paths)) == 6
+
+
+def test_what_was_told_when_files_were_opened_is_not_told_again(tmp_path):
+    for number in range(2):
+        with h5py.File(tmp_path / f"{number}.hdf5", "w") as file:
+            file["x"] = np.full((3, 2), number)
+    with pytest.warns(LabeledWarning, match="does not name every axis") as told:
+        parts = [labeled.open_dataset(tmp_path / f"{number}.hdf5") for number in range(2)]
+    assert len(told) == 2
+    assert labeled.concat(parts)["x"].values[:, 0].tolist() == [0, 0, 0, 1, 1, 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
@@ -12,7 +13,14 @@ from labeled.api.dataset import Dataset
 from labeled.catalog.chunking import check_chunks
 from labeled.catalog.files import Files, find_named
 from labeled.catalog.source import Io
-from labeled.errors import DimsError, LabeledError, LoaderError, SplitError, UnknownNameError
+from labeled.errors import (
+    DimsError,
+    LabeledError,
+    LabeledWarning,
+    LoaderError,
+    SplitError,
+    UnknownNameError,
+)
 from labeled.formats.format import Options
 from labeled.formats.registry import (
     check_names,
@@ -178,7 +186,9 @@ def concat(datasets: Iterable[Dataset | Path]) -> Dataset:
         _check_joinable(first, other)
     paths = (path for part in parts for path in part.files.paths)
     names = (name for part in parts for name in part.files.names)
-    files = Files.open(paths, first.files.options, names)
+    with warnings.catch_warnings():  # each was told of its axes when it was opened
+        warnings.filterwarnings("ignore", ".* does not name every axis", LabeledWarning)
+        files = Files.open(paths, first.files.options, names)
     chosen = first.chosen if all(part.chosen == first.chosen for part in parts) else ()
     joined = replace(first, files=files, names=first.names, chosen=chosen)
     if all(part.selections is None for part in parts):

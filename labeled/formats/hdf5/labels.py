@@ -115,7 +115,7 @@ class Notes:
         """Yield what to say behind the name of the file: of axes, and of everything else."""
         if self.alike is not None:
             yield self.alike
-        elif self.unnamed:
+        elif any(len(each.dims) > 1 for each in self.unnamed.values()):  # one axis counts examples
             yield _how_to_label(self.unnamed)
         if self.odd:
             yield ": " + "; ".join(dict.fromkeys(self.odd))
@@ -139,7 +139,8 @@ def _how_to_label(unnamed: Mapping[str, Unnamed]) -> str:
     ]
     if len(unnamed) > MOST_TOLD:
         told.append(f"... ({len(unnamed):,} sources in all)")
-    few = dict(sorted(unnamed.items(), key=lambda each: -len(each[1].axes))[:MOST_SUGGESTED])
+    by_axes = sorted(unnamed.items(), key=lambda each: (-len(each[1].axes), -len(each[1].dims)))
+    few = dict(by_axes[:MOST_SUGGESTED])
     source, first = next(iter(few.items()))
     likely = {name: u.likely for name, u in few.items()}
     pictures = any(likely[name] != u.dims for name, u in few.items())
