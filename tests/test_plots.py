@@ -275,6 +275,14 @@ def test_statistics_are_those_of_the_rows(path, chosen):
     ]
 
 
+def test_long_measurements_show_how_far_they_are(path, capsys):
+    few = labeled.open_dataset(path).subset(slice(0, 40))
+    few.statistics("images")
+    assert capsys.readouterr().err == ""
+    few.statistics("images", progress=True)
+    assert "measuring images: 40.0 of 40.0" in capsys.readouterr().err
+
+
 def test_stored_statistics_are_not_measured_again(path, monkeypatch):
     monkeypatch.setattr(module, "measured_statistics", lambda *_: pytest.fail("rows were read"))
     dataset = labeled.open_dataset(path)

@@ -631,11 +631,18 @@ class Dataset:
         sizes = {"batch_size": batch_size, **options}
         return provider_of(self._sources, selections, data, label, sizes)
 
-    def statistics(self, source: str) -> dict[str, Any]:
+    def statistics(self, source: str, *, progress: bool | None = None) -> dict[str, Any]:
         """Return count, mean, deviation and extremes of a source, and its class counts.
 
         Those that the file was written with where they are of exactly these rows; else every
         row is read, in 64 MiB.
+
+        Parameters
+        ----------
+        source : str
+        progress : bool, optional
+            Show how far reading is. By default on a terminal and in a notebook, once it has
+            taken two seconds.
 
         Returns
         -------
@@ -651,9 +658,8 @@ class Dataset:
         """
         self._check_source(source)
         splits = {s: by[source] for s, by in self._catalog.splits.items() if source in by}
-        return statistics_of(
-            self._sources[source], self.selection(source), splits, whole=not self.steps
-        )
+        rows, whole = self.selection(source), not self.steps
+        return statistics_of(self._sources[source], rows, splits, whole=whole, progress=progress)
 
     # files, and what others call things
 

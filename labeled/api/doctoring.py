@@ -40,6 +40,7 @@ from labeled.writing.diagnosis import (
     suspects_of,
     with_codec,
 )
+from labeled.writing.progress import progress_bar
 from labeled.writing.samples import stored_options
 from labeled.writing.write import write
 
@@ -124,6 +125,7 @@ def doctor(
     target: str | None = None,
     seconds: float = 0.3,
     allow_external: bool = False,
+    progress: bool | None = None,
 ) -> Diagnosis:
     """Find what will read badly in a file, measure what it costs, and say what mends it.
 
@@ -142,6 +144,9 @@ def doctor(
         largest are measured.
     allow_external : bool
         Follow links and storage out of the file; only for files that you trust.
+    progress : bool, optional
+        Show how many findings were tried out. By default on a terminal and in a notebook, once
+        it has taken two seconds.
 
     Returns
     -------
@@ -163,11 +168,15 @@ def doctor(
     """
     with warnings.catch_warnings():  # a finding tells what these would
         warnings.filterwarnings("ignore", ".* does not name every axis", LabeledWarning)
-        return _diagnosed(path, target, seconds, allow_external)
+        return _diagnosed(path, target, seconds, allow_external, progress)
 
 
 def _diagnosed(
-    path: str | os.PathLike[str], target: str | None, seconds: float, allow_external: bool
+    path: str | os.PathLike[str],
+    target: str | None,
+    seconds: float,
+    allow_external: bool,
+    progress: bool | None,
 ) -> Diagnosis:
     check_hdf5(path, "the doctor")
     paths = find_files(path)
@@ -184,10 +193,15 @@ def _diagnosed(
     with tempfile.TemporaryDirectory(prefix="labeled-doctor-") as folder:
         trial = _Trial(dataset, folder, seconds)
         tried, untried = trial.worth_trying(suspects.findings)
-        measured = [*(trial.measured(each, suspects.findings) for each in tried), *untried]
-        found = [each for each in measured if each is not None]
-        found.sort(key=lambda each: -(each.cost or 0))
-        now, then = trial.together(found)
+        found = [*untried]
+        with progress_bar(progress, len(tried) + 1, "trying out", "findings") as done:
+            for each in tried:
+                measured = trial.measured(each, suspects.findings)
+                found += [] if measured is None else [measured]
+                done(1)
+            found.sort(key=lambda each: -(each.cost or 0))
+            now, then = trial.together(found)
+            done(1)
     options = {**merged(found), **({"allow_external": True} if found and allow_external else {})}
     named = os.fspath(path) if os.path.isfile(path) else where
     written = _free_name(named) if target is None else target

@@ -16,6 +16,7 @@ from labeled.loader.build import make_loader
 from labeled.ragged import Ragged
 from labeled.ragged.flat import block_cuts, elements_of
 from labeled.selection import Selection
+from labeled.writing.progress import progress_bar
 from labeled.writing.statistics import (
     EVERY_ROW,
     Moments,
@@ -37,6 +38,7 @@ def statistics_of(
     splits: Mapping[str, Selection],
     *,
     whole: bool,
+    progress: bool | None = None,
 ) -> dict[str, Any]:
     """Return what the file says of these rows, if they are `whole`; else read and measure them.
 
@@ -52,7 +54,7 @@ def statistics_of(
         raise ArrayError(f"{source.where} holds {source.dtype}, which has no mean")
     if isinstance(source, RaggedSource):
         return measured_ragged(source, selection)
-    return measured_statistics(source, selection)
+    return measured_statistics(source, selection, progress)
 
 
 def stored_statistics(
@@ -83,7 +85,9 @@ def stored_statistics(
     return next((dict(named[name]) for name in same), None)
 
 
-def measured_statistics(source: Source, selection: Selection) -> dict[str, Any]:
+def measured_statistics(
+    source: Source, selection: Selection, progress: bool | None = None
+) -> dict[str, Any]:
     """Read the rows, in file order within 64 MiB, and measure them."""
     axis = channel_axis(source.dims, source.row_shape)
     labels = are_labels(source.dtype, source.row_shape)
@@ -91,8 +95,12 @@ def measured_statistics(source: Source, selection: Selection) -> dict[str, Any]:
     total = Moments.none(1 if axis is None else source.row_shape[axis - 1], classes=labels)
     batch_rows = int(np.clip(READ_BYTES // max(source.row_bytes, 1), 1, 1 << 16))
     sources, rows = {source.name: source}, {source.name: selection}
-    for batch in make_loader(sources, rows, {}, len(selection), batch_rows, memory=MEMORY):
-        total = total.merge(moments_of(batch.arrays[source.name], axis, count_classes=labels))
+    loader = make_loader(sources, rows, {}, len(selection), batch_rows, memory=MEMORY)
+    with progress_bar(progress, len(selection), f"measuring {source.name}", "rows") as done:
+        for batch in loader:
+            values = batch.arrays[source.name]
+            total = total.merge(moments_of(values, axis, count_classes=labels))
+            done(batch.count)
     return plain(total, dim)
 
 
