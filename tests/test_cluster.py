@@ -362,6 +362,21 @@ def test_a_histogram_counts_by_the_edges_it_returns(client, tmp_path):
         cl.histogram(client, ds, "far", bins=10)
 
 
+def test_only_files_that_workers_can_open_are_shared_out(client, ds):
+    for given in (ds.to_xarray(), ds["features"], "path.hdf5"):
+        words = rf"not \w+'s {type(given).__name__}\. cluster\.write"
+        with pytest.raises(ClusterError, match=words):
+            cl.run_parts(client, given, count_rows, nothing_yet, operator.add, batch_size=8)
+        with pytest.raises(ClusterError, match=r"what labeled\.open_dataset returns"):
+            cl.statistics(client, given)
+
+
+def test_a_cluster_leads_to_its_scheduler(client, ds):
+    assert cl.class_counts(client.cluster, ds, "targets") == cl.class_counts(client, ds, "targets")
+    with pytest.raises(ClusterError, match=r"int is no client; give a distributed\.Client"):
+        cl.class_counts(3, ds, "targets")
+
+
 def test_no_rows_have_no_statistics(client, ds):
     told = cl.statistics(client, ds.subset([]))
     assert told["features"]["n_rows"] == 0

@@ -9,16 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import dask
 import distributed
+from distributed.deploy.cluster import Cluster
 
 from labeled.errors import ClusterError
 from labeled.later import extra_module
 
 LOOPBACK = "127.0.0.1"
 CONNECT_S = 10.0
+
+Reached: TypeAlias = distributed.Client | Cluster | str
+"""What leads to a scheduler: a client, a cluster, or an address."""
 
 
 @dataclass(frozen=True)
@@ -101,15 +105,20 @@ def cuda_cluster(**options: Any) -> Any:
 
 
 @contextmanager
-def connected(client: distributed.Client | str) -> Iterator[distributed.Client]:
-    """Yield a client, connected for as long as needed where the address of a scheduler is given.
+def connected(client: Reached) -> Iterator[distributed.Client]:
+    """Yield a client, connected for as long as needed where a cluster or its address is given.
 
     Raises
     ------
     ClusterError
         If nobody answers at the address, or nobody does any more where something went wrong.
     """
-    if not isinstance(client, str):
+    if not isinstance(client, str | distributed.Client | Cluster):
+        raise ClusterError(
+            f"{type(client).__name__} is no client; give a distributed.Client, a cluster, or the "
+            "address of a scheduler"
+        )
+    if isinstance(client, distributed.Client):
         if client.asynchronous:
             raise ClusterError("an asynchronous client cannot be waited for; give a plain one")
         with _answering(client):

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.api.dataset import Dataset
-from labeled.cluster.door import connected
+from labeled.cluster.door import Reached, connected
 from labeled.cluster.parts import check_least, run_parts
+from labeled.cluster.sight import check_dataset
 from labeled.errors import ArrayError
 from labeled.loader.batches.batch import Batch
 from labeled.writing.statistics import (
@@ -56,13 +57,13 @@ class _Measure:
 
 
 def statistics(
-    client: distributed.Client | str, dataset: Dataset, *, every: int = 32, **options: Any
+    client: Reached, dataset: Dataset, *, every: int = 32, **options: Any
 ) -> dict[str, dict[str, Any]]:
     """Measure every numeric source of a dataset on the workers of a cluster.
 
     Parameters
     ----------
-    client : distributed.Client or str
+    client : distributed.Client, cluster or str
         Or the address of a scheduler.
     dataset : Dataset
         Its rows are those measured.
@@ -81,6 +82,7 @@ def statistics(
     ArrayError
         If no source holds numbers.
     """
+    check_dataset(dataset)
     measures = _measures(dataset)
     if not measures:
         raise ArrayError(
@@ -95,7 +97,7 @@ def statistics(
 
 
 def _fold(
-    client: distributed.Client | str,
+    client: Reached,
     dataset: Dataset,
     fold: Callable[[Any, Batch], Any],
     init: Any,
@@ -157,7 +159,7 @@ def _merged(one: Mapping[str, Moments], two: Mapping[str, Moments]) -> dict[str,
 
 
 def histogram(
-    client: distributed.Client | str,
+    client: Reached,
     dataset: Dataset,
     source: str,
     bins: int = 64,
@@ -209,6 +211,7 @@ def _numeric(dataset: Dataset, source: str) -> Dataset:
     ArrayError
         If it holds no numbers.
     """
+    check_dataset(dataset)
     chosen = dataset.select(source)
     dtype = chosen.dtypes[source]
     if not can_measure(dtype):
@@ -241,9 +244,7 @@ def _counted(
     return acc
 
 
-def class_counts(
-    client: distributed.Client | str, dataset: Dataset, source: str, **options: Any
-) -> dict[Any, int]:
+def class_counts(client: Reached, dataset: Dataset, source: str, **options: Any) -> dict[Any, int]:
     """Count the rows of each class: of each value of a source that has one a row.
 
     Parameters
@@ -258,6 +259,7 @@ def class_counts(
     dict
         Value to number of rows, in the order of values.
     """
+    check_dataset(dataset)
     shape = dataset.select(source).shapes[source]
     dtype = dataset.dtypes[source]
     if set(shape[1:]) - {1} or source in _ragged(dataset) or dtype.kind not in "biuSUO":

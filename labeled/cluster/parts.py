@@ -26,8 +26,16 @@ import distributed
 
 from labeled.api.dataset import Dataset
 from labeled.api.shares import shared_options
-from labeled.cluster.door import WorkerInfo, addresses_of, connected, fitting, sent, workers_of
-from labeled.cluster.sight import blind_words, blind_workers, no_workers
+from labeled.cluster.door import (
+    Reached,
+    WorkerInfo,
+    addresses_of,
+    connected,
+    fitting,
+    sent,
+    workers_of,
+)
+from labeled.cluster.sight import blind_words, blind_workers, check_dataset, no_workers
 from labeled.cluster.work import PartWork, Report, run_part, stop_name
 from labeled.errors import ClusterError, LoaderError, warn
 from labeled.writing.progress import progress_bar
@@ -41,7 +49,7 @@ LOOK_PER_WORKER_S = 0.002
 
 
 def run_parts(
-    client: distributed.Client | str,
+    client: Reached,
     dataset: Dataset,
     fold: Callable[[Any, Any], Any],
     init: Any,
@@ -61,7 +69,7 @@ def run_parts(
 
     Parameters
     ----------
-    client : distributed.Client or str
+    client : distributed.Client, cluster or str
         Or the address of a running scheduler.
     dataset : Dataset
         Its files must lie under the same paths on every worker.
@@ -116,6 +124,7 @@ def run_parts(
     ...     run_parts(client, dataset, count, 0, operator.add, batch_size=256)
     60000
     """
+    check_dataset(dataset)
     check_least("every", every, 1)
     check_least("retries", retries, 0)
     wanted_parts = None if parts is None else check_least("parts", parts, 1)

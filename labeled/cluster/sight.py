@@ -9,7 +9,7 @@ from typing import Any
 import distributed
 
 from labeled.api.dataset import Dataset
-from labeled.cluster.door import WorkerInfo, addresses_of, connected, fitting, sent
+from labeled.cluster.door import Reached, WorkerInfo, addresses_of, connected, fitting, sent
 from labeled.errors import ClusterError
 from labeled.version import VERSION
 
@@ -18,7 +18,7 @@ ASK_S = 2.0
 
 
 def check_files(
-    client: distributed.Client | str,
+    client: Reached,
     dataset: Dataset,
     *,
     workers: Sequence[str] | None = None,
@@ -27,7 +27,7 @@ def check_files(
 
     Parameters
     ----------
-    client : distributed.Client or str
+    client : distributed.Client, cluster or str
         Or the address of a scheduler.
     dataset : Dataset
     workers : sequence of str, optional
@@ -39,6 +39,7 @@ def check_files(
         Names the workers that cannot read the files, and what each of them says; or there
         are no workers.
     """
+    check_dataset(dataset)
     with connected(client) as at:
         asked = fitting(at, workers, {})
         if not asked:
@@ -46,6 +47,16 @@ def check_files(
         blind = blind_workers(at, dataset, asked.values())
         if blind:
             raise ClusterError(blind_words(blind, len(asked)))
+
+
+def check_dataset(dataset: Any) -> None:
+    """Raise :class:`ClusterError` unless workers can open by themselves what they shall read."""
+    if not isinstance(dataset, Dataset):
+        raise ClusterError(
+            f"workers open files by themselves: give what labeled.open_dataset returns, not "
+            f"{type(dataset).__module__.partition('.')[0]}'s {type(dataset).__name__}. "
+            "cluster.write makes a file of arrays and xarray objects"
+        )
 
 
 def blind_workers(

@@ -30,7 +30,7 @@ from dask.delayed import delayed
 from distributed.comm.addressing import get_address_host
 
 from labeled.api.dataset import Dataset
-from labeled.cluster.door import WorkerInfo, addresses_of, connected, fitting, large_graphs
+from labeled.cluster.door import Reached, WorkerInfo, addresses_of, connected, fitting, large_graphs
 from labeled.cluster.sight import (
     ask,
     blind_words,
@@ -63,7 +63,7 @@ HERE = "client"
 
 
 def write(
-    client: distributed.Client | str,
+    client: Reached,
     path: Path,
     sources: Any,
     splits: Mapping[str, Any] | None = None,
@@ -82,7 +82,7 @@ def write(
 
     Parameters
     ----------
-    client : distributed.Client or str
+    client : distributed.Client, cluster or str
         Or the address of a scheduler.
     path, sources, splits, overwrite, **options
         As for :func:`labeled.write`. The files of a Dataset must lie under the same paths
