@@ -396,6 +396,17 @@ def test_info_shows_statistics(tmp_path: Path) -> None:
     assert "_labeled" not in said.output
 
 
+def test_info_shows_attributes_of_sources(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["stack"], file["plain"] = np.zeros((4, 2)), np.zeros(4)
+        file["stack"].attrs.update(pixel_size_um=[0.5, 0.25], channels="GFP")
+    said = CliRunner().invoke(main, ["info", str(tmp_path / "x.h5")])
+    assert (
+        "attributes of sources:\n  stack  channels: GFP, pixel_size_um: [0.5, 0.25]\n"
+        in said.output
+    )
+
+
 ENDLESS = """
     import sys, numpy as np, labeled
     def batches():

@@ -183,6 +183,7 @@ def file_text(facts: Facts) -> str:
     kind = format_named(facts["format"]).kinds[facts["kind"]]
     lines = [f"{facts['path']}  ({format_bytes(facts['file_bytes'])}, {kind})"]
     lines += section("sources", source_rows(facts["sources"])) or ["no sources"]
+    lines += section("attributes of sources", attribute_rows(facts["sources"]))
     lines += section("splits", split_rows(facts["splits"]))
     lines += section(
         "coordinates and variables",
@@ -223,6 +224,22 @@ def source_rows(sources: Mapping[str, Facts]) -> list[tuple[str, ...]]:
     more = len(sources) - len(body)
     rest = [(f"... and {more:,} more", "--json lists all", "", "", "", "")] if more else []
     return [head, *body, *rest] if body else []
+
+
+def attribute_rows(sources: Mapping[str, Facts]) -> list[tuple[str, str]]:
+    """Return one row for each source that has attributes, such as units.
+
+    Examples
+    --------
+    >>> attribute_rows({"x": {"attributes": {"units": "m", "ids": [1, 2]}}})
+    [('x', 'units: m, ids: [1, 2]')]
+    """
+    shown = islice(sources.items(), MOST_SOURCES)
+    told = {name: s["attributes"] for name, s in shown if s["attributes"]}
+    return [
+        (name, cut(", ".join(f"{key}: {value}" for key, value in found.items())))
+        for name, found in told.items()
+    ]
 
 
 def not_opened_rows(reasons: Mapping[str, str]) -> list[tuple[str, ...]]:
