@@ -44,7 +44,7 @@ def test_the_code_of_a_page_runs(
             exec(compile(block, f"{page.name}, block {number}", "exec"), names)
 
 
-@pytest.mark.parametrize("library", ["sklearn", "torch", "jax", "tensorflow"])
+@pytest.mark.parametrize("library", ["sklearn", "torch", "jax", "keras", "tensorflow"])
 def test_the_recipes_for_another_library_run(library: str, tmp_path: Path) -> None:
     """In a process of their own, as a script: threads of these libraries do not bear a fork."""
     if find_spec(library) is None:

@@ -119,3 +119,10 @@ def test_parts_of_the_package_are_imported_when_asked_for():
     there = "assert 'labeled.cluster' not in sys.modules; labeled.cluster.run_parts"
     code = f"import labeled, sys; {there}"
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+def test_data_sets_that_fuel_had_built_in_are_told_where_they_went():
+    with pytest.raises(ImportError, match="MNIST neither; open its file by H5PYDataset"):
+        exec("from labeled.compat.fuel.datasets import MNIST")
+    with pytest.raises(ImportError, match="cannot import name 'NoSuch'"):
+        exec("from labeled.compat.fuel.datasets import NoSuch")
