@@ -54,12 +54,24 @@ def test_names_in_brackets_are_still_names(ds):
         ("to_torch", "as_='torch'"),
         ("rename", r"xarray has it: ds\.to_xarray\(\)\.rename"),
         ("bathces", "did you mean 'batches'"),
+        ("valid", "train_test_split"),
     ],
 )
 def test_a_dataset_answers_guesses(ds, guess, words):
     with pytest.raises(UnknownAttributeError, match=words):
         getattr(ds, guess)
     assert not hasattr(ds, guess)
+
+
+def test_shares_are_no_names_of_splits(ds):
+    with pytest.raises(UnknownNameError, match=r"there are: 'train'.*train_size=0\.8, seed=7"):
+        ds.split(0.8, 0.2)
+
+
+def test_a_misspelt_source_is_found(tmp_path):
+    path = labeled.write(tmp_path / "x.hdf5", {"images": np.zeros((4, 2)), "targets": np.zeros(4)})
+    with pytest.raises(UnknownAttributeError, match=r"did you mean ds\['images'\]\?"):
+        _ = labeled.open_dataset(path).imgaes
 
 
 def test_batches_loaders_ragged_and_the_package_answer_guesses(ds):

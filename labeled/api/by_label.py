@@ -31,7 +31,10 @@ def coordinate_of(dim: str, arrays: Iterable[xr.DataArray]) -> xr.DataArray:
         dims.update(map(str, array.dims))
     if dim not in dims:
         raise UnknownNameError(f"no source has a dim {dim!r}; {did_you_mean(dim, dims)}")
-    raise UnknownNameError(f"dim {dim!r} has no coordinate to select by; take positions: isel()")
+    raise UnknownNameError(
+        f"dim {dim!r} has no coordinate to select by; take positions, isel(), or give a lazy array "
+        f"one: ds['x'].assign_coords({dim}=values).sel(...)"
+    )
 
 
 def positions(

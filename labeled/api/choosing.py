@@ -42,7 +42,7 @@ def names_rows(given: Any) -> TypeGuard[Request]:
 
 
 def rows_of_splits(
-    names: Sequence[str],
+    names: Sequence[Any],
     splits: Mapping[str, Mapping[str, Selection]],
     sources: Iterable[str],
     where: str,
@@ -59,6 +59,11 @@ def rows_of_splits(
     if not names:
         raise SplitError(f"name a split; {where} has {sorted(splits)}")
     for name in names:
+        if isinstance(name, float):
+            raise UnknownNameError(
+                f"split() takes names of splits, {did_you_mean('', splits)}. For shares say "
+                f"ds.train_test_split(train_size={name}, seed=7)"
+            )
         if name not in splits:
             raise UnknownNameError(
                 f"no split {name!r} in {where}; {did_you_mean(str(name), splits)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from collections.abc import Iterable, Mapping
 
@@ -79,6 +80,11 @@ OF_DATASET = said_of(
     ),
     ("rows index indices", "ds.selection('x').rows are rows of the file; ds[5] is one example"),
     (
+        "train test valid val validation",
+        "no split is called that: ds.splits has those of the file, and "
+        "ds.train_test_split(0.2, seed=7) draws two",
+    ),
+    (
         "windows sequences rolling clips",
         "batches of consecutive rows are a sampler's: labeled.samplers.row_sequences",
     ),
@@ -125,9 +131,23 @@ def hint_for_dataset(name: str, sources: Iterable[str], splits: Mapping[str, obj
         return f"source {name!r} is ds[{name!r}]"
     if name in splits:
         return f"split {name!r} is ds.split({name!r})"
-    if name not in OF_DATASET and hasattr(xr.Dataset, name):
+    if name in OF_DATASET:
+        return None
+    if hasattr(xr.Dataset, name):
         return f"xarray has it: ds.to_xarray().{name}"
-    return None
+    return nearest_source(name, sources, "ds")
+
+
+def nearest_source(name: str, sources: Iterable[str], thing: str) -> str | None:
+    """Return how to say the source that a misspelt name is meant for, if there is one.
+
+    Examples
+    --------
+    >>> nearest_source("imgaes", ["images", "targets"], "ds")
+    "did you mean ds['images']?"
+    """
+    close = difflib.get_close_matches(name, list(sources), n=1, cutoff=0.75)
+    return f"did you mean {thing}[{close[0]!r}]?" if close else None
 
 
 def of_package(name: str, known: Iterable[str]) -> object:
