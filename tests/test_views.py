@@ -405,10 +405,29 @@ def test_a_bar_in_a_notebook(monkeypatch):
     assert not progress.in_notebook()
     monkeypatch.setitem(sys.modules, "IPython", IPython)
     assert progress.in_notebook()
+
+    outputs = []
+
+    class Display:
+        """A notebook's outputs, each shown anew in its place."""
+
+        @classmethod
+        def display(cls, data, *, raw, display_id):
+            outputs.append(data["text/plain"])
+            return cls()
+
+        def update(self, data, *, raw):
+            outputs[-1] = data["text/plain"]
+
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setitem(sys.modules, "IPython.display", Display)
     monkeypatch.setattr(progress, "DELAY_S", 0.0)
     monkeypatch.setattr(tqdm.notebook, "IProgress", None)  # as without ipywidgets
-    with progress.progress_bar(None, 1 << 20, "writing") as done:
-        done(1 << 20)
-    assert "writing: 100%" in stream.getvalue()
+    with progress.progress_bar(None, 300, "writing", "rows") as done:
+        for _ in range(3):
+            done(100)
+    (last,) = outputs
+    assert last.startswith("writing: 100%")
+    assert "300/300 [" in last
+    assert stream.getvalue() == ""

@@ -17,6 +17,9 @@ from tqdm import tqdm
 DELAY_S = 2.0
 """Work that takes less shows no bar of its own accord."""
 
+MANY = 10_000
+"""Fewer rows than that are counted one by one, more by thousands."""
+
 LOG_S = 10.0
 """Seconds between the lines of a log."""
 
@@ -40,11 +43,12 @@ def progress_bar(
     if wanted is False or (wanted is None and not seen):
         yield lambda _: None
         return
+    many = unit == "B" or total is None or total >= MANY
     options = {
         "total": total,
         "desc": title,
-        "unit": unit,
-        "unit_scale": True,
+        "unit": unit if unit == "B" else f" {unit}",
+        "unit_scale": many,
         "unit_divisor": 1024 if unit == "B" else 1000,
         "delay": DELAY_S if wanted is None else 0.0,
     }
@@ -64,7 +68,8 @@ def _bar(options: dict[str, Any]) -> Any:
         widgets = importlib.import_module("tqdm.notebook")
         if widgets.IProgress is not None:
             return widgets.tqdm(**options)
-        return tqdm(ncols=90, **options)  # no ipywidgets: a line of text that moves
+        line: Any = NotebookLine()
+        return tqdm(file=line, ncols=90, **options)  # no ipywidgets
     if sys.stderr.isatty():
         return tqdm(**options)
     words = "{desc}: {n_fmt} of {total_fmt}, {rate_fmt}, {elapsed} elapsed, {remaining} left"
@@ -72,6 +77,31 @@ def _bar(options: dict[str, Any]) -> Any:
         words = "{desc}: {n_fmt}, {rate_fmt}, {elapsed} elapsed"
     lines: Any = LogLines(sys.stderr)
     return tqdm(file=lines, mininterval=LOG_S, bar_format=words, **options)
+
+
+class NotebookLine:
+    """A stream for a bar in a notebook without widgets: one output, shown anew for every state.
+
+    Bars of plain text move by going back to the line's beginning, of which a saved notebook
+    makes a line each.
+    """
+
+    def __init__(self) -> None:
+        self._display = importlib.import_module("IPython.display").display
+        self._shown: Any = None
+
+    def write(self, text: str) -> None:
+        """Show what a bar shows, if anything, in the place of what it showed before."""
+        line = text.strip("\r\n ")
+        if not line:
+            return
+        if self._shown is None:
+            self._shown = self._display({"text/plain": line}, raw=True, display_id=True)
+        else:
+            self._shown.update({"text/plain": line}, raw=True)
+
+    def flush(self) -> None:
+        """Nothing waits."""
 
 
 class LogLines:
