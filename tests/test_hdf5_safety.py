@@ -216,8 +216,7 @@ def test_soft_links_inside_the_file_are_followed(tmp_path: Path) -> None:
     with opened(path) as file:
         for name in ("/g/up/x", "g/up/./x", "g/rel", "g//h/x", "/g/parent/g/h/x"):
             np.testing.assert_array_equal(resolve(file["/"], name).thing[()], np.arange(6))
-    with pytest.warns(match="does not name|batch"):
-        header = scan(path)
+    header = scan(path)
     assert {"g/h/x", "g/rel"} <= set(header.sources)
     assert "circle" in header.not_opened["loop"]
     assert "circle" in header.not_opened["a"]

@@ -35,7 +35,7 @@ def dataset_summary(
     chosen : sequence of str
         Names of the splits that it was made of.
     """
-    title = " + ".join(chosen) if chosen else "all rows"
+    title = _title(catalog, rows, chosen)
     return Summary(
         where=where,
         title=f"{title}, in memory" if in_memory else title,
@@ -44,6 +44,21 @@ def dataset_summary(
         not_opened=dict(catalog.not_opened),
         attrs=dict(catalog.attrs),
     )
+
+
+def _title(catalog: Catalog, rows: Mapping[str, Selection], chosen: Sequence[str]) -> str:
+    """Say which rows a dataset holds: splits, all that there are, or how many of these."""
+    there = {name: catalog.sources[name].n_rows for name in rows}
+    if chosen:
+        there = {n: sum(len(catalog.splits[split][n]) for split in chosen) for n in rows}
+    whole = " + ".join(chosen) if chosen else "all rows"
+    if all(len(held) == there[name] for name, held in rows.items()):
+        return whole
+    counts = {(len(held), there[name]) for name, held in rows.items()}
+    if len(counts) > 1:
+        return f"some rows of {whole}" if chosen else "some rows"
+    ((n, of),) = counts
+    return f"{n:,} of {of:,} rows" + (f" of {whole}" if chosen else "")
 
 
 def source_line(

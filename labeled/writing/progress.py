@@ -69,7 +69,7 @@ def _bar(options: dict[str, Any]) -> Any:
         if widgets.IProgress is not None:
             return widgets.tqdm(**options)
         line: Any = NotebookLine()
-        return tqdm(file=line, ncols=90, **options)  # no ipywidgets
+        return tqdm(file=line, ncols=90, ascii=False, **options)  # no ipywidgets
     if sys.stderr.isatty():
         return tqdm(**options)
     words = "{desc}: {n_fmt} of {total_fmt}, {rate_fmt}, {elapsed} elapsed, {remaining} left"
