@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from record_files import pictures, png, record, write_records
 
 from labeled.augment.meanfile import read_mean_file, write_mean_file
 from labeled.compat.mxnet import ImageRecordIter, ImageRecordIter_v1
-from labeled.compat.mxnet.imageiter import known_parameters
+from labeled.compat.mxnet.augmenter import Augmenter
+from labeled.compat.mxnet.imageiter import OF_OUTPUT, OF_PICTURES, STD, known_parameters
+from labeled.compat.mxnet.output import Output
 from labeled.compat.mxnet.records import ByteStream
 from labeled.compat.mxnet.twister import Twister
 from labeled.errors import AugmentError, FileFormatError, LoaderError, LoaderTypeError
@@ -20,6 +23,9 @@ from labeled.errors import AugmentError, FileFormatError, LoaderError, LoaderTyp
 REFERENCE = os.environ.get("LABELED_REFERENCE")
 IMAGES = pictures()
 LABELS = [i + 0.25 for i in range(12)]
+V1 = "1.9.1 v1"
+"""The older iterator of the newest version."""
+ITERATORS = ("seed", "0.9.5", "1.9.1", V1)
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +43,8 @@ def folder(tmp_path_factory):
 
 
 def make(folder, version="1.9.1", kind=ImageRecordIter, **parameters):
+    if version == V1:
+        version, kind = "1.9.1", ImageRecordIter_v1
     given = {
         "path_imgrec": folder / "a.rec",
         "data_shape": (3, 12, 16),
@@ -118,7 +126,7 @@ NOTHING = {
 LATER = {
     "path_imgidx": ({"num_parts": 5, "part_index": 3, "batch_size": 2}, "a.idx"),
     "resize": ({}, 20),
-    "pad": ({"data_shape": (3, 28, 34)}, 4),
+    "pad": ({"rand_crop": True}, 4),
     "min_aspect_ratio": ({"max_aspect_ratio": 1.5}, 1.2),
     "random_resized_crop": (
         {"min_random_area": 0.2, "max_random_area": 0.5, "max_aspect_ratio": 0.2},
@@ -159,22 +167,27 @@ def test_every_parameter_of_the_manual_is_in_the_tables():
     assert later == {*LATER, "shuffle_chunk_size", "shuffle_chunk_seed", "ctx", "device_id"}
 
 
-@pytest.mark.parametrize("version", ["seed", "0.9.5", "1.9.1"])
+@pytest.mark.parametrize("version", ITERATORS)
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_parameter_that_changes_batches_is_heeded(folder, version, name):
     assert differing(folder, version, name, *CHANGES[name])
 
 
+def known_to(version):
+    return known_parameters("1.9.1" if version == V1 else version, v1=version != "1.9.1")
+
+
+@pytest.mark.parametrize("version", ITERATORS)
 @pytest.mark.parametrize("name", LATER)
-def test_a_later_parameter_is_heeded_by_the_later_version_alone(folder, name):
+def test_a_later_parameter_is_heeded_by_the_later_versions_alone(folder, version, name):
     others, value = LATER[name]
-    assert differing(folder, "1.9.1", name, others, value)
-    earlier = {"rotate_list", "resize", "pad"}
-    if name not in earlier and not set(others) & set(LATER) and "data_shape" not in others:
-        assert not differing(folder, "seed", name, others, value)
+    if name in known_to(version):
+        assert differing(folder, version, name, others, value)
+    elif set(others) <= set(known_to(version)):
+        assert not differing(folder, version, name, others, value)
 
 
-@pytest.mark.parametrize("version", ["seed", "0.9.5", "1.9.1"])
+@pytest.mark.parametrize("version", ITERATORS)
 @pytest.mark.parametrize("name", NOTHING)
 def test_other_parameters_change_nothing(folder, version, name):
     assert not differing(folder, version, name, {"rand_crop": True}, NOTHING[name])
@@ -186,15 +199,32 @@ def test_contrast_counts_without_a_mean_in_the_newest_version_alone(folder, vers
     assert heeded == (version == "1.9.1")
 
 
-def test_names_and_unknown_words(folder):
-    it = make(folder, data_name="x", label_name="y", batch_sze=3)
+@pytest.mark.parametrize("version", ITERATORS)
+def test_names_and_unknown_words(folder, version):
+    it = make(folder, version, data_name="x", label_name="y", batch_sze=3)
     assert it.provide_data == [("x", (4, 3, 12, 16))]
     assert it.provide_label == [("y", (4,))]
-    assert make(folder, label_name=None).provide_label == []
+    assert make(folder, version, label_name=None).provide_label == []
     with pytest.raises(LoaderTypeError, match="did you mean 'batch_size'"):
-        make(folder, strict=True, batch_sze=3)
-    with pytest.raises(LoaderTypeError, match="no parameter 'resize'"):
-        make(folder, "seed", strict=True, resize=3)
+        make(folder, version, strict=True, batch_sze=3)
+
+
+@pytest.mark.parametrize(
+    ("version", "later"), [("seed", "resize"), ("0.9.5", "std_r"), (V1, "seed_aug")]
+)
+def test_words_of_later_versions_are_unknown(folder, version, later):
+    make(folder, version, **{later: 3})
+    with pytest.raises(LoaderTypeError, match=f"no parameter '{later}'"):
+        make(folder, version, strict=True, **{later: 3})
+
+
+@pytest.mark.parametrize("version", ITERATORS)
+def test_files_are_logged_unless_it_is_not_wanted(folder, caplog, version):
+    caplog.set_level(logging.INFO, "labeled")
+    make(folder, version, verbose=False)
+    assert "a.rec" not in caplog.text
+    make(folder, version, verbose=...)
+    assert f"reading {folder / 'a.rec'}" in caplog.text
 
 
 # pixels
@@ -218,6 +248,43 @@ def test_plain_pixels(folder, version, parameters, expected):
     given = {k: folder / v if k == "mean_img" else v for k, v in parameters.items()}
     it = make(folder, version, **given)
     np.testing.assert_array_equal(np.concatenate([b.data[0] for b in it]), expected)
+
+
+DONE = {
+    **{
+        name: {**others, name: value}
+        for name, (others, value, *_) in (CHANGES | LATER).items()
+        if name in {*OF_PICTURES, *OF_OUTPUT, *STD}
+    },
+    "mean": {f"mean_{colour}": 20 * n for n, colour in enumerate("rgb", 1)},
+    "std": {f"std_{colour}": 2**n for n, colour in enumerate("rgb", 1)},
+    "hsl": {"random_h": 20, "random_s": 50, "random_l": 80},
+    "jitter": {"brightness": 0.2, "contrast": 0.4, "saturation": 0.6},
+    "light": {"mean_r": 5, "max_random_contrast": 0.4, "max_random_illumination": 20},
+}
+"""What is done to pictures: alone, and what is easily mistaken for one another together."""
+
+
+@pytest.mark.parametrize("version", ITERATORS)
+@pytest.mark.parametrize("name", DONE)
+def test_pictures_are_drawn_for_one_after_another(folder, version, name):
+    """What Augmenter and Output make has tests of its own; each iterator has its engines."""
+    asked = {"data_shape": (3, 12, 16), **DONE[name]}
+    path = asked.get("path_imgrec", "a.rec")
+    of_pictures, of_output = (
+        {n: one for n, one in asked.items() if n in known and n in known_to(version)}
+        for known in ({*OF_PICTURES, "data_shape"}, {*OF_OUTPUT, *STD})
+    )
+    turns = {"rotate_list": (90, 180)} if "rotate_list" in of_pictures else {}
+    older, rules = version != "1.9.1", "1.9.1" if version == V1 else version
+    augmenter = Augmenter(version=rules, **{**of_pictures, **turns})
+    output = Output(version=rules, v1=older, **of_output)
+    engine = Twister(111)
+    light = Twister(0) if older else engine
+    pictures = np.concatenate([IMAGES, 255 - IMAGES[..., :1]], -1) if "rgba" in path else IMAGES
+    expected = [output(augmenter(one, engine), light) for one in pictures]
+    given = {"path_imgrec": folder / path, "batch_size": 12, **of_pictures, **of_output}
+    np.testing.assert_array_equal(make(folder, version, **given).next().data[0], expected)
 
 
 # orders
@@ -272,12 +339,14 @@ def test_chunks_end_at_the_head_of_a_record(folder):
     ]
 
 
-def test_pieces_are_shuffled_before_every_pass(tmp_path):
+@pytest.mark.parametrize("version", ["1.9.1", V1])
+def test_pieces_are_shuffled_before_every_pass(tmp_path, version):
     images = np.random.default_rng(1).integers(0, 256, (24, 200, 400, 1), dtype=np.uint8)
     path = write_records(tmp_path / "big.rec", images, range(24))
 
     def orders(**options):
-        it = make(tmp_path, path_imgrec=path, data_shape=(1, 8, 8), shuffle_chunk_size=1, **options)
+        asked = {"data_shape": (1, 8, 8), "shuffle_chunk_size": 1, **options}
+        it = make(tmp_path, version, path_imgrec=path, **asked)
         found = []
         for _ in range(2):
             found.append(labels_of(it))

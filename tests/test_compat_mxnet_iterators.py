@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 
 from labeled.compat import mxnet
 from labeled.compat.mxnet import ArrayDataProvider, CSVIter, DataBatch, MNISTIter
+from labeled.compat.mxnet.augmenter import VERSIONS
+from labeled.compat.mxnet.csviter import PARAMETERS as OF_TEXT
 from labeled.compat.mxnet.inputs import files_of
 from labeled.compat.mxnet.numbers import floats_of, plain_floats, whole_of
 from labeled.compat.mxnet.parameters import flag_of, shape_of
@@ -233,6 +236,57 @@ def test_earlier_versions_take_zero_for_what_is_no_number(tmp_path):
     np.testing.assert_array_equal(it.next().data[0], [[0, 2], [0, 0], [3, 0]])
 
 
+def handed_out(it):
+    """Return names and shapes, and all that an epoch holds."""
+    out = [str(it.provide_data), str(it.provide_label)]
+    for batch in it:
+        out += [batch.data[0], batch.label[0], batch.pad, batch.data[0].dtype.str]
+    return out
+
+
+def same(a, b):
+    return len(a) == len(b) and all(map(np.array_equal, a, b))
+
+
+OTHERS = {
+    "data_csv": ({}, "b.csv"),
+    "data_shape": ({}, (1, 2)),
+    "label_csv": ({"label_shape": 2}, "l.csv"),
+    "label_shape": ({"label_csv": "l.csv", "label_shape": (2,)}, (1, 2)),
+    "batch_size": ({}, 3),
+    "round_batch": ({}, False),
+    "data_name": ({}, "x"),
+    "label_name": ({}, None),
+}
+"""Parameter of CSVIter -> (others that it needs, a value that changes the batches)."""
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", [*OTHERS, "dtype", "prefetch_buffer"])
+def test_every_parameter_of_text_is_heeded_by_every_version(tmp_path, version, name):
+    for file, first in {"a": 0, "b": 1, "l": 2}.items():
+        csv(tmp_path, [f"{i + first},{3 * i}" for i in range(5)], f"{file}.csv")
+    assert {*OTHERS, "dtype", "prefetch_buffer"} == set(OF_TEXT)
+    others, value = OTHERS.get(name, ({}, "int64" if name == "dtype" else 9))
+
+    def made(asked):
+        given = {"data_csv": "a.csv", "data_shape": 2, "batch_size": 2, **asked}
+        given |= {key: tmp_path / one for key, one in given.items() if key.endswith("_csv")}
+        return handed_out(CSVIter(version=version, **given))
+
+    heeded = name in OTHERS or (name == "dtype" and version == "1.9.1")
+    assert same(made(others), made({**others, name: value})) != heeded
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_unknown_words_are_refused_if_that_is_wanted(tmp_path, idx, version):
+    text = {"data_csv": csv(tmp_path, [1]), "data_shape": 1, "batch_size": 1}
+    for make, asked in ((CSVIter, text), (MNISTIter, {**idx, "batch_size": 1})):
+        make(version=version, **asked, bach_size=3)
+        with pytest.raises(LoaderTypeError, match="did you mean 'batch_size'"):
+            make(version=version, strict=True, **asked, bach_size=3)
+
+
 def test_csv_parameters(tmp_path):
     data, label = csv(tmp_path, ["1,2", "3,4"]), csv(tmp_path, ["5,6", "7,8"], "l.csv")
     both = CSVIter(data_csv=data, label_csv=label, data_shape=2, label_shape="(2,)", batch_size="2")
@@ -339,8 +393,9 @@ def labels_of(it):
     return [batch.label[0].astype(int).tolist() for batch in it]
 
 
-def test_mnist_is_shuffled_once_and_drops_the_rest(idx):
-    it = MNISTIter(**idx, batch_size=4, silent=True)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_mnist_is_shuffled_once_and_drops_the_rest(idx, version):
+    it = MNISTIter(version=version, **idx, batch_size=4, silent=True)
     assert it.provide_data == [("data", (4, 1, 2, 3))]
     assert labels_of(it) == [ORDER[:4], ORDER[4:8]]
     it.reset()
@@ -362,20 +417,48 @@ def test_mnist_is_shuffled_once_and_drops_the_rest(idx):
         ({"shuffle": 0, "batch_size": 10}, [list(range(10))]),
     ],
 )
-def test_mnist_orders_and_parts(idx, parameters, expected):
-    assert labels_of(MNISTIter(**{**idx, "batch_size": 4, **parameters})) == expected
+@pytest.mark.parametrize("version", VERSIONS)
+def test_mnist_orders_and_parts(idx, parameters, expected, version):
+    it = MNISTIter(version=version, **{**idx, "batch_size": 4, **parameters})
+    assert labels_of(it) == expected
 
 
-def test_mnist_shapes_names_and_errors(idx, tmp_path):
-    flat = MNISTIter(**idx, batch_size=2, flat=True, data_name="x", label_name="y")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_mnist_shapes_and_names(idx, version):
+    flat = MNISTIter(
+        version=version, **idx, batch_size=2, flat=True, data_name="x", label_name="y", shuffle=0
+    )
     assert flat.provide_data == [("x", (2, 6))]
     assert flat.provide_label == [("y", (2,))]
+    np.testing.assert_array_equal(flat.next().data[0], PICTURES[:2].reshape(2, 6) / 256)
+    assert MNISTIter(version=version, **idx, batch_size=2, label_name=None).provide_label == []
+    ahead = MNISTIter(version=version, **idx, batch_size=4, prefetch_buffer=1)
+    assert same(handed_out(ahead), handed_out(MNISTIter(version=version, **idx, batch_size=4)))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_is_read_of_digits_is_logged_unless_it_is_silent(idx, caplog, version):
+    caplog.set_level(logging.INFO, "labeled")
+    MNISTIter(version=version, **idx, batch_size=4, silent=True)
+    assert "load" not in caplog.text
+    MNISTIter(version=version, **idx, batch_size=4)
+    assert "load 10 images" in caplog.text
+
+
+def test_mnist_errors(idx, tmp_path):
     with pytest.raises(LoaderError, match="no first batch"):
         MNISTIter(**idx, batch_size=11)
     with pytest.raises(LoaderError, match="below num_parts"):
         MNISTIter(**idx, num_parts=2, part_index=2)
     with pytest.raises(LoaderError, match="dtype"):
         MNISTIter(**idx, dtype="uint8")
+    with pytest.raises(FileFormatError, match=r"none' cannot be read: No such file"):
+        MNISTIter(image=idx["image"], label=str(tmp_path / "none"))
+    few = tmp_path / "few"
+    few.write_bytes(struct.pack(">2I", 2049, 9) + bytes(9))
+    for shuffle in (True, False):
+        with pytest.raises(FileFormatError, match=r"few' holds 9 labels for the 10 pictures"):
+            MNISTIter(image=idx["image"], label=str(few), batch_size=4, shuffle=shuffle)
     Path(idx["image"]).write_bytes(struct.pack(">4I", 2051, 2**32 - 1, 2**32 - 1, 9) + b"1")
     with pytest.raises(FileFormatError, match=r"claims .* and holds 1"):
         MNISTIter(**idx)
@@ -415,6 +498,12 @@ def test_arrays_are_cut_along_the_last_axis_as_float32():
         assert (data[..., n:] == -1).all()
         assert (label[n:] == 9).all()
     assert batches[0].data[0] is batches[1].data[0]  # one buffer for all batches
+
+
+def test_samples_may_lie_along_the_first_axis():
+    it = ArrayDataProvider(ROWS.transpose(2, 0, 1), batch_size=4, axes="first")
+    assert it.provide_data == [("data", (4, 2, 3))]
+    np.testing.assert_array_equal(it.next().data[0], ROWS[..., :4].transpose(2, 0, 1))
 
 
 def test_shuffles_accumulate_and_keep_labels_with_their_data():

@@ -194,6 +194,7 @@ def test_labelled_and_lazy_arrays_keep_their_dims():
         ({"label": "text"}, ArrayError, "no array of samples"),
         ({"label": [("y", LABELS), LABELS]}, ArrayError, r"no \(name, array\) pair"),
         ({"axes": "middle"}, LoaderError, "'first' or 'last'"),
+        ({"roll_over": "no"}, LoaderError, "roll_over='no' must be True or False"),
         ({"data_padding": 0.5, "batch_size": 4}, LoaderError, "0.5 is no value of dtype uint8"),
         ({"part": (2, 2)}, LoaderError, "part"),
     ],
@@ -382,6 +383,8 @@ def test_what_yields_nothing_has_no_shapes():
         _ = IteratorProvider([]).batch_size
     with pytest.raises(LoaderError, match="not iterable"):
         IteratorProvider(5)
+    with pytest.raises(LoaderError, match="copy='no' must be True or False"):
+        IteratorProvider([], copy="no")
     with pytest.raises(LoaderError, match="takes a function"):
         provider([1])
     with pytest.raises(LoaderTypeError, match="did you mean 'batch_size'"):

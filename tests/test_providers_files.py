@@ -342,7 +342,13 @@ def test_a_mean_image_is_computed_once_over_all_pictures(folder, tmp_path):
         ({"data_shape": (2, 12, 12)}, LoaderError, "1, 3 or 4 channels"),
         ({"batch_size": 0}, LoaderError, "at least 1"),
         ({"label_width": 0}, LoaderError, "at least 1"),
-        ({"num_parts": 2, "part_index": 2}, LoaderError, "part"),
+        ({"num_parts": 2, "part_index": 2}, LoaderError, "part_index=2 must be below num_parts=2"),
+        ({"num_parts": 0}, LoaderError, "num_parts=0 must be at least 1"),
+        ({"prefetch_buffer": -1}, LoaderError, "prefetch_buffer=-1 must be at least 0"),
+        ({"preprocess_threads": "all"}, LoaderError, "preprocess_threads='all' must be a whole"),
+        ({"mirror": "false"}, LoaderError, "mirror='false' must be True or False"),
+        ({"shuffle": "no"}, LoaderError, "shuffle='no' must be True or False"),
+        ({"round_batch": "no", "mean_img": "new.bin"}, LoaderError, "round_batch='no' must be"),
         ({"inter_method": 5}, LoaderError, "none of 0 to 4, 9 and 10"),
         ({"dtype": "int32"}, LoaderError, "dtype='int32' must be one of"),
         ({"dtype": "uint8", "scale": 2}, LoaderError, "bytes as they are"),
@@ -357,6 +363,7 @@ def test_a_mean_image_is_computed_once_over_all_pictures(folder, tmp_path):
 def test_impossible_parameters_are_refused_at_once(folder, parameters, error, words):
     with pytest.raises(error, match=words):
         make(folder, **{key: located(folder, one) for key, one in parameters.items()})
+    assert not (folder / "new.bin").exists()  # no mean image was computed before
 
 
 def test_a_crop_that_starts_too_far_is_an_error_of_its_batch(folder):
@@ -499,6 +506,9 @@ def test_digits_are_whole_batches_in_every_epoch(idx):
 def test_digits_that_do_not_fit_are_refused(idx, tmp_path):
     with pytest.raises(LoaderTypeError, match="did you mean 'shuffle'"):
         MNISTProvider(**idx, shufle=True)
+    for name in ("flat", "silent", "roll_over"):
+        with pytest.raises(LoaderError, match=f"{name}='false' must be True or False"):
+            MNISTProvider(**idx, **{name: "false"})
     with pytest.raises(FileFormatError, match="need one label each"):
         MNISTProvider(idx["image"], idx["image"])
     with pytest.raises(FileFormatError):
@@ -586,6 +596,29 @@ def test_text_without_labels_has_zeros(text):
     batch = next(iter(make_text(text)))
     np.testing.assert_array_equal(batch.label[0], np.zeros(4))
     assert make_text(text, label_shape=(2,)).provide_label == [("softmax_label", (4, 2))]
+
+
+@pytest.mark.parametrize(
+    ("lines", "asked", "words"),
+    [
+        ("1,2\n3,oops\n", {}, "line 2 of .*bad.csv' has 'oops' in column 'column_1'"),
+        ("1,2\n" * 9000 + "x,1\n", {}, "line 9001 of .*bad.csv' has 'x' in column 'column_0'"),
+        ("a,b\n1,2\n", {"header": False}, "line 1 of .*bad.csv' has 'a' in column 'column_0'"),
+        ("n,kind\n1,setosa\n2,rosa\n", {}, "line 2 .* has 'setosa' in column 'kind'.*columns="),
+        ("true,1\nfalse,2\n", {}, "has 'true' in column 'column_0', which is no float32"),
+        ("yes\n1\n", {"data_shape": 1, "header": False}, "has 'yes' in column 'column_0'"),
+    ],
+)
+def test_words_among_numbers_are_told_with_their_line(text, lines, asked, words):
+    (text / "bad.csv").write_text(lines)
+    with pytest.raises(FileFormatError, match=words):
+        make_text(text, **{"data_csv": "bad.csv", "data_shape": 2, **asked})
+
+
+def test_columns_without_a_name_are_columns(text):
+    (text / "indexed.csv").write_text(",a,b\n0,1.5,2\n1,3,4\n")
+    made = make_text(text, data_csv="indexed.csv", data_shape=3, batch_size=2)
+    np.testing.assert_array_equal(next(iter(made)).data[0], [[0, 1.5, 2], [1, 3, 4]])
 
 
 def test_text_that_does_not_fit_is_refused(text):

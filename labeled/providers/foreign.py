@@ -18,7 +18,7 @@ import numpy as np
 from labeled.device import Array, is_array, owned_copy
 from labeled.errors import ArrayError, LoaderError
 from labeled.loader.batches.batch import Batch
-from labeled.loader.request.arguments import integer, integer_or_none
+from labeled.loader.request.arguments import flag, integer, integer_or_none
 from labeled.providers.arrays import named_arrays
 from labeled.providers.batch import (
     BatchAxis,
@@ -267,7 +267,7 @@ class IteratorProvider:
         )
         self._padding = data_padding, label_padding
         self._axes = batch_axis_of(axes)
-        self._copy = copy
+        self._copy = flag("copy", copy)
 
     # what is provided
 

@@ -21,10 +21,10 @@ from labeled.catalog.source import AnySource, Source
 from labeled.device import Device
 from labeled.errors import LoaderError
 from labeled.loader.build import make_loader
-from labeled.loader.request.arguments import integer
+from labeled.loader.request.arguments import flag, integer
 from labeled.loader.sizing.memory import DEFAULT_MEMORY
 from labeled.providers.batch import BatchAxis
-from labeled.providers.files import open_sources, rows_of, serving_of_files
+from labeled.providers.files import checked, open_sources, rows_of, serving_of_files
 from labeled.providers.keywords import check_keywords, keywords_of
 from labeled.providers.look import DTYPES, FloatArray, Look
 from labeled.providers.served import Feed, LoaderProvider
@@ -147,10 +147,10 @@ class ImageRecordProvider(LoaderProvider):
         device: str | Device = "cpu",
         **look: Any,
     ) -> None:
-        given = dict(locals())
+        given = checked(locals())
         own = keywords_of(type(self).__init__)
         check_keywords(type(self).__name__, look, own, [one.name for one in fields(Look)])
-        shape = _checked_shape(data_shape)
+        shape, shuffled = _checked_shape(data_shape), flag("shuffle", shuffle)
         if dtype not in DTYPES:
             raise LoaderError(f"dtype={dtype!r} must be one of {', '.join(map(repr, DTYPES))}")
         made = Look(**look)
@@ -177,7 +177,7 @@ class ImageRecordProvider(LoaderProvider):
             seed = key_of(seed, shuffle_chunk_seed) % SEEDS
         serving = serving_of_files(
             given,
-            shuffle=bool(shuffle) if window is None else "window",
+            shuffle=shuffled if window is None else "window",
             seed=seed,
             window_rows=window,
             pipeline={"images": _Seeded(made.augment(shape, dtype, mean), seed_aug)},

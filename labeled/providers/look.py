@@ -39,6 +39,7 @@ from labeled.augment import (
 )
 from labeled.augment.resizing import Method, Sampling
 from labeled.errors import LoaderError
+from labeled.loader.request.arguments import flag
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -144,6 +145,8 @@ class Look:
     max_random_illumination: float = 0
 
     def __post_init__(self) -> None:
+        for name in ("rand_crop", "random_resized_crop", "mirror", "rand_mirror"):
+            flag(name, getattr(self, name))
         if self.inter_method not in (*range(len(METHODS)), AUTO, RANDOM):
             raise LoaderError(f"inter_method={self.inter_method!r} is none of 0 to 4, 9 and 10")
         ways = {

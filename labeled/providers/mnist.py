@@ -14,7 +14,7 @@ from labeled.errors import FileFormatError
 from labeled.loader.request.options import Shuffle
 from labeled.loader.sizing.memory import DEFAULT_MEMORY
 from labeled.providers.batch import BatchAxis
-from labeled.providers.files import open_sources, rows_of, serving_of_files
+from labeled.providers.files import checked, open_sources, rows_of, serving_of_files
 from labeled.providers.keywords import known_keywords
 from labeled.providers.served import Feed, LoaderProvider
 
@@ -86,7 +86,7 @@ class MNISTProvider(LoaderProvider):
         scale: Any = None,
         shift: Any = None,
     ) -> None:
-        given = dict(locals())
+        given = checked(locals())
         images = _one(image, "images")
         shape = images.row_shape
         laid_out = (math.prod(shape),) if flat else (1, *shape)

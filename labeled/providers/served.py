@@ -22,7 +22,7 @@ from labeled.errors import LoaderError
 from labeled.loader.batches.batch import Batch
 from labeled.loader.build import make_loader
 from labeled.loader.loader import Loader
-from labeled.loader.request.arguments import integer
+from labeled.loader.request.arguments import flag, integer
 from labeled.loader.request.casts import can_hold
 from labeled.loader.request.options import Shuffle
 from labeled.loader.sizing.memory import DEFAULT_MEMORY
@@ -112,7 +112,7 @@ class Serving:
     device: str | Device = "cpu"
 
     def __post_init__(self) -> None:
-        if self.errors == "skip" and self.roll_over:
+        if flag("roll_over", self.roll_over) and self.errors == "skip":
             raise LoaderError(
                 "errors='skip' leaves rows out, so that a last batch is not filled up with others: "
                 "pad it instead (roll_over=False, round_batch=False)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,13 +11,13 @@ import numpy as np
 
 from labeled.catalog.source import AnySource, Source
 from labeled.device import Device
-from labeled.errors import LoaderError
+from labeled.errors import FileFormatError, LoaderError, ReadError
 from labeled.loader.request.arguments import integer
 from labeled.loader.request.options import Shuffle
 from labeled.loader.sizing.memory import DEFAULT_MEMORY
 from labeled.providers.arrays import source_of
 from labeled.providers.batch import BatchAxis
-from labeled.providers.files import open_sources, rows_of, serving_of_files
+from labeled.providers.files import checked, open_sources, rows_of, serving_of_files
 from labeled.providers.keywords import known_keywords
 from labeled.providers.served import Feed, LoaderProvider
 
@@ -84,7 +85,7 @@ class CSVProvider(LoaderProvider):
         memory: int | str = DEFAULT_MEMORY,
         device: str | Device = "cpu",
     ) -> None:
-        given = dict(locals())
+        given = checked(locals())
         options = {"dtype": dtype, "delimiter": delimiter, "header": header}
         shape, wide = _lengths("data_shape", data_shape), _lengths("label_shape", label_shape)
         feeds = [Feed(data_name, "data", shape=shape)]
@@ -101,10 +102,47 @@ class CSVProvider(LoaderProvider):
 
 
 def _table(path: Any, name: str, options: dict[str, Any]) -> Source:
-    """Return all columns of a file, side by side."""
-    (source,) = open_sources(path, "csv", columns="matrix", **options).values()
+    """Return all columns of a file, side by side.
+
+    Raises
+    ------
+    FileFormatError
+        If samples of the file tell that a column holds something else than numbers.
+    """
+    found = list(open_sources(path, "csv", columns="matrix", **options).values())
+    numeric = all(one.dtype.kind not in "Ob" for one in found)
+    if len(found) == 1 and numeric:
+        assert isinstance(found[0], Source)
+        return replace(found[0], name=name)
+    source = _side_by_side(path, name, sum(map(_width, found)), options)
+    if not numeric:
+        _check_numbers(source)
+    return source
+
+
+def _width(source: AnySource) -> int:
+    return math.prod(source.row_shape)
+
+
+def _side_by_side(path: Any, name: str, n_columns: int, options: dict[str, Any]) -> Source:
+    """Return all columns as numbers, whatever they look like."""
+    own = {**options, "columns": {name: range(n_columns)}, "dtype": {name: options["dtype"]}}
+    (source,) = open_sources(path, "csv", **own).values()
     assert isinstance(source, Source)
-    return replace(source, name=name)
+    return source
+
+
+def _check_numbers(source: Source) -> None:
+    """Read a file that seems to hold words up to the first one, which is an error."""
+    reader, step = source.reader(), source.layout.chunk_rows or 1
+    try:
+        for start in range(0, source.n_rows, step):
+            reader.read(range(start, min(start + step, source.n_rows)))
+    except ReadError as error:
+        raise FileFormatError(
+            f"{error}; a provider of text takes every column, and numbers alone: of a file that "
+            "has others, labeled.open_dataset(path, columns=...).as_provider() takes some"
+        ) from None
 
 
 def _lengths(name: str, shape: Any) -> tuple[int, ...]:

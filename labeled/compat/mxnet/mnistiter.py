@@ -48,7 +48,7 @@ class MNISTIter(MXDataIter):
     """Batches of pictures, each value 1/256 of its byte, and of their labels.
 
     A last batch that would be short is left out; the order is drawn once, not every epoch. The
-    files' magic numbers are not checked, nor that they hold equally many examples.
+    files' magic numbers are not checked, nor that there are no more labels than pictures.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class MNISTIter(MXDataIter):
     Raises
     ------
     FileFormatError
-        If a file is shorter than its header says.
+        If a file is missing or shorter than its header says, or there are too few labels.
     LoaderError
         If a parameter cannot be read, or there is not one whole batch.
     """
@@ -78,6 +78,11 @@ class MNISTIter(MXDataIter):
             raise LoaderError(f"MNISTIter: dtype={asked['dtype']!r} must be float32")
         images = _part(*_read(asked["image"], n_lengths=2), part, parts)
         labels = _part(*_read(asked["label"], n_lengths=0), part, parts)
+        if len(labels) < len(images):
+            raise FileFormatError(
+                f"{asked['label']!r} holds {len(labels)} labels for the {len(images)} pictures of "
+                f"{asked['image']!r} (part {part} of {parts}); name files that belong together"
+            )
         if asked["shuffle"]:
             order = Twister(asked["seed"]).shuffled(len(images))
             images, labels = images[order], labels[order]
@@ -121,6 +126,10 @@ def _read(path: str, n_lengths: int) -> tuple[npt.NDArray[np.uint8], tuple[int, 
         with open(path, "rb") as stream:
             header = stream.read(4 * words)
             _, *lengths = struct.unpack(f">{words}I", header)
+    except OSError as error:
+        raise FileFormatError(
+            f"{path!r} cannot be read: {error.strerror}; check the path"
+        ) from error
     except struct.error:
         raise FileFormatError(f"{path!r} ends in its header of {4 * words} bytes") from None
     claimed = int(np.prod(lengths, dtype=object))

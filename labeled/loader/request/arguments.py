@@ -161,3 +161,10 @@ def integer(what: str, value: Any, least: int | None = None) -> int:
 
 def integer_or_none(what: str, value: Any, least: int) -> int | None:
     return None if value is None else integer(what, value, least)
+
+
+def flag(what: str, value: Any) -> bool:
+    """Return a flag; words such as ``"false"``, which are true to Python, are refused."""
+    if isinstance(value, bool | np.bool_ | int | np.integer) and value in (0, 1):
+        return bool(value)
+    raise LoaderError(f"{what}={value!r} must be True or False")
