@@ -197,6 +197,8 @@ def test_labelled_and_lazy_arrays_keep_their_dims():
         ({"roll_over": "no"}, LoaderError, "roll_over='no' must be True or False"),
         ({"data_padding": 0.5, "batch_size": 4}, LoaderError, "0.5 is no value of dtype uint8"),
         ({"part": (2, 2)}, LoaderError, "part"),
+        ({"label": {1: LABELS}}, ArrayError, r"\(1, array.{0,60} is no \(name, array\) pair"),
+        ({"label": np.ma.array(LABELS, mask=LABELS > 3)}, ArrayError, "mask would be lost"),
     ],
 )
 def test_bad_arguments_are_refused_at_once(arguments, error, words):
@@ -255,10 +257,23 @@ def test_targets_that_do_not_fit_are_refused_before_anything_is_copied():
         batch.load_label([[(slice(2, 5), short)]])
     with pytest.raises(ArrayError, match="no stretch"):
         batch.load_label([[(slice(0, 4, 2), np.zeros(2))]])
+    for bad in ([[(2, short)]], [[short]], [None], [[(slice(0, 4), "text")]]):
+        with pytest.raises(ArrayError, match="is no target for 'z': give an array, or a list of"):
+            batch.load_label(bad)
+    with pytest.raises(ArrayError, match="target for 'y' is not to be written to"):
+        batch.load_data([whole, np.broadcast_to(np.zeros(1), 4)])
     assert not whole.any()
     batch.load_label([[(slice(0, 3), short), (range(3, 4), whole[0, :1])]])
     assert short.all()
     assert whole[0, 0] == 1
+
+
+def test_tensors_are_targets():
+    torch = pytest.importorskip("torch")
+    batch = DataBatch({"x": IMAGES})
+    places = torch.zeros(10, 2, 3), torch.zeros((5, 2, 3), dtype=torch.uint8)
+    batch.load_data([[(slice(0, 10), places[0]), (slice(10, 15), places[1])]])
+    np.testing.assert_array_equal(np.concatenate([place.numpy() for place in places]), IMAGES)
 
 
 def test_floats_are_not_copied_into_integers():
@@ -271,6 +286,8 @@ def test_arrays_of_a_batch_are_of_one_length():
         DataBatch({"x": np.ones(3)}, {"y": np.ones(4)})
     with pytest.raises(ArrayError, match="at least one array of data"):
         DataBatch({}, {"y": np.ones(4)})
+    with pytest.raises(ArrayError, match="count_samples=5 is more than the 4 samples"):
+        DataBatch({"y": np.ones(4)}, count_samples=5)
 
 
 # what others iterate
@@ -306,6 +323,28 @@ def test_a_coroutine_draws_from_its_seed_and_loop():
 
     assert draws(1) == draws(1)
     assert draws(1)[0] != draws(1)[1] != draws(2)[1]
+
+
+def test_functions_that_yield_nothing_are_told():
+    def nothing():
+        return None
+
+    def drawn(rng):
+        yield rng.random(3)
+
+    with pytest.raises(LoaderError, match=r"nothing returned NoneType, which yields no batches"):
+        list(provider(nothing))
+    with pytest.raises(LoaderError, match=r"drawn: missing a required argument: 'rng'.*seed="):
+        provider(drawn)
+    with pytest.raises(LoaderError, match=r"nothing: too many positional arguments.*a generator"):
+        provider(nothing, seed=1)
+
+
+def test_labels_that_are_asked_for_must_be_there():
+    with pytest.raises(
+        UnknownNameError, match=r"no array 'labl' for a label; did you mean 'label'"
+    ):
+        next(iter(IteratorProvider([{"x": np.ones(2), "label": np.ones(2)}], label="labl")))
 
 
 class OldStyle:

@@ -141,7 +141,7 @@ def _is_pair(given: Any) -> bool:
 
 def _pair(pair: Any) -> tuple[str, Any]:
     if not _is_pair(pair):
-        raise ArrayError(f"{pair!r} is no (name, array) pair, as the others are")
+        raise ArrayError(f"{pair!r:.60} is no (name, array) pair, with a str for its name")
     return pair[0], pair[1]
 
 
@@ -157,6 +157,10 @@ def source_of(name: str, array: Any) -> AnySource:
             return BlockSource.of(array, dim, name)
         turned = array.transpose(dim, ...)
         return _in_memory(name, tuple(map(str, turned.dims)), turned.values)
+    if isinstance(array, np.ma.MaskedArray):
+        raise ArrayError(
+            f"{name!r} is a masked array, whose mask would be lost; give {name}.filled(...)"
+        )
     values = np.asarray(array)
     if values.dtype == object or not values.ndim:
         raise ArrayError(

@@ -17,7 +17,16 @@ import numpy.typing as npt
 import xarray as xr
 
 from labeled import permute
-from labeled.device import Array, copy_into, dtype_of, namespace, to_host
+from labeled.device import (
+    Array,
+    adopted,
+    copy_into,
+    dtype_of,
+    is_array,
+    is_foreign,
+    namespace,
+    to_host,
+)
 from labeled.errors import ArrayError, LoaderError, UnknownNameError, did_you_mean
 from labeled.loader.batches.finish import padding_of
 
@@ -76,7 +85,10 @@ class DataBatch:
         if self.count_samples < 0:
             object.__setattr__(self, "count_samples", self.batch_size)
         if self.count_samples > self.batch_size:
-            raise ArrayError(f"{self.count_samples} samples are not in a batch of {self}")
+            raise ArrayError(
+                f"count_samples={self.count_samples} is more than the {self.batch_size} samples of "
+                "the batch"
+            )
 
     def _arrays(self) -> Iterator[tuple[str, Array]]:
         yield from self.named_data.items()
@@ -129,8 +141,8 @@ class DataBatch:
         targets : sequence
             One entry an array of `data`: either an array of its shape, or a list of
             ``(slice, array)`` pairs. The slice counts samples, in steps of one; the array
-            (NumPy, CuPy or array-API) has the shape of those samples. Slices may overlap,
-            repeat, or leave samples out.
+            (NumPy, CuPy, array-API or a torch tensor) has the shape of those samples. Slices
+            may overlap, repeat, or leave samples out.
 
         Raises
         ------
@@ -169,7 +181,8 @@ class DataBatch:
         """Return (target, what goes there) pairs that fit."""
         pairs = target if isinstance(target, list | tuple) else [(slice(None), target)]
         copies = []
-        for which, place in pairs:
+        for pair in pairs:
+            which, place = _pair_of(name, pair)
             part = array[self._index(name, which)]
             if tuple(place.shape) != tuple(part.shape):
                 raise ArrayError(
@@ -206,6 +219,21 @@ class DataBatch:
         lines = [f"<labeled.providers.DataBatch, {self.count_samples} samples>"]
         lines += [f"  {name}  {tuple(a.shape)}  {a.dtype}" for name, a in self._arrays()]
         return "\n".join(lines)
+
+
+def _pair_of(name: str, pair: Any) -> tuple[slice | range, Array]:
+    """Return a slice and the array to fill, which must let itself be written to."""
+    which, place = pair if isinstance(pair, list | tuple) and len(pair) == 2 else (None, None)
+    if is_foreign(place):
+        place = adopted(place)
+    if not isinstance(which, slice | range) or not is_array(place):
+        raise ArrayError(
+            f"{pair!r:.60} is no target for {name!r}: give an array, or a list of (slice, array) "
+            "pairs"
+        )
+    if isinstance(place, np.ndarray) and not place.flags.writeable:
+        raise ArrayError(f"a target for {name!r} is not to be written to; give a copy of it")
+    return which, place
 
 
 def device_slices(batch_size: int, n_devices: int) -> list[slice]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from inspect import signature
 from itertools import chain, count, islice
 from typing import Any, overload
 
 import numpy as np
 
 from labeled.device import Array, is_array, owned_copy
-from labeled.errors import ArrayError, LoaderError
+from labeled.errors import ArrayError, LoaderError, UnknownNameError, did_you_mean
 from labeled.loader.batches.batch import Batch
 from labeled.loader.request.arguments import flag, integer, integer_or_none
 from labeled.providers.arrays import named_arrays
@@ -66,6 +67,10 @@ class Naming:
 
     def _by_name(self, arrays: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, Array]]:
         labels = self.label_names or (self.label_name,)
+        for name in self.label_names:
+            if name not in arrays:
+                hint = did_you_mean(name, map(str, arrays))
+                raise UnknownNameError(f"a batch has no array {name!r} for a label; {hint}")
         data = {str(name): array_of(a) for name, a in arrays.items() if name not in labels}
         return data, {str(name): array_of(a) for name, a in arrays.items() if name in labels}
 
@@ -145,11 +150,20 @@ class _Again:
         self.title = title
 
     def begin(self) -> Iterator[Any]:
-        return iter(self._make(next(self._epochs)))
+        return self._pass(next(self._epochs))
+
+    def _pass(self, number: int) -> Iterator[Any]:
+        made = self._make(number)
+        if not hasattr(made, "__iter__"):
+            raise LoaderError(
+                f"{self.title} returned {type(made).__name__}, which yields no batches; let it "
+                "yield them, or return an iterable"
+            )
+        return iter(made)
 
     def peek(self) -> Any:
         """Return the first batch of a pass that is given up again."""
-        items = iter(self._make(0))
+        items = self._pass(0)
         try:
             return next(items)
         except StopIteration:
@@ -341,6 +355,7 @@ class CoroutineProvider(IteratorProvider):
     def __init__(self, function: Callable[..., Iterable[Any]], seed: int | None, **options: Any):
         title = getattr(function, "__qualname__", type(function).__name__)
         key = None if seed is None else integer("seed", seed)
+        _check_call(function, title, drawn=key is not None)
 
         def items(epoch: int) -> Iterable[Any]:
             if key is None:
@@ -350,6 +365,17 @@ class CoroutineProvider(IteratorProvider):
 
         super().__init__((), **options)
         self._passes = _Again(items, title)
+
+
+def _check_call(function: Callable[..., Any], title: str, *, drawn: bool) -> None:
+    """Raise :class:`LoaderError` for a function that is not called as it wants to be."""
+    try:
+        signature(function).bind(*([None] if drawn else []))
+    except TypeError as error:
+        how = "with a generator" if drawn else "with nothing, or, given a seed=, with a generator"
+        raise LoaderError(f"{title}: {error}; a provider calls its function {how}") from None
+    except ValueError:  # written in C, and says nothing
+        return
 
 
 @overload
