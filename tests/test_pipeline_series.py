@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -27,6 +29,7 @@ times = st.lists(st.integers(0, 60), min_size=1, max_size=10).map(
 )
 series = st.fixed_dictionaries({"a": times, "b": times})
 margins = st.sampled_from([0, 1, 2, 0.25, 0.5])
+DAYS = np.arange("2026-01-01", "2026-01-04", dtype="datetime64[D]")
 
 
 def inside(one, margin):
@@ -114,6 +117,23 @@ def test_dates_and_margins_by_name():
     np.testing.assert_array_equal(found["time"], hours["a"][2:])
 
 
+def test_lengths_of_time_are_synchronised_too():
+    leads = {"a": np.array([0, 6, 12], "m8[h]"), "b": np.array([0, 350, 721], "m8[m]")}
+    found = synchronise(leads, "a", tolerance=timedelta(minutes=15), margin=(timedelta(hours=1), 0))
+    np.testing.assert_array_equal(found["b"], [1, 2])
+    np.testing.assert_array_equal(found["time"], leads["a"][1:])
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u8"])
+def test_whole_numbers_are_compared_exactly(dtype):
+    start = 1_700_000_000 * 10**9  # nanoseconds, of which float64 tells one in 256
+    stamps = {"a": start + np.array([1, 3, 6]), "b": start + np.array([0, 2, 4, 5, 6])}
+    found = synchronise({n: t.astype(dtype) for n, t in stamps.items()}, "a", tolerance=0.5)
+    np.testing.assert_array_equal(found["b"], [4])
+    np.testing.assert_array_equal(found["time"], [start + 6])
+    np.testing.assert_array_equal(synchronise(stamps, "a", "previous")["b"], [0, 1, 4])
+
+
 @pytest.mark.parametrize(
     ("act", "kind", "message"),
     [
@@ -126,7 +146,30 @@ def test_dates_and_margins_by_name():
         (lambda t: synchronise({**t, "c": []}, "a"), PipelineError, "'c' have shape"),
         (lambda t: synchronise({**t, "c": [1, 0]}, "a"), PipelineError, "timestamp 1 of 'c', 0"),
         (lambda t: synchronise({**t, "c": [np.nan]}, "a"), PipelineError, "timestamp 0 of 'c'"),
-        (lambda t: synchronise({**t, "c": ["x"]}, "a"), PipelineError, "numbers or dates"),
+        (
+            lambda t: synchronise({**t, "c": ["x"]}, "a"),
+            PipelineError,
+            "give numbers, or datetime64",
+        ),
+        (lambda t: synchronise({**t, "c": DAYS}, "a"), PipelineError, r"float64 of 'a'.* of 'c'"),
+        (
+            lambda t: synchronise(t, "a", tolerance=np.timedelta64(1, "s")),
+            PipelineError,
+            "a number",
+        ),
+        (lambda t: synchronise(t, "a", tolerance=-1.0), PipelineError, "must not be negative"),
+        (
+            lambda t: synchronise({"c": DAYS}, "c", tolerance=1.0),
+            PipelineError,
+            "a timedelta, since",
+        ),
+        (
+            lambda t: synchronise({"c": DAYS}, "c", margin=(0.5, 0)),
+            PipelineError,
+            "margin of 'c'.*0.5",
+        ),
+        (lambda t: synchronise({**t, "time": [1.0]}, "a"), PipelineError, "called 'time'.*dim="),
+        (lambda t: decimate(synchronise(t, "a"), 2, dim="t"), UnknownNameError, "no dim 't'"),
         (lambda t: decimate(synchronise(t, "a"), 0), PipelineError, "factor=0"),
     ],
 )
@@ -206,7 +249,11 @@ def test_a_trace_is_its_series_at_the_moments_chosen():
     for fast, slow in chosen:
         assert abs(arrays["fast"].time[fast] - arrays["slow"].time[slow]) < 0.0501
     together = trace.to_xarray()
-    assert set(together.coords) == {"fast_time", "slow_time"}
+    assert {name: one.dims for name, one in together.variables.items()} == dict.fromkeys(
+        ("fast", "slow", "fast_time", "slow_time"), ("time",)
+    )
+    batch = next(iter(labeled.batches(together, 3, dim="time")))
+    np.testing.assert_array_equal(batch["fast"], [fast for fast, _ in chosen[:3]])
     np.testing.assert_array_equal(together["fast"], [fast for fast, _ in chosen])
     np.testing.assert_array_equal(together["slow_time"], arrays["slow"]["time"])
     assert stack([trace[0], trace[1]])["fast"].dims == ("batch",)
@@ -214,6 +261,10 @@ def test_a_trace_is_its_series_at_the_moments_chosen():
         trace[9]
     with pytest.raises(UnknownNameError, match="did you mean 'slow'"):
         trace["slov"]
+    for items in (trace, TimeWindow([1, 2]), Concatenated(["ab"])):
+        for several in (slice(0, 1), 0.5):
+            with pytest.raises(SelectionError, match="ask for one by a whole number"):
+                items[several]
 
 
 def test_traces_that_cannot_be():
@@ -279,3 +330,7 @@ def test_sizes_that_cannot_be(size):
         subsample(10, size)
     with pytest.raises(PipelineError, match="how='ld' must be one of"):
         subsample(10, 1, "ld")
+    with pytest.raises(PipelineError, match="n_rows=-3 must be a whole number, at least 0"):
+        subsample(-3, 0)
+    with pytest.raises(PipelineError, match=r"seed=0\.5 must be a whole number"):
+        subsample(10, 1, seed=0.5)

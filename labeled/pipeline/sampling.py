@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import PipelineError
+from labeled.pipeline.arguments import check_whole, is_whole
 from labeled.samplers.permutation import explicit_permutation, key_of
 
 Rows = npt.NDArray[np.int64]
@@ -48,6 +49,8 @@ def subsample(n_rows: int, size: float, how: How = "low-discrepancy", *, seed: i
     >>> subsample(20, 5), subsample(20, 0.25, "uniform")
     (array([ 0, 13,  5, 18, 10]), array([ 0,  5, 10, 14, 19]))
     """
+    check_whole("n_rows", n_rows, least=0)
+    check_whole("seed", seed)
     k = _count(n_rows, size)
     if how not in _WAYS:
         raise PipelineError(f"how={how!r} must be one of {', '.join(map(repr, _WAYS))}")
@@ -57,7 +60,7 @@ def subsample(n_rows: int, size: float, how: How = "low-discrepancy", *, seed: i
 def _count(n_rows: int, size: Any) -> int:
     share = isinstance(size, float | np.floating)
     k = int(size * n_rows) if share and 0 <= size <= 1 else size
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 0 <= k <= n_rows:
+    if not is_whole(k) or not 0 <= k <= n_rows:
         raise PipelineError(
             f"size={size!r} of {n_rows} rows: give a whole number up to {n_rows}, or a share of "
             "them between 0.0 and 1.0"

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from labeled.errors import PipelineError, SelectionError, UnknownNameError, did_you_mean
+from labeled.errors import PipelineError, UnknownNameError, did_you_mean
+from labeled.pipeline.arguments import check_whole, item_number
 
 Labelled = xr.DataArray | xr.Dataset
 
@@ -67,9 +68,7 @@ class TimeWindow:
 
     def __post_init__(self) -> None:
         for name in ("past", "future"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
-                raise PipelineError(f"{name}={value!r} must be a whole number of samples, or 0")
+            check_whole(name, getattr(self, name), least=0)
         if isinstance(self.series, Labelled) and self.dim not in self.series.dims:
             hint = did_you_mean(self.dim, map(str, self.series.dims))
             raise UnknownNameError(f"the series has no dim {self.dim!r}; {hint}")
@@ -88,10 +87,7 @@ class TimeWindow:
         return max(0, n - self.past - self.future) if self.crop else n
 
     def __getitem__(self, index: int | np.integer[Any]) -> Any:
-        n = len(self)
-        if not -n <= index < n:
-            raise SelectionError(f"there is no window {index}: the series has {n} of them")
-        centre = self.first + int(index) % n
+        centre = self.first + item_number(index, len(self), "window", "the series")
         start, stop = max(0, centre - self.past), min(self._n_samples(), centre + self.future + 1)
         if isinstance(self.series, Labelled):
             window: Any = self.series.isel({self.dim: slice(start, stop)})
@@ -202,9 +198,8 @@ class SeriesTrace:
             if index not in self.series:
                 raise UnknownNameError(f"no series {index!r}; {did_you_mean(index, self.series)}")
             return self.series[index]
-        if not -len(self) <= index < len(self):
-            raise SelectionError(f"there is no moment {index}: the trace has {len(self)}")
-        return {name: self._item(name, int(self._chosen[name][index])) for name in self.series}
+        number = item_number(index, len(self), "moment", "the trace")
+        return {name: self._item(name, int(self._chosen[name][number])) for name in self.series}
 
     def _item(self, name: str, number: int) -> Any:
         one = self.series[name]
@@ -216,20 +211,17 @@ class SeriesTrace:
     def to_xarray(self) -> xr.Dataset:
         """Return the labelled series at the chosen samples, on one time dim; lazy if they are.
 
-        The time coordinate of each becomes ``<name>_<dim>``.
+        The time coordinate of each becomes ``<name>_<dim>``, along the same dim.
         """
-        made = {}
+        made = []
         for name, one in self.series.items():
             if not isinstance(one, xr.DataArray):
                 raise PipelineError(f"series {name!r} is no DataArray, but {type(one).__name__}")
             taken = one.isel({self.dim: self._chosen[name]})
-            made[name] = taken.reset_index(self.dim) if self.dim in taken.indexes else taken
-        along = {
-            name: {c: f"{name}_{c}" for c in one.coords if self.dim in one.coords[c].dims}
-            for name, one in made.items()
-        }
-        renamed = {name: one.rename(along[name]).rename(name) for name, one in made.items()}
-        return xr.merge(renamed.values(), compat="no_conflicts", join="exact")
+            along = {c: v.variable for c, v in taken.coords.items() if self.dim in v.dims}
+            apart = {f"{name}_{c}": v.to_base_variable() for c, v in along.items()}
+            made.append(taken.drop_vars(along).assign_coords(apart).rename(name))
+        return xr.merge(made, compat="no_conflicts", join="exact")
 
 
 class Concatenated:
@@ -255,10 +247,7 @@ class Concatenated:
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def __getitem__(self, index: int | np.integer[Any]) -> Any:
-        n = len(self)
-        if not -n <= index < n:
-            raise SelectionError(f"there is no item {index}: there are {n}")
-        number = int(index) % n
+        number = item_number(index, len(self), "item", "the whole")
         part = int(np.searchsorted(self._ends, number, side="right"))
         return self.parts[part][number - (int(self._ends[part - 1]) if part else 0)]
 

@@ -11,6 +11,7 @@ timestamps to the earliest of their last, both included, after `margin` is taken
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, Literal
 
 import numpy as np
@@ -18,11 +19,13 @@ import numpy.typing as npt
 import xarray as xr
 
 from labeled.errors import PipelineError, UnknownNameError, did_you_mean
+from labeled.pipeline.arguments import check_whole
 
 Times = npt.NDArray[Any]
 Indices = npt.NDArray[np.int64]
 Method = Literal["nearest", "next", "previous"]
 METHODS = ("nearest", "next", "previous")
+MOST_WHOLE = np.iinfo(np.int64).max
 
 
 def synchronise(
@@ -40,14 +43,16 @@ def synchronise(
     Parameters
     ----------
     times : mapping of str to array, lengths ``(n,)``
-        Timestamps of each series, which never fall: numbers (seconds), or all datetime64.
+        Timestamps of each series, which never fall: all numbers (of seconds, or any unit;
+        whole ones are compared exactly), all datetime64, or all timedelta64.
     reference : str
         The series whose timestamps are the moments.
     method : {"nearest", "next", "previous"}
         The sample nearest to the moment (the earlier of two equally near), the first at or
         after it, or the last at or before it.
-    tolerance : number or timedelta64, optional
-        Moments that a series has no sample within this distance of are left out.
+    tolerance : number or timedelta, optional
+        Moments that a series has no sample within this distance of are left out; a number, in
+        the same unit, where timestamps are numbers.
     margin : (start, end), or mapping of str to such a pair
         How much of the beginning and end of every series, or of those named, is left alone:
         whole numbers are samples, others a time.
@@ -67,7 +72,8 @@ def synchronise(
     UnknownNameError
         If `reference`, or a series that `margin` names, is not there.
     PipelineError
-        If a series is empty or its timestamps fall, or an option has no meaning.
+        If a series is empty or its timestamps fall, timestamps are of different kinds, or an
+        option has no meaning.
 
     Examples
     --------
@@ -76,14 +82,17 @@ def synchronise(
     >>> chosen["camera"].values, chosen["time"].values
     (array([0, 1, 3]), array([0.04, 0.14, 0.29]))
     """
-    series = {str(name): _checked(str(name), given) for name, given in times.items()}
+    series = _alike({str(name): _checked(str(name), given) for name, given in times.items()})
     if reference not in series:
         raise UnknownNameError(
             f"no series {reference!r} to take moments from; {did_you_mean(str(reference), series)}"
         )
     if method not in METHODS:
         raise PipelineError(f"method={method!r} must be one of {', '.join(map(repr, METHODS))}")
-    _check_whole("every", every)
+    check_whole("every", every, least=1)
+    if dim in series:
+        raise PipelineError(f"a series is called {dim!r}, like the dim of moments; pass dim=")
+    _check_tolerance(tolerance, series[reference])
     numbers = _numbers_within(series, reference, margin)
     numbers = numbers[numbers % every == 0]
     moments = series[reference][numbers]
@@ -107,15 +116,15 @@ def decimate(chosen: xr.Dataset, factor: int, *, start: int = 0, dim: str = "tim
     ------
     PipelineError
         If `factor` is no whole number of at least 1, or `start` is negative.
+    UnknownNameError
+        If there is no such dim.
     """
-    _check_whole("factor", factor)
-    _check_whole("start", start, least=0)
+    check_whole("factor", factor, least=1)
+    check_whole("start", start, least=0)
+    if dim not in chosen.dims:
+        hint = did_you_mean(dim, map(str, chosen.dims))
+        raise UnknownNameError(f"no dim {dim!r} counts the moments; {hint}")
     return chosen.isel({dim: slice(start, None, factor)})
-
-
-def _check_whole(what: str, value: Any, least: int = 1) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise PipelineError(f"{what}={value!r} must be a whole number, at least {least}")
 
 
 def _checked(name: str, given: npt.ArrayLike) -> Times:
@@ -125,8 +134,11 @@ def _checked(name: str, given: npt.ArrayLike) -> Times:
             f"the timestamps of {name!r} have shape {times.shape}; a series needs a list of them, "
             "and at least one"
         )
-    if times.dtype.kind not in "iufM":
-        raise PipelineError(f"the timestamps of {name!r} are {times.dtype}: give numbers or dates")
+    if times.dtype.kind not in "iufMm":
+        raise PipelineError(
+            f"the timestamps of {name!r} are {times.dtype}: give numbers, or datetime64 or "
+            "timedelta64 (of a time zone: in UTC)"
+        )
     falls = np.flatnonzero(~(times[1:] >= times[:-1]))
     if len(falls) or times[0] != times[0]:
         at = int(falls[0]) + 1 if len(falls) else 0
@@ -134,7 +146,41 @@ def _checked(name: str, given: npt.ArrayLike) -> Times:
             f"timestamp {at} of {name!r}, {times[at]}, is before the one before it or no time at "
             "all; sort the series"
         )
-    return times if times.dtype.kind == "M" else times.astype(np.float64)
+    return times
+
+
+def _alike(series: dict[str, Times]) -> dict[str, Times]:
+    """Return timestamps that can be compared; whole numbers stay whole if all of them are."""
+    kinds = {
+        name: "number" if t.dtype.kind in "iuf" else t.dtype.kind for name, t in series.items()
+    }
+    if len(set(kinds.values())) > 1:
+        told = ", ".join(f"{t.dtype} of {name!r}" for name, t in series.items())
+        raise PipelineError(f"timestamps of different kinds do not go together: {told}")
+    if "number" not in kinds.values():
+        return series
+    whole = all(t.dtype.kind in "iu" and t[-1] <= MOST_WHOLE for t in series.values())
+    return {name: t.astype(np.int64 if whole else np.float64) for name, t in series.items()}
+
+
+def _check_tolerance(tolerance: Any, times: Times) -> None:
+    if tolerance is None:
+        return
+    _check_unit("tolerance", tolerance, times)
+    if tolerance < tolerance * 0:
+        raise PipelineError(f"tolerance={tolerance!r} must not be negative")
+
+
+def _check_unit(what: str, value: Any, times: Times) -> None:
+    """Raise :class:`PipelineError` for a time that is not of the kind that timestamps are."""
+    numbers = times.dtype.kind in "iuf"
+    kind = np.asarray(value).dtype.kind
+    timed = isinstance(value, timedelta) or kind == "m"
+    if timed == numbers or not (timed or kind in "iuf"):
+        wanted = (
+            "a number, as timestamps are" if numbers else "a timedelta, since timestamps are dates"
+        )
+        raise PipelineError(f"{what} is {value!r}, and must be {wanted}")
 
 
 def _numbers_within(series: Mapping[str, Times], reference: str, margin: Any) -> Indices:
@@ -169,9 +215,12 @@ def _bounds(name: str, times: Times, margin: Any) -> tuple[Any, Any] | None:
 
 def _edge(name: str, times: Times, margin: Any) -> int:
     """Count the samples that a margin takes off the beginning of a series, or of its reverse."""
+    whole = np.asarray(margin).dtype.kind in "iu"
+    if not whole:
+        _check_unit(f"the margin of {name!r}", margin, times)
     if margin < margin * 0:  # nothing, in its own unit
         raise PipelineError(f"the margin {margin!r} of {name!r} must not be negative")
-    if np.asarray(margin).dtype.kind in "iu":
+    if whole:
         return int(margin)
     return int((np.abs(times - times[0]) < margin).sum())
 
