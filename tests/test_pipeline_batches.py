@@ -390,6 +390,30 @@ def test_what_does_not_fit_is_told(dataset, pipeline, words):
         list(dataset.batches(9, pipeline=pipeline))
 
 
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        {"image": abs},
+        [{"image": abs}, {"images": abs}],
+        {"image": noisy},
+        {"images": lambda images, rows: images, "image": abs},
+        Stages(sample={"image": abs}),
+    ],
+)
+def test_sources_that_are_not_there_are_told_before_anything_is_read(dataset, pipeline):
+    with pytest.raises(PipelineError, match="no 'image' to transform; did you mean 'images'"):
+        dataset.batches(9, pipeline=pipeline)
+
+
+def test_later_steps_may_be_named_for_what_earlier_ones_make(dataset):
+    def halved(sample):
+        return {"half": sample["images"] / 2}
+
+    for first in (halved, whole(lambda batch: {"half": batch["images"] / 2})):
+        (batch,) = dataset.batches(N, pipeline=[first, {"half": lambda x: x * 2}])
+        np.testing.assert_array_equal(batch["half"], IMAGES)
+
+
 def test_ragged_examples_go_through_one_by_one(tmp_path):
     lists = [np.arange(i % 5 + 1, dtype=np.int32) for i in range(23)]
     path = ragged_path(tmp_path / "ragged.h5", "flat", lists)

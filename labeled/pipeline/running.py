@@ -8,7 +8,7 @@ runs where batches are handed out. Rows are not taken apart where nothing needs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,6 +24,8 @@ from labeled.pipeline.transforms import (
     ParallelTransforms,
     SequentialTransforms,
     Whole,
+    check_parts,
+    first_named,
     identity,
 )
 
@@ -91,6 +93,16 @@ class Line:
     def with_form(self, form: Form) -> Line:
         """Return the same steps for batches of a form."""
         return replace(self, form=form)
+
+    def check_named(self, sources: Collection[str]) -> None:
+        """Raise :class:`PipelineError` where a first step is named for a source that is not there.
+
+        What later ones are named for may have been made by those before.
+        """
+        whole, sample = (step and step.transform for step in (self.whole, self.sample))
+        check_parts(first_named(whole), sources)
+        if whole is None or isinstance(whole, ParallelTransforms):
+            check_parts(first_named(sample), sources)
 
     @property
     def takes_apart(self) -> bool:

@@ -9,7 +9,7 @@ steps draw different numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import EllipsisType
 from typing import Any, Literal
@@ -176,6 +176,27 @@ def checked_others(others: Any) -> Others:
     return checked
 
 
+def check_parts(steps: Iterable[str], parts: Collection[str]) -> None:
+    """Raise :class:`PipelineError` where a step is named for a part that is not there."""
+    for name in steps:
+        if name not in parts:
+            hint = did_you_mean(str(name), map(str, parts))
+            raise PipelineError(f"there is no {name!r} to transform; {hint}")
+
+
+def first_named(step: Any) -> tuple[str, ...]:
+    """Return which parts the first transform of a step is named for; none if it takes all.
+
+    Examples
+    --------
+    >>> first_named(SequentialTransforms({"x": abs}, {"y": abs})), first_named(abs)
+    (('x',), ())
+    """
+    if isinstance(step, SequentialTransforms):
+        return first_named(step.steps[0]) if step.steps else ()
+    return tuple(step.steps) if isinstance(step, ParallelTransforms) else ()
+
+
 def routed(
     steps: Mapping[str, Bound],
     data: Mapping[str, Any],
@@ -188,11 +209,7 @@ def routed(
             f"transforms by name ({', '.join(map(repr, steps))}) need a mapping from name to part, "
             f"found {type(data).__name__}"
         )
-    for name in steps:
-        if name not in data:
-            raise PipelineError(
-                f"there is no {name!r} to transform; {did_you_mean(str(name), map(str, data))}"
-            )
+    check_parts(steps, data)
     out: dict[str, Any] = {}
     for name in data:
         step = steps.get(name)

@@ -74,6 +74,8 @@ def line_in_form(pipeline: Any, finish: Finish) -> Line | None:
     if pipeline is None:
         return None
     line = line_of(pipeline)
+    if finish.form.axes is None:
+        line.check_named(finish.sources)
     flat = [name for name, ragged in finish.ragged.items() if ragged.layout == "flat"]
     if flat and line.takes_apart:
         raise LoaderError(
