@@ -323,6 +323,19 @@ def test_crops_of_random_area_and_proportions():
     assert_allclose(np.ptp(found, axis=(1, 2, 3)), 3)  # nothing fits: the largest that does
 
 
+@pytest.mark.parametrize("antialias", [True, False])
+@pytest.mark.parametrize("method", ["nearest", "bilinear", "area", "lanczos"])
+def test_windows_as_large_as_the_picture_are_resized_like_it(method, antialias):
+    image = np.random.default_rng(0).integers(0, 256, (2, 3, 24, 24), dtype=np.uint8)
+    how = {"method": method, "antialias": antialias}
+    whole = Resize((9, 7), **how)(image, dims=DIMS)
+    for crop in (
+        RandomSizedCrop((9, 7), edge=(24, 24), **how),
+        RandomResizedCrop((9, 7), area=(1.0, 1.0), aspect=(1.0, 1.0), **how),
+    ):
+        np.testing.assert_array_equal(crop(image, dims=DIMS), whole)
+
+
 def by_scipy(image, matrix, size, fill, order):
     back = np.linalg.inv(matrix)[::-1, ::-1]  # rows and columns, not x and y
     middle, new = (np.array([(n - 1) / 2 for n in s]) for s in (image.shape[1:], size))

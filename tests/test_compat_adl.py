@@ -125,6 +125,7 @@ def test_traces():
     plain = abstract.Trace(both)
     assert (len(plain), plain[2], plain["b"]) == (3, {"a": "a2", "b": "b2"}, both["b"])
     assert repr(plain) == "Trace(trace, 3x[a, b])"
+    assert "(ride, " in repr(abstract.Trace({"a": sensor(3)}, name="ride"))
     assert list(plain.children()) == list(both.values())
     with pytest.raises(IndexError):
         plain[4]
@@ -295,6 +296,7 @@ def test_margins_are_samples_or_seconds():
         ((-2, 0), range(8, 10)),
     ):
         np.testing.assert_array_equal(generic.Next("a", margin)(a)["a"], list(wanted))
+        np.testing.assert_array_equal(generic.Nearest("a", margin)(a)["a"], list(wanted))
     assert generic.Next("a", (1.5, 1)).apply_margin(a) == ({"a": 2}, {"a": 8})
     with pytest.raises(TypeError):
         generic.Next("a", (1,))
@@ -374,6 +376,9 @@ def test_draws():
         drawn(augment.Uniform)[:3], [0.8605556614246863, 0.07427745862364432, -1.497835135494595]
     )
     assert drawn(augment.Normal, 0.0) == [0.0] * 4
+    expected = [2 + 3 * np.random.default_rng(seed).random() for seed in range(4)]
+    np.testing.assert_allclose(drawn(augment.Uniform, 1.0, 2.0, 5.0), expected)
+    assert drawn(augment.Uniform, 0.0, 2.0, 5.0) == [0.0] * 4
     both = augment.Augmentations(a=augment.Bernoulli(1.0), b=augment.Normal(1.0, 0.0))
     assert both() == both({"train": True}) == {"a": True, "b": 0.0}
     assert both({"train": False}) == {}
@@ -391,6 +396,9 @@ def test_graphs():
     assert every({"a": 1, "b": 2}) == {"a": 1, "b": 2, "y": 2, "z": 4, "r": 4}
     forgets = graph.Transform({"r": "z"}, plus=plus, twice={**twice, "optional": {"more": "b"}})
     assert forgets({"a": 1, "b": 200}) == {"r": 4}
+    keeps = graph.Transform(plus=plus, twice=graph.Node(**twice, optional={"more": "b"}))
+    assert keeps({"a": 1, "b": 200}) == {"a": 1, "b": 200, "y": 2, "z": 204}
+    assert keeps({"a": 1}) == {"a": 1, "y": 2, "z": 4}
     with pytest.raises(ValueError, match=r"There are 1 nodes remaining.*nowhere"):
         graph.Transform(n=graph.Node(abs, "y", {"x": "nowhere"}))({"a": 1})
     for made, kind in (((1,), ValueError), (1, TypeError), (np.zeros(2), TypeError)):

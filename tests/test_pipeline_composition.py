@@ -12,7 +12,7 @@ import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labeled.errors import PipelineError, PipelineTypeError
+from labeled.errors import DimsError, PipelineError, PipelineTypeError
 from labeled.pipeline import (
     Collate,
     ComposedPipeline,
@@ -23,10 +23,12 @@ from labeled.pipeline import (
     Place,
     SequencePipeline,
     SequentialTransforms,
+    Stack,
     StackedSequencePipeline,
     Stages,
     Transform,
     identity,
+    needs,
     stack,
 )
 from labeled.pipeline.running import line_of
@@ -77,6 +79,41 @@ def test_parts_that_are_not_named_or_not_there():
         ParallelCollate(b=list)([{"b": 1}, {}])
     with pytest.raises(PipelineError, match="others='all' must be one of 'keep'"):
         ParallelTransforms(others="all")
+
+
+def test_collates_keep_drop_or_refuse_parts_that_are_not_named():
+    samples = [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
+    kept = ParallelCollate(a=max)(samples)
+    assert (kept["a"], kept["b"].tolist()) == (3, [2, 4])
+    assert ParallelCollate({"a": max}, others="drop")(samples) == {"a": 3}
+    assert ParallelCollate({"a": max}, b=min, others="refuse")(samples) == {"a": 3, "b": 2}
+    with pytest.raises(PipelineError, match="no transform is named for 'b'"):
+        ParallelCollate(a=max, others="refuse")(samples)
+
+
+def test_dims_of_batches_are_named_as_wanted():
+    samples = [{n: xr.DataArray([i, 2 * i], dims="f") for n in "ab"} for i in range(3)]
+    made = Stack("row", {"b": "item"})(samples)
+    assert (made["a"].dims, made["b"].dims) == (("row", "f"), ("item", "f"))
+    np.testing.assert_array_equal(made["b"], [[0, 0], [1, 2], [2, 4]])
+    steps = StackedSequencePipeline(Stages(batch=identity), dim="step")
+    batch = steps.batch(steps.collate([samples, samples]))
+    assert batch["a"].dims == ("batch", "step", "f")
+    np.testing.assert_array_equal(batch["a"], [[[0, 0], [1, 2], [2, 4]]] * 2)
+
+
+def test_what_is_stated_of_dims_is_given_them():
+    image = xr.DataArray(np.arange(6).reshape(2, 3), dims=("y", "x"), name="image")
+    labelled = needs("x", "y")(lambda one: one.dims)
+    plain = needs("x", "y", plain=True)(type)
+    assert (labelled(image), plain(image)) == (("x", "y"), np.ndarray)
+    total = needs("x", ..., gives=[..., "sum"], plain=True)(lambda a: a.sum(0)[:, None])(image)
+    assert total.dims == ("y", "sum")
+    np.testing.assert_array_equal(total[:, 0], image.sum("x"))
+    with pytest.raises(
+        DimsError, match=r"give dims \('sum', 'x'\), but made an array of shape \(3,\)"
+    ):
+        needs("y", "x", gives=["sum", "x"], plain=True)(lambda a: a.sum(0))(image)
 
 
 values = st.integers(-9, 9)

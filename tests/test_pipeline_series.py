@@ -267,6 +267,22 @@ def test_a_trace_is_its_series_at_the_moments_chosen():
                 items[several]
 
 
+def test_time_has_the_name_that_it_has():
+    a = xr.DataArray(np.arange(6.0), [("t", np.arange(6))], name="a")
+    b = xr.DataArray(np.arange(3.0) + 10, [("t", np.array([1, 3, 5]))], name="b")
+    found = synchronise({"a": a.t, "b": b.t}, "b", dim="t")
+    assert found["a"].dims == found["t"].dims == ("t",)
+    np.testing.assert_array_equal(decimate(found, 2, dim="t")["a"], [1, 5])
+    trace = SeriesTrace({"a": a, "b": b}, found, dim="t")
+    assert (trace[1]["a"].item(), trace[1]["b"].item()) == (3, 11)
+    assert trace.to_xarray()["a_t"].dims == ("t",)
+    windows = TimeWindow(a, past=1, dim="t")
+    np.testing.assert_array_equal(windows[0], [0, 1])
+    together = windows.to_xarray(dim="lag")
+    assert together.dims == ("t", "lag")
+    np.testing.assert_array_equal(together.sel(lag=-1), a[:-1])
+
+
 def test_traces_that_cannot_be():
     with pytest.raises(UnknownNameError, match="no samples are chosen of series 'b'"):
         SeriesTrace({"b": [1]}, {"a": [0]})

@@ -416,6 +416,19 @@ def test_short_batches_are_padded_and_others_must_fit():
             list(IteratorProvider([items[0], bad]))
 
 
+def test_names_and_sizes_that_are_told_are_not_learnt():
+    pairs = [(np.ones((2, 3)), np.arange(2)), (np.ones((4, 3)), np.arange(4))]
+    made = IteratorProvider(pairs, batch_size=5, data_name="x", label_name="y")
+    assert made.provide_data == [("x", (5, 3))]
+    assert made.provide_label == [("y", (5,))]
+    assert [(b.count_samples, b.get("y").tolist()) for b in made] == [
+        (2, [0, 1, 0, 0, 0]),
+        (4, [0, 1, 2, 3, 0]),
+    ]
+    by_name = IteratorProvider([{"x": np.ones(2), "y": np.ones(2)}], label_name="y")
+    assert [name for name, _ in by_name.provide_label] == ["y"]
+
+
 def test_what_yields_nothing_has_no_shapes():
     assert list(IteratorProvider([])) == []
     with pytest.raises(LoaderError, match="yields no batch"):

@@ -12,6 +12,7 @@ import pytest
 from fake_device import FakeDevice
 from record_files import pictures, png, write_records
 
+import labeled
 from labeled.augment import read_mean_file, write_mean_file
 from labeled.device import HostDevice
 from labeled.errors import (
@@ -195,6 +196,7 @@ def test_other_parameters_change_nothing(folder, name):
 
 WHOLE = IMAGES[:, 6:18, 7:23].transpose(0, 3, 1, 2).astype(np.float32)
 """The middle of every picture."""
+RGB = list(enumerate("rgb", 1))
 
 
 @pytest.mark.parametrize(
@@ -207,6 +209,11 @@ WHOLE = IMAGES[:, 6:18, 7:23].transpose(0, 3, 1, 2).astype(np.float32)
         ({"mirror": True}, WHOLE[..., ::-1]),
         ({"mean_g": 60, "scale": 0.5}, (WHOLE - np.float32([0, 60, 0])[:, None, None]) / 2),
         ({"mean_img": "mean.bin", "std_b": 4}, (WHOLE - 7) / np.float32([1, 1, 4])[:, None, None]),
+        (
+            {f"{what}_{c}": n * k for what, k in (("mean", 10), ("std", 2)) for n, c in RGB},
+            (WHOLE - np.float32([10, 20, 30])[:, None, None])
+            / np.float32([2, 4, 6])[:, None, None],
+        ),
         ({"rotate": 180, "data_shape": (3, 24, 30)}, IMAGES[:, ::-1, ::-1].transpose(0, 3, 1, 2)),
         ({"pad": 2, "crop_y_start": 0, "fill_value": 9}, None),
     ],
@@ -230,6 +237,44 @@ def test_contrast_turns_about_the_mean_and_is_bounded(folder):
     np.testing.assert_allclose(
         ratio[WHOLE != 50], np.repeat(factors, (WHOLE != 50).sum((1, 2, 3))), rtol=1e-3
     )
+
+
+def coloured(folder, **parameters):
+    """Return pictures before and after a change of colours, in floats, channels last."""
+    batches = list(make(folder, **parameters))
+    return WHOLE.transpose(0, 2, 3, 1), np.concatenate([b.data[0] for b in batches]).transpose(
+        0, 2, 3, 1
+    )
+
+
+@pytest.mark.parametrize("name", ["brightness", "contrast", "saturation"])
+def test_jitter_mixes_pictures_with_black_with_their_mean_or_with_grey(folder, name):
+    before, after = coloured(folder, **{name: 0.4})
+    grey = before @ [0.299, 0.587, 0.114]
+    mean = grey.mean((1, 2), keepdims=True)[..., None]
+    other = {"brightness": 0, "contrast": mean, "saturation": grey[..., None]}[name]
+    apart, moved = before - other, after - other
+    inside = (after > 0) & (after < 255)
+    factors = (apart * moved * inside).sum((1, 2, 3)) / (apart**2 * inside).sum((1, 2, 3))
+    expected = np.clip(other + apart * factors[:, None, None, None], 0, 255)
+    np.testing.assert_allclose(after, expected, atol=1.1)
+    assert np.abs(factors - 1).max() < 0.41
+    assert np.ptp(factors) > 0.2
+
+
+@pytest.mark.parametrize("name", ["random_h", "random_s", "random_l"])
+def test_hue_saturation_and_lightness_are_shifted_apart(folder, name):
+    before, after = coloured(folder, **{name: 30})
+    (low, high), (low_after, high_after) = ((x.min(-1), x.max(-1)) for x in (before, after))
+    same_light = np.abs((low + high) - (low_after + high_after)) <= 2
+    same_width = np.abs((high - low) - (high_after - low_after)) <= 2
+    assert same_light.all() == (name != "random_l")
+    assert same_width.all() == (name == "random_h")
+    assert np.abs(after - before).max() > 10
+    if name == "random_l":
+        inside = (low_after > 0) & (high_after < 255)
+        shifts = (low_after + high_after - low - high)[inside] / 2
+        assert 5 < np.abs(shifts).max() <= 30 + 1
 
 
 def test_too_small_pictures_are_enlarged(folder):
@@ -303,6 +348,11 @@ def test_windows_of_so_many_megabytes_are_shuffled(tmp_path):
     rows = next(iter(made)).rows
     assert sorted(rows) == list(range(12))
     assert rows.tolist() != list(range(12))
+    window = 12 * (1 << 20) // (tmp_path / "big.rec").stat().st_size
+    assert 2 < window < 12
+    plain = labeled.open_dataset(path).select("images", "labels")
+    (batch,) = plain.batches(12, shuffle="window", window_rows=window, seed=0)
+    np.testing.assert_array_equal(rows, batch.rows)
 
 
 # labels, means, errors
@@ -559,6 +609,41 @@ TEXT = {
     "label_padding": ({"round_batch": False}, 9),
     "axes": ({}, "last"),
 }
+
+
+def every_provider(folder, text, idx, **parameters):
+    """Return one of each, in file order, with a short last batch."""
+    common = {"batch_size": 4, "shuffle": False, **parameters}
+    padded = {"round_batch": False, **common}
+    return [
+        make(folder, **{**padded, "batch_size": 5}),
+        make_text(text, label_csv="one.csv", **padded),
+        MNISTProvider(**idx, silent=True, **common),
+    ]
+
+
+def test_names_and_paddings_of_data_and_labels_are_told_apart(folder, text, idx):
+    given = {"data_name": "x", "label_name": "y", "data_padding": 7, "label_padding": 9}
+    for made in every_provider(folder, text, idx, **given):
+        assert [name for name, _ in made.provide_data] == ["x"]
+        assert [name for name, _ in made.provide_label] == ["y"]
+        last = list(made)[-1]
+        assert last.count_samples < made.batch_size
+        assert (last.get("x")[last.count_samples :] == 7).all()
+        assert (last.get("y")[last.count_samples :] == 9).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("memory", "1 B", "memory"),
+        ("prefetch_buffer", -1, "prefetch_buffer=-1 must be at least 0"),
+    ],
+)
+def test_what_is_said_of_speed_and_memory_reaches_the_loader(folder, text, idx, name, value, words):
+    for number in range(3):
+        with pytest.raises(LoaderError, match=words):
+            next(iter(every_provider(folder, text, idx, **{name: value})[number]))
 
 
 @pytest.mark.parametrize("name", TEXT)
