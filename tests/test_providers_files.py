@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import logging
 import struct
+from functools import partial
 from inspect import signature
 
 import numpy as np
@@ -22,6 +23,7 @@ from labeled.errors import (
     LoaderError,
     LoaderTypeError,
     ReadError,
+    WriteError,
 )
 from labeled.providers import CSVProvider, DataProvider, ImageRecordProvider, Look, MNISTProvider
 
@@ -407,6 +409,25 @@ def test_a_mean_image_is_computed_once_over_all_pictures(folder, tmp_path):
         ({"random_resized_crop": True, "min_crop_size": 3}, LoaderError, "exclude one another"),
         ({"rotate": "far"}, AugmentError, "rotate"),
         ({"brightness": -1}, AugmentError, "brightness"),
+        ({"max_rotate_angle": -3}, AugmentError, "max_rotate_angle=-3: rotate="),
+        ({"min_random_scale": 2}, AugmentError, "min_random_scale=2: scale=.2, 1."),
+        (
+            {"min_crop_size": 9, "max_crop_size": 5},
+            AugmentError,
+            "min_crop_size=9, max_crop_size=5: ",
+        ),
+        ({"crop_y_start": 1.5}, AugmentError, "crop_y_start=1.5: y=1.5"),
+        ({"resize": 0}, AugmentError, "resize=0: shorter=0"),
+        ({"pad": -1}, AugmentError, "pad=-1: width=-1"),
+        ({"pca_noise": -1}, AugmentError, "pca_noise=-1: deviation=-1"),
+        ({"random_h": -1}, AugmentError, "random_h=-1: hue="),
+        ({"std_g": 0}, AugmentError, "std_g=0: std holds a 0"),
+        ({"max_random_illumination": -1}, AugmentError, "max_random_illumination=-1: most=-1"),
+        ({"seed_aug": 1.5}, LoaderError, "seed_aug=1.5 must be a whole number"),
+        ({"shuffle_chunk_seed": "x"}, LoaderError, "shuffle_chunk_seed='x' must be a whole"),
+        ({"mean_img": "new.bin", "mean_g": 3}, LoaderError, "exclude one another"),
+        ({"mean_img": "new.bin", "dtype": "uint8"}, LoaderError, "bytes as they are"),
+        ({"mean_img": "no/new.bin"}, WriteError, "folder .*no' does not exist; make it first"),
         ({"path_imgrec": "none.rec"}, FileFormatError, "none.rec"),
     ],
 )
@@ -611,20 +632,20 @@ TEXT = {
 }
 
 
-def every_provider(folder, text, idx, **parameters):
-    """Return one of each, in file order, with a short last batch."""
-    common = {"batch_size": 4, "shuffle": False, **parameters}
-    padded = {"round_batch": False, **common}
+def makers(folder, text, idx):
+    """Return what makes one of each; in file order, with a short last batch."""
+    padded = {"shuffle": False, "round_batch": False}
     return [
-        make(folder, **{**padded, "batch_size": 5}),
-        make_text(text, label_csv="one.csv", **padded),
-        MNISTProvider(**idx, silent=True, **common),
+        partial(make, folder, batch_size=5, **padded),
+        partial(make_text, text, label_csv="one.csv", **padded),
+        partial(MNISTProvider, **idx, batch_size=4, silent=True, shuffle=False),
     ]
 
 
 def test_names_and_paddings_of_data_and_labels_are_told_apart(folder, text, idx):
     given = {"data_name": "x", "label_name": "y", "data_padding": 7, "label_padding": 9}
-    for made in every_provider(folder, text, idx, **given):
+    for maker in makers(folder, text, idx):
+        made = maker(**given)
         assert [name for name, _ in made.provide_data] == ["x"]
         assert [name for name, _ in made.provide_label] == ["y"]
         last = list(made)[-1]
@@ -640,10 +661,10 @@ def test_names_and_paddings_of_data_and_labels_are_told_apart(folder, text, idx)
         ("prefetch_buffer", -1, "prefetch_buffer=-1 must be at least 0"),
     ],
 )
-def test_what_is_said_of_speed_and_memory_reaches_the_loader(folder, text, idx, name, value, words):
-    for number in range(3):
+def test_what_is_said_of_speed_and_memory_is_looked_at(folder, text, idx, name, value, words):
+    for maker in makers(folder, text, idx):
         with pytest.raises(LoaderError, match=words):
-            next(iter(every_provider(folder, text, idx, **{name: value})[number]))
+            maker(**{name: value})
 
 
 @pytest.mark.parametrize("name", TEXT)

@@ -20,6 +20,7 @@ from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource, Source
 from labeled.device import Device
 from labeled.errors import LoaderError
+from labeled.formats.replacing import check_target
 from labeled.loader.build import make_loader
 from labeled.loader.request.arguments import flag, integer
 from labeled.loader.sizing.memory import DEFAULT_MEMORY
@@ -112,6 +113,8 @@ class ImageRecordProvider(LoaderProvider):
         If a file is missing or damaged.
     LoaderError, AugmentError
         If parameters are unknown, impossible, or exclude one another; before a picture is read.
+    WriteError
+        If a mean image is to be computed, and cannot be written there; likewise.
     """
 
     def __init__(
@@ -153,8 +156,11 @@ class ImageRecordProvider(LoaderProvider):
         shape, shuffled = _checked_shape(data_shape), flag("shuffle", shuffle)
         if dtype not in DTYPES:
             raise LoaderError(f"dtype={dtype!r} must be one of {', '.join(map(repr, DTYPES))}")
+        if seed_aug is not None:
+            integer("seed_aug", seed_aug)
         made = Look(**look)
-        made.augment(shape, dtype)  # complain now
+        nothing = np.zeros(shape, np.float32) if mean_img else None
+        made.augment(shape, dtype, nothing)  # complain now
         feeds = [Feed(data_name, "images", shape=shape, dims=BATCH_DIMS, made=True)]
         if label_name is not None:
             wide = () if label_width == 1 else (integer("label_width", label_width, least=1),)
@@ -171,10 +177,10 @@ class ImageRecordProvider(LoaderProvider):
         )
         if label_name is not None:
             _check_width(sources["labels"], label_width)
-        mean = _mean_image(mean_img, made, sources["images"], shape, memory)
         window = _window_rows(shuffle_chunk_size, sources["images"])
-        if shuffle_chunk_seed and seed is not None:
+        if integer("shuffle_chunk_seed", shuffle_chunk_seed) and seed is not None:
             seed = key_of(seed, shuffle_chunk_seed) % SEEDS
+        mean = _mean_image(mean_img, made, sources["images"], shape, memory)
         serving = serving_of_files(
             given,
             shuffle=shuffled if window is None else "window",
@@ -214,6 +220,7 @@ def _mean_image(
     if not path:
         return None
     if not os.path.exists(path):
+        check_target(path, overwrite=False)  # before it is computed
         log.info("computing the mean image %s", path)
         everything = {"images": Selection.all(source.n_rows)}
         loader = make_loader(

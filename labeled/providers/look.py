@@ -11,8 +11,9 @@ the crop is, negative angles turn the other way, and `scale` comes last with a m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
 from functools import partial
 
 import numpy as np
@@ -38,7 +39,7 @@ from labeled.augment import (
     Transform,
 )
 from labeled.augment.resizing import Method, Sampling
-from labeled.errors import LoaderError
+from labeled.errors import AugmentError, LoaderError
 from labeled.loader.request.arguments import flag
 
 FloatArray = npt.NDArray[np.float32]
@@ -51,6 +52,21 @@ DEGREES_OF_HUE = 2
 LARGEST = 255
 NO_LIMIT = 1e10
 LARGEST_SIDE = 1e5
+
+WARPS = (
+    *("rotate", "max_rotate_angle", "rotate_list", "max_shear_ratio", "max_aspect_ratio"),
+    *("min_aspect_ratio", "min_random_scale", "max_random_scale", "min_img_size", "max_img_size"),
+    *("fill_value", "inter_method"),
+)
+CROPS = (
+    *("crop_y_start", "crop_x_start", "min_crop_size", "max_crop_size"),
+    *("min_random_area", "max_random_area", "min_aspect_ratio", "max_aspect_ratio"),
+)
+NUMBERS = (
+    *(f"{what}_{colour}" for what in ("mean", "std") for colour in "rgba"),
+    *("scale", "max_random_contrast", "max_random_illumination"),
+)
+"""Parameters that go to transforms together, under other names."""
 
 PICTURE_DIMS = ("height", "width", "channel")
 DTYPES = ("float32", "float64", "float16", "uint8")
@@ -188,12 +204,27 @@ class Look:
     def _placed(self, size: tuple[int, int]) -> list[Transform]:
         steps: list[Transform] = []
         if self.resize != -1:
-            steps.append(self._chosen(lambda how: Resize(shorter=self.resize, method=how)))
+            with self._told("resize"):
+                steps.append(self._chosen(lambda how: Resize(shorter=self.resize, method=how)))
         if self._warps:
-            steps.append(self._warped())
+            with self._told(*WARPS):
+                steps.append(self._warped())
         if self.pad:
-            steps.append(Pad(self.pad, self.fill_value))
-        return [*steps, *self._cropped(size)]
+            with self._told("pad", "fill_value"):
+                steps.append(Pad(self.pad, self.fill_value))
+        with self._told(*CROPS):
+            return [*steps, *self._cropped(size)]
+
+    @contextmanager
+    def _told(self, *names: str) -> Iterator[None]:
+        """Put before an error which parameters were given."""
+        try:
+            yield
+        except AugmentError as error:
+            usual = {one.name: one.default for one in fields(self)}
+            given = {name: getattr(self, name) for name in names}
+            told = [f"{name}={v!r}" for name, v in given.items() if v != usual[name]]
+            raise AugmentError(f"{', '.join(told)}: {error}") from None
 
     def _chosen(self, make: Callable[[Method], Transform]) -> Transform:
         """Return a transform that takes new pixels from old ones as `inter_method` says."""
@@ -264,10 +295,12 @@ class Look:
         if self.brightness or self.contrast or self.saturation:
             steps.append(Jitter(self.brightness, self.contrast, self.saturation))
         if self.random_h or self.random_s or self.random_l:
-            shares = self.random_s / LARGEST, self.random_l / LARGEST
-            steps.append(ShiftHSL(DEGREES_OF_HUE * self.random_h, *shares))
+            with self._told("random_h", "random_s", "random_l"):
+                shares = self.random_s / LARGEST, self.random_l / LARGEST
+                steps.append(ShiftHSL(DEGREES_OF_HUE * self.random_h, *shares))
         if self.pca_noise:
-            steps.append(PrincipalNoise(self.pca_noise))
+            with self._told("pca_noise"):
+                steps.append(PrincipalNoise(self.pca_noise))
         return steps
 
     def _mirrored(self) -> list[Transform]:
@@ -292,12 +325,13 @@ class Look:
                 "scale, contrast and illumination, or ask for a float dtype"
             )
         mean = means[:n_channels] if mean_image is None else mean_image
-        steps: list[Transform] = [Normalize(mean)]
-        if self.max_random_contrast:
-            steps.append(Contrast(self.max_random_contrast, about=0))
-        if self.max_random_illumination:
-            steps.append(Illumination(self.max_random_illumination))
-        return [*steps, Normalize(0, stds[:n_channels], self.scale)]
+        with self._told(*NUMBERS):
+            steps: list[Transform] = [Normalize(mean)]
+            if self.max_random_contrast:
+                steps.append(Contrast(self.max_random_contrast, about=0))
+            if self.max_random_illumination:
+                steps.append(Illumination(self.max_random_illumination))
+            return [*steps, Normalize(0, stds[:n_channels], self.scale)]
 
 
 def _augment(steps: Sequence[Transform], dtype: str) -> Augment:
