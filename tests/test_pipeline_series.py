@@ -288,6 +288,14 @@ def test_traces_that_cannot_be():
         SeriesTrace({"b": [1]}, {"a": [0]})
     with pytest.raises(PipelineError, match=r"differ in length: \{'a': 1, 'b': 2\}"):
         SeriesTrace({"a": [1], "b": [1, 2]}, {"a": [0], "b": [0, 1]})
+    for bad, words in ([0, 3], "sample 3 of 'b'"), ([-4], "sample -4"), ([0.5], "by float64"):
+        with pytest.raises(PipelineError, match=words):
+            SeriesTrace({"b": [1, 2, 3]}, {"b": bad})
+    with pytest.raises(UnknownNameError, match="no dim 'time'"):
+        SeriesTrace({"a": xr.DataArray([1], dims="t")}, {"a": [0]})
+    apart = {name: xr.DataArray([1], dims="time", coords={"place": name}) for name in "ab"}
+    with pytest.raises(PipelineError, match=r"do not agree.*'place'.*drop_vars"):
+        SeriesTrace(apart, {"a": [0], "b": [0]}).to_xarray()
     with pytest.raises(PipelineError, match="'a' is no DataArray"):
         SeriesTrace({"a": [1]}, {"a": [0]}).to_xarray()
 

@@ -580,6 +580,8 @@ def test_digits_that_do_not_fit_are_refused(idx, tmp_path):
     for name in ("flat", "silent", "roll_over"):
         with pytest.raises(LoaderError, match=f"{name}='false' must be True or False"):
             MNISTProvider(**idx, **{name: "false"})
+    with pytest.raises(LoaderError, match="the name None of an array is no str"):
+        MNISTProvider(**idx, data_name=None)
     with pytest.raises(FileFormatError, match="need one label each"):
         MNISTProvider(idx["image"], idx["image"])
     with pytest.raises(FileFormatError):

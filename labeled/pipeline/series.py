@@ -20,6 +20,22 @@ from labeled.pipeline.arguments import check_whole, item_number
 Labelled = xr.DataArray | xr.Dataset
 
 
+def n_samples(series: Any, dim: str) -> int:
+    """Return how many samples a series has.
+
+    Raises
+    ------
+    UnknownNameError
+        If a labelled series has no such dim.
+    """
+    if not isinstance(series, Labelled):
+        return len(series)
+    if dim not in series.dims:
+        hint = did_you_mean(dim, map(str, series.dims))
+        raise UnknownNameError(f"the series has no dim {dim!r}; {hint}")
+    return int(series.sizes[dim])
+
+
 @dataclass(frozen=True)
 class TimeWindow:
     """Each sample of a series together with those just before and after it.
@@ -69,9 +85,7 @@ class TimeWindow:
     def __post_init__(self) -> None:
         for name in ("past", "future"):
             check_whole(name, getattr(self, name), least=0)
-        if isinstance(self.series, Labelled) and self.dim not in self.series.dims:
-            hint = did_you_mean(self.dim, map(str, self.series.dims))
-            raise UnknownNameError(f"the series has no dim {self.dim!r}; {hint}")
+        n_samples(self.series, self.dim)
 
     @property
     def first(self) -> int:
@@ -79,8 +93,7 @@ class TimeWindow:
         return self.past if self.crop else 0
 
     def _n_samples(self) -> int:
-        labelled = isinstance(self.series, Labelled)
-        return int(self.series.sizes[self.dim]) if labelled else len(self.series)
+        return n_samples(self.series, self.dim)
 
     def __len__(self) -> int:
         n = self._n_samples()
@@ -158,9 +171,9 @@ class SeriesTrace:
     Raises
     ------
     UnknownNameError
-        If a series has no sample chosen.
+        If a series has no sample chosen, or a labelled one no such dim.
     PipelineError
-        If the choices differ in length.
+        If the choices differ in length, are no integers, or a series has no such sample.
 
     Examples
     --------
@@ -185,10 +198,24 @@ class SeriesTrace:
                 raise UnknownNameError(f"no samples are chosen of series {name!r}; {known}")
         self.series = dict(series)
         self.dim = dim
-        self._chosen = {name: np.asarray(chosen[name]).astype(np.int64) for name in series}
+        self._chosen = {name: self._checked(name, chosen[name]) for name in series}
         if len({len(one) for one in self._chosen.values()}) > 1:
             counts = {name: len(one) for name, one in self._chosen.items()}
             raise PipelineError(f"the choices differ in length: {counts}")
+
+    def _checked(self, name: str, chosen: Any) -> npt.NDArray[np.int64]:
+        """Return which samples of a series are chosen."""
+        numbers, one = np.asarray(chosen), self.series[name]
+        if numbers.dtype.kind not in "iu" and numbers.size:
+            raise PipelineError(
+                f"samples of {name!r} are chosen by {numbers.dtype}, not by integers"
+            )
+        if numbers.size and (isinstance(one, Labelled) or hasattr(one, "__len__")):
+            n, least, most = n_samples(one, self.dim), int(numbers.min()), int(numbers.max())
+            if least < -n or most >= n:
+                bad = least if least < -n else most
+                raise PipelineError(f"sample {bad} of {name!r} is chosen, which has {n} of them")
+        return numbers.astype(np.int64)
 
     def __len__(self) -> int:
         return len(next(iter(self._chosen.values()), ()))
@@ -221,7 +248,12 @@ class SeriesTrace:
             along = {c: v.variable for c, v in taken.coords.items() if self.dim in v.dims}
             apart = {f"{name}_{c}": v.to_base_variable() for c, v in along.items()}
             made.append(taken.drop_vars(along).assign_coords(apart).rename(name))
-        return xr.merge(made, compat="no_conflicts", join="exact")
+        try:
+            return xr.merge(made, compat="no_conflicts", join="exact")
+        except ValueError as error:
+            raise PipelineError(
+                f"the series do not agree: {error}; drop_vars() or rename() what differs"
+            ) from None
 
 
 class Concatenated:

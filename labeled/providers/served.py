@@ -302,6 +302,9 @@ class LoaderProvider:
 
 def _checked_feeds(feeds: Sequence[Feed]) -> tuple[Feed, ...]:
     names = [feed.name for feed in feeds]
+    for name in names:
+        if not isinstance(name, str):
+            raise LoaderError(f"the name {name!r} of an array is no str")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise LoaderError(f"the name {twice[0]!r} is given twice among data and labels {names}")
