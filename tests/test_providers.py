@@ -194,6 +194,7 @@ def test_labelled_and_lazy_arrays_keep_their_dims():
         ({"label": "text"}, ArrayError, "no array of samples"),
         ({"label": [("y", LABELS), LABELS]}, ArrayError, r"no \(name, array\) pair"),
         ({"axes": "middle"}, LoaderError, "'first' or 'last'"),
+        ({"data": da.ones((15, 9), chunks=5), "memory": "1 B"}, LoaderError, "memory"),
         ({"roll_over": "no"}, LoaderError, "roll_over='no' must be True or False"),
         ({"data_padding": 0.5, "batch_size": 4}, LoaderError, "0.5 is no value of dtype uint8"),
         ({"part": (2, 2)}, LoaderError, "part"),
@@ -203,7 +204,7 @@ def test_labelled_and_lazy_arrays_keep_their_dims():
 )
 def test_bad_arguments_are_refused_at_once(arguments, error, words):
     with pytest.raises(error, match=words):
-        ArrayDataProvider(IMAGES, **{"label": LABELS, **arguments})
+        ArrayDataProvider(**{"data": IMAGES, "label": LABELS, **arguments})
 
 
 def test_no_data_at_all_is_refused():
@@ -425,6 +426,7 @@ def test_names_and_sizes_that_are_told_are_not_learnt():
         (2, [0, 1, 0, 0, 0]),
         (4, [0, 1, 2, 3, 0]),
     ]
+    assert provider(lambda: pairs, batch_size=5).batch_size == 5
     by_name = IteratorProvider([{"x": np.ones(2), "y": np.ones(2)}], label_name="y")
     assert [name for name, _ in by_name.provide_label] == ["y"]
 
