@@ -197,7 +197,7 @@ def flat_of_views(examples: Array, n_axes: int, dtype: np.dtype[Any]) -> Flat:
     else:
         shapes = np.array([one.shape for one in pieces], np.int64).reshape(-1, n_axes)
         pieces = [one.reshape(-1) for one in pieces]
-    values = np.concatenate(pieces) if pieces else np.empty(0, dtype)
+    values = np.concatenate(pieces, dtype=dtype) if pieces else np.empty(0, dtype)
     return Flat(values, offsets_of(elements_of(shapes)), shapes)
 
 

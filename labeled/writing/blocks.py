@@ -116,12 +116,12 @@ def joined(packs: Sequence[Packed], recipe: Recipe) -> Packed:
     held, begin = [packs[0].head], packs[0].start
     for packed, following in zip(packs, (*packs[1:], None), strict=True):
         if packed.units is not None:
-            lead, body, _ = _cut(np.concatenate(held), begin, recipe)
+            lead, body, _ = _cut(_joined(held), begin, recipe)
             head = lead if head is None else head
             bodies += [each for each in (body, packed.units) if each is not None]
             held, begin = [], packed.units.stop
         held += [packed.tail] if following is None else [packed.tail, following.head]
-    lead, body, tail = _cut(np.concatenate(held), begin, recipe)
+    lead, body, tail = _cut(_joined(held), begin, recipe)
     bodies += [] if body is None else [body]
     return Packed(
         packs[0].start,
@@ -140,6 +140,11 @@ def _values_of(rows: Array) -> Array:
     return np.concatenate(rows.tolist()) if len(rows) else np.empty(0)
 
 
+def _joined(parts: Sequence[Array]) -> Array:
+    """Return rows of one dtype as one array, in their byte order: NumPy's own would be native."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, dtype=parts[0].dtype)
+
+
 def _merged(bodies: Sequence[Units]) -> Units | None:
     """Return units, each beginning where the last ended, as one."""
     if len(bodies) < 2:
@@ -147,7 +152,7 @@ def _merged(bodies: Sequence[Units]) -> Units | None:
     sums = [each for one in bodies for each in one.checksums]
     chunks = rows = None
     if bodies[0].chunks is None:
-        rows = np.concatenate([one.rows for one in bodies if one.rows is not None])
+        rows = _joined([one.rows for one in bodies if one.rows is not None])
     else:
         chunks = [each for one in bodies for each in one.chunks or ()]
     return Units(bodies[0].start, bodies[-1].stop, chunks, rows, sums)
@@ -263,7 +268,7 @@ class Joiner:
     def finish(self) -> None:
         """Store what is held, even if it is no whole unit."""
         if self._n_held:
-            rows = self._held[0] if len(self._held) == 1 else np.concatenate(self._held)
+            rows = _joined(self._held)
             self._held, self._n_held = [], 0
             self._put(units_of(rows, self.n_rows, self._recipe))
 
