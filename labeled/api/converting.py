@@ -26,6 +26,7 @@ from labeled.formats.registry import format_of
 from labeled.formats.replacing import check_target
 from labeled.ragged import Ragged
 from labeled.writing.exporting import SUFFIXES, export, pass_on
+from labeled.writing.fields import with_fields
 from labeled.writing.origins import Origin, origin_of
 from labeled.writing.ragged import RaggedAs
 from labeled.writing.sharing import splits_by_rules
@@ -147,6 +148,8 @@ def convert(
     own = own if sources is None else {**own, "sources": tuple(sources)}
     opener = partial(_opened, only=only, example_dim=example_dim, dims=dims, own=own)
     found = origin_of(origin, opener, example_dim=example_dim, columns=columns, options=options)
+    if isinstance(found.sources, Mapping) and not isinstance(found.sources, xr.Dataset):
+        found = replace(found, sources=with_fields(found.sources))
     if only is not None and found.kind != "labeled":
         raise SplitError(f"only={only!r} takes rows of a split, and {found.where} has no splits")
     found = found.chosen(sources)

@@ -97,6 +97,29 @@ def _outcome(
     return None, None, frozenset(used)
 
 
+def time_attrs(kind: str) -> dict[str, Any]:
+    """Return the attributes of times (kind "M") or durations ("m") that are stored by us."""
+    fill = {"_FillValue": np.int64(_NOT_A_TIME)}
+    if kind == "m":
+        return {"units": "nanoseconds", "dtype": "timedelta64[ns]", **fill}
+    calendar = "proleptic_gregorian"
+    return {"units": "nanoseconds since 1970-01-01", "calendar": calendar, **fill}
+
+
+def stored_as_time(dtype: np.dtype[Any], attrs: Mapping[str, Any]) -> bool:
+    """Whether a variable is as :func:`time_attrs` tells of times, so that it means nothing else.
+
+    Examples
+    --------
+    >>> stored_as_time(np.dtype("i8"), {**time_attrs("M"), "title": "when"})
+    True
+    >>> stored_as_time(np.dtype("i8"), {"units": "days since 1970-01-01"})
+    False
+    """
+    said = {key: _single(value) for key, value in attrs.items()}
+    return dtype == np.int64 and any(time_attrs(kind).items() <= said.items() for kind in "Mm")
+
+
 def decode(raw: np.ndarray[Any, Any], cf: CF) -> np.ndarray[Any, Any]:
     """Return decoded values; `raw` is left as it is and never handed back.
 

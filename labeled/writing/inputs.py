@@ -19,12 +19,14 @@ from dask.base import is_dask_collection
 
 from labeled.device import adopted, has_dlpack
 from labeled.errors import ArrayError, DimsError, UnknownNameError, did_you_mean, warn
+from labeled.formats.cf import time_attrs
 from labeled.formats.hdf5.labels import TO_WRITE, name_dims
 from labeled.formats.hdf5.own import OWN
 from labeled.formats.hdf5.scales import Coordinate, Names
 from labeled.formats.hdf5.writing import storable
 from labeled.formats.region import Array
 from labeled.writing.casting import texts, times
+from labeled.writing.fields import dims_of_fields, with_fields
 from labeled.writing.given import Block, Blocks, Given, slices
 from labeled.writing.passing import Passing
 from labeled.writing.ragged import RaggedAs, RaggedGiven, examples_of, is_ragged, ragged_given
@@ -128,14 +130,16 @@ def inputs_of(
             f"cannot write {type(sources).__name__}; give {{name: array}}, an xarray.Dataset, a "
             f"pandas.DataFrame, a labeled.Dataset, or an iterable of batches {{name: array}}"
         )
-    given = _all_given(whole, dims, ragged)
+    given_whole, whole = whole, with_fields(whole)
+    given = _all_given(whole, dims_of_fields(dims, given_whole, whole), ragged)
     if here and isinstance(sources, RowsLike):
         given = replace(given, sources=_read_directly(sources, whole, given.sources))
     if batches is None:
         return replace(given, attrs=storable("the file", _kept(attrs)))
     open_ended = {n: replace(g, shape=(None, *g.shape[1:])) for n, g in given.sources.items()}
     uneven = {n: RaggedGiven(n, each.dims, None, each.kind) for n, each in given.ragged.items()}
-    return Inputs(open_ended, {}, _with_first(whole, batches), uneven)
+    more = map(with_fields, batches)
+    return Inputs(open_ended, {}, _with_first(whole, more), uneven)
 
 
 def _with_examples(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
@@ -308,19 +312,11 @@ def _stored(
         return np.dtype(object), None, {}
     if dtype.kind in "Mm":
         encode = partial(times, kind=dtype.kind, where=f"source {name!r}")
-        return np.dtype(np.int64), encode, _time_attrs(dtype.kind)
+        return np.dtype(np.int64), encode, time_attrs(dtype.kind)
     if dtype.kind not in KINDS or dtype.names is not None:
-        how = "give its fields one by one" if dtype.names else "cast it to numbers or texts"
+        how = "it has no fields" if dtype.names == () else "cast it to numbers or texts"
         raise ArrayError(f"source {name!r} has dtype {dtype}, which cannot be stored; {how}")
     return dtype, None, {}
-
-
-def _time_attrs(kind: str) -> dict[str, Any]:
-    fill = {"_FillValue": np.int64(np.iinfo(np.int64).min)}
-    if kind == "m":
-        return {"units": "nanoseconds", "dtype": "timedelta64[ns]", **fill}
-    calendar = "proleptic_gregorian"
-    return {"units": "nanoseconds since 1970-01-01", "calendar": calendar, **fill}
 
 
 def _coordinates(name: str, array: xr.DataArray, dims: Sequence[str]) -> tuple[Coordinate, ...]:

@@ -79,7 +79,8 @@ def write(
         `persist` it first. An iterable gives batches ``{name: array}`` of any number of
         rows. A labeled.Dataset gives its selected rows, and its splits if it has all rows.
         A DataFrame gives its columns; single values in an xarray.Dataset are left out.
-        Times are stored as nanoseconds with CF attributes, those of a time zone in UTC; texts,
+        Times are stored as nanoseconds with CF attributes, those of a time zone in UTC; fields
+        of a structured array `name` as sources ``name/field`` of their own; texts,
         and bytes in object arrays, as UTF-8 texts of any length. Examples of different shapes are
         a :class:`labeled.Ragged`, a list of arrays, or an object array of them; in batches,
         give one of the last two.
@@ -262,7 +263,7 @@ def planned(
     inherited = own_splits(sources) if splits is None and isinstance(sources, RowsLike) else None
     asked = inherited if splits is None else splits
     table = None if asked is None else as_splits(asked, inputs.n_rows)
-    _check_fit(inputs, table, netcdf=netcdf)
+    _check_fit(inputs, netcdf=netcdf)
     wished = wishes(list(inputs.n_rows), layout, compression, level, chunks)
     layouts = {
         n: layout_for(n, g.shape, g.dtype, wished.get(n, Wish())) for n, g in inputs.sources.items()
@@ -400,7 +401,7 @@ def _add_coordinate(sources: dict[str, Given], name: str, value: Any) -> None:
         sources[given.name] = replace(given, names=Names(given.names.dims, (*kept, made)))
 
 
-def _check_fit(inputs: Inputs, table: Splits | None, *, netcdf: bool) -> None:
+def _check_fit(inputs: Inputs, *, netcdf: bool) -> None:
     """Refuse coordinates of another length than their dim, and names that stand for two things."""
     for name, given in inputs.sources.items():
         lengths = dict(zip(given.names.dims, given.shape, strict=True))
@@ -415,12 +416,6 @@ def _check_fit(inputs: Inputs, table: Splits | None, *, netcdf: bool) -> None:
         for dim in given.names.dims:
             if netcdf:
                 _check_free(dim.replace("/", "_"), inputs, f"a dim of source {name!r}")
-        if table is not None and given.encode is not None:
-            raise ArrayError(
-                f"source {name!r} holds times, and values of a file with splits are read as "
-                f"stored; cast it with .astype('int64') and keep its unit in an attribute, or "
-                f"leave it out (of a conversion: with sources=[...])"
-            )
 
 
 def _check_free(name: str, inputs: Inputs, what: str) -> None:

@@ -6,7 +6,8 @@ takes the same few milliseconds for a thousand chunks or a million. The file is 
 again before it returns.
 
 Values of a file with a split table are left as stored, whatever CF attributes they carry:
-such files are made for training, and their writers do not mean CF.
+such files are made for training, and their writers do not mean CF. Times are the exception,
+where they are stored exactly as this library stores them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from labeled.errors import (
     did_you_mean,
 )
 from labeled.formats.bytesource import stamp_of
+from labeled.formats.cf import cf_of, stored_as_time
 from labeled.formats.hdf5.attributes import attrs_of
 from labeled.formats.hdf5.door import opened
 from labeled.formats.hdf5.fuel import TABLE, Rows, SplitReader, Table, read_table
@@ -34,9 +36,9 @@ from labeled.formats.hdf5.groups import is_pattern, matching
 from labeled.formats.hdf5.labels import Notes, warn_of
 from labeled.formats.hdf5.layout import why_not_a_source
 from labeled.formats.hdf5.safety import Found, NotThereError, resolve, to_text
-from labeled.formats.hdf5.sources import Builder, Described, Names
+from labeled.formats.hdf5.sources import Builder, Described, Names, with_cf
 from labeled.formats.hdf5.tableless import scan_tableless
-from labeled.formats.header import ALL, FileHeader, FileStamp, fingerprint
+from labeled.formats.header import ALL, FileHeader, FileStamp, SourceHeader, fingerprint
 from labeled.formats.naming import check_once
 
 
@@ -158,6 +160,7 @@ def _noted_one(
         header = _scan_open(builder, sources, example_dim, decode_cf)
     else:
         header = _scan_fuel(builder, table, sources, example_dim)
+        header = _with_times(header) if decode_cf else header
     group = builder.base.name.strip("/") if builder.in_turn else ""
     return replace(header, group=group), builder.notes
 
@@ -258,6 +261,21 @@ def _scan_fuel(
         not_opened=not_opened,
         kind="fuel",
         coordinates=frozenset(builder.variables),
+    )
+
+
+def _with_times(header: FileHeader) -> FileHeader:
+    """Let times be decoded that were written beside splits."""
+
+    def decoded(each: SourceHeader) -> SourceHeader:
+        if each.ragged is not None or not stored_as_time(each.dtype, each.attrs):
+            return each
+        return with_cf(each, *cf_of(each.name, each.dtype, each.attrs, []))
+
+    return replace(
+        header,
+        sources={name: decoded(each) for name, each in header.sources.items()},
+        variables={name: decoded(each) for name, each in header.variables.items()},
     )
 
 
