@@ -27,8 +27,8 @@ from labeled.errors import (
     UnknownNameError,
 )
 from labeled.formats.pictures import decode, encode
+from labeled.formats.recordio import engines, reading, table
 from labeled.formats.recordio import index as index_module
-from labeled.formats.recordio import reading, table
 from labeled.formats.recordio.lists import write_list
 from labeled.formats.recordio.writing import write_records
 from labeled.loader.reading.slots import ALIGNED, ASIDE
@@ -522,6 +522,26 @@ def test_another_process_reads_pictures_of_one_shape(folder):
     loader = ds.batches(25, reader="process", shuffle=True, seed=1)
     for batch in loader:
         np.testing.assert_array_equal(batch.arrays["images"], ALIKE[batch.rows])
+
+
+@pytest.mark.parametrize(("cores", "most_rows"), [(1, 60), (2, 45), (3, 30), (64, 8)])
+def test_a_job_becomes_a_piece_a_core_within_bounds(tmp_path, monkeypatch, cores, most_rows):
+    encoded = [encode(np.full((8, 8, 3), 2 * i, np.uint8)) for i in range(90)]
+    write_records(tmp_path / "90.rec", encoded, range(90))
+    reader = labeled.open_dataset(tmp_path / "90.rec").files.catalog.sources["images"].reader()
+    monkeypatch.setattr(engines, "processors", lambda: cores)
+    monkeypatch.setattr(engines, "ENOUGH_BYTES", 2 * 192)
+    monkeypatch.setattr(engines, "MOST_BYTES", 60 * 192)
+
+    pieces = reader.pieces(np.array([[0, 40], [40, 90]]))
+
+    assert [piece.n_rows for piece in pieces[:-1]] == [most_rows] * (len(pieces) - 1)
+    assert [piece.first for piece in pieces] == list(range(0, 90, most_rows))
+    assert pieces[-1].stop == 90
+    out = np.zeros((90, 8, 8, 3), np.uint8)
+    for piece in reversed(pieces):
+        reader.read_piece(piece, out, np.arange(90)[::-1].copy())
+    np.testing.assert_array_equal(out[::-1], [decode(one) for one in encoded])
 
 
 def test_readers_leave_what_they_found_out_behind(folder):

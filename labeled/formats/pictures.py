@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import importlib
 import io
-from collections.abc import Iterator, Sequence
-from functools import cache
-from typing import Any, Literal
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -190,12 +190,18 @@ def decode_plain(
     list of int
         The numbers of the others: :func:`decode` does them, or tells what they lack.
     """
-    others = []
-    colours = list(_plain_colours(pictures, outs, channels, upright, max_pixels))
+    library = _simplejpeg()
+    if library is None:
+        return list(range(len(pictures)))
+    others, decode_jpeg = [], library.decode_jpeg
+    colours = _plain_colours(pictures, outs, channels, upright, max_pixels)
     for number, (data, out, colour) in enumerate(zip(pictures, outs, colours, strict=True)):
-        image = None if colour is None else _by_simplejpeg(data, colour, out)
-        if image is None or image.shape != out.shape:
-            others.append(number)
+        try:
+            if colour and decode_jpeg(data, colour, strict=False, buffer=out).shape == out.shape:
+                continue
+        except ValueError:  # damage that another library may overlook
+            pass
+        others.append(number)
     return others
 
 
@@ -205,24 +211,47 @@ def _plain_colours(
     channels: Channels,
     upright: bool,
     max_pixels: int,
-) -> Iterator[str | None]:
-    """Yield what colours to decode each JPEG to that needs no more than that; None for others.
+) -> list[str | None]:
+    """Return what colours to decode each JPEG to that needs no more than that; None for others.
 
     Pictures of one making begin alike, and a header that is known need not be taken apart.
     """
-    body, begin, colours = 0, b"", ""
-    shape: tuple[int, ...] = ()
+    last = _last_head(channels, upright, max_pixels)
+    known, found = last.known, list[str | None]()
     for data, out in zip(pictures, outs, strict=True):
-        if not body or bytes(data[:body]) != begin:
+        if bytes(data[: known.body]) != known.begin:
             head = _plain_head(data, upright, max_pixels)
             if head is None:
-                yield None
+                found.append(None)
                 continue
             wanted = head.channels if channels is None else channels
-            body = head.body
-            begin, shape = bytes(data[:body]), (head.height, head.width, wanted)
-            colours = _COLOURS[wanted]
-        yield colours if out.shape == shape and _ends(data, body) else None
+            shape = head.height, head.width, wanted
+            known = _KnownHead(head.body, bytes(data[: head.body]), shape, _COLOURS[wanted])
+        fits = out.shape == known.shape and _ends(data, known.body)
+        found.append(known.colours if fits else None)
+    last.known = known
+    return found
+
+
+class _KnownHead(NamedTuple):
+    """The bytes of a JPEG before its pixels, and what they say."""
+
+    body: int
+    begin: bytes
+    shape: tuple[int, ...]
+    colours: str
+
+
+class _LastHead:
+    """Keeps the header that was met last, from one call to the next and by any thread."""
+
+    def __init__(self) -> None:
+        self.known = _KnownHead(1, b"", (), "")
+
+
+@lru_cache(maxsize=16)
+def _last_head(channels: Channels, upright: bool, max_pixels: int) -> _LastHead:
+    return _LastHead()
 
 
 def _plain_head(data: memoryview, upright: bool, max_pixels: int) -> PictureHead | None:
@@ -276,15 +305,13 @@ def _decoded(data: bytes | memoryview, head: PictureHead, channels: int) -> Arra
     return pixels
 
 
-def _by_simplejpeg(
-    data: bytes | memoryview, colours: str, out: Array | None = None
-) -> Array | None:
+def _by_simplejpeg(data: bytes | memoryview, colours: str) -> Array | None:
     """Decode a JPEG; None where that library is not there, or cannot."""
     library = _simplejpeg()
     if library is None:
         return None
     try:
-        image: Array = library.decode_jpeg(data, colours, strict=False, buffer=out)
+        image: Array = library.decode_jpeg(data, colours, strict=False)
     except ValueError:  # damage that another library may overlook
         return None
     return image

@@ -1,8 +1,8 @@
 """Rows of one shape out of record files: pictures decoded alike, labels, ids.
 
-Follows :class:`~labeled.formats.reading.Engine`. A piece is as many pictures as make a
-mebibyte; the thread that takes it reads their records, looks at their headers, and decodes
-one after the other outside the GIL, each to where it belongs.
+Follows :class:`~labeled.formats.reading.Engine`. A piece is a mebibyte of pictures or more;
+the thread that takes it reads their records, looks at their headers, and decodes one after
+the other outside the GIL, each to where it belongs.
 """
 
 from __future__ import annotations
@@ -39,13 +39,17 @@ from labeled.formats.recordio.reading import RecordFile
 from labeled.formats.recordio.table import beginnings, table_of
 from labeled.formats.region import Array, Ints, Region, is_whole, outer_take, region_shape
 from labeled.formats.rows import RowReader
+from labeled.permute.workers import processors
 
 LEAST_ROW_BYTES = 64
 """A row counts as so many bytes at least: records are found one by one."""
 
 
-MOST_BYTES = 2 * PIECE_BYTES
-"""Decoded bytes of a piece, unless that were fewer than `LEAST_ROWS`."""
+ENOUGH_BYTES, MOST_BYTES = 2 * PIECE_BYTES, 8 * PIECE_BYTES
+"""Decoded bytes of a piece, unless that were fewer than `LEAST_ROWS`: as many as give each core
+a piece, but no fewer than the first and no more than the second. What a thread does between two
+pieces takes long, as pictures have driven the code for it out of the caches.
+"""
 
 LEAST_ROWS = 8
 """Rows of a piece at least: finding it and its records costs what a tiny picture costs."""
@@ -85,13 +89,16 @@ class RowEngine:
         raise NotImplementedError
 
     def pieces(self, runs: Ints) -> list[Piece]:
-        rows = spread(runs[:, 0], runs[:, 1] - runs[:, 0])
-        step = max(LEAST_ROWS, MOST_BYTES // max(LEAST_ROW_BYTES, self.row_bytes))
-        return [_piece(first, rows[first : first + step]) for first in range(0, len(rows), step)]
+        placed = self.records.placed(spread(runs[:, 0], runs[:, 1] - runs[:, 0]))
+        n_rows, row_bytes = placed.shape[1], max(LEAST_ROW_BYTES, self.row_bytes)
+        each = -(-n_rows // processors())
+        step = max(LEAST_ROWS, ENOUGH_BYTES // row_bytes, min(each, MOST_BYTES // row_bytes))
+        cuts = range(0, n_rows, step)
+        return [_piece(first, placed[:, first : first + step]) for first in cuts]
 
     def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
         place = slice(piece.first, piece.first + piece.n_rows)
-        values = outer_take(self.read_rows(piece.parts), self.region)
+        values = outer_take(self.read_rows(piece.parts[0]), self.region)
         put_rows(out, place if dest is None else dest[place], values)
 
     def gather_into(self, out: Array, rows: Ints) -> None:
@@ -113,8 +120,10 @@ class RowEngine:
         return self.records.cold(row)
 
 
-def _piece(first: int, rows: Ints) -> Piece:
-    return Piece(first, len(rows), 0, int(rows[0]), int(rows[-1]) + 1, rows)
+def _piece(first: int, placed: Ints) -> Piece:
+    """Return a piece of rows that stand in the first line of `placed`."""
+    rows = placed[0]
+    return Piece(first, len(rows), 0, int(rows[0]), int(rows[-1]) + 1, placed)
 
 
 class PictureEngine(RowEngine):
@@ -126,16 +135,16 @@ class PictureEngine(RowEngine):
         self._whole = is_whole(region, source.row_shape)
 
     def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
-        numbers = range(piece.first, piece.first + piece.n_rows)
-        places = numbers if dest is None else dest[numbers.start : numbers.stop].tolist()
+        place = slice(piece.first, piece.first + piece.n_rows)
+        outs = list(out[place]) if dest is None else [out[i] for i in dest[place].tolist()]
         for rows, payloads in self.records.blocks(piece.parts):
-            here, places = places[: len(rows)], places[len(rows) :]
+            here, outs = outs[: len(rows)], outs[len(rows) :]
             rest: Sequence[int] = range(len(rows))
             if self._whole:
-                rest = plain_pictures(self.source, payloads, [out[place] for place in here])
+                rest = plain_pictures(self.source, payloads, here)
             for i in rest:
                 image = self._picture(rows[i], payloads[i])
-                out[here[i]] = outer_take(image[np.newaxis], self.region)[0]
+                here[i][...] = outer_take(image[np.newaxis], self.region)[0]
 
     def _picture(self, row: int, payload: memoryview) -> Array:
         image = picture(self.source, row, payload)
@@ -213,11 +222,11 @@ class TableEngine:
 
     def pieces(self, runs: Ints) -> list[Piece]:
         rows = spread(runs[:, 0], runs[:, 1] - runs[:, 0])
-        return [_piece(0, rows)] if len(rows) else []
+        return [_piece(0, rows[np.newaxis])] if len(rows) else []
 
     def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
         place = slice(piece.first, piece.first + piece.n_rows)
-        put_rows(out, place if dest is None else dest[place], self._values[piece.parts])
+        put_rows(out, place if dest is None else dest[place], self._values[piece.parts[0]])
 
     def gather_into(self, out: Array, rows: Ints) -> None:
         np.take(self._values, rows, axis=0, out=out, mode="clip")

@@ -103,9 +103,10 @@ class PictureReader(RecordReader):
         shapes = self.shapes(listed)
         offsets = offsets_of(elements_of(shapes))
         out = np.empty(int(offsets[-1]), self.dtype)
+        placed = self.records.placed(listed)
 
         def some(first: int, last: int) -> None:
-            for numbers, payloads in self.records.blocks(listed[first:last]):
+            for numbers, payloads in self.records.blocks(placed[:, first:last]):
                 stop = first + len(numbers)
                 own = [
                     out[offsets[i] : offsets[i + 1]].reshape(shapes[i]) for i in range(first, stop)
