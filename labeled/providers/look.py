@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +39,7 @@ from labeled.augment import (
     ShiftHSL,
     Transform,
 )
+from labeled.augment.parameters import number_of
 from labeled.augment.resizing import Method, Sampling
 from labeled.errors import AugmentError, LoaderError
 from labeled.loader.request.arguments import flag
@@ -163,6 +165,15 @@ class Look:
     def __post_init__(self) -> None:
         for name in ("rand_crop", "random_resized_crop", "mirror", "rand_mirror"):
             flag(name, getattr(self, name))
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if one.type in ("int", "float") or (one.type == "float | None" and value is not None):
+                number_of(one.name, value)
+        angles: Any = self.rotate_list
+        if isinstance(angles, str) or not np.iterable(angles):
+            raise AugmentError(f"rotate_list={angles!r} must be a list of degrees")
+        for angle in angles:
+            number_of("an angle of rotate_list", angle)
         if self.inter_method not in (*range(len(METHODS)), AUTO, RANDOM):
             raise LoaderError(f"inter_method={self.inter_method!r} is none of 0 to 4, 9 and 10")
         ways = {
@@ -224,7 +235,7 @@ class Look:
             usual = {one.name: one.default for one in fields(self)}
             given = {name: getattr(self, name) for name in names}
             told = [f"{name}={v!r}" for name, v in given.items() if v != usual[name]]
-            raise AugmentError(f"{', '.join(told)}: {error}") from None
+            raise AugmentError(f"{', '.join(told) or 'pictures'}: {error}") from None
 
     def _chosen(self, make: Callable[[Method], Transform]) -> Transform:
         """Return a transform that takes new pixels from old ones as `inter_method` says."""
