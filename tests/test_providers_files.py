@@ -434,6 +434,7 @@ def test_a_mean_image_is_computed_once_over_all_pictures(folder, tmp_path):
         ({"mean_img": "new.bin", "dtype": "uint8"}, LoaderError, "bytes as they are"),
         ({"mean_img": "no/new.bin"}, WriteError, "folder .*no' does not exist; make it first"),
         ({"path_imgrec": "none.rec"}, FileFormatError, "none.rec"),
+        ({"path_imgidx": "multi.idx"}, FileFormatError, "multi.idx' is not the index of .*a.rec"),
     ],
 )
 def test_impossible_parameters_are_refused_at_once(folder, parameters, error, words):
