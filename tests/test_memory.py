@@ -121,6 +121,10 @@ def gzip(rows):
     return {"chunks": (rows, 3, 32, 32), "compression": 1}
 
 
+def plain(rows):
+    return {"chunks": (rows, 3, 32, 32)}
+
+
 CASES = {
     "contiguous, file order": ({}, {"shuffle": False}, 32),
     "contiguous, full shuffle": ({}, {"shuffle": "full"}, 32),
@@ -128,6 +132,9 @@ CASES = {
     "gzip, file order": (gzip(64), {"shuffle": False}, 32),
     "gzip, window": (gzip(64), {"shuffle": "window"}, 32),
     "gzip, large chunks": (gzip(1300), {"shuffle": "window"}, 48),
+    "gzip, chunks larger than there is room for": (gzip(6500), {"shuffle": False}, 64),
+    "plain, chunks larger than there is room for": (plain(12_500), {"shuffle": False}, 32),
+    "plain, the same, window": (plain(12_500), {"shuffle": "window"}, 32),
     "small rows, full shuffle": ("small", {"shuffle": "full"}, 32),
     "small rows, window": ("small", {"shuffle": "window"}, 32),
     "small rows, three threads": ("small", {"shuffle": "full", "threads": 3}, 32),

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from labeled.catalog.piecewise import Piecewise
 from labeled.errors import ReadError
 from labeled.formats.coded import CodedPart, CodedSource, Coding, coded_of
+from labeled.formats.keeping import ChunkKeeper, keep_decoded
 from labeled.formats.reader import Cost, Reader
 from labeled.formats.reading import n_rows_of
 from labeled.formats.straight import StraightPart, StraightSource, straight_of
@@ -58,6 +59,10 @@ class JoinedReader(Piecewise):
     @property
     def chunk_rows(self) -> int:
         return max(reader.chunk_rows for reader in self.readers)
+
+    def keep_in(self, keeper: ChunkKeeper) -> None:
+        """Keep decoded chunks there: those of one file at a time."""
+        keep_decoded(self.readers, keeper)
 
     def coded(self) -> CodedSource | str:
         """Return the chunks of all files as they are stored, if all are coded alike."""

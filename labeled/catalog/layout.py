@@ -27,6 +27,9 @@ class RowLayout:
         Stretches of rows are read straight to where they go.
     random : bool
         Rows read one by one cost about what they cost in stretches.
+    held_bytes : int
+        What readers keep between reads, and take while they decode it, whoever reads: a stored
+        chunk may then be cut, and is decoded once all the same. 0 where they keep nothing.
     """
 
     chunk_rows: int | None
@@ -35,3 +38,4 @@ class RowLayout:
     dear: bool = False
     direct: bool = False
     random: bool = True
+    held_bytes: int = 0

@@ -24,15 +24,23 @@ from labeled.catalog.memory import MemoryReader
 from labeled.catalog.region import narrow, shape_of, whole
 from labeled.formats.bytesource import is_remote
 from labeled.formats.cf import decode
-from labeled.formats.header import CF, SourceHeader
+from labeled.formats.header import CF, DEFLATE, FLETCHER32, SHUFFLE, SourceHeader
+from labeled.formats.keeping import ChunkKeeper, keep_decoded
 from labeled.formats.objects import decode_text, is_text
 from labeled.formats.reader import Reader
-from labeled.formats.reading import PIECE_BYTES
+from labeled.formats.reading import KEPT_BYTES, PIECE_BYTES
 from labeled.formats.region import Region, is_whole
 from labeled.formats.registry import format_named
 
 Array = npt.NDArray[Any]
 Io = Literal["auto", "pread", "mmap"]
+
+
+HEAP_BYTES = 32 << 20
+"""Blocks up to this may stay with the allocator when they are let go of."""
+
+_UNDONE_APART = {DEFLATE, SHUFFLE, FLETCHER32}
+"""Filters that leave no memory with the threads that undo them."""
 
 
 class AnySource(Protocol):
@@ -87,6 +95,8 @@ class Source:
         How bytes are read.
     loaded : array, optional
         The rows themselves, decoded, where they were read into memory.
+    thrifty : bool
+        Read with little memory, though stored chunks are large; see :func:`sparing_of`.
     """
 
     name: str
@@ -95,6 +105,7 @@ class Source:
     region: Region
     io: Io = "auto"
     loaded: Array | None = None
+    thrifty: bool = False
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -188,6 +199,8 @@ class Source:
         if self.loaded is not None:
             return RowLayout(None, direct=True)
         chunks = self.headers[0].chunks
+        if self.thrifty:
+            return self._thrifty_layout
         size = 2 * PIECE_BYTES + max(header.scratch_bytes for header in self.headers)
         if chunks is None:
             kinds = {header.storage for header in self.headers}
@@ -195,21 +208,43 @@ class Source:
             alone = kinds <= {"contiguous", "records"} and not is_elsewhere(self.headers)
             dear = any(header.filters for header in self.headers)
             return RowLayout(None, None, size, dear, direct, random=alone)
-        starts = self.file_starts
         each = math.prod(chunks) * self.stored_dtype.itemsize
         size += (3 if self.stored_dtype.itemsize == 1 else 4) * each
         dear = any(header.filters for header in self.headers)
-        if all(start % chunks[0] == 0 for start in starts) and all(
-            header.chunks == chunks for header in self.headers
+        return RowLayout(chunks[0], self._edges, size, dear, random=False)
+
+    @property
+    def _edges(self) -> Array | None:
+        """Rows at which chunks begin, where these are not multiples of a chunk's."""
+        first, starts = self.headers[0].chunks, self.file_starts
+        assert first is not None
+        if all(start % first[0] == 0 for start in starts) and all(
+            header.chunks == first for header in self.headers
         ):
-            return RowLayout(chunks[0], None, size, dear, random=False)
+            return None
         ends = [*starts[1:], self.n_rows]
         edges = [
-            np.arange(a, b, header.chunks[0] if header.chunks else chunks[0])
+            np.arange(a, b, header.chunks[0] if header.chunks else first[0])
             for a, b, header in zip(starts, ends, self.headers, strict=True)
         ]
+        return np.append(np.concatenate(edges), self.n_rows)
+
+    @property
+    def _thrifty_layout(self) -> RowLayout:
+        """What is stored together, where neither jobs nor threads have room for whole chunks."""
+        first = self.headers[0]
+        assert first.chunks is not None
+        size = 2 * PIECE_BYTES + max(header.scratch_bytes for header in self.headers)
+        size += 2 * math.prod(first.row_shape) * self.stored_dtype.itemsize
+        filtered = [header for header in self.headers if header.filters]
+        if not filtered:
+            return RowLayout(None, None, size, random=False)
+        each = max(map(_chunk_bytes, filtered))
+        if any(step.id not in _UNDONE_APART for header in filtered for step in header.filters):
+            size += min(each, KEPT_BYTES)
+        held = max(map(_band_bytes, filtered)) + (each if each > HEAP_BYTES else 2 * each)
         return RowLayout(
-            chunks[0], np.append(np.concatenate(edges), self.n_rows), size, dear, random=False
+            first.chunks[0], self._edges, size, dear=True, random=False, held_bytes=held
         )
 
     def narrow(self, axes: Mapping[int, Any]) -> Source:
@@ -236,6 +271,8 @@ class Source:
         if self.loaded is not None:
             return MemoryReader(self.loaded)
         readers = [self._reader(header) for header in self.headers]
+        if self.thrifty:
+            keep_decoded(readers, ChunkKeeper())
         return readers[0] if len(readers) == 1 else JoinedReader(tuple(readers))
 
     def _reader(self, header: SourceHeader) -> Reader:
@@ -275,6 +312,30 @@ class Source:
 
     def __dask_tokenize__(self) -> str:
         return self.token
+
+
+def sparing_of(source: AnySource) -> AnySource:
+    """Return the same source to be read with the least memory, where stored chunks are large.
+
+    Rows of chunks without filters are read as if there were no chunks. Others are decoded one
+    after the other, each once while its rows are wanted, by one thread at a time.
+    """
+    if not isinstance(source, Source) or source.loaded is not None or source.thrifty:
+        return source
+    chunked = source.stored_chunks is not None and source.reader().kind == "chunked"
+    return replace(source, thrifty=True) if chunked else source
+
+
+def _chunk_bytes(header: SourceHeader) -> int:
+    assert header.chunks is not None
+    return math.prod(header.chunks) * header.dtype.itemsize
+
+
+def _band_bytes(header: SourceHeader) -> int:
+    """Bytes of the chunks that hold the same rows."""
+    assert header.chunks is not None
+    grid = (-(-n // c) for n, c in zip(header.row_shape, header.chunks[1:], strict=True))
+    return math.prod(grid) * _chunk_bytes(header)
 
 
 def where_of(name: str, headers: Sequence[SourceHeader]) -> str:

@@ -41,7 +41,7 @@ ALL = "all"
 """The split of a file that names none."""
 
 
-DEFLATE, SHUFFLE = 1, 2
+DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True)

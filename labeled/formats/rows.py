@@ -16,6 +16,7 @@ import numpy as np
 from labeled.errors import LoaderError, SelectionError
 from labeled.formats.coded import CodedSource, coded_of
 from labeled.formats.header import SourceHeader
+from labeled.formats.keeping import ChunkKeeper, KeepsChunks
 from labeled.formats.reader import Cost
 from labeled.formats.reading import Engine, Io, Piece, checked_runs, describe, n_rows_of, native
 from labeled.formats.region import Array, Ints, Region, normal_region, region_shape
@@ -48,6 +49,7 @@ class RowReader:
 
     __slots__ = (
         "_engine",
+        "_keeper",
         "_make",
         "_region",
         "_straight",
@@ -61,7 +63,12 @@ class RowReader:
     )
 
     def __init__(
-        self, source: SourceHeader, make: MakeEngine, region: Region = (), io: Io = "auto"
+        self,
+        source: SourceHeader,
+        make: MakeEngine,
+        region: Region = (),
+        io: Io = "auto",
+        keeper: ChunkKeeper | None = None,
     ) -> None:
         if io not in IO:
             raise LoaderError(f"{describe(source)}: io must be {IO_WORDS}, found {io!r}")
@@ -74,11 +81,18 @@ class RowReader:
         self.row_shape = region_shape(self._region, source.row_shape)
         self.dtype = native(source.dtype)
         self.chunk_rows = 1 if source.chunks is None else source.chunks[0]
+        self._keeper = keeper
         self._engine: Engine | None = None
         self._straight: ReadRun | None = None
 
     def __reduce__(self) -> tuple[Callable[..., RowReader], tuple[Any, ...]]:
-        return RowReader, (self.source, self._make, self._region, self.io)
+        return RowReader, (
+            self.source,
+            self._make,
+            self._region,
+            self.io,
+            self._keeper,
+        )
 
     def __repr__(self) -> str:
         return f"<Reader of {self._where}: {self.n_rows} x {self.row_shape} {self.dtype}>"
@@ -102,9 +116,15 @@ class RowReader:
         engine = self._engine
         if engine is None:
             engine = self._make(self.source, self._region, self.io)
+            if self._keeper is not None and isinstance(engine, KeepsChunks):
+                engine.keep_in(self._keeper)
             self._straight = getattr(engine, "straight_into", None)
             self._engine = engine
         return engine
+
+    def keep_in(self, keeper: ChunkKeeper) -> None:
+        """Keep decoded chunks there, so that those are decoded once whose rows come bit by bit."""
+        self._keeper, self._engine = keeper, None
 
     def coded(self) -> CodedSource | str:
         """Return the chunks as they are stored, for a device to decode, or say why not."""

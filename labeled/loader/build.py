@@ -22,7 +22,7 @@ from labeled.loader.devices.plan import check_device, device_of, device_plan
 from labeled.loader.loader import Loader
 from labeled.loader.order.bucketing import bucket_source, selected_sizes
 from labeled.loader.order.ordering import OrderedRows, epoch_plan_of, ordered_rows
-from labeled.loader.order.units import Grouping, governing_source, group_rows, layout_words
+from labeled.loader.order.units import Grouping, governing_source, layout_words
 from labeled.loader.plan import LoaderPlan, ReaderKind
 from labeled.loader.reading.process import check_reader, refuse_process
 from labeled.loader.request.arguments import Asked, integer_or_none, max_lost_of, skips_of
@@ -226,8 +226,6 @@ def make_loader(
         rows = replace(rows, mode="window")
     # All sources count for the order, also those that specs leave out.
     lead = governing_source(sources)
-    grouping = group_rows(lead, selections[lead.name], rows.mode)
-    layout = layout_words(selections, grouping)
     sources, finish = finish_of(
         sources, spaces, specs, dtype, scale, shift, pad_value, ragged, pads=rows.last == "pad"
     )
@@ -240,9 +238,10 @@ def make_loader(
     where = device_of(device)
     decodes, reads = _asked_of(where, device, decode, reader, skips=skips, piped=piped, as_=as_)
     sorts = measured is not None
-    lanes, sizes = fitted(
-        wanted, sources, selections, grouping, rows, finish, piped=piped, skips=skips, sorts=sorts
+    lanes, grouping, sizes = fitted(
+        wanted, sources, selections, lead, rows, finish, piped=piped, skips=skips, sorts=sorts
     )
+    layout = layout_words(selections, grouping)
     if shuffle is True and rows.mode == "window" and not rows.repeats and not sorts:
         rows, sizes = mixed_better(wanted, lanes, grouping, rows, finish, sizes, piped=piped)
     buckets = None if measured is None else _buckets(measured, selections, grouping, rows)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import mmap
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -27,6 +28,7 @@ from labeled.formats.hdf5.filters import Pipeline
 from labeled.formats.hdf5.tiles import Tile, Tiles
 from labeled.formats.hdf5.undoing import DecodeError, damage
 from labeled.formats.header import SourceHeader
+from labeled.formats.keeping import ChunkKeeper
 from labeled.formats.reader import Cost
 from labeled.formats.reading import (
     PIECE_BYTES,
@@ -106,6 +108,12 @@ class DecodeEngine:
         cuts = [*range(0, len(self._tiles), each), len(self._tiles)]
         self._spans = list(itertools.pairwise(cuts))
         self.scratch_bytes = 2 * PIECE_BYTES + 4 * self._chunk_bytes
+        self._keeper: ChunkKeeper | None = None
+
+    def keep_in(self, keeper: ChunkKeeper) -> None:
+        """Keep decoded chunks there, so that those are decoded once whose rows come bit by bit."""
+        self._keeper = keeper
+        self.why += ", one at a time, and kept while rows of it are wanted"
 
     def coded(self) -> CodedChunks | str:
         """Return the chunks as they are stored, or say why not."""
@@ -141,7 +149,9 @@ class DecodeEngine:
         work = self._work(piece)
         try:
             with decoding():
-                if self._direct and self._chunk_bytes < JOINED_BYTES and dest is not None:
+                if self._keeper is not None:
+                    self._store_kept(file, work, out, dest, self._keeper)
+                elif self._direct and self._chunk_bytes < JOINED_BYTES and dest is not None:
                     self._store_joined(file, work, out, dest)
                 else:
                     self._store_each(file, work, out, dest)
@@ -180,8 +190,7 @@ class DecodeEngine:
             if at == UNSTORED:
                 yield group[0], None
                 continue
-            if max(work.sizes[group.start : group.stop]) > self._most_stored:
-                raise self._damaged(work, group.start, "more bytes stored than it can need")
+            self._check_stored(work, max(work.sizes[group.start : group.stop]), group.start)
             end = work.offsets[group[-1]] + work.sizes[group[-1]]
             buffer = scratch("stored", end - at)
             with fetching():
@@ -190,6 +199,10 @@ class DecodeEngine:
             for k in group:
                 start = work.offsets[k] - at
                 yield k, stored[start : start + work.sizes[k]]
+
+    def _check_stored(self, work: _Work, size: int, k: int) -> None:
+        if size > self._most_stored:
+            raise self._damaged(work, k, "more bytes stored than it can need")
 
     def _decoded(self, file: OpenFile, work: _Work) -> Iterator[tuple[int, Array | None]]:
         """Yield each chunk's place in `work` and its elements; None where it was never stored."""
@@ -241,24 +254,65 @@ class DecodeEngine:
                 put_rows(out, dest[first:end], chunk)
             del chunk  # so that the next one is decoded into the same, hot memory
 
+    def _store_kept(
+        self, file: OpenFile, work: _Work, out: Array, dest: Ints | None, keeper: ChunkKeeper
+    ) -> None:
+        """Copy wanted elements of chunks that are decoded once, though rows come bit by bit."""
+        n_tiles = len(work.tiles)
+        step = max(1, PIECE_BYTES // max(1, self._used))
+        for b, band in enumerate(work.bands):
+            rows, place = self._rows(work, b, dest)
+            with keeper.band(self._source.file.path, self._source.key, band) as kept:
+                for k in range(b * n_tiles, (b + 1) * n_tiles):
+                    tile = work.tiles[k % n_tiles]
+                    if tile.number not in kept and work.offsets[k] != UNSTORED:
+                        kept[tile.number] = self._decode_own(file, work, k)
+                    for a in range(0, _length(rows), step):  # no large copy on the way
+                        some = _part(rows, a, step), _part(place, a, step)
+                        self._put(kept.get(tile.number), tile, *some, out)
+
+    def _decode_own(self, file: OpenFile, work: _Work, k: int) -> Array:
+        """Read and decode one chunk into memory of its own."""
+        self._check_stored(work, work.sizes[k], k)
+        # Memory of its own: what an allocator is given back it may keep.
+        stored = np.frombuffer(mmap.mmap(-1, max(1, work.sizes[k])), np.uint8)[: work.sizes[k]]
+        with fetching():
+            file.read_into(stored, work.offsets[k])
+        data = [stored]
+        del stored  # let go of as soon as it is decoded
+        try:
+            return self._as_chunk(self._pipeline.undo_own(data, work.masks[k]))
+        except DecodeError as fault:
+            raise self._damaged(work, k, str(fault)) from fault
+
     def _store(
         self, chunk: Array | None, work: _Work, k: int, out: Array, dest: Ints | None
     ) -> None:
         b, t = divmod(k, len(work.tiles))
-        rows, place = self._rows(work, b, dest)
+        self._put(chunk, work.tiles[t], *self._rows(work, b, dest), out)
+
+    def _put(
+        self,
+        chunk: Array | None,
+        tile: Tile,
+        rows: slice | Ints,
+        place: slice | Ints,
+        out: Array,
+    ) -> None:
+        """Store what is wanted of some rows of a chunk, or fill values, in their places."""
         if chunk is None:
             values = np.asarray(self._source.fill_value, self._source.dtype)
         elif isinstance(rows, slice):
-            values = outer_take(chunk[rows], work.tiles[t].local)
+            values = outer_take(chunk[rows], tile.local)
         elif self._direct and isinstance(place, slice):
             np.take(chunk, rows, axis=0, out=out[place], mode="clip")
             return
         else:
-            values = outer_take(chunk, work.tiles[t].local, rows)
+            values = outer_take(chunk, tile.local, rows)
         if self._alone:
             put_rows(out, place, values)
         else:
-            outer_put(out, place, work.tiles[t].trail, values)
+            outer_put(out, place, tile.trail, values)
 
     def _rows(self, work: _Work, b: int, dest: Ints | None) -> tuple[slice | Ints, slice | Ints]:
         """Return which rows of band `b` are wanted, and their places in the result."""
@@ -332,3 +386,14 @@ def _groups(offsets: list[int], sizes: list[int]) -> Iterator[range]:
             start = k
     if offsets:
         yield range(start, len(offsets))
+
+
+def _length(rows: slice | Ints) -> int:
+    return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+
+
+def _part(rows: slice | Ints, first: int, n: int) -> slice | Ints:
+    """Return at most `n` of the rows, from number `first` on."""
+    if isinstance(rows, slice):
+        return slice(rows.start + first, min(rows.start + first + n, rows.stop))
+    return rows[first : first + n]

@@ -113,6 +113,31 @@ class Pipeline:
             data = decode(data, size)
         self._put(as_array(data), out)
 
+    def undo_own(self, stored: list[Array], mask: int) -> Array:
+        """Return the decoded bytes of a chunk in memory of their own.
+
+        Parameters
+        ----------
+        stored : list of one array
+            Is emptied, so that no more than two of stored, half decoded and decoded bytes are
+            in memory together, whatever the chunk's size.
+
+        Raises
+        ------
+        DecodeError
+            If the bytes are damaged.
+        """
+        data: Bytes = stored.pop()
+        if self._put is None or mask:
+            whole = as_array(self.undo(data, mask))
+            del data
+            return whole.copy()
+        for decode, size in self._usual[:-1]:
+            data = decode(data, size)
+        out = np.empty(self._chunk_bytes, np.uint8)
+        self._put(as_array(data), out)
+        return out
+
 
 def why_not(filters: tuple[Filter, ...]) -> str | None:
     """Say why a pipeline cannot be undone here, if it cannot.

@@ -94,6 +94,17 @@ class Work:
         return any(layout.chunk_rows is not None for layout in layouts)
 
     @cached_property
+    def uncut(self) -> bool:
+        """Whether jobs hold whole chunks, lest rows that lie together are fetched twice."""
+        layouts = (lane.source.layout for lane in self.lanes if not lane.keep)
+        return any(one.chunk_rows is not None and not one.held_bytes for one in layouts)
+
+    @cached_property
+    def held_bytes(self) -> int:
+        """What readers keep between reads, and take to decode it, whoever reads."""
+        return sum(lane.source.layout.held_bytes for lane in self.lanes)
+
+    @cached_property
     def staggered(self) -> bool:
         """Whether blocks are read, and stay open while others come and go."""
         return not self.kept and self.mode == "staggered"
@@ -161,7 +172,9 @@ def budget_of(work: Work, wanted: Wanted) -> Budget:
         batch_bytes=_batch_bytes(work, row_bytes, in_flight),
         kept_bytes=sum(lane.nbytes for lane in work.lanes if lane.keep),
         thread_bytes=thread_bytes + block_rows * PLANNER_INDEX_BYTES,
-        index_bytes=block_rows * BLOCK_INDEX_BYTES + _kept_index_bytes(work, wanted.window_rows),
+        index_bytes=block_rows * BLOCK_INDEX_BYTES
+        + _kept_index_bytes(work, wanted.window_rows)
+        + work.held_bytes,
         in_flight=in_flight,
         loading_bytes=_loading_bytes(work),
     )
@@ -226,6 +239,7 @@ def choose_kept(
     sizes = {lane.name: lane.nbytes for lane in lanes}
     room = memory_bytes - OVERHEAD_BYTES - (SPARE_BATCHES + KEPT_BESIDE) * batch_bytes
     scratch = max((lane.source.layout.scratch_bytes for lane in lanes), default=0)
+    room -= sum(lane.source.layout.held_bytes for lane in lanes)
     room -= KEPT_BESIDE * JOB_BYTES + 2 * scratch + shuffled_rows * INDEX_BYTES
     if sum(sizes.values()) <= room:
         return set(sizes)

@@ -33,6 +33,10 @@ LIGHT_BYTES = 32 << 20
 
 MOST_THREADS = 16
 
+LARGE_SHARE, LARGE_BYTES = 8, 1 << 20
+"""Chunks larger than one of so many parts of the memory are named as what takes too much, but
+none up to this size."""
+
 
 def plan_sizes(work: Work, wanted: Wanted) -> Sizes:
     """Share memory out.
@@ -161,11 +165,11 @@ def _cut_jobs(work: Work, wanted: Wanted, budget: Budget) -> _Cut:
     dear = any(lane.source.layout.dear and not lane.keep for lane in work.lanes)
     job_bytes = min(DEAR_JOB_BYTES, room // DEAR_SLOTS) if dear else JOB_BYTES
     job_bytes = min(job_bytes, room // FEW_SLOTS)
-    unit_rows = work.unit_rows if work.by_chunk else 1
+    unit_rows = work.unit_rows if work.uncut else 1
     job_rows = _job_rows(job_bytes // budget.row_bytes, unit_rows, work.batch_rows, work.n_rows)
     slot_bytes = job_rows * budget.row_bytes
     most = DEAR_SLOTS if dear else max(DEAR_SLOTS, min(MANY_SLOTS, MANY_BYTES // slot_bytes))
-    if _light(work, wanted) or wanted.threads == 0:  # nobody reads ahead
+    if _light(work, wanted) or wanted.threads == 0 or work.held_bytes:  # nobody reads ahead
         most = FEW_SLOTS
     affordable = (room - 2 * budget.loading_bytes) // slot_bytes
     return _Cut(_kept_window(work, wanted), job_rows, max(FEW_SLOTS, min(most, affordable)))
@@ -196,7 +200,8 @@ def _threads(work: Work, wanted: Wanted, budget: Budget, spare: int) -> tuple[in
     if spare >= 0 and threads is None:
         affordable = spare // budget.thread_bytes + 1
         cores = _cores() - 1
-        threads = 0 if _light(work, wanted) else max(1, min(MOST_THREADS, cores, affordable))
+        alone = work.held_bytes > 0 or _light(work, wanted)  # chunks are decoded one at a time
+        threads = 0 if alone else max(1, min(MOST_THREADS, cores, affordable))
         return threads, spare - max(0, threads - 1) * budget.thread_bytes
     fills = work.gathered and wanted.window_rows is None
     if spare < 0 and threads is not None and fills:
@@ -234,6 +239,9 @@ def _too_small(work: Work, wanted: Wanted, budget: Budget, cut: _Cut, spare: int
     decoding = "decoding" if threads is None else f"decoding in {threads} threads"
     others = ["fewer threads"] if threads is not None and threads > 1 else []
     others += [] if wanted.window_rows is None else ["a smaller window_rows"]
+    unit_bytes = work.unit_rows * budget.row_bytes
+    if work.by_chunk and unit_bytes > max(LARGE_BYTES, budget.memory_bytes // LARGE_SHARE):
+        others += ["write the file with smaller chunks ('labeled repack')"]
     row = format_bytes(budget.row_bytes)
     words = f"{cut.words} ({row} a row), batches and {decoding}"
     return TooSmallError.of(words, budget.memory_bytes - spare, others)

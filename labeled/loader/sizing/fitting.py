@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from labeled.catalog.source import AnySource
+from labeled.catalog.source import AnySource, sparing_of
+from labeled.errors import LoaderError
 from labeled.loader.batches.finish import Finish
 from labeled.loader.order.ordering import OrderedRows, of_objects
-from labeled.loader.order.units import Grouping
+from labeled.loader.order.units import Grouping, group_rows
 from labeled.loader.reading.lanes import Lane
 from labeled.loader.reading.ragged_lane import lane_of
 from labeled.loader.sizing.budget import SHUFFLED, Work, choose_kept, piped_bytes
@@ -28,6 +30,8 @@ With m units of one of K classes each, a batch has about ``1 - (K - 1) / (2 m ln
 entropy of a full shuffle; ten classes reach 0.95 with 39 units, and some windows hold fewer.
 """
 
+MIB = 1 << 20
+
 MOST_TRIES = 24
 """Plans that are tried with what the last one needed, before memory is doubled instead."""
 
@@ -36,26 +40,38 @@ def fitted(
     wanted: Wanted,
     sources: Mapping[str, AnySource],
     selections: Mapping[str, Selection],
-    grouping: Grouping,
+    lead: AnySource,
     rows: OrderedRows,
     finish: Finish,
     *,
     piped: bool,
     skips: bool,
     sorts: bool,
-) -> tuple[list[Lane], Sizes]:
+) -> tuple[list[Lane], Grouping, Sizes]:
     """Make readers and share memory out; where it is too small, find how much is enough.
+
+    Whole stored chunks are read where there is room for it. Only where there is not, rows of
+    unfiltered ones are read and shuffled as if there were no chunks, and others are decoded
+    one at a time: what an order was with more memory it stays.
+
+    Parameters
+    ----------
+    lead : AnySource
+        Whose stored chunks decide what is read together, were it all read or not.
 
     Raises
     ------
     LoaderError
         If `memory` is too small; the message names a size with which this succeeds.
     """
+    grouping = group_rows(lead, selections[lead.name], rows.mode)
 
-    def fit(memory_bytes: int) -> tuple[list[Lane], Sizes]:
+    def fit(
+        memory_bytes: int, read: Mapping[str, AnySource], grouped: Grouping
+    ) -> tuple[list[Lane], Grouping, Sizes]:
         lanes = _lanes_within(
             memory_bytes,
-            sources,
+            read,
             selections,
             rows,
             finish.out_row_bytes,
@@ -63,21 +79,55 @@ def fitted(
             skips=skips,
         )
         within = replace(wanted, memory_bytes=memory_bytes)
-        return lanes, _sizes_within(within, lanes, grouping, rows, finish, piped=piped, sorts=sorts)
+        sizes = _sizes_within(within, lanes, grouped, rows, finish, piped=piped, sorts=sorts)
+        return lanes, grouped, sizes
 
     try:
-        return fit(wanted.memory_bytes)
+        return fit(wanted.memory_bytes, sources, grouping)
+    except TooSmallError:
+        saved = {name: sparing_of(source) for name, source in sources.items()}
+    finer = grouping  # of file order, which is the same by any units, and so is its state
+    if rows.mode != "file":
+        finer = group_rows(sparing_of(lead), selections[lead.name], rows.mode)
+    try:
+        return fit(wanted.memory_bytes, saved, finer)
     except TooSmallError as error:
         fault = error
-    for tried in itertools.count():  # what a plan needs may grow with the memory there is
-        enough = rounded_up(fault.needed_bytes) << max(0, tried - MOST_TRIES)
+
+    def attempt(memory_bytes: int) -> TooSmallError | None:
+        with contextlib.suppress(TooSmallError):
+            fit(memory_bytes, sources, grouping)
+            return None
         try:
-            fit(enough)
+            fit(memory_bytes, saved, finer)
         except TooSmallError as error:
-            fault = error
-        else:
+            return error
+        return None
+
+    raise _told(fault, wanted.memory_bytes, attempt)
+
+
+def _told(
+    fault: TooSmallError, memory_bytes: int, attempt: Callable[[int], TooSmallError | None]
+) -> LoaderError:
+    """Find how much memory is enough, and no MiB more; what a plan needs may grow with it."""
+    less = memory_bytes
+    for tried in itertools.count():
+        enough = rounded_up(fault.needed_bytes) << max(0, tried - MOST_TRIES)
+        failed = attempt(enough)
+        if failed is None:
             break
-    raise fault.told(wanted.memory_bytes, enough)
+        fault, less = failed, max(less, enough)
+    while rounded_up(less + 1) < enough:
+        between = rounded_up((less + enough) // 2)
+        if between == enough:
+            between -= MIB
+        failed = attempt(between)
+        if failed is None:
+            enough = between
+        else:
+            fault, less = failed, between
+    return fault.told(memory_bytes, enough)
 
 
 def _lanes_within(

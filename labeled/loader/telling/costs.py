@@ -72,6 +72,8 @@ def explain_lane(lane: Lane, plan: LoaderPlan, jobs: list[Job], share: float) ->
     """Count what a source costs in jobs that are a share of the epoch, and scale it up."""
     reader, cost_share = lane.reader, share
     cost, sent, n_there = _job_costs(lane, plan, jobs)
+    if lane.source.layout.held_bytes and plan.epoch_plan.order.mode == "file":
+        cost = _decoded_once(lane, cost)
     if lane.keep:  # read once, whole
         cost, cost_share = Cost() if lane.is_loaded else lane.whole_cost(), 1.0
     chunks_decoded = round(cost.chunks_decoded / cost_share)
@@ -92,6 +94,18 @@ def explain_lane(lane: Lane, plan: LoaderPlan, jobs: list[Job], share: float) ->
         bus_bytes=round(sent / share),
         decoded_there=decoded_there,
         read_there=lane.read_there,
+    )
+
+
+def _decoded_once(lane: Lane, cost: Cost) -> Cost:
+    """Count chunks that are kept from job to job once, as far as the rows of some jobs go."""
+    whole = lane.whole_cost()
+    share = cost.bytes_used / max(1, whole.bytes_used)
+    return Cost(
+        round(whole.bytes_read * share),
+        cost.bytes_used,
+        round(whole.n_reads * share),
+        round(whole.chunks_decoded * share),
     )
 
 
