@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from payload_files import BY_RANGE, COMPRESSIONS
 
-from labeled.formats.hdf5 import filters, plainfilters
+from labeled.formats.hdf5 import filters
 from labeled.formats.hdf5.filters import (
     BITSHUFFLE,
     BLOSC,
@@ -35,6 +35,7 @@ from labeled.formats.hdf5.filters import (
 from labeled.formats.hdf5.layout import _filters as filters_of
 from labeled.formats.hdf5.plainfilters import fletcher32
 from labeled.formats.header import Filter
+from labeled.permute import compiler
 
 SHAPE = (40, 33)
 
@@ -60,7 +61,7 @@ def fresh_libraries() -> Iterator[None]:
 @pytest.fixture(params=[False, True], ids=["numpy", "numba"])
 def with_numba(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Take the path with numba's loops, or the one without."""
-    monkeypatch.setattr(plainfilters, "_numba_is_loaded", lambda: request.param)
+    monkeypatch.setattr(compiler, "loaded", lambda: request.param)
     return bool(request.param)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from labeled import permute
 from labeled.errors import ArrayError
-from labeled.permute import blocked, compiled, layout, workers
+from labeled.permute import blocked, compiled, compiler, layout, workers
 from labeled.permute.plan import Request, plan
 
 IMAGES = (64, 3, 32, 32)
@@ -210,6 +210,20 @@ def test_without_numba_the_same_copies_are_made(monkeypatch):
     src = np.random.default_rng(0).integers(0, 256, (256, 3, 32, 32)).astype(np.uint8)
     assert not permute.available()
     assert "pip install numba" in permute.describe()
+    np.testing.assert_array_equal(permute.copy(src, (1, 2, 3, 0)), src.transpose(1, 2, 3, 0))
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_where_numba_is_told_not_to_compile_nothing_asks_it(monkeypatch, loaded):
+    """Loops made of instructions fail there, and the others would take for ever."""
+    monkeypatch.setenv(compiled.SWITCH, "1")
+    if loaded:
+        permute.copy(np.zeros((64, 3, 64, 64), np.float32), (1, 2, 3, 0))
+    monkeypatch.setenv(compiler.OFF, "1")
+    monkeypatch.setattr(compiled, "_loaded", lambda: pytest.fail("the kernels were asked"))
+    assert not any((permute.available(), compiler.installed(), compiler.loaded()))
+    assert compiler.OFF in permute.describe()
+    src = np.random.default_rng(0).integers(0, 256, (256, 3, 32, 32)).astype(np.uint8)
     np.testing.assert_array_equal(permute.copy(src, (1, 2, 3, 0)), src.transpose(1, 2, 3, 0))
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 import math
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, Protocol
@@ -21,6 +20,7 @@ from labeled.errors import ReadError, SelectionError
 from labeled.formats.header import SourceHeader
 from labeled.formats.reader import Cost
 from labeled.formats.region import Array, Ints
+from labeled.permute import compiler
 
 PIECE_BYTES = 512 * 1024
 """Decoded bytes of a piece: at least this where there is that much, at most about twice."""
@@ -249,7 +249,7 @@ def put_rows(out: Array, place: slice | Ints, rows: Array) -> None:
         out[place] = rows
         return
     large = out.nbytes >= STREAMED_BYTES
-    if large and "numba" in sys.modules and _scattering().scatter(out, place, rows):
+    if large and compiler.loaded() and _scattering().scatter(out, place, rows):
         return
     item = np.dtype((np.void, row_nbytes(out.shape[1:], out.dtype)))
     out.reshape(-1).view(item)[place] = rows.reshape(-1).view(item)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import importlib.util
 import math
 import os
 import threading
@@ -23,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from labeled.errors import how_to_install
-from labeled.permute import blocked, workers
+from labeled.permute import blocked, compiler, workers
 from labeled.permute.arguments import Array, Rows
 from labeled.permute.job import job, merged_factor
 from labeled.permute.layout import CACHE_LINE, HEADER, TILE_RUN
@@ -97,13 +96,15 @@ def available() -> bool:
     """Say whether the kernels are installed and not turned off."""
     if _failed or os.environ.get(SWITCH) == "0":
         return False
-    return _kernels is not None or importlib.util.find_spec("numba") is not None
+    return not compiler.turned_off() and (_kernels is not None or compiler.installed())
 
 
 def describe() -> str:
     """Return one line for plans and reports."""
     if os.environ.get(SWITCH) == "0":
         return f"blocked NumPy (compiled kernels turned off by {SWITCH}=0)"
+    if compiler.turned_off():
+        return f"blocked NumPy (numba is told not to compile by {compiler.OFF})"
     if not available():
         absent = f"numba is not installed: {how_to_install('numba', 'fast')}"
         return f"blocked NumPy ({_failed or absent})"

@@ -11,12 +11,10 @@ library for every 8 KiB would spend its time on taking and giving back the GIL.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-
 from labeled.formats.hdf5.undoing import Bytes, Decode, DecodeError, as_array, compiled
 from labeled.formats.reading import scratch
 from labeled.formats.region import Array
+from labeled.permute import compiler
 
 NO_CODEC, LZ4, ZSTD = 0, 2, 3
 ELEMENTS_TOGETHER = 8
@@ -36,7 +34,7 @@ def bitshuffled(options: tuple[int, ...], zstd: Decode | None) -> Decode | None:
         Undoes zstd.
     """
     item, block, codec = _parts(options)
-    if importlib.util.find_spec("numba") is None or (codec == ZSTD and zstd is None):
+    if not compiler.installed() or (codec == ZSTD and zstd is None):
         return None
 
     def undo(data: Bytes, size: int) -> Bytes:

@@ -39,6 +39,7 @@ from labeled.formats.hdf5.undoing import Bytes, Decode, DecodeError, as_array, c
 from labeled.formats.header import Filter
 from labeled.formats.reading import scratch
 from labeled.formats.region import Array
+from labeled.permute import compiler
 
 DEFLATE, SHUFFLE, FLETCHER32, LZF = 1, 2, 3, 32000
 BLOSC, LZ4, BITSHUFFLE, ZSTD, BLOSC2 = 32001, 32004, 32008, 32015, 32026
@@ -157,6 +158,8 @@ def why_not(filters: tuple[Filter, ...]) -> str | None:
             return f"filter {step.name!r} ({step.id}) is undone by HDF5 only"
         if _opened(step) is None:
             libraries, extra = _NEEDS[step.id]
+            if extra == "fast" and compiler.turned_off():
+                return f"filter {step.name!r} ({step.id}) is undone by HDF5: {compiler.OFF} is set"
             return (
                 f"filter {step.name!r} ({step.id}) is undone by HDF5, because {libraries} is not "
                 f"installed; the extra {extra!r} has it"
@@ -229,7 +232,7 @@ def _inflate(data: Bytes, size: int) -> Bytes:
 
 
 def _open_lzf() -> Decode | None:
-    if importlib.util.find_spec("numba") is None:
+    if not compiler.installed():
         return None
 
     def undo(data: Bytes, size: int) -> Bytes:

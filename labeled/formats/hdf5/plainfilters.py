@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 
 from labeled.formats.hdf5.undoing import Bytes, Decode, DecodeError, as_array, compiled
 from labeled.formats.header import Filter
 from labeled.formats.reading import scratch
 from labeled.formats.region import Array
+from labeled.permute import compiler
 
 CHECKSUM_BYTES = 4
 
@@ -42,7 +41,7 @@ def unshuffled(data: Array, item: int, out: Array) -> Array:
     """
     n = len(data) // item
     planes, elements = data[: n * item].reshape(item, n), out[: n * item].reshape(n, item)
-    if item in (2, 4, 8) and _numba_is_loaded():
+    if item in (2, 4, 8) and compiler.loaded():
         compiled().unshuffle(planes, elements)
     else:
         for byte, plane in enumerate(planes):
@@ -85,7 +84,7 @@ def fletcher32(data: Array) -> int:
     '0x4ff029c7'
     """
     words = data[: len(data) & ~1].view("<u2")
-    if _numba_is_loaded():
+    if compiler.loaded():
         first, second = (int(total) for total in compiled().sums(words))
     else:
         first, second = _sums(words)
@@ -112,8 +111,3 @@ def _sums(words: Array) -> tuple[int, int]:
         first += word
         second += first
     return first % 65535, second % 65535
-
-
-def _numba_is_loaded() -> bool:
-    """Whether compiled loops cost nothing extra: importing numba for them would not pay."""
-    return "numba" in sys.modules
