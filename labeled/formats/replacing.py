@@ -69,6 +69,8 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool, n_bytes: int 
     if os.path.lexists(target) and not overwrite:
         raise WriteError(f"{target!r} exists already; pass overwrite=True to replace it")
     if not os.access(folder, os.W_OK | os.X_OK):
+        if hasattr(os, "statvfs") and os.statvfs(folder).f_flag & os.ST_RDONLY:
+            raise WriteError(f"cannot write {target!r}: {_CAUSES[errno.EROFS]}")
         raise WriteError(
             f"cannot write {target!r}: this user may not write in {folder!r}; check its permissions"
         )
