@@ -9,6 +9,9 @@ its blocks, so a new selection always rebuilds the layer from the composed rows.
 from __future__ import annotations
 
 import itertools
+import os
+import sys
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -153,3 +156,15 @@ def _touched(positions: npt.NDArray[np.int64], chunk: int, edges: npt.NDArray[np
     chunk_of = positions // chunk
     touched = sum(len(np.unique(chunk_of[a:b])) for a, b in itertools.pairwise(edges))
     return touched / max(1, len(np.unique(chunk_of)))
+
+
+def _start_dask_afresh() -> None:
+    """Let dask start threads in a forked child: it would wait for its parent's for ever."""
+    threaded: Any = sys.modules.get("dask.threaded")
+    if hasattr(threaded, "default_pool") and hasattr(threaded, "pools"):
+        threaded.default_pool, threaded.pools_lock = None, Lock()
+        threaded.pools.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_dask_afresh)

@@ -368,19 +368,23 @@ def open_bytes(stamp: FileStamp) -> OpenFile:
 
 
 class FileRef:
-    """Finds the open file of a stamp quickly, without keeping it open."""
+    """Finds the open file of a stamp quickly, without keeping it open.
 
-    __slots__ = ("_found", "stamp")
+    Never one of before a fork: a thread that did not come along may have its lock for ever.
+    """
+
+    __slots__ = ("_files", "_found", "stamp")
 
     def __init__(self, stamp: FileStamp) -> None:
         self.stamp = stamp
+        self._files = _FILES
         self._found: Callable[[], OpenFile | None] = _nothing
 
     def __call__(self) -> OpenFile:
-        file = self._found()
+        file = self._found() if self._files is _FILES else None
         if file is None:
             file = open_bytes(self.stamp)
-            self._found = weakref.ref(file)
+            self._files, self._found = _FILES, weakref.ref(file)
         return file
 
 
