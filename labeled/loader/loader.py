@@ -9,6 +9,7 @@ handed over here.
 from __future__ import annotations
 
 import logging
+import os
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -93,6 +94,7 @@ class Loader:
         self._blocks: BlockPool | None = None
         self._process: ReaderProcess | None = None
         self._ground: Ground | None = None
+        self._pid = os.getpid()
 
     # what is there
 
@@ -153,6 +155,8 @@ class Loader:
         return WithRows(self)
 
     def _start(self, shape: Callable[[Any, Callable[[], Rows], int], T]) -> EpochIterator[T]:
+        if os.getpid() != self._pid:
+            self._begin_in_fork()
         live = self._live() if self._live is not None else None
         if live is not None:
             live.supersede()
@@ -161,10 +165,14 @@ class Loader:
         log.debug("epoch %d begins at batch %d of %d", plan.order.epoch, first, plan.n_batches)
         with enough_memory(self.plan.sizes.memory_bytes):
             iterator = EpochIterator(self, plan, first, shape)
+        following, self._live = next_epoch(plan), weakref.ref(iterator)
         # Only now: whoever interrupts the reading of what is kept finds the same place again.
-        self._next, self._first_batch, self._place = next_epoch(plan), 0, (plan, first)
-        self._live = weakref.ref(iterator)
+        self._next, self._first_batch, self._place = following, 0, (plan, first)
         return iterator
+
+    def _begin_in_fork(self) -> None:
+        """Take memory of its own: threads that did not come along seem to use the old one."""
+        self._pid, self._pools, self._blocks = os.getpid(), None, None
 
     def pools(self) -> tuple[SlotPool, SlotPool]:
         """Return the memory for windows and for single batches, kept across epochs."""
@@ -319,6 +327,8 @@ class EpochIterator(Generic[T]):
         self._stats = loader._stats
         self._superseded = False
         self._ended = False
+        self._error = ""
+        """What broke the iteration off."""
         self._turn = RLock()
         line = self._recipe.line
         reading = self._stats if line is None else Stats()
@@ -343,35 +353,56 @@ class EpochIterator(Generic[T]):
 
     def __next__(self) -> T:
         self._source.check_process()
-        with self._turn:  # threads that share an iterator get different batches
-            return self._next_batch()
+        number = None
+        try:
+            with self._turn:  # threads that share an iterator get different batches
+                number = self._batch
+                return self._next_batch(number)
+        except BaseException as error:
+            if number is not None and self._batch == number + 1:  # Ctrl-C on the way out
+                self._broke_off(number, error)
+            raise
 
-    def _next_batch(self) -> T:
+    def _next_batch(self, number: int) -> T:
+        """Make a batch and count it as handed out, or end as broken off before it."""
         if self._ended:
             raise self._why_ended()
         began = perf_counter()
         stats = self._stats
         stats.consumer_s += began - self._asked
-        if self._batch >= self._plan.n_batches:
+        if number >= self._plan.n_batches:
             self.close()
             raise StopIteration
         try:
-            out = self._make(self._batch)
-        except MemoryError:
-            self.close()
+            out = self._make(number)
+            if self._workers is None:  # the source is theirs alone
+                self._source.poke()
+            self._asked = perf_counter()
+            stats.wall_s += self._asked - began
+            stats.timeline.note(self._asked, stats.n_rows, stats.n_bytes)
+            self._count(number + 1)
+            return out
+        except MemoryError as error:
+            self._broke_off(number, error)
             with enough_memory(self._recipe.sizes.memory_bytes):
                 raise
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            self._broke_off(number, error)
             raise
-        self._batch += 1
-        self._loader.handed_out(self._plan, self._batch)
-        if self._workers is None:  # the source is theirs alone
-            self._source.poke()
-        self._asked = perf_counter()
-        stats.wall_s += self._asked - began
-        stats.timeline.note(self._asked, stats.n_rows, stats.n_bytes)
-        return out
+
+    def _count(self, n_batches: int) -> None:
+        """Note how many batches are handed out; nobody asks once another iteration has begun."""
+        self._batch = n_batches
+        if not self._superseded:
+            self._loader.handed_out(self._plan, n_batches)
+
+    def _broke_off(self, number: int, error: BaseException) -> None:
+        """End before batch `number`: what follows is not read, and cannot be passed over."""
+        if self._batch != number:
+            self._count(number)
+        if not self._ended:
+            self._error = type(error).__name__
+            self.close()
 
     def _why_ended(self) -> Exception:
         if self._superseded:
@@ -381,6 +412,12 @@ class EpochIterator(Generic[T]):
             )
         if not self._ended:  # in a daemon thread, say
             return LoaderError("Python is ending, and with it the threads that read")
+        if self._error:
+            return LoaderError(
+                f"this iteration was broken off by {self._error} after {self._batch:,} of "
+                f"{self._plan.n_batches:,} batches; to go on with the next of them, "
+                "loader.load_state_dict(loader.state_dict()), then iter(loader)"
+            )
         return StopIteration()
 
     def _make(self, number: int) -> T:

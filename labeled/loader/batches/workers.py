@@ -10,6 +10,7 @@ Without threads the caller does all of it by itself.
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping
@@ -103,6 +104,7 @@ class Workers:
     ) -> None:
         self._core = _Core(dealer, first_batch, max(in_flight, 1))
         self._line = line
+        self._pid = os.getpid()
         self._finalizer = weakref.finalize(self, _Core.let_go, self._core)
         self._threads = start_threads(self._core, threads, "labeled-pipeline")
 
@@ -135,6 +137,8 @@ class Workers:
     def close(self) -> None:
         """Stop the threads; returns when each has ended what it was doing."""
         self._finalizer.detach()
+        if os.getpid() != self._pid:  # a fork, where threads left behind may hold locks for ever
+            return
         self._core.stop()
         source = self._core.dealer.source
         if not isinstance(source, ProcessWindows):

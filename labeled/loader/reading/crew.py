@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 from typing import Protocol
+
+log = logging.getLogger(__name__)
 
 LOOK_UP_S = 1.0
 """How long a thread sleeps before it looks whether the iterator is still there."""
@@ -19,13 +22,19 @@ class Workplace(Protocol):
 
 
 def start_threads(place: Workplace, count: int, name: str) -> list[threading.Thread]:
-    """Start threads that work until nothing is left; they do not keep the program alive."""
-    threads = [
-        threading.Thread(target=_work, args=(place,), name=f"{name}-{i}", daemon=True)
-        for i in range(count)
-    ]
-    for thread in threads:
-        thread.start()
+    """Start threads that work until nothing is left; they do not keep the program alive.
+
+    Where the system allows no more of them there are fewer, even none: whoever waits works too.
+    """
+    threads: list[threading.Thread] = []
+    for i in range(count):
+        thread = threading.Thread(target=_work, args=(place,), name=f"{name}-{i}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            log.warning("%d of %d threads could be started: %s", i, count, error)
+            break
+        threads.append(thread)
     return threads
 
 

@@ -7,7 +7,8 @@ first come, first served, and windows are handed out in order. When the caller's
 window is not ready it does a task itself: a thread that sleeps takes longer to wake
 than a small window takes to read.
 
-An error while reading is kept with its window and raised when the caller comes to it.
+An error while reading is kept with its window and raised when the caller comes to it, but
+for Ctrl-C and the like, which end the epoch at once.
 """
 
 from __future__ import annotations
@@ -236,7 +237,7 @@ class _Core:
             return False
         try:
             slot = self._pool.take(force=caller and not self._jobs)
-        except BaseException as error:  # no memory for one more: told when the caller comes to it
+        except Exception as error:  # no memory for one more: told when the caller comes to it
             self._fail(Slot({}, 0), error)
             return True
         if slot is None:
@@ -250,6 +251,8 @@ class _Core:
             self._open(slot, *window)
         except BaseException as error:
             self._fail(slot, error)
+            if not isinstance(error, Exception):
+                raise
         self._stats.plan_s += perf_counter() - began
         if self._sleeping and len(self._tasks) > 1:
             self._changed.notify_all()
@@ -312,6 +315,8 @@ class _Core:
                 job.ready = True
                 if self._caller_sleeps and self._jobs and self._jobs[0] is job:
                     self._changed.notify_all()
+        if error is not None and not isinstance(error, Exception):
+            raise error  # Ctrl-C waits for no window
         return took
 
     def stop(self) -> None:

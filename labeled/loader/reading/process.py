@@ -62,6 +62,12 @@ ALIVE_CHECK_S = 1.0
 GRACE_S = 2.0
 """How long a reader process may take to end by itself."""
 
+_HINTS = {
+    "SIGKILL": " (the system may have been out of memory: lower memory=)",
+    "SIGBUS": " (a file may have become shorter while it was mapped; io='pread' never maps)",
+}
+"""What a signal may have meant."""
+
 _BOOT = """
 import sys
 from multiprocessing.connection import Connection
@@ -269,7 +275,7 @@ class ReaderProcess:
         self.close()
         code = self._process.returncode
         how = f"exit code {code}" if code >= 0 else f"signal {_signal_name(-code)}"
-        hint = " (the system may have been out of memory: lower memory=)" if code == -9 else ""
+        hint = next((hint for name, hint in _HINTS.items() if name in how), "")
         return ReadError(
             f"the reader process {self.pid}, reading {self._where}, ended with {how} {progress}"
             f"{hint}; iterate again to start a new one, or leave reader='threads'"
@@ -334,9 +340,13 @@ class ProcessWindows:
             )
 
     def poke(self) -> None:
-        """Give slots back that the consumer has let go of; cheap, for every batch."""
+        """Give slots back that the consumer has let go of; cheap, for every batch.
+
+        That the process has died is told by :meth:`next`: not all that it sent is used up yet.
+        """
         if not self._ended:
-            self._reader.let_go()
+            with suppress(ReadError):
+                self._reader.let_go()
 
     def close(self) -> None:
         """Have no more windows read; the process stays for the next epoch."""

@@ -1,0 +1,246 @@
+"""Ctrl-C, a killed reader, a fork: wherever they come, no batch is lost and nobody hangs."""
+
+from __future__ import annotations
+
+import dis
+import gzip
+import os
+import signal
+import struct
+import sys
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+import labeled
+from labeled.errors import LoaderError, ReadError
+from labeled.formats.bytesource import open_bytes
+from labeled.loader.loader import EpochIterator
+from labeled.loader.reading.engine import _Core
+from labeled.loader.reading.filled import Filled
+from labeled.loader.reading.slots import Slot, SlotPool
+from labeled.loader.telling.stats import Stats
+from labeled.samplers.content import Content
+
+N = 400
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory):
+    path = tmp_path_factory.mktemp("interrupts") / "x.hdf5"
+    return labeled.write(path, {"x": np.arange(N * 6).reshape(N, 6)}, chunks=10, compression="gzip")
+
+
+def loader_of(path, **options):
+    order = {"shuffle": "staggered", "window_rows": 100, "memory": "2 MiB", "seed": 5}
+    return labeled.open_dataset(path).batches(16, **{**order, **options})
+
+
+def rows_of(batches):
+    return [rows.copy() for _, rows, _ in batches]
+
+
+class InterruptAt:
+    """Raises KeyboardInterrupt before the n-th instruction of an iterator's own methods.
+
+    None of those that return: Python looks for signals behind calls and jumps.
+    """
+
+    def __init__(self, n):
+        self.left, self.raised = n, False
+        methods = vars(EpochIterator).values()
+        self._codes = {method.__code__ for method in methods if hasattr(method, "__code__")}
+
+    def called(self, frame, event, arg):
+        if frame.f_code not in self._codes:
+            return None
+        frame.f_trace_opcodes = True
+        return self.stepped
+
+    def stepped(self, frame, event, arg):
+        if event == "opcode" and not self.raised:
+            code = frame.f_code.co_code[frame.f_lasti]
+            self.left -= not dis.opname[code].startswith("RETURN")
+            if self.left == 0:
+                self.raised = True
+                raise KeyboardInterrupt
+        return self.stepped
+
+    def __enter__(self):
+        self._before = sys.gettrace()
+        sys.settrace(self.called)
+        return self
+
+    def __exit__(self, *exc):
+        sys.settrace(self._before)
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": False}, {"pipeline": lambda data: data}])
+def test_wherever_an_interrupt_comes_the_rest_follows_whole(packed, options):
+    options = {**options, "threads": 0}
+    whole = rows_of(loader_of(packed, **options).with_rows())
+    at, raised, broken, loader = 0, True, [], loader_of(packed, **options)
+    begin = loader.state_dict()
+    while raised:
+        at += 1
+        loader.load_state_dict(begin)
+        iterator, seen = iter(loader.with_rows()), []
+        next_rows = iterator.__next__
+        seen.append(next_rows()[1])
+        with InterruptAt(at) as interrupt:
+            try:
+                seen.append(next_rows()[1])
+            except KeyboardInterrupt:
+                assert interrupt.raised
+        raised = interrupt.raised
+        assert len(seen) == 1 + (not raised)
+        try:
+            seen.append(next_rows()[1])
+        except LoaderError as error:
+            broken.append(str(error))
+        loader.load_state_dict(loader.state_dict())
+        seen += rows_of(loader.with_rows())
+        assert [rows.tolist() for rows in seen] == [rows.tolist() for rows in whole], at
+    assert at > len(broken) > 100
+    assert "was broken off by KeyboardInterrupt after 1 of 25 batches" in broken[0]
+
+
+def test_an_error_is_no_end_of_the_epoch(packed):
+    def fails(data):
+        raise RuntimeError("no")
+
+    iterator = iter(loader_of(packed, pipeline=fails))
+    with pytest.raises(RuntimeError, match="no"):
+        next(iterator)
+    with pytest.raises(LoaderError, match="broken off by RuntimeError after 0 of 25 batches"):
+        next(iterator)
+    iterator = iter(loader_of(packed))
+    iterator.close()
+    assert list(iterator) == []  # who ends it knows
+
+
+def test_an_interrupt_waits_for_no_window():
+    """The caller reads for windows that come later, too."""
+    stats = Stats()
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    core = _Core(iter(()), [], None, SlotPool({}, 1, 1), stats, False)
+    later = Filled(0, 1, Content(), Slot({}, 0), {})
+    later.pending = 1
+    with pytest.raises(KeyboardInterrupt):
+        core.run(later, interrupted)
+    assert isinstance(later.error, KeyboardInterrupt)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="reader processes are for Linux and macOS")
+@pytest.mark.parametrize("n_before", [1, 24])
+def test_a_killed_reader_takes_no_batch_along(packed, n_before):
+    whole = rows_of(loader_of(packed).with_rows())
+    loader = loader_of(packed, reader="process")
+    iterator = iter(loader.with_rows())
+    seen = [next(iterator)[1].copy() for _ in range(n_before)]
+    os.kill(loader._process.pid, signal.SIGKILL)
+    loader._process._process.wait()
+    try:
+        seen += rows_of(iterator)
+    except ReadError as error:
+        assert "SIGKILL" in str(error)  # noqa: PT017  # what was sent before may be enough
+    assert loader.state_dict()["step"] == len(seen)
+    if len(seen) < len(whole):
+        loader.load_state_dict(loader.state_dict())
+        seen += rows_of(loader.with_rows())
+    assert [rows.tolist() for rows in seen] == [rows.tolist() for rows in whole]
+    loader._process.close()
+
+
+def in_fork(work, timeout_s=30):
+    """Return whether `work` returned True in a forked child, in time."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python 3.12 warns of threads beside a fork
+        pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            signal.alarm(timeout_s)
+            code = 0 if work() is True else 1
+        finally:
+            os._exit(code)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+@forks
+@pytest.mark.parametrize("options", [{}, {"pipeline": lambda data: data, "threads": 2}])
+def test_a_forked_child_iterates_the_loader_of_an_epoch_under_way(packed, options):
+    loader = loader_of(packed, **options)
+    iterator = iter(loader)
+    seen = [next(iterator).rows for _ in range(5)]
+
+    def reads():
+        return sum(batch.count for batch in loader) == N
+
+    assert in_fork(reads)
+    seen += [batch.rows for batch in iterator]
+    assert sorted(np.concatenate(seen)) == list(range(N))
+
+
+@forks
+def test_a_fork_ends_an_iteration_without_the_locks_of_threads_left_behind(packed):
+    iterator = iter(loader_of(packed, pipeline=lambda data: data, threads=2))
+    next(iterator)
+
+    def leaves():
+        iterator.close()
+        return True
+
+    with iterator._workers._core._changed:  # as a thread may have it that does not come along
+        assert in_fork(leaves)
+    iterator.close()
+
+
+@forks
+def test_a_forked_child_does_not_wait_for_whoever_reads_a_packed_file(tmp_path):
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    pictures = np.arange(64 * 16, dtype=np.uint8).reshape(64, 4, 4)
+    path.write_bytes(
+        gzip.compress(struct.pack(">iiii", 2051, *pictures.shape) + pictures.tobytes())
+    )
+    dataset = labeled.open_dataset(path)
+    (name,) = dataset
+    source = dataset[name]
+    np.testing.assert_array_equal(source.values, pictures)
+    file = open_bytes(dataset._sources[name].headers[0].file)
+
+    def reads():
+        return bool((source.values == pictures).all())
+
+    with file._lock:
+        assert in_fork(reads)
+
+
+@forks
+def test_a_forked_child_computes_lazy_arrays_though_its_parent_did(packed):
+    x = labeled.open_dataset(packed)["x"]
+    total = int(x.sum())  # dask has threads now, which do not come along
+    assert in_fork(lambda: int(x.sum()) == total)
+
+
+def test_threads_that_cannot_be_started_are_done_without(packed, monkeypatch):
+    """As where a system allows a user no more of them."""
+    start, started = threading.Thread.start, []
+
+    def refuses(thread):
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    whole = rows_of(loader_of(packed).with_rows())
+    monkeypatch.setattr(threading.Thread, "start", refuses)
+    for options in ({"threads": 3}, {"threads": 3, "pipeline": lambda data: data}):
+        found = rows_of(loader_of(packed, **options).with_rows())
+        assert [rows.tolist() for rows in found] == [rows.tolist() for rows in whole]
