@@ -117,6 +117,8 @@ def test_an_error_is_no_end_of_the_epoch(packed):
         next(iterator)
     with pytest.raises(LoaderError, match="broken off by RuntimeError after 0 of 25 batches"):
         next(iterator)
+    with pytest.raises(LoaderError, match="batch 0 raised StopIteration"):
+        next(iter(loader_of(packed, pipeline=lambda data: next(iter(())))))
     iterator = iter(loader_of(packed))
     iterator.close()
     assert list(iterator) == []  # who ends it knows

@@ -382,6 +382,14 @@ class EpochIterator(Generic[T]):
             stats.timeline.note(self._asked, stats.n_rows, stats.n_bytes)
             self._count(number + 1)
             return out
+        except StopIteration as error:
+            if self._ended:  # by another thread
+                raise
+            self._broke_off(number, error)
+            raise LoaderError(
+                f"what makes batch {number:,} raised StopIteration, which would have ended the "
+                "epoch like its last batch; catch it there, or give next() a default"
+            ) from error
         except MemoryError as error:
             self._broke_off(number, error)
             with enough_memory(self._recipe.sizes.memory_bytes):
