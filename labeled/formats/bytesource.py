@@ -31,6 +31,7 @@ import numpy as np
 
 from labeled.errors import FileChangedError, FileFormatError, LabeledError, MissingExtraError
 from labeled.formats.header import FileStamp
+from labeled.formats.machine import machine_bytes
 from labeled.formats.packed import Inflating, PackedFile
 from labeled.formats.region import Array
 
@@ -56,14 +57,6 @@ A call a row instead took five times as long.
 """
 
 _SINGLE_READ_BYTES = 1 << 30  # Linux moves at most 2 GiB - 4 KiB a call
-
-
-def machine_bytes() -> float:
-    """Return how much memory the machine has; without end where it does not tell."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return float("inf")
 
 
 def most_open() -> int:

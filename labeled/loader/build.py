@@ -28,7 +28,7 @@ from labeled.loader.reading.process import check_reader, refuse_process
 from labeled.loader.request.arguments import Asked, integer_or_none, max_lost_of, skips_of
 from labeled.loader.request.options import Shuffle
 from labeled.loader.sizing.fitting import fitted, job_offset_of, mixed_better
-from labeled.loader.sizing.memory import DEFAULT_MEMORY, Wanted, memory_of
+from labeled.loader.sizing.memory import DEFAULT_MEMORY, Wanted, memory_of, warn_of_room
 from labeled.loader.sizing.sizes import Sizes
 from labeled.pipeline.running import line_of
 from labeled.samplers.buckets import Buckets
@@ -254,6 +254,7 @@ def make_loader(
             library=as_, decodes=decodes, reads=reads,
         )  # fmt: skip
         sizes = replace(sizes, spared_bytes=on_device.spared_bytes(sizes.slots))
+    warn_of_room(sizes.promised_bytes)
     return Loader(
         LoaderPlan(
             lanes=lanes,

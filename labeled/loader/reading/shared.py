@@ -66,7 +66,11 @@ class SharedSlots:
 
     def __init__(self, fd: int, layout: Layout, capacity: int, count: int) -> None:
         self.count = count
-        memory = mmap.mmap(fd, file_bytes(layout, capacity, count))
+        n_bytes = file_bytes(layout, capacity, count)
+        try:
+            memory = mmap.mmap(fd, n_bytes)
+        except OSError as error:
+            raise MemoryError(f"no room to map {n_bytes} bytes: {error.strerror}") from error
         place = 0
         self.slots: list[Slot] = []
         for _ in range(count + 1):

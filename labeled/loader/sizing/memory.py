@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from dask.utils import format_bytes, parse_bytes
 
-from labeled.errors import LoaderError, told_of_memory
+from labeled.errors import LoaderError, told_of_memory, warn
+from labeled.formats.machine import room_bytes
 
 DEFAULT_MEMORY = "256 MiB"
 
@@ -87,6 +88,23 @@ def enough_memory(memory_bytes: int) -> AbstractContextManager[None]:
             f"memory={size_words(memory_bytes)!r}: give less of it, smaller batches, or let go of "
             "batches that are kept"
         )
+    )
+
+
+def warn_of_room(promised_bytes: int) -> None:
+    """Warn where a loader may take more than the system lets this process have."""
+    room = room_bytes()
+    if promised_bytes > room:
+        warn(f"batches may take {format_bytes(promised_bytes)}, but {room_words(room)}")
+
+
+def room_words(room_bytes: float) -> str:
+    """Say how much memory is left, and what to ask for there."""
+    room, most = max(int(room_bytes), 0), max(int(room_bytes) >> 1, 1 << 20)
+    return (
+        f"this process may take {format_bytes(room)} more before the system ends it (that is the "
+        "machine's memory, or the limit of its container or job); give "
+        f"memory='{most >> 20} MiB' or less"
     )
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from dask.utils import format_bytes
 
-from labeled.formats.bytesource import machine_bytes
-from labeled.loader.sizing.memory import size_words
+from labeled.formats.machine import machine_bytes, room_bytes
+from labeled.loader.sizing.memory import room_words, size_words
 from labeled.views import html
 from labeled.views.reads import Reads, reads_html
 from labeled.views.text import count_words, table
@@ -183,6 +183,8 @@ class Explanation:
             f"memory: at most {format_bytes(self.promised_bytes)} of "
             f"{format_bytes(self.memory_bytes)} ({self.slots} slots{kept})"
         )
+        if self.promised_bytes > (room := room_bytes()):
+            yield f"more than there is: {room_words(room)}"
 
     def _device_words(self) -> Iterator[str]:
         if self.device == "cpu":
@@ -215,8 +217,8 @@ class Explanation:
             )
         if self.mapped_bytes > (memory := machine_bytes()):
             yield (
-                f"more than this machine's memory of {format_bytes(int(memory))}: most rows are a "
-                "read of their own from storage; shuffle='window' reads many together"
+                f"more than the {format_bytes(int(memory))} of memory there may be: most rows are "
+                "a read of their own from storage; shuffle='window' reads many together"
             )
         if self.kernels.startswith("compiled"):
             yield "not counted: compiled kernels, about 32 MiB once a process, if needed"
