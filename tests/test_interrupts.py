@@ -160,6 +160,35 @@ def test_a_killed_reader_takes_no_batch_along(packed, n_before):
     loader._process.close()
 
 
+@pytest.mark.skipif(os.name != "posix", reason="reader processes are for Linux and macOS")
+def test_an_interrupt_between_a_message_and_its_slot_leaves_no_slot_to_nobody(packed, monkeypatch):
+    loader = loader_of(packed, reader="process")
+    list(loader)
+    reader = loader._process
+
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(reader), "_taken", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            list(loader)
+    assert not reader.usable
+    loader.load_state_dict(loader.state_dict())
+    assert sorted(np.concatenate(rows_of(loader.with_rows()))) == list(range(N))
+    loader._process.close()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="reader processes are for Linux and macOS")
+@pytest.mark.parametrize("executable", [None, ""])
+def test_where_no_python_can_be_started_reader_processes_are_refused(
+    packed, monkeypatch, executable
+):
+    monkeypatch.setattr(sys, "executable", executable)
+    with pytest.raises(LoaderError, match=r"sys.executable, and there is none .*reader='threads'"):
+        loader_of(packed, reader="process")
+
+
 def in_fork(work, timeout_s=30):
     """Return whether `work` returned True in a forked child, in time."""
     with warnings.catch_warnings():

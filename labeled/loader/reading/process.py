@@ -88,7 +88,7 @@ def check_reader(reader: object, sources: Iterable[AnySource]) -> None:
     ------
     LoaderError
         If `reader` is none of those there are; if the rows are in memory, so that a process
-        would only copy them; or on Windows.
+        would only copy them; on Windows, and where no Python can be started.
     """
     check_choice("reader", reader, ("threads", "process", "device"))
     if reader != "process":
@@ -96,6 +96,11 @@ def check_reader(reader: object, sources: Iterable[AnySource]) -> None:
     remedy = "leave reader='threads'"
     if os.name != "posix":
         raise LoaderError(f"reader='process' works on Linux and macOS only; {remedy}")
+    if not sys.executable or getattr(sys, "frozen", False):
+        raise LoaderError(
+            "reader='process' starts another Python by sys.executable, and there is none here, as "
+            f"where Python is part of another program ({sys.executable!r}); {remedy}"
+        )
     for source in sources:
         if source.loaded is not None:
             raise LoaderError(
@@ -189,8 +194,9 @@ class ReaderProcess:
         slots = self._shared.slots
         free = tuple(slot for slot in self._held if slots[slot].unreferenced())
         if free:
-            self._held.difference_update(free)
-            self._send(Release(free))
+            with self._talking("between two windows"):
+                self._held.difference_update(free)
+                self._connection.send(Release(free))
 
     def next(self, number: int, pool: SlotPool, stats: Stats, progress: str) -> Filled | None:
         """Return the next window of epoch `number`, or None after the last."""
@@ -199,14 +205,16 @@ class ReaderProcess:
             if len(self._held) == self._shared.count and not self._spare_asked:
                 self._spare_asked = True
                 self._send(UseSpare())
-            message = self._receive(stats, progress)
-            wanted = message.number == number
-            match message:
-                case Sent():
+            self._wait(stats, progress)
+            with self._talking(progress):
+                message: Sent | Ended | Failed = pickle.loads(self._connection.recv_bytes())
+                wanted, filled = message.number == number, None
+                if isinstance(message, Sent):
                     filled = self._taken(message, pool, wanted=wanted)
-                    if filled is not None:
-                        _count(stats, message.work)
-                        return filled
+            match message:
+                case Sent() if filled is not None:
+                    _count(stats, message.work)
+                    return filled
                 case Ended() if wanted:
                     _count(stats, message.work)
                     return None
@@ -245,15 +253,13 @@ class ReaderProcess:
         error.add_note(f"In reader process {self.pid}:\n{message.trace}")
         return error
 
-    def _receive(self, stats: Stats, progress: str) -> Sent | Ended | Failed:
+    def _wait(self, stats: Stats, progress: str) -> None:
+        """Wait for a message; Ctrl-C meanwhile leaves the process as it is."""
         began = perf_counter()
         while not self._connection.poll(ALIVE_CHECK_S):
             if self._process.poll() is not None and not self._connection.poll():
                 raise self._death(progress)  # a fork of ours may keep the connection open
         stats.wait_s += perf_counter() - began
-        with self._talking(progress):
-            message: Sent | Ended | Failed = pickle.loads(self._connection.recv_bytes())
-            return message
 
     def _send(self, message: Any) -> None:
         with self._talking("between two windows"):
@@ -261,7 +267,10 @@ class ReaderProcess:
 
     @contextmanager
     def _talking(self, progress: str) -> Iterator[None]:
-        """End the process if a message was cut short: what follows would make no sense."""
+        """End the process if a message was cut short: what follows would make no sense.
+
+        The same if it was not acted on: nobody would know any more whose a slot is.
+        """
         try:
             yield
         except (EOFError, OSError) as error:
