@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,26 @@ def test_tables_beyond_the_limit_are_forgotten_oldest_first(
     again = [chunk_index(header) for header in reversed(headers)]
     kept = [old is new for old, new in zip(first, reversed(again), strict=True)]
     assert kept == [False, False, True, True]
+
+
+def test_a_table_more_does_not_look_at_all_the_others(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    class Table:
+        @property
+        def nbytes(self) -> int:
+            asked.append(1)
+            return 40
+
+    header = header_of(write(folder, Layout("u1", (10, 3), (1, 3))))
+    monkeypatch.setattr(chunkindex, "build_index", lambda source: Table())
+    cache = chunkindex._Cache()
+    for number in range(300):
+        cache.get(replace(header, key=f"x{number}"))
+    assert len(cache.held) == 300
+    assert len(asked) == 300
 
 
 @pytest.mark.parametrize("libver", ["earliest", ("v110", "v114")])

@@ -215,6 +215,7 @@ class _Cache:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.held: OrderedDict[tuple[FileStamp, str], _Slot] = OrderedDict()
+        self.n_bytes = 0
 
     def get(self, source: SourceHeader) -> ChunkIndex:
         key = source.file, source.key
@@ -227,23 +228,29 @@ class _Cache:
                 index = slot.index
                 if index is None:
                     index = slot.index = build_index(source)
-            self._shrink()
+                    self._count(index.nbytes)
         return index
 
-    def _shrink(self) -> None:
+    def _count(self, more: int) -> None:
+        """Forget the tables that were used least recently, but for one, where all are too much.
+
+        What all take is counted along: there may be a table for each of very many files.
+        """
         with self.lock:
-            sizes = {k: s.index.nbytes for k, s in self.held.items() if s.index is not None}
-            excess = sum(sizes.values()) - CACHE_BYTES
-            for key in list(sizes)[:-1]:
-                if excess <= 0:
+            self.n_bytes += more
+            while self.n_bytes > CACHE_BYTES:
+                made = ((k, s.index) for k, s in self.held.items() if s.index is not None)
+                oldest, another = next(made, None), next(made, None)
+                if oldest is None or another is None:
                     return
-                excess -= sizes[key]
-                del self.held[key]
+                del self.held[oldest[0]]
+                self.n_bytes -= oldest[1].nbytes
 
     def after_fork(self) -> _Cache:
         fresh = _Cache()
         for key, slot in self.held.items():
             fresh.held[key] = _Slot(slot.index)
+            fresh.n_bytes += 0 if slot.index is None else slot.index.nbytes
         return fresh
 
 
