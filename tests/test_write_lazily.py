@@ -7,6 +7,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 import labeled
 from labeled.errors import ArrayError
 from labeled.writing import streaming
+from labeled.writing.blocks import Work, packed_in_order
 
 LAYOUTS: list[dict[str, Any]] = [{}, {"layout": "chunked"}, {"compression": "gzip", "chunks": 6}]
 
@@ -178,3 +180,23 @@ def test_memory_stays_bounded(tmp_path: Path, options: str) -> None:
         (tmp_path / "x").unlink()
         (tmp_path / "warm").unlink()
     assert grown[-1] <= 48, grown
+
+
+@given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 4), st.integers(4, 50))
+def test_no_more_is_on_its_way_than_there_is_memory_for(
+    n_works: int, n_bytes: int, threads: int, budget: int
+) -> None:
+    pulled = 0
+
+    def works() -> Iterator[Work]:
+        nonlocal pulled
+        for number in range(n_works):
+            pulled += 1
+            yield Work("x", n_bytes, partial(int, number))
+
+    found = packed_in_order(works(), threads=threads, budget=budget)
+    for number, (_, result) in enumerate(found):
+        assert result == number
+        begun = pulled - number - 1  # with what is being stored; one more waits to begin
+        assert begun <= 1 or 2 * n_bytes * begun <= budget
+    assert pulled == n_works

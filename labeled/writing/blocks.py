@@ -29,6 +29,9 @@ from labeled.writing.casting import cast, texts
 from labeled.writing.statistics import Moments, Part, measured
 from labeled.writing.uneven import measured_examples
 
+TWICE = 2
+"""A block is in memory as it was read and, for a while, as it is stored."""
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
@@ -310,12 +313,12 @@ def packed_in_order(
         waiting: deque[tuple[int, Iterator[tuple[str, Packed]]]] = deque()
         on_the_way = 0
         try:
-            for group in _grouped(works, budget // 2):
+            for group in _grouped(works, budget // (2 * TWICE)):
                 size = _size(group)
                 while waiting and (on_the_way + size > budget or len(waiting) > 2 * threads):
                     done, results = waiting.popleft()
-                    on_the_way -= done
                     yield from results
+                    on_the_way -= done  # only now: they were in memory until they were stored
                 if group[0].delayed is None or begin is None:
                     waiting.append((size, _results(group, _submitted(pool, group))))
                 else:
@@ -328,7 +331,8 @@ def packed_in_order(
 
 
 def _size(group: Sequence[Work]) -> int:
-    return sum(work.n_bytes for work in group)
+    """Bytes that a group takes: its rows as they are read, and as they are packed."""
+    return TWICE * sum(work.n_bytes for work in group)
 
 
 def _results(group: Sequence[Work], future: Future[Any]) -> Iterator[tuple[str, Packed]]:

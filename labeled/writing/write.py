@@ -125,7 +125,8 @@ def write(
     progress : bool, optional
         Show a bar. Default: on a terminal, once writing takes more than two seconds.
     memory : int or str
-        Bytes of rows on their way at a time; one dask block may exceed it.
+        Bytes of rows on their way at a time, as they are read and as they are stored; one dask
+        block may exceed it.
     threads : int, optional
         Blocks packed at a time. Default: one a core, at most 8.
 
