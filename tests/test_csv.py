@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+from datetime import datetime
 from pathlib import Path
 from time import process_time
 
@@ -317,10 +318,56 @@ def test_true_and_false_stand_apart_from_numbers(tmp_path):
         ds = labeled.open_dataset(path, **options)
         assert ds["features"].values.tolist() == [[1, 2.5], [3, 4.5]]
         assert ds["flag"].values.tolist() == [True, False]
-    with pytest.raises(FileFormatError, match=r"'x' .*true and false beside numbers; leave"):
+    with pytest.raises(FileFormatError, match=r"'x' .*true and false beside others; leave"):
         labeled.open_dataset(path, columns={"x": ["a", "flag"]})
     flags = put(tmp_path / "b.csv", "x_0,x_1\ntrue,false\nfalse,false\n")
     assert labeled.open_dataset(flags)["x"].values.tolist() == [[True, False], [False, False]]
+
+
+def test_dates_and_times_are_times(tmp_path):
+    """As the standard library reads them; a missing one is NaT, and `str` leaves text."""
+    days = ["2026-11-20", "", "1999-12-31"]
+    moments = ["2026-11-20 12:30:00", "2026-11-20T12:30:00.5", "NA"]
+    rows = [
+        f"{n}.5,{day},{moment}" for n, (day, moment) in enumerate(zip(days, moments, strict=True))
+    ]
+    path = put(tmp_path / "a.csv", "\n".join(["height,day,moment", *rows]) + "\n")
+    ds = labeled.open_dataset(path)
+    assert ds["features"].values.tolist() == [[0.5], [1.5], [2.5]]
+    for name, words in (("day", days), ("moment", moments)):
+        expected = [
+            None if word in {"", "NA"} else datetime.fromisoformat(word).isoformat()
+            for word in words
+        ]
+        np.testing.assert_array_equal(ds[name].values, np.array(expected, "datetime64[ns]"))
+        (batch,) = ds.batches(3)
+        np.testing.assert_array_equal(batch[name].values, ds[name].values)
+    assert labeled.open_dataset(path, dtype={"day": str})["day"].values.tolist() == days
+    assert ds.dtypes["day"] == ds.dtypes["moment"] == np.dtype("datetime64[ns]")
+    labels = labeled.open_dataset(path, columns={"x": ["day", "moment"]})["x"]
+    assert (labels.shape, labels.dtype) == ((3, 2), np.dtype("datetime64[ns]"))
+    with pytest.raises(FileFormatError, match=r"'x' .*columns of times beside others; leave"):
+        labeled.open_dataset(path, columns={"x": ["height", "day"]})
+
+
+@pytest.mark.parametrize("word", ["2026-11-20T12:30:00Z", "9999-12-31", "12:30:00", "20.11.2026"])
+def test_times_that_datetime64_does_not_hold_as_they_are_stay_text(tmp_path, word):
+    ds = labeled.open_dataset(put(tmp_path / "a.csv", f"when,n\n{word},1\n"))
+    assert ds["when"].values.tolist() == [word]
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_what_is_no_time_between_times_names_its_line(tmp_path):
+    lines = ["day,n", *(f"2026-11-20,{i}" for i in range(4000))]
+    lines[1503] = "9999-12-31,1"  # far from the rows that are looked at
+    ds = labeled.open_dataset(put(tmp_path / "a.csv", "\n".join(lines)))
+    words = "line 1504 .*'9999-12-31' in column 'day', which is no datetime64.*dtype={'day': str}"
+    with pytest.raises(ReadError, match=words):
+        ds["day"].compute()
+    asked = labeled.open_dataset(put(tmp_path / "b.csv", "day\nsoon\n"), dtype="datetime64[s]")
+    assert asked["day"].dtype == object
+    with pytest.raises(ReadError, match="'soon' in column 'day', which is no datetime64"):
+        labeled.open_dataset(tmp_path / "b.csv", dtype={"day": "datetime64"}).load()
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "txt"])
@@ -415,7 +462,7 @@ def test_options_that_mean_nothing_are_refused(tmp_path):
         ({"columns": {"x": 9}}, UnknownNameError, "columns= tells of column 9"),
         ({"columns": "rows"}, LoaderError, "columns='rows': give 'matrix', 'separate'"),
         ({"dtype": {"q": "f4"}}, UnknownNameError, "dtype= tells of 'q', which is no column"),
-        ({"dtype": "M8[s]"}, LoaderError, "text is read as numbers, bool or str"),
+        ({"dtype": "m8[s]"}, LoaderError, "text is read as numbers, bool, datetime64 or str"),
         ({"names": ["x"]}, FileFormatError, "names= gives 1 names, but the first row of"),
         ({"skip_lines": -1}, LoaderError, "give a number of lines"),
         ({"skip_lines": 9}, FileFormatError, "has no line after the skip_lines=9 first"),

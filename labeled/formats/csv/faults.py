@@ -86,9 +86,10 @@ def _why(
                     f"has nothing ({shown!r}) in column {name!r}, where {dtype} is expected; open "
                     f"with dtype={{{name!r}: 'float64'}}, which has NaN"
                 )
+            other = "str" if dtype.kind == "M" else "..."
             return (
                 f"has {shown!r} in column {name!r}, which is no {dtype}; correct it, name it among "
-                f"missing=, or open with dtype={{{name!r}: ...}}"
+                f"missing=, or open with dtype={{{name!r}: {other}}}"
             )
     return "cannot be read as one row: it holds a carriage return or an open quote"
 

@@ -124,12 +124,18 @@ def _source(name: str, stamp: FileStamp, table: Columns, options: Options) -> So
         storage="chunked",
         chunks=(index.block_rows, *row_shape),
         filters=(Filter(0, "text"),),
-        fill_value=b"" if table.dtype.hasobject else 0,
+        fill_value=_fill_value(table.dtype),
         stored_bytes=stamp.size,
         format="csv",
         detail=table,
         scratch_bytes=SCRATCH_BLOCKS * index.longest + points,
     )
+
+
+def _fill_value(dtype: np.dtype[Any]) -> Any:
+    if dtype.hasobject:
+        return b""
+    return np.array("NaT", dtype)[()] if dtype.kind == "M" else 0
 
 
 def _row_of(
@@ -185,7 +191,7 @@ def _block_dtypes(
 def _common(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
     """Return what holds the values of all samples of a column."""
     kinds = {dtype.kind for dtype in dtypes}
-    if "O" in kinds or ("b" in kinds and kinds != {"b"}):
+    if "O" in kinds or (kinds & set("bM") and len(kinds) > 1):
         return TEXT
     return np.result_type(*dtypes)
 

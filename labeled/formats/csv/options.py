@@ -14,8 +14,11 @@ from labeled.errors import LoaderError
 WHITESPACE = "whitespace"
 UTF_8 = "utf-8"
 
+TIME = np.dtype("datetime64[ns]")
+"""Of all times, as in every other format."""
+
 MISSING = ("", "NA", "N/A", "n/a", "<NA>", "NaN", "nan", "NULL", "null", "None", "#N/A")
-"""Fields of a numeric column that stand for no number."""
+"""Fields of a column of numbers or times that stand for no value."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +46,12 @@ class TextOptions:
         file of one column is one source of one value a row.
     dtype : dtype or mapping, optional
         Of all numeric columns, or by source or column; ``str`` leaves text as it is. By default
-        samples of the file tell: int64, float64, bool or text.
+        samples of the file tell: int64, float64, bool, datetime64[ns] (dates and times as
+        ISO 8601 writes them, ``2026-11-20`` or ``2026-11-20 12:30:00``, without a zone) or text.
+        A datetime64 of any unit asks for datetime64[ns].
     missing : sequence of str
-        Fields that stand for no number: NaN in floating columns, an error in others.
+        Fields that stand for no value: NaN in floating columns, NaT among times, an error in
+        others.
     quote : str, optional
         What encloses fields that hold delimiters or line ends; None where nothing does.
     skip_lines : int
@@ -149,8 +155,10 @@ def _checked_dtype(dtype: Any) -> Any:
 
 def _plain(dtype: Any) -> np.dtype[Any]:
     found: np.dtype[Any] = np.dtype(dtype)
+    if found.kind == "M":
+        return TIME
     if found.kind not in "biufUSO":
-        raise LoaderError(f"dtype={dtype!r}: text is read as numbers, bool or str")
+        raise LoaderError(f"dtype={dtype!r}: text is read as numbers, bool, datetime64 or str")
     if found.kind == "f" and found.itemsize not in (4, 8):
         raise LoaderError(
             f"dtype={dtype!r}: text is read as float32 or float64; batches(dtype=) makes others"

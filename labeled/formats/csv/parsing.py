@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from labeled.formats.csv.dialect import Dialect
-from labeled.formats.csv.options import UTF_8
+from labeled.formats.csv.options import TIME, UTF_8
 from labeled.formats.objects import TEXT
 from labeled.formats.region import Array
 from labeled.later import extra_module
@@ -126,10 +126,10 @@ def _arrow_type(dtype: np.dtype[Any]) -> Any:
 
 
 def _values(column: Any, dtype: np.dtype[Any]) -> Any:
-    """Return a column as an array; a missing value is NaN where there is one."""
-    if column.null_count and dtype.kind != "f":
+    """Return a column as an array; a missing value is NaN or NaT where there is one."""
+    if column.null_count and dtype.kind not in "fM":
         raise TextFault(f"a value is missing, and {dtype} has none that says so")
-    if dtype.kind == "f":
+    if dtype.kind in "fM":
         column = column.combine_chunks() if column.num_chunks > 1 else column
     values: Array = column.to_numpy()
     return values
@@ -145,4 +145,15 @@ def _guessed(column: Any) -> np.dtype[Any]:
         return np.dtype(np.float64)
     if kinds.is_boolean(kind) and not column.null_count:
         return np.dtype(bool)
+    if kinds.is_date(kind) or (kinds.is_timestamp(kind) and kind.tz is None):
+        return TIME if _fits(column) else TEXT
     return TEXT
+
+
+def _fits(column: Any) -> bool:
+    """Whether all times of a column are within those that :data:`TIME` holds."""
+    try:
+        column.cast(_arrow_type(TIME))
+    except _pyarrow().ArrowInvalid:
+        return False
+    return True

@@ -17,6 +17,9 @@ from labeled.formats.objects import TEXT
 
 FEATURES, LABELS = "features", "labels"
 
+ALONE = "ObM"
+"""Kinds of columns that do not stand beside numbers: text, true and false, times."""
+
 _NUMBERED = re.compile(r"(.+)_(\d+)$")
 
 Chosen = int | tuple[int, ...]
@@ -115,10 +118,10 @@ def _grouped(names: Sequence[str], left: Sequence[int]) -> dict[str, Chosen]:
 def _matrix(
     names: Sequence[str], dtypes: Sequence[np.dtype[Any]], left: Sequence[int]
 ) -> dict[str, Chosen]:
-    """Put all numbers side by side; alone each column of text, of truth, or without a name."""
+    """Put all numbers side by side; alone each column of anything else, or without a name."""
     nameless = {i for i in left if names[i] == f"column_{i}"}
     apart = nameless if len(nameless) < len(left) else set()
-    numbers = tuple(i for i in left if dtypes[i].kind not in "Ob" and i not in apart)
+    numbers = tuple(i for i in left if dtypes[i].kind not in ALONE and i not in apart)
     beside = set(numbers)
     out: dict[str, Chosen] = {names[i]: i for i in left if i not in beside}
     return {FEATURES: numbers, **out} if numbers else out
@@ -134,7 +137,7 @@ def dtypes_of(
         return [_held(wanted.get(n, dtype)) for n, dtype in zip(names, guessed, strict=True)]
     if _held(said).hasobject:
         return [TEXT] * len(names)
-    return [dtype if dtype.kind in "Ob" else said for dtype in guessed]
+    return [dtype if dtype.kind in ALONE else said for dtype in guessed]
 
 
 def dtype_of(
@@ -145,7 +148,7 @@ def dtype_of(
     Raises
     ------
     FileFormatError
-        If text is to stand beside other columns, or true and false beside numbers.
+        If text is to stand beside other columns, or true and false, or times, beside numbers.
     """
     said = dict(options.dtype).get(source) if isinstance(options.dtype, tuple) else None
     listed = chosen if isinstance(chosen, tuple) else (chosen,)
@@ -154,6 +157,7 @@ def dtype_of(
     elif isinstance(chosen, tuple) and any(dtypes[i].hasobject for i in listed):
         dtype = TEXT
     elif isinstance(chosen, tuple):
+        _check_alike(path, source, [dtypes[i] for i in listed])
         dtype = np.result_type(*(dtypes[i] for i in listed))
     else:
         dtype = dtypes[chosen]
@@ -162,13 +166,17 @@ def dtype_of(
             f"source {source!r} of {path!r} would put text beside other columns; leave it out of "
             "columns=, or tell its dtype"
         )
-    truths = [dtypes[i].kind == "b" for i in listed]
-    if said is None and any(truths) and not all(truths):
-        raise FileFormatError(
-            f"source {source!r} of {path!r} would put columns of true and false beside numbers; "
-            "leave those out of columns= (or pass columns='separate')"
-        )
     return dtype
+
+
+def _check_alike(path: str, source: str, dtypes: Sequence[np.dtype[Any]]) -> None:
+    kinds = {dtype.kind for dtype in dtypes}
+    for kind, words in (("M", "times"), ("b", "true and false")):
+        if kind in kinds and len(kinds) > 1:
+            raise FileFormatError(
+                f"source {source!r} of {path!r} would put columns of {words} beside others; "
+                "leave those out of columns= (or pass columns='separate')"
+            )
 
 
 def _held(dtype: np.dtype[Any]) -> np.dtype[Any]:
