@@ -111,6 +111,18 @@ def test_a_mapping_shows_its_numbers():
         mapping.flatten((1, (None, 2, 7)))
 
 
+@pytest.mark.parametrize("nested", [(None, (None, 3)), (7, (7, None)), [None, (None, None)]])
+def test_nothing_is_no_value_of_a_position_that_holds_data(nested):
+    two = CompositeSpace([VectorSpace(2), CompositeSpace([VectorSpace(2), VectorSpace(3)])])
+    mapping = DataSpecsMapping((two, ("a", ("a", "b"))))
+    with pytest.raises(AssertionError, match="None among what is flattened"):
+        mapping.flatten(nested)
+    with pytest.raises(AssertionError, match="None among what is flattened"):
+        DataSpecsMapping((VectorSpace(2), "a")).flatten(None, return_tuple=True)
+    array = np.zeros(2)  # which is compared with nothing, not even with None
+    assert DataSpecsMapping((VectorSpace(2), "a")).flatten(array) is array
+
+
 def test_specs_of_nothing():
     mapping = DataSpecsMapping((NullSpace(), ""))
     assert mapping.flatten("") is mapping.flatten(None) is mapping.nest(()) is None

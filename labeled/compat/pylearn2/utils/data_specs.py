@@ -80,6 +80,8 @@ class DataSpecsMapping:
         """
         found: list[Any] = [None] * self.n_unique_specs
         self._gather(nested, self.spec_mapping, found)
+        missing = any(item is None for item in found)
+        require(not missing, f"None among what is flattened: {nested!r}")
         if return_tuple:
             return tuple(found)
         if self.n_unique_specs == 1:
