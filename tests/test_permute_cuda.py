@@ -22,13 +22,24 @@ from labeled import device, permute
 from labeled.permute import cuda, foreign, picks
 
 COMPILER = shutil.which("c++")
-ONE_THREAD = """
-struct { unsigned x; } threadIdx = {0}, blockDim = {1}, blockIdx = {0};
+THREADS = 3
+"""Of a block on this processor: they take turns, and wait for one another as on a device."""
+
+ON_THIS_PROCESSOR = (
+    f"""
+#include <pthread.h>
+#include <thread>
+struct Index {{ unsigned x; }};
+static thread_local Index threadIdx, blockIdx;
+static const Index blockDim = {{{THREADS}}};
+static pthread_barrier_t together;
 #define __device__
 #define __global__
 #define __shared__ static
 #define __restrict__
-#define __syncthreads()
+#define __syncthreads() pthread_barrier_wait(&together)
+"""
+    + """
 static inline float widened(unsigned short bits) {
     _Float16 half; __builtin_memcpy(&half, &bits, 2); return (float)half;
 }
@@ -37,12 +48,23 @@ static inline unsigned short halved(float value) {
     __builtin_memcpy(&bits, &half, 2); return bits;
 }
 """
+)
 MANY_BLOCKS = """
 extern "C" void run(long long blocks, void* src, void* dst, void* table, void* picked,
                     void* scale, void* shift) {
-    for (blockIdx.x = 0; blockIdx.x < (unsigned)blocks; ++blockIdx.x)
-        permute((ITEM*)src, (FINAL*)dst, (Big*)table, (Big*)picked, (FACTOR*)scale,
-                (FACTOR*)shift);
+    std::thread threads[16];
+    pthread_barrier_init(&together, 0, blockDim.x);
+    for (unsigned n = 0; n < blockDim.x; ++n)
+        threads[n] = std::thread([=] {
+            threadIdx.x = n;
+            for (blockIdx.x = 0; blockIdx.x < (unsigned)blocks; ++blockIdx.x) {
+                permute((ITEM*)src, (FINAL*)dst, (Big*)table, (Big*)picked, (FACTOR*)scale,
+                        (FACTOR*)shift);
+                __syncthreads();
+            }
+        });
+    for (unsigned n = 0; n < blockDim.x; ++n) threads[n].join();
+    pthread_barrier_destroy(&together);
 }
 """
 SHAPES = [(70, 3, 16, 20), (5, 4, 65, 66), (9, 1, 28, 28), (600, 700)]
@@ -71,8 +93,17 @@ def host(tmp_path_factory):
 
     def build(code):
         name = folder / f"permute_{len(built)}"
-        name.with_suffix(".cpp").write_text(ONE_THREAD + code + MANY_BLOCKS)
-        command = [COMPILER, "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-Wall", "-Werror"]
+        name.with_suffix(".cpp").write_text(ON_THIS_PROCESSOR + code + MANY_BLOCKS)
+        command = [
+            COMPILER,
+            "-O1",
+            "-ffp-contract=off",
+            "-pthread",
+            "-shared",
+            "-fPIC",
+            "-Wall",
+            "-Werror",
+        ]
         files = ["-o", str(name.with_suffix(".so")), str(name.with_suffix(".cpp"))]
         subprocess.run([*command, *files], check=True)
         return ctypes.CDLL(str(name.with_suffix(".so"))).run
@@ -145,6 +176,39 @@ def test_the_kernel_moves_items_as_numpy_does(on_host, shape, item):
     broken = src[::-2, ..., ::3]
     back = tuple(reversed(range(len(shape))))
     on_host(lambda: copied(broken, back), broken.transpose(back))
+
+
+@pytest.mark.parametrize(("item", "width"), [("u1", 32), ("u1", 20), ("u1", 3), ("f4", 8)])
+def test_short_runs_share_a_block_and_move_in_wide_items(on_host, monkeypatch, item, width):
+    """Where the last axis stays, a run a block would leave most threads with nothing to do."""
+    src = np.random.default_rng(0).integers(0, 256, (64, 3, 16, width)).astype(item)
+    rows = np.random.default_rng(1).integers(0, 64, 50)
+    crop = {3: (np.repeat([0, 2], 25), width // 2)}
+    seen: list[int] = []
+    told = cuda.source
+
+    def tell(items):
+        seen.append(items.item.itemsize)
+        return told(items)
+
+    monkeypatch.setattr(cuda, "source", tell)
+    pieces = np.stack(
+        [src[row][..., b : b + width // 2] for row, b in zip(rows, crop[3][0], strict=True)]
+    )
+    for axes in [(0, 1, 2, 3), (0, 2, 1, 3), (2, 1, 0, 3)]:
+        on_host(lambda axes=axes: copied(src, axes), src.transpose(axes))
+        assert sys.modules["cupy"].launched[0][0] <= 1 + src.nbytes // 1536
+        for chosen, expected in (
+            (picks.checked(src.shape, rows, None, None), src[rows]),
+            (picks.checked(src.shape, rows, crop, None), pieces),
+        ):
+            on_host(
+                lambda axes=axes, chosen=chosen: copied(src, axes, picks=chosen),
+                expected.transpose(axes),
+            )
+    wide = math.gcd(8, width * src.itemsize)
+    cut = math.gcd(8, width // 2 * src.itemsize, 2 * src.itemsize, width * src.itemsize)
+    assert seen[-3:] == [max(src.itemsize, n) for n in (wide, wide, cut)]
 
 
 @pytest.mark.parametrize("item", ["u2", "f4", "f8"])

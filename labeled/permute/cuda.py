@@ -7,8 +7,10 @@ The kernel gathers rows, crops and mirrors each of them on its own, permutes, ca
 shifts; what a copy does not ask for is not compiled in. A block of threads copies one tile: it
 reads along the fast axis of the source, converts, keeps the tile in shared memory, and writes
 along the destination, so both sides are touched in whole segments. Rows are all axes behind the
-fast one, taken as one; the offset of each row of a tile is computed once a block. One compiled
-kernel for each pair of item types serves every shape: the shape travels as a small table.
+fast one, taken as one; the offset of each row of a tile is computed once a block. Where the fast
+axis is the last one, too, rows are all axes before it, and a block copies many short runs as they
+are; pure runs are copied in the widest items that their places allow. One compiled kernel for each
+pair of item types serves every shape: the shape travels as a small table.
 """
 
 from __future__ import annotations
@@ -16,12 +18,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from labeled.permute import layout
+from labeled.permute.arguments import Rows
 from labeled.permute.job import merged_factor
 from labeled.permute.picks import Picks
 from labeled.permute.plan import CAST_FROM, CAST_TO, MOVED, Plan, Request, plan
@@ -57,9 +61,9 @@ __device__ inline unsigned short halved(float value) {
 
 // table: 0 outer steps, 1 n_fast, 2 n_rows, 3 tile_fast, 4 tile_rows, 5 tiles_fast, 6 tiles_rows,
 // 7 pitch, 8..10 steps along the fast axis of source, scale, shift, 11 outer axes, 12 row axes,
-// 13 mark of the fast axis, then (length, source, scale, shift, mark) of each outer axis and each
-// row axis, the innermost first. Mark 1: the axis of gathered rows; 2, 4, ...: mirrored in rows
-// whose flags have that bit.
+// 13 mark of the fast axis, 14 whether the fast axis is the last one of the result, then (length,
+// source, scale, shift, mark) of each outer axis and each row axis, the innermost first. Mark 1:
+// the axis of gathered rows; 2, 4, ...: mirrored in rows whose flags have that bit.
 __device__ inline Big picked_row(const Big* axes, int count, Big index, Big found) {
     for (int k = 0; k < count; ++k, axes += 5) {
         Big next = index / axes[0];
@@ -112,7 +116,7 @@ extern "C" __global__ void permute(const ITEM* __restrict__ src, FINAL* __restri
     const int fasts = (int)(n_fast - first < tile_fast ? n_fast - first : tile_fast);
     const int count = (int)(n_rows - row < tile_rows ? n_rows - row : tile_rows);
     const int n_outer_axes = (int)table[11], n_row_axes = (int)table[12];
-    const Big* outer_axes = table + 14;
+    const Big* outer_axes = table + 15;
     const Big* row_axes = outer_axes + 5 * n_outer_axes;
     for (int j = threadIdx.x; j < count; j += blockDim.x) {
         Offsets at = {0, table[8], 0, 0};
@@ -132,20 +136,39 @@ extern "C" __global__ void permute(const ITEM* __restrict__ src, FINAL* __restri
         rows[j] = at;
     }
     __syncthreads();
-    for (int t = threadIdx.x; t < tile_fast * count; t += blockDim.x) {
-        const int j = t / tile_fast, i = t - j * tile_fast;
-        if (i < fasts) {
+    // places go on by a block's threads: no division for each item
+    const int threads = blockDim.x, items = fasts * count;
+    const int next_row = threads / fasts, next_fast = threads % fasts;
+    int j = threadIdx.x / fasts, i = threadIdx.x % fasts;
+    if (table[14]) {
+        for (int t = threadIdx.x; t < items; t += threads) {
             const Offsets at = rows[j];
             const Big along = first + i;
-            tile[j * pitch + i] = converted(src[at.src + along * at.along],
-                                            scale[at.scale + along * table[9]],
-                                            shift[at.shift + along * table[10]]);
+            dst[(row + j) * n_fast + along] = converted(src[at.src + along * at.along],
+                                                        scale[at.scale + along * table[9]],
+                                                        shift[at.shift + along * table[10]]);
+            i += next_fast, j += next_row;
+            if (i >= fasts) i -= fasts, ++j;
         }
+        return;
+    }
+    for (int t = threadIdx.x; t < items; t += threads) {
+        const Offsets at = rows[j];
+        const Big along = first + i;
+        tile[j * pitch + i] = converted(src[at.src + along * at.along],
+                                        scale[at.scale + along * table[9]],
+                                        shift[at.shift + along * table[10]]);
+        i += next_fast, j += next_row;
+        if (i >= fasts) i -= fasts, ++j;
     }
     __syncthreads();
-    for (int t = threadIdx.x; t < fasts * count; t += blockDim.x) {
-        const int i = t / count, j = t - i * count;
-        dst[(outer * n_fast + first + i) * n_rows + row + j] = tile[j * pitch + i];
+    const int next_column = threads / count, next_along = threads % count;
+    FINAL* const to = dst + (outer * n_fast + first) * n_rows + row;
+    i = threadIdx.x / count, j = threadIdx.x % count;
+    for (int t = threadIdx.x; t < items; t += threads) {
+        to[i * n_rows + j] = tile[j * pitch + i];
+        i += next_column, j += next_along;
+        if (j >= count) j -= count, ++i;
     }
 }
 """
@@ -194,6 +217,9 @@ def copy(
         return None
     if found.size == 0:
         return cupy.empty(found.shape, found.final)
+    picked = None if picks is None else picks.offsets(strides)  # in bytes
+    items, seen = widened(items, found, fast, address(src), picked)
+    item_bytes = items.item.itemsize
     laid, steps = [], []
     for factor, neutral in zip(factors, (1.0, -0.0), strict=True):
         if factor is None:  # adding -0.0 keeps every number, -0.0 included
@@ -202,13 +228,14 @@ def copy(
             made = merged_factor(found, factor.astype(found.compute), src.ndim)
         laid.append(cupy.ascontiguousarray(made))
         steps.append(factor_steps(made.shape, len(found.lengths)))
-    numbers = table(found, src.dtype.itemsize, fast, steps)
+    numbers = table(seen, item_bytes, fast, steps)
     blocks = numbers[0] * numbers[5] * numbers[6]
     if blocks > MOST_BLOCKS:
         return None
     tables = [np.array(numbers, np.int64)]
-    if picks is not None:
-        tables.append(picks.offsets([step // src.dtype.itemsize for step in strides]).reshape(-1))
+    if picked is not None:
+        picked[:, 0] //= item_bytes
+        tables.append(picked.reshape(-1))
     sent = cupy.asarray(np.concatenate(tables))  # one trip to the device
     module = cupy.RawModule(code=source(items), options=OPTIONS)
     result = cupy.empty(found.shape, found.final)
@@ -254,6 +281,36 @@ def item_types(found: Plan, src: np.dtype[Any]) -> Items | None:
     known = known and src.isnative and found.compute in (final, factor)
     twice = final.char == "e" and src.char == "d"  # would be rounded twice
     return Items(src, final, factor, picked) if known and not twice else None
+
+
+def widened(
+    items: Items, found: Plan, fast: int, place: int, picked: Rows | None
+) -> tuple[Items, Plan]:
+    """Return wider items, and the plan in them, where pure runs begin and end at their multiples.
+
+    Examples
+    --------
+    >>> request = Request((6, 5, 32), (160, 32, 1), np.dtype("u1"), (1, 0, 2), *[None] * 4)
+    >>> bytes_of = Items(*[np.dtype("u1")] * 3, picked=False)
+    >>> items, seen = widened(bytes_of, plan(request), 2, 1024, None)
+    >>> str(items.item), seen.lengths
+    ('uint64', (5, 6, 4))
+    """
+    last = len(found.lengths) - 1
+    item_bytes = items.item.itemsize
+    if not found.pure or fast != last or found.marks[last] or found.src_strides[last] != item_bytes:
+        return items, found
+    steps = [step for axis, step in enumerate(found.src_strides) if axis not in (last, found.axis)]
+    places = [place, found.lengths[last] * item_bytes, *steps]
+    if picked is not None:
+        places.append(int(np.gcd.reduce(picked[:, 0])))
+    width = math.gcd(max(MOVED), *places)
+    if width <= item_bytes:
+        return items, found
+    wide: np.dtype[Any] = np.dtype(MOVED[width])
+    lengths = (*found.lengths[:-1], found.lengths[last] * item_bytes // width)
+    seen = replace(found, lengths=lengths, src_strides=(*found.src_strides[:-1], width), final=wide)
+    return Items(wide, wide, wide, items.picked), seen
 
 
 @lru_cache(maxsize=64)
@@ -303,9 +360,12 @@ def table(
     if found.axis is not None:
         src[found.axis] = 0
     outer, rows = range(fast - 1, -1, -1), range(len(lengths) - 1, fast, -1)
+    runs = not rows
+    if runs:
+        outer, rows = rows, outer
     n_rows = math.prod(lengths[axis] for axis in rows)
-    tile_rows = min(n_rows, TILE_ROWS)
     items = tile_items(found.final)
+    tile_rows = 1 if runs else min(n_rows, TILE_ROWS)
     tile_fast = min(lengths[fast], items // tile_rows)
     tile_rows = min(n_rows, MOST_ROWS, items // tile_fast)
     # an odd number of words between rows keeps the columns of a tile in different banks
@@ -314,7 +374,7 @@ def table(
     described = [
         math.prod(lengths[axis] for axis in outer), lengths[fast], n_rows, tile_fast, tile_rows,
         -(-lengths[fast] // tile_fast), -(-n_rows // tile_rows), pitch,
-        src[fast], scale[fast], shift[fast], len(outer), len(rows), found.marks[fast],
+        src[fast], scale[fast], shift[fast], len(outer), len(rows), found.marks[fast], int(runs),
     ]  # fmt: skip
     for axis in (*outer, *rows):
         described += [lengths[axis], src[axis], scale[axis], shift[axis], found.marks[axis]]
