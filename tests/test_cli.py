@@ -146,6 +146,22 @@ def test_links_out_of_a_file_are_followed_where_that_is_asked_for(tmp_path: Path
         assert (shown.exit_code, "away" in shown.stdout) == (0, True)
 
 
+def test_info_of_many_files_alike_shows_the_first(tmp_path: Path) -> None:
+    for number in range(6):
+        name = "other" if number == 2 else "x"
+        labeled.write(tmp_path / f"{number}.hdf5", {name: np.zeros((number + 1, 2))})
+    said = run("info", tmp_path)
+    assert [line[-6:] for line in re.findall(r"^\S+\.hdf5", said.output, re.M)] == [
+        "0.hdf5",
+        "2.hdf5",
+    ]
+    (rest,) = re.findall(r"^\.\.\. .*", said.output, re.M)
+    assert rest == (
+        "... and 4 more files like it, 1.hdf5 to 5.hdf5, 18 rows in all; --json tells of each"
+    )
+    assert len(json.loads(run("info", tmp_path, "--json").output)) == 6
+
+
 def test_info_of_a_folder_shows_the_good_files_and_reports_the_bad(tmp_path: Path) -> None:
     plain_file(tmp_path / "a.h5", {"x": np.arange(3)}, {"x": ("batch",)})
     (tmp_path / "b.h5").write_text("not a file of numbers")

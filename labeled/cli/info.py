@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -30,6 +31,7 @@ from labeled.views.text import count_words, sizes_words, table
 Facts = dict[str, Any]
 
 MOST_CHARACTERS = 100
+MOST_FILES = 3
 MOST_SOURCES, MOST_ALIKE = 60, 5
 MOST_CHANNELS, MOST_CLASSES, MOST_NAMES = 4, 10, 12
 
@@ -52,14 +54,15 @@ def info(
     """Show what files hold: sources, splits, chunks, codecs, sizes.
 
     Reads headers only. FILE may be a file, a folder or a quoted glob; every file found is
-    shown by itself. A file that cannot be opened is reported, and the exit code is then 1.
+    shown by itself, but of more than three that are alike only the first. A file that cannot
+    be opened is reported, and the exit code is then 1.
     """
     asked = {"sources": sources or None, "group": group, "allow_external": allow_external}
     described = [described_or_error(path, **asked) for path in find_files(files)]
     if as_json:
         click.echo(json.dumps(described, indent=2, allow_nan=False))
     else:
-        texts = [file_text(facts) for facts in described if "error" not in facts]
+        texts = file_texts([facts for facts in described if "error" not in facts])
         if texts:
             click.echo(visible("\n\n".join(texts)))
     failed = [facts for facts in described if "error" in facts]
@@ -196,6 +199,46 @@ def file_text(facts: Facts) -> str:
     lines += section("attributes", [(k, cut(v)) for k, v in facts["attributes"].items()])
     lines += section("statistics", statistics_rows(facts["statistics"]))
     return "\n".join(lines)
+
+
+def file_texts(described: Sequence[Facts]) -> list[str]:
+    """Draw the descriptions of files; of many that are alike the first, and how many there are."""
+    groups: dict[str, list[Facts]] = {}
+    for facts in described:
+        groups.setdefault(form_of(facts), []).append(facts)
+    texts = []
+    for facts in described:
+        alike = groups[form_of(facts)]
+        if len(alike) <= MOST_FILES:
+            texts.append(file_text(facts))
+        elif facts is alike[0]:
+            texts += [file_text(facts), rest_words(alike)]
+    return texts
+
+
+def form_of(facts: Facts) -> str:
+    """Return a text that is the same for files that hold the same but for rows and attributes."""
+    sources = {
+        name: (s["dims"], s["shape"][1:], s["dtype"], s["storage"], s["chunks"], s["filters"])
+        for name, s in facts["sources"].items()
+    }
+    kind, splits = facts["kind"], sorted(facts["splits"])
+    return json.dumps([kind, sources, splits, facts["variables"], facts["not_opened"]])
+
+
+def rest_words(alike: Sequence[Facts]) -> str:
+    """Say how many files are like the first, which, and how many rows there are in all of them."""
+    counts = dict.fromkeys(alike[0]["sources"], 0)
+    for facts in alike:
+        for name, source in facts["sources"].items():
+            counts[name] += source["shape"][0]
+    same = len({*counts.values()}) == 1
+    rows = f", {count_words(next(iter(counts.values())), 'row')} in all" if same else ""
+    names = [os.path.basename(alike[place]["path"]) for place in (1, -1)]
+    return (
+        f"... and {len(alike) - 1:,} more files like it, {names[0]} to {names[1]}{rows}; "
+        "--json tells of each"
+    )
 
 
 def visible(text: str) -> str:
