@@ -110,7 +110,7 @@ def _table(path: Any, name: str, options: dict[str, Any]) -> Source:
         If samples of the file tell that a column holds something else than numbers.
     """
     found = list(open_sources(path, "csv", columns="matrix", **options).values())
-    numeric = all(one.dtype.kind not in "Ob" for one in found)
+    numeric = all(one.dtype.kind in "iuf" for one in found)
     if len(found) == 1 and numeric:
         assert isinstance(found[0], Source)
         return replace(found[0], name=name)
