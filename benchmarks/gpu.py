@@ -4,8 +4,10 @@
     python -m benchmarks.gpu --host --gib 0.05     # tries the script; says nothing of a GPU
 
 Runs alone and needs CuPy and one GPU, on which nothing else runs. Every part runs in a
-process of its own, so that one that fails, dies or takes too long costs no other; JSON is
-written after each of them, and what there is no time for within ``--limit-s`` is told.
+process of its own, so that one that fails, dies or takes too long costs no other, and no row of
+it that was measured before; processes that it leaves behind are ended. JSON is written after
+each of them, and what there is no time for within ``--limit-s`` is told. Files are smaller than
+asked for where disk, memory or GPU are small.
 
 Every figure is a median of repeats with the device waited for on both sides; rates of batches
 are those of whole epochs from the page cache, with a consumer that adds up every element on the
@@ -22,14 +24,17 @@ import itertools
 import json
 import os
 import platform
+import shutil
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from importlib import import_module, metadata
 from pathlib import Path
 from time import monotonic, perf_counter
@@ -149,6 +154,19 @@ class Card:
         }
 
 
+def fitting(card: Card, folder: Path, asked: int) -> int:
+    """Return a size of files, at most the one asked for, of which all fit everywhere.
+
+    Three times as much is written, and kept in the page cache; and no process that only
+    starts others should begin work on a GPU, so its memory in all is what is asked for.
+    """
+    room = [shutil.disk_usage(folder).free // 8]
+    room.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 8)
+    if card.real:
+        room.append(card.xp.cuda.runtime.getDeviceProperties(0)["totalGlobalMem"] // 16)
+    return max(min(asked, *room), MIB)
+
+
 def driver_version() -> str:
     """Return what the driver calls itself, if it has a tool that tells."""
     asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
@@ -199,6 +217,19 @@ class Bench:
     card: Card
     folder: Path
     nbytes: int
+    tell: Callable[[Figures], None] = lambda _: None
+    """Gets the rows of a part as they are measured."""
+
+    def rows(self, works: Mapping[str, Callable[[], Any]]) -> Figures:
+        """Return the figures of some rows; one that fails costs no other."""
+        out: Figures = {}
+        for name, work in works.items():
+            try:
+                out[name] = work()
+            except Exception as error:  # the other rows should not be lost
+                out[name] = failed(error)
+            self.tell(out)
+        return out
 
     # bounds
 
@@ -216,29 +247,31 @@ class Bench:
 
         ``of_library`` is against what the array library itself does for the same result.
         """
+        kinds = {
+            "u8": (np.uint8, {}),
+            "f16": (np.float16, {}),
+            "f32": (np.float32, {}),
+            "u8 to f32, scaled": (np.uint8, {"dtype": np.float32, "scale": 1 / 255}),
+            "u8 to f16, scaled": (np.uint8, {"dtype": np.float16, "scale": 1 / 255}),
+        }
+        return self.rows({name: partial(self.orders, d2d, *kind) for name, kind in kinds.items()})
+
+    def orders(self, d2d: float, dtype: Any, options: Figures) -> Figures:
+        """Measure all orders of one kind of items."""
         rows = max(self.nbytes // 8 // (3 * 224 * 224), 2)
-        out: Figures = {}
-        for kind, dtype, options in (
-            ("u8", np.uint8, {}),
-            ("f16", np.float16, {}),
-            ("f32", np.float32, {}),
-            ("u8 to f32, scaled", np.uint8, {"dtype": np.float32, "scale": 1 / 255}),
-            ("u8 to f16, scaled", np.uint8, {"dtype": np.float16, "scale": 1 / 255}),
-        ):
-            n = max(rows // np.dtype(dtype).itemsize, 2)
-            src = self.random((n, 3, 224, 224), dtype)
-            item = np.dtype(dtype).itemsize + np.dtype(options.get("dtype", dtype)).itemsize
-            found = {order: self.order(src, order, options) for order in ORDERS}
-            out[kind] = {
-                "nbytes": src.nbytes,
-                "of_d2d": {o: src.size * item / one["ours"] / d2d for o, one in found.items()},
-                "of_library": {o: one["library"] / one["ours"] for o, one in found.items()},
-                "right": all(one["right"] for one in found.values()),
-            }
-            for name in ("of_d2d", "of_library"):
-                values = list(out[kind][name].values())
-                out[kind][f"{name}, median"] = statistics.median(values)
-                out[kind][f"{name}, worst"] = min(values)
+        src = self.random((max(rows // np.dtype(dtype).itemsize, 2), 3, 224, 224), dtype)
+        item = np.dtype(dtype).itemsize + np.dtype(options.get("dtype", dtype)).itemsize
+        found = {order: self.order(src, order, options) for order in ORDERS}
+        out: Figures = {
+            "nbytes": src.nbytes,
+            "of_d2d": {o: src.size * item / one["ours"] / d2d for o, one in found.items()},
+            "of_library": {o: one["library"] / one["ours"] for o, one in found.items()},
+            "right": all(one["right"] for one in found.values()),
+        }
+        for name in ("of_d2d", "of_library"):
+            values = list(out[name].values())
+            out[f"{name}, median"] = statistics.median(values)
+            out[f"{name}, worst"] = min(values)
         return out
 
     def random(self, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -276,32 +309,37 @@ class Bench:
             "at": {2: (starts[0], 224), 3: (starts[1], 224)},
             "mirror": {3: rng.integers(0, 2, n).astype(bool)},
         }
-        out: Figures = {}
-        for dtype in ("uint8", "float32"):
+
+        def measured(dtype: str, order: str) -> float:
             changes = {"dtype": dtype, "scale": 1 / 255} if dtype == "float32" else {}
-            for order in ("bc01", "b01c", "c01b"):
-                axes = tuple("bc01".index(axis) for axis in order)
+            axes = tuple("bc01".index(axis) for axis in order)
+            moved = n * 3 * 224 * 224 * (1 + np.dtype(dtype).itemsize)
+            seconds = self.card.seconds(lambda: permute.crop(src, axes, **options, **changes), 7)
+            return moved / seconds / d2d
 
-                def work(axes: Any = axes, changes: Any = changes) -> Any:
-                    return permute.crop(src, axes, **options, **changes)
-
-                moved = n * 3 * 224 * 224 * (1 + np.dtype(dtype).itemsize)
-                out[f"{order}, {dtype}, of_d2d"] = moved / self.card.seconds(work, 7) / d2d
-        return out
+        return self.rows(
+            {
+                f"{order}, {dtype}, of_d2d": partial(measured, dtype, order)
+                for dtype in ("uint8", "float32")
+                for order in ("bc01", "b01c", "c01b")
+            }
+        )
 
     def latency(self) -> Figures:
         """Microseconds of one permute of a small batch, the device waited for."""
-        out: Figures = {}
-        for shape in ((16, 3, 32, 32), (256, 3, 32, 32), (64, 3, 224, 224)):
+
+        def measured(shape: tuple[int, ...], options: Figures) -> float:
             src = self.random(shape, np.uint8)
-            for name, options in (("move", {}), ("scaled", {"dtype": "f4", "scale": 1 / 255})):
+            work = partial(permute.copy, src, (1, 2, 3, 0), **options)
+            return self.card.seconds(work, repeats=50) * 1e6
 
-                def work(src: Any = src, options: Any = options) -> Any:
-                    return permute.copy(src, (1, 2, 3, 0), **options)
-
-                key = f"{'x'.join(map(str, shape))} {name}"
-                out[key] = self.card.seconds(work, repeats=50) * 1e6
-        return out
+        return self.rows(
+            {
+                f"{'x'.join(map(str, shape))} {name}": partial(measured, shape, options)
+                for shape in ((16, 3, 32, 32), (256, 3, 32, 32), (64, 3, 224, 224))
+                for name, options in (("move", {}), ("scaled", {"dtype": "f4", "scale": 1 / 255}))
+            }
+        )
 
     # files
 
@@ -346,53 +384,63 @@ class Bench:
         return perf_counter() - began
 
     def rate(self, loader: Any) -> float:
-        """Stored bytes a second: the best of three epochs after one that warms up."""
+        """Stored bytes a second, of three epochs after one that warms up."""
         self.epoch(loader)
-        best = min(self.epoch(loader) for _ in range(3))
-        return float(loader.stats().n_bytes / best)
+        seconds = statistics.median(self.epoch(loader) for _ in range(3))
+        return float(loader.stats().n_bytes / seconds)
 
     def files(self, h2d: float) -> Figures:
         """File in the page cache to batches on the device, against the copy alone."""
-        out: Figures = {}
-        for dtype in ("uint8", "float32"):
-            for shuffle in (False, "full"):
-                loader = self.loader(dtype, LARGE_BATCH, shuffle=shuffle, seed=1)
-                rate = self.rate(loader)
-                told = loader.explain()
-                out[f"{dtype}, {shuffle or 'file order'}"] = {
-                    "bytes_per_s": rate,
-                    "of_h2d": rate / h2d,
-                    "pinned_bytes": told.pinned_bytes,
-                    "device_bytes": told.device_bytes,
-                }
-        loader = self.loader("uint8", LARGE_BATCH, dtype="float32", scale=1 / 255)
-        out["uint8 to float32, scaled"] = {"bytes_per_s": self.rate(loader)}
-        loader = self.loader("uint8", LARGE_BATCH, codec="gzip", shuffle="window", seed=1)
-        out["gzip, decoded by host threads"] = {"bytes_per_s": self.rate(loader)}
-        return out
+
+        def plain(dtype: str, shuffle: Any) -> Figures:
+            loader = self.loader(dtype, LARGE_BATCH, shuffle=shuffle, seed=1)
+            rate = self.rate(loader)
+            told = loader.explain()
+            return {
+                "bytes_per_s": rate,
+                "of_h2d": rate / h2d,
+                "pinned_bytes": told.pinned_bytes,
+                "device_bytes": told.device_bytes,
+            }
+
+        def other(**options: Any) -> Figures:
+            loader = self.loader("uint8", LARGE_BATCH, seed=1, **options)
+            return {"bytes_per_s": self.rate(loader)}
+
+        works: dict[str, Callable[[], Figures]] = {
+            f"{dtype}, {shuffle or 'file order'}": partial(plain, dtype, shuffle)
+            for dtype in ("uint8", "float32")
+            for shuffle in (False, "full")
+        }
+        works["uint8 to float32, scaled"] = partial(other, dtype="float32", scale=1 / 255)
+        works["gzip, decoded by host threads"] = partial(other, codec="gzip", shuffle="window")
+        return self.rows(works)
 
     def small(self) -> Figures:
         """What a small batch costs: 16 rows."""
-        out: Figures = {}
-        for name, device in (("host", "cpu"), ("device", self.card.device)):
+
+        def measured(device: Any) -> float:
             loader = self.loader("uint8", 16 * 12288, device=device)
             self.epoch(loader)
-            out[f"{name}_us_a_batch"] = self.epoch(loader) / len(loader) * 1e6
-        return out
+            return self.epoch(loader) / len(loader) * 1e6
+
+        devices = {"host": "cpu", "device": self.card.device}
+        return self.rows({f"{n}_us_a_batch": partial(measured, d) for n, d in devices.items()})
 
     def depths(self) -> Figures:
         """Jobs read ahead, in batches of 8 MiB."""
-        rates = {}
-        for prefetch in (1, 2, 4, 8):
+
+        def measured(prefetch: int) -> float:
             loader = self.loader("uint8", 8 * MIB, prefetch=prefetch, memory=256 * MIB)
-            rates[str(prefetch)] = self.rate(loader)
-        return rates
+            return self.rate(loader)
+
+        return self.rows({str(prefetch): partial(measured, prefetch) for prefetch in (1, 2, 4, 8)})
 
     def overlap(self) -> Figures:
         """A consumer that computes about as long as reading takes: wall against the longer."""
         loader = self.loader("uint8", LARGE_BATCH)
         self.epoch(loader)
-        read = min(self.epoch(loader) for _ in range(3))
+        read = statistics.median(self.epoch(loader) for _ in range(3))
         side = 2048 if self.card.real else 128
         square = self.card.xp.ones((side, side), np.float32)
         once = self.card.seconds(lambda: square @ square)
@@ -403,7 +451,7 @@ class Bench:
                 square @ square
 
         alone = self.card.seconds(compute, repeats=5) * len(loader)
-        wall = min(self.epoch(loader, compute) for _ in range(3))
+        wall = statistics.median(self.epoch(loader, compute) for _ in range(3))
         return {
             "read_s": read,
             "compute_s": alone,
@@ -430,15 +478,21 @@ class Bench:
             def __getitem__(self, number: int) -> Any:
                 return torch.from_numpy(mapped[number * rows : (number + 1) * rows].copy())
 
-        loader = data.DataLoader(Batches(), batch_size=None, num_workers=2, pin_memory=True)
-        found = []
-        for _ in range(3):
-            began = perf_counter()
-            for batch in loader:
-                batch.cuda(non_blocking=True).sum(dtype=torch.float32)
-            torch.cuda.synchronize()
-            found.append(perf_counter() - began)
-        return {"bytes_per_s": len(mapped) // rows * rows * mapped[0].nbytes / min(found)}
+        def measured(workers: int) -> float:
+            options = {"batch_size": None, "num_workers": workers, "pin_memory": True}
+            loader = data.DataLoader(Batches(), **options)
+            found = []
+            for _ in range(4):
+                began = perf_counter()
+                for batch in loader:
+                    batch.cuda(non_blocking=True).sum(dtype=torch.float32)
+                torch.cuda.synchronize()
+                found.append(perf_counter() - began)
+            nbytes: int = len(mapped) // rows * rows * mapped[0].nbytes
+            return nbytes / statistics.median(found[1:])
+
+        # batches of processes pass through shared memory, of which there may be too little
+        return self.rows({f"{n} workers, bytes_per_s": partial(measured, n) for n in (0, 2, 8)})
 
     def right(self) -> Figures:
         """Whether batches of the device are those of the host."""
@@ -460,20 +514,21 @@ class Bench:
 
         The memory is less than the file, so that nothing is kept decoded.
         """
-        out: Figures = {}
-        for codec in ("gzip", "zstd", "lz4"):
-            try:
-                self.file("uint8", codec)
-            except ImportError as error:
-                out[codec] = {"left_out": f"it cannot be written here ({error})"}
-                continue
-            for order in (False, "window"):
-                out[f"{codec}, {order or 'file order'}"] = self.decoded(codec, order)
-        return out
+        return self.rows(
+            {
+                f"{codec}, {order or 'file order'}": partial(self.decoded, codec, order)
+                for codec in ("gzip", "zstd", "lz4")
+                for order in (False, "window")
+            }
+        )
 
     def decoded(self, codec: str, shuffle: Any) -> Figures:
         """Rates of stored rows a second on both sides, and whether the batches are the same."""
         found: Figures = {}
+        try:
+            self.file("uint8", codec)
+        except ImportError as error:
+            return {"left_out": f"it cannot be written here ({error})"}
         options = {"codec": codec, "shuffle": shuffle, **self.uncached()}
         sums: dict[str, list[int]] = {}
         for decode in ("host", "device"):
@@ -496,19 +551,25 @@ class Bench:
         ``compat_mode`` says whether it had GPUDirect Storage: without, it copies through memory
         of its own.
         """
-        out: Figures = {"KVIKIO_NTHREADS": os.environ.get("KVIKIO_NTHREADS", "not set")}
-        for shuffle in (False, "window"):
-            found: Figures = {}
-            sums: dict[str, list[int]] = {}
-            for reader in ("threads", "device"):
-                loader = self.loader("uint8", **self.uncached(), shuffle=shuffle, reader=reader)
-                sums[reader] = [int(batch["images"].data.sum(dtype=np.int64)) for batch in loader]
-                found[f"{reader}_bytes_per_s"] = self.rate(loader)
-            found["read_there"] = loader.stats().direct_bytes
-            found["by"] = loader.explain().direct
-            found["equal"] = sums["threads"] == sums["device"]
-            out[str(shuffle or "file order")] = found
-        return out | ({"alone": self.kvikio_alone()} if self.card.real else {})
+        works: dict[str, Callable[[], Any]] = {
+            "KVIKIO_NTHREADS": lambda: os.environ.get("KVIKIO_NTHREADS", "not set"),
+            "file order": lambda: self.straight(shuffle=False),
+            "window": lambda: self.straight(shuffle="window"),
+        }
+        return self.rows(works | ({"alone": self.kvikio_alone} if self.card.real else {}))
+
+    def straight(self, shuffle: Any) -> Figures:
+        """Rates of rows on both sides, and whether the batches are the same."""
+        found: Figures = {}
+        sums: dict[str, list[int]] = {}
+        for reader in ("threads", "device"):
+            loader = self.loader("uint8", **self.uncached(), shuffle=shuffle, reader=reader)
+            sums[reader] = [int(batch["images"].data.sum(dtype=np.int64)) for batch in loader]
+            found[f"{reader}_bytes_per_s"] = self.rate(loader)
+        found["read_there"] = loader.stats().direct_bytes
+        found["by"] = loader.explain().direct
+        found["equal"] = sums["threads"] == sums["device"]
+        return found
 
     def uncached(self) -> Figures:
         """Return a size of batches, and memory that holds some of them and less than a file."""
@@ -609,7 +670,9 @@ def add_up(acc: int, batch: Any) -> int:
 
 
 PARTS: dict[str, Callable[[Bench, Figures], Figures]] = {
-    "environment": lambda bench, _: bench.card.describe() | {"packages": packages()},
+    "environment": lambda bench, _: (
+        bench.card.describe() | {"file_bytes": bench.nbytes, "packages": packages()}
+    ),
     "copies": lambda bench, _: bench.copies(),
     "tests": lambda bench, _: bench.tests(),
     "right": lambda bench, _: bench.right(),
@@ -638,32 +701,54 @@ def packages() -> Figures:
     return {name: known[name] for name in PACKAGES if name in known}
 
 
+def failed(error: Exception) -> Figures:
+    """Return what stands for figures that there are none of."""
+    return {"failed": f"{type(error).__name__}: {error}"[:500]}
+
+
 def measured(name: str, bench: Bench, bounds: Figures) -> Figures:
     """Return the figures of a part; or what it failed of."""
     try:
         return PARTS[name](bench, bounds)
     except Exception as error:  # the other parts should not be lost
-        return {"failed": f"{type(error).__name__}: {error}"[:500]}
+        return failed(error)
 
 
-def measured_apart(name: str, arguments: list[str], bounds: Figures, limit_s: float) -> Figures:
-    """Return the figures of a part that runs in a process of its own."""
+def written(figures: Figures, path: Path) -> None:
+    """Write JSON to a file, which is whole at any time."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(json.dumps(figures, indent=1, default=str) + "\n")
+    part.replace(path)
+
+
+def measured_apart(
+    name: str, arguments: list[str], bounds: Figures, limit_s: float, folder: Path
+) -> Figures:
+    """Return the figures of a part that runs in a process of its own; what there is of them."""
     if limit_s < 1:
         return {"failed": "no time was left for it"}
-    asked = [sys.executable, "-m", "benchmarks.gpu", "--part", name, *arguments]
-    try:
-        done = subprocess.run(
-            [*asked, "--bounds", json.dumps(bounds)],
-            cwd=HERE, capture_output=True, text=True, check=False, timeout=limit_s,
+    into = folder / f"{name}.json"
+    into.unlink(missing_ok=True)
+    asked = [sys.executable, "-m", "benchmarks.gpu", "--part", name, "--out", str(into), *arguments]
+    asked += ["--bounds", json.dumps(bounds)]
+    fault = None
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(
+            asked, cwd=HERE, stdout=said, stderr=said, start_new_session=True
         )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return {"failed": f"took longer than {limit_s:.0f} s"}
-    try:
-        figures: Figures = json.loads(done.stdout.strip().splitlines()[-1])
-    except (IndexError, ValueError):
-        said = done.stderr.strip().splitlines()[-1:] or ["nothing"]
-        return {"failed": f"ended with {done.returncode}, and said {said[0][:300]}"}
-    return figures
+        try:
+            if (ended := process.wait(limit_s)) != 0:
+                said.seek(0)
+                last = said.read().strip().splitlines()[-1:] or ["nothing"]
+                fault = f"ended with {ended}, and said {last[0][:300]}"
+        except subprocess.TimeoutExpired:
+            fault = f"took longer than {limit_s:.0f} s"
+        finally:  # with all that it started, which would disturb what comes next
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    figures: Figures = json.loads(into.read_text()) if into.exists() else {}
+    return figures if fault is None else {**figures, "failed": fault}
 
 
 def lines_of(found: Figures) -> list[str]:
@@ -704,13 +789,14 @@ def main(arguments: list[str] | None = None) -> int:
         return NO_GPU
     nbytes = int(options.gib * GIB)
     if options.part is not None:
-        bench = Bench(measures, options.cache, nbytes)
-        print(json.dumps(measured(options.part, bench, options.bounds), default=str))
+        bench = Bench(measures, options.cache, nbytes, partial(written, path=options.out))
+        written(measured(options.part, bench, options.bounds), options.out)
         return 0
     with tempfile.TemporaryDirectory() as folder:
         cache = options.cache or Path(folder)
+        nbytes = fitting(measures, cache, nbytes)
         bench = Bench(measures, cache, nbytes)
-        same = ["--gib", str(options.gib), "--cache", str(cache), *["--host"] * options.host]
+        same = ["--gib", str(nbytes / GIB), "--cache", str(cache), *["--host"] * options.host]
         found: Figures = {}
         end = monotonic() + options.limit_s
         for name in PARTS:
@@ -721,10 +807,10 @@ def main(arguments: list[str] | None = None) -> int:
                 found[name] = measured(name, bench, bounds)
             else:
                 limit_s = min(PART_S.get(name, 90.0), end - monotonic())
-                found[name] = measured_apart(name, same, bounds, limit_s)
+                found[name] = measured_apart(name, same, bounds, limit_s, Path(folder))
             print(f"{name}: {json.dumps(found[name], default=str)}", flush=True)
             if options.out is not None:
-                options.out.write_text(json.dumps(found, indent=1, default=str) + "\n")
+                written(found, options.out)
     print("\n".join(lines_of(found)))
     return 0
 

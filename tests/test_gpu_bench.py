@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+import time
 from importlib.util import find_spec
 
 import pytest
 
 from benchmarks import gpu
-from benchmarks.gpu import ORDERS, main
+from benchmarks.gpu import MIB, NO_GPU, ORDERS, Bench, card, fitting, main, written
+
+
+def failures(figures):
+    """Return what stands under "failed", however deep."""
+    if not isinstance(figures, dict):
+        return []
+    deeper = [one for value in figures.values() for one in failures(value)]
+    return [*([figures["failed"]] if "failed" in figures else []), *deeper]
 
 
 @pytest.mark.skipif(find_spec("cupy") is not None, reason="CuPy is installed")
 def test_without_a_gpu_it_says_so_and_measures_nothing(capsys):
-    assert main([]) == 2
+    assert main([]) == NO_GPU
     told = capsys.readouterr()
     assert "no GPU to measure: CuPy does not load" in told.err
     assert not told.out
@@ -27,7 +38,7 @@ def test_every_part_runs_on_the_host(tmp_path, capsys):
     assert main(["--host", "--together", "--gib", "0.002", "--out", str(out), *only]) == 0
     found = json.loads(out.read_text())
     assert list(found) == ["environment", "copies", *parts]
-    assert not [part for part, figures in found.items() if "failed" in figures], found
+    assert not failures(found), found
     assert "says nothing of a GPU" in found["environment"]["card"]
     assert found["right"] == {"equal": True, "batches": found["right"]["batches"]}
     assert set(found["permutes"]["u8"]["of_d2d"]) == set(ORDERS)
@@ -56,5 +67,58 @@ def test_parts_run_apart_and_a_dead_one_costs_no_other(tmp_path, monkeypatch):
     assert found["copies"]["h2d"] > 0
     assert found["right"] == {"failed": "no time was left for it"}
     monkeypatch.setattr(gpu.sys, "executable", "/bin/false")
-    figures = gpu.measured_apart("right", [], {}, 60.0)
+    figures = gpu.measured_apart("right", [], {}, 60.0, tmp_path)
     assert figures == {"failed": "ended with 1, and said nothing"}
+
+
+def ended(listening):
+    """Whether nobody is left who could write; those who were killed take a moment to go."""
+    for _ in range(200):
+        try:
+            return os.read(listening, 1) == b""
+        except BlockingIOError:
+            time.sleep(0.05)
+    return False
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell and process groups")
+def test_a_part_that_takes_too_long_leaves_its_rows_and_no_process(tmp_path, monkeypatch):
+    lives = tmp_path / "lives"
+    os.mkfifo(lives)
+    listening = os.open(lives, os.O_RDONLY | os.O_NONBLOCK)
+    script = tmp_path / "python"
+    script.write_text(
+        '#!/bin/sh\nwhile [ "$1" != --out ]; do shift; done\n'
+        f'echo \'{{"one row": 1}}\' > "$2"\n'
+        f"sleep 600 > {lives} &\necho > {tmp_path}/begun\nwait\n"
+    )
+    script.chmod(0o700)
+    monkeypatch.setattr(gpu.sys, "executable", str(script))
+    figures = gpu.measured_apart("right", [], {}, 3.0, tmp_path)
+    assert figures == {"one row": 1, "failed": "took longer than 3 s"}
+    assert (tmp_path / "begun").exists()
+    assert ended(listening)
+    os.close(listening)
+
+
+def test_a_row_that_fails_costs_no_other(tmp_path):
+    told = []
+    bench = Bench(card(host=True), tmp_path, MIB, lambda figures: told.append(dict(figures)))
+    works = {"one": lambda: 1.0, "two": lambda: 1 / 0, "three": lambda: 3.0}
+    found = bench.rows(works)
+    assert found == {
+        "one": 1.0,
+        "two": {"failed": "ZeroDivisionError: division by zero"},
+        "three": 3.0,
+    }
+    assert told == [dict(list(found.items())[:n]) for n in (1, 2, 3)]
+    written(found, tmp_path / "x.json")
+    assert json.loads((tmp_path / "x.json").read_text()) == found
+
+
+def test_files_are_no_larger_than_what_there_is_room_for(tmp_path, monkeypatch):
+    here = card(host=True)
+    assert fitting(here, tmp_path, 5 * MIB) == 5 * MIB
+    usage = gpu.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(gpu.shutil, "disk_usage", lambda _: usage._replace(free=80 * MIB))
+    assert fitting(here, tmp_path, 1 << 60) == 10 * MIB
