@@ -541,6 +541,8 @@ class Bench:
                 found["chunks_there"] = stats.n_chunks_there
                 found["by"] = loader.explain().lanes[0].why
         found["equal"] = sums["host"] == sums["device"]
+        if not found["chunks_there"]:  # both were decoded on the host
+            found["left_out"] = f"{found.pop('device_bytes_per_s'):.4g} bytes a second, not there"
         return found
 
     # peers below the library, and a cluster above it

@@ -9,6 +9,8 @@ import signal
 import sys
 import threading
 import time
+from importlib.util import find_spec
+from pathlib import Path
 
 import dask
 import distributed
@@ -19,9 +21,9 @@ from dask.base import is_dask_collection
 
 import labeled
 from labeled import cluster as cl
-from labeled.cluster import parts
-from labeled.cluster.door import WorkerInfo
-from labeled.cluster.parts import _Share
+from labeled.cluster import sight
+from labeled.cluster.door import WorkerInfo, workers_of
+from labeled.cluster.parts import _Desk, _Share
 from labeled.cluster.work import PartWork, Report, run_part
 from labeled.errors import ArrayError, ClusterError, LoaderError, MissingExtraError
 from make_files import DIGIT_LABELS, digits, fuel_file, ragged_file
@@ -278,15 +280,11 @@ def test_workers_that_cannot_see_the_file_say_so_by_name(client, path, monkeypat
 
 
 def test_a_worker_that_joins_and_sees_no_files_is_left_out(client, ds, tmp_path, monkeypatch):
-    known = set(client.nthreads())
+    def no_such_file(question):
+        tmp_path.joinpath("joined").touch()
+        return "no such file"
 
-    def see(_, dataset, workers):
-        blind = {worker: "no such file" for worker in workers if worker.address not in known}
-        if blind:
-            (tmp_path / "joined").touch()
-        return blind
-
-    monkeypatch.setattr(parts, "blind_workers", see)
+    monkeypatch.setattr(sight.Question, "words", no_such_file)
     with pytest.warns(labeled.LabeledWarning, match="joined and is left out, .*: no such file"):
         found = cl.run_parts(
             client, ds, KilledThenWaiting(tmp_path, 40), nothing_yet, operator.add, batch_size=8
@@ -306,6 +304,68 @@ class KilledThenWaiting(KilledOnce):
         ):
             time.sleep(0.05)
         return super().__call__(acc, batch)
+
+
+def test_nobody_waits_for_a_worker_that_joins_and_has_other_work(client, ds):
+    busy, free = sorted(client.nthreads())
+    works = [PartWork("run", ds, (i, 2), count_rows, nothing_yet, 8, {}, False) for i in range(2)]
+    infos = workers_of(client)
+    desk = _Desk(client, works, {free: infos[free]}, None, {}, 0, 1.0, lambda _: None)
+    end = distributed.Event("end of other work", client=client)
+    other = client.submit(waits_for, "end of other work", workers=[busy], pure=False)
+    try:
+        for _ in range(3):
+            desk._look_around()  # returns, though it says nothing yet
+        assert set(desk._workers) == {free}
+        assert set(desk._questions) == {busy}
+    finally:
+        end.set()
+        other.result()
+        desk._reports.close()
+    while desk._questions:
+        desk._look_around()
+    assert set(desk._workers) == {free, busy}
+
+
+def waits_for(name):
+    distributed.Event(name).wait()
+
+
+def gives_a_lock(acc, batch):
+    return threading.Lock()
+
+
+def leaves(acc, batch):
+    sys.exit(3)
+
+
+@pytest.mark.parametrize(
+    ("fold", "words"),
+    [
+        (gives_a_lock, "what fold returned, a lock, does not pickle .*so it cannot be sent"),
+        (leaves, r"fold called sys\.exit\(3\), which would end the worker"),
+    ],
+)
+def test_what_fold_may_not_do_is_told(client, ds, fold, words):
+    before = set(client.nthreads())
+    with pytest.raises(ClusterError, match=words):
+        cl.run_parts(client, ds, fold, None, operator.add, batch_size=50)
+    assert set(client.nthreads()) == before
+
+
+@pytest.mark.parametrize("which", ["fold", "init", "pipeline"])
+def test_what_cannot_travel_is_named_before_anything_is_sent(client, ds, which):
+    lock = threading.Lock()
+    fold, init = count_rows, nothing_yet
+    options = {}
+    if which == "fold":
+        fold = lambda acc, batch: (lock, acc)[1]  # noqa: E731 - it is what people write
+    elif which == "init":
+        init = lock
+    else:
+        options = {"pipeline": {"features": lambda image: (lock, image)[1]}}
+    with pytest.raises(ClusterError, match=f"{which}=.* cannot be sent to workers: .*lock"):
+        cl.run_parts(client, ds, fold, init, operator.add, batch_size=50, **options)
 
 
 def test_statistics_agree_with_numpy(client, ds):
@@ -437,6 +497,43 @@ def test_the_report_of_the_last_batch_ends_the_part(client, ds):
     assert [(each.step, each.n_rows, each.done) for each in told] == [(2, 68, False), (3, 34, True)]
     assert [each.step for each in again] == [3]
     np.testing.assert_array_equal(*(pickle.loads(each.pair)[0] for each in (told[1], again[0])))
+
+
+@pytest.mark.skipif(find_spec("cupy") is not None, reason="CuPy is installed")
+def test_a_gpu_is_asked_for_where_workers_have_one(client, ds):
+    stand_in = str(Path(__file__).with_name("stand_in"))
+    options = {"device": "cuda", "as_": "cupy", "batch_size": 50, "resources": {"TOKEN": 1}}
+    with pytest.raises(MissingExtraError, match="arrays on a GPU need CuPy") as raised:
+        cl.run_parts(client, ds, count_rows, nothing_yet, operator.add, **options)
+    assert "on worker" in raised.value.__notes__[0]
+    with pytest.raises(LoaderError, match="batch_size"):
+        cl.run_parts(
+            client, ds, count_rows, nothing_yet, operator.add, **{**options, "batch_size": -1}
+        )
+    client.run(find_first, stand_in)
+    try:
+        options |= {"with_rows": True}
+        found = cl.run_parts(
+            client, ds.select("features"), count_there, nothing_yet, operator.add, **options
+        )
+    finally:
+        client.run(forget, stand_in)
+    np.testing.assert_array_equal(found, np.ones(N))
+
+
+def count_there(acc, batch):
+    data, rows, count = batch
+    assert type(data["features"]).__module__ == "cupy"
+    return acc + np.bincount(rows[:count], minlength=len(acc))
+
+
+def find_first(folder):
+    sys.path.insert(0, folder)
+
+
+def forget(folder):
+    sys.path.remove(folder)
+    sys.modules.pop("cupy", None)
 
 
 def test_a_worker_a_gpu_needs_dask_cuda():

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
+import cloudpickle
 import distributed
 
 from labeled.api.dataset import Dataset
@@ -35,9 +36,16 @@ from labeled.cluster.door import (
     sent,
     workers_of,
 )
-from labeled.cluster.sight import blind_words, blind_workers, check_dataset, no_workers
+from labeled.cluster.sight import (
+    Question,
+    blind_words,
+    blind_workers,
+    check_dataset,
+    no_workers,
+)
 from labeled.cluster.work import PartWork, Report, run_part, stop_name
-from labeled.errors import ClusterError, LoaderError, warn
+from labeled.device import cuda_device
+from labeled.errors import ClusterError, LoaderError, MissingExtraError, warn
 from labeled.writing.progress import progress_bar
 
 log = logging.getLogger(__name__)
@@ -46,6 +54,9 @@ LOOK_S = 0.05
 """How often reports are looked for; workers as often, or less where there are very many."""
 
 LOOK_PER_WORKER_S = 0.002
+
+OF_DEVICES = ("device", "decode", "reader", "as_", "pinned")
+"""Options of ``batches`` that only a process with the device can tell right from wrong."""
 
 
 def run_parts(
@@ -128,9 +139,8 @@ def run_parts(
     check_least("every", every, 1)
     check_least("retries", retries, 0)
     wanted_parts = None if parts is None else check_least("parts", parts, 1)
-    options = shared_options(
-        dataset, batches_options, "run_parts deals out: say how many with parts="
-    )
+    options = _shared(dataset, batches_options)
+    _check_travels({"fold": fold, "init": init, **options})
     needs = dict(resources or {})
     with connected(client) as at:
         there = fitting(at, workers, needs)
@@ -150,6 +160,41 @@ def run_parts(
             desk = _Desk(at, works, there, workers, needs, retries, wait_s, told)
             accs = desk.run()
     return reduce(combine, accs)
+
+
+def _shared(dataset: Dataset, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Check options of ``batches``, but those of a GPU that workers have and this process has not.
+
+    Raises
+    ------
+    LoaderError
+        If one is impossible.
+    """
+    known = options
+    if str(options.get("device")).startswith("cuda") and not _is_here(options["device"]):
+        known = {name: value for name, value in options.items() if name not in OF_DEVICES}
+    shared = shared_options(dataset, known, "run_parts deals out: say how many with parts=")
+    return {**options, **shared}
+
+
+def _is_here(device: Any) -> bool:
+    try:
+        cuda_device(str(device))
+    except (LoaderError, MissingExtraError):
+        return False
+    return True
+
+
+def _check_travels(given: Mapping[str, Any]) -> None:
+    """Raise :class:`ClusterError` where something that workers need does not pickle."""
+    for name, value in given.items():
+        try:
+            cloudpickle.dumps(value)
+        except Exception as error:
+            raise ClusterError(
+                f"{name}={value!r} cannot be sent to workers: {error}; what it refers to (locks, "
+                "open files, connections) has to be made there, where it is first used"
+            ) from error
 
 
 def check_least(what: str, value: Any, least: int) -> int:
@@ -238,6 +283,7 @@ class _Desk:
         self._wait_s = wait_s
         self._told = told
         self._unfit: set[str] = set()
+        self._questions: dict[str, Question] = {}
         self._run = works[0].run
         self._reports = distributed.Queue(self._run, client=client)
 
@@ -316,16 +362,29 @@ class _Desk:
             if share.worker is not None and share.worker.address not in there and not share.done:
                 self._back_in_line(share)
         self._workers = {a: info for a, info in self._workers.items() if a in there}
-        if there - set(self._workers) - self._unfit:
-            self._welcome()
+        self._questions = {a: one for a, one in self._questions.items() if a in there}
+        if there - self._workers.keys() - self._questions.keys() - self._unfit:
+            self._ask_new()
+        self._welcome()
 
-    def _welcome(self) -> None:
-        """Take on workers that joined, if they fit and see the files."""
+    def _ask_new(self) -> None:
+        """Ask workers that joined, if they fit, whether they see the files."""
         found = fitting(self._client, self._wanted, self._resources)
         self._unfit |= set(workers_of(self._client)) - set(found)
-        new = {a: w for a, w in found.items() if a not in self._workers and a not in self._unfit}
-        blind = blind_workers(self._client, self._shares[0].work.dataset, new.values())
-        for worker, words in blind.items():
-            self._unfit.add(worker.address)
-            warn(f"worker {worker} joined and is left out, for it cannot read the files: {words}")
-        self._workers.update({a: w for a, w in new.items() if a not in self._unfit})
+        dataset = self._shares[0].work.dataset
+        for address in found.keys() - self._workers.keys() - self._questions.keys() - self._unfit:
+            self._questions[address] = Question(self._client, found[address], dataset)
+
+    def _welcome(self) -> None:
+        """Take on workers that say they see the files; those that are busy say so later."""
+        for address in [a for a, question in self._questions.items() if question.answered]:
+            question = self._questions.pop(address)
+            words = question.words()
+            if words is None:
+                self._workers[address] = question.worker
+                continue
+            self._unfit.add(address)
+            warn(
+                f"worker {question.worker} joined and is left out, for it cannot read the files: "
+                f"{words}"
+            )

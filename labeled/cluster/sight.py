@@ -78,6 +78,25 @@ def ask(
     return {worker: words for worker, words in said.items() if words is not None}
 
 
+class Question:
+    """Whether a worker reads the files of a dataset, asked without waiting for the answer.
+
+    A worker that has other work comes to it when that is done.
+    """
+
+    def __init__(self, client: distributed.Client, worker: WorkerInfo, dataset: Dataset) -> None:
+        self._client, self.worker = client, worker
+        self._future = sent(client, worker, _look, dataset, versions())
+
+    @property
+    def answered(self) -> bool:
+        return bool(self._future.done())
+
+    def words(self) -> str | None:
+        """Return what is wrong, if something is."""
+        return _answer(self._client, self.worker, self._future)
+
+
 def versions() -> dict[str, str]:
     """Return what must be alike for work to travel, and mean the same where it is done."""
     found = platform.python_version_tuple()

@@ -16,6 +16,7 @@ import cloudpickle
 from distributed import Event, Queue
 
 from labeled.api.dataset import Dataset
+from labeled.errors import ClusterError
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +88,7 @@ def run_part(work: PartWork, pair: bytes | None) -> None:
             if len(epoch) == 0:
                 reports.put(_report(work, acc, loader.state_dict(), 0, done=True))
             for data, rows, count in epoch:
-                acc = work.fold(acc, (data, rows, count) if work.with_rows else data)
+                acc = _folded(work.fold, acc, (data, rows, count) if work.with_rows else data)
                 folded, n_rows = folded + 1, n_rows + count
                 done = len(epoch) == 0
                 if done or folded % work.every == 0:
@@ -99,9 +100,25 @@ def run_part(work: PartWork, pair: bytes | None) -> None:
         reports.close()
 
 
+def _folded(fold: Callable[[Any, Any], Any], acc: Any, batch: Any) -> Any:
+    try:
+        return fold(acc, batch)
+    except SystemExit as end:  # of which workers end, and are not started again
+        raise ClusterError(
+            f"fold called sys.exit({end.code!r}), which would end the worker; raise an error "
+            "in its place"
+        ) from end
+
+
 def _report(
     work: PartWork, acc: Any, state: Mapping[str, Any], n_rows: int, *, done: bool
 ) -> bytes:
-    pair = cloudpickle.dumps((acc, state))
+    try:
+        pair = cloudpickle.dumps((acc, state))
+    except Exception as error:
+        raise ClusterError(
+            f"what fold returned, a {type(acc).__name__}, does not pickle ({error}), so it cannot "
+            "be sent; return numbers, arrays, or an object with __getstate__"
+        ) from error
     told: bytes = pickle.dumps(Report(work.part[0], state["step"], n_rows, done, pair))
     return told
