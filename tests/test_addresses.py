@@ -10,9 +10,11 @@ import fsspec
 import numpy as np
 import pytest
 import xarray as xr
+from fsspec.implementations.memory import MemoryFileSystem
 
 import labeled
 from labeled.errors import FileChangedError, FileFormatError
+from labeled.formats import bytesource
 
 N_ROWS = 90
 
@@ -50,6 +52,24 @@ def test_an_address_is_read_as_a_local_copy_is(tmp_path: Path, options: Any) -> 
             np.testing.assert_array_equal(got.rows, wanted.rows)
             for name in ("images", "texts", "words", "words_mask"):
                 np.testing.assert_array_equal(got[name], wanted[name])
+
+
+def test_opening_an_address_is_one_question(tmp_path: Path, monkeypatch: Any) -> None:
+    there = elsewhere(written(tmp_path))
+    asked: list[str] = []
+    info = MemoryFileSystem.info
+
+    def counted(self: MemoryFileSystem, path: str, **options: Any) -> Any:
+        asked.append(path)
+        return info(self, path, **options)
+
+    monkeypatch.setattr(MemoryFileSystem, "info", counted)
+    source = bytesource._open_remote(there)
+    assert len(asked) == 1
+    fsspec.filesystem("memory").pipe_file("examples.h5", b"x" * source.size)
+    changed = bytesource._open_remote(there)
+    assert changed.size == source.size
+    assert bytesource._version_of(changed) != bytesource._version_of(source)
 
 
 def test_rows_elsewhere_are_not_asked_for_one_by_one(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import xarray as xr
 
 import labeled
 from labeled.device import adopted
+from labeled.device.handoff import HandOff
 from labeled.errors import ArrayError, DimsError, LoaderError, MissingExtraError
 from labeled.loader.reading.slots import ALIGNED, Slot
 from labeled.spaces import CompositeSpace, Conv2DSpace, IndexSpace, VectorSpace
@@ -236,3 +237,21 @@ def test_the_dim_of_examples_is_asked_for():
         labeled.batches(array, 2)
     with pytest.raises(DimsError, match=r"'tme' .*did you mean 'time'"):
         labeled.batches(array, 2, dim="tme")
+
+
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_memory_that_is_read_only_is_handed_over_as_a_copy(library):
+    pytest.importorskip(library, reason=f"{library} is not installed")
+    here = np.arange(64, dtype=np.float32)
+    here.flags.writeable = False
+    there = HandOff(library)(here)
+    np.testing.assert_array_equal(np.asarray(there), np.arange(64))
+    if library == "torch":
+        there[0] = 7
+    assert here[0] == 0
+
+
+@pytest.mark.skipif(find_spec("cupy") is not None, reason="CuPy is installed")
+def test_cupy_that_is_missing_is_told_when_it_is_asked_for():
+    with pytest.raises(MissingExtraError, match="need CuPy"):
+        HandOff("cupy")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.scaling import (
+    OBJECTS,
     PARALLEL,
     ROW_BYTES,
     SAMPLED_PARTS,
@@ -70,6 +71,31 @@ def test_counts_in_the_text_are_those_of_the_simulation(row, mode, window_rows, 
 def test_seconds_follow_the_model():
     asked = Asked(n_rows=1, n_windows=1, n_reads=8, n_bytes=10**9, n_files=3, n_opens=4)
     assert asked.seconds(PARALLEL) == pytest.approx((4 * 1e-3 + 8 * 5e-4) / 4 + 1.0)
+
+
+def test_where_opens_are_requests_they_share_what_reads_have():
+    n_opens, n_reads, n_bytes = 4e5, 6e5, 1e12
+    assert OBJECTS.seconds(n_opens, n_reads, n_bytes) == {"requests": 10.0, "bytes": 2.0}
+    apart = {"opens": 8.0, "reads": 0.3, "bytes": 5.0}
+    assert PARALLEL.seconds(n_opens, n_reads, n_bytes) == apart
+
+
+@pytest.mark.parametrize(
+    ("row", "mode", "window_rows", "sticky"),
+    [
+        ("window shuffle", "window", 40_000, False),
+        ("window shuffle, sticky parts", "window", 40_000, True),
+    ],
+)
+def test_seconds_in_the_text_are_those_of_the_model(row, mode, window_rows, sticky):
+    asked = asked_of(plan_of(Scale(), mode, window_rows, 500, sticky=sticky), Scale())
+    all_of_them = [n * Scale().n_workers for n in (asked.n_opens, asked.n_reads, asked.n_bytes)]
+    line = next(
+        each for each in TEXT.splitlines() if each.startswith(f"| {row} | ") and " s |" in each
+    )
+    told = [float(cell.replace(",", "").removesuffix(" s ")) for cell in line.split("|")[2:6:2]]
+    found = [max(each.seconds(*all_of_them).values()) for each in (PARALLEL, OBJECTS)]
+    assert told == pytest.approx(found, rel=0.02)
 
 
 def test_figures_become_tables():

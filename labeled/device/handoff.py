@@ -1,10 +1,10 @@
 """Arrays handed to another library as its own, by DLPack: the same memory under another name.
 
 The array that is handed over keeps the batch's memory as any view does, so it stays what
-it was as long as anybody holds it. A copy is made where a library asks for one: JAX and
-TensorFlow take only memory that starts at a multiple of 64 bytes (TensorFlow ends the process
-over any other), JAX makes 32 bits of 64 unless told otherwise; pinning copies into memory of
-its own.
+it was as long as anybody holds it. A copy is made where a library asks for one: memory that is
+read-only has no place in any of them; JAX and TensorFlow take only memory that starts at a
+multiple of 64 bytes (TensorFlow ends the process over any other), JAX makes 32 bits of 64 unless
+told otherwise; pinning copies into memory of its own.
 """
 
 from __future__ import annotations
@@ -63,6 +63,8 @@ class HandOff:
             raise LoaderError(f"pinned=True goes with as_='torch', not as_={self.library!r}")
         if self.library in INSTALL:
             module(self.library)
+        elif self.library == "cupy":
+            cupy_module()
 
     def __call__(self, x: Array) -> Any:
         """Return `x` as an array of the library."""
@@ -72,6 +74,8 @@ class HandOff:
             return to_device(x, "cuda") if isinstance(x, np.ndarray) else x
         if isinstance(x, np.ndarray):
             x = np.ascontiguousarray(x, x.dtype.newbyteorder("="))
+            if not x.flags.writeable:  # torch would write to it, and JAX refuses it
+                x = x.copy()
         if self.library == "jax":
             return module("jax.dlpack").from_dlpack(x)
         if self.library == "tensorflow":

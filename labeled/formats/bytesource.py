@@ -294,11 +294,14 @@ class _FsspecSource:
     def __init__(self, path: str) -> None:
         try:
             fsspec = importlib.import_module("fsspec.core")
+            common = importlib.import_module("fsspec.spec").AbstractFileSystem.ukey
         except ImportError as fault:
             raise MissingExtraError(f"reading {path!r} needs fsspec: install fsspec") from fault
         self._fs, self._path = fsspec.url_to_fs(path)
-        self.size = int(self._fs.size(self._path))
-        key = str(self._fs.ukey(self._path)).encode()  # of its size, times, tags: what there is
+        told = self._fs.info(self._path)  # one request, where each is one over a network
+        self.size = int(told["size"])
+        own = getattr(self._fs.ukey, "__func__", None) is not common  # which would ask again
+        key = str(self._fs.ukey(self._path) if own else told).encode()  # size, times, tags
         self.version = int.from_bytes(hashlib.blake2b(key, digest_size=7).digest())
 
     def pread(self, offset: int, n: int) -> bytes:
