@@ -29,6 +29,7 @@ from labeled.errors import (
 from labeled.formats.pictures import decode, encode
 from labeled.formats.recordio import engines, reading, table
 from labeled.formats.recordio import index as index_module
+from labeled.formats.recordio.framing import MAGIC_BYTES
 from labeled.formats.recordio.lists import write_list
 from labeled.formats.recordio.writing import write_records
 from labeled.loader.reading.slots import ALIGNED, ASIDE
@@ -542,6 +543,45 @@ def test_a_job_becomes_a_piece_a_core_within_bounds(tmp_path, monkeypatch, cores
     for piece in reversed(pieces):
         reader.read_piece(piece, out, np.arange(90)[::-1].copy())
     np.testing.assert_array_equal(out[::-1], [decode(one) for one in encoded])
+
+
+@pytest.mark.parametrize("io", ["auto", "pread"])
+def test_scattered_pictures_are_copied_out_of_a_map_unless_told_not_to(tmp_path, monkeypatch, io):
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (120, 6, 9, 3), np.uint8)
+    encoded = [encode(image, ".png") + bytes(600 * (i % 9)) for i, image in enumerate(images)]
+    encoded[50] += bytes(-len(encoded[50]) % 4) + MAGIC_BYTES  # stored in two parts
+    write_records(tmp_path / "120.rec", encoded, range(120))
+    picked, reads = [], []
+    for name, noted in (("_picked", picked), ("_read", reads)):
+        owner = reading if name == "_picked" else reading.RecordFile
+        monkeypatch.setattr(owner, name, noting(getattr(owner, name), noted))
+    monkeypatch.setattr(reading, "GAP_BYTES", 0)
+    monkeypatch.setattr(engines, "ENOUGH_BYTES", 1)
+    monkeypatch.setattr(engines, "processors", lambda: 2)
+    rows = np.append(np.arange(0, 120, 2), 119)
+    loader = (
+        labeled.open_dataset(tmp_path / "120.rec", io=io)
+        .subset(rows)
+        .batches(40, shuffle=True, seed=3, memory="6 MiB", threads=0, errors="skip")
+    )
+    picked.clear()
+    reads.clear()
+    for batch in loader:
+        np.testing.assert_array_equal(batch.arrays["images"], images[rows[batch.rows]])
+    assert bool(loader.explain().mapped_bytes) == (io == "auto")
+    assert [found is not None for found in picked] == [True, False] * (io == "auto")
+    assert len(reads) >= 1  # at the end of the file, where a map shows nothing more
+
+
+def noting(function, noted):
+    """Call a function, and note what it returned."""
+
+    def call(*args):
+        noted.append(function(*args))
+        return noted[-1]
+
+    return call
 
 
 def test_readers_leave_what_they_found_out_behind(folder):

@@ -33,12 +33,19 @@ Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 AnyRows = range | Rows
 Stretches = Sequence[tuple[int, int]]
+Held = tuple[memoryview, list[int]]
+"""What was read of some stretches, and where in it each begins."""
 
 READ_BYTES = 1 << 20
 """What is read at once, unless one record is larger."""
 
 GAP_BYTES = 1 << 12
 """Bytes between two records that are sooner read than skipped."""
+
+SHORT_BYTES, FEWEST_PICKED, ITEM_BYTES = 1 << 15, 8, 1 << 8
+"""So many stretches, this short on average, are copied out of a memory map where one may be
+used: a call each takes three times as long. They are copied by items of the last size.
+"""
 
 
 @dataclass(frozen=True)
@@ -106,7 +113,9 @@ class RecordFile:
         offsets, listed = self.index.offsets, np.asarray(rows, np.int64)
         return np.stack((listed, offsets[listed], offsets[listed + 1]))
 
-    def blocks(self, placed: Rows) -> Iterator[tuple[list[int], list[memoryview]]]:
+    def blocks(
+        self, placed: Rows, *, maps: bool = False
+    ) -> Iterator[tuple[list[int], list[memoryview]]]:
         """Do the same by the block: rows and payloads, about `READ_BYTES` of them at a time.
 
         Whatever runs between two pictures that are decoded finds none of its own code in the
@@ -116,15 +125,18 @@ class RecordFile:
         ----------
         placed : int64 array (3, n)
             From :meth:`placed`, all of it or some columns.
+        maps : bool
+            Whether scattered records may be copied out of a memory map, all of them at once.
         """
         numbers, starts, stops = placed.tolist()
         file = self._file()
         for cuts in _blocks(starts, stops):
             first, last = cuts[0], cuts[-1]
             stretches = [(starts[a], stops[b - 1]) for a, b in pairwise(cuts)]
-            view = self._read(file, stretches, numbers[first:last])
-            payloads, place = list[memoryview](), 0
-            for a, b in pairwise(cuts):
+            found = _picked(file, stretches) if maps and _scattered(file, stretches) else None
+            view, places = found or self._read(file, stretches, numbers[first:last])
+            payloads = list[memoryview]()
+            for (a, b), place in zip(pairwise(cuts), places, strict=True):
                 shift = place - starts[a]
                 for i in range(a, b):
                     at, stop = starts[i] + shift, stops[i] + shift
@@ -134,7 +146,6 @@ class RecordFile:
                         payloads.append(view[begin : begin + word])  # whole: its kind is 0
                     else:
                         payloads.append(self._payload(view, at, stop, numbers[i]))
-                place = stops[b - 1] + shift
             yield numbers[first:last], payloads
 
     def payload(self, row: int) -> memoryview:
@@ -156,7 +167,7 @@ class RecordFile:
         stops = np.minimum(offsets[listed + 1], starts + width)
         for a, b in pairwise(_cuts(starts.tolist(), stops.tolist())):
             begin = int(starts[a])
-            view = self._read(file, [(begin, int(stops[b - 1]))], listed[a:b])
+            view, _ = self._read(file, [(begin, int(stops[b - 1]))], listed[a:b])
             held = np.frombuffer(view, np.uint8)
             for i in range(a, b):
                 part = held[starts[i] - begin : stops[i] - begin]
@@ -179,18 +190,19 @@ class RecordFile:
         file.check()
         return file
 
-    def _read(self, file: OpenFile, stretches: Stretches, rows: Sequence[int] | Rows) -> memoryview:
-        """Return the bytes of some stretches of the file, one behind the other."""
-        held, at = np.empty(sum([end - begin for begin, end in stretches]), np.uint8), 0
+    def _read(self, file: OpenFile, stretches: Stretches, rows: Sequence[int] | Rows) -> Held:
+        """Fetch some stretches of the file, each by a call."""
+        held, at, places = np.empty(sum([b - a for a, b in stretches]), np.uint8), 0, list[int]()
         try:
             for begin, end in stretches:
-                file.read_into(held[at : at + end - begin], begin)
+                places.append(at)
                 at += end - begin
+                file.read_into(held[places[-1] : at], begin)
         except EOFError as fault:
             raise ReadError(f"{self._where(rows)}: {fault}; copy the file again") from fault
         except OSError as fault:
             raise ReadError(f"{self._where(rows)} cannot be read: {fault}") from fault
-        return held.data
+        return held.data, places
 
     def _where(self, rows: Sequence[int] | Rows) -> str:
         return f"records {int(rows[0])} to {int(rows[-1])} of {self.stamp.path!r}"
@@ -208,6 +220,36 @@ class RecordFile:
             offset = int(self.index.offsets[row])
             raise broken(self.stamp.path, row, offset, fault) from None
         return payload
+
+
+def _scattered(file: OpenFile, stretches: Stretches) -> bool:
+    """Whether a call a stretch takes longer than what it brings, as the system has that at hand.
+
+    From storage a map would fetch far more around each of them.
+    """
+    n, n_bytes = len(stretches), sum([end - begin for begin, end in stretches])
+    short = n >= FEWEST_PICKED and n_bytes <= n * SHORT_BYTES
+    return short and file.holds(stretches[n // 2][0])
+
+
+def _picked(file: OpenFile, stretches: Stretches) -> Held | None:
+    """Copy some stretches out of a memory map with one call; None where there is no map.
+
+    They are copied by items of one size, so a few bytes behind each come with it.
+    """
+    starts, stops = np.array(stretches).T
+    counts = (stops - starts + ITEM_BYTES - 1) // ITEM_BYTES
+    ends = np.cumsum(counts)
+    places = (ends - counts) * ITEM_BYTES
+    mapped = file.mapped(scattered=True)
+    if mapped is None or (starts + counts * ITEM_BYTES).max() > len(mapped):
+        return None
+    anywhere = len(mapped) - ITEM_BYTES + 1
+    items = np.ndarray(anywhere, np.dtype((np.void, ITEM_BYTES)), mapped, strides=(1,))
+    at = np.repeat(starts - places, counts) + np.arange(0, ends[-1] * ITEM_BYTES, ITEM_BYTES)
+    held = items[at].view(np.uint8)
+    file.copied(held.nbytes, scattered=True)
+    return held.data, places.tolist()
 
 
 def _cuts(starts: list[int], stops: list[int]) -> list[int]:

@@ -163,10 +163,13 @@ def mapped_bytes(lane: Lane) -> int:
     plain = lane.reader.kind == "chunked" and not source.layout.dear
     if lane.keep or lane.read_there:
         return 0
-    if not (plain or lane.reader.kind == "contiguous"):
+    pictures = lane.reader.kind == "records" and source.layout.dear
+    if not (plain or pictures or lane.reader.kind == "contiguous"):
         return 0
     if not isinstance(source, Source) or source.io == "pread":
         return 0
+    if pictures:
+        return sum(header.file.size for header in source.headers)
     if source.io == "auto" and source.layout.direct and lane.row_bytes >= LARGE_ROW_BYTES:
         return 0
     return source.n_rows * lane.row_bytes
