@@ -232,7 +232,7 @@ def test_errors_come_in_their_turn_and_name_the_row(dataset):
         with pytest.raises(ZeroDivisionError) as caught:
             next(iterator)
         assert "row 100" in caught.value.__notes__[0]
-        with pytest.raises(StopIteration):
+        with pytest.raises(LoaderError, match="by ZeroDivisionError after 10 of 16 batches"):
             next(iterator)
 
 
