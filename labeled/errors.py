@@ -232,3 +232,8 @@ def listed(names: Sequence[str], limit: int = 12) -> str:
     """
     there = ", ".join(map(repr, names[:limit])) or "none"
     return f"{there}, ... ({len(names):,} in all)" if len(names) > limit else there
+
+
+def ends_early(offset: int, want: int, got: int) -> EOFError:
+    """Return what is raised where a file has fewer bytes than it should."""
+    return EOFError(f"the file ends early: {want} bytes wanted at offset {offset}, {got} found")

@@ -2,7 +2,8 @@
 
 :class:`Later` is for what every installation has but not every program uses, and which
 takes long to import; :func:`extra_module` for optional libraries. Each of those has a
-door of its own, which says what it is needed for.
+door of its own, which says what it is needed for. :func:`module_if_there` is for those that
+something else stands in for.
 """
 
 from __future__ import annotations
@@ -68,3 +69,17 @@ def extra_module(name: str, needed: str, libraries: str, extra: str) -> Any:
         raise MissingExtraError(
             f"{needed}, which {state}: {how_to_install(libraries, extra)}"
         ) from error
+
+
+def module_if_there(name: str) -> Any:
+    """Import a module of an optional library; None where it is not installed or does not load.
+
+    Examples
+    --------
+    >>> print(module_if_there("no_such_library"))
+    None
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None

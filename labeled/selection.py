@@ -88,6 +88,12 @@ class Selection:
         only = self.pieces[0]
         return only if len(self.pieces) == 1 and isinstance(only, range) else None
 
+    @property
+    def stretch(self) -> range | None:
+        """The rows where each is the one before plus one, or None where they are not so."""
+        span = self.span
+        return span if span is not None and span.step == 1 else None
+
     @cached_property
     def rows(self) -> Rows:
         """All row numbers as one int64 array (8 bytes a row; ranges are spelled out here)."""

@@ -190,9 +190,9 @@ def hide(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
             raise ImportError(name)
         return real(name, *rest)
 
-    monkeypatch.setattr(filters.importlib, "import_module", imported)
+    monkeypatch.setattr(importlib, "import_module", imported)
     monkeypatch.setattr(
-        filters.importlib.util, "find_spec", lambda name: None if name in names else find(name)
+        importlib.util, "find_spec", lambda name: None if name in names else find(name)
     )
 
 

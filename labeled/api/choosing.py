@@ -121,14 +121,6 @@ def is_example_dim(dim: str, request: Any, dims_of_sources: Iterable[tuple[str, 
     return True
 
 
-def check_once(names: Sequence[str], sources: Sequence[str]) -> None:
-    """Complain where no source is named, or one of them twice."""
-    if not names:
-        raise UnknownNameError(f"name a source; there are {list(sources)}")
-    if len(set(names)) < len(names):
-        raise UnknownNameError(f"a source is named twice in {names}")
-
-
 def check_source(
     name: object, sources: Sequence[str], catalog: Catalog, chosen: Sequence[str], where: str
 ) -> None:

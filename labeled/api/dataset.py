@@ -22,7 +22,6 @@ import xarray as xr
 
 from labeled.api.by_label import coordinate_of, positions
 from labeled.api.choosing import (
-    check_once,
     check_source,
     is_example_dim,
     names_of,
@@ -55,12 +54,9 @@ from labeled.catalog.files import Catalog, Files
 from labeled.catalog.lazy import read_block
 from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import Source
-from labeled.errors import (
-    LoaderError,
-    SplitError,
-    warn,
-)
+from labeled.errors import LoaderError, SplitError, UnknownNameError, warn
 from labeled.formats.bytesource import close_files
+from labeled.formats.naming import check_once
 from labeled.guesses import unknown_attribute
 from labeled.loader.build import make_loader
 from labeled.loader.loader import Loader
@@ -429,9 +425,11 @@ class Dataset:
     def select(self, *sources: str | Sequence[str]) -> Dataset:
         """Keep these sources, in this order; one list of them does as well."""
         sources = names_of(sources)
+        if not sources:
+            raise UnknownNameError(f"name a source; there are {list(self.sources)}")
         for name in sources:
             self._check_source(name)
-        check_once(sources, self.sources)
+        check_once("select()", sources)
         return replace(self, names=tuple(sources))
 
     def with_spaces(self, **spaces: Space) -> Dataset:

@@ -81,8 +81,7 @@ class Stored:
     @property
     def span(self) -> range | None:
         """The rows as one ascending stretch of the file; None where they are none."""
-        span = self.selection.span
-        return span if span is not None and span.step == 1 else None
+        return self.selection.stretch
 
     def by_h5py(self) -> Any:
         """Return the rows by position, read with h5py."""

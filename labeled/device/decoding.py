@@ -7,7 +7,6 @@ the bytes before they were compressed, and where the bytes come from, is nobody'
 
 from __future__ import annotations
 
-import importlib
 import zlib
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.device.arrays import Array, namespace
+from labeled.later import module_if_there
 
 Ints = npt.NDArray[np.int64]
 
@@ -131,7 +131,7 @@ def _inflate(data: bytes, length: int) -> bytes:
 
 
 def _open_zstd() -> Decode | None:
-    library = _library("numcodecs.zstd")
+    library = module_if_there("numcodecs.zstd")
     if library is None:
         return None
 
@@ -144,7 +144,7 @@ def _open_zstd() -> Decode | None:
 
 
 def _open_lz4() -> Decode | None:
-    library = _library("numcodecs.lz4")
+    library = module_if_there("numcodecs.lz4")
     if library is None:
         return None
 
@@ -154,13 +154,6 @@ def _open_lz4() -> Decode | None:
         return made.tobytes()
 
     return decode
-
-
-def _library(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        return None
 
 
 _OPENERS: dict[str, Callable[[], Decode | None]] = {

@@ -12,6 +12,7 @@ import weakref
 from typing import Protocol
 
 from labeled.device.arrays import Array
+from labeled.errors import ends_early
 
 
 class Arrival(Protocol):
@@ -108,7 +109,7 @@ class HostFile:
             except OSError as fault:
                 return Arrived(fault)
             if not more:
-                return Arrived(short(offset, len(target), got))
+                return Arrived(ends_early(offset, len(target), got))
             got += more
         return Arrived()
 
@@ -133,8 +134,3 @@ class HostReader:
 
     def open(self, path: str) -> DirectFile:
         return HostFile(path)
-
-
-def short(offset: int, want: int, got: int) -> EOFError:
-    """Return what is raised where a file ends early."""
-    return EOFError(f"the file ends early: {want} bytes wanted at offset {offset}, {got} found")

@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 from labeled.device.arrays import Array, cupy_module
-from labeled.device.direct import Arrival, DirectFile, short
-from labeled.errors import MissingExtraError, how_to_install
+from labeled.device.direct import Arrival, DirectFile
+from labeled.errors import MissingExtraError, ends_early, how_to_install
 from labeled.later import extra_module
 
 NEEDED = "files read by a GPU itself need kvikio (for CUDA 13, or 12 to match the driver)"
@@ -48,7 +48,7 @@ class KvikioArrival:
         if self._fault is not None:
             raise OSError(f"kvikio: {self._fault}") from self._fault
         if self._got != self._want:
-            raise short(self._offset, self._want, self._got)
+            raise ends_early(self._offset, self._want, self._got)
 
 
 class KvikioFile:

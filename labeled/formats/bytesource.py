@@ -29,7 +29,13 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from labeled.errors import FileChangedError, FileFormatError, LabeledError, MissingExtraError
+from labeled.errors import (
+    FileChangedError,
+    FileFormatError,
+    LabeledError,
+    MissingExtraError,
+    ends_early,
+)
 from labeled.formats.header import FileStamp
 from labeled.formats.machine import machine_bytes
 from labeled.formats.packed import Inflating, PackedFile
@@ -152,7 +158,7 @@ class LocalFile:
             part = target[got : got + _SINGLE_READ_BYTES]
             more = os.preadv(self._fd, [cast(Any, part)], offset + got)
             if more == 0:
-                raise _short(offset, len(target), got)
+                raise ends_early(offset, len(target), got)
             got += more
 
     def mapped(self, *, scattered: bool = False) -> Array | None:
@@ -236,7 +242,7 @@ class RemoteFile:
             return
         data = self.source.pread(offset, target.nbytes)
         if len(data) != target.nbytes:
-            raise _short(offset, target.nbytes, len(data))
+            raise ends_early(offset, target.nbytes, len(data))
         target.reshape(-1).view(np.uint8)[:] = np.frombuffer(data, np.uint8)
 
     def mapped(self, *, scattered: bool = False) -> Array | None:
@@ -263,10 +269,6 @@ def _opened(stamp: FileStamp) -> OpenFile:
     if stamp.packed is None:
         return LocalFile(stamp)
     return PackedFile(StoredBytes(stamp), stamp.packed)
-
-
-def _short(offset: int, want: int, got: int) -> EOFError:
-    return EOFError(f"the file ends early: {want} bytes wanted at offset {offset}, {got} found")
 
 
 def _no_more(stamp: FileStamp) -> FileFormatError:

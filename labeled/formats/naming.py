@@ -32,15 +32,15 @@ def chosen_sources(there: Collection[str], options: Options, where: str) -> tupl
                     f"{argument} names {name!r}, which is not in {where}; "
                     f"{did_you_mean(name, there)}"
                 )
-    check_once(asked)
+    check_once("sources=", asked)
     return asked
 
 
-def check_once(sources: Iterable[str]) -> None:
-    """Raise :class:`UnknownNameError` if ``sources=`` names a source twice."""
+def check_once(argument: str, sources: Iterable[str]) -> None:
+    """Raise :class:`UnknownNameError` if an argument names a source twice."""
     for name, times in Counter(sources).items():
         if times > 1:
-            raise UnknownNameError(f"sources= names {name!r} twice; name each source once")
+            raise UnknownNameError(f"{argument} names {name!r} twice; name each source once")
 
 
 def dims_of(name: str, default: tuple[str, ...], options: Options, where: str) -> tuple[str, ...]:

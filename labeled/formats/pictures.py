@@ -16,7 +16,6 @@ libjpeg-turbo, bit for bit.
 
 from __future__ import annotations
 
-import importlib
 import io
 from collections.abc import Sequence
 from functools import cache, lru_cache
@@ -34,7 +33,7 @@ from labeled.formats.picture_heads import (
     kind_of,
     orientation_of,
 )
-from labeled.later import extra_module
+from labeled.later import extra_module, module_if_there
 
 Array = npt.NDArray[np.uint8]
 Channels = Literal[1, 3, 4] | None
@@ -68,10 +67,7 @@ def _pillow() -> Any:
 
 @cache
 def _simplejpeg() -> Any | None:
-    try:
-        return importlib.import_module("simplejpeg")
-    except ImportError:
-        return None
+    return module_if_there("simplejpeg")
 
 
 def picture_head(data: bytes | memoryview) -> PictureHead:

@@ -6,6 +6,7 @@ by batch, and only where integers are narrowed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -39,3 +40,8 @@ def check_values(x: Array, wanted: np.dtype[Any] | None, scaled: bool, source: s
     """Raise :class:`SpaceError` where an integer does not fit; names source, value and row."""
     if wanted is not None and not scaled and narrows(dtype_of(x), wanted):
         check_fits(x, wanted, who=f"source {source!r}: ")
+
+
+def value_for(source: str, option: Any) -> Any:
+    """Return what an option says of a source: the same for all, or a mapping by their names."""
+    return option.get(source) if isinstance(option, Mapping) else option

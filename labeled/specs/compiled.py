@@ -35,7 +35,7 @@ from labeled.spaces.base import ArraySpace, Callbacks
 from labeled.spaces.dtypes import as_dtype
 from labeled.spaces.layout import order_of
 from labeled.spaces.sparse import csr
-from labeled.specs.casts import check_values, why_not_made
+from labeled.specs.casts import check_values, value_for, why_not_made
 from labeled.specs.mapping import DataSpecsMapping, branch_of
 from labeled.specs.structure import Specs, place
 
@@ -411,8 +411,7 @@ def _result_dtype(space: ArraySpace, info: SourceInfo, asked: Any, scaled: bool)
 
 def _wanted_dtype(space: ArraySpace, source: str, asked: Any) -> np.dtype[Any] | None:
     """Return the space's dtype, else the one asked for; both only where they agree."""
-    of_source = _of_source(asked, source)
-    given = as_dtype(of_source)
+    given = as_dtype(value_for(source, asked))
     if space.dtype is None:
         return given
     if isinstance(asked, Mapping) and given is not None and given != space.dtype:
@@ -428,7 +427,7 @@ def _factor(
     own: ArraySpace,
     space: ArraySpace,
 ) -> Array | None:
-    value = _of_source(option, source)
+    value = value_for(source, option)
     if value is None:
         return None
     numbers = np.asarray(value)
@@ -449,10 +448,6 @@ def _channel_position(own: ArraySpace, space: ArraySpace) -> int:
     if isinstance(own, ConvNDSpace):
         return own.axes.index("c") - 1
     return len(space.shape) if isinstance(space, ConvNDSpace) else 0
-
-
-def _of_source(option: Any, source: str) -> Any:
-    return option.get(source) if isinstance(option, Mapping) else option
 
 
 def _check_names(name: str, option: Any, sources: Iterable[str]) -> None:

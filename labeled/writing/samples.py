@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from labeled.formats.header import SourceHeader
+from labeled.specs.casts import value_for
 from labeled.writing.layouts import codec_of
 
 
@@ -23,8 +24,7 @@ def stored_options(header: SourceHeader, name: str, mend: Mapping[str, Any]) -> 
         return {"ragged": mend.get("ragged", "flat" if "values" in header.parts else "fuel")}
 
     def asked(option: str) -> Any:
-        value = mend.get(option, {})
-        return value.get(name) if isinstance(value, Mapping) else value
+        return value_for(name, mend.get(option, {}))
 
     if asked("layout") == "contiguous":
         return {"layout": "contiguous"}

@@ -14,7 +14,6 @@ dependency), else zlib; zstd: numcodecs or zstandard; lz4: lz4 or numcodecs.
 from __future__ import annotations
 
 import functools
-import importlib
 import itertools
 import math
 import struct
@@ -31,6 +30,7 @@ from labeled.formats.hdf5.safety import to_bytes
 from labeled.formats.header import Filter
 from labeled.formats.reading import scratch
 from labeled.formats.region import Array
+from labeled.later import module_if_there
 
 Compress = Callable[[Array, int], bytes]
 """Bytes (uint8, 1-D) and a level to compressed bytes."""
@@ -183,7 +183,7 @@ def checksum(rows: Array) -> int:
 @functools.cache
 def crc32() -> Callable[[Any], int]:
     """Return the fastest CRC-32 there is; libdeflate's is about ten times zlib's."""
-    library = _library("deflate")
+    library = module_if_there("deflate")
     return zlib.crc32 if library is None else cast(Callable[[Any], int], library.crc32)
 
 
@@ -207,17 +207,17 @@ def compressor(number: int) -> Compress:
 
 
 def _deflate() -> Compress:
-    library = _library("deflate")
+    library = module_if_there("deflate")
     if library is None:
         return lambda data, level: zlib.compress(data.tobytes(), level)
     return lambda data, level: bytes(library.zlib_compress(data, level))
 
 
 def _zstd() -> Compress | None:
-    library = _library("numcodecs.zstd")
+    library = module_if_there("numcodecs.zstd")
     if library is not None:
         return lambda data, level: bytes(library.compress(data, level))
-    zstandard = _library("zstandard")
+    zstandard = module_if_there("zstandard")
     if zstandard is None:
         return None
     return lambda data, level: bytes(zstandard.ZstdCompressor(level=level).compress(data))
@@ -225,7 +225,7 @@ def _zstd() -> Compress | None:
 
 def _lz4() -> Compress | None:
     """HDF5's lz4: total bytes and bytes a block, then each block after its size; big-endian."""
-    block, numcodecs = _library("lz4.block"), _library("numcodecs.lz4")
+    block, numcodecs = module_if_there("lz4.block"), module_if_there("numcodecs.lz4")
     if block is None and numcodecs is None:
         return None
 
@@ -239,13 +239,6 @@ def _lz4() -> Compress | None:
         return struct.pack(">QII", len(data), size, len(body)) + body
 
     return pack
-
-
-def _library(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        return None
 
 
 def rows_a_unit(row_bytes: int, layout: Layout, unit_bytes: int) -> int:

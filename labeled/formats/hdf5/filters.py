@@ -16,12 +16,10 @@ ever allocated; sizes that a stream claims for itself are compared with it first
 from __future__ import annotations
 
 import functools
-import importlib
-import importlib.util
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -39,6 +37,7 @@ from labeled.formats.hdf5.undoing import Bytes, Decode, DecodeError, as_array, c
 from labeled.formats.header import Filter
 from labeled.formats.reading import scratch
 from labeled.formats.region import Array
+from labeled.later import module_if_there
 from labeled.permute import compiler
 
 DEFLATE, SHUFFLE, FLETCHER32, LZF = 1, 2, 3, 32000
@@ -202,9 +201,8 @@ def _is_idle(step: Filter, itemsize: int) -> bool:
 
 
 def _open_deflate() -> Decode:
-    try:
-        library = importlib.import_module("deflate")
-    except ImportError:
+    library = module_if_there("deflate")
+    if library is None:
         return _inflate
     failure: type[Exception] = library.DeflateError
 
@@ -245,7 +243,7 @@ def _open_lzf() -> Decode | None:
 
 
 def _open_zstd() -> Decode | None:
-    numcodecs, zstandard = _library("numcodecs.zstd"), _library("zstandard")
+    numcodecs, zstandard = module_if_there("numcodecs.zstd"), module_if_there("zstandard")
     if numcodecs is None and zstandard is None:
         return None
 
@@ -290,7 +288,7 @@ def zstd_size(data: Bytes) -> int | None:
 
 
 def _open_lz4() -> Decode | None:
-    library = _library("lz4.block")
+    library = module_if_there("lz4.block")
     if library is not None:
 
         def unpack(block: Array, into: Array) -> None:
@@ -299,7 +297,7 @@ def _open_lz4() -> Decode | None:
         return lambda data, size: _lz4(
             as_array(data), size, unpack, (library.LZ4BlockError, ValueError)
         )
-    codecs = _library("numcodecs.lz4")
+    codecs = module_if_there("numcodecs.lz4")
     if codecs is None:
         return None
 
@@ -358,7 +356,7 @@ def lz4_blocks(data: Array, size: int) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _open_blosc() -> Decode | None:
-    library = _library("numcodecs.blosc")
+    library = module_if_there("numcodecs.blosc")
     if library is None:
         return None
     if library.use_threads is None:
@@ -377,13 +375,6 @@ def _open_blosc() -> Decode | None:
             raise DecodeError(f"blosc data are damaged ({fault})") from fault
 
     return undo
-
-
-def _library(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        return None
 
 
 _OPENERS: dict[int, Callable[[], Decode | None]] = {

@@ -168,7 +168,7 @@ def _noted_one(
 def _check_names(sources: Sequence[str] | None, dims: Mapping[str, Names] | None) -> None:
     if isinstance(sources, str):
         raise UnknownNameError(f"sources={sources!r} is one name; give a list, [{sources!r}]")
-    check_once(sources or ())
+    check_once("sources=", sources or ())
     if dims is not None and not isinstance(dims, Mapping):
         raise DimsError(f"dims={dims!r} is no mapping; give {{source: (name, ...)}}")
 

@@ -17,7 +17,7 @@ from labeled.loader.request.choices import check_choice
 from labeled.ragged import Flat
 from labeled.ragged.flat import comes_one_by_one, flat_of_views
 from labeled.ragged.padding import padded
-from labeled.specs.casts import check_values
+from labeled.specs.casts import check_values, value_for
 
 Array = npt.NDArray[Any]
 RaggedLayout = Literal["list", "pad", "flat"]
@@ -132,7 +132,8 @@ def ragged_finishes(
     for name, source in sources.items():
         if not isinstance(source, RaggedSource):
             continue
-        change = (checked_dtype(_of(dtype, name), source), _of(scale, name), _of(shift, name))
+        to = checked_dtype(value_for(name, dtype), source)
+        change = (to, value_for(name, scale), value_for(name, shift))
         if any(np.ndim(factor) for factor in change[1:] if factor is not None):
             raise LoaderError(f"{source.where}: scale and shift of ragged examples are one number")
         check_change(source, change[0], scaled=change[1:] != (None, None))
@@ -160,10 +161,6 @@ def ragged_finishes(
                 "own; leave it out with select()"
             )
     return out
-
-
-def _of(option: Any, name: str) -> Any:
-    return option.get(name) if isinstance(option, Mapping) else option
 
 
 def dense_only(option: Any, ragged: Mapping[str, Any]) -> Any:

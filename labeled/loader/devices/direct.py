@@ -132,8 +132,7 @@ def _why_here(lane: Lane, layout: Layout, sizes: Sizes, mode: Mode) -> str | Non
 
 def _in_order(lane: Lane, mode: Mode) -> bool:
     """Whether the rows of every window are one run of the file."""
-    span = lane.selection.span
-    return mode == "file" and span is not None and span.step == 1
+    return mode == "file" and lane.selection.stretch is not None
 
 
 @dataclass(eq=False)

@@ -63,9 +63,9 @@ def group_rows(source: AnySource, selection: Selection, mode: Mode) -> Grouping:
     n, least = len(selection), max(1, -(-RUN_BYTES // max(1, source.row_bytes)))
     if mode == "full":
         return Grouping(UniformUnits(n, 1, 1))
-    layout, span = source.layout, selection.span
-    if span is not None and span.step == 1:
-        start, stop = span.start, max(span.start, span.stop)
+    layout, stretch = source.layout, selection.stretch
+    if stretch is not None:
+        start, stop = stretch.start, max(stretch.start, stretch.stop)
         if layout.edges is not None:
             return Grouping(units_of_boundaries(start, stop, layout.edges, least))
         return Grouping(units_of_range(start, stop, layout.chunk_rows, least))

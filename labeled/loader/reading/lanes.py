@@ -83,12 +83,6 @@ class Lane:
         return self.source.name
 
     @cached_property
-    def _span(self) -> range | None:
-        """The selected rows, where they are one stretch."""
-        span = self.selection.span
-        return span if span is not None and span.step == 1 else None
-
-    @cached_property
     def _rows_a_task(self) -> int:
         return max(1, GATHER_BYTES // max(1, self.row_bytes))
 
@@ -141,9 +135,9 @@ class Lane:
         """
         if self.kept is not None:
             return (self._kept_task(content, group, out),)
-        run, span = content.run, self._span
-        if run is not None and group is None and span is not None and len(out) <= self._rows_alone:
-            return (partial(self.reader.read_run, out, run[0] + span.start, run[1] + span.start),)
+        run, rows = content.run, self.selection.stretch
+        if run is not None and group is None and rows is not None and len(out) <= self._rows_alone:
+            return (partial(self.reader.read_run, out, run[0] + rows.start, run[1] + rows.start),)
         read = self.read(content, group)
         tasks = tasks_of(self.reader, read, out, self._rows_a_task)
         small = read.listed is not None or len(out) * self.row_bytes <= SMALL_BYTES
@@ -237,12 +231,13 @@ class Lane:
 
     def read(self, content: Content, group: Rows | None) -> Read:
         """Map the positions of a window to file rows, in file order where that is cheaper."""
-        span = self._span
-        if span is not None and group is None:
+        stretch = self.selection.stretch
+        if stretch is not None and group is None:
+            first = stretch.start
             if content.run is not None:
-                return Read(run=(content.run[0] + span.start, content.run[1] + span.start))
+                return Read(run=(content.run[0] + first, content.run[1] + first))
             if content.several is not None:
-                return Read(content.several + span.start, content.dest)
+                return Read(content.several + first, content.dest)
         runs = content.runs
         positions = content.rows if runs is None else rows_of(runs)
         if group is not None:
