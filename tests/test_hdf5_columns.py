@@ -191,3 +191,43 @@ def test_complex_numbers_of_other_programs(
     np.testing.assert_allclose(ds["lazy"].values, np.full((5, 2), wanted[0, 0]), rtol=tolerance)
     for batch in ds.select("z").batches(4, shuffle=True, seed=1):
         np.testing.assert_allclose(batch["z"].values, wanted[batch.rows], rtol=tolerance)
+
+
+def table_with_times(path: Path) -> np.ndarray:
+    """Write a table one of whose columns is of HDF5's type for times, as PyTables writes it."""
+    rows = np.zeros(50, [("energy", "f8"), ("hit", "i2", (3,))])
+    rows["energy"], rows["hit"] = np.arange(50) / 4, np.arange(150).reshape(50, 3)
+    kind = h5py.h5t.create(h5py.h5t.COMPOUND, 22)
+    kind.insert(b"t", 0, h5py.h5t.UNIX_D64LE)
+    kind.insert(b"energy", 8, h5py.h5t.IEEE_F64LE)
+    kind.insert(b"hit", 16, h5py.h5t.array_create(h5py.h5t.STD_I16LE, (3,)))
+    with h5py.File(path, "w") as f:
+        space = h5py.h5s.create_simple((50,))
+        table = h5py.h5d.create(f.id, b"readout", kind, space)
+        table.write(space, space, rows)
+        h5py.h5d.create(f.id, b"clock", h5py.h5t.UNIX_D64LE, space)
+        f["plain"] = np.arange(50)
+    return rows
+
+
+def test_a_column_of_a_type_that_numpy_lacks_leaves_the_others_to_be_read(tmp_path):
+    rows = table_with_times(tmp_path / "t.h5")
+
+    ds = labeled.open_dataset(tmp_path / "t.h5")
+
+    assert ds.sources == ("plain", "readout/energy", "readout/hit")
+    np.testing.assert_array_equal(ds["readout/energy"].values, rows["energy"])
+    np.testing.assert_array_equal(ds["readout/hit"][7:21, 1].values, rows["hit"][7:21, 1])
+    (batch,) = ds.batches(50)
+    np.testing.assert_array_equal(batch["readout/hit"], rows["hit"])
+    for name in ("readout/t", "clock"):
+        with pytest.raises(UnknownNameError, match="is not a source: NumPy has no dtype for its"):
+            ds[name]
+
+
+def test_what_numpy_has_no_type_for_is_not_lost_silently_when_written_anew(tmp_path):
+    table_with_times(tmp_path / "t.h5")
+    with pytest.raises(NotYetError, match="readout': not all columns of this table are sources"):
+        labeled.repack(tmp_path / "t.h5", tmp_path / "new.h5")
+    with pytest.raises(NotYetError, match="'clock': NumPy has no dtype for its type"):
+        labeled.repack(tmp_path / "t.h5", tmp_path / "new.h5")

@@ -28,6 +28,10 @@ COMPLEX_FIELDS = (("real", "imag"), ("re", "im"))
 """Fields that MATLAB, Octave and Julia write for complex numbers; h5py knows ``r`` and ``i``."""
 
 
+UNKNOWN = "h5py"
+"""In the metadata of a dtype that stands for a type NumPy lacks: what h5py says of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """Which part of each item of a dataset a source is: fields from the outside to the inside.
@@ -50,11 +54,45 @@ class Column:
     def read(self, dataset: h5py.Dataset, box: tuple[slice, ...]) -> Array:
         """Return this part of the items in a box, which may also count the axes added."""
         n_axes = len(dataset.shape)
-        view = dataset.fields(self.fields[0]) if self.fields else dataset
-        values = np.asarray(view[box[:n_axes]])
+        rows = box[:n_axes]
+        values = self._outermost(dataset, rows) if self.fields else np.asarray(dataset[rows])
         for name in self.fields[1:]:
             values = values[name]
         return values[(slice(None),) * n_axes + box[n_axes:]]
+
+    def _outermost(self, dataset: h5py.Dataset, rows: tuple[slice, ...]) -> Array:
+        """Return the field of the items, though others beside it may be none that NumPy has."""
+        name = self.fields[0]
+        lengths = (len(range(*s.indices(n))) for s, n in zip(rows, dataset.shape, strict=True))
+        items = np.empty(tuple(lengths), np.dtype([(name, item_of(dataset)[name])]))
+        if items.size:
+            dataset.read_direct(items, rows)
+        return items[name]
+
+
+def item_of(dataset: h5py.Dataset) -> np.dtype[Any]:
+    """Return the dtype of a dataset's items; a type that NumPy lacks is so many bytes of it."""
+    try:
+        return dataset.dtype
+    except (TypeError, ValueError):
+        return _readable(dataset.id.get_type())
+
+
+def _readable(kind: Any) -> np.dtype[Any]:
+    if isinstance(kind, h5py.h5t.TypeCompoundID):
+        members = range(kind.get_nmembers())
+        return np.dtype(
+            {
+                "names": [kind.get_member_name(i).decode() for i in members],
+                "formats": [_readable(kind.get_member_type(i)) for i in members],
+                "offsets": [kind.get_member_offset(i) for i in members],
+                "itemsize": kind.get_size(),
+            }
+        )
+    try:
+        return np.dtype(kind.dtype)
+    except (TypeError, ValueError) as error:
+        return np.dtype((np.void, kind.get_size()), metadata={UNKNOWN: str(error)})
 
 
 def columns_of(dtype: np.dtype[Any], *above: str) -> Iterator[tuple[Column, str | None]]:
@@ -84,7 +122,14 @@ def _why_not(dtype: np.dtype[Any]) -> str | None:
         return "an array of compound items"
     if h5py.check_ref_dtype(dtype) is not None:
         return "reference dtype"
-    return None if dtype.kind in "biufcSMm" else f"opaque dtype {dtype}"
+    opaque = None if dtype.kind in "biufcSMm" else f"opaque dtype {dtype}"
+    return why_not_read(dtype) or opaque
+
+
+def why_not_read(dtype: np.dtype[Any]) -> str | None:
+    """Return why a dtype made by :func:`item_of` stands for a type NumPy lacks; None if not."""
+    said = (dtype.metadata or {}).get(UNKNOWN)
+    return None if said is None else f"NumPy has no dtype for its type ({said})"
 
 
 def varies(dtype: np.dtype[Any]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 import h5py
 import numpy as np
 
-from labeled.formats.hdf5.columns import Column, complex_of, varies
+from labeled.formats.hdf5.columns import Column, complex_of, item_of, varies, why_not_read
 from labeled.formats.hdf5.safety import check_dataset
 from labeled.formats.header import Filter, Storage
 from labeled.formats.objects import is_text, vlen_base
@@ -54,7 +54,8 @@ def layout_of(
     offset = dataset.id.get_offset() if storage == "contiguous" else None
     if storage == "contiguous" and (offset is None or dataset.id.get_storage_size() == 0):
         storage, offset = "empty", None  # in files with a user block the offset is no None
-    stored: int | None = dataset.nbytes if storage in ("contiguous", "compact") else 0
+    n_bytes = dataset.size * dataset.id.get_type().get_size()
+    stored: int | None = n_bytes if storage in ("contiguous", "compact") else 0
     if storage == "chunked":
         stored = None
         unlimited = [axis for axis, most in enumerate(dataset.maxshape) if most is None]
@@ -64,7 +65,7 @@ def layout_of(
     if storage in ("contiguous", "chunked", "compact") and apart:
         storage, offset = "foreign", None
     if column is not None and stored is not None:
-        stored = int(stored * column.share_of(dataset.dtype))
+        stored = int(stored * column.share_of(item_of(dataset)))
     chunks, added = dataset.chunks, dtype_of(dataset, column).shape
     return Placement(
         storage=storage,
@@ -82,7 +83,7 @@ def dtype_of(dataset: h5py.Dataset, column: Column | None = None) -> np.dtype[An
     An enumeration is the integers it is made of. Variable-length strings keep h5py's own
     object dtype, by which h5py knows them.
     """
-    dtype: np.dtype[Any] = dataset.dtype
+    dtype: np.dtype[Any] = item_of(dataset)
     if column is not None:
         dtype = column.dtype_in(dtype)
     enumerated = h5py.check_enum_dtype(dtype.base) is not None and dtype.base.kind != "b"
@@ -95,10 +96,10 @@ def why_not_a_source(dataset: h5py.Dataset) -> str | None:
     """Return why a dataset cannot be a source, whatever its axes; None if it can."""
     if dataset.shape is None:
         return "it has no data space (null)"
-    try:
-        dtype = dataset.dtype
-    except (TypeError, ValueError) as error:
-        return f"NumPy has no dtype for its type ({error})"
+    dtype = item_of(dataset)
+    unknown = why_not_read(dtype)
+    if unknown is not None:
+        return unknown
     if dtype.names is not None and (dataset.shape == () or complex_of(dtype) is None):
         fields = ", ".join(map(repr, dtype.names))
         some = ", some of varying length" if varies(dtype) else ""

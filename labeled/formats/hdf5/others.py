@@ -22,7 +22,7 @@ import h5py
 import numpy as np
 
 from labeled.errors import NotYetError, WriteError, warn
-from labeled.formats.hdf5.columns import columns_of
+from labeled.formats.hdf5.columns import columns_of, item_of, why_not_read
 from labeled.formats.hdf5.door import opened
 from labeled.formats.hdf5.fuel import read_table
 from labeled.formats.hdf5.labels import (
@@ -106,7 +106,7 @@ class _Search:
         return {
             key.strip("/"): why
             for key, n_opened in opened_of.items()
-            if n_opened < sum(1 for _ in columns_of(self.file[key].dtype))
+            if n_opened < sum(1 for _ in columns_of(item_of(self.file[key])))
         }
 
     def _rewritten(self) -> Iterator[Address]:
@@ -241,8 +241,11 @@ def _why_not(thing: Any) -> str | None:
     plist = thing.id.get_create_plist()
     if plist.get_external_count() or plist.get_layout() == h5py.h5d.VIRTUAL:
         return "its data lies elsewhere (external or virtual)"
-    if _points(thing.dtype):
+    if _points(item_of(thing)):
         return "it holds references"
+    unknown = why_not_read(item_of(thing))
+    if unknown is not None:
+        return unknown
     if is_scale(thing) and h5py.h5a.exists(thing.id, b"_Netcdf4Coordinates"):
         return "a coordinate of several axes that is called like one of them"
     return None

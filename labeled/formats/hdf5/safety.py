@@ -18,7 +18,7 @@ import h5py
 import numpy as np
 
 from labeled.errors import FileFormatError, LabeledError, UnsafeFileError
-from labeled.formats.hdf5.columns import Column
+from labeled.formats.hdf5.columns import Column, item_of
 from labeled.formats.hdf5.door import opened
 from labeled.formats.header import SourceHeader
 
@@ -226,7 +226,7 @@ def stored_bytes(header: SourceHeader) -> int:
     with opened(header.file.path) as file:
         found = resolve(file, header.key, allow_external=header.storage == "external").thing
         stored = int(found.id.get_storage_size())
-        share = 1.0 if header.detail is None else header.detail.share_of(found.dtype)
+        share = 1.0 if header.detail is None else header.detail.share_of(item_of(found))
         return int(stored * share)
 
 

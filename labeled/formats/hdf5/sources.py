@@ -16,6 +16,7 @@ import numpy as np
 
 from labeled.errors import FileFormatError
 from labeled.formats.hdf5.attributes import attrs_of
+from labeled.formats.hdf5.columns import item_of
 from labeled.formats.hdf5.flatlayout import (
     ATTRIBUTES,
     check_parts,
@@ -134,7 +135,7 @@ class Builder:
         self, name: str, dataset: h5py.Dataset, axes: Sequence[Axis]
     ) -> tuple[str | None, tuple[str, ...], Scale | None]:
         """Return why a source is ragged, names of its examples' axes, and where shapes are."""
-        examples, base = example_axes_of(dataset, name, axes), vlen_base(dataset.dtype)
+        examples, base = example_axes_of(dataset, name, axes), vlen_base(item_of(dataset))
         if examples is not None:
             given = self.given_dims.get(name)
             unnamed = given is None or None in [*given][1:]

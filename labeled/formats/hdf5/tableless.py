@@ -26,7 +26,7 @@ from labeled.errors import (
     did_you_mean,
 )
 from labeled.formats.cf import cf_of, named_coordinates, with_bounds_units
-from labeled.formats.hdf5.columns import Column, columns_of, varies
+from labeled.formats.hdf5.columns import Column, columns_of, item_of, varies
 from labeled.formats.hdf5.groups import told_of_datasets, told_of_groups
 from labeled.formats.hdf5.labels import (
     NON_COORDINATE,
@@ -218,7 +218,7 @@ def _visible(path: str) -> str:
 
 
 def _sort_in(contents: Contents, name: str, found: Found) -> None:
-    dataset = found.thing
+    dataset, item = found.thing, item_of(found.thing)
     reason = why_not_a_source(dataset)
     if is_scale(dataset):
         scale = scale_of(dataset)
@@ -232,9 +232,9 @@ def _sort_in(contents: Contents, name: str, found: Found) -> None:
             contents.scales[name] = scale
     elif reason is None:
         contents.datasets[name] = found
-    elif dataset.shape and dataset.dtype.subdtype is not None:
+    elif dataset.shape and item.subdtype is not None:
         contents.datasets[name] = replace(found, column=Column())
-    elif dataset.shape and dataset.dtype.names is not None and not varies(dataset.dtype):
+    elif dataset.shape and item.names is not None and not varies(item):
         _sort_in_columns(contents, name, found)
     else:
         contents.not_opened[name] = reason
@@ -242,7 +242,7 @@ def _sort_in(contents: Contents, name: str, found: Found) -> None:
 
 def _sort_in_columns(contents: Contents, name: str, found: Found) -> None:
     """Take each field of a table for a source of its own."""
-    for column, why_not in columns_of(found.thing.dtype):
+    for column, why_not in columns_of(item_of(found.thing)):
         path = "/".join((name, *column.fields))
         if why_not is None:
             contents.datasets[path] = replace(found, column=column)
