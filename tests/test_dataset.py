@@ -329,6 +329,15 @@ def test_one_label_with_two_lengths(tmp_path):
         _ = dataset.sizes
 
 
+def test_a_file_without_sources_has_no_row(tmp_path):
+    with h5py.File(tmp_path / "e.h5", "w") as f:
+        f["scalar"] = 1
+    dataset = labeled.open_dataset(tmp_path / "e.h5")
+    assert len(dataset.subset([])) == len(dataset.subset(slice(3))) == 0
+    with pytest.raises(SelectionError, match=r"row 0 is out of range: there are 0 rows .*e\.h5"):
+        dataset[0]
+
+
 def test_the_most_common_length_keeps_its_name(tmp_path):
     name = fuel_file(
         tmp_path / "a.hdf5",
@@ -386,6 +395,31 @@ def test_sel_keeps_the_example_dim_and_says_what_is_not_there(by_time):
         dataset.sel(lon=1)
     with pytest.raises(UnknownNameError, match="no source has a dim 'lan'; did you mean 'l"):
         dataset.sel(lan=1)
+
+
+def test_what_comes_along_with_sources_is_shown_and_taken_by_name(tmp_path):
+    """A scientist looks for the time of a climate file, and for its mask of land."""
+    path = tmp_path / "climate.nc"
+    xr.Dataset(
+        {"t": (("time", "lat"), np.arange(40.0).reshape(10, 4)), "land": ("lat", [0, 1, 1, 0])},
+        {"time": np.arange("2024-01-01", "2024-01-11", dtype="M8[D]").astype("M8[ns]"),
+         "lat": [10.0, 20.0, 30.0, 40.0]},
+    ).to_netcdf(path, engine="h5netcdf", unlimited_dims="time")  # fmt: skip
+    dataset = labeled.open_dataset(path)
+    some, loaded = dataset.subset([7, 2]).isel(lat=slice(1, 3)), xr.load_dataset(path)
+    wanted = loaded.isel(time=[7, 2], lat=slice(1, 3))
+
+    for shown in (repr(dataset), dataset._repr_html_()):
+        assert all(name in shown for name in ("coordinates and variables", "land", "datetime64"))
+    assert dataset.sources == ("t",)
+    for name in ("time", "lat", "land"):
+        assert (some[name].name, some[name].dims) == (name, wanted[name].dims)
+        np.testing.assert_array_equal(some[name].values, wanted[name].values)
+    assert some["land"].lat.values.tolist() == [20.0, 30.0]
+    with pytest.raises(
+        UnknownNameError, match=r"'land' in .* is no source.*; ds\['land'\] gives it"
+    ):
+        dataset.select("land")
 
 
 def test_choosing_rows_does_not_look_at_the_files_again(tmp_path, monkeypatch):

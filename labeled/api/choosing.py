@@ -80,7 +80,7 @@ def rows_among(
 ) -> dict[str, Selection]:
     """Take the same rows of each selection; sources with equal rows share what comes out."""
     done: dict[str, Selection] = {}
-    for selection in selections.values():
+    for selection in selections.values() or [Selection.all(0)]:
         if selection.token in done:
             continue
         try:
@@ -149,6 +149,11 @@ def check_source(
     reason = catalog.not_opened.get(name)
     if reason is not None:
         raise UnknownNameError(f"{name!r} in {where} is not a source: {reason}")
+    if name in catalog.variables:
+        raise UnknownNameError(
+            f"{name!r} in {where} is no source, but comes along with them: it is a coordinate, or "
+            f"has no example dim; ds[{name!r}] gives it"
+        )
     inside = [source for source in sources if source.startswith(f"{name.rstrip('/')}/")]
     if inside:
         raise UnknownNameError(

@@ -46,7 +46,7 @@ from labeled.api.held import (
     spaces_of,
     taken,
 )
-from labeled.api.labelled import Part, data_array, xarray_dataset
+from labeled.api.labelled import Part, carried_array, data_array, xarray_dataset
 from labeled.api.looks import dataset_summary, split_lines
 from labeled.api.measured import statistics_of
 from labeled.api.plots import DatasetPlots
@@ -461,7 +461,8 @@ class Dataset:
     def __getitem__(self, name: str | list[str] | int | np.integer[Any] | Request) -> Any:
         """Return a source as a lazy DataArray with its coordinates, or one example by its row.
 
-        Where examples differ in shape it is a lazy :class:`labeled.Ragged`. A list of names
+        Where examples differ in shape it is a lazy :class:`labeled.Ragged`. Coordinates and
+        variables that come along with sources are given by their names, too. A list of names
         gives a Dataset of these sources, and a slice, a mask or a list of row numbers one of
         these rows, as :meth:`subset` does. A whole number reads that row of every source, as a
         mapping of arrays in memory; :meth:`batches` reads many rows a thousand times faster.
@@ -472,12 +473,22 @@ class Dataset:
             return self.subset(name)
         if isinstance(name, list):
             return self.select(name)
+        if name not in self.sources and name in self._catalog.variables:
+            return self._variable(str(name))
         self._check_source(name)
         assert isinstance(name, str)
         source = self._sources[name]
         if isinstance(source, RaggedSource):
             return source.select(self.selection(name))
         return data_array(self._part(name, source))
+
+    def _variable(self, name: str) -> xr.DataArray:
+        """Return what comes along with sources: a coordinate, or what has no example dim."""
+        for source in self.sources:
+            if name in self._coords_of(source) and name in self[source].coords:
+                found: xr.DataArray = self[source].coords[name]
+                return found
+        return carried_array(name, self._catalog.variables, self.steps)
 
     def _example(self, row: int | np.integer[Any]) -> Sample:
         """Read one row of every source."""

@@ -145,6 +145,17 @@ def carried_variable(source: Source, steps: Steps, rows: Selection | None = None
     return variable.isel({source.dims[0]: 0}) if drop else variable
 
 
+def carried_array(name: str, variables: Mapping[str, Source], steps: Steps) -> xr.DataArray:
+    """Return one of the variables with those that are called like its dims."""
+    of_dims = (dim for dim in variables[name].dims if dim in variables)
+    coords = {dim: variables[dim] for dim in of_dims if variables[dim].dims == (dim,)}
+    return xr.DataArray(
+        carried_variable(variables[name], steps),
+        {dim: carried_variable(coordinate, steps) for dim, coordinate in coords.items()},
+        name=name,
+    )
+
+
 def _coordinates(part: Part) -> dict[str, xr.Variable]:
     example, n_file = part.source.file_dims[0], part.file_rows
     out = {}

@@ -13,7 +13,7 @@ from labeled.catalog.source import Source
 from labeled.formats.header import SourceHeader
 from labeled.selection import Selection
 from labeled.spaces import Space
-from labeled.views.summary import SourceLine, SplitLine, Summary, attribute_words
+from labeled.views.summary import SourceLine, SplitLine, Summary, VariableLine, attribute_words
 
 
 def dataset_summary(
@@ -41,6 +41,7 @@ def dataset_summary(
         title=f"{title}, in memory" if in_memory else title,
         lines=tuple(source_line(s, rows[name], spaces.get(name)) for name, s in sources.items()),
         splits=() if chosen else split_lines(catalog),
+        variables=variable_lines(catalog),
         not_opened=dict(catalog.not_opened),
         attrs=dict(catalog.attrs),
     )
@@ -98,6 +99,12 @@ def split_lines(catalog: Catalog) -> tuple[SplitLine, ...]:
         lies = () if first is None else by_source[first].lies(n_rows[first])
         out.append(SplitLine(split, counts, lies, 0 if first is None else n_rows[first]))
     return tuple(out)
+
+
+def variable_lines(catalog: Catalog) -> tuple[VariableLine, ...]:
+    """Put what comes along with sources into words: coordinates, and what has no example dim."""
+    variables = sorted(catalog.variables.items())
+    return tuple((name, f"({', '.join(one.dims)})", str(one.dtype)) for name, one in variables)
 
 
 def _known_bytes(source: Source | RaggedSource, n_rows: int) -> int | None:

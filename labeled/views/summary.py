@@ -60,6 +60,10 @@ class SplitLine:
     """Rows of the file, for the picture."""
 
 
+VariableLine = tuple[str, str, str]
+"""Name, dims and dtype of what comes along with sources."""
+
+
 @dataclass(frozen=True, slots=True)
 class Summary:
     """All that the repr of a dataset tells."""
@@ -68,6 +72,7 @@ class Summary:
     title: str
     lines: tuple[SourceLine, ...]
     splits: tuple[SplitLine, ...] = ()
+    variables: tuple[VariableLine, ...] = ()
     not_opened: Mapping[str, str] = field(default_factory=dict)
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
@@ -96,6 +101,9 @@ def summary_text(summary: Summary) -> str:
         lines.append("splits:")
         told = [(one.name, split_words(one.rows, summary.lines)) for one in summary.splits[:_LINES]]
         lines += [*table(told), *_left_out(summary.splits, _LINES)]
+    if summary.variables:
+        lines.append("coordinates and variables:")
+        lines += [*table(summary.variables[:_LISTED]), *_left_out(summary.variables, _LISTED)]
     if summary.not_opened:
         lines.append("not opened:")
         listed = sorted(summary.not_opened.items())
@@ -151,6 +159,10 @@ def summary_html(summary: Summary) -> str:
         title = f"splits ({len(summary.splits)})"
         few = len(summary.splits) <= _LINES
         parts.append(html.details(title, _splits_table(summary), opened=few))
+    if summary.variables:
+        rows = [(html.bold(name), dims, html.code(kind)) for name, dims, kind in summary.variables]
+        title = f"coordinates and variables ({len(rows)})"
+        parts.append(html.details(title, html.table(("name", "dims", "dtype"), rows)))
     if summary.attrs:
         listed = attribute_words(summary.attrs)
         parts.append(html.details(f"attributes ({len(listed)})", html.facts(listed)))

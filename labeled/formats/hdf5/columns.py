@@ -67,15 +67,17 @@ class Column:
         items = np.empty(tuple(lengths), np.dtype([(name, item_of(dataset)[name])]))
         if items.size:
             dataset.read_direct(items, rows)
-        return items[name]
+        field: Array = items[name]
+        return field
 
 
 def item_of(dataset: h5py.Dataset) -> np.dtype[Any]:
     """Return the dtype of a dataset's items; a type that NumPy lacks is so many bytes of it."""
     try:
-        return dataset.dtype
+        found: np.dtype[Any] = dataset.dtype
     except (TypeError, ValueError):
         return _readable(dataset.id.get_type())
+    return found
 
 
 def _readable(kind: Any) -> np.dtype[Any]:
@@ -90,9 +92,10 @@ def _readable(kind: Any) -> np.dtype[Any]:
             }
         )
     try:
-        return np.dtype(kind.dtype)
+        found: np.dtype[Any] = kind.dtype
     except (TypeError, ValueError) as error:
         return np.dtype((np.void, kind.get_size()), metadata={UNKNOWN: str(error)})
+    return found
 
 
 def columns_of(dtype: np.dtype[Any], *above: str) -> Iterator[tuple[Column, str | None]]:
@@ -128,8 +131,9 @@ def _why_not(dtype: np.dtype[Any]) -> str | None:
 
 def why_not_read(dtype: np.dtype[Any]) -> str | None:
     """Return why a dtype made by :func:`item_of` stands for a type NumPy lacks; None if not."""
-    said = (dtype.metadata or {}).get(UNKNOWN)
-    return None if said is None else f"NumPy has no dtype for its type ({said})"
+    if dtype.metadata is None or UNKNOWN not in dtype.metadata:
+        return None
+    return f"NumPy has no dtype for its type ({dtype.metadata[UNKNOWN]})"
 
 
 def varies(dtype: np.dtype[Any]) -> bool:
