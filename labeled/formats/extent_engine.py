@@ -258,7 +258,7 @@ class ExtentEngine:
     def _box(self, file: OpenFile, at: int, n: int) -> Array:
         """Fetch what the plan wants of `n` consecutive rows: ``(n, *box_shape)``, as stored."""
         plan = self._plan
-        buffer = scratch("box", plan.bytes_of(n))
+        buffer = scratch("box", plan.bytes_of(n), at + plan.starts[0])
         if plan.read_through:
             self._fill(file, buffer, at + plan.starts[0])
             return self._view(buffer, -plan.starts[0], n)
@@ -272,6 +272,8 @@ class ExtentEngine:
     def _view(self, stored: Array, at: int, n: int) -> Array:
         """View what the plan wants of `n` consecutive rows that begin at byte `at`."""
         plan = self._plan
+        if plan.whole and at == 0 and len(stored) == n * plan.row_bytes:
+            return stored.view(plan.dtype).reshape(n, *plan.box_shape)
         strides, offset = (plan.row_bytes, *plan.box_strides), at + plan.starts[0]
         return np.ndarray((n, *plan.box_shape), plan.dtype, stored, offset, strides)
 

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 
 from labeled.errors import ReadError, SelectionError
+from labeled.formats.distance import PAGE_BYTES, apart
 from labeled.formats.header import SourceHeader
 from labeled.formats.reader import Cost
 from labeled.formats.region import Array, Ints
@@ -227,14 +228,17 @@ class _Scratch(threading.local):
 _SCRATCH = _Scratch()
 
 
-def scratch(use: str, nbytes: int) -> Array:
-    """Return `nbytes` bytes of this thread's memory for `use`; the next call reuses them."""
-    held = _SCRATCH.buffers.get(use)
-    if held is None or len(held) < nbytes:
-        held = np.empty(max(nbytes, 1), np.uint8)
+def scratch(use: str, nbytes: int, offset: int | None = None) -> Array:
+    """Return `nbytes` bytes of this thread's memory for `use`; the next call reuses them.
+
+    What is read there from a file should say from where: see :mod:`labeled.formats.distance`.
+    """
+    held, needed = _SCRATCH.buffers.get(use), nbytes if offset is None else nbytes + PAGE_BYTES
+    if held is None or len(held) < needed:
+        held = np.empty(max(needed, 1), np.uint8)
         if nbytes <= KEPT_BYTES:
             _SCRATCH.buffers[use] = held
-    return held[:nbytes]
+    return held[:nbytes] if offset is None else apart(held, nbytes, offset)
 
 
 def put_rows(out: Array, place: slice | Ints, rows: Array) -> None:

@@ -264,11 +264,11 @@ class WindowDeal:
         return first - self.start, last - self.start, _ascending(starts, stops)
 
     def content(self, lo: int, hi: int) -> Content:
+        if not self.shuffled:  # file order: rows follow one another whatever the windows
+            row = self.runs.units.start + self.start
+            return Content(run=(row + lo, row + hi))
         _, first, last = self.window_at(lo)
         runs = self.whole_runs(first, last)
-        if not self.shuffled:
-            row = int(runs[0, 0])
-            return Content(run=(row + lo - first, row + hi - first))
         key = key_of(*self.salt, "window", self.start + first)
         dest = explicit_permutation(last - first, key)
         if self.buckets is not None:
@@ -347,7 +347,7 @@ class UniformRunOrder:
     @cached_property
     def _short(self) -> list[tuple[int, int]]:
         """The slots of the short units, and how many rows each is short of."""
-        ends = np.unique([0, self.units.count - 1])
+        ends = np.array(sorted({0, self.units.count - 1}))
         lacks = self.units.unit_rows - self.units.sizes(ends)
         return list(zip(self.slots.inverse(ends).tolist(), lacks.tolist(), strict=True))
 

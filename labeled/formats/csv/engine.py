@@ -92,7 +92,7 @@ class TextEngine:
         block_rows = self._index.block_rows
         begin = int(self._index.starts[piece.start // block_rows])
         end = int(self._index.starts[(piece.stop - 1) // block_rows + 1])
-        text = scratch("text", end - begin)
+        text = scratch("text", end - begin, begin)
         self._file().read_into(text, begin)
         return text, begin
 

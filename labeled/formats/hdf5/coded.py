@@ -181,11 +181,10 @@ class ChunkPart:
         at = int(self._offsets[first])
         if len(group) == 1:
             size = int(self._sizes[first])
-            file.read_into(
-                scratch("stored", size) if self._masks[first] else self._place(first, memory), at
-            )
+            apart = bool(self._masks[first])
+            file.read_into(scratch("stored", size, at) if apart else self._place(first, memory), at)
             return
-        together = scratch("stored", int(self._offsets[last] + self._sizes[last]) - at)
+        together = scratch("stored", int(self._offsets[last] + self._sizes[last]) - at, at)
         file.read_into(together, at)
         for k in group:
             start = int(self._offsets[k]) - at

@@ -192,7 +192,7 @@ class DecodeEngine:
                 continue
             self._check_stored(work, max(work.sizes[group.start : group.stop]), group.start)
             end = work.offsets[group[-1]] + work.sizes[group[-1]]
-            buffer = scratch("stored", end - at)
+            buffer = scratch("stored", end - at, at)
             with fetching():
                 file.read_into(buffer, at)
             stored = memoryview(cast(Any, buffer))
