@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from labeled import permute
 from labeled.errors import ArrayError, DimsError, SelectionError, SelectionTypeError
-from labeled.permute import blocked, compiled
+from labeled.permute import blocked, compiled, layout
 
 DTYPES = ["u1", "i1", "u2", "i2", "f2", "f4", "f8", "i4", "i8", "?", "c8", "c16", ">f4", "g"]
 NUMBERS = ["u1", "i1", "u2", "i2", "f2", "f4", "f8", "i4", "i8", "?"]
@@ -20,12 +20,21 @@ COMPILED = {"u1", "f4"}
 laws = settings(max_examples=60, deadline=None)
 
 
-@pytest.fixture(autouse=True, params=["0", "1"], ids=["blocked", "compiled"])
+SMALL_TILES = {
+    "TILE_BYTES": 512, "NEAR_BYTES": 64, "TILE_RUN": 32, "FAST_RUN": 16, "CAST_ITEMS": 60,
+    "WHOLE_RUN": 8, "GATHERED_ROWS": 3,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True, params=["blocked", "tiles", "compiled"])
 def way(request, monkeypatch):
     """Run every law without and with the compiled kernels, on arrays of any size."""
-    if request.param == "1":
+    if request.param == "compiled":
         pytest.importorskip("numba", reason="the extra 'fast' is not installed")
-    monkeypatch.setenv("LABELED_FAST", request.param)
+    if request.param == "tiles":
+        for name, value in SMALL_TILES.items():
+            monkeypatch.setattr(layout, name, value)
+    monkeypatch.setenv("LABELED_FAST", str(int(request.param == "compiled")))
     monkeypatch.setattr(compiled, "LOAD_BYTES", 0)
     monkeypatch.setattr(compiled, "USE_BYTES", 0)
     monkeypatch.setattr(compiled, "RUNS_BYTES", 0)

@@ -150,7 +150,9 @@ def test_gathered_rows_of_any_size_are_remembered_apart():
 
 
 def test_a_gather_of_tiles_makes_no_temporary(kernels, monkeypatch):
-    monkeypatch.setattr(blocked, "run", lambda job: pytest.fail("the blocked way was taken"))
+    monkeypatch.setattr(
+        blocked, "run", lambda job, threads=1: pytest.fail("the blocked way was taken")
+    )
     src = np.random.default_rng(0).integers(0, 256, IMAGES).astype(np.uint8)
     rows = np.array([5, 5, -1, 0])
     result = permute.gather(src, rows, (1, 2, 3, 0), dtype="f4", scale=np.float32(0.5))

@@ -317,7 +317,9 @@ def _permute(
     if rows is not None and few and src.flags.c_contiguous and not found.tiled:
         np.copyto(result, blocked.taken(src, rows).transpose(found.order))
         return result
-    blocked.run(job(found, result, src, rows, scale, shift))
+    moved_bytes = result.nbytes + result.size * src.itemsize
+    count = compiled.worth_threads(threads, moved_bytes)
+    blocked.run(job(found, result, src, rows, scale, shift), count)
     return result
 
 

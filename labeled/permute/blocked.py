@@ -12,35 +12,53 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from labeled.permute import layout
+from labeled.permute import layout, workers
 from labeled.permute.arguments import Array, Rows
 from labeled.permute.job import Job
 
 KEPT_BYTES = 1 << 22
-"""Memory for gathered rows that a thread keeps, at most."""
+"""Memory that a thread keeps under one name, at most."""
 
 SMALL_BYTES = 1 << 15
 """Below this, one NumPy call is faster than planning tiles."""
 
+Block = tuple[slice, ...]
+
 _local = threading.local()
 
 
-def run(job: Job) -> None:
-    """Do a copy tile by tile."""
+def run(job: Job, threads: int = 1) -> None:
+    """Do a copy tile by tile, on up to so many threads."""
     if job.rows is not None:
-        _gather(job, job.rows)
+        _gather(job, job.rows, threads)
     elif job.pure:
-        _move(job.dst, job.src)
+        _move(job.dst, job.src, threads)
     else:
-        _cast(job)
+        _cast(job, threads)
 
 
-def _move(dst: Array, src: Array) -> None:
+def _each(blocks: Iterable[Block], work: Callable[[Block], None], threads: int) -> None:
+    """Do the work on every block; no two of them touch the same items."""
+    if threads == 1:
+        for block in blocks:
+            work(block)
+        return
+    known = list(blocks)
+
+    def stretch(first: int, last: int) -> None:
+        for block in known[first:last]:
+            work(block)
+
+    workers.share(stretch, len(known), threads)
+
+
+def _move(dst: Array, src: Array, threads: int = 1) -> None:
     """Copy `src` into `dst` of equal shape and dtype, whatever the strides."""
     tile = None
     if dst.nbytes > SMALL_BYTES:
@@ -48,89 +66,116 @@ def _move(dst: Array, src: Array) -> None:
     if tile is None:
         np.copyto(dst, src)
         return
-    by_plane = dst.shape[-1] <= layout.PLANES
-    for block in layout.tiles(dst.shape, tile):
-        if by_plane:
-            for plane in range(dst.shape[-1]):
-                np.copyto(dst[block][..., plane], src[block][..., plane])
-        else:
-            np.copyto(dst[block], src[block])
+    n_planes = dst.shape[-1]
+
+    def whole(block: Block) -> None:
+        np.copyto(dst[block], src[block])
+
+    def by_plane(block: Block) -> None:
+        for plane in range(n_planes):
+            np.copyto(dst[block][..., plane], src[block][..., plane])
+
+    work = by_plane if n_planes <= layout.PLANES else whole
+    _each(layout.tiles(dst.shape, tile), work, threads)
 
 
-def _cast(job: Job) -> None:
-    """Convert tile by tile, in scratch that lies in memory as the source does."""
+def _cast(job: Job, threads: int = 1) -> None:
+    """Convert tile by tile, in scratch that lies in memory as the source does.
+
+    Where nothing is left to move or to cast after the arithmetic, the destination is the scratch.
+    """
     dst, src = job.dst, job.src
-    tile = _cast_tile(dst, src)
-    order = sorted(range(dst.ndim), key=lambda axis: -abs(src.strides[axis]))
-    scratch = _scratch(tile, order, job.compute)
-    final = scratch if job.compute == dst.dtype else _scratch(tile, order, dst.dtype)
-    for block in layout.tiles(dst.shape, tile):
-        part = tuple(slice(0, axis.stop - axis.start) for axis in block)
-        work = scratch[part]
-        np.copyto(work, src[block], casting="unsafe")
-        if job.scale is not None:
-            np.multiply(work, _part(job.scale, block), out=work)
-        if job.shift is not None:
-            np.add(work, _part(job.shift, block), out=work)
-        if final is not scratch:
-            np.copyto(final[part], work, casting="unsafe")
-        _move(dst[block], final[part])
+    moves = layout.fast_axis(src.strides, src.itemsize) not in (None, dst.ndim - 1)
+    tile = layout.cast_tile(dst.shape, src.strides, src.itemsize)
+    scale, shift = (_plain(factor) for factor in (job.scale, job.shift))
+
+    def convert(block: Block) -> None:
+        found, out = src[block], dst[block]
+        work = out
+        if moves or job.compute != dst.dtype:
+            work = _scratch("computed", out.shape, src, job.compute)
+        if scale is None or src.dtype != job.compute:
+            np.copyto(work, found, casting="unsafe")
+            found = work
+        if scale is not None:
+            np.multiply(found, _part(scale, block), out=work)
+        if shift is not None:
+            np.add(work, _part(shift, block), out=work)
+        if moves and job.compute != dst.dtype:
+            final = _scratch("cast", out.shape, src, dst.dtype)
+            np.copyto(final, work, casting="unsafe")
+            work = final
+        if work.dtype != dst.dtype:
+            np.copyto(out, work, casting="unsafe")
+        elif work is not out:
+            _move(out, work)
+
+    _each(layout.tiles(dst.shape, tile), convert, threads)
 
 
-def _part(factor: Array, block: tuple[slice, ...]) -> Array:
+def _plain(factor: Array | None) -> Array | None:
+    """Return one number as an array of rank 0, which needs no cutting."""
+    return factor if factor is None or factor.size > 1 else factor.reshape(())
+
+
+def _part(factor: Array, block: Block) -> Array:
     """Return the part of a factor for a block; an axis along which it is the same stays whole."""
+    if not factor.ndim:
+        return factor
     taken = zip(block, factor.shape, strict=True)
     return factor[tuple(slice(None) if length == 1 else part for part, length in taken)]
 
 
-def _cast_tile(dst: Array, src: Array) -> tuple[int, ...]:
-    fast = layout.fast_axis(src.strides, src.itemsize)
-    last = dst.ndim - 1
-    items = layout.TILE_BYTES // max(dst.itemsize, 4)
-    if fast is None or fast == last:
-        return layout.tile_shape(dst.shape, last, last_run=items, fast_run=items, items=items)
-    return layout.tile_shape(dst.shape, fast, last_run=64, fast_run=layout.FAST_RUN, items=items)
-
-
-def _scratch(tile: tuple[int, ...], order: list[int], dtype: np.dtype[Any]) -> Array:
-    """Allocate one tile whose axes lie in memory in `order`, seen in the destination's order."""
-    laid: Array = np.empty([tile[axis] for axis in order], dtype)
+def _scratch(name: str, shape: tuple[int, ...], src: Array, dtype: np.dtype[Any]) -> Array:
+    """Return memory of this thread whose axes lie as those of the source do, in its order."""
+    order = sorted(range(src.ndim), key=lambda axis: -abs(src.strides[axis]))
+    laid = _kept(name, tuple(shape[axis] for axis in order), dtype)
     return laid.transpose(np.argsort(order))
 
 
-def _gather(job: Job, rows: Rows) -> None:
-    """Take a cache-sized group of rows at a time and write it where it belongs."""
+def _gather(job: Job, rows: Rows, threads: int) -> None:
+    """Take a cache-sized group of rows, or of parts of rows, and write it where it belongs."""
     src, axis = job.src, job.axis
     order = sorted(range(src.ndim), key=lambda a: (a != axis, -abs(src.strides[a])))
     by_row = src.transpose(order)
-    whole = bool(by_row.flags.c_contiguous)
-    if job.pure and whole and order == list(range(src.ndim)):
+    if job.pure and by_row.flags.c_contiguous and order == list(range(src.ndim)):
         np.take(src, rows, axis=0, out=job.dst, mode="clip")
         return
-    group = max(1, 4 * layout.TILE_BYTES // max(1, src.nbytes // src.shape[axis]))
     back = np.argsort(order)
-    at: list[slice] = [slice(None)] * src.ndim
-    for start in range(0, len(rows), group):
-        chosen = rows[start : start + group]
-        at[axis] = slice(start, start + len(chosen))
-        here = tuple(at)
-        # np.take first copies the whole of a source with gaps; indexing does not
-        found = taken(by_row, chosen) if whole else by_row[chosen]
-        scale, shift = (None if f is None else _part(f, here) for f in (job.scale, job.shift))
-        part = replace(
-            job, dst=job.dst[here], src=found.transpose(back), scale=scale, shift=shift, rows=None
-        )
-        run(part)
+
+    def take(block: Block) -> None:
+        inner = tuple(block[place] for place in order[1:])
+        found = taken(by_row, rows[block[axis]], inner).transpose(back)
+        scale, shift = (None if f is None else _part(f, block) for f in (job.scale, job.shift))
+        run(replace(job, dst=job.dst[block], src=found, scale=scale, shift=shift, rows=None))
+
+    tile = layout.gather_tile(job.dst.shape, src.strides, axis, src.itemsize)
+    _each(layout.tiles(job.dst.shape, tile), take, threads)
 
 
-def taken(by_row: Array, rows: Rows) -> Array:
-    """Take rows into memory of this thread, which is warm from one batch to the next."""
-    shape = (len(rows), *by_row.shape[1:])
-    n_bytes = math.prod(shape) * by_row.itemsize
-    if by_row.dtype.hasobject or n_bytes > KEPT_BYTES:
-        return np.take(by_row, rows, axis=0, mode="clip")
-    memory = getattr(_local, "memory", None)
-    if memory is None or memory.nbytes < n_bytes:
-        memory = _local.memory = np.empty(n_bytes, np.uint8)
-    out: Array = memory[:n_bytes].view(by_row.dtype).reshape(shape)
-    return np.take(by_row, rows, axis=0, out=out, mode="clip")
+def taken(by_row: Array, rows: Rows, inner: Block = ()) -> Array:
+    """Take rows, or a part of each, into memory of this thread, warm from one batch to the next."""
+    part = by_row[0][inner]
+    shape = (len(rows), *part.shape)
+    if part.shape == by_row.shape[1:]:
+        if not by_row.flags.c_contiguous:  # np.take would first copy the whole of the source
+            return by_row[rows]
+        out = _kept("rows", shape, by_row.dtype)
+        return np.take(by_row, rows, axis=0, out=out, mode="clip")
+    step = layout.spread(part.size, by_row.itemsize)
+    out = _kept("rows", (len(rows), step), by_row.dtype)[:, : part.size].reshape(shape)
+    for k, row in enumerate(rows):
+        out[k] = by_row[row][inner]
+    return out
+
+
+def _kept(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return memory of a shape and dtype that this thread keeps under a name, if it is plain."""
+    n_bytes = math.prod(shape) * dtype.itemsize
+    if dtype.hasobject or dtype.kind == "T" or n_bytes > KEPT_BYTES:
+        return np.empty(shape, dtype)
+    kept: dict[str, Array] = _local.__dict__
+    if name not in kept or kept[name].nbytes < n_bytes:
+        kept[name] = np.empty(n_bytes, np.uint8)
+    out: Array = kept[name][:n_bytes].view(dtype).reshape(shape)
+    return out

@@ -165,7 +165,7 @@ def run(
         call.kinds, _address(src), to, table, scales[1], shifts[1], placed.streamed, head
     )  # fmt: skip
     kernel = placed.kernel
-    count = 1 if placed.moved_bytes < SHARE_BYTES else _threads(threads, placed.moved_bytes)
+    count = 1 if placed.moved_bytes < SHARE_BYTES else worth_threads(threads, placed.moved_bytes)
     if count == 1:
         kernel(*fixed, 0, n_units, _scratch())
     else:
@@ -443,7 +443,8 @@ def _factor_table(plan: Plan, neutral: float, factor: Array | None) -> Array:
     return table
 
 
-def _threads(asked: int | None, moved_bytes: int) -> int:
+def worth_threads(asked: int | None, moved_bytes: int) -> int:
+    """Return how many threads pay for a copy that reads and writes so many bytes, or fewer."""
     if asked == 1 or moved_bytes < SHARE_BYTES:
         return 1
     most = workers.processors() if asked is None else asked

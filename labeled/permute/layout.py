@@ -32,6 +32,15 @@ NEAR_BYTES = 1 << 17
 FAST_RUN = 1024
 """Items of a tile along the fast axis: long enough for NumPy's inner loops."""
 
+CAST_ITEMS = 1 << 17
+"""Items of a tile that is converted, cast and scaled in several passes."""
+
+WHOLE_RUN = 128
+"""Up to so many items of a destination's row are converted together."""
+
+GATHERED_ROWS = 64
+"""Rows of which parts are taken together where they are written side by side."""
+
 PLANES = 4
 """Longest last axis that is copied plane by plane."""
 
@@ -113,6 +122,21 @@ def lines_kept(stride: int) -> int:
     return CACHE_WAYS * CACHE_SETS // shared
 
 
+def spread(items: int, itemsize: int) -> int:
+    """Return how many items apart runs of `items` should start, to meet in no set of the cache.
+
+    Examples
+    --------
+    >>> spread(16384, 1), spread(16383, 1), spread(784, 4)
+    (16448, 16448, 784)
+    >>> spread(100, 12)
+    100
+    """
+    if CACHE_LINE % itemsize:
+        return items
+    return (-(-items * itemsize // CACHE_LINE) | 1) * CACHE_LINE // itemsize
+
+
 def tile_shape(
     shape: Sequence[int], fast: int, *, last_run: int, fast_run: int, items: int
 ) -> tuple[int, ...]:
@@ -157,7 +181,8 @@ def move_tile(
         return None
     if shape[last] <= PLANES:
         items = TILE_BYTES // itemsize
-        return tile_shape(shape, fast, last_run=PLANES, fast_run=FAST_RUN, items=items)
+        tile = tile_shape(shape, fast, last_run=PLANES, fast_run=FAST_RUN, items=items)
+        return filled(tile, shape, fast, items)
     step = abs(src[last])
     kept, dense = lines_kept(step), step < CACHE_LINE
     # close rows are read in one stream, which stays cheap per item until the caches overflow
@@ -169,6 +194,66 @@ def move_tile(
     run = max(16, min(kept, 256, TILE_BYTES // (fast_run * itemsize)))
     items = max(fast_run * run, (1 << 16) // itemsize)
     return tile_shape(shape, fast, last_run=run, fast_run=fast_run, items=items)
+
+
+def cast_tile(shape: Sequence[int], src: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """Return the tile in which NumPy best converts, in several passes over the same memory.
+
+    Large, since each costs some ten calls: what is left after a run along either axis is filled.
+
+    Examples
+    --------
+    >>> cast_tile((3072, 256), (1, 3072), 1)
+    (1024, 128)
+    >>> cast_tile((32, 24576), (1, 32), 1)
+    (32, 4096)
+    """
+    last, fast = len(shape) - 1, fast_axis(src, itemsize)
+    if fast is None or fast == last:
+        return tile_shape(shape, last, last_run=CAST_ITEMS, fast_run=CAST_ITEMS, items=CAST_ITEMS)
+    run = shape[last] if shape[last] <= WHOLE_RUN else WHOLE_RUN // 2
+    tile = tile_shape(shape, fast, last_run=run, fast_run=FAST_RUN, items=CAST_ITEMS)
+    return filled(filled(tile, shape, last, CAST_ITEMS), shape, fast, CAST_ITEMS)
+
+
+def filled(tile: tuple[int, ...], shape: Sequence[int], axis: int, items: int) -> tuple[int, ...]:
+    """Return a tile that is longer along an axis where it has room for more items.
+
+    Examples
+    --------
+    >>> filled((1, 1024, 3), (1, 50176, 3), 1, 65536)
+    (1, 21845, 3)
+    """
+    length = min(shape[axis], max(tile[axis], items * tile[axis] // math.prod(tile)))
+    return (*tile[:axis], length, *tile[axis + 1 :])
+
+
+def gather_tile(
+    shape: Sequence[int], src: Sequence[int], axis: int, itemsize: int
+) -> tuple[int, ...]:
+    """Return the tile in which NumPy best takes rows along `axis` and moves them.
+
+    Whole rows, as many as the caches hold. Where one of them leaves only a few items side by
+    side in the destination, a part of each of several.
+
+    Examples
+    --------
+    >>> gather_tile((256, 150528), (0, 4), 0, 4)
+    (1, 150528)
+    >>> gather_tile((150528, 256), (4, 0), 1, 4)
+    (4096, 64)
+    """
+    items = max(1, 4 * TILE_BYTES // itemsize)
+    n_rows = max(1, min(shape[axis], items * shape[axis] // math.prod(shape)))
+    together = math.prod(shape[axis + 1 :]) * itemsize
+    if together < TILE_RUN and n_rows < GATHERED_ROWS:
+        n_rows = min(shape[axis], GATHERED_ROWS)
+        taken = (*shape[:axis], n_rows, *shape[axis + 1 :])
+        inner = [0 if a == axis else step for a, step in enumerate(src)]
+        fast, run = fast_axis(inner, itemsize) or 0, shape[-1]
+        tile = tile_shape(taken, fast, last_run=run, fast_run=FAST_RUN, items=items)
+        return filled(tile, taken, fast, items)
+    return (*shape[:axis], n_rows, *shape[axis + 1 :])
 
 
 def tiles(shape: Sequence[int], tile: Sequence[int]) -> Iterator[tuple[slice, ...]]:
