@@ -16,6 +16,7 @@ from labeled.device import adopted
 from labeled.device.handoff import HandOff
 from labeled.errors import ArrayError, DimsError, LoaderError, MissingExtraError
 from labeled.loader.reading.slots import ALIGNED, Slot
+from labeled.pipeline import whole
 from labeled.spaces import CompositeSpace, Conv2DSpace, IndexSpace, VectorSpace
 from make_files import DIGIT_LABELS, digits, plain_file
 
@@ -35,6 +36,15 @@ def test_numpy_batches_are_plain_dicts(ds):
         for name, array in batch.items():
             assert type(array) is np.ndarray
             np.testing.assert_array_equal(array, plain.arrays[name])
+
+
+@pytest.mark.parametrize("change", [lambda y: y.values + 1, whole(lambda y: y.values + 1)])
+def test_what_a_pipeline_leaves_alone_is_handed_over_too(ds, change):
+    """A batch half of which a transform had made plain kept the other half labelled."""
+    for batch in ds.batches(32, as_="numpy", pipeline={"targets": change}):
+        assert {name: type(array) for name, array in batch.items()} == dict.fromkeys(
+            DATA, np.ndarray
+        )
 
 
 def test_rows_come_along(ds):

@@ -51,7 +51,12 @@ def statistics_of(
     if stored is not None:
         return stored
     if not can_measure(source.dtype):
-        raise ArrayError(f"{source.where} holds {source.dtype}, which has no mean")
+        counted = f"; np.unique(ds[{source.name!r}], return_counts=True) counts classes"
+        text = source.dtype.kind in "OSU"
+        raise ArrayError(
+            f"{source.where} holds {'text' if text else source.dtype}, which has no mean"
+            f"{counted if text else ''}"
+        )
     if isinstance(source, RaggedSource):
         return measured_ragged(source, selection)
     return measured_statistics(source, selection, progress)

@@ -12,6 +12,7 @@ loader's workers.
 from labeled.augment.base import Augment, Transform
 from labeled.augment.choice import OneOf
 from labeled.augment.colour import Jitter, PrincipalNoise, ShiftHSL
+from labeled.augment.decoding import Decode
 from labeled.augment.meanfile import read_mean_file, write_mean_file
 from labeled.augment.meanimage import mean_image
 from labeled.augment.place import Crop, Mirror, Pad, RandomCrop
@@ -23,6 +24,7 @@ __all__ = [
     "Augment",
     "Contrast",
     "Crop",
+    "Decode",
     "Illumination",
     "Jitter",
     "Mirror",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from labeled.device import HandOff, dtype_of, is_array
 from labeled.errors import LoaderError, warn
@@ -27,9 +28,14 @@ class HandedOver:
     to: HandOff
 
     def __call__(self, data: Any) -> Any:
-        """Return the same nest with arrays of the library; what is no array of numbers stays."""
+        """Return the same nest with arrays of the library; what is no array of numbers stays.
+
+        A pipeline that makes something else of one source leaves the others labelled.
+        """
         if isinstance(data, Batch):
             data = data.arrays
+        if isinstance(data, xr.DataArray):
+            data = data.data
         if isinstance(data, Mapping):
             return {name: self(part) for name, part in data.items()}
         if isinstance(data, tuple | list):
@@ -71,9 +77,12 @@ def handed_over(as_: Any, pinned: bool, finish: Finish | None) -> HandedOver | N
     for name, dtype in out_dtypes(finish).items():
         found = to.dtype(dtype)
         if found is None:
+            what, remedy = str(dtype), "give a dtype= that it has"
+            if dtype.kind in "OSU":
+                what, remedy = "text", f"make numbers of it with pipeline={{{name!r}: ...}}"
             raise LoaderError(
-                f"source {name!r} is {dtype}, of which {as_} makes no arrays; leave it out with "
-                "select(), or give a dtype= that it has"
+                f"source {name!r} is {what}, of which {as_} makes no arrays; leave it out with "
+                f"select(), or {remedy}"
             )
         if found.itemsize < dtype.itemsize:
             warn(
