@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import labeled
 from labeled.errors import NotYetError, UnknownNameError
+from labeled.views.classes import class_names_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::labeled.LabeledWarning")
 
@@ -231,3 +232,28 @@ def test_what_numpy_has_no_type_for_is_not_lost_silently_when_written_anew(tmp_p
         labeled.repack(tmp_path / "t.h5", tmp_path / "new.h5")
     with pytest.raises(NotYetError, match="'clock': NumPy has no dtype for its type"):
         labeled.repack(tmp_path / "t.h5", tmp_path / "new.h5")
+
+
+@pytest.mark.parametrize(
+    "values", [{"cat": 0, "dog": 1, "eel": 2}, {"eel": 7, "cat": -1, "dog": 3}]
+)
+def test_an_enumeration_names_its_classes(tmp_path, values):
+    numbers = np.array([*values.values()] * 7, "i2")
+    kind = h5py.enum_dtype(values, "i2")
+    with h5py.File(tmp_path / "e.h5", "w") as f:
+        f.create_dataset("animal", data=numbers, dtype=kind)
+        f.create_dataset("told", data=numbers, dtype=kind).attrs["class_names"] = ["x", "y"]
+        f.create_dataset("rows", data=np.zeros(21, [("kind", kind), ("good", "?")]))
+        f["good"] = numbers > 0
+
+    ds = labeled.open_dataset(tmp_path / "e.h5")
+
+    wanted = {number: name for name, number in values.items()}
+    for name in ("animal", "rows/kind"):
+        assert class_names_of(ds[name].attrs) == wanted
+    assert class_names_of(ds["told"].attrs) == {0: "x", 1: "y"}
+    assert ds["good"].attrs == ds["rows/good"].attrs == {}
+    (batch,) = ds.select("animal").batches(21)
+    assert batch.told["animal"].class_names == wanted
+    labeled.repack(tmp_path / "e.h5", tmp_path / "new.h5")
+    assert class_names_of(labeled.open_dataset(tmp_path / "new.h5")["animal"].attrs) == wanted

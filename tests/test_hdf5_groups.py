@@ -130,6 +130,38 @@ def test_the_remedies_for_examples_in_groups_work(tmp_path):
     np.testing.assert_array_equal(examples["x"][:, 0, 0], np.arange(60))
 
 
+def test_the_remedy_for_examples_tells_of_their_single_values(tmp_path):
+    """Followed to the letter it wrote pictures without their labels."""
+    with h5py.File(tmp_path / "g.h5", "w") as f:
+        for i in range(8):
+            f[f"sample_{i}/image"], f[f"sample_{i}/label"] = np.full((4, 5), i), i % 3
+
+    told = advice(tmp_path / "g.h5")
+    assert "group='sample_*' joins them, rows after rows" in told
+    assert "as if they were files, but not their single values (label)" in told
+    with h5py.File(tmp_path / "g.h5") as f:
+        examples = eval(
+            told.split("labeled.write(NEW, ")[1].rsplit(", ...})", 1)[0] + "}", {"f": f}
+        )
+    new = labeled.open_dataset(labeled.write(tmp_path / "new.h5", examples))
+    np.testing.assert_array_equal(new["label"], np.arange(8) % 3)
+    assert new["image"].shape == (8, 4, 5)
+
+
+@pytest.mark.parametrize("parent", ["", "data/"])
+def test_groups_called_like_splits_are_opened_one_by_one(tmp_path, parent):
+    with h5py.File(tmp_path / "g.h5", "w") as f:
+        for split, n in {"test": 3, "train": 9, "val": 2}.items():
+            f[f"{parent}{split}/x"], f[f"{parent}{split}/y"] = np.zeros((n, 4)), np.arange(n)
+
+    told = advice(tmp_path / "g.h5")
+    assert f"; group='{parent}train' opens one of them, and group='{parent}*' joins all" in told
+    assert "one example" not in told
+    assert (
+        labeled.open_dataset(tmp_path / "g.h5", group=f"{parent}train", sources=["y"]).n_rows == 9
+    )
+
+
 def test_uneven_groups_are_joined_by_what_is_even(tmp_path):
     with h5py.File(tmp_path / "g.h5", "w") as f:
         for i in range(4):

@@ -92,6 +92,29 @@ def dtype_of(dataset: h5py.Dataset, column: Column | None = None) -> np.dtype[An
     return complex_of(dtype) or dtype
 
 
+def class_attrs(dtype: np.dtype[Any]) -> dict[str, Any]:
+    """Return the names of an enumeration's values as attributes tell names of classes.
+
+    Examples
+    --------
+    >>> class_attrs(h5py.enum_dtype({"cat": 0, "dog": 1}))
+    {'class_names': ['cat', 'dog']}
+    >>> class_attrs(h5py.enum_dtype({"clear sky": 2, "fog": 5}))
+    {'flag_values': [2, 5], 'flag_meanings': 'clear_sky fog'}
+    >>> class_attrs(np.dtype(int))
+    {}
+    """
+    values = h5py.check_enum_dtype(dtype.base)
+    if not values or dtype.base.kind == "b":
+        return {}
+    names = sorted(values, key=values.__getitem__)
+    numbers = [int(values[name]) for name in names]
+    if numbers == list(range(len(numbers))):
+        return {"class_names": names}
+    meanings = " ".join(name.replace(" ", "_") for name in names)
+    return {"flag_values": numbers, "flag_meanings": meanings}
+
+
 def why_not_a_source(dataset: h5py.Dataset) -> str | None:
     """Return why a dataset cannot be a source, whatever its axes; None if it can."""
     if dataset.shape is None:

@@ -37,11 +37,12 @@ from labeled.formats.hdf5.labels import (
     how_to_name_examples,
     name_dims,
 )
-from labeled.formats.hdf5.layout import dtype_of, layout_of, why_not_a_source
+from labeled.formats.hdf5.layout import class_attrs, dtype_of, layout_of, why_not_a_source
 from labeled.formats.hdf5.safety import Found, resolve
 from labeled.formats.hdf5.sparse import PARTS, Matrix
 from labeled.formats.header import CF, FileStamp, SourceHeader
 from labeled.formats.objects import vlen_base
+from labeled.views.classes import class_names_of
 
 Names = Sequence[str | None]
 
@@ -116,6 +117,8 @@ class Builder:
             outside=found.outside,
         )
         dtype = dtype_of(dataset, column)
+        item = item_of(dataset) if column is None else column.dtype_in(item_of(dataset))
+        told = {} if column is not None and column.fields else self.attrs_of(dataset, name)
         return SourceHeader(
             file=self.stamp,
             name=name,
@@ -123,7 +126,7 @@ class Builder:
             shape=(*dataset.shape, *dtype.shape),
             dtype=dtype.base,
             dims=dims,
-            attrs={} if column is not None and column.fields else self.attrs_of(dataset, name),
+            attrs={**({} if class_names_of(told) else class_attrs(item)), **told},
             detail=column,
             **placement,
         )

@@ -60,6 +60,8 @@ class Contents:
         return "netcdf" if self.scales else "plain"
 
 
+SINGLE = "it is a single value (no axis)"
+
 TURNED = (
     "MATLAB stores arrays with their axes in reverse order: what was the last one there is axis 0 "
     "here, and is taken to count examples; where that is wrong, write them again: "
@@ -113,7 +115,8 @@ def scan_tableless(
         found = {name: each.header for name, each in sources.items()}
         unnamed = builder.notes.unnamed.items()  # an axis 0 that has a name counts examples
         whole = {name: found[name] for name, each in unnamed if 0 in each.axes}
-        builder.notes.alike = told_of_groups(found) or told_of_datasets(whole)
+        singles = (name for name, why in contents.not_opened.items() if why == SINGLE)
+        builder.notes.alike = told_of_groups(found, singles) or told_of_datasets(whole)
     headers = builder.with_coordinates(sources)
     _add_loose_scales(builder, contents)
     coordinates = _coordinate_names(builder, contents, named)
@@ -264,7 +267,7 @@ def _describe(
     described: dict[str, Described] = {}
     for name, found in contents.datasets.items():
         if found.thing.shape == () and contents.kind == "plain":
-            contents.not_opened[name] = "it is a single value (no axis)"
+            contents.not_opened[name] = SINGLE
             continue
         try:
             described[name] = builder.describe(name, found)
