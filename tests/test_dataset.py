@@ -333,6 +333,10 @@ def test_a_file_without_sources_has_no_row(tmp_path):
     with h5py.File(tmp_path / "e.h5", "w") as f:
         f["scalar"] = 1
     dataset = labeled.open_dataset(tmp_path / "e.h5")
+    for shown in (repr(dataset), dataset._repr_html_()):
+        assert "no sources: it holds no array" in shown
+        assert "splits" not in shown
+        assert "rows differ" not in shown
     assert len(dataset.subset([])) == len(dataset.subset(slice(3))) == 0
     with pytest.raises(SelectionError, match=r"row 0 is out of range: there are 0 rows .*e\.h5"):
         dataset[0]
@@ -473,6 +477,23 @@ def test_sources_of_different_length_open_but_do_not_mix(tmp_path):
     assert {name: array.size for name, array in dict(dataset).items()} == {"a": 5, "b": 8}
     with pytest.raises(LoaderError, match="different numbers of rows"):
         dataset.batches(2)
+
+
+def test_sources_that_agree_are_proposed_and_splits_only_where_there_are_any(tmp_path):
+    """Of X_test, y_test, X_train and y_train it proposed the first pair, and to split()."""
+    arrays = {f"{part}_{n}": np.zeros(n) for n in (4, 9) for part in "xy"}
+    with h5py.File(tmp_path / "plain.h5", "w") as f:
+        f.update(arrays)
+    name = fuel_file(
+        tmp_path / "fuel.hdf5",
+        {"a": np.zeros(4), "b": np.zeros(9)},
+        {"train": (0, 4)},
+        {"a": ("batch",), "b": ("batch",)},
+    )
+    with pytest.raises(SplitError, match=r"; select\(\) sources .* as select\('x_9', 'y_9'\)"):
+        len(labeled.open_dataset(tmp_path / "plain.h5"))
+    with pytest.raises(SplitError, match=r"; split\(\), or select\(\) sources that agree"):
+        len(labeled.open_dataset(name))
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,8 @@ class Dataset:
         NoLengthError
             If the sources hold different numbers of rows; the message lists them.
         """
-        return common_length(self._n_rows_by_source(), self.where)
+        splits = self.files.known.splits if self.selections is None else ()
+        return common_length(self._n_rows_by_source(), splits, self.where)
 
     def _n_rows_by_source(self) -> dict[str, int]:
         return {name: len(rows) for name, rows in self._rows.items()}

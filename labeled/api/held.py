@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from labeled.errors import (
     SpaceTypeError,
     listed,
 )
+from labeled.formats.header import ALL
 from labeled.ragged import Ragged
 from labeled.selection import Selection
 from labeled.spaces import Space, space_of
@@ -104,8 +105,10 @@ def _read(source: Held, selection: Selection) -> Rows:
         return source.decode(load_rows(source, selection, os.cpu_count() or 1))
 
 
-def common_length(n_rows: Mapping[str, int], where: str) -> int:
+def common_length(n_rows: Mapping[str, int], splits: Collection[str], where: str) -> int:
     """Return the number of rows that all sources have.
+
+    `splits` are those that may be taken still, for the message.
 
     Raises
     ------
@@ -117,10 +120,12 @@ def common_length(n_rows: Mapping[str, int], where: str) -> int:
         sources_of.setdefault(n, []).append(name)
     if len(sources_of) > 1:
         told = "; ".join(f"{n:,} in {listed(names, 4)}" for n, names in sources_of.items())
-        agree = ", ".join(map(repr, max(sources_of.values(), key=len)[:8]))
+        most = max(sources_of, key=lambda n: (len(sources_of[n]), n))
+        agree = ", ".join(map(repr, sources_of[most][:8]))
         raise NoLengthError(
             f"the sources of {where} hold different numbers of rows ({told}); "
-            f"split(), or select() sources that agree, such as select({agree})"
+            f"{'split(), or ' if {*splits} - {ALL} else ''}select() sources that agree, such as "
+            f"select({agree})"
         )
     return next(iter(sources_of), 0)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from labeled.api.held import TEXT_KINDS
 from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import Source
 from labeled.errors import ArrayError
@@ -52,7 +53,7 @@ def statistics_of(
         return stored
     if not can_measure(source.dtype):
         counted = f"; np.unique(ds[{source.name!r}], return_counts=True) counts classes"
-        text = source.dtype.kind in "OSU"
+        text = source.dtype.kind in TEXT_KINDS
         raise ArrayError(
             f"{source.where} holds {'text' if text else source.dtype}, which has no mean"
             f"{counted if text else ''}"

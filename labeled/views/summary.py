@@ -16,6 +16,8 @@ from labeled.views import html
 from labeled.views.html import Interval, Markup
 from labeled.views.text import count_words, sizes_words, table
 
+NO_SOURCES = "no sources: it holds no array whose first axis could count examples"
+
 _LISTED = 8
 _LINES = 40
 _COLUMNS = 8
@@ -79,6 +81,8 @@ class Summary:
     @property
     def counts(self) -> str:
         """Rows, sources and bytes in one line."""
+        if not self.lines:
+            return NO_SOURCES
         rows = sorted({line.shape[0] for line in self.lines if line.shape})
         n_rows = count_words(rows[0], "row") if len(rows) == 1 else "rows differ by source"
         sized = [line.nbytes for line in self.lines if line.nbytes is not None]
@@ -93,7 +97,7 @@ def summary_text(summary: Summary) -> str:
     head = ("source", "dims", "dtype", "size", "stored")
     body = [(line.name, line.sizes, line.dtype, line.size, line.stored) for line in summary.lines]
     if not summary.lines:
-        lines.append("no sources: it holds no array whose first axis could count examples")
+        lines.append(NO_SOURCES)
     else:
         lines += [*table([head, *body[:_LINES]]), *_left_out(body, _LINES)]
         lines.append(f"holds {_alike({line.name: line.rows for line in summary.lines})}")
@@ -147,22 +151,19 @@ def split_words(by_source: Mapping[str, int], lines: Sequence[SourceLine]) -> st
 
 def summary_html(summary: Summary) -> str:
     """Draw a summary as HTML: sources that open, splits, attributes, what was not opened."""
-    parts = [
-        html.line(Markup(f"<span class='lb-faint'>{html.cell(summary.counts)}</span>")),
-        html.details(
-            f"sources ({len(summary.lines)})",
-            "".join(map(_source_row, summary.lines)),
-            opened=len(summary.lines) <= _LINES,
-        ),
-    ]
-    if summary.splits:
+    parts = [html.line(Markup(f"<span class='lb-faint'>{html.cell(summary.counts)}</span>"))]
+    if summary.lines:
+        rows = "".join(map(_source_row, summary.lines))
+        few = len(summary.lines) <= _LINES
+        parts.append(html.details(f"sources ({len(summary.lines)})", rows, opened=few))
+    if summary.splits and summary.lines:
         title = f"splits ({len(summary.splits)})"
         few = len(summary.splits) <= _LINES
         parts.append(html.details(title, _splits_table(summary), opened=few))
     if summary.variables:
-        rows = [(html.bold(name), dims, html.code(kind)) for name, dims, kind in summary.variables]
-        title = f"coordinates and variables ({len(rows)})"
-        parts.append(html.details(title, html.table(("name", "dims", "dtype"), rows)))
+        told = [(html.bold(name), dims, html.code(kind)) for name, dims, kind in summary.variables]
+        title = f"coordinates and variables ({len(told)})"
+        parts.append(html.details(title, html.table(("name", "dims", "dtype"), told)))
     if summary.attrs:
         listed = attribute_words(summary.attrs)
         parts.append(html.details(f"attributes ({len(listed)})", html.facts(listed)))
