@@ -511,11 +511,18 @@ def test_what_other_writers_keep_for_themselves_is_put_aside(tmp_path):
         f["cells"] = np.array([f["#refs#/a"].ref], dtype=h5py.ref_dtype)
         f["X"] = np.arange(20.0).reshape(4, 5)
         f["X"].attrs["MATLAB_class"] = np.bytes_("double")
+        f["name"] = np.array([[ord(c)] for c in "run42"], "u2")
+        f["name"].attrs["MATLAB_class"] = np.bytes_("char")
+        f["none"] = np.array([0, 3], "u8")
+        f["none"].attrs["MATLAB_empty"] = np.int32(1)
         f["table/rows"] = np.zeros(3, [("a", "f4"), ("b", "i4")])
     with pytest.warns(LabeledWarning) as told:
         header = scan(path)
     assert re.search(r"MATLAB stores arrays .* reverse order.*\.T\}\)", str(told[-1].message))
     assert list(header.sources) == ["X", "table/rows/a", "table/rows/b"]
+    assert "labeled.write(path, {'X': f['X'][...].T})" in str(told[-1].message)
+    assert "empty array" in header.not_opened["none"]
+    assert "text of MATLAB" in header.not_opened["name"]
     assert header.not_opened["#refs#/a"] == "MATLAB keeps it for cells, structs and objects"
     assert "PyTables" in header.not_opened["table/_i_table/index/bounds"]
     with warnings.catch_warnings():

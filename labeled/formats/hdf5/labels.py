@@ -223,7 +223,7 @@ def scale_of(dataset: h5py.Dataset) -> Scale:
     """Return a dataset as a scale, called by its scale name, else by its name in the file."""
     raw = h5py.h5i.get_name(dataset.id)
     path = None if raw is None else to_text(raw)
-    name = _short_attribute(dataset, "NAME")
+    name = short_attribute(dataset, "NAME")
     has_values = not name.startswith(NOT_A_VARIABLE)
     if not name or not has_values:
         name = "" if path is None else path.rsplit("/", 1)[-1]
@@ -232,10 +232,10 @@ def scale_of(dataset: h5py.Dataset) -> Scale:
 
 def is_scale(dataset: h5py.Dataset) -> bool:
     """Whether a dataset says of itself that it is a dimension scale."""
-    return _short_attribute(dataset, "CLASS") == "DIMENSION_SCALE"
+    return short_attribute(dataset, "CLASS") == "DIMENSION_SCALE"
 
 
-def _short_attribute(dataset: h5py.Dataset, key: str) -> str:
+def short_attribute(dataset: h5py.Dataset, key: str) -> str:
     """Return a text attribute; ``""`` if there is none."""
     if not h5py.h5a.exists(dataset.id, key.encode()):
         return ""

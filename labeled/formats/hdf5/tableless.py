@@ -36,6 +36,7 @@ from labeled.formats.hdf5.labels import (
     default_name,
     is_scale,
     scale_of,
+    short_attribute,
 )
 from labeled.formats.hdf5.layout import why_not_a_source
 from labeled.formats.hdf5.own import OWN
@@ -65,7 +66,7 @@ SINGLE = "it is a single value (no axis)"
 TURNED = (
     "MATLAB stores arrays with their axes in reverse order: what was the last one there is axis 0 "
     "here, and is taken to count examples; where that is wrong, write them again: "
-    "labeled.write(path, {'x': f['x'][...].T})"
+    "labeled.write(path, {{{0!r}: f[{0!r}][...].T}})"
 )
 
 
@@ -109,8 +110,7 @@ def scan_tableless(
     if wanted is not None:
         sources = {name: sources[name] for name in wanted}
     builder.notes.unnamed = {n: a for n, a in builder.notes.unnamed.items() if n in sources}
-    if any(_is_turned(each.header) for n, each in sources.items() if n not in builder.given_dims):
-        builder.notes.odd.append(TURNED)
+    builder.notes.odd += _told_of_turned(sources, builder.given_dims)
     if not builder.in_turn and wanted is None:
         found = {name: each.header for name, each in sources.items()}
         unnamed = builder.notes.unnamed.items()  # an axis 0 that has a name counts examples
@@ -127,9 +127,11 @@ def scan_tableless(
     )
 
 
-def _is_turned(header: SourceHeader) -> bool:
-    """Whether MATLAB wrote an array of several axes."""
-    return len(header.shape) > 1 and "MATLAB_class" in header.attrs
+def _told_of_turned(sources: Mapping[str, Described], given: Mapping[str, Any]) -> list[str]:
+    """Return what to say where MATLAB wrote arrays of several axes whose names are not given."""
+    headers = [each.header for name, each in sources.items() if name not in given]
+    turned = [one.name for one in headers if len(one.shape) > 1 and "MATLAB_class" in one.attrs]
+    return [TURNED.format(turned[0])] if turned else []
 
 
 def _named(
@@ -234,13 +236,26 @@ def _sort_in(contents: Contents, name: str, found: Found) -> None:
         else:
             contents.scales[name] = scale
     elif reason is None:
-        contents.datasets[name] = found
+        reason = _why_no_numbers(dataset)
+        if reason is None:
+            contents.datasets[name] = found
+        else:
+            contents.not_opened[name] = reason
     elif dataset.shape and item.subdtype is not None:
         contents.datasets[name] = replace(found, column=Column())
     elif dataset.shape and item.names is not None and not varies(item):
         _sort_in_columns(contents, name, found)
     else:
         contents.not_opened[name] = reason
+
+
+def _why_no_numbers(dataset: h5py.Dataset) -> str | None:
+    """Say what else MATLAB keeps in an array of numbers; None where they are numbers."""
+    if h5py.h5a.exists(dataset.id, b"MATLAB_empty"):
+        return "it is an empty array of MATLAB, which keeps its size there"
+    if short_attribute(dataset, "MATLAB_class") == "char":
+        return "it is text of MATLAB, which keeps the numbers of its characters there"
+    return None
 
 
 def _sort_in_columns(contents: Contents, name: str, found: Found) -> None:
