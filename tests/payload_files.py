@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from labeled.formats import extent_engine, region
 from labeled.formats.bytesource import stamp_of
-from labeled.formats.hdf5 import decoded, fallback
+from labeled.formats.hdf5 import decoded, fallback, tiled
 from labeled.formats.hdf5.layout import dtype_of, layout_of
 from labeled.formats.header import SourceHeader
 
@@ -130,10 +130,10 @@ def rows_of(runs: np.ndarray) -> np.ndarray:
 def small_units(piece: int, gap: int) -> Iterator[None]:
     """Make pieces and gaps small, so that small files have many of each."""
     with ExitStack() as stack:
-        for module in (extent_engine, decoded, fallback):
+        for module in (extent_engine, decoded, fallback, tiled):
             stack.enter_context(mock.patch.object(module, "PIECE_BYTES", piece))
         stack.enter_context(mock.patch("labeled.formats.reading.PIECE_BYTES", piece))
-        for module in (extent_engine, decoded, region, fallback):
+        for module in (extent_engine, decoded, region, fallback, tiled):
             stack.enter_context(mock.patch.object(module, "GAP_BYTES", gap))
         yield
 

@@ -27,6 +27,8 @@ class RowLayout:
         Stretches of rows are read straight to where they go.
     random : bool
         Rows read one by one cost about what they cost in stretches.
+    picked : bool
+        Rows in any order are copied one by one out of stored chunks, and nothing else is.
     held_bytes : int
         What readers keep between reads, and take while they decode it, whoever reads: a stored
         chunk may then be cut, and is decoded once all the same. 0 where they keep nothing.
@@ -38,4 +40,5 @@ class RowLayout:
     dear: bool = False
     direct: bool = False
     random: bool = True
+    picked: bool = False
     held_bytes: int = 0

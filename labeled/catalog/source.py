@@ -211,7 +211,19 @@ class Source:
         each = math.prod(chunks) * self.stored_dtype.itemsize
         size += (3 if self.stored_dtype.itemsize == 1 else 4) * each
         dear = any(header.filters for header in self.headers)
-        return RowLayout(chunks[0], self._edges, size, dear, random=False)
+        return RowLayout(chunks[0], self._edges, size, dear, random=False, picked=self._picked)
+
+    @property
+    def _picked(self) -> bool:
+        """Whether whole rows lie in the file as they are, and can be mapped."""
+        plain = all(
+            header.storage == "chunked"
+            and header.dtype.isnative
+            and not (header.filters or header.detail)
+            for header in self.headers
+        )
+        mapped = self.io != "pread" and not is_elsewhere(self.headers)
+        return plain and mapped and not self._plain_region
 
     @property
     def _edges(self) -> Array | None:

@@ -7,10 +7,10 @@ netCDF), `sources` (headers of sources), `labels` (names of axes), `columns` (of
 (of one file, joined), `sparse` (matrices), `flatlayout` (ragged sources), `layout` (where bytes
 are), `attributes`, and `safety` (nothing outside the file, no more than it stores).
 
-Rows: `payload` chooses the path. `stored` (chunks without filters), `decoded` (with filters),
-`ragged` and `heap` (examples of different shapes), `fallback` (h5py), `coded` (chunks for devices),
-`scalar`. They use `chunkindex`, `tiles`, and `filters` with `plainfilters`, `inflate`,
-`bitshuffle`, `blosc2`, `compiled` and `undoing`.
+Rows: `payload` chooses the path. `stored` (chunks without filters), `tiled` (several of them a
+row), `decoded` (with filters), `ragged` and `heap` (examples of different shapes), `fallback`
+(h5py), `coded` (chunks for devices), `scalar`. They use `chunkindex`, `tiles` with `moves`, and
+`filters` with `plainfilters`, `inflate`, `bitshuffle`, `blosc2`, `compiled` and `undoing`.
 
 Writing: `writing`, `tables` (splits), `scales` (names of axes), `encoding` (chunks made outside
 HDF5), `growing` (appending), `undo` (what is undone where that fails), `others` (what is carried

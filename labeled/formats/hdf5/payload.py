@@ -22,6 +22,8 @@ from labeled.formats.hdf5.fallback import H5pyEngine
 from labeled.formats.hdf5.filters import why_not
 from labeled.formats.hdf5.sparse import SparseEngine
 from labeled.formats.hdf5.stored import StoredChunks
+from labeled.formats.hdf5.tiled import TiledChunks, spans_chunks
+from labeled.formats.hdf5.tiles import Tiles
 from labeled.formats.header import SourceHeader
 from labeled.formats.reading import Engine, Io, describe
 from labeled.formats.region import Region, box_plan
@@ -76,7 +78,7 @@ def _engine_of(source: SourceHeader, region: Region, io: Io) -> Engine:
     if source.storage == "contiguous" and source.offset is not None:
         return contiguous_engine(source, region, io)
     if source.storage == "chunked" and 0 not in plan.row_shape:
-        return DecodeEngine(source, region) if source.filters else StoredChunks(source, region, io)
+        return _chunked(source, region, io)
     return ExtentEngine(
         source,
         plan,
@@ -85,6 +87,16 @@ def _engine_of(source: SourceHeader, region: Region, io: Io) -> Engine:
         why="nothing is stored, or nothing is asked for: only fill values are handed out",
         io=io,
     )
+
+
+def _chunked(source: SourceHeader, region: Region, io: Io) -> Engine:
+    assert source.chunks is not None
+    if source.filters:
+        return DecodeEngine(source, region)
+    tiles = Tiles(region, source.row_shape, source.chunks[1:])
+    if spans_chunks(region, tiles, source):
+        return TiledChunks(source, region, tiles, io)
+    return StoredChunks(source, region, tiles, io)
 
 
 def _not_by_range(source: SourceHeader) -> str | None:

@@ -2,8 +2,8 @@
 
 Runs are cut at chunk boundaries into *bands*, the rows of one chunk. What is wanted of a
 band are bytes at a known offset, so it is read as extents are: no byte more than needed,
-neighbouring chunks with one read. Where rows are longer than a chunk, each tile (a column
-of chunks) is read for itself.
+neighbouring chunks with one read. Where rows are longer than a chunk, and :mod:`.tiled` would
+read too much, each tile (a column of chunks) is read for itself.
 """
 
 from __future__ import annotations
@@ -49,19 +49,18 @@ class Stretches(NamedTuple):
     stops: Ints
     """... one past its last."""
     bases: Ints
-    """Where row 0 would lie if those before followed one another as well."""
+    """Where row 0 would lie if those before followed one another as well, in whole chunks."""
 
 
 class StoredChunks:
     """Reads chunks without filters: rows at other places, tile by tile."""
 
-    def __init__(self, source: SourceHeader, region: Region, io: Io) -> None:
-        assert source.chunks is not None
+    def __init__(self, source: SourceHeader, region: Region, tiles: Tiles, io: Io) -> None:
         self.kind: str = "chunked"
         self.why = "chunks without filters: read by file offset"
         self._source = source
         self._io = io
-        self._tiles = Tiles(region, source.row_shape, source.chunks[1:])
+        self._tiles = tiles
         self._engines: dict[int, ExtentEngine] = {}
         self._used = row_nbytes(region_shape(region, source.row_shape), source.dtype)
         self.scratch_bytes = max(
@@ -144,20 +143,27 @@ class StoredChunks:
         return self._engine(0).cold(row)
 
 
-def stretches(source: SourceHeader) -> Stretches | None:
-    """Return where whole rows lie, chunk after chunk; None where that is too scattered to help."""
+def stretches(source: SourceHeader, per_band: int = 1) -> Stretches | None:
+    """Return where whole bands lie, chunk after chunk; None where that is too scattered to help.
+
+    A band of `per_band` chunks that do not follow one another belongs to no stretch.
+    """
     assert source.chunks is not None
     index, chunk_rows = chunk_index(source), source.chunks[0]
     if index.numbers is not None or not len(index.offsets):
         return None
-    offsets = index.offsets.astype(np.int64)
-    follows = np.diff(offsets) == chunk_rows * source.row_bytes
-    begins = np.append(0, np.flatnonzero(~follows) + 1)
-    if len(begins) > 1 and len(begins) * CHUNKS_A_STRETCH > len(offsets):
+    offsets = index.offsets.astype(np.int64).reshape(-1, per_band)
+    chunk_bytes = row_nbytes(source.chunks, source.dtype)
+    whole = (np.diff(offsets, axis=1) == chunk_bytes).all(axis=1)
+    follows = np.diff(offsets[:, 0]) == per_band * chunk_bytes
+    begins = np.append(0, np.flatnonzero(~(follows & whole[1:] & whole[:-1])) + 1)
+    if len(begins) > 1 and len(begins) * CHUNKS_A_STRETCH > offsets.size:
         return None
     starts = begins * chunk_rows
     stops = np.append(starts[1:], source.n_rows)
-    return Stretches(starts, stops, offsets[begins] - starts * source.row_bytes)
+    stops[~whole[begins]] = 0
+    bases = offsets[begins, 0] - begins * per_band * chunk_bytes
+    return Stretches(starts, stops, bases)
 
 
 def chunk_places(

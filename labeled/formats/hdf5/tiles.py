@@ -6,7 +6,9 @@ of the result. Chunks as long as the row make one tile, the ordinary case.
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +26,18 @@ class Tile:
     """The elements wanted, counted within the chunk."""
     trail: Region
     """Their places in a row of the result; integers have dropped their axis."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Patch:
+    """Tiles beside one another of which the same elements are wanted: a block of the grid."""
+
+    tile: Tile
+    """The first of them."""
+    at: tuple[int, ...]
+    """Where it is among the tiles wanted, along each axis after the first of the source."""
+    counts: tuple[int, ...]
+    """How many there are along each of these."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +67,16 @@ class _Cut:
             return coord, self.index[first:last] - base, slice(first, last, 1)
         places = self.order[first:last]
         return coord, self.index[places] - base, places
+
+    def alike(self) -> Iterator[tuple[int, int]]:
+        """Yield stretches (first, count) of neighbours of which the same elements are taken."""
+        begin, taken = 0, self.part(0)[1]
+        for k in range(1, len(self.coords)):
+            wanted, beside = self.part(k)[1], self.coords[k] == self.coords[k - 1] + 1
+            if not (beside and isinstance(wanted, slice) and wanted == taken):
+                yield begin, k - begin
+                begin, taken = k, wanted
+        yield begin, len(self.coords) - begin
 
 
 def _cut(index: Indexer, chunk: int) -> _Cut:
@@ -93,14 +117,45 @@ class Tiles:
         """Chunks of the whole grid beside one another, wanted or not."""
 
     def __len__(self) -> int:
-        return math.prod(len(cut.coords) for cut in self._cuts)
+        return math.prod(self.shape)
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Chunks along each axis, wanted or not."""
+        return self._grid
+
+    @property
+    def numbers(self) -> Ints:
+        """The number of every tile."""
+        numbers = np.zeros(1, np.int64)
+        for cut, n in zip(self._cuts, self._grid, strict=True):
+            numbers = (numbers[:, None] * n + cut.coords).reshape(-1)
+        return numbers
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Tiles along each axis."""
+        return tuple(len(cut.coords) for cut in self._cuts)
+
+    def patches(self) -> list[Patch]:
+        """Return blocks that together are all tiles; few, however many tiles there are."""
+        blocks = itertools.product(*(list(cut.alike()) for cut in self._cuts))
+        return [
+            Patch(self._at(at), at, counts)
+            for at, counts in ((tuple(zip(*b, strict=True)) or ((), ())) for b in blocks)
+        ]
 
     def __getitem__(self, k: int) -> Tile:
         if not 0 <= k < len(self):
             raise IndexError(k)
-        counts = tuple(len(cut.coords) for cut in self._cuts)
-        at = np.unravel_index(k, counts) if counts else ()
-        parts = [cut.part(int(i)) for cut, i in zip(self._cuts, at, strict=True)]
+        return self._at(self.at(k))
+
+    def at(self, k: int) -> tuple[int, ...]:
+        """Return where the k-th tile is among those wanted, along each axis."""
+        return tuple(int(i) for i in np.unravel_index(k, self.shape)) if self.shape else ()
+
+    def _at(self, at: tuple[int, ...]) -> Tile:
+        parts = [cut.part(i) for cut, i in zip(self._cuts, at, strict=True)]
         number = 0
         for (coord, _, _), n in zip(parts, self._grid, strict=True):
             number = number * n + coord

@@ -93,6 +93,11 @@ class Lane:
         return self._rows_a_task if plain or self.reader.kind == "contiguous" else 0
 
     @cached_property
+    def _by_row(self) -> bool:
+        """Whether each of some listed rows is copied by itself."""
+        return self.reader.kind in ("contiguous", "memory") or self.source.layout.picked
+
+    @cached_property
     def _straight(self) -> StraightSource:
         found = straight_of(self.reader)
         assert not isinstance(found, str), found
@@ -221,7 +226,7 @@ class Lane:
         if read.listed is None:
             return self.reader.cost(as_runs(read))
         used = len(read.listed) * self.row_bytes
-        if self.reader.kind in ("contiguous", "memory"):  # each row is copied by itself
+        if self._by_row:
             return Cost(used, used, len(read.listed), 0)
         return replace(self.reader.cost(as_runs(read)), bytes_used=used)
 
@@ -243,7 +248,7 @@ class Lane:
         if group is not None:
             positions = group[positions]
         rows = self.selection.take(positions)
-        if runs is None and self.reader.kind in ("contiguous", "memory"):
+        if runs is None and self._by_row:
             return Read(listed=rows)
         return sorted_read(rows, None if runs is None else content.dest)
 

@@ -112,7 +112,10 @@ class Work:
     @cached_property
     def windowed(self) -> bool:
         """Whether whole windows are read before their rows are dealt out."""
-        full = self.mode == "full" and self.by_chunk
+        layouts = (lane.source.layout for lane in self.lanes if not lane.keep)
+        full = self.mode == "full" and any(
+            layout.chunk_rows is not None and not layout.picked for layout in layouts
+        )
         return not self.kept and (self.mode == "window" or full)
 
     @property
