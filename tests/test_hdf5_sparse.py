@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +167,34 @@ def test_repack_does_not_make_matrices_dense_unasked(tmp_path):
         labeled.repack(path, tmp_path / "new.h5")
     made = labeled.convert(path, tmp_path / "new.h5", sources=["X", "obs/batch"])
     np.testing.assert_array_equal(labeled.open_dataset(made)["X"], dense_of(40, 10, "f4"))
+
+
+@pytest.mark.parametrize("n_classes", [3, 300])
+def test_a_categorical_of_anndata_names_its_classes(tmp_path, n_classes):
+    names = [f"kind {n}" for n in range(n_classes)]
+    with h5py.File(tmp_path / "c.h5ad", "w") as f:
+        for encoding in ("categorical", "something"):
+            group = f.create_group(f"obs/{encoding}")
+            group.attrs["encoding-type"] = encoding
+            group["codes"], group["categories"] = np.arange(20) % 3, names
+    ds = labeled.open_dataset(tmp_path / "c.h5ad").select("obs/categorical/codes")
+    found = ds["obs/categorical/codes"].attrs
+    assert found == ({"class_names": names} if n_classes == 3 else {})
+    assert labeled.open_dataset(tmp_path / "c.h5ad")["obs/something/codes"].attrs == {}
+
+
+def test_categoricals_that_count_otherwise_are_told_where_files_are_joined(tmp_path):
+    """Cells of one kind had the number of another kind in the second file, without a word."""
+    for name, categories in {"a": ["B", "NK", "T"], "b": ["B", "T"], "c": ["B", "NK"]}.items():
+        with h5py.File(tmp_path / f"{name}.h5ad", "w") as f:
+            group = f.create_group("obs/kind")
+            group.attrs["encoding-type"] = "categorical"
+            group["codes"], group["categories"] = np.array([0, 1, 1, 0]), categories
+    paths = {name: tmp_path / f"{name}.h5ad" for name in "abc"}
+    with pytest.warns(labeled.LabeledWarning, match=r"codes' names its classes otherwise .*b.h5ad"
+                      r".* \(1 is 'T' there, 'NK' here\)"):  # fmt: skip
+        labeled.open_dataset([paths["a"], paths["b"]], sources=["obs/kind/codes"])
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        labeled.open_dataset([paths["a"], paths["c"]], sources=["obs/kind/codes"])
+    assert not any("classes" in str(one.message) for one in told)

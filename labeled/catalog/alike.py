@@ -18,6 +18,7 @@ from labeled.catalog.source import Source, decoded_dtype
 from labeled.errors import FileFormatError, SplitError, UnknownNameError, warn
 from labeled.formats.header import FileHeader, SourceHeader
 from labeled.formats.objects import vlen_base
+from labeled.views.classes import class_names_of
 
 COMPARED_BYTES = 1 << 20
 """Variables carried whole are compared value by value up to this size."""
@@ -86,6 +87,7 @@ def _check_header(
                 f"but {mine} in {here!r}; write one of them again, or open them apart"
             )
     _warn_of_units(kind, name, one, two, here, there)
+    _warn_of_classes(kind, name, one, two, here, there)
     if one.ragged is not None and repr(one.cf) != repr(two.cf):
         raise FileFormatError(
             f"ragged {kind} {name!r} cannot be joined: its scale, offset, fill value or units in "
@@ -103,6 +105,20 @@ def _warn_of_units(
         warn(
             f"{kind} {name!r} has the units {theirs!r} in {there!r}, but {mine!r} in "
             f"{here!r}; its values are joined as they are"
+        )
+
+
+def _warn_of_classes(
+    kind: str, name: str, one: SourceHeader, two: SourceHeader, here: str, there: str
+) -> None:
+    """Say so where the same number is one class in a file, and another class in another."""
+    mine, theirs = class_names_of(one.attrs), class_names_of(two.attrs)
+    odd = sorted(n for n in mine.keys() & theirs.keys() if mine[n] != theirs[n])
+    if odd:
+        warn(
+            f"{kind} {name!r} names its classes otherwise in {there!r} than in {here!r} "
+            f"({odd[0]} is {theirs[odd[0]]!r} there, {mine[odd[0]]!r} here); numbers are joined as "
+            "they are, and the first file's names stand for all: make the numbers agree first"
         )
 
 

@@ -358,12 +358,17 @@ def example_axes_of(dataset: h5py.Dataset, name: str, axes: Sequence[Axis]) -> E
 
 def _shape_labels(scale: Scale) -> tuple[str, ...]:
     """Return the names in a scale; none where it holds something else."""
-    shape, why_not = scale.dataset.shape, why_not_a_source(scale.dataset)
-    texts = scale.dataset.dtype.kind in "SO"
-    if why_not is not None or not texts or len(shape) != 1 or shape[0] > MAX_EXAMPLE_AXES:
+    return texts_of(scale.dataset, scale.path or SHAPE_LABELS, MAX_EXAMPLE_AXES)
+
+
+def texts_of(dataset: h5py.Dataset, path: str, most: int) -> tuple[str, ...]:
+    """Return what a dataset of a few texts holds; nothing where it is something else."""
+    shape, why_not = dataset.shape, why_not_a_source(dataset)
+    texts = why_not is None and dataset.dtype.kind in "SO"
+    if not texts or len(shape) != 1 or shape[0] > most:
         return ()
-    check_dataset(scale.dataset, scale.path or SHAPE_LABELS)
-    values = scale.dataset[()].tolist()
+    check_dataset(dataset, path)
+    values = dataset[()].tolist()
     return tuple(to_text(v) if isinstance(v, bytes) else str(v) for v in values)
 
 

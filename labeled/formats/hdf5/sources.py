@@ -36,15 +36,20 @@ from labeled.formats.hdf5.labels import (
     example_axes_of,
     how_to_name_examples,
     name_dims,
+    short_attribute,
+    texts_of,
 )
 from labeled.formats.hdf5.layout import class_attrs, dtype_of, layout_of, why_not_a_source
 from labeled.formats.hdf5.safety import Found, resolve
-from labeled.formats.hdf5.sparse import PARTS, Matrix
+from labeled.formats.hdf5.sparse import PARTS, Matrix, member
 from labeled.formats.header import CF, FileStamp, SourceHeader
 from labeled.formats.objects import vlen_base
 from labeled.views.classes import class_names_of
 
 Names = Sequence[str | None]
+
+MOST_CLASSES = 256
+"""Names of classes that are read while a file is opened; of more, none are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +131,21 @@ class Builder:
             shape=(*dataset.shape, *dtype.shape),
             dtype=dtype.base,
             dims=dims,
-            attrs={**({} if class_names_of(told) else class_attrs(item)), **told},
+            attrs=told if class_names_of(told) else {**told, **self._classes(found, item)},
             detail=column,
             **placement,
         )
+
+    def _classes(self, found: Found, item: np.dtype[Any]) -> dict[str, Any]:
+        """Return names of classes that an enumeration has, or a categorical of AnnData."""
+        dataset = found.thing
+        if not found.path.endswith("/codes") or found.column is not None or found.outside:
+            return class_attrs(item)
+        if short_attribute(dataset.parent, "encoding-type") != "categorical":
+            return class_attrs(item)
+        categories = member(dataset.parent, "categories")
+        names = () if categories is None else texts_of(categories, found.path, MOST_CLASSES)
+        return {"class_names": [*names]} if names else {}
 
     def _h5path(self, path: str) -> str:
         return path if path[:1] == "/" else f"{self.base.name.rstrip('/')}/{path}"

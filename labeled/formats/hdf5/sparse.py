@@ -49,7 +49,7 @@ class Matrix:
 
 def matrix_of(group: h5py.Group) -> Matrix | None:
     """Return the matrix that a group holds by rows of this library; None where it holds none."""
-    found = [_member(group, name) for name in PARTS]
+    found = [member(group, name) for name in PARTS]
     parts = [part for part in found if part is not None]
     if len(parts) < len(PARTS) or any(len(part.shape or ()) != 1 for part in parts):
         return None
@@ -63,7 +63,7 @@ def matrix_of(group: h5py.Group) -> Matrix | None:
     return Matrix(group, shape) if fits and numbers else None
 
 
-def _member(group: h5py.Group, name: str) -> h5py.Dataset | None:
+def member(group: h5py.Group, name: str) -> h5py.Dataset | None:
     """Return a dataset that lies in the group itself."""
     raw = name.encode()
     if raw not in group.id or group.id.links.get_info(raw).type != h5py.h5l.TYPE_HARD:
@@ -82,7 +82,7 @@ def _shape_said(group: h5py.Group) -> tuple[int, int] | None:
             if text.removesuffix("_matrix") == "csr" and len(lengths) == 2:
                 return int(lengths[0]), int(lengths[1])
             return None
-    told, barcodes = _member(group, "shape"), _member(group, "barcodes")
+    told, barcodes = member(group, "shape"), member(group, "barcodes")
     if told is None or barcodes is None or told.shape != (2,) or told.dtype.kind not in "iu":
         return None
     n_features, n_cells = told[()].tolist()
