@@ -288,8 +288,12 @@ def test_a_file_that_somebody_maps_is_not_called_cold(plain: Path) -> None:
 def test_files_that_cannot_be_cold_are_told_of(
     plain: Path, monkeypatch: pytest.MonkeyPatch, kind: str, said: str
 ) -> None:
-    if not Path("/proc/self/mountinfo").exists():
-        pytest.skip("this system does not tell where files lie")
+    mounts = Path("/proc/self/mountinfo")
+    points = (
+        [line.split()[4] for line in mounts.read_text().splitlines()] if mounts.exists() else []
+    )
+    if "/" not in points:
+        pytest.skip("this system, or one that was entered by chroot, does not tell where files lie")
     assert cache.filesystem(str(plain))
     monkeypatch.setattr(cache, "filesystem", lambda path: kind)
     asked = Asked(str(plain), ("a",), None, 32, MEMORY)

@@ -77,7 +77,7 @@ def test_a_hundred_thousand_chunks_take_little_memory(folder: Path) -> None:
     tracemalloc.stop()
 
     assert index.nbytes == 12 * 100_000
-    assert peak < 60 * 100_000
+    assert peak < 72 * 100_000  # 64 of them on Python 3.14
     assert index.numbers is None
     assert open_reader(header).read(np.array([99_999, 0])).tolist() == [[97, 98]] * 2
 

@@ -151,10 +151,10 @@ class ChunkPart:
         file = self._file()
         try:
             for group in self._groups(chunks):
-                self._fetch(file, group, memory)
+                stored = self._fetch(file, group, memory)
                 with decoding():
                     for k in group:
-                        self._look(k, memory)
+                        self._look(k, memory, stored)
         except LabeledError:
             raise
         except (OSError, EOFError) as fault:
@@ -175,31 +175,35 @@ class ChunkPart:
             end = -1 if alone else offset + size
         return groups
 
-    def _fetch(self, file: OpenFile, group: list[int], memory: Array) -> None:
-        """Read chunks that lie side by side to their places; one to decode here, to another."""
+    def _fetch(self, file: OpenFile, group: list[int], memory: Array) -> Array:
+        """Read chunks that lie side by side to their places; one to decode here, to another.
+
+        Returns what was read, where it was read to.
+        """
         first, last = group[0], group[-1]
         at = int(self._offsets[first])
         if len(group) == 1:
-            size = int(self._sizes[first])
             apart = bool(self._masks[first])
-            file.read_into(scratch("stored", size, at) if apart else self._place(first, memory), at)
-            return
+            size = int(self._sizes[first])
+            alone = scratch("stored", size, at) if apart else self._place(first, memory)
+            file.read_into(alone, at)
+            return alone
         together = scratch("stored", int(self._offsets[last] + self._sizes[last]) - at, at)
         file.read_into(together, at)
         for k in group:
             start = int(self._offsets[k]) - at
             self._place(k, memory)[:] = together[start : start + int(self._sizes[k])]
+        return together
 
     def _place(self, k: int, memory: Array) -> Array:
         start = int(self._starts[k])
         return memory[start : start + int(self._sizes[k])]
 
-    def _look(self, k: int, memory: Array) -> None:
-        """Find the compressed stretches of a chunk that was read."""
+    def _look(self, k: int, memory: Array, stored: Array) -> None:
+        """Find the compressed stretches of a chunk that was read; decode one that is `stored`."""
         start, mask = int(self._starts[k]), int(self._masks[k])
         try:
             if mask:
-                stored = scratch("stored", int(self._sizes[k]))
                 whole = memory[start : start + self._coding.chunk_bytes]
                 self._pipeline.undo_into(stored, mask, whole)
                 return
