@@ -23,6 +23,7 @@ from labeled.formats import parts
 from labeled.formats.hdf5.own import read_statistics
 from labeled.formats.hdf5.tables import split_array
 from labeled.formats.parts import part_name, parts_of
+from labeled.writing import streaming
 
 KINDS: list[dict[str, Any]] = [
     {},
@@ -319,7 +320,10 @@ def test_an_append_in_place_to_a_full_disk_is_undone(tmp_path: Path) -> None:
     assert Path(path).read_bytes() == before
 
 
-def test_what_is_too_much_to_undo_stays_refused(tmp_path: Path) -> None:
+def test_what_is_too_much_to_undo_stays_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "COUNTED_BYTES", 1 << 30)  # no memory is too small
     path = labeled.write(tmp_path / "x", rows(20), chunks=4)
 
     def batches() -> Any:

@@ -34,9 +34,6 @@ from labeled.writing.write import checked_effort, write
 
 Path = str | os.PathLike[str]
 
-ON_THE_WAY = 6
-"""Rows on their way fill a sixth of the memory given: measuring and packing them takes more."""
-
 OF_RAGGED = "it tells the "
 """Why datasets that ragged sources are made of are no sources themselves."""
 
@@ -67,7 +64,7 @@ def convert(
     overwrite: bool = False,
     provenance: Mapping[str, Any] | None = None,
     progress: bool | None = None,
-    memory: int | str = "128 MiB",
+    memory: int | str | None = None,
     threads: int | None = None,
     **options: Any,
 ) -> str:
@@ -188,7 +185,7 @@ def convert(
             overwrite=overwrite,
             provenance={**_told(found, split, stratify, group, seed), **(provenance or {})},
             progress=progress,
-            memory=max(budget // ON_THE_WAY, 1),
+            memory=memory,
             threads=threads,
         )
 
@@ -224,7 +221,7 @@ def _exported(
     dims: Mapping[str, Sequence[str | None]] | None,
     overwrite: bool,
     progress: bool | None,
-    memory: int | str,
+    memory: int | str | None,
 ) -> str:
     """Write what is no labelled file; what was none either becomes one on the way."""
     budget, _ = checked_effort(memory, None)
@@ -240,7 +237,7 @@ def _exported(
                 statistics=False,
                 checksums=False,
                 progress=progress,
-                memory=max(budget // ON_THE_WAY, 1),
+                memory=memory,
             )
             whole = replace(found, sources=open_dataset(labelled))
             return _exported(whole, target, None, overwrite, progress, memory)

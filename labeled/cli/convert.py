@@ -83,7 +83,7 @@ def convert(
     level: Sequence[str],
     chunks: Sequence[str],
     overwrite: bool,
-    memory: str,
+    memory: str | None,
     progress: bool | None,
     as_json: bool,
 ) -> None:

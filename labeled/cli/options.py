@@ -48,9 +48,8 @@ def effort_options(command: Command) -> Command:
             click.option(
                 "--memory",
                 metavar="SIZE",
-                default="128 MiB",
-                show_default=True,
-                help="Rows in memory at a time.",
+                help="By how much this process may grow. Default: 128 MiB, or what the largest "
+                "piece needs that cannot be cut.",
             ),
             click.option(
                 "--progress/--no-progress",

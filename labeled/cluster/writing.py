@@ -122,9 +122,8 @@ def write(
             raise ClusterError(no_workers(workers, {}))
         if isinstance(sources, Dataset):
             check_files(at, sources, workers=workers)
-        if "memory" not in options:
-            asked["memory"] = sum(n for a, n in at.nthreads().items() if a in there) << 26
-        made = planned(**asked, here=False)
+        usual = sum(n for a, n in at.nthreads().items() if a in there) << 26
+        made = planned(**asked, here=False, usual=usual)
         made.warn_of(sources)
         target = os.path.abspath(path)
         named = None if workers is None else list(there)

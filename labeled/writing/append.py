@@ -40,7 +40,7 @@ from labeled.formats.replacing import check_target, clone, replacing
 from labeled.ragged import Ragged
 from labeled.selection import Selection
 from labeled.writing.blocks import Before, Recipe
-from labeled.writing.given import Block, Given, slices
+from labeled.writing.given import Block, Given, slices, text_blocks
 from labeled.writing.inputs import Inputs, inputs_of
 from labeled.writing.ordering import Kept
 from labeled.writing.progress import progress_bar
@@ -54,7 +54,7 @@ from labeled.writing.ragged import (
 from labeled.writing.rewriting import coordinates_of
 from labeled.writing.splits import Splits
 from labeled.writing.statistics import Tally, moments_from
-from labeled.writing.streaming import Plan, recipe_for, store, tally_for, works_of
+from labeled.writing.streaming import Plan, fitting, recipe_for, store, tally_for, works_of
 from labeled.writing.write import checked_effort, create, tallies_for, total_bytes
 
 _NO_END = np.iinfo(np.int64).max
@@ -67,7 +67,7 @@ def append(
     split: str | None = None,
     in_place: bool = False,
     progress: bool | None = None,
-    memory: int | str = "128 MiB",
+    memory: int | str | None = None,
     threads: int | None = None,
 ) -> str:
     """Add rows to every source of a file.
@@ -88,7 +88,7 @@ def append(
         error (a full disk, batches that break off) is undone: the file is as it was. A
         process that is killed leaves it refused, and other programs may not be able to open
         it either: have a copy. To undo, all that is no whole chunk is kept in memory besides;
-        where that is more than `memory`, errors leave the file refused, too.
+        where that is more than half of `memory`, errors leave the file refused, too.
     progress, memory, threads
         As for :func:`labeled.write`.
 
@@ -137,7 +137,7 @@ def append(
     if anew:
         inputs = _old_then_new(old, inputs)
     recipes = {
-        name: _recipe(old, given, stored)
+        name: _recipe(old, given, stored, anew=anew)
         for source in header.sources.values()
         for name, stored in datasets_of(source).items()
         for given in [inputs.sources[name]]
@@ -145,7 +145,7 @@ def append(
     tallies = tallies_for(inputs, table, bool(old.statistics))
     if not anew:
         tallies = {name: _tally(old, given, split) for name, given in inputs.sources.items()}
-    plan = Plan(recipes, tallies, budget, threads)
+    plan = fitting(Plan(recipes, tallies, budget, threads), inputs, memory)
     n_bytes = total_bytes(inputs)
     with progress_bar(progress, n_bytes, f"append to {os.path.basename(target)}") as told:
         if anew:
@@ -210,7 +210,9 @@ def _as_ragged(sources: Any, header: FileHeader) -> Any:
             continue
         examples = [np.asarray(one) for one in given]
         if examples and all(one.ndim == len(source.dims) - 1 > 0 for one in examples):
-            out[name] = Ragged.of(examples, source.dims)
+            out[name] = np.empty(len(examples), object)
+            for row, one in enumerate(examples):
+                out[name][row] = one
     return out
 
 
@@ -323,13 +325,13 @@ def _new_table(header: FileHeader, split: str | None, n_new: int | None) -> Spli
     return table
 
 
-def _recipe(old: _Old, given: Given, stored: SourceHeader) -> Recipe:
+def _recipe(old: _Old, given: Given, stored: SourceHeader, *, anew: bool) -> Recipe:
     """Return how new rows of a dataset are packed: as the old ones were."""
     known = can_encode(stored.filters)
     layout = Layout(stored.chunks, stored.filters) if known else Layout()  # else HDF5 encodes
     sums = old.checksums.get(given.name)
     recipe = recipe_for(given, layout, sums is not None)
-    if sums is None or vlen_base(stored.dtype) is not None:
+    if anew or sums is None or vlen_base(stored.dtype) is not None:
         return recipe
     return replace(recipe, unit_rows=sums.rows)
 
@@ -370,7 +372,9 @@ def _grow(
     if mark:
         headers = old.header.sources
         whole = {name: (headers[name], each.n_rows) for name, each in before.items()}
-        undo = undo_of(path, whole, plan.budget)
+        undo = undo_of(path, whole, plan.budget // 2)
+        if undo is not None:
+            plan = replace(plan, budget=plan.budget - undo.n_held)
     with changed_file(path, mark=mark, undo=undo) as file:
         writers = {name: SourceWriter(file[name], growing=True) for name in inputs.sources}
         joiners = store(plan, works_of(plan, inputs, old.n_rows), writers, told, before)
@@ -460,6 +464,9 @@ def _blocks(source: SourceHeader, new: Given, rows: int) -> Iterator[Block]:
         values = reader.read(range(start, stop))
         return values if new.encode is None else values.astype(np.int64).view(f"{kind}8[ns]")
 
-    yield from slices(read, source.n_rows, rows)
+    if source.dtype.kind == "O":
+        yield from text_blocks(read, source.n_rows, new.row_bytes, rows)
+    else:
+        yield from slices(read, source.n_rows, rows)
     for block in new.blocks(rows):
         yield replace(block, start=block.start + source.n_rows, stop=block.stop + source.n_rows)

@@ -11,6 +11,7 @@ import mmap
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import prod
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -27,7 +28,16 @@ from labeled.formats.hdf5.writing import storable
 from labeled.formats.region import Array
 from labeled.writing.casting import texts, times
 from labeled.writing.fields import dims_of_fields, with_fields
-from labeled.writing.given import Block, Blocks, Given, slices
+from labeled.writing.given import (
+    TEXT_BYTES,
+    Block,
+    Blocks,
+    Given,
+    mean_of_texts,
+    sizes_of_texts,
+    slices,
+    text_blocks,
+)
 from labeled.writing.passing import Passing
 from labeled.writing.ragged import RaggedAs, RaggedGiven, examples_of, is_ragged, ragged_given
 from labeled.writing.tables import frame_sources, is_frame
@@ -131,12 +141,17 @@ def inputs_of(
             f"pandas.DataFrame, a labeled.Dataset, or an iterable of batches {{name: array}}"
         )
     given_whole, whole = whole, with_fields(whole)
-    given = _all_given(whole, dims_of_fields(dims, given_whole, whole), ragged)
-    if here and isinstance(sources, RowsLike):
-        given = replace(given, sources=_read_directly(sources, whole, given.sources))
+    own = isinstance(sources, RowsLike) and not isinstance(sources, xr.Dataset)
+    given = _all_given(whole, dims_of_fields(dims, given_whole, whole), ragged, dense=own)
+    if isinstance(sources, RowsLike):
+        read = _read_directly(sources, whole, given.sources, here=here)
+        given = replace(given, sources=read)
     if batches is None:
         return replace(given, attrs=storable("the file", _kept(attrs)))
-    open_ended = {n: replace(g, shape=(None, *g.shape[1:])) for n, g in given.sources.items()}
+    open_ended = {
+        n: replace(g, shape=(None, *g.shape[1:]), least_bytes=int(g.shape[0] or 0) * g.row_bytes)
+        for n, g in given.sources.items()
+    }
     uneven = {n: RaggedGiven(n, each.dims, None, each.kind) for n, each in given.ragged.items()}
     more = map(with_fields, batches)
     return Inputs(open_ended, {}, _with_first(whole, more), uneven)
@@ -152,21 +167,37 @@ def _with_examples(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
 
 
 def _read_directly(
-    dataset: RowsLike, arrays: Mapping[str, Any], given: Mapping[str, Given]
+    dataset: RowsLike, arrays: Mapping[str, Any], given: Mapping[str, Given], *, here: bool
 ) -> dict[str, Given]:
-    """Let rows of dense sources be read by whoever packs them."""
+    """Let rows of dense sources be read by whoever packs them, if that is this process."""
     out = dict(given)
     for name, array in arrays.items():
         if isinstance(array, xr.DataArray) and array.chunks is not None:
-            out[name] = replace(given[name], blocks=partial(_read_blocks, dataset, name, array))
+            one, unit = given[name], dataset.chunk_rows(name)
+            if array.dtype.kind == "O":
+                mean = mean_of_texts(partial(dataset.read_rows, name), len(array))
+                one = replace(one, mean_bytes=mean)
+            blocks = partial(_read_blocks, dataset, name, array, one.row_bytes)
+            if here:
+                one = replace(one, blocks=blocks, least_bytes=unit * one.row_bytes)
+            out[name] = one
     return out
 
 
-def _read_blocks(dataset: RowsLike, name: str, array: xr.DataArray, rows: int) -> Iterator[Block]:
+def _read_blocks(
+    dataset: RowsLike, name: str, array: xr.DataArray, row_bytes: int, rows: int
+) -> Iterator[Block]:
     """Cut the blocks of a lazy array to so many rows, by whole stored chunks."""
-    assert array.chunks is not None
     unit = dataset.chunk_rows(name)
-    step = max(rows // unit, 1) * unit
+    if array.dtype.kind == "O":
+        return text_blocks(partial(dataset.read_rows, name), len(array), row_bytes, rows, step=unit)
+    return _cut_blocks(dataset, name, array, unit, max(rows // unit, 1) * unit)
+
+
+def _cut_blocks(
+    dataset: RowsLike, name: str, array: xr.DataArray, unit: int, step: int
+) -> Iterator[Block]:
+    assert array.chunks is not None
     begin = 0
     for n_rows in array.chunks[0]:
         end = begin + n_rows
@@ -182,8 +213,13 @@ def _kept(attrs: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def _all_given(
-    sources: Mapping[str, Any], dims: Mapping[str, Sequence[str | None]], kind: RaggedAs
+    sources: Mapping[str, Any],
+    dims: Mapping[str, Sequence[str | None]],
+    kind: RaggedAs,
+    *,
+    dense: bool,
 ) -> Inputs:
+    """Return sources as they will be written; `dense` tells that DataArrays hold no examples."""
     if not sources:
         raise ArrayError("there is no source to write; give at least one {name: array}")
     for name in sources:
@@ -196,7 +232,7 @@ def _all_given(
     given: dict[str, Given] = {}
     uneven: dict[str, RaggedGiven] = {}
     for name, value in sources.items():
-        if is_ragged(value):
+        if not (dense and isinstance(value, xr.DataArray)) and is_ragged(value):
             examples = examples_of(name, value)
             uneven[name], datasets = ragged_given(name, examples, dims.get(name), kind)
         else:
@@ -253,9 +289,26 @@ def given_of(name: str, value: Any, dims: Sequence[str | None] | None) -> Given:
             raise DimsError(f"source {name!r} has a dim called {dim!r}; use letters and digits")
     coords = _coordinates(name, array, axis_names) if isinstance(array, xr.DataArray) else ()
     attrs = storable(f"source {name!r}", array.attrs) if isinstance(array, xr.DataArray) else {}
-    return Given(
+    made = Given(
         name, dtype, shape, Names(axis_names, coords), {**attrs, **told}, _blocks(array), encode
     )
+    if dtype.kind == "O":
+        made = _with_texts(made, array)
+    if _is_lazy(array):
+        chunks = array.chunks or ((),)
+        largest = max(chunks[0], default=0)
+        parts = any(len(lengths) > 1 for lengths in chunks[1:])  # are put together first
+        made = replace(made, least_bytes=(1 + parts) * largest * made.row_bytes)
+    return made
+
+
+def _with_texts(given: Given, array: Any) -> Given:
+    """Tell what texts take; those that are read here are cut by that."""
+    if _is_lazy(array) or isinstance(array, Passing):
+        return replace(given, mean_bytes=TEXT_BYTES * prod(given.row_shape))
+    read = _reader(array)
+    mean = mean_of_texts(read, len(array))
+    return replace(given, mean_bytes=mean, blocks=partial(text_blocks, read, len(array), mean))
 
 
 def _as_array(name: str, value: Any) -> Any:
@@ -370,16 +423,21 @@ def left_out(sources: Any) -> list[str]:
     )
 
 
+def _is_lazy(array: Any) -> bool:
+    return is_dask_collection(array.data if isinstance(array, xr.DataArray) else array)
+
+
 def _blocks(array: Any) -> Blocks:
-    if isinstance(array, xr.DataArray):
-        if array.chunks is not None:
-            return partial(_dask_blocks, array.data)
-        return partial(slices, partial(_values, array), len(array))
-    if is_dask_collection(array):
-        return partial(_dask_blocks, array)
+    if _is_lazy(array):
+        return partial(_dask_blocks, array.data if isinstance(array, xr.DataArray) else array)
     if isinstance(array, Passing):
         return partial(_passing_blocks, array)
-    return partial(slices, partial(_sliced, array), array.shape[0])
+    return partial(slices, _reader(array), array.shape[0])
+
+
+def _reader(array: Any) -> Callable[[int, int], Any]:
+    """Return what reads consecutive rows of something that is no dask array."""
+    return partial(_values if isinstance(array, xr.DataArray) else _sliced, array)
 
 
 def _passing_blocks(array: Passing, rows: int) -> Iterator[Block]:
@@ -389,7 +447,8 @@ def _passing_blocks(array: Passing, rows: int) -> Iterator[Block]:
     """
     start = 0
     for values in array.begin(max(rows // 4, 1)):
-        yield Block(start, start + len(values), partial(np.asarray, values))
+        n_bytes = int(sizes_of_texts(values).sum()) if values.dtype.kind == "O" else None
+        yield Block(start, start + len(values), partial(np.asarray, values), n_bytes=n_bytes)
         start += len(values)
 
 

@@ -24,8 +24,8 @@ LAYOUTS = ("auto", "contiguous", "chunked")
 MOST_CHUNK_BYTES = 256 * 1024
 HDF5_CHUNK_BYTES = (1 << 32) - 1
 
-TEXT_BYTES = 16
-"""What a text takes in a chunk: a reference to where it lies."""
+TEXT_BYTES = 64
+"""What a text takes, roughly: a reference to where it lies, and what lies there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -103,8 +103,9 @@ class ListedExamples:
 
     @cached_property
     def shapes(self) -> Rows:
-        lengths = [array.shape for array in self.arrays]
-        return np.array(lengths, np.int64).reshape(len(lengths), len(self.dims) - 1)
+        n, n_axes = len(self.arrays), len(self.dims) - 1
+        lengths = chain.from_iterable(array.shape for array in self.arrays)
+        return np.fromiter(lengths, np.int64, n * n_axes).reshape(n, n_axes)
 
     def values(self, start: int, stop: int) -> Array:
         pieces = [array.reshape(-1) for array in self.arrays[start:stop]]
@@ -157,17 +158,22 @@ def is_ragged(value: Any) -> bool:
     if isinstance(value, Ragged):
         return True
     if isinstance(value, np.ndarray | xr.DataArray):
-        inner = value.values if isinstance(value, xr.DataArray) and value.dtype == object else value
-        return inner.dtype == object and inner.ndim == 1 and _holds_arrays(inner)
+        if value.dtype != object or value.ndim != 1:
+            return False
+        if isinstance(value, xr.DataArray):
+            if value.chunks is not None and not _holds_arrays(value[:1].values):
+                return False  # texts, which are not computed to know that
+            value = value.values
+        return _holds_arrays(value)
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         return False
     if not _holds_arrays(value):
         return False
     try:
-        shapes = {np.shape(_taken(one)) for one in value}
+        first = np.shape(_taken(value[0]))
+        return any(np.shape(_taken(one)) != first for one in value)
     except ValueError:  # an example that is no array by itself: named when it is written
         return True
-    return len(shapes) > 1
 
 
 def _taken(one: Any) -> Any:
@@ -331,6 +337,7 @@ def _flat(
         Names((f"{name}_value",)),
         {**attrs, **ragged_attrs(name, dims)},
         partial(_value_blocks, examples, edges, n_before),
+        least_bytes=_largest(edges, examples.dtype),
         example_dims=dims,
     )
     out = {name: values}
@@ -362,9 +369,14 @@ def _variable_rows(name: str, examples: Examples, dims: tuple[str, ...]) -> Give
         Names(dims[:1]),
         storable(f"source {name!r}", examples.attrs),
         partial(_row_blocks, examples, edges),
+        least_bytes=_largest(edges, examples.dtype),
         mean_bytes=16 + n_bytes // max(n_rows, 1),
         example_dims=dims,
     )
+
+
+def _largest(edges: Rows, dtype: np.dtype[Any]) -> int:
+    return int(np.diff(edges).max(initial=0)) * dtype.itemsize
 
 
 def _value_blocks(examples: Examples, edges: Rows, n_before: int, rows: int) -> Iterator[Block]:

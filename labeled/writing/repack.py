@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -34,13 +35,14 @@ from labeled.writing.fingerprints import (
     hashes_of_rows,
     hashes_of_texts,
 )
+from labeled.writing.given import slices, text_blocks
 from labeled.writing.layouts import AS_IT_IS, KEEP, wishes
 from labeled.writing.ordering import ORDERS, Kept, Order, moved, order_of
 from labeled.writing.progress import progress_bar
 from labeled.writing.ragged import RaggedAs
 from labeled.writing.rewriting import Rewriting
 from labeled.writing.splits import Splits
-from labeled.writing.streaming import Plan, recipe_for
+from labeled.writing.streaming import Plan, fitting, recipe_for
 from labeled.writing.write import checked_effort, create, tallies_for, total_bytes
 
 PROVENANCE = "labeled_provenance"
@@ -62,7 +64,7 @@ def repack(
     overwrite: bool = False,
     verify: bool = True,
     progress: bool | None = None,
-    memory: int | str = "128 MiB",
+    memory: int | str | None = None,
     threads: int | None = None,
 ) -> str:
     """Write a file of examples again, stored differently.
@@ -138,15 +140,13 @@ def repack(
     wished = wishes(list(header.sources), layout, compression, level, chunks, AS_IT_IS)
     found = check_target(target, overwrite=overwrite)
     with ExitStack() as stack:
-        made = Rewriting(header, moves, wished, ragged, budget // 4, found, stack)
+        made = Rewriting(header, moves, wished, ragged, budget // 6, found, stack)
         inputs = made.inputs
         splits = None if table is None else moved(table, moves)
-        plan = Plan(
-            {n: recipe_for(g, made.layouts[n], True) for n, g in inputs.sources.items()},
-            tallies_for(inputs, splits, True),
-            budget // 4,
-            threads,
-        )
+        recipes = {n: recipe_for(g, made.layouts[n], True) for n, g in inputs.sources.items()}
+        plan = Plan(recipes, tallies_for(inputs, splits, True), budget, threads)
+        plan = fitting(plan, inputs, memory)
+        plan = replace(plan, budget=plan.budget // 3)
         passes = 1 + 2 * verify + (not isinstance(moves, Kept))
         n_bytes = passes * (total_bytes(inputs) or 0)
         with progress_bar(progress, n_bytes, f"repack {os.path.basename(found)}") as told:
@@ -268,10 +268,15 @@ def _hashes(made: Rewriting, source: SourceHeader) -> Iterator[tuple[int, Any]]:
             made.told(flat.values.nbytes)
         return
     stretch = made.reader_of(source)
-    texts = source.dtype.kind == "O"
-    step = max(made.block_bytes // max(source.row_bytes * (16 if texts else 1), 1), 1)
+    step = max(made.block_bytes // max(source.row_bytes, 1), 1)
     step = -(-step // stretch.step) * stretch.step
-    for start in range(0, source.n_rows, step):
-        rows = stretch.read(start, min(start + step, source.n_rows))
-        yield start, hashes_of_texts(rows) if texts else hashes_of_rows(rows)
+    texts = source.dtype.kind == "O"
+    if texts:
+        blocks = text_blocks(stretch.read, source.n_rows, 1, made.block_bytes, step=stretch.step)
+    else:
+        blocks = slices(stretch.read, source.n_rows, step)
+    for block in blocks:
+        assert block.read is not None
+        rows = block.read()
+        yield block.start, hashes_of_texts(rows) if texts else hashes_of_rows(rows)
         made.told(rows.nbytes)

@@ -25,7 +25,7 @@ from labeled.formats.header import FileHeader, SourceHeader
 from labeled.formats.reading import native
 from labeled.formats.region import Array
 from labeled.ragged import RaggedReader
-from labeled.writing.given import Block, Given
+from labeled.writing.given import Block, Given, mean_of_texts, text_blocks
 from labeled.writing.inputs import Inputs, coordinate
 from labeled.writing.layouts import AS_IT_IS, Wish, kept_layout
 from labeled.writing.ordering import Kept, Order
@@ -100,7 +100,11 @@ class Rewriting:
             Names(source.dims, tuple(coordinates_of(self.header, source, self.order))),
             storable(f"source {source.name!r}", source.attrs),
             partial(self._blocks, source),
+            mean_bytes=self._mean_of_texts(source) if texts else None,
         )
+
+    def _mean_of_texts(self, source: SourceHeader) -> int:
+        return mean_of_texts(self.reader_of(source).read, source.n_rows)
 
     def _blocks(self, source: SourceHeader, rows: int) -> Iterator[Block]:
         """Cut a source into blocks, of whole stored chunks where these are read as they lie."""
@@ -111,6 +115,10 @@ class Rewriting:
             read = stretch.read
         else:
             read = self._shuffled(source, stretch)
+        if source.dtype.kind == "O":
+            mean = self._mean_of_texts(source)
+            yield from text_blocks(read, source.n_rows, mean, rows, step=stretch.step)
+            return
         for start in range(0, source.n_rows, step):
             stop = min(start + step, source.n_rows)
             yield Block(start, stop, partial(read, start, stop))
@@ -118,13 +126,9 @@ class Rewriting:
     def _shuffled(self, source: SourceHeader, stretch: Stretch) -> Callable[[int, int], Array]:
         most = self.block_bytes
         if source.dtype.kind == "O":
-            step = max(most // 256, 1)
-            sizes = np.concatenate(
-                [np.empty(0, np.int64)]
-                + [np.diff(lot.offsets) for lot in lots_of_texts(stretch.read, source.n_rows, step)]
-            )
-            lots = lots_of_texts(stretch.read, source.n_rows, step)
-            buckets = self.filled(sizes, lots)
+            begin = partial(lots_of_texts, stretch.read, source.n_rows, most, stretch.step)
+            sizes = np.concatenate([np.empty(0, np.int64)] + [np.diff(x.offsets) for x in begin()])
+            buckets = self.filled(sizes, begin())
             return partial(_texts, buckets, source.row_shape)
         step = max(most // max(source.row_bytes, 1), 1)
         step = -(-step // stretch.step) * stretch.step

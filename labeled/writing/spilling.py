@@ -25,6 +25,7 @@ import numpy as np
 from labeled.formats.region import Array
 from labeled.formats.replacing import explained
 from labeled.ragged.flat import Flat, Rows, block_cuts, copy_segments, offsets_of
+from labeled.writing.given import text_blocks
 from labeled.writing.ordering import Order
 
 Told = Callable[[int], None]
@@ -194,12 +195,15 @@ def lots_of_rows(read: Callable[[int, int], Array], n_rows: int, step: int) -> I
         yield Lot(start, raw, np.arange(len(rows) + 1) * size)
 
 
-def lots_of_texts(read: Callable[[int, int], Array], n_rows: int, step: int) -> Iterator[Lot]:
-    """Read texts as bytes: each row's texts one after another, each after its length."""
-    for start in range(0, n_rows, step):
-        packed = [packed_texts(row) for row in read(start, min(start + step, n_rows))]
+def lots_of_texts(
+    read: Callable[[int, int], Array], n_rows: int, most: int, step: int
+) -> Iterator[Lot]:
+    """Read texts, about `most` bytes at a time: each row's one by one, each after its length."""
+    for block in text_blocks(read, n_rows, 1, most, step=step):
+        assert block.read is not None
+        packed = [packed_texts(row) for row in block.read()]
         sizes = np.array(list(map(len, packed)), np.int64)
-        yield Lot(start, np.frombuffer(b"".join(packed), np.uint8), offsets_of(sizes))
+        yield Lot(block.start, np.frombuffer(b"".join(packed), np.uint8), offsets_of(sizes))
 
 
 def packed_texts(row: Any) -> bytes:

@@ -32,6 +32,9 @@ EVERY_ROW = ""
 PIECE_VALUES = 1 << 16
 """Values measured at a time: half a mebibyte in float64."""
 
+SCRATCH_BYTES = 8 * PIECE_VALUES
+"""What a thread keeps to measure in."""
+
 _LONG = 32
 
 MOST_CHANNELS = 4096

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from dask.delayed import delayed
 
-from labeled.errors import ArrayError
+from labeled.errors import ArrayError, LoaderError
 from labeled.formats.hdf5.encoding import Layout, rows_a_unit
 from labeled.formats.hdf5.own import Checksums
 from labeled.formats.hdf5.writing import SourceWriter
 from labeled.formats.objects import vlen_base
 from labeled.writing.blocks import (
+    TWICE,
     Before,
     Begin,
     Joiner,
@@ -34,7 +35,7 @@ from labeled.writing.blocks import (
 from labeled.writing.given import Block, Given
 from labeled.writing.inputs import Inputs, given_of
 from labeled.writing.splits import Splits
-from labeled.writing.statistics import Tally, are_labels, can_measure, channel_axis
+from labeled.writing.statistics import SCRATCH_BYTES, Tally, are_labels, can_measure, channel_axis
 
 UNIT_BYTES = 1 << 20
 """Rows between two checksums of a contiguous source; chunked ones have one a chunk or so."""
@@ -42,6 +43,23 @@ UNIT_BYTES = 1 << 20
 CHUNKED_UNIT_BYTES = 1 << 18
 BLOCK_BYTES = 4 << 20
 """What is read of an array at a time, where nobody else says."""
+
+BLOCKS = 8
+"""Blocks on their way that there is room for, read and packed counted apart."""
+
+COUNTED_BYTES = 1 << 20
+"""Less memory than that is not refused: an interpreter takes and gives back as much at a time."""
+
+LEAST_BLOCK_BYTES = 1 << 16
+"""Smaller blocks would cost more to hand out than to write."""
+
+SCRATCH_SHARE = 16
+"""Of a source that is small: measured in float64, it takes no more than so much of itself."""
+
+OBJECTS = 3
+SPARE = 3
+HELD_UNITS = 2
+"""Units of rows that wait for more: as they came, and put together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +72,23 @@ class Plan:
     threads: int
     begin: Begin | None = None
     """Has dask's work done; wherever dask runs, by default."""
+
+    @property
+    def room(self) -> int:
+        """Bytes of rows on their way at a time, as they are read and as they are packed.
+
+        Of what is given, they take one part: the system's allocator holds on to about as much
+        as was given back to it, twice. Rows that others pack are all that is counted.
+        """
+        if self.begin is not None:
+            return self.budget
+        return max((self.budget - self.aside) // SPARE, 1)
+
+    @property
+    def aside(self) -> int:
+        """Bytes that are taken besides: by every thread, and by rows that wait for more."""
+        units = [each.unit_rows * each.row_bytes for each in self.recipes.values()]
+        return self.threads * SCRATCH_BYTES + HELD_UNITS * max(units, default=0)
 
     def statistics(self) -> dict[str, Any]:
         """Return what was measured, by source."""
@@ -68,6 +103,49 @@ class Plan:
             for name, joiner in joiners.items()
             if self.recipes[name].checksums
         }
+
+
+def fitting(plan: Plan, inputs: Inputs, memory: int | str | None) -> Plan:
+    """Return a plan with memory enough for the largest piece that cannot be cut.
+
+    Parameters
+    ----------
+    memory : int, str or None
+        What was asked for; None leaves it to the plan, which then takes what it needs.
+
+    Raises
+    ------
+    LoaderError
+        If `memory` is too small; says what is needed, and of which source.
+    """
+    needs = {name: _needed(plan, given) for name, given in inputs.sources.items()}
+    name = max(needs, key=lambda name: needs[name])
+    needed = needs[name]
+    if needed <= max(plan.budget, COUNTED_BYTES):
+        return plan
+    if memory is None:
+        return replace(plan, budget=SPARE * needed)
+    raise LoaderError(
+        f"memory={memory!r} is too small for source {name!r}: of its pieces that cannot be cut (a "
+        f"chunk, a block of dask's, an example, a batch) the largest needs {needed:,} bytes, as it "
+        f"is read, as it is packed, and while it waits for its neighbours; give "
+        f"memory='{-(-needed >> 20)} MiB', or smaller pieces"
+    )
+
+
+def _needed(plan: Plan, given: Given) -> int:
+    """Return the least memory that a source can be written in."""
+    recipe = plan.recipes[given.name]
+    unit = recipe.unit_rows if recipe.layout.chunks is None else recipe.layout.chunks[0]
+    unit_bytes = unit * given.row_bytes
+    if given.least_bytes:
+        needed = (TWICE + 1) * given.least_bytes + HELD_UNITS * unit_bytes
+    else:
+        needed = (TWICE + 1) * unit_bytes
+    needed += plan.threads * SCRATCH_BYTES
+    if given.shape[0] is None:
+        return needed
+    return min(needed, SCRATCH_SHARE * given.shape[0] * given.row_bytes)
 
 
 def recipe_for(given: Given, layout: Layout, checksums: bool) -> Recipe:
@@ -123,12 +201,24 @@ def works_of(plan: Plan, inputs: Inputs, first: int = 0) -> Iterator[Work]:
     if inputs.batches is not None:
         yield from _works_of_batches(plan, inputs, inputs.batches, first)
         return
-    for name, given in inputs.sources.items():
-        recipe = plan.recipes[name]
-        most = min(BLOCK_BYTES, plan.budget // 4)
-        wanted = max(most // max(given.row_bytes * recipe.unit_rows, 1), 1)
-        for block in given.blocks(wanted * recipe.unit_rows):
+    for given in inputs.sources.values():
+        for block in given.blocks(_rows_a_block(plan, given)):
             yield work_of(plan, given, block, first)
+
+
+def _weight(given: Given) -> int:
+    """Return how much more of it is held: texts and rows of any length are put together once."""
+    return OBJECTS if given.dtype.kind == "O" else 1
+
+
+def _rows_a_block(plan: Plan, given: Given) -> int:
+    """Return how many rows to read at a time: whole units, or chunks, or less if need be."""
+    recipe = plan.recipes[given.name]
+    most = min(BLOCK_BYTES, max(plan.room // BLOCKS, min(LEAST_BLOCK_BYTES, plan.budget // 8)))
+    rows = max(most // max(given.row_bytes * _weight(given), 1), 1)
+    chunk = 1 if recipe.layout.chunks is None else recipe.layout.chunks[0]
+    step = recipe.unit_rows if rows >= recipe.unit_rows else min(chunk, recipe.unit_rows)
+    return max(rows // step, 1) * step
 
 
 def work_of(plan: Plan, given: Given, block: Block, first: int = 0) -> Work:
@@ -139,7 +229,8 @@ def work_of(plan: Plan, given: Given, block: Block, first: int = 0) -> Work:
     end = stop if block.shapes is None else begin + len(block.shapes)
     parts = [] if tally is None else tally.parts(begin, end)
     packing = partial(pack, start=start, stop=stop, recipe=recipe, parts=parts, shapes=block.shapes)
-    n_bytes = given.row_bytes * (stop - start)
+    n_bytes = given.row_bytes * (stop - start) if block.n_bytes is None else block.n_bytes
+    n_bytes *= _weight(given)
     if block.delayed is not None:
         task = delayed(packing, pure=False, traverse=False)(block.delayed)
         return Work(given.name, n_bytes, partial(_never, given.name), task, recipe)
@@ -203,7 +294,7 @@ def store(
         for name, recipe in plan.recipes.items()
     }
     for name, packed in packed_in_order(
-        works, threads=plan.threads, budget=plan.budget, begin=plan.begin
+        works, threads=plan.threads, budget=plan.room, begin=plan.begin
     ):
         joiners[name].take(packed)
         tally = plan.tallies[name]

@@ -37,9 +37,12 @@ from labeled.writing.progress import progress_bar
 from labeled.writing.ragged import RaggedAs
 from labeled.writing.splits import Splits, as_splits, check_inside, warn_of_overlaps
 from labeled.writing.statistics import Tally
-from labeled.writing.streaming import Plan, recipe_for, store, tally_for, works_of
+from labeled.writing.streaming import Plan, fitting, recipe_for, store, tally_for, works_of
 
 Path = str | os.PathLike[str]
+
+USUAL_BYTES = 128 << 20
+"""Memory where none is asked for."""
 
 
 def write(
@@ -62,7 +65,7 @@ def write(
     checksums: bool = True,
     provenance: Mapping[str, Any] | None = None,
     progress: bool | None = None,
-    memory: int | str = "128 MiB",
+    memory: int | str | None = None,
     threads: int | None = None,
 ) -> str:
     """Write a file of examples. It appears under its name only once it is complete.
@@ -124,9 +127,11 @@ def write(
         time is written of its own accord: equal input gives equal bytes.
     progress : bool, optional
         Show a bar. Default: on a terminal, once writing takes more than two seconds.
-    memory : int or str
-        Bytes of rows on their way at a time, as they are read and as they are stored; one dask
-        block may exceed it.
+    memory : int or str, optional
+        By how many bytes the process may grow: rows on their way, as they are read and as they
+        are stored, and what packing them takes. What computing a dask block takes besides is
+        dask's. Default: 128 MiB, or what the largest piece needs that cannot be cut (a chunk,
+        a block of dask's, an example, a batch).
     threads : int, optional
         Blocks packed at a time. Default: one a core, at most 8.
 
@@ -137,8 +142,9 @@ def write(
 
     Raises
     ------
-    ArrayError, DimsError, UnknownNameError
-        If arrays, names or options do not fit; before anything is written.
+    ArrayError, DimsError, LoaderError, UnknownNameError
+        If arrays, names or options do not fit, or `memory` is too small; before anything is
+        written.
     SplitError
         If rows lie outside their source or sources of a split differ in length; before
         anything is written, unless rows come in batches.
@@ -250,13 +256,15 @@ def planned(
     statistics: bool,
     checksums: bool,
     provenance: Mapping[str, Any] | None,
-    memory: int | str,
+    memory: int | str | None,
     threads: int | None,
     here: bool = True,
+    usual: int = USUAL_BYTES,
 ) -> Planned:
     """Check everything that :func:`write` is asked for, but the target.
 
-    `here` is whether the rows of a Dataset are read in the process that writes.
+    `here` is whether the rows of a Dataset are read in the process that writes; `usual` is the
+    memory where none is asked for.
     """
     if ragged not in ("flat", "fuel"):
         raise ArrayError(f"ragged={ragged!r} must be 'flat' or 'fuel'")
@@ -270,11 +278,13 @@ def planned(
         n: layout_for(n, g.shape, g.dtype, wished.get(n, Wish())) for n, g in inputs.sources.items()
     }
     file_attrs = _file_attrs(inputs, attrs, provenance)
-    budget, threads = checked_effort(memory, threads)
+    budget, threads = checked_effort(memory, threads, usual)
     recipes = {
         name: recipe_for(given, layouts[name], checksums) for name, given in inputs.sources.items()
     }
-    plan = Plan(recipes, tallies_for(inputs, table, statistics), budget, threads)
+    tallies = tallies_for(inputs, table, statistics)
+    plan = Plan(recipes, tallies, budget, threads)
+    plan = fitting(plan, inputs, memory) if here else plan
     return Planned(inputs, plan, table, inherited is None, file_attrs, netcdf)
 
 
@@ -350,7 +360,9 @@ def tallies_for(inputs: Inputs, table: Splits | None, statistics: bool) -> dict[
     }
 
 
-def checked_effort(memory: int | str, threads: int | None) -> tuple[int, int]:
+def checked_effort(
+    memory: int | str | None, threads: int | None, usual: int = USUAL_BYTES
+) -> tuple[int, int]:
     """Return bytes on their way and number of threads.
 
     Raises
@@ -359,7 +371,7 @@ def checked_effort(memory: int | str, threads: int | None) -> tuple[int, int]:
         If either is no positive number.
     """
     try:
-        budget = parse_bytes(memory)
+        budget = usual if memory is None else parse_bytes(memory)
     except ValueError:
         budget = 0
     if budget <= 0:

@@ -43,6 +43,11 @@ class Undo:
     n_bytes: int
     kept: list[tuple[int, bytes]]
 
+    @property
+    def n_held(self) -> int:
+        """Bytes in memory."""
+        return sum(len(content) for _, content in self.kept)
+
     def write_to(self, handle: int) -> None:
         """Write the bytes into a file that is open, and make it as long as it was."""
         for offset, content in self.kept:

@@ -32,11 +32,14 @@ from labeled.formats.replacing import explained
 
 LIBVER = ("v110", "v114")
 
+CACHE_BYTES = 1 << 20
+"""Of chunks a source, and of what HDF5 notes down: heaps of texts among it, up to 32 MiB."""
+
 
 @contextlib.contextmanager
 def new_file(path: str) -> Iterator[h5py.File]:
     """Open a new file for writing; what is at `path` is overwritten at once."""
-    file = h5py.File(path, "w", libver=LIBVER)
+    file = _opened(path, "w")
     try:
         yield file
     except BaseException:
@@ -44,6 +47,16 @@ def new_file(path: str) -> Iterator[h5py.File]:
             file.close()
         raise
     file.close()
+
+
+def _opened(path: str, mode: str) -> h5py.File:
+    """Open a file to write it, with caches that stay small: nothing is written twice."""
+    file = h5py.File(path, mode, libver=LIBVER, rdcc_nbytes=CACHE_BYTES)
+    caching = file.id.get_mdc_config()
+    caching.max_size = max(CACHE_BYTES, caching.min_size)
+    caching.initial_size = min(caching.initial_size, caching.max_size)
+    file.id.set_mdc_config(caching)
+    return file
 
 
 LEFT = f"it may carry the mark {INCOMPLETE!r} now, or be readable by nobody: restore a copy"
@@ -70,7 +83,7 @@ def changed_file(path: str, *, mark: bool, undo: Undo | None = None) -> Iterator
     """
     after = "it is as it was before" if undo else LEFT if mark else "it is damaged"
     with explained(path, after):
-        file = h5py.File(path, "r+", libver=LIBVER)
+        file = _opened(path, "r+")
         try:
             if mark:
                 file.attrs[INCOMPLETE] = True
