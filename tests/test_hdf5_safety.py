@@ -446,3 +446,22 @@ def test_a_file_open_for_writing_elsewhere(tmp_path: Path) -> None:
     finally:
         writer.communicate("\n")
     assert scan(path).splits["a"]["features"] == range(9)
+
+
+@pytest.mark.parametrize("kind", ["link", "virtual"])
+def test_a_refusal_names_what_else_the_file_holds(tmp_path, kind):
+    """The remedy is to open the others by name, and only h5py told their names."""
+    with h5py.File(tmp_path / "other.h5", "w") as f:
+        f["x"] = np.arange(4)
+    with h5py.File(tmp_path / "a.h5", "w") as f:
+        f["images"], f["labels"] = np.zeros((4, 3)), np.arange(4)
+        if kind == "link":
+            f["away"] = h5py.ExternalLink("nowhere.h5", "/x")
+        else:
+            layout = h5py.VirtualLayout((4,), "i8")
+            layout[:] = h5py.VirtualSource("other.h5", "x", (4,))
+            f.create_virtual_dataset("away", layout)
+
+    with pytest.raises(UnsafeFileError, match=r"; it holds 'away', 'images', 'labels'$"):
+        scan(tmp_path / "a.h5")
+    assert list(scan(tmp_path / "a.h5", sources=["labels"]).sources) == ["labels"]

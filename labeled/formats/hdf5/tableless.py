@@ -24,6 +24,7 @@ from labeled.errors import (
     UnknownNameError,
     UnsafeFileError,
     did_you_mean,
+    listed,
 )
 from labeled.formats.cf import cf_of, named_coordinates, with_bounds_units
 from labeled.formats.hdf5.columns import Column, columns_of, item_of, varies
@@ -272,8 +273,14 @@ def _check_safe(contents: Contents, wanted: Sequence[str] | None) -> None:
     """Refuse links out of the file, unless the sources asked for do without them."""
     for name, error in contents.unsafe.items():
         if wanted is None or any(w == name or w.startswith(name + "/") for w in wanted):
-            raise error
+            raise _naming_others(error, contents)
         contents.not_opened[name] = str(error)
+
+
+def _naming_others(error: UnsafeFileError, contents: Contents) -> UnsafeFileError:
+    """Return the error with what there is: whoever may open the others needs their names."""
+    there = sorted([*contents.datasets, *contents.matrices, *contents.unsafe])
+    return UnsafeFileError(f"{error}; it holds {listed(there)}")
 
 
 def _describe(
@@ -288,6 +295,8 @@ def _describe(
             described[name] = builder.describe(name, found)
         except (UnsafeFileError, DimsError, FileFormatError) as error:
             if wanted is None or name in wanted:
+                if isinstance(error, UnsafeFileError):
+                    raise _naming_others(error, contents) from None
                 raise
             contents.not_opened[name] = str(error)
     for name, matrix in contents.matrices.items():
