@@ -46,11 +46,12 @@ def rows_of(batches):
 class InterruptAt:
     """Raises KeyboardInterrupt before the n-th instruction of an iterator's own methods.
 
-    None of those that return: Python looks for signals behind calls and jumps.
+    None of those that return: Python looks for signals behind calls and jumps. Counts from when
+    it is armed; a method must have run once before, for Python 3.14 to tell of its instructions.
     """
 
     def __init__(self, n):
-        self.left, self.raised = n, False
+        self.left, self.armed, self.raised = n, False, False
         methods = vars(EpochIterator).values()
         self._codes = {method.__code__ for method in methods if hasattr(method, "__code__")}
 
@@ -61,7 +62,7 @@ class InterruptAt:
         return self.stepped
 
     def stepped(self, frame, event, arg):
-        if event == "opcode" and not self.raised:
+        if event == "opcode" and self.armed and not self.raised:
             code = frame.f_code.co_code[frame.f_lasti]
             self.left -= not dis.opname[code].startswith("RETURN")
             if self.left == 0:
@@ -89,8 +90,9 @@ def test_wherever_an_interrupt_comes_the_rest_follows_whole(packed, options):
         loader.load_state_dict(begin)
         iterator, seen = iter(loader.with_rows()), []
         next_rows = iterator.__next__
-        seen.append(next_rows()[1])
         with InterruptAt(at) as interrupt:
+            seen.append(next_rows()[1])
+            interrupt.armed = True
             try:
                 seen.append(next_rows()[1])
             except KeyboardInterrupt:
