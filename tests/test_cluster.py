@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,8 +22,8 @@ from dask.base import is_dask_collection
 
 import labeled
 from labeled import cluster as cl
-from labeled.cluster import sight
-from labeled.cluster.door import WorkerInfo, workers_of
+from labeled.cluster import parts, sight
+from labeled.cluster.door import WorkerInfo, paused_of, workers_of
 from labeled.cluster.parts import _Desk, _Share
 from labeled.cluster.work import PartWork, Report, run_part
 from labeled.errors import ArrayError, ClusterError, LoaderError, MissingExtraError
@@ -189,6 +190,119 @@ def test_a_scheduler_that_goes_is_told_as_such(ds, tmp_path):
         with pytest.raises(ClusterError, match=r"the scheduler at .* does not answer any more"):
             cl.run_parts(own, ds, BegunAndSlow(tmp_path), 0, operator.add, batch_size=5, wait_s=0.5)
         thread.join()
+
+
+@contextmanager
+def paused(client, address):
+    """Have a worker begin nothing, as one does whose memory is nearly full."""
+    client.run(_pause, True, workers=[address])
+    try:
+        while address not in paused_of(client):
+            time.sleep(0.05)
+        yield
+    finally:
+        client.run(_pause, False, workers=[address])
+
+
+def _pause(pausing, dask_worker):
+    dask_worker.memory_manager.memory_pause_fraction = False if pausing else 0.8
+    dask_worker.status = distributed.Status.paused if pausing else distributed.Status.running
+
+
+@contextmanager
+def resumed_after(client, address, seconds):
+    """Let a test that waits for a paused worker fail rather than wait for ever."""
+    late = []
+    timer = threading.Timer(
+        seconds, lambda: (late.append(1), client.run(_pause, False, workers=[address]))
+    )
+    timer.start()
+    yield late
+    timer.cancel()
+    timer.join()
+
+
+def test_a_paused_worker_is_given_no_part(client, ds, monkeypatch):
+    monkeypatch.setattr(sight, "ASK_S", 60)
+    monkeypatch.setattr(parts, "QUIET_S", 60)
+    address = min(client.nthreads())
+    with paused(client, address), resumed_after(client, address, 15) as late:
+        found = cl.run_parts(client, ds, count_rows, nothing_yet, operator.add, batch_size=9)
+        assert not late, "nothing ended before the worker was there again"
+        monkeypatch.setattr(sight, "ASK_S", 0.2)
+        with pytest.raises(
+            ClusterError, match=rf"(?s)1 of 2 workers.*{address}.*it is paused, bec"
+        ):
+            cl.check_files(client, ds)
+    np.testing.assert_array_equal(found, np.ones(N))
+
+
+class PausesItself:
+    """Count rows; the worker that comes to the first row is paused, and may wait to be told."""
+
+    def __init__(self, folder, *, waits):
+        self.folder, self.waits = folder, waits
+
+    def __call__(self, acc, batch):
+        if 0 in batch.rows and not (self.folder / "address").exists():
+            worker = distributed.get_worker()
+            worker.loop.add_callback(_pause, True, worker)
+            (self.folder / "address.part").write_text(worker.address)
+            (self.folder / "address.part").rename(self.folder / "address")
+            time.sleep(0.3)
+            while self.waits and not (self.folder / "over").exists():
+                time.sleep(0.05)
+        time.sleep(0.05)
+        return count_rows(acc, batch)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_parts_of_a_worker_that_is_paused_meanwhile_go_to_another(
+    client, ds, tmp_path, monkeypatch, waits
+):
+    monkeypatch.setattr(parts, "LOOK_PAUSED_S", 0.05)
+    monkeypatch.setattr(parts, "QUIET_S", 0.5 if waits else 60)
+    timer = threading.Timer(15, (tmp_path / "over").touch)
+    timer.start()
+    with ExitStack() as after:
+        after.callback(lambda: client.run(_pause, False))
+        fold = PausesItself(tmp_path, waits=waits)
+        after.callback((tmp_path / "over").touch)
+        found = cl.run_parts(client, ds, fold, nothing_yet, operator.add, batch_size=9, parts=6)
+        late = (tmp_path / "over").exists()
+    timer.cancel()
+    assert not late, "nothing ended before the worker went on"
+    np.testing.assert_array_equal(found, np.ones(N))
+
+
+class NotesAndSlow:
+    """Leave a mark for each batch, and take long."""
+
+    def __init__(self, folder):
+        self.folder = str(folder)
+
+    def __call__(self, acc, batch):
+        time.sleep(0.05)
+        return count_and_note(self.folder, np.zeros(N, np.int64), batch)
+
+
+def test_a_client_that_is_closed_is_told_as_such_and_workers_end(client, ds, tmp_path):
+    marks = tmp_path / "folds"
+
+    def close():
+        while not marks.exists():
+            time.sleep(0.02)
+        own.close()
+
+    own = distributed.Client(client.scheduler.address, set_as_default=False)
+    thread = threading.Thread(target=close)
+    thread.start()
+    with pytest.raises(ClusterError, match="the client was closed in the middle of its work"):
+        cl.run_parts(own, ds, NotesAndSlow(tmp_path), 0, operator.add, batch_size=1, every=2)
+    thread.join()
+    for address in client.nthreads():  # comes to this when it has ended that
+        client.submit(os.getpid, workers=[address], pure=False).result()
+    assert len(marks.read_text().split()) < N, "workers went through the epoch for nobody"
 
 
 def test_what_fold_raises_is_raised_here_and_says_where(client, ds):

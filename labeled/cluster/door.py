@@ -111,7 +111,8 @@ def connected(client: Reached) -> Iterator[distributed.Client]:
     Raises
     ------
     ClusterError
-        If nobody answers at the address, or nobody does any more where something went wrong.
+        If nobody answers at the address, or nobody does any more where something went wrong, or
+        the client was closed.
     """
     if not isinstance(client, str | distributed.Client | Cluster):
         raise ClusterError(
@@ -134,16 +135,22 @@ def connected(client: Reached) -> Iterator[distributed.Client]:
 
 @contextmanager
 def _answering(client: distributed.Client) -> Iterator[None]:
-    """Say that the scheduler is gone where that is what went wrong, whatever it looked like.
+    """Say that scheduler or client is gone where that is what went wrong, whatever it looked like.
 
     Futures are cancelled then, connections closed or reset, and workers seem to be gone.
     """
-    address = client.scheduler.address if client.scheduler is not None else "its address"
+    address = address_of(client)
     try:
         yield
     except Exception as error:
         if _answers(client):
             raise
+        if client.status == "closed" and _answers_another(client, address):
+            raise ClusterError(
+                f"the client was closed in the middle of its work ({type(error).__name__}), and "
+                f"what workers told it is lost; the scheduler at {address} is there, so connect "
+                "anew, and leave the client open until the call returns"
+            ) from error
         raise ClusterError(
             f"the scheduler at {address} does not answer any more, and what workers told it is "
             f"lost; start it and its workers again ({type(error).__name__}: {error})"
@@ -160,6 +167,30 @@ def _answers(client: distributed.Client) -> bool:
     return True
 
 
+def address_of(client: distributed.Client) -> str:
+    """Return where the scheduler of a client is, or was."""
+    return "its address" if client.scheduler is None else str(client.scheduler.address)
+
+
+@contextmanager
+def reachable(client: distributed.Client, address: str) -> Iterator[distributed.Client]:
+    """Yield a client of the same scheduler: a new one where somebody closed this one."""
+    if client.status == "running":
+        yield client
+        return
+    known: dict[str, Any] = {"security": client.security, "set_as_default": False}
+    with distributed.Client(address, timeout=CONNECT_S, **known) as made:
+        yield made
+
+
+def _answers_another(client: distributed.Client, address: str) -> bool:
+    try:
+        with reachable(client, address) as made:
+            return _answers(made)
+    except Exception:
+        return False
+
+
 def workers_of(client: distributed.Client) -> dict[str, WorkerInfo]:
     """Return the workers there are now, by address."""
     found = client.scheduler_info(n_workers=-1)["workers"]
@@ -174,6 +205,12 @@ def workers_of(client: distributed.Client) -> dict[str, WorkerInfo]:
 def addresses_of(client: distributed.Client) -> set[str]:
     """Return the addresses of the workers there are now: little to send, to be asked often."""
     return set(client.nthreads())
+
+
+def paused_of(client: distributed.Client) -> set[str]:
+    """Return the addresses of workers that begin nothing: their memory is nearly full."""
+    found = client.scheduler_info(n_workers=-1)["workers"]
+    return {address for address, told in found.items() if told.get("status") == "paused"}
 
 
 @contextmanager

@@ -30,13 +30,17 @@ from labeled.api.shares import shared_options
 from labeled.cluster.door import (
     Reached,
     WorkerInfo,
+    address_of,
     addresses_of,
     connected,
     fitting,
+    paused_of,
+    reachable,
     sent,
     workers_of,
 )
 from labeled.cluster.sight import (
+    PAUSED,
     Question,
     blind_words,
     blind_workers,
@@ -54,6 +58,12 @@ LOOK_S = 0.05
 """How often reports are looked for; workers as often, or less where there are very many."""
 
 LOOK_PER_WORKER_S = 0.002
+
+LOOK_PAUSED_S, LOOK_PAUSED_PER_WORKER_S = 1.0, 0.02
+"""How often it is asked who is paused, which takes a longer answer."""
+
+QUIET_S = 5.0
+"""After how long without a word a part is taken from a worker that is paused."""
 
 OF_DEVICES = ("device", "decode", "reader", "as_", "pinned")
 """Options of ``batches`` that only a process with the device can tell right from wrong."""
@@ -104,7 +114,8 @@ def run_parts(
     retries : int
         How often a part may lose its worker in a row without having come further.
     wait_s : float
-        How long to wait for a worker when there is none left.
+        How long to wait for a worker when there is none left. One that is paused, because its
+        memory is nearly full, is given no part, and what it has not begun goes to another.
     with_rows : bool
         Fold ``(data, rows, count)`` in the place of the batch alone.
     progress : bool, optional
@@ -146,10 +157,14 @@ def run_parts(
         there = fitting(at, workers, needs)
         if not there:
             raise ClusterError(no_workers(workers, needs))
+        n_parts = len(there) if wanted_parts is None else wanted_parts
+        paused = paused_of(at)
+        there = {address: info for address, info in there.items() if address not in paused}
         blind = blind_workers(at, dataset, there.values())
+        there = {address: info for address, info in there.items() if blind.get(info) != PAUSED}
+        blind = {info: words for info, words in blind.items() if words != PAUSED}
         if blind:
             raise ClusterError(blind_words(blind, len(there)))
-        n_parts = len(there) if wanted_parts is None else wanted_parts
         run = f"labeled-parts-{uuid.uuid4().hex}"
         works = [
             PartWork(run, dataset, (i, n_parts), fold, init, every, options, with_rows)
@@ -214,6 +229,8 @@ class _Share:
     done: bool = False
     worker: WorkerInfo | None = None
     future: Any = None
+    heard_s: float = 0.0
+    """When it was given to its worker, or last heard of."""
     losses: int = 0
     """Workers lost in a row, since it last came further."""
     lost: list[str] = field(default_factory=list)
@@ -234,6 +251,7 @@ class _Share:
         if self.done or (report.step <= self.step and not report.done):
             return False
         self.pair, self.step, self.done = report.pair, report.step, report.done
+        self.heard_s = time.monotonic()
         self.losses = 0
         return True
 
@@ -283,32 +301,38 @@ class _Desk:
         self._wait_s = wait_s
         self._told = told
         self._unfit: set[str] = set()
+        self._paused: set[str] = set()
         self._questions: dict[str, Question] = {}
         self._run = works[0].run
         self._reports = distributed.Queue(self._run, client=client)
 
     def run(self) -> list[Any]:
         """Return the accumulator of every part, once all are done."""
-        look_s = alone_s = 0.0
+        look_s = look_paused_s = alone_s = 0.0
+        scheduler = address_of(self._client)
         try:
             while not all(share.done for share in self._shares):
                 began = time.monotonic()
                 if began >= look_s:
                     self._look_around()
                     look_s = began + max(LOOK_S, LOOK_PER_WORKER_S * len(self._workers))
+                if began >= look_paused_s:
+                    self._look_for_paused()
+                    wait_s = LOOK_PAUSED_PER_WORKER_S * len(self._workers)
+                    look_paused_s = time.monotonic() + max(LOOK_PAUSED_S, wait_s)
                 self._give_out()
                 time.sleep(LOOK_S)
                 self._listen()
                 alone_s = 0.0 if self._workers else alone_s + time.monotonic() - began
                 if alone_s > self._wait_s:
                     raise ClusterError(
-                        f"every worker is gone since {self._wait_s:g} s, with "
-                        f"{sum(not s.done for s in self._shares)} parts to go; "
-                        "start workers, or give more wait_s="
+                        f"every worker is {'paused' if self._paused else 'gone'} since "
+                        f"{self._wait_s:g} s, with {sum(not s.done for s in self._shares)} parts "
+                        "to go; start workers, or give more wait_s="
                     )
         except BaseException:
-            with suppress(Exception):  # the scheduler may be what failed
-                distributed.Event(stop_name(self._run), client=self._client).set()
+            with suppress(Exception), reachable(self._client, scheduler) as at:  # if it is there
+                distributed.Event(stop_name(self._run), client=at).set()
             raise
         finally:
             for share in self._shares:
@@ -319,12 +343,41 @@ class _Desk:
     def _give_out(self) -> None:
         """Give parts in line to workers that have none."""
         busy = {share.worker.address for share in self._shares if share.worker is not None}
-        free = [info for address, info in self._workers.items() if address not in busy]
+        taken = busy | self._paused
+        free = [info for address, info in self._workers.items() if address not in taken]
+        self._take_from_paused(len(free) - len(self._line))
         for worker in free[: len(self._line)]:
             share = self._line.popleft()
-            share.worker = worker
+            share.worker, share.heard_s = worker, time.monotonic()
             share.future = sent(
                 self._client, worker, run_part, share.work, share.pair, resources=self._resources
+            )
+
+    def _take_from_paused(self, n_idle: int) -> None:
+        """Put parts that nothing is heard of back in line, for workers that have nothing to do.
+
+        A paused worker goes on with what it has begun and begins nothing, which looks alike from
+        here; where both fold the same batches, what comes further counts.
+        """
+        now = time.monotonic()
+        for share in self._shares:
+            if n_idle < 1:
+                return
+            held = share.worker is not None and share.worker.address in self._paused
+            if held and not share.done and now - share.heard_s > QUIET_S:
+                log.warning(
+                    "%s goes from %s, which is paused, to another", share.words, share.worker
+                )
+                share.take_back()
+                self._line.append(share)
+                n_idle -= 1
+
+    def _look_for_paused(self) -> None:
+        """See who begins nothing now, as its memory is nearly full."""
+        before, self._paused = self._paused, paused_of(self._client)
+        for address in (self._paused - before) & self._workers.keys():
+            log.warning(
+                "worker %s is paused, for its memory is nearly full", self._workers[address]
             )
 
     def _listen(self) -> None:

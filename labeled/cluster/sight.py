@@ -9,11 +9,20 @@ from typing import Any
 import distributed
 
 from labeled.api.dataset import Dataset
-from labeled.cluster.door import Reached, WorkerInfo, addresses_of, connected, fitting, sent
+from labeled.cluster.door import (
+    Reached,
+    WorkerInfo,
+    addresses_of,
+    connected,
+    fitting,
+    paused_of,
+    sent,
+)
 from labeled.errors import ClusterError
 from labeled.version import VERSION
 
 MOST_NAMED = 8
+PAUSED = "it is paused, because its memory is nearly full, and begins nothing"
 ASK_S = 2.0
 
 
@@ -112,6 +121,9 @@ def _answer(client: distributed.Client, worker: WorkerInfo, future: Any) -> str 
         except TimeoutError:
             if worker.address not in addresses_of(client):
                 return None  # gone, and no worker any more
+            if worker.address in paused_of(client):
+                future.cancel()
+                return PAUSED
         except Exception as error:  # it cannot even take the question: another version, perhaps
             return f"{type(error).__name__}: {error}"
 
