@@ -29,6 +29,7 @@ from labeled.errors import (
 from labeled.formats.cf import cf_of, named_coordinates, with_bounds_units
 from labeled.formats.hdf5.columns import Column, columns_of, item_of, varies
 from labeled.formats.hdf5.groups import told_of_datasets, told_of_groups
+from labeled.formats.hdf5.habits import kept_by_others, told_of_turned, why_no_numbers
 from labeled.formats.hdf5.labels import (
     NON_COORDINATE,
     SHAPE_LABELS,
@@ -37,7 +38,6 @@ from labeled.formats.hdf5.labels import (
     default_name,
     is_scale,
     scale_of,
-    short_attribute,
 )
 from labeled.formats.hdf5.layout import why_not_a_source
 from labeled.formats.hdf5.own import OWN
@@ -63,12 +63,6 @@ class Contents:
 
 
 SINGLE = "it is a single value (no axis)"
-
-TURNED = (
-    "MATLAB stores arrays with their axes in reverse order: what was the last one there is axis 0 "
-    "here, and is taken to count examples; where that is wrong, write them again: "
-    "labeled.write(path, {{{0!r}: f[{0!r}][...].T}})"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +105,9 @@ def scan_tableless(
     if wanted is not None:
         sources = {name: sources[name] for name in wanted}
     builder.notes.unnamed = {n: a for n, a in builder.notes.unnamed.items() if n in sources}
-    builder.notes.odd += _told_of_turned(sources, builder.given_dims)
+    builder.notes.odd += told_of_turned(
+        each.header for name, each in sources.items() if name not in builder.given_dims
+    )
     if not builder.in_turn and wanted is None:
         found = {name: each.header for name, each in sources.items()}
         unnamed = builder.notes.unnamed.items()  # an axis 0 that has a name counts examples
@@ -126,13 +122,6 @@ def scan_tableless(
     return Tableless(
         headers, variables, contents.not_opened, chosen, contents.kind, frozenset(coordinates)
     )
-
-
-def _told_of_turned(sources: Mapping[str, Described], given: Mapping[str, Any]) -> list[str]:
-    """Return what to say where MATLAB wrote arrays of several axes whose names are not given."""
-    headers = [each.header for name, each in sources.items() if name not in given]
-    turned = [one.name for one in headers if len(one.shape) > 1 and "MATLAB_class" in one.attrs]
-    return [TURNED.format(turned[0])] if turned else []
 
 
 def _named(
@@ -181,7 +170,7 @@ def _contents(builder: Builder) -> Contents:
         name = _visible(path)
         if path.startswith(f"{OWN}/") and builder.base.name == "/":
             continue  # checksums that this library wrote
-        kept = _kept_by_others(path)
+        kept = kept_by_others(path)
         if kept is not None:
             contents.not_opened[name] = kept
         elif isinstance(found, UnsafeFileError):
@@ -207,16 +196,6 @@ def _find_matrices(builder: Builder, contents: Contents) -> None:
                     contents.not_opened[f"{name}/{part}"] = f"it is part of sparse matrix {name!r}"
 
 
-def _kept_by_others(path: str) -> str | None:
-    """Say what another writer keeps for itself; those datasets hold no examples."""
-    parts = path.split("/")
-    if parts[0] in ("#refs#", "#subsystem#"):
-        return "MATLAB keeps it for cells, structs and objects"
-    if any(part.startswith("_i_") for part in parts[:-1]):
-        return "it is part of an index of PyTables"
-    return None
-
-
 def _visible(path: str) -> str:
     """Return the name a netCDF user knows; a variable named like another's dim is marked."""
     prefix, slash, last = path.rpartition("/")
@@ -237,7 +216,7 @@ def _sort_in(contents: Contents, name: str, found: Found) -> None:
         else:
             contents.scales[name] = scale
     elif reason is None:
-        reason = _why_no_numbers(dataset)
+        reason = why_no_numbers(dataset)
         if reason is None:
             contents.datasets[name] = found
         else:
@@ -248,15 +227,6 @@ def _sort_in(contents: Contents, name: str, found: Found) -> None:
         _sort_in_columns(contents, name, found)
     else:
         contents.not_opened[name] = reason
-
-
-def _why_no_numbers(dataset: h5py.Dataset) -> str | None:
-    """Say what else MATLAB keeps in an array of numbers; None where they are numbers."""
-    if h5py.h5a.exists(dataset.id, b"MATLAB_empty"):
-        return "it is an empty array of MATLAB, which keeps its size there"
-    if short_attribute(dataset, "MATLAB_class") == "char":
-        return "it is text of MATLAB, which keeps the numbers of its characters there"
-    return None
 
 
 def _sort_in_columns(contents: Contents, name: str, found: Found) -> None:

@@ -1,0 +1,47 @@
+"""What MATLAB and PyTables keep in HDF5 files for themselves, or otherwise than it looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import h5py
+
+from labeled.formats.hdf5.labels import short_attribute
+from labeled.formats.header import SourceHeader
+
+TURNED = (
+    "MATLAB stores arrays with their axes in reverse order: what was the last one there is axis 0 "
+    "here, and is taken to count examples; where that is wrong, write them again: "
+    "labeled.write(path, {{{0!r}: f[{0!r}][...].T}})"
+)
+
+
+def kept_by_others(path: str) -> str | None:
+    """Say what another writer keeps for itself; those datasets hold no examples.
+
+    Examples
+    --------
+    >>> kept_by_others("#refs#/a"), kept_by_others("x")
+    ('MATLAB keeps it for cells, structs and objects', None)
+    """
+    parts = path.split("/")
+    if parts[0] in ("#refs#", "#subsystem#"):
+        return "MATLAB keeps it for cells, structs and objects"
+    if any(part.startswith("_i_") for part in parts[:-1]):
+        return "it is part of an index of PyTables"
+    return None
+
+
+def why_no_numbers(dataset: h5py.Dataset) -> str | None:
+    """Say what else MATLAB keeps in an array of numbers; None where they are numbers."""
+    if h5py.h5a.exists(dataset.id, b"MATLAB_empty"):
+        return "it is an empty array of MATLAB, which keeps its size there"
+    if short_attribute(dataset, "MATLAB_class") == "char":
+        return "it is text of MATLAB, which keeps the numbers of its characters there"
+    return None
+
+
+def told_of_turned(headers: Iterable[SourceHeader]) -> list[str]:
+    """Return what to say where MATLAB wrote arrays of several axes."""
+    turned = [one.name for one in headers if len(one.shape) > 1 and "MATLAB_class" in one.attrs]
+    return [TURNED.format(turned[0])] if turned else []
