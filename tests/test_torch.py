@@ -9,7 +9,7 @@ import pytest
 
 import labeled
 import labeled.torch
-from labeled.errors import LoaderError, StateError
+from labeled.errors import LabeledWarning, LoaderError, StateError
 from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
 from make_files import DIGIT_LABELS, digits, fuel_file, ragged_file
 
@@ -249,5 +249,23 @@ def test_states_of_other_rows_are_refused(train):
 def test_pinning_needs_torch(train):
     with pytest.raises(LoaderError, match="pinned=True goes with as_='torch'"):
         train.batches(8, pinned=True)
-    batch = next(iter(train.batches(8, pinned=True, as_="torch")))
-    assert batch["features"].is_pinned() == torch.cuda.is_available()
+    if torch.cuda.is_available():
+        assert next(iter(train.batches(8, pinned=True, as_="torch")))["features"].is_pinned()
+        return
+    with pytest.warns(LabeledWarning, match="pinned=True: torch finds no CUDA device"):
+        loader = train.batches(8, pinned=True, as_="torch")
+    assert not next(iter(loader))["features"].is_pinned()
+
+
+@pytest.mark.parametrize("name", ["persistent_workers", "pin_memory", "timeout", "prefetch_factor"])
+def test_options_of_torch_are_told_where_to_go(train, name):
+    with pytest.raises(LoaderError, match=rf"say torch_options={{'{name}': \.\.\.}}"):
+        labeled.torch.data_loader(train, 8, num_workers=2, **{name: 1})
+    with pytest.raises(LoaderError, match=rf"say DataLoader\(rows, batch_size=None, {name}="):
+        labeled.torch.IterableDataset(train, 8, **{name: 1})
+
+
+def test_what_torch_refuses_is_told_before_an_epoch_begins(train):
+    words = r"torch's DataLoader refuses torch_options=.*num_workers=0: persistent_workers"
+    with pytest.raises(LoaderError, match=words):
+        labeled.torch.data_loader(train, 8, torch_options={"persistent_workers": True})

@@ -66,6 +66,11 @@ class HandOff:
         elif self.library == "cupy":
             cupy_module()
 
+    @property
+    def pins(self) -> bool:
+        """Whether tensors of the host are pinned: for a CUDA device, which torch has to find."""
+        return self.pinned and bool(module("torch").cuda.is_available())
+
     def __call__(self, x: Array) -> Any:
         """Return `x` as an array of the library."""
         if self.library == "numpy":
@@ -80,9 +85,8 @@ class HandOff:
             return module("jax.dlpack").from_dlpack(x)
         if self.library == "tensorflow":
             return _tensorflow(x)
-        torch = module("torch")
-        made = torch.from_dlpack(x)
-        if self.pinned and made.device.type == "cpu" and torch.cuda.is_available():
+        made = module("torch").from_dlpack(x)
+        if made.device.type == "cpu" and self.pins:
             return made if made.is_pinned() else made.pin_memory()
         return made
 

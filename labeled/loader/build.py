@@ -196,7 +196,7 @@ def make_loader(
         different shapes come as lists of arrays.
     pinned : bool
         With ``as_="torch"``: copy tensors of the host into pinned memory, where torch finds
-        a CUDA device.
+        a CUDA device; without one that is told, and they stay where they are.
 
     Returns
     -------

@@ -10,7 +10,7 @@ from labeled.api.dataset import Dataset
 from labeled.device.handoff import module
 from labeled.errors import LoaderError, StateError, did_you_mean
 from labeled.loader.request.arguments import integer
-from labeled.torch.rows import WorkerRows, iterable_dataset
+from labeled.torch.rows import WorkerRows, check_options, iterable_dataset
 from labeled.torch.turns import Turn, turn_after
 
 STATE_VERSION = 1
@@ -65,9 +65,18 @@ def data_loader(
     LoaderError
         If an option is impossible, or is not torch's to decide.
     """
+    check_options(options, "torch_options={{'{name}': ...}}")
     theirs = checked_options(torch_options or {})
     rows = iterable_dataset()(dataset, batch_size, share=share, **options)
-    return DataLoader(rows, integer("num_workers", num_workers, least=0), theirs)
+    loader = DataLoader(rows, integer("num_workers", num_workers, least=0), theirs)
+    try:
+        loader.start()
+    except (ValueError, TypeError) as error:
+        raise LoaderError(
+            f"torch's DataLoader refuses torch_options={theirs} with num_workers={num_workers}: "
+            f"{error}"
+        ) from error
+    return loader
 
 
 def checked_options(torch_options: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,11 +171,15 @@ class DataLoader:
         turn = turn_after(self._lengths(epoch), delivered)
         return iter(()) if turn is None else self._batches(epoch, delivered, turn)
 
-    def _batches(self, epoch: int, delivered: int, turn: Turn) -> Iterator[Any]:
+    def start(self) -> None:
+        """Make torch's loader, if there is none; its workers start with the epoch."""
         if self._loader is None:
             self._loader = module("torch.utils.data").DataLoader(
                 self._rows, batch_size=None, num_workers=self._num_workers, **self._torch_options
             )
+
+    def _batches(self, epoch: int, delivered: int, turn: Turn) -> Iterator[Any]:
+        self.start()
         self._rows.tell(epoch, turn)
         for batch in self._loader:
             delivered += 1

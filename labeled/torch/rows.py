@@ -13,11 +13,33 @@ from typing import Any
 from labeled.api.dataset import Dataset
 from labeled.api.shares import shared_options
 from labeled.device.handoff import module
+from labeled.errors import LoaderTypeError
 from labeled.loader.loader import Loader
 from labeled.loader.request.arguments import integer, part_of
 from labeled.torch.turns import Turn
 
+OF_WORKERS = (
+    "in_order", "multiprocessing_context", "num_workers", "persistent_workers", "pin_memory",
+    "pin_memory_device", "prefetch_factor", "timeout", "worker_init_fn",
+)  # fmt: skip
+"""Options of torch's DataLoader that tell how its worker processes run."""
+
 DEALS = "this deals out to workers: give the share of this process, such as a rank, as share="
+
+
+def check_options(options: Mapping[str, Any], remedy: str) -> None:
+    """Raise :class:`LoaderTypeError` where an option is meant for torch's DataLoader.
+
+    Parameters
+    ----------
+    remedy : str
+        Where to give it, with ``{name}`` in the place of its name.
+    """
+    for name in options:
+        if name in OF_WORKERS:
+            raise LoaderTypeError(
+                f"{name}= is for torch's DataLoader: say {remedy.format(name=name)}"
+            )
 
 
 class WorkerRows:
@@ -61,6 +83,7 @@ class WorkerRows:
         as_: str = "torch",
         **options: Any,
     ) -> None:
+        check_options(options, "DataLoader(rows, batch_size=None, {name}=...)")
         given = {"batch_size": batch_size, "as_": as_, **options}
         self.options = shared_options(dataset, given, DEALS)
         self.dataset = dataset

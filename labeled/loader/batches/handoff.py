@@ -62,7 +62,7 @@ def handed_over(as_: Any, pinned: bool, finish: Finish | None) -> HandedOver | N
     Warns
     -----
     LabeledWarning
-        If the library makes narrower numbers of a source.
+        If the library makes narrower numbers of a source, or nothing can be pinned.
     """
     pinned = flag("pinned", pinned)
     if as_ is None:
@@ -70,6 +70,11 @@ def handed_over(as_: Any, pinned: bool, finish: Finish | None) -> HandedOver | N
             raise LoaderError("pinned=True goes with as_='torch'")
         return None
     to = HandOff(as_, pinned)
+    if pinned and not to.pins:
+        warn(
+            "pinned=True: torch finds no CUDA device, so tensors stay in ordinary memory, which is "
+            "all that the CPU needs; leave it out here, or install torch for CUDA"
+        )
     if finish is None:
         return HandedOver(to)
     if finish.specs is not None and finish.specs.sparse and to.library != "numpy":
