@@ -224,8 +224,9 @@ class TiledChunks:
     def _read_bands(
         self, file: OpenFile, out: Array, first: int, base: int, band: int, n_bands: int
     ) -> None:
-        buffer = scratch("tiles", n_bands * self._band_bytes)
-        file.read_into(buffer, base + band * self._band_bytes)
+        at = base + band * self._band_bytes
+        buffer = scratch("tiles", n_bands * self._band_bytes, at)
+        file.read_into(buffer, at)
         step, rows = self._chunk_rows * self._tile_row, _bytes(out)
         strides = self._band_bytes, self._tile_row
         for move in self._moves:
@@ -253,7 +254,7 @@ class TiledChunks:
         self, file: OpenFile, fetch: _Fetch, piece: Piece, out: Array, dest: Ints | None
     ) -> None:
         at, place, n = fetch.reads[-1].tolist()
-        buffer = scratch("tiles", place + n)
+        buffer = scratch("tiles", place + n, int(fetch.reads[0, 0]))
         mapped = file.mapped() if self._io == "mmap" else None
         for at, place, n in fetch.reads.tolist():
             target = buffer[place : place + n]
