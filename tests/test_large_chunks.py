@@ -116,11 +116,12 @@ def least(dataset, batch_size, **options):
     return loader
 
 
+@pytest.mark.parametrize("threads", [None, 1, 3])
 @pytest.mark.parametrize("across", [ROW, (1, 16, 16)])
 @pytest.mark.parametrize("coded", [GZIP, SHUFFLED, LZF])
-def test_each_chunk_is_decoded_once_in_file_order(tmp_path, decoded, coded, across):
+def test_each_chunk_is_decoded_once_in_file_order(tmp_path, decoded, coded, across, threads):
     path = write(tmp_path / "x.hdf5", (800, *across), **coded)
-    loader = least(labeled.open_dataset(path), 64)
+    loader = least(labeled.open_dataset(path), 64, threads=threads)
     n_chunks = 4 * (ROW[0] // across[0])
     (told,) = (lane for lane in loader.explain().lanes if lane.name == "x")
     assert (told.chunks_decoded, told.chunks_needed) == (n_chunks, n_chunks)
@@ -169,3 +170,11 @@ def test_what_is_too_large_is_told_with_what_helps(tmp_path):
     told = r"windows of 3,000 rows.*give memory='\d+ MiB'.*smaller chunks \('labeled repack'\)"
     with pytest.raises(LoaderError, match=told):
         dataset.batches(64, shuffle="window", memory="3 MiB")
+
+
+@pytest.mark.parametrize("prefetch", [1, 3, 7])
+def test_more_memory_is_never_refused_where_less_is_not(tmp_path, prefetch):
+    dataset = labeled.open_dataset(write(tmp_path / "x.hdf5", (800, *ROW), **GZIP))
+    enough = least(dataset, 64, prefetch=prefetch).plan.sizes.memory_bytes // MIB
+    for memory in range(enough, enough + 12):
+        dataset.batches(64, memory=f"{memory} MiB", prefetch=prefetch)

@@ -146,7 +146,8 @@ def make_loader(
         are read while the loader is made. `explain` tells what share of padding is left.
     threads : int, optional
         Background threads; from the cores when not given, none where up to 32 MiB are kept in
-        memory. 0 reads in the caller.
+        memory, and none in any case where memory holds one decoded chunk at a time. 0 reads in
+        the caller.
     prefetch : int, optional
         Jobs read ahead of the one in use; from `memory` when not given.
     reader : {"threads", "process", "device"}

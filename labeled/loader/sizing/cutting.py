@@ -55,6 +55,8 @@ def plan_sizes(work: Work, wanted: Wanted) -> Sizes:
     threads, spare = _threads(work, wanted, budget, spare - loading_bytes)
     if spare < 0:
         raise _too_small(work, wanted, budget, cut, spare)
+    if work.held_bytes:  # chunks are decoded one at a time, in order: threads would do it again
+        threads = 0
     loaders = 1 + (min(threads, spare // loading_bytes) if loading_bytes else threads)
     return Sizes(
         memory_bytes=wanted.memory_bytes,
@@ -100,9 +102,11 @@ def _cut(work: Work, wanted: Wanted, budget: Budget) -> _Cut:
     if work.staggered:
         return _cut_blocks(work, wanted, budget)
     cut = (_cut_windows if work.windowed else _cut_jobs)(work, wanted, budget)
-    if wanted.prefetch is None:
-        return cut
-    return replace(cut, slots=max(FEW_SLOTS, wanted.prefetch + 1))
+    return cut if wanted.prefetch is None else replace(cut, slots=_fewest_slots(wanted))
+
+
+def _fewest_slots(wanted: Wanted) -> int:
+    return FEW_SLOTS if wanted.prefetch is None else max(FEW_SLOTS, wanted.prefetch + 1)
 
 
 def _room(budget: Budget, wanted: Wanted) -> int:
@@ -164,7 +168,7 @@ def _cut_jobs(work: Work, wanted: Wanted, budget: Budget) -> _Cut:
     room = _room(budget, wanted)
     dear = any(lane.source.layout.dear and not lane.keep for lane in work.lanes)
     job_bytes = min(DEAR_JOB_BYTES, room // DEAR_SLOTS) if dear else JOB_BYTES
-    job_bytes = min(job_bytes, room // FEW_SLOTS)
+    job_bytes = min(job_bytes, room // _fewest_slots(wanted))
     unit_rows = work.unit_rows if work.uncut else 1
     job_rows = _job_rows(job_bytes // budget.row_bytes, unit_rows, work.batch_rows, work.n_rows)
     slot_bytes = job_rows * budget.row_bytes
@@ -200,8 +204,8 @@ def _threads(work: Work, wanted: Wanted, budget: Budget, spare: int) -> tuple[in
     if spare >= 0 and threads is None:
         affordable = spare // budget.thread_bytes + 1
         cores = _cores() - 1
-        alone = work.held_bytes > 0 or _light(work, wanted)  # chunks are decoded one at a time
-        threads = 0 if alone else max(1, min(MOST_THREADS, cores, affordable))
+        most = max(1, min(MOST_THREADS, cores, affordable))
+        threads = 0 if _light(work, wanted) else most
         return threads, spare - max(0, threads - 1) * budget.thread_bytes
     fills = work.gathered and wanted.window_rows is None
     if spare < 0 and threads is not None and fills:
