@@ -379,3 +379,11 @@ def test_the_command(tmp_path: Path) -> None:
     wrong = CliRunner().invoke(main, ["repack", old, str(tmp_path / "z"), "--compression", "brr"])
     assert wrong.exit_code == 1
     assert wrong.stderr.count("\n") == 1
+
+
+def test_dims_of_examples_are_no_datasets_that_keep_their_order(tmp_path: Path) -> None:
+    examples = [np.zeros((0, 2)), np.ones((1, 2)), np.ones((2, 1))]
+    path = labeled.write(tmp_path / "x", {"x": examples})
+    labeled.repack(path, tmp_path / "y", order="shuffle")  # warnings are errors here
+    found = [one.shape for one in labeled.open_dataset(tmp_path / "y")["x"]]
+    assert sorted(found) == [(0, 2), (1, 2), (2, 1)]

@@ -179,8 +179,9 @@ def flat_of(examples: Sequence[npt.ArrayLike], like: Array | None = None) -> Fla
     n_axes = {array.ndim for array in arrays} or {1 if like is None else like.ndim}
     if len(n_axes) > 1:
         raise ArrayError(f"examples have {sorted(n_axes)} axes; they may differ in lengths only")
-    if any(array.dtype.kind not in "biufcSU" for array in arrays):
-        raise ArrayError("examples of a ragged array must be arrays of numbers")
+    kinds = {array.dtype.kind for array in arrays}
+    if not kinds <= set("biufcSUmM") or (kinds & {"m", "M"} and len(kinds) > 1):
+        raise ArrayError("examples of a ragged array must be arrays of numbers, or all of times")
     k = n_axes.pop()
     shapes = np.array([array.shape for array in arrays], np.int64).reshape(len(arrays), k)
     pieces = [array.reshape(-1) for array in arrays]

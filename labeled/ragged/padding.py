@@ -80,8 +80,10 @@ def covered(shapes: Rows, lengths: Sequence[int]) -> Array:
 
 
 def fill_of(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Return `value` in `dtype`, or refuse it."""
+    """Return `value` in `dtype`, or refuse it; among times, the number 0 is NaT."""
     given = np.asarray(value)
+    if dtype.kind in "mM" and given.dtype.kind in "biuf" and given.shape == () and not given:
+        return np.array("NaT", dtype)
     try:
         with np.errstate(all="ignore"):
             held = given.astype(dtype)

@@ -288,7 +288,7 @@ class Ragged:
             Length of every padded axis: of the longest example when not given. One
             integer is for examples of one axis.
         value : scalar
-            Fills what no example covers.
+            Fills what no example covers; 0 is NaT among times.
         mask : bool
             Return also a boolean array of the same dims: True where an example is.
 

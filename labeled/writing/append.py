@@ -49,6 +49,7 @@ from labeled.writing.ragged import (
     LazyExamples,
     RaggedAs,
     RaggedGiven,
+    TimedExamples,
     ragged_given,
 )
 from labeled.writing.rewriting import coordinates_of
@@ -441,6 +442,11 @@ def _joined(source: SourceHeader, new: RaggedGiven) -> JoinedExamples:
     stored = datasets_of(source)[source.name].dtype
     dtype = vlen_base(stored) or stored
     assert new.examples is not None
+    units = source.attrs.get("units")
+    if new.units != units and isinstance(new.examples, TimedExamples):
+        raise ArrayError(
+            f"{what} holds {dtype} in units {units!r}; cast times to these before you append them"
+        )
     if len(new.dims) != len(source.dims):
         raise ArrayError(
             f"{what} has examples of {len(source.dims) - 1} axes, those to append have "

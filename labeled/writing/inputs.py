@@ -152,7 +152,7 @@ def inputs_of(
         n: replace(g, shape=(None, *g.shape[1:]), least_bytes=int(g.shape[0] or 0) * g.row_bytes)
         for n, g in given.sources.items()
     }
-    uneven = {n: RaggedGiven(n, each.dims, None, each.kind) for n, each in given.ragged.items()}
+    uneven = {n: replace(g, n_rows=None, examples=None, shapes=[]) for n, g in given.ragged.items()}
     more = map(with_fields, batches)
     return Inputs(open_ended, {}, _with_first(whole, more), uneven)
 

@@ -22,6 +22,7 @@ import xarray as xr
 
 from labeled.device import adopted, has_dlpack
 from labeled.errors import ArrayError, DimsError
+from labeled.formats.cf import time_attrs
 from labeled.formats.hdf5.flatlayout import member_names, ragged_attrs
 from labeled.formats.hdf5.labels import TO_WRITE, name_dims
 from labeled.formats.hdf5.scales import Names
@@ -29,7 +30,7 @@ from labeled.formats.hdf5.writing import storable, vlen_dtype
 from labeled.formats.region import Array
 from labeled.ragged import Ragged
 from labeled.ragged.flat import Rows, block_cuts, elements_of, offsets_of
-from labeled.writing.casting import cast
+from labeled.writing.casting import cast, times
 from labeled.writing.given import Block, Given, slices
 
 RaggedAs = Literal["flat", "fuel"]
@@ -147,6 +148,34 @@ class JoinedExamples:
         return np.concatenate([cast(piece, self.dtype, self.where) for piece in pieces])
 
 
+@dataclass(frozen=True, eq=False)
+class TimedExamples:
+    """Examples of times, as the nanoseconds that are stored."""
+
+    examples: Examples
+    where: str
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.int64)
+
+    @property
+    def shapes(self) -> Rows:
+        return self.examples.shapes
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        return self.examples.dims
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        return {**self.examples.attrs, **time_attrs(self.examples.dtype.kind)}
+
+    def values(self, start: int, stop: int) -> Array:
+        found = self.examples.values(start, stop)
+        return times(found, self.examples.dtype.kind, self.where)
+
+
 def is_ragged(value: Any) -> bool:
     """Whether a value is examples of different shapes: a Ragged, or a list of arrays.
 
@@ -186,7 +215,7 @@ def _holds_arrays(values: Any) -> bool:
 
 
 def examples_of(name: str, value: Any) -> Examples:
-    """Return the examples of a ragged source, checked.
+    """Return the examples of a ragged source, checked; times as they are stored.
 
     Raises
     ------
@@ -195,6 +224,11 @@ def examples_of(name: str, value: Any) -> Examples:
     DimsError
         If labelled examples have different dims.
     """
+    found = _examples_of(name, value)
+    return TimedExamples(found, f"source {name!r}") if found.dtype.kind in "mM" else found
+
+
+def _examples_of(name: str, value: Any) -> Examples:
     if isinstance(value, Ragged):
         return LazyExamples(value)
     outer, attrs = "", {}
@@ -202,6 +236,12 @@ def examples_of(name: str, value: Any) -> Examples:
         outer, attrs, value = str(value.dims[0]), dict(value.attrs), value.values
     arrays = [_example(name, row, one) for row, one in enumerate(value)]
     n_axes = arrays[0].ndim if arrays else 1
+    kinds = {array.dtype.kind for array in arrays}
+    if kinds & {"m", "M"} and len(kinds) > 1:
+        raise ArrayError(
+            f"source {name!r} has examples of {sorted({str(array.dtype) for array in arrays})}; "
+            f"give all of them times of one kind, or numbers"
+        )
     for row, array in enumerate(arrays):
         if array.ndim != n_axes:
             raise ArrayError(
@@ -216,10 +256,10 @@ def _example(name: str, row: int, one: Any) -> Array:
         array = np.asarray(_taken(one))
     except ValueError as error:
         raise ArrayError(f"source {name!r}, row {row}: no array ({error}); correct it") from None
-    if array.dtype.kind not in "biufc":
+    if array.dtype.kind not in "biufcmM":
         raise ArrayError(
             f"source {name!r}, row {row}: an example of {array.dtype}; examples of different "
-            f"shapes must be arrays of numbers"
+            f"shapes must be arrays of numbers or times"
         )
     if array.ndim == 0:
         raise ArrayError(
@@ -263,6 +303,8 @@ class RaggedGiven:
     kind: RaggedAs
     examples: Examples | None = None
     shapes: list[Rows] = field(default_factory=list)
+    units: Any = None
+    """What values count, where they are times."""
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -283,6 +325,11 @@ class RaggedGiven:
             Rows that it has from earlier batches.
         """
         examples = examples_of(self.name, value)
+        if examples.attrs.get("units") != self.units:
+            raise ArrayError(
+                f"source {self.name!r} has examples in units {examples.attrs.get('units')!r} in a "
+                f"later batch, and {self.units!r} in the first; give times, or numbers, in all"
+            )
         if examples.shapes.shape[1] != len(self.dims) - 1:
             raise ArrayError(
                 f"source {self.name!r} has examples of {examples.shapes.shape[1]} axes in a later "
@@ -307,7 +354,13 @@ def ragged_given(
 ) -> tuple[RaggedGiven, dict[str, Given]]:
     """Return a ragged source, and its datasets as they will be written."""
     names, _ = name_dims(TO_WRITE, name, examples.dims, dims)
-    given = RaggedGiven(name, names, len(examples.shapes), kind, examples)
+    units = examples.attrs.get("units")
+    given = RaggedGiven(name, names, len(examples.shapes), kind, examples, units=units)
+    if kind == "fuel" and isinstance(examples, TimedExamples):
+        raise ArrayError(
+            f"source {name!r} has examples of times, and Fuel's rows of variable length hold "
+            f"numbers; store them flat, with ragged='flat'"
+        )
     if kind == "flat":
         return given, _flat(name, examples, names)
     given.shapes.append(examples.shapes)

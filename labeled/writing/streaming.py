@@ -16,6 +16,7 @@ import numpy as np
 from dask.delayed import delayed
 
 from labeled.errors import ArrayError, LoaderError
+from labeled.formats.cf import stored_as_time
 from labeled.formats.hdf5.encoding import Layout, rows_a_unit
 from labeled.formats.hdf5.own import Checksums
 from labeled.formats.hdf5.writing import SourceWriter
@@ -182,7 +183,8 @@ def _are_labels(given: Given) -> bool:
 def tally_for(given: Given, table: Splits | None, statistics: bool) -> Tally | None:
     """Return what gathers the statistics of a source; None where there is nothing to gather."""
     dtype = vlen_base(given.dtype) or given.dtype
-    if not statistics or not can_measure(dtype) or given.encode is not None:
+    timed = given.encode is not None or stored_as_time(dtype, given.attrs)
+    if not statistics or not can_measure(dtype) or timed:
         return None
     axis, dims = _channel_axis(given), given.example_dims or given.names.dims
     channels = 1

@@ -365,6 +365,7 @@ class Carrier:
             for path in self.others.datasets
             if path not in self.others.along
             and (getattr(old[path], "shape", None) or (-1,))[0] in n_rows
+            and scale_of(old[path]).has_values  # else it names a dim, and says how long that is
         ]
         if self.order is not None and kept:
             warn(

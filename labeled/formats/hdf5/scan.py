@@ -268,7 +268,8 @@ def _with_times(header: FileHeader) -> FileHeader:
     """Let times be decoded that were written beside splits."""
 
     def decoded(each: SourceHeader) -> SourceHeader:
-        if each.ragged is not None or not stored_as_time(each.dtype, each.attrs):
+        flat = each.ragged is None or "values" in each.parts
+        if not flat or not stored_as_time(each.dtype, each.attrs):
             return each
         return with_cf(each, *cf_of(each.name, each.dtype, each.attrs, []))
 

@@ -191,7 +191,7 @@ def padding_of(dtype: np.dtype[Any], value: Any) -> Any:
 
 
 def padding_by_source(sources: Mapping[str, AnySource], value: Any) -> dict[str, Any]:
-    """Return the padding of each source: 0 where a mapping does not name it.
+    """Return the padding of each source: 0 (among times NaT) where a mapping does not name it.
 
     Raises
     ------
@@ -199,11 +199,17 @@ def padding_by_source(sources: Mapping[str, AnySource], value: Any) -> dict[str,
         If a mapping names a source that is not there.
     """
     if not isinstance(value, Mapping):
-        return dict.fromkeys(sources, value)
+        return {name: _padding(source, value) for name, source in sources.items()}
     for name in value:
         if name not in sources:
             raise UnknownNameError(f"no source {name!r} to pad; {did_you_mean(name, sources)}")
-    return {name: value.get(name, 0) for name in sources}
+    return {name: _padding(source, value.get(name, 0)) for name, source in sources.items()}
+
+
+def _padding(source: AnySource, value: Any) -> Any:
+    """Return a padding; the number 0 is no time, and stands for none there: NaT."""
+    is_zero = isinstance(value, int | float) and value == 0
+    return np.array("NaT", source.dtype)[()] if is_zero and source.dtype.kind in "mM" else value
 
 
 def check_padding(
