@@ -424,3 +424,19 @@ def test_rows_that_are_kept_are_shuffled_once_to_foretell_an_epoch(tmp_path, mon
     assert lengths == [600_000]
     monkeypatch.undo()
     assert told.n_jobs == pytest.approx(loader.explain().n_jobs, abs=1)
+
+
+@pytest.mark.parametrize("shuffle", [False, "window", "staggered", "full"])
+def test_too_little_memory_names_no_need_beyond_the_remedy(tmp_path, shuffle):
+    path = tmp_path / "rows.h5"
+    with h5py.File(path, "w") as f:
+        f.create_dataset("x", data=np.zeros((256, 600)), chunks=(64, 600), compression="gzip")
+        f["x"].dims[0].label, f["x"].dims[1].label = "batch", "width"
+    ds = labeled.open_dataset(path)
+    with pytest.raises(LoaderError, match="too small") as raised:
+        ds.batches(64, shuffle=shuffle, threads=2, memory="2 MiB", seed=1)
+    said = str(raised.value)
+    given = re.search(r"give memory='(\S+) MiB'", said)
+    needed = re.search(r"need ([\d.]+) MiB", said)
+    assert needed is None or float(needed[1]) <= float(given[1])
+    list(ds.batches(64, shuffle=shuffle, threads=2, memory=f"{given[1]} MiB", seed=1))

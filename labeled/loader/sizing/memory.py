@@ -49,9 +49,12 @@ class TooSmallError(LoaderError):
     def told(self, memory_bytes: int, enough_bytes: int) -> LoaderError:
         """Return the error for a user who gave less memory than is enough."""
         remedies = [f"give memory={size_words(enough_bytes)!r}", "smaller batches", *self.others]
+        # with more memory another plan may be made, one that needs less than this one
+        need = f"need {format_bytes(self.needed_bytes)}"
         return LoaderError(
-            f"memory of {format_bytes(memory_bytes)} is too small: {self.held} need "
-            f"{format_bytes(self.needed_bytes)}; {', or '.join(remedies)}"
+            f"memory of {format_bytes(memory_bytes)} is too small: {self.held} "
+            f"{need if enough_bytes >= self.needed_bytes else 'do not fit'}; "
+            f"{', or '.join(remedies)}"
         )
 
 
