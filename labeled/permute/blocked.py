@@ -45,10 +45,6 @@ def run(job: Job, threads: int = 1) -> None:
 
 def _each(blocks: Iterable[Block], work: Callable[[Block], None], threads: int) -> None:
     """Do the work on every block; no two of them touch the same items."""
-    if threads == 1:
-        for block in blocks:
-            work(block)
-        return
     known = list(blocks)
 
     def stretch(first: int, last: int) -> None:
