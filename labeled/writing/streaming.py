@@ -58,7 +58,11 @@ SCRATCH_SHARE = 16
 """Of a source that is small: measured in float64, it takes no more than so much of itself."""
 
 OBJECTS = 3
+"""How much more than their bytes is held of texts and of rows of any length."""
+
 SPARE = 3
+"""Rows on their way take one part in so many of the memory: see :attr:`Plan.room`."""
+
 HELD_UNITS = 2
 """Units of rows that wait for more: as they came, and put together."""
 
