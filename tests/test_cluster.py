@@ -473,7 +473,9 @@ def test_what_cannot_travel_is_named_before_anything_is_sent(client, ds, which):
     fold, init = count_rows, nothing_yet
     options = {}
     if which == "fold":
-        fold = lambda acc, batch: (lock, acc)[1]  # noqa: E731 - it is what people write
+
+        def fold(acc, batch):
+            return (lock, acc)[1]
     elif which == "init":
         init = lock
     else:

@@ -150,10 +150,12 @@ def test_a_killed_reader_takes_no_batch_along(packed, n_before):
     seen = [next(iterator)[1].copy() for _ in range(n_before)]
     os.kill(loader._process.pid, signal.SIGKILL)
     loader._process._process.wait()
+    fault = ""
     try:
         seen += rows_of(iterator)
-    except ReadError as error:
-        assert "SIGKILL" in str(error)  # noqa: PT017  # what was sent before may be enough
+    except ReadError as error:  # what was sent before may be enough
+        fault = str(error)
+    assert not fault or "SIGKILL" in fault
     assert loader.state_dict()["step"] == len(seen)
     if len(seen) < len(whole):
         loader.load_state_dict(loader.state_dict())
