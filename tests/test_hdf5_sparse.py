@@ -135,16 +135,17 @@ def test_damage_is_named(tmp_path, name, value, words):
 @pytest.mark.parametrize("change", ["by columns", "shape", "soft link"])
 def test_what_is_no_matrix_by_rows_stays_three_arrays(tmp_path, change):
     path = write_anndata(tmp_path / "x.h5ad", dense_of(40, 10, "f4"))
+    indices = "elsewhere" if change == "soft link" else "X/indices"
     with h5py.File(path, "a") as f:
         if change == "by columns":
             f["X"].attrs["encoding-type"] = "csc_matrix"
         elif change == "shape":
             f["X"].attrs["shape"] = (41, 10)
         else:
-            f.move("X/indices", "elsewhere")
-            f["X/indices"] = h5py.SoftLink("/elsewhere")
+            f.move("X/indices", indices)
+            f["X/indices"] = h5py.SoftLink(f"/{indices}")
 
-    assert {"X/data", "X/indices", "X/indptr"} <= set(labeled.open_dataset(path).sources)
+    assert {"X/data", indices, "X/indptr"} <= set(labeled.open_dataset(path).sources)
 
 
 @pytest.mark.parametrize("names", [("obs/batch",), ("X", "obs/batch"), ("X", "a/X_axis_1")])

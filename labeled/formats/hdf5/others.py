@@ -35,7 +35,7 @@ from labeled.formats.hdf5.labels import (
     scale_of,
 )
 from labeled.formats.hdf5.own import OWN
-from labeled.formats.hdf5.safety import address, to_text
+from labeled.formats.hdf5.safety import Address, address, to_text
 from labeled.formats.hdf5.tables import comments_of
 from labeled.formats.header import FileHeader
 from labeled.formats.region import Array
@@ -46,7 +46,6 @@ BLOCK_BYTES = 4 << 20
 LINKS = ("DIMENSION_LIST", "REFERENCE_LIST", "_Netcdf4Dimid", "_Netcdf4Coordinates")
 """Attributes that hold references, or numbers that other objects of the old file have."""
 
-Address = tuple[int, int]
 Moved = Callable[[Array], Array]
 """Positions in a new order to rows of the old one."""
 

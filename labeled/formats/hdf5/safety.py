@@ -32,6 +32,10 @@ MOST_EXPANSION = 1100
 """Bytes that one stored byte may stand for: deflate cannot pass 1032."""
 
 
+Address = tuple[int, int]
+"""What identifies an object, whatever path led to it: (file, address)."""
+
+
 class NotThereError(FileFormatError):
     """A path leads nowhere: a missing name, a dangling soft link, or a loop of them."""
 
@@ -178,8 +182,8 @@ def _check_virtual(dataset: h5py.Dataset, path: str, depth: int) -> None:
             check_dataset(inner, path, depth=depth + 1)
 
 
-def address(thing: h5py.Group | h5py.Dataset | h5py.Datatype) -> tuple[int, int]:
-    """Return what identifies an object whatever path led to it: (file, address)."""
+def address(thing: h5py.Group | h5py.Dataset | h5py.Datatype) -> Address:
+    """Return what identifies an object."""
     info = h5py.h5o.get_info(thing.id)
     return int(info.fileno), int(info.addr)
 

@@ -226,7 +226,7 @@ def _scan_open(
         not_opened=found.not_opened,
         example_dim=found.example_dim,
         kind=found.kind,
-        coordinates=found.coordinates,
+        coordinates=frozenset(found.coordinates),
     )
 
 

@@ -7,7 +7,7 @@ does not lie along, and that needs all dims. What a source *is* is decided elsew
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -76,11 +76,17 @@ class Builder:
     scales: Scales = field(default_factory=dict)
 
     def describe(
-        self, name: str, found: Found, *, own_dims: Sequence[str] | None = None
+        self,
+        name: str,
+        found: Found,
+        *,
+        own_dims: Sequence[str] | None = None,
+        told: Sequence[Axis] = (),
     ) -> Described:
         """Return the header of a dataset that :func:`why_not_a_source` lets through.
 
-        `own_dims` are the dims of a scale, which has none attached.
+        `own_dims` are the dims of a scale, which has none attached; `told` are axes as the
+        dataset's group names them.
         """
         dataset = found.thing
         if is_flat(dataset):
@@ -92,6 +98,7 @@ class Builder:
                     f"others with sources=[...]"
                 ) from error
         axes = axes_of(dataset, name, self.notes, self.scales)
+        axes = tuple(map(_completed, axes, told)) if told else axes
         found_names = [axis.name for axis in axes]
         if own_dims is not None:
             found_names = [axis.label or own for axis, own in zip(axes, own_dims, strict=True)]
@@ -248,9 +255,14 @@ class Builder:
     def with_coordinates(self, described: Mapping[str, Described]) -> dict[str, SourceHeader]:
         """Return the headers with the coordinates that their attached scales make."""
         dims = {dim for each in described.values() for dim in each.header.dims}
-        return {name: self._with_coordinates(each, dims) for name, each in described.items()}
+        return {
+            name: self._with_coordinates(each, dims, described.keys())
+            for name, each in described.items()
+        }
 
-    def _with_coordinates(self, described: Described, all_dims: set[str]) -> SourceHeader:
+    def _with_coordinates(
+        self, described: Described, all_dims: set[str], taken: Collection[str]
+    ) -> SourceHeader:
         header = described.header
         keys: list[str] = []
         for dim, axis in zip(header.dims, described.axes, strict=False):
@@ -259,7 +271,7 @@ class Builder:
                     continue
                 problem = _why_no_coordinate(scale, axis)
                 if problem is None:
-                    keys.append(self._coordinate(scale, dim, header.name, all_dims))
+                    keys.append(self._coordinate(scale, dim, header.name, all_dims, taken))
                 elif problem:
                     self.notes.odd.append(
                         f"scale {scale.name!r} of source {header.name!r} (dim {dim!r}) is left "
@@ -267,14 +279,16 @@ class Builder:
                     )
         return replace(header, coords=tuple(dict.fromkeys(keys)))
 
-    def _coordinate(self, scale: Scale, dim: str, source: str, all_dims: set[str]) -> str:
+    def _coordinate(
+        self, scale: Scale, dim: str, source: str, all_dims: set[str], taken: Collection[str]
+    ) -> str:
         """Return the key of the coordinate that a scale makes along `dim`, adding it once."""
         key, number = scale.name, 1
         while True:
             known = self.variables.get(key)
             if known is not None and known.key == scale.path and known.dims == (dim,):
                 return key
-            if known is None and (key == dim or key not in all_dims):
+            if known is None and key not in taken and (key == dim or key not in all_dims):
                 break
             suffix = "" if number == 1 else f"_{number}"
             key, number = f"{source}_{scale.name}{suffix}", number + 1
@@ -294,6 +308,11 @@ class Builder:
             attrs=self.attrs_of(dataset, key),
             **layout_of(dataset, path, allow_external=self.allow_external),
         )
+
+
+def _completed(own: Axis, told: Axis) -> Axis:
+    """Return an axis as its group names it, where the dataset itself does not say otherwise."""
+    return told if own.name in ("", told.name) and not own.scales else own
 
 
 def with_cf(header: SourceHeader, cf: CF | None, used: frozenset[str]) -> SourceHeader:

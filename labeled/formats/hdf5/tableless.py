@@ -12,7 +12,7 @@ read with the rows it has, where netCDF would pad it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,14 +34,16 @@ from labeled.formats.hdf5.labels import (
     NON_COORDINATE,
     SHAPE_LABELS,
     SHAPES,
+    Axis,
     Scale,
     default_name,
     is_scale,
     scale_of,
 )
 from labeled.formats.hdf5.layout import why_not_a_source
+from labeled.formats.hdf5.nexus import named_axes
 from labeled.formats.hdf5.own import OWN
-from labeled.formats.hdf5.safety import Found, walk
+from labeled.formats.hdf5.safety import Address, Found, address, walk
 from labeled.formats.hdf5.sources import Builder, Described, with_cf
 from labeled.formats.hdf5.sparse import PARTS, Matrix, matrix_of
 from labeled.formats.header import SourceHeader
@@ -56,6 +58,10 @@ class Contents:
     not_opened: dict[str, str] = field(default_factory=dict)
     unsafe: dict[str, UnsafeFileError] = field(default_factory=dict)
     matrices: dict[str, Matrix] = field(default_factory=dict)
+    axes: dict[Address, tuple[Axis, ...]] = field(default_factory=dict)
+    """Axes of datasets as their groups name them."""
+    along: dict[Address, str] = field(default_factory=dict)
+    """The datasets that lie along these, and their paths."""
 
     @property
     def kind(self) -> str:
@@ -74,7 +80,7 @@ class Tableless:
     not_opened: dict[str, str]
     example_dim: str | None
     kind: str
-    coordinates: frozenset[str]
+    coordinates: Set[str]
 
 
 def scan_tableless(
@@ -93,7 +99,7 @@ def scan_tableless(
     UnsafeFileError
         If a dataset that would be opened lies outside the file.
     """
-    contents = _contents(builder)
+    contents = _contents(builder, {*(wanted or ()), *builder.given_dims})
     builder.scalar_attrs = contents.kind == "netcdf"
     _check_safe(contents, wanted)
     described = _describe(builder, contents, wanted)
@@ -119,8 +125,9 @@ def scan_tableless(
     coordinates = _coordinate_names(builder, contents, named)
     headers = {name: _with_shared(each, coordinates) for name, each in headers.items()}
     headers, variables = _finished(builder, headers, contents.kind == "netcdf", decode_cf)
+    told = {key for key, header in variables.items() if header.key in contents.along.values()}
     return Tableless(
-        headers, variables, contents.not_opened, chosen, contents.kind, frozenset(coordinates)
+        headers, variables, contents.not_opened, chosen, contents.kind, told.union(coordinates)
     )
 
 
@@ -164,7 +171,7 @@ def _sources(
     return sources
 
 
-def _contents(builder: Builder) -> Contents:
+def _contents(builder: Builder, asked: Set[str]) -> Contents:
     contents = Contents()
     for path, found in walk(builder.base, allow_external=builder.allow_external):
         name = _visible(path)
@@ -180,7 +187,43 @@ def _contents(builder: Builder) -> Contents:
         else:
             _sort_in(contents, name, found)
     _find_matrices(builder, contents)
+    walked = dict(contents.datasets)
+    _put_aliases_aside(contents, asked)
+    _put_axes_aside(builder, contents, walked, asked)
     return contents
+
+
+def _put_aliases_aside(contents: Contents, asked: Set[str]) -> None:
+    """Keep one name of each dataset, the least deep and then the first, and those asked for."""
+    firsts: dict[Any, str] = {}
+    for name in sorted(contents.datasets, key=lambda n: (n not in asked, n.count("/"), n)):
+        found = contents.datasets[name]
+        first = firsts.setdefault((address(found.thing), found.column), name)
+        if name not in {first, *asked}:
+            contents.not_opened[name] = f"it is another name of {first!r}"
+            del contents.datasets[name]
+
+
+def _put_axes_aside(
+    builder: Builder, contents: Contents, walked: Mapping[str, Found], asked: Set[str]
+) -> None:
+    """Name axes as groups do, and take the datasets along them for coordinates."""
+    arrays = {name: found for name, found in walked.items() if found.column is None}
+    sources = {address(arrays[name].thing) for name in asked if name in arrays}
+    for path, axes in named_axes(builder.base, arrays, builder.notes).items():
+        for axis in axes:
+            for scale in axis.scales:
+                here = address(scale.dataset)
+                contents.along[here] = str(scale.path)
+                if here in sources:
+                    contents.axes[here] = (replace(axis, scales=()),)
+        contents.axes[address(arrays[path].thing)] = tuple(
+            replace(axis, scales=tuple(s for s in axis.scales if address(s.dataset) not in sources))
+            for axis in axes
+        )
+    for name, found in [*contents.datasets.items()] if contents.along else ():
+        if address(found.thing) in contents.along.keys() - sources:
+            del contents.datasets[name]
 
 
 def _find_matrices(builder: Builder, contents: Contents) -> None:
@@ -262,7 +305,7 @@ def _describe(
             contents.not_opened[name] = SINGLE
             continue
         try:
-            described[name] = builder.describe(name, found)
+            described[name] = builder.describe(name, found, told=_told_axes(contents, found))
         except (UnsafeFileError, DimsError, FileFormatError) as error:
             if wanted is None or name in wanted:
                 if isinstance(error, UnsafeFileError):
@@ -279,6 +322,12 @@ def _describe(
             described[name] = builder.describe(name, found, own_dims=own_dims)
     _put_parts_aside(contents, described)
     return dict(sorted(described.items()))
+
+
+def _told_axes(contents: Contents, found: Found) -> tuple[Axis, ...]:
+    if not contents.axes or found.column is not None:
+        return ()
+    return contents.axes.get(address(found.thing), ())
 
 
 def _put_parts_aside(contents: Contents, described: dict[str, Described]) -> None:
@@ -340,6 +389,8 @@ def _example_dim(
                 f"{did_you_mean(asked, dims)}"
             )
         return asked
+    if contents.kind == "plain":
+        return None
     unlimited = {
         dim
         for each in described.values()
