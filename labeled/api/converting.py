@@ -21,9 +21,8 @@ from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
 from labeled.catalog.files import find_files
 from labeled.errors import ArrayError, SplitError, UnknownNameError, did_you_mean, warn
-from labeled.formats.parts import part_folder
 from labeled.formats.registry import format_of
-from labeled.formats.replacing import check_target
+from labeled.formats.replacing import check_target, part_folder
 from labeled.ragged import Ragged
 from labeled.writing.exporting import SUFFIXES, export, pass_on
 from labeled.writing.fields import with_fields

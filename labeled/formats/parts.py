@@ -21,7 +21,6 @@ import re
 import secrets
 import shutil
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
@@ -106,17 +105,6 @@ def remove_dead(target: str) -> list[Part]:
         log.info("removing %r, whose writer (process %d) is gone", part.path, part.process)
         part.remove()
     return dead
-
-
-@contextlib.contextmanager
-def part_folder(target: str) -> Iterator[str]:
-    """Yield a new folder beside a target, for files on the way to it; removed in the end."""
-    path = part_name(target)
-    os.mkdir(path, 0o700)
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def _stem(name: str) -> str:

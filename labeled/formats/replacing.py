@@ -26,6 +26,9 @@ from labeled.formats.parts import part_name, remove_dead
 _FICLONE = 0x40049409
 _COPY_BYTES = 8 << 20
 
+_NO_WAITING = (errno.EACCES, errno.EBADF, errno.EINVAL)
+"""What folders answer that may be written but not listed, and file systems that only sync files."""
+
 _CAUSES = {
     errno.ENOSPC: "the disk is full; free some space, or write elsewhere",
     errno.EDQUOT: "the disk quota is used up; free some space, or write elsewhere",
@@ -97,20 +100,40 @@ def replacing(target: str) -> Iterator[str]:
     Raises
     ------
     WriteError
-        For whatever the system refuses; the new file is removed, `target` is as before.
+        For whatever the system refuses; the new file is removed, `target` is as before. Only
+        where the new name could not be brought to the disk, it is there already, and complete.
     """
-    with explained(target):
-        part = _new_file(target)
+    part = part_name(target)
     try:
         with explained(target):
+            _make_file(part, target)
             yield part
             sync(part)
             os.replace(part, target)
-            sync(os.path.dirname(target))
     except BaseException:  # KeyboardInterrupt included: nothing may stay behind
         with contextlib.suppress(OSError):
             os.unlink(part)
         raise
+    with explained(target, "the new file is there, but may be gone if the machine stops now"):
+        _sync_names(os.path.dirname(target))
+
+
+@contextlib.contextmanager
+def part_folder(target: str) -> Iterator[str]:
+    """Yield a new folder beside a target, for files on the way to it; removed in the end.
+
+    Raises
+    ------
+    WriteError
+        If it cannot be made.
+    """
+    path = part_name(target)
+    try:
+        with explained(target):
+            os.mkdir(path, 0o700)
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -146,13 +169,11 @@ def errno_of(error: BaseException) -> int | None:
     return None if hidden is None else int(hidden.group(1))
 
 
-def _new_file(target: str) -> str:
-    """Make an empty file beside the target, with its permissions (those of a new file if new)."""
-    part = part_name(target)
+def _make_file(part: str, target: str) -> None:
+    """Make an empty file with the permissions of the target (those of a new file if new)."""
     os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     with contextlib.suppress(FileNotFoundError):
         os.chmod(part, stat.S_IMODE(os.stat(target).st_mode) | stat.S_IWUSR)
-    return part
 
 
 def clone(path: str, copy: str) -> None:
@@ -177,10 +198,19 @@ def _reflinked(source: int, target: int) -> bool:
     return True
 
 
-def sync(path: str) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
-    if os.name == "nt" and os.path.isdir(path):
+def _sync_names(folder: str) -> None:
+    """Wait until the names in a folder are on the disk, where the system lets this user wait."""
+    if os.name == "nt":
         return  # folders cannot be opened there, and need not be
+    try:
+        sync(folder)
+    except OSError as error:
+        if error.errno not in _NO_WAITING:
+            raise
+
+
+def sync(path: str) -> None:
+    """Wait until a file is on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -93,13 +93,13 @@ def changed_file(path: str, *, mark: bool, undo: Undo | None = None) -> Iterator
             if mark:
                 del file.attrs[INCOMPLETE]
                 flush(file)
+            file.close()
         except BaseException as error:
             if undo is not None:
                 _take_back(undo, file, error)
             with contextlib.suppress(Exception):  # on a full disk closing fails once more
                 file.close()
             raise
-        file.close()
 
 
 def _take_back(undo: Undo, file: h5py.File, error: BaseException) -> None:
