@@ -17,6 +17,7 @@ import labeled
 from labeled.device import copy_into
 from labeled.errors import (
     ArrayError,
+    LabeledError,
     LoaderError,
     LoaderTypeError,
     UnknownNameError,
@@ -27,7 +28,6 @@ from labeled.providers import (
     DataProvider,
     IteratorProvider,
     device_slices,
-    provider,
 )
 from make_files import fuel_file
 
@@ -175,6 +175,8 @@ def test_the_batch_axis_moves_last():
 
 def test_labelled_and_lazy_arrays_keep_their_dims():
     image = xr.DataArray(IMAGES, dims=("batch", "y", "x")).transpose("y", "x", "batch")
+    odd = ArrayDataProvider(xr.DataArray(IMAGES, dims=(0, 1, 2)), batch_size=5)
+    np.testing.assert_array_equal(joined(odd), IMAGES)
     lazy = da.from_array(LABELS, chunks=4)
     made = ArrayDataProvider(image.chunk(batch=6), lazy, batch_size=5)
     batch = next(iter(made))
@@ -200,6 +202,13 @@ def test_labelled_and_lazy_arrays_keep_their_dims():
         ({"part": (2, 2)}, LoaderError, "part"),
         ({"label": {1: LABELS}}, ArrayError, r"\(1, array.{0,60} is no \(name, array\) pair"),
         ({"label": np.ma.array(LABELS, mask=LABELS > 3)}, ArrayError, "mask would be lost"),
+        ({"label": da.ma.masked_greater(da.arange(15), 3)}, ArrayError, "mask would be lost"),
+        ({"label": [[1], [2, 3]]}, ArrayError, "'softmax_label' is no array .*inhomogeneous"),
+        (
+            {"data": np.ones(15, "f4"), "batch_size": 4, "data_padding": 1e39},
+            LoaderError,
+            "no value",
+        ),
     ],
 )
 def test_bad_arguments_are_refused_at_once(arguments, error, words):
@@ -263,6 +272,14 @@ def test_targets_that_do_not_fit_are_refused_before_anything_is_copied():
             batch.load_label(bad)
     with pytest.raises(ArrayError, match="target for 'y' is not to be written to"):
         batch.load_data([whole, np.broadcast_to(np.zeros(1), 4)])
+    with pytest.raises(ArrayError, match=r"float64 values .* int64 array"):
+        batch.load_data([whole, np.zeros(4, np.int64)])
+    for which in (slice(0.0, 2.0), slice("a", "b"), slice(-2, None)):
+        with pytest.raises(LabeledError, match=r"whole number|no stretch"):
+            batch.load_data([whole, [(which, np.zeros(2))]])
+    for targets in (None, (place for place in (whole, short)), {"x": whole}):
+        with pytest.raises(ArrayError, match="load_data takes a list of targets, one for each"):
+            batch.load_data(targets)
     assert not whole.any()
     batch.load_label([[(slice(0, 3), short), (range(3, 4), whole[0, :1])]])
     assert short.all()
@@ -282,6 +299,21 @@ def test_floats_are_not_copied_into_integers():
         copy_into(np.zeros(2, np.int32), np.ones(2))
 
 
+@given(st.lists(st.integers(-(2**40), 2**40), max_size=4), st.sampled_from(["i1", "i4", "i8"]))
+def test_integers_are_copied_or_refused_but_never_changed(values, dtype):
+    places = np.zeros(len(values), np.int64), np.zeros(len(values), dtype)
+    batch = DataBatch({"x": np.array(values, np.int64), "y": np.array(values, np.int64)})
+    if all(np.iinfo(dtype).min <= value <= np.iinfo(dtype).max for value in values):
+        batch.load_data(places)
+        assert places[1].tolist() == values
+    else:
+        with pytest.raises(
+            ArrayError, match=f"int64 values from .* which holds {np.iinfo(dtype).min}"
+        ):
+            batch.load_data(places)
+        assert not places[0].any()
+
+
 def test_arrays_of_a_batch_are_of_one_length():
     with pytest.raises(ArrayError, match="different numbers of samples"):
         DataBatch({"x": np.ones(3)}, {"y": np.ones(4)})
@@ -289,160 +321,17 @@ def test_arrays_of_a_batch_are_of_one_length():
         DataBatch({}, {"y": np.ones(4)})
     with pytest.raises(ArrayError, match="count_samples=5 is more than the 4 samples"):
         DataBatch({"y": np.ones(4)}, count_samples=5)
-
-
-# what others iterate
-
-
-def test_a_coroutine_is_begun_anew_by_each_loop():
-    calls = []
-
-    @provider(label=("next",), batch_size=2)
-    def text():
-        calls.append(len(calls))
-        shared = np.zeros(2, int)
-        for position in range(3):
-            shared[:] = position
-            yield {"letter": shared, "next": shared + 1}
-
-    assert isinstance(text, DataProvider)
-    assert text.provide_data == [("letter", (2,))]
-    assert text.provide_label == [("next", (2,))]
-    pairs = [(a.get("letter")[0], b.get("next")[0]) for a in text for b in text]
-    assert pairs == [(a, b + 1) for a in range(3) for b in range(3)]
-    assert [b.data[0].tolist() for b in list(text)] == [[0, 0], [1, 1], [2, 2]]
-    assert calls == list(range(6))
-
-
-def test_a_coroutine_draws_from_its_seed_and_loop():
-    def noise(rng):
-        yield rng.random(3)
-
-    def draws(seed):
-        made = provider(noise, seed=seed)
-        return [next(iter(made)).data[0].tolist() for _ in range(2)]
-
-    assert draws(1) == draws(1)
-    assert draws(1)[0] != draws(1)[1] != draws(2)[1]
-
-
-def test_functions_that_yield_nothing_are_told():
-    def nothing():
-        return None
-
-    def drawn(rng):
-        yield rng.random(3)
-
-    with pytest.raises(LoaderError, match=r"nothing returned NoneType, which yields no batches"):
-        list(provider(nothing))
-    with pytest.raises(LoaderError, match=r"drawn: missing a required argument: 'rng'.*seed="):
-        provider(drawn)
-    with pytest.raises(LoaderError, match=r"nothing: too many positional arguments.*a generator"):
-        provider(nothing, seed=1)
-
-
-def test_labels_that_are_asked_for_must_be_there():
-    with pytest.raises(
-        UnknownNameError, match=r"no array 'labl' for a label; did you mean 'label'"
-    ):
-        next(iter(IteratorProvider([{"x": np.ones(2), "label": np.ones(2)}], label="labl")))
-
-
-class OldStyle:
-    """An iterator of its own, as older libraries had them: reset() begins again."""
-
-    def __init__(self):
-        self.place = 0
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        if self.place == 3:
-            raise StopIteration
-        self.place += 1
-        batch = type("Batch", (), {})()
-        batch.data = [np.full((2, 1), self.place)]
-        batch.label = [np.full(2, self.place)]
-        batch.pad = 1 if self.place == 3 else 0
-        return batch
-
-    def reset(self):
-        self.place = 0
-
-
-def test_an_old_iterator_is_reset_for_each_loop():
-    made = IteratorProvider(OldStyle(), data_name="x")
-    assert made.provide_data == [("x", (2, 1))]
-    for _ in range(2):
-        batches = list(made)
-        assert [b.data[0][0, 0] for b in batches] == [1, 2, 3]
-        assert [b.count_samples for b in batches] == [2, 2, 1]
-
-
-def test_an_iterator_serves_one_loop_at_a_time():
-    made = IteratorProvider(OldStyle())
-    outer = iter(made)
-    next(outer)
-    assert len(list(made)) == 3
-    with pytest.raises(LoaderError, match="ended when another one"):
-        next(outer)
-    once = IteratorProvider(iter([np.ones(2)]))
-    assert once.batch_size == 2
-    assert len(list(once)) == 1
-    with pytest.raises(LoaderError, match="looped over once"):
-        list(once)
-
-
-def test_a_loader_of_this_library_is_a_foreign_iterable_too():
-    loader = labeled.batches(xr.Dataset({"x": ("batch", np.arange(5))}), 2, last="pad")
-    assert [b.count_samples for b in IteratorProvider(loader)] == [2, 2, 1]
-
-
-def test_short_batches_are_padded_and_others_must_fit():
-    items = [(np.ones((3, 2)), np.ones(3)), (np.ones((1, 2)), np.ones(1))]
-    made = IteratorProvider(items, data_padding=5, label_padding=-1, axes="last")
-    assert made.provide_data == [("data", (2, 3))]
-    last = list(made)[-1]
-    assert last.count_samples == 1
-    np.testing.assert_array_equal(last.data[0], [[1, 5, 5], [1, 5, 5]])
-    np.testing.assert_array_equal(last.label[0], [1, -1, -1])
-    for bad, words in [
-        ((np.ones((3, 4)), np.ones(3)), "batch 1 holds data"),
-        ((np.ones((4, 2)), np.ones(4)), "at most the batch size 3"),
-        ((np.ones((2, 2)), np.ones(3)), "one length"),
-        (np.ones((3, 2)), "and labels {}"),
-    ]:
-        with pytest.raises(ArrayError, match=words):
-            list(IteratorProvider([items[0], bad]))
-
-
-def test_names_and_sizes_that_are_told_are_not_learnt():
-    pairs = [(np.ones((2, 3)), np.arange(2)), (np.ones((4, 3)), np.arange(4))]
-    made = IteratorProvider(pairs, batch_size=5, data_name="x", label_name="y")
-    assert made.provide_data == [("x", (5, 3))]
-    assert made.provide_label == [("y", (5,))]
-    assert [(b.count_samples, b.get("y").tolist()) for b in made] == [
-        (2, [0, 1, 0, 0, 0]),
-        (4, [0, 1, 2, 3, 0]),
-    ]
-    assert provider(lambda: pairs, batch_size=5).batch_size == 5
-    by_name = IteratorProvider([{"x": np.ones(2), "y": np.ones(2)}], label_name="y")
-    assert [name for name, _ in by_name.provide_label] == ["y"]
-
-
-def test_what_yields_nothing_has_no_shapes():
-    assert list(IteratorProvider([])) == []
-    with pytest.raises(LoaderError, match="yields no batch"):
-        _ = IteratorProvider([]).batch_size
-    with pytest.raises(LoaderError, match="not iterable"):
-        IteratorProvider(5)
-    with pytest.raises(LoaderError, match="copy='no' must be True or False"):
-        IteratorProvider([], copy="no")
-    with pytest.raises(LoaderError, match="takes a function"):
-        provider([1])
-    with pytest.raises(LoaderTypeError, match="did you mean 'batch_size'"):
-        IteratorProvider([], batchsize=3)
+    for count in (-5, 2.5, "a"):
+        with pytest.raises(LoaderError, match=f"count_samples='?{count}"):
+            DataBatch({"y": np.ones(4)}, count_samples=count)
+    with pytest.raises(ArrayError, match="3 rows are told of 4 samples"):
+        DataBatch({"y": np.ones(4)}, rows=np.arange(3))
+    with pytest.raises(ArrayError, match="'y' of a batch is no array but list"):
+        DataBatch({"y": [1, 2]})
+    with pytest.raises(ArrayError, match="'y' stands among data and labels"):
+        DataBatch({"y": np.ones(4)}, {"y": np.ones(4)})
+    with pytest.raises(LoaderError, match="axes='middle'"):
+        DataBatch({"y": np.ones(4)}, axes="middle")
 
 
 # datasets

@@ -430,6 +430,16 @@ def test_a_mean_image_is_computed_once_over_all_pictures(folder, tmp_path):
         ({"max_random_illumination": -1}, AugmentError, "max_random_illumination=-1: most=-1"),
         ({"seed_aug": 1.5}, LoaderError, "seed_aug=1.5 must be a whole number"),
         ({"shuffle_chunk_seed": "x"}, LoaderError, "shuffle_chunk_seed='x' must be a whole"),
+        (
+            {"dtype": "uint8", "data_padding": 0.5, "batch_size": 5, "round_batch": False},
+            LoaderError,
+            "0.5 is no value of dtype uint8",
+        ),
+        (
+            {"label_padding": 1e39, "batch_size": 5, "round_batch": False},
+            LoaderError,
+            r"1e\+39 is no value of dtype float32",
+        ),
         ({"mean_img": "new.bin", "mean_g": 3}, LoaderError, "exclude one another"),
         ({"mean_img": "new.bin", "dtype": "uint8"}, LoaderError, "bytes as they are"),
         ({"mean_img": "no/new.bin"}, WriteError, "folder .*no' does not exist; make it first"),

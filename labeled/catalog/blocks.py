@@ -8,7 +8,7 @@ graph needs while it computes a block is its own; only the blocks handed over co
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -54,7 +54,7 @@ class BlockSource:
     loaded = None
 
     @classmethod
-    def of(cls, array: xr.DataArray, dim: str, name: str | None = None) -> BlockSource:
+    def of(cls, array: xr.DataArray, dim: Hashable, name: str | None = None) -> BlockSource:
         """Take a DataArray apart; NumPy-backed ones become one block.
 
         Raises

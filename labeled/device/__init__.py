@@ -4,6 +4,7 @@ from labeled.device.adopting import adopted, brought_back, has_dlpack, is_foreig
 from labeled.device.arrays import (
     Array,
     astype,
+    check_copy,
     concat,
     copy_into,
     cupy_module,
@@ -46,6 +47,7 @@ __all__ = [
     "adopted",
     "astype",
     "brought_back",
+    "check_copy",
     "concat",
     "copy_into",
     "cuda_device",

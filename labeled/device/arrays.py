@@ -12,6 +12,7 @@ dependencies short and the common NumPy case at method-call speed.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -124,13 +125,38 @@ def concat(pieces: list[Array], axis: int) -> Array:
     return join(pieces, axis=axis)
 
 
+def check_copy(target: Array, values: Array) -> None:
+    """Make sure that `values` can be copied into `target`.
+
+    Raises
+    ------
+    ArrayError
+        If the shapes differ, a value of one kind would become another (float to integer), or
+        an integer is one that the target's dtype does not hold.
+    """
+    here, there = dtype_of(values), dtype_of(target)
+    if tuple(values.shape) != tuple(target.shape) or not np.can_cast(here, there, "same_kind"):
+        raise ArrayError(
+            f"{here} values of shape {tuple(values.shape)} do not go into a {there} array of "
+            f"shape {tuple(target.shape)}"
+        )
+    if there.kind in "iu" and not np.can_cast(here, there, "safe") and math.prod(values.shape):
+        xp, held = namespace(values), np.iinfo(there)
+        least, most = int(xp.min(values)), int(xp.max(values))
+        if least < held.min or most > held.max:
+            raise ArrayError(
+                f"{here} values from {least} to {most} do not go into a {there} array, which holds "
+                f"{held.min} to {held.max}"
+            )
+
+
 def copy_into(target: Array, values: Array) -> None:
     """Copy `values` into `target`, of the same shape, wherever each of them lives.
 
     Raises
     ------
     ArrayError
-        If the shapes differ, or a value of one kind would become another (float to integer).
+        As :func:`check_copy` does.
 
     Examples
     --------
@@ -139,19 +165,14 @@ def copy_into(target: Array, values: Array) -> None:
     >>> place
     array([0., 1., 2.], dtype=float32)
     """
-    here, there = dtype_of(values), dtype_of(target)
-    if tuple(values.shape) != tuple(target.shape) or not np.can_cast(here, there, "same_kind"):
-        raise ArrayError(
-            f"{here} values of shape {tuple(values.shape)} do not go into a {there} array of "
-            f"shape {tuple(target.shape)}"
-        )
+    check_copy(target, values)
     if isinstance(target, np.ndarray):
         np.copyto(target, to_host(values), casting="same_kind")
     elif is_cupy(target):
         with target.device:
             target[...] = cupy_module().asarray(values)
     else:
-        target[...] = astype(namespace(target).asarray(to_host(values)), there)
+        target[...] = astype(namespace(target).asarray(to_host(values)), dtype_of(target))
 
 
 def owned_copy(x: Array) -> Array:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import xarray as xr
 from dask.base import is_dask_collection
 
 from labeled.catalog.blocks import BlockSource
 from labeled.catalog.region import whole
 from labeled.catalog.source import AnySource, Source
-from labeled.device import Device
+from labeled.device import Device, to_host
 from labeled.errors import ArrayError
 from labeled.loader.request.options import Shuffle
 from labeled.loader.sizing.memory import DEFAULT_MEMORY
 from labeled.providers.batch import BatchAxis
 from labeled.providers.keywords import known_keywords
+from labeled.providers.samples import check_unmasked, named_arrays, sample_dim, samples_of
 from labeled.providers.served import Feed, LoaderProvider, Serving
 from labeled.selection import Selection
 
@@ -63,6 +62,7 @@ class ArrayDataProvider(LoaderProvider):
 
     Examples
     --------
+    >>> import numpy as np
     >>> provider = ArrayDataProvider(np.arange(10.0), np.arange(10), batch_size=4)
     >>> provider.provide_data, provider.provide_label
     ([('data', (4,))], [('softmax_label', (4,))])
@@ -114,60 +114,21 @@ class ArrayDataProvider(LoaderProvider):
         super().__init__(sources, selections, feeds, serving)
 
 
-def named_arrays(given: Any, name: str) -> list[tuple[str, Any]]:
-    """Return (name, array) pairs: of one array, one pair, a list of pairs or a mapping.
-
-    Examples
-    --------
-    >>> [n for n, _ in named_arrays([("x", np.zeros(3)), ("y", np.zeros(3))], "data")]
-    ['x', 'y']
-    >>> [n for n, _ in named_arrays([1.0, 2.0], "data")]
-    ['data']
-    """
-    if isinstance(given, Mapping):
-        return [_pair(pair) for pair in given.items()]
-    if _is_pair(given):
-        return [_pair(given)]
-    if isinstance(given, list | tuple) and any(_is_pair(pair) for pair in given):
-        return [_pair(pair) for pair in given]
-    if isinstance(given, list | tuple) and not given:
-        return []
-    return [(name, given)]
-
-
-def _is_pair(given: Any) -> bool:
-    return isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)
-
-
-def _pair(pair: Any) -> tuple[str, Any]:
-    if not _is_pair(pair):
-        raise ArrayError(f"{pair!r:.60} is no (name, array) pair, with a str for its name")
-    return pair[0], pair[1]
-
-
 def source_of(name: str, array: Any) -> AnySource:
     """Return an array as a source of the loader, examples first."""
     if is_dask_collection(array) and not isinstance(array, xr.DataArray):
+        check_unmasked(name, array._meta)
         array = xr.DataArray(array, dims=_dim_names(name, array.ndim))
     if isinstance(array, xr.DataArray):
         if not array.dims:
             raise ArrayError(f"array {name!r} has no axis that counts examples")
-        dim = "batch" if "batch" in array.dims else str(array.dims[0])
+        dim = sample_dim(array)
         if is_dask_collection(array.data):
             return BlockSource.of(array, dim, name)
-        turned = array.transpose(dim, ...)
-        return _in_memory(name, tuple(map(str, turned.dims)), turned.values)
-    if isinstance(array, np.ma.MaskedArray):
-        raise ArrayError(
-            f"{name!r} is a masked array, whose mask would be lost; give {name}.filled(...)"
-        )
-    values = np.asarray(array)
-    if values.dtype == object or not values.ndim:
-        raise ArrayError(
-            f"{name!r} is no array of samples: {type(array).__name__} makes one of shape "
-            f"{values.shape} and dtype {values.dtype}"
-        )
-    return _in_memory(name, _dim_names(name, values.ndim), values)
+        array = array.transpose(dim, ...)
+    values = to_host(samples_of(name, array))
+    dims = array.dims if isinstance(array, xr.DataArray) else _dim_names(name, values.ndim)
+    return _in_memory(name, tuple(map(str, dims)), values)
 
 
 def _dim_names(name: str, ndim: int) -> tuple[str, ...]:

@@ -20,20 +20,26 @@ from labeled import permute
 from labeled.device import (
     Array,
     adopted,
+    check_copy,
     copy_into,
     dtype_of,
     is_array,
     is_foreign,
     namespace,
+    permute_dims,
     to_host,
 )
 from labeled.errors import ArrayError, LoaderError, UnknownNameError, did_you_mean
 from labeled.loader.batches.finish import padding_of
+from labeled.loader.request.arguments import integer
+from labeled.loader.request.casts import can_hold
 
 Rows = npt.NDArray[np.int64]
 
 BatchAxis = Literal["first", "last"]
 """Where the batch axis of every array stands."""
+
+NOT_TOLD = -1
 
 T = TypeVar("T")
 
@@ -68,7 +74,7 @@ class DataBatch:
 
     named_data: Mapping[str, Array]
     named_label: Mapping[str, Array] = field(default_factory=dict)
-    count_samples: int = -1
+    count_samples: int = NOT_TOLD
     rows: Rows | None = None
     axes: BatchAxis = "first"
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -76,19 +82,28 @@ class DataBatch:
     def __post_init__(self) -> None:
         if not self.named_data:
             raise ArrayError("a batch needs at least one array of data")
+        for name, array in self._arrays():
+            if not (is_array(array) or is_foreign(array)):
+                raise ArrayError(f"{name!r} of a batch is no array but {type(array).__name__}")
+        twice = sorted(set(self.named_data) & set(self.named_label))
+        if twice:
+            raise ArrayError(f"the name {twice[0]!r} stands among data and labels of a batch")
+        batch_axis_of(self.axes)
         sizes = {name: self._samples(array) for name, array in self._arrays()}
         if len(set(sizes.values())) > 1:
             raise ArrayError(
                 f"the arrays of a batch hold different numbers of samples: {sizes} (batch axis "
                 f"{self.axes!r})"
             )
-        if self.count_samples < 0:
+        if self.count_samples == NOT_TOLD:
             object.__setattr__(self, "count_samples", self.batch_size)
-        if self.count_samples > self.batch_size:
+        if integer("count_samples", self.count_samples, least=0) > self.batch_size:
             raise ArrayError(
                 f"count_samples={self.count_samples} is more than the {self.batch_size} samples of "
                 "the batch"
             )
+        if self.rows is not None and len(self.rows) != self.batch_size:
+            raise ArrayError(f"{len(self.rows)} rows are told of {self.batch_size} samples")
 
     def _arrays(self) -> Iterator[tuple[str, Array]]:
         yield from self.named_data.items()
@@ -147,7 +162,8 @@ class DataBatch:
         Raises
         ------
         ArrayError
-            If targets are too many or too few, or one does not fit; nothing is copied then.
+            If targets are too many or too few, or one does not fit or hold the values; nothing
+            is copied then.
 
         Examples
         --------
@@ -164,6 +180,11 @@ class DataBatch:
         self._load(self.named_label, targets, "label")
 
     def _load(self, arrays: Mapping[str, Array], targets: Sequence[Target], what: str) -> None:
+        if not isinstance(targets, Sequence):
+            raise ArrayError(
+                f"load_{what} takes a list of targets, one for each of {list(arrays)}, not "
+                f"{type(targets).__name__}"
+            )
         if len(targets) != len(arrays):
             raise ArrayError(
                 f"load_{what} was given {len(targets)} targets for {len(arrays)} arrays of "
@@ -175,6 +196,8 @@ class DataBatch:
             for copy in self._copies(name, array, target)
         ]
         for target, part in copies:
+            check_copy(target, part)
+        for target, part in copies:
             copy_into(target, part)
 
     def _copies(self, name: str, array: Array, target: Target) -> list[tuple[Array, Array]]:
@@ -184,6 +207,7 @@ class DataBatch:
         for pair in pairs:
             which, place = _pair_of(name, pair)
             part = array[self._index(name, which)]
+            part = adopted(part) if is_foreign(part) else part
             if tuple(place.shape) != tuple(part.shape):
                 raise ArrayError(
                     f"samples {which} of {name!r} have shape {tuple(part.shape)}, their target "
@@ -194,8 +218,8 @@ class DataBatch:
 
     def _index(self, name: str, which: slice | range) -> Any:
         start, stop, step = which.start, which.stop, which.step
-        start = 0 if start is None else start
-        stop = self.batch_size if stop is None else stop
+        start = 0 if start is None else integer("start of a slice", start)
+        stop = self.batch_size if stop is None else integer("stop of a slice", stop)
         if step not in (None, 1) or not 0 <= start <= stop <= self.batch_size:
             raise ArrayError(
                 f"{which} of {name!r} is no stretch of the {self.batch_size} samples of a batch"
@@ -249,7 +273,7 @@ def device_slices(batch_size: int, n_devices: int) -> list[slice]:
     >>> device_slices(10, 4)
     [slice(0, 3, None), slice(3, 6, None), slice(6, 8, None), slice(8, 10, None)]
     """
-    if not 1 <= n_devices <= batch_size:
+    if integer("n_devices", n_devices, least=1) > integer("batch_size", batch_size):
         raise LoaderError(f"a batch of {batch_size} samples is not shared by {n_devices} devices")
     each, more = divmod(batch_size, n_devices)
     edges = [index * each + min(index, more) for index in range(n_devices + 1)]
@@ -257,10 +281,21 @@ def device_slices(batch_size: int, n_devices: int) -> list[slice]:
 
 
 def filled(array: Array, batch_size: int, padding: Any) -> Array:
-    """Return a batch, its batch axis first, padded where it is short; else the array itself."""
+    """Return a batch, its batch axis first, padded where it is short; else the array itself.
+
+    Raises
+    ------
+    LoaderError
+        If the dtype of the array does not hold the padding.
+    """
     n = int(array.shape[0])
     if n == batch_size:
         return array
+    if not can_hold(dtype_of(array), padding):
+        raise LoaderError(
+            f"{padding!r} is no value of dtype {array.dtype}, and a short batch is padded with it; "
+            "give data_padding or label_padding"
+        )
     value = padding_of(dtype_of(array), padding)
     out = namespace(array).full((batch_size, *array.shape[1:]), value, dtype=array.dtype)
     out[:n, ...] = array
@@ -272,6 +307,14 @@ def moved_axis(array: Array, axes: BatchAxis) -> Array:
     if axes == "first" or len(array.shape) < 2:
         return array
     return permute.copy(array, (*range(1, len(array.shape)), 0))
+
+
+def sample_first(array: Array, axes: BatchAxis) -> Array:
+    """Return an array whose batch axis stands as `axes` says with it first: a view."""
+    if axes == "first" or len(array.shape) < 2:
+        return array
+    last = len(array.shape) - 1
+    return permute_dims(array, (last, *range(last)))
 
 
 def moved_order(order: tuple[T, ...], axes: BatchAxis) -> tuple[T, ...]:

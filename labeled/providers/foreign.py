@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from inspect import signature
-from itertools import chain, count, islice
+from itertools import chain
+from threading import Lock
 from typing import Any, overload
 
 import numpy as np
 
-from labeled.device import Array, is_array, owned_copy
-from labeled.errors import ArrayError, LoaderError, UnknownNameError, did_you_mean
-from labeled.loader.batches.batch import Batch
+from labeled.device import Array, owned_copy
+from labeled.errors import ArrayError, LoaderError
 from labeled.loader.request.arguments import flag, integer, integer_or_none
-from labeled.providers.arrays import named_arrays
 from labeled.providers.batch import (
     BatchAxis,
     DataBatch,
@@ -29,116 +28,47 @@ from labeled.providers.batch import (
     moved_axis,
     moved_order,
 )
-from labeled.providers.keywords import known_keywords
+from labeled.providers.keywords import check_keywords, keywords_of, known_keywords
 from labeled.providers.protocol import Provided
+from labeled.providers.yielded import Naming, Parts, label_names
 from labeled.samplers.permutation import key_of
 
 
 @dataclass(frozen=True)
-class Naming:
-    """How what is yielded is taken apart into data and labels.
-
-    Parameters
-    ----------
-    data_name, label_name : str
-        What an array without a name is called.
-    label_names : tuple of str
-        Which names of a mapping are labels.
-    """
-
-    data_name: str = "data"
-    label_name: str = "softmax_label"
-    label_names: tuple[str, ...] = ()
-
-    def parts_of(self, item: Any) -> tuple[dict[str, Array], dict[str, Array], int | None]:
-        """Return data and labels by name, and how many samples are real where that is told."""
-        if isinstance(item, Batch):
-            return (*self._by_name(item.arrays), item.count)
-        if isinstance(item, DataBatch):
-            return dict(item.named_data), dict(item.named_label), item.count_samples
-        if hasattr(item, "data") and hasattr(item, "label") and not is_array(item):
-            data, label = self._listed(item.data, item.label)
-            return data, label, _count_of(item, data)
-        if isinstance(item, Mapping):
-            return (*self._by_name(item), None)
-        if isinstance(item, tuple | list) and len(item) == 2 and not isinstance(item[0], str):
-            return (*self._listed(item[0], item[1]), None)
-        return (*self._listed(item, None), None)
-
-    def _by_name(self, arrays: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, Array]]:
-        labels = self.label_names or (self.label_name,)
-        for name in self.label_names:
-            if name not in arrays:
-                hint = did_you_mean(name, map(str, arrays))
-                raise UnknownNameError(f"a batch has no array {name!r} for a label; {hint}")
-        data = {str(name): array_of(a) for name, a in arrays.items() if name not in labels}
-        return data, {str(name): array_of(a) for name, a in arrays.items() if name in labels}
-
-    def _listed(self, data: Any, label: Any) -> tuple[dict[str, Array], dict[str, Array]]:
-        labels = {} if label is None else _named(label, self.label_name)
-        return _named(data, self.data_name), labels
-
-
-def _named(given: Any, name: str) -> dict[str, Array]:
-    """Name arrays that have no name: one by `name`, several by ``_0_name``, ``_1_name``."""
-    several = isinstance(given, list | tuple) and len(given) > 0
-    if several and all(_is_one(one) for one in given):
-        names = [name] if len(given) == 1 else [f"_{i}_{name}" for i in range(len(given))]
-        return {n: array_of(one) for n, one in zip(names, given, strict=True)}
-    return {n: array_of(one) for n, one in named_arrays(given, name)}
-
-
-def _is_one(value: Any) -> bool:
-    return is_array(value) or hasattr(value, "asnumpy") or hasattr(value, "__array__")
-
-
-def array_of(value: Any) -> Array:
-    """Return a foreign array as one of a kind known here, on the host unless it is CuPy's."""
-    if is_array(value):
-        return value
-    found = value.asnumpy() if hasattr(value, "asnumpy") else np.asarray(value)
-    if found.dtype == object or not found.ndim:
-        raise ArrayError(f"{type(value).__name__} {value!r:.60} is no array of samples")
-    return found
-
-
-def _count_of(item: Any, data: Mapping[str, Array]) -> int | None:
-    pad = getattr(item, "pad", None)
-    if pad is None:
-        return None
-    return int(next(iter(data.values())).shape[0]) - int(pad)
-
-
-@dataclass(frozen=True)
 class _Shapes:
-    """Names, lengths of a sample and dtypes, as the first batch had them."""
+    """Names and lengths of a sample, as the first batch had them."""
 
     batch_size: int
     data: dict[str, tuple[int, ...]]
     label: dict[str, tuple[int, ...]]
 
     @classmethod
-    def of(cls, data: dict[str, Array], label: dict[str, Array], batch_size: int | None) -> _Shapes:
-        if not data:
-            raise ArrayError(f"a batch with the labels {list(label)} holds no data")
-        size = next(iter(data.values())).shape[0] if batch_size is None else batch_size
-        shapes = [{name: tuple(a.shape[1:]) for name, a in part.items()} for part in (data, label)]
+    def of(cls, parts: Parts, batch_size: int | None) -> _Shapes:
+        if not parts.data:
+            raise ArrayError(f"a batch with the labels {list(parts.label)} holds no data")
+        size = next(iter(parts.data.values())).shape[0] if batch_size is None else batch_size
+        shapes = [{name: tuple(a.shape[1:]) for name, a in part.items()} for part in parts[:2]]
         return cls(size, *shapes)
 
-    def check(self, data: dict[str, Array], label: dict[str, Array], number: int) -> None:
+    def check(self, parts: Parts, number: int) -> None:
         """Raise :class:`ArrayError` where batch `number` differs from the first one."""
-        found = _Shapes.of(data, label, self.batch_size)
-        lengths = {name: a.shape[0] for part in (data, label) for name, a in part.items()}
+        found = _Shapes.of(parts, self.batch_size)
         if (found.data, found.label) != (self.data, self.label):
             raise ArrayError(
                 f"batch {number} holds data {found.data} and labels {found.label}, the first one "
                 f"{self.data} and {self.label} (lengths of one sample)"
             )
-        if len(set(lengths.values())) > 1 or max(lengths.values()) > self.batch_size:
+        counts = parts.lengths.values()
+        if len(set(counts)) > 1 or max(counts) > self.batch_size:
             raise ArrayError(
-                f"batch {number} holds {lengths} samples; all must be of one length, at most the "
-                f"batch size {self.batch_size}"
+                f"batch {number} holds {parts.lengths} samples; all must be of one length, at most "
+                f"the batch size {self.batch_size}"
             )
+
+
+Wanted = Callable[[Any], bool]
+COUNTING = Lock()
+"""Held while the number of a pass is taken, by whoever begins one."""
 
 
 class _Again:
@@ -146,11 +76,13 @@ class _Again:
 
     def __init__(self, make: Callable[[int], Iterable[Any]], title: str = "an iterable") -> None:
         self._make = make
-        self._epochs = count()
+        self._begun = 0
         self.title = title
 
     def begin(self) -> Iterator[Any]:
-        return self._pass(next(self._epochs))
+        with COUNTING:
+            number, self._begun = self._begun, self._begun + 1
+        return self._pass(number)
 
     def _pass(self, number: int) -> Iterator[Any]:
         made = self._make(number)
@@ -161,11 +93,11 @@ class _Again:
             )
         return iter(made)
 
-    def peek(self) -> Any:
-        """Return the first batch of a pass that is given up again."""
+    def peek(self, wanted: Wanted) -> Any:
+        """Return the first batch wanted of a pass that is given up again."""
         items = self._pass(0)
         try:
-            return next(items)
+            return next(filter(wanted, items))
         except StopIteration:
             raise LoaderError(f"{self.title} yields no batch, so there are no shapes") from None
         finally:
@@ -182,13 +114,13 @@ class _Once:
         self._held: list[Any] = []
         self._begun = 0
 
-    def peek(self) -> Any:
-        """Return the first batch, which the first pass is still to hand out."""
-        if not self._begun and not self._held:
-            self._held = list(islice(self._items, 1))
-        if not self._held:
-            raise LoaderError("the iterator yields no batch, so there are no shapes")
-        return self._held[0]
+    def peek(self, wanted: Wanted) -> Any:
+        """Return the first batch wanted, which the pass is still to hand out."""
+        for item in self._items:
+            self._held.append(item)
+            if wanted(item):
+                return item
+        raise LoaderError("the iterator yields no batch, so there are no shapes")
 
     def begin(self) -> Iterator[Any]:
         if self._begun:
@@ -217,6 +149,10 @@ class _Once:
                 )
 
 
+def _itself(iterable: Iterable[Any], epoch: int) -> Iterable[Any]:
+    return iterable
+
+
 class IteratorProvider:
     """What a foreign iterable yields; a :class:`~labeled.providers.DataProvider`.
 
@@ -231,7 +167,7 @@ class IteratorProvider:
         from name to array, of ``(data, label)`` pairs, or of arrays; examples along axis 0.
     batch_size : int, optional
         The length of the first batch when not given. Shorter batches are padded.
-    label : sequence of str
+    label : str or sequence of str
         Which names of a mapping are labels; ``label_name`` when not given.
     data_name, label_name : str
         What an array without a name is called.
@@ -259,7 +195,7 @@ class IteratorProvider:
         iterable: Iterable[Any],
         *,
         batch_size: int | None = None,
-        label: Sequence[str] = (),
+        label: str | Sequence[str] = (),
         data_name: str = "data",
         label_name: str = "softmax_label",
         data_padding: Any = 0,
@@ -273,12 +209,12 @@ class IteratorProvider:
                 "goes into provider()"
             )
         self._passes: _Again | _Once = (
-            _Once(iterable) if isinstance(iterable, Iterator) else _Again(lambda epoch: iterable)
+            _Once(iterable)
+            if isinstance(iterable, Iterator)
+            else _Again(partial(_itself, iterable))
         )
         self._asked_size = integer_or_none("batch_size", batch_size, least=1)
-        self._naming = Naming(
-            data_name, label_name, (label,) if isinstance(label, str) else tuple(label)
-        )
+        self._naming = Naming(data_name, label_name, label_names(label))
         self._padding = data_padding, label_padding
         self._axes = batch_axis_of(axes)
         self._copy = flag("copy", copy)
@@ -288,8 +224,8 @@ class IteratorProvider:
     @cached_property
     def _first(self) -> _Shapes:
         """Names and shapes, learnt from the first batch of a pass that is begun for it."""
-        item = self._passes.peek()
-        return _Shapes.of(*self._naming.parts_of(item)[:2], self._asked_size)
+        item = self._passes.peek(lambda item: self._naming.parts_of(item).holds_samples)
+        return _Shapes.of(self._naming.parts_of(item), self._asked_size)
 
     @property
     def batch_size(self) -> int:
@@ -323,20 +259,19 @@ class IteratorProvider:
 
     def _batches(self, items: Iterator[Any]) -> Iterator[DataBatch]:
         for number, item in enumerate(items):
-            data, label, n_real = self._naming.parts_of(item)
-            self.__dict__.setdefault("_first", _Shapes.of(data, label, self._asked_size))
-            self._first.check(data, label, number)
-            yield self._handed_out(data, label, n_real)
+            parts = self._naming.parts_of(item)
+            if parts.holds_samples:
+                self.__dict__.setdefault("_first", _Shapes.of(parts, self._asked_size))
+                self._first.check(parts, number)
+                yield self._handed_out(parts)
 
-    def _handed_out(
-        self, data: dict[str, Array], label: dict[str, Array], n_real: int | None
-    ) -> DataBatch:
-        found = next(iter(data.values())).shape[0]
+    def _handed_out(self, parts: Parts) -> DataBatch:
+        found = next(iter(parts.data.values())).shape[0]
         for_data, for_label = self._padding
         return DataBatch(
-            {name: self._filled(array, for_data) for name, array in data.items()},
-            {name: self._filled(array, for_label) for name, array in label.items()},
-            found if n_real is None else n_real,
+            {name: self._filled(array, for_data) for name, array in parts.data.items()},
+            {name: self._filled(array, for_label) for name, array in parts.label.items()},
+            found if parts.n_real is None else parts.n_real,
             axes=self._axes,
         )
 
@@ -349,6 +284,9 @@ class IteratorProvider:
         return f"<labeled.providers.{type(self).__name__} over {self._passes.title}>"
 
 
+PASSED_ON = [name for name in keywords_of(IteratorProvider.__init__) if name != "iterable"]
+
+
 class CoroutineProvider(IteratorProvider):
     """What a generator function yields, called anew for each loop. Made by :func:`provider`."""
 
@@ -356,15 +294,15 @@ class CoroutineProvider(IteratorProvider):
         title = getattr(function, "__qualname__", type(function).__name__)
         key = None if seed is None else integer("seed", seed)
         _check_call(function, title, drawn=key is not None)
-
-        def items(epoch: int) -> Iterable[Any]:
-            if key is None:
-                return function()
-            bits = np.random.Philox(key=key_of(key, epoch, "provider"))
-            return function(np.random.Generator(bits))
-
         super().__init__((), **options)
-        self._passes = _Again(items, title)
+        self._passes = _Again(partial(_called, function, key), title)
+
+
+def _called(function: Callable[..., Iterable[Any]], key: int | None, epoch: int) -> Iterable[Any]:
+    if key is None:
+        return function()
+    bits = np.random.Philox(key=key_of(key, epoch, "provider"))
+    return function(np.random.Generator(bits))
 
 
 def _check_call(function: Callable[..., Any], title: str, *, drawn: bool) -> None:
@@ -419,6 +357,7 @@ def provider(
     >>> noise.provide_data, len(list(noise))
     ([('data', (3, 4))], 2)
     """
+    check_keywords("provider()", options, PASSED_ON, ["seed"])
     if function is None:
         return lambda made: provider(made, seed=seed, **options)
     if not callable(function):

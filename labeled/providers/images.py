@@ -161,7 +161,7 @@ class ImageRecordProvider(LoaderProvider):
         made = Look(**look)
         nothing = np.zeros(shape, np.float32) if mean_img else None
         made.augment(shape, dtype, nothing)  # complain now
-        feeds = [Feed(data_name, "images", shape=shape, dims=BATCH_DIMS, made=True)]
+        feeds = [Feed(data_name, "images", shape=shape, dims=BATCH_DIMS, made=np.dtype(dtype))]
         if label_name is not None:
             wide = () if label_width == 1 else (integer("label_width", label_width, least=1),)
             feeds.append(Feed(label_name, "labels", is_label=True, shape=wide))

@@ -57,8 +57,8 @@ class Feed:
         Lengths of one sample as handed out, where they differ from the source's.
     dims : tuple of str, optional
         Names of all axes as handed out, the batch axis first.
-    made : bool
-        The pipeline makes it, so that the source has another shape.
+    made : dtype, optional
+        The pipeline makes it, of this dtype, so that the source has another shape.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Feed:
     is_label: bool = False
     shape: tuple[int, ...] | None = None
     dims: tuple[str, ...] | None = None
-    made: bool = False
+    made: np.dtype[Any] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,15 +189,21 @@ class LoaderProvider:
     def _check_padding(self, sources: Mapping[str, AnySource]) -> None:
         """Refuse a padding that the dtype handed out cannot hold, where one will be needed."""
         whole = self._serving.roll_over or not self.n_samples % self.batch_size
-        for feed in () if whole or self._serving.pipeline is not None else self._feeds:
-            source, change = sources[feed.source], self._plan.finish.changes.get(feed.source)
-            made = None if change is None else np.float64 if change.scaled else change.dtype
-            dtype = source.dtype if made is None else np.dtype(made)
+        for feed in () if whole else self._feeds:
+            source, dtype = sources[feed.source], self._dtype_of(feed, sources[feed.source])
             if not can_hold(dtype, self._padding(feed)):
                 raise LoaderError(
                     f"{source.where}: {self._padding(feed)!r} is no value of dtype {dtype}, and a "
                     "last batch would be padded with it; give data_padding or label_padding"
                 )
+
+    def _dtype_of(self, feed: Feed, source: AnySource) -> np.dtype[Any]:
+        """Return the dtype of what is handed out."""
+        if feed.made is not None:
+            return feed.made
+        change = self._plan.finish.changes.get(feed.source)
+        made = None if change is None else np.float64 if change.scaled else change.dtype
+        return source.dtype if made is None else np.dtype(made)
 
     def _padding(self, feed: Feed) -> Any:
         return self._serving.label_padding if feed.is_label else self._serving.data_padding
@@ -330,7 +336,7 @@ def _batch_size(asked: Any, n_rows: int) -> int:
 
 def _shape_of(feed: Feed, source: AnySource) -> tuple[int, ...]:
     """Return the lengths of one sample as handed out."""
-    if feed.made and feed.shape is not None:
+    if feed.made is not None and feed.shape is not None:
         return feed.shape
     if isinstance(source, RaggedSource):
         raise LoaderError(f"{source.where}: {source.ragged}, and a provider has one shape for all")

@@ -62,6 +62,8 @@ def can_hold(dtype: np.dtype[Any], value: Any) -> bool:
     [True, False, False, False, False]
     >>> can_hold(np.dtype("f4"), float("nan")), can_hold(np.dtype("S3"), b"no")
     (True, True)
+    >>> can_hold(np.dtype("f4"), 1e300), can_hold(np.dtype("f8"), 1e300)
+    (False, True)
     """
     if np.ndim(value) or isinstance(value, dict | list | tuple):
         return False
@@ -71,8 +73,14 @@ def can_hold(dtype: np.dtype[Any], value: Any) -> bool:
     if dtype.kind in "biu":
         return found.dtype.kind in "biuf" and _is_whole(found, dtype)
     if dtype.kind in "fc":
-        return found.dtype.kind in ("biuf" if dtype.kind == "f" else "biufc")
+        of_kind = found.dtype.kind in ("biuf" if dtype.kind == "f" else "biufc")
+        return of_kind and _stays_finite(found, dtype)
     return found.dtype.kind == dtype.kind and np.can_cast(found.dtype, dtype, "safe")
+
+
+def _stays_finite(found: Any, dtype: np.dtype[Any]) -> bool:
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(found.astype(dtype)) or not np.isfinite(found))
 
 
 def _is_whole(found: Any, dtype: np.dtype[Any]) -> bool:
