@@ -14,7 +14,7 @@ from fake_device import FakeDevice
 from record_files import pictures, png, write_records
 
 import labeled
-from labeled.augment import read_mean_file, write_mean_file
+from labeled.augment import Augment, Mirror, read_mean_file, write_mean_file
 from labeled.device import HostDevice
 from labeled.errors import (
     AugmentError,
@@ -476,6 +476,30 @@ def test_pictures_that_cannot_be_decoded_are_left_out_if_that_is_wanted(folder, 
         list(none)
 
 
+@pytest.mark.parametrize("alike", [True, False])
+def test_a_batch_that_lacks_all_its_pictures_is_left_out(folder, tmp_path, alike):
+    images = [pictures(1, 24 + 3 * (i % 4) * (not alike), 30)[0] for i in range(6)]
+    damaged = [*images[:2], *(png(one)[:60] for one in images[2:4]), *images[4:]]
+    path = write_records(tmp_path / "damaged.rec", damaged, LABELS[:6])
+    options = {"errors": "skip", "round_batch": False, "batch_size": 2}
+    with pytest.warns(LabeledWarning, match="1 rows are left out"):
+        batches = list(make(folder, path_imgrec=path, **options))
+    assert [b.rows.tolist() for b in batches] == [[0, 1], [4, 5]]
+    ds = labeled.open_dataset(path)
+    pipeline = {"images": Augment([Mirror(1)])}
+    with pytest.warns(LabeledWarning, match="1 rows are left out"):
+        counts = [b.count for b in ds.batches(2, errors="skip", pipeline=pipeline)]
+    assert counts == [2, 0, 2]
+
+
+def test_dtypes_have_several_names(folder):
+    for dtype in (np.float64, "f8", np.dtype("float64")):
+        assert next(iter(make(folder, dtype=dtype))).data[0].dtype == np.float64
+    for dtype in ("int8", None, ">f4"):
+        with pytest.raises(LoaderError, match=f"dtype='?{dtype}'? must be one of 'float32'"):
+            make(folder, dtype=dtype)
+
+
 def test_what_is_read_is_logged_unless_it_is_not_wanted(folder, caplog):
     caplog.set_level(logging.INFO, "labeled")
     make(folder, verbose=True)
@@ -719,6 +743,8 @@ def test_text_is_read_exactly_in_whole_epochs(text):
 def test_text_without_labels_has_zeros(text):
     batch = next(iter(make_text(text)))
     np.testing.assert_array_equal(batch.label[0], np.zeros(4))
+    old = CSVProvider(text / "a.csv", data_shape=6, batch_size=4, label_csv="NULL")
+    np.testing.assert_array_equal(next(iter(old)).label[0], np.zeros(4))
     assert make_text(text, label_shape=(2,)).provide_label == [("softmax_label", (4, 2))]
 
 

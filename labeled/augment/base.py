@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import xarray as xr
 
 from labeled.augment.chances import Chances
 from labeled.augment.labels import opened
@@ -167,6 +168,8 @@ def run(
     dtype: npt.DTypeLike | None = None,
 ) -> Any:
     """Open pictures, apply transforms, and close them again."""
+    if isinstance(images, xr.DataArray) and images.dtype == object and not images.size:
+        return images  # of a batch whose pictures of any sizes were all left out
     several = rows is not None and np.ndim(rows) == 1
     pictures, labels = opened(images, dims, batch=several)
     numbers = np.arange(len(pictures)) if rows is None else np.atleast_1d(np.asarray(rows))

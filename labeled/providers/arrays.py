@@ -41,7 +41,8 @@ class ArrayDataProvider(LoaderProvider):
         Fill the samples that the last batch lacks.
     roll_over : bool
         Fill them with samples of the same epoch instead, beginning at its first one.
-        ``count_samples`` tells the real ones either way.
+        ``count_samples`` tells the real ones either way. All parts then have as many batches,
+        also one that has no sample of its own, where none is real.
     seed : int, optional
         Every order is a function of it and the epoch; drawn once when not given.
     axes : {"first", "last"}

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import xarray as xr
 
 from labeled.augment import Augment, mean_image, read_mean_file, write_mean_file
 from labeled.catalog.ragged import RaggedSource
@@ -47,8 +48,11 @@ class _Seeded:
 
     augment: Augment
     own_seed: int | None
+    shape: tuple[int, int, int]
 
     def __call__(self, images: Any, rows: npt.NDArray[np.int64], seed: int, epoch: int) -> Any:
+        if not len(rows):  # all of them were left out
+            return xr.DataArray(np.empty((0, *self.shape), self.augment.dtype), dims=BATCH_DIMS)
         drawn_from = seed if self.own_seed is None else self.own_seed
         return self.augment(images, rows=rows, seed=drawn_from, epoch=epoch)
 
@@ -99,7 +103,7 @@ class ImageRecordProvider(LoaderProvider):
         Bytes go without means and other arithmetic.
     errors : {"raise", "skip"}
         What becomes of pictures that cannot be decoded: an error, or, without `round_batch`,
-        batches that lack them, with a warning.
+        batches that lack them, with a warning. A batch that lacks all of them is left out.
     max_lost : int or float, optional
         How many pictures, or which share of them, may be left out in an epoch.
     data_padding, label_padding, axes, memory, device
@@ -140,7 +144,7 @@ class ImageRecordProvider(LoaderProvider):
         prefetch_buffer: int | None = 4,
         verbose: bool = True,
         mean_img: Any = None,
-        dtype: str = "float32",
+        dtype: Any = "float32",
         errors: Literal["raise", "skip"] = "raise",
         max_lost: int | float | None = None,
         data_padding: float = 0,
@@ -154,8 +158,7 @@ class ImageRecordProvider(LoaderProvider):
         own = keywords_of(type(self).__init__)
         check_keywords(type(self).__name__, look, own, [one.name for one in fields(Look)])
         shape, shuffled = _checked_shape(data_shape), flag("shuffle", shuffle)
-        if dtype not in DTYPES:
-            raise LoaderError(f"dtype={dtype!r} must be one of {', '.join(map(repr, DTYPES))}")
+        dtype = _checked_dtype(dtype)
         if seed_aug is not None:
             integer("seed_aug", seed_aug)
         made = Look(**look)
@@ -186,7 +189,7 @@ class ImageRecordProvider(LoaderProvider):
             shuffle=shuffled if window is None else "window",
             seed=seed,
             window_rows=window,
-            pipeline={"images": _Seeded(made.augment(shape, dtype, mean), seed_aug)},
+            pipeline={"images": _Seeded(made.augment(shape, dtype, mean), seed_aug, shape)},
         )
         super().__init__(sources, rows_of(sources), feeds, serving)
         if verbose:
@@ -200,6 +203,13 @@ def _checked_shape(shape: Any) -> tuple[int, int, int]:
     if lengths[0] not in (1, 3, 4):
         raise LoaderError(f"data_shape={shape!r}: pictures have 1, 3 or 4 channels")
     return int(lengths[0]), int(lengths[1]), int(lengths[2])
+
+
+def _checked_dtype(dtype: Any) -> str:
+    for name in DTYPES:
+        if dtype is not None and dtype == np.dtype(name):
+            return name
+    raise LoaderError(f"dtype={dtype!r} must be one of {', '.join(map(repr, DTYPES))}")
 
 
 def _check_width(labels: AnySource, width: int) -> None:

@@ -239,7 +239,7 @@ class LoaderProvider:
         return stop - start
 
     def __len__(self) -> int:
-        """Batches of an epoch of this part."""
+        """Batches of an epoch of this part; those that ``errors="skip"`` empties are left out."""
         if self._serving.roll_over:
             return self._plan.epoch_plan.n_batches
         return -(-self.n_samples // self.batch_size)
@@ -260,12 +260,14 @@ class LoaderProvider:
         return self.eachbatch()
 
     def _batches(self, loader: Loader) -> Iterator[DataBatch]:
+        skips = self._serving.errors == "skip"
         try:
             with iter(loader) as batches:
                 for number in range(len(self)):
                     left = self.n_samples - number * self.batch_size
                     batch = next(batches)
-                    yield self._handed_out(batch, min(max(left, 0), batch.count))
+                    if batch.count or not skips:
+                        yield self._handed_out(batch, min(max(left, 0), batch.count))
         finally:
             self._idle = loader  # whose memory the next loop takes over
 

@@ -21,6 +21,9 @@ from labeled.providers.files import checked, open_sources, rows_of, serving_of_f
 from labeled.providers.keywords import known_keywords
 from labeled.providers.served import Feed, LoaderProvider
 
+NO_LABELS = "NULL"
+"""The old word for no file of labels."""
+
 
 class CSVProvider(LoaderProvider):
     """Batches of the numbers in text files, a line an example; a ``DataProvider``.
@@ -35,7 +38,7 @@ class CSVProvider(LoaderProvider):
         Of an example: the values of a line in C order.
     batch_size : int
     label_csv : path, list of paths, glob or folder, optional
-        Without it every label is 0.
+        Without it (None or "NULL") every label is 0.
     label_shape : tuple of int
         Of a label; of one number, batches have the shape (batch_size,).
     round_batch : bool
@@ -94,7 +97,7 @@ class CSVProvider(LoaderProvider):
             feeds.append(Feed(label_name, "labels", True, () if wide == (1,) else wide))
             sources["labels"] = (
                 source_of("labels", np.zeros((sources["data"].n_rows, *wide), dtype))
-                if label_csv is None
+                if label_csv is None or label_csv == NO_LABELS
                 else _table(label_csv, "labels", options)
             )
         serving = serving_of_files(given)
