@@ -10,13 +10,16 @@ writing where somebody still reads.
 
 from __future__ import annotations
 
+import mmap
 import os
 import random
 import weakref
 import zlib
+from collections.abc import Mapping
 
 import numpy as np
 
+from labeled import Batch
 from labeled.device import HostDecoder
 
 FRESH = 0xEE
@@ -24,6 +27,27 @@ FRESH = 0xEE
 
 class Pinned(np.ndarray):
     """Memory that arrays refer to."""
+
+
+class There(np.ndarray):
+    """Memory of the device, for as long as streams may touch it, whoever let go of its arrays."""
+
+
+def memory_of(array):
+    """Return what an array's memory belongs to."""
+    while isinstance(array.base, np.ndarray) and not isinstance(array, There):
+        array = array.base
+    return array
+
+
+def numbers_of(data):
+    """Return all arrays of numbers of a batch, in order."""
+    data = data.arrays if isinstance(data, Batch) else data
+    if isinstance(data, Mapping):
+        data = data.values()
+    elif not isinstance(data, tuple):
+        return [data] if isinstance(data, np.ndarray) and data.dtype.kind in "biufc" else []
+    return [array for one in data for array in numbers_of(one)]
 
 
 class FakeMemoryError(Exception):
@@ -99,12 +123,18 @@ class FakeStream:
             made = kernels()
         finally:  # what was asked for before an error reads, too
             self.reads(reads)
+        self.device.made(made)
         self.device.chance()
         return made
 
     def reads(self, arrays):
-        """Read arrays until some time later."""
-        self.device.reading.append((self, len(self.work) + 1, arrays))
+        """Read arrays until some time later.
+
+        They are let go of at once: a device gives memory to what its stream does next, while this
+        stream may still read it.
+        """
+        memory = [memory_of(array) for array in arrays]
+        self.device.reading.append((self, len(self.work) + 1, memory))
         self.work.append(lambda: None)
 
     def finish(self, place):
@@ -200,6 +230,7 @@ class FakeDevice:
         self.n_uploads = self.n_placed = self.n_bytes = self.most_bytes = 0
         self.pinned_bytes, self.pinned_room, self.pins = 0, pinned_room, []
         self.consumers = None
+        self.counted, self.most_made_bytes = {}, 0
         self.n_reads = self.n_opened = 0
         self.on_their_way, self.ends = [], {}
 
@@ -227,20 +258,37 @@ class FakeDevice:
         return None if self.room is None else self.room - self.n_bytes
 
     def empty(self, shape, dtype):
-        made = np.empty(shape, dtype)
-        if self.room is not None and made.nbytes > self.free_bytes():
+        nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        if self.room is not None and nbytes > self.free_bytes():
             raise FakeMemoryError
+        memory = There((nbytes,), np.uint8, mmap.mmap(-1, max(nbytes, 1)))
+        memory[...] = FRESH
+        made = np.ndarray(shape, dtype, memory)
+        self.takes(made)
+        self.current.reads([made])  # whoever had this memory before may not be done
+        return made
+
+    def made(self, results):
+        """Count what kernels made in memory of NumPy's, which stands for the device's."""
+        for array in map(memory_of, numbers_of(results)):
+            if not isinstance(array, There | Pinned) and id(array) not in self.counted:
+                self.counted[id(array)] = array.nbytes
+                weakref.finalize(array, self.counted.pop, id(array))
+                self.takes(array)
+        self.most_made_bytes = max(self.most_made_bytes, sum(self.counted.values()))
+
+    def takes(self, made):
+        """Count an array for as long as somebody refers to it."""
         self.n_bytes += made.nbytes
         self.most_bytes = max(self.most_bytes, self.n_bytes)
         weakref.finalize(made, self.freed, made.nbytes)
-        made.view(np.uint8)[...] = FRESH
-        self.current.reads([made])  # whoever had this memory before may not be done
-        return made
 
     def freed(self, nbytes):
         self.n_bytes -= nbytes
 
     def asarray(self, host):
+        if isinstance(memory_of(host), There):
+            return host
         self.n_placed += 1
         return host.copy()
 

@@ -181,6 +181,20 @@ def test_what_is_laid_out_on_the_host_goes_there_too(tmp_path):
                     np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.parametrize("more", [{}, {"dtype": "float32", "scale": 0.5}])
+def test_specs_of_ragged_examples_are_laid_out_there(tmp_path, more):
+    images = [np.full((1, n % 3 + 1, 2), n, np.uint8) for n in range(40)]
+    ds = labeled.open_dataset(ragged_file(tmp_path / "r.hdf5", images, np.arange(40)[:, None]))
+    spaces = CompositeSpace((Conv2DSpace((3, 2), num_channels=1), VectorSpace(40)))
+    options = {"specs": (spaces, ("image_features", "targets")), "ragged": "pad", **more}
+    device = FakeDevice(2)
+    ours, theirs = ds.batches(9, device=device, **options), ds.batches(9, **options)
+    for number, (there, here) in enumerate(zip(ours, theirs, strict=True)):
+        assert device.n_placed > number, "examples stayed on the host"
+        for one, two in zip(there, here, strict=True):
+            np.testing.assert_array_equal(one, two)
+
+
 def test_errors_come_in_their_turn_and_leave_nothing_flying(ds):
     device = FakeDevice(1, haste=0.0)
     loader = ds.batches(50, device=device, **small(dtype={"features": "int8"}))

@@ -122,6 +122,13 @@ class Finish:
         return total
 
     @cached_property
+    def placed_row_bytes(self) -> int:
+        """Bytes of one row that are decoded where it was read, and handed out changed."""
+        changed = [n for n in self._decoded if self.specs is not None or n in self.changes]
+        sources = [self.sources[name] for name in changed]
+        return sum(math.prod(one.row_shape) * one.dtype.itemsize for one in sources)
+
+    @cached_property
     def copied(self) -> frozenset[str]:
         """Sources of which new memory is made in any case."""
         return frozenset(self.sources if self.specs is not None else self.changes)
@@ -165,7 +172,7 @@ class Finish:
             for name, array in arrays.items():
                 array[count:] = padding_of(array.dtype, self.padding[name])
         if self.specs is not None:
-            return self.specs(self._laid_out(arrays, count) if self.ragged else arrays)
+            return self.specs(place(self._laid_out(arrays, count)) if self.ragged else arrays)
         for name, change in self.changes.items():
             arrays[name] = change(arrays[name], name)
         if self.ragged:

@@ -7,25 +7,30 @@ that they read, and whoever writes these windows next waits for the event behind
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from labeled.device import Array
-from labeled.device.streams import Event
+from labeled.device.streams import Event, Stream
 from labeled.loader.batches.batch import Batch
 from labeled.loader.batches.dealing import Interrupted, Made, rows_of_spans
 from labeled.loader.devices.placing import NUMBERS
 from labeled.loader.devices.uploads import DeviceWindows, Uploaded
 from labeled.loader.plan import LoaderPlan
 from labeled.loader.telling.stats import Stats
+from labeled.samplers.content import Content
 from labeled.samplers.sampled import AnyPlan
 
 Rows = npt.NDArray[np.int64]
 
-Span = tuple[Uploaded, int, int]
-"""Places ``a .. b`` within a window."""
+Piece = tuple[Content, int, int]
+"""Places ``a .. b`` within a window of some content."""
+
+T = TypeVar("T")
 
 
 class DeviceDealer:
@@ -63,54 +68,70 @@ class DeviceDealer:
         start, stop = self.plan.span(number)
         count = stop - start
         length = self.plan.batch_rows if self.plan.last == "pad" else count
-        spans = self._spans(start, stop)
-        began = perf_counter()
+        stream = self._there.device.consumer_stream(self._there.library)
+        contents: list[Piece] = []
         group = self.recipe.group
-        contents = [(window.content, a, b) for window, a, b in spans]
 
         def rows() -> Rows:
             return rows_of_spans(contents, group, length)
 
-        def make() -> object:
-            straight = len(spans) == 1 and count == length
-            arrays = self._cut(*spans[0]) if straight else self._joined(spans, length)
+        def finished(arrays: dict[str, Array]) -> object:
             return self.recipe.finish(arrays, rows, count, length, self._placed)
 
-        data, event = self._run([window for window, _, _ in spans], make)
+        window = self._window_at(start) if count else None
+        if window is not None and stop <= window.stop and count == length:
+            a, b = start - window.start, stop - window.start
+            contents.append((window.content, a, b))
+            data, event = self._run(stream, lambda: finished(self._cut(window, a, b)), window)
+        else:
+            arrays = self._joined(stream, start, stop, length, contents)
+            data, event = self._run(stream, lambda: finished(arrays))
         if isinstance(data, Batch):
             data.event = event
-        self.stats.format_s += perf_counter() - began
         return data, rows, count, 0
 
-    def _spans(self, start: int, stop: int) -> list[Span]:
-        """Return the stretches of windows that hold a batch."""
-        spans: list[Span] = []
-        while start < stop:
-            window = self._window
-            if window is None or start >= window.stop:
-                window = self._window = None  # its place is free once its batches are made
-                window = self.source.next()
-                if window is None:
-                    raise Interrupted
-                self._window = window
-            end = min(stop, window.stop)
-            spans.append((window, start - window.start, end - window.start))
-            start = end
-        return spans
+    def _window_at(self, start: int) -> Uploaded:
+        """Return the window that holds a place."""
+        if self._window is None or start >= self._window.stop:
+            self._window = None  # its place is free once its batches are made
+            self._window = self.source.next()
+            if self._window is None:
+                raise Interrupted
+        return self._window
 
-    def _run(self, windows: list[Uploaded], make: Callable[[], object]) -> tuple[object, Event]:
-        """Make a batch on the consumer's stream; return it, and the event behind it."""
-        stream = self._there.device.consumer_stream(self._there.library)
-        for window in windows:
+    def _joined(
+        self, stream: Stream, start: int, stop: int, length: int, contents: list[Piece]
+    ) -> dict[str, Array]:
+        """Copy a batch out of the windows that hold it, one after another; note what they hold.
+
+        However small they are, none is kept beside the one that is copied from.
+        """
+        arrays, _ = self._run(stream, lambda: self._room(length))
+        place = 0
+        while start < stop:
+            window = self._window_at(start)
+            a, b = start - window.start, min(stop, window.stop) - window.start
+            self._run(stream, partial(_copy, window, a, b, arrays, place), window)
+            contents.append((window.content, a, b))
+            start, place = start + b - a, place + b - a
+            del window
+        return arrays
+
+    def _run(
+        self, stream: Stream, make: Callable[[], T], window: Uploaded | None = None
+    ) -> tuple[T, Event]:
+        """Have a stream make something, of a window or of none; return it, and the event behind."""
+        began = perf_counter()
+        if window is not None:
             stream.wait_for(window.copied)
-        reads = [array for window in windows for array in window.home.arrays.values()]
         try:
             with self._there.told():
-                made = stream.run(make, reads)
+                made = stream.run(make, [] if window is None else [*window.home.arrays.values()])
         finally:  # also behind an error, for kernels asked for before it
             event = stream.record()
-            for window in windows:
+            if window is not None:
                 window.home.note(event)
+        self.stats.format_s += perf_counter() - began
         return made, event
 
     def _cut(self, window: Uploaded, a: int, b: int) -> dict[str, Array]:
@@ -123,21 +144,15 @@ class DeviceDealer:
             arrays[name] = fresh
         return arrays
 
-    def _joined(self, spans: list[Span], length: int) -> dict[str, Array]:
-        """Copy a batch out of the windows that hold it."""
+    def _room(self, length: int) -> dict[str, Array]:
+        """Make memory for a batch."""
         device = self._there.device
-        arrays = {
+        return {
             name: device.empty((length, *shape), dtype)
             if name in self._there.layout
             else np.empty((length, *shape), dtype)
             for name, (shape, dtype) in self.recipe.layout.items()
         }
-        place = 0
-        for window, a, b in spans:
-            for name, array in window.arrays.items():
-                arrays[name][place : place + b - a] = array[a:b]
-            place += b - a
-        return arrays
 
     def _placed(self, arrays: dict[str, Array]) -> dict[str, Array]:
         """Bring arrays of numbers that were made on the host to the device."""
@@ -152,3 +167,9 @@ class DeviceDealer:
     def let_go(self) -> None:
         """Hold no window any more."""
         self._window = None
+
+
+def _copy(window: Uploaded, a: int, b: int, arrays: dict[str, Array], place: int) -> None:
+    """Copy places of a window to those of a batch, from `place` on."""
+    for name, array in window.arrays.items():
+        arrays[name][place : place + b - a] = array[a:b]

@@ -58,14 +58,16 @@ class DevicePlan:
     direct: DirectPlan | None = None
     """Where the device reads files itself."""
 
-    def memory(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
-        """Return host memory for an array of a slot: such that copies may start from it."""
-        if dtype.kind in NUMBERS:
-            with self._pinning(math.prod(shape) * dtype.itemsize):
-                made = self.device.pinned(shape, dtype)
-            assert made[:0].base is made, "views must refer to it, for slots to know who is held"
-            return made
-        return owned(shape, dtype)
+    def memory(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
+        """Return host memory for an array of a slot: pinned, where copies will start from it."""
+        return self.pinned(shape, dtype) if name in self.layout else owned(shape, dtype)
+
+    def pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
+        """Return new pinned host memory."""
+        with self._pinning(math.prod(shape) * dtype.itemsize):
+            made = self.device.pinned(shape, dtype)
+        assert made[:0].base is made, "views must refer to it, for slots to know who is held"
+        return made
 
     @property
     def window_bytes(self) -> int:
@@ -184,13 +186,13 @@ def device_plan(
     }
     rows = max(sizes.job_rows, 1)
     spanned = (max(held_rows, 1) - 1) // rows + 2  # windows that one batch may lie in
-    joined = row_bytes(layout) + finish.out_row_bytes
+    made = row_bytes(layout) + finish.out_row_bytes + finish.placed_row_bytes
     return DevicePlan(
         device,
         layout,
         rows,
         spanned,
-        held_rows * joined,
+        held_rows * made + sizes.laid_bytes,
         library,
         decode_plan(device, layout, lanes, sizes) if decodes else None,
         direct_plan(device, layout, lanes, sizes, mode) if reads else None,

@@ -231,7 +231,7 @@ class DeviceWindows:
             beside = {} if plan.direct is None else plan.direct.landing
             landing = stream.run(partial(memory, beside), ())
         n = len(plan.decoded_there)
-        n_bad = plan.memory((n,), np.dtype(np.int64)) if n else np.empty(0, np.int64)
+        n_bad = plan.pinned((n,), np.dtype(np.int64)) if n else np.empty(0, np.int64)
         home = Home(arrays, n_bad, landing)
         home.note(stream.record())  # what had this memory before may still be read on that stream
         self._homes.append(home)

@@ -23,7 +23,7 @@ Layout = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 """Name of each array to its row shape and dtype."""
 
 
-Memory = Callable[[tuple[int, ...], np.dtype[Any]], Array]
+Memory = Callable[[str, tuple[int, ...], np.dtype[Any]], Array]
 
 ALIGNED = 64
 """Bytes: a cache line, and where other libraries want arrays to start that they share."""
@@ -71,7 +71,7 @@ class Slot:
                 aside = ASIDE if name in pictures else 0
                 self.arrays[name] = owned((capacity, *shape), dtype, aside)
             else:
-                self.arrays[name] = memory((capacity, *shape), dtype)
+                self.arrays[name] = memory(name, (capacity, *shape), dtype)
         self.taken = False
 
     def unreferenced(self) -> bool:
@@ -140,7 +140,7 @@ class SlotPool:
     count : int
         Slots that are used again and again.
     memory : callable, optional
-        Makes the memory of an array of some shape and dtype.
+        Makes the memory of an array of some name, shape and dtype.
     pictures : collection of str
         Arrays that pictures are decoded into, one by one.
     fills : bool

@@ -171,7 +171,8 @@ def _sizes_within(
     """
     worst = worst_of(lanes, rows.mode, grouping, repeats=rows.repeats)
     together = worst_of(lanes, "full", grouping, repeats=rows.repeats) if sorts else worst
-    beyond = beyond_rows(batch_bytes(together, finish.ragged, rows.held_rows))
+    laid = batch_bytes(together, finish.ragged, rows.held_rows)
+    beyond = beyond_rows(laid)
 
     def plan() -> Sizes:  # again whenever the lanes learn what a row takes
         work = Work(
@@ -185,7 +186,8 @@ def _sizes_within(
         )
         return plan_sizes(work, wanted)
 
-    return settled(worst, plan)
+    laid_bytes = rows.held_rows * sum(nbytes for _, nbytes in laid)
+    return replace(settled(worst, plan), laid_bytes=laid_bytes)
 
 
 def mixed_better(

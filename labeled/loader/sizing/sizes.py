@@ -79,6 +79,8 @@ class Sizes:
     """What they need besides; not all of it is given back."""
     spared_bytes: int = 0
     """Of the slots, what is never taken, because a device reads it itself."""
+    laid_bytes: int = 0
+    """Of the largest batch, what ragged examples take as they are laid out."""
 
     @property
     def promised_bytes(self) -> int:
