@@ -318,6 +318,33 @@ def test_attributes_are_plain_values(tmp_path: Path) -> None:
         assert pickle.loads(pickle.dumps(attrs)).keys() == attrs.keys()
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+def test_attributes_are_those_of_h5py_in_its_order(tmp_path: Path, ordered: bool) -> None:
+    dtypes = ["i1", "u2", ">i4", "<u8", "f2", ">f4", "f8", "g", "?", "c8", "S3"]
+    custom = h5py.h5t.IEEE_F32LE.copy()
+    custom.set_ebias(42)
+    with h5py.File(tmp_path / "a.h5", "w") as f:
+        x = f.create_dataset("x", (2,), "f4", track_order=ordered)
+        for number, dtype in enumerate(dtypes):
+            for shape in ((), (1,), (2, 3), (0,)):
+                name = f"{'zyx'[number % 3]}{number}{len(shape)}{0 in shape}"
+                x.attrs[name] = np.ones(shape, dtype)
+        x.attrs["nothing"] = h5py.Empty("i4")
+        x.attrs.create("enum", 1, dtype=h5py.enum_dtype({"no": 0, "yes": 1}))
+        odd = h5py.h5a.create(x.id, b"odd", custom, h5py.h5s.create(h5py.h5s.SCALAR))
+        odd.write(np.array(1.5, "f4"))
+
+    found = scan(tmp_path / "a.h5").sources["x"].attrs
+
+    with h5py.File(tmp_path / "a.h5") as f:
+        assert [*found] == [*f["x"].attrs]
+        for name, theirs in f["x"].attrs.items():
+            if isinstance(theirs, np.ndarray | np.number | np.bool_) and theirs.dtype.kind != "S":
+                assert found[name].dtype == theirs.dtype, name
+                np.testing.assert_array_equal(found[name], theirs, err_msg=name, strict=True)
+    assert found["nothing"] is None
+
+
 def test_headers_pickle_small(tmp_path: Path) -> None:
     path = fuel_file(tmp_path / "d.h5", digits(), {"a": (0, 9), "b": (9, 60)}, DIGIT_LABELS)
     header = scan(path)

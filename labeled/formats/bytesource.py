@@ -20,6 +20,7 @@ import hashlib
 import importlib
 import mmap
 import os
+import stat
 import threading
 import weakref
 from collections import OrderedDict
@@ -455,7 +456,7 @@ def stamp_of(path: str | os.PathLike[str]) -> FileStamp:
         raise FileFormatError(f"file {name!r} does not exist; check the path") from None
     except OSError as error:
         raise FileFormatError(f"file {name!r} cannot be read: {error.strerror}") from error
-    if os.path.isdir(name):
+    if stat.S_ISDIR(found.st_mode):
         raise FileFormatError(f"{name!r} is a folder, not a file; name a file in it")
     if found.st_size == 0:
         raise FileFormatError(f"file {name!r} is empty (0 bytes)")

@@ -193,10 +193,13 @@ def axes_of(
 
 def _entries(dataset: h5py.Dataset, key: str) -> Sequence[Any]:
     """Return the values of an attribute that has one for every axis."""
-    kept_as = h5py.h5a.open(dataset.id, key.encode())
-    if kept_as.shape != (len(dataset.shape),):
-        raise ValueError(f"attribute {key} has shape {kept_as.shape}")
-    entries: Sequence[Any] = dataset.attrs[key].tolist()
+    kept = h5py.h5a.open(dataset.id, key.encode())
+    shape = kept.shape
+    if shape != (len(dataset.shape),):
+        raise ValueError(f"attribute {key} has shape {shape}")
+    values = np.empty(shape, kept.dtype)
+    kept.read(values)
+    entries: Sequence[Any] = values.tolist()
     return entries
 
 

@@ -7,11 +7,13 @@ Nothing here costs more for more chunks: chunks are neither counted nor visited.
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypedDict
 
 import h5py
 import numpy as np
 
+from labeled.formats.hdf5.attributes import numpy_type
 from labeled.formats.hdf5.columns import Column, complex_of, item_of, varies, why_not_read
 from labeled.formats.hdf5.safety import check_dataset
 from labeled.formats.header import Filter, Storage
@@ -48,29 +50,34 @@ def layout_of(
 
     Those of a `column` lie among others, where only HDF5 finds them.
     """
-    beyond = check_dataset(dataset, path, allow_external=allow_external, outside=outside)
     plist = dataset.id.get_create_plist()
+    beyond = check_dataset(
+        dataset, path, allow_external=allow_external, outside=outside, plist=plist
+    )
     storage = beyond or _LAYOUTS.get(plist.get_layout(), "foreign")
     offset = dataset.id.get_offset() if storage == "contiguous" else None
     if storage == "contiguous" and (offset is None or dataset.id.get_storage_size() == 0):
         storage, offset = "empty", None  # in files with a user block the offset is no None
-    n_bytes = dataset.size * dataset.id.get_type().get_size()
+    in_file = dataset.id.get_type()
+    n_bytes = math.prod(dataset.shape) * in_file.get_size()
     stored: int | None = n_bytes if storage in ("contiguous", "compact") else 0
     if storage == "chunked":
         stored = None
-        unlimited = [axis for axis, most in enumerate(dataset.maxshape) if most is None]
+        most = dataset.id.get_space().get_simple_extent_dims(True)
+        unlimited = [axis for axis, n in enumerate(most) if n == h5py.h5s.UNLIMITED]
         if len(unlimited) == 1 and unlimited != [0]:
             storage = "misplaced"  # HDF5 2.0 swaps the axes of such chunks when asked for them
-    apart = column is not None or not _bytes_are_numpy(dataset)
+    apart = column is not None or not _bytes_are_numpy(dataset.dtype, in_file)
     if storage in ("contiguous", "chunked", "compact") and apart:
         storage, offset = "foreign", None
     if column is not None and stored is not None:
         stored = int(stored * column.share_of(item_of(dataset)))
-    chunks, added = dataset.chunks, dtype_of(dataset, column).shape
+    added = dtype_of(dataset, column).shape
+    chunked = plist.get_layout() == h5py.h5d.CHUNKED
     return Placement(
         storage=storage,
         offset=offset,
-        chunks=None if chunks is None else (*chunks, *added),
+        chunks=(*plist.get_chunk(), *added) if chunked else None,
         filters=_filters(plist),
         fill_value=_fill_value(dataset, plist, column),
         stored_bytes=stored,
@@ -140,12 +147,14 @@ def why_not_a_source(dataset: h5py.Dataset) -> str | None:
     return None
 
 
-def _bytes_are_numpy(dataset: h5py.Dataset) -> bool:
+def _bytes_are_numpy(dtype: np.dtype[Any], in_file: Any) -> bool:
     """Whether the bytes in the file are those of the dtype; rows of objects never matter."""
-    if dataset.dtype.kind == "O":
+    if dtype.kind == "O":
         return True
-    in_file = dataset.id.get_type()
-    return bool(in_file.equal(h5py.h5t.py_create(dataset.dtype, logical=True)))
+    plain = dtype.kind in "iuf" and dtype.metadata is None
+    return bool(
+        in_file.equal(numpy_type(dtype) if plain else h5py.h5t.py_create(dtype, logical=True))
+    )
 
 
 def _filters(plist: Any) -> tuple[Filter, ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import h5py
 import numpy as np
@@ -141,6 +141,7 @@ def check_dataset(
     allow_external: bool = False,
     outside: bool = False,
     depth: int = 0,
+    plist: Any = None,
 ) -> Literal["virtual", "external"] | None:
     """Refuse data that lies outside the file; return "external", "virtual" or None (inside).
 
@@ -150,7 +151,7 @@ def check_dataset(
         If the dataset has external storage, is virtual over other files, or belongs to
         another file than the one opened, and `allow_external` is False.
     """
-    plist = dataset.id.get_create_plist()
+    plist = dataset.id.get_create_plist() if plist is None else plist
     if plist.get_external_count() > 0:
         what = "keeps its data in other files (external storage)"
         _refuse(dataset, path, what, allow_external)

@@ -111,12 +111,13 @@ class Builder:
         unnamed = tuple(axis for axis in unnamed if axis < len(header.shape))
         if unnamed:
             self.notes.unnamed[name] = Unnamed(unnamed, dims, header.shape)
-        header = replace(
-            header,
-            ragged=reason,
-            shapes_path=None if shapes is None else shapes.path,
-            parts={} if shapes is None else self._shapes_part(name, shapes),
-        )
+        if reason is not None:
+            header = replace(
+                header,
+                ragged=reason,
+                shapes_path=None if shapes is None else shapes.path,
+                parts={} if shapes is None else self._shapes_part(name, shapes),
+            )
         return Described(header, axes)
 
     def _header(self, name: str, found: Found, dims: tuple[str, ...]) -> SourceHeader:
@@ -277,7 +278,7 @@ class Builder:
                         f"scale {scale.name!r} of source {header.name!r} (dim {dim!r}) is left "
                         f"out: {problem}"
                     )
-        return replace(header, coords=tuple(dict.fromkeys(keys)))
+        return replace(header, coords=tuple(dict.fromkeys(keys))) if keys else header
 
     def _coordinate(
         self, scale: Scale, dim: str, source: str, all_dims: set[str], taken: Collection[str]
@@ -317,6 +318,8 @@ def _completed(own: Axis, told: Axis) -> Axis:
 
 def with_cf(header: SourceHeader, cf: CF | None, used: frozenset[str]) -> SourceHeader:
     """Return a header that decodes by `cf`, without the attributes that it uses up."""
+    if cf is None and used.isdisjoint(header.attrs):
+        return header
     attrs = {key: value for key, value in header.attrs.items() if key not in used}
     return replace(header, cf=cf, attrs=attrs)
 

@@ -480,7 +480,7 @@ def _coordinate_names(
 
 def _with_shared(header: SourceHeader, coordinates: Mapping[str, SourceHeader]) -> SourceHeader:
     """Attach every coordinate whose dims the source has, at the same lengths."""
-    if header.ragged is not None:
+    if header.ragged is not None or not coordinates:
         return header
     sizes = dict(zip(header.dims, header.shape, strict=True))
     fitting = [
@@ -509,7 +509,8 @@ def _finished(
         cf, used = cf_of(name, header.dtype, said, builder.notes.odd)
         if not netcdf and not used:
             cf = None  # only the byte order differs: plain files keep theirs
-        return with_cf(replace(header, attrs=said), cf, used | structure)
+        whole = header if len(said) == len(header.attrs) else replace(header, attrs=said)
+        return with_cf(whole, cf, used | structure)
 
     return (
         {name: finished(name, header) for name, header in sources.items()},
