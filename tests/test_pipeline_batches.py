@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import json
 import pickle
+import re
 import threading
 import time
 from functools import partial
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -234,6 +236,55 @@ def test_errors_come_in_their_turn_and_name_the_row(dataset):
         assert "row 100" in caught.value.__notes__[0]
         with pytest.raises(LoaderError, match="by ZeroDivisionError after 10 of 16 batches"):
             next(iterator)
+
+
+def divided(data):
+    raise ZeroDivisionError("no")
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "words"),
+    [
+        ({"images": divided}, r"in the sample transform .*images=divided\(\).*, at row 0$"),
+        (whole(divided), r"in the whole-batch transform .*divided.*, at row 0 and 9 after it"),
+        (Stages(collate=divided), r"in the collate .*divided\(\), at row 0 and 9 after it"),
+        (Stages(batch=divided), r"in the batch stage .*divided\(\), at row 0 and 9 after it"),
+    ],
+)
+def test_errors_name_the_stage_the_function_and_the_row(dataset, pipeline, words):
+    with pytest.raises(ZeroDivisionError) as caught:
+        next(iter(dataset.batches(10, pipeline=pipeline)))
+    assert re.search(words, caught.value.__notes__[-1])
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize("collate", [None, lambda samples: [one.row for one in samples]])
+def test_a_batch_without_samples_is_left_out(dataset, threads, collate):
+    def failing(sample):
+        if 10 <= sample.row < 25:
+            raise ReadError("not an image")
+        return sample
+
+    seen = []
+
+    def noted(batch, rows):
+        seen.append(rows.tolist())
+        return batch
+
+    pipeline = Stages(sample=failing, collate=collate, batch=noted)
+    loader = dataset.batches(10, pipeline=pipeline, errors="skip", threads=threads)
+    rows = [
+        [*range(10)],
+        [*range(25, 30)],
+        *([*range(a, min(a + 10, N))] for a in range(30, N, 10)),
+    ]
+    with pytest.warns(LabeledWarning, match="is left out"):
+        found = [rows.tolist() for _, rows, _ in loader.with_rows()]
+    assert found == seen == rows
+    assert loader.stats().n_lost == 15
+    with pytest.warns(LabeledWarning, match="is left out"):
+        assert len(list(islice(loader, 2))) == 2
+    assert loader.state_dict()["step"] == 3
 
 
 def test_samples_that_cannot_be_read_are_left_out(dataset):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -146,6 +147,19 @@ def test_stacked_sequences_keep_their_names_and_fold_for_the_batch_stage():
     assert seen == [(("batch", "f"), (8, 3))]
     assert (made.dims, made.shape) == (("batch", "time", "f"), (4, 2, 3))
     np.testing.assert_array_equal(made[:, :, 0], 2 * np.arange(1, 9).reshape(4, 2))
+
+
+class Pair(NamedTuple):
+    images: Any
+    labels: Any
+
+
+@pytest.mark.parametrize("features", [0, 3])
+def test_stacked_sequences_of_named_tuples_and_of_no_features(features):
+    inner = Stages(collate=lambda steps: Pair(np.stack(steps), np.zeros(len(steps))))
+    made = through(StackedSequencePipeline(inner), [[np.zeros(features)] * 2] * 4)
+    assert type(made) is Pair
+    assert (made.images.shape, made.labels.shape) == ((4, 2, features), (4, 2))
 
 
 @pytest.mark.parametrize("kind", [SequencePipeline, StackedSequencePipeline])

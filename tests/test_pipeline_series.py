@@ -117,6 +117,11 @@ def test_dates_and_margins_by_name():
     np.testing.assert_array_equal(found["time"], hours["a"][2:])
 
 
+def test_a_moment_without_end_goes_with_its_like():
+    found = synchronise({"a": [0.0, 1.0, np.inf], "b": [0.0, 5.0, np.inf]}, "a")
+    np.testing.assert_array_equal(found["b"], [0, 0, 2])
+
+
 def test_lengths_of_time_are_synchronised_too():
     leads = {"a": np.array([0, 6, 12], "m8[h]"), "b": np.array([0, 350, 721], "m8[m]")}
     found = synchronise(leads, "a", tolerance=timedelta(minutes=15), margin=(timedelta(hours=1), 0))
@@ -171,6 +176,17 @@ def test_whole_numbers_are_compared_exactly(dtype):
         (lambda t: synchronise({**t, "time": [1.0]}, "a"), PipelineError, "called 'time'.*dim="),
         (lambda t: decimate(synchronise(t, "a"), 2, dim="t"), UnknownNameError, "no dim 't'"),
         (lambda t: decimate(synchronise(t, "a"), 0), PipelineError, "factor=0"),
+        (lambda t: synchronise(t, "a", tolerance=np.nan), PipelineError, "tolerance is nan"),
+        (lambda t: synchronise(t, "a", tolerance=[1.0, 2.0]), PipelineError, "tolerance is"),
+        (lambda t: synchronise(t, "a", margin=(np.nan, 0)), PipelineError, "margin of 'a' is nan"),
+        (lambda t: synchronise(t, "a", margin=([1], 0)), PipelineError, r"margin of 'a' is \[1\]"),
+        (
+            lambda t: synchronise({"c": DAYS}, "c", tolerance=np.timedelta64("NaT")),
+            PipelineError,
+            "a timedelta, since",
+        ),
+        (lambda t: synchronise([[0.0]], "a"), PipelineError, "times are list: give them by name"),
+        (lambda t: synchronise({"a": [[0], [1, 2]]}, "a"), PipelineError, "'a' are no array"),
     ],
 )
 def test_mistakes_are_explained(act, kind, message):
@@ -226,6 +242,10 @@ def test_windows_that_cannot_be():
         TimeWindow(xr.DataArray([1], dims="time"), past=2).to_xarray()
     with pytest.raises(PipelineError, match="differ in length"):
         TimeWindow(xr.DataArray([1], dims="time"), crop=False).to_xarray()
+    with pytest.raises(PipelineError, match="type generator has no length"):
+        TimeWindow(i for i in range(3))
+    with pytest.raises(PipelineError, match="collate=3 must be a function"):
+        TimeWindow([1], collate=3)
     with pytest.raises(PipelineError, match="type list has no labels"):
         TimeWindow([1]).to_xarray()
 
@@ -288,7 +308,8 @@ def test_traces_that_cannot_be():
         SeriesTrace({"b": [1]}, {"a": [0]})
     with pytest.raises(PipelineError, match=r"differ in length: \{'a': 1, 'b': 2\}"):
         SeriesTrace({"a": [1], "b": [1, 2]}, {"a": [0], "b": [0, 1]})
-    for bad, words in ([0, 3], "sample 3 of 'b'"), ([-4], "sample -4"), ([0.5], "by float64"):
+    wrong = [([0, 3], "sample 3 of 'b'"), ([-4], "sample -4"), ([0.5], "by float64")]
+    for bad, words in [*wrong, ([[0]], r"of shape \(1, 1\)"), (0, r"of shape \(\)")]:
         with pytest.raises(PipelineError, match=words):
             SeriesTrace({"b": [1, 2, 3]}, {"b": bad})
     with pytest.raises(UnknownNameError, match="no dim 'time'"):
@@ -338,6 +359,12 @@ def test_first_few_of_low_discrepancy_are_spread_evenly():
     assert gaps.max() <= 2 * 2**62 / 5 + 1
 
 
+@pytest.mark.parametrize("how", ["low-discrepancy", "uniform", "random"])
+@pytest.mark.parametrize("seed", [-(2**70), -5, 2**63, 2**70])
+def test_any_whole_number_is_a_seed(how, seed):
+    assert sorted(subsample(10, 10, how, seed=seed)) == list(range(10))
+
+
 def test_uniform_and_random():
     np.testing.assert_array_equal(subsample(101, 5, "uniform"), [0, 25, 50, 75, 100])
     drawn = [subsample(50, 10, "random", seed=seed) for seed in (0, 0, 1)]
@@ -352,8 +379,9 @@ def test_uniform_and_random():
 def test_sizes_that_cannot_be(size):
     with pytest.raises(PipelineError, match="of 10 rows"):
         subsample(10, size)
-    with pytest.raises(PipelineError, match="how='ld' must be one of"):
-        subsample(10, 1, "ld")
+    for how in ("ld", ["ld"]):
+        with pytest.raises(PipelineError, match=r"how=.*'ld'.* must be one of"):
+            subsample(10, 1, how)
     with pytest.raises(PipelineError, match="n_rows=-3 must be a whole number, at least 0"):
         subsample(-3, 0)
     with pytest.raises(PipelineError, match=r"seed=0\.5 must be a whole number"):

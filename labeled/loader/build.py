@@ -161,7 +161,8 @@ def make_loader(
         an error. Values and order are the same. **Not yet run on a GPU.**
     errors : {"raise", "skip"}
         What becomes of rows that cannot be read: an error in their turn, or batches that
-        lack them, with a warning; rows of later batches stay where they are.
+        lack them, with a warning; rows of later batches stay where they are. A batch of which
+        a pipeline of samples has none left to put together is left out.
     max_lost : int or fraction, optional
         How many rows of an epoch, or which part of them, ``errors="skip"`` may leave out; one
         more is an error. ``loader.stats().n_lost`` counts them.

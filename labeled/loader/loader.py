@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import RLock
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,7 @@ from labeled.loader.telling.explanation import Explanation
 from labeled.loader.telling.looks import loader_html, loader_text
 from labeled.loader.telling.pictures import LoaderPlots
 from labeled.loader.telling.stats import Stats
+from labeled.pipeline.running import NOTHING
 from labeled.samplers.sampled import AnyPlan, SampledPlan, moved, restore_sampled
 from labeled.samplers.state import State, restore, state_of
 
@@ -356,8 +357,11 @@ class EpochIterator(Generic[T]):
         number = None
         try:
             with self._turn:  # threads that share an iterator get different batches
-                number = self._batch
-                return self._next_batch(number)
+                out: Any = NOTHING
+                while out is NOTHING:
+                    number = self._batch
+                    out = self._next_batch(number)
+                return cast("T", out)
         except BaseException as error:
             if number is not None and self._batch == number + 1:  # Ctrl-C on the way out
                 self._broke_off(number, error)
@@ -445,6 +449,8 @@ class EpochIterator(Generic[T]):
         if n_lost:
             self._check_lost(stats.n_lost)
         stats.n_bytes += count * self._recipe.row_bytes
+        if data is NOTHING:
+            return cast("T", data)
         hand = self._recipe.hand
         return self._shape(data if hand is None else hand(data), rows, count)
 

@@ -170,6 +170,7 @@ def as_tensors(data: Any) -> Any:
     if hasattr(data, "items") and not isinstance(data, xr.DataArray):
         return {name: as_tensors(value) for name, value in data.items()}
     if isinstance(data, tuple | list):
-        return type(data)(map(as_tensors, data))
+        made = list(map(as_tensors, data))
+        return type(data)(*made) if hasattr(data, "_fields") else type(data)(made)
     plain = data.data if isinstance(data, xr.DataArray) else data
     return torch.as_tensor(plain) if isinstance(plain, np.ndarray | np.generic) else plain

@@ -8,7 +8,8 @@ runs where batches are handed out. Rows are not taken apart where nothing needs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from labeled.errors import PipelineError, ReadError, warn
 from labeled.pipeline.fitting import name_of
 from labeled.pipeline.pipelines import ParallelCollate, stages_of
-from labeled.pipeline.place import Bound, Place, asked_by, asked_within
+from labeled.pipeline.place import Bound, Place, Rows, asked_by, asked_within
 from labeled.pipeline.sample import Dims, Stack, labelled_samples, nested_samples, stack
 from labeled.pipeline.transforms import (
     ParallelTransforms,
@@ -138,20 +139,25 @@ class Line:
         Returns
         -------
         data, lost
-            What was made, and which rows were left out, if any.
+            What was made, `NOTHING` where no sample is left to make it of, and which rows were
+            left out, if any.
         """
-        if self.whole is not None:
-            data = self.whole(data, place)
-        if not self.takes_apart:
-            return data, None
         assert place.rows is not None
         rows: list[int] = place.rows.tolist()
+        if self.whole is not None:
+            with told("whole-batch transform", self.whole.transform, rows):
+                data = self.whole(data, place)
+        if not self.takes_apart:
+            return data, None
         samples = self.form.samples(data, rows)
         lost = None
         if self.sample is not None:
             samples, lost = self._sampled(samples, rows, place, skips, stopped)
+        if skips and not samples:
+            return NOTHING, lost
         collate = self.form.stack if self.collate is None else self.collate
-        return collate(samples), lost
+        with told("collate", collate, rows):
+            return collate(samples), lost
 
     def _sampled(
         self,
@@ -178,13 +184,36 @@ class Line:
                 lost[number] = True
                 warn(f"row {row} is left out of this epoch: {error}")
             except Exception as error:
-                error.add_note(f"in the sample transform of a pipeline, at row {row}")
+                error.add_note(_note("sample transform", transform.transform, [row]))
                 raise
         return made, lost if lost.any() else None
 
     def finish(self, data: Any, place: Place) -> Any:
         """Apply the batch stage, where the consumer is."""
-        return data if self.batch is None else self.batch(data, place)
+        if self.batch is None or data is NOTHING:
+            return data
+        with told("batch stage", self.batch.transform, place.rows):
+            return self.batch(data, place)
+
+
+NOTHING: Any = object()
+"""Stands for a batch of which no sample is left, which is not handed out."""
+
+
+@contextmanager
+def told(stage: str, step: Any, rows: Sequence[int] | Rows | None) -> Iterator[None]:
+    """Note down on an error which stage raised it, and at which rows."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(_note(stage, step, [] if rows is None else list(rows)))
+        raise
+
+
+def _note(stage: str, step: Any, rows: Sequence[int]) -> str:
+    where = "" if not rows else f", at row {rows[0]}"
+    more = "" if len(rows) < 2 else f" and {len(rows) - 1} after it in the batch"
+    return f"in the {stage} of a pipeline, {name_of(step)}{where}{more}"
 
 
 class Stopped(Exception):

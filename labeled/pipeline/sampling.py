@@ -52,7 +52,7 @@ def subsample(n_rows: int, size: float, how: How = "low-discrepancy", *, seed: i
     check_whole("n_rows", n_rows, least=0)
     check_whole("seed", seed)
     k = _count(n_rows, size)
-    if how not in _WAYS:
+    if how not in tuple(_WAYS):
         raise PipelineError(f"how={how!r} must be one of {', '.join(map(repr, _WAYS))}")
     return _WAYS[how](n_rows, k, seed)
 
@@ -76,13 +76,14 @@ def _low_discrepancy(n_rows: int, k: int, seed: int) -> Rows:
     step, modulus = 1, 1
     while modulus < n_rows:
         step, modulus = modulus, step + modulus
+    start = seed % modulus
     found = np.empty(0, np.int64)
     tried = 0
     while len(found) < k:
         more = 2 * (k - len(found)) + 8
-        wide = (tried + more) * step + seed > np.iinfo(np.int64).max
+        wide = (tried + more) * step + start > np.iinfo(np.int64).max
         numbers = np.arange(tried, tried + more, dtype=object if wide else np.int64)
-        rows = ((numbers * step + seed) % modulus).astype(np.int64)
+        rows = ((numbers * step + start) % modulus).astype(np.int64)
         found = np.append(found, rows[rows < n_rows])
         tried += more
     return found[:k]

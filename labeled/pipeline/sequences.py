@@ -145,7 +145,7 @@ def _fold(x: Any, found: list[tuple[int, int]]) -> Any:
     found.append(tuple(x.shape[:2]))
     if isinstance(x, xr.DataArray):
         return xr.DataArray(_fold(x.data, []), dims=(x.dims[0], *x.dims[2:]), name=x.name)
-    return x.reshape(-1, *x.shape[2:])
+    return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
 
 
 def _unfolded(data: Any, n: int, length: int, dim: str) -> Any:
@@ -166,7 +166,8 @@ def _mapped(function: Callable[[Any], Any], data: Any) -> Any:
     if isinstance(data, Mapping):
         return {name: _mapped(function, value) for name, value in data.items()}
     if isinstance(data, tuple | list):
-        return type(data)(_mapped(function, one) for one in data)
+        made = [_mapped(function, one) for one in data]
+        return type(data)(*made) if hasattr(data, "_fields") else type(data)(made)
     raise PipelineError(
         f"a stacked sequence is made of arrays, found {type(data).__name__}; let the collate make "
         "arrays, or use SequencePipeline"

@@ -27,8 +27,15 @@ def n_samples(series: Any, dim: str) -> int:
     ------
     UnknownNameError
         If a labelled series has no such dim.
+    PipelineError
+        If one without labels has no length.
     """
     if not isinstance(series, Labelled):
+        if not hasattr(series, "__len__"):
+            raise PipelineError(
+                f"a series of type {type(series).__name__} has no length; give a DataArray, a "
+                "Dataset, or something with numbered items"
+            )
         return len(series)
     if dim not in series.dims:
         hint = did_you_mean(dim, map(str, series.dims))
@@ -59,7 +66,7 @@ class TimeWindow:
     Raises
     ------
     PipelineError
-        If `past` or `future` is no whole number of at least 0.
+        If `past` or `future` is no whole number of at least 0, or the series has no length.
     UnknownNameError
         If a labelled series has no such dim.
     SelectionError
@@ -85,6 +92,8 @@ class TimeWindow:
     def __post_init__(self) -> None:
         for name in ("past", "future"):
             check_whole(name, getattr(self, name), least=0)
+        if self.collate is not None and not callable(self.collate):
+            raise PipelineError(f"collate={self.collate!r} must be a function of a window")
         n_samples(self.series, self.dim)
 
     @property
@@ -206,6 +215,11 @@ class SeriesTrace:
     def _checked(self, name: str, chosen: Any) -> npt.NDArray[np.int64]:
         """Return which samples of a series are chosen."""
         numbers, one = np.asarray(chosen), self.series[name]
+        if numbers.ndim != 1:
+            raise PipelineError(
+                f"the samples of {name!r} are chosen by an array of shape {numbers.shape}; give a "
+                "number for each moment"
+            )
         if numbers.dtype.kind not in "iu" and numbers.size:
             raise PipelineError(
                 f"samples of {name!r} are chosen by {numbers.dtype}, not by integers"

@@ -82,6 +82,8 @@ def synchronise(
     >>> chosen["camera"].values, chosen["time"].values
     (array([0, 1, 3]), array([0.04, 0.14, 0.29]))
     """
+    if not isinstance(times, Mapping):
+        raise PipelineError(f"times are {type(times).__name__}: give them by name of their series")
     series = _alike({str(name): _checked(str(name), given) for name, given in times.items()})
     if reference not in series:
         raise UnknownNameError(
@@ -128,7 +130,10 @@ def decimate(chosen: xr.Dataset, factor: int, *, start: int = 0, dim: str = "tim
 
 
 def _checked(name: str, given: npt.ArrayLike) -> Times:
-    times = np.asarray(given)
+    try:
+        times = np.asarray(given)
+    except ValueError as error:
+        raise PipelineError(f"the timestamps of {name!r} are no array: {error}") from None
     if times.ndim != 1 or not len(times):
         raise PipelineError(
             f"the timestamps of {name!r} have shape {times.shape}; a series needs a list of them, "
@@ -176,7 +181,7 @@ def _check_unit(what: str, value: Any, times: Times) -> None:
     numbers = times.dtype.kind in "iuf"
     kind = np.asarray(value).dtype.kind
     timed = isinstance(value, timedelta) or kind == "m"
-    if timed == numbers or not (timed or kind in "iuf"):
+    if np.ndim(value) or timed == numbers or not (timed or kind in "iuf") or value != value:
         wanted = (
             "a number, as timestamps are" if numbers else "a timedelta, since timestamps are dates"
         )
@@ -215,7 +220,7 @@ def _bounds(name: str, times: Times, margin: Any) -> tuple[Any, Any] | None:
 
 def _edge(name: str, times: Times, margin: Any) -> int:
     """Count the samples that a margin takes off the beginning of a series, or of its reverse."""
-    whole = np.asarray(margin).dtype.kind in "iu"
+    whole = np.ndim(margin) == 0 and np.asarray(margin).dtype.kind in "iu"
     if not whole:
         _check_unit(f"the margin of {name!r}", margin, times)
     if margin < margin * 0:  # nothing, in its own unit
@@ -234,4 +239,6 @@ def _matched(times: Times, moments: Times, method: Method) -> Indices:
     later = np.clip(after, 0, len(times) - 1)
     value = times[np.clip(after - 1, 0, len(times) - 1)]
     earlier = np.searchsorted(times, value, side="left")  # the first of equal ones
-    return np.where(np.abs(moments - value) <= np.abs(times[later] - moments), earlier, later)
+    with np.errstate(invalid="ignore"):  # of moments without end
+        nearer = np.abs(moments - value) <= np.abs(times[later] - moments)
+    return np.where(nearer | (moments == value), earlier, later)

@@ -29,7 +29,7 @@ from labeled.loader.reading.crew import LOOK_UP_S, join_threads, start_threads, 
 from labeled.loader.reading.process import ProcessWindows
 from labeled.loader.telling.stats import Stats
 from labeled.pipeline.place import Place
-from labeled.pipeline.running import Line, Stopped
+from labeled.pipeline.running import NOTHING, Line, Stopped
 from labeled.samplers.sampled import AnyPlan
 from labeled.views.batches import Told
 
@@ -127,7 +127,7 @@ class Workers:
         stats.wait_s += perf_counter() - began
         began = perf_counter()
         recipe = core.dealer.recipe
-        if recipe.goes_to is not None:
+        if recipe.goes_to is not None and made[0] is not NOTHING:
             library = None if recipe.hand is None else recipe.hand.to.library
             made = placed(made[0], recipe.goes_to, library), *made[1:]
         made = finished(made, self._line, core.dealer.plan)
