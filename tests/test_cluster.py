@@ -275,6 +275,37 @@ def test_parts_of_a_worker_that_is_paused_meanwhile_go_to_another(
     np.testing.assert_array_equal(found, np.ones(N))
 
 
+def test_when_all_are_paused_for_good_that_is_told(client, ds, tmp_path, monkeypatch):
+    monkeypatch.setattr(parts, "LOOK_PAUSED_S", 0.05)
+    timer = threading.Timer(20, lambda: client.run(_pause, False))
+    timer.start()
+    with ExitStack() as after:
+        after.callback(lambda: client.run(_pause, False))
+        fold = PausedAtFirst(tmp_path)
+        with pytest.raises(
+            ClusterError, match=r"every worker is paused since 0\.5 s, with 3 parts"
+        ):
+            cl.run_parts(
+                client, ds, fold, nothing_yet, operator.add, batch_size=9, parts=5, wait_s=0.5
+            )
+    assert timer.is_alive()
+    timer.cancel()
+    assert len((tmp_path / "folds").read_text().split()) == 2 * 5, "what was begun was not ended"
+
+
+class PausedAtFirst:
+    """Pauses its worker; what the worker is at then goes on, and takes longer than one waits."""
+
+    def __init__(self, folder):
+        self.folder = str(folder)
+
+    def __call__(self, acc, batch):
+        worker = distributed.get_worker()
+        worker.loop.add_callback(_pause, True, worker)
+        time.sleep(0.4)
+        return count_and_note(self.folder, acc, batch)
+
+
 class NotesAndSlow:
     """Leave a mark for each batch, and take long."""
 
@@ -453,11 +484,32 @@ def leaves(acc, batch):
     sys.exit(3)
 
 
+def interrupts(acc, batch):
+    raise KeyboardInterrupt
+
+
+class NeverThere:
+    """What pickles, and does not come back."""
+
+    def __reduce__(self):
+        return _not_here, ()
+
+
+def _not_here():
+    raise ImportError("no such module here")
+
+
+def gives_what_is_not_there(acc, batch):
+    return NeverThere()
+
+
 @pytest.mark.parametrize(
     ("fold", "words"),
     [
         (gives_a_lock, "what fold returned, a lock, does not pickle .*so it cannot be sent"),
-        (leaves, r"fold called sys\.exit\(3\), which would end the worker"),
+        (leaves, r"fold raised SystemExit\(3\), which would end the worker"),
+        (interrupts, r"fold raised KeyboardInterrupt\(\), which would end the worker"),
+        (gives_what_is_not_there, "was sent, but does not unpickle .*no such module here"),
     ],
 )
 def test_what_fold_may_not_do_is_told(client, ds, fold, words):

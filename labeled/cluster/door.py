@@ -213,6 +213,11 @@ def paused_of(client: distributed.Client) -> set[str]:
     return {address for address, told in found.items() if told.get("status") == "paused"}
 
 
+def begun_by(dask_worker: distributed.Worker) -> list[Any]:
+    """Return the keys of what a worker is at; runs there."""
+    return [task.key for task in dask_worker.state.executing]
+
+
 @contextmanager
 def large_graphs() -> Iterator[None]:
     """Send what is large without dask's advice to load data with dask, which would be none.

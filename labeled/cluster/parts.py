@@ -32,6 +32,7 @@ from labeled.cluster.door import (
     WorkerInfo,
     address_of,
     addresses_of,
+    begun_by,
     connected,
     fitting,
     paused_of,
@@ -47,7 +48,7 @@ from labeled.cluster.sight import (
     check_dataset,
     no_workers,
 )
-from labeled.cluster.work import PartWork, Report, run_part, stop_name
+from labeled.cluster.work import PartWork, Report, loaded, run_part, stop_name
 from labeled.device import cuda_device
 from labeled.errors import ClusterError, LoaderError, MissingExtraError, warn
 from labeled.writing.progress import progress_bar
@@ -322,8 +323,11 @@ class _Desk:
                     look_paused_s = time.monotonic() + max(LOOK_PAUSED_S, wait_s)
                 self._give_out()
                 time.sleep(LOOK_S)
-                self._listen()
-                alone_s = 0.0 if self._workers else alone_s + time.monotonic() - began
+                heard = self._listen()
+                able = heard or self._workers.keys() - self._paused
+                alone_s = 0.0 if able else alone_s + time.monotonic() - began
+                if alone_s > self._wait_s and self._folds():
+                    alone_s = 0.0  # a batch of a paused worker takes long, and it is not done
                 if alone_s > self._wait_s:
                     raise ClusterError(
                         f"every worker is {'paused' if self._paused else 'gone'} since "
@@ -338,7 +342,7 @@ class _Desk:
             for share in self._shares:
                 share.take_back()
             self._reports.close()
-        return [pickle.loads(share.pair or b"")[0] for share in self._shares]
+        return [loaded(share.pair or b"")[0] for share in self._shares]
 
     def _give_out(self) -> None:
         """Give parts in line to workers that have none."""
@@ -380,11 +384,21 @@ class _Desk:
                 "worker %s is paused, for its memory is nearly full", self._workers[address]
             )
 
-    def _listen(self) -> None:
-        """Take reports; then look at what workers have come to."""
+    def _folds(self) -> bool:
+        """Whether a paused worker is at a part that it had begun before."""
+        held = [s for s in self._shares if s.worker is not None and not s.done]
+        there = {s.worker.address for s in held if s.worker} & self._workers.keys()
+        if not there:
+            return False
+        begun = self._client.run(begun_by, workers=list(there), on_error="ignore")
+        return any(s.future.key in keys for s in held for keys in begun.values())
+
+    def _listen(self) -> bool:
+        """Take reports, then look at what workers have come to; return whether there were any."""
         ended = [share for share in self._shares if share.future is not None]
         ended = [share for share in ended if share.future.done()]
-        for message in self._reports.get(batch=True):
+        messages = self._reports.get(batch=True)
+        for message in messages:
             report = pickle.loads(message)
             if self._shares[report.part].take(report):
                 self._told(report.n_rows)
@@ -395,6 +409,7 @@ class _Desk:
                 self._failed(share)
             else:  # cancelled, or its last report was lost with the scheduler's memory of it
                 self._back_in_line(share)
+        return bool(messages)
 
     def _failed(self, share: _Share) -> None:
         error = share.future.exception()

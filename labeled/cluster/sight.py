@@ -175,4 +175,7 @@ def no_workers(workers: Sequence[str] | None, resources: Mapping[str, Any]) -> s
     """Say that nobody is there to work."""
     named = "" if workers is None else f" among {list(workers)}"
     having = f" that has resources {dict(resources)}" if resources else ""
-    return f"the cluster has no worker{named}{having}; start some, or correct what was asked for"
+    return (
+        f"the cluster has no worker{named}{having}; start some (an adaptive cluster has some from "
+        "the beginning with adapt(minimum=...)), or correct what was asked for"
+    )

@@ -79,7 +79,7 @@ def run_part(work: PartWork, pair: bytes | None) -> None:
     if pair is None:
         acc = work.begin()
     else:
-        acc, state = pickle.loads(pair)
+        acc, state = loaded(pair)
         loader.load_state_dict(state)
     reports, stop = Queue(work.run), Event(stop_name(work.run))
     n_rows = folded = 0
@@ -103,11 +103,29 @@ def run_part(work: PartWork, pair: bytes | None) -> None:
 def _folded(fold: Callable[[Any, Any], Any], acc: Any, batch: Any) -> Any:
     try:
         return fold(acc, batch)
-    except SystemExit as end:  # of which workers end, and are not started again
+    except (SystemExit, KeyboardInterrupt, GeneratorExit) as end:  # of which workers end
         raise ClusterError(
-            f"fold called sys.exit({end.code!r}), which would end the worker; raise an error "
-            "in its place"
+            f"fold raised {end!r}, which would end the worker; raise an error in its place"
         ) from end
+
+
+def loaded(pair: bytes) -> tuple[Any, dict[str, Any]]:
+    """Return a pair (accumulator, loader state) that was told.
+
+    Raises
+    ------
+    ClusterError
+        If what `fold` returned does not unpickle.
+    """
+    try:
+        acc, state = pickle.loads(pair)
+    except Exception as error:
+        raise ClusterError(
+            f"what fold returned was sent, but does not unpickle where it came to "
+            f"({type(error).__name__}: {error}); return numbers, arrays, or an object whose module "
+            "is there, too, and whose __setstate__ gets along"
+        ) from error
+    return acc, state
 
 
 def _report(
