@@ -223,7 +223,6 @@ def _exported(
     memory: int | str | None,
 ) -> str:
     """Write what is no labelled file; what was none either becomes one on the way."""
-    budget, _ = checked_effort(memory, None)
     if not isinstance(found.sources, Dataset):
         with part_folder(check_target(target, overwrite=overwrite)) as between:
             labelled = write(
@@ -240,7 +239,7 @@ def _exported(
             )
             whole = replace(found, sources=open_dataset(labelled))
             return _exported(whole, target, None, overwrite, progress, memory)
-    return export(found.sources, target, overwrite=overwrite, budget=budget, progress=progress)
+    return export(found.sources, target, overwrite=overwrite, memory=memory, progress=progress)
 
 
 def _splits(

@@ -12,13 +12,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from labeled.dims import role_of
-from labeled.errors import ArrayError, warn
+from labeled.errors import ArrayError, LoaderError, warn
 from labeled.formats.recordio.writing import write_records
 from labeled.formats.region import Array
 from labeled.formats.replacing import check_target, replacing
@@ -27,34 +27,24 @@ from labeled.ragged.flat import Flat
 from labeled.writing.folders import Pictures
 from labeled.writing.numpyfiles import OWN, new_npz, put_array, put_member, put_note
 from labeled.writing.progress import progress_bar
+from labeled.writing.streaming import COUNTED_BYTES
+from labeled.writing.stretches import STRETCHES, Opened, largest_row, rows_of, stretches
 from labeled.writing.tables import ParquetWriter
-from labeled.writing.write import own_splits
+from labeled.writing.write import checked_effort, own_splits
 
 Told = Callable[[int], None]
 
-STRETCHES = 8
-"""What reading, loading and handing out a stretch of rows takes, in stretches."""
+VALUE_BYTES = 16
+"""What a value takes at least on its way into a table: an object, or with its place in a list."""
+
+HELD_ROWS = 3
+"""How often a row is held that takes more than its part of the memory ..."""
+
+HELD_PICTURES = 5
+"""... and a picture, which is encoded besides."""
 
 MOST_LISTED = 10_000_000
 """Rows of splits that are noted one by one in a parquet file."""
-
-
-class Opened(Protocol):
-    """What a :class:`labeled.Dataset` offers to whoever takes its rows elsewhere."""
-
-    @property
-    def sources(self) -> tuple[str, ...]: ...
-    @property
-    def attrs(self) -> dict[str, Any]: ...
-    @property
-    def n_rows(self) -> int: ...
-    def selection(self, name: str) -> Any: ...
-    def select(self, *sources: Any) -> Opened: ...
-    def subset(self, rows: Any) -> Opened: ...
-    def load(self) -> Opened: ...
-    @property
-    def loaded(self) -> Mapping[str, Any] | None: ...
-    def __getitem__(self, name: str) -> Any: ...
 
 
 def export(
@@ -62,7 +52,7 @@ def export(
     target: str | os.PathLike[str],
     *,
     overwrite: bool,
-    budget: int,
+    memory: int | str | None,
     progress: bool | None,
 ) -> str:
     """Write the rows of a dataset to a file of another kind, told by its suffix.
@@ -72,10 +62,9 @@ def export(
     target : path
     overwrite : bool
         Replace a file that is there.
-    budget : int
-        Bytes of rows in memory at a time.
+    memory : int or str, optional
     progress : bool, optional
-        As for :func:`labeled.write`.
+        Both as for :func:`labeled.write`.
 
     Returns
     -------
@@ -86,10 +75,15 @@ def export(
     ------
     ArrayError
         If the format cannot hold the sources.
+    LoaderError
+        If `memory` does not hold the largest row, as often as it is held.
     WriteError
         If writing fails; nothing is left behind then.
     """
     suffix = os.path.splitext(os.fspath(target))[1].lower()
+    budget, _ = checked_effort(memory, None)
+    if memory is not None and dataset.sources:
+        _check_memory(dataset, suffix, memory, budget)
     if suffix == ".rec":
         return _to_records(dataset, target, overwrite, budget, progress)
     if suffix != ".npz":
@@ -100,6 +94,17 @@ def export(
     with bar as told, replacing(path) as part:
         EXPORTERS[suffix](dataset, part, budget, told)
     return path
+
+
+def _check_memory(dataset: Opened, suffix: str, memory: int | str, budget: int) -> None:
+    row_bytes, name = largest_row(dataset)
+    needed = row_bytes * (HELD_PICTURES if suffix == ".rec" else HELD_ROWS)
+    if needed > max(budget, COUNTED_BYTES):
+        raise LoaderError(
+            f"memory={memory!r} is too small for source {name!r}: its largest row takes "
+            f"{row_bytes:,} bytes, and {suffix} needs {needed:,}, as it is read and as it is "
+            f"written; give memory='{-(-needed >> 20)} MiB'"
+        )
 
 
 def _check_shapes(dataset: Opened, suffix: str) -> None:
@@ -139,29 +144,6 @@ def _check_shapes(dataset: Opened, suffix: str) -> None:
             )
 
 
-def stretches(dataset: Opened, budget: int) -> Iterator[Opened]:
-    """Yield all rows in order, loaded, in stretches of at most about `budget` bytes."""
-    n_rows, start = dataset.n_rows, 0
-    row_bytes = max(sum(_row_bytes(dataset[name]) for name in dataset.sources), 1)
-    step = max(budget // (STRETCHES * row_bytes), 1)
-    while start < n_rows:
-        yield dataset.subset(slice(start, start + step)).load()
-        start += step
-
-
-def rows_of(some: Opened, name: str) -> Any:
-    """Return loaded rows as they are: an array, or Ragged; dask would hash them first."""
-    assert some.loaded is not None
-    return some.loaded[name]
-
-
-def _row_bytes(value: Any) -> int:
-    if isinstance(value, Ragged):
-        return int(value.sizes.max(initial=0)) * value.dtype.itemsize
-    n_values = int(np.prod(value.shape[1:], dtype=np.int64))
-    return n_values * max(int(value.dtype.itemsize), 16)
-
-
 def _counted(values: Array, told: Told) -> Array:
     told(values.nbytes)
     return values
@@ -184,9 +166,9 @@ def _to_npz(dataset: Opened, part: str, budget: int, told: Told) -> None:
             if name in note["ragged"]:
                 _ragged_members(archive, one, name, budget, told)
             else:
-                dtype, shape = _numpy_dtype(one, name, budget), one[name].shape
-                blocks = (_counted(rows_of(some, name), told) for some in stretches(one, budget))
-                put_member(archive, name, dtype, shape, blocks)
+                dtype = _numpy_dtype(one, name, budget)
+                blocks = _blocks(one, name, dtype, budget, told)
+                put_member(archive, name, dtype, one[name].shape, blocks)
         written: dict[bytes, str] = {}
         for split, by_source in (own_splits(dataset) or {}).items():
             noted: dict[str, Any] = {}
@@ -213,6 +195,16 @@ def _ragged_members(archive: Any, one: Opened, name: str, budget: int, told: Tol
     put_member(archive, name, ragged.dtype, (int(offsets[-1]),), blocks)
 
 
+def _blocks(
+    one: Opened, name: str, dtype: np.dtype[Any], budget: int, told: Told
+) -> Iterator[Array]:
+    """Yield rows to be stored as `dtype`, in which every text is as wide as the longest."""
+    made_bytes = dtype.itemsize * int(np.prod(one[name].shape[1:], dtype=np.int64))
+    made_bytes = made_bytes if one[name].dtype.kind == "O" else 0
+    for some in stretches(one, budget, made_bytes=made_bytes):
+        yield _counted(rows_of(some, name), told)
+
+
 def _numpy_dtype(one: Opened, name: str, budget: int) -> np.dtype[Any]:
     """Return the dtype of a source in a ``.npy``: texts get the width of the longest one."""
     array = one[name]
@@ -236,8 +228,8 @@ def _numpy_dtype(one: Opened, name: str, budget: int) -> np.dtype[Any]:
 def _to_npy(dataset: Opened, part: str, budget: int, told: Told) -> None:
     (name,) = dataset.sources
     dtype = _numpy_dtype(dataset, name, budget)
-    blocks = (_counted(rows_of(some, name), told) for some in stretches(dataset, budget))
     with open(part, "wb") as file:
+        blocks = _blocks(dataset, name, dtype, budget, told)
         put_array(file, dtype, dataset[name].shape, blocks)
     _say_lost(dataset, ".npy")
 
@@ -287,7 +279,7 @@ def _to_parquet(dataset: Opened, part: str, budget: int, told: Told) -> None:
 def _at_least_one(dataset: Opened, budget: int) -> Iterator[Opened]:
     """Yield stretches; an empty one where there are no rows, so that columns are known."""
     if dataset.n_rows:
-        yield from stretches(dataset, budget)
+        yield from stretches(dataset, budget, value_bytes=VALUE_BYTES)
     else:
         yield dataset.load()
 
@@ -301,7 +293,7 @@ def _to_csv(dataset: Opened, part: str, budget: int, told: Told) -> None:
     with open(part, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(head)
-        for some in stretches(dataset, budget):
+        for some in stretches(dataset, budget, value_bytes=VALUE_BYTES):
             columns: list[Any] = []
             for name in some.sources:
                 values = _counted(rows_of(some, name), told)
@@ -379,7 +371,14 @@ def _to_records(
     n_bytes = int(dataset[images].nbytes)
     with progress_bar(progress, n_bytes, f"write {os.path.basename(path)}") as told:
         examples = _pictures(dataset.select(images), images, budget, told)
-        write_records(path, examples, format=".png", overwrite=overwrite, **columns)
+        write_records(
+            path,
+            examples,
+            format=".png",
+            ahead_bytes=budget // STRETCHES,
+            overwrite=overwrite,
+            **columns,
+        )
     return path
 
 

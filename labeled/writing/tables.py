@@ -389,6 +389,7 @@ class ParquetWriter:
             schema = table.schema.with_metadata(self._note)
             self._writer = pyarrow(".parquet").ParquetWriter(self._path, schema)
         self._writer.write_table(table)
+        arrow.default_memory_pool().release_unused()  # arrow keeps what is given back to it
 
     def close(self) -> None:
         """Write what stands at the end of the file."""

@@ -30,6 +30,8 @@ from labeled.formats.replacing import check_target, explained, replacing
 AHEAD = 4
 """Pictures that are encoded ahead by each thread."""
 
+AHEAD_BYTES = 64 << 20
+
 
 def write_records(
     path: str | os.PathLike[str],
@@ -41,6 +43,7 @@ def write_records(
     format: str = ".jpg",
     quality: int | None = None,
     threads: int | None = None,
+    ahead_bytes: int = AHEAD_BYTES,
     overwrite: bool = False,
 ) -> int:
     """Write a record file, and its index beside it.
@@ -64,6 +67,8 @@ def write_records(
         As for :func:`labeled.formats.pictures.encode`.
     threads : int, optional
         That encode; from the cores by default.
+    ahead_bytes : int
+        Of arrays that are encoded at the same time, or wait for it; a single one may be larger.
     overwrite : bool
         Whether files may be there already.
 
@@ -90,7 +95,7 @@ def write_records(
     target = check_target(path, overwrite=overwrite)
     beside = _idx_beside(target, overwrite) if index else None
     n_threads = (os.cpu_count() or 1) if threads is None else threads
-    records = _records(_encoded(examples, format, quality, n_threads), labels, ids)
+    records = _records(_encoded(examples, format, quality, n_threads, ahead_bytes), labels, ids)
     with contextlib.ExitStack() as stack:
         rec_part = stack.enter_context(replacing(target))
         idx_part = None if beside is None else stack.enter_context(replacing(beside))
@@ -161,16 +166,20 @@ def _together(examples: Iterator[Any], columns: Mapping[str, Iterable[Any]]) -> 
 
 
 def _encoded(
-    examples: Iterable[Any], format: str, quality: int | None, threads: int
+    examples: Iterable[Any], format: str, quality: int | None, threads: int, ahead_bytes: int
 ) -> Iterator[bytes]:
     """Yield bytes as they come and pictures encoded, in order, `AHEAD` a thread at a time."""
     number = itertools.count()
     done: deque[bytes | Future[bytes]] = deque()
+    sizes: deque[int] = deque()
     with ThreadPoolExecutor(max(1, threads)) as pool:
         for example in examples:
-            done.append(_one(example, next(number), pool, format, quality))
-            while len(done) > AHEAD * max(1, threads):
+            n_bytes = getattr(example, "nbytes", 0)
+            while done and (len(done) > AHEAD * threads or sum(sizes) + n_bytes > ahead_bytes):
+                sizes.popleft()
                 yield _result(done.popleft())
+            done.append(_one(example, next(number), pool, format, quality))
+            sizes.append(n_bytes)
         while done:
             yield _result(done.popleft())
 
