@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import struct
+import zlib
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
+import record_files
 from dask.utils import format_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -375,6 +378,19 @@ def test_pictures_that_are_none_are_left_out_on_request(spoilt, folder, as_ragge
         list(ds.batches(8, errors="skip", max_lost=1))
     with pytest.warns(LabeledWarning):
         assert sum(b.count for b in ds.batches(8, errors="skip", max_lost=0.07)) == len(ds) - 4
+
+
+def test_a_picture_that_says_it_is_huge_is_named_where_memory_is_too_small(tmp_path):
+    huge = bytearray(record_files.png(PICTURES[1]))
+    huge[16:24] = struct.pack(">II", 9000, 9000)
+    huge[29:33] = struct.pack(">I", zlib.crc32(bytes(huge[12:29])))
+    images = [PICTURES[0], PICTURES[2], bytes(huge), PICTURES[3]]
+    path = record_files.write_records(tmp_path / "huge.rec", images, range(4), range(4))
+    ds = labeled.open_dataset(path).subset([3, 2, 0, 1])
+    words = r"a subset without row 1 of source 'images' in .*huge.rec', which is to take 231.74 MiB"
+    with pytest.raises(LoaderError, match=words):
+        ds.batches(2, memory="32 MiB")
+    assert [b.count for b in ds.subset([0, 2, 3]).batches(2, memory="32 MiB")] == [2, 1]
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from labeled.catalog.source import AnySource, sparing_of
@@ -17,7 +17,13 @@ from labeled.loader.reading.ragged_lane import lane_of
 from labeled.loader.sizing.budget import SHUFFLED, Work, choose_kept, piped_bytes
 from labeled.loader.sizing.cutting import plan_sizes
 from labeled.loader.sizing.memory import TooSmallError, Wanted, rounded_up
-from labeled.loader.sizing.ragged_bounds import batch_bytes, beyond_rows, settled, worst_of
+from labeled.loader.sizing.ragged_bounds import (
+    batch_bytes,
+    beyond_rows,
+    outsized,
+    settled,
+    worst_of,
+)
 from labeled.loader.sizing.sizes import Sizes
 from labeled.samplers.order import Mode
 from labeled.samplers.units import UniformUnits
@@ -104,11 +110,14 @@ def fitted(
             return error
         return None
 
-    raise _told(fault, wanted.memory_bytes, attempt)
+    raise _told(fault, wanted.memory_bytes, attempt, list(outsized(sources, selections)))
 
 
 def _told(
-    fault: TooSmallError, memory_bytes: int, attempt: Callable[[int], TooSmallError | None]
+    fault: TooSmallError,
+    memory_bytes: int,
+    attempt: Callable[[int], TooSmallError | None],
+    others: Sequence[str],
 ) -> LoaderError:
     """Find how much memory is enough, and no MiB more; what a plan needs may grow with it."""
     less = memory_bytes
@@ -127,7 +136,7 @@ def _told(
             enough = between
         else:
             fault, less = failed, between
-    return fault.told(memory_bytes, enough)
+    return fault.told(memory_bytes, enough, others)
 
 
 def _lanes_within(

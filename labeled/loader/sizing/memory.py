@@ -46,9 +46,10 @@ class TooSmallError(LoaderError):
         made.held, made.needed_bytes, made.others = held, needed_bytes, others
         return made
 
-    def told(self, memory_bytes: int, enough_bytes: int) -> LoaderError:
+    def told(self, memory_bytes: int, enough_bytes: int, others: Sequence[str] = ()) -> LoaderError:
         """Return the error for a user who gave less memory than is enough."""
-        remedies = [f"give memory={size_words(enough_bytes)!r}", "smaller batches", *self.others]
+        enough = f"give memory={size_words(enough_bytes)!r}"
+        remedies = [enough, "smaller batches", *self.others, *others]
         # with more memory another plan may be made, one that needs less than this one
         need = f"need {format_bytes(self.needed_bytes)}"
         return LoaderError(

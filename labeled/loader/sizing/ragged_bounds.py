@@ -7,13 +7,16 @@ whichever examples meet in it, and windows are planned with that: so they stay w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from dask.utils import format_bytes
 
+from labeled.catalog.ragged import RaggedSource
+from labeled.catalog.source import AnySource
 from labeled.loader.batches.ragged_finish import RaggedFinish
 from labeled.loader.order.units import Grouping
 from labeled.loader.reading.lanes import Lane
@@ -21,11 +24,15 @@ from labeled.loader.reading.ragged_lane import RaggedLane
 from labeled.loader.sizing.sizes import Sizes
 from labeled.samplers.order import Mode
 from labeled.samplers.units import Units
+from labeled.selection import Selection
 
 Rows = npt.NDArray[np.int64]
 
 SHAPE_ROWS = 1 << 16
 """Shapes that are read together to find the longest."""
+
+OUTSIZED = 16
+"""A row so many times as large as half of the others is named where it needs too much memory."""
 
 SLACK, ROUNDS = 1.05, 100
 """What is added to a bound that was too low, so that few of so many rounds are needed."""
@@ -161,3 +168,15 @@ def longest_of(lane: RaggedLane) -> list[int]:
         longest = np.maximum(longest, reader.shapes(rows).max(axis=0, initial=0))
     lengths: list[int] = longest.tolist()
     return lengths
+
+
+def outsized(
+    sources: Mapping[str, AnySource], selections: Mapping[str, Selection]
+) -> Iterator[str]:
+    """Name the rows that are by far the largest of their sources, as what can be left out."""
+    for name, source in sources.items():
+        sizes = source.sizes[selections[name].rows] if isinstance(source, RaggedSource) else ()
+        largest = int(np.argmax(sizes)) if len(sizes) else 0
+        if len(sizes) and sizes[largest] > OUTSIZED * max(1, np.median(sizes)):
+            taken = format_bytes(int(sizes[largest]) * source.dtype.itemsize)
+            yield f"a subset without row {largest} of {source.where}, which is to take {taken}"
