@@ -198,6 +198,18 @@ def test_a_huge_picture_is_refused_by_its_header():
             decode(plain[:at] + size + plain[at + (8 if kind == "BMP" else 5) :])
 
 
+@pytest.mark.parametrize("part", [b"IDAT", b"IEND"])
+def test_a_png_whose_parts_claim_too_much_is_refused_before_memory_is_taken(part, monkeypatch):
+    sound = saved(Image.fromarray(SOFT[..., :3]), "PNG")
+    assert decode(sound).shape == (24, 37, 3)
+    monkeypatch.setattr(pictures, "opencv", lambda: pytest.fail("decoded"))
+    at = sound.index(part)
+    for claimed in (len(sound) - at, 2**30, 2**32 - 1):
+        damaged = sound[: at - 4] + struct.pack(">I", claimed) + sound[at:]
+        with pytest.raises(PictureError, match=f"{part.decode()}' claims {claimed:,} bytes, where"):
+            decode(damaged)
+
+
 def test_a_jpeg_that_is_cut_short_is_refused_or_grey():
     data = saved(Image.fromarray(np.tile(SOFT[..., :3], (8, 8, 1))), "JPEG", exif=exif(1))
     cut = data[: len(data) * 3 // 4]

@@ -28,6 +28,7 @@ from labeled.errors import ArrayError, MissingExtraError
 from labeled.formats.picture_heads import (
     PictureError,
     PictureHead,
+    check_png_chunks,
     checked,
     head_of,
     kind_of,
@@ -283,6 +284,8 @@ def _decoded(data: bytes | memoryview, head: PictureHead, channels: int) -> Arra
         image = _by_simplejpeg(data, _COLOURS[channels])
         if image is not None:
             return image
+    if head.kind == "png":
+        check_png_chunks(data)
     if head.kind == "tiff" and head.channels == 4:
         return _by_pillow(data, head)  # OpenCV multiplies the colours by alpha, and keeps that
     cv2 = opencv()
