@@ -20,7 +20,7 @@ from pathlib import Path
 from time import perf_counter
 
 from benchmarks import copies, plain_files, planning, records, report
-from benchmarks.gpu import NO_GPU
+from benchmarks.gpu.__main__ import NO_GPU
 from benchmarks.rows import WORKLOADS, Workload, file_of
 from benchmarks.section8 import Results, checks
 from labeled.bench.cache import renew

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import labeled
-from labeled import cluster as cl
 from labeled.errors import DeviceMemoryError
 from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
 from make_files import DIGIT_LABELS, digits, fuel_file
@@ -184,6 +183,7 @@ def test_lazy_blocks_go_there_and_stay(cupy, ds):
 
 def test_a_worker_a_gpu(cupy, ds):
     pytest.importorskip("dask_cuda", reason="dask-cuda is not installed")
+    cl = pytest.importorskip("labeled.cluster", reason="distributed is not installed")
     with cl.cuda_cluster() as cluster, cluster.get_client() as client:
         found = cl.run_parts(
             client,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -10,8 +11,13 @@ from importlib.util import find_spec
 
 import pytest
 
-from benchmarks import gpu
-from benchmarks.gpu import MIB, NO_GPU, ORDERS, Bench, card, fitting, main, written
+from benchmarks.gpu import card as cards
+from benchmarks.gpu import checks, parts
+from benchmarks.gpu.__main__ import NO_GPU, main
+from benchmarks.gpu.arrays import ORDERS
+from benchmarks.gpu.bench import Bench
+from benchmarks.gpu.card import MIB, card, fitting
+from benchmarks.gpu.parts import ALWAYS, PARTS, measured_apart, written
 
 
 def failures(figures):
@@ -32,12 +38,11 @@ def test_without_a_gpu_it_says_so_and_measures_nothing(capsys):
 
 def test_every_part_runs_on_the_host(tmp_path, capsys):
     out = tmp_path / "host.json"
-    parts = ["right", "files", "permutes", "crops", "latency", "overlap", "small", "depths"]
-    parts += ["decoding", "cluster", "kvikio"]
-    only = [word for part in parts for word in ("--only", part)]
+    some = [name for name in PARTS if name not in (*ALWAYS, "tests", "torch")]
+    only = [word for part in some for word in ("--only", part)]
     assert main(["--host", "--together", "--gib", "0.002", "--out", str(out), *only]) == 0
     found = json.loads(out.read_text())
-    assert list(found) == ["environment", "copies", *parts]
+    assert list(found) == [*ALWAYS, *some]
     assert not failures(found), found
     assert "says nothing of a GPU" in found["environment"]["card"]
     assert found["right"] == {"equal": True, "batches": found["right"]["batches"]}
@@ -60,14 +65,14 @@ def test_every_part_runs_on_the_host(tmp_path, capsys):
 def test_parts_run_apart_and_a_dead_one_costs_no_other(tmp_path, monkeypatch):
     out = tmp_path / "host.json"
     options = ["--host", "--gib", "0.002", "--out", str(out), "--only", "right"]
-    monkeypatch.setitem(gpu.PART_S, "right", 0.0)
+    monkeypatch.setitem(parts.PART_S, "right", 0.0)
     assert main(options) == 0
     found = json.loads(out.read_text())
     assert list(found) == ["environment", "copies", "right"]
     assert found["copies"]["h2d"] > 0
     assert found["right"] == {"failed": "no time was left for it"}
-    monkeypatch.setattr(gpu.sys, "executable", "/bin/false")
-    figures = gpu.measured_apart("right", [], {}, 60.0, tmp_path)
+    monkeypatch.setattr(parts.sys, "executable", "/bin/false")
+    figures = measured_apart("right", [], {}, 60.0, tmp_path)
     assert figures == {"failed": "ended with 1, and said nothing"}
 
 
@@ -93,8 +98,8 @@ def test_a_part_that_takes_too_long_leaves_its_rows_and_no_process(tmp_path, mon
         f"sleep 600 > {lives} &\necho > {tmp_path}/begun\nwait\n"
     )
     script.chmod(0o700)
-    monkeypatch.setattr(gpu.sys, "executable", str(script))
-    figures = gpu.measured_apart("right", [], {}, 3.0, tmp_path)
+    monkeypatch.setattr(parts.sys, "executable", str(script))
+    figures = measured_apart("right", [], {}, 3.0, tmp_path)
     assert figures == {"one row": 1, "failed": "took longer than 3 s"}
     assert (tmp_path / "begun").exists()
     assert ended(listening)
@@ -116,9 +121,28 @@ def test_a_row_that_fails_costs_no_other(tmp_path):
     assert json.loads((tmp_path / "x.json").read_text()) == found
 
 
+def test_a_part_whose_module_does_not_load_costs_no_other(tmp_path, monkeypatch):
+    bench = Bench(card(host=True), tmp_path, MIB)
+    monkeypatch.setitem(sys.modules, "benchmarks.gpu.machines", None)
+    assert parts.measured("cluster", bench, {})["failed"].startswith("ModuleNotFoundError")
+    assert parts.measured("copies", bench, {})["h2d"] > 0
+
+
+def test_what_tests_say_is_told_also_halfway():
+    said = io.StringIO(
+        "tests/test_a.py::test_one PASSED [ 25%]\ntests/test_a.py::test_two[x] FAILED [ 50%]\n"
+        "tests/test_a.py::test_three SKIPPED (no GPU) [ 75%]\ntests/test_b.py::test_four "
+    )
+    told = checks.told_by(said)
+    assert (told["passed"], told["failed"], told["skipped"], told["error"]) == (1, 1, 1, 0)
+    assert told["last"].endswith("test_four")
+    said = io.StringIO("nothing before\nFAILED tests/test_a.py::test_two - KeyError: 3\n1 failed")
+    assert checks.told_by(said)["0"].endswith("KeyError: 3")
+
+
 def test_files_are_no_larger_than_what_there_is_room_for(tmp_path, monkeypatch):
     here = card(host=True)
     assert fitting(here, tmp_path, 5 * MIB) == 5 * MIB
-    usage = gpu.shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(gpu.shutil, "disk_usage", lambda _: usage._replace(free=80 * MIB))
+    usage = cards.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(cards.shutil, "disk_usage", lambda _: usage._replace(free=80 * MIB))
     assert fitting(here, tmp_path, 1 << 60) == 10 * MIB

@@ -1,0 +1,121 @@
+"""One run: the files that are read, the loaders over them, and how epochs are timed."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import h5py
+import numpy as np
+
+import labeled
+from benchmarks.gpu.card import MIB, Card, Figures
+
+ROW_SHAPE = (3, 64, 64)
+NAMES = ("batch", "channel", "height", "width")
+LARGE_BATCH = 48 * MIB
+CHUNK_ROWS = 64
+
+
+def written_by(codec: str) -> Figures:
+    """Return h5py's options for a codec; those that h5py lacks are hdf5plugin's."""
+    if codec == "gzip":
+        return {"compression": codec}
+    plugin = import_module("hdf5plugin")
+    return dict({"zstd": plugin.Zstd, "lz4": plugin.LZ4}[codec]())
+
+
+def failed(error: Exception) -> Figures:
+    """Return what stands for figures that there are none of."""
+    return {"failed": f"{type(error).__name__}: {error}"[:500]}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One run.
+
+    Parameters
+    ----------
+    nbytes : int
+        Of each file, and eight times that of an array that is copied.
+    """
+
+    card: Card
+    folder: Path
+    nbytes: int
+    tell: Callable[[Figures], None] = lambda _: None
+    """Gets the rows of a part as they are measured."""
+
+    def rows(self, works: Mapping[str, Callable[[], Any]]) -> Figures:
+        """Return the figures of some rows; one that fails costs no other."""
+        out: Figures = {}
+        for name, work in works.items():
+            try:
+                out[name] = work()
+            except Exception as error:  # the other rows should not be lost
+                out[name] = failed(error)
+            self.tell(out)
+        return out
+
+    def random(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Return an array of the device: numbers that repeat every 1024 rows at most."""
+        host = np.random.default_rng(0).integers(0, 256, (min(shape[0], 1024), *shape[1:]))
+        part = self.card.xp.asarray(host.astype(dtype))
+        return self.card.xp.concatenate([part] * -(-shape[0] // len(part)))[: shape[0]]
+
+    def file(self, dtype: str, codec: str | None = None) -> str:
+        """Return a file of random images, made once."""
+        path = self.folder / f"{dtype}-{codec}-{self.nbytes}.hdf5"
+        if path.exists():
+            return str(path)
+        row_bytes = int(np.prod(ROW_SHAPE)) * np.dtype(dtype).itemsize
+        n = max(self.nbytes // row_bytes // (4 if codec else 1), 64)
+        pool = np.random.default_rng(0).integers(0, 16, (min(n, 1024), *ROW_SHAPE)).astype(dtype)
+        chunks = {"chunks": (CHUNK_ROWS, *ROW_SHAPE), **written_by(codec)} if codec else {}
+        part = path.with_suffix(".part")  # of a part that was ended there may be some
+        with h5py.File(part, "w", libver=("v110", "v114")) as f:
+            data = f.create_dataset("images", (n, *ROW_SHAPE), dtype, **chunks)
+            for start in range(0, n, len(pool)):
+                data[start : start + len(pool)] = pool[: n - start]
+            for axis, name in enumerate(NAMES):
+                data.dims[axis].label = name
+        part.replace(path)
+        return str(path)
+
+    def loader(
+        self, stored: str, batch_bytes: int, codec: str | None = None, **options: Any
+    ) -> Any:
+        dataset = labeled.open_dataset(self.file(stored, codec))
+        row_bytes = int(np.prod(ROW_SHAPE)) * np.dtype(stored).itemsize
+        rows = max(1, min(batch_bytes // row_bytes, dataset.n_rows // 4))
+        known = {"memory": max(8 * batch_bytes, 64 * MIB), "device": self.card.device}
+        return dataset.batches(rows, **{**known, **options})
+
+    def epoch(self, loader: Any, more: Callable[[Any], object] | None = None) -> float:
+        """Seconds of an epoch whose every element is added up on the device."""
+        self.card.wait()
+        began = perf_counter()
+        for batch in loader:
+            array = batch["images"].data
+            array.sum(dtype=np.float32)
+            if more is not None:
+                more(array)
+        self.card.wait()
+        return perf_counter() - began
+
+    def rate(self, loader: Any) -> float:
+        """Stored bytes a second, of three epochs after one that warms up."""
+        self.epoch(loader)
+        seconds = statistics.median(self.epoch(loader) for _ in range(3))
+        return float(loader.stats().n_bytes / seconds)
+
+    def uncached(self) -> Figures:
+        """Return a size of batches, and memory that holds some of them and less than a file."""
+        batch_bytes = max(MIB // 4, min(LARGE_BATCH, self.nbytes // 64))
+        memory = max(8 * batch_bytes, min(512 * MIB, self.nbytes // 8), 10 * MIB)
+        return {"batch_bytes": batch_bytes, "memory": memory, "seed": 1}

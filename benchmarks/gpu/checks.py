@@ -1,0 +1,44 @@
+"""The tests that need a GPU, run beside the figures."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import IO
+
+from benchmarks.gpu.bench import Bench
+from benchmarks.gpu.card import Figures
+
+HERE = Path(__file__).resolve().parents[2]
+FILES = ("test_gpu.py", "test_gpu_permute.py", "test_nvcomp.py", "test_spaces_convert.py")
+LOOK_S = 2.0
+MOST_TOLD = 20
+
+
+def tests(bench: Bench) -> Figures:
+    """Run them, also where plugins of others are missing; tell on the way how far they are."""
+    files = [str(HERE / "tests" / name) for name in FILES]
+    asked = [sys.executable, "-m", "pytest", "-v", "-rfEs", "-p", "no:cacheprovider"]
+    asked += ["-W", "default", "-o", "addopts=", "--continue-on-collection-errors", "-m", "gpu"]
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen([*asked, *files], cwd=HERE, stdout=said, stderr=said)
+        while True:
+            try:
+                ended = process.wait(LOOK_S)
+            except subprocess.TimeoutExpired:
+                bench.tell(told_by(said))
+            else:
+                return {"rc": ended, **told_by(said)}
+
+
+def told_by(said: IO[str]) -> Figures:
+    """Return how many tests passed, and what is said of the others."""
+    said.seek(0)
+    lines = said.read().strip().splitlines() or ["nothing was said"]
+    ways = ("PASSED", "FAILED", "ERROR", "SKIPPED")
+    counts = {way.lower(): sum(f" {way} " in f"{line} " for line in lines) for way in ways}
+    others = [line for line in lines if line.startswith(ways)]
+    told = {str(number): line[:300] for number, line in enumerate(others[:MOST_TOLD])}
+    return {**counts, "last": lines[-1][:300], **told}
