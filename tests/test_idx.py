@@ -8,6 +8,7 @@ import pickle
 import struct
 import tempfile
 import threading
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labeled
+from labeled.catalog.chunking import _chunks_touched
 from labeled.errors import (
     DimsError,
     FileChangedError,
@@ -261,6 +263,26 @@ def test_packed_headers_that_lie_are_refused(tmp_path):
     path.write_bytes(gzip.compress(b"GIF89a" + bytes(100)))
     with pytest.raises(FileFormatError, match="is not an IDX file: it begins with 47 49 46 38"):
         labeled.open_dataset(path)
+
+
+def test_a_lazy_array_takes_no_memory_for_what_a_packed_header_claims(tmp_path):
+    path = tmp_path / "long.idx.gz"
+    path.write_bytes(gzip.compress(idx_bytes(np.zeros(0, "u1"), shape=(2, 1 << 24, 0))))
+    ds = labeled.open_dataset(path)
+    tracemalloc.start()
+    assert ds["data"][:1].shape == (1, 1 << 24, 0)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 1 << 21
+
+
+@given(st.integers(0, 200), st.integers(1, 40), st.data())
+def test_chunks_of_a_part_are_counted(size, chunk, data):
+    start, stop = (data.draw(st.integers(0, size)) for _ in range(2))
+    part = slice(start, stop, data.draw(st.integers(1, 50)))
+    rows = np.arange(size)[part]
+    expected = len(set((rows // chunk).tolist()))
+    assert _chunks_touched(part, chunk) == _chunks_touched(rows, chunk) == expected
 
 
 def test_packed_damage_is_told_when_rows_are_read(tmp_path):

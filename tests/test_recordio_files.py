@@ -235,6 +235,8 @@ def test_an_empty_file_holds_no_record(path):
         ("0\n", "line 1 of .* is '0'"),
         ("0\t0\n1\tx\n", "line 2 of .*; make it again, or open with index=False"),
         (f"0\t0\n1\t{'9' * 30}\n", "cannot read the index .*; make it again, or open with"),
+        (f"0\t0\n1\t{'9' * 5000}\n", "cannot read the index .*; make it again, or open with"),
+        ("0\t0\n1\t\x1f18\n", "cannot be those of records"),
     ],
 )
 def test_an_index_of_something_else_is_refused(path, text, words):

@@ -16,6 +16,7 @@ from dask.utils import parse_bytes
 
 from labeled.catalog.source import Source
 from labeled.errors import DimsError, did_you_mean
+from labeled.formats.region import Indexer
 from labeled.later import Later
 from labeled.selection import Selection
 
@@ -95,11 +96,27 @@ def _decoded_bytes(source: Source) -> int:
     header = source.headers[0]
     chunks = header.row_shape if header.chunks is None else header.chunks[1:]
     touched = [
-        chunk * min(-(-size // chunk), np.unique(np.r_[part] // chunk).size)
+        chunk * min(-(-size // chunk), _chunks_touched(part, chunk))
         for chunk, size, part in zip(chunks, header.row_shape, source.region, strict=True)
         if chunk
     ]
     return math.prod(touched) * source.stored_dtype.itemsize
+
+
+def _chunks_touched(part: Indexer, chunk: int) -> int:
+    """Count the chunks along an axis that a part of it lies in; nothing is as long as the axis.
+
+    Examples
+    --------
+    >>> _chunks_touched(slice(3, 2**40), 2**20), _chunks_touched(slice(0, 100, 30), 10)
+    (1048576, 4)
+    """
+    if not isinstance(part, slice):
+        return int(np.unique(np.asarray(part) // chunk).size)
+    wanted = range(part.start, part.stop, part.step or 1)
+    if not wanted or wanted.step > chunk:
+        return len(wanted)
+    return wanted[-1] // chunk - wanted[0] // chunk + 1
 
 
 def _whole_chunks(length: int, chunk: int, size: int) -> tuple[int, ...]:

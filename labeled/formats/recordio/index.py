@@ -168,10 +168,10 @@ def read_idx(path: str) -> tuple[list[str], Rows]:
                         "index is a key, a tab and the offset of a record"
                     )
                 keys.append(fields[0])
-                offsets.append(int(fields[1]))
+                offsets.append(int(fields[1].strip()))
     except FileFormatError as error:
         raise FileFormatError(f"{error}; {REMEDY}") from None
-    except (OSError, UnicodeDecodeError, OverflowError) as error:
+    except (OSError, ValueError, OverflowError) as error:
         raise FileFormatError(f"cannot read the index {path!r}: {error}; {REMEDY}") from error
     return keys, np.frombuffer(offsets, np.int64) if offsets else np.empty(0, np.int64)
 
