@@ -475,6 +475,37 @@ def test_ragged_examples_go_through_one_by_one(tmp_path):
         ds.batches(7, ragged="flat", pipeline={"x": abs})
 
 
+@pytest.mark.parametrize("pipeline", [{"kind": abs}, [{"kind": abs}, {"kind": np.negative}]])
+def test_ragged_examples_that_nobody_transforms_stay_as_they_are(tmp_path, pipeline):
+    values = [np.arange(1 + row % 3, dtype="f4") for row in range(10)]
+    kinds = np.arange(10)
+    path = labeled.write(tmp_path / "r.hdf5", {"sound": values, "kind": kinds})
+    ds = labeled.open_dataset(path, sources=("sound", "kind"))
+    plain = list(ds.batches(4))
+    for batch, before in zip(ds.batches(4, pipeline=pipeline), plain, strict=True):
+        assert isinstance(batch, labeled.Batch)
+        assert list(batch) == list(before) == ["sound", "kind"]
+        assert batch["sound"].dims == before["sound"].dims
+        for one, row in zip(batch["sound"].values, batch.rows, strict=True):
+            np.testing.assert_array_equal(one, values[row])
+        np.testing.assert_array_equal(np.abs(batch["kind"]), kinds[batch.rows])
+
+
+def test_lost_rows_of_ragged_examples_are_lost_with_the_others(tmp_path):
+    values = [np.full(1 + row % 3, row) for row in range(10)]
+    path = labeled.write(tmp_path / "r.hdf5", {"sound": values, "kind": np.arange(10)})
+
+    def failing(kind):
+        if kind % 4 == 1:
+            raise ReadError("no")
+        return kind
+
+    loader = labeled.open_dataset(path).batches(5, pipeline={"kind": failing}, errors="skip")
+    with pytest.warns(LabeledWarning, match="is left out"):
+        found = [([int(one[0]) for one in b["sound"].values], b.rows.tolist()) for b in loader]
+    assert found == [([0, 2, 3, 4],) * 2, ([6, 7, 8],) * 2]
+
+
 def test_xarray_objects_are_served_alike():
     steps = xr.Dataset({"t": (("time", "x"), np.arange(24.0).reshape(12, 2))})
     loader = labeled.batches(

@@ -25,6 +25,7 @@ from labeled.pipeline.transforms import (
     ParallelTransforms,
     SequentialTransforms,
     Whole,
+    all_named,
     check_parts,
     first_named,
     identity,
@@ -149,7 +150,9 @@ class Line:
                 data = self.whole(data, place)
         if not self.takes_apart:
             return data, None
-        samples = self.form.samples(data, rows)
+        aside = self._aside(data)
+        taken = data if not aside else {n: one for n, one in data.items() if n not in aside}
+        samples = self.form.samples(taken, rows)
         lost = None
         if self.sample is not None:
             samples, lost = self._sampled(samples, rows, place, skips, stopped)
@@ -157,7 +160,16 @@ class Line:
             return NOTHING, lost
         collate = self.form.stack if self.collate is None else self.collate
         with told("collate", collate, rows):
-            return collate(samples), lost
+            made = collate(samples)
+        return (made if not aside else _with(made, aside, lost, list(data))), lost
+
+    def _aside(self, data: Any) -> dict[str, Any]:
+        """Return the ragged sources that no transform looks at; they stay as they came."""
+        step = None if self.sample is None else self.sample.transform
+        named = None if self.collate is not None else all_named(step)
+        if named is None:
+            return {}
+        return {name: data[name] for name in self.form.inner if name in data and name not in named}
 
     def _sampled(
         self,
@@ -194,6 +206,13 @@ class Line:
             return data
         with told("batch stage", self.batch.transform, place.rows):
             return self.batch(data, place)
+
+
+def _with(made: Any, aside: Mapping[str, Any], lost: Mask | None, order: Sequence[str]) -> Any:
+    """Return what was made with the sources that stood aside, without lost rows, in order."""
+    kept = {name: one if lost is None else one[~lost] for name, one in aside.items()}
+    whole = {**made, **kept}
+    return {name: whole[name] for name in dict.fromkeys([*order, *made]) if name in whole}
 
 
 NOTHING: Any = object()

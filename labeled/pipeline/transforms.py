@@ -197,6 +197,25 @@ def first_named(step: Any) -> tuple[str, ...]:
     return tuple(step.steps) if isinstance(step, ParallelTransforms) else ()
 
 
+def all_named(step: Any) -> frozenset[str] | None:
+    """Return which parts the transforms of a step are named for, where they keep the others.
+
+    Examples
+    --------
+    >>> sorted(all_named(SequentialTransforms({"x": abs}, {"y": abs})))
+    ['x', 'y']
+    >>> all_named(SequentialTransforms({"x": abs}, abs)) is None
+    True
+    """
+    if isinstance(step, ParallelTransforms):
+        return frozenset(step.steps) if step.others == "keep" else None
+    if not isinstance(step, SequentialTransforms):
+        return None
+    found = [all_named(one) for one in step.steps]
+    named = [one for one in found if one is not None]
+    return frozenset().union(*named) if len(named) == len(found) else None
+
+
 def routed(
     steps: Mapping[str, Bound],
     data: Mapping[str, Any],
