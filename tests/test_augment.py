@@ -8,6 +8,7 @@ import importlib
 import math
 import pickle
 import threading
+import tracemalloc
 from fractions import Fraction
 from itertools import permutations
 
@@ -41,6 +42,7 @@ from labeled.augment import (
     write_mean_file,
 )
 from labeled.augment import pictures as pictures_module
+from labeled.augment import resizing as resizing_module
 from labeled.augment.chances import Chances
 from labeled.augment.fast import LOOPS
 from labeled.augment.filters import METHODS
@@ -695,6 +697,7 @@ def test_a_ragged_batch_stays_one_unless_all_pictures_come_out_alike(transform):
         (Resize(10**6), r"1,000,000 x 1,000,000 pixels"),
         (Resize(shorter=10**6), r"1,000,000 x 1,300,000 pixels"),
         (Resize(least=10**6), r"1,000,000 x 1,300,000 pixels"),
+        (Resize(least=8_000), r"8,000 x 10,400 pixels, more than the 67,108,864 that are made"),
         (Affine(canvas=10**6), r"1,000,000 x 1,000,000 pixels"),
         (Affine(scale=10**5, canvas="scaled"), r"100,000 x 100,000 pixels"),
         (RandomSizedCrop(10**6, edge=(5, 5)), r"1,000,000 x 1,000,000 pixels"),
@@ -705,6 +708,26 @@ def test_pictures_without_end_are_refused_before_they_are_made(transform, words)
     for images in (BYTES, list(BYTES)):
         with pytest.raises(AugmentError, match=words):
             transform(images, dims=DIMS if images is BYTES else DIMS[1:])
+
+
+@pytest.mark.parametrize("method", ["area", "bilinear", "bicubic", "lanczos"])
+@pytest.mark.parametrize("size", [(50, 70), (5, 70), (50, 7)])
+def test_bands_of_a_large_picture_are_made_alike(method, size, monkeypatch):
+    transform = Resize(size, method=method)
+    whole = transform(BYTES, dims=DIMS)
+    monkeypatch.setattr(resizing_module, "BAND_ITEMS", 3 * N * size[0] * 11)
+    np.testing.assert_array_equal(transform(BYTES, dims=DIMS), whole)
+
+
+def test_an_enlarged_picture_takes_little_more_than_itself(monkeypatch):
+    monkeypatch.setattr(resizing_module, "BAND_ITEMS", 1 << 20)
+    narrow = np.zeros((1, 3, 1, 1000), np.uint8)
+    tracemalloc.start()
+    made = Resize(least=100)(narrow, dims=DIMS)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert made.shape == (1, 3, 100, 100_000)
+    assert most < 4 * made.nbytes
 
 
 def test_a_batch_that_grows_too_large_is_stopped_on_its_way(monkeypatch):

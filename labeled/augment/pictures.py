@@ -316,12 +316,12 @@ def all_at_once(pictures: Pictures, change: Callable[[Array, slice], Array]) -> 
     return pictures_of(pieces[0] if len(pieces) == 1 else concat(pieces, 0))
 
 
-def check_size(height: int, width: int) -> None:
+def check_size(height: int, width: int, most: int = MOST_PIXELS) -> None:
     """Raise :class:`AugmentError` before a picture is made for which there is no room."""
-    if height * width > MOST_PIXELS:
+    if height * width > most:
         raise AugmentError(
-            f"a picture would become {height:,} x {width:,} pixels, more than the "
-            f"{MOST_PIXELS:,} that are made; give smaller sizes"
+            f"a picture would become {height:,} x {width:,} pixels, more than the {most:,} that "
+            "are made; give smaller sizes, or leave out what is so long and narrow"
         )
 
 

@@ -37,12 +37,18 @@ from labeled.augment.pictures import (
 )
 from labeled.augment.place import margins
 from labeled.augment.warping import warped
-from labeled.device import dtype_of
+from labeled.device import concat, dtype_of
 from labeled.errors import AugmentError
 
 Method = Literal["nearest", "area", "bilinear", "bicubic", "lanczos"]
 Sampling = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 TRIES = 10
+
+BAND_ITEMS = 1 << 23
+"""Values that are made at a time where a picture becomes larger than this, as floats."""
+
+MOST_KEPT_PIXELS = 1 << 26
+"""Of an enlarged one whose proportions stay: a single row becomes longer than anybody meant."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +110,10 @@ class Resize(Transform):
         if self.size is not None:
             return size_of("size", self.size)
         least = None if self.least is None else size_of("least", self.least)
-        return new_sizes(height, width, self.shorter, least)
+        made = new_sizes(height, width, self.shorter, least)
+        if math.prod(made) > height * width:
+            check_size(*made, MOST_KEPT_PIXELS)
+        return made
 
 
 @dataclass(frozen=True)
@@ -308,8 +317,15 @@ def resized(x: Array, size: tuple[int, int], method: str, antialias: bool) -> Ar
     if method == "nearest":
         values = resample(x, x.ndim - 1, size[1], method, antialias)
         return resample(values, x.ndim - 2, size[0], method, antialias)
-    values = resample(in_floats(x), x.ndim - 1, size[1], method, antialias)
-    return in_dtype(resample(values, x.ndim - 2, size[0], method, antialias), dtype_of(x))
+    wide = resample(in_floats(x), x.ndim - 1, size[1], method, antialias)
+    step = max(1, BAND_ITEMS // max(1, math.prod(x.shape[:-2]) * size[0]))
+
+    def band(start: int) -> Array:
+        columns = wide[..., start : min(start + step, size[1])]
+        return in_dtype(resample(columns, x.ndim - 2, size[0], method, antialias), dtype_of(x))
+
+    bands = [band(start) for start in range(0, max(size[1], 1), step)]
+    return bands[0] if len(bands) == 1 else concat(bands, x.ndim - 1)
 
 
 def _matrices(
