@@ -491,6 +491,14 @@ def test_ragged_examples_that_nobody_transforms_stay_as_they_are(tmp_path, pipel
         np.testing.assert_array_equal(np.abs(batch["kind"]), kinds[batch.rows])
 
 
+def test_a_whole_batch_of_ragged_examples_that_is_no_mapping_is_told(tmp_path):
+    values = [np.arange(1 + row % 3) for row in range(10)]
+    path = labeled.write(tmp_path / "r.hdf5", {"sound": values, "kind": np.arange(10)})
+    steps = [whole(lambda batch: None), {"kind": abs}]
+    with pytest.raises(PipelineError, match="a whole-batch transform made NoneType"):
+        list(labeled.open_dataset(path).batches(4, pipeline=steps))
+
+
 def test_lost_rows_of_ragged_examples_are_lost_with_the_others(tmp_path):
     values = [np.full(1 + row % 3, row) for row in range(10)]
     path = labeled.write(tmp_path / "r.hdf5", {"sound": values, "kind": np.arange(10)})

@@ -167,7 +167,7 @@ class Line:
         """Return the ragged sources that no transform looks at; they stay as they came."""
         step = None if self.sample is None else self.sample.transform
         named = None if self.collate is not None else all_named(step)
-        if named is None:
+        if named is None or not isinstance(data, Mapping):
             return {}
         return {name: data[name] for name in self.form.inner if name in data and name not in named}
 
