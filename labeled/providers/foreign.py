@@ -164,7 +164,8 @@ class IteratorProvider:
     ----------
     iterable : iterable
         Of :class:`DataBatch`, of objects with ``data``, ``label`` and ``pad``, of mappings
-        from name to array, of ``(data, label)`` pairs, or of arrays; examples along axis 0.
+        from name to array, of ``(data, label)`` pairs, or of arrays; examples along axis 0, of
+        a DataArray along its dim ``batch`` if it has one. What holds no sample is left out.
     batch_size : int, optional
         The length of the first batch when not given. Shorter batches are padded.
     label : str or sequence of str
