@@ -13,7 +13,15 @@ import h5py
 import numpy as np
 import pytest
 
-from labeled.errors import FileFormatError, SplitError, UnsafeFileError
+import labeled
+from labeled.errors import (
+    DimsError,
+    FileFormatError,
+    LabeledWarning,
+    MissingExtraError,
+    SplitError,
+    UnsafeFileError,
+)
 from labeled.formats.hdf5.door import opened
 from labeled.formats.hdf5.safety import (
     FREE_BYTES,
@@ -123,8 +131,14 @@ def test_data_outside_the_file_is_refused_unless_allowed(
     if not with_table:
         untabled(path)
 
-    with pytest.raises(UnsafeFileError, match=r"victim\.h5.*allow_external=True"):
-        scan(path)
+    if with_table:
+        with pytest.raises(UnsafeFileError, match=r"victim\.h5.*allow_external=True"):
+            scan(path)
+    else:
+        header = scan(path)
+        assert "fine" in header.sources
+        assert "x" not in header.sources
+        assert any("allow_external=True" in reason for reason in header.not_opened.values())
     assert list(scan(path, sources=["fine"]).sources) == ["fine"]
     with pytest.raises(UnsafeFileError):
         scan(path, sources=["x"])
@@ -449,20 +463,79 @@ def test_a_file_open_for_writing_elsewhere(tmp_path: Path) -> None:
     assert scan(path).splits["a"]["features"] == range(9)
 
 
-@pytest.mark.parametrize("kind", ["link", "virtual"])
-def test_a_refusal_names_what_else_the_file_holds(tmp_path, kind):
-    """The remedy is to open the others by name, and only h5py told their names."""
+@pytest.mark.parametrize("kind", ["link", "virtual", "raw", "dims"])
+def test_what_cannot_be_opened_leaves_the_others_to_be_read(tmp_path, kind):
     with h5py.File(tmp_path / "other.h5", "w") as f:
         f["x"] = np.arange(4)
     with h5py.File(tmp_path / "a.h5", "w") as f:
-        f["images"], f["labels"] = np.zeros((4, 3)), np.arange(4)
         if kind == "link":
             f["away"] = h5py.ExternalLink("nowhere.h5", "/x")
+        elif kind == "raw":
+            f.create_dataset("away", (4,), "i4", external=[("nowhere.raw", 0, 16)])
+        elif kind == "dims":
+            f["away"] = np.eye(4)
+            f["away"].dims[0].label = f["away"].dims[1].label = "n"
         else:
             layout = h5py.VirtualLayout((4,), "i8")
             layout[:] = h5py.VirtualSource("other.h5", "x", (4,))
             f.create_virtual_dataset("away", layout)
+    why = r"has the dim 'n' twice" if kind == "dims" else "allow_external=True"
+    refusal = DimsError if kind == "dims" else UnsafeFileError
 
-    with pytest.raises(UnsafeFileError, match=r"; it holds 'away', 'images', 'labels'$"):
-        scan(tmp_path / "a.h5")
+    with pytest.raises(refusal, match=why):
+        scan(tmp_path / "a.h5")  # there is nothing else
+    with h5py.File(tmp_path / "a.h5", "a") as f:
+        f["labels"] = np.arange(4)
+    with pytest.warns(LabeledWarning, match=rf"a\.h5.* opens without 'away': .*{why}"):
+        header = scan(tmp_path / "a.h5")
+
+    assert list(header.sources) == ["labels"]
+    assert why in header.not_opened["away"]
+    with pytest.raises(refusal, match=why):
+        scan(tmp_path / "a.h5", sources=["away"])
     assert list(scan(tmp_path / "a.h5", sources=["labels"]).sources) == ["labels"]
+
+
+@pytest.mark.filterwarnings("ignore:.*does not name every axis:labeled.errors.LabeledWarning")
+@pytest.mark.parametrize("name", ["below/part.h5", "{folder}/below/part.h5"])
+def test_virtual_data_are_never_fill_values_for_files_that_are_gone(tmp_path, name):
+    """HDF5 reads fill values where a file is missing, and says nothing."""
+    (tmp_path / "below").mkdir()
+    name = name.format(folder=tmp_path)
+    for part in (name, name.replace("part", "other")):
+        with h5py.File(tmp_path / part, "w") as f:
+            f["x"] = np.arange(1, 5)
+    layout = h5py.VirtualLayout((8,), "i8")
+    layout[:4] = h5py.VirtualSource(name, "x", (4,))
+    layout[4:] = h5py.VirtualSource(name.replace("part", "other"), "x", (4,))
+    with h5py.File(tmp_path / "a.h5", "w") as f:
+        f.create_virtual_dataset("x", layout)
+        f["y"] = np.arange(8)
+
+    ds = labeled.open_dataset(tmp_path / "a.h5", allow_external=True)
+    np.testing.assert_array_equal(ds["x"], [1, 2, 3, 4] * 2)
+
+    (tmp_path / "below" / "other.h5").rename(tmp_path / "gone.h5")
+    with pytest.warns(LabeledWarning, match=r"opens without 'x': .*not all there.*other\.h5"):
+        header = scan(tmp_path / "a.h5", allow_external=True)
+    assert list(header.sources) == ["y"]
+    with pytest.raises(FileFormatError, match=r"fill values.*other\.h5"):
+        scan(tmp_path / "a.h5", allow_external=True, sources=["x"])
+
+
+def test_a_filter_that_nothing_undoes_is_told_when_the_file_is_opened(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as f:
+        f["y"] = np.arange(10)
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk((10,))
+        plist.set_filter(32845, h5py.h5z.FLAG_OPTIONAL, (1,))
+        kind, space = h5py.h5t.NATIVE_INT32, h5py.h5s.create_simple((10,))
+        made = h5py.h5d.create(f.id, b"x", kind, space, plist)
+        made.write_direct_chunk((0,), bytes(40))
+
+    with pytest.warns(LabeledWarning, match=r"no row of 'x' can be read.*32845.*pip install"):
+        ds = labeled.open_dataset(tmp_path / "a.h5")
+
+    np.testing.assert_array_equal(ds["y"], np.arange(10))
+    with pytest.raises(MissingExtraError, match="32845"):
+        ds["x"].compute()

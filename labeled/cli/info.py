@@ -289,7 +289,7 @@ def not_opened_rows(reasons: Mapping[str, str]) -> list[tuple[str, ...]]:
     """Return what is no source, and why; of many for one reason the first few."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in sorted(reasons.items()):
-        by_reason.setdefault(reason, []).append(name)
+        by_reason.setdefault(in_flags(reason, info), []).append(name)
     rows: list[tuple[str, ...]] = []
     for reason, names in sorted(by_reason.items(), key=lambda each: each[1]):
         few = names if len(names) <= MOST_ALIKE + 1 else names[:MOST_ALIKE]

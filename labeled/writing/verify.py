@@ -100,9 +100,8 @@ def verify(
         If `sources` names what is not there.
     """
     check_hdf5(path, "comparing with checksums")
-    header = scan(
-        path, sources=sources, decode_cf=False, name_all=True, allow_external=allow_external
-    )
+    options: Any = {"decode_cf": False, "name_all": True, "allow_external": allow_external}
+    header = scan(path, sources=sources, **options)
     known = read_checksums(header.stamp.path)
     if not known:
         raise FileFormatError(
@@ -110,6 +109,9 @@ def verify(
             f"labeled.repack, makes a copy that has"
         )
     stored = _stored(header, list(header.sources) if sources is None else sources)
+    unseen = [name for name in known if name not in stored] if sources is None else []
+    if unseen:  # what was written, and is no source now: gone, out of reach, or another name
+        stored |= _stored(scan(path, sources=unseen, **options), unseen)
     found: list[Difference] = []
     compared = {name: known[name].n_rows for name in stored if name in known}
     n_bytes = sum(stored[name].row_bytes * n for name, n in compared.items())

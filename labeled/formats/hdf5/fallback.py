@@ -14,14 +14,16 @@ from __future__ import annotations
 import contextlib
 import importlib
 import math
+from collections.abc import Iterable, Sequence
 
 import h5py
 import numpy as np
 
-from labeled.errors import MissingExtraError, how_to_install
+from labeled.errors import MissingExtraError, how_to_install, listed
 from labeled.formats.hdf5.columns import Column
+from labeled.formats.hdf5.filters import why_not
 from labeled.formats.hdf5.handles import h5_of
-from labeled.formats.header import SourceHeader
+from labeled.formats.header import Filter, SourceHeader
 from labeled.formats.reader import Cost
 from labeled.formats.reading import (
     Piece,
@@ -132,15 +134,34 @@ def require_filters(source: SourceHeader) -> None:
     MissingExtraError
         If it cannot, and the library that could teach it is not installed.
     """
-    missing = [step for step in source.filters if not h5py.h5z.filter_avail(step.id)]
-    if not missing:
-        return
-    with contextlib.suppress(ImportError):
-        importlib.import_module("hdf5plugin")  # registers its filters with HDF5
-    missing = [step for step in missing if not h5py.h5z.filter_avail(step.id)]
+    missing = _missing(source.filters)
     if missing:
-        names = ", ".join(f"{step.name or 'filter'} ({step.id})" for step in missing)
-        raise MissingExtraError(
-            f"{describe(source)}: nothing installed undoes its {names}: "
-            + how_to_install("numcodecs hdf5plugin", "codecs")
-        )
+        raise MissingExtraError(f"{describe(source)}: {_how_to_undo(missing)}")
+
+
+def told_of_filters(sources: Iterable[SourceHeader]) -> list[str]:
+    """Return what to say of sources whose filters nothing installed undoes."""
+    found: dict[tuple[Filter, ...], list[str]] = {}
+    for source in sources:
+        if source.filters:
+            found.setdefault(source.filters, []).append(source.name)
+    return [
+        f"no row of {listed(names, 4)} can be read: {_how_to_undo(missing)}"
+        for filters, names in found.items()
+        if why_not(filters) is not None and (missing := _missing(filters))
+    ]
+
+
+def _missing(filters: tuple[Filter, ...]) -> list[Filter]:
+    """Return the filters that HDF5 cannot undo, whatever is installed."""
+    missing = [step for step in filters if not h5py.h5z.filter_avail(step.id)]
+    if missing:
+        with contextlib.suppress(ImportError):
+            importlib.import_module("hdf5plugin")  # registers its filters with HDF5
+    return [step for step in missing if not h5py.h5z.filter_avail(step.id)]
+
+
+def _how_to_undo(missing: Sequence[Filter]) -> str:
+    names = ", ".join(f"{step.name or 'filter'} ({step.id})" for step in missing)
+    how = how_to_install("numcodecs hdf5plugin", "codecs")
+    return f"nothing installed undoes its {names}: {how}"

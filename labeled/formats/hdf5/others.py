@@ -143,7 +143,7 @@ class _Search:
             elif kind == "group":
                 groups.append(path)
             elif kind == "outside":
-                self.obstacles[path] = "it leads out of the file"
+                self.obstacles[path] = "it leads out of the file, see allow_external=True"
             elif (where := address(thing)) in self.rewritten:
                 if where in sources and path != sources[where].strip("/"):
                     again[path] = sources[where].strip("/")

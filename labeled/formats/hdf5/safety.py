@@ -10,6 +10,7 @@ range, because its bytes are not where this file's bytes are.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,7 +18,7 @@ from typing import Any, Literal
 import h5py
 import numpy as np
 
-from labeled.errors import FileFormatError, LabeledError, UnsafeFileError
+from labeled.errors import FileFormatError, LabeledError, UnsafeFileError, listed
 from labeled.formats.hdf5.columns import Column, item_of
 from labeled.formats.hdf5.door import opened
 from labeled.formats.header import SourceHeader
@@ -129,8 +130,7 @@ def _refuse(found: h5py.Group | h5py.Dataset, path: str, what: str, allow_extern
     if not allow_external:
         raise UnsafeFileError(
             f"{path!r} in file {found.file.filename!r} {what}, so reading it would read another "
-            f"file. Pass allow_external=True if you trust this file, or open the others with "
-            f"sources=[...]"
+            f"file. Pass allow_external=True if you trust this file"
         )
 
 
@@ -157,7 +157,9 @@ def check_dataset(
         _refuse(dataset, path, what, allow_external)
         return "external"
     if plist.get_layout() == h5py.h5d.VIRTUAL:
-        if not allow_external:
+        if allow_external:
+            _check_there(dataset, path)
+        else:
             _check_virtual(dataset, path, depth)
         return "virtual"
     return "external" if outside else None
@@ -181,6 +183,28 @@ def _check_virtual(dataset: h5py.Dataset, path: str, depth: int) -> None:
             continue  # HDF5 reads fill values for a piece that is not there
         if isinstance(inner, h5py.Dataset):
             check_dataset(inner, path, depth=depth + 1)
+
+
+def _check_there(dataset: h5py.Dataset, path: str) -> None:
+    """Refuse a virtual dataset over files that are not there: HDF5 would read fill values."""
+    here = dataset.file.filename
+    if not os.path.exists(here) or "HDF5_VDS_PREFIX" in os.environ:
+        return  # only HDF5 knows where it looks
+    folder = os.path.dirname(os.path.abspath(here))
+    names = sorted({to_text(piece.file_name) for piece in dataset.virtual_sources()} - {"."})
+    gone = [name for name in names if "%" not in name and not _is_there(folder, name)]
+    if gone:
+        raise NotThereError(
+            f"{path!r} in file {here!r} is a virtual dataset whose files are not all there, and "
+            f"HDF5 would read fill values in their place; copy to where it looks for them (beside "
+            f"this file) {listed(gone, 4)}"
+        )
+
+
+def _is_there(folder: str, name: str) -> bool:
+    """Whether HDF5 finds a file that a virtual dataset names."""
+    places = (name, os.path.join(folder, name), os.path.join(folder, os.path.basename(name)))
+    return any(map(os.path.exists, places))
 
 
 def address(thing: h5py.Group | h5py.Dataset | h5py.Datatype) -> Address:

@@ -25,12 +25,14 @@ from labeled.errors import (
     FileFormatError,
     SplitError,
     UnknownNameError,
+    UnsafeFileError,
     did_you_mean,
 )
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.cf import cf_of, stored_as_time
 from labeled.formats.hdf5.attributes import attrs_of
 from labeled.formats.hdf5.door import opened
+from labeled.formats.hdf5.fallback import told_of_filters
 from labeled.formats.hdf5.fuel import TABLE, Rows, SplitReader, Table, read_table
 from labeled.formats.hdf5.groups import is_pattern, matching
 from labeled.formats.hdf5.labels import Notes, warn_of
@@ -146,6 +148,7 @@ def noted(
     if stamp_of(path) != stamp:
         raise FileChangedError(f"file {stamp.path!r} changed while it was opened; open it again")
     for header, notes in found:
+        notes.odd += told_of_filters(header.sources.values())
         refused = [m for n, m in notes.unnamed_examples.items() if n in header.sources]
         if refused and not name_all:
             raise DimsError(refused[0])
@@ -240,7 +243,7 @@ def _scan_fuel(
     for name in table.sources if sources is None else sources:
         found, reason = _fuel_dataset(builder, table, name)
         if found is not None and reason is None:
-            described[name] = builder.describe(name, found)
+            described[name] = _described(builder, name, found)
         elif sources is None:
             not_opened[name] = reason or "it is not there"
         else:
@@ -262,6 +265,13 @@ def _scan_fuel(
         kind="fuel",
         coordinates=frozenset(builder.variables),
     )
+
+
+def _described(builder: Builder, name: str, found: Found) -> Described:
+    try:
+        return builder.describe(name, found)
+    except UnsafeFileError as error:
+        raise UnsafeFileError(f"{error}, or open the others with sources=[...]") from None
 
 
 def _with_times(header: FileHeader) -> FileHeader:

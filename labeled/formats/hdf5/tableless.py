@@ -21,6 +21,7 @@ import h5py
 from labeled.errors import (
     DimsError,
     FileFormatError,
+    LabeledError,
     UnknownNameError,
     UnsafeFileError,
     did_you_mean,
@@ -43,7 +44,7 @@ from labeled.formats.hdf5.labels import (
 from labeled.formats.hdf5.layout import why_not_a_source
 from labeled.formats.hdf5.nexus import named_axes
 from labeled.formats.hdf5.own import OWN
-from labeled.formats.hdf5.safety import Address, Found, address, walk
+from labeled.formats.hdf5.safety import Address, Found, NotThereError, address, walk
 from labeled.formats.hdf5.sources import Builder, Described, with_cf
 from labeled.formats.hdf5.sparse import PARTS, Matrix, matrix_of
 from labeled.formats.header import SourceHeader
@@ -57,6 +58,8 @@ class Contents:
     scales: dict[str, Scale] = field(default_factory=dict)
     not_opened: dict[str, str] = field(default_factory=dict)
     unsafe: dict[str, UnsafeFileError] = field(default_factory=dict)
+    left_out: dict[str, LabeledError] = field(default_factory=dict)
+    """What would be sources if it could be opened."""
     matrices: dict[str, Matrix] = field(default_factory=dict)
     axes: dict[Address, tuple[Axis, ...]] = field(default_factory=dict)
     """Axes of datasets as their groups name them."""
@@ -67,6 +70,9 @@ class Contents:
     def kind(self) -> str:
         return "netcdf" if self.scales else "plain"
 
+
+MOST_NAMED = 4
+"""Datasets left out that a note names."""
 
 SINGLE = "it is a single value (no axis)"
 
@@ -97,7 +103,7 @@ def scan_tableless(
     UnknownNameError
         If a source, or the example dim, is not there; or `dims` names no dataset.
     UnsafeFileError
-        If a dataset that would be opened lies outside the file.
+        If a source asked for, or every one there is, lies outside the file.
     """
     contents = _contents(builder, {*(wanted or ()), *builder.given_dims})
     builder.scalar_attrs = contents.kind == "netcdf"
@@ -108,6 +114,7 @@ def scan_tableless(
     named = _named(builder, contents, described)
     sources = _sources(builder, contents, described, named, chosen)
     _check_wanted(builder, contents, sources, wanted)
+    _tell_what_is_left_out(builder, contents, sources)
     if wanted is not None:
         sources = {name: sources[name] for name in wanted}
     builder.notes.unnamed = {n: a for n, a in builder.notes.unnamed.items() if n in sources}
@@ -182,7 +189,7 @@ def _contents(builder: Builder, asked: Set[str]) -> Contents:
             contents.not_opened[name] = kept
         elif isinstance(found, UnsafeFileError):
             contents.unsafe[name] = found
-        elif isinstance(found, Exception):
+        elif isinstance(found, LabeledError):
             contents.not_opened[name] = str(found)
         else:
             _sort_in(contents, name, found)
@@ -283,17 +290,32 @@ def _sort_in_columns(contents: Contents, name: str, found: Found) -> None:
 
 
 def _check_safe(contents: Contents, wanted: Sequence[str] | None) -> None:
-    """Refuse links out of the file, unless the sources asked for do without them."""
+    """Put aside links out of the file; refuse them where sources asked for lie behind."""
     for name, error in contents.unsafe.items():
-        if wanted is None or any(w == name or w.startswith(name + "/") for w in wanted):
-            raise _naming_others(error, contents)
-        contents.not_opened[name] = str(error)
+        if any(w == name or w.startswith(name + "/") for w in wanted or ()):
+            raise error
+        _leave_out(contents, name, error, wanted)
 
 
-def _naming_others(error: UnsafeFileError, contents: Contents) -> UnsafeFileError:
-    """Return the error with what there is: whoever may open the others needs their names."""
-    there = sorted([*contents.datasets, *contents.matrices, *contents.unsafe])
-    return UnsafeFileError(f"{error}; it holds {listed(there)}")
+def _leave_out(
+    contents: Contents, name: str, error: LabeledError, wanted: Sequence[str] | None
+) -> None:
+    """Put aside what cannot be opened, to be told of where nobody asked for others only."""
+    contents.not_opened[name] = str(error)
+    if wanted is None:
+        contents.left_out[name] = error
+
+
+def _tell_what_is_left_out(
+    builder: Builder, contents: Contents, sources: Mapping[str, Described]
+) -> None:
+    """Note what cannot be opened, the first with the reason; refuse a file without others."""
+    if not contents.left_out:
+        return
+    names, error = [*contents.left_out], next(iter(contents.left_out.values()))
+    if not sources:
+        raise error
+    builder.notes.odd.append(f"it opens without {listed(names, MOST_NAMED)}: {error}")
 
 
 def _describe(
@@ -306,10 +328,12 @@ def _describe(
             continue
         try:
             described[name] = builder.describe(name, found, told=_told_axes(contents, found))
-        except (UnsafeFileError, DimsError, FileFormatError) as error:
+        except (UnsafeFileError, DimsError, NotThereError) as error:
+            if name in builder.given_dims or name in (wanted or ()):
+                raise
+            _leave_out(contents, name, error, wanted)
+        except FileFormatError as error:  # it contradicts itself
             if wanted is None or name in wanted:
-                if isinstance(error, UnsafeFileError):
-                    raise _naming_others(error, contents) from None
                 raise
             contents.not_opened[name] = str(error)
     for name, matrix in contents.matrices.items():
