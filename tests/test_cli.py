@@ -520,7 +520,7 @@ def test_head_draws_pictures_whose_axes_are_named_by_the_user(tmp_path: Path) ->
         f["labels"] = np.zeros(3)
     unnamed = run("head", tmp_path / "plain.hdf5")
     assert "black is" not in unnamed.stdout
-    assert "--dims photos=batch,height,width,channel --dims labels=batch" in unnamed.stderr
+    assert "--dims photos=batch,height,width,channel when" in unnamed.stderr
     names = "photos=batch,height,width,channel"
     named = run("head", tmp_path / "plain.hdf5", "photos", "--dims", names)
     assert "black is" in named.stdout

@@ -450,7 +450,7 @@ def test_scales_become_coordinates(tmp_path: Path) -> None:
         f["other"].make_scale("when")
         f["targets"].dims[0].attach_scale(f["other"])
 
-    with pytest.warns(LabeledWarning, match="no data space") as caught:
+    with pytest.warns(LabeledWarning, match="a null data space") as caught:
         header = scan(path)
 
     assert len(caught) == 1

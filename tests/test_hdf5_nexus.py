@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -146,7 +147,7 @@ def test_groups_that_contradict_themselves_name_nothing(change, why, tmp_path):
     with pytest.warns(LabeledWarning) as told:
         ds = labeled.open_dataset(path)
 
-    assert any("'entry/data' does not name axes" in str(w.message) for w in told)
+    assert any("'entry/data' tells of axes is left out" in str(w.message) for w in told)
     assert any(why in str(w.message) for w in told)
     assert ds["entry/data/counts"].dims == ("batch", "entry/data/counts_axis_1")
     assert {"entry/data/energy", "entry/data/theta"} <= {*ds.sources}
@@ -246,6 +247,22 @@ def test_axes_in_other_files_name_dims_only(tmp_path):
 
     assert ds["entry/data/counts"].dims == ("theta", "energy")
     np.testing.assert_array_equal(ds["entry/data/energy"], [8.0, 9.0, 12.0, 15.0])
+
+
+@pytest.mark.filterwarnings("ignore:.*does not name every axis:labeled.LabeledWarning")
+def test_axis_tags_of_ilastik_name_dims(tmp_path):
+    tags = {"axes": [{"key": key, "typeFlags": 2, "resolution": 0} for key in "zyxc"]}
+    with h5py.File(tmp_path / "x.h5", "w") as f:
+        f["exported_data"], f["odd"] = np.zeros((3, 4, 5, 2)), np.zeros((3, 4))
+        f["exported_data"].attrs["axistags"] = json.dumps(tags)
+        f["below/odd"] = f["odd"][()]
+        f["below/odd"].attrs["axistags"] = "no JSON"
+
+    with pytest.warns(LabeledWarning, match="'below' tells of axes is left out"):
+        ds = labeled.open_dataset(tmp_path / "x.h5")
+
+    assert ds["exported_data"].dims == ("z", "y", "x", "c")
+    assert ds["below/odd"].dims == ("batch", "below/odd_axis_1")
 
 
 def test_repacked_files_keep_names_and_coordinates(tmp_path):

@@ -488,7 +488,7 @@ def test_the_warning_about_axes_gives_names_that_end_it(source, tmp_path):
         labeled.open_dataset(path)
     (words,) = re.findall(r"dims=(\{.*\}) when opening it$", str(told[0].message))
     remedy = ast.literal_eval(words)
-    assert remedy == {source: dims, "targets": ("batch",)}
+    assert remedy == {source: dims}
     assert labeled.open_dataset(path, dims=remedy)[source].dims == dims
 
 
@@ -538,6 +538,8 @@ def test_what_other_writers_keep_for_themselves_is_put_aside(tmp_path):
         f["cells"] = np.array([f["#refs#/a"].ref], dtype=h5py.ref_dtype)
         f["X"] = np.arange(20.0).reshape(4, 5)
         f["X"].attrs["MATLAB_class"] = np.bytes_("double")
+        f["y"] = np.arange(5.0)[None]
+        f["y"].attrs["MATLAB_class"] = np.bytes_("double")
         f["name"] = np.array([[ord(c)] for c in "run42"], "u2")
         f["name"].attrs["MATLAB_class"] = np.bytes_("char")
         f["none"] = np.array([0, 3], "u8")
@@ -545,9 +547,9 @@ def test_what_other_writers_keep_for_themselves_is_put_aside(tmp_path):
         f["table/rows"] = np.zeros(3, [("a", "f4"), ("b", "i4")])
     with pytest.warns(LabeledWarning) as told:
         header = scan(path)
-    assert re.search(r"MATLAB stores arrays .* reverse order.*\.T\}\)", str(told[-1].message))
-    assert list(header.sources) == ["X", "table/rows/a", "table/rows/b"]
-    assert "labeled.write(path, {'X': f['X'][...].T})" in str(told[-1].message)
+    assert re.search(r"MATLAB stores arrays .* reverse order", str(told[-1].message))
+    assert list(header.sources) == ["X", "table/rows/a", "table/rows/b", "y"]
+    assert "labeled.write(NEW, {'X': f['X'][...].T, 'y': f['y'][0]})" in str(told[-1].message)
     assert "empty array" in header.not_opened["none"]
     assert "text of MATLAB" in header.not_opened["name"]
     assert header.not_opened["#refs#/a"] == "MATLAB keeps it for cells, structs and objects"
@@ -556,6 +558,9 @@ def test_what_other_writers_keep_for_themselves_is_put_aside(tmp_path):
         warnings.simplefilter("error")
         # whoever names the axes knows them
         scan(path, sources=["X"], dims={"X": ("feature", "batch")})
+    with h5py.File(path) as f:  # the remedy gives rows back
+        new = labeled.write(tmp_path / "new.h5", {"X": f["X"][...].T, "y": f["y"][0]})
+    assert labeled.open_dataset(new).shapes == {"X": (5, 4), "y": (5,)}
 
 
 def test_a_file_without_sources_says_so(tmp_path):

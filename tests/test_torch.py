@@ -9,7 +9,7 @@ import pytest
 
 import labeled
 import labeled.torch
-from labeled.errors import LabeledWarning, LoaderError, StateError
+from labeled.errors import LabeledWarning, LoaderError, LoaderTypeError, StateError
 from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
 from make_files import DIGIT_LABELS, digits, fuel_file, ragged_file
 
@@ -269,3 +269,12 @@ def test_what_torch_refuses_is_told_before_an_epoch_begins(train):
     words = r"torch's DataLoader refuses torch_options=.*num_workers=0: persistent_workers"
     with pytest.raises(LoaderError, match=words):
         labeled.torch.data_loader(train, 8, torch_options={"persistent_workers": True})
+
+
+def test_a_loader_given_to_torchs_data_loader_says_what_to_do_instead(tmp_path):
+    path = labeled.write(tmp_path / "x.hdf5", {"x": np.arange(8)})
+    loader = labeled.open_dataset(path).batches(4, as_="torch")
+
+    with pytest.raises(LoaderTypeError, match=r"for batch in loader.*labeled\.torch\.data_loader"):
+        next(iter(torch.utils.data.DataLoader(loader, batch_size=None)))
+    assert sum(len(batch["x"]) for batch in loader) == 8

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from labeled.errors import LoaderError, ReadError
+from labeled.errors import LoaderError, LoaderTypeError, ReadError
 from labeled.guesses import said_of, unknown_attribute
 from labeled.loader.batches.dealing import Dealer, Interrupted
 from labeled.loader.batches.workers import Workers, finished
@@ -145,6 +145,14 @@ class Loader:
 
         def __getattr__(self, name: str) -> Any:
             raise unknown_attribute(self, name, GUESSES)
+
+        def __getitem__(self, index: Any) -> Any:
+            raise LoaderTypeError(
+                "a loader hands out whole batches one after the other, and has none by number: "
+                "say `for batch in loader`, which needs no DataLoader of torch around it "
+                "(as_='torch' makes tensors); labeled.torch.data_loader(ds, 64) has worker "
+                "processes of torch, and ds[5] is one example"
+            )
 
     # iterating
 

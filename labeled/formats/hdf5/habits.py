@@ -12,8 +12,10 @@ from labeled.formats.header import SourceHeader
 TURNED = (
     "MATLAB stores arrays with their axes in reverse order: what was the last one there is axis 0 "
     "here, and is taken to count examples; where that is wrong, write them again: "
-    "labeled.write(path, {{{0!r}: f[{0!r}][...].T}})"
+    "labeled.write(NEW, {%s})"
 )
+MOST_NAMED = 4
+"""Arrays that a remedy names."""
 
 
 def kept_by_others(path: str) -> str | None:
@@ -43,5 +45,13 @@ def why_no_numbers(dataset: h5py.Dataset) -> str | None:
 
 def told_of_turned(headers: Iterable[SourceHeader]) -> list[str]:
     """Return what to say where MATLAB wrote arrays of several axes."""
-    turned = [one.name for one in headers if len(one.shape) > 1 and "MATLAB_class" in one.attrs]
-    return [TURNED.format(turned[0])] if turned else []
+    turned = [one for one in headers if len(one.shape) > 1 and "MATLAB_class" in one.attrs]
+    first = [f"{one.name!r}: f[{one.name!r}]{_as_in_matlab(one)}" for one in turned[:MOST_NAMED]]
+    some = ["..."] if len(turned) > MOST_NAMED else []
+    return [TURNED % ", ".join([*first, *some])] if turned else []
+
+
+def _as_in_matlab(array: SourceHeader) -> str:
+    """Return what makes of an array what it was; a column of numbers has one axis."""
+    column = len(array.shape) == 2 and array.shape[0] == 1 < array.shape[1]
+    return "[0]" if column else "[...].T"

@@ -115,8 +115,10 @@ class Notes:
         """Yield what to say behind the name of the file: of axes, and of everything else."""
         if self.alike is not None:
             yield self.alike
-        elif any(len(each.dims) > 1 for each in self.unnamed.values()):  # one axis counts examples
-            yield _how_to_label(self.unnamed)
+        else:
+            several = {n: each for n, each in self.unnamed.items() if len(each.dims) > 1}
+            if several:  # a single axis counts examples, whatever it is called
+                yield _how_to_label(several)
         if self.odd:
             yield ": " + "; ".join(dict.fromkeys(self.odd))
 

@@ -125,7 +125,7 @@ def class_attrs(dtype: np.dtype[Any]) -> dict[str, Any]:
 def why_not_a_source(dataset: h5py.Dataset) -> str | None:
     """Return why a dataset cannot be a source, whatever its axes; None if it can."""
     if dataset.shape is None:
-        return "it has no data space (null)"
+        return "it holds nothing, not even a shape (a null data space)"
     dtype = item_of(dataset)
     unknown = why_not_read(dtype)
     if unknown is not None:

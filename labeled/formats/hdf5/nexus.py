@@ -5,6 +5,8 @@ The attributes `signal` and `axes` of the group name an array and its axes, one 
 ``axes="a:b"`` at the array itself. A field as long as its axis becomes a coordinate; one that is
 longer by one (edges of bins) names the axis, and stays a source.
 
+Vigra and ilastik keep one name an axis in the attribute `axistags`, as JSON.
+
 Nothing is guessed: where a group contradicts itself, its axes have no names, and a note says
 so. One name for different fields becomes the path of each, since the values of one would be
 taken for those of the other.
@@ -12,6 +14,7 @@ taken for those of the other.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -66,7 +69,7 @@ def named_axes(
         try:
             plots += _plots(base[group] if group else base, group, fields)
         except Exception as error:  # damage surfaces as nearly any exception
-            notes.odd.append(f"group {group!r} does not name axes as NeXus does: {error}")
+            notes.odd.append(f"what group {group or '/'!r} tells of axes is left out: {error}")
     shared = _shared(plots, datasets)
     first: dict[Address, str] = {}
     return {
@@ -86,10 +89,17 @@ def _plots(group: h5py.Group, path: str, fields: Fields) -> Iterator[Plot]:
         names = _one_an_axis(group, names, len(shape))
         for array in (signal, *alike):
             yield _plot(group, path, fields, array, names)
-    elif short_attribute(group, "NX_class") == "NXdata":
-        for array, found in fields.items():
-            if names := _texts(found.thing, "axes"):
-                yield _plot(group, path, fields, array, names)
+        return
+    is_plot = short_attribute(group, "NX_class") == "NXdata"
+    for array, found in fields.items():
+        if names := _texts(found.thing, "axes") if is_plot else _tags(found.thing):
+            yield _plot(group, path, fields, array, names)
+
+
+def _tags(dataset: h5py.Dataset) -> tuple[str, ...]:
+    """Return the names of axes as vigra and ilastik keep them."""
+    text = short_attribute(dataset, "axistags")
+    return tuple(str(axis["key"]) for axis in json.loads(text)["axes"]) if text else ()
 
 
 def _texts(thing: h5py.Group | h5py.Dataset, key: str) -> tuple[str, ...]:
