@@ -216,3 +216,44 @@ def test_data_in_other_files_are_brought_home(tmp_path: Path) -> None:
     (tmp_path / "part.hdf5").unlink()
     own = labeled.open_dataset(shlex.split(found.command)[3])
     np.testing.assert_array_equal(own["x"].values, np.arange(40).reshape(20, 2))
+
+
+@pytest.mark.filterwarnings("ignore:.*holds the same sources:labeled.LabeledWarning")
+def test_findings_alike_are_summed_up(tmp_path: Path) -> None:
+    path = tmp_path / "many.h5"
+    with h5py.File(path, "w") as f:
+        for number in range(12):
+            f[f"scan_{number}/frames"] = np.zeros((4, 5, 6))
+        f["other"] = np.zeros((4, 3))
+
+    found = labeled.doctor(path, seconds=0.01)
+
+    assert len(found.findings) == 13
+    said = CliRunner().invoke(main, ["doctor", str(path), "--seconds", "0.01"])
+    for text in (str(found), said.stdout):
+        rows = [line for line in text.splitlines() if "axes without names" in line]
+        assert len(rows) == 2
+        assert "scan_0/frames and 11 more" in text
+    told = json.loads(
+        CliRunner().invoke(main, ["doctor", str(path), "--seconds", "0.01", "--json"]).stdout
+    )
+    assert len(told["findings"]) == 13
+
+
+@pytest.mark.filterwarnings("ignore::labeled.LabeledWarning")
+def test_what_cannot_be_read_is_a_finding_and_others_are_looked_at(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as f:
+        f.create_dataset("fine", data=np.zeros((5000, 9), "u1"), chunks=(1, 9))
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk((5000,))
+        plist.set_filter(32845, h5py.h5z.FLAG_OPTIONAL, (1,))
+        kind, space = h5py.h5t.NATIVE_INT32, h5py.h5s.create_simple((5000,))
+        h5py.h5d.create(f.id, b"packed", kind, space, plist).write_direct_chunk((0,), bytes(20000))
+
+    found = labeled.doctor(path, seconds=0.01)
+
+    kinds = {each.source: each.kind for each in found.findings if each.kind != "axes without names"}
+    assert kinds == {"fine": "one-row chunks", "packed": "cannot be read"}
+    assert found.command is None
+    assert "32845" in str(found.obstacle)

@@ -34,9 +34,11 @@ from labeled.formats.registry import check_hdf5
 from labeled.loader.loader import Loader
 from labeled.ragged import Ragged
 from labeled.writing.diagnosis import (
+    UNREADABLE,
     Finding,
     command,
     merged,
+    summed_up,
     suspects_of,
     with_codec,
 )
@@ -99,7 +101,8 @@ class Diagnosis:
     def __str__(self) -> str:
         if self.healthy:
             return f"{self.path}: nothing found that reads badly"
-        lines = [f"{self.path}:", *(f"  {_line(each)}" for each in self.findings)]
+        told = (_line(first, where) for first, where in summed_up(self.findings))
+        lines = [f"{self.path}:", *(f"  {line}" for line in told)]
         return "\n".join([*lines, *self.advice()])
 
     def advice(self) -> list[str]:
@@ -109,8 +112,7 @@ class Diagnosis:
         return ["mend it with:", f"  {self.command}"]
 
 
-def _line(finding: Finding) -> str:
-    where = finding.where
+def _line(finding: Finding, where: str) -> str:
     if finding.cost is None:
         return f"{where}: {finding.kind} ({finding.words})"
     return (
@@ -191,7 +193,8 @@ def _diagnosed(
         where, decode_cf=False, dims=suspects.dims, allow_external=allow_external
     )
     with tempfile.TemporaryDirectory(prefix="labeled-doctor-") as folder:
-        trial = _Trial(dataset, folder, seconds)
+        skipped = {f.source for f in suspects.findings if f.kind == UNREADABLE and f.source}
+        trial = _Trial(dataset, folder, seconds, frozenset(skipped))
         tried, untried = trial.worth_trying(suspects.findings)
         found = [*untried]
         with progress_bar(progress, len(tried) + 1, "trying out", "findings") as done:
@@ -248,6 +251,8 @@ class _Trial:
     dataset: Dataset
     folder: str
     seconds: float
+    skipped: frozenset[str] = frozenset()
+    """Sources that cannot be read."""
 
     def worth_trying(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
         """Part findings into those to measure and those told without: of all but the largest.
@@ -266,7 +271,7 @@ class _Trial:
 
     def measured(self, finding: Finding, others: Sequence[Finding]) -> Finding | None:
         """Return a finding with its cost; None for lists and codecs that cost nothing here."""
-        if "dims" in finding.mend:
+        if "dims" in finding.mend or finding.kind == UNREADABLE:
             return finding
         if finding.kind == "slow codec":
             chunks = [f for f in others if f.source == finding.source and "chunks" in f.mend]
@@ -323,6 +328,7 @@ class _Trial:
         else:
             dense = [n for n in whole.sources if not isinstance(whole[n], Ragged)]
             dense = [n for n in dense if whole.dtypes[n].kind not in "OSU"]
+            dense = [n for n in dense if n not in self.skipped]
             if not dense:
                 return None
             whole = whole.select(max(dense, key=lambda name: whole[name].nbytes))

@@ -12,7 +12,7 @@ from labeled.api.doctoring import doctor as diagnose
 from labeled.cli.info import visible
 from labeled.cli.options import external_option
 from labeled.views.text import table
-from labeled.writing.diagnosis import Finding
+from labeled.writing.diagnosis import Finding, summed_up
 
 
 @click.command(short_help="Find what reads badly, and the command that mends it.")
@@ -39,7 +39,8 @@ def doctor(
     """Find what reads badly in FILE, and print the command that mends it.
 
     Each finding is tried out on some rows of FILE, as they are and with the remedy, so
-    rates are those of this machine. The exit code is 1 if anything is found.
+    rates are those of this machine; of findings alike the dearest is shown (--json tells all).
+    The exit code is 1 if anything is found.
     """
     found = diagnose(file, target=target, seconds=seconds, allow_external=allow_external)
     if as_json:
@@ -79,17 +80,20 @@ def lines(found: Diagnosis) -> list[str]:
     if found.healthy:
         return [str(found)]
     head = ("where", "finding", "rows/s", "mended", "cost", "what it is")
-    out = [f"{found.path}:", *table([head, *map(row_of, found.findings)])]
+    alike = summed_up(found.findings)
+    out = [f"{found.path}:", *table([head, *(row_of(first, where) for first, where in alike)])]
+    shown = {first.source for first, _ in alike if first.cost is not None}
     for name, now in found.rows_per_s.items():
+        if name not in shown:
+            continue
         then = found.mended_rows_per_s[name]
         out.append(f"{name}, all together: {now:,.0f} rows/s now, {then:,.0f} rows/s mended")
     advice = found.advice()
     return [*out, "", *advice] if advice else out
 
 
-def row_of(finding: Finding) -> tuple[str, ...]:
+def row_of(finding: Finding, where: str) -> tuple[str, ...]:
     """Return the row of a finding in the table."""
-    where = finding.where
     if finding.cost is None:
         return where, finding.kind, "", "", "", finding.words
     return (

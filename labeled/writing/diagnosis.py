@@ -8,6 +8,7 @@ options of :func:`labeled.repack`.
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ import numpy as np
 from dask.utils import format_bytes
 
 from labeled.errors import NotYetError, SplitError
+from labeled.formats.hdf5.fallback import why_not_undone
 from labeled.formats.hdf5.filters import why_not
 from labeled.formats.hdf5.labels import default_name
 from labeled.formats.hdf5.others import others_of
@@ -34,6 +36,9 @@ FEW_CHUNKS = 4
 
 POOR_RATIO = 1.15
 """A codec that makes a source smaller by less gains nothing."""
+
+UNREADABLE = "cannot be read"
+"""The kind of finding that nothing here can measure."""
 
 SHORT_RUN_ROWS = 8
 """A list whose rows follow one another for less, on average, is scattered."""
@@ -101,6 +106,7 @@ def suspects_of(path: str, *, allow_external: bool = False) -> Suspects:
         If the file cannot be opened.
     """
     header = scan(path, decode_cf=False, name_all=True, allow_external=allow_external)
+    unreadable = [f"{name!r}: {why}" for name, why in _unreadable(header).items()]
     out = [each for source in header.sources.values() for each in _of_source(source)]
     if _can_be_ordered(header):
         out += [each for split, by in header.splits.items() for each in _of_split(split, by)]
@@ -109,7 +115,12 @@ def suspects_of(path: str, *, allow_external: bool = False) -> Suspects:
         others_of(header)
     except NotYetError as error:
         return Suspects(tuple(out), str(error), numbered)
-    return Suspects(tuple(out), None, numbered)
+    return Suspects(tuple(out), "; ".join(unreadable) or None, numbered)
+
+
+def _unreadable(header: FileHeader) -> dict[str, str]:
+    whys = {name: why_not_undone(source.filters) for name, source in header.sources.items()}
+    return {name: why for name, why in whys.items() if why is not None}
 
 
 def _can_be_ordered(header: FileHeader) -> bool:
@@ -124,7 +135,10 @@ def _can_be_ordered(header: FileHeader) -> bool:
 
 
 def _of_source(source: SourceHeader) -> Iterator[Finding]:
-    if source.ragged is not None:
+    why = why_not_undone(source.filters)
+    if why is not None:
+        yield _found(source, UNREADABLE, why)
+    elif source.ragged is not None:
         if "values" not in source.parts:
             yield _found(
                 source,
@@ -237,6 +251,27 @@ def _of_split(split: str, by_source: Mapping[str, Rows]) -> Iterator[Finding]:
     if len(rows) / n_runs < SHORT_RUN_ROWS:
         words = f"{len(rows):,} rows lie in {n_runs:,} places of the file"
         yield Finding("scattered split", None, split, words, {"order": "splits"})
+
+
+def summed_up(findings: Iterable[Finding]) -> list[tuple[Finding, str]]:
+    """Return the first of findings alike, and where all of them are, in words.
+
+    Alike are those of one kind whose words differ in numbers only.
+
+    Examples
+    --------
+    >>> some = (Finding("tiny chunks", name, None, f"{len(name)} rows") for name in ("x", "ab"))
+    >>> [(first.source, where) for first, where in summed_up(some)]
+    [('x', 'x and 1 more')]
+    """
+    alike: dict[tuple[Any, ...], list[Finding]] = {}
+    for each in findings:
+        kind = each.kind, each.source is None, each.cost is None
+        alike.setdefault((*kind, re.sub("[0-9][0-9,.]*", "0", each.words)), []).append(each)
+    return [
+        (same[0], same[0].where + f" and {len(same) - 1} more" * (len(same) > 1))
+        for same in alike.values()
+    ]
 
 
 # remedies

@@ -146,10 +146,18 @@ def told_of_filters(sources: Iterable[SourceHeader]) -> list[str]:
         if source.filters:
             found.setdefault(source.filters, []).append(source.name)
     return [
-        f"no row of {listed(names, 4)} can be read: {_how_to_undo(missing)}"
+        f"no row of {listed(names, 4)} can be read: {why}"
         for filters, names in found.items()
-        if why_not(filters) is not None and (missing := _missing(filters))
+        if (why := why_not_undone(filters)) is not None
     ]
+
+
+def why_not_undone(filters: tuple[Filter, ...]) -> str | None:
+    """Return what is missing to undo filters; None if nothing is."""
+    if why_not(filters) is None:
+        return None
+    missing = _missing(filters)
+    return _how_to_undo(missing) if missing else None
 
 
 def _missing(filters: tuple[Filter, ...]) -> list[Filter]:
