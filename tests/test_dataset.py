@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import re
 import warnings
+from pathlib import Path
 
 import dask
 import dask.array
@@ -790,3 +792,20 @@ def test_a_group_is_named_as_one(tmp_path):
         UnknownNameError, match=r"is a group, not a source; take 'raw/a', or .*'raw'"
     ):
         dataset["raw"]
+
+
+def test_loading_shows_how_far_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = labeled.write(
+        tmp_path / "x.hdf5",
+        {"x": np.arange(20_000).reshape(-1, 2), "words": ["a", "b"] * 5000},
+        chunks={"x": 500},
+        compression="gzip",
+    )
+    ds = labeled.open_dataset(path)
+
+    loaded = ds.load(progress=True)
+
+    assert re.search(r"load: (\S+) of \1, ", capsys.readouterr().err)
+    np.testing.assert_array_equal(loaded["x"], ds["x"])
+    ds.load()
+    assert capsys.readouterr().err == ""  # no terminal

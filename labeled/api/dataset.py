@@ -565,8 +565,14 @@ class Dataset:
     def _coords_of(self, name: str) -> tuple[str, ...]:
         return self._catalog.sources[name].headers[0].coords
 
-    def load(self) -> Dataset:
+    def load(self, *, progress: bool | None = None) -> Dataset:
         """Read the selected rows and parts into memory.
+
+        Parameters
+        ----------
+        progress : bool, optional
+            Show how much is read. By default on a terminal and in a notebook, once it has taken
+            two seconds.
 
         Returns
         -------
@@ -582,7 +588,7 @@ class Dataset:
         """
         rows = self._rows
         in_files = {name: self._file_rows(name) for name in self.sources}
-        loaded = read_rows_of(self._sources, rows)
+        loaded = read_rows_of(self._sources, rows, progress)
         return replace(self, names=self.sources, loaded=loaded, selections=shared(in_files))
 
     def batches(self, batch_size: int | None = None, **options: Unpack[BatchOptions]) -> Loader:

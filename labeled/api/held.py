@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from labeled.ragged import Ragged
 from labeled.selection import Selection
 from labeled.spaces import Space, space_of
 from labeled.specs import SourceInfo, row_space
+from labeled.writing.progress import progress_bar
 
 Array = npt.NDArray[Any]
 Held = Source | RaggedSource
@@ -81,9 +82,13 @@ def first_of(rows: Rows) -> Array:
 
 
 def read_rows_of(
-    sources: Mapping[str, Held], selections: Mapping[str, Selection]
+    sources: Mapping[str, Held],
+    selections: Mapping[str, Selection],
+    progress: bool | None = False,
 ) -> dict[str, Rows]:
     """Read the selected rows of each source into memory, decoded; ragged ones lie flat.
+
+    `progress` is that of :func:`~labeled.writing.progress.progress_bar`.
 
     Raises
     ------
@@ -95,14 +100,18 @@ def read_rows_of(
     for name, source in sources.items():
         if isinstance(source, Source):
             source.check_claim(len(selections[name]))
-    return {name: _read(source, selections[name]) for name, source in sources.items()}
+    n_bytes = sum(len(selections[name]) * source.row_bytes for name, source in sources.items())
+    with progress_bar(progress, n_bytes, "load") as told:
+        return {name: _read(source, selections[name], told) for name, source in sources.items()}
 
 
-def _read(source: Held, selection: Selection) -> Rows:
+def _read(source: Held, selection: Selection, told: Callable[[int], None]) -> Rows:
     with enough_memory(source, selection):
         if isinstance(source, RaggedSource):
-            return source.select(selection).load()
-        return source.decode(load_rows(source, selection, os.cpu_count() or 1))
+            rows = source.select(selection).load()
+            told(len(selection) * source.row_bytes)
+            return rows
+        return source.decode(load_rows(source, selection, os.cpu_count() or 1, told))
 
 
 def common_length(n_rows: Mapping[str, int], splits: Collection[str], where: str) -> int:

@@ -122,7 +122,12 @@ def enough_memory(source: AnySource, selection: Selection) -> AbstractContextMan
     )
 
 
-def load_rows(source: AnySource, selection: Selection, threads: int = 1) -> Array:
+def load_rows(
+    source: AnySource,
+    selection: Selection,
+    threads: int = 1,
+    told: Callable[[int], object] | None = None,
+) -> Array:
     """Read the stored values of a selection into a fresh array.
 
     Parameters
@@ -133,6 +138,8 @@ def load_rows(source: AnySource, selection: Selection, threads: int = 1) -> Arra
         Rows of `source`, order and repeats kept.
     threads : int
         How many threads decode at the same time.
+    told : callable, optional
+        Takes how many bytes were read since it was last called.
 
     Returns
     -------
@@ -144,10 +151,17 @@ def load_rows(source: AnySource, selection: Selection, threads: int = 1) -> Arra
         return out
     tasks = tasks_of(source.reader(), read_of(selection), out)
     if threads == 1 or len(tasks) <= 1:
-        for task in tasks:
+        for number, task in enumerate(tasks):
             task()
+            _tell(told, out.nbytes, number, len(tasks))
         return out
     with ThreadPoolExecutor(min(threads, len(tasks)), "labeled-load") as pool:
-        for _ in pool.map(lambda task: task(), tasks):
-            pass
+        for number, _ in enumerate(pool.map(lambda task: task(), tasks)):
+            _tell(told, out.nbytes, number, len(tasks))
     return out
+
+
+def _tell(told: Callable[[int], object] | None, n_bytes: int, number: int, n_tasks: int) -> None:
+    """Tell of a task that is done: tasks are about equally large."""
+    if told is not None:
+        told(n_bytes * (number + 1) // n_tasks - n_bytes * number // n_tasks)
