@@ -9,10 +9,12 @@ import h5py
 import numpy as np
 import pytest
 import xarray as xr
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 import labeled
+from labeled.cli.main import main
 from labeled.errors import NotYetError, UnknownNameError
 from labeled.views.classes import class_names_of
 
@@ -112,6 +114,13 @@ def test_columns_go_wherever_sources_go(table: Path) -> None:
     np.testing.assert_array_equal(again["run/events/energy"], engine["run/events/energy"])
     assert "column of a table" in repr(ds)
     assert "a column of a table" in str(ds.select("run/events/hit").batches(8).explain())
+
+
+def test_info_calls_a_column_what_it_is(table: Path) -> None:
+    said = CliRunner().invoke(main, ["info", str(table)]).stdout
+
+    assert "column of a table" in said
+    assert "foreign" not in said
 
 
 def test_a_table_asked_for_whole_names_its_columns(table: Path) -> None:

@@ -138,6 +138,7 @@ def describe_source(dataset: Dataset, name: str) -> Facts:
         "stored_dtype": str(header.dtype),
         "space": None if header.ragged is not None else space_words(dataset, name),
         "storage": header.storage,
+        "column": header.format == "hdf5" and header.detail is not None,
         "chunks": None if header.chunks is None else list(header.chunks),
         "filters": [{"id": f.id, "name": f.words} for f in header.filters],
         "n_bytes": n_bytes,
@@ -317,10 +318,12 @@ def stored_words(source: Facts) -> tuple[str, str, str]:
         stored += f" ({ratio:.1f}:1)"
     if source["ragged"] is not None:
         return size, stored, f"ragged ({source['ragged']})"
+    column = "column of a table" if source["column"] else ""
     if source["chunks"] is None:
-        return size, stored, source["storage"]
+        return size, stored, column or source["storage"]
     codec = ", ".join(step["name"] for step in source["filters"]) or "no filter"
-    return size, stored, f"chunks {tuple(source['chunks'])}, {codec}"
+    chunks = f"chunks {tuple(source['chunks'])}, {codec}"
+    return size, stored, f"{column}, {chunks}" if column else chunks
 
 
 def split_rows(splits: Mapping[str, Mapping[str, Facts]]) -> list[tuple[str, ...]]:
