@@ -41,6 +41,10 @@ class NotThereError(FileFormatError):
     """A path leads nowhere: a missing name, a dangling soft link, or a loop of them."""
 
 
+class GoneError(NotThereError):
+    """Another file, which a link or a virtual dataset names, is not there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """An object at the end of a checked path; `outside` where a link left the file."""
@@ -99,7 +103,7 @@ def resolve(base: h5py.Group, path: str, *, allow_external: bool = False) -> Fou
         except (KeyError, OSError) as error:
             if kind == h5py.h5l.TYPE_HARD:
                 raise
-            raise NotThereError(_leads_nowhere(here, name, path, kind)) from error
+            raise GoneError(_leads_nowhere(here, name, path, kind)) from error
     return Found(here, outside, path)
 
 
@@ -194,7 +198,7 @@ def _check_there(dataset: h5py.Dataset, path: str) -> None:
     names = sorted({to_text(piece.file_name) for piece in dataset.virtual_sources()} - {"."})
     gone = [name for name in names if "%" not in name and not _is_there(folder, name)]
     if gone:
-        raise NotThereError(
+        raise GoneError(
             f"{path!r} in file {here!r} is a virtual dataset whose files are not all there, and "
             f"HDF5 would read fill values in their place; copy to where it looks for them (beside "
             f"this file) {listed(gone, 4)}"

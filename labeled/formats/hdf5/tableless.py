@@ -44,7 +44,7 @@ from labeled.formats.hdf5.labels import (
 from labeled.formats.hdf5.layout import why_not_a_source
 from labeled.formats.hdf5.nexus import named_axes
 from labeled.formats.hdf5.own import OWN
-from labeled.formats.hdf5.safety import Address, Found, NotThereError, address, walk
+from labeled.formats.hdf5.safety import Address, Found, GoneError, address, walk
 from labeled.formats.hdf5.sources import Builder, Described, with_cf
 from labeled.formats.hdf5.sparse import PARTS, Matrix, matrix_of
 from labeled.formats.header import SourceHeader
@@ -189,6 +189,8 @@ def _contents(builder: Builder, asked: Set[str]) -> Contents:
             contents.not_opened[name] = kept
         elif isinstance(found, UnsafeFileError):
             contents.unsafe[name] = found
+        elif isinstance(found, GoneError) and not asked:
+            _leave_out(contents, name, found, None)
         elif isinstance(found, LabeledError):
             contents.not_opened[name] = str(found)
         else:
@@ -328,7 +330,7 @@ def _describe(
             continue
         try:
             described[name] = builder.describe(name, found, told=_told_axes(contents, found))
-        except (UnsafeFileError, DimsError, NotThereError) as error:
+        except (UnsafeFileError, DimsError, GoneError) as error:
             if name in builder.given_dims or name in (wanted or ()):
                 raise
             _leave_out(contents, name, error, wanted)
