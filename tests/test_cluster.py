@@ -364,6 +364,23 @@ def count(acc, batch):
     return acc + batch.count
 
 
+def count_in_place(acc, batch):
+    np.add.at(acc, batch.rows[: batch.count], 1)
+    return acc
+
+
+def test_parts_share_no_accumulator_where_workers_are_threads(ds):
+    init = np.zeros(N, np.int64)
+    with cl.local_cluster(2, processes=False) as cluster, cluster.get_client() as own:
+        found = cl.run_parts(
+            own, ds, count_in_place, init, operator.add, batch_size=8, parts=5, every=2
+        )
+        np.testing.assert_array_equal(found, np.ones(N))
+        counts, _ = cl.histogram(own, ds, "targets", bins=5, parts=4)
+    assert not init.any()
+    np.testing.assert_array_equal(counts, np.histogram(DATA["targets"], 5)[0])
+
+
 def test_rows_come_along_with_specs(client, ds):
     space = labeled.spaces.VectorSpace(105)
     found = cl.run_parts(

@@ -50,8 +50,8 @@ class PartWork:
     with_rows: bool
 
     def begin(self) -> Any:
-        """Return a fresh accumulator."""
-        return self.init() if callable(self.init) else self.init
+        """Return a fresh accumulator; workers that are threads have all parts' `init` in common."""
+        return self.init() if callable(self.init) else pickle.loads(cloudpickle.dumps(self.init))
 
 
 @dataclass(frozen=True, eq=False)
