@@ -22,7 +22,7 @@ from dask.base import is_dask_collection
 
 import labeled
 from labeled import cluster as cl
-from labeled.cluster import parts, sight
+from labeled.cluster import measures, parts, sight
 from labeled.cluster.door import WorkerInfo, paused_of, workers_of
 from labeled.cluster.parts import _Desk, _Share
 from labeled.cluster.work import PartWork, Report, run_part
@@ -573,6 +573,18 @@ def test_statistics_of_ragged_rows(client, tmp_path):
     flat = np.concatenate([image.reshape(-1) for image in images])
     assert (told["n_rows"], told["n_values"]) == (12, flat.size)
     np.testing.assert_allclose((told["mean"], told["std"]), (flat.mean(), flat.std()))
+
+
+def test_measuring_takes_batches_of_some_mebibytes(client, ds, tmp_path):
+    with h5py.File(tmp_path / "large.hdf5", "w") as f:  # nothing is stored of it
+        f.create_dataset("x", (3, measures.BATCH_BYTES + 1), "u1", chunks=(1, 1 << 20))
+        f["x"].dims[0].label, f["x"].dims[1].label = "batch", "index"
+    large = labeled.open_dataset(tmp_path / "large.hdf5")
+    assert measures._batch_rows(large) == 1
+    assert measures._batch_rows(ds.select("features")) == measures.BATCH_BYTES // (3 * 5 * 7)
+    assert measures._batch_rows(ds.select("targets")) == measures.BATCH_ROWS
+    with pytest.raises(LoaderError, match="batch_size"):  # of which one may ask for others
+        cl.statistics(client, ds, batch_size=-1)
 
 
 def test_histograms_agree_with_numpy(client, ds):

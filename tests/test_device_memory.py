@@ -12,7 +12,7 @@ import tracemalloc
 import h5py
 import numpy as np
 import pytest
-from fake_device import FakeDevice
+from fake_device import FakeDevice, FakeStream
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +20,7 @@ import labeled
 from labeled.device import HostDevice
 from labeled.errors import LoaderError
 from labeled.loader.order import units
-from labeled.loader.sizing import cutting
+from labeled.loader.sizing import cutting, fitting
 from labeled.pipeline import Stages
 from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
 from make_files import ragged_file
@@ -215,3 +215,32 @@ def test_what_is_laid_out_here_is_counted_there(ragged, dense):
         for batch in loader:
             del batch
         assert 0 < device.most_bytes <= loader.explain().device_bytes
+
+
+class Behind(FakeStream):
+    """A consumer's stream that gets to nothing of what it is asked for."""
+
+    def run(self, kernels, reads, writes=()):
+        self.device.current = self
+        return kernels()
+
+
+class SlowDevice(FakeDevice):
+    def consumer_stream(self, library):
+        if self.consumers is None:
+            self.consumers = [Behind(self)]
+        return self.consumers[0]
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_a_slow_device_is_waited_for_before_more_is_pinned(dense, monkeypatch, threads):
+    """And its copies are done before anybody writes where they start from, which it looks at."""
+    monkeypatch.setattr(fitting, "choose_kept", lambda *_: set())
+    device = SlowDevice(1, haste=0.0)
+    loader = dense.select("plain").batches(60, device=device, memory="4 MiB", threads=threads)
+    for batch in loader:
+        del batch
+    told = loader.explain()
+    assert device.n_uploads > told.slots
+    assert loader.pools()[0].extra == 0
+    assert device.pinned_bytes <= told.pinned_bytes
