@@ -146,3 +146,20 @@ def test_any_damage_to_a_heap_is_an_error_or_other_numbers(
     ragged = labeled.open_dataset(path, dims={"x": ("batch", "time")})["x"]
     with contextlib.suppress(FileFormatError):  # and nothing else, nor any other length
         assert len(ragged[[row]].to_objects()[0]) == 30
+
+
+@given(st.lists(st.integers(1, 40), min_size=2, max_size=60), st.data())
+def test_objects_are_found_among_values_that_look_like_their_headers(
+    tmp_path_factory: Any, sizes: list[int], data: Any
+) -> None:
+    """Two values of eight bytes, a number and a size, are like the header of another row."""
+    rows = [np.arange(size, dtype="<i8") + 1000 for size in sizes]
+    numbers = st.sampled_from(range(len(rows)))
+    some = data.draw(st.lists(numbers, min_size=1, max_size=5))
+    for row, like in data.draw(st.lists(st.tuples(numbers, st.sampled_from(some)), max_size=9)):
+        if sizes[row] > 1:
+            rows[row][-2:] = 1 + like, 8 * sizes[like]
+    path = write(tmp_path_factory.mktemp("h") / "x.h5", rows, "<i8")
+    with pytest.MonkeyPatch.context() as patch:
+        refuse_h5py(patch)
+        same(labeled.open_dataset(path)["x"][some].to_objects(), [rows[i] for i in some])

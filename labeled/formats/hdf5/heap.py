@@ -6,9 +6,10 @@ of variable length holds, for every row, its length, the address of a collection
 number of an object in it. A collection is read whole, once for all rows that are wanted of
 it, outside HDF5's lock; an object that fills one is read straight to its place.
 
-Objects are nearly always numbered in the order in which they lie, so where they lie follows
-from their sizes, and is checked against their headers in one pass; where it does not, the
-headers are walked. Nothing is trusted: whatever does not agree with the row's length raises.
+Objects are nearly always numbered in the order in which they lie, so where all are wanted, they
+lie where their sizes say, which is checked against their headers in one pass. Of some the headers
+are searched for at once; where values look like headers too, the headers are walked. Nothing is
+trusted: whatever does not agree with the row's length raises.
 """
 
 from __future__ import annotations
@@ -160,7 +161,30 @@ def _positions(memory: Array, indices: Ints, sizes: Ints) -> Ints:
             numbers, found = words[starts // 8] & 0xFFFF, words[starts // 8 + 1]
             if (numbers == indices).all() and (found == sizes).all():
                 return starts + _OBJECT.size
-    return _walked(memory, indices, sizes)
+    searched = _searched(memory, indices, sizes)
+    return _walked(memory, indices, sizes) if searched is None else searched
+
+
+def _searched(memory: Array, indices: Ints, sizes: Ints) -> Ints | None:
+    """Look for words that say what the headers of the wanted objects must.
+
+    The header of an object that is there says so, and values may by chance; where every number
+    is found once, it is found rightly. None where it is not.
+    """
+    words, last = memory.view("<i8"), int(indices[-1])
+    if not 0 < int(indices[0]) <= last <= 0xFFFF:
+        return None
+    expected = np.full(last + 2, -1)
+    expected[indices] = sizes
+    numbers = np.minimum(words[_HEAD.size // 8 : -1] & 0xFFFF, last + 1)
+    heads = np.flatnonzero(expected[numbers] == words[_HEAD.size // 8 + 1 :])
+    places = np.full(last + 2, -1)
+    places[numbers[heads]] = _HEAD.size + 8 * heads + _OBJECT.size
+    starts = places[indices]
+    once = len(heads) == np.count_nonzero(places >= 0) and bool((starts >= 0).all())
+    if not once or (expected[indices] != sizes).any() or (starts + sizes > len(memory)).any():
+        return None
+    return starts
 
 
 def _walked(memory: Array, indices: Ints, sizes: Ints) -> Ints:
