@@ -2,11 +2,11 @@
 
 Pages are dropped with ``posix_fadvise(DONTNEED)``, which needs no privileges for clean pages
 that nobody maps, and ``mincore`` confirms it. So it is done in a process of its own, which
-maps none: this module, run as a program. Ways take turns; each begins with nothing cached and
-reads everything, or as much as there is time for. The plain loop reads the same stretches of
-the same files, in as large pieces. Below the page cache there may be another one (of a virtual
-disk): the second reading of a disk that is not real can be faster than the first, for
-everybody alike.
+lets go of its maps before: this module, run as a program. Ways take turns; each begins with
+nothing cached and reads everything, or as much as there is time for. The plain loop reads the
+same stretches of the same files, in as large pieces. Below the page cache there may be another
+one (of a virtual disk): the second reading of a disk that is not real can be faster than the
+first, for everybody alike.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from labeled.bench.cache import evict, resident, stays_warm
 from labeled.bench.subject import Stored, Subject
 from labeled.bench.timing import PATIENCE, Way, run, touch
 from labeled.catalog.source import Source
+from labeled.formats.bytesource import close_files
 from labeled.selection import Selection
 
 MOST_STAYED = 0.01
@@ -221,6 +222,7 @@ def measure_cold(subject: Subject, rounds: int, limit_s: float = 600.0) -> Found
     for _ in range(rounds):
         compared, n_bytes = works(subject, limit_s)
         for name, work in compared.items():
+            close_files()  # and with them their maps, whose pages cannot be dropped
             for path in subject.dataset.files.paths:
                 evict(path)
                 left = resident(path)

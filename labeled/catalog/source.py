@@ -197,7 +197,7 @@ class Source:
     def layout(self) -> RowLayout:
         """What is stored together, counted through all files."""
         if self.loaded is not None:
-            return RowLayout(None, direct=True)
+            return RowLayout(None, direct=True, picked=True)
         chunks = self.headers[0].chunks
         if self.thrifty:
             return self._thrifty_layout
@@ -207,7 +207,8 @@ class Source:
             direct = kinds == {"contiguous"} and not self._plain_region and not self._own_ways
             alone = kinds <= {"contiguous", "records"} and not is_elsewhere(self.headers)
             dear = any(header.filters for header in self.headers)
-            return RowLayout(None, None, size, dear, direct, random=alone)
+            picked = direct and self._mapped
+            return RowLayout(None, None, size, dear, direct, random=alone, picked=picked)
         each = math.prod(chunks) * self.stored_dtype.itemsize
         size += (3 if self.stored_dtype.itemsize == 1 else 4) * each
         dear = any(header.filters for header in self.headers)
@@ -215,15 +216,19 @@ class Source:
 
     @property
     def _picked(self) -> bool:
-        """Whether whole rows lie in the file as they are, and can be mapped."""
+        """Whether whole rows of chunks lie in the file as they are, and can be mapped."""
         plain = all(
             header.storage == "chunked"
             and header.dtype.isnative
             and not (header.filters or header.detail)
             for header in self.headers
         )
-        mapped = self.io != "pread" and not is_elsewhere(self.headers)
-        return plain and mapped and not self._plain_region
+        return plain and self._mapped and not self._plain_region
+
+    @property
+    def _mapped(self) -> bool:
+        """Whether the files may be mapped into memory."""
+        return self.io != "pread" and not is_elsewhere(self.headers)
 
     @property
     def _edges(self) -> Array | None:

@@ -27,6 +27,7 @@ from labeled.loader.plan import LoaderPlan, ReaderKind
 from labeled.loader.reading.process import check_reader, refuse_process
 from labeled.loader.request.arguments import Asked, integer_or_none, max_lost_of, skips_of
 from labeled.loader.request.options import Shuffle
+from labeled.loader.sizing.cutting import picked_sizes
 from labeled.loader.sizing.fitting import fitted, job_offset_of, mixed_better
 from labeled.loader.sizing.memory import DEFAULT_MEMORY, Wanted, memory_of, warn_of_room
 from labeled.loader.sizing.sizes import Sizes
@@ -89,7 +90,8 @@ def make_loader(
         the axes of each space. Without specs a batch maps source -> DataArray.
     shuffle : bool, "full", "window" or "staggered"
         False: file order, or the order of a list. "full": any row may follow any row.
-        "window": random stretches of the file fill a window, whose rows are shuffled.
+        "window": random stretches of the file fill a window, whose rows are shuffled;
+        where rows lie in the file as they are, they are picked from there one by one.
         "staggered": the same, but stretches come and go one by one, so that about twice as
         many are mixed in the same memory; batches are copied once more, and all stretches
         of a window are read before the first one. For rows of one size.
@@ -248,7 +250,6 @@ def make_loader(
         rows, sizes = mixed_better(wanted, lanes, grouping, rows, finish, sizes, piped=piped)
     buckets = None if measured is None else _buckets(measured, selections, grouping, rows)
     epoch_plan = epoch_plan_of(rows, grouping, sizes.window_rows, buckets)
-    _log_plan(rows, sizes)
     on_device = None
     if where is not None and not piped:
         on_device = device_plan(
@@ -256,6 +257,9 @@ def make_loader(
             library=as_, decodes=decodes, reads=reads,
         )  # fmt: skip
         sizes = replace(sizes, spared_bytes=on_device.spared_bytes(sizes.slots))
+    else:
+        sizes = picked_sizes(sizes, lanes, rows, wanted)
+    _log_plan(rows, sizes)
     warn_of_room(sizes.promised_bytes)
     return Loader(
         LoaderPlan(

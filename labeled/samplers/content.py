@@ -13,9 +13,12 @@ class Content:
     Either `run`, one stretch of rows in order; or `runs` (ascending half-open stretches of
     rows, (k, 2)) with `dest` (row number i of the runs, one after another, goes to place
     ``dest[i]``; None: to place i); or `listed`, the rows in the order of their places.
+
+    Where `listed` is a part of a window, `soon` may hold the runs of windows that come next,
+    each (k, 2), for a disk that is slow to find them; None where nobody has looked ahead.
     """
 
-    __slots__ = ("_rows", "dest", "listed", "run", "several")
+    __slots__ = ("_rows", "dest", "listed", "run", "several", "soon")
 
     def __init__(
         self,
@@ -23,11 +26,13 @@ class Content:
         dest: IntArray | None = None,
         listed: IntArray | None = None,
         run: tuple[int, int] | None = None,
+        soon: tuple[IntArray, ...] | None = None,
     ) -> None:
         self.several = several
         self.dest = dest
         self.listed = listed
         self.run = run
+        self.soon = soon
         self._rows: IntArray | None = None
 
     @property

@@ -174,10 +174,15 @@ def chunk_places(
     chunk_rows = source.chunks[0]
 
     def places(rows: Ints) -> Ints:
-        band = rows // chunk_rows
-        offsets, _, _ = chunk_index(source).find(band * per_band + number)
-        inside = offsets + (rows - band * chunk_rows) * row_bytes
-        return np.where(offsets == UNSTORED, UNSTORED, inside)
+        index, band = chunk_index(source), rows // chunk_rows
+        chunks = band if per_band == 1 else band * per_band + number
+        at = rows - band * chunk_rows
+        at *= row_bytes
+        if index.numbers is None:  # every chunk is there
+            at += index.offsets[chunks].view(np.int64)
+            return at
+        offsets, _, _ = index.find(chunks)
+        return np.where(offsets == UNSTORED, UNSTORED, offsets + at)
 
     return places
 

@@ -145,6 +145,8 @@ class Lane:
             return (partial(self.reader.read_run, out, run[0] + rows.start, run[1] + rows.start),)
         read = self.read(content, group)
         tasks = tasks_of(self.reader, read, out, self._rows_a_task)
+        if content.soon is not None:  # rows of a window, of which the disk is told as a whole
+            return [*self._advices(content.soon, group), *tasks]
         small = read.listed is not None or len(out) * self.row_bytes <= SMALL_BYTES
         if self._cold(read, small=small):
             return [partial(self.reader.advise, as_runs(read)), *tasks]
@@ -206,6 +208,15 @@ class Lane:
         if small and not cold:
             self._warm_jobs = TRUSTED_JOBS
         return cold
+
+    def _advices(self, windows: Sequence[Rows], group: Rows | None) -> Sequence[Task]:
+        """Return what tells the system of windows that come next, where it has them not yet."""
+        reads = [self.read(Content(several=runs), group) for runs in windows]
+        return [
+            partial(self.reader.advise, as_runs(read))
+            for read in reads
+            if self._cold(read, small=False)
+        ]
 
     def _kept_task(self, content: Content, group: Rows | None, out: Array) -> Task:
         kept = self.kept

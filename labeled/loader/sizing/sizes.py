@@ -81,6 +81,8 @@ class Sizes:
     """Of the slots, what is never taken, because a device reads it itself."""
     laid_bytes: int = 0
     """Of the largest batch, what ragged examples take as they are laid out."""
+    whole: Sizes | None = None
+    """What reading windows whole would take, where their rows are picked one by one instead."""
 
     @property
     def promised_bytes(self) -> int:
@@ -120,6 +122,8 @@ class Sizes:
         nbytes : sequence of int
             Of the sources that are not kept: those that more memory would keep count too.
         """
+        if self.whole is not None:  # orders are the same
+            return self.whole.memory_for(window_rows, nbytes)
         larger = replace(self, threads=max(1, self.threads), spared_bytes=0)
         if self.blocks is None:
             larger = replace(larger, slot_bytes=window_rows * self._row_bytes)

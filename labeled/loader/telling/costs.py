@@ -7,6 +7,7 @@ estimates then. Costs come from the readers, which count without reading rows.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -15,7 +16,7 @@ from labeled.catalog.source import Source
 from labeled.formats.extent_engine import LARGE_ROW_BYTES
 from labeled.formats.reader import Cost
 from labeled.loader.plan import LoaderPlan
-from labeled.loader.reading.jobs import Job
+from labeled.loader.reading.jobs import Job, n_cuts
 from labeled.loader.reading.lanes import Lane
 from labeled.loader.telling.explanation import LaneExplained
 from labeled.samplers.plan import EpochPlan
@@ -28,9 +29,17 @@ COUNTED_JOBS, COUNTED_ROWS = 256, 1 << 25
 def sampled_jobs(
     plan: LoaderPlan, epoch_plan: AnyPlan, first_batch: int, n_rows: int
 ) -> tuple[list[Job], int, float]:
-    """Return some jobs of what is left, how many there are, and the share that these are."""
+    """Return some jobs of what is left, how many there are, and the share that these are.
+
+    Windows whose rows are picked one by one stand for their jobs: they are what a disk reads.
+    """
     if not n_rows:
         return [], 0, 1.0
+    if plan.sizes.whole is not None:
+        whole = replace(plan, sizes=plan.sizes.whole)
+        windows, _, share = sampled_jobs(whole, epoch_plan, first_batch, n_rows)
+        n_jobs = sum(n_cuts(start, stop, plan.sizes.job_rows) for start, stop, _ in windows)
+        return windows, round(n_jobs / share), share
     job_rows, most = plan.sizes.read_rows, COUNTED_JOBS
     if epoch_plan.order.mode == "window":
         most = max(8, min(most, COUNTED_ROWS // max(1, job_rows)))

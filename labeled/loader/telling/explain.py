@@ -69,7 +69,7 @@ def explain(
         window_rows_for_quality=wanted,
         memory_for_quality=memory,
         padding=padding_shares(plan, epoch_plan),
-        mapped_bytes=sum(map(mapped_bytes, plan.lanes)) if order.mode == "full" else 0,
+        mapped_bytes=sum(map(mapped_bytes, plan.lanes)) if _picks(plan, epoch_plan) else 0,
         device="cpu" if plan.device is None else plan.device.name,
         pinned_bytes=_pinned_bytes(plan),
         device_windows=0 if plan.on_device is None else plan.on_device.n_windows,
@@ -83,6 +83,11 @@ def explain(
         lanes=lanes,
         reads=first_reads(plan, jobs, order.mode),
     )
+
+
+def _picks(plan: LoaderPlan, epoch_plan: AnyPlan) -> bool:
+    """Whether rows are picked one by one, from maps of files where they can be."""
+    return epoch_plan.order.mode == "full" or plan.sizes.whole is not None
 
 
 def _pinned_bytes(plan: LoaderPlan) -> int:

@@ -1,0 +1,173 @@
+"""Windows whose rows are picked one by one: the same batches as of windows read whole."""
+
+from __future__ import annotations
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import labeled
+from labeled.formats.bytesource import LocalFile, close_files
+from labeled.formats.extent_engine import ExtentEngine, _pick_rows
+
+N, CHUNK = 12000, 40
+VALUES = np.random.default_rng(0).integers(0, 255, (N, 1024), dtype=np.uint8)
+LABELS = np.arange(N, dtype=np.int64)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """The same rows in one piece, in chunks, and in chunks of which some were never written."""
+    folder, found = tmp_path_factory.mktemp("picked"), {}
+    for name, chunks in (
+        ("contiguous", None),
+        ("chunked", (CHUNK, 1024)),
+        ("holes", (CHUNK, 1024)),
+    ):
+        values = VALUES.copy()
+        with h5py.File(folder / f"{name}.h5", "w") as f:
+            data = f.create_dataset("x", VALUES.shape, "u1", chunks=chunks, fillvalue=7)
+            for start in range(0, N, CHUNK):
+                if name == "holes" and start % (7 * CHUNK) == 0:
+                    values[start : start + CHUNK] = 7
+                else:
+                    data[start : start + CHUNK] = values[start : start + CHUNK]
+            f["y"] = LABELS
+            data.dims[0].label, data.dims[1].label = "batch", "feature"
+            f["y"].dims[0].label = "batch"
+        found[name] = str(folder / f"{name}.h5"), values
+    return found
+
+
+def loader_of(path, rows, *, whole=False, **options):
+    """A loader that picks rows; one that reads whole windows if `whole`."""
+    data = labeled.open_dataset(path, io="pread" if whole else "auto").subset(rows)
+    options = {"shuffle": "window", "memory": "9 MiB", "window_rows": 400, **options}
+    loader = data.batches(**options)
+    assert (loader.plan.sizes.whole is None) == whole
+    return loader
+
+
+def subsets():
+    """A stretch, or a list in any order."""
+    lists = st.integers(0, 99).map(
+        lambda seed: np.random.default_rng(seed).permutation(N)[: N * 4 // 5]
+    )
+    return st.one_of(st.just(slice(0, N)), st.just(slice(13, N - 70)), lists)
+
+
+@pytest.mark.parametrize("name", ["contiguous", "chunked", "holes"])
+@settings(max_examples=12, deadline=None)
+@given(
+    rows=subsets(),
+    batch=st.integers(5, 120),
+    seed=st.integers(0, 2**40),
+    part=st.sampled_from([(0, 1), (0, 3), (2, 3)]),
+    last=st.sampled_from(["keep", "drop", "pad", "wrap"]),
+    threads=st.integers(0, 2),
+    stop=st.floats(0, 1),
+)
+def test_batches_are_those_of_whole_windows(
+    files, name, rows, batch, seed, part, last, threads, stop
+):
+    path, values = files[name]
+    wanted = {"batch_size": batch, "seed": seed, "part": part, "last": last, "threads": threads}
+    whole = loader_of(path, rows, whole=True, **wanted)
+    picked = loader_of(path, rows, **wanted)
+    position = np.arange(N)[rows]
+    stop = round(stop * len(whole))
+    first, second = iter(whole), iter(picked)
+    for number in range(len(whole)):
+        if number == stop:  # either goes on where the other one was
+            picked.load_state_dict(whole.state_dict())
+            second = iter(picked)
+        one, other = next(first), next(second)
+        np.testing.assert_array_equal(one.rows, other.rows)
+        real = one.rows[: one.count]
+        np.testing.assert_array_equal(other.arrays["x"][: one.count], values[position[real]])
+        np.testing.assert_array_equal(other.arrays["y"][: one.count], LABELS[position[real]])
+    with pytest.raises(StopIteration):
+        next(second)
+
+
+@pytest.mark.parametrize("name", ["contiguous", "chunked"])
+def test_what_is_told_of_picked_windows_is_so(files, name):
+    path, _ = files[name]
+    options = {"batch_size": 48, "seed": 1}
+    picked = loader_of(path, slice(0, N), **options)
+    whole = loader_of(path, slice(0, N), whole=True, **options)
+    told, of_whole = picked.explain(), whole.explain()
+    assert told.n_windows == of_whole.n_windows
+    assert told.quality == of_whole.quality
+    assert told.n_jobs == sum(1 for _ in picked.plan.jobs(picked.plan.epoch_plan, 0))
+    assert told.n_jobs > 2 * told.n_windows
+    assert [lane.n_reads for lane in told.lanes] == [lane.n_reads for lane in of_whole.lanes]
+    assert told.promised_bytes < of_whole.promised_bytes
+    assert told.mapped_bytes > 0 == of_whole.mapped_bytes
+
+
+def test_windows_of_short_rows_are_read_whole(tmp_path):
+    path = labeled.write(tmp_path / "short.h5", {"x": VALUES.reshape(-1, 64)})
+    loader = labeled.open_dataset(path).batches(32, shuffle="window", seed=1, memory="5 MiB")
+    assert loader.plan.sizes.whole is None
+    told = loader.explain()
+    assert told.n_jobs == told.n_windows
+
+
+@pytest.mark.parametrize("name", ["contiguous", "chunked"])
+@pytest.mark.parametrize("threads", [0, 1])
+def test_a_cold_disk_is_told_of_a_window_before_its_rows_are_picked(
+    files, name, threads, monkeypatch
+):
+    path, values = files[name]
+    announced = np.zeros(N, np.int64)
+    known = []  # of each gather: whether all its rows had been announced
+
+    advise, gather = ExtentEngine.advise, ExtentEngine.gather_into
+
+    def noting_advice(self, runs):
+        for start, stop in runs.tolist():
+            announced[start:stop] += 1
+        advise(self, runs)
+
+    def noting_gather(self, out, rows):
+        known.append(announced[rows].all())
+        gather(self, out, rows)
+
+    close_files()
+    monkeypatch.setattr(LocalFile, "holds", lambda self, offset: False)
+    monkeypatch.setattr(ExtentEngine, "advise", noting_advice)
+    monkeypatch.setattr(ExtentEngine, "gather_into", noting_gather)
+    loader = loader_of(path, slice(0, N), batch_size=64, seed=3, threads=threads)
+    epoch = iter(loader)
+    first = next(epoch)
+    ahead = int(announced.sum())
+    assert 400 < ahead < 3 * 480  # this window and the next one, and not the epoch
+    for batch in (first, *epoch):
+        np.testing.assert_array_equal(batch.arrays["x"], values[batch.rows])
+    assert announced.tolist() == [1] * N
+    if not threads:  # otherwise announcing is a task beside the others
+        assert all(known)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    row_bytes=st.integers(1, 1500),
+    n_rows=st.integers(0, 30),
+    aligned=st.booleans(),
+    seed=st.integers(0, 999),
+)
+def test_rows_are_picked_from_any_bytes(row_bytes, n_rows, aligned, seed):
+    rng = np.random.default_rng(seed)
+    stored = rng.integers(0, 256, 40 * row_bytes + 17, dtype=np.uint8)
+    if aligned:
+        at = rng.integers(0, 39, n_rows) * row_bytes + int(rng.integers(0, row_bytes))
+    else:
+        at = rng.integers(0, len(stored) - row_bytes + 1, n_rows)
+    target = np.zeros((n_rows, row_bytes), np.uint8)
+    _pick_rows(stored, at, target)
+    np.testing.assert_array_equal(
+        target, np.array([stored[a : a + row_bytes] for a in at]).reshape(n_rows, row_bytes)
+    )
