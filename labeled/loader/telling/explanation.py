@@ -215,7 +215,7 @@ class Explanation:
                 f"not counted: pages of files in the system's cache, mapped while rows are picked "
                 f"from them, of {format_bytes(self.mapped_bytes)}"
             )
-        if self.mapped_bytes > (memory := machine_bytes()):
+        if self.mode == "full" and self.mapped_bytes > (memory := machine_bytes()):
             yield (
                 f"more than the {format_bytes(int(memory))} of memory there may be: most rows are "
                 "a read of their own from storage; shuffle='window' reads many together"
