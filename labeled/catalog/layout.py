@@ -28,7 +28,9 @@ class RowLayout:
     random : bool
         Rows read one by one cost about what they cost in stretches.
     picked : bool
-        Rows in any order are copied one by one from where they lie, and nothing else is.
+        Rows in any order are copied one by one out of stored chunks, and nothing else is.
+    mapped : bool
+        Every row lies in one piece, in memory or in a file that may be mapped there.
     held_bytes : int
         What readers keep between reads, and take while they decode it, whoever reads: a stored
         chunk may then be cut, and is decoded once all the same. 0 where they keep nothing.
@@ -41,4 +43,5 @@ class RowLayout:
     direct: bool = False
     random: bool = True
     picked: bool = False
+    mapped: bool = False
     held_bytes: int = 0

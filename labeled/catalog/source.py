@@ -197,7 +197,7 @@ class Source:
     def layout(self) -> RowLayout:
         """What is stored together, counted through all files."""
         if self.loaded is not None:
-            return RowLayout(None, direct=True, picked=True)
+            return RowLayout(None, direct=True, mapped=True)
         chunks = self.headers[0].chunks
         if self.thrifty:
             return self._thrifty_layout
@@ -207,26 +207,30 @@ class Source:
             direct = kinds == {"contiguous"} and not self._plain_region and not self._own_ways
             alone = kinds <= {"contiguous", "records"} and not is_elsewhere(self.headers)
             dear = any(header.filters for header in self.headers)
-            picked = direct and self._mapped
-            return RowLayout(None, None, size, dear, direct, random=alone, picked=picked)
+            mapped = direct and self._mappable
+            return RowLayout(None, None, size, dear, direct, random=alone, mapped=mapped)
         each = math.prod(chunks) * self.stored_dtype.itemsize
         size += (3 if self.stored_dtype.itemsize == 1 else 4) * each
         dear = any(header.filters for header in self.headers)
-        return RowLayout(chunks[0], self._edges, size, dear, random=False, picked=self._picked)
+        picked = self._picked
+        mapped = picked and all(h.chunks[1:] == h.row_shape for h in self.headers if h.chunks)
+        return RowLayout(
+            chunks[0], self._edges, size, dear, random=False, picked=picked, mapped=mapped
+        )
 
     @property
     def _picked(self) -> bool:
-        """Whether whole rows of chunks lie in the file as they are, and can be mapped."""
+        """Whether rows of chunks, or parts of rows, lie in the file as they are, to be mapped."""
         plain = all(
             header.storage == "chunked"
             and header.dtype.isnative
             and not (header.filters or header.detail)
             for header in self.headers
         )
-        return plain and self._mapped and not self._plain_region
+        return plain and self._mappable and not self._plain_region
 
     @property
-    def _mapped(self) -> bool:
+    def _mappable(self) -> bool:
         """Whether the files may be mapped into memory."""
         return self.io != "pread" and not is_elsewhere(self.headers)
 

@@ -194,7 +194,7 @@ def picked_sizes(sizes: Sizes, lanes: Sequence[Lane], rows: OrderedRows, wanted:
     """
     read = [lane for lane in lanes if not lane.keep]
     one_by_one = all(
-        lane.source.layout.picked and lane.row_bytes >= PICKED_ROW_BYTES for lane in read
+        lane.source.layout.mapped and lane.row_bytes >= PICKED_ROW_BYTES for lane in read
     )
     if rows.mode != "window" or not read or not one_by_one:
         return sizes
