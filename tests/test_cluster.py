@@ -695,6 +695,7 @@ def test_reports_that_come_late_change_nothing(ds):
     share = _Share(PartWork("r", ds, (0, 1), count_rows, 0, 1, {}, with_rows=False))
     assert share.take(Report(0, 4, 32, done=False, pair=b"four"))
     assert not share.take(Report(0, 2, 16, done=False, pair=b"of a worker thought lost"))
+    assert not share.take(Report(0, 4, 32, done=False, pair=b"the same, by another worker"))
     assert share.take(Report(0, 6, 16, done=True, pair=b"six"))
     assert not share.take(Report(0, 6, 16, done=True, pair=b"the same, by another worker"))
     assert (share.pair, share.step) == (b"six", 6)
