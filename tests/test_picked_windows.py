@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import struct
+from pathlib import Path
+
 import h5py
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labeled
+from labeled.errors import ReadError
 from labeled.formats.bytesource import LocalFile, close_files
 from labeled.formats.extent_engine import ExtentEngine, _pick_rows
 
@@ -46,7 +50,7 @@ def loader_of(path, rows, *, whole=False, **options):
     data = labeled.open_dataset(path, io="pread" if whole else "auto").subset(rows)
     options = {"shuffle": "window", "memory": "9 MiB", "window_rows": 400, **options}
     loader = data.batches(**options)
-    assert (loader.plan.sizes.whole is None) == whole
+    assert (loader.plan.sizes.whole is None) == (whole or options["shuffle"] == "full")
     return loader
 
 
@@ -171,3 +175,22 @@ def test_rows_are_picked_from_any_bytes(row_bytes, n_rows, aligned, seed):
     np.testing.assert_array_equal(
         target, np.array([stored[a : a + row_bytes] for a in at]).reshape(n_rows, row_bytes)
     )
+
+
+@pytest.mark.parametrize("shuffle", ["window", "full"])
+def test_a_chunk_that_reaches_past_the_file_is_an_error_and_not_another_row(
+    files, tmp_path, shuffle
+):
+    """Its entry in the table claims fewer bytes than its rows take."""
+    path = tmp_path / "damaged.h5"
+    content = bytearray(Path(files["chunked"][0]).read_bytes())
+    first, n_bytes = 100 * CHUNK, CHUNK * 1024
+    at = content.index(struct.pack("<IIQQQ", n_bytes, 0, first, 0, 0))
+    struct.pack_into("<I", content, at, 16)
+    struct.pack_into("<Q", content, at + 32, len(content) - 64)
+    path.write_bytes(content)
+
+    loader = loader_of(path, slice(0, N), batch_size=50, seed=1, shuffle=shuffle)
+    with pytest.raises(ReadError, match=r"'x' in .*damaged\.h5.*rows 40\d\d to .*ends early"):
+        for _ in loader:
+            pass

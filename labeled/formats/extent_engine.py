@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from labeled.errors import LabeledError
+from labeled.errors import LabeledError, ends_early
 from labeled.formats.bytesource import FileRef, LocalFile, OpenFile, is_remote
 from labeled.formats.extents import Locate, cut_long
 from labeled.formats.header import SourceHeader
@@ -208,6 +208,7 @@ class ExtentEngine:
         counts, row_bytes = extents[:, 2], self._plan.row_bytes
         inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         at = np.repeat(extents[:, 0], counts) + inside * row_bytes
+        _check_ends(mapped, at, row_bytes)
         first = int(extents[0, 1])
         place: Target = slice(first, first + len(at)) if dest is None else dest[first:][: len(at)]
         _items(out, row_bytes)[place] = _items_anywhere(mapped, row_bytes)[at]
@@ -344,6 +345,11 @@ class ExtentEngine:
         step = max(1, self.scratch_bytes // row_bytes)
         for a in range(0, len(rows), step):
             at = places(rows[a : a + step])
+            try:
+                _check_ends(mapped, at, row_bytes)
+            except EOFError as fault:
+                row = int(rows[a + at.argmax()])
+                raise failed(self._source, row, row + 1, fault) from fault
             stored = at != UNSTORED
             if stored.all():
                 _pick_rows(mapped, at, target[a : a + step])
@@ -386,6 +392,13 @@ class ExtentEngine:
             return False
         at = self._locate(np.array([[row, row + 1]]))[0, 0]
         return at != UNSTORED and not self._file().holds(int(at))
+
+
+def _check_ends(stored: Array, at: Ints, row_bytes: int) -> None:
+    """Raise EOFError where a row would reach past the file: of others none may be handed out."""
+    last = int(at.max(initial=0))
+    if last + row_bytes > len(stored):
+        raise ends_early(last, row_bytes, max(0, len(stored) - last))
 
 
 def _pick_rows(stored: Array, at: Ints, target: Array) -> None:
