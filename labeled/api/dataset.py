@@ -141,6 +141,10 @@ class Dataset:
             out[name] = source if self.loaded is None else in_memory(source, self.loaded[name])
         return out
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Travel without headers; see :class:`Files`."""
+        return {name: value for name, value in self.__dict__.items() if name != "_sources"}
+
     def selection(self, name: str) -> Selection:
         """Return which rows of a source this dataset holds, in order."""
         self._check_source(name)

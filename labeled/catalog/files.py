@@ -3,7 +3,9 @@
 :class:`Files` is the recipe: it travels. :class:`Catalog` is what scanning the files
 gives: it is made where it is needed, and kept once a process. When a recipe arrives
 in another process, sizes and header fingerprints are compared, so that nobody reads
-rows of a file that is no longer the one that was opened.
+rows of a file that is no longer the one that was opened. A file that was replaced by one
+alike, or a copy, differs in its time alone; who reads a file together with others asks
+for that, too (:meth:`Files.check_times`).
 """
 
 from __future__ import annotations
@@ -43,6 +45,8 @@ class Files:
     names: tuple[str, ...] = ()
     addresses: tuple[tuple[int, int] | None, ...] = ()
     """Of each path that is no local file, which file was there; asking again takes requests."""
+    times: tuple[tuple[int, ...], ...] = ()
+    """When the files behind each header were modified, or a hash over their versions."""
 
     @classmethod
     def open(cls, paths: Iterable[str], options: Options, names: Iterable[str] = ()) -> Files:
@@ -51,7 +55,7 @@ class Files:
         stamps = tuple(map(_stamp, paths))
         catalog = _scan_all(paths, options, stamps, names)
         addresses = (s if is_address(p) else None for p, s in zip(paths, stamps, strict=True))
-        files = cls(paths, options, catalog.marks, names, tuple(addresses))
+        files = cls(paths, options, catalog.marks, names, tuple(addresses), catalog.times)
         files.__dict__["_seen"] = catalog
         return files
 
@@ -75,6 +79,23 @@ class Files:
                 )
         self.__dict__["_seen"] = catalog
         return catalog
+
+    def check_times(self) -> None:
+        """Raise unless the files here are those that were opened, no copies, and not replaced.
+
+        Raises
+        ------
+        FileChangedError
+            If a file has another size, other headers or another modification time.
+        """
+        for header, times in zip(self.catalog.headers, self.times, strict=True):
+            for stamp, then in zip(header.stamps, times, strict=True):
+                if then and stamp.mtime_ns and stamp.mtime_ns != then:  # 0 where none is known
+                    raise FileChangedError(
+                        f"{stamp.path!r} has changed since it was opened: modified at {then} ns "
+                        f"then, {stamp.mtime_ns} ns now. Open it again; if it is a copy, keep its "
+                        "time when copying (cp -p, rsync -t), or set it (touch -r)"
+                    )
 
     @property
     def known(self) -> Catalog:
@@ -109,6 +130,11 @@ class Catalog:
     def marks(self) -> tuple[tuple[int, str], ...]:
         """Size and fingerprint of each file."""
         return tuple((header.n_bytes, header.fingerprint) for header in self.headers)
+
+    @cached_property
+    def times(self) -> tuple[tuple[int, ...], ...]:
+        """When the files behind each header were modified."""
+        return tuple(tuple(s.mtime_ns for s in header.stamps) for header in self.headers)
 
 
 def find_files(

@@ -143,7 +143,7 @@ def _look(dataset: Dataset, wanted: Mapping[str, str]) -> str | None:
     if other is not None:
         return other
     try:
-        _ = dataset.files.catalog  # opening is what is tried
+        dataset.files.check_times()  # and opens them
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return None

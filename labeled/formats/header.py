@@ -207,10 +207,15 @@ class FileHeader:
         return f"{self.stamp.path}/{self.group}" if self.group else self.stamp.path
 
     @property
+    def stamps(self) -> tuple[FileStamp, ...]:
+        """All files that it tells of, by path."""
+        stamps = {self.stamp, *(source.file for source in self.sources.values())}
+        return tuple(sorted(stamps, key=lambda stamp: stamp.path))
+
+    @property
     def n_bytes(self) -> int:
         """Bytes of all files that it tells of."""
-        stamps = {self.stamp, *(source.file for source in self.sources.values())}
-        return sum(stamp.size for stamp in stamps)
+        return sum(stamp.size for stamp in self.stamps)
 
 
 def fingerprint(
