@@ -13,6 +13,7 @@ dependencies short and the common NumPy case at method-call speed.
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,11 @@ def namespace(x: Array) -> Any:
     if hasattr(x, "__array_namespace__"):
         return x.__array_namespace__()
     raise TypeError(f"expected an array, found {type(x).__module__}.{type(x).__qualname__}")
+
+
+def kernels_at(x: Array) -> AbstractContextManager[Any]:
+    """Return a context in which kernels run where `x` lives: CuPy's device, if it has one."""
+    return x.device if is_cupy(x) else nullcontext()
 
 
 def dtype_of(x: Array) -> np.dtype[Any]:

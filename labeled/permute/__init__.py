@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from labeled.device import kernels_at
 from labeled.errors import ArrayError, DimsError
 from labeled.permute import arguments, blocked, compiled, foreign, picks
 from labeled.permute.arguments import Array
@@ -88,7 +89,8 @@ def copy(
     """
     if type(src) is not np.ndarray:
         if not isinstance(src, np.ndarray | np.generic):
-            return foreign.copy(src, axes, out=out, dtype=dtype, scale=scale, shift=shift)
+            with kernels_at(src):
+                return foreign.copy(src, axes, out=out, dtype=dtype, scale=scale, shift=shift)
         src = np.asarray(src)
     if type(axes) is not tuple:
         axes = tuple(axes)
@@ -155,7 +157,8 @@ def gather(
            [20,  8, 20]], dtype=uint8)
     """
     if not isinstance(src, np.ndarray | np.generic):
-        return foreign.gather(src, rows, axes, out=out, dtype=dtype, scale=scale, shift=shift)
+        with kernels_at(src):
+            return foreign.gather(src, rows, axes, out=out, dtype=dtype, scale=scale, shift=shift)
     src, axes = np.asarray(src), tuple(axes)
     if src.ndim == 0:
         raise DimsError("an array of rank 0 has no rows to gather; pass rank 1 or more")
@@ -222,7 +225,8 @@ def crop(
     changes = {"dtype": dtype, "scale": scale, "shift": shift}
     if not isinstance(src, np.ndarray | np.generic):
         chosen = picks.checked(src.shape, rows, at, mirror)
-        return foreign.crop(src, axes, chosen, **changes)
+        with kernels_at(src):
+            return foreign.crop(src, axes, chosen, **changes)
     src = np.asarray(src)
     chosen = picks.checked(src.shape, rows, at, mirror)
     if not at and not mirror:

@@ -18,10 +18,10 @@ from labeled.permute.picks import Picks
 
 
 def namespace(array: Any) -> Any:
-    """Return the array-API namespace of `array`."""
+    """Return the array-API namespace of `array`; CuPy itself for its arrays, which name none."""
     try:
-        return array.__array_namespace__()
-    except AttributeError:
+        return device.namespace(array)
+    except TypeError:
         raise ArrayError(
             f"{type(array).__name__} is neither a NumPy array nor one of an array-API library; "
             f"pass numpy.asarray(...) of it"
@@ -49,7 +49,7 @@ def copy(src: Any, axes: Sequence[int], *, out: Any, dtype: Any, scale: Any, shi
         if shift is not None:
             result = result + _factor(xp, src, shift, compute, order)
     result = result if final is None else xp.astype(result, final)
-    return xp.asarray(result, copy=True)
+    return device.owned_copy(result)
 
 
 def gather(
@@ -100,6 +100,7 @@ def _dtypes(xp: Any, src: Any, dtype: Any) -> tuple[Any, Any]:
 
 def _factor(xp: Any, src: Any, value: Any, compute: Any, order: tuple[int, ...]) -> Any:
     """Return a scale or shift on the device of `src`, in the order of the result."""
-    factor = xp.asarray(value, dtype=compute, device=src.device)
+    there = {} if device.is_cupy(src) else {"device": src.device}  # CuPy's is the current one
+    factor = xp.asarray(value, dtype=compute, **there)
     factor = xp.reshape(factor, (1,) * (src.ndim - factor.ndim) + tuple(factor.shape))
     return xp.permute_dims(factor, order)

@@ -1,0 +1,149 @@
+"""What is asked of CuPy, held against what CuPy 14.2 takes; no GPU and no CuPy is needed."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import labeled
+from labeled import device, permute
+from labeled.errors import ArrayError
+
+UFUNC_1 = "(x, /, out=None, *, casting='same_kind', dtype=None)"
+UFUNC_2 = "(x1, x2, /, out=None, *, casting='same_kind', dtype=None)"
+TAKEN = {
+    **dict.fromkeys(("abs", "floor", "sin"), UFUNC_1),
+    **dict.fromkeys(("maximum", "minimum"), UFUNC_2),
+    **dict.fromkeys(("max", "min"), "(a, axis=None, out=None, keepdims=False)"),
+    "RawModule": "(code=None, *, path=None, options=(), backend='nvrtc', translate_cucomplex=False,"
+    " enable_cooperative_groups=False, name_expressions=None, jitify=None)",
+    "any": "(a, axis=None, out=None, keepdims=False)",
+    "arange": "(start, stop=None, step=1, dtype=None)",
+    "asarray": "(a, dtype=None, order=None, *, copy=None, blocking=False)",
+    "ascontiguousarray": "(a, dtype=None)",
+    "asnumpy": "(a, stream=None, order='C', out=None, *, blocking=True)",
+    "astype": "(x, dtype, /, *, copy=True)",
+    "empty": "(shape, dtype=float, order='C')",
+    "expand_dims": "(a, axis)",
+    "from_dlpack": "(array, *, device=None, copy=None)",
+    "full": "(shape, fill_value, dtype=None, order='C')",
+    "get_default_memory_pool": "()",
+    "isdtype": "(dtype, kind)",
+    "mean": "(a, axis=None, dtype=None, out=None, keepdims=False)",
+    "ndarray": "(shape, dtype=float, memptr=None, strides=None, order='C')",
+    "ones_like": "(a, dtype=None, order='K', subok=None, shape=None)",
+    "permute_dims": "(a, axes=None)",
+    "reshape": "(a, newshape, order='C', *, copy=None)",
+    "round": "(a, decimals=0, out=None)",
+    "stack": "(tup, axis=0, out=None, *, dtype=None, casting='same_kind')",
+    "take": "(a, indices, axis=None, out=None)",
+    "where": "(condition, x=None, y=None)",
+    "zeros": "(shape, dtype=float, order='C')",
+    "zeros_like": "(a, dtype=None, order='K', subok=None, shape=None)",
+}
+"""What functions of CuPy's take that are called here."""
+
+MODULES, MAKERS = {"cupy", "xp"}, {"cupy_module", "namespace"}
+
+
+def signature_of(name):
+    names = {"float": float}
+    exec(f"def found{TAKEN[name]}: pass", names)  # a line of the table above
+    return inspect.signature(names["found"])
+
+
+def calls():
+    """Yield every call of a function of an array's own library: where, and the call."""
+    for path in Path(labeled.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+                continue
+            owner = node.func.value
+            called = owner.func if isinstance(owner, ast.Call) else None
+            if getattr(owner, "id", None) in MODULES or getattr(called, "id", None) in MAKERS:
+                yield f"{path.name}:{node.lineno}", node
+
+
+def test_cupy_takes_what_it_is_given():
+    found = list(calls())
+    assert {node.func.attr for _, node in found} - {"concat", "concatenate"} == TAKEN.keys()
+    for where, node in found:
+        keywords = {one.arg: None for one in node.keywords if one.arg}
+        try:
+            signature_of(node.func.attr).bind(*[None] * len(node.args), **keywords)
+        except TypeError as error:
+            pytest.fail(f"{where}: {ast.unparse(node)}: {error}")
+
+
+def test_the_table_is_true_of_cupy():
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    for name in TAKEN:
+        try:
+            theirs = inspect.signature(getattr(cupy, name))
+        except (TypeError, ValueError):  # compiled ones tell theirs in words
+            continue
+        if name != "ndarray":
+            assert [*theirs.parameters] == [*signature_of(name).parameters], name
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    """Return a stand-in that refuses what CuPy refuses, in the place of CuPy."""
+    path = Path(__file__).parent / "stand_in" / "cupy.py"
+    made = importlib.util.module_from_spec(importlib.util.spec_from_file_location("cupy", path))
+    monkeypatch.setitem(sys.modules, "cupy", made)
+    made.__spec__.loader.exec_module(made)
+    return made
+
+
+VALUES = np.random.default_rng(0).normal(size=(6, 3, 4, 5))
+CHANGES = [
+    {"dtype": "float16"},
+    {"dtype": "float16", "scale": 0.5, "shift": np.arange(3.0)[:, None, None]},
+]
+"""Casts that no kernel of ours does, so that CuPy's own functions have to."""
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=["cast", "scaled"])
+@pytest.mark.parametrize("what", ["copy", "gather", "crop"])
+def test_arrays_of_cupys_are_copied_by_its_own_functions(cupy, what, change):
+    if what == "crop" and len(change) > 1:
+        change = {**change, "shift": 2.0}  # factors lie as the result does
+    rows, axes = [4, 0, -1, 4], (0, 2, 3, 1)
+
+    def made(array):
+        if what == "copy":
+            return permute.copy(array, axes, **change)
+        if what == "gather":
+            return permute.gather(array, rows, axes, **change)
+        return permute.crop(array, axes, {3: ([0, 1, 2, 0], 3)}, rows=rows, **change)
+
+    found = made(cupy.asarray(VALUES))
+    assert device.is_cupy(found)
+    assert found.flags.c_contiguous
+    np.testing.assert_array_equal(cupy.asnumpy(found), made(VALUES))
+
+
+def test_kernels_run_where_the_array_is(cupy, monkeypatch):
+    monkeypatch.setattr(cupy.ndarray, "device", property(lambda _: cupy.cuda.Device(3)))
+    there = cupy.asarray(VALUES)
+    permute.copy(there, (3, 2, 1, 0), dtype="float16")
+    assert cupy.entered == [3]
+
+
+def test_a_copy_of_cupys_is_nobody_elses(cupy):
+    there = cupy.asarray(VALUES.astype(np.complex128))
+    made = permute.copy(there, (0, 1, 2, 3), dtype="complex64")
+    there[...] = 0
+    np.testing.assert_array_equal(cupy.asnumpy(made), VALUES.astype(np.complex64))
+
+
+def test_what_is_no_array_is_told_as_such():
+    with pytest.raises(ArrayError, match="is neither a NumPy array nor one of an array-API"):
+        permute.gather(memoryview(b"abc"), [0], (0,))
