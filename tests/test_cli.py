@@ -133,6 +133,32 @@ def test_info_names_some_of_many_sources_that_have_the_same_rows(tmp_path: Path)
     assert line.endswith("x010, x011, ... (40 in all)")
 
 
+def test_info_opens_a_file_of_many_datasets_as_often_as_one_of_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Any] = []
+    genuine = h5py.File.__init__
+
+    def counted(self: h5py.File, name: Any, *args: Any, **options: Any) -> None:
+        opened.append(name)
+        genuine(self, name, *args, **options)
+
+    counts, sizes = [], []
+    for n in (2, 30):
+        path = tmp_path / f"{n}.h5"
+        with h5py.File(path, "w") as file:
+            for i in range(n):
+                file.create_dataset(f"x{i}", data=np.zeros((10 + i, 3)), chunks=(4, 3))
+            sizes.append([file[f"x{i}"].id.get_storage_size() for i in range(n)])
+        with monkeypatch.context() as patch:
+            patch.setattr(h5py.File, "__init__", counted)
+            (facts,) = json.loads(run("info", "--json", str(path)).stdout)
+        assert [facts["sources"][f"x{i}"]["stored_bytes"] for i in range(n)] == sizes[-1]
+        counts.append(len(opened))
+        opened.clear()
+    assert counts[0] == counts[1]
+
+
 def test_links_out_of_a_file_are_followed_where_that_is_asked_for(tmp_path: Path) -> None:
     plain_file(tmp_path / "frames.h5", {"x": np.arange(3)}, {"x": ("batch",)})
     plain_file(tmp_path / "master.h5", {"y": np.arange(3)}, {"y": ("batch",)})

@@ -7,6 +7,7 @@ import mmap
 import os
 import re
 import sys
+import warnings
 from xml.etree import ElementTree
 
 import dask.array as da
@@ -291,6 +292,22 @@ def test_a_view_never_fails_whatever_goes_wrong(path, monkeypatch, error):
     monkeypatch.setattr(labeled.Dataset, "spaces", property(fail))
     assert str(error) in repr(dataset)
     assert str(error) in words_of(tree_of(dataset._repr_html_()))
+
+
+def test_a_page_of_a_thousand_sources_stays_small(tmp_path):
+    path = tmp_path / "many.h5"
+    with h5py.File(path, "w") as file:
+        for i in range(1000):
+            file.create_dataset(f"x{i:04d}", data=np.zeros((3, 2)))
+            file[f"single{i:04d}"] = i
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", labeled.LabeledWarning)
+        page = labeled.open_dataset(path)._repr_html_()
+    assert page.count("<b>x0") == 200
+    assert page.count("single0") == 200
+    assert page.count("... and 800 more") == 2
+    assert "sources (1000)" in page
+    assert "not opened (1000)" in page
 
 
 def test_files_of_many_sources_are_cut_short(tmp_path):

@@ -18,14 +18,15 @@ import click
 import numpy as np
 from dask.utils import format_bytes
 
-from labeled.api.dataset import Dataset
+from labeled.api.held import Held
 from labeled.api.opening import open_dataset
-from labeled.catalog.files import find_files
+from labeled.catalog.files import Catalog, find_files
 from labeled.cli.options import external_option, group_option
 from labeled.cli.wording import in_flags
 from labeled.errors import LabeledError
 from labeled.formats.header import SourceHeader
 from labeled.formats.registry import format_named
+from labeled.spaces import Space
 from labeled.views.text import count_words, sizes_words, table
 
 Facts = dict[str, Any]
@@ -101,12 +102,16 @@ def describe_file(path: str, **asked: Any) -> Facts:
     dataset = open_dataset(path, **asked)
     catalog = dataset.files.catalog
     header = catalog.headers[0]
+    stored, spaces = stored_bytes_of(catalog, dataset.sources), dataset.spaces
     return {
         "path": header.stamp.path,
         "file_bytes": header.stamp.size,
         "format": header.format,
         "kind": header.kind,
-        "sources": {name: describe_source(dataset, name) for name in dataset.sources},
+        "sources": {
+            name: describe_source(catalog.sources[name], n_bytes, spaces.get(name))
+            for name, n_bytes in stored.items()
+        },
         "splits": {
             split: {
                 name: {"n_rows": len(rows), "rows": rows.describe()}
@@ -124,19 +129,30 @@ def describe_file(path: str, **asked: Any) -> Facts:
     }
 
 
-def describe_source(dataset: Dataset, name: str) -> Facts:
-    """Return what the headers of one source say, as values fit for JSON."""
-    source = dataset.files.catalog.sources[name]
+def stored_bytes_of(catalog: Catalog, names: Sequence[str]) -> dict[str, int]:
+    """Return what each source takes in its files; those of a format are asked at once."""
+    headers = [(name, header) for name in names for header in catalog.sources[name].headers]
+    ask = format_named(catalog.headers[0].format).stored_bytes
+    stored = dict.fromkeys(names, 0)
+    for (name, _), n_bytes in zip(headers, ask([each for _, each in headers]), strict=True):
+        stored[name] += n_bytes
+    return stored
+
+
+def describe_source(source: Held, n_stored: int, space: Space | None) -> Facts:
+    """Return what the headers of one source say, as values fit for JSON.
+
+    `n_stored` are its bytes in the file; it has no `space` where it is ragged, or text.
+    """
     header = source.headers[0]
     sized = header.ragged is None and header.dtype.kind != "O"
     n_bytes = source.n_rows * header.row_bytes if sized else None
-    n_stored = sum(map(format_named(header.format).stored_bytes, source.headers))
     return {
         "dims": list(header.dims),
         "shape": [source.n_rows, *header.row_shape],
         "dtype": str(dtype_of(header)),
         "stored_dtype": str(header.dtype),
-        "space": None if header.ragged is not None else space_words(dataset, name),
+        "space": None if space is None else str(space),
         "storage": header.storage,
         "column": header.format == "hdf5" and header.detail is not None,
         "chunks": None if header.chunks is None else list(header.chunks),
@@ -153,12 +169,6 @@ def describe_source(dataset: Dataset, name: str) -> Facts:
 def dtype_of(header: SourceHeader) -> np.dtype[Any]:
     """Return the dtype of values as they come out: native, after CF decoding."""
     return header.dtype.newbyteorder("=") if header.cf is None else header.cf.dtype
-
-
-def space_words(dataset: Dataset, name: str) -> str | None:
-    """Name the space of a source; None where there is none (text)."""
-    space = dataset.select(name).spaces.get(name)
-    return None if space is None else str(space)
 
 
 def plain_values(value: Any) -> Any:

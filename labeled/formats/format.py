@@ -32,7 +32,7 @@ checks its values when it is made; :func:`labeled.open_dataset` takes them by ke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
@@ -105,8 +105,8 @@ def _claims_what_it_stores(header: SourceHeader, nbytes_wanted: int) -> None:
     """Do nothing: opening such a file finds out what it holds."""
 
 
-def _all_bytes(header: SourceHeader) -> int:
-    return header.file.size if header.stored_bytes is None else header.stored_bytes
+def _all_bytes(headers: Sequence[SourceHeader]) -> list[int]:
+    return [h.file.size if h.stored_bytes is None else h.stored_bytes for h in headers]
 
 
 def _no_statistics(path: str) -> Mapping[str, Any]:
@@ -140,7 +140,7 @@ class Format:
     check_claim : callable
         Refuses to take memory for rows that a file claims and does not store.
     stored_bytes : callable
-        Returns the bytes that a source takes in its file.
+        Returns the bytes that each of several sources takes in its file.
     statistics : callable
         Returns the statistics of sources that a file carries, by its path.
     named : callable, optional
@@ -163,7 +163,7 @@ class Format:
     open_ragged: Callable[[SourceHeader, Io], RaggedReader] = _no_ragged
     read_scalar: Callable[[SourceHeader], Array] = _no_scalar
     check_claim: Callable[[SourceHeader, int], None] = _claims_what_it_stores
-    stored_bytes: Callable[[SourceHeader], int] = _all_bytes
+    stored_bytes: Callable[[Sequence[SourceHeader]], list[int]] = _all_bytes
     statistics: Callable[[str], Mapping[str, Any]] = _no_statistics
     named: Callable[[str], bool] | None = None
     order: Callable[[str], Any] = str

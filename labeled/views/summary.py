@@ -20,6 +20,7 @@ NO_SOURCES = "no sources: it holds no array whose first axis could count example
 
 _LISTED = 8
 _LINES = 40
+_ROWS = 200
 _COLUMNS = 8
 _CHARACTERS = 200
 
@@ -153,7 +154,7 @@ def summary_html(summary: Summary) -> str:
     """Draw a summary as HTML: sources that open, splits, attributes, what was not opened."""
     parts = [html.line(Markup(f"<span class='lb-faint'>{html.cell(summary.counts)}</span>"))]
     if summary.lines:
-        rows = "".join(map(_source_row, summary.lines))
+        rows = "".join([*map(_source_row, summary.lines[:_ROWS]), _rest(summary.lines)])
         few = len(summary.lines) <= _LINES
         parts.append(html.details(f"sources ({len(summary.lines)})", rows, opened=few))
     if summary.splits and summary.lines:
@@ -161,17 +162,24 @@ def summary_html(summary: Summary) -> str:
         few = len(summary.splits) <= _LINES
         parts.append(html.details(title, _splits_table(summary), opened=few))
     if summary.variables:
-        told = [(html.bold(name), dims, html.code(kind)) for name, dims, kind in summary.variables]
-        title = f"coordinates and variables ({len(told)})"
-        parts.append(html.details(title, html.table(("name", "dims", "dtype"), told)))
+        listed = summary.variables
+        told = [(html.bold(name), dims, html.code(kind)) for name, dims, kind in listed[:_ROWS]]
+        body = html.table(("name", "dims", "dtype"), told) + _rest(listed)
+        parts.append(html.details(f"coordinates and variables ({len(listed)})", body))
     if summary.attrs:
-        listed = attribute_words(summary.attrs)
-        parts.append(html.details(f"attributes ({len(listed)})", html.facts(listed)))
+        attrs = attribute_words(summary.attrs)
+        parts.append(html.details(f"attributes ({len(attrs)})", html.facts(attrs)))
     if summary.not_opened:
         unread = sorted(summary.not_opened.items())
-        body = html.table(("dataset", "why"), unread)
+        body = html.table(("dataset", "why"), unread[:_ROWS]) + _rest(unread)
         parts.append(html.details(f"not opened ({len(unread)})", body))
     return html.page("labeled.Dataset", *parts, about=f"{summary.title} of {summary.where}")
+
+
+def _rest(things: Sequence[Any]) -> str:
+    """Say how many things a page leaves out: all of them would take megabytes in a notebook."""
+    more = len(things) - _ROWS
+    return html.line(f"... and {more:,} more") if more > 0 else ""
 
 
 def attribute_words(attrs: Mapping[str, Any]) -> dict[str, str]:

@@ -193,7 +193,8 @@ def _of_codec(source: SourceHeader) -> Iterator[Finding]:
     if not source.filters or not source.n_rows or not source.row_bytes:
         return
     names = "+".join(step.name or f"filter {step.id}" for step in source.filters)
-    ratio = source.n_rows * source.row_bytes / max(stored_bytes(source), 1)
+    (n_stored,) = stored_bytes([source])
+    ratio = source.n_rows * source.row_bytes / max(n_stored, 1)
     foreign = why_not(source.filters)
     if ratio < POOR_RATIO:
         words = f"{names} makes it only {ratio:.2f} times smaller"

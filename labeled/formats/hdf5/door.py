@@ -57,13 +57,16 @@ _CAUSES = (
 
 
 @contextmanager
-def opened(path: str | os.PathLike[str]) -> Iterator[h5py.File]:
+def opened(path: str | os.PathLike[str], *, headers: bool = False) -> Iterator[h5py.File]:
     """Open a file for reading its headers, and close it again.
 
     Parameters
     ----------
     path : str or path-like
         A local file, or an address.
+    headers : bool
+        Whether no examples are read: HDF5 then takes no memory for chunks, which is three
+        quarters of what each dataset takes.
 
     Yields
     ------
@@ -85,7 +88,8 @@ def opened(path: str | os.PathLike[str]) -> Iterator[h5py.File]:
     """
     stamp = stamp_of(path)
     name = stamp.path
-    file = _open_remote(stamp) if is_remote(name) else _open(name)
+    slots = 1 if headers else None
+    file = _open_remote(stamp, slots) if is_remote(name) else _open(name, slots)
     try:
         _refuse_incomplete(name, file)
         yield file
@@ -102,13 +106,13 @@ def opened(path: str | os.PathLike[str]) -> Iterator[h5py.File]:
         _close(file)
 
 
-def _open(name: str) -> h5py.File:
+def _open(name: str, slots: int | None) -> h5py.File:
     if not os.access(name, os.R_OK):
         raise FileFormatError(f"file {name!r} may not be read by this user; check its permissions")
     mismatch: Exception | None = None
     for locking in _LOCKINGS:
         try:
-            return h5py.File(name, "r", locking=locking)
+            return h5py.File(name, "r", locking=locking, rdcc_nslots=slots)
         except Exception as error:
             if "flag values don't match" not in str(error):
                 raise _explained(name, error) from error
@@ -116,10 +120,10 @@ def _open(name: str) -> h5py.File:
     raise FileFormatError(f"file {name!r} is open in this process: {mismatch}; close it first")
 
 
-def _open_remote(stamp: FileStamp) -> h5py.File:
+def _open_remote(stamp: FileStamp, slots: int | None) -> h5py.File:
     headers = io.BufferedReader(_SourceIO(RemoteFile(stamp).source), HEADER_BYTES)
     try:
-        return h5py.File(headers, "r")
+        return h5py.File(headers, "r", rdcc_nslots=slots)
     except Exception as error:
         raise _explained(stamp.path, error) from error
 

@@ -135,7 +135,7 @@ def noted(
     """
     _check_names(sources, dims)
     stamp = stamp_of(path)
-    with opened(path) as file:
+    with opened(path, headers=True) as file:
         found = [
             _noted_one(
                 Builder(base, stamp, dict(dims or {}), allow_external, in_turn=one_of_many),
