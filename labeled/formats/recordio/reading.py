@@ -7,7 +7,7 @@ are handed out as views of what was read, so that a picture is decoded from ther
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
@@ -21,7 +21,6 @@ from labeled.formats.bytesource import FileRef, OpenFile
 from labeled.formats.header import FileStamp
 from labeled.formats.recordio.framing import (
     ALIGNMENT,
-    HEAD,
     HEAD_BYTES,
     MAGIC,
     FramingError,
@@ -32,9 +31,10 @@ from labeled.formats.recordio.index import RecordIndex, broken, index_of
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 AnyRows = range | Rows
-Stretches = Sequence[tuple[int, int]]
-Held = tuple[memoryview, list[int]]
+Held = tuple[Array, Rows]
 """What was read of some stretches, and where in it each begins."""
+
+HEAD_DTYPE = np.dtype([("magic", "<u4"), ("word", "<u4")])
 
 READ_BYTES = 1 << 20
 """What is read at once, unless one record is larger."""
@@ -128,25 +128,30 @@ class RecordFile:
         maps : bool
             Whether scattered records may be copied out of a memory map, all of them at once.
         """
-        numbers, starts, stops = placed.tolist()
+        numbers, starts, stops = placed
         file = self._file()
         for cuts in _blocks(starts, stops):
             first, last = cuts[0], cuts[-1]
-            stretches = [(starts[a], stops[b - 1]) for a, b in pairwise(cuts)]
-            found = _picked(file, stretches) if maps and _scattered(file, stretches) else None
-            view, places = found or self._read(file, stretches, numbers[first:last])
-            payloads = list[memoryview]()
-            for (a, b), place in zip(pairwise(cuts), places, strict=True):
-                shift = place - starts[a]
-                for i in range(a, b):
-                    at, stop = starts[i] + shift, stops[i] + shift
-                    magic, word = HEAD.unpack_from(view, at) if stop - at >= HEAD_BYTES else (0, 0)
-                    begin = at + HEAD_BYTES
-                    if magic == MAGIC and begin + word + -word % ALIGNMENT == stop:
-                        payloads.append(view[begin : begin + word])  # whole: its kind is 0
-                    else:
-                        payloads.append(self._payload(view, at, stop, numbers[i]))
-            yield numbers[first:last], payloads
+            begins, ends = starts[cuts[:-1]], stops[cuts[1:] - 1]
+            found = _picked(file, begins, ends) if maps and _scattered(file, begins, ends) else None
+            held, places = found or self._read(file, begins, ends, numbers[first:last])
+            shifts, rows = np.repeat(places - begins, np.diff(cuts)), numbers[first:last].tolist()
+            here, to = starts[first:last] + shifts, stops[first:last] + shifts
+            yield rows, self._payloads(held, here, to, rows)
+
+    def _payloads(
+        self, held: Array, starts: Rows, stops: Rows, rows: list[int]
+    ) -> list[memoryview]:
+        """Return the payloads of records that lie at some places of what was read."""
+        view = held.data
+        heads = np.ndarray(len(held) - HEAD_BYTES + 1, HEAD_DTYPE, held, strides=(1,))[starts]
+        words, begins = heads["word"].astype(np.int64), starts + HEAD_BYTES
+        ends = begins + words
+        whole = (heads["magic"] == MAGIC) & (ends + -words % ALIGNMENT == stops)  # of kind 0
+        payloads = [view[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
+        for i in np.flatnonzero(~whole).tolist():
+            payloads[i] = self._payload(view, int(starts[i]), int(stops[i]), rows[i])
+        return payloads
 
     def payload(self, row: int) -> memoryview:
         """Return the payload of one row."""
@@ -165,10 +170,9 @@ class RecordFile:
         out = np.zeros((len(listed), width), np.uint8)
         starts, file = offsets[listed], self._file()
         stops = np.minimum(offsets[listed + 1], starts + width)
-        for a, b in pairwise(_cuts(starts.tolist(), stops.tolist())):
+        for a, b in pairwise(_cuts(starts, stops).tolist() if len(listed) else ()):
             begin = int(starts[a])
-            view, _ = self._read(file, [(begin, int(stops[b - 1]))], listed[a:b])
-            held = np.frombuffer(view, np.uint8)
+            held, _ = self._read(file, starts[a : a + 1], stops[b - 1 : b], listed[a:b])
             for i in range(a, b):
                 part = held[starts[i] - begin : stops[i] - begin]
                 out[i, : len(part)] = part
@@ -190,21 +194,21 @@ class RecordFile:
         file.check()
         return file
 
-    def _read(self, file: OpenFile, stretches: Stretches, rows: Sequence[int] | Rows) -> Held:
+    def _read(self, file: OpenFile, begins: Rows, ends: Rows, rows: Rows) -> Held:
         """Fetch some stretches of the file, each by a call."""
-        held, at, places = np.empty(sum([b - a for a, b in stretches]), np.uint8), 0, list[int]()
+        reach = np.cumsum(ends - begins)
+        held, places = np.empty(reach[-1], np.uint8), reach - ends + begins
+        parts = zip(begins.tolist(), places.tolist(), reach.tolist(), strict=True)
         try:
-            for begin, end in stretches:
-                places.append(at)
-                at += end - begin
-                file.read_into(held[places[-1] : at], begin)
+            for begin, place, stop in parts:
+                file.read_into(held[place:stop], begin)
         except EOFError as fault:
             raise ReadError(f"{self._where(rows)}: {fault}; copy the file again") from fault
         except OSError as fault:
             raise ReadError(f"{self._where(rows)} cannot be read: {fault}") from fault
-        return held.data, places
+        return held, places
 
-    def _where(self, rows: Sequence[int] | Rows) -> str:
+    def _where(self, rows: Rows) -> str:
         return f"records {int(rows[0])} to {int(rows[-1])} of {self.stamp.path!r}"
 
     def _payload(self, held: memoryview, at: int, stop: int, row: int) -> memoryview:
@@ -222,62 +226,60 @@ class RecordFile:
         return payload
 
 
-def _scattered(file: OpenFile, stretches: Stretches) -> bool:
+def _scattered(file: OpenFile, begins: Rows, ends: Rows) -> bool:
     """Whether a call a stretch takes longer than what it brings, as the system has that at hand.
 
     From storage a map would fetch far more around each of them.
     """
-    n, n_bytes = len(stretches), sum([end - begin for begin, end in stretches])
-    short = n >= FEWEST_PICKED and n_bytes <= n * SHORT_BYTES
-    return short and file.holds(stretches[n // 2][0])
+    n = len(begins)
+    short = n >= FEWEST_PICKED and (ends - begins).sum() <= n * SHORT_BYTES
+    return bool(short) and file.holds(int(begins[n // 2]))
 
 
-def _picked(file: OpenFile, stretches: Stretches) -> Held | None:
+def _picked(file: OpenFile, begins: Rows, ends: Rows) -> Held | None:
     """Copy some stretches out of a memory map with one call; None where there is no map.
 
     They are copied by items of one size, so a few bytes behind each come with it.
     """
-    starts, stops = np.array(stretches).T
-    counts = (stops - starts + ITEM_BYTES - 1) // ITEM_BYTES
-    ends = np.cumsum(counts)
-    places = (ends - counts) * ITEM_BYTES
+    counts = (ends - begins + ITEM_BYTES - 1) // ITEM_BYTES
+    reach = np.cumsum(counts)
+    places = (reach - counts) * ITEM_BYTES
     mapped = file.mapped(scattered=True)
-    if mapped is None or (starts + counts * ITEM_BYTES).max() > len(mapped):
+    if mapped is None or (begins + counts * ITEM_BYTES).max() > len(mapped):
         return None
     anywhere = len(mapped) - ITEM_BYTES + 1
     items = np.ndarray(anywhere, np.dtype((np.void, ITEM_BYTES)), mapped, strides=(1,))
-    at = np.repeat(starts - places, counts) + np.arange(0, ends[-1] * ITEM_BYTES, ITEM_BYTES)
+    at = np.repeat(begins - places, counts) + np.arange(0, reach[-1] * ITEM_BYTES, ITEM_BYTES)
     held = items[at].view(np.uint8)
     file.copied(held.nbytes, scattered=True)
-    return held.data, places.tolist()
+    return held, places
 
 
-def _cuts(starts: list[int], stops: list[int]) -> list[int]:
+def _cuts(starts: Rows, stops: Rows) -> Rows:
     """Cut rows into stretches that are read by one call: ascending, close together, not large."""
-    if starts[1:] == stops[:-1] and starts and stops[-1] - starts[0] <= READ_BYTES:
-        return [0, len(starts)]
-    cuts, begin, end = [0], 0, 0
-    for i, (start, stop) in enumerate(zip(starts, stops, strict=True)):
-        if i and (not end <= start <= end + GAP_BYTES or stop > begin + READ_BYTES):
-            cuts.append(i)
-        if cuts[-1] == i:
-            begin = start
-        end = stop
-    return [*cuts, len(starts)] if starts else cuts
+    n, gaps = len(starts), starts[1:] - stops[:-1]
+    apart = np.flatnonzero((gaps < 0) | (gaps > GAP_BYTES)) + 1
+    cuts = np.concatenate(([0], apart, [n]))
+    if not (stops[cuts[1:] - 1] - starts[cuts[:-1]] > READ_BYTES).any():
+        return cuts
+    out = list[int]()
+    for a, b in pairwise(cuts.tolist()):
+        while a < b:
+            out.append(a)
+            fitting = int(np.searchsorted(stops[a:b], starts[a] + READ_BYTES, "right"))
+            a += max(1, fitting)
+    return np.array([*out, n])
 
 
-def _blocks(starts: list[int], stops: list[int]) -> Iterator[list[int]]:
+def _blocks(starts: Rows, stops: Rows) -> Iterator[Rows]:
     """Put stretches together that are held at the same time: where each begins, and the end."""
-    cuts, block, size = _cuts(starts, stops), [0], 0
-    if len(cuts) == 2:
-        yield cuts
+    if not len(starts):
         return
-    for a, b in pairwise(cuts):
-        n_bytes = stops[b - 1] - starts[a]
-        if size and size + n_bytes > READ_BYTES:
-            yield block
-            block, size = [a], 0
-        block.append(b)
-        size += n_bytes
-    if size:
-        yield block
+    cuts = _cuts(starts, stops)
+    reach = np.cumsum(stops[cuts[1:] - 1] - starts[cuts[:-1]])
+    first = 0
+    while first < len(reach):
+        before = reach[first - 1] if first else 0
+        last = max(first + 1, int(np.searchsorted(reach, before + READ_BYTES, "right")))
+        yield cuts[first : last + 1]
+        first = last
