@@ -4,9 +4,9 @@
 
 Headers: `scan` (one pass over a file) with `fuel` (the split table) or `tableless` (plain files,
 netCDF), `sources` (headers of sources), `labels` (names of axes), `columns` (of tables), `groups`
-(of one file, joined), `sparse` (matrices), `habits` (of MATLAB and PyTables), `nexus` (axes that
-groups name), `flatlayout` (ragged sources), `layout` (where bytes are), `attributes`, and `safety`
-(nothing outside the file, no more than it stores).
+(of one file, joined), `sparse` (matrices), `habits` (of MATLAB and PyTables), `frames` (of pandas),
+`nexus` (axes that groups name), `flatlayout` (ragged sources), `layout` (where bytes are),
+`attributes`, and `safety` (nothing outside the file, no more than it stores).
 
 Rows: `payload` chooses the path. `stored` (chunks without filters), `tiled` (several of them a
 row), `decoded` (with filters), `ragged` and `heap` (examples of different shapes), `fallback`

@@ -5,7 +5,8 @@ The attributes `signal` and `axes` of the group name an array and its axes, one 
 ``axes="a:b"`` at the array itself. A field as long as its axis becomes a coordinate; one that is
 longer by one (edges of bins) names the axis, and stays a source.
 
-Vigra and ilastik keep one name an axis in the attribute `axistags`, as JSON.
+Vigra and ilastik keep one name an axis in the attribute `axistags`, as JSON. Files of EMD have
+``dim1`` and so on beside the array ``data``, and frames of pandas see :mod:`.frames`.
 
 Nothing is guessed: where a group contradicts itself, its axes have no names, and a note says
 so. One name for different fields becomes the path of each, since the values of one would be
@@ -25,6 +26,7 @@ import h5py
 import numpy as np
 
 from labeled.formats.hdf5.attributes import plain_value
+from labeled.formats.hdf5.frames import named_by_pandas
 from labeled.formats.hdf5.labels import Axis, Notes, Scale, short_attribute
 from labeled.formats.hdf5.safety import Address, Found, address
 
@@ -80,6 +82,9 @@ def named_axes(
 
 def _plots(group: h5py.Group, path: str, fields: Fields) -> Iterator[Plot]:
     """Yield what a group says of its arrays; raise ValueError where it contradicts itself."""
+    for array, names in _named_by_fields(group, fields):
+        if array in fields and set(names) <= fields.keys():
+            yield _plot(group, path, fields, array, names)
     signal = short_attribute(group, "signal")
     names = _texts(group, "axes") if signal in fields else ()
     if names:
@@ -94,6 +99,15 @@ def _plots(group: h5py.Group, path: str, fields: Fields) -> Iterator[Plot]:
     for array, found in fields.items():
         if names := _texts(found.thing, "axes") if is_plot else _tags(found.thing):
             yield _plot(group, path, fields, array, names)
+
+
+def _named_by_fields(group: h5py.Group, fields: Fields) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield arrays whose axes fields name by what these are called, and the fields."""
+    yield from named_by_pandas(group, fields)
+    if h5py.h5a.exists(group.id, b"emd_group_type") and "data" in fields:
+        first = 0 if "dim0" in fields else 1
+        n_axes = len(fields["data"].thing.shape)
+        yield "data", tuple(f"dim{first + axis}" for axis in range(n_axes))
 
 
 def _tags(dataset: h5py.Dataset) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from labeled.errors import FileFormatError
 from labeled.formats.hdf5.attributes import attrs_of
-from labeled.formats.hdf5.columns import item_of
+from labeled.formats.hdf5.columns import Column, item_of
 from labeled.formats.hdf5.flatlayout import (
     ATTRIBUTES,
     check_parts,
@@ -24,6 +24,7 @@ from labeled.formats.hdf5.flatlayout import (
     is_flat,
     part_paths,
 )
+from labeled.formats.hdf5.frames import meant_by_array, meant_by_column
 from labeled.formats.hdf5.labels import (
     SHAPE_LABELS,
     SHAPES,
@@ -131,7 +132,7 @@ class Builder:
         )
         dtype = dtype_of(dataset, column)
         item = item_of(dataset) if column is None else column.dtype_in(item_of(dataset))
-        told = {} if column is not None and column.fields else self.attrs_of(dataset, name)
+        told = self._told(dataset, name, column)
         return SourceHeader(
             file=self.stamp,
             name=name,
@@ -253,6 +254,15 @@ class Builder:
             self.notes.odd.append(f"attributes of {name!r} cannot be read: {listed}")
         return values
 
+    def _told(
+        self, dataset: h5py.Dataset, name: str, column: Column | None = None
+    ) -> dict[str, Any]:
+        """Return the attributes of a source or coordinate, and what its numbers mean."""
+        if column is not None and column.fields:
+            return meant_by_column(dataset, column)
+        attrs = self.attrs_of(dataset, name)
+        return {**attrs, **meant_by_array(dataset, attrs)}
+
     def with_coordinates(self, described: Mapping[str, Described]) -> dict[str, SourceHeader]:
         """Return the headers with the coordinates that their attached scales make."""
         dims = {dim for each in described.values() for dim in each.header.dims}
@@ -306,7 +316,7 @@ class Builder:
             shape=dataset.shape,
             dtype=dtype_of(dataset),
             dims=dims,
-            attrs=self.attrs_of(dataset, key),
+            attrs=self._told(dataset, key),
             **layout_of(dataset, path, allow_external=self.allow_external),
         )
 

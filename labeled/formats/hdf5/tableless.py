@@ -29,6 +29,7 @@ from labeled.errors import (
 )
 from labeled.formats.cf import cf_of, named_coordinates, with_bounds_units
 from labeled.formats.hdf5.columns import Column, columns_of, item_of, varies
+from labeled.formats.hdf5.frames import why_no_examples
 from labeled.formats.hdf5.groups import told_of_datasets, told_of_groups
 from labeled.formats.hdf5.habits import kept_by_others, told_of_turned, why_no_numbers
 from labeled.formats.hdf5.labels import (
@@ -268,7 +269,7 @@ def _sort_in(contents: Contents, name: str, found: Found) -> None:
         else:
             contents.scales[name] = scale
     elif reason is None:
-        reason = why_no_numbers(dataset)
+        reason = why_no_numbers(dataset) or why_no_examples(dataset, name)
         if reason is None:
             contents.datasets[name] = found
         else:
