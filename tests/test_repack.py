@@ -387,3 +387,27 @@ def test_dims_of_examples_are_no_datasets_that_keep_their_order(tmp_path: Path) 
     labeled.repack(path, tmp_path / "y", order="shuffle")  # warnings are errors here
     found = [one.shape for one in labeled.open_dataset(tmp_path / "y")["x"]]
     assert sorted(found) == [(0, 2), (1, 2), (2, 1)]
+
+
+def test_text_with_a_fill_value_is_copied_as_it_is(tmp_path: Path) -> None:
+    """As netCDF writes texts; HDF5's own way of copying damages such fill values."""
+    path = tmp_path / "stations.nc"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("time", data=np.arange(4.0), maxshape=(None,)).make_scale("time")
+        file.create_dataset("group/station", data=np.arange(3.0)).make_scale("station")
+        file["x"] = np.arange(12).reshape(4, 3)
+        file["x"].dims[0].attach_scale(file["time"])
+        file["x"].dims[1].attach_scale(file["group/station"])
+        text = h5py.string_dtype()
+        names = file.create_dataset("group/name", (3,), text, fillvalue="none", chunks=(2,))
+        names[...], names.attrs["long_name"] = ["Ulm", "a", "b"], "where it stands"
+        names.dims[0].attach_scale(file["group/station"])
+
+    target = labeled.repack(path, tmp_path / "new.nc")
+
+    with h5py.File(path) as old, h5py.File(target) as new:
+        one, two = old["group/name"], new["group/name"]
+        assert two.asstr()[...].tolist() == ["Ulm", "a", "b"]
+        assert (two.fillvalue, two.chunks, two.dtype) == (one.fillvalue, one.chunks, one.dtype)
+        assert two.attrs["long_name"] == "where it stands"
+        assert two.dims[0][0][...].tolist() == [0, 1, 2]

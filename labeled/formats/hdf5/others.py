@@ -290,7 +290,7 @@ class Carrier:
             for path in others.groups:
                 _copy_attributes(old[path], file.require_group(path))
             for path in others.datasets:
-                old.copy(old[path], file, path)
+                _copy(old, file, path)
                 self._mend(old[path], file[path], path)
             for path, first in others.again.items():
                 file[path] = file[first]
@@ -371,6 +371,22 @@ class Carrier:
                 f"{kept} of {self.others.path!r} are as long as the sources, but belong to none: "
                 f"they keep their order, while rows of sources change places"
             )
+
+
+def _copy(old: h5py.File, new: h5py.File, path: str) -> None:
+    """Copy what lies at a path; HDF5 itself damages fill values that are text, as of netCDF."""
+    thing = old[path]
+    text = isinstance(thing, h5py.Dataset) and _by_reference(thing.dtype)
+    plist = thing.id.get_create_plist() if text else None
+    if plist is None or plist.fill_value_defined() != h5py.h5d.FILL_VALUE_USER_DEFINED:
+        old.copy(thing, new, path)
+        return
+    new.require_group(path.rpartition("/")[0] or "/")
+    space, kind = thing.id.get_space(), thing.id.get_type()
+    made = h5py.Dataset(h5py.h5d.create(new.id, path.encode(), kind, space, dcpl=plist))
+    for start, stop, values in _blocks(thing, None, 0) if thing.size else ():
+        made[start:stop] = values
+    _copy_attributes(thing, made)
 
 
 def _copy_attributes(old: h5py.Group, new: h5py.Group) -> None:
