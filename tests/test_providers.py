@@ -389,6 +389,12 @@ def test_sources_of_a_dataset_are_chosen_and_renamed(ds):
     assert next(iter(made)).get("x").dtype == np.float32
     with pytest.raises(UnknownNameError, match="did you mean 'features'"):
         ds.as_provider(5, data="feature")
+    with pytest.raises(LoaderError, match=r"data= names 'features' twice; .*mapping"):
+        ds.as_provider(5, data=["features", "features"])
+    with pytest.raises(LoaderError, match="label= names 'targets' twice"):
+        ds.as_provider(5, label=["targets", "targets"])
+    twice = ds.as_provider(5, data={"x": "features", "again": "features"})
+    assert [name for name, _ in twice.provide_data] == ["x", "again"]
     with pytest.raises(LoaderTypeError, match="did you mean 'shuffle'"):
         ds.as_provider(5, shufle=True)
     with pytest.raises(LoaderTypeError, match="no parameter 'pipeline'"):
