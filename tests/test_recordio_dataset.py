@@ -630,3 +630,21 @@ def test_any_damage_ends_in_an_error_of_ours_or_in_rows(tmp_path_factory, data):
             assert len(batch.rows) <= 4
     except LabeledError:
         pass
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_an_index_left_by_another_version_of_the_file_is_told_on_opening(tmp_path, swapped):
+    """As a crash between the renaming of a record file and of its index leaves them."""
+    same = [encode(ALIKE[i], ".png") for i in range(12)]
+    longer = [*same[:8], same[8] + bytes(len(same[9]) + 32), *same[10:]]  # two in the place of one
+    paths = [tmp_path / "old.rec", tmp_path / "new.rec"]
+    for path, payloads in zip(paths, (same, longer), strict=True):
+        write_records(path, payloads, np.arange(len(payloads)))
+    assert len({path.stat().st_size for path in paths}) == 1
+    path, other = reversed(paths) if swapped else paths
+    path.with_suffix(".idx").write_bytes(other.with_suffix(".idx").read_bytes())
+    with pytest.raises(
+        FileFormatError, match=r"record [89] .*\.idx' is of another file.*index=False"
+    ):
+        labeled.open_dataset(path)
+    assert len(labeled.open_dataset(path, index=False)["labels"]) == (11 if swapped else 12)

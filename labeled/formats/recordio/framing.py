@@ -17,6 +17,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 MAGIC = 0xCED7230A
 MAGIC_BYTES = MAGIC.to_bytes(4, "little")
@@ -33,6 +37,7 @@ WHOLE, FIRST, MIDDLE, LAST = range(4)
 """What a part is of its record: its `cflag`."""
 
 Buffer = bytes | bytearray | memoryview
+Lengths = TypeVar("Lengths", int, npt.NDArray[np.int64])
 
 
 class FramingError(ValueError):
@@ -102,8 +107,8 @@ def part_at(data: Buffer, at: int = 0) -> tuple[int, int]:
     return word >> LENGTH_BITS, word & MOST_BYTES
 
 
-def padded(length: int) -> int:
-    """Return `length` rounded up to whole words.
+def padded(length: Lengths) -> Lengths:
+    """Return a length, or an array of them, rounded up to whole words.
 
     Examples
     --------

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.errors import ReadError
+from labeled.errors import FileFormatError, ReadError
 from labeled.formats.bytesource import FileRef, OpenFile
 from labeled.formats.header import FileStamp
 from labeled.formats.recordio.framing import (
@@ -26,7 +26,7 @@ from labeled.formats.recordio.framing import (
     FramingError,
     unframe,
 )
-from labeled.formats.recordio.index import RecordIndex, broken, index_of
+from labeled.formats.recordio.index import REMEDY, RecordIndex, broken, index_of
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -222,8 +222,18 @@ class RecordFile:
                 )
         except FramingError as fault:
             offset = int(self.index.offsets[row])
-            raise broken(self.stamp.path, row, offset, fault) from None
+            raise self._broken(row, offset, fault) from None
         return payload
+
+    def _broken(self, row: int, offset: int, fault: FramingError) -> FileFormatError:
+        """Return the error of a record that is none, or not where the index says."""
+        if self.idx is None:
+            return broken(self.stamp.path, row, offset, fault)
+        return FileFormatError(
+            f"record {row} of {self.stamp.path!r}, at byte {offset:,}, cannot be read: {fault}. It "
+            f"is damaged, so copy or write it again; or {self.idx.path!r} is of another file, so "
+            f"{REMEDY}"
+        )
 
 
 def _scattered(file: OpenFile, begins: Rows, ends: Rows) -> bool:

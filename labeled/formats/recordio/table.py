@@ -22,7 +22,14 @@ from labeled.errors import FileFormatError
 from labeled.formats.picture_heads import HEAD_BYTES as PICTURE_BYTES
 from labeled.formats.picture_heads import PictureError, PictureHead, ShortHeadError, head_of
 from labeled.formats.pictures import picture_head
-from labeled.formats.recordio.framing import HEAD_BYTES, LENGTH_BITS, MAGIC, MOST_BYTES, WHOLE
+from labeled.formats.recordio.framing import (
+    HEAD_BYTES,
+    LENGTH_BITS,
+    MAGIC,
+    MOST_BYTES,
+    WHOLE,
+    padded,
+)
 from labeled.formats.recordio.index import KEPT_FILES
 from labeled.formats.recordio.irheader import HEADER_BYTES, HEADER_DTYPE, LABEL, HeaderError, unpack
 from labeled.formats.recordio.reading import AnyRows, RecordFile
@@ -133,11 +140,16 @@ def _by_blocks(file: RecordFile, n_bytes: int) -> Iterator[tuple[range, Array]]:
 
 
 def _lengths(file: RecordFile, rows: range, stored: Array) -> tuple[Rows, Array]:
-    """Return the lengths of payloads and their headers; of several parts, by reading them."""
+    """Return the lengths of payloads and their headers; of several parts, by reading them.
+
+    So are those read that do not end where the next one begins, as what is wrong with them is
+    told there: an index left by another version of the file is found out before labels are.
+    """
     fields = stored[:, : _STORED.itemsize].copy().view(_STORED)[:, 0]
     lengths = (fields["frame"]["word"] & MOST_BYTES).astype(np.int64)
     headers = fields["header"].copy()
-    for i in np.flatnonzero(_odd(stored)).tolist():
+    apart = HEAD_BYTES + padded(lengths) != file.stored_sizes(rows)
+    for i in np.flatnonzero(_odd(stored) | apart).tolist():
         payload = file.payload(rows[i])  # raises for what is no record
         lengths[i] = len(payload)
         headers[i] = np.frombuffer(_beginning(payload, HEADER_BYTES), HEADER_DTYPE)[0]
