@@ -118,10 +118,11 @@ class FakeStream:
             assert not self.device.read_elsewhere(target), "a window is written while it is read"
         for array in (*reads, *writes):
             assert not self.device.arriving(array), "bytes are used before they have arrived"
-        self.device.current = self
+        outside, self.device.current = self.device.current, self
         try:
             made = kernels()
         finally:  # what was asked for before an error reads, too
+            self.device.current = outside
             self.reads(reads)
         self.device.made(made)
         self.device.chance()
@@ -229,7 +230,7 @@ class FakeDevice:
         self.streams, self.reading = [], []
         self.n_uploads = self.n_placed = self.n_bytes = self.most_bytes = 0
         self.pinned_bytes, self.pinned_room, self.pins = 0, pinned_room, []
-        self.consumers = None
+        self.consumers = self.current = None
         self.counted, self.most_made_bytes = {}, 0
         self.n_reads = self.n_opened = 0
         self.on_their_way, self.ends = [], {}

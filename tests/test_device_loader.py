@@ -225,6 +225,24 @@ def test_the_batch_stage_of_a_pipeline_runs_on_the_device(ds):
     assert len(seen) == len(plain)
 
 
+@pytest.mark.parametrize("piped", [False, True])
+@pytest.mark.parametrize("haste", [0.0, 0.5])
+def test_the_batch_stage_follows_on_the_stream_that_made_the_batch(ds, piped, haste):
+    """Or it would read what is not there yet, and hand out what is not made yet."""
+    device, streams = FakeDevice(5, haste), []
+
+    def stage(batch):
+        streams.append(device.current)
+        return batch
+
+    pipeline = Stages(batch=stage, **({"sample": {"features": brighter}} if piped else {}))
+    for batch in ds.batches(50, device=device, pipeline=pipeline, **small(shuffle="full")):
+        assert streams[-1] in device.consumers
+        assert batch.event.stream is streams[-1]
+        assert batch.event.place == len(streams[-1].work)
+    assert len(streams) == 12
+
+
 class There(np.ndarray):
     """Values on a device that knows them again."""
 

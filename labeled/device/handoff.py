@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from labeled.device.arrays import Array, cupy_module, to_device, to_host
+from labeled.device.arrays import Array, cupy_module, kernels_at, to_device, to_host
 from labeled.errors import LoaderError, MissingExtraError, did_you_mean
 
 Library = Literal["numpy", "cupy", "torch", "jax", "tensorflow"]
@@ -81,6 +81,10 @@ class HandOff:
             x = np.ascontiguousarray(x, x.dtype.newbyteorder("="))
             if not x.flags.writeable:  # torch would write to it, and JAX refuses it
                 x = x.copy()
+        with kernels_at(x):  # whose current stream is what the library is told to wait for
+            return self._taken(x)
+
+    def _taken(self, x: Array) -> Any:
         if self.library == "jax":
             return module("jax.dlpack").from_dlpack(x)
         if self.library == "tensorflow":

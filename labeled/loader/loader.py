@@ -23,7 +23,7 @@ import numpy.typing as npt
 from labeled.errors import LoaderError, LoaderTypeError, ReadError
 from labeled.guesses import said_of, unknown_attribute
 from labeled.loader.batches.dealing import Dealer, Interrupted
-from labeled.loader.batches.workers import Workers, finished
+from labeled.loader.batches.workers import Workers
 from labeled.loader.devices.dealing import DeviceDealer
 from labeled.loader.devices.uploads import DeviceWindows, Ground
 from labeled.loader.plan import LoaderPlan, next_epoch
@@ -447,9 +447,6 @@ class EpochIterator(Generic[T]):
             made = self._dealer.deal(number) if workers is None else workers.next(stats)
         except Interrupted:  # by another thread, a moment ago
             raise self._why_ended() from None
-        line = self._recipe.line
-        if line is not None and workers is None:  # made on a device
-            made = finished(made, line, self._plan)
         data, rows, count, n_lost = made
         stats.n_batches += 1
         stats.n_rows += count

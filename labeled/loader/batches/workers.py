@@ -15,10 +15,12 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import xarray as xr
 
 from labeled.dims import EXAMPLE_DIMS
@@ -32,6 +34,8 @@ from labeled.pipeline.place import Place
 from labeled.pipeline.running import NOTHING, Line, Stopped
 from labeled.samplers.sampled import AnyPlan
 from labeled.views.batches import Told
+
+Rows = npt.NDArray[np.int64]
 
 
 def done(made: Made, dealer: Dealer, stopped: Callable[[], bool]) -> Made:
@@ -51,13 +55,11 @@ def done(made: Made, dealer: Dealer, stopped: Callable[[], bool]) -> Made:
     return labelled(data, rows, count, told), lambda: rows, count, n_lost
 
 
-def finished(made: Made, line: Line, plan: AnyPlan) -> Made:
-    """Apply the batch stage, in the consumer's thread."""
+def finished(data: Any, rows: Callable[[], Rows], line: Line, plan: AnyPlan) -> Any:
+    """Apply the batch stage, in the consumer's thread; on a device, where the batch is made."""
     if line.batch is None:
-        return made
-    data, rows, count, n_lost = made
-    place = Place(plan.order.seed, plan.order.epoch, rows=rows())
-    return line.finish(data, place), rows, count, n_lost
+        return data
+    return line.finish(data, Place(plan.order.seed, plan.order.epoch, rows=rows()))
 
 
 def labelled(
@@ -126,11 +128,13 @@ class Workers:
         core.count(stats)
         stats.wait_s += perf_counter() - began
         began = perf_counter()
-        recipe = core.dealer.recipe
-        if recipe.goes_to is not None and made[0] is not NOTHING:
+        recipe, rest = core.dealer.recipe, made[1:]
+        finish = partial(finished, rows=made[1], line=self._line, plan=core.dealer.plan)
+        if recipe.goes_to is None or made[0] is NOTHING:
+            made = finish(made[0]), *rest
+        else:
             library = None if recipe.hand is None else recipe.hand.to.library
-            made = placed(made[0], recipe.goes_to, library), *made[1:]
-        made = finished(made, self._line, core.dealer.plan)
+            made = placed(made[0], recipe.goes_to, library, finish), *rest
         stats.pipeline_s += perf_counter() - began
         return made
 

@@ -18,6 +18,7 @@ from labeled.device import Array
 from labeled.device.streams import Event, Stream
 from labeled.loader.batches.batch import Batch
 from labeled.loader.batches.dealing import Interrupted, Made, rows_of_spans
+from labeled.loader.batches.workers import finished
 from labeled.loader.devices.placing import NUMBERS
 from labeled.loader.devices.uploads import DeviceWindows, Uploaded
 from labeled.loader.plan import LoaderPlan
@@ -75,17 +76,21 @@ class DeviceDealer:
         def rows() -> Rows:
             return rows_of_spans(contents, group, length)
 
-        def finished(arrays: dict[str, Array]) -> object:
+        def laid(arrays: dict[str, Array]) -> object:
             return self.recipe.finish(arrays, rows, count, length, self._placed)
 
         window = self._window_at(start) if count else None
         if window is not None and stop <= window.stop and count == length:
             a, b = start - window.start, stop - window.start
             contents.append((window.content, a, b))
-            data, event = self._run(stream, lambda: finished(self._cut(window, a, b)), window)
+            data, event = self._run(stream, lambda: laid(self._cut(window, a, b)), window)
         else:
             arrays = self._joined(stream, start, stop, length, contents)
-            data, event = self._run(stream, lambda: finished(arrays))
+            data, event = self._run(stream, lambda: laid(arrays))
+        line = self.recipe.line
+        if line is not None:
+            stage = partial(finished, data, rows, line, self.plan)
+            data, event = stream.run(stage, []), stream.record()
         if isinstance(data, Batch):
             data.event = event
         return data, rows, count, 0

@@ -7,6 +7,7 @@ they are stored.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,12 @@ from labeled.loader.batches.batch import Batch
 NUMBERS = "biufc"
 
 
-def placed(data: Any, device: Device, library: str | None = None) -> Any:
+def placed(
+    data: Any,
+    device: Device,
+    library: str | None = None,
+    then: Callable[[Any], Any] = lambda made: made,
+) -> Any:
     """Return a batch whose arrays of numbers are on a device.
 
     Parameters
@@ -28,6 +34,8 @@ def placed(data: Any, device: Device, library: str | None = None) -> Any:
         What is none of them, such as texts and examples of different shapes, stays.
     library : str, optional
         Whose arrays the consumer asked for.
+    then : callable
+        What becomes of it there, on the same stream.
 
     Raises
     ------
@@ -42,7 +50,7 @@ def placed(data: Any, device: Device, library: str | None = None) -> Any:
     """
     stream = device.consumer_stream(library)
     try:
-        made = stream.run(lambda: _placed(data, device), [])
+        made = stream.run(lambda: then(_placed(data, device)), [])
     except device.memory_errors as error:
         raise DeviceMemoryError(
             f"device {device.name!r} is out of memory: a batch that a pipeline made on the host "
