@@ -32,7 +32,6 @@ def small_units() -> Iterator[None]:
     """Let a few rows be many units, so that blocks begin, cross and end units everywhere."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streaming, "UNIT_BYTES", 100)
-        patch.setattr(streaming, "CHUNKED_UNIT_BYTES", 100)
         patch.setattr(streaming, "BLOCK_BYTES", 300)
         yield
 

@@ -23,7 +23,7 @@ import ctypes, json, sys, threading, time
 import dask.array as da, numpy as np, labeled
 from labeled.cli.memory import PeakMemory
 
-kind, doing, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+kind, doing, options, asked = *sys.argv[1:3], json.loads(sys.argv[3]), sys.argv[4]
 rng = np.random.default_rng(0)
 
 
@@ -37,7 +37,16 @@ def rows(n):
     return np.array(["%06d" % i * 500 for i in range(n)], object)
 
 
+def batches(n):
+    for size in (64, n - 64):
+        yield {"x": rows(size)}
+
+
 def begun(n):
+    if doing == "batches":  # a small one, and all the rest
+        given = list(batches(n))
+        return lambda: labeled.write(
+            "x", iter(given), overwrite=True, memory=MEMORY, threads=2, **options)
     given = {"x": rows(n)}
     if doing == "append":
         labeled.write("x", {"x": given["x"][:2]}, overwrite=True, **options)
@@ -50,8 +59,9 @@ def begun(n):
     return lambda: getattr(labeled, doing)("y", "x", overwrite=True, memory=MEMORY, threads=2)
 
 
-MEMORY, WARM = "16 MiB", False
+MEMORY, WARM = "64 MiB", False
 begun(512)()  # imports
+MEMORY = asked
 if doing in ("convert", "repack"):  # of a file that another process wrote
     import os
     if os.fork() == 0:
@@ -67,25 +77,28 @@ with PeakMemory() as memory:
 print(memory.peak_bytes)
 """
 
-CASES: list[tuple[str, str, dict[str, Any]]] = [
-    ("lazy", "write", {}),
-    ("uneven", "append", {}),
-    ("uneven", "write", {"ragged": "fuel"}),
-    ("texts", "convert", {}),
-    ("texts", "repack", {}),
+CASES: list[tuple[str, str, dict[str, Any], int]] = [
+    ("lazy", "write", {}, 16),
+    ("uneven", "append", {}, 5),
+    ("uneven", "write", {"ragged": "fuel"}, 9),
+    ("uneven", "batches", {}, 16),
+    ("texts", "batches", {}, 6),
+    ("texts", "convert", {}, 16),
+    ("texts", "repack", {}, 5),
 ]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems tell less")
-@pytest.mark.parametrize(("kind", "doing", "options"), CASES)
+@pytest.mark.parametrize(("kind", "doing", "options", "mib"), CASES)
 def test_growth_stays_within_the_memory(
-    kind: str, doing: str, options: dict[str, Any], tmp_path: Path
+    kind: str, doing: str, options: dict[str, Any], mib: int, tmp_path: Path
 ) -> None:
-    """36 MiB of rows through a budget of 16, in a process of its own."""
+    """36 MiB of rows through a few, or through the least that is taken, in a new process."""
+    words = [kind, doing, json.dumps(options), f"{mib} MiB"]
     grown: list[int] = []
-    while not grown or (grown[-1] > 16 * MIB and len(grown) < 3):  # others' load delays freeing
+    while not grown or (grown[-1] > mib * MIB and len(grown) < 3):  # others' load delays freeing
         done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", SCRIPT, kind, doing, json.dumps(options)],
+            [sys.executable, "-W", "error", "-c", SCRIPT, *words],
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -93,7 +106,7 @@ def test_growth_stays_within_the_memory(
         )
         assert done.returncode == 0, done.stderr
         grown.append(int(done.stdout))
-    assert grown[-1] <= 16 * MIB, grown
+    assert grown[-1] <= mib * MIB, grown
 
 
 def test_memory_that_a_piece_does_not_fit_in_is_refused(tmp_path: Path) -> None:
@@ -104,13 +117,21 @@ def test_memory_that_a_piece_does_not_fit_in_is_refused(tmp_path: Path) -> None:
         ({"x": da.from_array(rows, (2048, -1))}, {}),
         ({"x": uneven}, {}),
         ({"x": uneven}, {"ragged": "fuel"}),
-        (iter([{"x": rows[:2048]}, {"x": rows}]), {}),
+        (iter([{"x": rows[:3072]}, {"x": rows}]), {}),
     ]
-    words = r"too small for source 'x'.*give memory='(19|2\d) MiB'"
+    words = r"too small for source 'x'.*give memory='(19|[23]\d) MiB'"
     for sources, options in given:
         with pytest.raises(LoaderError, match=words):
             labeled.write(tmp_path / "x", sources, memory="16 MiB", threads=1, **options)
         assert list(tmp_path.iterdir()) == []
+
+
+def test_texts_in_batches_need_no_more_than_their_batch(tmp_path: Path) -> None:
+    texts = np.array(["a" * 3000] * 64, object)
+    labeled.write(tmp_path / "x", iter([{"x": texts}] * 9), memory="6 MiB", threads=1)
+    labeled.write(tmp_path / "y", [{"x": np.repeat(texts, 99)}], memory="6 MiB", threads=1)
+    with pytest.raises(LoaderError, match=r"give memory='4\d MiB'"):  # one, and the next being made
+        labeled.write(tmp_path / "z", iter([{"x": np.repeat(texts, 99)}]), memory="16 MiB")
 
 
 def test_memory_that_is_said_to_be_enough_is(tmp_path: Path) -> None:
@@ -143,8 +164,8 @@ def test_what_is_small_takes_any_memory(tmp_path: Path) -> None:
 def test_texts_of_any_length_come_back(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     texts = np.array(["é" * n for n in rng.pareto(0.7, 3000).clip(0, 50_000).astype(int)], object)
-    path = labeled.write(tmp_path / "x", {"x": texts.reshape(1500, 2)}, memory="4 MiB")
-    labeled.append(path, {"x": texts[:100].reshape(50, 2)}, memory="4 MiB")
+    path = labeled.write(tmp_path / "x", {"x": texts.reshape(1500, 2)}, memory="6 MiB")
+    labeled.append(path, {"x": texts[:100].reshape(50, 2)}, memory="6 MiB")
     labeled.repack(path, tmp_path / "y", order="shuffle", layout="chunked", memory="16 MiB")
     labeled.repack(tmp_path / "y", tmp_path / "z", layout="contiguous", memory="16 MiB")
     expected = np.concatenate([texts, texts[:100]]).reshape(-1, 2)

@@ -292,7 +292,7 @@ def test_an_append_in_place_that_breaks_off_is_undone(
         raise error
 
     with pytest.raises(error):
-        labeled.append(path, batches(), in_place=True, split="a", threads=1, memory="1 MiB")
+        labeled.append(path, batches(), in_place=True, split="a", threads=1, memory="5 MiB")
     assert max(sizes) > len(before) + 300_000
     assert Path(path).read_bytes() == before
     assert labeled.verify(path).sound

@@ -60,7 +60,9 @@ class Given:
     mean_bytes: int | None = None
     """What a row takes, where rows differ in length."""
     least_bytes: int = 0
-    """Of the most that comes in one piece: a block of dask's, an example, a batch."""
+    """Of the most that comes in one piece: a block of dask's, an example."""
+    batch_bytes: int = 0
+    """Of the first batch, where rows come in batches that are made as they are asked for."""
     example_dims: tuple[str, ...] = ()
     """The dims of a source of examples of different shapes, whose values these are."""
 

@@ -148,13 +148,18 @@ def inputs_of(
         given = replace(given, sources=read)
     if batches is None:
         return replace(given, attrs=storable("the file", _kept(attrs)))
+    made = not isinstance(sources, Sequence)  # else all of them are there already
     open_ended = {
-        n: replace(g, shape=(None, *g.shape[1:]), least_bytes=int(g.shape[0] or 0) * g.row_bytes)
+        n: replace(g, shape=(None, *g.shape[1:]), batch_bytes=made * _all_bytes(g))
         for n, g in given.sources.items()
     }
     uneven = {n: replace(g, n_rows=None, examples=None, shapes=[]) for n, g in given.ragged.items()}
     more = map(with_fields, batches)
     return Inputs(open_ended, {}, _with_first(whole, more), uneven)
+
+
+def _all_bytes(given: Given) -> int:
+    return int(given.shape[0] or 0) * given.row_bytes
 
 
 def _with_examples(dataset: xr.Dataset) -> dict[str, xr.DataArray]:

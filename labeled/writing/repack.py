@@ -146,7 +146,7 @@ def repack(
         recipes = {n: recipe_for(g, made.layouts[n], True) for n, g in inputs.sources.items()}
         plan = Plan(recipes, tallies_for(inputs, splits, True), budget, threads)
         plan = fitting(plan, inputs, memory)
-        plan = replace(plan, budget=plan.budget // 3)
+        plan = replace(plan, budget=plan.aside + max(plan.budget - plan.aside, 0) // 3)
         passes = 1 + 2 * verify + (not isinstance(moves, Kept))
         n_bytes = passes * (total_bytes(inputs) or 0)
         with progress_bar(progress, n_bytes, f"repack {os.path.basename(found)}") as told:

@@ -38,10 +38,9 @@ from labeled.writing.inputs import Inputs, given_of
 from labeled.writing.splits import Splits
 from labeled.writing.statistics import SCRATCH_BYTES, Tally, are_labels, can_measure, channel_axis
 
-UNIT_BYTES = 1 << 20
-"""Rows between two checksums of a contiguous source; chunked ones have one a chunk or so."""
+UNIT_BYTES = 1 << 18
+"""Rows between two checksums, of a chunked source at least a chunk: they wait for neighbours."""
 
-CHUNKED_UNIT_BYTES = 1 << 18
 BLOCK_BYTES = 4 << 20
 """What is read of an array at a time, where nobody else says."""
 
@@ -60,6 +59,18 @@ SCRATCH_SHARE = 16
 OBJECTS = 3
 """How much more than their bytes is held of texts and of rows of any length."""
 
+BASE_BYTES = 1 << 20
+"""What threads and HDF5's lists of free memory take, however little is on its way; ..."""
+
+EXAMPLES_BASE_BYTES = 3 << 20
+"""... where examples, or texts, are stored, too; ..."""
+
+VLEN_BASE_BYTES = 7 << 20
+"""... and where rows of any length are."""
+
+BATCHES = 2
+"""Batches that are there at a time: one whose rows are on their way, and one being made."""
+
 SPARE = 3
 """Rows on their way take one part in so many of the memory: see :attr:`Plan.room`."""
 
@@ -77,6 +88,8 @@ class Plan:
     threads: int
     begin: Begin | None = None
     """Has dask's work done; wherever dask runs, by default."""
+    held: int = 0
+    """Bytes that are taken whatever is on its way."""
 
     @property
     def room(self) -> int:
@@ -91,9 +104,9 @@ class Plan:
 
     @property
     def aside(self) -> int:
-        """Bytes that are taken besides: by every thread, and by rows that wait for more."""
+        """Bytes that are taken besides: by every thread, by rows that wait for more, and always."""
         units = [each.unit_rows * each.row_bytes for each in self.recipes.values()]
-        return self.threads * SCRATCH_BYTES + HELD_UNITS * max(units, default=0)
+        return self.held + self.threads * SCRATCH_BYTES + HELD_UNITS * max(units, default=0)
 
     def statistics(self) -> dict[str, Any]:
         """Return what was measured, by source."""
@@ -123,7 +136,10 @@ def fitting(plan: Plan, inputs: Inputs, memory: int | str | None) -> Plan:
     LoaderError
         If `memory` is too small; says what is needed, and of which source.
     """
-    needs = {name: _needed(plan, given) for name, given in inputs.sources.items()}
+    batches = sum(BATCHES * given.batch_bytes for given in inputs.sources.values())
+    base = max(map(_base_bytes, inputs.sources.values()))
+    plan = replace(plan, held=base + batches)
+    needs = {name: batches + _needed(plan, given) for name, given in inputs.sources.items()}
     name = max(needs, key=lambda name: needs[name])
     needed = needs[name]
     if needed <= max(plan.budget, COUNTED_BYTES):
@@ -133,36 +149,39 @@ def fitting(plan: Plan, inputs: Inputs, memory: int | str | None) -> Plan:
     raise LoaderError(
         f"memory={memory!r} is too small for source {name!r}: of its pieces that cannot be cut (a "
         f"chunk, a block of dask's, an example, a batch) the largest needs {needed:,} bytes, as it "
-        f"is read, as it is packed, and while it waits for its neighbours; give "
-        f"memory='{-(-needed >> 20)} MiB', or smaller pieces"
+        f"is read, as it is packed, and while it waits for its neighbours, with what threads and "
+        f"HDF5 take; give memory='{-(-needed >> 20)} MiB', or smaller pieces"
     )
 
 
 def _needed(plan: Plan, given: Given) -> int:
     """Return the least memory that a source can be written in."""
-    recipe = plan.recipes[given.name]
-    unit = recipe.unit_rows if recipe.layout.chunks is None else recipe.layout.chunks[0]
-    unit_bytes = unit * given.row_bytes
+    unit_bytes = plan.recipes[given.name].unit_rows * given.row_bytes
     if given.least_bytes:
         needed = (TWICE + 1) * given.least_bytes + HELD_UNITS * unit_bytes
     else:
         needed = (TWICE + 1) * unit_bytes
-    needed += plan.threads * SCRATCH_BYTES
+    needed += plan.threads * SCRATCH_BYTES + _base_bytes(given)
     if given.shape[0] is None:
         return needed
     return min(needed, SCRATCH_SHARE * given.shape[0] * given.row_bytes)
 
 
+def _base_bytes(given: Given) -> int:
+    if vlen_base(given.dtype) is not None:
+        return VLEN_BASE_BYTES
+    return EXAMPLES_BASE_BYTES if given.example_dims or given.dtype.kind == "O" else BASE_BYTES
+
+
 def recipe_for(given: Given, layout: Layout, checksums: bool) -> Recipe:
     """Return what is done to every block of a source."""
-    chunked = layout.chunks is not None
-    unit_bytes = CHUNKED_UNIT_BYTES if chunked else UNIT_BYTES
+    cut = Layout() if given.dtype.kind == "O" else layout  # HDF5 puts objects into chunks itself
     return Recipe(
         f"source {given.name!r}",
         given.dtype,
         given.row_shape,
         layout,
-        rows_a_unit(given.row_bytes, layout, unit_bytes),
+        rows_a_unit(given.row_bytes, cut, UNIT_BYTES),
         checksums,
         _channel_axis(given),
         _are_labels(given),
@@ -222,9 +241,16 @@ def _rows_a_block(plan: Plan, given: Given) -> int:
     recipe = plan.recipes[given.name]
     most = min(BLOCK_BYTES, max(plan.room // BLOCKS, min(LEAST_BLOCK_BYTES, plan.budget // 8)))
     rows = max(most // max(given.row_bytes * _weight(given), 1), 1)
-    chunk = 1 if recipe.layout.chunks is None else recipe.layout.chunks[0]
-    step = recipe.unit_rows if rows >= recipe.unit_rows else min(chunk, recipe.unit_rows)
+    step = (
+        recipe.unit_rows if rows >= recipe.unit_rows else min(_chunk_rows(recipe), recipe.unit_rows)
+    )
     return max(rows // step, 1) * step
+
+
+def _chunk_rows(recipe: Recipe) -> int:
+    """Return the least rows that are encoded together; HDF5 puts objects into chunks by itself."""
+    chunks = recipe.layout.chunks
+    return 1 if chunks is None or recipe.dtype.kind == "O" else chunks[0]
 
 
 def work_of(plan: Plan, given: Given, block: Block, first: int = 0) -> Work:
@@ -272,7 +298,7 @@ def _works_of_batches(
                 datasets = ragged.batch(value, done)
             for each, given in datasets.items():
                 known = replace(inputs.sources[each], blocks=given.blocks)
-                for block in given.blocks(max(int(given.shape[0] or 0), 1)):
+                for block in given.blocks(_rows_a_block(plan, given)):
                     yield work_of(plan, known, block, done[each])
                 done[each] += int(given.shape[0] or 0)
 

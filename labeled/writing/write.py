@@ -128,10 +128,11 @@ def write(
     progress : bool, optional
         Show a bar. Default: on a terminal, once writing takes more than two seconds.
     memory : int or str, optional
-        By how many bytes the process may grow (below 16 MiB it may be a fifth more): rows on
-        their way, as they are read and as they are stored, and what packing them takes. What
-        computing a dask block takes besides is dask's. Default: 128 MiB, or what the largest
-        piece needs that cannot be cut (a chunk, a block of dask's, an example, a batch).
+        By how many bytes the process may grow: rows on their way, as they are read and as they
+        are stored, and what packing them takes. What computing a dask block takes besides is
+        dask's. Default: 128 MiB, or what the largest piece needs that cannot be cut (a chunk, a
+        block of dask's, an example, a batch). The least is 3 to 5 MiB, and 9 for examples as
+        Fuel has them.
     threads : int, optional
         Blocks packed at a time. Default: one a core, at most 8.
 
