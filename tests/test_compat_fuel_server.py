@@ -20,6 +20,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_array_equal
 
+from labeled.compat.fuel.exceptions import OldValueError
+
 ROWS = np.arange(40.0).reshape(10, 4)
 
 
@@ -27,7 +29,7 @@ ROWS = np.arange(40.0).reshape(10, 4)
 @given(
     st.lists(
         hnp.arrays(
-            st.sampled_from(["f4", ">i8", "u1", "?", "S3"]),
+            st.sampled_from(["f4", ">i8", "u1", "?", "S3", ">U2", "M8[s]", ">m8[ns]", ">c16"]),
             hnp.array_shapes(min_dims=0, min_side=0, max_dims=3, max_side=4),
         ),
         max_size=3,
@@ -44,9 +46,10 @@ def test_messages_carry_arrays(arrays, turned):
         assert not one.flags.writeable
 
 
-def test_objects_are_not_sent():
-    with pytest.raises(TypeError):
-        message_of([np.array([None])])
+@pytest.mark.parametrize("dtype", [object, "f4,f4", "V0"])
+def test_what_is_no_row_of_numbers_is_not_sent(dtype):
+    with pytest.raises(TypeError, match="cannot be sent"):
+        message_of([np.zeros(2, dtype)])
 
 
 def described(**changes):
@@ -74,12 +77,17 @@ def described(**changes):
         [described(shape=[1 << 62, 4]), b"\0" * 16],
         [described(shape=[2.0]), b"\0" * 16],
         [described(shape="2"), b"\0" * 16],
+        [described(shape=[0, 1 << 62]), b""],
+        [described(shape=[1] * 70 + [2]), b"\0" * 16],
+        [described(descr="(3,)f8"), b"\0" * 48],
+        [described(descr=">U1"), b"\0\x11\0\0" * 2],
+        [pickle.dumps(ROWS), b""],
         [b"[3]", b""],
     ],
     ids=lambda message: str(message)[:40],
 )
 def test_hostile_frames_are_refused(message):
-    with pytest.raises(ValueError):
+    with pytest.raises(OldValueError, match=r"a message|an array"):
         arrays_of(message)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -54,16 +55,21 @@ def message_of(arrays: Iterable[Any]) -> list[Any]:
     """
     headers, frames = [], []
     for array in map(np.asarray, arrays):
-        if array.dtype.hasobject or array.dtype.names is not None:
+        if not _is_plain(array.dtype):
             raise OldTypeError(f"arrays of {array.dtype} cannot be sent; send numbers or bytes")
         fortran = array.flags.f_contiguous and not array.flags.c_contiguous
         headers.append(
             {"descr": array.dtype.str, "fortran_order": fortran, "shape": list(array.shape)}
         )
-        frames.append(
-            np.ascontiguousarray(array.T if fortran else array).reshape(-1).data.cast("B")
-        )
+        values = np.ascontiguousarray(array.T if fortran else array).reshape(-1)
+        frames.append(values.view(np.uint8).data)  # times have no buffer of their own
     return [json.dumps(headers).encode(), *frames]
+
+
+def _is_plain(dtype: np.dtype[Any]) -> bool:
+    """Whether values of a dtype are bytes that mean the same elsewhere, as many each."""
+    single = dtype.names is None and dtype.subdtype is None and dtype.itemsize > 0
+    return single and not dtype.hasobject
 
 
 STOP = json.dumps({"stop": True}).encode()
@@ -108,7 +114,7 @@ def _array(header: Any, frame: Any) -> Any:
         raise OldValueError(f"an array has the unknown dtype {header['descr']!r}") from None
     sizes = tuple(shape)
     data = memoryview(frame)
-    if dtype.hasobject or dtype.names is not None or not dtype.itemsize:
+    if not _is_plain(dtype):
         raise OldValueError(f"an array of {dtype} is not taken")
     if math.prod(sizes) * dtype.itemsize != data.nbytes:
         raise OldValueError(
@@ -116,9 +122,12 @@ def _array(header: Any, frame: Any) -> Any:
             f"frame has {data.nbytes}"
         )
     values = np.frombuffer(data, dtype)
-    if header.get("fortran_order") is True:
-        return values.reshape(sizes, order="F")
-    return values.reshape(sizes)
+    if dtype.kind == "U" and values.view(f"{dtype.str[0]}u4").max(initial=0) > sys.maxunicode:
+        raise OldValueError(f"an array of {dtype} holds something that is no character")
+    try:
+        return values.reshape(sizes, order="F" if header.get("fortran_order") is True else "C")
+    except ValueError as error:
+        raise OldValueError(f"an array has the impossible shape {shape!r:.200}: {error}") from None
 
 
 def receive(socket: Any) -> tuple[Any, ...]:
