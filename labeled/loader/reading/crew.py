@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import threading
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Protocol
 
 log = logging.getLogger(__name__)
@@ -61,3 +64,20 @@ def wake_without_waiting(changed: threading.Condition) -> None:
             changed.notify_all()
         finally:
             changed.release()
+
+
+def _unlock_properties() -> None:
+    """Give cached properties new locks in a forked child.
+
+    Python 3.11 computes each under a lock that all objects of its class share. A thread that held
+    it when the process was forked is not there to let go of it.
+    """
+    modules = [one for name, one in sys.modules.items() if name.partition(".")[0] == "labeled"]
+    kinds = {one for module in modules for one in vars(module).values() if isinstance(one, type)}
+    for value in (one for kind in kinds for one in vars(kind).values()):
+        if isinstance(value, cached_property):
+            vars(value)["lock"] = threading.RLock()
+
+
+if sys.version_info < (3, 12) and hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock_properties)
