@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import labeled
 from labeled.cli.main import main
-from labeled.errors import FileFormatError
+from labeled.errors import FileFormatError, UnknownNameError
 from labeled.formats.hdf5.tables import split_array
 from labeled.writing.diagnosis import suspects_of
 
@@ -257,3 +257,35 @@ def test_what_cannot_be_read_is_a_finding_and_others_are_looked_at(tmp_path: Pat
     assert kinds == {"fine": "one-row chunks", "packed": "cannot be read"}
     assert found.command is None
     assert "32845" in str(found.obstacle)
+
+
+@pytest.mark.filterwarnings("ignore:.*holds the same sources")
+def test_groups_alike_are_mended_by_one_short_command(tmp_path: Path) -> None:
+    path, target = tmp_path / "demos.h5", tmp_path / "new.h5"
+    with h5py.File(path, "w") as file:
+        for i in range(12):
+            file.create_dataset(f"demo_{i}/x", data=np.full((6, 7), i), chunks=(1, 7))
+        file.create_dataset("other_1/x", data=np.zeros((6, 7)), chunks=(6, 7))
+
+    found = labeled.doctor(path, target=str(target), seconds=0.001)
+
+    assert found.command is not None
+    assert "--layout 'demo_*/x=contiguous'" in found.command
+    assert len(found.command) < 300 + len(str(path)) + len(str(target))
+    done = CliRunner().invoke(main, shlex.split(found.command)[1:])
+    assert done.exit_code == 0, done.output
+    with h5py.File(target) as file:
+        for i in range(12):
+            assert file[f"demo_{i}/x"].chunks is None
+            assert file[f"demo_{i}/x"][...].tolist() == [[i] * 7] * 6
+            assert file[f"demo_{i}/x"].dims[1].label == "feature"
+
+
+def test_a_pattern_that_means_no_source_is_refused(tmp_path: Path) -> None:
+    path = labeled.write(tmp_path / "x.h5", {"x1": np.arange(6), "x2": np.arange(6)})
+    for option in ({"chunks": {"y*": 2}}, {"dims": {"y*": ("b",)}}):
+        with pytest.raises(UnknownNameError, match=r"names 'y\*', which is no source"):
+            labeled.repack(path, tmp_path / "new.h5", **option)
+    labeled.repack(path, tmp_path / "new.h5", chunks={"x*": 2, "x2": 3})
+    with h5py.File(tmp_path / "new.h5") as file:
+        assert (file["x1"].chunks, file["x2"].chunks) == ((2,), (3,))

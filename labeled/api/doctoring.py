@@ -208,7 +208,9 @@ def _diagnosed(
     options = {**merged(found), **({"allow_external": True} if found and allow_external else {})}
     named = os.fspath(path) if os.path.isfile(path) else where
     written = _free_name(named) if target is None else target
-    words = command(named, written, options) if found and suspects.obstacle is None else None
+    words = None
+    if found and suspects.obstacle is None:
+        words = command(named, written, options, dataset.sources)
     told = (*found, *left)
     obstacle = suspects.obstacle if found else None
     return Diagnosis(where, told, options, words, now, then, obstacle)

@@ -66,6 +66,7 @@ def repack(
 
     \b
       labeled repack slow.hdf5 fast.hdf5 --chunks images=64 --compression images=gzip
+      labeled repack demos.hdf5 fast.hdf5 --layout 'data/demo_*/actions=contiguous'
       labeled repack sorted.hdf5 mixed.hdf5 --shuffle --seed 7
     """
     if shuffle and order not in ("keep", "shuffle"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from labeled.formats.hdf5.scan import scan
 from labeled.formats.header import FileHeader, Rows, SourceHeader
 from labeled.writing.layouts import codec_of
 from labeled.writing.ordering import order_of
+from labeled.writing.patterns import shortened
 
 SMALL_CHUNK_BYTES = 16 << 10
 LARGE_CHUNK_BYTES = 4 << 20
@@ -301,12 +302,14 @@ def merged(findings: Iterable[Finding]) -> Options:
     return out
 
 
-def command(path: str, target: str, options: Mapping[str, Any]) -> str:
+def command(path: str, target: str, options: Mapping[str, Any], names: Collection[str]) -> str:
     """Return the command line that repacks a file, ready to be run by a shell.
+
+    Sources that differ by digits alone (`names` are all there are) are said at once.
 
     Examples
     --------
-    >>> command("a b.h5", "c.h5", {"chunks": {"x": "auto"}, "order": "splits"})
+    >>> command("a b.h5", "c.h5", {"chunks": {"x": "auto"}, "order": "splits"}, ["x", "y"])
     "labeled repack 'a b.h5' c.h5 --chunks x=auto --order splits"
     """
     words = ["labeled", "repack", path, target]
@@ -314,7 +317,7 @@ def command(path: str, target: str, options: Mapping[str, Any]) -> str:
         if value is True:
             words.append(f"--{option.replace('_', '-')}")
         elif isinstance(value, Mapping):
-            for name, one in value.items():
+            for name, one in shortened(value, names).items():
                 words += [f"--{option}", f"{name}={_word(one)}"]
         else:
             words += [f"--{option}", _word(value)]

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from labeled.errors import ArrayError, UnknownNameError, did_you_mean
+from labeled.errors import ArrayError
 from labeled.formats.hdf5.encoding import LEVELS, Layout, can_encode, filters_for
 from labeled.formats.hdf5.filters import DEFLATE, FLETCHER32, LZ4, SHUFFLE, ZSTD
 from labeled.formats.header import Filter, SourceHeader
+from labeled.writing.patterns import expanded
 
 LAYOUTS = ("auto", "contiguous", "chunked")
 MOST_CHUNK_BYTES = 256 * 1024
@@ -52,7 +53,7 @@ def wishes(
     chunks: Any,
     default: Wish = Wish(),
 ) -> dict[str, Wish]:
-    """Take options apart that were given once for all sources, or by source.
+    """Take options apart that were given once for all sources, or by source or pattern.
 
     `default` is for sources that a mapping leaves out.
 
@@ -63,13 +64,11 @@ def wishes(
     ArrayError
         If an option is none of those there are.
     """
-    options = {"layout": layout, "compression": compression, "level": level, "chunks": chunks}
-    for option, value in options.items():
-        for name in value if isinstance(value, Mapping) else ():
-            if name not in names:
-                raise UnknownNameError(
-                    f"{option}= names {name!r}, which is no source; {did_you_mean(name, names)}"
-                )
+    given = {"layout": layout, "compression": compression, "level": level, "chunks": chunks}
+    options = {
+        option: expanded(option, value, names) if isinstance(value, Mapping) else value
+        for option, value in given.items()
+    }
 
     def of(option: str, name: str, default: Any) -> Any:
         value = options[option]

@@ -23,7 +23,7 @@ from labeled.errors import ArrayError, FileChangedError, SplitError, WriteError
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.hdf5.others import Carrier, others_of
 from labeled.formats.hdf5.ragged import open_ragged
-from labeled.formats.hdf5.scan import scan
+from labeled.formats.hdf5.scan import noted, scan
 from labeled.formats.hdf5.writing import storable
 from labeled.formats.header import FileHeader, SourceHeader
 from labeled.formats.registry import check_hdf5
@@ -38,6 +38,7 @@ from labeled.writing.fingerprints import (
 from labeled.writing.given import slices, text_blocks
 from labeled.writing.layouts import AS_IT_IS, KEEP, wishes
 from labeled.writing.ordering import ORDERS, Kept, Order, moved, order_of
+from labeled.writing.patterns import expanded
 from labeled.writing.progress import progress_bar
 from labeled.writing.ragged import RaggedAs
 from labeled.writing.rewriting import Rewriting
@@ -75,8 +76,9 @@ def repack(
         An HDF5 file, and where the new one goes; the same path replaces the file, with
         `overwrite`.
     layout, compression, level, chunks
-        As for :func:`labeled.write`, for all sources or by source. What is not given stays as
-        it is, but for codecs that cannot be written here: gzip takes their place.
+        As for :func:`labeled.write`, for all sources or by source, also by patterns such as
+        ``data/demo_*/x``. What is not given stays as it is, but for codecs that cannot be
+        written here: gzip takes their place.
     ragged : {"flat", "fuel"}, optional
         How examples of different shapes are stored.
     order : {"keep", "splits", "shuffle"}
@@ -87,7 +89,7 @@ def repack(
     seed : int
         Of a shuffle; the same seed gives the same file.
     dims : mapping of source to names, optional
-        Names of all axes, in place of those in the file.
+        Names of all axes, in place of those in the file; also by patterns.
     allow_external : bool
         Read what the file has in other files, and put it into the new one; only for files that
         you trust.
@@ -132,6 +134,7 @@ def repack(
     if ragged not in (None, "flat", "fuel"):
         raise ArrayError(f"ragged={ragged!r} must be 'flat' or 'fuel'")
     check_hdf5(path, "repacking")
+    dims = _dims_by_name(path, dims or {}, allow_external)
     header = scan(path, dims=dims, decode_cf=False, allow_external=allow_external)
     budget, threads = checked_effort(memory, threads)
     others = others_of(header)
@@ -163,6 +166,26 @@ def repack(
                 carrier=Carrier(header, others, _moving(moves), budget // 4),
             )
     return found
+
+
+def _dims_by_name(
+    path: str | os.PathLike[str],
+    dims: Mapping[str, Sequence[str | None]],
+    allow_external: bool,
+) -> dict[str, Sequence[str | None]] | None:
+    """Return names of axes by source, where they are given by patterns; None without any."""
+    if not any("*" in name for name in dims):
+        return dict(dims) or None
+    ((header, _),) = noted(
+        path,
+        sources=None,
+        dims=None,
+        example_dim=None,
+        group=None,
+        decode_cf=False,
+        allow_external=allow_external,
+    )
+    return expanded("dims", dims, header.sources)
 
 
 def _moving(order: Order) -> Callable[[Any], Any] | None:
