@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +145,36 @@ def test_too_little_space_in_place_leaves_the_file_as_it_is(tmp_path: Path) -> N
     with pytest.raises(WriteError, match="takes at least 36,028,797,018,963,968 bytes"):
         labeled.append(path, {"x": claim}, in_place=True)
     assert labeled.open_dataset(path)["x"].values.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_of_two_writers_of_a_new_file_one_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overwrite: bool, links: bool
+) -> None:
+    path = tmp_path / "x.hdf5"
+
+    def no_link(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EPERM, "no second names here")
+
+    if not links:
+        monkeypatch.setattr(os, "link", no_link)
+
+    def batches() -> Iterator[dict[str, Any]]:
+        yield {"x": np.zeros(3)}
+        labeled.write(path, {"x": np.ones(4)})
+        yield {"x": np.zeros(3)}
+
+    if overwrite:
+        labeled.write(path, batches(), overwrite=True)
+    else:
+        with pytest.raises(
+            WriteError, match=r"x\.hdf5.*by somebody else meanwhile.*overwrite=True"
+        ):
+            labeled.write(path, batches())
+    with h5py.File(path) as file:
+        assert file["x"][...].tolist() == ([0.0] * 6 if overwrite else [1.0] * 4)
+    assert os.listdir(tmp_path) == ["x.hdf5"]
 
 
 def test_targets_that_cannot_be_written(tmp_path: Path) -> None:

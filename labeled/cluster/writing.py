@@ -130,7 +130,7 @@ def write(
         if writer == HERE or (writer is None and _is_here(sources)):
             target = check_target(path, overwrite=overwrite, n_bytes=made.certain_bytes)
             with _bar(made, target, progress) as told:
-                _with(made, _Away(at, named)).create(target, told)
+                _with(made, _Away(at, named)).create(target, told, overwrite=overwrite)
             return target
         able = there if writer is None else fitting(at, None, {})
         hosts = _writers(at, able, os.path.dirname(target), writer)
@@ -274,7 +274,7 @@ def _write(
         made: Planned = pickle.loads(recipe)
         target = check_target(target, overwrite=overwrite, n_bytes=made.certain_bytes)
         with _Teller(client, run) as told:
-            _with(made, _Away(client, named)).create(target, told)
+            _with(made, _Away(client, named)).create(target, told, overwrite=overwrite)
     return target
 
 

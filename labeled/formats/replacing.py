@@ -88,7 +88,7 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool, n_bytes: int 
 
 
 @contextlib.contextmanager
-def replacing(target: str) -> Iterator[str]:
+def replacing(target: str, *, overwrite: bool = True) -> Iterator[str]:
     """Yield the path of a new empty file that takes the place of `target` in the end.
 
     Parameters
@@ -96,6 +96,8 @@ def replacing(target: str) -> Iterator[str]:
     target : str
         From :func:`check_target`. Whatever is there stays until the block has ended well,
         and keeps its permissions.
+    overwrite : bool
+        Whether it takes the place of what somebody else has put there meanwhile.
 
     Raises
     ------
@@ -109,13 +111,32 @@ def replacing(target: str) -> Iterator[str]:
             _make_file(part, target)
             yield part
             sync(part)
-            os.replace(part, target)
+            if overwrite:
+                os.replace(part, target)
+            else:
+                _take_name(part, target)
     except BaseException:  # KeyboardInterrupt included: nothing may stay behind
         with contextlib.suppress(OSError):
             os.unlink(part)
         raise
     with explained(target, "the new file is there, but may be gone if the machine stops now"):
         _sync_names(os.path.dirname(target))
+
+
+def _take_name(part: str, target: str) -> None:
+    """Rename a file, unless somebody has taken the name: of several who try, one has it."""
+    try:
+        os.link(part, target)
+    except OSError:  # the name is taken, or the file system has no second names
+        if os.path.lexists(target):
+            raise WriteError(
+                f"{target!r} was written by somebody else meanwhile, and stays as it is; write "
+                f"elsewhere, or pass overwrite=True to replace it"
+            ) from None
+        os.replace(part, target)
+    else:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
 
 
 @contextlib.contextmanager

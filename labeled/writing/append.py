@@ -411,7 +411,17 @@ def _write_anew(
     attrs = storable("the file", old.header.attrs)
     netcdf = old.header.kind != "plain"
     carrier = Carrier(old.header, others_of(old.header))
-    create(target, inputs, plan, table, attrs, netcdf=netcdf, told=told, carrier=carrier)
+    create(
+        target,
+        inputs,
+        plan,
+        table,
+        attrs,
+        netcdf=netcdf,
+        told=told,
+        overwrite=True,
+        carrier=carrier,
+    )
 
 
 def _old_then_new(old: _Old, inputs: Inputs) -> Inputs:

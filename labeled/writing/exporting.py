@@ -91,7 +91,7 @@ def export(
     path = check_target(target, overwrite=overwrite)
     n_bytes = sum(int(dataset[name].nbytes) for name in dataset.sources)
     bar = progress_bar(progress, n_bytes, f"write {os.path.basename(path)}")
-    with bar as told, replacing(path) as part:
+    with bar as told, replacing(path, overwrite=overwrite) as part:
         EXPORTERS[suffix](dataset, part, budget, told)
     return path
 

@@ -162,6 +162,7 @@ def repack(
                 storable("the file", _attrs(header, order, seed)),
                 netcdf=header.kind != "plain",
                 told=told,
+                overwrite=overwrite,
                 check=partial(_check, made, splits, verify),
                 carrier=Carrier(header, others, _moving(moves), budget // 4),
             )

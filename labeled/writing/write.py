@@ -192,7 +192,7 @@ def write(
     made.warn_of(sources)
     bar = progress_bar(progress, made.total_bytes, f"write {os.path.basename(target)}")
     with bar as told:
-        made.create(target, told)
+        made.create(target, told, overwrite=overwrite)
     return target
 
 
@@ -227,7 +227,7 @@ class Planned:
             warn_of_overlaps(self.table)
         _warn_of_left_out(sources)
 
-    def create(self, target: str, told: Callable[[int], None]) -> None:
+    def create(self, target: str, told: Callable[[int], None], *, overwrite: bool) -> None:
         """Write it."""
         create(
             target,
@@ -237,6 +237,7 @@ class Planned:
             self.file_attrs,
             netcdf=self.netcdf,
             told=told,
+            overwrite=overwrite,
         )
 
 
@@ -298,6 +299,7 @@ def create(
     *,
     netcdf: bool,
     told: Callable[[int], None],
+    overwrite: bool,
     check: Callable[[str], None] = lambda part: None,
     carrier: Carrier | None = None,
 ) -> None:
@@ -306,7 +308,7 @@ def create(
     `check` is called with the path of the whole new file before it takes its name; `carrier`
     brings what an older file holds besides its sources.
     """
-    with replacing(target) as part:
+    with replacing(target, overwrite=overwrite) as part:
         with new_file(part) as file:
             _fill(file, inputs, plan, table, file_attrs, carrier, netcdf=netcdf, told=told)
         if carrier is not None:

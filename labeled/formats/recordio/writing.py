@@ -97,8 +97,10 @@ def write_records(
     n_threads = (os.cpu_count() or 1) if threads is None else threads
     records = _records(_encoded(examples, format, quality, n_threads, ahead_bytes), labels, ids)
     with contextlib.ExitStack() as stack:
-        rec_part = stack.enter_context(replacing(target))
-        idx_part = None if beside is None else stack.enter_context(replacing(beside))
+        rec_part = stack.enter_context(replacing(target, overwrite=overwrite))
+        idx_part = None
+        if beside is not None:
+            idx_part = stack.enter_context(replacing(beside, overwrite=overwrite))
         with open(rec_part, "wb") as rec:
             offsets, keys = _written(rec, records, target)
         if idx_part is not None:
