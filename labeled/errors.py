@@ -215,11 +215,27 @@ def did_you_mean(name: str, known: Iterable[str], *, limit: int = 12) -> str:
     "did you mean 'train'? There are: 'test', 'train'"
     >>> did_you_mean("colour", ["test", "train"])
     "there are: 'test', 'train'"
+    >>> did_you_mean("images", ["image_features", "targets"])
+    "did you mean 'image_features'? There are: 'image_features', 'targets'"
     """
     names = sorted(known)
     there = listed(names, limit)
-    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.7)
+    close = close or [one for one in names if _starts_alike(str(name), one)][:1]
+    close = close or difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}? There are: {there}" if close else f"there are: {there}"
+
+
+def _starts_alike(one: str, two: str) -> bool:
+    """Whether two names begin alike: in four letters, and all but two of the first.
+
+    Examples
+    --------
+    >>> _starts_alike("images", "image_features"), _starts_alike("target", "test")
+    (True, False)
+    """
+    n = max(4, len(one) - 2)
+    return one[:n].lower() == two[:n].lower()
 
 
 def listed(names: Sequence[str], limit: int = 12) -> str:

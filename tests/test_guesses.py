@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 import subprocess
 import sys
 
@@ -10,7 +11,7 @@ import pytest
 
 import labeled
 from labeled.api.guesses import OF_DATASET, OF_PACKAGE
-from labeled.errors import UnknownAttributeError, UnknownNameError
+from labeled.errors import LabeledError, UnknownAttributeError, UnknownNameError
 from labeled.loader import loader as loader_module
 from labeled.loader.batches import batch as batch_module
 from labeled.ragged import Ragged
@@ -138,3 +139,24 @@ def test_data_sets_that_fuel_had_built_in_are_told_where_they_went():
         exec("from labeled.compat.fuel.datasets import MNIST")
     with pytest.raises(ImportError, match="cannot import name 'NoSuch'"):
         exec("from labeled.compat.fuel.datasets import NoSuch")
+
+
+def test_splits_asked_for_in_the_wrong_place_are_shown_the_right_one(tmp_path):
+    path = labeled.write(
+        tmp_path / "x.hdf5", {"x": np.arange(9)}, {"train": (0, 6), "test": (6, 9)}
+    )
+    dataset = labeled.open_dataset(path)
+    with pytest.raises(LabeledError, match=r"'train' .* is a split.*ds\.split\('train'\).*are 'x'"):
+        dataset["train"]
+    with pytest.raises(
+        LabeledError, match=r"holds split 'train'; split\('test'\) is asked of what"
+    ):
+        dataset.split("train").split("test")
+    with pytest.raises(LabeledError, match=r"holds chosen rows; split\('test'\)"):
+        dataset.subset([1]).split("test")
+
+
+def test_a_glob_without_files_tells_where_it_looked(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LabeledError, match=re.escape(str(tmp_path / "*.hdf5"))):
+        labeled.open_dataset("*.hdf5")

@@ -121,6 +121,16 @@ def is_example_dim(dim: str, request: Any, dims_of_sources: Iterable[tuple[str, 
     return True
 
 
+def held_already(asked: Sequence[Any], chosen: Sequence[str]) -> str:
+    """Return what to say where splits are asked of rows that were chosen already."""
+    what = f"split {', '.join(map(repr, chosen))}" if chosen else "chosen rows"
+    wanted = ", ".join(repr(name) for name in asked)
+    return (
+        f"this dataset already holds {what}; split({wanted}) is asked of what open_dataset "
+        f"returned, and subset() of what split() returned"
+    )
+
+
 def check_source(
     name: object, sources: Sequence[str], catalog: Catalog, chosen: Sequence[str], where: str
 ) -> None:
@@ -159,6 +169,11 @@ def check_source(
         raise UnknownNameError(
             f"{name!r} in {where} is a group, not a source; take {listed(inside)}, or pass "
             f"group={name.strip('/')!r} when opening it"
+        )
+    if name in catalog.splits:
+        raise UnknownNameError(
+            f"{name!r} in {where} is a split, not a source: ds.split({name!r}) gives its rows, and "
+            f"sources are {listed(sources)}"
         )
     hint = did_you_mean(name, sources)
     if name in catalog.sources:

@@ -23,6 +23,7 @@ import xarray as xr
 from labeled.api.by_label import coordinate_of, positions
 from labeled.api.choosing import (
     check_source,
+    held_already,
     is_example_dim,
     names_of,
     names_rows,
@@ -259,11 +260,11 @@ class Dataset:
         SplitError
             If no source is common to the splits, or a selection was already made.
         """
+        names = names_of(names)
         if self.loaded is not None:
             raise SplitError("these rows are loaded already; split() first, then load()")
         if self.selections is not None:
-            raise SplitError("this dataset already holds chosen rows; split() first, then subset()")
-        names = names_of(names)
+            raise SplitError(held_already(names, self.chosen))
         rows = rows_of_splits(names, self.files.known.splits, self.sources, self.where)
         ordered = tuple(rows) if self.names is not None else None
         return replace(self, names=ordered, selections=shared(rows), chosen=tuple(map(str, names)))

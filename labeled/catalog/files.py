@@ -167,7 +167,9 @@ def find_files(
     if not os.path.exists(text) and glob.has_magic(text):
         found = glob.glob(text)
         if not found:
-            raise FileFormatError(f"no file matches {text!r}")
+            raise FileFormatError(
+                f"no file matches {text!r}; check the path (looked for {os.path.abspath(text)!r})"
+            )
         order = next((one.order for one in FORMATS if one.claims(min(found))), str)
         return tuple(map(os.path.abspath, sorted(found, key=order)))
     return (os.path.abspath(text),)

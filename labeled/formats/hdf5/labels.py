@@ -286,8 +286,9 @@ def name_dims(
     if given is None:
         given = (None,) * len(found)
     if isinstance(given, str) or len(given) != len(found):
+        of = "" if where == TO_WRITE else f" of file {where!r}"
         raise DimsError(
-            f"dims={{{source!r}: {given!r}}} does not fit source {source!r} of file {where!r}, "
+            f"dims={{{source!r}: {given!r}}} does not fit source {source!r}{of}, "
             f"which has {len(found)} axes; give one name an axis"
         )
     wrong = [name for name in given if not (name is None or isinstance(name, str))]
