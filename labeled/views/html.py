@@ -32,7 +32,7 @@ _STYLE = f"""<style>
  --lb-line:rgba(128,128,128,.38);--lb-soft:rgba(128,128,128,.13);
  color:var(--jp-content-font-color1,var(--vscode-editor-foreground,
  var(--pst-color-text-base,currentColor)));font-family:var(--jp-ui-font-family,
- var(--vscode-font-family,system-ui,sans-serif));font-size:13px;line-height:1.5;max-width:70em;overflow-x:auto}}
+ var(--vscode-font-family,system-ui,sans-serif));font-size:13px;line-height:1.5;max-width:74em;overflow-x:auto}}
 @media (prefers-color-scheme:dark){{body:not([data-jp-theme-light]):not(.vscode-light)
  .labeled-view{{{_DARK}}}html[data-theme=light] body .labeled-view{{{_LIGHT}}}}}
 [data-jp-theme-light=false] .labeled-view,.vscode-dark .labeled-view,
@@ -57,8 +57,8 @@ html[data-theme=dark] body .labeled-view{{{_DARK}}}
 .labeled-view .lb-faint{{opacity:.7}}
 .labeled-view .lb-bad{{color:var(--lb-bad)}}
 .labeled-view .lb-row>summary{{display:grid;gap:0 .8em;list-style:none;
- grid-template-columns:.8em minmax(9.5em,1.4fr) minmax(17em,3.6fr) minmax(4em,.7fr)
- minmax(5.5em,.8fr) minmax(8em,2.6fr);overflow-wrap:break-word}}
+ grid-template-columns:.8em minmax(9.5em,1.15fr) minmax(15em,2.5fr) 9em 5.5em
+ minmax(8em,1.6fr);overflow-wrap:break-word}}
 .labeled-view .lb-row>summary>span{{min-width:0}}
 .labeled-view .lb-row>summary::-webkit-details-marker{{display:none}}
 .labeled-view .lb-row>summary::before{{content:"\\25b8";opacity:.6}}

@@ -4,7 +4,7 @@
 
 Headers: `scan` (one pass over a file) with `fuel` (the split table) or `tableless` (plain files,
 netCDF), `sources` (headers of sources), `labels` (names of axes), `columns` (of tables), `groups`
-(of one file, joined), `sparse` (matrices), `habits` (of MATLAB and PyTables), `frames` (of pandas),
+(of one file, joined), `sparse` (matrices), `habits` (of others), `frames` (of pandas),
 `nexus` (axes that groups name), `flatlayout` (ragged sources), `layout` (where bytes are),
 `attributes`, and `safety` (nothing outside the file, no more than it stores).
 

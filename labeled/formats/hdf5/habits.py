@@ -1,11 +1,12 @@
-"""What MATLAB and PyTables keep in HDF5 files for themselves, or otherwise than it looks."""
+"""What MATLAB, PyTables and AnnData keep for themselves, or otherwise than it looks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import h5py
 
+from labeled.errors import listed
 from labeled.formats.hdf5.labels import short_attribute
 from labeled.formats.header import SourceHeader
 
@@ -55,3 +56,21 @@ def _as_in_matlab(array: SourceHeader) -> str:
     """Return what makes of an array what it was; a column of numbers has one axis."""
     column = len(array.shape) == 2 and array.shape[0] == 1 < array.shape[1]
     return "[0]" if column else "[...].T"
+
+
+def told_of_missing(base: h5py.Group, names: Collection[str]) -> list[str]:
+    """Return what to say where AnnData keeps beside values which of them are missing."""
+    masks = [name for name in names if name.endswith("/mask")]
+    groups = [name.removesuffix("/mask") for name in masks]
+    found = [one for one in groups if f"{one}/values" in names and _is_nullable(base.get(one))]
+    if not found:
+        return []
+    return [
+        f"values may be missing in {listed(found, MOST_NAMED)}: {found[0]}/values holds anything "
+        f"where {found[0]}/mask is true, so read both"
+    ]
+
+
+def _is_nullable(group: object) -> bool:
+    said = short_attribute(group, "encoding-type") if isinstance(group, h5py.Group) else ""
+    return said.startswith("nullable-")

@@ -31,7 +31,12 @@ from labeled.formats.cf import cf_of, named_coordinates, with_bounds_units
 from labeled.formats.hdf5.columns import Column, columns_of, item_of, varies
 from labeled.formats.hdf5.frames import why_no_examples
 from labeled.formats.hdf5.groups import told_of_datasets, told_of_groups
-from labeled.formats.hdf5.habits import kept_by_others, told_of_turned, why_no_numbers
+from labeled.formats.hdf5.habits import (
+    kept_by_others,
+    told_of_missing,
+    told_of_turned,
+    why_no_numbers,
+)
 from labeled.formats.hdf5.labels import (
     NON_COORDINATE,
     SHAPE_LABELS,
@@ -119,6 +124,7 @@ def scan_tableless(
     if wanted is not None:
         sources = {name: sources[name] for name in wanted}
     builder.notes.unnamed = {n: a for n, a in builder.notes.unnamed.items() if n in sources}
+    builder.notes.odd += told_of_missing(builder.base, sources)
     builder.notes.odd += told_of_turned(
         each.header for name, each in sources.items() if name not in builder.given_dims
     )
