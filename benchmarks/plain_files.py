@@ -19,7 +19,7 @@ import numpy as np
 
 import labeled
 from benchmarks.records import Figures, rounds
-from labeled.bench.cache import renew
+from labeled.bench.cache import held
 from labeled.bench.subject import Array, Batch
 from labeled.bench.timing import Epoch, settle_allocator
 
@@ -221,9 +221,9 @@ def _measured(
     peers: dict[str, Epoch],
     quick: bool,
 ) -> None:
-    renew(path)
     mine = {"ours": ours(path, False), "ours, shuffled": ours(path, True)}
-    rates = rounds({**bare, **mine, **peers}, 3 if quick else 7)
+    with held(path):
+        rates = rounds({**bare, **mine, **peers}, 3 if quick else 7)
     for way, found in rates.items():
         out[f"{name}: {way}, rows/s"] = statistics.median(found)
     for way in mine:

@@ -15,7 +15,7 @@ import numpy as np
 import labeled
 from labeled.bench import pictures
 from labeled.bench.bare import THREADS
-from labeled.bench.cache import renew
+from labeled.bench.cache import held
 from labeled.bench.subject import Array, Batch
 from labeled.bench.timing import Epoch, Run, run, settle_allocator
 from labeled.formats.pictures import encode
@@ -83,7 +83,6 @@ def figures(cache: Path, *, quick: bool, missing: dict[str, str]) -> Figures:
     out: Figures = {}
     for name, size in SIZES.items():
         path = file_of(cache, name, COUNTS[name] // (3 if quick else 1))
-        renew(path)
         ways = {
             "bare": pictures.bare(path, size, BATCH),
             "ours": ours(path, name, False),
@@ -93,7 +92,8 @@ def figures(cache: Path, *, quick: bool, missing: dict[str, str]) -> Figures:
             ways["torch DataLoader"] = pictures.torch_epoch(path, size, BATCH)
         except ImportError as error:
             missing["torch DataLoader over records"] = str(error)
-        rates = rounds(ways, 3 if quick else 7)
+        with held(path):
+            rates = rounds(ways, 3 if quick else 7)
         for way, found in rates.items():
             out[f"{name}: {way}, pictures/s"] = statistics.median(found)
         for way in list(ways)[1:3]:
