@@ -432,3 +432,18 @@ def test_flat_layouts_that_do_not_belong_together_are_refused(
         with h5py.File(path, "a") as f:
             if table:
                 del f.attrs["split"]
+
+
+@pytest.mark.parametrize("dtype", ["u1", "<f8", ">i2"])
+def test_long_examples_in_any_order_are_those_h5py_gives(tmp_path: Path, dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    examples = [rng.integers(0, 99, n).astype(dtype) for n in rng.integers(200, 900, 300)]
+    path = labeled.write(tmp_path / "x", {"x": examples})
+    order = rng.permutation(300)[:120]
+    with h5py.File(path) as file:
+        values, offsets = file["x"], file["x_offsets"]
+        expected = [values[offsets[row] : offsets[row + 1]] for row in order.tolist()]
+
+    found = labeled.open_dataset(path)["x"][order].to_objects()
+
+    assert [each.tolist() for each in found] == [each.tolist() for each in expected]

@@ -43,6 +43,10 @@ SHORT_BYTES = 32 * 1024
 FEWEST_PICKED = 8
 """So many short extents of a piece are picked from a memory map with one call."""
 
+MANY_ROWS = 256
+"""Stretches of so many rows on average (of flat values, say) are copied one by one from the map:
+knowing where each single row lies would take longer than that."""
+
 LARGE_ROW_BYTES = 1 << 20
 """Rows in random order from this size on are read by a call each, and no page of them is mapped.
 
@@ -206,6 +210,9 @@ class ExtentEngine:
     def _pick(self, mapped: Array, extents: Ints, out: Array, dest: Ints | None) -> None:
         """Copy stored rows to their places: no call a stretch, however short they are."""
         counts, row_bytes = extents[:, 2], self._plan.row_bytes
+        if dest is None and counts.sum() >= MANY_ROWS * len(extents):
+            _copy_stretches(mapped, extents, out.reshape(-1).view(np.uint8), row_bytes)
+            return
         inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         at = np.repeat(extents[:, 0], counts) + inside * row_bytes
         _check_ends(mapped, at, row_bytes)
@@ -399,6 +406,15 @@ def _check_ends(stored: Array, at: Ints, row_bytes: int) -> None:
     last = int(at.max(initial=0))
     if last + row_bytes > len(stored):
         raise ends_early(last, row_bytes, max(0, len(stored) - last))
+
+
+def _copy_stretches(stored: Array, extents: Ints, target: Array, row_bytes: int) -> None:
+    """Copy stretches of rows to their places among the bytes of `target`."""
+    starts, places = extents[:, 0], extents[:, 1] * row_bytes
+    sizes = extents[:, 2] * row_bytes
+    _check_ends(stored, starts + sizes - row_bytes, row_bytes)
+    for start, place, size in zip(starts.tolist(), places.tolist(), sizes.tolist(), strict=True):
+        target[place : place + size] = stored[start : start + size]
 
 
 def _pick_rows(stored: Array, at: Ints, target: Array) -> None:
