@@ -221,6 +221,17 @@ def test_head_of_a_split_follows_its_list(digit_file: str) -> None:
     assert [int(n) for n in re.findall(r"row \d +(\d+)", text)] == wanted
 
 
+def test_head_writes_times_without_zeros_at_their_end(tmp_path: Path) -> None:
+    times = np.array(["2024-02-03T04:05:06", "2024-02-03T04:05:06.070", "NaT"], "M8[ns]")
+    path = labeled.write(tmp_path / "times.hdf5", {"t": times})
+    told = run("head", path, "t").stdout.split()
+    assert [word for word in told if word.startswith(("2024", "NaT"))] == [
+        "2024-02-03T04:05:06",
+        "2024-02-03T04:05:06.07",
+        "NaT",
+    ]
+
+
 @pytest.mark.parametrize("n_rows", [0, 1, 1000])
 def test_head_of_any_number_of_rows_and_every_source(digit_file: str, n_rows: int) -> None:
     shown = run("head", digit_file, "--rows", n_rows)

@@ -175,11 +175,16 @@ def text_of(value: Any) -> str:
     ('0.1', '7', "'aaaaaaaaaaaaaaaaaaaa...")
     >>> print(text_of(np.bytes_(b"IDLE")))
     b'IDLE'
+    >>> text_of(np.datetime64("2024-02-03T04:05:06.070", "ns")), text_of(np.datetime64("NaT", "ns"))
+    ('2024-02-03T04:05:06.07', 'NaT')
     """
     if isinstance(value, np.floating | float):
         return f"{value:.4g}"
     if isinstance(value, np.complexfloating | complex):
         return f"{value:.3g}"
+    if isinstance(value, np.datetime64):
+        second, dot, fraction = str(value).partition(".")
+        return second + (dot + fraction.rstrip("0")).rstrip(".")
     if isinstance(value, np.bytes_ | np.str_):
         value = value.item()
     text = repr(value) if isinstance(value, str | bytes) else str(value)

@@ -97,7 +97,9 @@ def by_source(words: Sequence[str], read: Callable[[str], Any], option: str) -> 
         try:
             found = read(value)
         except ValueError:
-            raise click.UsageError(f"--{option} {word}: {value!r} is none") from None
+            raise click.UsageError(
+                f"--{option} {word}: {value!r} cannot be read; see --help"
+            ) from None
         if equals:
             named[name] = found
         else:
