@@ -73,8 +73,10 @@ def test_padding_refuses_what_does_not_fit() -> None:
     with pytest.raises(ArrayError, match="cannot fill"):
         Ragged.of([np.zeros(2, "u1")]).pad(value=-1)
     assert np.isnan(Ragged.of([np.zeros(1), np.zeros(2)]).pad(value=np.nan).values[0, 1])
-    with pytest.raises(DimsError, match="one length for 2 axes; give a mapping"):
+    with pytest.raises(DimsError, match="none of the 2 axes of an example; give a mapping"):
         Ragged.of([np.zeros((1, 2))]).pad(3)
+    with pytest.raises(DimsError, match=r"give a mapping, as to=\{.*: 3, .*: 4\}"):
+        Ragged.of([np.zeros((1, 2))]).pad((3, 4))
 
 
 @given(st.lists(st.integers(0, 30), max_size=60), st.integers(1, 8), st.integers(1, 40))

@@ -28,9 +28,12 @@ def wanted_lengths(to: Any, dims: Sequence[str]) -> list[int | None]:
     elif len(dims) == 1:
         lengths = [to]
     else:
+        each = (
+            list(to) if isinstance(to, list | tuple) and len(to) == len(dims) else [to] * len(dims)
+        )
         raise DimsError(
-            f"to={to!r} is one length for {len(dims)} axes; give a mapping, as "
-            f"to={dict.fromkeys(dims, to)}"
+            f"to={to!r} names none of the {len(dims)} axes of an example; give a mapping, as "
+            f"to={dict(zip(dims, each, strict=True))}"
         )
     for length in lengths:
         if length is not None and (not isinstance(length, int | np.integer) or length < 0):
