@@ -181,7 +181,7 @@ def test_whole_numbers_are_compared_exactly(dtype):
         (lambda t: synchronise(t, "a", margin=(np.nan, 0)), PipelineError, "margin of 'a' is nan"),
         (lambda t: synchronise(t, "a", margin=([1], 0)), PipelineError, r"margin of 'a' is \[1\]"),
         (
-            lambda t: synchronise({"c": DAYS}, "c", tolerance=np.timedelta64("NaT")),
+            lambda t: synchronise({"c": DAYS}, "c", tolerance=np.timedelta64("NaT", "s")),
             PipelineError,
             "a timedelta, since",
         ),
