@@ -56,10 +56,13 @@ def shortened(values: Mapping[str, Any], names: Collection[str]) -> dict[str, An
     >>> shortened({"a1/x": 4, "a2/x": 4, "b1/x": 4, "y": 2}, ["a1/x", "a2/x", "b1/x", "b2/x", "y"])
     {'a*/x': 4, 'b1/x': 4, 'y': 2}
     """
+    alike = dict[str, bool]()
     out: dict[str, Any] = {}
     for name, value in values.items():
         pattern = re.sub("[0-9]+", "*", name)
-        meant = matching(pattern, names)
-        alike = len(meant) > 1 and all(n in values and values[n] == value for n in meant)
-        out[pattern if alike else name] = value
+        if pattern not in alike:  # asked once, however many names have it
+            meant = matching(pattern, names)
+            same = all(n in values and values[n] == value for n in meant)
+            alike[pattern] = same and len(meant) > 1
+        out[pattern if alike[pattern] else name] = value
     return out
