@@ -71,8 +71,8 @@ def held(path: str | os.PathLike[str]) -> Iterator[bool]:
     """Bring a file into the page cache anew, and keep it there until the end of the block.
 
     Some systems, those of virtual machines above all, drop pages while gigabytes are free: a
-    file of 800 MB was seen to lose a fourth of them in two minutes. Ways that take turns would
-    find different states.
+    file of 800 MB in use was seen without a fourth of them. Ways that take turns would find
+    different states.
 
     Yields
     ------
