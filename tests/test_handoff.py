@@ -6,6 +6,7 @@ import importlib
 import subprocess
 import sys
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -139,6 +140,13 @@ for odd in (x.reshape(-1)[1:], np.broadcast_to(x[:1], (3, 16)), x[:0]):
 for kind in ("?", "u1", "i8", "f2", "f8", "c16"):
     assert HandOff("tensorflow").dtype(np.dtype(kind)) == kind
 
+try:
+    labeled.batches({"x": tensorflow.constant(["a", "b"])}, 2)
+except labeled.ArrayError as error:
+    assert "give x.numpy()" in str(error)
+made = next(iter(ds.batches(4, dtype={"features": tensorflow.float16}, as_="tensorflow")))
+assert made["features"].dtype == tensorflow.float16
+
 chw = Conv2DSpace((2, 3), channels=4, axes=("b", "c", 0, 1))
 hwc = Conv2DSpace((2, 3), channels=4, axes=("b", 0, 1, "c"))
 image = tensorflow.reshape(tensorflow.range(24.0), (1, 4, 2, 3))
@@ -220,6 +228,60 @@ def test_arrays_that_cannot_come_over_say_why(tmp_path):
         labeled.batches(torch.ones(3, requires_grad=True), 2)
     with pytest.raises(ArrayError, match=r"cast it to numbers that NumPy has"):
         labeled.write(tmp_path / "x.hdf5", {"x": torch.ones(3, dtype=torch.bfloat16)})
+
+
+class Texts:
+    """Stands for a tensor of texts, of which TensorFlow ends the process if DLPack is asked."""
+
+    dtype = SimpleNamespace(name="string")
+
+    def __dlpack__(self, **options):
+        raise AssertionError("this ends the process")
+
+    def __dlpack_device__(self):
+        raise AssertionError("this ends the process, too")
+
+
+Texts.__module__ = "tensorflow.python.framework.ops"
+
+
+class Odd(Lent):
+    """An array of a library that has errors of its own."""
+
+    def __dlpack__(self, **options):
+        raise ZeroDivisionError("no such numbers")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (Texts(), r"tensorflow's Texts of string is no .*x\.numpy\(\)"),
+        (Odd(np.ones(3)), "no such num"),
+    ],
+)
+def test_what_dlpack_must_not_be_asked_for_is_refused(given, words, tmp_path):
+    with pytest.raises(ArrayError, match=words):
+        labeled.batches({"x": given}, 2)
+    with pytest.raises(ArrayError, match=words):
+        labeled.write(tmp_path / "x.hdf5", {"x": given})
+
+
+def test_dtypes_of_tensorflow_are_known(ds):
+    """They tell NumPy's."""
+    theirs = SimpleNamespace(as_numpy_dtype=np.float32)
+    batch = next(iter(ds.batches(4, dtype={"features": theirs}, as_="numpy")))
+    np.testing.assert_array_equal(batch["features"], DATA["features"][:4].astype("f4"))
+    assert batch["features"].dtype == "f4"
+
+
+@pytest.mark.parametrize("library", ["torch", "jax", "tensorflow"])
+def test_numbers_that_numpy_does_not_hand_over_are_refused(ds, library):
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
+    pytest.importorskip(library, reason=f"{library} is not installed")
+    with pytest.raises(
+        LoaderError, match=r"'features' is bfloat16, which NumPy does not hand .*dtype='float32'"
+    ):
+        ds.batches(4, dtype={"features": ml_dtypes.bfloat16, "targets": "i4"}, as_=library)
 
 
 def test_a_table_of_pandas_is_served_by_columns():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from itertools import chain
 
 import numpy as np
@@ -11,6 +13,7 @@ import labeled
 import labeled.torch
 from labeled.errors import LabeledWarning, LoaderError, LoaderTypeError, StateError
 from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
+from labeled.torch.rows import WorkerRows
 from make_files import DIGIT_LABELS, digits, fuel_file, ragged_file
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -155,6 +158,69 @@ def test_every_row_comes_once_whatever_the_workers(train, workers, options):
     assert isinstance(rows, torch.utils.data.IterableDataset)
     found = rows_of(torch.utils.data.DataLoader(rows, batch_size=None, num_workers=workers))
     assert sorted(joined(found)) == list(range(N))
+
+
+@pytest.mark.parametrize("persistent", [None, False, True])
+def test_a_second_iteration_ends_the_first(train, persistent):
+    """Workers that live on gave batches of the second to whoever asked first."""
+    workers = {} if persistent is None else {"num_workers": 2}
+    more = {"torch_options": {"persistent_workers": True}} if persistent else {}
+    loader = labeled.torch.data_loader(train, 8, shuffle=True, seed=5, **workers, **more)
+    one, never = iter(loader), iter(loader)
+    with pytest.raises(LoaderError, match=r"ended when another one .* began"):
+        next(one)
+    next(never)
+    other = iter(loader)
+    first = rows_of([next(other)])
+    with pytest.raises(LoaderError, match="make a second one to iterate twice at the same time"):
+        next(never)
+    assert sorted(joined(first + rows_of(other))) == list(range(N))
+    assert (loader.epoch, next(never, None)) == (3, None)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers have to be forked")
+@pytest.mark.parametrize("late", [1, 2])
+def test_a_worker_that_hears_late_of_an_epoch_gives_none_of_the_next(train, monkeypatch, late):
+    """An epoch is broken off before its second worker has looked what it should make."""
+    plain = labeled.torch.data_loader(train, 8, num_workers=2, shuffle=True, seed=5)
+    epochs = [rows_of(plain) for _ in range(4)]
+    begin, calls = WorkerRows.__iter__, []
+
+    def begins_late(self):
+        calls.append(self)
+        info = torch.utils.data.get_worker_info()
+        if info is not None and info.id == 1 and len(calls) == late:
+            time.sleep(1.5)
+        return begin(self)
+
+    monkeypatch.setattr(WorkerRows, "__iter__", begins_late)
+    options = {"persistent_workers": True, "multiprocessing_context": "fork"}
+    loader = labeled.torch.data_loader(
+        train, 8, num_workers=2, shuffle=True, seed=5, torch_options=options
+    )
+    for epoch in range(late):
+        assert rows_of([next(iter(loader))]) == epochs[epoch][:1]
+    for epoch in range(late, 4):
+        assert rows_of(loader) == epochs[epoch]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers have to be forked")
+def test_a_worker_that_starts_late_makes_the_epoch_it_was_started_for(train):
+    rows = labeled.torch.IterableDataset(train, 8, shuffle=True, seed=5)
+    options = {"num_workers": 2, "persistent_workers": True, "multiprocessing_context": "fork"}
+    epochs = []
+    for slow in (None, starts_late):
+        loader = torch.utils.data.DataLoader(rows, None, worker_init_fn=slow, **options)
+        rows.set_epoch(3)
+        next(iter(loader))
+        rows.set_epoch(0)
+        epochs.append([rows_of(loader), rows_of(loader)])
+    assert sorted(joined(epochs[0][0])) == list(range(N))
+    assert epochs[0] == epochs[1]
+
+
+def starts_late(worker):
+    time.sleep(1.5 * worker)
 
 
 def test_shares_and_workers_together_hold_every_row_once(train):

@@ -12,10 +12,13 @@ import numpy as np
 
 from labeled.device.arrays import Array, cupy_module, is_array, is_cupy
 from labeled.device.handoff import LIBRARIES, HandOff, module
-from labeled.errors import ArrayError
+from labeled.errors import ArrayError, LabeledError
 
 HOST, CUDA, PINNED, MANAGED = 1, 2, 3, 13
 """Kinds of memory, as DLPack numbers them."""
+
+NOT_LENT = ("string", "resource", "variant")
+"""Dtypes of TensorFlow's that are no numbers; it ends the process where DLPack asks for them."""
 
 
 def has_dlpack(x: object) -> bool:
@@ -51,12 +54,15 @@ def adopted(x: Any) -> Array:
     Raises
     ------
     ArrayError
-        If its library does not let go of it (torch where gradients are followed), or NumPy
-        has no such numbers or memory (bfloat16; devices that are no GPU of NVIDIA's).
+        If its library does not let go of it (torch where gradients are followed; texts of
+        TensorFlow's), or NumPy has no such numbers or memory (bfloat16; devices that are no
+        GPU of NVIDIA's).
     MissingExtraError
         If it lives on a GPU and CuPy is not installed.
     """
-    what = f"{type(x).__module__.partition('.')[0]}'s {type(x).__name__}"
+    what = f"{library_of(x)}'s {type(x).__name__}"
+    if library_of(x) == "tensorflow" and x.dtype.name in NOT_LENT:
+        raise ArrayError(f"{what} of {x.dtype.name} is no array of numbers; give x.numpy()")
     try:
         kind, number = x.__dlpack_device__()
         if kind in (HOST, PINNED):
@@ -65,7 +71,9 @@ def adopted(x: Any) -> Array:
             cupy = cupy_module()
             with cupy.cuda.Device(number):
                 return cupy.from_dlpack(x)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+    except LabeledError:
+        raise
+    except Exception as error:  # libraries have errors of their own
         raise ArrayError(
             f"{what} does not come over ({error}); detach() it from gradients, or cast it to "
             f"numbers that NumPy has"

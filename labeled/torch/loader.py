@@ -113,20 +113,22 @@ class DataLoader:
     """Epochs of batches from worker processes. Made by :func:`data_loader`.
 
     Each ``iter`` starts the next epoch, whether or not the last was finished; the first one
-    after :meth:`load_state_dict` continues in mid-epoch. ``len`` counts the batches of the
-    coming epoch, over all workers, or what there is of it since the number of workers
-    changed.
+    after :meth:`load_state_dict` continues in mid-epoch. There is one live iterator: a second
+    one ends the first. ``len`` counts the batches of the coming epoch, over all workers, or
+    what there is of it since the number of workers changed.
     """
 
     def __init__(
         self, rows: WorkerRows, num_workers: int, torch_options: Mapping[str, Any]
     ) -> None:
         self._rows = rows
+        rows.each_told = True
         self._num_workers = num_workers
         self._torch_options = dict(torch_options)
         self._loader: Any = None
         self._next = rows.first_epoch, 0
         self._place: tuple[int, int] | None = None
+        self._begun = 0
 
     @property
     def epoch(self) -> int:
@@ -168,8 +170,9 @@ class DataLoader:
     def __iter__(self) -> Iterator[Any]:
         epoch, delivered = self._place = self._next
         self._next = epoch + 1, 0
+        self._begun += 1
         turn = turn_after(self._lengths(epoch), delivered)
-        return iter(()) if turn is None else self._batches(epoch, delivered, turn)
+        return iter(()) if turn is None else self._batches(epoch, delivered, turn, self._begun)
 
     def start(self) -> None:
         """Make torch's loader, if there is none; its workers start with the epoch."""
@@ -178,13 +181,23 @@ class DataLoader:
                 self._rows, batch_size=None, num_workers=self._num_workers, **self._torch_options
             )
 
-    def _batches(self, epoch: int, delivered: int, turn: Turn) -> Iterator[Any]:
+    def _batches(self, epoch: int, delivered: int, turn: Turn, number: int) -> Iterator[Any]:
+        self._check_live(number)
         self.start()
         self._rows.tell(epoch, turn)
         for batch in self._loader:
             delivered += 1
             self._place = epoch, delivered
             yield batch
+            self._check_live(number)  # before workers that live on are asked for one more
+
+    def _check_live(self, number: int) -> None:
+        """Raise :class:`LoaderError` in an iteration that is not the last that was begun."""
+        if number != self._begun:
+            raise LoaderError(
+                "this iteration ended when another one of the same data_loader began, whose "
+                "batches its workers make now; make a second one to iterate twice at the same time"
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place in the epoch as plain values; it counts batches handed out.

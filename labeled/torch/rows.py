@@ -1,11 +1,14 @@
 """A dataset that a torch DataLoader iterates: each worker is a part of the epoch.
 
 Which part and which batches are read from a few integers in shared memory, so that
-workers that live on through epochs see them too.
+workers that live on through epochs see them too. A worker may come to read them late, when
+the epoch it was to make is broken off and another one told: a new worker takes what was
+told when it was made, and one that is told every epoch knows how many it has missed.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -90,7 +93,10 @@ class WorkerRows:
         self.share = part_of(share)
         self.resumed: Mapping[str, Any] | None = None
         self.first_epoch = int(options.get("epoch", 0))
-        self._told = module("torch").tensor([1, self.first_epoch, 0, 0]).share_memory_()
+        self.each_told = False  # whether somebody tells every epoch before it begins
+        self._said = [1, self.first_epoch, 0, 0]
+        self._told = module("torch").tensor(self._said).share_memory_()
+        self._process: int | None = None
         self._heard = 0
         self._again = 0
 
@@ -100,7 +106,8 @@ class WorkerRows:
 
     def tell(self, epoch: int, turn: Turn) -> None:
         """Say which epoch is next, and where in it workers begin."""
-        self._told[1:] = module("torch").tensor([epoch, *turn])
+        self._said = [self._said[0] + 1, epoch, *turn]
+        self._told[1:] = module("torch").tensor(self._said[1:])
         self._told[0] += 1
 
     def loader(self, part: int, n_parts: int, epoch: int, **options: Any) -> Loader | None:
@@ -115,14 +122,27 @@ class WorkerRows:
     def __iter__(self) -> Iterator[Any]:
         info = module("torch.utils.data").get_worker_info()
         worker, n_workers = (0, 1) if info is None else (info.id, info.num_workers)
-        heard, epoch, *place = self._told.tolist()
+        asked = self._asked(in_worker=info is not None)
+        if asked is None:
+            return iter(())
+        epoch, turn = asked
+        part, step = turn.part(worker, n_workers)
+        alone = {} if info is None else {"threads": 0}  # the worker itself reads ahead already
+        return started_at(self.loader(part, n_workers, epoch, **alone), step)
+
+    def _asked(self, *, in_worker: bool) -> tuple[int, Turn] | None:
+        """Return which epoch to make and where it begins; None if nobody waits for it any more."""
+        lives_on = in_worker and self._process == os.getpid()
+        self._process = os.getpid()
+        heard, epoch, *place = self._told.tolist() if lives_on else self._said
+        if self.each_told:
+            self._heard = self._heard + 1 if lives_on else heard
+            return (epoch, Turn(*place)) if heard == self._heard else None
         self._again = self._again + 1 if heard == self._heard else 0
         self._heard = heard
         if self._again:  # nobody said anything since the last time: the next epoch
-            epoch, place = epoch + self._again, [0, 0]
-        part, step = Turn(*place).part(worker, n_workers)
-        alone = {} if info is None else {"threads": 0}  # the worker itself reads ahead already
-        return started_at(self.loader(part, n_workers, epoch, **alone), step)
+            return epoch + self._again, Turn(0, 0)
+        return epoch, Turn(*place)
 
 
 def started_at(loader: Loader | None, step: int) -> Iterator[Any]:

@@ -82,13 +82,7 @@ def handed_over(as_: Any, pinned: bool, finish: Finish | None) -> HandedOver | N
     for name, dtype in out_dtypes(finish).items():
         found = to.dtype(dtype)
         if found is None:
-            what, remedy = str(dtype), "give a dtype= that it has"
-            if dtype.kind in "OSU":
-                what, remedy = "text", f"make numbers of it with pipeline={{{name!r}: ...}}"
-            raise LoaderError(
-                f"source {name!r} is {what}, of which {as_} makes no arrays; leave it out with "
-                f"select(), or {remedy}"
-            )
+            raise LoaderError(f"source {name!r} is {_why_not(name, dtype, as_)}")
         if found.itemsize < dtype.itemsize:
             warn(
                 f"{as_} makes {found} of source {name!r}, which is {dtype}, and does not look "
@@ -96,6 +90,16 @@ def handed_over(as_: Any, pinned: bool, finish: Finish | None) -> HandedOver | N
                 "64 bits on there"
             )
     return HandedOver(to)
+
+
+def _why_not(name: str, dtype: np.dtype[Any], as_: Any) -> str:
+    """Say what a source is that is not handed over, and what to do about it."""
+    if dtype.kind == "V":  # of ml_dtypes, say, which JAX and TensorFlow bring
+        return f"{dtype}, which NumPy does not hand over; take dtype='float32', and cast it there"
+    what, remedy = str(dtype), "give a dtype= that it has"
+    if dtype.kind in "OSU":
+        what, remedy = "text", f"make numbers of it with pipeline={{{name!r}: ...}}"
+    return f"{what}, of which {as_} makes no arrays; leave it out with select(), or {remedy}"
 
 
 def out_dtypes(finish: Finish) -> Mapping[str, np.dtype[Any]]:

@@ -12,8 +12,8 @@ from labeled.permute.arguments import checked_factor, compute_dtype, result_dtyp
 from labeled.specs.casts import why_not_made
 
 BFLOAT16 = (
-    "NumPy has none of that name; take float32, and cast where the model is: x.to(torch.bfloat16), "
-    "or torch.autocast"
+    "NumPy has none of that name; take float32, and cast where the model is: x.to(torch.bfloat16) "
+    "or torch.autocast, x.astype(jax.numpy.bfloat16)"
 )
 
 
@@ -21,7 +21,9 @@ def checked_dtype(value: Any, source: AnySource) -> np.dtype[Any] | None:
     """Return what was asked for as a dtype, None as None; torch's have names of NumPy's."""
     if value is None:
         return None
-    wanted = str(value).removeprefix("torch.") if type(value).__module__ == "torch" else value
+    wanted = getattr(value, "as_numpy_dtype", value)  # of TensorFlow's
+    if type(value).__module__ == "torch":
+        wanted = str(value).removeprefix("torch.")
     try:
         if isinstance(wanted, str) and wanted == "bfloat16":  # known once JAX is imported
             raise TypeError(BFLOAT16)
