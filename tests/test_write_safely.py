@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -187,6 +188,36 @@ def test_targets_that_cannot_be_written(tmp_path: Path) -> None:
         with pytest.raises(WriteError, match="may not write"):
             labeled.write(tmp_path / "x", {"x": np.arange(3)})
         tmp_path.chmod(0o700)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_devices_and_pipes_are_not_replaced(tmp_path: Path) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "link.npz"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    file = labeled.write(tmp_path / "x.hdf5", {"x": np.arange(3)})
+    for target in (pipe, link):
+        with pytest.raises(WriteError, match="is a device or a pipe"):
+            labeled.write(target, {"x": np.arange(3)}, overwrite=True)
+        with pytest.raises(WriteError, match="is a device or a pipe"):
+            labeled.convert(file, target, overwrite=True)
+        assert pipe.is_fifo()
+
+
+def test_file_systems_without_a_size_are_not_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknown = shutil.disk_usage(tmp_path)._replace(total=0, used=0, free=0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: unknown)
+    path = labeled.write(tmp_path / "x", {"x": np.arange(3)})
+    assert len(labeled.open_dataset(path)) == 3
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs Linux's /proc")
+def test_folders_that_take_no_files_are_not_called_full() -> None:
+    with pytest.raises(WriteError, match=r"takes no files|may not write") as caught:
+        labeled.write("/proc/x.hdf5", {"x": np.arange(3)})
+    assert "free" not in str(caught.value)
 
 
 def test_permissions_of_a_replaced_file_stay(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ _CAUSES = {
     errno.EACCES: "this user may not write there; check the permissions of the folder",
     errno.EPERM: "this user may not write there; check the permissions of the folder",
     errno.EROFS: "the file system is read-only; write elsewhere",
-    errno.ENOENT: "the folder does not exist; make it first",
+    errno.ENOENT: "the folder is gone, or takes no files (as /proc does not); write elsewhere",
     errno.ENOTDIR: "part of the path is a file, not a folder",
     errno.ENAMETOOLONG: "the name is too long",
     errno.EIO: "the device failed (input/output error)",
@@ -59,7 +59,8 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool, n_bytes: int 
     ------
     WriteError
         If the folder is missing or may not be written, a folder or (without `overwrite`) a
-        file is there already, or the disk has too little space.
+        file is there already, or the disk has too little space. Devices and pipes are never
+        replaced.
     """
     target = os.path.realpath(os.fspath(path))
     folder = os.path.dirname(target)
@@ -69,6 +70,10 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool, n_bytes: int 
         )
     if os.path.isdir(target):
         raise WriteError(f"cannot write {target!r}: it is a folder; name a file in it")
+    if os.path.exists(target) and not os.path.isfile(target):
+        raise WriteError(
+            f"cannot write {target!r}: it is a device or a pipe, not a file; name a new file"
+        )
     if os.path.lexists(target) and not overwrite:
         raise WriteError(f"{target!r} exists already; pass overwrite=True to replace it")
     if not os.access(folder, os.W_OK | os.X_OK):
@@ -78,11 +83,11 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool, n_bytes: int 
             f"cannot write {target!r}: this user may not write in {folder!r}; check its permissions"
         )
     remove_dead(target)
-    free = shutil.disk_usage(folder).free
-    if n_bytes > free:
+    disk = shutil.disk_usage(folder)
+    if n_bytes > disk.free and disk.total:  # some network file systems tell no sizes
         raise WriteError(
             f"cannot write {target!r}: it takes at least {n_bytes:,} bytes and {folder!r} has "
-            f"{free:,} free; free some space, write elsewhere, or compress"
+            f"{disk.free:,} free; free some space, write elsewhere, or compress"
         )
     return target
 
