@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 
 import labeled
+from labeled.api import labelled
 from labeled.errors import LabeledWarning, LoaderError
 
 N = 40
@@ -61,10 +62,33 @@ def test_a_netcdf_file_opens_as_xarray_opens_it(netcdf):
             assert mine[name].dtype == theirs[name].dtype
             assert mine[name].attrs == theirs[name].attrs
             np.testing.assert_array_equal(mine[name].values, theirs[name].values)
-        assert set(theirs.indexes) - set(mine.indexes) == {"time"}  # lazy: make it when wanted
-        xr.testing.assert_identical(
-            mine.set_xindex("time")["temperature"].load(), theirs["temperature"].load()
-        )
+        assert set(theirs.indexes) == set(mine.indexes)
+        xr.testing.assert_identical(mine["temperature"].load(), theirs["temperature"].load())
+
+
+def test_rows_are_grouped_and_aligned_by_their_times(netcdf):
+    rows = [7, 3, 30, 31]
+    part = labeled.open_dataset(netcdf).subset(rows)
+    with xr.open_dataset(netcdf, engine="h5netcdf") as theirs:
+        want = theirs["temperature"].isel(time=rows)
+        for mine in (part["temperature"], part.to_xarray()["temperature"]):
+            assert dask.is_dask_collection(mine)
+            got = mine.groupby("time.hour").mean()
+            xr.testing.assert_allclose(got, want.groupby("time.hour").mean())
+            together = xr.align(mine, theirs["temperature"])
+            assert together[0].equals(want)
+            assert together[1].equals(want)
+
+
+@pytest.mark.parametrize(("limit", "little"), [("INDEX_BYTES", 8 * N - 1), ("INDEX_FILES", 0)])
+def test_long_coordinates_of_rows_stay_lazy(netcdf, monkeypatch, limit, little):
+    monkeypatch.setattr(labelled, limit, little)
+    mine = labeled.open_dataset(netcdf)["temperature"]
+    assert set(mine.indexes) == {"lat", "lon"}
+    assert dask.is_dask_collection(mine["time"])
+    with xr.open_dataset(netcdf, engine="h5netcdf") as theirs:
+        made = mine.set_xindex("time").load()
+        xr.testing.assert_identical(made, theirs["temperature"].load())
 
 
 def test_the_batch_path_decodes_the_same(netcdf):

@@ -1,8 +1,9 @@
 """Sources as xarray objects: dims, coordinates and attributes around lazy arrays.
 
-Coordinates along the example dim are lazy, take the same rows as the data and get no
-index (``set_xindex`` makes one). Coordinates of other dims are small and get the
-index that xarray users expect.
+Coordinates called like their dim get the index that xarray users expect: `sel`, `groupby`
+and `resample` need it. Along the example dim they are read for it only where that is little;
+a longer one stays lazy, without an index (``set_xindex`` makes one), and so do all others
+along it. They take the same rows as the data.
 """
 
 from __future__ import annotations
@@ -20,6 +21,15 @@ from labeled.errors import warn
 from labeled.selection import Selection
 
 Steps = Sequence[tuple[str, Any]]
+
+INDEX_BYTES = 8 << 20
+"""The most values along the example dim that are read for an index: about a million times."""
+
+INDEX_FILES = 100
+"""The most files whose values along the example dim are read for one."""
+
+TEXT_BYTES = 64
+"""Taken for the size of a text."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +66,7 @@ def data_array(part: Part) -> xr.DataArray:
     variable = _lazy_variable(source, part.rows, part.chunks)
     array = xr.DataArray(variable, name=source.name)
     array.encoding = variable.encoding
-    return _with_coords(array, _coordinates(part))
+    return _with_coords(array, _coordinates(part), _is_long(part))
 
 
 def _lazy_variable(source: Source, rows: Selection, chunks: Any = "auto") -> xr.Variable:
@@ -169,10 +179,21 @@ def _coordinates(part: Part) -> dict[str, xr.Variable]:
     return out
 
 
-def _with_coords(array: xr.DataArray, coords: Mapping[str, xr.Variable]) -> xr.DataArray:
-    example = array.dims[0]
+def _is_long(part: Part) -> bool:
+    """Whether reading the coordinate of the example dim is too much for an index."""
+    source = part.coords.get(part.source.file_dims[0])
+    if source is None:
+        return False
+    each = TEXT_BYTES if source.dtype.kind == "O" else source.dtype.itemsize
+    return len(part.rows) * each > INDEX_BYTES or len(source.headers) > INDEX_FILES
+
+
+def _with_coords(
+    array: xr.DataArray, coords: Mapping[str, xr.Variable], long: bool
+) -> xr.DataArray:
+    lazy = {array.dims[0]} if long else set()
     kept = {n: v for n, v in coords.items() if set(v.dims) <= set(array.dims)}
-    indexed = {n: v.load() for n, v in kept.items() if v.dims == (n,) and n != example}
+    indexed = {n: v.load() for n, v in kept.items() if v.dims == (n,) and n not in lazy}
     others = {n: v for n, v in kept.items() if n not in indexed}
     array = array.assign_coords(xr.Coordinates(others, indexes={}))
     return array.assign_coords(indexed)

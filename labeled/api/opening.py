@@ -106,7 +106,8 @@ def open_dataset(
     Notes
     -----
     A netCDF-4 style file opens as xarray opens it, with these differences. The coordinate of
-    the example dim has no index (``set_xindex`` makes one). Times are ``datetime64[ns]``, and
+    the example dim stays lazy, without an index (``set_xindex`` makes one), where it takes more
+    than 8 MiB or lies in more than 100 files. Times are ``datetime64[ns]``, and
     stay numbers in calendars that it cannot hold. Arrays of single characters stay ``S1``
     with their last dim; ``xr.decode_cf(ds.to_xarray())`` joins them. The
     attribute `coordinates` is left out, also with ``decode_cf=False``: coordinates are

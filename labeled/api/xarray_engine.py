@@ -80,7 +80,8 @@ class LabeledBackendEntrypoint(BackendEntrypoint):
         """Open files as a lazy xarray.Dataset; see :func:`labeled.open_dataset`.
 
         xarray itself makes an index of the coordinate of every dim, for which it reads that
-        of the example dim too; ``create_default_indexes=False`` leaves it lazy.
+        of the example dim too; ``create_default_indexes=False`` leaves a long one lazy (see
+        :func:`labeled.open_dataset`).
 
         Parameters
         ----------
