@@ -80,6 +80,19 @@ def test_rows_are_grouped_and_aligned_by_their_times(netcdf):
             assert together[1].equals(want)
 
 
+def test_a_coordinate_of_several_sources_is_read_once(netcdf, monkeypatch):
+    read = []
+
+    def counted(source, *given):
+        read.append(source.name)
+        return carried_variable(source, *given)
+
+    carried_variable = labelled.carried_variable
+    monkeypatch.setattr(labelled, "carried_variable", counted)
+    assert len(labeled.open_dataset(netcdf).to_xarray().data_vars) > 2
+    assert read.count("time") == 1
+
+
 @pytest.mark.parametrize(("limit", "little"), [("INDEX_BYTES", 8 * N - 1), ("INDEX_FILES", 0)])
 def test_long_coordinates_of_rows_stay_lazy(netcdf, monkeypatch, limit, little):
     monkeypatch.setattr(labelled, limit, little)

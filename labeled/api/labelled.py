@@ -22,6 +22,9 @@ from labeled.selection import Selection
 
 Steps = Sequence[tuple[str, Any]]
 
+Known = dict[tuple[str, str], xr.Variable]
+"""Coordinates by their name and rows."""
+
 INDEX_BYTES = 8 << 20
 """The most values along the example dim that are read for an index: about a million times."""
 
@@ -60,13 +63,16 @@ class Part:
     chunks: Any = "auto"
 
 
-def data_array(part: Part) -> xr.DataArray:
-    """Return a source as a DataArray; dims, attributes and coordinates of the file."""
+def data_array(part: Part, known: Known | None = None) -> xr.DataArray:
+    """Return a source as a DataArray; dims, attributes and coordinates of the file.
+
+    Coordinates among the `known` are not read again; others are added to them.
+    """
     source = part.source
     variable = _lazy_variable(source, part.rows, part.chunks)
     array = xr.DataArray(variable, name=source.name)
     array.encoding = variable.encoding
-    return _with_coords(array, _coordinates(part), _is_long(part))
+    return _with_coords(array, _coordinates(part, {} if known is None else known), _is_long(part))
 
 
 def _lazy_variable(source: Source, rows: Selection, chunks: Any = "auto") -> xr.Variable:
@@ -98,8 +104,9 @@ def xarray_dataset(
     variables: dict[str, xr.Variable] = {}
     coords: dict[str, xr.Variable] = {}
     indexes: dict[str, Any] = {}
+    known: Known = {}
     for name, part in parts.items():
-        array = _renamed(data_array(part), name, clashing.get(name, set()))
+        array = _renamed(data_array(part, known), name, clashing.get(name, set()))
         variables[name] = array.variable
         for coord, values in array.coords.items():
             coords.setdefault(str(coord), values.variable)
@@ -166,14 +173,17 @@ def carried_array(name: str, variables: Mapping[str, Source], steps: Steps) -> x
     )
 
 
-def _coordinates(part: Part) -> dict[str, xr.Variable]:
+def _coordinates(part: Part, known: Known) -> dict[str, xr.Variable]:
     example, n_file = part.source.file_dims[0], part.file_rows
     out = {}
     for name, source in part.coords.items():
         if source.dims[:1] == (example,):
             n_rows = sum(header.n_rows for header in part.source.headers)
+            key = name, n_file.token
             if source.n_rows == n_rows:
-                out[name] = carried_variable(source, part.steps, n_file)
+                if key not in known:
+                    known[key] = carried_variable(source, part.steps, n_file)
+                out[name] = known[key]
         else:
             out[name] = carried_variable(source, part.steps)
     return out
