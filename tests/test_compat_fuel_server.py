@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from fuel.datasets import IndexableDataset
 from fuel.schemes import SequentialScheme
-from fuel.server import arrays_of, message_of, start_server
+from fuel.server import start_server
 from fuel.streams import DataStream, ServerDataStream
 from fuel.utils.parallel import producer_consumer
 from hypothesis import given, settings
@@ -21,6 +21,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_array_equal
 
 from labeled.compat.fuel.exceptions import OldValueError
+from labeled.compat.fuel.messages import arrays_of, message_of
 
 ROWS = np.arange(40.0).reshape(10, 4)
 

@@ -1,8 +1,13 @@
 """Batches of one process for others, over ZeroMQ: arrays in, arrays out.
 
-A message is a JSON header, one entry an array with its dtype, shape and order, then one
-frame of bytes an array; at the end of an epoch it is ``{"stop": true}`` alone. Nothing is
-unpickled, and a frame that does not fit its header is refused before an array is made.
+The stream runs in the thread that calls :func:`start_server`; another deals its items to
+the clients in turns, and knows of each what it has not yet handed out. So a client that
+is slow holds up nobody, items that one left behind go to the others, the end of an epoch
+and an error of the stream reach every client, and one that waits is told that the server
+lives. A client tells ``[room, server, number, asks]`` as JSON: how many items it holds at
+most, of which server the last message was and its number, and whether it wants an answer.
+Before every message of the server there is a frame ``[server, number, idle_s]``; alone, it
+is the answer.
 
 There is no encryption and no password: servers listen on this machine only, unless told
 otherwise.
@@ -11,128 +16,200 @@ otherwise.
 from __future__ import annotations
 
 import json
-import math
-import sys
-from collections.abc import Iterable
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from labeled.compat.fuel.exceptions import OldTypeError, OldValueError
-from labeled.later import extra_module
+from labeled.compat.fuel.exceptions import ServerError
+from labeled.compat.fuel.messages import STOP, checked_hwm, error_of, message_of, zeromq
+from labeled.errors import warn
 
 DEFAULT_PORT = 5557
 LOOPBACK = "127.0.0.1"
-MOST_ARRAYS = 1024
-MOST_BYTES = 1 << 32
-"""The largest frame that is taken."""
+GRACE_S = 5.0
+"""How long a server that ends waits for its clients to read what they were sent."""
+
+LOOK_MS = 100
+"""How often the thread that deals looks whether the server ends."""
+
+PROBE_S = 10.0
+"""How often a client that reads nothing is looked for, at the end of an epoch."""
+
+MOST_TOLD_BYTES = 1024
+"""The largest message that is taken from a client."""
+
+FEED = "inproc://items"
+
+Message = list[Any]
 
 
-def zeromq() -> Any:
-    """Return the module `zmq`.
+@dataclass(eq=False)
+class _Client:
+    """What is known of a client: its room, and what it was sent and has not handed out."""
 
-    Raises
-    ------
-    MissingExtraError
-        If it is not installed.
-    """
-    return extra_module("zmq", "serving batches needs pyzmq", "pyzmq", "server")
+    room: int
+    sent: int = 0
+    unread: deque[tuple[int, int, Message]] = field(default_factory=deque)
+    """(number, epoch, message)"""
+    seen_at: float = field(default_factory=time.monotonic)
 
-
-def message_of(arrays: Iterable[Any]) -> list[Any]:
-    """Return the frames that carry arrays.
-
-    Raises
-    ------
-    OldTypeError
-        If one holds objects.
-
-    Examples
-    --------
-    >>> [found] = arrays_of([bytes(frame) for frame in message_of([np.arange(3)])])
-    >>> found
-    array([0, 1, 2])
-    """
-    headers, frames = [], []
-    for array in map(np.asarray, arrays):
-        if not _is_plain(array.dtype):
-            raise OldTypeError(f"arrays of {array.dtype} cannot be sent; send numbers or bytes")
-        fortran = array.flags.f_contiguous and not array.flags.c_contiguous
-        headers.append(
-            {"descr": array.dtype.str, "fortran_order": fortran, "shape": list(array.shape)}
-        )
-        values = np.ascontiguousarray(array.T if fortran else array).reshape(-1)
-        frames.append(values.view(np.uint8).data)  # times have no buffer of their own
-    return [json.dumps(headers).encode(), *frames]
+    @property
+    def is_told(self) -> bool:
+        """Whether the last that it has to read is the end of an epoch."""
+        return bool(self.unread) and self.unread[-1][2] is STOP
 
 
-def _is_plain(dtype: np.dtype[Any]) -> bool:
-    """Whether values of a dtype are bytes that mean the same elsewhere, as many each."""
-    single = dtype.names is None and dtype.subdtype is None and dtype.itemsize > 0
-    return single and not dtype.hasobject
+@dataclass(eq=False)
+class _Dealer:
+    """Deals the messages that come by `feed` to the clients at `router`."""
 
+    zmq: Any
+    router: Any
+    feed: Any
+    room: int
+    name: str = field(default_factory=lambda: uuid.uuid4().hex)
+    clients: dict[bytes, _Client] = field(default_factory=dict)
+    """Who is served next stands first."""
+    waiting: deque[Message] = field(default_factory=deque)
+    """Messages for whoever has room next."""
+    epoch: int = 0
+    given_at: float = field(default_factory=time.monotonic)
+    """When the stream last gave something."""
+    last_words: Message | None = None
+    """What every client is told before the server ends."""
+    deadline: float = 0.0
 
-STOP = json.dumps({"stop": True}).encode()
+    def run(self) -> None:
+        """Deal until there are last words, and until those were read or no time is left."""
+        with self.router, self.feed:
+            while self.last_words is None or self._is_dealing():
+                self._listen()
+                self._deal()
+            self._take_leave()
 
+    def _take_leave(self) -> None:
+        """Tell the last words to every client, one that comes yet if there was none."""
+        told: set[bytes] = set()
+        while True:
+            for identity in self.clients.keys() - told:
+                self._send(identity, self.last_words or STOP)
+                told.add(identity)
+            is_read = told and not any(client.unread for client in self.clients.values())
+            if is_read or not self._has_time():
+                return
+            self._listen()
 
-def arrays_of(message: list[Any]) -> tuple[Any, ...]:
-    """Return the arrays of a message, read-only views of its frames.
+    def end(self, words: Message, grace_s: float) -> None:
+        """Make `run` end, from another thread, in so many seconds at most."""
+        self.deadline = time.monotonic() + grace_s
+        self.last_words = words
 
-    Raises
-    ------
-    OldValueError
-        If the message is none, or its frames do not fit its header.
-    StopIteration
-        If it says that an epoch is over.
-    """
-    headers = _header(message[0] if message else b"")
-    if isinstance(headers, dict) and headers.get("stop") is True and len(message) == 1:
-        raise StopIteration
-    if not isinstance(headers, list) or len(headers) > MOST_ARRAYS:
-        raise OldValueError("a message begins with something that is no list of arrays")
-    if len(headers) != len(message) - 1:
-        raise OldValueError(f"a message has {len(message) - 1} frames for {len(headers)} arrays")
-    return tuple(_array(*pair) for pair in zip(headers, message[1:], strict=True))
+    def _is_dealing(self) -> bool:
+        return self._has_time() and bool(self.waiting or self.feed.poll(0))
 
+    def _has_time(self) -> bool:
+        return time.monotonic() < self.deadline
 
-def _header(frame: Any) -> Any:
-    try:
-        return json.loads(bytes(frame))
-    except (ValueError, RecursionError) as error:
-        raise OldValueError(f"a message begins with something that is no JSON: {error}") from None
+    def _listen(self) -> None:
+        """Wait for a client, or for the stream if a client has room for what it gives."""
+        poller = self.zmq.Poller()
+        poller.register(self.router, self.zmq.POLLIN)
+        if not self.waiting and self._free() is not None:
+            poller.register(self.feed, self.zmq.POLLIN)
+        ready = dict(poller.poll(LOOK_MS))
+        while self.router.poll(0):
+            self._hear(*self.router.recv_multipart())
+        if self.feed in ready:
+            message = self.feed.recv_multipart(copy=False)
+            self.waiting.append(message if message[0].buffer.nbytes else STOP)
+            self.given_at = time.monotonic()
 
+    def _hear(self, identity: bytes, *frames: bytes) -> None:
+        """Note what a client tells; what makes no sense is passed over."""
+        try:
+            room, server, number, asks = json.loads(frames[0])
+            room, number = max(1, min(int(room), self.room)), int(number)
+        except (ValueError, TypeError, IndexError, OverflowError, RecursionError):
+            return
+        client = self.clients.get(identity)
+        if client is None and server == self.name:
+            self._reach(identity, -1, error_of("the connection to the server was broken"))
+            return
+        if client is None:
+            client = self.clients[identity] = _Client(room)
+        while server == self.name and client.unread and client.unread[0][0] <= number:
+            client.unread.popleft()
+        client.seen_at = time.monotonic()
+        if asks is True:
+            self._reach(identity, client.sent, [])
 
-def _array(header: Any, frame: Any) -> Any:
-    if not isinstance(header, dict) or not isinstance(header.get("descr"), str):
-        raise OldValueError(f"an array is described by {header!r}; expected descr, shape and order")
-    shape = header.get("shape")
-    if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
-        raise OldValueError(f"an array has the impossible shape {shape!r}")
-    try:
-        dtype = np.dtype(header["descr"])
-    except (TypeError, ValueError, SyntaxError):
-        raise OldValueError(f"an array has the unknown dtype {header['descr']!r}") from None
-    sizes = tuple(shape)
-    data = memoryview(frame)
-    if not _is_plain(dtype):
-        raise OldValueError(f"an array of {dtype} is not taken")
-    if math.prod(sizes) * dtype.itemsize != data.nbytes:
-        raise OldValueError(
-            f"an array of {dtype} {sizes} takes {math.prod(sizes) * dtype.itemsize} bytes, but its "
-            f"frame has {data.nbytes}"
-        )
-    values = np.frombuffer(data, dtype)
-    if dtype.kind == "U" and values.view(f"{dtype.str[0]}u4").max(initial=0) > sys.maxunicode:
-        raise OldValueError(f"an array of {dtype} holds something that is no character")
-    try:
-        return values.reshape(sizes, order="F" if header.get("fortran_order") is True else "C")
-    except ValueError as error:
-        raise OldValueError(f"an array has the impossible shape {shape!r:.200}: {error}") from None
+    def _free(self) -> bytes | None:
+        """Return the next client with room."""
+        free = (name for name, client in self.clients.items() if len(client.unread) < client.room)
+        return next(free, None)
 
+    def _deal(self) -> None:
+        """Give away what is waiting, as far as clients have room."""
+        while self.waiting:
+            if self.waiting[0] is STOP:
+                self._end_epoch()
+                continue
+            identity = self._free()
+            if identity is None:
+                return
+            if self._send(identity, self.waiting[0]):
+                self.waiting.popleft()
+                self.clients[identity] = self.clients.pop(identity)  # it is the last now
 
-def receive(socket: Any) -> tuple[Any, ...]:
-    """Wait for a message and return its arrays; errors as of :func:`arrays_of`."""
-    return arrays_of([frame.buffer for frame in socket.recv_multipart(copy=False)])
+    def _end_epoch(self) -> None:
+        """Tell every client that the epoch is over, unless one left items of it behind."""
+        now = time.monotonic()
+        for identity, client in list(self.clients.items()):
+            if client.unread and (not client.is_told or now - client.seen_at > PROBE_S):
+                client.seen_at = now
+                self._reach(identity, client.sent, [])
+        if self.waiting[0] is not STOP:
+            return
+        self.waiting.popleft()
+        for identity, client in list(self.clients.items()):
+            if not client.is_told:
+                self._send(identity, STOP)
+        self.epoch += 1
+
+    def _send(self, identity: bytes, message: Message) -> bool:
+        client = self.clients[identity]
+        if not self._reach(identity, client.sent + 1, message):
+            return False
+        client.sent += 1
+        client.unread.append((client.sent, self.epoch, message))
+        return True
+
+    def _reach(self, identity: bytes, number: int, message: Message) -> bool:
+        """Send a client something, or find that it has left."""
+        before = json.dumps([self.name, number, time.monotonic() - self.given_at]).encode()
+        try:
+            self.router.send_multipart([identity, before, *message], self.zmq.NOBLOCK, copy=False)
+        except self.zmq.ZMQError:
+            self._part_with(identity)
+            return False
+        return True
+
+    def _part_with(self, identity: bytes) -> None:
+        """Take back what a client that left has not handed out."""
+        client = self.clients.pop(identity, None)
+        if client is None:
+            return
+        items = [(e, m) for _, e, m in client.unread if m is not STOP and m is not self.last_words]
+        back = [message for epoch, message in items if epoch == self.epoch]
+        self.waiting.extendleft(reversed(back))
+        if len(back) < len(items):
+            n_lost = len(items) - len(back)
+            warn(f"a client left with {n_lost} items of an epoch that is over: nobody has them")
 
 
 def start_server(
@@ -140,32 +217,92 @@ def start_server(
 ) -> None:
     """Send the items of a stream to whoever connects, epoch after epoch, without end.
 
+    Clients share the items of an epoch, each takes the next when it has room, and the end
+    of an epoch reaches them all. What a client that is killed or closed has not handed out
+    goes to the others, as long as the epoch lasts. Without clients the server waits.
+
     Parameters
     ----------
     data_stream : AbstractDataStream
     port : int
     hwm : int
-        Messages held for clients that are slower.
+        Items held at most: as many for each client, and as many ahead of them.
     host : str
         The address to listen on: this machine only, unless another is given.
+
+    Raises
+    ------
+    OldValueError
+        If `hwm` is not at least 1.
+    zmq.ZMQError
+        If the address is taken, or none of this machine.
+    Exception
+        Whatever the stream raises, after the clients were told: each raises a ServerError
+        of the same words, behind the items that were made before.
+
+    Notes
+    -----
+    A server that ends gives its clients five seconds to read on, or to come if there is
+    none; one that is interrupted, no time.
     """
-    zmq = zeromq()
-    with zmq.Context() as context, context.socket(zmq.PUSH) as socket:
-        socket.set_hwm(hwm)
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.bind(f"tcp://{host}:{port}")
+    with _dealing(host, port, checked_hwm(hwm)) as put:
         for epoch in data_stream.iterate_epochs():
             for item in epoch:
-                socket.send_multipart(message_of(item), copy=False)
-            socket.send(STOP)
+                put(message_of(item))
+            put([b""])
 
 
-def connected(host: str, port: int, hwm: int) -> Any:
-    """Return a socket that receives from a server."""
+def _router(zmq: Any, context: Any, host: str, port: int) -> Any:
+    """Return a socket that knows its clients apart, and whether they are there."""
+    router = context.socket(zmq.ROUTER)
+    router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    router.setsockopt(zmq.ROUTER_HANDOVER, 1)
+    router.setsockopt(zmq.TCP_KEEPALIVE, 1)
+    router.setsockopt(zmq.LINGER, 1000)
+    router.setsockopt(zmq.MAXMSGSIZE, MOST_TOLD_BYTES)
+    router.setsockopt(zmq.SNDHWM, 0)  # the room of each client is the limit
+    try:
+        router.bind(f"tcp://{host}:{port}")
+    except zmq.ZMQError:
+        router.close()
+        raise
+    return router
+
+
+def _follower(zmq: Any, context: Any) -> Any:
+    feed = context.socket(zmq.PULL)
+    feed.set_hwm(1)
+    feed.connect(FEED)
+    return feed
+
+
+@contextmanager
+def _dealing(host: str, port: int, hwm: int) -> Iterator[Any]:
+    """Let a thread deal what is put, and tell the clients how it ended."""
     zmq = zeromq()
-    socket = zmq.Context.instance().socket(zmq.PULL)
-    socket.set_hwm(hwm)
-    socket.setsockopt(zmq.LINGER, 0)
-    socket.setsockopt(zmq.MAXMSGSIZE, MOST_BYTES)
-    socket.connect(f"tcp://{host}:{port}")
-    return socket
+    where = f"the stream served at {host}:{port}"
+    with zmq.Context() as context, context.socket(zmq.PUSH) as feed:
+        feed.setsockopt(zmq.LINGER, 0)
+        feed.set_hwm(hwm)
+        feed.setsockopt(zmq.SNDTIMEO, LOOK_MS)
+        feed.bind(FEED)
+        dealer = _Dealer(zmq, _router(zmq, context, host, port), _follower(zmq, context), hwm)
+        thread = threading.Thread(target=dealer.run, name="labeled-server", daemon=True)
+        thread.start()
+
+        def put(message: Message) -> None:
+            while thread.is_alive():
+                with suppress(zmq.Again):
+                    feed.send_multipart(message)
+                    return
+            raise ServerError(f"{where} can be dealt no more: its thread has ended")
+
+        try:
+            yield put
+            dealer.end(error_of(f"{where} has no more epochs"), GRACE_S)
+        except BaseException as error:
+            grace_s = GRACE_S if isinstance(error, Exception) else 0.0
+            dealer.end(error_of(f"{where} raised {type(error).__name__}: {error}"), grace_s)
+            raise
+        finally:
+            thread.join()

@@ -6,10 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from labeled.compat.fuel.client import Connection
 from labeled.compat.fuel.exceptions import OldValueError
 from labeled.compat.fuel.iterator import DataIterator
 from labeled.compat.fuel.schemes import IterationScheme
-from labeled.compat.fuel.server import DEFAULT_PORT, connected, receive
+from labeled.compat.fuel.server import DEFAULT_PORT
 
 Labels = Mapping[str, Any]
 
@@ -151,7 +152,8 @@ class DataStream(AbstractDataStream):
 class ServerDataStream(AbstractDataStream):
     """What :func:`labeled.compat.fuel.server.start_server` sends, from another process.
 
-    Arrays arrive read-only. Clients of one server share its items; there is no going back.
+    Arrays arrive read-only. Clients of one server share the items of an epoch, and its end
+    reaches each; one that joins later begins in the middle. There is no going back.
 
     Parameters
     ----------
@@ -160,8 +162,12 @@ class ServerDataStream(AbstractDataStream):
     host : str
     port : int
     hwm : int
-        Messages held here at most.
+        Items held here at most.
     axis_labels : dict, optional
+    timeout_s : float or None
+        How long to wait for a server that gives no sign. One that lives answers every
+        second, however long its stream takes; after this time that is a warning.
+        None waits without end.
     """
 
     def __init__(
@@ -172,35 +178,44 @@ class ServerDataStream(AbstractDataStream):
         port: int = DEFAULT_PORT,
         hwm: int = 10,
         axis_labels: Labels | None = None,
+        timeout_s: float | None = 60.0,
     ) -> None:
         super().__init__(axis_labels=axis_labels)
         self.sources = sources
         self.produces_examples = produces_examples
         self.host, self.port, self.hwm = host, port, hwm
-        self._socket: Any = None
+        self.timeout_s = timeout_s
+        self._connection: Connection | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_socket": None}
+        return {**self.__dict__, "_connection": None}
 
     def get_data(self, request: Any = None) -> Any:
         """Wait for the next item.
 
         Raises
         ------
+        StopIteration
+            If the epoch is over.
         OldValueError
             If there is a request, or what arrives is no item of arrays.
+        ServerError
+            If the stream behind the server has failed, with its words, or the server was
+            replaced in the middle of an epoch. The next call goes on, connecting again.
+        ServerTimeoutError
+            If the server gives no sign for `timeout_s`. The next call waits on.
         """
         if request is not None:
             raise OldValueError(f"a server takes no requests, found {request!r}")
-        if self._socket is None:
-            self._socket = connected(self.host, self.port, self.hwm)
-        return receive(self._socket)
+        if self._connection is None or self._connection.is_closed:
+            self._connection = Connection(self.host, self.port, self.hwm, self.timeout_s)
+        return self._connection.receive()
 
     def close(self) -> None:
-        """Disconnect."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        """Disconnect; what was not handed out goes to other clients."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def next_epoch(self) -> None:
         """Do nothing: the server goes on by itself."""
