@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+import h5py
 import numpy as np
 import pytest
 
@@ -160,3 +161,17 @@ def test_a_glob_without_files_tells_where_it_looked(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(LabeledError, match=re.escape(str(tmp_path / "*.hdf5"))):
         labeled.open_dataset("*.hdf5")
+
+
+def test_sources_and_groups_called_like_a_split(tmp_path):
+    path = str(tmp_path / "halves.h5")
+    with h5py.File(path, "w") as f:
+        for name in ("X_test", "X_train", "y_train", "valid/x"):
+            f[name] = np.arange(4)
+    ds = labeled.open_dataset(path)
+    with pytest.raises(UnknownNameError, match=r"say select\('X_train', 'y_train'\)\. As splits"):
+        ds.split("train")
+    with pytest.raises(UnknownNameError, match="say group='valid' on opening"):
+        ds.split("valid")
+    with pytest.raises(UnknownNameError, match=r"in '[^']*'; there are: 'all'"):
+        ds.split("development")

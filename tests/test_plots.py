@@ -385,3 +385,19 @@ def test_matplotlib_is_imported_only_when_used(path):
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(out.stdout) == []
+
+
+def test_a_dataset_draws_its_first_rows(tmp_path):
+    arrays = {"images": IMAGES, "targets": TARGETS}
+    dims = {"images": ("batch", "channel", "height", "width"), "targets": ("batch", "index")}
+    path = labeled.write(tmp_path / "x.hdf5", arrays, dims=dims)
+    ds = labeled.open_dataset(path).subset([7, 5, 3])
+    want = next(iter(ds.batches(3))).plot(n=2).figure.axes
+    got = ds.plot(n=2).figure.axes
+    assert [ax.get_title() for ax in got] == [ax.get_title() for ax in want]
+    for ours, theirs in zip(got, want, strict=True):
+        for image, other in zip(ours.images, theirs.images, strict=True):
+            np.testing.assert_array_equal(image.get_array(), other.get_array())
+    assert ds.plot("targets").get_xlabel() == "class"
+    with pytest.raises(ArrayError, match="no rows"):
+        ds.subset([]).plot()

@@ -5,6 +5,7 @@ Only names, row numbers and words are dealt with here; no row is read.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
@@ -66,13 +67,31 @@ def rows_of_splits(
             )
         if name not in splits:
             raise UnknownNameError(
-                f"no split {name!r} in {where}; {did_you_mean(str(name), splits)}"
+                f"no split {name!r} in {where}; {_called(str(name), sources)}"
+                f"{did_you_mean(str(name), splits)}"
             )
     wanted = [source for source in sources if all(source in splits[name] for name in names)]
     if not wanted:
         provided = {name: sorted(splits[name]) for name in names}
         raise SplitError(f"splits {names} of {where} share no source: {provided}")
     return {source: Selection.concat(splits[name][source] for name in names) for source in wanted}
+
+
+def _called(split: str, sources: Iterable[str]) -> str:
+    """Return what to say of sources with the name of a split in theirs, as many files have them.
+
+    Examples
+    --------
+    >>> _called("train", ["X_test", "X_train", "trained", "y_train"])
+    "sources are called so: say select('X_train', 'y_train'). As splits "
+    >>> _called("train", ["train/x", "train/y", "x_train"])
+    "a group is called so: say group='train' on opening. As splits "
+    """
+    names = list(sources)
+    if any(name.startswith(f"{split}/") for name in names):
+        return f"a group is called so: say group={split!r} on opening. As splits "
+    named = [name for name in names if split.lower() in re.split(r"[^a-z0-9]+", name.lower())]
+    return f"sources are called so: say select({listed(named)}). As splits " if named else ""
 
 
 def rows_among(

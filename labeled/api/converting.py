@@ -24,6 +24,7 @@ from labeled.errors import ArrayError, SplitError, UnknownNameError, did_you_mea
 from labeled.formats.registry import format_of
 from labeled.formats.replacing import check_target, part_folder
 from labeled.ragged import Ragged
+from labeled.writing.endings import check_ending
 from labeled.writing.exporting import SUFFIXES, export, pass_on
 from labeled.writing.fields import with_fields
 from labeled.writing.origins import Origin, origin_of
@@ -140,6 +141,8 @@ def convert(
     """
     check_target(target, overwrite=overwrite)
     suffix = os.path.splitext(os.fspath(target))[1].lower()
+    if suffix not in SUFFIXES:
+        check_ending(target)
     own = options if suffix in SUFFIXES else {"decode_cf": False, **options}
     own = own if sources is None else {**own, "sources": tuple(sources)}
     opener = partial(_opened, only=only, example_dim=example_dim, dims=dims, own=own)

@@ -709,13 +709,14 @@ class Dataset:
 
     @property
     def plot(self) -> DatasetPlots:
-        """Pictures: ``plot.splits()``, ``plot.classes(source)``, ``plot.statistics(source)``."""
+        """Pictures: ``plot()`` of the first rows, ``plot.splits()``, ``plot.classes(source)``."""
         return DatasetPlots(
             self.where,
             self._split_lines,
             lambda: self._summary().lines,
             self.statistics,
             lambda name: class_names_of(self._catalog.sources[name].attrs),
+            lambda n: self.subset(slice(n)).batches(n),
         )
 
     @property

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from labeled.errors import ArrayError
+from labeled.loader.batches.batch import Batch
 from labeled.views.batches import ClassNames, as_names
 from labeled.views.figures import Axes, draw_counts, draw_statistics, draw_stretches
 from labeled.views.summary import SourceLine, SplitLine, split_words
@@ -28,6 +29,8 @@ class DatasetPlots:
         Returns the statistics of a source.
     class_names : callable
         Returns the names of the classes of a source.
+    first : callable
+        Returns batches of the first rows, so many of them: one, or none.
     """
 
     where: str
@@ -35,6 +38,23 @@ class DatasetPlots:
     source_lines: Callable[[], Sequence[SourceLine]]
     measured: Callable[[str], Mapping[str, Any]]
     class_names: Callable[[str], Mapping[int, str]]
+    first: Callable[[int], Iterable[Batch]]
+
+    def __call__(self, source: str | None = None, *, n: int = 16, ax: Axes | None = None) -> Axes:
+        """Draw the first `n` rows, as :meth:`labeled.Batch.plot` draws a batch of them.
+
+        Raises
+        ------
+        LoaderError
+            If sources differ in length; choose some with ``select()``.
+        UnknownNameError, ArrayError
+            If there is no such source, it holds no numbers, or there are no rows.
+        MissingExtraError
+            If matplotlib, the extra ``plot``, is not installed.
+        """
+        for batch in self.first(n):
+            return batch.plot(source, n=n, ax=ax)
+        raise ArrayError(f"there is nothing to draw: no rows of {self.where} are chosen")
 
     def splits(self, *, ax: Axes | None = None) -> Axes:
         """Draw where in the file the rows of each split lie; reads no rows.

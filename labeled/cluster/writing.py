@@ -42,6 +42,7 @@ from labeled.cluster.sight import (
 from labeled.errors import ClusterError
 from labeled.formats.replacing import check_target
 from labeled.writing.blocks import Packed, Work, joined
+from labeled.writing.endings import check_ending
 from labeled.writing.progress import progress_bar
 from labeled.writing.write import Path, Planned, planned
 from labeled.writing.write import write as write_here
@@ -125,6 +126,7 @@ def write(
         usual = sum(n for a, n in at.nthreads().items() if a in there) << 26
         made = planned(**asked, here=False, usual=usual)
         made.warn_of(sources)
+        check_ending(path)
         target = os.path.abspath(path)
         named = None if workers is None else list(there)
         if writer == HERE or (writer is None and _is_here(sources)):

@@ -29,6 +29,7 @@ from labeled.formats.header import FileHeader, SourceHeader
 from labeled.formats.registry import check_hdf5
 from labeled.formats.replacing import check_target
 from labeled.ragged.flat import block_cuts
+from labeled.writing.endings import check_ending
 from labeled.writing.fingerprints import (
     Fingerprint,
     hashes_of_examples,
@@ -134,6 +135,7 @@ def repack(
     if ragged not in (None, "flat", "fuel"):
         raise ArrayError(f"ragged={ragged!r} must be 'flat' or 'fuel'")
     check_hdf5(path, "repacking")
+    check_ending(target)
     dims = _dims_by_name(path, dims or {}, allow_external)
     header = scan(path, dims=dims, decode_cf=False, allow_external=allow_external)
     budget, threads = checked_effort(memory, threads)

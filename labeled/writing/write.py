@@ -30,6 +30,7 @@ from labeled.formats.hdf5.writing import (
 )
 from labeled.formats.replacing import check_target, replacing
 from labeled.version import VERSION
+from labeled.writing.endings import check_ending
 from labeled.writing.given import Given
 from labeled.writing.inputs import Inputs, RowsLike, coordinate, inputs_of, left_out
 from labeled.writing.layouts import Wish, layout_for, wishes
@@ -169,6 +170,7 @@ def write(
     >>> labeled.open_dataset(path).split("test").shapes
     {'images': (10, 8, 8)}
     """
+    check_ending(path)
     made = planned(
         sources,
         splits,

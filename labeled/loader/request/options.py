@@ -71,7 +71,15 @@ LENGTHS = (
 )
 CUT = "cut examples in pipeline={'tokens': lambda tokens: tokens[:512]}"
 
+ORDER = (
+    "a space tells the order of axes: specs=(Conv2DSpace((32, 32), num_channels=3, "
+    "axes=('b', 'c', 0, 1)), 'images')"
+)
+
 HABITS = {
+    "axes": ORDER,
+    "data_format": ORDER,
+    "channels_last": ORDER,
     "max_tokens": LENGTHS,
     "max_length": CUT,
     "truncate": CUT,

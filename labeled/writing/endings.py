@@ -1,0 +1,48 @@
+"""Names of files that promise another kind of file than is written: refused before any work.
+
+What is written is HDF5, whatever its name ends in; but nobody who calls it ``x.json`` or
+``x.zarr`` wants HDF5 there, and few programs would read it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from labeled.errors import WriteError
+
+EXPORTED = frozenset({".npz", ".npy", ".parquet", ".csv", ".rec"})
+"""What `convert` writes."""
+
+_FOREIGN = """
+.arrow .avro .db .dcm .feather .fits .gz .jpeg .jpg .json .jsonl .lmdb .mat .orc .pickle .pkl
+.png .pt .pth .safetensors .sqlite .tar .tfrecord .tfrecords .tif .tiff .tsv .txt .xlsx .xz
+.zarr .zip .zst
+"""
+
+OTHERS = EXPORTED.union(_FOREIGN.split())
+"""Endings of files that are something else than HDF5."""
+
+
+def check_ending(path: str | os.PathLike[str]) -> None:
+    """Refuse to write HDF5 under a name that promises something else.
+
+    Raises
+    ------
+    WriteError
+        If it does, with another name.
+
+    Examples
+    --------
+    >>> check_ending("a.hdf5"), check_ending("a"), check_ending("a.of_my_own")
+    (None, None, None)
+    >>> check_ending("a.json")
+    Traceback (most recent call last):
+    labeled.errors.WriteError: cannot write 'a.json': ... HDF5, which is not what ... 'a.hdf5'...
+    """
+    stem, ending = os.path.splitext(os.fspath(path))
+    if ending.lower() in OTHERS:
+        way = "; labeled.convert makes one of a labelled file" if ending.lower() in EXPORTED else ""
+        raise WriteError(
+            f"cannot write {os.fspath(path)!r}: what is written is HDF5, which is not what a name "
+            f"in {ending} promises; name it {stem + '.hdf5'!r}{way}"
+        )
