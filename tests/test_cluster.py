@@ -489,6 +489,25 @@ def test_nobody_waits_for_a_worker_that_joins_and_has_other_work(client, ds):
     assert set(desk._workers) == {free, busy}
 
 
+def test_a_worker_that_joins_while_others_are_asked_is_asked_too(client, ds, monkeypatch):
+    """It joined between two looks, of which only one saw it, and was left out for good."""
+    early, late = sorted(client.nthreads())
+    infos, told = workers_of(client), client.scheduler_info(n_workers=-1)
+    before = {**told, "workers": {early: told["workers"][early]}}
+    looks = iter([before])
+    monkeypatch.setattr(client, "scheduler_info", lambda n_workers: next(looks, told))
+    work = PartWork("run", ds, (0, 1), count_rows, nothing_yet, 8, {}, False)
+    desk = _Desk(client, [work], {early: infos[early]}, None, {}, 0, 1.0, lambda _: None)
+    try:
+        end = time.monotonic() + 60
+        while late not in desk._workers and time.monotonic() < end and not desk._unfit:
+            desk._look_around()
+            time.sleep(0.01)
+    finally:
+        desk._reports.close()
+    assert set(desk._workers) == {early, late}
+
+
 def waits_for(name):
     distributed.Event(name).wait()
 
@@ -503,6 +522,10 @@ def leaves(acc, batch):
 
 def interrupts(acc, batch):
     raise KeyboardInterrupt
+
+
+def exits(acc, batch):
+    raise GeneratorExit
 
 
 class NeverThere:
@@ -525,6 +548,7 @@ def gives_what_is_not_there(acc, batch):
     [
         (gives_a_lock, "what fold returned, a lock, does not pickle .*so it cannot be sent"),
         (leaves, r"fold raised SystemExit\(3\), which would end the worker"),
+        (exits, r"fold raised GeneratorExit\(\), which would end the worker"),
         (interrupts, r"fold raised KeyboardInterrupt\(\), which would end the worker"),
         (gives_what_is_not_there, "was sent, but does not unpickle .*no such module here"),
     ],

@@ -114,6 +114,7 @@ TENSORFLOW = """
 import sys
 import numpy as np, tensorflow, labeled
 from labeled.device import HandOff
+from labeled.errors import ArrayError
 from labeled.loader.reading.slots import Slot
 from labeled.spaces import Conv2DSpace, VectorSpace
 
@@ -142,7 +143,8 @@ for kind in ("?", "u1", "i8", "f2", "f8", "c16"):
 
 try:
     labeled.batches({"x": tensorflow.constant(["a", "b"])}, 2)
-except labeled.ArrayError as error:
+    raise AssertionError("texts were taken")
+except ArrayError as error:
     assert "give x.numpy()" in str(error)
 made = next(iter(ds.batches(4, dtype={"features": tensorflow.float16}, as_="tensorflow")))
 assert made["features"].dtype == tensorflow.float16

@@ -259,9 +259,11 @@ def fitting(
     workers : sequence of str, optional
         Names or addresses; every worker when None.
     """
-    return {
-        address: info
-        for address, info in workers_of(client).items()
-        if (workers is None or address in workers or info.name in workers)
-        and info.offers(resources)
-    }
+    there = workers_of(client)
+    return {a: info for a, info in there.items() if fits(info, workers, resources)}
+
+
+def fits(worker: WorkerInfo, workers: Sequence[str] | None, resources: Mapping[str, float]) -> bool:
+    """Whether a worker is among those named, and has what is asked for."""
+    named = workers is None or worker.address in workers or worker.name in workers
+    return named and worker.offers(resources)

@@ -34,6 +34,7 @@ from labeled.cluster.door import (
     addresses_of,
     begun_by,
     connected,
+    fits,
     fitting,
     paused_of,
     reachable,
@@ -437,11 +438,13 @@ class _Desk:
 
     def _ask_new(self) -> None:
         """Ask workers that joined, if they fit, whether they see the files."""
-        found = fitting(self._client, self._wanted, self._resources)
-        self._unfit |= set(workers_of(self._client)) - set(found)
         dataset = self._shares[0].work.dataset
-        for address in found.keys() - self._workers.keys() - self._questions.keys() - self._unfit:
-            self._questions[address] = Question(self._client, found[address], dataset)
+        there = workers_of(self._client)
+        for address in there.keys() - self._workers.keys() - self._questions.keys() - self._unfit:
+            if fits(there[address], self._wanted, self._resources):
+                self._questions[address] = Question(self._client, there[address], dataset)
+            else:
+                self._unfit.add(address)
 
     def _welcome(self) -> None:
         """Take on workers that say they see the files; those that are busy say so later."""
