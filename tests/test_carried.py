@@ -12,7 +12,7 @@ import pytest
 import xarray as xr
 
 import labeled
-from labeled.errors import NotYetError, WriteError
+from labeled.errors import LabeledWarning, NotYetError, WriteError
 from labeled.formats.hdf5 import others
 
 N = 40
@@ -203,3 +203,62 @@ def test_a_copy_that_differs_is_found(
     with pytest.raises(WriteError, match=f"'{name}' of .* did not arrive"):
         labeled.repack(fuel_file, tmp_path / "new.h5")
     assert os.listdir(tmp_path) == ["old.h5"]
+
+
+@pytest.mark.parametrize("order", ["keep", "shuffle"])
+def test_coordinates_stay_beside_the_arrays_that_name_them(tmp_path: Path, order: str) -> None:
+    old, new, last = (str(tmp_path / name) for name in ("old.nxs", "new.nxs", "last.nxs"))
+    energy = np.linspace(1, 2, N)
+    with h5py.File(old, "w") as f:
+        data = f.create_group("entry/data")
+        data.attrs.update(signal="counts", axes=["energy", "x"])
+        data["counts"] = np.arange(N * 3).reshape(N, 3)
+        data["energy"], data["x"] = energy, np.arange(3.0)
+        data["energy"].attrs["units"] = "keV"
+    labeled.repack(old, new, order=order)
+    labeled.repack(new, last)
+    opened = [labeled.open_dataset(path) for path in (old, new, last)]
+    with h5py.File(new) as f:
+        data = f["entry/data"]
+        rows = data["counts"][:, 0] // 3
+        np.testing.assert_array_equal(data["energy"][...], energy[rows])
+        np.testing.assert_array_equal(data["x"][...], np.arange(3.0))
+        assert data["energy"].attrs["units"] == "keV"
+    for again in opened[1:]:
+        assert again.sources == ("entry/data/counts",)
+        assert set(again.to_xarray().coords) == {"energy", "x"}
+        assert set(again.to_xarray().variables) == set(opened[0].to_xarray().variables)
+
+
+def test_texts_of_attributes_keep_their_encoding(tmp_path: Path) -> None:
+    old, new = str(tmp_path / "old.h5"), str(tmp_path / "new.h5")
+    kinds = [h5py.string_dtype("utf-8", 5), h5py.string_dtype("ascii", 5), h5py.string_dtype()]
+    texts = np.array("dög".encode()), np.array([b"ab", b"c"]), "long"
+    with h5py.File(old, "w") as f:
+        f["x"] = np.arange(3)
+        group = f.create_group("g")
+        for number, (kind, text) in enumerate(zip(kinds, texts, strict=True)):
+            group.attrs.create(f"text {number}", text, dtype=kind)
+    labeled.repack(old, new)
+    with h5py.File(old) as f, h5py.File(new) as g:
+        for name in f["g"].attrs:
+            one, two = (h5py.h5a.open(file["g"].id, name.encode()) for file in (f, g))
+            assert one.get_type().equal(two.get_type())
+            assert one.shape == two.shape
+            assert np.array_equal(f["g"].attrs[name], g["g"].attrs[name])
+
+
+def test_programs_that_will_not_read_the_new_file_are_told(tmp_path: Path) -> None:
+    tables, netcdf = str(tmp_path / "tables.h5"), str(tmp_path / "ragged.nc")
+    with h5py.File(tables, "w") as f:
+        f.attrs["PYTABLES_FORMAT_VERSION"] = np.bytes_("2.1")
+        f["table"] = np.zeros(4, [("a", "i4"), ("b", "f8")])
+    with h5py.File(netcdf, "w") as f:
+        f["x"] = np.arange(4.0)
+        f["x"].make_scale("x")
+        f.create_dataset("rows", (4,), h5py.vlen_dtype("i4"))[0] = [1, 2]
+        f["rows"].dims[0].attach_scale(f["x"])
+    with pytest.warns(LabeledWarning, match=r"PyTables or pandas, which will not read all of"):
+        labeled.repack(tables, tmp_path / "a.h5")
+    with pytest.warns(LabeledWarning, match=r"the netCDF library will not open .*\['rows'\]"):
+        labeled.repack(netcdf, tmp_path / "b.nc")

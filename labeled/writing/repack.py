@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from labeled.errors import ArrayError, FileChangedError, SplitError, WriteError
+from labeled.errors import ArrayError, FileChangedError, SplitError, WriteError, warn
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.hdf5.others import Carrier, others_of
 from labeled.formats.hdf5.ragged import open_ragged
@@ -119,7 +119,8 @@ def repack(
     Warns
     -----
     LabeledWarning
-        If rows change places, and datasets that belong to no source are as long.
+        If rows change places, and datasets that belong to no source are as long, or programs
+        that read the old file will not read the new one: those of pandas, PyTables and netCDF.
 
     Examples
     --------
@@ -144,6 +145,7 @@ def repack(
     moves = order_of(order, table or {}, _n_rows(header, order), seed)
     wished = wishes(list(header.sources), layout, compression, level, chunks, AS_IT_IS)
     found = check_target(target, overwrite=overwrite)
+    _warn_of_readers(header, found)
     with ExitStack() as stack:
         made = Rewriting(header, moves, wished, ragged, budget // 6, found, stack)
         inputs = made.inputs
@@ -189,6 +191,22 @@ def _dims_by_name(
         allow_external=allow_external,
     )
     return expanded("dims", dims, header.sources)
+
+
+def _warn_of_readers(header: FileHeader, target: str) -> None:
+    """Tell which programs will not read the new file, though they read the old one."""
+    ragged = [name for name, source in header.sources.items() if source.ragged is not None]
+    if "PYTABLES_FORMAT_VERSION" in header.attrs:
+        warn(
+            f"{header.stamp.path!r} is a file of PyTables or pandas, which will not read all of "
+            f"{target!r}: columns of tables are datasets of their own there, axes have names; keep "
+            f"the original for them"
+        )
+    elif header.kind == "netcdf" and ragged:
+        warn(
+            f"the netCDF library will not open {target!r}: it does not know how {ragged} with "
+            f"examples of different shapes are kept there; h5py and labeled do"
+        )
 
 
 def _moving(order: Order) -> Callable[[Any], Any] | None:

@@ -328,10 +328,18 @@ class Carrier:
                     for scale in axis.scales:
                         if address(scale.dataset) in ours:
                             file[path].dims[number].attach_scale(ours[address(scale.dataset)])
+            self._name_again(old, file)
         for name, coordinates in self.others.told.items():
             if coordinates:
                 said = str(file[name].attrs.get("coordinates", "")).split()
                 file[name].attrs["coordinates"] = " ".join(dict.fromkeys([*said, *coordinates]))
+
+    def _name_again(self, old: h5py.File, file: h5py.File) -> None:
+        """Give coordinates, written at the root, the places beside them that they had as well."""
+        for name, variable in self.header.variables.items():
+            new = name not in old and variable.key not in file and name in file
+            if new and is_scale(file[name]) and file[name].shape == variable.shape:
+                file[variable.key] = file[name]
 
     def comments(self) -> dict[tuple[str, str], str]:
         """Return the comments of the old split table."""
@@ -390,9 +398,19 @@ def _copy(old: h5py.File, new: h5py.File, path: str) -> None:
 
 
 def _copy_attributes(old: h5py.Group, new: h5py.Group) -> None:
+    """Copy attributes; texts keep the encoding that they are said to have."""
     for name in old.attrs:
-        if name not in new.attrs and name not in LINKS:
+        if name in new.attrs or name in LINKS:
+            continue
+        kept = h5py.h5a.open(old.id, name.encode())
+        kind, space = kept.get_type(), kept.get_space()
+        fixed = isinstance(kind, h5py.h5t.TypeStringID) and not kind.is_variable_str()
+        if not fixed or space.get_simple_extent_type() == h5py.h5s.NULL:
             new.attrs[name] = old.attrs[name]
+            continue
+        values = np.empty(kept.shape, f"S{kind.get_size()}")
+        kept.read(values, mtype=kind)
+        h5py.h5a.create(new.id, name.encode(), kind, space).write(values, mtype=kind)
 
 
 def _scales_of_sources(old: h5py.File, header: FileHeader) -> Iterator[tuple[str, int, Scale]]:

@@ -489,10 +489,13 @@ def _check_wanted(
 
 def _add_loose_scales(builder: Builder, contents: Contents) -> None:
     """Carry the scales that label no axis of a source, such as those of carried variables."""
-    carried = {header.key for header in builder.variables.values()}
+    keys = {header.key for header in builder.variables.values()}
+    paths = {name: scale.path or name for name, scale in contents.scales.items()}
+    carried = {address(contents.scales[name].dataset) for name, p in paths.items() if p in keys}
     for name, scale in contents.scales.items():
-        path = scale.path or name
-        if scale.has_values and len(scale.dataset.shape) == 1 and path not in carried:
+        here = address(scale.dataset)
+        if scale.has_values and len(scale.dataset.shape) == 1 and here not in carried:
+            carried.add(here)  # it may have several names
             key = scale.name if scale.name not in builder.variables else name
             builder.variables[key] = builder.coordinate_header(key, scale, (scale.name,))
 
