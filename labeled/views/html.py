@@ -42,7 +42,9 @@ html[data-theme=dark] body .labeled-view{{{_DARK}}}
 .labeled-view :is(tr,th,td){{background:none!important;border:none;color:inherit}}
 .labeled-view :is(th,td){{padding:.12em 1.1em .12em 0;text-align:left!important;
  vertical-align:top;white-space:nowrap}}
-.labeled-view td:last-child{{white-space:normal;max-width:48em;overflow-wrap:break-word}}
+.labeled-view td:nth-child(2),.labeled-view td:last-child{{white-space:normal;max-width:48em;
+ overflow-wrap:break-word}}
+.labeled-view td:last-child{{min-width:9em}}
 .labeled-view thead th{{font-weight:600;opacity:.7;border-bottom:1px solid var(--lb-line)}}
 .labeled-view tbody th{{font-weight:400;opacity:.7;white-space:nowrap}}
 .labeled-view :is(code,pre){{background:none!important;color:inherit;padding:0!important;margin:0;
