@@ -239,6 +239,21 @@ def test_missing_values_of_a_table(tmp_path: Path) -> None:
     assert not (tmp_path / "t.hdf5").exists()
 
 
+@pytest.mark.parametrize("unit", ["s", "us", "ns"])
+def test_times_with_a_zone_are_those_of_utc(tmp_path: Path, unit: str) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    times = pd.date_range("2024-03-31", periods=50, freq="h", tz="Europe/Paris", unit=unit)
+    times = times.insert(3, pd.NaT)
+    kind = arrow.timestamp(unit, "Europe/Paris")
+    table = arrow.table({"when": arrow.array(times, kind), "x": np.arange(51)})
+    pytest.importorskip("pyarrow.parquet").write_table(table, tmp_path / "t.parquet")
+    found = labeled.open_dataset(labeled.convert(tmp_path / "t.parquet", tmp_path / "t.hdf5"))
+    got = found["when"].values
+    np.testing.assert_array_equal(got, times.tz_convert(None).values.astype("M8[ns]"))
+    held = labeled.write(tmp_path / "u.hdf5", pd.DataFrame({"when": times}))
+    np.testing.assert_array_equal(labeled.open_dataset(held)["when"].values, got)
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning:zarr")
 @pytest.mark.parametrize("kind", ["zarr", "netcdf3", "netcdf4"])
 def test_files_of_xarray(tmp_path: Path, kind: str) -> None:

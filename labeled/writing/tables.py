@@ -212,6 +212,8 @@ class _Parquet:
         dtype: np.dtype[Any]
         if pyarrow().types.is_fixed_size_binary(kind):
             return np.dtype(f"S{kind.byte_width}")
+        if pyarrow().types.is_timestamp(kind):
+            return np.dtype(f"datetime64[{kind.unit}]")  # UTC, where it has a zone
         try:
             dtype = np.dtype(kind.to_pandas_dtype())
         except (NotImplementedError, TypeError):
