@@ -562,3 +562,13 @@ def test_head_draws_pictures_whose_axes_are_named_by_the_user(tmp_path: Path) ->
     named = run("head", tmp_path / "plain.hdf5", "photos", "--dims", names)
     assert "black is" in named.stdout
     assert named.stderr == ""  # nothing is said of other sources
+
+
+def test_head_shows_texts_of_some_length(tmp_path: Path) -> None:
+    texts = ["2020-01-01 00:00:00+00:00", "x" * 100, "ab"]
+    path = labeled.write(tmp_path / "texts.hdf5", {"when": texts, "pairs": [["a" * 40, "b"]] * 3})
+    shown = CliRunner().invoke(main, ["head", path]).output
+    assert "when  (batch: 3)  text\n" in shown
+    assert "'2020-01-01 00:00:00+00:00'\n" in shown
+    assert f"'{'x' * 68}...\n" in shown
+    assert f"'{'a' * 20}...  'b'\n" in shown

@@ -30,6 +30,8 @@ from labeled.views.text import count_words, sizes_words
 MOST_PIXELS = 64
 MOST_VALUES = 10
 MOST_CHARACTERS = 24
+ALONE = 72
+"""The most characters of a value that is all there is of a row."""
 
 
 @click.command(short_help="Show the first rows; small images are drawn.")
@@ -97,7 +99,8 @@ def source_lines(dataset: Dataset, name: str, n_rows: int, numbers: bool) -> lis
     lazy, first = dataset[name], dataset.subset(slice(n_rows))[name]
     ragged = isinstance(lazy, Ragged)
     shape = (len(lazy),) if ragged else lazy.shape
-    title = f"{name}  {sizes_words(list(map(str, lazy.dims)), shape)}  {lazy.dtype}"
+    dtype = "text" if not ragged and lazy.dtype.kind == "O" else str(lazy.dtype)
+    title = f"{name}  {sizes_words(list(map(str, lazy.dims)), shape)}  {dtype}"
     if len(first) < len(lazy):
         title += f"  first {count_words(len(first), 'row')}"
     if ragged:
@@ -145,7 +148,7 @@ def wants_colour() -> bool:
 
 
 def number_lines(values: npt.NDArray[Any]) -> list[str]:
-    """Write rows as right-aligned numbers; long rows are cut.
+    """Write rows as right-aligned numbers; long rows are cut, and a text a row has more room.
 
     Examples
     --------
@@ -154,7 +157,8 @@ def number_lines(values: npt.NDArray[Any]) -> list[str]:
     """
     row_size = int(np.prod(values.shape[1:], dtype=np.int64))
     flat = values.reshape(len(values), row_size)[:, :MOST_VALUES]
-    rows = [[f"row {i}", *map(text_of, row)] for i, row in enumerate(flat)]
+    most = ALONE if row_size == 1 else MOST_CHARACTERS
+    rows = [[f"row {i}", *(text_of(value, most) for value in row)] for i, row in enumerate(flat)]
     if not rows:
         return ["  (no rows)"]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -166,8 +170,8 @@ def number_lines(values: npt.NDArray[Any]) -> list[str]:
     ]
 
 
-def text_of(value: Any) -> str:
-    """Write one value in few characters.
+def text_of(value: Any, most: int = MOST_CHARACTERS) -> str:
+    """Write one value in few characters, `most` of them.
 
     Examples
     --------
@@ -188,4 +192,4 @@ def text_of(value: Any) -> str:
     if isinstance(value, np.bytes_ | np.str_):
         value = value.item()
     text = repr(value) if isinstance(value, str | bytes) else str(value)
-    return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 3] + "..."
+    return text if len(text) <= most else text[: most - 3] + "..."
