@@ -202,7 +202,7 @@ def _warn_of_readers(header: FileHeader, target: str) -> None:
             f"{target!r}: columns of tables are datasets of their own there, axes have names; keep "
             f"the original for them"
         )
-    elif header.kind == "netcdf" and ragged:
+    elif ragged and header.stamp.path.endswith((".nc", ".nc4")):
         warn(
             f"the netCDF library will not open {target!r}: it does not know how {ragged} with "
             f"examples of different shapes are kept there; h5py and labeled do"
