@@ -79,6 +79,10 @@ class AugmentError(LabeledError, ValueError):
     """Pictures cannot be changed as asked: their shape, their colours, or the parameters."""
 
 
+class UnfitPictureError(AugmentError):
+    """One picture cannot be changed as asked, though others might be: too small, or damaged."""
+
+
 class SpaceError(LabeledError, ValueError):
     """A batch does not fit a space, or two spaces do not fit each other.
 

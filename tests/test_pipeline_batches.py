@@ -390,7 +390,7 @@ def test_what_is_drawn_beside_a_sampler_has_a_seed(dataset):
 def test_the_plan_tells_of_the_pipeline(dataset):
     explained = dataset.batches(8, pipeline={"images": abs}, threads=2, memory="8 MiB").explain()
     assert (explained.workers, explained.in_flight) == (2, 14)
-    assert "a pipeline: up to 14 batches at a time in 2 threads; what it makes is not" in repr(
+    assert "a pipeline: up to 14 batches at a time in 2 threads; not counted: what" in repr(
         explained
     )
     assert "pipeline" not in repr(dataset.batches(8).explain())

@@ -9,7 +9,7 @@ epoch: ``batches(pipeline={"images": Augment(...)})``.
 from __future__ import annotations
 
 import operator
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,17 +18,26 @@ import numpy.typing as npt
 import xarray as xr
 
 from labeled.augment.chances import Chances
+from labeled.augment.groups import Stage, groups_of, work_bytes
 from labeled.augment.labels import opened
-from labeled.augment.pictures import Pictures
-from labeled.dims import Axis
-from labeled.errors import AugmentError
+from labeled.augment.pictures import Pictures, check_values
+from labeled.dims import Axis, find_axes
+from labeled.errors import AugmentError, DimsError
+from labeled.forms import RowForm, extremes
 
 PictureSize = tuple[int, int]
 """Height and width."""
 
+PICTURE_DIMS = ("channel", "height", "width")
+
 
 class Transform:
     """A change of pictures, one by one or in batches; the base of those of this package."""
+
+    @property
+    def noted(self) -> bool:
+        """Whether it is noted down, so that no values are made before the copy at the end."""
+        return False
 
     def __call__(
         self,
@@ -82,6 +91,22 @@ class Transform:
             None for pictures of any sizes, as for what is returned.
         """
         return before
+
+    def largest_size(self, before: PictureSize) -> PictureSize:
+        """Return the largest size that a picture of some size may have afterwards."""
+        return self.common_size(before) or before
+
+    def dtype_after(self, before: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the dtype that values have afterwards."""
+        return before
+
+    def form_after(self, row: RowForm | None) -> RowForm | None:
+        """Return what is made of pictures; see :class:`labeled.pipeline.StatesMemory`."""
+        return _form_after((self,), row, None, None)
+
+    def work_bytes(self, row: RowForm | None) -> int:
+        """Return what a batch of pictures takes besides; see the same."""
+        return _work_bytes((self,), row, None)
 
 
 @dataclass(frozen=True)
@@ -150,6 +175,26 @@ class Augment(Transform):
     def common_size(self, before: PictureSize | None) -> PictureSize | None:
         return _common_size(self.transforms, before)
 
+    @property
+    def noted(self) -> bool:
+        return all(transform.noted for transform in self.transforms)
+
+    def largest_size(self, before: PictureSize) -> PictureSize:
+        for transform in self.transforms:
+            before = transform.largest_size(before)
+        return before
+
+    def dtype_after(self, before: np.dtype[Any]) -> np.dtype[Any]:
+        for transform in self.transforms:
+            before = transform.dtype_after(before)
+        return before if self.dtype is None else np.dtype(self.dtype)
+
+    def form_after(self, row: RowForm | None) -> RowForm | None:
+        return _form_after(self.transforms, row, self.dims, self.dtype)
+
+    def work_bytes(self, row: RowForm | None) -> int:
+        return _work_bytes(self.transforms, row, self.dims)
+
 
 def _common_size(transforms: Sequence[Transform], before: PictureSize | None) -> PictureSize | None:
     for transform in transforms:
@@ -182,9 +227,98 @@ def run(
         made = run(transforms, labels.blank(), [0], seed, epoch, dims, axes, dtype)
         return labels.none_of(made, axes)
     seeds = operator.index(seed), operator.index(epoch)
-    for step, transform in enumerate(transforms):
-        chances = Chances(numbers.astype(np.int64), *seeds, (step,))
-        pictures = transform.change(pictures, chances)
-    alike = _common_size(transforms, None) is not None
     final = None if dtype is None else np.dtype(dtype)
-    return labels.closed(pictures, axes, final, alike=alike)
+    alike = _common_size(transforms, None) is not None
+    pieces = _pieces(transforms, pictures, numbers.astype(np.int64), seeds, labels.joins(alike))
+    return labels.named(labels.values(pieces, len(pictures), axes, final, alike=alike), axes)
+
+
+def _pieces(
+    transforms: Sequence[Transform],
+    pictures: Pictures,
+    rows: npt.NDArray[np.int64],
+    seeds: tuple[int, int],
+    joins: bool,
+) -> Iterator[tuple[slice, Pictures]]:
+    """Apply transforms to a few pictures at a time, so that what is made on the way stays small.
+
+    All together where results may not fit one another: `joins` tells that those of any size do.
+    """
+    lengths = np.stack([pictures.heights, pictures.widths], axis=1)
+    sizes = [(height, width) for height, width in extremes(lengths)]
+    together = joins or _common_size(transforms, pictures.size) is not None
+    stage = _largest_stage(transforms, sizes, pictures.n_channels, pictures.dtype)
+    n_made = 0
+    for group in groups_of(pictures, stage if together else None):
+        some = pictures.part(group)
+        for step, transform in enumerate(transforms):
+            some = transform.change(some, Chances(rows[group], *seeds, (step,)))
+        n_made += int((some.heights * some.widths).sum()) * some.n_channels
+        check_values(n_made, group.stop, some, len(pictures))
+        yield group, some
+
+
+def _largest_stage(
+    transforms: Sequence[Transform],
+    sizes: Sequence[PictureSize],
+    n_channels: int,
+    dtype: np.dtype[Any],
+) -> Stage | None:
+    """Return the most values that a picture has on its way; None where none are made on it."""
+    made = [t for t in transforms if not t.noted]
+    if not made or not sizes:
+        return None
+    most = 0
+    for size in sizes:
+        for transform in transforms:
+            before, size = size, transform.largest_size(size)
+            if not transform.noted:
+                most = max(most, before[0] * before[1], size[0] * size[1])
+    return Stage(most * n_channels, dtype)
+
+
+def _pictured(
+    row: RowForm, dims: Sequence[Hashable] | None
+) -> tuple[list[PictureSize], int] | None:
+    """Return the sizes of pictures, and their channels; None where dims are no picture's."""
+    names: Sequence[Hashable] = row.dims
+    if dims is not None:
+        found = find_axes(dims, 2)
+        names = [dim for dim in dims if dim != found.dim_of_axis.get("b")]
+    try:
+        axis_of = {dim: axis for axis, dim in find_axes(names, 2).dim_of_axis.items()}
+        axes = [axis_of[dim] for dim in names]
+    except (DimsError, KeyError):
+        return None
+    if not {0, 1} <= set(axes) or any(len(shape) != len(axes) for shape in row.shapes):
+        return None
+    lengths = [dict(zip(axes, shape, strict=True)) for shape in row.shapes]
+    n_channels = max((one.get("c", 1) for one in lengths), default=1)
+    return [(one[0], one[1]) for one in lengths], n_channels
+
+
+def _form_after(
+    transforms: Sequence[Transform],
+    row: RowForm | None,
+    dims: Sequence[Hashable] | None,
+    dtype: npt.DTypeLike | None,
+) -> RowForm | None:
+    found = None if row is None else _pictured(row, dims)
+    if row is None or found is None:
+        return None
+    sizes, n_channels = found
+    final = row.dtype
+    for transform in transforms:
+        sizes = [transform.largest_size(size) for size in sizes]
+        final = transform.dtype_after(final)
+    shapes = tuple(dict.fromkeys((n_channels, *size) for size in sizes))
+    return RowForm(PICTURE_DIMS, shapes, final if dtype is None else np.dtype(dtype))
+
+
+def _work_bytes(
+    transforms: Sequence[Transform], row: RowForm | None, dims: Sequence[Hashable] | None
+) -> int:
+    found = None if row is None else _pictured(row, dims)
+    if row is None or found is None:
+        return 0
+    return work_bytes(_largest_stage(transforms, *found, row.dtype))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -55,3 +56,11 @@ class OneOf(Transform):
     def common_size(self, before: PictureSize | None) -> PictureSize | None:
         first, *others = {transform.common_size(before) for transform in self.transforms}
         return None if others else first
+
+    def largest_size(self, before: PictureSize) -> PictureSize:
+        heights, widths = zip(*(one.largest_size(before) for one in self.transforms), strict=True)
+        return max(heights), max(widths)
+
+    def dtype_after(self, before: np.dtype[Any]) -> np.dtype[Any]:
+        found: np.dtype[Any] = np.result_type(*(t.dtype_after(before) for t in self.transforms))
+        return found

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from labeled.dims import EXAMPLE_DIMS
-from labeled.errors import AugmentError
+from labeled.errors import AugmentError, UnfitPictureError
 from labeled.formats.picture_heads import PictureError
 from labeled.formats.pictures import Channels, decode
 
@@ -92,5 +92,5 @@ class Decode:
             pixels: npt.NDArray[np.uint8] = decode(data, self.channels, upright=self.upright)
         except PictureError as error:
             at = "" if row is None else f" of row {row}"
-            raise AugmentError(f"the picture{at} cannot be decoded: {error}") from error
+            raise UnfitPictureError(f"the picture{at} cannot be decoded: {error}") from error
         return pixels

@@ -7,13 +7,15 @@ Nothing is copied on the way in.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
+from labeled.augment.groups import in_one_array
 from labeled.augment.pictures import Pictures, pictures_of
 from labeled.device import dtype_of, is_array, namespace, permute_dims
 from labeled.dims import EXAMPLE_DIMS, Axis, find_axes, name_of
@@ -62,28 +64,59 @@ class Labels:
         objects = isinstance(self.source, xr.DataArray)
         return self.source.dims[0] if objects else name_of("b", 2)
 
-    def closed(
-        self, pictures: Pictures, axes: Sequence[Axis] | None, dtype: Any, *, alike: bool
-    ) -> Any:
-        """Return changed pictures as what was given, labels and all.
+    def values(
+        self,
+        pieces: Iterator[tuple[slice, Pictures]],
+        n: int,
+        axes: Sequence[Axis] | None,
+        dtype: Any,
+        *,
+        alike: bool,
+    ) -> Array | list[Array]:
+        """Carry changes out: one array of pictures of one size, else a list.
 
         Parameters
         ----------
+        pieces : iterator of (slice, Pictures)
+            Which of the `n` pictures, and they; in order.
         axes : sequence, optional
             Another order; may add ``'c'``.
         alike : bool
             Whether any pictures would have come out in one size.
         """
-        wanted = self._order(axes)
-        if "c" not in wanted and pictures.n_channels != 1:
+        first = next(pieces)
+        wanted, n_channels = self._order(axes), first[1].n_channels
+        if "c" not in wanted and n_channels != 1:
             raise DimsError(
-                f"dims {self.dims} have no place for {pictures.n_channels} channels; name a "
-                "channel dim"
+                f"dims {self.dims} have no place for {n_channels} channels; name a channel dim"
             )
-        objects = self.listed and isinstance(self.source, xr.DataArray)
-        if self.listed and (pictures.size is None or (objects and not alike)):
-            return self._as_list(pictures, wanted, dtype)
-        return self._as_array(pictures, wanted, dtype)
+        every = chain([first], pieces)
+        if self.joins(alike) or (self.listed and first[1].size is None):
+            return [one for _, some in every for one in self._as_list(some, wanted, dtype)]
+        numbers: Mapping[Axis, int] = {"b": 0, "c": 1, 0: 2, 1: 3}
+        order = [numbers[axis] for axis in wanted]
+        left_out = [number for number in range(4) if number not in order]
+        array = in_one_array(every, n, (*left_out, *order), dtype)
+        return array[(0,) * len(left_out)] if left_out else array
+
+    def joins(self, alike: bool) -> bool:
+        """Whether a list is made of pictures in any case."""
+        return self.listed and isinstance(self.source, xr.DataArray) and not alike
+
+    def named(self, made: Array | list[Array], axes: Sequence[Axis] | None) -> Any:
+        """Return values as what was given, labels and all."""
+        wanted, like = self._order(axes), self._labelled_source
+        if not isinstance(made, list):
+            return made if like is None else self._labelled(made, wanted, like)
+        inner = tuple(axis for axis in wanted if axis != "b")
+        if isinstance(self.source, xr.DataArray):
+            objects = np.empty(len(made), object)
+            for number, one in enumerate(made):
+                objects[number] = one
+            closed = self.source.copy(data=objects)
+            closed.encoding = {**closed.encoding, EXAMPLE_DIMS: self._names(inner)}
+            return closed
+        return made if like is None else [self._labelled(one, inner, like) for one in made]
 
     def blank(self) -> Any:
         """Return a batch of one black picture, like a batch that has none."""
@@ -110,30 +143,11 @@ class Labels:
             raise DimsError(f"axes={tuple(axes)} are no order of {given}")
         return wanted
 
-    def _as_array(self, pictures: Pictures, wanted: tuple[Axis, ...], dtype: Any) -> Any:
-        numbers: Mapping[Axis, int] = {"b": 0, "c": 1, 0: 2, 1: 3}
-        order = [numbers[axis] for axis in wanted]
-        left_out = [number for number in range(4) if number not in order]
-        array = pictures.array((*left_out, *order), dtype)
-        array = array[(0,) * len(left_out)] if left_out else array
-        like = self._labelled_source
-        return array if like is None else self._labelled(array, wanted, like)
-
-    def _as_list(self, pictures: Pictures, wanted: tuple[Axis, ...], dtype: Any) -> Any:
+    def _as_list(self, pictures: Pictures, wanted: tuple[Axis, ...], dtype: Any) -> list[Array]:
         numbers: Mapping[Axis, int] = {"c": 0, 0: 1, 1: 2}
         order = [numbers[axis] for axis in wanted if axis != "b"]
         made = pictures.arrays((*({0, 1, 2} - {*order}), *order), dtype)
-        made = made if len(order) == 3 else [one[0, ...] for one in made]
-        inner = tuple(axis for axis in wanted if axis != "b")
-        if isinstance(self.source, xr.DataArray):
-            objects = np.empty(len(made), object)
-            for number, one in enumerate(made):
-                objects[number] = one
-            closed = self.source.copy(data=objects)
-            closed.encoding = {**closed.encoding, EXAMPLE_DIMS: self._names(inner)}
-            return closed
-        like = self._labelled_source
-        return made if like is None else [self._labelled(one, inner, like) for one in made]
+        return made if len(order) == 3 else [one[0, ...] for one in made]
 
     def _names(self, axes: Sequence[Axis]) -> tuple[Hashable, ...]:
         named = dict(zip(self.axes, self.dims, strict=True))

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from labeled import permute
 from labeled.augment.fast import loops_for
 from labeled.device import astype, concat, dtype_of, namespace, own_dtype, reshape
-from labeled.errors import AugmentError
+from labeled.errors import AugmentError, UnfitPictureError
 from labeled.permute.arguments import compute_dtype, result_dtype
 
 Array = Any
@@ -103,6 +103,24 @@ class Pictures:
         same = (self.heights == self.heights[0]).all() and (self.widths == self.widths[0]).all()
         return (int(self.heights[0]), int(self.widths[0])) if same else None
 
+    def part(self, some: slice) -> Pictures:
+        """Return some of the pictures, without a copy of their values."""
+        if some == slice(0, len(self)):
+            return self
+        scale, shift = (
+            one if one is None or len(one) == 1 else one[some] for one in (self.scale, self.shift)
+        )
+        return Pictures(
+            self.stored[some],
+            self.top[some],
+            self.left[some],
+            self.heights[some],
+            self.widths[some],
+            self.mirrored[some],
+            scale,
+            shift,
+        )
+
     # -- noted down
 
     def cropped(self, top: IntArray, left: IntArray, size: tuple[Any, Any]) -> Pictures:
@@ -148,7 +166,7 @@ class Pictures:
             return self
         return pictures_of(self.array((0, 1, 2, 3)))
 
-    def array(self, order: tuple[int, ...], dtype: Any = None) -> Array:
+    def array(self, order: tuple[int, ...], dtype: Any = None, out: Array = None) -> Array:
         """Carry everything out: all pictures in one array, its axes in any order.
 
         Parameters
@@ -156,6 +174,8 @@ class Pictures:
         order : tuple of int
             Of the axes (picture, channel, height, width).
         dtype : dtype, optional
+        out : ndarray, optional
+            Where to, C-contiguous, of the dtype of the result, the pictures first.
 
         Raises
         ------
@@ -170,13 +190,13 @@ class Pictures:
             )
         whole = self._as_one()
         if whole is not None:
-            return _copied(whole, order, dtype, self.scale, self.shift)
+            return _copied(whole, order, dtype, self.scale, self.shift, out)
         if isinstance(self.first, np.ndarray):
-            looped = self._looped(order, dtype)
+            looped = self._looped(order, dtype, out)
             if looped is not None:
                 return looped
             if order[0] == 0:
-                return self._filled(order[1:], dtype)
+                return self._filled(order[1:], dtype, out)
             return _copied(self._filled((1, 2, 3), dtype), order, None, None, None)
         pieces = [self._one(number, ORDER, dtype) for number in range(len(self))]
         stacked = namespace(pieces[0]).stack(pieces)
@@ -235,7 +255,7 @@ class Pictures:
         )
         return scale, shift
 
-    def _looped(self, order: tuple[int, ...], dtype: Any) -> Array | None:
+    def _looped(self, order: tuple[int, ...], dtype: Any, out: Array = None) -> Array | None:
         """Copy all windows of many small pictures by one compiled loop; None where it is no use."""
         assert self.size is not None
         shape = (len(self), self.n_channels, *self.size)
@@ -247,7 +267,8 @@ class Pictures:
         loops = loops_for(self.stored, math.prod(shape)) if same else None
         if loops is None or source.str not in LOOPED or self._shifted_by_pixel:
             return None
-        out = permute.empty(tuple(shape[axis] for axis in order), final)
+        if out is None:
+            out = permute.empty(tuple(shape[axis] for axis in order), final)
         places = (self.stored, self.top, self.left, self.mirrored)
         by_axes = out.transpose(np.argsort(order))
         if self.scale is None or self.shift is None:
@@ -260,12 +281,13 @@ class Pictures:
         loops.mapped_windows(*places, *factors, by_axes)
         return out
 
-    def _filled(self, order: tuple[int, ...], dtype: Any) -> Array:
+    def _filled(self, order: tuple[int, ...], dtype: Any, out: Array = None) -> Array:
         """Copy window after window to its place: the one pass over the values."""
         assert self.size is not None
         shape = (len(self), self.n_channels, *self.size)
         final = np.dtype(self.dtype if dtype is None else dtype)
-        out = permute.empty((len(self), *(shape[axis] for axis in order)), final)
+        if out is None:
+            out = permute.empty((len(self), *(shape[axis] for axis in order)), final)
         within = tuple(axis - 1 for axis in order)
         for number in range(len(self)):
             view = self._whole(number)[self._window(number)]
@@ -295,11 +317,18 @@ def each(pictures: Pictures, change: Callable[[Array, int], Array]) -> Pictures:
     return pictures_of(made)
 
 
-def all_at_once(pictures: Pictures, change: Callable[[Array, slice], Array]) -> Pictures:
+def all_at_once(
+    pictures: Pictures, change: Callable[[Array, slice], Array], n_made: int = 0
+) -> Pictures:
     """Return what `change` makes of arrays (picture, channel, height, width).
 
     It is told which pictures they are: as many as a cache holds, or all where another library
     computes; one by one where they differ in size.
+
+    Parameters
+    ----------
+    n_made : int
+        Values that a picture becomes, where those are more.
     """
     settled = pictures.settled()
     stored = settled.stored
@@ -307,7 +336,7 @@ def all_at_once(pictures: Pictures, change: Callable[[Array, slice], Array]) -> 
         return each(settled, lambda x, n: change(x[None, ...], slice(n, n + 1))[0, ...])
     step = int(stored.shape[0])
     if isinstance(stored, np.ndarray):
-        step = max(1, GROUP_ITEMS // max(1, math.prod(stored.shape[1:])))
+        step = max(1, GROUP_ITEMS // max(1, math.prod(stored.shape[1:]), n_made))
     pieces, room = list[Array](), _Room(len(settled))
     for start in range(0, len(settled), step):
         group = slice(start, start + step)
@@ -317,11 +346,30 @@ def all_at_once(pictures: Pictures, change: Callable[[Array, slice], Array]) -> 
 
 
 def check_size(height: int, width: int, most: int = MOST_PIXELS) -> None:
-    """Raise :class:`AugmentError` before a picture is made for which there is no room."""
+    """Raise :class:`UnfitPictureError` before a picture is made for which there is no room."""
     if height * width > most:
-        raise AugmentError(
+        raise UnfitPictureError(
             f"a picture would become {height:,} x {width:,} pixels, more than the {most:,} that "
             "are made; give smaller sizes, or leave out what is so long and narrow"
+        )
+
+
+def check_values(n_values: int, n_done: int, made: Pictures, n_pictures: int) -> None:
+    """Raise :class:`AugmentError` once a batch of which so much is made would leave no room.
+
+    Parameters
+    ----------
+    n_values, n_done : int
+        What was made by now, of how many pictures.
+    made : Pictures
+        The last of them.
+    """
+    if n_values * n_pictures > MOST_VALUES * n_done:
+        height, width = int(made.heights[-1]), int(made.widths[-1])
+        raise AugmentError(
+            f"{n_pictures:,} pictures would become {height:,} x {width:,} pixels, about "
+            f"{n_values * n_pictures // n_done:,} values, more than the "
+            f"{MOST_VALUES:,} that are made at once; give smaller sizes, or smaller batches"
         )
 
 
@@ -335,13 +383,8 @@ class _Room:
     def checked(self, made: Array, n_done: int) -> Array:
         """Count what was made of the next pictures, `n_done` of them by now."""
         self._n_values += math.prod(made.shape)
-        if self._n_values * self._n_pictures > MOST_VALUES * n_done:
-            height, width = made.shape[-2:]
-            raise AugmentError(
-                f"{self._n_pictures:,} pictures would become {height:,} x {width:,} pixels, about "
-                f"{self._n_values * self._n_pictures // n_done:,} values, more than the "
-                f"{MOST_VALUES:,} that are made at once; give smaller sizes, or smaller batches"
-            )
+        last = made if made.ndim == 4 else made[None, ...]
+        check_values(self._n_values, n_done, pictures_of(last), self._n_pictures)
         return made
 
 
@@ -393,12 +436,18 @@ def _four_axes(values: Any) -> Factor:
 
 
 def _copied(
-    view: Array, order: Sequence[int], dtype: Any, scale: Factor | None, shift: Factor | None
+    view: Array,
+    order: Sequence[int],
+    dtype: Any,
+    scale: Factor | None,
+    shift: Factor | None,
+    out: Array = None,
 ) -> Array:
     """Return a copy in another order of its axes, mapped and cast."""
-    if isinstance(view, np.ndarray) and view.size <= FEW_ITEMS:
-        final = result_dtype(view.dtype, dtype, scale is not None)
-        out = np.empty([view.shape[axis] for axis in order], final)
+    if isinstance(view, np.ndarray) and (out is not None or view.size <= FEW_ITEMS):
+        if out is None:
+            final = result_dtype(view.dtype, dtype, scale is not None)
+            out = np.empty([view.shape[axis] for axis in order], final)
         _copy_into(out, view, order, scale, shift)
         return out
     return permute.copy(view, order, dtype=dtype, scale=scale, shift=shift, threads=1)

@@ -15,7 +15,7 @@ from labeled.augment.chances import Chances
 from labeled.augment.parameters import Size, chance_of, size_of, whole_of
 from labeled.augment.pictures import Array, IntArray, Pictures, all_at_once, check_size
 from labeled.device import concat, dtype_of, namespace, own_dtype
-from labeled.errors import AugmentError
+from labeled.errors import UnfitPictureError
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,17 @@ class Crop(Transform):
             if getattr(self, name) is not None:
                 whole_of(name, getattr(self, name), least=0)
 
+    @property
+    def noted(self) -> bool:
+        return True
+
     def change(self, pictures: Pictures, chances: Chances) -> Pictures:
         size = size_of("size", self.size)
         down, across = margins(pictures, size)
         top = down // 2 if self.y is None else np.full(len(pictures), self.y)
         left = across // 2 if self.x is None else np.full(len(pictures), self.x)
         if (top > down).any() or (left > across).any():
-            raise AugmentError(
+            raise UnfitPictureError(
                 f"a window of {size} at y={self.y}, x={self.x} reaches beyond a picture of "
                 f"{_smallest(pictures)}"
             )
@@ -75,6 +79,10 @@ class RandomCrop(Transform):
 
     def __post_init__(self) -> None:
         size_of("size", self.size)
+
+    @property
+    def noted(self) -> bool:
+        return True
 
     def change(self, pictures: Pictures, chances: Chances) -> Pictures:
         size = size_of("size", self.size)
@@ -100,6 +108,10 @@ class Mirror(Transform):
 
     def __post_init__(self) -> None:
         chance_of("chance", self.chance)
+
+    @property
+    def noted(self) -> bool:
+        return True
 
     def change(self, pictures: Pictures, chances: Chances) -> Pictures:
         return pictures.turned(chances.coin("turned", self.chance))
@@ -137,12 +149,12 @@ def margins(pictures: Pictures, size: tuple[int, int]) -> tuple[IntArray, IntArr
 
     Raises
     ------
-    AugmentError
+    UnfitPictureError
         If one is smaller.
     """
     down, across = pictures.heights - size[0], pictures.widths - size[1]
     if len(pictures) and (down.min() < 0 or across.min() < 0):
-        raise AugmentError(
+        raise UnfitPictureError(
             f"a picture of {_smallest(pictures)} has no window of {size}; put "
             f"Resize(least={size}) or Pad before the crop"
         )

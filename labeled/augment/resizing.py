@@ -100,7 +100,8 @@ class Resize(Transform):
             height, width = size_of("least", self.least)
             if (pictures.heights >= height).all() and (pictures.widths >= width).all():
                 return pictures
-        return all_at_once(pictures, lambda x, _: self._resized(x))
+        made = 0 if pictures.size is None else math.prod(self._size(*pictures.size))
+        return all_at_once(pictures, lambda x, _: self._resized(x), made * pictures.n_channels)
 
     def common_size(self, before: PictureSize | None) -> PictureSize | None:
         if self.size is not None:
@@ -303,6 +304,9 @@ class Affine(Transform):
         low, high = range_of("scale", self.scale)
         fixed = self.canvas == "same" or low == high
         return self._size(before, low) if before is not None and fixed else None
+
+    def largest_size(self, before: PictureSize) -> PictureSize:
+        return self._size(before, range_of("scale", self.scale)[1])
 
     def _size(self, before: Any, scale: float) -> tuple[int, int]:
         if self.canvas == "same":

@@ -25,6 +25,7 @@ from labeled.augment.pictures import Array, Factor, Pictures, all_at_once, in_dt
 from labeled.device import dtype_of, namespace
 from labeled.dims import find_axes
 from labeled.errors import AugmentError
+from labeled.permute.arguments import result_dtype
 
 PerChannel = float | Sequence[float]
 
@@ -64,11 +65,18 @@ class Normalize(Transform):
         """Mean and standard deviation; a file is read once, when the transform is made."""
         return _mean_of(self.mean), _per_channel("std", self.std)
 
+    @property
+    def noted(self) -> bool:
+        return self._factors[0].shape[1:] == (1, 1)  # mean images stay where they are
+
     def change(self, pictures: Pictures, chances: Chances) -> Pictures:
         mean, std = self._factors
         _check_factors(pictures, mean, std)
         scale = self.scale / std
         return pictures.mapped(scale[np.newaxis], (-mean * scale)[np.newaxis])
+
+    def dtype_after(self, before: np.dtype[Any]) -> np.dtype[Any]:
+        return result_dtype(before, None, scaled=True)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from labeled.catalog.source import AnySource
 from labeled.device import Device, Library
 from labeled.errors import LoaderError
 from labeled.loader.batches.handoff import handed_over
-from labeled.loader.batches.laying import check_uneven, finish_of, line_in_form
+from labeled.loader.batches.laying import check_uneven, finish_of, forms_of, line_in_form
 from labeled.loader.batches.ragged_finish import RaggedLayout
 from labeled.loader.devices.decoding import Decode, check_decode
 from labeled.loader.devices.direct import check_direct
@@ -31,6 +31,7 @@ from labeled.loader.sizing.cutting import picked_sizes
 from labeled.loader.sizing.fitting import fitted, job_offset_of, mixed_better
 from labeled.loader.sizing.memory import DEFAULT_MEMORY, Wanted, memory_of, warn_of_room
 from labeled.loader.sizing.sizes import Sizes
+from labeled.pipeline.memory import made_of
 from labeled.pipeline.running import line_of
 from labeled.samplers.buckets import Buckets
 from labeled.samplers.parts import Last
@@ -164,7 +165,7 @@ def make_loader(
     errors : {"raise", "skip"}
         What becomes of rows that cannot be read: an error in their turn, or batches that
         lack them, with a warning; rows of later batches stay where they are. A batch of which
-        a pipeline of samples has none left to put together is left out.
+        a pipeline has none left is left out.
     max_lost : int or fraction, optional
         How many rows of an epoch, or which part of them, ``errors="skip"`` may leave out; one
         more is an error. ``loader.stats().n_lost`` counts them.
@@ -175,10 +176,13 @@ def make_loader(
         out; with a `device` there can be only `batch`, and it gets the arrays of that. A
         callable, or callables by source, are transforms of samples: of labelled examples, one
         by one, or of whole batches where they have a parameter ``rows`` or are marked by
-        :func:`labeled.pipeline.whole`. Samples that raise ReadError are left out with
+        :func:`labeled.pipeline.whole`. Samples that raise ReadError, and pictures that do not fit
+        (UnfitPictureError: smaller than a crop, undecodable), are left out with
         ``errors="skip"``, whatever `last` says of lengths. Rows that pad a batch go through it
         too, as row -1.
-        `memory` counts the rows that go into a pipeline; what it makes is its own.
+        `memory` counts the rows that go into a pipeline, and what those transforms make that
+        say how much it is: all of :mod:`labeled.augment`, and functions marked by
+        :func:`labeled.pipeline.takes`.
     device : "cpu", "cuda", "cuda:<n>" or Device
         Where batches are made. Windows go to a device as the file has them, by one copy
         each from pinned memory, while earlier ones are used; batches are cut, cast, scaled
@@ -239,15 +243,16 @@ def make_loader(
     hand = handed_over(as_, pinned, finish if line is None else None)
     skips = skips_of(errors, reader)
     piped = line is not None and line.works
+    made = made_of(line, forms_of(sources, selections, finish)) if line and piped else None
     where = device_of(device)
     decodes, reads = _asked_of(where, device, decode, reader, skips=skips, piped=piped, as_=as_)
     sorts = measured is not None
     lanes, grouping, sizes = fitted(
-        wanted, sources, selections, lead, rows, finish, piped=piped, skips=skips, sorts=sorts
+        wanted, sources, selections, lead, rows, finish, piped=made, skips=skips, sorts=sorts
     )
     layout = layout_words(selections, grouping)
     if shuffle is True and rows.mode == "window" and not rows.repeats and not sorts:
-        rows, sizes = mixed_better(wanted, lanes, grouping, rows, finish, sizes, piped=piped)
+        rows, sizes = mixed_better(wanted, lanes, grouping, rows, finish, sizes, piped=made)
     buckets = None if measured is None else _buckets(measured, selections, grouping, rows)
     epoch_plan = epoch_plan_of(rows, grouping, sizes.window_rows, buckets)
     on_device = None
@@ -274,6 +279,7 @@ def make_loader(
             skips=skips,
             max_lost=max_lost_of(max_lost, skips),
             line=line,
+            uncounted=() if made is None else made.uncounted,
             on_device=on_device,
             goes_to=where if piped else None,
             hand=hand,

@@ -70,6 +70,8 @@ class LoaderPlan:
         it can.
     line : Line, optional
         What happens to batches on their way to the consumer.
+    uncounted : tuple of str
+        Its steps that do not say how much memory they take.
     on_device : DevicePlan, optional
         What is needed on the device where batches are made; on the host when None.
     goes_to : Device, optional
@@ -89,6 +91,7 @@ class LoaderPlan:
     skips: bool = False
     max_lost: int | float | None = None
     line: Line | None = None
+    uncounted: tuple[str, ...] = ()
     on_device: DevicePlan | None = None
     goes_to: Device | None = None
     hand: HandedOver | None = None

@@ -30,6 +30,7 @@ A transform with a parameter ``rows`` is given whole batches, as those of `label
 [(4, 2, 2), (2, 2, 2)]
 """
 
+from labeled.pipeline.memory import StatesMemory, takes
 from labeled.pipeline.pipelines import (
     ComposedPipeline,
     ParallelCollate,
@@ -68,6 +69,7 @@ __all__ = [
     "Stack",
     "StackedSequencePipeline",
     "Stages",
+    "StatesMemory",
     "TimeWindow",
     "Trace",
     "Transform",
@@ -77,5 +79,6 @@ __all__ = [
     "stack",
     "subsample",
     "synchronise",
+    "takes",
     "whole",
 ]

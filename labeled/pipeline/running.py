@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.errors import PipelineError, ReadError, warn
+from labeled.errors import PipelineError, ReadError, UnfitPictureError, warn
 from labeled.pipeline.fitting import name_of
 from labeled.pipeline.pipelines import ParallelCollate, stages_of
 from labeled.pipeline.place import Bound, Place, Rows, asked_by, asked_within
-from labeled.pipeline.sample import Dims, Stack, labelled_samples, nested_samples, stack
+from labeled.pipeline.sample import Dims, Stack, labelled_samples, nested_samples, some_of, stack
 from labeled.pipeline.transforms import (
     ParallelTransforms,
     SequentialTransforms,
@@ -49,12 +49,15 @@ class Form:
         Dims of the examples of ragged sources, which a batch holds as objects.
     axes : nested tuple of int, optional
         Of arrays that specs have laid out: the axis that counts examples.
+    flat : bool
+        Ragged examples lie end to end, so that no row can be left out.
     """
 
     example: str = "batch"
     examples: Mapping[str, str] = field(default_factory=dict)
     inner: Mapping[str, Dims] = field(default_factory=dict)
     axes: Any = None
+    flat: bool = False
 
     def samples(self, data: Any, rows: list[int]) -> list[Any]:
         """Take a batch apart."""
@@ -133,7 +136,8 @@ class Line:
         place : Place
             With the rows of the batch.
         skips : bool
-            Leave out samples that raise :class:`ReadError`, with a warning.
+            Leave out rows that raise :class:`ReadError` or :class:`UnfitPictureError`, with a
+            warning.
         stopped : callable
             Asked before each sample; the work ends when it says so.
 
@@ -144,12 +148,20 @@ class Line:
             left out, if any.
         """
         assert place.rows is not None
-        rows: list[int] = place.rows.tolist()
+        rows, unfit = place.rows, None
         if self.whole is not None:
-            with told("whole-batch transform", self.whole.transform, rows):
-                data = self.whole(data, place)
-        if not self.takes_apart:
-            return data, None
+            data, unfit = self._whole(self.whole, data, place, rows, skips, stopped)
+            rows = rows if unfit is None else rows[~unfit]
+        if data is NOTHING or not self.takes_apart:
+            return data, unfit
+        made, lost = self._taken_apart(data, place, rows, skips, stopped)
+        return made, _both(unfit, lost)
+
+    def _taken_apart(
+        self, data: Any, place: Place, numbers: Rows, skips: bool, stopped: Callable[[], bool]
+    ) -> tuple[Any, Mask | None]:
+        """Take rows apart, each through the transforms of samples, and collate them."""
+        rows: list[int] = numbers.tolist()
         aside = self._aside(data)
         taken = data if not aside else {n: one for n, one in data.items() if n not in aside}
         samples = self.form.samples(taken, rows)
@@ -162,6 +174,41 @@ class Line:
         with told("collate", collate, rows):
             made = collate(samples)
         return (made if not aside else _with(made, aside, lost, list(data))), lost
+
+    def _whole(
+        self,
+        step: Bound,
+        data: Any,
+        place: Place,
+        rows: Rows,
+        skips: bool,
+        stopped: Callable[[], bool],
+    ) -> tuple[Any, Mask | None]:
+        """Apply transforms of whole batches, where asked without the rows that do not fit."""
+
+        def applied(some: Any, numbers: Rows) -> Any:
+            with told("whole-batch transform", step.transform, numbers):
+                return step(some, replace(place, rows=numbers))
+
+        try:
+            return applied(data, rows), None
+        except UnfitPictureError:
+            if not skips or self.form.flat:
+                raise
+        lost = np.zeros(len(rows), bool)
+        for number, row in enumerate(rows.tolist()):
+            if stopped():
+                raise Stopped
+            here = np.array([number])
+            try:
+                applied(some_of(data, self.form.axes, here), rows[here])
+            except UnfitPictureError as error:
+                lost[number] = True
+                warn(f"row {row} is left out of this epoch: {error}")
+        if lost.all():
+            return NOTHING, lost
+        kept = np.flatnonzero(~lost)
+        return applied(some_of(data, self.form.axes, kept), rows[kept]), lost
 
     def _aside(self, data: Any) -> dict[str, Any]:
         """Return the ragged sources that no transform looks at; they stay as they came."""
@@ -190,7 +237,7 @@ class Line:
             try:
                 here = Place(place.seed, place.epoch, row) if transform.asks else None
                 made.append(transform(one, here))
-            except ReadError as error:
+            except (ReadError, UnfitPictureError) as error:
                 if not skips:
                     raise
                 lost[number] = True
@@ -206,6 +253,15 @@ class Line:
             return data
         with told("batch stage", self.batch.transform, place.rows):
             return self.batch(data, place)
+
+
+def _both(first: Mask | None, second: Mask | None) -> Mask | None:
+    """Return which rows were left out by either: `second` tells of those that `first` left."""
+    if first is None or second is None:
+        return second if first is None else first
+    lost = first.copy()
+    lost[~first] = second
+    return lost
 
 
 def _with(made: Any, aside: Mapping[str, Any], lost: Mask | None, order: Sequence[str]) -> Any:

@@ -135,6 +135,17 @@ def _taken(part: Any, axis: Any, i: int) -> Any:
     return part[i] if axis == 0 else part[(slice(None),) * axis + (i,)]
 
 
+def some_of(batch: Any, axes: Any, places: npt.NDArray[np.int64]) -> Any:
+    """Return some examples of a batch, or of arrays nested in tuples (see `nested_samples`)."""
+    if isinstance(axes, tuple):
+        return tuple(some_of(p, a, places) for p, a in zip(batch, axes, strict=True))
+    if isinstance(axes, int):
+        return np.take(batch, places, axis=axes)
+    if hasattr(batch, "part"):
+        return batch.part(places)
+    return batch if batch is None else {name: one[places] for name, one in batch.items()}
+
+
 def _words(value: Any) -> str:
     if isinstance(value, xr.DataArray):
         return f"a DataArray of dims {value.dims} and lengths {value.shape}"

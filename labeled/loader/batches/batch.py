@@ -88,6 +88,12 @@ class Batch(Mapping[str, xr.DataArray]):
         find = rows if callable(rows) else lambda: rows
         return Batch(arrays, self._dims, find, self.count, self.told)
 
+    def part(self, places: Rows) -> Batch:
+        """Return some of the rows, by their places in this batch."""
+        arrays = {name: array[places] for name, array in self._arrays.items()}
+        count = int((places < self.count).sum())
+        return Batch(arrays, self._dims, self.rows[places], count, self.told)
+
     @property
     def arrays(self) -> Mapping[str, Array]:
         """The plain arrays by source, without labels."""

@@ -95,7 +95,8 @@ class Finish:
             return Form(axes=self.specs.batch_axes)
         examples = {name: source.dims[0] for name, source in self.sources.items()}
         inner = {name: self.sources[name].dims[1:] for name in self.ragged}
-        return Form(next(iter(examples.values())), examples, inner)
+        flat = any(ragged.layout == "flat" for ragged in self.ragged.values())
+        return Form(next(iter(examples.values())), examples, inner, flat=flat)
 
     @cached_property
     def _decoded(self) -> tuple[str, ...]:

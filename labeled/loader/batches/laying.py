@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
+
+import numpy as np
 
 from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource
 from labeled.errors import LoaderError, SpecsError
+from labeled.forms import RowForm, extremes
 from labeled.loader.batches.finish import Finish, changes_of, check_padding, padding_by_source
 from labeled.loader.batches.padded import check_lengths, padded_infos
 from labeled.loader.batches.ragged_finish import dense_only, ragged_finishes
+from labeled.loader.sizing.ragged_bounds import SHAPE_ROWS
+from labeled.pipeline.memory import Forms
 from labeled.pipeline.running import Line, line_of
 from labeled.selection import Selection
 from labeled.spaces import Space
@@ -94,3 +100,31 @@ def check_uneven(
         source = sources[name]
         if uneven.lengths is not None and isinstance(source, RaggedSource):
             check_lengths(source, selections[name], uneven.lengths)
+
+
+def forms_of(
+    sources: Mapping[str, AnySource], selections: Mapping[str, Selection], finish: Finish
+) -> Forms:
+    """Return what rows look like when they go into a pipeline; reads shapes of ragged examples."""
+    if finish.specs is not None:
+        axes, steps = finish.specs.batch_axes, finish.specs.steps
+        if len(steps) != 1 or not isinstance(axes, int):
+            return None
+        shape, dtype = steps[0].spec(1)
+        return RowForm((), ((*shape[:axes], *shape[axes + 1 :]),), dtype)
+    return {name: _form_of(source, selections[name], finish) for name, source in sources.items()}
+
+
+def _form_of(source: AnySource, selection: Selection, finish: Finish) -> RowForm:
+    uneven = finish.ragged.get(source.name)
+    if uneven is None or not isinstance(source, RaggedSource):
+        change = finish.changes.get(source.name)
+        asked = source.dtype if change is None else change.dtype
+        dtype = np.dtype(np.float64 if asked is None else asked)
+        return RowForm(source.dims[1:], (source.row_shape,), dtype)
+    reader, blocks = source.examples(), range(0, len(selection), SHAPE_ROWS)
+    found = [extremes(reader.shapes(selection[n : n + SHAPE_ROWS].rows)) for n in blocks]
+    shapes = np.array(list(chain.from_iterable(found)), np.int64).reshape(-1, len(source.dims) - 1)
+    if uneven.layout == "pad":
+        shapes = shapes.max(axis=0, initial=0)[np.newaxis]
+    return RowForm(source.dims[1:], extremes(shapes), uneven.out_dtype)

@@ -13,6 +13,7 @@ from functools import cached_property
 
 from labeled.loader.reading.lanes import Lane
 from labeled.loader.sizing.memory import Wanted
+from labeled.pipeline.memory import MadeOf
 from labeled.samplers.order import Mode
 
 BLOCK_ROWS = 1 << 16
@@ -70,8 +71,8 @@ class Work:
         Rows of the largest unit of the order.
     out_row_bytes : int
         Bytes of one row as handed out, where batches are laid out anew; else 0.
-    piped : bool
-        Batches go through a pipeline, several at a time.
+    piped : MadeOf, optional
+        What a pipeline makes of rows, through which batches go several at a time.
     """
 
     lanes: Sequence[Lane]
@@ -80,7 +81,7 @@ class Work:
     batch_rows: int
     unit_rows: int
     out_row_bytes: int
-    piped: bool = False
+    piped: MadeOf | None = None
 
     @cached_property
     def kept(self) -> bool:
@@ -151,6 +152,8 @@ class Budget:
     index_bytes: int
     in_flight: int
     loading_bytes: int
+    work_bytes: int = 0
+    """Of `batch_bytes`, what working on a batch takes, for each in a pipeline."""
 
     @property
     def free(self) -> int:
@@ -164,9 +167,9 @@ def budget_of(work: Work, wanted: Wanted) -> Budget:
     # Where each row goes, and what sorting it takes, is in the slots of those that are gathered.
     row_bytes = max(1, stored_bytes) + (INDEX_BYTES if work.gathered else 0)
     in_flight = 0
-    if work.piped:
+    if work.piped is not None:
         held_bytes = work.batch_rows * (stored_bytes + work.out_row_bytes)
-        in_flight = batches_in_flight(wanted.memory_bytes, held_bytes)
+        in_flight = batches_in_flight(wanted.memory_bytes, held_bytes, work.batch_rows, work.piped)
     block_rows = min(BLOCK_ROWS, work.n_rows) if work.mode == "full" else 0
     thread_bytes = max((_scratch_bytes(lane, work.gathered) for lane in work.lanes), default=1)
     return Budget(
@@ -180,6 +183,7 @@ def budget_of(work: Work, wanted: Wanted) -> Budget:
         + work.held_bytes,
         in_flight=in_flight,
         loading_bytes=_loading_bytes(work),
+        work_bytes=0 if work.piped is None else work.piped.work_bytes,
     )
 
 
@@ -187,8 +191,8 @@ def _batch_bytes(work: Work, row_bytes: int, in_flight: int) -> int:
     """What batches take that are made, handed out or in a pipeline."""
     slot_bytes = work.batch_rows * row_bytes
     batch_bytes = slot_bytes + work.batch_rows * work.out_row_bytes
-    if in_flight:
-        return (in_flight + HELD_BATCHES) * batch_bytes
+    if work.piped is not None:
+        return _in_pipeline(in_flight, batch_bytes, work.batch_rows, work.piped)
     if work.staggered:  # slots hold a batch each, and are counted by themselves
         return SPARE_BATCHES * batch_bytes - FEW_SLOTS * slot_bytes
     if work.gathered or work.out_row_bytes:
@@ -221,15 +225,29 @@ def _loading_bytes(work: Work) -> int:
     return max((layout.scratch_bytes for layout in layouts if not layout.direct), default=0)
 
 
-def batches_in_flight(memory_bytes: int, batch_bytes: int) -> int:
+def batches_in_flight(memory_bytes: int, batch_bytes: int, batch_rows: int, made: MadeOf) -> int:
     """Return how many batches are in a pipeline at a time: as many as a share of memory holds."""
-    affordable = memory_bytes // IN_FLIGHT_SHARE // max(1, batch_bytes)
+    each_bytes = _in_pipeline(1, batch_bytes, batch_rows, made)
+    each_bytes -= _in_pipeline(0, batch_bytes, batch_rows, made)
+    affordable = memory_bytes // IN_FLIGHT_SHARE // max(1, each_bytes)
     return max(FEWEST_IN_FLIGHT, min(MOST_IN_FLIGHT, affordable))
 
 
-def piped_bytes(memory_bytes: int, batch_bytes: int) -> int:
+def piped_bytes(memory_bytes: int, batch_bytes: int, batch_rows: int, made: MadeOf) -> int:
     """Return what batches in a pipeline, and those of its consumer, take."""
-    return (batches_in_flight(memory_bytes, batch_bytes) + HELD_BATCHES) * batch_bytes
+    in_flight = batches_in_flight(memory_bytes, batch_bytes, batch_rows, made)
+    return _in_pipeline(in_flight, batch_bytes, batch_rows, made)
+
+
+def _in_pipeline(in_flight: int, batch_bytes: int, batch_rows: int, made: MadeOf) -> int:
+    """Return what so many batches take, with those of the consumer.
+
+    What is made of a batch counts twice: where threads make such arrays the system's allocator
+    keeps about one for each, until the next.
+    """
+    made_bytes = batch_rows * made.row_bytes
+    held_bytes = (in_flight + HELD_BATCHES) * (batch_bytes + made_bytes)
+    return held_bytes + in_flight * (made_bytes + made.work_bytes)
 
 
 def choose_kept(

@@ -83,6 +83,8 @@ def plan_sizes(work: Work, wanted: Wanted) -> Sizes:
         raise _too_small(work, wanted, budget, cut, spare)
     if work.held_bytes:  # chunks are decoded one at a time, in order: threads would do it again
         threads = 0
+    workers = _worker_count(budget.in_flight, wanted.threads)
+    idle_bytes = (budget.in_flight - max(1, workers)) * budget.work_bytes if budget.in_flight else 0
     loaders = 1 + (min(threads, spare // loading_bytes) if loading_bytes else threads)
     return Sizes(
         memory_bytes=wanted.memory_bytes,
@@ -93,10 +95,10 @@ def plan_sizes(work: Work, wanted: Wanted) -> Sizes:
         slot_bytes=slot_bytes,
         kept_bytes=budget.kept_bytes,
         thread_bytes=budget.thread_bytes,
-        batch_bytes=budget.batch_bytes,
+        batch_bytes=budget.batch_bytes - idle_bytes,
         index_bytes=budget.index_bytes,
         in_flight=budget.in_flight,
-        workers=_worker_count(budget.in_flight, wanted.threads),
+        workers=workers,
         blocks=cut.blocks,
         loaders=loaders,
         loading_bytes=loaders * loading_bytes,

@@ -25,6 +25,7 @@ from labeled.loader.sizing.ragged_bounds import (
     worst_of,
 )
 from labeled.loader.sizing.sizes import Sizes
+from labeled.pipeline.memory import MadeOf
 from labeled.samplers.order import Mode
 from labeled.samplers.units import UniformUnits
 from labeled.selection import Selection
@@ -50,7 +51,7 @@ def fitted(
     rows: OrderedRows,
     finish: Finish,
     *,
-    piped: bool,
+    piped: MadeOf | None,
     skips: bool,
     sorts: bool,
 ) -> tuple[list[Lane], Grouping, Sizes]:
@@ -146,7 +147,7 @@ def _lanes_within(
     rows: OrderedRows,
     out_row_bytes: int,
     *,
-    piped: bool,
+    piped: MadeOf | None,
     skips: bool,
 ) -> list[Lane]:
     """Make readers, and decide which sources are kept in memory.
@@ -156,7 +157,9 @@ def _lanes_within(
     lanes = [lane_of(source, selections[name]) for name, source in sources.items()]
     row_bytes = sum(lane.row_bytes for lane in lanes) + out_row_bytes
     batch_bytes = rows.held_rows * row_bytes
-    room = memory_bytes - (piped_bytes(memory_bytes, batch_bytes) if piped else 0)
+    room = memory_bytes
+    if piped is not None:
+        room -= piped_bytes(memory_bytes, batch_bytes, rows.held_rows, piped)
     shuffled_rows = rows.n_rows if rows.mode in SHUFFLED else 0
     kept = choose_kept(lanes, room, batch_bytes, shuffled_rows)
     for lane in lanes:
@@ -171,7 +174,7 @@ def _sizes_within(
     rows: OrderedRows,
     finish: Finish,
     *,
-    piped: bool,
+    piped: MadeOf | None,
     sorts: bool,
 ) -> Sizes:
     """Share memory out, so that it also holds the largest ragged examples that can meet.
@@ -207,7 +210,7 @@ def mixed_better(
     finish: Finish,
     sizes: Sizes,
     *,
-    piped: bool,
+    piped: MadeOf | None,
 ) -> tuple[OrderedRows, Sizes]:
     """Stagger the order where windows, as planned in `sizes`, hold too few units to mix well.
 

@@ -61,6 +61,7 @@ def explain(
         threads=sizes.threads,
         workers=sizes.workers,
         in_flight=sizes.in_flight,
+        uncounted=plan.uncounted,
         reader=plan.reader,
         memory_bytes=sizes.memory_bytes,
         promised_bytes=sizes.promised_bytes,

@@ -80,6 +80,8 @@ class Explanation:
         Blocks of rows that a staggered order mixes at a time; 0 for other orders.
     workers, in_flight : int
         Threads of a pipeline, and the batches in it at a time; 0 where there is none.
+    uncounted : tuple of str
+        Steps of it that do not say how much memory they take.
     device : str
         Where batches are made.
     pinned_bytes : int
@@ -112,6 +114,7 @@ class Explanation:
     threads: int
     workers: int
     in_flight: int
+    uncounted: tuple[str, ...]
     reader: str
     memory_bytes: int
     promised_bytes: int
@@ -224,10 +227,9 @@ class Explanation:
             yield "not counted: compiled kernels, about 32 MiB once a process, if needed"
         if self.in_flight:
             who = f"{self.workers} threads" if self.workers else "the caller"
-            yield (
-                f"a pipeline: up to {self.in_flight} batches at a time in {who}; what it makes is "
-                "not counted"
-            )
+            unsaid = ", ".join(self.uncounted)
+            rest = f"; not counted: what {unsaid} makes" if unsaid else ""
+            yield f"a pipeline: up to {self.in_flight} batches at a time in {who}{rest}"
 
     def _order_words(self) -> Iterator[str]:
         if self.mode == "staggered" and self.open_blocks:

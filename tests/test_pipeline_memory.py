@@ -1,0 +1,190 @@
+"""What augmentations and other stated transforms make is within ``memory=``, like all the rest."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tracemalloc
+
+import h5py
+import numpy as np
+import pytest
+from dask.utils import parse_bytes
+
+import labeled
+from labeled.augment import (
+    Affine,
+    Augment,
+    Contrast,
+    Illumination,
+    Jitter,
+    Mirror,
+    Normalize,
+    OneOf,
+    Pad,
+    PrincipalNoise,
+    RandomCrop,
+    RandomResizedCrop,
+    RandomSizedCrop,
+    Resize,
+    ShiftHSL,
+)
+from labeled.errors import LoaderError, PipelineError
+from labeled.forms import RowForm
+from labeled.pipeline import Stages, takes, whole
+
+DIMS = ("batch", "channel", "height", "width")
+SHAPE = (48, 3, 48, 40)
+MIB = 1 << 20
+MEAN_IMAGE = np.zeros((3, 30, 30))
+
+TRANSFORMS = [
+    Resize(150),
+    Resize(150, method="lanczos"),
+    Resize(20),
+    RandomSizedCrop(60, (20, 40)),
+    RandomResizedCrop(96),
+    Affine(rotate=(-20, 20)),
+    Affine(rotate=20, method="nearest"),
+    Affine(scale=2, canvas="scaled", method="lanczos"),
+    Jitter(0.3, 0.3, 0.3),
+    ShiftHSL(10, 0.1, 0.1),
+    PrincipalNoise(0.1),
+    Contrast(0.3),
+    Illumination(9),
+    Pad(8),
+    OneOf([Mirror(1.0), Affine(rotate=9)]),
+    Augment([RandomCrop(30), Normalize(MEAN_IMAGE), Mirror()]),
+    Augment([RandomResizedCrop(96), Jitter(0.3), Affine(rotate=9), Normalize(127, 60)]),
+    Augment([Resize(140), RandomCrop(20), ShiftHSL(9, 0.1, 0.1), Pad(4)], dtype="f8"),
+]
+
+
+@pytest.mark.parametrize("dtype", ["u1", "f4"])
+@pytest.mark.parametrize("transform", TRANSFORMS, ids=str)
+def test_transforms_take_what_they_state(transform, dtype):
+    images = np.random.default_rng(0).integers(0, 200, SHAPE).astype(dtype)
+    form = RowForm(DIMS[1:], (SHAPE[1:],), images.dtype)
+    transform(images, dims=DIMS)  # imports, and compiled loops
+    tracemalloc.start()
+    try:
+        made = transform(images, seed=3, dims=DIMS)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert made.nbytes == transform.form_after(form).row_bytes * len(images)
+    assert peak_bytes - made.nbytes <= transform.work_bytes(form) + MIB // 4
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS[2:-2:3], ids=str)
+def test_pictures_come_out_alike_in_any_groups(transform):
+    images = np.random.default_rng(0).integers(0, 200, (120, *SHAPE[1:]), np.uint8)
+    rows = np.arange(1000, 1120)
+    augment = Augment([transform], axes=("c", 0, 1, "b"))
+    made = augment(images, rows=rows, seed=3, dims=DIMS)
+    assert made.flags.c_contiguous
+    for some in (slice(0, 3), slice(58, 62), slice(118, 120)):
+        alone = augment(images[some], rows=rows[some], seed=3, dims=DIMS)
+        np.testing.assert_array_equal(made[..., some], alone)
+
+
+SCRIPT = """
+import ctypes, json, sys, threading, time
+import numpy as np
+import labeled
+from labeled.augment import *
+from labeled.pipeline import takes
+
+
+def held():
+    fields = dict(line.split(":", 1) for line in open("/proc/self/status"))
+    return sum(int(fields[name].split()[0]) for name in ("RssAnon", "RssShmem")) * 1024
+
+
+@takes(row_bytes=4 * 3 * 96 * 96)
+def tripled(sample):
+    return {"x": np.tile(sample["x"].values, (1, 2, 2)).astype("f4")}
+
+
+dataset, memory = labeled.open_dataset(sys.argv[1]), sys.argv[3]
+pipeline = eval(sys.argv[2])
+next(iter(dataset.subset(slice(0, 32)).batches(32, pipeline=pipeline)))  # imports
+loader = dataset.batches(32, pipeline=pipeline, shuffle=True, seed=1, memory=memory)
+ctypes.CDLL(None).malloc_trim(0)
+before, peak, done = held(), 0, threading.Event()
+
+
+def watch():
+    global peak
+    while not done.is_set():
+        peak = max(peak, held())
+        time.sleep(0.0005)
+
+
+watcher = threading.Thread(target=watch, daemon=True)
+watcher.start()
+for number, batch in enumerate(loader):
+    data = np.asarray(batch["x"])
+    data.reshape(-1).view(np.uint8)[::64].sum()
+    if number == 3:
+        time.sleep(0.2)
+done.set()
+watcher.join()
+print(json.dumps({"growth": peak - before, "promised": loader.explain().promised_bytes}))
+"""
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    path = tmp_path_factory.mktemp("memory") / "pictures.hdf5"
+    with h5py.File(path, "w") as f:
+        f["x"] = np.random.default_rng(0).integers(0, 256, (600, 3, 48, 48), np.uint8)
+        for axis, dim in enumerate(DIMS):
+            f["x"].dims[axis].label = dim
+    return str(path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="samples /proc/self/status")
+@pytest.mark.parametrize(
+    ("pipeline", "memory"),
+    [
+        ("{'x': [RandomResizedCrop(96), Augment([Affine(rotate=9)], dtype='f4')]}", "60 MiB"),
+        ("{'x': Augment([RandomCrop(40), Mirror(), Normalize(127, 60)])}", "20 MiB"),
+        ("tripled", "48 MiB"),
+    ],
+)
+def test_growth_stays_within_what_is_promised(pictures, pipeline, memory):
+    out = subprocess.run(
+        [sys.executable, "-c", SCRIPT, pictures, pipeline, memory],
+        capture_output=True, text=True, check=True, timeout=100,
+    )  # fmt: skip
+    told = json.loads(out.stdout)
+    assert told["promised"] // 3 < told["growth"] <= told["promised"]
+    assert told["promised"] <= parse_bytes(memory)
+
+
+def test_a_pipeline_that_makes_more_than_memory_is_refused(pictures):
+    dataset = labeled.open_dataset(pictures)
+    with pytest.raises(LoaderError, match=r"too small.*give memory='"):
+        dataset.batches(64, pipeline={"x": Resize(512)}, memory="64 MiB")
+    dataset.batches(64, pipeline={"x": Resize(64)}, memory="64 MiB")
+
+
+def test_what_is_not_counted_is_told_by_name(pictures):
+    dataset = labeled.open_dataset(pictures)
+
+    def doubled(image):
+        return image * 2
+
+    plain = dataset.batches(16, pipeline={"x": doubled})
+    assert "not counted: what" in repr(plain.explain())
+    assert "doubled" in repr(plain.explain())
+    collated = dataset.batches(16, pipeline=Stages(collate=list)).explain()
+    assert collated.uncounted == ("list",)
+    for stated in ({"x": Resize(20)}, whole(takes(100)(doubled)), {"x": [takes(9)(doubled)]}):
+        explained = dataset.batches(16, pipeline=stated).explain()
+        assert explained.uncounted == ()
+        assert "not counted: what" not in repr(explained)
+    with pytest.raises(PipelineError, match="row_bytes=-1"):
+        takes(-1)

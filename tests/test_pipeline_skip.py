@@ -1,0 +1,115 @@
+"""``errors="skip"``: pictures too small for an augmentation are left out like undecodable ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from ragged_files import ragged_path
+
+import labeled
+from labeled.augment import Augment, Mirror, Normalize, RandomCrop, Resize
+from labeled.errors import LabeledWarning, ReadError, UnfitPictureError
+
+N, SMALL, BROKEN = 60, (3, 4, 17, 40, 41, 42, 43, 59), (11, 40, 58)
+RNG = np.random.default_rng(0)
+
+pytestmark = pytest.mark.filterwarnings("ignore:row .* is left out of this epoch")
+STEPS = Augment([RandomCrop(12), Mirror(), Normalize(128, 64)])
+
+
+def picture(row):
+    side = 9 if row in SMALL else 14 + row % 3
+    return RNG.integers(0, 256, (side, side + row % 2, 3), dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    return [picture(row) for row in range(N)]
+
+
+@pytest.fixture(scope="module")
+def arrays(tmp_path_factory, pictures):
+    path = ragged_path(tmp_path_factory.mktemp("skip") / "r.hdf5", "flat", pictures)
+    return labeled.open_dataset(path, dims={"x": ("batch", "height", "width", "channel")})
+
+
+def batches(dataset, name, **options):
+    given = {"shuffle": True, "seed": 7, "errors": "skip"} | options
+    return dataset.batches(8, pipeline={name: STEPS}, **given)
+
+
+def seen(loader):
+    """Return what an epoch hands out by row, its batches in order."""
+    with pytest.warns(LabeledWarning, match="left out of this epoch: a picture of 9"):
+        return [(batch.rows.tolist(), batch["x"].values) for batch in loader]
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_small_pictures_are_left_out_and_no_other_row_moves(arrays, pictures, threads, shuffle):
+    loader = batches(arrays, "x", threads=threads, shuffle=shuffle)
+    planned = [batch.rows for batch in arrays.batches(8, shuffle=shuffle, seed=7)]
+    made = seen(loader)
+    expected = [rows[~np.isin(rows, SMALL)].tolist() for rows in planned]
+    assert [rows for rows, _ in made] == expected
+    assert loader.stats().n_lost == len(SMALL)
+    for rows, images in made:
+        for row, image in zip(rows, images, strict=True):
+            dims = ("height", "width", "channel")
+            np.testing.assert_array_equal(image, STEPS(pictures[row], rows=row, seed=7, dims=dims))
+
+
+def test_the_default_is_an_error(arrays):
+    with pytest.raises(UnfitPictureError, match=r"9 x .* has no window"):
+        list(batches(arrays, "x", errors="raise"))
+
+
+def test_both_kinds_of_loss_are_counted_together(arrays):
+    def read(sample):
+        if sample.row in BROKEN:
+            raise ReadError("broken")
+        return sample
+
+    loader = arrays.batches(8, pipeline=[{"x": STEPS}, read], errors="skip", seed=7)
+    with pytest.warns(LabeledWarning):
+        rows = np.concatenate([batch.rows for batch in loader])
+    lost = {*SMALL, *BROKEN}
+    assert sorted(rows) == sorted({*range(N)} - lost)
+    assert loader.stats().n_lost == len(lost)
+    few = arrays.batches(
+        8, pipeline=[{"x": STEPS}, read], errors="skip", max_lost=len(lost) - 1, seed=7
+    )
+    with pytest.warns(LabeledWarning), pytest.raises(ReadError, match="max_lost"):
+        list(few)
+
+
+@pytest.mark.parametrize("stop", [1, 5])
+def test_a_resumed_epoch_and_parts_agree(arrays, stop):
+    whole = seen(batches(arrays, "x"))
+    loader = batches(arrays, "x", threads=2)
+    epoch = iter(loader)
+    for _ in range(stop):
+        next(epoch)
+    state = loader.state_dict()
+    resumed = batches(arrays, "x")
+    resumed.load_state_dict(state)
+    rest = [batch.rows.tolist() for batch in resumed]
+    assert rest == [rows for rows, _ in whole[stop:]]
+    parts = [batch.rows for k in range(3) for batch in batches(arrays, "x", part=(k, 3))]
+    assert sorted(np.concatenate(parts)) == sorted({*range(N)} - {*SMALL})
+
+
+def test_a_batch_of_which_nothing_is_left_is_left_out(arrays):
+    small = arrays.subset([*SMALL, 0])
+    loader = batches(small, "x", shuffle=False)
+    with pytest.warns(LabeledWarning):
+        rows = [batch.rows.tolist() for batch in loader]
+    assert rows == [[8]]
+    assert loader.stats().n_lost == 8
+
+
+def test_what_does_not_fit_at_all_is_an_error_still(arrays):
+    grey = Normalize(mean=(1.0, 2.0))
+    loader = arrays.batches(8, pipeline={"x": [Resize(8), grey]}, errors="skip")
+    with pytest.raises(labeled.errors.AugmentError, match="2 channels"):
+        list(loader)
