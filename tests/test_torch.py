@@ -151,6 +151,18 @@ def test_text_is_refused_before_anything_is_read(ds):
         ds.batches(4, as_="torch")
 
 
+def test_what_is_said_of_times_makes_tensors_of_them(tmp_path):
+    times = np.arange(6).astype("datetime64[s]")
+    ds = labeled.open_dataset(labeled.write(tmp_path / "t.hdf5", {"when": times}))
+    remedy = r"say pipeline=\{'when': lambda times: times\.astype\('int64'\)\}"
+    with pytest.raises(LoaderError, match=remedy):
+        ds.batches(6, as_="torch")
+    with pytest.raises(LoaderError, match=r"expected int64 \(a pipeline makes some"):
+        ds.batches(6, as_="torch", dtype={"when": "int64"})
+    made = ds.batches(6, as_="torch", pipeline={"when": lambda times: times.astype("int64")})
+    assert next(iter(made))["when"].tolist() == [n * 10**9 for n in range(6)]
+
+
 @pytest.mark.parametrize("options", [{}, {"shuffle": True, "seed": 5}])
 @pytest.mark.parametrize("workers", [0, 2, 3])
 def test_every_row_comes_once_whatever_the_workers(train, workers, options):

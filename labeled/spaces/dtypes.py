@@ -61,7 +61,8 @@ def why_not_cast(found: np.dtype[Any], wanted: np.dtype[Any] | None) -> str | No
     if wanted is None or found == wanted:
         return None
     if found.kind not in _RANK:
-        return f"{found} holds no numbers, expected {wanted}"
+        way = " (a pipeline makes some: times.astype('int64'))" if found.kind in "Mm" else ""
+        return f"{found} holds no numbers, expected {wanted}{way}"
     if _RANK[found.kind] <= _RANK[wanted.kind]:
         return None
     lost = {"b": "every value but 0 and 1", "u": "fractions and NaN", "i": "fractions and NaN"}

@@ -99,6 +99,8 @@ def _why_not(name: str, dtype: np.dtype[Any], as_: Any) -> str:
     what, remedy = str(dtype), "give a dtype= that it has"
     if dtype.kind in "OSU":
         what, remedy = "text", f"make numbers of it with pipeline={{{name!r}: ...}}"
+    elif dtype.kind in "Mm":
+        remedy = f"say pipeline={{{name!r}: lambda times: times.astype('int64')}}"
     return f"{what}, of which {as_} makes no arrays; leave it out with select(), or {remedy}"
 
 
