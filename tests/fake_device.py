@@ -1,11 +1,11 @@
 """A device that does everything as late, and in as odd an order, as its streams allow.
 
-Arrays are NumPy's. A copy is done when something that has waited for it needs it, or when a
-seeded generator says so; it then takes from host memory what is there by that time. A kernel
-gives its result at once, and is taken to read its arrays until its stream is waited for or
-the generator ends it. Bytes of files that it reads itself come when somebody waits for them, or
-at any time before. So a loader that forgets one of its events hands out wrong values, or is caught
-writing where somebody still reads.
+Arrays are NumPy's. A copy is done when something that has waited for it needs it, or when a seeded
+generator says so; it then takes from host memory what is there by that time. A kernel gives its
+result at once, and is taken to read and write its arrays until its stream is waited for or the
+generator ends it: another stream that did not wait may not use them. Bytes of files that it reads
+itself come when somebody waits for them, or at any time before. So a loader that forgets one of
+its events hands out wrong values, or is caught writing where somebody still reads.
 """
 
 from __future__ import annotations
@@ -118,11 +118,13 @@ class FakeStream:
             assert not self.device.read_elsewhere(target), "a window is written while it is read"
         for array in (*reads, *writes):
             assert not self.device.arriving(array), "bytes are used before they have arrived"
+            assert not self.device.written_elsewhere(array), "values are used before they are made"
         outside, self.device.current = self.device.current, self
         try:
             made = kernels()
         finally:  # what was asked for before an error reads, too
             self.device.current = outside
+            self.device.writing += [(self, len(self.work) + 1, array) for array in writes]
             self.reads(reads)
         self.device.made(made)
         self.device.chance()
@@ -227,7 +229,7 @@ class FakeDevice:
     def __init__(self, seed=0, haste=0.3, room=None, pinned_room=1 << 40):
         self.random = random.Random(seed)
         self.haste, self.room = haste, room
-        self.streams, self.reading = [], []
+        self.streams, self.reading, self.writing = [], [], []
         self.n_uploads = self.n_placed = self.n_bytes = self.most_bytes = 0
         self.pinned_bytes, self.pinned_room, self.pins = 0, pinned_room, []
         self.consumers = self.current = None
@@ -247,6 +249,11 @@ class FakeDevice:
         """Whether a kernel that is not done reads this memory."""
         self.reading = [one for one in self.reading if one[0].n_done < one[1]]
         return any(np.shares_memory(target, a) for _, _, arrays in self.reading for a in arrays)
+
+    def written_elsewhere(self, array):
+        """Whether a kernel that is not done writes this memory."""
+        self.writing = [one for one in self.writing if one[0].n_done < one[1]]
+        return any(np.shares_memory(array, target) for _, _, target in self.writing)
 
     def arriving(self, array):
         """Whether bytes are on their way to this memory."""

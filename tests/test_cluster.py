@@ -164,6 +164,19 @@ def test_a_part_that_loses_worker_after_worker_is_given_up(ds):
         share.lose(retries=1)
 
 
+def test_a_part_that_is_done_needs_no_worker_any_more(client, ds):
+    """Its worker may go before its end is seen, after its last report."""
+    work = PartWork("run", ds, (0, 1), count_rows, nothing_yet, 8, {}, False)
+    desk = _Desk(client, [work], workers_of(client), None, {}, 0, 1.0, lambda _: None)
+    try:
+        share = desk._line.popleft()
+        share.worker, share.done = WorkerInfo("tcp://127.0.0.1:1", "w", "here"), True
+        desk._look_around()
+    finally:
+        desk._reports.close()
+    assert not desk._line
+
+
 class BegunAndSlow:
     """Leave a mark, and take long."""
 

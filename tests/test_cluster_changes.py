@@ -41,10 +41,14 @@ def replaced(path, value, how):
     else:
         with open(values_file(f"{path}.new", value), "rb") as new, open(path, "r+b") as file:
             file.write(new.read())
+    os.mkdir(f"{path}.done")
 
 
 class ReplacesMeanwhile:
-    """Add up what is folded; the first worker that comes to a certain row replaces the file."""
+    """Add up what is folded; the first worker that comes to a certain row replaces the file.
+
+    Rows behind it wait for that, or they could all be through before.
+    """
 
     def __init__(self, path, row, how):
         self.path, self.row, self.how = path, row, how
@@ -52,6 +56,11 @@ class ReplacesMeanwhile:
     def __call__(self, acc, batch):
         if self.row in batch.rows:
             replaced(self.path, 2, self.how)
+        end = time.monotonic() + 60
+        while batch.rows.min() > self.row and time.monotonic() < end:
+            if os.path.exists(f"{self.path}.done"):
+                break
+            time.sleep(0.01)
         return acc + int(batch["x"].values.sum())
 
 

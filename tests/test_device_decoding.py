@@ -172,10 +172,10 @@ def test_what_stays_on_the_host_says_why(tmp_path):
 # ---------------------------------------------------------------- damage
 
 
-def damaged(path, at, change):
+def damaged(path, at, change, name="x"):
     """Change the stored bytes of chunk `at` in place."""
     with h5py.File(path, "r") as f:
-        info = f["x"].id.get_chunk_info(at)
+        info = f[name].id.get_chunk_info(at)
     with open(path, "r+b") as file:
         file.seek(info.byte_offset)
         stored = bytearray(file.read(info.size))
@@ -532,6 +532,22 @@ def test_damage_is_told_before_a_batch_of_it(tmp_path):
             np.testing.assert_array_equal(batch.arrays["x"], DATA[rows])
         gc.collect()
         assert all(stream.n_done == len(stream.work) for stream in device.streams)
+
+
+@pytest.mark.parametrize("name", ["x", "y"])
+def test_damage_of_one_source_is_told_beside_a_whole_one(tmp_path, name):
+    path = tmp_path / "x.hdf5"
+    with h5py.File(path, "w") as f:
+        for each in ("x", "y"):
+            labelled(f.create_dataset(each, data=DATA, chunks=(32, *SHAPE), compression="gzip"))
+    damaged(path, 2, flip(-2), name)
+    loader = labeled.open_dataset(path).batches(32, device=FakeDevice(1), **there_only())
+    with pytest.raises(ReadError, match=rf"'{name}' in .* rows 64 to 95: .* its checksum is"):
+        list(loader)
+
+
+def there_only():
+    return {"decode": "device", "memory": "16 MiB", "threads": 1}
 
 
 def test_an_iterator_that_is_dropped_waits_for_what_it_began(ds):

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 import h5py
 import numpy as np
 import pytest
-from fake_device import FakeDevice
+from fake_device import FakeDevice, FakeMemoryError, FakeReader
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,6 +33,8 @@ from labeled.errors import (
     MissingExtraError,
     ReadError,
 )
+from labeled.loader.devices import direct
+from labeled.loader.devices.dealing import DeviceDealer
 from labeled.loader.order import units
 from labeled.loader.sizing import budget, cutting, fitting
 from labeled.pipeline import Stages
@@ -153,7 +155,9 @@ def test_nothing_of_it_passes_the_host(ds):
     spared = plain.slots * plain.job_rows * row_bytes
     assert plain.promised_bytes - told.promised_bytes in range(spared, spared * 34 // 32)
     assert told.window_rows == plain.window_rows
-    assert told.device_bytes > plain.device_bytes  # runs are put in order beside their windows
+    # runs are put in order beside their windows, by places of 8 bytes
+    beside = told.device_windows * told.job_rows * (row_bytes + 2 * 8)
+    assert told.device_bytes == plain.device_bytes + beside
 
 
 def test_in_file_order_rows_are_read_to_their_windows(ds):
@@ -263,6 +267,27 @@ def test_large_rows_may_come_in_any_order(tmp_path):
     check_same(ours, ds.batches(4, **options))
 
 
+def test_files_that_were_read_are_closed_where_there_are_many(tmp_path, monkeypatch):
+    monkeypatch.setattr(direct, "MAX_OPEN_FILES", 2)
+    for k in range(5):
+        write(tmp_path / f"{k}.hdf5", 40, seed=k)
+    joined = labeled.open_dataset(str(tmp_path / "*.hdf5")).select("plain")
+    there, files = FakeDevice(), weakref.WeakSet()
+    opened = FakeReader.open
+
+    def noted(self, path):
+        files.add(file := opened(self, path))
+        return file
+
+    monkeypatch.setattr(FakeReader, "open", noted)
+    ours = iter(joined.batches(20, device=there, reader="device", **small(prefetch=1)))
+    for batch, plain in zip(ours, joined.batches(20, **small()), strict=True):
+        np.testing.assert_array_equal(batch.arrays["plain"], plain.arrays["plain"])
+        open_still = len(files) - len({id(one.file) for one in there.on_their_way})
+        assert open_still <= 2 + 1  # and the one that is opened
+    assert there.n_opened == 5
+
+
 # ---------------------------------------------------------------- what goes wrong
 
 
@@ -295,6 +320,23 @@ def test_bytes_that_do_not_come_are_told_in_their_turn(path, ds, shuffle):
     job_rows = loader.explain().job_rows
     assert shuffle or len(found) == 300 // job_rows * job_rows // 10
     assert not there.on_their_way
+
+
+def test_rows_put_in_order_for_a_batch_that_fails_are_waited_for(ds, monkeypatch):
+    """Nothing was cut of their window, so that no event of a batch is behind them."""
+
+    def no_room(self, length):
+        raise FakeMemoryError
+
+    monkeypatch.setattr(DeviceDealer, "_room", no_room)
+    there = FakeDevice(haste=0.0)
+    options = small(shuffle="window", window_rows=20)
+    served = iter(ds.select("plain").batches(100, device=there, reader="device", **options))
+    with pytest.raises(DeviceMemoryError):
+        next(served)
+    (copies,) = (stream for stream in there.streams if stream not in there.consumers)
+    assert copies.work
+    assert copies.n_done == len(copies.work)
 
 
 def test_an_iterator_let_go_of_waits_for_its_bytes(ds):
