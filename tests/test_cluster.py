@@ -434,6 +434,18 @@ def test_bad_requests_are_refused_before_anything_is_sent(client, ds):
         run(workers=["nobody"])
 
 
+class Silent:
+    """A worker's answer that never comes."""
+
+    def result(self, timeout):
+        raise TimeoutError
+
+
+def test_a_worker_that_goes_while_it_is_asked_is_no_worker_any_more(client):
+    gone = WorkerInfo("tcp://127.0.0.1:1", "w", "here")
+    assert sight._answer(client, gone, Silent()) is None
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a path that differs by process")
 def test_workers_that_cannot_see_the_file_say_so_by_name(client, path, monkeypatch):
     monkeypatch.chdir(os.path.dirname(path))
@@ -731,6 +743,7 @@ def pid_like(block):
 def test_reports_that_come_late_change_nothing(ds):
     share = _Share(PartWork("r", ds, (0, 1), count_rows, 0, 1, {}, with_rows=False))
     assert share.take(Report(0, 4, 32, done=False, pair=b"four"))
+    assert time.monotonic() - 60 < share.heard_s <= time.monotonic()
     assert not share.take(Report(0, 2, 16, done=False, pair=b"of a worker thought lost"))
     assert not share.take(Report(0, 4, 32, done=False, pair=b"the same, by another worker"))
     assert share.take(Report(0, 6, 16, done=True, pair=b"six"))

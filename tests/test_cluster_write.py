@@ -11,6 +11,7 @@ from functools import partial
 from itertools import pairwise
 
 import dask.array as da
+import distributed
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -249,6 +250,23 @@ def kill_writer(client, folder, killed):
 def is_writing(dask_worker):
     tasks = dask_worker.state.tasks.values()
     return any(t.state == "long-running" and t.key.startswith("labeled-write") for t in tasks)
+
+
+class NeverDone:
+    def done(self):
+        return False
+
+
+class Untold:
+    def get(self, batch):
+        return []
+
+
+def test_nobody_left_who_can_write_is_told(client, monkeypatch):
+    monkeypatch.setattr(writing, "LOOK_AROUND_S", 0.01)
+    monkeypatch.setattr(distributed, "wait", lambda future, timeout: time.sleep(0.02))
+    with pytest.raises(ClusterError, match=r"no worker that can write is left on \['10.9.9.9'\]"):
+        writing._wait_for(client, NeverDone(), Untold(), len, ["10.9.9.9"], wait_s=0.1)
 
 
 def test_nobody_waiting_ends_the_writing(client, tmp_path, monkeypatch):
