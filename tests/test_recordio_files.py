@@ -153,6 +153,10 @@ def test_files_that_are_there_stay(path, tmp_path):
     assert sorted(one.name for one in tmp_path.iterdir()) == ["x.idx", "x.rec"]
     write_records(path, [b"new"], overwrite=True, index=False)
     assert Path(path).read_bytes() == frame(b"new")
+    assert [one.name for one in tmp_path.iterdir()] == ["x.rec"]  # no index of other records
+    (tmp_path / "z.idx").write_text("0\t0\n")
+    with pytest.raises(WriteError, match=r"z\.idx' exists already"):
+        write_records(tmp_path / "z.rec", [b"new"], index=False)
 
 
 # what reading does not do

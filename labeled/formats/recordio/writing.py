@@ -60,7 +60,8 @@ def write_records(
     ids : iterable of int, optional
         0, 1, 2, ... by default where there are labels. They are the keys of the index.
     index : bool
-        Write the index.
+        Write the index. Without it one that lies there goes, with `overwrite`, for it tells
+        of other records.
     format : str
         How arrays are encoded, by suffix.
     quality : int, optional
@@ -93,19 +94,22 @@ def write_records(
     ['0', '0', '1', '36']
     """
     target = check_target(path, overwrite=overwrite)
-    beside = _idx_beside(target, overwrite) if index else None
+    beside = _idx_beside(target, overwrite)
     n_threads = (os.cpu_count() or 1) if threads is None else threads
     records = _records(_encoded(examples, format, quality, n_threads, ahead_bytes), labels, ids)
     with contextlib.ExitStack() as stack:
         rec_part = stack.enter_context(replacing(target, overwrite=overwrite))
         idx_part = None
-        if beside is not None:
+        if index:
             idx_part = stack.enter_context(replacing(beside, overwrite=overwrite))
         with open(rec_part, "wb") as rec:
             offsets, keys = _written(rec, records, target)
         if idx_part is not None:
             with open(idx_part, "w", encoding="ascii", newline="\n") as out:
                 out.writelines(f"{k}\t{o}\n" for k, o in zip(keys, offsets, strict=True))
+    if not index:
+        with explained(beside), contextlib.suppress(FileNotFoundError):
+            os.unlink(beside)
     return len(offsets)
 
 
