@@ -30,6 +30,7 @@ from labeled.ragged.flat import (
     Rows,
     copy_segments,
     elements_of,
+    flat_by,
     offsets_of,
     own_examples,
 )
@@ -93,7 +94,13 @@ class JoinedRagged:
         return out
 
     def read_flat(self, rows: AnyRows) -> Flat:
-        parts = [(places, reader.read_flat(own)) for reader, places, own in self._by_file(rows)]
+        return self.read_flat_by(1, rows)
+
+    def read_flat_by(self, threads: int, rows: AnyRows) -> Flat:
+        """Return the examples one after another, read by so many threads."""
+        parts = [
+            (places, flat_by(threads, reader, own)) for reader, places, own in self._by_file(rows)
+        ]
         shapes = np.empty((len(rows), self.n_axes), np.int64)
         for places, flat in parts:
             shapes[places] = flat.shapes

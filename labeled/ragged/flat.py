@@ -98,6 +98,18 @@ def comes_one_by_one(reader: RaggedReader) -> bool:
     return all(hasattr(part, "read_examples") for part in getattr(reader, "readers", (reader,)))
 
 
+def flat_by(threads: int, reader: RaggedReader, rows: AnyRows) -> Flat:
+    """Return examples one after another, read by several threads if the reader offers that.
+
+    It does so as ``read_flat_by(threads, rows)``.
+    """
+    by_several = getattr(reader, "read_flat_by", None)
+    if by_several is None or threads == 1:
+        return reader.read_flat(rows)
+    flat: Flat = by_several(threads, rows)
+    return flat
+
+
 def own_examples(reader: RaggedReader, rows: AnyRows) -> Iterator[Array]:
     """Yield examples in the order of `rows`, each in memory of its own.
 

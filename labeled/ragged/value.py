@@ -12,6 +12,7 @@ layout of fast files, of awkward arrays and of GPU kernels, and one copy away fr
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -37,6 +38,7 @@ from labeled.ragged.flat import (
     block_cuts,
     checked_flat,
     elements_of,
+    flat_by,
     flat_of,
     offsets_of,
 )
@@ -265,9 +267,15 @@ class Ragged:
             self, reader=FlatRows(flat, self.where), selection=Selection.all(len(flat.shapes))
         )
 
-    def flat(self) -> Flat:
-        """Read all examples as (values, offsets, shapes): fresh arrays, at most one copy."""
-        return self.reader.read_flat(self._rows)
+    def flat(self, threads: int | None = None) -> Flat:
+        """Read all examples as (values, offsets, shapes): fresh arrays, at most one copy.
+
+        Parameters
+        ----------
+        threads : int, optional
+            How many decode compressed chunks at the same time; one a core if not given.
+        """
+        return flat_by(threads or os.cpu_count() or 1, self.reader, self._rows)
 
     def to_objects(self) -> Array:
         """Read all examples as an object array (n,) of NumPy arrays over one memory."""

@@ -191,7 +191,10 @@ def _ragged_members(archive: Any, one: Opened, name: str, budget: int, told: Tol
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     put_member(archive, f"{OWN}/{name}/offsets", offsets.dtype, offsets.shape, [offsets])
     put_member(archive, f"{OWN}/{name}/shapes", shapes.dtype, shapes.shape, [shapes])
-    blocks = (_counted(rows_of(some, name).flat().values, told) for some in stretches(one, budget))
+    blocks = (
+        _counted(rows_of(some, name).flat(threads=1).values, told)
+        for some in stretches(one, budget)
+    )
     put_member(archive, name, ragged.dtype, (int(offsets[-1]),), blocks)
 
 
@@ -285,7 +288,7 @@ def _at_least_one(dataset: Opened, budget: int) -> Iterator[Opened]:
 
 
 def _column(value: Any) -> Any:
-    return value.flat() if isinstance(value, Ragged) else value
+    return value.flat(threads=1) if isinstance(value, Ragged) else value
 
 
 def _to_csv(dataset: Opened, part: str, budget: int, told: Told) -> None:

@@ -86,7 +86,7 @@ class LazyExamples:
 
     def values(self, start: int, stop: int) -> Array:
         some: Ragged = self.ragged[start:stop]
-        return some.flat().values
+        return some.flat(threads=1).values
 
 
 @dataclass(frozen=True, eq=False)

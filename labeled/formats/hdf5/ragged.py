@@ -14,6 +14,7 @@ reads them, in slices as large as pay and under its lock.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import pairwise
@@ -48,6 +49,9 @@ from labeled.ragged.flat import (
 
 BLOCK_ROWS = 1 << 16
 """Rows that HDF5 reads at once at most."""
+
+MANY_PIECES = 4
+"""From so many pieces on, of half a mebibyte each, threads of their own pay."""
 
 DENSE = 6
 """HDF5 reads a list of rows so many times slower than a slice that holds them."""
@@ -123,6 +127,10 @@ class FlatReader(ExampleReader):
         return checked_shapes(self.source, rows, self.sizes(rows), self.io)
 
     def read_flat(self, rows: AnyRows) -> Flat:
+        return self.read_flat_by(1, rows)
+
+    def read_flat_by(self, threads: int, rows: AnyRows) -> Flat:
+        """Return the examples one after another; compressed chunks by so many threads."""
         starts, sizes = self._bounds(rows)
         shapes = checked_shapes(self.source, rows, sizes, self.io)
         offsets = offsets_of(sizes)
@@ -130,27 +138,27 @@ class FlatReader(ExampleReader):
         check_claim(header, int(offsets[-1]) * header.dtype.itemsize)
         out = np.empty(int(offsets[-1]), self._values.dtype)
         if (starts[1:] >= starts[:-1] + sizes[:-1]).all():
-            self._read(out, starts, sizes)
+            self._read(out, _segments(starts, sizes), threads)
         else:
 
             def read(some: Rows) -> Array:
                 values = np.empty(int(sizes[some].sum()), out.dtype)
-                self._read(values, starts[some], sizes[some])
+                self._read(values, _segments(starts[some], sizes[some]), threads)
                 return values
 
             read_in_blocks(out, offsets, listed(rows), read)
         cf = self.source.cf
         return Flat(out if cf is None else decode(out, cf), offsets, shapes)
 
-    def _read(self, out: Array, starts: Rows, sizes: Rows) -> None:
-        """Read segments of values, ascending and apart, one after another."""
-        held = sizes > 0
-        starts, sizes = starts[held], sizes[held]
-        if not len(starts):
+    def _read(self, out: Array, runs: Rows, threads: int) -> None:
+        decodes = threads > 1 and bool(self.source.parts["values"].filters)
+        pieces = self._values.pieces(runs) if decodes else []
+        if len(pieces) < MANY_PIECES:
+            self._values.read_into(out, runs)
             return
-        fresh = np.concatenate(([True], starts[1:] != (starts + sizes)[:-1]))
-        last = np.append(np.flatnonzero(fresh)[1:] - 1, len(starts) - 1)
-        self._values.read_into(out, np.stack((starts[fresh], (starts + sizes)[last]), axis=1))
+        with ThreadPoolExecutor(threads, "labeled-ragged") as pool:
+            for _ in pool.map(lambda piece: self._values.read_piece(piece, out), pieces):
+                pass
 
     def _bounds(self, rows: AnyRows) -> tuple[Rows, Rows]:
         """Return where examples begin and how long they are, checked."""
@@ -332,6 +340,17 @@ def byte_order_lost() -> bool:
         dataset = file.create_dataset("x", (1,), h5py.vlen_dtype(foreign))
         dataset[0] = np.array([1], foreign)
         return int(dataset[0][0]) != 1
+
+
+def _segments(starts: Rows, sizes: Rows) -> Rows:
+    """Return the runs that segments of values make, ascending and apart."""
+    held = sizes > 0
+    starts, stops = starts[held], (starts + sizes)[held]
+    if not len(starts):
+        return np.empty((0, 2), np.int64)
+    fresh = np.concatenate(([True], starts[1:] != stops[:-1]))
+    last = np.append(np.flatnonzero(fresh)[1:] - 1, len(starts) - 1)
+    return np.stack((starts[fresh], stops[last]), axis=1)
 
 
 def read_in_blocks(

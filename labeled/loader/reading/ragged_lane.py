@@ -80,7 +80,7 @@ class RaggedLane(Lane):
     def load(self, threads: int) -> None:
         """Read the whole selection now, if it is to be kept and not yet here."""
         if self.keep and self.examples is None:
-            self.examples = FlatRows(self.source.select(self.selection).flat())
+            self.examples = FlatRows(self.source.select(self.selection).flat(threads=1))
 
     def tasks(self, content: Content, group: Rows | None, out: Array) -> Sequence[Task]:
         """Return what must be done so that `out` (objects) holds the rows as dealt."""

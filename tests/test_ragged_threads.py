@@ -1,0 +1,65 @@
+"""Ragged values in compressed chunks, decoded by several threads at once."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+import labeled
+from labeled.errors import ReadError
+from labeled.formats.hdf5 import decoded
+
+SIZES = np.random.default_rng(0).integers(5_000, 15_000, 300)
+ARRAYS = [np.arange(n, dtype="u2") * k for k, n in enumerate(SIZES.tolist())]
+SHUFFLED = np.random.default_rng(1).integers(0, len(ARRAYS), 250)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return labeled.write(tmp_path / "x.h5", {"x": ARRAYS}, compression="gzip", chunks=1 << 17)
+
+
+@pytest.mark.parametrize(
+    "rows", [slice(None), slice(7, None, 3), SHUFFLED], ids=["all", "steps", "list"]
+)
+@pytest.mark.parametrize("n_files", [1, 2])
+def test_several_threads_read_the_same(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: Any, n_files: int
+) -> None:
+    seen = set()
+    plain = decoded.DecodeEngine.read_piece
+
+    def noted(self: Any, *args: Any) -> None:
+        seen.add(threading.current_thread().name)
+        plain(self, *args)
+
+    other = tmp_path / "y.h5"
+    other.write_bytes(Path(path).read_bytes())
+    x = labeled.open_dataset([path, other][:n_files])["x"][rows]
+    expected = ARRAYS * n_files if isinstance(rows, slice) else ARRAYS
+    expected = expected[rows] if isinstance(rows, slice) else [ARRAYS[i] for i in rows]
+    monkeypatch.setattr(decoded.DecodeEngine, "read_piece", noted)
+    for threads in (1, 3):
+        seen.clear()
+        values, offsets, _ = x.flat(threads)
+        np.testing.assert_array_equal(values, np.concatenate(expected))
+        np.testing.assert_array_equal(np.diff(offsets), [len(one) for one in expected])
+        assert (len(seen) > 1) == (threads > 1)
+
+
+def test_a_damaged_chunk_is_an_error_whoever_decodes_it(path: str) -> None:
+    with h5py.File(path) as f:
+        dataset = f["x"]
+        at = dataset.id.get_chunk_info(dataset.id.get_num_chunks() // 2).byte_offset
+    with open(path, "r+b") as file:
+        file.seek(at + 100)
+        file.write(b"\xff" * 200)
+    x = labeled.open_dataset(path)["x"]
+    for threads in (1, 3):
+        with pytest.raises(ReadError, match=r"source 'x'.*x\.h5"):
+            x.flat(threads)
