@@ -17,8 +17,8 @@ from labeled.writing.stretches import STRETCHES, stretches
 
 MIB = 1 << 20
 
-BESIDES = {".parquet": 12 * MIB}
-"""What arrow's own allocator holds on to, whatever the memory."""
+BESIDES = {".parquet": 4 * MIB}
+"""What arrow's own allocator may hold on to where other work delays it."""
 
 SCRIPT = """
 import ctypes, json, os, sys, warnings
