@@ -20,7 +20,14 @@ import xarray as xr
 from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
 from labeled.catalog.files import find_files
-from labeled.errors import ArrayError, SplitError, UnknownNameError, did_you_mean, warn
+from labeled.errors import (
+    ArrayError,
+    LoaderTypeError,
+    SplitError,
+    UnknownNameError,
+    did_you_mean,
+    warn,
+)
 from labeled.formats.registry import format_of
 from labeled.formats.replacing import check_target, part_folder
 from labeled.ragged import Ragged
@@ -36,6 +43,12 @@ Path = str | os.PathLike[str]
 
 OF_RAGGED = "it tells the "
 """Why datasets that ragged sources are made of are no sources themselves."""
+
+HEEDED_BY = {
+    "columns": ("table", "parquet"),
+    "example_dim": ("xarray", "zarr", "netcdf3"),
+}
+"""What origins an option means something for, besides files that are opened."""
 
 BLOCKS = 32
 """Blocks of lazy arrays that fit into the memory given: several are on their way at a time."""
@@ -139,14 +152,18 @@ def convert(
     >>> np.load(path)["x"].shape
     (10, 2)
     """
+    if "splits" in options:
+        raise LoaderTypeError("convert() has no option 'splits'; did you mean 'split'?")
     check_target(target, overwrite=overwrite)
     suffix = os.path.splitext(os.fspath(target))[1].lower()
     if suffix not in SUFFIXES:
         check_ending(target)
     own = options if suffix in SUFFIXES else {"decode_cf": False, **options}
     own = own if sources is None else {**own, "sources": tuple(sources)}
+    own = own if columns is None else {**own, "columns": columns}
     opener = partial(_opened, only=only, example_dim=example_dim, dims=dims, own=own)
     found = origin_of(origin, opener, example_dim=example_dim, columns=columns, options=options)
+    _check_heeded(found, options, columns, example_dim)
     if isinstance(found.sources, Mapping) and not isinstance(found.sources, xr.Dataset):
         found = replace(found, sources=with_fields(found.sources))
     if only is not None and found.kind != "labeled":
@@ -202,6 +219,18 @@ def _opened(
     if only is None:
         return dataset
     return dataset.split(*([only] if isinstance(only, str) else only))
+
+
+def _check_heeded(
+    found: Origin, options: Mapping[str, Any], columns: Any, example_dim: str | None
+) -> None:
+    """Refuse what has no meaning for an origin; files that are opened have been asked already."""
+    if found.kind == "labeled" and found.name:
+        return
+    given = {**options, "columns": columns, "example_dim": example_dim}
+    for name, value in given.items():
+        if value is not None and found.kind not in HEEDED_BY.get(name, ("pictures",)):
+            raise LoaderTypeError(f"{name}= means nothing for {found.where}, which is {found.kind}")
 
 
 def _warn_of_left_out(dataset: Dataset) -> None:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from dask.utils import parse_bytes
 
-from labeled.errors import ArrayError, DimsError, LoaderError, warn
+from labeled.errors import ArrayError, DimsError, LabeledError, LoaderError, warn
 from labeled.formats.hdf5.others import Carrier
 from labeled.formats.hdf5.own import write_own
 from labeled.formats.hdf5.scales import Names, ScaleWriter
@@ -171,31 +172,42 @@ def write(
     {'images': (10, 8, 8)}
     """
     check_ending(path)
-    made = planned(
-        sources,
-        splits,
-        dims=dims,
-        coords=coords,
-        attrs=attrs,
-        source_attrs=source_attrs,
-        layout=layout,
-        compression=compression,
-        level=level,
-        chunks=chunks,
-        ragged=ragged,
-        netcdf=netcdf,
-        statistics=statistics,
-        checksums=checksums,
-        provenance=provenance,
-        memory=memory,
-        threads=threads,
-    )
+    with _naming(path):
+        made = planned(
+            sources,
+            splits,
+            dims=dims,
+            coords=coords,
+            attrs=attrs,
+            source_attrs=source_attrs,
+            layout=layout,
+            compression=compression,
+            level=level,
+            chunks=chunks,
+            ragged=ragged,
+            netcdf=netcdf,
+            statistics=statistics,
+            checksums=checksums,
+            provenance=provenance,
+            memory=memory,
+            threads=threads,
+        )
     target = check_target(path, overwrite=overwrite, n_bytes=made.certain_bytes)
     made.warn_of(sources)
     bar = progress_bar(progress, made.total_bytes, f"write {os.path.basename(target)}")
     with bar as told:
         made.create(target, told, overwrite=overwrite)
     return target
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Say of every error which file is not written for it."""
+    try:
+        yield
+    except LabeledError as error:
+        error.args = (f"{error} (nothing was written to {os.fspath(path)!r})", *error.args[1:])
+        raise
 
 
 @dataclass(frozen=True, eq=False)
