@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import xarray as xr
 
 import labeled
-from labeled.errors import LabeledError, LoaderTypeError
+from labeled.errors import LabeledError, LoaderTypeError, WriteError
 
 X = np.arange(6.0)
 
@@ -70,8 +71,10 @@ def test_columns_of_tables_are_put_side_by_side(
         ({"x": np.zeros(3)}, {"dims": {"z": ("batch",)}}),
         ({"x": np.zeros((3, 3))}, {"dims": {"x": ("batch", "batch")}}),
         ({"x": np.zeros(3)}, {"chunks": -1}),
+        ({"x": np.array(["a", 1], object)}, {}),
+        ([{"x": np.zeros(3)}, {"x": np.zeros((3, 2))}], {}),
     ],
-    ids=["fields", "inside", "split", "unknown", "dims", "chunks"],
+    ids=["fields", "inside", "split", "unknown", "dims", "chunks", "texts", "batches"],
 )
 def test_what_cannot_be_written_names_the_file(
     tmp_path: Path, sources: Any, options: dict[str, Any]
@@ -79,3 +82,13 @@ def test_what_cannot_be_written_names_the_file(
     with pytest.raises(LabeledError, match=r"nothing was written to '.*new\.h5'"):
         labeled.write(tmp_path / "new.h5", sources, **options)
     assert not list(tmp_path.iterdir())
+
+
+def test_names_of_targets(tmp_path: Path) -> None:
+    with pytest.raises(WriteError, match=r"cannot write 'a\\x00b': a null byte"):
+        labeled.write("a\0b", {"x": X})
+    name = os.fsencode(tmp_path / "größe.npz")
+    path = labeled.convert({"x": X}, name)
+    np.testing.assert_array_equal(np.load(path)["x"], X)
+    path = labeled.write(os.fsencode(tmp_path / "größe.h5"), {"x": X})
+    assert path == str(tmp_path / "größe.h5")

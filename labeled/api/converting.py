@@ -154,8 +154,9 @@ def convert(
     """
     if "splits" in options:
         raise LoaderTypeError("convert() has no option 'splits'; did you mean 'split'?")
+    target = os.fsdecode(target)
     check_target(target, overwrite=overwrite)
-    suffix = os.path.splitext(os.fspath(target))[1].lower()
+    suffix = os.path.splitext(target)[1].lower()
     if suffix not in SUFFIXES:
         check_ending(target)
     own = options if suffix in SUFFIXES else {"decode_cf": False, **options}

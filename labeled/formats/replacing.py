@@ -62,7 +62,10 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool, n_bytes: int 
         file is there already, or the disk has too little space. Devices and pipes are never
         replaced.
     """
-    target = os.path.realpath(os.fspath(path))
+    name = os.fsdecode(path)
+    if "\0" in name:
+        raise WriteError(f"cannot write {name!r}: a null byte can be in no name; leave it out")
+    target = os.path.realpath(name)
     folder = os.path.dirname(target)
     if not os.path.isdir(folder):
         raise WriteError(

@@ -39,10 +39,11 @@ def check_ending(path: str | os.PathLike[str]) -> None:
     Traceback (most recent call last):
     labeled.errors.WriteError: cannot write 'a.json': ... HDF5, which is not what ... 'a.hdf5'...
     """
-    stem, ending = os.path.splitext(os.fspath(path))
+    name = os.fsdecode(path)
+    stem, ending = os.path.splitext(name)
     if ending.lower() in OTHERS:
         way = "; labeled.convert makes one of a labelled file" if ending.lower() in EXPORTED else ""
         raise WriteError(
-            f"cannot write {os.fspath(path)!r}: what is written is HDF5, which is not what a name "
+            f"cannot write {name!r}: what is written is HDF5, which is not what a name "
             f"in {ending} promises; name it {stem + '.hdf5'!r}{way}"
         )

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from dask.utils import parse_bytes
 
-from labeled.errors import ArrayError, DimsError, LabeledError, LoaderError, warn
+from labeled.errors import ArrayError, DimsError, LabeledError, LoaderError, WriteError, warn
 from labeled.formats.hdf5.others import Carrier
 from labeled.formats.hdf5.own import write_own
 from labeled.formats.hdf5.scales import Names, ScaleWriter
@@ -192,11 +192,11 @@ def write(
             memory=memory,
             threads=threads,
         )
-    target = check_target(path, overwrite=overwrite, n_bytes=made.certain_bytes)
-    made.warn_of(sources)
-    bar = progress_bar(progress, made.total_bytes, f"write {os.path.basename(target)}")
-    with bar as told:
-        made.create(target, told, overwrite=overwrite)
+        target = check_target(path, overwrite=overwrite, n_bytes=made.certain_bytes)
+        made.warn_of(sources)
+        bar = progress_bar(progress, made.total_bytes, f"write {os.path.basename(target)}")
+        with bar as told:
+            made.create(target, told, overwrite=overwrite)
     return target
 
 
@@ -205,6 +205,8 @@ def _naming(path: Path) -> Iterator[None]:
     """Say of every error which file is not written for it."""
     try:
         yield
+    except WriteError:
+        raise  # names it
     except LabeledError as error:
         error.args = (f"{error} (nothing was written to {os.fspath(path)!r})", *error.args[1:])
         raise
