@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -250,6 +251,24 @@ def kill_writer(client, folder, killed):
 def is_writing(dask_worker):
     tasks = dask_worker.state.tasks.values()
     return any(t.state == "long-running" and t.key.startswith("labeled-write") for t in tasks)
+
+
+def test_no_worker_lost_later_has_the_file_written_again(client, ds, tmp_path):
+    """A scheduler makes what it lost once more for as long as somebody has a future of it."""
+    gc.disable()
+    try:
+        cl.write(client, tmp_path / "x.hdf5", ds, writer="0")
+        for _ in range(100):
+            if not client.run_on_scheduler(writings):
+                break
+            time.sleep(0.05)
+        assert not client.run_on_scheduler(writings)
+    finally:
+        gc.enable()
+
+
+def writings(dask_scheduler):
+    return [key for key in dask_scheduler.tasks if str(key).startswith("labeled-write")]
 
 
 class NeverDone:

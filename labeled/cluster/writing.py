@@ -215,6 +215,7 @@ def _sent_off(
             )
             _wait_for(client, future, told, bar, hosts, wait_s)
         written: str = future.result()
+        future.cancel()  # or it would be made again if its worker were lost while somebody holds it
         return written
     except distributed.KilledWorker as error:
         raise ClusterError(
