@@ -546,6 +546,19 @@ def test_damage_of_one_source_is_told_beside_a_whole_one(tmp_path, name):
         list(loader)
 
 
+def test_checksums_are_looked_at_beside_chunks_that_have_none(tmp_path):
+    path = tmp_path / "x.hdf5"
+    with h5py.File(path, "w") as f:
+        x = f.create_dataset("x", DATA.shape, DATA.dtype, chunks=(8, *SHAPE), compression="gzip")
+        x[:32], x[40:] = DATA[:32], DATA[40:]  # the fifth chunk is not stored
+        labelled(x)
+    damaged(path, 2, flip(-2))
+    loader = labeled.open_dataset(path).batches(32, device=FakeDevice(1), **there_only())
+    assert loader.explain().job_rows > 40, "they are not decoded together"
+    with pytest.raises(ReadError, match=r"rows 16 to 23: .* its checksum is"):
+        next(iter(loader))
+
+
 def there_only():
     return {"decode": "device", "memory": "16 MiB", "threads": 1}
 
