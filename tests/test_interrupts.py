@@ -73,6 +73,7 @@ class InterruptAt:
 
     def __enter__(self):
         self._before = sys.gettrace()
+        sys._getframe().f_trace_opcodes = True  # Python 3.12 looks when tracing begins
         sys.settrace(self.called)
         return self
 

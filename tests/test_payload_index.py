@@ -17,6 +17,7 @@ from payload_files import COMPRESSIONS, Layout, header_of, layouts, write
 from labeled.errors import LabeledWarning
 from labeled.formats.hdf5 import chunkindex
 from labeled.formats.hdf5.chunkindex import build_index, chunk_index
+from labeled.formats.hdf5.chunktables import Columns
 from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.scan import scan
 from labeled.formats.reading import UNSTORED
@@ -52,7 +53,7 @@ def test_a_table_says_what_hdf5_says_of_each_chunk(folder: Path, layout: Layout)
 def test_a_table_in_any_order_is_sorted() -> None:
     numbers, offsets = np.array([3, 0, 2]), np.array([30, 1, 20], np.uint64)
     sizes, masks = np.array([3, 9, 2], np.uint64), np.array([0, 5, 0], np.uint32)
-    index = chunkindex._compact((4,), numbers, offsets, sizes, masks)
+    index = chunkindex._compact((4,), Columns(numbers, offsets, sizes, masks))
     found = [column.tolist() for column in index.find(np.array([0, 1, 2, 3]))]
     assert found[0] == [1, UNSTORED, 20, 30]
     assert [found[1][i] for i in (0, 2, 3)] == [9, 2, 3]
@@ -77,7 +78,7 @@ def test_a_hundred_thousand_chunks_take_little_memory(folder: Path) -> None:
     tracemalloc.stop()
 
     assert index.nbytes == 12 * 100_000
-    assert peak < 72 * 100_000  # 64 of them on Python 3.14
+    assert peak < 60 * 100_000 + (8 << 20)  # the latter for what is taken apart at once
     assert index.numbers is None
     assert open_reader(header).read(np.array([99_999, 0])).tolist() == [[97, 98]] * 2
 

@@ -13,6 +13,9 @@ row), `decoded` (with filters), `ragged` and `heap` (examples of different shape
 (h5py), `coded` (chunks for devices), `scalar`. They use `chunkindex`, `tiles` with `moves`, and
 `filters` with `plainfilters`, `inflate`, `bitshuffle`, `blosc2`, `compiled` and `undoing`.
 
+Large tables of chunks: `chunktables` chooses `chunktree` or `chunkarrays` (with `jenkins`, their
+checksums) by what `objectheader` tells.
+
 Writing: `writing`, `tables` (splits), `scales` (names of axes), `encoding` (chunks made outside
 HDF5), `growing` (appending), `undo` (what is undone where that fails), `others` (what is carried
 over), `own` (what this library adds).

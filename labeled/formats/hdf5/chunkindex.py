@@ -1,9 +1,9 @@
 """Where the chunks of a dataset are: one compact table, built in one pass, kept a while.
 
-HDF5 visits a million chunks in half a second when asked once (`chunk_iter`), and in days
-when asked chunk by chunk. The table keeps 12 bytes a chunk: offset and stored size, by
-chunk number (C order over the grid of chunks). Chunk numbers are kept too where so many
-chunks were never written that a full table would be larger.
+HDF5 visits a million chunks in a second when asked once (`chunk_iter`), and in days when asked
+chunk by chunk; large tables are read without it (`chunktables`). The table keeps 12 bytes a
+chunk: offset and stored size, by chunk number (C order over the grid of chunks). Chunk numbers
+are kept too where so many chunks were never written that a full table would be larger.
 
 Tables are shared by all readers of a file through a process-wide cache of bounded size.
 Every offset is checked against the size of the file here, before anything is read.
@@ -25,7 +25,9 @@ import numpy as np
 
 from labeled.errors import FileFormatError
 from labeled.formats.bytesource import open_bytes
+from labeled.formats.hdf5.chunktables import Columns, numbers_of, read_table
 from labeled.formats.hdf5.handles import h5_of
+from labeled.formats.hdf5.objectheader import UnknownLayoutError
 from labeled.formats.header import FileStamp, SourceHeader
 from labeled.formats.reading import UNSTORED, describe
 from labeled.formats.region import Array, Ints
@@ -81,7 +83,7 @@ class ChunkIndex:
 
 
 def build_index(source: SourceHeader) -> ChunkIndex:
-    """Read the chunk table of a source with h5py.
+    """Read the chunk table of a source: large ones by itself, others with h5py.
 
     Raises
     ------
@@ -91,27 +93,21 @@ def build_index(source: SourceHeader) -> ChunkIndex:
     chunks = source.chunks
     assert chunks is not None
     grid = tuple(-(-n // c) for n, c in zip(source.shape, chunks, strict=True))
-    walked = tuple(axis for axis, n in enumerate(grid) if n > 1) or (0,)
     with h5_of(source.file) as file:
         dataset = file[source.key]
-        offsets, sizes, places, flagged = _visited(dataset, walked)
-        offsets = offsets + np.uint64(_base(source, file.userblock_size, dataset))
-    _check_bounds(source, offsets, sizes, places)
-    masks = None
-    if len(flagged):
-        masks = np.zeros(len(offsets), np.uint32)
-        masks[flagged[:, 0]] = flagged[:, 1]
-    numbers = _numbers(source, grid, walked, places)
-    return _compact(grid, numbers, offsets, sizes, masks)
+        found = read_table(source, dataset, grid) or _visited(source, dataset, grid)
+    _check_bounds(source, grid, found)
+    return _compact(grid, found)
 
 
-def _visited(dataset: h5py.Dataset, walked: tuple[int, ...]) -> tuple[Array, Array, Array, Ints]:
-    """Return offsets, sizes and places of all chunks, and (entry, mask) of those with a mask.
+def _visited(source: SourceHeader, dataset: h5py.Dataset, grid: tuple[int, ...]) -> Columns:
+    """Return what HDF5 tells of all chunks.
 
-    `walked` are the axes along which there is more than one chunk: only their positions are
-    kept. A step is taken once a chunk, so it does as little as it can: to resume a generator
-    costs less than to call a function, to unpack and append less than to look anything up.
+    Only positions along axes with more than one chunk are kept. A step is taken once a chunk,
+    so it does as little as it can: to resume a generator costs less than to call a function, to
+    unpack and append less than to look anything up.
     """
+    walked = tuple(axis for axis, n in enumerate(grid) if n > 1) or (0,)
     offsets, sizes, rows, flagged = array("Q"), array("Q"), array("Q"), array("Q")
 
     def rows_of_chunks() -> Generator[None, Any]:
@@ -137,12 +133,26 @@ def _visited(dataset: h5py.Dataset, walked: tuple[int, ...]) -> tuple[Array, Arr
     next(visitor)
     dataset.id.chunk_iter(visitor.send)
     places = np.frombuffer(rows, np.uint64).reshape(-1, len(walked))
+    assert source.chunks is not None
+    try:
+        numbers = numbers_of(list(places.T), walked, source.chunks, grid)
+    except UnknownLayoutError as error:
+        raise FileFormatError(
+            f"{describe(source)}: its chunk table has a chunk {error}. "
+            "It is damaged; copy it again."
+        ) from None
     masked = np.frombuffer(flagged, np.uint64).reshape(-1, 2).astype(np.int64)
-    return np.frombuffer(offsets, np.uint64), np.frombuffer(sizes, np.uint64), places, masked
+    masks = np.zeros(len(offsets), np.uint32)
+    masks[masked[:, 0]] = masked[:, 1]
+    base = np.uint64(_base(source, dataset))
+    return Columns(
+        numbers, np.frombuffer(offsets, np.uint64) + base, np.frombuffer(sizes, np.uint64), masks
+    )
 
 
-def _base(source: SourceHeader, userblock: int, dataset: h5py.Dataset) -> int:
+def _base(source: SourceHeader, dataset: h5py.Dataset) -> int:
     """Return what must be added to offsets: some HDF5 versions count from the user block's end."""
+    userblock = dataset.file.userblock_size
     if not userblock or not dataset.id.get_num_chunks():
         return 0
     info = dataset.id.get_chunk_info(0)
@@ -157,48 +167,33 @@ def _base(source: SourceHeader, userblock: int, dataset: h5py.Dataset) -> int:
     raise FileFormatError(f"{describe(source)}: its chunks are not where HDF5 says they are")
 
 
-def _check_bounds(source: SourceHeader, offsets: Array, sizes: Array, places: Array) -> None:
-    size = np.uint64(source.file.size)
+def _check_bounds(source: SourceHeader, grid: tuple[int, ...], found: Columns) -> None:
+    size, offsets, sizes = np.uint64(source.file.size), found.offsets, found.sizes
     bad = (offsets > size) | (sizes > size - np.minimum(offsets, size))
     if bad.any():
         entry = int(np.flatnonzero(bad)[0])
+        steps = np.unravel_index(int(found.numbers[entry]), grid)
+        assert source.chunks is not None
+        place = tuple(int(n) * c for n, c in zip(steps, source.chunks, strict=True))
         raise FileFormatError(
-            f"{describe(source)}: the chunk at position {tuple(places[entry].tolist())} should "
+            f"{describe(source)}: the chunk at position {place} should "
             f"lie at bytes {offsets[entry]} to {offsets[entry] + sizes[entry]}, but the file has "
             f"{size}. It is truncated or damaged; copy it again."
         )
 
 
-def _numbers(
-    source: SourceHeader, grid: tuple[int, ...], walked: tuple[int, ...], places: Array
-) -> Ints:
-    """Return the chunk numbers of places, whose columns are positions along `walked`."""
-    assert source.chunks is not None
-    numbers = np.zeros(len(places), np.int64)
-    for column, axis in enumerate(walked):
-        steps, off = np.divmod(places[:, column], np.uint64(source.chunks[axis]))
-        if len(steps) and (bool(off.any()) or int(steps.max()) >= max(grid[axis], 1)):
-            raise FileFormatError(
-                f"{describe(source)}: its chunk table has a chunk off the grid on axis {axis}. "
-                "It is damaged; copy it again."
-            )
-        numbers += steps.astype(np.int64) * math.prod(grid[axis + 1 :])
-    return numbers
-
-
-def _compact(
-    grid: tuple[int, ...], numbers: Ints, offsets: Array, sizes: Array, masks: Array | None
-) -> ChunkIndex:
+def _compact(grid: tuple[int, ...], found: Columns) -> ChunkIndex:
     """Sort the table by chunk number and keep it in as few bytes as it needs."""
+    numbers, offsets, sizes, masks = found
     if not (numbers[1:] > numbers[:-1]).all():
         order = np.argsort(numbers, kind="stable")
-        numbers, offsets, sizes = numbers[order], offsets[order], sizes[order]
-        masks = None if masks is None else masks[order]
+        numbers, offsets, sizes, masks = (column[order] for column in found)
     small = not len(sizes) or int(sizes.max()) < 2**32
     sizes = sizes.astype(np.uint32 if small else np.uint64)
+    kept = masks if masks.any() else None
     if len(numbers) == math.prod(grid):
-        return ChunkIndex(grid, offsets, sizes, masks, None)
-    return ChunkIndex(grid, offsets, sizes, masks, numbers)
+        return ChunkIndex(grid, offsets, sizes, kept, None)
+    return ChunkIndex(grid, offsets, sizes, kept, numbers)
 
 
 class _Slot:

@@ -20,7 +20,7 @@ import numpy as np
 
 from labeled.errors import SplitError
 from labeled.formats.hdf5.layout import dtype_of, layout_of
-from labeled.formats.hdf5.safety import address, check_claim, to_text
+from labeled.formats.hdf5.safety import Address, address, check_claim, to_text
 from labeled.formats.header import FileStamp, SourceHeader
 
 TABLE = "split"
@@ -165,7 +165,7 @@ class SplitReader:
     base: h5py.Group
     stamp: FileStamp
     allow_external: bool = False
-    _lists: dict[tuple[int, int], np.ndarray[Any, Any]] = field(default_factory=dict)
+    _lists: dict[Address, np.ndarray[Any, Any]] = field(default_factory=dict)
 
     def splits(
         self, table: Table, sources: Mapping[str, SourceHeader]

@@ -21,7 +21,7 @@ import numpy as np
 
 from labeled.errors import DimsError, FileFormatError, warn
 from labeled.formats.hdf5.layout import why_not_a_source
-from labeled.formats.hdf5.safety import address, check_dataset, to_text
+from labeled.formats.hdf5.safety import Address, address, check_dataset, to_text
 
 SHAPES, SHAPE_LABELS = "shapes", "shape_labels"
 MAX_EXAMPLE_AXES = 32
@@ -47,7 +47,7 @@ class Scale:
     has_values: bool = True
 
 
-Scales = dict[tuple[int, int], Scale]
+Scales = dict[Address, Scale]
 """The scales of an open file by their addresses: hundreds of variables share a few."""
 
 
