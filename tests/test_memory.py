@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 import labeled
+from labeled.errors import LoaderError
 from labeled.formats import bytesource
 from labeled.formats.recordio.writing import write_records
+from labeled.loader.sizing import fitting
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="samples /proc/self/status")
 
@@ -259,3 +261,21 @@ def _mapped_kib(path) -> int:
         elif inside and line.startswith("Rss:"):
             found += int(line.split()[1])
     return found
+
+
+def test_memory_that_nobody_names_grows_with_the_batches(tmp_path, monkeypatch):
+    path = tmp_path / "large.hdf5"
+    with h5py.File(path, "w") as file:  # stored as nothing
+        file.create_dataset("x", (4000, 1 << 17), "f4", chunks=(1, 1 << 17), fillvalue=1.5)
+    large = labeled.open_dataset(path, dims={"x": ("batch", "feature")})
+    small = large.batches(8, threads=1)
+    assert small.plan.sizes.memory_bytes == 256 << 20
+    with pytest.raises(LoaderError, match=r"memory of 256.00 MiB is too small"):
+        large.batches(600, memory="256 MiB", threads=1)
+    grown = large.batches(600, threads=1)
+    assert grown.plan.sizes.memory_bytes == 1 << 30
+    named = large.batches(600, memory="1 GiB", threads=1)
+    assert repr(named.explain()) == repr(grown.explain())
+    monkeypatch.setattr(fitting, "room_bytes", lambda: (2 << 30) - 1)
+    with pytest.raises(LoaderError, match=r"memory of 256.00 MiB is too small: .* give memory='"):
+        large.batches(600, threads=1)

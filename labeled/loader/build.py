@@ -56,7 +56,7 @@ def make_loader(
     seed: int | None = None,
     epoch: int = 0,
     last: Last = "keep",
-    memory: int | str = DEFAULT_MEMORY,
+    memory: int | str | None = None,
     window_rows: int | None = None,
     part: tuple[int, int] = (0, 1),
     sticky_parts: bool = False,
@@ -107,8 +107,10 @@ def make_loader(
         A short last batch is kept; left out; padded with `pad_value` (rows -1); or
         filled with rows that another batch has too. In file order "drop" leaves out
         the same rows in every epoch: the last ones of each part.
-    memory : size
-        The most that iterating adds to the memory of this process. Not counted: the
+    memory : size, optional
+        The most that iterating adds to the memory of this process: 256 MiB when not given, or
+        twice, four times, ... as much where batches need it, up to half of what the process
+        may still take. Not counted: the
         compiled kernels of the extra ``fast``, about 32 MiB once a process, loaded by
         the first large copy.
     window_rows : int, optional
@@ -250,6 +252,7 @@ def make_loader(
     lanes, grouping, sizes = fitted(
         wanted, sources, selections, lead, rows, finish, piped=made, skips=skips, sorts=sorts
     )
+    wanted = replace(wanted, memory_bytes=sizes.memory_bytes)
     layout = layout_words(selections, grouping)
     if shuffle is True and rows.mode == "window" and not rows.repeats and not sorts:
         rows, sizes = mixed_better(wanted, lanes, grouping, rows, finish, sizes, piped=made)
@@ -289,10 +292,11 @@ def make_loader(
 
 def _wanted(memory: Any, window_rows: Any, threads: Any, prefetch: Any) -> Wanted:
     return Wanted(
-        memory_of(memory),
+        memory_of(DEFAULT_MEMORY if memory is None else memory),
         integer_or_none("window_rows", window_rows, least=1),
         integer_or_none("threads", threads, least=0),
         integer_or_none("prefetch", prefetch, least=0),
+        grows=memory is None,
     )
 
 

@@ -13,7 +13,6 @@ from labeled.catalog.source import AnySource, Source
 from labeled.device import Device, to_host
 from labeled.errors import ArrayError
 from labeled.loader.request.options import Shuffle
-from labeled.loader.sizing.memory import DEFAULT_MEMORY
 from labeled.providers.batch import BatchAxis
 from labeled.providers.keywords import known_keywords
 from labeled.providers.samples import check_unmasked, named_arrays, sample_dim, samples_of
@@ -88,7 +87,7 @@ class ArrayDataProvider(LoaderProvider):
         seed: int | None = None,
         axes: BatchAxis = "first",
         part: tuple[int, int] = (0, 1),
-        memory: int | str = DEFAULT_MEMORY,
+        memory: int | str | None = None,
         device: str | Device = "cpu",
     ) -> None:
         sources: dict[str, AnySource] = {}

@@ -24,7 +24,6 @@ from labeled.errors import LoaderError
 from labeled.formats.replacing import check_target
 from labeled.loader.build import make_loader
 from labeled.loader.request.arguments import flag, integer
-from labeled.loader.sizing.memory import DEFAULT_MEMORY
 from labeled.providers.batch import BatchAxis
 from labeled.providers.files import checked, open_sources, rows_of, serving_of_files
 from labeled.providers.keywords import check_keywords, keywords_of
@@ -150,7 +149,7 @@ class ImageRecordProvider(LoaderProvider):
         data_padding: float = 0,
         label_padding: float = 0,
         axes: BatchAxis = "first",
-        memory: int | str = DEFAULT_MEMORY,
+        memory: int | str | None = None,
         device: str | Device = "cpu",
         **look: Any,
     ) -> None:
@@ -224,7 +223,7 @@ def _check_width(labels: AnySource, width: int) -> None:
 
 
 def _mean_image(
-    path: Any, look: Look, source: AnySource, shape: tuple[int, int, int], memory: int | str
+    path: Any, look: Look, source: AnySource, shape: tuple[int, int, int], memory: int | str | None
 ) -> FloatArray | None:
     """Return the mean image that a file holds, computed and written first if there is no file."""
     if not path:

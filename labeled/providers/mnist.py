@@ -12,7 +12,6 @@ from labeled.catalog.source import Source
 from labeled.device import Device
 from labeled.errors import FileFormatError
 from labeled.loader.request.options import Shuffle
-from labeled.loader.sizing.memory import DEFAULT_MEMORY
 from labeled.providers.batch import BatchAxis
 from labeled.providers.files import checked, open_sources, rows_of, serving_of_files
 from labeled.providers.keywords import known_keywords
@@ -80,7 +79,7 @@ class MNISTProvider(LoaderProvider):
         label_padding: float = 0,
         roll_over: bool = False,
         axes: BatchAxis = "first",
-        memory: int | str = DEFAULT_MEMORY,
+        memory: int | str | None = None,
         device: str | Device = "cpu",
         dtype: Any = None,
         scale: Any = None,

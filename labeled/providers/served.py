@@ -25,7 +25,6 @@ from labeled.loader.loader import Loader
 from labeled.loader.request.arguments import flag, integer
 from labeled.loader.request.casts import can_hold
 from labeled.loader.request.options import Shuffle
-from labeled.loader.sizing.memory import DEFAULT_MEMORY
 from labeled.providers.batch import (
     BatchAxis,
     DataBatch,
@@ -100,7 +99,7 @@ class Serving:
     label_padding: Any = 0
     roll_over: bool = False
     axes: BatchAxis = "first"
-    memory: int | str = DEFAULT_MEMORY
+    memory: int | str | None = None
     threads: int | None = None
     prefetch: int | None = None
     dtype: Any = None

@@ -14,7 +14,6 @@ from labeled.device import Device
 from labeled.errors import FileFormatError, LoaderError, ReadError
 from labeled.loader.request.arguments import integer
 from labeled.loader.request.options import Shuffle
-from labeled.loader.sizing.memory import DEFAULT_MEMORY
 from labeled.providers.arrays import source_of
 from labeled.providers.batch import BatchAxis
 from labeled.providers.files import checked, open_sources, rows_of, serving_of_files
@@ -85,7 +84,7 @@ class CSVProvider(LoaderProvider):
         data_padding: float = 0,
         label_padding: float = 0,
         axes: BatchAxis = "first",
-        memory: int | str = DEFAULT_MEMORY,
+        memory: int | str | None = None,
         device: str | Device = "cpu",
     ) -> None:
         given = checked(locals())

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from labeled.catalog.source import AnySource, sparing_of
 from labeled.errors import LoaderError
+from labeled.formats.machine import room_bytes
 from labeled.loader.batches.finish import Finish
 from labeled.loader.order.ordering import OrderedRows, of_objects
 from labeled.loader.order.units import Grouping, group_rows
@@ -59,7 +60,8 @@ def fitted(
 
     Whole stored chunks are read where there is room for it. Only where there is not, rows of
     unfiltered ones are read and shuffled as if there were no chunks, and others are decoded
-    one at a time: what an order was with more memory it stays.
+    one at a time: what an order was with more memory it stays. Memory that nobody named is
+    doubled before that is an error, up to half of what the process may still take.
 
     Parameters
     ----------
@@ -111,6 +113,11 @@ def fitted(
             return error
         return None
 
+    memory_bytes = wanted.memory_bytes
+    while wanted.grows and 2 * memory_bytes <= room_bytes() // 2:
+        memory_bytes *= 2
+        with contextlib.suppress(TooSmallError):
+            return fit(memory_bytes, sources, grouping)
     raise _told(fault, wanted.memory_bytes, attempt, list(outsized(sources, selections)))
 
 

@@ -14,6 +14,7 @@ from labeled.errors import LoaderError, told_of_memory, warn
 from labeled.formats.machine import room_bytes
 
 DEFAULT_MEMORY = "256 MiB"
+"""What is taken where nothing is said; twice, four times as much where batches need it."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class Wanted:
     window_rows: int | None = None
     threads: int | None = None
     prefetch: int | None = None
+    grows: bool = False
+    """Whether twice as much may be taken where it is too small: nobody said how much."""
 
 
 class TooSmallError(LoaderError):
