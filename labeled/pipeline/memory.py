@@ -16,7 +16,6 @@ import numpy as np
 from labeled.errors import LabeledError, PipelineError
 from labeled.forms import RowForm
 from labeled.pipeline.fitting import name_of
-from labeled.pipeline.place import Bound, Place
 from labeled.pipeline.running import Line
 from labeled.pipeline.sample import Stack
 from labeled.pipeline.transforms import (
@@ -24,7 +23,7 @@ from labeled.pipeline.transforms import (
     ParallelTransforms,
     SequentialTransforms,
     Whole,
-    as_transform,
+    Wrapped,
     identity,
 )
 
@@ -125,23 +124,11 @@ class _Tally:
 
 
 @dataclass(frozen=True)
-class Takes:
+class Takes(Wrapped):
     """A transform with its memory stated. Made by :func:`takes`."""
 
-    transform: Callable[..., Any]
     made_bytes: int
     beside_bytes: int = 0
-    _bound: Bound = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_bound", Bound(as_transform(self.transform)))
-
-    @property
-    def children(self) -> tuple[Any, ...]:
-        return (self._bound.transform,)
-
-    def __call__(self, data: Any, *, place: Place | None = None) -> Any:
-        return self._bound(data, place)
 
     def form_after(self, row: RowForm | None) -> RowForm:
         return RowForm((), ((self.made_bytes,),), np.dtype(np.uint8))

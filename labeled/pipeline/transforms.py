@@ -245,8 +245,8 @@ def routed(
 
 
 @dataclass(frozen=True)
-class Whole:
-    """A transform that takes whole batches, in the loader's workers. Made by :func:`whole`."""
+class Wrapped:
+    """A transform of which something is told; called as it is."""
 
     transform: Callable[..., Any]
     _bound: Bound = field(init=False, repr=False, compare=False)
@@ -262,6 +262,10 @@ class Whole:
         return self._bound(data, place)
 
 
+class Whole(Wrapped):
+    """A transform that takes whole batches, in the loader's workers. Made by :func:`whole`."""
+
+
 def whole(transform: Any) -> Whole:
     """Mark a transform as one that takes whole batches rather than samples.
 
@@ -272,21 +276,12 @@ def whole(transform: Any) -> Whole:
 
 
 @dataclass(frozen=True)
-class Needs:
+class Needs(Wrapped):
     """A transform of arrays whose axes must come in a certain order. Made by :func:`needs`."""
 
-    transform: Callable[..., Any]
     dims: tuple[str | EllipsisType, ...]
     gives: tuple[str | EllipsisType, ...] | None = None
     plain: bool = False
-    _bound: Bound = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_bound", Bound(as_transform(self.transform)))
-
-    @property
-    def children(self) -> tuple[Any, ...]:
-        return (self._bound.transform,)
 
     def __call__(self, data: xr.DataArray, *, place: Place | None = None) -> Any:
         if not isinstance(data, xr.DataArray):
