@@ -11,6 +11,7 @@ import numpy as np
 from labeled.augment.base import PictureSize, Transform
 from labeled.augment.chances import Chances
 from labeled.augment.pictures import Array, Pictures, pictures_of
+from labeled.device import astype
 from labeled.errors import AugmentError
 
 
@@ -42,6 +43,7 @@ class OneOf(Transform):
     def change(self, pictures: Pictures, chances: Chances) -> Pictures:
         chosen = chances.whole("which", np.full(len(pictures), len(self.transforms)))
         views = pictures.settled().views()
+        dtype = self.dtype_after(pictures.dtype)  # the same whatever is drawn for the others
         made: list[Array] = list(views)
         for number, transform in enumerate(self.transforms):
             some = np.flatnonzero(chosen == number)
@@ -50,7 +52,7 @@ class OneOf(Transform):
             own = replace(chances, rows=chances.rows[some]).within(number)
             changed = transform.change(pictures_of([views[i] for i in some]), own)
             for place, view in zip(some, changed.settled().views(), strict=True):
-                made[place] = view
+                made[place] = astype(view, dtype)
         return pictures_of(made) if made else pictures
 
     def common_size(self, before: PictureSize | None) -> PictureSize | None:

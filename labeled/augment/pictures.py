@@ -409,8 +409,16 @@ def in_dtype(x: Array, dtype: np.dtype[Any]) -> Array:
         return astype(x, dtype)
     xp, limits = namespace(x), np.iinfo(dtype)
     own = own_dtype(x, dtype_of(x))
-    low, high = (xp.asarray(float(n), dtype=own) for n in (limits.min, limits.max))
+    most = float(limits.max)
+    if most > limits.max:  # of 64 bits: the next float is no such number any more
+        most = math.nextafter(most, 0.0)
+    low, high = (xp.asarray(n, dtype=own) for n in (float(limits.min), most))
     return astype(xp.minimum(xp.maximum(xp.round(x), low), high), dtype)
+
+
+def held(value: float, dtype: np.dtype[Any]) -> Any:
+    """Return a number as pictures of a dtype hold it: for whole numbers rounded and clipped."""
+    return in_dtype(np.asarray(value, np.float64), dtype).item()
 
 
 def along(x: Array, values: Any, axis: int = 0) -> Array:

@@ -12,8 +12,8 @@ import numpy as np
 
 from labeled.augment.base import PictureSize, Transform
 from labeled.augment.chances import Chances
-from labeled.augment.parameters import Size, chance_of, size_of, whole_of
-from labeled.augment.pictures import Array, IntArray, Pictures, all_at_once, check_size
+from labeled.augment.parameters import Size, chance_of, number_of, size_of, whole_of
+from labeled.augment.pictures import Array, IntArray, Pictures, all_at_once, check_size, held
 from labeled.device import concat, dtype_of, namespace, own_dtype
 from labeled.errors import UnfitPictureError
 
@@ -126,7 +126,7 @@ class Pad(Transform):
     width : int or (int, int)
         Pixels above and below, and left and right.
     fill : float
-        Value of the border.
+        Value of the border; rounded and clipped where pictures hold whole numbers.
     """
 
     width: int | tuple[int, int]
@@ -134,6 +134,7 @@ class Pad(Transform):
 
     def __post_init__(self) -> None:
         size_of("width", self.width, least=0)
+        number_of("fill", self.fill)
 
     def change(self, pictures: Pictures, chances: Chances) -> Pictures:
         down, across = size_of("width", self.width, least=0)
@@ -168,10 +169,10 @@ def _smallest(pictures: Pictures) -> str:
 def _bordered(x: Array, down: int, across: int, fill: float) -> Array:
     check_size(x.shape[2] + 2 * down, x.shape[3] + 2 * across)
     xp = namespace(x)
-    own = own_dtype(x, dtype_of(x))
+    own, value = own_dtype(x, dtype_of(x)), held(fill, dtype_of(x))
 
     def border(*lengths: Any) -> Array:
-        return xp.full((x.shape[0], x.shape[1], *lengths), fill, dtype=own)
+        return xp.full((x.shape[0], x.shape[1], *lengths), value, dtype=own)
 
     beside = border(x.shape[2], across)
     above = border(down, x.shape[3] + 2 * across)

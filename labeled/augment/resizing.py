@@ -252,7 +252,8 @@ class Affine(Transform):
     limits : (float, float)
         Least and largest side of a scaled canvas.
     fill : float
-        Value of what lies outside of the picture.
+        Value of what lies outside of the picture; rounded and clipped where pictures hold whole
+        numbers.
     method : {"nearest", "bilinear", "bicubic", "lanczos"}
 
     Examples

@@ -8,7 +8,7 @@ import numpy as np
 
 from labeled.augment.chances import FloatArray
 from labeled.augment.fast import loops_for
-from labeled.augment.pictures import Array, in_dtype, in_floats
+from labeled.augment.pictures import Array, held, in_dtype, in_floats
 from labeled.device import concat, dtype_of, namespace, own_dtype, reshape
 
 CUBIC = -0.5
@@ -36,6 +36,7 @@ def warped(x: Array, matrix: FloatArray, size: tuple[int, int], fill: float, met
     """
     back: FloatArray = np.linalg.inv(matrix).astype(np.float64)
     values = x if method == "nearest" else in_floats(x)
+    fill = held(fill, dtype_of(x))
     loops = loops_for(values) if method == "bilinear" else None
     if loops is not None:
         out = np.empty((x.shape[0], *size), values.dtype)

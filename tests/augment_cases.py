@@ -1,0 +1,60 @@
+"""Transforms of every kind, and the pictures that tests of augmentation give them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from labeled.augment import (
+    Affine,
+    Augment,
+    Contrast,
+    Crop,
+    Illumination,
+    Jitter,
+    Mirror,
+    Normalize,
+    OneOf,
+    Pad,
+    PrincipalNoise,
+    RandomCrop,
+    RandomResizedCrop,
+    RandomSizedCrop,
+    Resize,
+    ShiftHSL,
+)
+
+DIMS = ("batch", "channel", "height", "width")
+LAST = ("batch", "height", "width", "channel")
+N, H, W = 6, 20, 26
+BYTES = np.random.default_rng(0).integers(0, 256, (N, 3, H, W), dtype=np.uint8)
+ROWS = np.array([11, 3, 500, 7, 0, 12345678901])
+
+ALL = [
+    Crop((9, 14)),
+    Crop((9, 14), y=1, x=2),
+    RandomCrop((9, 14)),
+    Mirror(),
+    Pad((1, 2), fill=7),
+    Resize((11, 31)),
+    Resize(shorter=14, method="bicubic"),
+    Resize(least=(25, 30), method="nearest"),
+    RandomSizedCrop((8, 9), edge=(5, 15)),
+    RandomResizedCrop((8, 9), area=(0.2, 0.9)),
+    Affine(rotate=(-30, 30), shear=(-0.2, 0.2), scale=(0.8, 1.2), aspect=(0.8, 1.2)),
+    Affine(rotate=(-30, 30), method="nearest", fill=9),
+    Affine(rotate=(-30, 30), method="lanczos", fill=9),
+    Affine(shear=(-0.3, 0.3), method="bicubic"),
+    Jitter(0.4, 0.3, 0.5),
+    ShiftHSL(20, 0.2, 0.1),
+    PrincipalNoise(0.5),
+    Contrast(0.4),
+    Contrast(0.4, about=100),
+    Illumination(30),
+    Normalize([1, 2, 3], [4, 5, 6], 2.0),
+    Augment([RandomCrop(12), Mirror(), Normalize(100, 50), Contrast(0.2, about=0)]),
+    Augment([Resize(shorter=18), RandomCrop(12), Jitter(0.2), Mirror(), Mirror()]),
+    OneOf([Normalize(100, 50), RandomCrop((H, W)), Contrast(0.3)]),
+]
+every = pytest.mark.parametrize("transform", ALL, ids=lambda t: type(t).__name__)
+plain = BYTES.astype(np.float64)
