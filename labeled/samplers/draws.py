@@ -84,11 +84,6 @@ class Draws:
         """Draws of an epoch: as many as there are rows."""
         return self.units.n_rows
 
-    @property
-    def max_window_rows(self) -> int:
-        """Rows of the largest window there can be."""
-        return min(self.n_rows, self.window_rows)
-
     @cached_property
     def digest(self) -> str:
         """Hash of everything the draws depend on but seed and epoch."""

@@ -106,13 +106,6 @@ class Order:
         """How many rows an epoch has."""
         return self.units.n_rows
 
-    @property
-    def max_window_rows(self) -> int:
-        """Rows of the largest window there can be: what a slot must hold."""
-        if self.mode == "full":
-            return min(self.n_rows, self.window_rows)
-        return min(self.n_rows, max(self.window_rows, self.units.max_rows))
-
     @cached_property
     def digest(self) -> str:
         """Hash of everything the order depends on but seed and epoch."""

@@ -48,9 +48,6 @@ class EpochOrder(Protocol):
     def window_rows(self) -> int: ...
 
     @property
-    def max_window_rows(self) -> int: ...
-
-    @property
     def seed(self) -> int: ...
 
     @property
