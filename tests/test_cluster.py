@@ -22,7 +22,7 @@ from dask.base import is_dask_collection
 
 import labeled
 from labeled import cluster as cl
-from labeled.cluster import measures, parts, sight
+from labeled.cluster import door, measures, parts, sight
 from labeled.cluster.door import WorkerInfo, paused_of, workers_of
 from labeled.cluster.parts import _Desk, _Share
 from labeled.cluster.work import PartWork, Report, run_part
@@ -236,10 +236,10 @@ def resumed_after(client, address, seconds):
 
 
 def test_a_paused_worker_is_given_no_part(client, ds, monkeypatch):
-    monkeypatch.setattr(sight, "ASK_S", 60)
-    monkeypatch.setattr(parts, "QUIET_S", 60)
+    monkeypatch.setattr(sight, "ASK_S", 600)
+    monkeypatch.setattr(parts, "QUIET_S", 600)
     address = min(client.nthreads())
-    with paused(client, address), resumed_after(client, address, 15) as late:
+    with paused(client, address), resumed_after(client, address, 60) as late:
         found = cl.run_parts(client, ds, count_rows, nothing_yet, operator.add, batch_size=9)
         assert not late, "nothing ended before the worker was there again"
         monkeypatch.setattr(sight, "ASK_S", 0.2)
@@ -434,6 +434,14 @@ def test_bad_requests_are_refused_before_anything_is_sent(client, ds):
         run(workers=["nobody"])
 
 
+def test_who_works_is_told_right_whatever_the_client_asks_by_itself():
+    """It asks now and then who is there, and keeps an answer that names nobody."""
+    often = dask.config.set({"distributed.client.scheduler-info-interval": "1ms"})
+    with often, cl.local_cluster(1, processes=False) as cluster, cluster.get_client() as own:
+        addresses = set(own.nthreads())
+        assert all(set(workers_of(own)) == addresses for _ in range(500))
+
+
 class Silent:
     """A worker's answer that never comes."""
 
@@ -517,10 +525,9 @@ def test_nobody_waits_for_a_worker_that_joins_and_has_other_work(client, ds):
 def test_a_worker_that_joins_while_others_are_asked_is_asked_too(client, ds, monkeypatch):
     """It joined between two looks, of which only one saw it, and was left out for good."""
     early, late = sorted(client.nthreads())
-    infos, told = workers_of(client), client.scheduler_info(n_workers=-1)
-    before = {**told, "workers": {early: told["workers"][early]}}
-    looks = iter([before])
-    monkeypatch.setattr(client, "scheduler_info", lambda n_workers: next(looks, told))
+    infos, told = workers_of(client), client.scheduler_info(n_workers=-1)["workers"]
+    looks = iter([{early: told[early]}])
+    monkeypatch.setattr(door, "_told_of_workers", lambda _: next(looks, told))
     work = PartWork("run", ds, (0, 1), count_rows, nothing_yet, 8, {}, False)
     desk = _Desk(client, [work], {early: infos[early]}, None, {}, 0, 1.0, lambda _: None)
     try:

@@ -191,14 +191,26 @@ def _answers_another(client: distributed.Client, address: str) -> bool:
         return False
 
 
+def _told_of_workers(client: distributed.Client) -> Mapping[str, Mapping[str, Any]]:
+    """Return what the scheduler tells of the workers there are now, by address.
+
+    Not by `client.scheduler_info`: that returns a field, into which the client by itself puts
+    an answer without workers every two seconds, also just before the field is read.
+    """
+    scheduler: Any = client.scheduler
+    found: Mapping[str, Mapping[str, Any]] = client.sync(scheduler.identity, n_workers=-1)[
+        "workers"
+    ]
+    return found
+
+
 def workers_of(client: distributed.Client) -> dict[str, WorkerInfo]:
     """Return the workers there are now, by address."""
-    found = client.scheduler_info(n_workers=-1)["workers"]
     return {
         address: WorkerInfo(
             address, str(told["name"]), str(told["host"]), dict(told.get("resources") or {})
         )
-        for address, told in found.items()
+        for address, told in _told_of_workers(client).items()
     }
 
 
@@ -209,8 +221,8 @@ def addresses_of(client: distributed.Client) -> set[str]:
 
 def paused_of(client: distributed.Client) -> set[str]:
     """Return the addresses of workers that begin nothing: their memory is nearly full."""
-    found = client.scheduler_info(n_workers=-1)["workers"]
-    return {address for address, told in found.items() if told.get("status") == "paused"}
+    told_of = _told_of_workers(client)
+    return {address for address, told in told_of.items() if told.get("status") == "paused"}
 
 
 def begun_by(dask_worker: distributed.Worker) -> list[Any]:
