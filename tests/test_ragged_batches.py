@@ -19,6 +19,7 @@ from ragged_files import LAYOUTS, ragged_path, same, write_flat
 
 import labeled
 from labeled.errors import LoaderError, SpecsError
+from labeled.formats.recordio.writing import write_records
 from labeled.loader.sizing.ragged_bounds import Worst
 from labeled.samplers.order import Order
 from labeled.samplers.plan import EpochPlan
@@ -311,19 +312,41 @@ def test_no_window_holds_more_than_the_worst(data: Any) -> None:
 )
 def test_growth_stays_within_the_memory(heavy: str, mode: str, shuffle: Any, memory: int) -> None:
     options = {"batch_size": 32, "seed": 1, "memory": memory, "shuffle": shuffle, "ragged": mode}
+
+    found = grown(heavy, options)
+
+    assert found["total"] > 0
+    assert found["growth"] <= found["promised"] <= memory
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="samples /proc/self/status")
+def test_pictures_handed_out_as_they_were_read_count_once(tmp_path: Path) -> None:
+    """Three windows and a batch: nobody copies pictures that have memory of their own each."""
+    path, n, batch_bytes = tmp_path / "x.rec", 600, 128 * 128 * 160 * 3
+    coarse = np.random.default_rng(0).integers(0, 256, (n, 8, 10, 3), np.uint8)
+    fine = (np.kron(one, np.ones((16, 16, 1), np.uint8)) for one in coarse)
+    write_records(path, (a.swapaxes(0, 1) if i % 2 else a for i, a in enumerate(fine)), range(n))
+    options = {"batch_size": 128, "seed": 1, "memory": 64 << 20, "shuffle": "full"}
+
+    found = grown(str(path), options)
+
+    assert 2.5 * batch_bytes <= found["growth"] <= found["promised"] <= 6 * batch_bytes
+
+
+def grown(path: str, options: dict[str, Any]) -> dict[str, int]:
+    """Iterate in a process of its own; return how it grew, and what was promised."""
     script = test_memory.SCRIPT.replace(
         "for array in batch.arrays.values():",
         "for array in [a for b in batch.arrays.values() for a in (b if b.dtype == 'O' else [b])]:",
     )
     out = subprocess.run(
-        [sys.executable, "-W", "error", "-c", script, heavy, json.dumps(options)],
+        [sys.executable, "-W", "error", "-c", script, path, json.dumps(options)],
         capture_output=True,
         text=True,
         check=True,
     )
-    found = json.loads(out.stdout)
-    assert found["total"] > 0
-    assert found["growth"] <= found["promised"] <= memory
+    found: dict[str, int] = json.loads(out.stdout)
+    return found
 
 
 @pytest.fixture(scope="module")

@@ -74,6 +74,11 @@ class RaggedFinish:
             return self.dtype
         return np.dtype(np.float64 if self.change[0] is None else self.change[0])
 
+    @property
+    def as_read(self) -> bool:
+        """Whether examples are handed out where they were read, and none is made anew."""
+        return self.layout == "list" and self.change is None and self.apart
+
     def __call__(self, array: Array, count: int) -> dict[str, Array]:
         """Lay out an object array of examples, of which the first `count` are real.
 
@@ -82,7 +87,7 @@ class RaggedFinish:
         """
         examples = array.copy()
         array[:] = None
-        if self.layout == "list" and self.change is None and self.apart and count == len(array):
+        if self.as_read and count == len(array):
             return {self.name: examples}
         flat = self._changed(self._flat(examples, count))
         del examples

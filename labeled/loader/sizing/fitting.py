@@ -191,7 +191,7 @@ def _sizes_within(
     worst = worst_of(lanes, rows.mode, grouping, repeats=rows.repeats)
     together = worst_of(lanes, "full", grouping, repeats=rows.repeats) if sorts else worst
     laid = batch_bytes(together, finish.ragged, rows.held_rows)
-    beyond = beyond_rows(laid)
+    beyond = beyond_rows(laid, finish.ragged)
 
     def plan() -> Sizes:  # again whenever the lanes learn what a row takes
         work = Work(

@@ -154,9 +154,12 @@ def _out_bytes(lane: RaggedLane, worst: Worst, finish: RaggedFinish, batch_rows:
     return held + longest * (finish.out_dtype.itemsize + 1)
 
 
-def beyond_rows(handed_out: Sequence[tuple[RaggedLane, int]]) -> int:
-    """Bytes a row that batches take beyond what the lanes say of a row."""
-    return sum(max(0, nbytes - lane.row_bytes) for lane, nbytes in handed_out)
+def beyond_rows(
+    handed_out: Sequence[tuple[RaggedLane, int]], finishes: Mapping[str, RaggedFinish]
+) -> int:
+    """Bytes a row that batches take beyond what the lanes say of a row, where they are made."""
+    made = [(lane, nbytes) for lane, nbytes in handed_out if not finishes[lane.name].as_read]
+    return sum(max(0, nbytes - lane.row_bytes) for lane, nbytes in made)
 
 
 def longest_of(lane: RaggedLane) -> list[int]:
