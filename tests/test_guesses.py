@@ -12,7 +12,7 @@ import pytest
 
 import labeled
 from labeled.api.guesses import OF_DATASET, OF_PACKAGE
-from labeled.errors import LabeledError, UnknownAttributeError, UnknownNameError
+from labeled.errors import LabeledError, LoaderTypeError, UnknownAttributeError, UnknownNameError
 from labeled.loader import loader as loader_module
 from labeled.loader.batches import batch as batch_module
 from labeled.ragged import Ragged
@@ -175,3 +175,24 @@ def test_sources_and_groups_called_like_a_split(tmp_path):
         ds.split("valid")
     with pytest.raises(UnknownNameError, match=r"in '[^']*'; there are: 'all'"):
         ds.split("development")
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda path: labeled.write(path, {}, split={}), "write .*'split'; .*'splits'"),
+        (lambda path: labeled.append(path, {}, inplace=True), "append .*'inplace'; .*'in_place'"),
+        (
+            lambda path: labeled.repack(path, path, compress=3),
+            "repack .*'compress'; .*'compression'",
+        ),
+        (lambda path: labeled.verify(path, thread=3), "verify .*'thread'; .*'threads'"),
+        (lambda path: labeled.doctor(path, second=1), "doctor .*'second'; .*'seconds'"),
+        (lambda path: labeled.convert({}, path, compresion=3), "convert .*; .*'compression'"),
+        (lambda path: labeled.concat([], dim="x"), "concat .*'dim'; there are: 'datasets'"),
+    ],
+)
+def test_keywords_that_there_are_none_of_name_what_was_meant(tmp_path, call, words):
+    with pytest.raises(LoaderTypeError, match=words):
+        call(tmp_path / "x.hdf5")
+    assert not list(tmp_path.iterdir())

@@ -28,8 +28,9 @@ from labeled.errors import (
     did_you_mean,
     warn,
 )
-from labeled.formats.registry import format_of
+from labeled.formats.registry import OPTION_NAMES, format_of
 from labeled.formats.replacing import check_target, part_folder
+from labeled.keywords import check_keywords, keywords_of
 from labeled.ragged import Ragged
 from labeled.writing.endings import check_ending
 from labeled.writing.exporting import SUFFIXES, export, pass_on
@@ -153,7 +154,8 @@ def convert(
     (10, 2)
     """
     if "splits" in options:
-        raise LoaderTypeError("convert() has no option 'splits'; did you mean 'split'?")
+        raise LoaderTypeError("convert has no parameter 'splits'; did you mean 'split'?")
+    check_keywords("convert", options, keywords_of(convert), OPTION_NAMES)
     target = os.fsdecode(target)
     check_target(target, overwrite=overwrite)
     suffix = os.path.splitext(target)[1].lower()

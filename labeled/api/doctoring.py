@@ -31,6 +31,7 @@ from labeled.errors import FileFormatError, LabeledWarning, LoaderError, Missing
 from labeled.formats.header import SourceHeader
 from labeled.formats.parts import parts_of
 from labeled.formats.registry import check_hdf5
+from labeled.keywords import known_keywords
 from labeled.loader.loader import Loader
 from labeled.ragged import Ragged
 from labeled.writing.diagnosis import (
@@ -121,6 +122,7 @@ def _line(finding: Finding, where: str) -> str:
     )
 
 
+@known_keywords
 def doctor(
     path: str | os.PathLike[str],
     *,

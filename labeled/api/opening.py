@@ -29,6 +29,7 @@ from labeled.formats.registry import (
     format_named,
     own_options,
 )
+from labeled.keywords import known_keywords
 from labeled.selection import Selection
 
 Path = str | os.PathLike[str]
@@ -158,6 +159,7 @@ def _checked_dims(dims: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
     return tuple(sorted((name, tuple(names)) for name, names in dims.items()))
 
 
+@known_keywords
 def concat(datasets: Iterable[Dataset | Path]) -> Dataset:
     """Join datasets along the example dim, lazily; paths are opened first.
 

@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 FORMATS: tuple[Format, ...] = (HDF5, IDX, RECORDIO, CSV)
 """All there are. Where a folder holds files of several, the first one of these is meant."""
 
+OPTION_NAMES = frozenset(name for one in FORMATS for name in one.option_names)
+"""What only some format has an option for."""
+
 HEAD_BYTES = 4096
 GZIP = b"\x1f\x8b\x08"
 
@@ -180,7 +183,7 @@ def check_names(own: Mapping[str, Any], general: Iterable[str]) -> None:
     LoaderTypeError
         If one of them is unknown.
     """
-    known = {*general, *(name for one in FORMATS for name in one.option_names)}
+    known = {*general, *OPTION_NAMES}
     for name in own:
         if name not in known:
             raise LoaderTypeError(

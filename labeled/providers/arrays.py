@@ -12,9 +12,9 @@ from labeled.catalog.region import whole
 from labeled.catalog.source import AnySource, Source
 from labeled.device import Device, to_host
 from labeled.errors import ArrayError
+from labeled.keywords import known_keywords
 from labeled.loader.request.options import Shuffle
 from labeled.providers.batch import BatchAxis
-from labeled.providers.keywords import known_keywords
 from labeled.providers.samples import check_unmasked, named_arrays, sample_dim, samples_of
 from labeled.providers.served import Feed, LoaderProvider, Serving
 from labeled.selection import Selection

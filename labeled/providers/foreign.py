@@ -19,6 +19,7 @@ import numpy as np
 
 from labeled.device import Array, owned_copy
 from labeled.errors import ArrayError, LoaderError
+from labeled.keywords import check_keywords, keywords_of, known_keywords
 from labeled.loader.request.arguments import flag, integer, integer_or_none
 from labeled.providers.batch import (
     BatchAxis,
@@ -28,7 +29,6 @@ from labeled.providers.batch import (
     moved_axis,
     moved_order,
 )
-from labeled.providers.keywords import check_keywords, keywords_of, known_keywords
 from labeled.providers.protocol import Provided
 from labeled.providers.yielded import Naming, Parts, label_names
 from labeled.samplers.permutation import key_of

@@ -22,11 +22,11 @@ from labeled.catalog.source import AnySource, Source
 from labeled.device import Device
 from labeled.errors import LoaderError
 from labeled.formats.replacing import check_target
+from labeled.keywords import check_keywords, keywords_of
 from labeled.loader.build import make_loader
 from labeled.loader.request.arguments import flag, integer
 from labeled.providers.batch import BatchAxis
 from labeled.providers.files import checked, open_sources, rows_of, serving_of_files
-from labeled.providers.keywords import check_keywords, keywords_of
 from labeled.providers.look import DTYPES, FloatArray, Look
 from labeled.providers.served import Feed, LoaderProvider
 from labeled.samplers.permutation import key_of

@@ -11,10 +11,10 @@ from typing import Any
 from labeled.catalog.source import Source
 from labeled.device import Device
 from labeled.errors import FileFormatError
+from labeled.keywords import known_keywords
 from labeled.loader.request.options import Shuffle
 from labeled.providers.batch import BatchAxis
 from labeled.providers.files import checked, open_sources, rows_of, serving_of_files
-from labeled.providers.keywords import known_keywords
 from labeled.providers.served import Feed, LoaderProvider
 
 Path = str | os.PathLike[str]

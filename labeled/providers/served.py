@@ -19,6 +19,7 @@ from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource
 from labeled.device import Array, Device, reshape
 from labeled.errors import LoaderError
+from labeled.keywords import check_keywords
 from labeled.loader.batches.batch import Batch
 from labeled.loader.build import make_loader
 from labeled.loader.loader import Loader
@@ -33,7 +34,6 @@ from labeled.providers.batch import (
     moved_axis,
     moved_order,
 )
-from labeled.providers.keywords import check_keywords
 from labeled.providers.protocol import Provided
 from labeled.samplers.order import stretch
 from labeled.samplers.sampled import moved

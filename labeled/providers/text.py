@@ -12,12 +12,12 @@ import numpy as np
 from labeled.catalog.source import AnySource, Source
 from labeled.device import Device
 from labeled.errors import FileFormatError, LoaderError, ReadError
+from labeled.keywords import known_keywords
 from labeled.loader.request.arguments import integer
 from labeled.loader.request.options import Shuffle
 from labeled.providers.arrays import source_of
 from labeled.providers.batch import BatchAxis
 from labeled.providers.files import checked, open_sources, rows_of, serving_of_files
-from labeled.providers.keywords import known_keywords
 from labeled.providers.served import Feed, LoaderProvider
 
 NO_LABELS = "NULL"

@@ -37,6 +37,7 @@ from labeled.formats.header import FileHeader, SourceHeader
 from labeled.formats.objects import vlen_base
 from labeled.formats.registry import check_hdf5
 from labeled.formats.replacing import check_target, clone, replacing
+from labeled.keywords import known_keywords
 from labeled.ragged import Ragged
 from labeled.selection import Selection
 from labeled.writing.blocks import Before, Recipe
@@ -61,6 +62,7 @@ from labeled.writing.write import checked_effort, create, tallies_for, total_byt
 _NO_END = np.iinfo(np.int64).max
 
 
+@known_keywords
 def append(
     path: str | os.PathLike[str],
     sources: Any,

@@ -28,6 +28,7 @@ from labeled.formats.hdf5.writing import storable
 from labeled.formats.header import FileHeader, SourceHeader
 from labeled.formats.registry import check_hdf5
 from labeled.formats.replacing import check_target
+from labeled.keywords import known_keywords
 from labeled.ragged.flat import block_cuts
 from labeled.writing.endings import check_ending
 from labeled.writing.fingerprints import (
@@ -50,6 +51,7 @@ from labeled.writing.write import checked_effort, create, tallies_for, total_byt
 PROVENANCE = "labeled_provenance"
 
 
+@known_keywords
 def repack(
     path: str | os.PathLike[str],
     target: str | os.PathLike[str],

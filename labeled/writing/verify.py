@@ -28,6 +28,7 @@ from labeled.formats.header import FileHeader, SourceHeader
 from labeled.formats.objects import vlen_base
 from labeled.formats.region import Array
 from labeled.formats.registry import check_hdf5
+from labeled.keywords import known_keywords
 from labeled.ragged.flat import RaggedReader
 from labeled.writing.progress import progress_bar
 
@@ -64,6 +65,7 @@ class Verified:
         return not self.differences
 
 
+@known_keywords
 def verify(
     path: str | os.PathLike[str],
     *,

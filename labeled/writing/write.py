@@ -30,6 +30,7 @@ from labeled.formats.hdf5.writing import (
     storable,
 )
 from labeled.formats.replacing import check_target, replacing
+from labeled.keywords import known_keywords
 from labeled.version import VERSION
 from labeled.writing.endings import check_ending
 from labeled.writing.given import Given
@@ -47,6 +48,7 @@ USUAL_BYTES = 128 << 20
 """Memory where none is asked for."""
 
 
+@known_keywords
 def write(
     path: Path,
     sources: Any,

@@ -86,7 +86,10 @@ def _check_vlen(source: SourceHeader) -> None:
     shapes = source.parts.get("shapes")
     if shapes is None:
         if source.ragged is not None and "shapes" in source.ragged:
-            raise FileFormatError(f"{where}: its scale 'shapes' has no name in the file")
+            raise FileFormatError(
+                f"{where}: its scale 'shapes' has no name in the file; link it to one, or write "
+                "the source again"
+            )
         return
     if len(shapes.shape) != 2 or shapes.dtype.kind not in "iu":
         raise FileFormatError(

@@ -41,7 +41,7 @@ from labeled.formats.hdf5.labels import (
     texts_of,
 )
 from labeled.formats.hdf5.layout import class_attrs, dtype_of, layout_of, why_not_a_source
-from labeled.formats.hdf5.safety import Found, resolve
+from labeled.formats.hdf5.safety import Found, NotThereError, resolve
 from labeled.formats.hdf5.sparse import PARTS, Matrix, member
 from labeled.formats.header import CF, FileStamp, SourceHeader
 from labeled.formats.objects import vlen_base
@@ -210,7 +210,11 @@ class Builder:
 
     def _dataset(self, name: str, role: str, path: str) -> Found:
         """Return a dataset that a ragged source is made of."""
-        found = resolve(self.base, path, allow_external=self.allow_external)
+        try:
+            found = resolve(self.base, path, allow_external=self.allow_external)
+        except NotThereError as error:
+            told = f"the {role} of ragged source {name!r} are missing ({error})"
+            raise FileFormatError(told) from None
         if not isinstance(found.thing, h5py.Dataset) or why_not_a_source(found.thing) is not None:
             raise FileFormatError(f"the {role} of ragged source {name!r}, {path!r}, are no numbers")
         return found

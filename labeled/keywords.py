@@ -43,7 +43,7 @@ def keywords_of(make: Callable[..., object]) -> list[str]:
 
 def check_keywords(title: str, given: Iterable[str], *known: Iterable[str]) -> None:
     """Raise :class:`LoaderTypeError` for a name that there is none of."""
-    names = [name for some in known for name in some]
+    names = {name for some in known for name in some}
     for name in given:
         if name not in names:
             hint = did_you_mean(name, names, limit=99)
