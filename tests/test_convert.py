@@ -590,8 +590,8 @@ def test_folders_of_splits_and_bad_pictures(tmp_path: Path) -> None:
     (tmp_path / "in" / "train" / "loose.png").write_bytes(b"")
     with pytest.raises(FileFormatError, match="lies beside folders of classes"):
         labeled.convert(tmp_path / "in", tmp_path / "no.hdf5")
-    with pytest.raises(TypeError, match="colour= means nothing for pictures"):
-        labeled.convert(tmp_path / "in", tmp_path / "no.hdf5", colour=3)
+    with pytest.raises(TypeError, match="delimiter= means nothing for pictures"):
+        labeled.convert(tmp_path / "in", tmp_path / "no.hdf5", delimiter=";")
     assert not (tmp_path / "no.hdf5").exists()
 
 

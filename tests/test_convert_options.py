@@ -92,3 +92,9 @@ def test_names_of_targets(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.load(path)["x"], X)
     path = labeled.write(os.fsencode(tmp_path / "größe.h5"), {"x": X})
     assert path == str(tmp_path / "größe.h5")
+
+
+def test_options_of_opening_are_known_to_converting(tmp_path: Path) -> None:
+    (tmp_path / "numbers").write_text("a;b\n1;2\n3;4\n")
+    path = labeled.convert(tmp_path / "numbers", tmp_path / "n.h5", format="csv", delimiter=";")
+    assert labeled.open_dataset(path)["features"].values.tolist() == [[1, 2], [3, 4]]

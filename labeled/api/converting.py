@@ -18,7 +18,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from labeled.api.dataset import Dataset
-from labeled.api.opening import open_dataset
+from labeled.api.opening import GENERAL, open_dataset
 from labeled.catalog.files import find_files
 from labeled.errors import (
     ArrayError,
@@ -28,7 +28,7 @@ from labeled.errors import (
     did_you_mean,
     warn,
 )
-from labeled.formats.registry import OPTION_NAMES, format_of
+from labeled.formats.registry import OPTION_NAMES, format_named, format_of
 from labeled.formats.replacing import check_target, part_folder
 from labeled.keywords import check_keywords, keywords_of
 from labeled.ragged import Ragged
@@ -155,7 +155,7 @@ def convert(
     """
     if "splits" in options:
         raise LoaderTypeError("convert has no parameter 'splits'; did you mean 'split'?")
-    check_keywords("convert", options, keywords_of(convert), OPTION_NAMES)
+    check_keywords("convert", options, keywords_of(convert), GENERAL, OPTION_NAMES)
     target = os.fsdecode(target)
     check_target(target, overwrite=overwrite)
     suffix = os.path.splitext(target)[1].lower()
@@ -216,7 +216,9 @@ def _opened(
     path: str, *, only: Any, example_dim: str | None, dims: Any, own: Mapping[str, Any]
 ) -> Dataset:
     """Open a file, with its values as they are stored where a labelled file is to have them."""
-    if "decode_cf" not in format_of(find_files(path)[0]).heeds:
+    said = own.get("format")
+    found = format_of(find_files(path)[0]) if said is None else format_named(said)
+    if "decode_cf" not in found.heeds:
         own = {name: value for name, value in own.items() if name != "decode_cf"}
     dataset = open_dataset(path, dims=dims, example_dim=example_dim, **own)
     if only is None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import heapq
 import math
 import os
-import shlex
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
@@ -34,6 +33,7 @@ from labeled.formats.registry import check_hdf5
 from labeled.keywords import known_keywords
 from labeled.loader.loader import Loader
 from labeled.ragged import Ragged
+from labeled.shell import shell_path
 from labeled.writing.diagnosis import (
     UNREADABLE,
     Finding,
@@ -230,7 +230,7 @@ def _left_behind(path: str) -> list[Finding]:
         elif part.state == "unknown":
             words = (
                 f"{part.path} ({size}) was begun on another machine, in another container, or "
-                f"before a restart; once nobody writes it: rm {shlex.quote(part.path)}"
+                f"before a restart; once nobody writes it: rm {shell_path(part.path)}"
             )
         else:
             continue

@@ -70,7 +70,7 @@ def head(
       labeled head plain.hdf5 photos --dims photos=batch,height,width,channel
     """
     wanted = None if source is None else [source]
-    named = names_of(dims, "dims") or None
+    named = names_of(dims, "dims", str.rpartition) or None
     dataset = open_dataset(
         file, sources=wanted, dims=named, group=group, allow_external=allow_external
     )

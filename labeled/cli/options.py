@@ -122,8 +122,13 @@ def codec_of(text: str) -> str | None:
     return None if text == "none" else text
 
 
-def names_of(words: Sequence[str], option: str) -> dict[str, list[str]]:
+def names_of(
+    words: Sequence[str], option: str, cut: Callable[[str, str], tuple[str, str, str]]
+) -> dict[str, list[str]]:
     """Read ``NAME=a,b,c`` words.
+
+    `cut` is ``str.partition``, or ``str.rpartition`` where the names before ``=`` hold such signs
+    sooner than those behind.
 
     Raises
     ------
@@ -132,7 +137,7 @@ def names_of(words: Sequence[str], option: str) -> dict[str, list[str]]:
     """
     out: dict[str, list[str]] = {}
     for word in words:
-        name, equals, names = word.partition("=")
+        name, equals, names = cut(word, "=")
         if not equals or not name:
             raise click.UsageError(f"--{option} {word}: give SOURCE=name,name,...")
         out[name] = names.split(",")

@@ -82,7 +82,7 @@ def repack(
         ragged=ragged,
         order="shuffle" if shuffle else order,
         seed=seed,
-        dims=names_of(dims, "dims") or None,
+        dims=names_of(dims, "dims", str.rpartition) or None,
         verify=verify,
         allow_external=allow_external,
         overwrite=overwrite,

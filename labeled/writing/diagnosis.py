@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,6 +25,7 @@ from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.safety import stored_bytes
 from labeled.formats.hdf5.scan import scan
 from labeled.formats.header import FileHeader, Rows, SourceHeader
+from labeled.shell import shell_path, shell_word
 from labeled.writing.layouts import codec_of
 from labeled.writing.ordering import order_of
 from labeled.writing.patterns import shortened
@@ -312,16 +312,16 @@ def command(path: str, target: str, options: Mapping[str, Any], names: Collectio
     >>> command("a b.h5", "c.h5", {"chunks": {"x": "auto"}, "order": "splits"}, ["x", "y"])
     "labeled repack 'a b.h5' c.h5 --chunks x=auto --order splits"
     """
-    words = ["labeled", "repack", path, target]
+    words = ["labeled", "repack", shell_path(path), shell_path(target)]
     for option, value in options.items():
         if value is True:
             words.append(f"--{option.replace('_', '-')}")
         elif isinstance(value, Mapping):
             for name, one in shortened(value, names).items():
-                words += [f"--{option}", f"{name}={_word(one)}"]
+                words += [f"--{option}", shell_word(f"{name}={_word(one)}")]
         else:
-            words += [f"--{option}", _word(value)]
-    return shlex.join(words)
+            words += [f"--{option}", shell_word(_word(value))]
+    return " ".join(words)
 
 
 def _word(value: Any) -> str:
