@@ -46,6 +46,7 @@ int nvcompBatchedDeflateDecompressAsync(const void* const* inputs, const size_t*
         void* const* outputs, DeflateOptions options, int* statuses, void* stream) {
     noted[0] = n; noted[1] = temp_bytes; noted[2] = (size_t)stream; noted[3] = (size_t)temp;
     noted[4] = options.backend;
+    if (n == 0) return 10;  // as nvCOMP 6 does where its pointers are null
     if (n == 7) return 11;
     for (size_t k = 0; k < n; ++k) {
         const char* data = inputs[k];
@@ -122,6 +123,13 @@ def test_frames_reach_the_library_and_come_back(door, library):
     assert noted[4] == 0
 
 
+def test_no_frames_at_all_are_asked_for_nowhere(door):
+    """Of a window whose chunks were never stored, say, or stored as they were."""
+    nothing = np.empty(0, np.uint8).view(There)
+    found = door.decode("deflate", nothing, Frames(*np.empty((4, 0), np.int64)), nothing)
+    assert (found.shape, found.dtype) == ((0,), np.int64)
+
+
 def test_a_name_a_size_and_what_is_not_decoded(door):
     assert door.name == "nvCOMP 6.1"
     assert door.temp_bytes("deflate", 3, 50) == 3050
@@ -166,6 +174,15 @@ def test_what_nvcomp_answers_without_a_gpu(installed):
         assert 1 <= found[0] <= device.decoding.BLOCK_ALIGNED  # compressed frames
         assert 1 <= found[1] <= 4  # where they go
     assert installed.temp_bytes("zstd", 20, 1 << 20) > installed.temp_bytes("zstd", 2, 1 << 20)
+
+
+@pytest.mark.parametrize("codec", nvcomp.NAMES)
+def test_nvcomp_refuses_to_decode_nothing(installed, codec):
+    """Which is why it is not asked to."""
+    ask = getattr(installed.library, f"nvcompBatched{nvcomp.NAMES[codec]}DecompressAsync")
+    address, size = ctypes.c_void_p, ctypes.c_size_t
+    ask.argtypes = (*[address] * 4, size, address, size, address, nvcomp._Options, *[address] * 2)
+    assert ask(*[None] * 4, 0, None, 0, None, nvcomp._Options(), None, None) != 0
 
 
 @pytest.mark.gpu

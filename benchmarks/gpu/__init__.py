@@ -5,7 +5,7 @@
 
 Runs alone, from the folder of the repository, and needs one GPU, on which nothing else runs, CuPy
 with NVRTC, and what labeled itself needs. Where something else is missing (distributed, dask-cuda,
-nvCOMP, kvikio, hdf5plugin, torch, what a test imports), its part or row says so, and the others go
+nvCOMP, kvikio, numcodecs, torch, what a test imports), its part or row says so, and the others go
 on. Two GiB a file and eight minutes are enough for all parts; ``--limit-s`` bounds them, and what
 there is no time for is told. They come in the order of their worth, so a second run takes those
 that are missing: ``--only cluster --only kvikio``. Tests alone are ``pytest -m gpu``.

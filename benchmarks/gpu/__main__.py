@@ -29,6 +29,8 @@ def lines_of(found: Figures) -> list[str]:
         if isinstance(value, dict):
             for name, one in value.items():
                 walk(part, f"{what} / {name}" if what else name, one)
+        elif isinstance(value, list):
+            pass  # what was said last: in the JSON
         elif isinstance(value, float):
             rows.append((part, what, f"{value / 1e9:.2f} G" if value > 1e7 else f"{value:.4g}"))
         else:

@@ -10,11 +10,15 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from importlib import import_module, metadata
 from pathlib import Path
+from typing import IO, Any
 
-from benchmarks.gpu.bench import Bench, failed
+from benchmarks.gpu.bench import MOST_LINES, Bench, failed
 from benchmarks.gpu.card import Figures
+from labeled.loader.devices.plan import device_of
 
 HERE = Path(__file__).resolve().parents[2]
 NAN = float("nan")
@@ -25,20 +29,41 @@ PACKAGES = (
 
 
 def environment(bench: Bench) -> Figures:
-    """Return what measures, and what stands between here and the GPU."""
+    """Return what measures, what stands between here and the GPU, and what of it loads."""
     known = {dist.metadata["Name"]: dist.version for dist in metadata.distributions()}
     packages = {name: known[name] for name in PACKAGES if name in known}
-    return bench.card.describe() | {"file_bytes": bench.nbytes, "packages": packages}
+    here = bench.card.describe() | {"file_bytes": bench.nbytes, "packages": packages}
+    tells = replace(bench, tell=lambda rows: bench.tell(here | {"loads": rows}))
+    return here | {"loads": tells.rows(loads(bench.card.device))}
+
+
+def loads(device: Any) -> Mapping[str, Callable[[], object]]:
+    """Return what tells of each library behind a device what it is, or why it does not load."""
+
+    def told(name: Callable[[], str]) -> str:
+        try:
+            return name()
+        except ImportError as error:
+            return f"no: {error}"
+
+    works: Mapping[str, Callable[[], str]] = {
+        "device": lambda: there().name,
+        "decoder": lambda: there().decoder().name,
+        "direct reader": lambda: there().direct_reader().name,
+        "dask-cuda": lambda: str(import_module("dask_cuda").__version__),
+    }
+    there: Callable[[], Any] = partial(device_of, device)
+    return {name: partial(told, work) for name, work in works.items()}
 
 
 PARTS: Mapping[str, str] = {
     "environment": "parts",
     "copies": "arrays",
     "right": "files",
+    "tests": "checks",
     "files": "files",
     "permutes": "arrays",
     "overlap": "files",
-    "tests": "checks",
     "decoding": "there",
     "torch": "files",
     "small": "files",
@@ -57,9 +82,12 @@ ALWAYS = ("environment", "copies")
 OF_BOUND = {"files": "h2d", "permutes": "d2d", "crops": "d2d"}
 """Parts that are told in fractions of a rate that was measured before."""
 
-PART_S = {"files": 100.0, "permutes": 120.0, "tests": 120.0, "decoding": 90.0, "cluster": 90.0}
+PART_S = {"files": 100.0, "permutes": 120.0, "tests": 150.0, "decoding": 90.0, "cluster": 90.0}
 USUAL_S = 60.0
 """What a part may take, if not said above."""
+
+SAYS_S = 5.0
+"""How long one that takes too long may take to say where it is."""
 
 
 def part_of(name: str) -> Callable[..., Figures]:
@@ -85,26 +113,34 @@ def measured_apart(
         return {"failed": "no time was left for it"}
     into = folder / f"{name}.json"
     into.unlink(missing_ok=True)
-    asked = [sys.executable, "-m", "benchmarks.gpu", "--part", name, "--out", str(into), *arguments]
-    asked += ["--bounds", json.dumps(bounds)]
-    fault = None
+    asked = [sys.executable, "-X", "faulthandler", "-m", "benchmarks.gpu", "--part", name]
+    asked += ["--out", str(into), *arguments, "--bounds", json.dumps(bounds)]
+    fault, lines = None, []
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(
             asked, cwd=HERE, stdout=said, stderr=said, start_new_session=True
         )  # fmt: skip
         try:
             if (ended := process.wait(limit_s)) != 0:
-                said.seek(0)
-                last = said.read().strip().splitlines()[-1:] or ["nothing"]
-                fault = f"ended with {ended}, and said {last[0][:300]}"
+                fault = f"ended with {ended}"
         except subprocess.TimeoutExpired:
             fault = f"took longer than {limit_s:.0f} s"
+            process.send_signal(signal.SIGABRT)  # it says where it is
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(SAYS_S)
         finally:  # with all that it started, which would disturb what comes next
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        lines = last_lines(said)
     figures: Figures = json.loads(into.read_text()) if into.exists() else {}
-    return figures if fault is None else {**figures, "failed": fault}
+    return figures if fault is None else {**figures, "failed": fault, "lines": lines}
+
+
+def last_lines(said: IO[str]) -> list[str]:
+    """Return the end of what a process said."""
+    said.seek(0)
+    return [line[:300] for line in said.read().strip().splitlines()[-MOST_LINES:]]
 
 
 def written(figures: Figures, path: Path) -> None:

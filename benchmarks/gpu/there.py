@@ -35,7 +35,7 @@ def decoded(bench: Bench, codec: str, shuffle: Any) -> Figures:
     try:
         bench.file("uint8", codec)
     except ImportError as error:
-        return {"left_out": f"it cannot be written here ({error})"}
+        return {"left_out": f"it is not written here ({error})"}
     options = {"codec": codec, "shuffle": shuffle, **bench.uncached()}
     sums: dict[str, list[int]] = {}
     for decode in ("host", "device"):

@@ -94,6 +94,8 @@ class NvcompDecoder:
     def decode(self, codec: str, packed: Array, frames: Frames, out: Array) -> Array:
         cupy = cupy_module()
         n = len(frames.starts)
+        if n == 0:  # a window of chunks that were never stored, or not compressed: nvCOMP refuses
+            return cupy.empty(0, np.int64)
         inputs, outputs = packed.data.ptr + frames.starts, out.data.ptr + frames.places
         sent = cupy.asarray(np.stack([inputs, frames.sizes, outputs, frames.lengths]))
         found = cupy.empty(n, np.int64)
