@@ -216,7 +216,8 @@ class Dataset:
             If the sources hold different numbers of rows; the message lists them.
         """
         splits = self.files.known.splits if self.selections is None else ()
-        return common_length(self._n_rows_by_source(), splits, self.where)
+        n_rows = self._n_rows_by_source()
+        return common_length(n_rows, lambda s: self._sources[s].row_bytes, splits, self.where)
 
     def _n_rows_by_source(self) -> dict[str, int]:
         return {name: len(rows) for name, rows in self._rows.items()}

@@ -114,10 +114,13 @@ def _read(source: Held, selection: Selection, told: Callable[[int], None]) -> Ro
         return source.decode(load_rows(source, selection, os.cpu_count() or 1, told))
 
 
-def common_length(n_rows: Mapping[str, int], splits: Collection[str], where: str) -> int:
+def common_length(
+    n_rows: Mapping[str, int], row_bytes: Callable[[str], int], splits: Collection[str], where: str
+) -> int:
     """Return the number of rows that all sources have.
 
-    `splits` are those that may be taken still, for the message.
+    `splits` are those that may be taken still, for the message; it proposes the sources that
+    hold most of the bytes, by the bytes of their rows.
 
     Raises
     ------
@@ -129,7 +132,7 @@ def common_length(n_rows: Mapping[str, int], splits: Collection[str], where: str
         sources_of.setdefault(n, []).append(name)
     if len(sources_of) > 1:
         told = "; ".join(f"{n:,} in {listed(names, 4)}" for n, names in sources_of.items())
-        most = max(sources_of, key=lambda n: (len(sources_of[n]), n))
+        most = max(sources_of, key=lambda n: n * sum(map(row_bytes, sources_of[n])))
         agree = ", ".join(map(repr, sources_of[most][:8]))
         raise NoLengthError(
             f"the sources of {where} hold different numbers of rows ({told}); "

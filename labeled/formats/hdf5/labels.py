@@ -1,9 +1,9 @@
 """Names of axes: from the file's labels, its dimension scales, or the user.
 
 An axis is named by its dimension label; without one, by the scale attached to it;
-without either, axis 0 is ``batch`` and axis i is ``<source>_axis_<i>``, with one warning
-for all files that are alike. Names the user gives go before all of these. Two axes never
-become one because they are equally long.
+without either, axis 0 is ``batch`` and axis i is ``<source>_axis_<i>`` (of a source in a
+group, the last part of its path), with one warning for all files that are alike. Names the
+user gives go before all of these. Two axes never become one because they are equally long.
 
 A scale that labels no axis is not lost: it becomes a coordinate. Fuel's ragged scales
 (`shapes`, `shape_labels`) tell shapes, not positions, and are never coordinates.
@@ -160,9 +160,9 @@ def default_name(source: str, axis: int) -> str:
     Examples
     --------
     >>> default_name("features", 0), default_name("camera/left", 2)
-    ('batch', 'camera/left_axis_2')
+    ('batch', 'left_axis_2')
     """
-    return "batch" if axis == 0 else f"{source}_axis_{axis}"
+    return "batch" if axis == 0 else f"{source.rpartition('/')[2]}_axis_{axis}"
 
 
 def axes_of(

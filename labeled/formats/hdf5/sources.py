@@ -219,15 +219,16 @@ class Builder:
             raise FileFormatError(f"the {role} of ragged source {name!r}, {path!r}, are no numbers")
         return found
 
-    def matrix(self, name: str, matrix: Matrix) -> Described:
-        """Return the header of a sparse matrix; its rows come dense."""
+    def matrix(self, name: str, matrix: Matrix, axes: tuple[Axis, ...] = ()) -> Described:
+        """Return the header of a sparse matrix, whose axes may be known; its rows come dense."""
         headers = {
             role: self._header(
                 f"{name}/{role}", Found(matrix.group[role], path=f"{name}/{role}"), ()
             )
             for role in PARTS
         }
-        dims, unnamed = name_dims(self.stamp.path, name, ["", ""], self.given_dims.get(name))
+        said = [axis.name for axis in axes] or ["", ""]
+        dims, unnamed = name_dims(self.stamp.path, name, said, self.given_dims.get(name))
         if unnamed:
             self.notes.unnamed[name] = Unnamed(unnamed, dims, matrix.shape)
         data = headers["data"]
@@ -247,7 +248,7 @@ class Builder:
                 stored_bytes=None,
                 parts=headers,
             ),
-            (),
+            axes,
         )
 
     def attrs_of(self, dataset: h5py.Dataset, name: str) -> dict[str, Any]:

@@ -63,6 +63,13 @@ def matrix_of(group: h5py.Group) -> Matrix | None:
     return Matrix(group, shape) if fits and numbers else None
 
 
+def is_by_columns(group: h5py.Group) -> bool:
+    """Whether a group says that its matrix is stored by columns."""
+    said = (group.attrs.get(key) for key in ("encoding-type", "h5sparse_format"))
+    texts = (to_text(one) for one in said if isinstance(one, bytes | str))
+    return any(text.removesuffix("_matrix") == "csc" for text in texts)
+
+
 def member(group: h5py.Group, name: str) -> h5py.Dataset | None:
     """Return a dataset that lies in the group itself."""
     raw = name.encode()

@@ -13,7 +13,7 @@ read with the rows it has, where netCDF would pad it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import h5py
@@ -21,61 +21,19 @@ import h5py
 from labeled.errors import (
     DimsError,
     FileFormatError,
-    LabeledError,
     UnknownNameError,
     UnsafeFileError,
     did_you_mean,
     listed,
 )
 from labeled.formats.cf import cf_of, named_coordinates, with_bounds_units
-from labeled.formats.hdf5.columns import Column, columns_of, item_of, varies
-from labeled.formats.hdf5.frames import why_no_examples
+from labeled.formats.hdf5.contents import Contents, contents_of, leave_out
 from labeled.formats.hdf5.groups import told_of_datasets, told_of_groups
-from labeled.formats.hdf5.habits import (
-    kept_by_others,
-    told_of_missing,
-    told_of_turned,
-    why_no_numbers,
-)
-from labeled.formats.hdf5.labels import (
-    NON_COORDINATE,
-    SHAPE_LABELS,
-    SHAPES,
-    Axis,
-    Scale,
-    default_name,
-    is_scale,
-    scale_of,
-)
-from labeled.formats.hdf5.layout import why_not_a_source
-from labeled.formats.hdf5.nexus import named_axes
-from labeled.formats.hdf5.own import OWN
-from labeled.formats.hdf5.safety import Address, Found, GoneError, address, walk
+from labeled.formats.hdf5.habits import told_of_missing, told_of_turned
+from labeled.formats.hdf5.labels import Axis, Scale, default_name
+from labeled.formats.hdf5.safety import Found, GoneError, address
 from labeled.formats.hdf5.sources import Builder, Described, with_cf
-from labeled.formats.hdf5.sparse import PARTS, Matrix, matrix_of
 from labeled.formats.header import SourceHeader
-
-
-@dataclass(slots=True)
-class Contents:
-    """What a walk through a file found, sorted by what it can be."""
-
-    datasets: dict[str, Found] = field(default_factory=dict)
-    scales: dict[str, Scale] = field(default_factory=dict)
-    not_opened: dict[str, str] = field(default_factory=dict)
-    unsafe: dict[str, UnsafeFileError] = field(default_factory=dict)
-    left_out: dict[str, LabeledError] = field(default_factory=dict)
-    """What would be sources if it could be opened."""
-    matrices: dict[str, Matrix] = field(default_factory=dict)
-    axes: dict[Address, tuple[Axis, ...]] = field(default_factory=dict)
-    """Axes of datasets as their groups name them."""
-    along: dict[Address, str] = field(default_factory=dict)
-    """The datasets that lie along these, and their paths."""
-
-    @property
-    def kind(self) -> str:
-        return "netcdf" if self.scales else "plain"
-
 
 MOST_NAMED = 4
 """Datasets left out that a note names."""
@@ -111,12 +69,12 @@ def scan_tableless(
     UnsafeFileError
         If a source asked for, or every one there is, lies outside the file.
     """
-    contents = _contents(builder, {*(wanted or ()), *builder.given_dims})
+    contents = contents_of(builder, {*(wanted or ()), *builder.given_dims})
     builder.scalar_attrs = contents.kind == "netcdf"
     _check_safe(contents, wanted)
     described = _describe(builder, contents, wanted)
     _check_given_dims(builder, described)
-    chosen = _example_dim(builder, contents, described, example_dim)
+    chosen = _example_dim(builder, contents, described, example_dim, wanted)
     named = _named(builder, contents, described)
     sources = _sources(builder, contents, described, named, chosen)
     _check_wanted(builder, contents, sources, wanted)
@@ -185,134 +143,12 @@ def _sources(
     return sources
 
 
-def _contents(builder: Builder, asked: Set[str]) -> Contents:
-    contents = Contents()
-    for path, found in walk(builder.base, allow_external=builder.allow_external):
-        name = _visible(path)
-        if path.startswith(f"{OWN}/") and builder.base.name == "/":
-            continue  # checksums that this library wrote
-        kept = kept_by_others(path)
-        if kept is not None:
-            contents.not_opened[name] = kept
-        elif isinstance(found, UnsafeFileError):
-            contents.unsafe[name] = found
-        elif isinstance(found, GoneError) and not asked:
-            _leave_out(contents, name, found, None)
-        elif isinstance(found, LabeledError):
-            contents.not_opened[name] = str(found)
-        else:
-            _sort_in(contents, name, found)
-    _find_matrices(builder, contents)
-    walked = dict(contents.datasets)
-    _put_aliases_aside(contents, asked)
-    _put_axes_aside(builder, contents, walked, asked)
-    return contents
-
-
-def _put_aliases_aside(contents: Contents, asked: Set[str]) -> None:
-    """Keep one name of each dataset, the least deep and then the first, and those asked for."""
-    firsts: dict[Any, str] = {}
-    for name in sorted(contents.datasets, key=lambda n: (n not in asked, n.count("/"), n)):
-        found = contents.datasets[name]
-        first = firsts.setdefault((address(found.thing), found.column), name)
-        if name not in {first, *asked}:
-            contents.not_opened[name] = f"it is another name of {first!r}"
-            del contents.datasets[name]
-
-
-def _put_axes_aside(
-    builder: Builder, contents: Contents, walked: Mapping[str, Found], asked: Set[str]
-) -> None:
-    """Name axes as groups do, and take the datasets along them for coordinates."""
-    arrays = {name: found for name, found in walked.items() if found.column is None}
-    sources = {address(arrays[name].thing) for name in asked if name in arrays}
-    for path, axes in named_axes(builder.base, arrays, builder.notes).items():
-        for axis in axes:
-            for scale in axis.scales:
-                here = address(scale.dataset)
-                contents.along[here] = str(scale.path)
-                if here in sources:
-                    contents.axes[here] = (replace(axis, scales=()),)
-        contents.axes[address(arrays[path].thing)] = tuple(
-            replace(axis, scales=tuple(s for s in axis.scales if address(s.dataset) not in sources))
-            for axis in axes
-        )
-    for name, found in [*contents.datasets.items()] if contents.along else ():
-        if address(found.thing) in contents.along.keys() - sources:
-            del contents.datasets[name]
-
-
-def _find_matrices(builder: Builder, contents: Contents) -> None:
-    """Take groups that hold a sparse matrix for a source each, and their arrays out."""
-    for path in [name for name in contents.datasets if name.endswith("/indptr")]:
-        name = path.removesuffix("/indptr")
-        group = builder.base.get(name)
-        matrix = matrix_of(group) if isinstance(group, h5py.Group) else None
-        if matrix is not None:
-            contents.matrices[name] = matrix
-            for part in PARTS:
-                if contents.datasets.pop(f"{name}/{part}", None) is not None:
-                    contents.not_opened[f"{name}/{part}"] = f"it is part of sparse matrix {name!r}"
-
-
-def _visible(path: str) -> str:
-    """Return the name a netCDF user knows; a variable named like another's dim is marked."""
-    prefix, slash, last = path.rpartition("/")
-    return prefix + slash + last.removeprefix(NON_COORDINATE)
-
-
-def _sort_in(contents: Contents, name: str, found: Found) -> None:
-    dataset, item = found.thing, item_of(found.thing)
-    reason = why_not_a_source(dataset)
-    if is_scale(dataset):
-        scale = scale_of(dataset)
-        if scale.name in (SHAPES, SHAPE_LABELS):
-            contents.not_opened[name] = f"it tells the {scale.name!r} of a ragged source"
-        elif not scale.has_values:
-            contents.scales[name] = scale
-        elif reason is not None or dataset.shape == ():
-            contents.not_opened[name] = reason or "it is a scale of a single value"
-        else:
-            contents.scales[name] = scale
-    elif reason is None:
-        reason = why_no_numbers(dataset) or why_no_examples(dataset, name)
-        if reason is None:
-            contents.datasets[name] = found
-        else:
-            contents.not_opened[name] = reason
-    elif dataset.shape and item.subdtype is not None:
-        contents.datasets[name] = replace(found, column=Column())
-    elif dataset.shape and item.names is not None and not varies(item):
-        _sort_in_columns(contents, name, found)
-    else:
-        contents.not_opened[name] = reason
-
-
-def _sort_in_columns(contents: Contents, name: str, found: Found) -> None:
-    """Take each field of a table for a source of its own."""
-    for column, why_not in columns_of(item_of(found.thing)):
-        path = "/".join((name, *column.fields))
-        if why_not is None:
-            contents.datasets[path] = replace(found, column=column)
-        else:
-            contents.not_opened[path] = why_not
-
-
 def _check_safe(contents: Contents, wanted: Sequence[str] | None) -> None:
     """Put aside links out of the file; refuse them where sources asked for lie behind."""
     for name, error in contents.unsafe.items():
         if any(w == name or w.startswith(name + "/") for w in wanted or ()):
             raise error
-        _leave_out(contents, name, error, wanted)
-
-
-def _leave_out(
-    contents: Contents, name: str, error: LabeledError, wanted: Sequence[str] | None
-) -> None:
-    """Put aside what cannot be opened, to be told of where nobody asked for others only."""
-    contents.not_opened[name] = str(error)
-    if wanted is None:
-        contents.left_out[name] = error
+        leave_out(contents, name, error, wanted)
 
 
 def _tell_what_is_left_out(
@@ -340,13 +176,13 @@ def _describe(
         except (UnsafeFileError, DimsError, GoneError) as error:
             if name in builder.given_dims or name in (wanted or ()):
                 raise
-            _leave_out(contents, name, error, wanted)
+            leave_out(contents, name, error, wanted)
         except FileFormatError as error:  # it contradicts itself
             if wanted is None or name in wanted:
                 raise
             contents.not_opened[name] = str(error)
     for name, matrix in contents.matrices.items():
-        described[name] = builder.matrix(name, matrix)
+        described[name] = builder.matrix(name, matrix, contents.matrix_axes.get(name, ()))
     ids = _dim_ids(contents)
     for name, scale in contents.scales.items():
         if scale.has_values and len(scale.dataset.shape) > 1:
@@ -412,6 +248,7 @@ def _example_dim(
     contents: Contents,
     described: Mapping[str, Described],
     asked: str | None,
+    wanted: Sequence[str] | None,
 ) -> str | None:
     headers = [each.header for each in described.values()]
     dims = {dim for header in headers for dim in header.dims}
@@ -422,8 +259,10 @@ def _example_dim(
                 f"{did_you_mean(asked, dims)}"
             )
         return asked
+    meant = contents.example_dim
     if contents.kind == "plain":
-        return None
+        along = [name for name, each in described.items() if meant in each.header.dims[:1]]
+        return meant if along and {*(wanted or ())} <= {*along} else None
     unlimited = {
         dim
         for each in described.values()

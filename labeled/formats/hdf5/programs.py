@@ -1,0 +1,224 @@
+"""Axes that nobody names in the file, but whose program always means the same by them.
+
+AnnData keeps cells by genes (``X``, `layers`; ``obs`` tells of cells, ``var`` of genes: its own
+words for the two axes are `obs_names` and `var_names`), 10x Genomics barcodes by features, and
+Imaris pictures by ``z, y, x``. HDF-EOS5 has one text that names the dims of every field, and NWB
+says of each group which kind it is.
+
+A program is known by what it writes at the root, never by the name of a file. Where one kind of
+row is what such a file is about, its dim is the example dim: what lies along others is carried
+whole, instead of standing beside the examples as if it were some.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import h5py
+import numpy as np
+
+from labeled.formats.hdf5.labels import default_name, short_attribute
+from labeled.formats.hdf5.safety import to_text
+from labeled.formats.hdf5.sparse import member
+
+Names = tuple[str, ...]
+"""One an axis; ``""`` for an axis that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a program means by the axes of its datasets.
+
+    `scales` are datasets that hold the values of a dim, such as names of genes.
+    """
+
+    names: Mapping[str, Names] = field(default_factory=dict)
+    example_dim: str | None = None
+    scales: Mapping[str, str] = field(default_factory=dict)
+    note: str | None = None
+
+
+def told_by_program(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> Told:
+    """Return what the program that wrote a group means by the axes of its arrays.
+
+    Parameters
+    ----------
+    base : h5py.Group
+        What paths are relative to.
+    shapes : mapping of path to shape
+        Of datasets, and of sparse matrices by the path of their group.
+    """
+    for told in (_anndata, _tenx, _imaris, _hdfeos, _nwb):
+        found = told(base, shapes)
+        if found is not None:
+            fitting = {n: d for n, d in found.names.items() if len(d) == len(shapes.get(n, ()))}
+            return Told(fitting, found.example_dim, found.scales, found.note)
+    return Told()
+
+
+def _each(
+    shapes: Mapping[str, tuple[int, ...]], name: Callable[[list[str], int], Names | None]
+) -> dict[str, Names]:
+    """Return the names of axes by path, of the arrays that `name` knows."""
+    found = {path: name(path.split("/"), len(shape)) for path, shape in shapes.items()}
+    return {path: names for path, names in found.items() if names is not None}
+
+
+def _text_dataset(base: h5py.Group, path: str) -> str | None:
+    """Return the one text in a dataset, in or below a group."""
+    *groups, last = path.split("/")
+    for name in groups:
+        thing = base.get(name)
+        if not isinstance(thing, h5py.Group):
+            return None
+        base = thing
+    found = member(base, last)
+    if found is None or found.dtype.kind not in "SO" or found.size != 1:
+        return None
+    value: Any = np.ravel(found[()])[0]
+    return to_text(value) if isinstance(value, bytes | str) else None
+
+
+# cells
+
+
+def _anndata(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> Told | None:
+    tables = [base.get(name) for name in ("obs", "var")]
+    if not all(isinstance(table, h5py.Group) for table in tables):
+        return None
+    said = short_attribute(base, "encoding-type")
+    if said == "MuData":
+        kept = "MuData keeps each kind of measurement in a group of its own below 'mod'"
+        return Told(note=f"{kept}; open one of them: group='mod/NAME'")
+    if said != "anndata" and (said or not all(short_attribute(t, "_index") for t in tables)):
+        return None
+    index = f"var/{short_attribute(tables[1], '_index') or '_index'}"
+    scales = {"var_names": index} if len(shapes.get(index, ())) == 1 else {}
+    return Told(_each(shapes, _anndata_names), "obs_names", scales)
+
+
+def _anndata_names(parts: list[str], n_axes: int) -> Names | None:
+    """Return what the axes of an array in a file of AnnData are."""
+    match parts:
+        case ["X"] | ["layers", _]:
+            return ("obs_names", "var_names")
+        case ["raw", "X"]:
+            return ("obs_names", "raw_var_names")
+        case ["obs" | "var" | "raw", *_, column, "categories"]:
+            return (column,)
+        case ["raw", "var", *_]:
+            return ("raw_var_names",)
+        case ["obs" | "var" as along, *_]:
+            return (f"{along}_names",)
+        case ["obsm" | "varm" as kind, *_, last]:
+            return (f"{kind[:3]}_names", *(f"{last}_axis_{axis}" for axis in range(1, n_axes)))
+        case ["obsp" | "varp" as kind, _]:
+            return (f"{kind[:3]}_names", f"{kind[:3]}_names_2")
+        case _:
+            return tuple(f"{parts[-1]}_axis_{axis}" for axis in range(n_axes))
+
+
+def _tenx(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> Told | None:
+    """Return what 10x Genomics means: one group with barcodes, features and a matrix."""
+    for path, shape in shapes.items():
+        cells, begin = f"{path}/barcodes", f"{path}/"
+        if len(shape) == 2 and shapes.get(cells) == shape[:1]:
+            kind = "feature" if f"{begin}features/id" in shapes else "gene"
+            ids = f"{begin}features/id" if kind == "feature" else f"{begin}genes"
+            names: dict[str, Names] = {
+                name: (kind if length == shape[1:] else f"{name.rpartition('/')[2]}_axis_0",)
+                for name, length in shapes.items()
+                if name.startswith(begin)
+            }
+            scales = {kind: ids} if shapes.get(ids) == shape[1:] else {}
+            names |= {path: ("barcode", kind), cells: ("barcode",)}
+            return Told(names, "barcode", scales)
+    return None
+
+
+# pictures of microscopes, fields of satellites
+
+
+def _imaris(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> Told | None:
+    if "ImarisDataSet" not in base.file.attrs:
+        return None
+    begin = base.name.strip("/")
+    level = re.compile(r"DataSet\w*/ResolutionLevel \d+/TimePoint \d+/Channel \d+/Data")
+    names = {p: ("z", "y", "x") for p in shapes if level.fullmatch(f"{begin}/{p}".strip("/"))}
+    first = "" if begin else min(names, default="")
+    group = re.sub(r"TimePoint \d+", "TimePoint *", first).removesuffix("/Data")
+    note = (
+        f"Imaris keeps each channel, time and resolution apart; group={group!r} opens one channel "
+        "at full resolution, the slices of all times after one another"
+    )
+    return Told(names, note=note if first else None)
+
+
+def _hdfeos(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> Told | None:
+    text = _text_dataset(base.file["/"], "HDFEOS INFORMATION/StructMetadata.0")
+    if text is None:
+        return None
+    begin = base.name.strip("/")
+    told = dict(_eos_fields(text))
+    return Told({p: told.get(f"{begin}/{p}".strip("/"), ()) for p in shapes})
+
+
+_EOS_LINE = re.compile(r'^\s*(\w+)=(?:"([^"\n]*)"|(\([^)]*\))|(\S*))', re.MULTILINE)
+_EOS_KINDS = {"SwathName": "SWATHS", "GridName": "GRIDS", "ZaName": "ZAS"}
+
+
+def _eos_fields(text: str) -> Iterator[tuple[str, Names]]:
+    """Yield the paths of fields that a text of HDF-EOS5 describes, and the names of their axes."""
+    where, name = "", ""
+    for key, quoted, several, _ in _EOS_LINE.findall(text):
+        if key in _EOS_KINDS:
+            where = f"HDFEOS/{_EOS_KINDS[key]}/{quoted}"
+        elif key in ("GeoFieldName", "DataFieldName"):
+            kind = "Geolocation Fields" if key == "GeoFieldName" else "Data Fields"
+            name = f"{where}/{kind}/{quoted}"
+        elif key == "DimList" and name:
+            yield name, tuple(re.findall(r'"([^"]*)"', several))
+            name = ""
+
+
+# recordings of neurons
+
+_NWB_AXES: Mapping[str, Names] = {
+    "ElectricalSeries": ("time", "channel"),
+    "SpatialSeries": ("time", "coordinate"),
+    "RoiResponseSeries": ("time", "roi"),
+    "DecompositionSeries": ("time", "channel", "band"),
+    "ImageSeries": ("time", "x", "y", "z"),
+    "OnePhotonSeries": ("time", "x", "y", "z"),
+    "TwoPhotonSeries": ("time", "x", "y", "z"),
+    "TimeSeries": ("time",),
+}
+"""Axes of the array `data` of a group, by its kind; those of other series begin with time."""
+
+
+def _nwb(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> Told | None:
+    if not short_attribute(base.file["/"], "nwb_version"):
+        return None
+    names: dict[str, Names] = {}
+    for path, shape in shapes.items():
+        group, _, last = path.rpartition("/")
+        holder = base[group] if group else base
+        kind = short_attribute(holder, "neurodata_type")
+        if "colnames" in holder.attrs:
+            rows = _nwb_rows(holder, path, shapes)
+            names[path] = (rows, *(default_name(path, axis) for axis in range(1, len(shape))))
+        elif last == "timestamps":
+            names[path] = ("time",)
+        elif last == "data" and ("timestamps" in holder or "starting_time" in holder):
+            names[path] = (*_NWB_AXES.get(kind, ("time",)), *[""] * len(shape))[: len(shape)]
+    return Told(names)
+
+
+def _nwb_rows(table: h5py.Group, path: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """Return what the rows of a column are: those of its table, or values of many rows."""
+    if f"{path}_index" in shapes:
+        return f"{path.rpartition('/')[2]}_axis_0"
+    return f"{to_text(table.name).rpartition('/')[2]}_id"

@@ -1,0 +1,251 @@
+"""Axes that AnnData, 10x Genomics, HDF-EOS5, Imaris and NWB name by the places of their arrays."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+import labeled
+from labeled.errors import LoaderError
+
+GENES = [f"gene {i}" for i in range(6)]
+
+
+def texts_of_warnings(path: Path, **options: object) -> tuple[labeled.Dataset, str]:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        ds = labeled.open_dataset(path, **options)
+    return ds, " ".join(str(one.message) for one in told)
+
+
+def sparse(group: h5py.Group, dense: np.ndarray, kind: str = "csr") -> None:
+    """Write a matrix by rows, or by columns, as AnnData does."""
+    lines = dense if kind == "csr" else dense.T
+    group.attrs["encoding-type"], group.attrs["shape"] = f"{kind}_matrix", dense.shape
+    group["data"] = np.concatenate([line[line != 0] for line in lines])
+    group["indices"] = np.concatenate([np.flatnonzero(line) for line in lines])
+    group["indptr"] = np.cumsum([0, *(np.count_nonzero(line) for line in lines)])
+
+
+@pytest.fixture
+def counts() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 3, (20, 6)).astype("f4")
+
+
+@pytest.fixture
+def cells(tmp_path: Path, counts: np.ndarray) -> Path:
+    with h5py.File(tmp_path / "cells.h5ad", "w") as f:
+        f.attrs["encoding-type"] = "anndata"
+        sparse(f.create_group("X"), counts)
+        f["layers/scaled"] = counts / 2
+        f["obs/_index"] = [f"cell {i}" for i in range(20)]
+        f["obs/kind/codes"], f["obs/kind/categories"] = np.arange(20, dtype="i1") % 2, ["B", "T"]
+        f["obs/kind"].attrs["encoding-type"] = "categorical"
+        f["var/names"], f["var/length"] = GENES, np.arange(6)
+        f["var"].attrs["_index"] = "names"
+        f["obsm/X_pca"], f["varm/PCs"] = np.zeros((20, 3)), np.zeros((6, 3))
+        f["obsp/near"] = np.zeros((20, 20))
+        f["uns/colors"] = ["red", "blue"]
+    return tmp_path / "cells.h5ad"
+
+
+def test_cells_are_the_examples_of_anndata_and_genes_have_names(
+    cells: Path, counts: np.ndarray
+) -> None:
+    ds, told = texts_of_warnings(cells)
+
+    assert told == ""
+    assert ds.dims == {
+        "X": ("obs_names", "var_names"),
+        "layers/scaled": ("obs_names", "var_names"),
+        "obs/_index": ("obs_names",),
+        "obs/kind/codes": ("obs_names",),
+        "obsm/X_pca": ("obs_names", "X_pca_axis_1"),
+        "obsp/near": ("obs_names", "obs_names_2"),
+    }
+    assert ds.n_rows == 20
+    np.testing.assert_array_equal(ds["X"].sel(var_names="gene 4").values, counts[:, 4])
+    np.testing.assert_array_equal(ds["var/length"].values, np.arange(6))
+    assert ds["varm/PCs"].dims == ("var_names", "PCs_axis_1")
+    batch = next(iter(ds.batches(4, shuffle=True, seed=0)))
+    np.testing.assert_array_equal(batch["X"].values, counts[batch.rows])
+    made = labeled.write(cells.with_name("new.h5"), {n: ds[n] for n in ds.sources})
+    np.testing.assert_array_equal(labeled.open_dataset(made)["X"], counts)  # no name stands twice
+    whole = texts_of_warnings(cells)[0].to_xarray()
+    assert dict(whole.sizes) | {"obs_names": 20, "var_names": 6, "kind": 2} == dict(whole.sizes)
+    assert whole["obs/kind/categories"].values.tolist() == ["B", "T"]
+
+
+def test_what_is_asked_for_of_anndata_are_the_examples(cells: Path) -> None:
+    genes = texts_of_warnings(cells, sources=["var/names", "var/length"])[0]
+    assert genes.n_rows == 6
+    assert genes["var/names"].values.tolist() == GENES
+    assert genes.dims == {"var/names": ("var_names",), "var/length": ("var_names",)}
+    both = texts_of_warnings(cells, sources=["X", "var/names"])[0]
+    assert both.shapes == {"X": (20, 6), "var/names": (6,)}
+    named = texts_of_warnings(cells, dims={"X": ("cell", "gene")})[0]
+    assert named.dims["X"] == ("cell", "gene")
+    assert "obs/kind/codes" in named.sources
+    assert texts_of_warnings(cells, example_dim="var_names")[0].n_rows == 6
+
+
+def test_a_matrix_by_columns_is_told_with_the_remedy(cells: Path, counts: np.ndarray) -> None:
+    with h5py.File(cells, "a") as f:
+        del f["X"]
+        sparse(f.create_group("X"), counts, "csc")
+    ds, told = texts_of_warnings(cells)
+    assert "sparse matrix 'X' is stored by columns (CSC)" in told
+    assert "tocsr()" in told
+    assert "X" not in ds.sources
+
+
+def test_the_groups_of_mudata_are_told(cells: Path) -> None:
+    with h5py.File(cells, "a") as f:
+        for name in [*f]:
+            f.move(name, f"mod/rna/{name}")
+        f["mod/rna"].attrs["encoding-type"] = "anndata"
+        f["obs/_index"], f["var/_index"] = ["a"] * 20, GENES
+        f.attrs["encoding-type"] = "MuData"
+    assert "group='mod/NAME'" in texts_of_warnings(cells)[1]
+    ds, told = texts_of_warnings(cells, group="mod/rna")
+    assert told == ""
+    assert ds["X"].sel(var_names="gene 2").dims == ("obs_names",)
+
+
+@pytest.mark.parametrize("begin", ["matrix", "GRCh38"])
+def test_barcodes_are_the_examples_of_10x_genomics(
+    tmp_path: Path, counts: np.ndarray, begin: str
+) -> None:
+    kind, ids = ("feature", "features/id") if begin == "matrix" else ("gene", "genes")
+    with h5py.File(tmp_path / "m.h5", "w") as f:
+        group = f.create_group(begin)
+        sparse(group, counts)  # barcodes are columns there, and stored by columns
+        del group.attrs["encoding-type"], group.attrs["shape"]
+        group["shape"], group["barcodes"] = [6, 20], [f"AAC{i}" for i in range(20)]
+        group[ids] = GENES
+        if kind == "feature":
+            group["features/name"], group["features/_all_tag_keys"] = GENES, ["genome"]
+    ds, told = texts_of_warnings(tmp_path / "m.h5")
+    assert told == ""
+    assert ds.dims == {begin: ("barcode", kind), f"{begin}/barcodes": ("barcode",)}
+    np.testing.assert_array_equal(ds[begin].sel({kind: "gene 3"}).values, counts[:, 3])
+    assert ds.batches(8).batch_size == 8
+
+
+EOS = """GROUP=SwathStructure
+	GROUP=SWATH_1
+		SwathName="Ozone Column"
+		GROUP=Dimension
+			OBJECT=Dimension_1
+				DimensionName="nTimes"
+				Size=7
+			END_OBJECT=Dimension_1
+		END_GROUP=Dimension
+		GROUP=GeoField
+			OBJECT=GeoField_1
+				GeoFieldName="Latitude"
+				DimList=("nTimes","nXtrack")
+			END_OBJECT=GeoField_1
+		END_GROUP=GeoField
+		GROUP=DataField
+			OBJECT=DataField_1
+				DataFieldName="O3"
+				DimList=("nTimes","nXtrack","nLevels")
+			END_OBJECT=DataField_1
+			OBJECT=DataField_2
+				DataFieldName="Odd"
+				DimList=("nTimes","nXtrack")
+			END_OBJECT=DataField_2
+		END_GROUP=DataField
+	END_GROUP=SWATH_1
+END_GROUP=SwathStructure
+GROUP=GridStructure
+	GROUP=GRID_1
+		GridName="Month"
+		GROUP=DataField
+			OBJECT=DataField_1
+				DataFieldName="Mean"
+				DimList=("YDim","XDim")
+			END_OBJECT=DataField_1
+		END_GROUP=DataField
+	END_GROUP=GRID_1
+END_GROUP=GridStructure
+END
+"""
+
+
+def test_the_structure_of_hdf_eos_names_axes(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "o.he5", "w") as f:
+        f["HDFEOS INFORMATION/StructMetadata.0"] = np.bytes_(EOS.encode().ljust(3000, b"\0"))
+        swath = f.create_group("HDFEOS/SWATHS/Ozone Column")
+        swath["Geolocation Fields/Latitude"] = np.zeros((7, 4))
+        swath["Data Fields/O3"] = np.zeros((7, 4, 2))
+        swath["Data Fields/Odd"] = np.zeros((7, 4, 3))  # its list of dims does not fit
+        f["HDFEOS/GRIDS/Month/Data Fields/Mean"] = np.zeros((7, 9))
+    ds = texts_of_warnings(tmp_path / "o.he5")[0]
+    named = {name.rpartition("/")[2]: dims for name, dims in ds.dims.items()}
+    assert named == {
+        "Latitude": ("nTimes", "nXtrack"),
+        "O3": ("nTimes", "nXtrack", "nLevels"),
+        "Odd": ("batch", "Odd_axis_1", "Odd_axis_2"),
+        "Mean": ("YDim", "XDim"),
+    }
+    below = texts_of_warnings(tmp_path / "o.he5", group="HDFEOS/SWATHS/Ozone Column")[0]
+    assert below.dims["Data Fields/O3"] == ("nTimes", "nXtrack", "nLevels")
+
+
+def test_pictures_of_imaris_are_slices_and_a_note_tells_how_to_join_times(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.ims", "w") as f:
+        f.attrs["ImarisDataSet"] = np.array([b"I", b"m"])
+        for n in range(4):
+            place = f"DataSet/ResolutionLevel 0/TimePoint {n // 2}/Channel {n % 2}"
+            f[f"{place}/Data"] = np.full((3, 8, 8), n, "u1")
+            f[f"{place}/Histogram"] = np.zeros(256, "u8")
+        f["Thumbnail/Data"] = np.zeros((16, 64), "u1")
+    pattern = "DataSet/ResolutionLevel 0/TimePoint */Channel 0"
+    assert f"group={pattern!r}" in texts_of_warnings(tmp_path / "a.ims")[1]
+    ds, told = texts_of_warnings(tmp_path / "a.ims", group=pattern, sources=["Data"])
+    assert told == ""
+    assert ds.dims == {"Data": ("z", "y", "x")}
+    assert ds["Data"].values[:, 0, 0].tolist() == [0, 0, 0, 2, 2, 2]
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Iterator[Path]:
+    with h5py.File(tmp_path / "a.nwb", "w") as f:
+        f.attrs["nwb_version"] = "2.8.0"
+        lfp = f.create_group("acquisition/lfp")
+        lfp.attrs["neurodata_type"] = "ElectricalSeries"
+        lfp["data"], lfp["starting_time"] = np.arange(80, dtype="i2").reshape(40, 2), 0.0
+        place = f.create_group("processing/place")
+        place.attrs["neurodata_type"] = "LabNotesOfMine"
+        place["data"], place["timestamps"] = np.zeros((9, 3)), np.arange(9.0)
+        trials = f.create_group("intervals/trials")
+        trials.attrs["colnames"] = ["start_time", "spikes"]
+        trials["id"], trials["start_time"] = np.arange(5), np.arange(5.0)
+        trials["spikes"], trials["spikes_index"] = np.arange(12.0), [2, 4, 6, 8, 12]
+    return tmp_path / "a.nwb"
+
+
+def test_series_and_tables_of_nwb_name_axes(recording: Path) -> None:
+    ds = texts_of_warnings(recording)[0]
+    assert ds.dims == {
+        "acquisition/lfp/data": ("time", "channel"),
+        "intervals/trials/id": ("trials_id",),
+        "intervals/trials/spikes": ("spikes_axis_0",),
+        "intervals/trials/spikes_index": ("trials_id",),
+        "intervals/trials/start_time": ("trials_id",),
+        "processing/place/data": ("time", "data_axis_1"),
+        "processing/place/timestamps": ("time",),
+    }
+
+
+def test_sources_that_hold_most_are_proposed_where_lengths_differ(recording: Path) -> None:
+    """The table of trials was proposed, which has most sources, and next to nothing in them."""
+    with pytest.raises(LoaderError, match=r"such as select\('processing/place/data', 'proc"):
+        texts_of_warnings(recording)[0].batches(4)
