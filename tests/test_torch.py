@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from itertools import chain
@@ -13,6 +14,7 @@ import labeled
 import labeled.torch
 from labeled.errors import LabeledWarning, LoaderError, LoaderTypeError, StateError
 from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
+from labeled.torch import rows as worker_rows
 from labeled.torch.rows import WorkerRows
 from make_files import DIGIT_LABELS, digits, fuel_file, ragged_file
 
@@ -233,6 +235,48 @@ def test_a_worker_that_starts_late_makes_the_epoch_it_was_started_for(train):
 
 def starts_late(worker):
     time.sleep(1.5 * worker)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers have to be forked")
+def test_an_epoch_is_not_told_before_all_workers_know_the_one_before(train, monkeypatch):
+    """torch goes on as soon as a worker has heard of an epoch; it looks which one later."""
+    begin = WorkerRows.__iter__
+
+    def begins_late(self):
+        if self._process == os.getpid() and torch.utils.data.get_worker_info().id == 1:
+            time.sleep(0.5)
+        return begin(self)
+
+    rows = labeled.torch.IterableDataset(train, 8, shuffle=True, seed=5)
+    options = {"num_workers": 2, "multiprocessing_context": "fork"}
+    wanted = []
+    for epoch in range(4):
+        rows.set_epoch(epoch)
+        wanted.append(rows_of(torch.utils.data.DataLoader(rows, None, **options)))
+    monkeypatch.setattr(WorkerRows, "__iter__", begins_late)
+    loader = torch.utils.data.DataLoader(rows, None, persistent_workers=True, **options)
+    for epoch in range(3):
+        rows.set_epoch(epoch)
+        assert rows_of([next(iter(loader))]) == wanted[epoch][:1]  # and broken off
+    rows.set_epoch(3)
+    assert rows_of(loader) == wanted[3]
+
+
+def test_workers_that_never_begin_are_not_waited_for_long(train, monkeypatch):
+    monkeypatch.setattr(worker_rows, "LATE_S", 0.05)
+    rows = labeled.torch.IterableDataset(train, 8)
+    rows._begun[:4] = torch.tensor([3, 2, 0, 2])  # one has not started yet: it knows what was said
+    rows.set_epoch(3)
+    rows._begun[:4] = torch.tensor([3, 2, 1, 2])
+    with pytest.warns(LabeledWarning, match="a worker has not begun the last epoch for 0.05 s"):
+        rows.set_epoch(4)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_torchs_own_loader_over_a_dataset_says_what_to_say(train, workers):
+    loader = torch.utils.data.DataLoader(train, batch_size=16, shuffle=True, num_workers=workers)
+    with pytest.raises(LoaderTypeError, match=r"say labeled\.torch\.data_loader\(ds, 16\)"):
+        next(iter(loader))
 
 
 def test_shares_and_workers_together_hold_every_row_once(train):

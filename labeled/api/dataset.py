@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +55,7 @@ from labeled.catalog.files import Catalog, Files
 from labeled.catalog.lazy import read_block
 from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import Source
-from labeled.errors import LoaderError, SplitError, UnknownNameError, warn
+from labeled.errors import LoaderError, LoaderTypeError, SplitError, UnknownNameError, warn
 from labeled.formats.bytesource import close_files
 from labeled.formats.naming import check_once
 from labeled.guesses import unknown_attribute
@@ -504,6 +504,15 @@ class Dataset:
         arrays = {name: first_of(rows) for name, rows in one.loaded.items()}
         dims = {name: source.dims[1:] for name, source in self._sources.items()}
         return Sample(arrays, dims, int(row) % self.n_rows)
+
+    def __getitems__(self, rows: Sequence[int]) -> NoReturn:
+        """Refuse what torch's own DataLoader asks for, whose collate knows no labelled arrays."""
+        raise LoaderTypeError(
+            f"{len(rows)} examples to be put together, as torch's DataLoader asks for, would be "
+            "read one by one, in no order that could be resumed: say labeled.torch.data_loader("
+            f"ds, {len(rows)}) for worker processes of torch, or ds.batches({len(rows)}, "
+            "as_='torch') without a DataLoader; ds[5] is one example"
+        )
 
     def read_rows(self, name: str, start: int, stop: int) -> Array:
         """Read consecutive rows of a dense source, in the calling thread.

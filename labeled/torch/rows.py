@@ -9,6 +9,7 @@ told when it was made, and one that is told every epoch knows how many it has mi
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from labeled.api.dataset import Dataset
 from labeled.api.shares import shared_options
 from labeled.device.handoff import module
-from labeled.errors import LoaderTypeError
+from labeled.errors import LoaderTypeError, warn
 from labeled.loader.loader import Loader
 from labeled.loader.request.arguments import integer, part_of
 from labeled.torch.turns import Turn
@@ -26,6 +27,12 @@ OF_WORKERS = (
     "pin_memory_device", "prefetch_factor", "timeout", "worker_init_fn",
 )  # fmt: skip
 """Options of torch's DataLoader that tell how its worker processes run."""
+
+MOST_WORKERS = 1024
+"""Of one DataLoader, as far as they are looked after."""
+
+LATE_S = 10.0
+"""How long workers are waited for that have not looked yet which epoch they should make."""
 
 DEALS = "this deals out to workers: give the share of this process, such as a rank, as share="
 
@@ -96,13 +103,34 @@ class WorkerRows:
         self.each_told = False  # whether somebody tells every epoch before it begins
         self._said = [1, self.first_epoch, 0, 0]
         self._told = module("torch").tensor(self._said).share_memory_()
+        # how many workers there are, and how many epochs each of them has begun
+        self._begun = module("torch").zeros(1 + MOST_WORKERS, dtype=int).share_memory_()
         self._process: int | None = None
         self._heard = 0
         self._again = 0
+        self._n_begun = 0
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch is next, also to workers that live on."""
-        self.tell(integer("epoch", epoch, least=0), Turn(0, 0))
+        epoch = integer("epoch", epoch, least=0)
+        self._wait_for_late()
+        self.tell(epoch, Turn(0, 0))
+
+    def _wait_for_late(self) -> None:
+        """Wait until all workers have looked which epoch they should make, if one of them has.
+
+        torch begins an epoch once all workers have heard of it, and they look a moment later.
+        Where it is broken off in that moment, a late one would look only at what is told now.
+        """
+        end = time.monotonic() + LATE_S
+        while len(set(self._begun[1 : 1 + int(self._begun[0])].tolist()) - {0}) > 1:
+            if time.monotonic() > end:
+                warn(
+                    f"a worker has not begun the last epoch for {LATE_S:g} s, and may make another "
+                    "one than the others; labeled.torch.data_loader(...) does not depend on that"
+                )
+                return
+            time.sleep(0.001)
 
     def tell(self, epoch: int, turn: Turn) -> None:
         """Say which epoch is next, and where in it workers begin."""
@@ -123,6 +151,9 @@ class WorkerRows:
         info = module("torch.utils.data").get_worker_info()
         worker, n_workers = (0, 1) if info is None else (info.id, info.num_workers)
         asked = self._asked(in_worker=info is not None)
+        if info is not None and worker < MOST_WORKERS:
+            self._begun[0] = min(n_workers, MOST_WORKERS)
+            self._begun[1 + worker] = self._n_begun
         if asked is None:
             return iter(())
         epoch, turn = asked
@@ -134,6 +165,7 @@ class WorkerRows:
         """Return which epoch to make and where it begins; None if nobody waits for it any more."""
         lives_on = in_worker and self._process == os.getpid()
         self._process = os.getpid()
+        self._n_begun = self._n_begun + 1 if lives_on else 1
         heard, epoch, *place = self._told.tolist() if lives_on else self._said
         if self.each_told:
             self._heard = self._heard + 1 if lives_on else heard
