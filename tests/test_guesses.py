@@ -9,6 +9,7 @@ import sys
 import h5py
 import numpy as np
 import pytest
+import xarray as xr
 
 import labeled
 from labeled.api.guesses import OF_DATASET, OF_PACKAGE
@@ -35,6 +36,33 @@ def test_rows_in_brackets_are_a_subset(ds):
     np.testing.assert_array_equal(ds[range(3)]["x"].values, every[:3])
     np.testing.assert_array_equal(ds[ds["y"] == 1]["x"].values, every[mask])
     np.testing.assert_array_equal(ds[2:5]["y"].values, [0, 1, 0])
+
+
+def test_sums_and_assignments_are_answered_by_what_does_the_same(ds):
+    for add in (lambda: ds + ds, lambda: sum([ds, ds])):
+        with pytest.raises(TypeError, match=r"labeled\.concat\(\[a, b\]\).*ds\['x'\] \+ 1"):
+            add()
+    with pytest.raises(TypeError, match=r"ds\.to_xarray\(\) takes new variables"):
+        ds["x"] = 3
+    with pytest.raises(NotImplementedError, match=r"x\.hdf5'.*group='\.\.\.'"):
+        xr.open_datatree(ds.files.paths[0], engine="labeled")
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("split", r"\.split\('train'\), once it is open"),
+        ("which_sets", r"\.split\('train'\), once it is open"),
+        ("batch_size", r"batches\(64, shuffle=True, seed=7\)"),
+        ("mode", "only read"),
+        ("grup", "did you mean 'group'"),
+    ],
+)
+def test_options_of_others_are_answered_by_what_does_the_same(ds, option, words):
+    with pytest.raises(
+        LoaderTypeError, match=f"open_dataset.. has no option '{option}'; .*{words}"
+    ):
+        labeled.open_dataset(ds.files.paths[0], **{option: "train"})
 
 
 def test_names_in_brackets_are_still_names(ds):

@@ -32,7 +32,7 @@ from labeled.api.choosing import (
     shared,
 )
 from labeled.api.dividing import one_value_a_row, two_sides
-from labeled.api.guesses import OF_DATASET, hint_for_dataset
+from labeled.api.guesses import NOT_ADDED, NOT_ASSIGNED, OF_DATASET, hint_for_dataset
 from labeled.api.held import (
     Held,
     Rows,
@@ -55,7 +55,14 @@ from labeled.catalog.files import Catalog, Files
 from labeled.catalog.lazy import read_block
 from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import Source
-from labeled.errors import LoaderError, LoaderTypeError, SplitError, UnknownNameError, warn
+from labeled.errors import (
+    LoaderError,
+    LoaderTypeError,
+    SelectionTypeError,
+    SplitError,
+    UnknownNameError,
+    warn,
+)
 from labeled.formats.bytesource import close_files
 from labeled.formats.naming import check_once
 from labeled.guesses import unknown_attribute
@@ -714,6 +721,14 @@ class Dataset:
             raise unknown_attribute(
                 self, name, OF_DATASET, lambda n: hint_for_dataset(n, self.sources, self.splits)
             )
+
+        def __add__(self, other: Any) -> Any:
+            raise SelectionTypeError(NOT_ADDED)
+
+        __radd__ = __add__
+
+        def __setitem__(self, name: Any, value: Any) -> None:
+            raise SelectionTypeError(NOT_ASSIGNED)
 
     # looks
 

@@ -91,6 +91,16 @@ OF_DATASET = said_of(
 )
 """Where each leads, by guess."""
 
+NOT_ADDED = (
+    "a Dataset adds nothing: rows of one behind those of another are labeled.concat([a, b]), and "
+    "values are reckoned with source by source: ds['x'] + 1, or ds.to_xarray() + 1"
+)
+
+NOT_ASSIGNED = (
+    "a Dataset is what its files hold, and never changes: ds.to_xarray() takes new variables, "
+    "batches(pipeline={'x': function}) changes what comes out, labeled.write makes a new file"
+)
+
 OF_PACKAGE = said_of(
     (
         "open load read load_dataset read_hdf5 open_file open_hdf5 read_file File H5PYDataset "

@@ -16,7 +16,7 @@ from xarray.backends import BackendEntrypoint
 
 from labeled.api.opening import open_dataset
 from labeled.catalog.source import Io
-from labeled.errors import FileFormatError, LoaderError
+from labeled.errors import FileFormatError, LoaderError, NotYetError
 from labeled.selection import Request
 
 SUFFIX = ".labeled.h5"
@@ -136,6 +136,22 @@ decode_coords : bool, optional
             [drop_variables] if isinstance(drop_variables, str) else list(drop_variables or ())
         )
         return opened.drop_vars(dropped, errors="ignore")
+
+    def open_datatree(self, filename_or_obj: Any, **_: Any) -> Any:
+        """Refuse: groups are parts of names here, and none is a node.
+
+        Raises
+        ------
+        NotYetError
+            Always; the message says what opens groups.
+        """
+        raise NotYetError(
+            f"engine 'labeled' makes no tree of {filename_or_obj!r}: groups are parts of the names "
+            "of sources. Open one of them, xr.open_dataset(path, engine='labeled', group='...'), "
+            "or the tree by engine='h5netcdf', phony_dims='sort'"
+        )
+
+    open_groups_as_dict = open_datatree
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Claim only files whose name says so; any other HDF5 file is xarray's own."""

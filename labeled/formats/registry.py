@@ -23,6 +23,7 @@ from labeled.formats.hdf5.format import FORMAT as HDF5
 from labeled.formats.hdf5.format import SIGNATURE
 from labeled.formats.idx.format import FORMAT as IDX
 from labeled.formats.recordio.format import FORMAT as RECORDIO
+from labeled.guesses import said_of
 
 log = logging.getLogger(__name__)
 
@@ -168,6 +169,19 @@ def _unpacked(data: bytes) -> bytes:
         return data
 
 
+SAID_ELSEWHERE = said_of(
+    ("split which_sets", "say open_dataset(path).split('train'), once it is open"),
+    ("subset rows", "say open_dataset(path).subset(rows), once it is open"),
+    (
+        "batch_size shuffle seed memory device pipeline specs",
+        "say it of batches: open_dataset(path).batches(64, shuffle=True, seed=7)",
+    ),
+    ("engine", "files tell their format themselves, and format= is for those that do not"),
+    ("mode", "files are only read; labeled.write makes one, and labeled.append adds rows"),
+)
+"""What to say of options that other functions have, or those of other libraries."""
+
+
 def check_names(own: Mapping[str, Any], general: Iterable[str]) -> None:
     """Refuse options that no format has, before a file is looked at.
 
@@ -186,9 +200,8 @@ def check_names(own: Mapping[str, Any], general: Iterable[str]) -> None:
     known = {*general, *OPTION_NAMES}
     for name in own:
         if name not in known:
-            raise LoaderTypeError(
-                f"open_dataset() has no option {name!r}; {did_you_mean(name, known, limit=99)}"
-            )
+            said = SAID_ELSEWHERE.get(name) or did_you_mean(name, known, limit=99)
+            raise LoaderTypeError(f"open_dataset() has no option {name!r}; {said}")
 
 
 def own_options(chosen: Format, path: str, given: Mapping[str, Any], heeded: Iterable[str]) -> Any:
