@@ -310,6 +310,20 @@ def test_a_page_of_a_thousand_sources_stays_small(tmp_path):
     assert "not opened (1000)" in page
 
 
+def test_pages_of_deep_names_are_no_wider_for_it(tmp_path):
+    """A column a source made the table of splits wider than the page, and names broke in words."""
+    names = [f"general/electrodes/column_{i}" for i in range(9)]
+    arrays = {name: np.zeros(7) for name in names} | {"series/data": np.zeros((30, 2))}
+    dataset = labeled.open_dataset(labeled.write(tmp_path / "deep.hdf5", arrays))
+
+    text = dataset._repr_html_()
+
+    tables = [[one.text for one in table.iter("th")] for table in tree_of(text).iter("table")]
+    assert ["split", "rows", "where they lie in the file"] in tables
+    assert "7 rows (9 sources), 30 rows (series/data)" in words_of(tree_of(text))
+    assert text.count("<b>general/<wbr/>electrodes/<wbr/>column_") == 9
+
+
 def test_files_of_many_sources_are_cut_short(tmp_path):
     sources = {f"source_{i:03}": np.arange(90) for i in range(120)}
     some = list(sources)[:5]

@@ -59,7 +59,7 @@ html[data-theme=dark] body .labeled-view{{{_DARK}}}
 .labeled-view .lb-faint{{opacity:.7}}
 .labeled-view .lb-bad{{color:var(--lb-bad)}}
 .labeled-view .lb-row>summary{{display:grid;gap:0 .8em;list-style:none;
- grid-template-columns:.8em minmax(9.5em,1.15fr) minmax(15em,2.5fr) 9em 5.5em
+ grid-template-columns:.8em minmax(9.5em,1.9fr) minmax(13em,2.2fr) 9em 5.5em
  minmax(8em,1.6fr);overflow-wrap:break-word}}
 .labeled-view .lb-row>summary>span{{min-width:0}}
 .labeled-view .lb-row>summary::-webkit-details-marker{{display:none}}
@@ -118,6 +118,17 @@ def cell(text: str) -> str:
 def bold(text: str) -> Markup:
     """Return text in bold, escaped."""
     return Markup(f"<b>{cell(text)}</b>")
+
+
+def path(name: str) -> Markup:
+    """Return a name in bold, escaped, which may go on in the next line behind a slash.
+
+    Examples
+    --------
+    >>> path("run/<images>")
+    '<b>run/<wbr/>&lt;images&gt;</b>'
+    """
+    return Markup(f"<b>{'/<wbr/>'.join(map(cell, name.split('/')))}</b>")
 
 
 def code(text: str) -> Markup:

@@ -21,7 +21,6 @@ NO_SOURCES = "no sources: it holds no array whose first axis could count example
 _LISTED = 8
 _LINES = 40
 _ROWS = 200
-_COLUMNS = 8
 _CHARACTERS = 200
 
 
@@ -163,7 +162,7 @@ def summary_html(summary: Summary) -> str:
         parts.append(html.details(title, _splits_table(summary), opened=few))
     if summary.variables:
         listed = summary.variables
-        told = [(html.bold(name), dims, html.code(kind)) for name, dims, kind in listed[:_ROWS]]
+        told = [(html.path(name), dims, html.code(kind)) for name, dims, kind in listed[:_ROWS]]
         body = html.table(("name", "dims", "dtype"), told) + _rest(listed)
         parts.append(html.details(f"coordinates and variables ({len(listed)})", body))
     if summary.attrs:
@@ -192,23 +191,20 @@ def attribute_words(attrs: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _source_row(line: SourceLine) -> str:
-    cells = (html.bold(line.name), line.sizes, html.code(line.dtype), line.size, line.stored)
+    cells = (html.path(line.name), line.sizes, html.code(line.dtype), line.size, line.stored)
     told = {"space": html.code(line.space), "rows": line.rows, **line.more}
     return html.row(cells, html.facts(told))
 
 
 def _splits_table(summary: Summary) -> str:
-    names = [line.name for line in summary.lines][:_COLUMNS]
-    more = ("...",) if len(summary.lines) > _COLUMNS else ()
     rows = [
         (
             html.bold(split.name),
-            *(f"{split.rows[n]:,}" if n in split.rows else "–" for n in names),
-            *more,
+            split_words(split.rows, summary.lines),
             html.strip(
                 {"one": split.lies}, split.span, f"where the rows of {split.name!r} lie in the file"
             ),
         )
         for split in summary.splits
     ]
-    return html.table(("split", *names, *more, "rows of the file"), rows)
+    return html.table(("split", "rows", "where they lie in the file"), rows)
