@@ -86,6 +86,28 @@ def image_dims(dims: Sequence[str]) -> dict[str, str] | None:
     return {role: roles[role] for role in order if role in roles}
 
 
+CHANNELS = (1, 3, 4)
+"""How many channels pictures have."""
+
+
+def likely_image(lengths: Sequence[int]) -> tuple[str, ...] | None:
+    """Return what the axes of an example are if it is a picture, where lengths look like it.
+
+    Examples
+    --------
+    >>> likely_image((48, 64, 3)), likely_image((28, 28)), likely_image((100, 12))
+    (('height', 'width', 'channel'), ('height', 'width'), None)
+    """
+    match tuple(lengths):
+        case (_, _, channels) if channels in CHANNELS:
+            return ("height", "width", "channel")
+        case (channels, _, _) if channels in CHANNELS:
+            return ("channel", "height", "width")
+        case (height, width) if height == width:
+            return ("height", "width")
+    return None
+
+
 def spatial_roles(n_spatial: int) -> tuple[str | None, ...]:
     """Return the roles of spatial axes 0 to ``n_spatial - 1``; None beyond three axes.
 

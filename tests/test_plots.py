@@ -119,6 +119,38 @@ def test_images_are_found_by_the_names_of_dims(dims, shape, index, note):
     assert [text.get_text() for text in ax.texts] == [f"row {i}" for i in range(shape[0])]
 
 
+@pytest.mark.parametrize(
+    ("shape", "taken"),
+    [
+        ((6, 5, 3), "height, width, channel"),
+        ((3, 6, 5), "channel, height, width"),
+        ((6, 6), "height, width"),
+    ],
+)
+def test_axes_without_names_are_drawn_as_pictures_where_they_look_like_it(tmp_path, shape, taken):
+    """They were drawn as tangles of lines, and another source went before them."""
+    pictures = RNG.integers(0, 256, (8, *shape), dtype=np.uint8)
+    with h5py.File(tmp_path / "plain.h5", "w") as f:
+        f["actions"], f["camera/front"] = np.zeros((8, 7)), pictures
+    with pytest.warns(labeled.LabeledWarning, match="does not name every axis"):
+        ax = labeled.open_dataset(tmp_path / "plain.h5").plot()
+    expected = np.moveaxis(pictures, 1, -1) if taken.startswith("channel") else pictures
+    for drawn, image in zip(ax.get_images(), expected, strict=True):
+        np.testing.assert_array_equal(drawn.get_array(), image)
+    assert ax.get_title(loc="left") == f"camera/front: 8 of 8 rows\naxes taken for {taken}"
+
+
+def test_lines_run_along_the_longest_axis(tmp_path):
+    waves = RNG.random((4, 2, 50))
+    with h5py.File(tmp_path / "waves.h5", "w") as f:
+        f["waves"] = waves
+    with pytest.warns(labeled.LabeledWarning, match="does not name every axis"):
+        ax = labeled.open_dataset(tmp_path / "waves.h5").plot()
+    drawn = [line.get_ydata() for line in ax.get_lines()]
+    np.testing.assert_array_equal(drawn, waves.reshape(8, 50))
+    assert ax.get_xlabel() == "waves_axis_2"
+
+
 def test_labels_are_counted_by_name(path):
     batch = next(iter(labeled.open_dataset(path).batches(64)))
     counts = dict(zip(NAMES, np.bincount(TARGETS[:64, 0], minlength=3).tolist(), strict=True))

@@ -1,12 +1,14 @@
 """The picture of a batch: what it is drawn as depends on dims and dtype alone.
 
-Images are dims that mean height and width (and perhaps channel and depth); sequences have one
-or two other axes; labels are one integer a row, drawn as counts of classes; what is left is a
+Images are dims that mean height and width (and perhaps channel and depth), or axes without a
+name that are as long as those of pictures, which the title says; sequences have one or two
+other axes; labels are one integer a row, drawn as counts of classes; what is left is a
 histogram.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -15,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.device import to_host
-from labeled.dims import image_dims
+from labeled.dims import image_dims, likely_image
 from labeled.errors import ArrayError, UnknownNameError, did_you_mean
 from labeled.views.classes import as_text
 from labeled.views.figures import Axes, draw_counts, draw_images, draw_lines, draw_values
@@ -28,6 +30,7 @@ ClassNames = Mapping[int, str] | Sequence[str]
 LABELS = ("targets", "target", "labels", "label", "classes", "class", "y")
 """What labels are called, where several sources hold one integer a row."""
 
+_NAMELESS = re.compile(r"_axis_\d+$")
 _SHOWN = 16
 _LETTERS = 16
 _LINES = 8
@@ -60,8 +63,15 @@ class Drawn:
 
     def example_dims(self, name: str) -> tuple[str, ...]:
         """Dims of one example; without those of examples whose dims nobody knows."""
-        known = self.told.get(name, Told()).example_dims
-        return known if self.arrays[name].dtype.kind == "O" else self.dims[name][1:]
+        if self.arrays[name].dtype.kind == "O":
+            return self.told.get(name, Told()).example_dims
+        return self.guessed(name) or self.dims[name][1:]
+
+    def guessed(self, name: str) -> tuple[str, ...] | None:
+        """What the axes of a source are most likely, where none has a name."""
+        array, dims = self.arrays[name], self.dims[name][1:]
+        nameless = array.dtype.kind != "O" and all(map(_NAMELESS.search, dims))
+        return likely_image(array.shape[1:]) if nameless else None
 
     def kind(self, name: str) -> Kind | None:
         """What a source is drawn as; None for text and the like."""
@@ -122,7 +132,8 @@ class Drawn:
     def lines(self, name: str, n: int) -> tuple[list[Array], str]:
         """Return the first sequences, their steps first and without padding; and what steps are."""
         dims = self.example_dims(name)
-        axis = dims.index("time") if "time" in dims else 0
+        shape = self.arrays[name].shape[1:]
+        axis = dims.index("time") if "time" in dims else int(np.argmax(shape)) if shape else 0
         rows = [np.moveaxis(one, axis, 0) for one in to_host(self.arrays[name][:n])]
         mask = self.arrays.get(f"{name}_mask")
         if mask is not None and mask.shape == self.arrays[name].shape:
@@ -191,6 +202,8 @@ def draw_batch(
     title = f"{name}: {n:,} of {count_words(batch.count, 'row')}"
     if kind == "images":
         images, note = batch.shown(name, n)
+        guess = batch.guessed(name)
+        note += f"\naxes taken for {', '.join(guess)}" if guess else ""
         return draw_images(images, captions, title + note, ax)
     lines, along = batch.lines(name, n)
     return draw_lines(lines, captions, title, along, ax)

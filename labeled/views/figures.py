@@ -48,7 +48,8 @@ def new_axes(ax: Axes | None, width: float = 6.4, height: float = 4.0) -> Axes:
 
 def titled(ax: Axes, title: str, x: str = "", y: str = "") -> Axes:
     """Name the axes; returns them."""
-    ax.set_title(shown(title), parse_math=False, loc="left", fontsize="medium")
+    said = "\n".join(map(shown, title.split("\n")))
+    ax.set_title(said, parse_math=False, loc="left", fontsize="medium", wrap=True)
     ax.set_xlabel(shown(x), parse_math=False)
     ax.set_ylabel(shown(y), parse_math=False)
     return ax

@@ -19,6 +19,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from labeled.dims import likely_image
 from labeled.errors import DimsError, FileFormatError, warn
 from labeled.formats.hdf5.layout import why_not_a_source
 from labeled.formats.hdf5.safety import Address, address, check_dataset, to_text
@@ -28,7 +29,6 @@ MAX_EXAMPLE_AXES = 32
 TO_WRITE = "the file to write"
 """What messages call a file that is not there yet."""
 
-CHANNELS = (1, 3, 4)
 MOST_TOLD, MOST_SUGGESTED = 12, 4
 """Sources that a warning lists, and those whose names it spells out."""
 
@@ -87,17 +87,10 @@ class Unnamed:
         """
         if {0, *self.axes} != set(range(len(self.dims))):
             return self.dims
-        guess: tuple[str, ...]
-        match self.shape:
-            case (_, _, _, channels) if channels in CHANNELS:
-                guess = ("batch", "height", "width", "channel")
-            case (_, channels, _, _) if channels in CHANNELS:
-                guess = ("batch", "channel", "height", "width")
-            case (_, height, width) if height == width:
-                guess = ("batch", "height", "width")
-            case _:
-                return self.dims
-        return (guess[0] if 0 in self.axes else self.dims[0], *guess[1:])
+        guess = likely_image(self.shape[1:])
+        if guess is None:
+            return self.dims
+        return ("batch" if 0 in self.axes else self.dims[0], *guess)
 
 
 @dataclass(slots=True)
