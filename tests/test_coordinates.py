@@ -263,3 +263,23 @@ def test_variables_without_axes_come_along(tmp_path):
     part = dataset.subset([2])["a"]
     assert float(part["height"]) == 2.5
     assert part["site"].item() == "Ü"
+
+
+def test_coordinates_called_alike_in_several_groups_are_told_apart_by_their_paths(tmp_path):
+    """Every variable had one of its own, called after it: hundreds in a file of ICESat-2."""
+    with h5py.File(tmp_path / "beams.h5", "w") as f:
+        for beam, n in {"gt1l": 4, "gt1r": 5}.items():
+            f[f"{beam}/time"] = np.arange(n) * 10.0
+            f[f"{beam}/time"].make_scale("time")
+            for name in ("height", "canopy/cover"):
+                f[f"{beam}/{name}"] = np.zeros(n)
+                f[f"{beam}/{name}"].dims[0].attach_scale(f[f"{beam}/time"])
+    ds = labeled.open_dataset(tmp_path / "beams.h5")
+    found = {name: [*ds[name].coords] for name in ds.sources}
+    assert found == {
+        "gt1l/canopy/cover": ["time"],
+        "gt1l/height": ["time"],
+        "gt1r/canopy/cover": ["gt1r/time"],
+        "gt1r/height": ["gt1r/time"],
+    }
+    np.testing.assert_array_equal(ds["gt1r/height"]["gt1r/time"], np.arange(5) * 10)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 from typing import Any
 
 import h5py
@@ -298,16 +299,18 @@ class Builder:
     def _coordinate(
         self, scale: Scale, dim: str, source: str, all_dims: set[str], taken: Collection[str]
     ) -> str:
-        """Return the key of the coordinate that a scale makes along `dim`, adding it once."""
-        key, number = scale.name, 1
-        while True:
+        """Return the key of the coordinate that a scale makes along `dim`, adding it once.
+
+        Scales of several groups that are called alike are told apart by their paths.
+        """
+        place = (scale.path or scale.name).removeprefix(self.base.name).lstrip("/")
+        again = (f"{source}_{scale.name}{'' if n == 1 else f'_{n}'}" for n in count(1))
+        for key in chain((scale.name, place), again):
             known = self.variables.get(key)
             if known is not None and known.key == scale.path and known.dims == (dim,):
                 return key
             if known is None and key not in taken and (key == dim or key not in all_dims):
                 break
-            suffix = "" if number == 1 else f"_{number}"
-            key, number = f"{source}_{scale.name}{suffix}", number + 1
         self.variables[key] = self.coordinate_header(key, scale, (dim,))
         return key
 
