@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import subprocess
@@ -248,6 +249,28 @@ def test_head_fills_examples_of_different_shapes_up(tmp_path: Path) -> None:
     assert "(batch: 3, channel: *, height: *, width: *)  uint8  first 2 rows" in text
     rows = [line.split()[2:] for line in text.splitlines() if "row " in line]
     assert rows == [list("990990"), list("999999")]
+
+
+def test_head_tells_of_encoded_pictures_what_they_are_and_what_decodes_them(tmp_path: Path) -> None:
+    """Their bytes were shown, 137 80 78 71, as if they were values."""
+    image = pytest.importorskip("PIL.Image")
+    encoded = []
+    for i in range(3):
+        file = io.BytesIO()
+        pixels = np.random.default_rng(i).integers(0, 256, (4 + i, 7, 3), dtype=np.uint8)
+        image.fromarray(pixels).save(file, "png")
+        encoded.append(np.frombuffer(file.getvalue(), np.uint8))
+    noise = [np.arange(5 + i, dtype=np.uint8) for i in range(3)]
+    path = labeled.write(tmp_path / "p.hdf5", {"photos": encoded, "noise": noise})
+    told = run("head", path, "--rows", 2).stdout
+    assert "row 0  0  1  2  3  4  0" in told
+    assert f"row 1  png of 5 x 7 x 3, {len(encoded[1])} bytes" in told
+    assert "row 0  137  80  78  71" in run("head", path, "photos", "--numbers").stdout
+    remedy = re.search(r"pipeline=(.*?\)\})\)", told)
+    assert remedy is not None
+    pipeline = eval(remedy[1], {"labeled": labeled})
+    batch = next(iter(labeled.open_dataset(path).batches(3, pipeline=pipeline)))
+    assert [one.shape for one in batch["photos"].values] == [(4, 7, 3), (5, 7, 3), (6, 7, 3)]
 
 
 @pytest.mark.parametrize("values", [np.zeros((0, 3)), np.zeros((4, 0)), np.array(["a", "b" * 40])])

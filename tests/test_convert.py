@@ -799,3 +799,12 @@ def test_a_source_in_another_file_is_left_out_or_allowed(tmp_path: Path) -> None
         assert {name: ds[name].values[2] for name in ds.sources} == expected
     with pytest.raises(UnknownNameError, match="'z'"):
         labeled.convert(origin, target, sources=["z"], overwrite=True)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize("name", ["rows.csv", "rows.npy", "rows.parquet", "rows"])
+def test_pipes_are_refused_instead_of_waited_for(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    for use in (lambda p: labeled.convert(p, tmp_path / "new.h5"), labeled.open_dataset):
+        with pytest.raises(FileFormatError, match=rf"{name}' is a pipe .*: cat .*{name} > FILE"):
+            use(tmp_path / name)

@@ -24,6 +24,7 @@ from labeled.cli.drawing import as_pixels, gallery, shrink_step
 from labeled.cli.info import plain_values
 from labeled.cli.options import external_option, group_option, names_of
 from labeled.dims import image_dims
+from labeled.formats.picture_heads import PictureError, head_of, kind_of
 from labeled.ragged import Ragged
 from labeled.views.text import count_words, sizes_words
 
@@ -103,13 +104,44 @@ def source_lines(dataset: Dataset, name: str, n_rows: int, numbers: bool) -> lis
     title = f"{name}  {sizes_words(list(map(str, lazy.dims)), shape)}  {dtype}"
     if len(first) < len(lazy):
         title += f"  first {count_words(len(first), 'row')}"
-    if ragged:
+    if isinstance(first, Ragged):
+        pictures = [] if numbers else picture_lines(first, name)
+        if pictures:
+            return [title, *pictures, ""]
         title += "  (shapes differ: filled up with 0)"
     array = first.pad() if ragged else first.compute()
     image = None if numbers or not array.size else as_image(array)
     if image is None:
         return [title, *number_lines(array.values), ""]
     return [title, *image_lines(image)]
+
+
+def picture_lines(rows: Ragged, name: str) -> list[str]:
+    """Say what encoded pictures are, and what decodes them; nothing where not all are pictures."""
+    if rows.dtype != np.uint8 or len(rows.dims) != 2 or not len(rows):
+        return []
+    encoded = [np.asarray(one).tobytes() for one in rows.to_objects()]
+    kinds = [kind_of(one) for one in encoded]
+    if None in kinds:
+        return []
+    lines = [
+        f"  row {i}  {kind}{_size_of(one)}, {len(one):,} bytes"
+        for i, (kind, one) in enumerate(zip(kinds, encoded, strict=True))
+    ]
+    decoded = f"pipeline={{{name!r}: labeled.augment.Decode()}}"
+    return [*lines, f"  encoded pictures; batches(..., {decoded}) makes pixels of them"]
+
+
+def _size_of(encoded: bytes) -> str:
+    """Return how large an encoded picture is, in words; nothing where only a decoder knows."""
+    try:
+        found = head_of(encoded)
+    except PictureError:
+        return ", damaged"
+    if found is None:
+        return ""
+    height, width, channels = found.shape()
+    return f" of {height} x {width} x {channels}"
 
 
 def as_image(array: xr.DataArray) -> xr.DataArray | None:

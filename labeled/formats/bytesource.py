@@ -20,6 +20,7 @@ import hashlib
 import importlib
 import mmap
 import os
+import shlex
 import stat
 import threading
 import weakref
@@ -458,6 +459,11 @@ def stamp_of(path: str | os.PathLike[str]) -> FileStamp:
         raise FileFormatError(f"file {name!r} cannot be read: {error.strerror}") from error
     if stat.S_ISDIR(found.st_mode):
         raise FileFormatError(f"{name!r} is a folder, not a file; name a file in it")
+    if not stat.S_ISREG(found.st_mode):
+        raise FileFormatError(
+            f"{name!r} is a pipe or a device, which cannot be read at any place and again; write "
+            f"what comes out of it into a file first: cat {shlex.quote(name)} > FILE"
+        )
     if found.st_size == 0:
         raise FileFormatError(f"file {name!r} is empty (0 bytes)")
     return FileStamp(name, found.st_size, found.st_mtime_ns)

@@ -29,6 +29,7 @@ from labeled.errors import (
     did_you_mean,
     warn,
 )
+from labeled.formats.bytesource import stamp_of
 from labeled.formats.foreign import NETCDF3_MAGIC, ZARR_MARKS
 from labeled.formats.recordio.decoding import Decoding
 from labeled.formats.registry import FORMATS
@@ -189,6 +190,7 @@ def _of_path(
         if kind == "parquet":
             return Origin("parquet", parquet_sources(paths, columns))
         return Origin("labeled", opener(path))
+    stamp_of(path)  # pipes are refused before anybody waits for what comes out of them
     if suffix == ".npy":
         stem = os.path.splitext(os.path.basename(path))[0]
         return Origin("npy", {stem: _with_axes(path, open_npy(path))})
