@@ -283,3 +283,32 @@ def test_coordinates_called_alike_in_several_groups_are_told_apart_by_their_path
         "gt1r/height": ["gt1r/time"],
     }
     np.testing.assert_array_equal(ds["gt1r/height"]["gt1r/time"], np.arange(5) * 10)
+
+
+def test_netcdf_written_of_a_packed_file_is_packed_alike(tmp_path):
+    """Packed integers became floats of four times the size, and times other times."""
+    packing = {"dtype": "i2", "scale_factor": 0.01, "add_offset": 273.0, "_FillValue": -999}
+    values = np.random.default_rng(0).integers(-500, 500, (6, 4)) * 0.01 + 273
+    values[2, 1] = np.nan
+    times = np.datetime64("2024-01-01T00", "ns") + np.arange(6) * np.timedelta64(6, "h")
+    made = xr.Dataset({"t2m": (("time", "x"), values)}, coords={"time": times})
+    hours = {"units": "hours since 2000-01-01", "dtype": "i4"}
+    encoding = {"t2m": packing, "time": hours}
+    path, again = str(tmp_path / "a.nc"), str(tmp_path / "again.nc")
+    made.to_netcdf(path, engine="h5netcdf", encoding=encoding, unlimited_dims=["time"])
+
+    labeled.open_dataset(path).to_xarray().isel(time=slice(1, 5)).to_netcdf(
+        again, engine="h5netcdf"
+    )
+
+    with h5py.File(path) as old, h5py.File(again) as new:
+        for name in ("t2m", "time"):
+            assert new[name].dtype == old[name].dtype
+            np.testing.assert_array_equal(new[name], old[name][1:5])
+            assert new[name].attrs.get("units") == old[name].attrs.get("units")
+        assert new["t2m"].attrs["scale_factor"] == 0.01
+    with h5py.File(path, "a") as f:  # one file of two is packed otherwise: neither way is meant
+        f["t2m"].attrs["add_offset"] = 0.0
+    joined = labeled.open_dataset([path, again]).to_xarray()
+    assert "scale_factor" not in joined["t2m"].encoding
+    assert joined["t2m"].shape == (10, 4)

@@ -18,6 +18,7 @@ import xarray as xr
 from labeled.catalog.lazy import lazy_array
 from labeled.catalog.source import Source
 from labeled.errors import warn
+from labeled.formats.cf import encoding_of
 from labeled.selection import Selection
 
 Steps = Sequence[tuple[str, Any]]
@@ -76,10 +77,17 @@ def data_array(part: Part, known: Known | None = None) -> xr.DataArray:
 
 
 def _lazy_variable(source: Source, rows: Selection, chunks: Any = "auto") -> xr.Variable:
-    """Return rows with their dims; ``chunks={}`` of xarray then keeps the blocks as they are."""
+    """Return rows with their dims.
+
+    ``chunks={}`` of xarray keeps the blocks as they are, and `to_netcdf` packs values as the
+    files do, if all of them do so alike.
+    """
     data = lazy_array(source, rows, chunks)
     blocks = dict(zip(source.dims, data.chunks, strict=True))
-    return xr.Variable(source.dims, data, dict(source.attrs), {"preferred_chunks": blocks})
+    stored = [encoding_of(header.cf, header.dtype) for header in source.headers]
+    alike = all(repr(one) == repr(stored[0]) for one in stored)
+    encoding = {"preferred_chunks": blocks, **(stored[0] if alike else {})}
+    return xr.Variable(source.dims, data, dict(source.attrs), encoding)
 
 
 def xarray_dataset(

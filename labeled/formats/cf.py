@@ -120,6 +120,31 @@ def stored_as_time(dtype: np.dtype[Any], attrs: Mapping[str, Any]) -> bool:
     return dtype == np.int64 and any(time_attrs(kind).items() <= said.items() for kind in "Mm")
 
 
+def encoding_of(cf: CF | None, dtype: np.dtype[Any]) -> dict[str, Any]:
+    """Return how decoded values are stored, as xarray's `encoding` says it.
+
+    Examples
+    --------
+    >>> cf, used = cf_of("t2m", np.dtype("i2"), {"scale_factor": 0.5, "_FillValue": -1}, [])
+    >>> encoding_of(cf, np.dtype("i2"))
+    {'dtype': dtype('int16'), 'scale_factor': 0.5, '_FillValue': -1}
+    """
+    if cf is None or cf.view is not None or len(cf.fills) > 1:
+        return {}
+    fill = cf.fills[0] if cf.fills else None
+    units = cf.times if cf.dtype.kind == "M" else None
+    said = {
+        "dtype": dtype,
+        "scale_factor": cf.scale,
+        "add_offset": cf.offset,
+        "_FillValue": fill,
+        "units": units,
+        "calendar": cf.calendar,
+    }
+    packed = any(value is not None for key, value in said.items() if key != "dtype")
+    return {k: v for k, v in said.items() if v is not None} if packed else {}
+
+
 def decode(raw: np.ndarray[Any, Any], cf: CF) -> np.ndarray[Any, Any]:
     """Return decoded values; `raw` is left as it is and never handed back.
 
