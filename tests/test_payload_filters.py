@@ -54,8 +54,10 @@ def chunk_of(compression: str, *, shuffle: bool = False) -> tuple[tuple[Filter, 
 @pytest.fixture
 def fresh_libraries() -> Iterator[None]:
     filters._opened.cache_clear()
+    compiler.forget()
     yield
     filters._opened.cache_clear()
+    compiler.forget()
 
 
 @pytest.fixture(params=[False, True], ids=["numpy", "numba"])

@@ -215,6 +215,19 @@ def test_without_numba_the_same_copies_are_made(monkeypatch):
     np.testing.assert_array_equal(permute.copy(src, (1, 2, 3, 0)), src.transpose(1, 2, 3, 0))
 
 
+def test_numba_is_looked_for_once(monkeypatch):
+    """Finding it takes longer than a small copy, and kernels are loaded for large ones only."""
+    find, asked = importlib.util.find_spec, []
+    monkeypatch.setenv(compiled.SWITCH, "1")
+    monkeypatch.setattr(compiled, "_kernels", None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: asked.append(name) or find(name))
+    src = np.zeros((3, 96, 96), np.uint8)
+    for _ in range(3):
+        permute.copy(src[..., ::-1], (0, 1, 2), dtype=np.uint8)
+        permute.available()
+    assert asked == ["numba"]
+
+
 @pytest.mark.parametrize("loaded", [False, True])
 def test_where_numba_is_told_not_to_compile_nothing_asks_it(monkeypatch, loaded):
     """Loops made of instructions fail there, and the others would take for ever."""

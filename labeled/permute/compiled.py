@@ -178,8 +178,9 @@ def run(
 
 
 def forget() -> None:
-    """Look at the switch again, for plans that were run before, too."""
+    """Look at the switch and for numba again, for plans that were run before, too."""
     _placed.cache_clear()
+    compiler.forget()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

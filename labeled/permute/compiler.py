@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from functools import cache
 
 OFF = "NUMBA_DISABLE_JIT"
 """numba's own environment variable; anything but 0 turns compiling off."""
@@ -28,7 +29,18 @@ def turned_off() -> bool:
 
 def installed() -> bool:
     """Whether loops can be compiled, once numba is imported for them."""
-    return not turned_off() and importlib.util.find_spec("numba") is not None
+    return not turned_off() and _is_there()
+
+
+@cache
+def _is_there() -> bool:
+    """Whether numba can be found; looked for once, which takes longer than a small copy."""
+    return importlib.util.find_spec("numba") is not None
+
+
+def forget() -> None:
+    """Look for numba again."""
+    _is_there.cache_clear()
 
 
 def loaded() -> bool:
