@@ -133,6 +133,18 @@ def test_objects_and_lists():
     assert [one.dims for one in Pad(1)(singles)] == [LAST[1:]] * 3
 
 
+@pytest.mark.parametrize("together", [1, 1 << 20])
+@pytest.mark.parametrize("dtype", ["u1", ">i2", "f4"])
+def test_borders_are_those_of_numpy_wherever_the_channels_lie(dtype, together, monkeypatch):
+    monkeypatch.setattr(pictures_module, "MOVED_ITEMS", together)
+    images = np.random.default_rng(1).integers(0, 99, (5, 6, 7, 3)).astype(dtype)[:, ::-1]
+    expected = np.pad(images, ((0, 0), (2, 2), (1, 1), (0, 0)), constant_values=9)
+    for order in ((0, 1, 2, 3), (0, 3, 1, 2), (3, 0, 2, 1)):
+        dims = [LAST[axis] for axis in order]
+        padded = Pad((2, 1), fill=9)(images.transpose(order), dims=dims)
+        assert_array_equal(padded, expected.transpose(order), strict=dtype != ">i2")
+
+
 MORE = [
     Affine(scale=(0.8, 1.2), canvas="scaled"),
     Affine(scale=0.5, canvas="scaled"),

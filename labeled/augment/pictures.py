@@ -37,6 +37,9 @@ FEW_ITEMS = 1 << 14
 GROUP_ITEMS = 1 << 17
 """Values that are computed with together by NumPy: with their floats they fit a cache."""
 
+MOVED_ITEMS = 1 << 20
+"""The same where values are moved as they are: fewer pieces have to be joined."""
+
 LOOPED = frozenset({"|u1", "|i1", "<i2", "<f4", "<f8"})
 """Dtypes whose values a compiled loop multiplies in the dtype of the result; those of "<u2", for
 one, it would multiply in float64."""
@@ -318,7 +321,11 @@ def each(pictures: Pictures, change: Callable[[Array, int], Array]) -> Pictures:
 
 
 def all_at_once(
-    pictures: Pictures, change: Callable[[Array, slice], Array], n_made: int = 0
+    pictures: Pictures,
+    change: Callable[[Array, slice], Array],
+    n_made: int = 0,
+    *,
+    moves: bool = False,
 ) -> Pictures:
     """Return what `change` makes of arrays (picture, channel, height, width).
 
@@ -329,6 +336,8 @@ def all_at_once(
     ----------
     n_made : int
         Values that a picture becomes, where those are more.
+    moves : bool
+        Whether values only go elsewhere: in whatever order they lie, and more of them together.
     """
     settled = pictures.settled()
     stored = settled.stored
@@ -336,11 +345,13 @@ def all_at_once(
         return each(settled, lambda x, n: change(x[None, ...], slice(n, n + 1))[0, ...])
     step = int(stored.shape[0])
     if isinstance(stored, np.ndarray):
-        step = max(1, GROUP_ITEMS // max(1, math.prod(stored.shape[1:]), n_made))
+        n_items = MOVED_ITEMS if moves else GROUP_ITEMS
+        step = max(1, n_items // max(1, math.prod(stored.shape[1:]), n_made))
     pieces, room = list[Array](), _Room(len(settled))
     for start in range(0, len(settled), step):
         group = slice(start, start + step)
-        made = change(_packed(stored[group, ...]), group)
+        some = stored[group, ...]
+        made = change(some if moves else _packed(some), group)
         pieces.append(room.checked(made, start + int(made.shape[0])))
     return pictures_of(pieces[0] if len(pieces) == 1 else concat(pieces, 0))
 

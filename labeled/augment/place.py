@@ -138,7 +138,11 @@ class Pad(Transform):
 
     def change(self, pictures: Pictures, chances: Chances) -> Pictures:
         down, across = size_of("width", self.width, least=0)
-        return all_at_once(pictures, lambda x, _: _bordered(x, down, across, self.fill))
+        size = self.common_size(pictures.size) or (0, 0)
+        n_made = pictures.n_channels * size[0] * size[1]
+        return all_at_once(
+            pictures, lambda x, _: _bordered(x, down, across, self.fill), n_made, moves=True
+        )
 
     def common_size(self, before: PictureSize | None) -> PictureSize | None:
         down, across = size_of("width", self.width, least=0)
@@ -167,13 +171,18 @@ def _smallest(pictures: Pictures) -> str:
 
 
 def _bordered(x: Array, down: int, across: int, fill: float) -> Array:
-    check_size(x.shape[2] + 2 * down, x.shape[3] + 2 * across)
+    height, width = x.shape[2] + 2 * down, x.shape[3] + 2 * across
+    check_size(height, width)
     xp = namespace(x)
     own, value = own_dtype(x, dtype_of(x)), held(fill, dtype_of(x))
+    if isinstance(x, np.ndarray):
+        out = np.full_like(x, value, own, shape=(*x.shape[:2], height, width))
+        out[..., down : height - down, across : width - across] = x
+        return out
 
     def border(*lengths: Any) -> Array:
         return xp.full((x.shape[0], x.shape[1], *lengths), value, dtype=own)
 
     beside = border(x.shape[2], across)
-    above = border(down, x.shape[3] + 2 * across)
+    above = border(down, width)
     return concat([above, concat([beside, x, beside], axis=3), above], axis=2)
