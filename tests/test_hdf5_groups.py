@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import labeled
 from labeled.cli.main import main
-from labeled.errors import FileFormatError, LabeledWarning, UnknownNameError
+from labeled.errors import FileFormatError, LabeledWarning, LoaderError, UnknownNameError
 
 
 @pytest.fixture
@@ -128,6 +128,28 @@ def test_the_remedies_for_examples_in_groups_work(tmp_path):
     with h5py.File(tmp_path / "sets.h5") as f:
         examples = eval(told.split("labeled.write(NEW, ")[1][:-1], {"f": f, "np": np})
     np.testing.assert_array_equal(examples["x"][:, 0, 0], np.arange(60))
+
+
+def test_values_of_opaque_bytes_are_told_with_a_remedy_that_works(tmp_path):
+    """Pictures kept as np.void: nothing opened, and nothing said what to do."""
+    encoded = [bytes([255, 216, i, 0, 0])[: 3 + i % 3] for i in range(60)]
+    with h5py.File(tmp_path / "void.h5", "w") as f:
+        for i, one in enumerate(encoded):
+            f[f"pictures/{i}"] = np.void(one)
+        f["version"] = np.void(b"1")
+    told = advice(tmp_path / "void.h5")
+    assert "holds 60 values of opaque bytes, '0' to '59'" in told
+    remedy = told.split("labeled.write(NEW, ")[1].split("), and pipeline=")[0]
+    with h5py.File(tmp_path / "void.h5") as f:
+        made = eval(remedy, {"f": f, "np": np})
+    path = labeled.write(tmp_path / "new.h5", made)
+    rows = labeled.open_dataset(path)["x"].take(range(60)).to_objects()
+    assert sorted(np.asarray(one).tobytes() for one in rows) == sorted(encoded)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LabeledWarning)
+        ds = labeled.open_dataset(tmp_path / "void.h5")
+    with pytest.raises(LoaderError, match=r"void\.h5' has no source to make batches of; print"):
+        ds.batches(4)
 
 
 def test_the_remedy_for_examples_tells_of_their_single_values(tmp_path):

@@ -627,6 +627,11 @@ class Dataset:
             If an option has a name that there is none of.
         """
         check_options(options)
+        if not self.sources:
+            raise LoaderError(
+                f"{self.where} has no source to make batches of; print(ds) tells what it holds, "
+                "and why that is not opened"
+            )
         try:
             n_rows = self.n_rows
         except SplitError as error:

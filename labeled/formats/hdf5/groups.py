@@ -24,6 +24,9 @@ FEWEST_ALIKE = 3
 FEWEST_DATASETS = 50
 """Datasets side by side that are taken for one example each; a table has fewer columns."""
 
+OPAQUE = "opaque dtype"
+"""How the reason begins why opaque bytes are no source."""
+
 MOST_NAMED = 4
 """Sources of such groups that a note names."""
 
@@ -102,6 +105,32 @@ def told_of_datasets(sources: Mapping[str, SourceHeader]) -> str | None:
         if any("" in one for one in children.values()) and len(children) >= FEWEST_DATASETS:
             return _told_of_datasets(parent, children)
     return None
+
+
+def told_of_opaque(not_opened: Mapping[str, str]) -> str | None:
+    """Return what to say where a file holds many values of opaque bytes; None where it does not.
+
+    Examples
+    --------
+    >>> print(told_of_opaque({"images/7": "opaque dtype |V1008"}))
+    None
+    """
+    parents: dict[str, list[str]] = {}
+    for name, why in not_opened.items():
+        if why.startswith(OPAQUE):
+            parent, _, last = name.rpartition("/")
+            parents.setdefault(parent, []).append(last)
+    parent = max(parents, key=lambda one: len(parents[one]), default="")
+    names, where = sorted(parents.get(parent, []), key=natural), _h5py(parent)
+    if len(names) < FEWEST_DATASETS:
+        return None
+    made = f"[np.frombuffer({where}[name][()].tobytes(), 'u1') for name in {where}]"
+    return (
+        f" holds {len(names):,} values of opaque bytes, {names[0]!r} to {names[-1]!r}, and such "
+        "values are no sources. If each of them is an example, perhaps an encoded picture, make "
+        f"one source of them: labeled.write(NEW, {{'x': {made}}}), and "
+        "pipeline={'x': labeled.augment.Decode()} makes pixels"
+    )
 
 
 def _most_alike(sources: Mapping[str, SourceHeader]) -> Iterator[tuple[str, Children]]:

@@ -28,7 +28,7 @@ from labeled.errors import (
 )
 from labeled.formats.cf import cf_of, named_coordinates, with_bounds_units
 from labeled.formats.hdf5.contents import Contents, contents_of, leave_out
-from labeled.formats.hdf5.groups import told_of_datasets, told_of_groups
+from labeled.formats.hdf5.groups import told_of_datasets, told_of_groups, told_of_opaque
 from labeled.formats.hdf5.habits import told_of_missing, told_of_turned
 from labeled.formats.hdf5.labels import Axis, Scale, default_name
 from labeled.formats.hdf5.safety import Found, GoneError, address
@@ -91,7 +91,11 @@ def scan_tableless(
         unnamed = builder.notes.unnamed.items()  # an axis 0 that has a name counts examples
         whole = {name: found[name] for name, each in unnamed if 0 in each.axes}
         singles = (name for name, why in contents.not_opened.items() if why == SINGLE)
-        builder.notes.alike = told_of_groups(found, singles) or told_of_datasets(whole)
+        builder.notes.alike = (
+            told_of_groups(found, singles)
+            or told_of_datasets(whole)
+            or told_of_opaque(contents.not_opened)
+        )
     headers = builder.with_coordinates(sources)
     _add_loose_scales(builder, contents)
     coordinates = _coordinate_names(builder, contents, named)
