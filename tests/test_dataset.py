@@ -481,6 +481,18 @@ def test_sources_of_different_length_open_but_do_not_mix(tmp_path):
         dataset.batches(2)
 
 
+def test_a_message_of_many_lengths_stays_readable(tmp_path):
+    with h5py.File(tmp_path / "plain.h5", "w") as f:
+        for n in range(1, 40):
+            f[f"group_{n}/a"], f[f"group_{n}/b"] = np.zeros(n), np.zeros(n)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", labeled.LabeledWarning)
+        dataset = labeled.open_dataset(tmp_path / "plain.h5")
+    with pytest.raises(LoaderError, match=r"34 more lengths\).*select\('group_39/a'") as caught:
+        dataset.batches(2)
+    assert len(str(caught.value)) < 500 + len(str(tmp_path))
+
+
 def test_sources_that_agree_are_proposed_and_splits_only_where_there_are_any(tmp_path):
     """Of X_test, y_test, X_train and y_train it proposed the first pair, and to split()."""
     arrays = {f"{part}_{n}": np.zeros(n) for n in (4, 9) for part in "xy"}

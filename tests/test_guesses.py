@@ -38,6 +38,19 @@ def test_rows_in_brackets_are_a_subset(ds):
     np.testing.assert_array_equal(ds[2:5]["y"].values, [0, 1, 0])
 
 
+def test_an_order_of_axes_is_answered_by_a_space_that_works(tmp_path):
+    images = np.arange(4 * 3 * 32 * 32, dtype="i4").reshape(4, 3, 32, 32)
+    dims = {"images": ("batch", "channel", "height", "width")}
+    path = labeled.write(tmp_path / "p.hdf5", {"images": images}, dims=dims)
+    ds = labeled.open_dataset(path)
+    with pytest.raises(LoaderTypeError, match="a space tells the order of axes") as caught:
+        ds.batches(2, axes=("b", 0, 1, "c"))
+    told = str(caught.value).partition("specs=")[2].replace("('b', 'c', 0, 1)", "('b', 0, 1, 'c')")
+    specs = eval(told, {"Conv2DSpace": labeled.spaces.Conv2DSpace})
+    batch = next(iter(ds.batches(2, specs=specs)))
+    np.testing.assert_array_equal(batch, images[:2].transpose(0, 2, 3, 1))
+
+
 def test_sums_and_assignments_are_answered_by_what_does_the_same(ds):
     for add in (lambda: ds + ds, lambda: sum([ds, ds])):
         with pytest.raises(TypeError, match=r"labeled\.concat\(\[a, b\]\).*ds\['x'\] \+ 1"):

@@ -433,3 +433,19 @@ def test_a_dataset_draws_its_first_rows(tmp_path):
     assert ds.plot("targets").get_xlabel() == "class"
     with pytest.raises(ArrayError, match="no rows"):
         ds.subset([]).plot()
+
+
+def test_a_dataset_of_many_lengths_draws_what_holds_most_or_what_is_asked_for(tmp_path):
+    arrays = {"curves": CURVES, "score": CURVES[:7, 0], "targets": TARGETS[:7]}
+    dims = {"curves": ("batch", "time"), "score": ("batch",), "targets": ("batch", "index")}
+    ds = labeled.open_dataset(labeled.write(tmp_path / "x.hdf5", arrays, dims=dims))
+    drawn = [line.get_ydata() for line in ds.plot(n=3).get_lines()]
+    np.testing.assert_array_equal(drawn, CURVES[:3])
+    counted = [bar.get_height() for bar in ds.plot("targets").patches]
+    np.testing.assert_array_equal(counted, np.bincount(TARGETS[:7, 0])[np.unique(TARGETS[:7, 0])])
+    with pytest.raises(UnknownNameError, match="did you mean 'score'"):
+        ds.plot("scor")
+    with h5py.File(tmp_path / "none.h5", "w"):
+        pass
+    with pytest.raises(LoaderError, match=r"none\.h5' has no source"):
+        labeled.open_dataset(tmp_path / "none.h5").plot()

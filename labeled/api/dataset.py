@@ -46,6 +46,7 @@ from labeled.api.held import (
     sizes_of,
     spaces_of,
     taken,
+    weightiest,
 )
 from labeled.api.labelled import Part, carried_array, data_array, xarray_dataset
 from labeled.api.looks import dataset_summary, split_lines
@@ -746,8 +747,17 @@ class Dataset:
             lambda: self._summary().lines,
             self.statistics,
             lambda name: class_names_of(self._catalog.sources[name].attrs),
-            lambda n: self.subset(slice(n)).batches(n),
+            self._first_batches,
         )
+
+    def _first_batches(self, n: int, source: str | None) -> Loader:
+        """Batches of the first rows, of sources as long as `source` or those with most bytes."""
+        lengths = self._n_rows_by_source()
+        alike = weightiest(lengths, lambda name: self._sources[name].row_bytes)
+        if source is not None:
+            self._check_source(source)
+            alike = [name for name, n_rows in lengths.items() if n_rows == lengths[source]]
+        return (self.select(*alike) if alike else self).subset(slice(n)).batches(n)
 
     @property
     def where(self) -> str:

@@ -114,6 +114,25 @@ def _read(source: Held, selection: Selection, told: Callable[[int], None]) -> Ro
         return source.decode(load_rows(source, selection, os.cpu_count() or 1, told))
 
 
+def by_length(n_rows: Mapping[str, int]) -> dict[int, list[str]]:
+    """Return the sources that have each number of rows."""
+    sources_of: dict[int, list[str]] = {}
+    for name, n in n_rows.items():
+        sources_of.setdefault(n, []).append(name)
+    return sources_of
+
+
+def weightiest(n_rows: Mapping[str, int], row_bytes: Callable[[str], int]) -> list[str]:
+    """Return the sources of one length that hold most of the bytes together."""
+    sources_of = by_length(n_rows)
+    most = max(sources_of, key=lambda n: n * sum(map(row_bytes, sources_of[n])), default=0)
+    return sources_of.get(most, [])
+
+
+MOST_LENGTHS = 5
+"""Numbers of rows that a message tells."""
+
+
 def common_length(
     n_rows: Mapping[str, int], row_bytes: Callable[[str], int], splits: Collection[str], where: str
 ) -> int:
@@ -127,15 +146,14 @@ def common_length(
     NoLengthError
         If they have different ones.
     """
-    sources_of: dict[int, list[str]] = {}
-    for name, n in n_rows.items():
-        sources_of.setdefault(n, []).append(name)
+    sources_of = by_length(n_rows)
     if len(sources_of) > 1:
-        told = "; ".join(f"{n:,} in {listed(names, 4)}" for n, names in sources_of.items())
-        most = max(sources_of, key=lambda n: n * sum(map(row_bytes, sources_of[n])))
-        agree = ", ".join(map(repr, sources_of[most][:8]))
+        told = [f"{n:,} in {listed(names, 2)}" for n, names in sources_of.items()]
+        more = f"; {len(told) - MOST_LENGTHS} more lengths" if len(told) > MOST_LENGTHS else ""
+        agree = ", ".join(map(repr, weightiest(n_rows, row_bytes)[:8]))
         raise NoLengthError(
-            f"the sources of {where} hold different numbers of rows ({told}); "
+            f"the sources of {where} hold different numbers of rows "
+            f"({'; '.join(told[:MOST_LENGTHS])}{more}); "
             f"{'split(), or ' if {*splits} - {ALL} else ''}select() sources that agree, such as "
             f"select({agree})"
         )

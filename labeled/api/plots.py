@@ -30,7 +30,8 @@ class DatasetPlots:
     class_names : callable
         Returns the names of the classes of a source.
     first : callable
-        Returns batches of the first rows, so many of them: one, or none.
+        Returns batches of the first rows, so many of them: one, or none; of a source and those
+        as long as it, or where None is given, of those of one length that hold most.
     """
 
     where: str
@@ -38,21 +39,22 @@ class DatasetPlots:
     source_lines: Callable[[], Sequence[SourceLine]]
     measured: Callable[[str], Mapping[str, Any]]
     class_names: Callable[[str], Mapping[int, str]]
-    first: Callable[[int], Iterable[Batch]]
+    first: Callable[[int, str | None], Iterable[Batch]]
 
     def __call__(self, source: str | None = None, *, n: int = 16, ax: Axes | None = None) -> Axes:
         """Draw the first `n` rows, as :meth:`labeled.Batch.plot` draws a batch of them.
 
+        Where sources differ in length, those as long as `source` are looked at, or without one
+        those that hold most.
+
         Raises
         ------
-        LoaderError
-            If sources differ in length; choose some with ``select()``.
         UnknownNameError, ArrayError
             If there is no such source, it holds no numbers, or there are no rows.
         MissingExtraError
             If matplotlib, the extra ``plot``, is not installed.
         """
-        for batch in self.first(n):
+        for batch in self.first(n, source):
             return batch.plot(source, n=n, ax=ax)
         raise ArrayError(f"there is nothing to draw: no rows of {self.where} are chosen")
 
