@@ -5,18 +5,24 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import labeled
-from labeled.errors import LoaderError
+from labeled.errors import FileFormatError, LoaderError, NotYetError
+
+ENDS = [2, 4, 4, 8, 12]
+"""Where lists of spikes end; the third is empty."""
 
 GENES = [f"gene {i}" for i in range(6)]
 
 
-def texts_of_warnings(path: Path, **options: object) -> tuple[labeled.Dataset, str]:
+def texts_of_warnings(path: Path, **options: Any) -> tuple[labeled.Dataset, str]:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         ds = labeled.open_dataset(path, **options)
@@ -228,7 +234,7 @@ def recording(tmp_path: Path) -> Iterator[Path]:
         trials = f.create_group("intervals/trials")
         trials.attrs["colnames"] = ["start_time", "spikes"]
         trials["id"], trials["start_time"] = np.arange(5), np.arange(5.0)
-        trials["spikes"], trials["spikes_index"] = np.arange(12.0), [2, 4, 6, 8, 12]
+        trials["spikes"], trials["spikes_index"] = np.arange(12.0), ENDS
     return tmp_path / "a.nwb"
 
 
@@ -237,12 +243,60 @@ def test_series_and_tables_of_nwb_name_axes(recording: Path) -> None:
     assert ds.dims == {
         "acquisition/lfp/data": ("time", "channel"),
         "intervals/trials/id": ("trials_id",),
-        "intervals/trials/spikes": ("spikes_axis_0",),
-        "intervals/trials/spikes_index": ("trials_id",),
+        "intervals/trials/spikes": ("trials_id", "spikes_axis_1"),
         "intervals/trials/start_time": ("trials_id",),
         "processing/place/data": ("time", "data_axis_1"),
         "processing/place/timestamps": ("time",),
     }
+
+
+ROWS = st.lists(st.integers(0, 4), max_size=7)
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=ROWS | st.slices(5))
+def test_lists_of_nwb_are_examples_of_their_own_length(recording: Path, rows: Any) -> None:
+    """Values and ends were two sources of different lengths."""
+    values = np.split(np.arange(12.0), ENDS[:-1])
+    ds = texts_of_warnings(recording)[0].select("intervals/trials/spikes", "intervals/trials/id")
+    numbers = np.arange(5)[rows]
+    found = ds.subset(rows)["intervals/trials/spikes"].to_objects()
+    assert [one.tolist() for one in found] == [values[i].tolist() for i in numbers]
+    for batch in ds.subset(rows).batches(2, shuffle=True, seed=1, ragged="list"):
+        ids = batch["intervals/trials/id"].values
+        for one, i in zip(batch["intervals/trials/spikes"].values, ids, strict=True):
+            assert np.asarray(one).tolist() == values[i].tolist()
+
+
+def test_lists_of_nwb_are_repacked_and_not_appended_to(recording: Path) -> None:
+    ds = texts_of_warnings(recording)[0]
+    with h5py.File(recording, "a") as f:
+        for name in ("acquisition", "processing"):
+            del f[name]
+    one = {"intervals/trials/id": [5], "intervals/trials/start_time": [5.0]}
+    with pytest.raises(NotYetError, match=r"spikes'\] of file .*a\.nwb.* lists as NWB keeps them"):
+        labeled.append(recording, {**one, "intervals/trials/spikes": [np.zeros(2)]})
+    made = labeled.repack(recording, recording.with_name("new.h5"))
+    again = labeled.append(made, {**one, "intervals/trials/spikes": [np.zeros(2)]})
+    lists = labeled.open_dataset(again)["intervals/trials/spikes"].to_objects()
+    assert [len(one) for one in lists] == [2, 2, 0, 4, 4, 2]
+    assert ds.dims["intervals/trials/spikes"] == ("trials_id", "spikes_axis_1")
+
+
+@pytest.mark.parametrize("ends", [[2, 4, 3, 8, 12], [2, 4, 4, 8, 13]])
+def test_lists_of_nwb_that_end_nowhere_are_named(recording: Path, ends: list[int]) -> None:
+    with h5py.File(recording, "a") as f:
+        f["intervals/trials/spikes_index"][:] = ends
+    source = texts_of_warnings(recording)[0]["intervals/trials/spikes"]
+    with pytest.raises(FileFormatError, match=r"spikes' in .*a\.nwb.*, row [24]: its offsets"):
+        source.to_objects()
+
+
+def test_the_two_halves_of_lists_open_where_they_are_asked_for(recording: Path) -> None:
+    names = ["intervals/trials/spikes", "intervals/trials/spikes_index"]
+    ds = texts_of_warnings(recording, sources=names)[0]
+    np.testing.assert_array_equal(ds[names[0]].values, np.arange(12))
+    np.testing.assert_array_equal(ds[names[1]].values, ENDS)
 
 
 def test_sources_that_hold_most_are_proposed_where_lengths_differ(recording: Path) -> None:

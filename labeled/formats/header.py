@@ -154,8 +154,8 @@ class SourceHeader:
     coords: tuple[str, ...] = ()
     """Names (in the file header's `variables`) of the coordinates of this source."""
     parts: Mapping[str, SourceHeader] = field(default_factory=dict)
-    """Datasets that a source is made of, by role: "values", "offsets", "shapes" of a ragged one,
-    "data", "indices", "indptr" of a sparse matrix."""
+    """Datasets that a source is made of, by role: "values", "offsets" (or "ends"), "shapes" of a
+    ragged one, "data", "indices", "indptr" of a sparse matrix."""
     format: str = "hdf5"
     """The name of the format whose readers read it."""
     detail: Any = None

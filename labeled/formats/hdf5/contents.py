@@ -52,6 +52,8 @@ class Contents:
     """The datasets that lie along these, and their paths."""
     matrix_axes: dict[str, tuple[Axis, ...]] = field(default_factory=dict)
     """Axes of sparse matrices, where the program that wrote them is known."""
+    lists: dict[str, str] = field(default_factory=dict)
+    """Datasets of lists, one after another, and the datasets that tell where each ends."""
     example_dim: str | None = None
     """What such a program's files are about."""
 
@@ -145,6 +147,13 @@ def _name_as_programs_do(
             contents.matrix_axes[path] = axes
         else:
             contents.axes.setdefault(address(arrays[path].thing), axes)
+    contents.lists = {
+        path: ends
+        for path, ends in told.lists.items()
+        if ends not in asked
+        and arrays[path].thing.dtype.kind in "biuf"
+        and arrays[ends].thing.dtype.kind in "iu"
+    }
     contents.example_dim = told.example_dim
     if any(told.names.get(name, [None])[0] == told.example_dim for name in builder.given_dims):
         contents.example_dim = None  # the user has another name for it

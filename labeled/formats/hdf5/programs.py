@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import h5py
@@ -32,12 +32,15 @@ Names = tuple[str, ...]
 class Told:
     """What a program means by the axes of its datasets.
 
-    `scales` are datasets that hold the values of a dim, such as names of genes.
+    `scales` are datasets that hold the values of a dim, such as names of genes, and `lists` are
+    two datasets that are one, both by path.
     """
 
     names: Mapping[str, Names] = field(default_factory=dict)
     example_dim: str | None = None
     scales: Mapping[str, str] = field(default_factory=dict)
+    lists: Mapping[str, str] = field(default_factory=dict)
+    """Values of one list after another, and where each list ends."""
     note: str | None = None
 
 
@@ -55,7 +58,7 @@ def told_by_program(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> 
         found = told(base, shapes)
         if found is not None:
             fitting = {n: d for n, d in found.names.items() if len(d) == len(shapes.get(n, ()))}
-            return Told(fitting, found.example_dim, found.scales, found.note)
+            return replace(found, names=fitting)
     return Told()
 
 
@@ -203,6 +206,7 @@ def _nwb(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> Told | None
     if not short_attribute(base.file["/"], "nwb_version"):
         return None
     names: dict[str, Names] = {}
+    lists: dict[str, str] = {}
     for path, shape in shapes.items():
         group, _, last = path.rpartition("/")
         holder = base[group] if group else base
@@ -210,11 +214,14 @@ def _nwb(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> Told | None
         if "colnames" in holder.attrs:
             rows = _nwb_rows(holder, path, shapes)
             names[path] = (rows, *(default_name(path, axis) for axis in range(1, len(shape))))
+            ends = shapes.get(f"{path}_index", ())
+            if len(shape) == len(ends) == 1 and f"{path}_index_index" not in shapes:
+                lists[path] = f"{path}_index"
         elif last == "timestamps":
             names[path] = ("time",)
         elif last == "data" and ("timestamps" in holder or "starting_time" in holder):
             names[path] = (*_NWB_AXES.get(kind, ("time",)), *[""] * len(shape))[: len(shape)]
-    return Told(names)
+    return Told(names, lists=lists)
 
 
 def _nwb_rows(table: h5py.Group, path: str, shapes: Mapping[str, tuple[int, ...]]) -> str:

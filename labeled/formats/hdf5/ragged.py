@@ -121,7 +121,8 @@ class FlatReader(ExampleReader):
 
     @cached_property
     def _offsets(self) -> RowReader:
-        return open_reader(self.source.parts["offsets"], io=self.io)
+        parts = self.source.parts
+        return open_reader(parts["offsets" if "offsets" in parts else "ends"], io=self.io)
 
     def sizes(self, rows: AnyRows) -> Rows:
         return self._bounds(rows)[1]
@@ -165,12 +166,7 @@ class FlatReader(ExampleReader):
 
     def _bounds(self, rows: AnyRows) -> tuple[Rows, Rows]:
         """Return where examples begin and how long they are, checked."""
-        if isinstance(rows, range) and rows.step == 1:
-            edges = _integers(self._offsets, range(rows.start, rows.stop + 1))
-            starts, stops = edges[:-1], edges[1:]
-        else:
-            starts = _integers(self._offsets, listed(rows))
-            stops = _integers(self._offsets, listed(rows) + 1)
+        starts, stops = self._edges(rows)
         n_values = self.source.parts["values"].n_rows
         bad = (starts < 0) | (stops < starts) | (stops > n_values)
         if bad.any():
@@ -181,6 +177,24 @@ class FlatReader(ExampleReader):
                 f"(there are {n_values} values); the file is damaged, so write it again"
             )
         return starts, stops - starts
+
+    def _edges(self, rows: AnyRows) -> tuple[Rows, Rows]:
+        """Return where examples begin and end, as the file says."""
+        first = 0 if "offsets" in self.source.parts else -1  # the place of a row's beginning
+        if isinstance(rows, range) and rows.step == 1:
+            edges = self._places(range(rows.start + first, rows.stop + first + 1))
+            return edges[:-1], edges[1:]
+        return self._places(listed(rows) + first), self._places(listed(rows) + first + 1)
+
+    def _places(self, rows: AnyRows) -> Rows:
+        """Return offsets, or ends; the first example begins at 0, which ends do not say."""
+        if isinstance(rows, range):
+            there = _integers(self._offsets, range(max(rows.start, 0), rows.stop))
+            return there if rows.start >= 0 else np.concatenate([np.zeros(1, np.int64), there])
+        there = _integers(self._offsets, rows[rows >= 0])
+        out = np.zeros(len(rows), np.int64)
+        out[rows >= 0] = there
+        return out
 
 
 @dataclass(frozen=True, eq=False)

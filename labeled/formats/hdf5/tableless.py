@@ -176,7 +176,12 @@ def _describe(
             contents.not_opened[name] = SINGLE
             continue
         try:
-            described[name] = builder.describe(name, found, told=_told_axes(contents, found))
+            if name in contents.lists:
+                ends = contents.datasets[contents.lists[name]]
+                told = _told_axes(contents, ends)
+                described[name] = builder.lists(name, found, ends, told)
+            else:
+                described[name] = builder.describe(name, found, told=_told_axes(contents, found))
         except (UnsafeFileError, DimsError, GoneError) as error:
             if name in builder.given_dims or name in (wanted or ()):
                 raise
