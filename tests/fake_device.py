@@ -298,7 +298,9 @@ class FakeDevice:
         if isinstance(memory_of(host), There):
             return host
         self.n_placed += 1
-        return host.copy()
+        there = host.copy()
+        self.made((there,))
+        return there
 
     def pinned(self, shape, dtype):
         if self.pinned_bytes >= self.pinned_room:

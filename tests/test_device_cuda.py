@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import types
-from contextlib import nullcontext
 
+import numpy as np
 import pytest
 
 from labeled.device import cuda
@@ -17,7 +18,7 @@ STREAM = 0x1230
 def cupy(monkeypatch):
     """Return what the door asks of CuPy, where a GPU and driver would be."""
     found = types.SimpleNamespace(
-        Device=nullcontext,
+        Device=contextlib.nullcontext,
         is_available=lambda: True,
         runtime=types.SimpleNamespace(getDeviceCount=lambda: 2),
         nvrtc=types.SimpleNamespace(getVersion=lambda: (13, 0)),
@@ -61,3 +62,150 @@ def test_a_cupy_that_cannot_compile_is_told_before_work(cupy):
         cuda.cuda_device("cuda:1")
     with pytest.raises(LoaderError, match="there are 2 GPUs"):
         cuda.cuda_device("cuda:2")
+
+
+class Gpus:
+    """Two GPUs as CuPy shows them: notes what is asked for, of which device and on which stream."""
+
+    class Fault(RuntimeError):
+        pass
+
+    def __init__(self):
+        gpus, self.noted, self.device = self, [], 0
+        self.stream = {0: "0's own", 1: "1's own"}
+
+        class Stream(contextlib.AbstractContextManager):
+            def __init__(self, non_blocking=False):
+                self.number, self.non_blocking = gpus.device, non_blocking
+
+            def __enter__(self):
+                self.before, gpus.stream[gpus.device] = gpus.stream[gpus.device], self
+
+            def __exit__(self, *_):
+                gpus.stream[gpus.device] = self.before
+
+            def wait_event(self, event):
+                gpus.note("waits", self, event)
+
+        class Event:
+            done = False
+
+            def __init__(self, disable_timing):
+                self.number = gpus.device
+                assert disable_timing, "times are not asked for, and cost"
+
+            def record(self, stream):
+                gpus.note("recorded", stream, self)
+
+            def synchronize(self):
+                gpus.note("waited for", None, self)
+
+        self.runtime = types.SimpleNamespace(
+            CUDARuntimeError=self.Fault, memGetInfo=lambda: (100 + self.device, 1000)
+        )
+        self.pool = types.SimpleNamespace(
+            free_bytes=lambda: 50, used_bytes=lambda: 30, get_limit=lambda: 0
+        )
+        self.cuda = types.SimpleNamespace(
+            Device=self.on,
+            Stream=Stream,
+            Event=Event,
+            runtime=self.runtime,
+            get_current_stream=lambda: self.stream[self.device],
+            alloc_pinned_memory=self.alloc,
+        )
+
+    def get_default_memory_pool(self):
+        return self.pool
+
+    @contextlib.contextmanager
+    def on(self, number):
+        before, self.device = self.device, number
+        yield
+        self.device = before
+
+    def note(self, what, stream, about):
+        self.noted.append((what, self.device, stream, about))
+
+    def alloc(self, nbytes):
+        if nbytes > 1000:
+            raise self.Fault("cudaErrorMemoryAllocation")
+        assert nbytes, "CUDA makes no memory of nothing"
+        return bytearray(nbytes)
+
+    def empty(self, shape, dtype):
+        return self.device, shape, dtype
+
+    def asarray(self, host):
+        return self.device, host
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    found = Gpus()
+    monkeypatch.setattr(cuda, "cupy_module", lambda: found)
+    return found
+
+
+def test_places_in_a_stream_are_marked_there_and_waited_for_there(gpus):
+    stream = cuda.CudaDevice(1).copy_stream()
+    assert (stream.stream.number, stream.stream.non_blocking) == (1, True)  # waits for nobody
+    event = stream.record()
+    assert event.event.number == 1
+    other = cuda.CudaStream(gpus.cuda.Stream(), 0)
+    other.wait_for(event)
+    event.wait()
+    assert gpus.noted == [
+        ("recorded", 1, stream.stream, event.event),
+        ("waits", 0, other.stream, event.event),
+        ("waited for", 0, None, event.event),
+    ]
+    assert not event.done()
+    event.event.done = True
+    assert event.done()
+
+
+def test_other_events_are_waited_for_by_this_thread(gpus):
+    waited = []
+    arrival = types.SimpleNamespace(wait=lambda: waited.append(1))
+    cuda.CudaDevice(1).copy_stream().wait_for(arrival)
+    assert waited
+    assert not gpus.noted
+
+
+def test_copies_go_to_their_stream_of_their_device(gpus):
+    stream, host, copied = cuda.CudaDevice(1).copy_stream(), np.arange(5), []
+
+    def copy(*given):
+        copied.append((gpus.device, *given))
+
+    memory = types.SimpleNamespace(copy_from_host_async=copy, copy_to_host_async=copy)
+    array = types.SimpleNamespace(data=memory)
+    stream.upload(host, array)
+    stream.download(array, host)
+    assert copied == [(1, host.ctypes.data, host.nbytes, stream.stream)] * 2
+
+
+def test_kernels_are_asked_for_on_their_stream_of_their_device(gpus):
+    stream = cuda.CudaDevice(1).copy_stream()
+    seen = stream.run(lambda: (gpus.device, gpus.stream[1]), [])
+    assert seen == (1, stream.stream)
+    assert (gpus.device, gpus.stream[1]) == (0, "1's own")
+
+
+def test_memory_is_that_of_the_device(gpus, monkeypatch):
+    there = cuda.CudaDevice(1)
+    assert there.empty((2, 3), "u1") == (1, (2, 3), "u1")
+    assert there.asarray("values") == (1, "values")
+    assert there.consumer_stream(None) == cuda.CudaStream("1's own", 1)
+    assert there.pinned((3, 4), np.dtype("i2")).shape == (3, 4)
+    assert there.pinned((0, 4), np.dtype("i2")).shape == (0, 4)
+    with pytest.raises(there.memory_errors, match="cudaErrorMemoryAllocation"):
+        there.pinned((1001,), np.dtype("u1"))
+    monkeypatch.setattr(cuda, "kvikio_reader", lambda number: ("reads for", number))
+    assert there.direct_reader() == ("reads for", 1)
+    assert there.free_bytes() == 101 + 50  # what the pool keeps is free, too
+    gpus.pool.get_limit = lambda: 90
+    assert there.free_bytes() == 90 - 30
+    gpus.pool.get_limit = lambda: 1000
+    assert there.free_bytes() == 101 + 50

@@ -135,6 +135,7 @@ def test_a_name_a_size_and_what_is_not_decoded(door):
     assert door.temp_bytes("deflate", 3, 50) == 3050
     assert door.why_not("deflate", 1 << 20) is None
     assert "larger than what nvCOMP decodes" in door.why_not("zstd", 1 << 31)
+    assert door.why_not("zstd", (1 << 31) - 1) is None
     assert door.why_not("blosc", 1) == "blosc is not decoded on a device"
 
 
