@@ -143,6 +143,22 @@ def test_an_interrupt_waits_for_no_window():
     assert isinstance(later.error, KeyboardInterrupt)
 
 
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_a_window_has_the_error_of_a_piece_of_it_whatever_became_of_the_others(failing):
+    core = _Core(iter(()), [], None, SlotPool({}, 1, 1), Stats(), False)
+    window = Filled(0, 1, Content(), Slot({}, 0), {})
+    window.pending = 3
+    fault = OSError("this piece")
+
+    def fails():
+        raise fault
+
+    for number in range(3):
+        core.run(window, fails if number == failing else lambda: None)
+    assert window.ready
+    assert window.error is fault
+
+
 @pytest.mark.skipif(os.name != "posix", reason="reader processes are for Linux and macOS")
 @pytest.mark.parametrize("n_before", [1, 24])
 def test_a_killed_reader_takes_no_batch_along(packed, n_before):
