@@ -87,6 +87,16 @@ def test_cells_are_the_examples_of_anndata_and_genes_have_names(
     assert whole["obs/kind/categories"].values.tolist() == ["B", "T"]
 
 
+def test_names_of_genes_that_pandas_lets_be_missing_are_names(
+    cells: Path, counts: np.ndarray
+) -> None:
+    with h5py.File(cells, "a") as f:
+        del f["var/names"]
+        f["var/names/values"], f["var/names/mask"] = GENES, np.zeros(6, bool)
+    ds = texts_of_warnings(cells)[0]
+    np.testing.assert_array_equal(ds["X"].sel(var_names="gene 4").values, counts[:, 4])
+
+
 def test_what_is_asked_for_of_anndata_are_the_examples(cells: Path) -> None:
     genes = texts_of_warnings(cells, sources=["var/names", "var/length"])[0]
     assert genes.n_rows == 6

@@ -99,7 +99,8 @@ def _anndata(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> Told | 
     if said != "anndata" and (said or not all(short_attribute(t, "_index") for t in tables)):
         return None
     index = f"var/{short_attribute(tables[1], '_index') or '_index'}"
-    scales = {"var_names": index} if len(shapes.get(index, ())) == 1 else {}
+    there = [one for one in (index, f"{index}/values") if len(shapes.get(one, ())) == 1]
+    scales = {"var_names": there[0]} if there else {}  # texts that may be missing are a group
     return Told(_each(shapes, _anndata_names), "obs_names", scales)
 
 
