@@ -97,6 +97,18 @@ def test_names_of_genes_that_pandas_lets_be_missing_are_names(
     np.testing.assert_array_equal(ds["X"].sel(var_names="gene 4").values, counts[:, 4])
 
 
+def test_no_link_is_followed_out_of_a_file_to_find_out_who_wrote_it(
+    cells: Path, counts: np.ndarray
+) -> None:
+    with h5py.File(cells, "a") as f:
+        f["obs"].attrs["_index"] = "_index"
+    with h5py.File(cells.with_name("plain.h5"), "w") as f:
+        f["X"] = counts
+        f.create_group("var").attrs["_index"] = "_index"
+        f["obs"] = h5py.ExternalLink(str(cells), "/obs")
+    assert texts_of_warnings(cells.with_name("plain.h5"))[0].dims == {"X": ("batch", "X_axis_1")}
+
+
 def test_what_is_asked_for_of_anndata_are_the_examples(cells: Path) -> None:
     genes = texts_of_warnings(cells, sources=["var/names", "var/length"])[0]
     assert genes.n_rows == 6

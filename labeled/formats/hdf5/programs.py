@@ -70,14 +70,23 @@ def _each(
     return {path: names for path, names in found.items() if names is not None}
 
 
+def _group_in(base: h5py.Group, name: str) -> h5py.Group | None:
+    """Return a group that lies in another itself; links may lead out of the file."""
+    raw = name.encode()
+    if raw not in base.id or base.id.links.get_info(raw).type != h5py.h5l.TYPE_HARD:
+        return None
+    thing = base[name]
+    return thing if isinstance(thing, h5py.Group) else None
+
+
 def _text_dataset(base: h5py.Group, path: str) -> str | None:
     """Return the one text in a dataset, in or below a group."""
     *groups, last = path.split("/")
     for name in groups:
-        thing = base.get(name)
-        if not isinstance(thing, h5py.Group):
+        below = _group_in(base, name)
+        if below is None:
             return None
-        base = thing
+        base = below
     found = member(base, last)
     if found is None or found.dtype.kind not in "SO" or found.size != 1:
         return None
@@ -89,16 +98,16 @@ def _text_dataset(base: h5py.Group, path: str) -> str | None:
 
 
 def _anndata(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> Told | None:
-    tables = [base.get(name) for name in ("obs", "var")]
-    if not all(isinstance(table, h5py.Group) for table in tables):
+    obs, var = (_group_in(base, name) for name in ("obs", "var"))
+    if obs is None or var is None:
         return None
     said = short_attribute(base, "encoding-type")
     if said == "MuData":
         kept = "MuData keeps each kind of measurement in a group of its own below 'mod'"
         return Told(note=f"{kept}; open one of them: group='mod/NAME'")
-    if said != "anndata" and (said or not all(short_attribute(t, "_index") for t in tables)):
+    if said != "anndata" and (said or not all(short_attribute(t, "_index") for t in (obs, var))):
         return None
-    index = f"var/{short_attribute(tables[1], '_index') or '_index'}"
+    index = f"var/{short_attribute(var, '_index') or '_index'}"
     there = [one for one in (index, f"{index}/values") if len(shapes.get(one, ())) == 1]
     scales = {"var_names": there[0]} if there else {}  # texts that may be missing are a group
     return Told(_each(shapes, _anndata_names), "obs_names", scales)
