@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -225,6 +226,17 @@ def test_the_structure_of_hdf_eos_names_axes(tmp_path: Path) -> None:
     }
     below = texts_of_warnings(tmp_path / "o.he5", group="HDFEOS/SWATHS/Ozone Column")[0]
     assert below.dims["Data Fields/O3"] == ("nTimes", "nXtrack", "nLevels")
+
+
+@pytest.mark.parametrize("filler", ["\n", "a=(\n", "(", 'a="'])
+def test_texts_that_are_no_structure_take_no_time(tmp_path: Path, filler: str) -> None:
+    """Looking for lines in a megabyte of line breaks took as many steps as their square."""
+    text = np.bytes_((filler * (1_000_000 // len(filler))).encode())
+    with h5py.File(tmp_path / "o.he5", "w") as f:
+        f["HDFEOS INFORMATION/StructMetadata.0"], f["x"] = text, np.zeros((3, 2))
+    begun = time.perf_counter()
+    assert texts_of_warnings(tmp_path / "o.he5")[0].dims == {"x": ("batch", "x_axis_1")}
+    assert time.perf_counter() - begun < 5
 
 
 def test_pictures_of_imaris_are_slices_and_a_note_tells_how_to_join_times(tmp_path: Path) -> None:

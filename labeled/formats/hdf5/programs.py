@@ -24,6 +24,9 @@ from labeled.formats.hdf5.labels import default_name, short_attribute
 from labeled.formats.hdf5.safety import to_text
 from labeled.formats.hdf5.sparse import member
 
+MOST_TEXT = 1 << 20
+"""Characters of a text that is looked through; those of HDF-EOS5 have 32,000."""
+
 Names = tuple[str, ...]
 """One an axis; ``""`` for an axis that is not known."""
 
@@ -89,6 +92,8 @@ def _text_dataset(base: h5py.Group, path: str) -> str | None:
         base = below
     found = member(base, last)
     if found is None or found.dtype.kind not in "SO" or found.size != 1:
+        return None
+    if found.dtype.itemsize > MOST_TEXT:
         return None
     value: Any = np.ravel(found[()])[0]
     return to_text(value) if isinstance(value, bytes | str) else None
@@ -179,14 +184,14 @@ def _hdfeos(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> Told | N
     return Told({p: told.get(f"{begin}/{p}".strip("/"), ()) for p in shapes})
 
 
-_EOS_LINE = re.compile(r'^\s*(\w+)=(?:"([^"\n]*)"|(\([^)]*\))|(\S*))', re.MULTILINE)
+_EOS_LINE = re.compile(r'^[ \t]*(\w+)=(?:"([^"\n]*)"|(\([^)\n]*\)))', re.MULTILINE)
 _EOS_KINDS = {"SwathName": "SWATHS", "GridName": "GRIDS", "ZaName": "ZAS"}
 
 
 def _eos_fields(text: str) -> Iterator[tuple[str, Names]]:
     """Yield the paths of fields that a text of HDF-EOS5 describes, and the names of their axes."""
     where, name = "", ""
-    for key, quoted, several, _ in _EOS_LINE.findall(text):
+    for key, quoted, several in _EOS_LINE.findall(text):
         if key in _EOS_KINDS:
             where = f"HDFEOS/{_EOS_KINDS[key]}/{quoted}"
         elif key in ("GeoFieldName", "DataFieldName"):
