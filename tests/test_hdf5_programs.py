@@ -110,6 +110,18 @@ def test_no_link_is_followed_out_of_a_file_to_find_out_who_wrote_it(
     assert texts_of_warnings(cells.with_name("plain.h5"))[0].dims == {"X": ("batch", "X_axis_1")}
 
 
+def test_what_is_not_as_long_as_there_are_cells_is_carried_along(cells: Path) -> None:
+    """Names of categories, which older files keep below obs, would leave no common length."""
+    with h5py.File(cells, "a") as f:
+        f["obs/__categories/batch"], f["obs/odd"] = ["1", "2", "3"], np.arange(5)
+        f["obsm/table/kind/codes"], f["obsm/table/kind/categories"] = np.zeros(20, "i1"), ["x"]
+    ds = texts_of_warnings(cells)[0]
+    assert ds.n_rows == 20
+    assert ds["obs/__categories/batch"].dims == ("batch",)
+    assert ds["obs/odd"].dims == ("odd_axis_0",)
+    assert ds["obsm/table/kind/categories"].dims == ("kind",)
+
+
 def test_what_is_asked_for_of_anndata_are_the_examples(cells: Path) -> None:
     genes = texts_of_warnings(cells, sources=["var/names", "var/length"])[0]
     assert genes.n_rows == 6

@@ -13,7 +13,8 @@ whole, instead of standing beside the examples as if it were some.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -61,16 +62,19 @@ def told_by_program(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> 
         found = told(base, shapes)
         if found is not None:
             fitting = {n: d for n, d in found.names.items() if len(d) == len(shapes.get(n, ()))}
-            return replace(found, names=fitting)
+            return replace(found, names=_agreeing(fitting, found.example_dim, shapes))
     return Told()
 
 
-def _each(
-    shapes: Mapping[str, tuple[int, ...]], name: Callable[[list[str], int], Names | None]
-) -> dict[str, Names]:
-    """Return the names of axes by path, of the arrays that `name` knows."""
-    found = {path: name(path.split("/"), len(shape)) for path, shape in shapes.items()}
-    return {path: names for path, names in found.items() if names is not None}
+def _agreeing(
+    names: Mapping[str, Names], example_dim: str | None, shapes: Mapping[str, tuple[int, ...]]
+) -> Mapping[str, Names]:
+    """Take the example dim from arrays that are not as long as most that have it."""
+    along = [name for name, dims in names.items() if dims[:1] == (example_dim,)]
+    usual = Counter(shapes[name][0] for name in along).most_common(1)
+    odd = [name for name in along if shapes[name][0] != usual[0][0]]
+    last = {name: name.rpartition("/")[2] for name in odd}
+    return {**names, **{name: (f"{last[name]}_axis_0", *names[name][1:]) for name in odd}}
 
 
 def _group_in(base: h5py.Group, name: str) -> h5py.Group | None:
@@ -115,17 +119,18 @@ def _anndata(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> Told | 
     index = f"var/{short_attribute(var, '_index') or '_index'}"
     there = [one for one in (index, f"{index}/values") if len(shapes.get(one, ())) == 1]
     scales = {"var_names": there[0]} if there else {}  # texts that may be missing are a group
-    return Told(_each(shapes, _anndata_names), "obs_names", scales)
+    names = {path: _anndata_names(path.split("/"), len(shape)) for path, shape in shapes.items()}
+    return Told(names, "obs_names", scales)
 
 
-def _anndata_names(parts: list[str], n_axes: int) -> Names | None:
+def _anndata_names(parts: list[str], n_axes: int) -> Names:
     """Return what the axes of an array in a file of AnnData are."""
     match parts:
         case ["X"] | ["layers", _]:
             return ("obs_names", "var_names")
         case ["raw", "X"]:
             return ("obs_names", "raw_var_names")
-        case ["obs" | "var" | "raw", *_, column, "categories"]:
+        case [*_, column, "categories"] | [*_, "__categories", column]:
             return (column,)
         case ["raw", "var", *_]:
             return ("raw_var_names",)
