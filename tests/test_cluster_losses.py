@@ -89,6 +89,37 @@ def test_a_part_that_is_done_needs_no_worker_any_more(client, ds):
     assert not desk._line
 
 
+class Killed:
+    """A task that the scheduler gave up, for several workers ended while they were at it."""
+
+    status = "error"
+
+    def done(self):
+        return True
+
+    def exception(self):
+        return distributed.KilledWorker("a part", None, 3)
+
+    def cancel(self):
+        pass
+
+
+def test_a_part_that_the_scheduler_gives_up_goes_to_another_worker_as_long_as_it_may(client, ds):
+    work = PartWork("run", ds, (0, 1), count_rows, nothing_yet, 8, {}, False)
+    desk = _Desk(client, [work], workers_of(client), None, {}, 1, 1.0, lambda _: None)
+    share = desk._line.popleft()
+    try:
+        share.worker, share.future = WorkerInfo("tcp://127.0.0.1:1", "w", "here"), Killed()
+        desk._listen()
+        assert list(desk._line) == [share]
+        assert (share.worker, share.future, share.losses) == (None, None, 1)
+        share.worker, share.future = WorkerInfo("tcp://127.0.0.1:1", "w", "here"), Killed()
+        with pytest.raises(ClusterError, match="part 0 of 1 lost its worker 2 times in a row"):
+            desk._listen()
+    finally:
+        desk._reports.close()
+
+
 class BegunAndSlow:
     """Leave a mark, and take long."""
 

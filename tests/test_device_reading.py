@@ -532,3 +532,17 @@ def test_kvikio_itself_reads_to_the_host(tmp_path):
     assert "kvikio" in done.stdout
     assert "told where the file ends" in done.stdout
     assert done.stdout.count("bytes of batches") == 2
+
+
+def test_only_bytes_that_are_stored_count_as_read(tmp_path):
+    with h5py.File(tmp_path / "x.hdf5", "w") as f:
+        x = f.create_dataset("x", (640, 100), "i4", chunks=(64, 100), fillvalue=3)
+        x[:200] = np.arange(200 * 100).reshape(200, 100)
+        x.dims[0].label, x.dims[1].label = "batch", "index"
+    ds = labeled.open_dataset(tmp_path / "x.hdf5")
+    loader = ds.batches(50, device=HostDevice(), reader="device", memory="4 MiB")
+    found = np.concatenate([batch["x"] for batch in loader])
+    with h5py.File(tmp_path / "x.hdf5", "r") as f:
+        np.testing.assert_array_equal(found, f["x"])
+        assert f["x"].id.get_num_chunks() == 4
+    assert loader.stats().direct_bytes == 4 * 64 * 400
