@@ -130,6 +130,18 @@ def test_the_remedies_for_examples_in_groups_work(tmp_path):
     np.testing.assert_array_equal(examples["x"][:, 0, 0], np.arange(60))
 
 
+def test_arrays_by_id_are_told_whatever_they_are_called_and_columns_are_not(tmp_path):
+    """Waves called after stations had one warning of axes that named twelve of them."""
+    names = [f"{station}.{network}_{i}" for i in range(8) for station in "ABC" for network in "XYZ"]
+    with h5py.File(tmp_path / "waves.h5", "w") as f, h5py.File(tmp_path / "table.h5", "w") as g:
+        for name in names:
+            f[f"data/{name}"], g[f"data/{name}"] = np.zeros((6, 3)), np.zeros(6)
+    told = advice(tmp_path / "waves.h5")
+    assert "holds 72 datasets alike" in told
+    assert "does not name every axis" not in told
+    assert advice(tmp_path / "table.h5") == ""
+
+
 def test_values_of_opaque_bytes_are_told_with_a_remedy_that_works(tmp_path):
     """Pictures kept as np.void: nothing opened, and nothing said what to do."""
     encoded = [bytes([255, 216, i, 0, 0])[: 3 + i % 3] for i in range(60)]

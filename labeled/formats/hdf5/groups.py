@@ -158,11 +158,13 @@ def _below(sources: Mapping[str, SourceHeader], depth: int) -> dict[str, Childre
 def _alike(children: Children) -> Children:
     """Return the children that hold sources of the same names and kinds, where those are most.
 
-    Datasets are alike if their names differ by digits alone.
+    Datasets of one axis, which may be columns, are alike only if their names differ by digits
+    alone.
     """
     kinds: dict[Any, Children] = {}
     for child, below in children.items():
-        stem = re.sub("[0-9]+", "", child) if "" in below else None
+        is_column = "" in below and len(below[""].shape) == 1
+        stem = re.sub("[0-9]+", "", child) if is_column else None
         kind = stem, frozenset((n, h.dtype.str, len(h.shape)) for n, h in below.items())
         kinds.setdefault(kind, {})[child] = below
     return max(kinds.values(), key=len, default={})
