@@ -7,7 +7,8 @@ Sorting out what is given, drawing splits and writing are done below, in
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -25,6 +26,7 @@ from labeled.errors import (
     LoaderTypeError,
     SplitError,
     UnknownNameError,
+    WriteError,
     did_you_mean,
     warn,
 )
@@ -261,7 +263,7 @@ def _exported(
 ) -> str:
     """Write what is no labelled file; what was none either becomes one on the way."""
     if not isinstance(found.sources, Dataset):
-        with part_folder(check_target(target, overwrite=overwrite)) as between:
+        with part_folder(check_target(target, overwrite=overwrite)) as between, _made_for(target):
             labelled = write(
                 os.path.join(between, "labelled.hdf5"),
                 found.sources,
@@ -277,6 +279,18 @@ def _exported(
             whole = replace(found, sources=open_dataset(labelled))
             return _exported(whole, target, None, overwrite, progress, memory)
     return export(found.sources, target, overwrite=overwrite, memory=memory, progress=progress)
+
+
+@contextmanager
+def _made_for(target: Path) -> Iterator[None]:
+    """Name the target in errors about a file that is written on the way to it."""
+    try:
+        yield
+    except WriteError as error:
+        raise WriteError(
+            f"cannot write {os.fspath(target)!r}, of whose rows a labelled file is made first: "
+            f"{error}"
+        ) from error
 
 
 def _splits(

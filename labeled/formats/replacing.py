@@ -26,6 +26,9 @@ from labeled.formats.parts import part_name, remove_dead
 _FICLONE = 0x40049409
 _COPY_BYTES = 8 << 20
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system answers to writers alone, though readers beside them may be blamed for it."""
+
 _NO_WAITING = (errno.EACCES, errno.EBADF, errno.EINVAL)
 """What folders answer that may be written but not listed, and file systems that only sync files."""
 
@@ -173,8 +176,13 @@ def explained(target: str, after: str = "what was there before is untouched") ->
     """
     try:
         yield
-    except LabeledError:
+    except WriteError:
         raise
+    except LabeledError as error:
+        number = errno_of(error.__cause__ or error)
+        if number not in _NO_ROOM:
+            raise
+        raise WriteError(f"writing {target!r} failed: {_CAUSES[number]}; {after}") from error
     except (OSError, RuntimeError) as error:
         number = errno_of(error)
         if number is None and not isinstance(error, OSError):

@@ -35,6 +35,7 @@ from labeled.formats.hdf5.labels import (
     scale_of,
 )
 from labeled.formats.hdf5.own import OWN
+from labeled.formats.hdf5.room import check_room, heap_bytes
 from labeled.formats.hdf5.safety import Address, address, to_text
 from labeled.formats.hdf5.tables import comments_of
 from labeled.formats.header import FileHeader
@@ -311,6 +312,8 @@ class Carrier:
                 h5py.h5a.delete(new.id, name.encode())
         if self.order is not None and path in self.others.along:
             for start, stop, values in _blocks(old, self.order, self.budget):
+                if _by_reference(old.dtype):
+                    check_room(new.file, heap_bytes(values))
                 new[start:stop] = values
 
     def tie(self, file: h5py.File) -> None:
@@ -384,17 +387,30 @@ class Carrier:
 def _copy(old: h5py.File, new: h5py.File, path: str) -> None:
     """Copy what lies at a path; HDF5 itself damages fill values that are text, as of netCDF."""
     thing = old[path]
-    text = isinstance(thing, h5py.Dataset) and _by_reference(thing.dtype)
-    plist = thing.id.get_create_plist() if text else None
-    if plist is None or plist.fill_value_defined() != h5py.h5d.FILL_VALUE_USER_DEFINED:
+    if not isinstance(thing, h5py.Dataset) or not _by_reference(thing.dtype):
         old.copy(thing, new, path)
+        return
+    check_room(new, sum(heap_bytes(np.asarray(each)) for each in _values(thing)))
+    plist = thing.id.get_create_plist()
+    if plist.fill_value_defined() != h5py.h5d.FILL_VALUE_USER_DEFINED:
+        old.copy(thing, new, path)
+        new.flush()  # while there is room: see .room
         return
     new.require_group(path.rpartition("/")[0] or "/")
     space, kind = thing.id.get_space(), thing.id.get_type()
     made = h5py.Dataset(h5py.h5d.create(new.id, path.encode(), kind, space, dcpl=plist))
     for start, stop, values in _blocks(thing, None, 0) if thing.size else ():
         made[start:stop] = values
+    new.flush()
     _copy_attributes(thing, made)
+
+
+def _values(dataset: h5py.Dataset) -> Iterator[Any]:
+    """Yield what a dataset holds, bit by bit."""
+    if dataset.shape == ():
+        yield dataset[()]
+    elif dataset.size:
+        yield from (values for _, _, values in _blocks(dataset, None, 0))
 
 
 def _copy_attributes(old: h5py.Group, new: h5py.Group) -> None:

@@ -23,6 +23,7 @@ from labeled.formats.hdf5.attributes import INTERNAL
 from labeled.formats.hdf5.door import INCOMPLETE
 from labeled.formats.hdf5.encoding import Chunk, Layout
 from labeled.formats.hdf5.filters import DEFLATE, SHUFFLE
+from labeled.formats.hdf5.room import check_room, heap_bytes
 from labeled.formats.hdf5.safety import to_bytes
 from labeled.formats.hdf5.tables import free_name
 from labeled.formats.hdf5.undo import Undo
@@ -79,10 +80,11 @@ def changed_file(path: str, *, mark: bool, undo: Undo | None = None) -> Iterator
     Raises
     ------
     WriteError
-        If the file cannot be opened for writing, or writing fails.
+        If the file cannot be opened for writing, or writing fails. Without `mark` it is a copy
+        that nobody knows of yet, and errors of the system are left to whoever made it.
     """
-    after = "it is as it was before" if undo else LEFT if mark else "it is damaged"
-    with explained(path, after):
+    after = "it is as it was before" if undo else LEFT
+    with explained(path, after) if mark else contextlib.nullcontext():
         file = _opened(path, "r+")
         try:
             if mark:
@@ -177,6 +179,11 @@ class SourceWriter:
         self._make_room(start + len(rows))
         if not rows.size:
             return
+        if rows.dtype.kind != "O":
+            self.dataset[start : start + len(rows)] = rows
+            return
+        file = self.dataset.file
+        check_room(file, heap_bytes(rows))
         if vlen_base(self.dataset.dtype) is None:
             self.dataset[start : start + len(rows)] = rows
         else:  # h5py would make one array of rows that happen to be of one length
@@ -184,6 +191,7 @@ class SourceWriter:
             space.select_hyperslab((start,), rows.shape)
             memory = rows.astype(self.dataset.dtype)
             self.dataset.id.write(h5py.h5s.create_simple(rows.shape), space, memory)
+        file.flush()  # while there is room: see .room
 
     def _make_room(self, stop: int) -> None:
         # Never more than that: HDF5 cannot shorten a chunk that is stored without its filters.
