@@ -380,6 +380,39 @@ def test_numbers_in_columns_whatever_the_name(tmp_path, suffix):
     assert labeled.open_dataset(texts)["place"].values.tolist() == ["New York", "San Marino"]
 
 
+def test_integers_too_large_for_int64_stay_what_they_are(tmp_path):
+    ids = [2**64 - 1, 10000169349117863715, 7]
+    path = put(
+        tmp_path / "a.csv", "id,n,x\n" + "".join(f"{one},{-i},{i}.5\n" for i, one in enumerate(ids))
+    )
+    ds = labeled.open_dataset(path)
+    assert ds.sources == ("features", "id")  # float64, which holds the others, would round them
+    assert ds["id"].dtype == np.uint64
+    assert ds["id"].values.tolist() == ids
+    assert ds["features"].values.tolist() == [[-i, i + 0.5] for i in range(3)]
+    assert labeled.open_dataset(path, labels="id")["labels"].values.tolist() == ids
+    alike = put(tmp_path / "b.csv", "".join(f"{one},{one - 1}\n" for one in ids))
+    assert labeled.open_dataset(alike)["features"].values.tolist() == [[a, a - 1] for a in ids]
+    for text in ("1e19,2\n3,4\n", "18446744073709551616,2\n3,4\n", "9223372036854775808,2\n-3,4\n"):
+        ds = labeled.open_dataset(put(tmp_path / "c.csv", text))
+        values = [[float(field) for field in line.split(",")] for line in text.splitlines()]
+        assert ds["features"].values.tolist() == values
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_large_integers_anywhere_in_a_column_tell_its_dtype(tmp_path):
+    ids = [*range(400), 2**63, *range(400)]
+    path = put(tmp_path / "a.csv", "id,n\n" + "".join(f"{one},1\n" for one in ids[:401]))
+    other = put(tmp_path / "b.csv", "id,n\n" + "".join(f"{one},1\n" for one in ids[401:]))
+    assert labeled.open_dataset([path, other])["id"].values.tolist() == ids
+    put(other, "id,n\n4,1\n-5,1\n")
+    ds = labeled.open_dataset([path, other])
+    with pytest.raises(
+        ReadError, match=r"line 3 of .*b.csv' has '-5' in column 'id', which is no uint64"
+    ):
+        ds["id"].compute()
+
+
 def test_what_is_said_holds(tmp_path):
     path = put(tmp_path / "a.csv", "# made by hand\nid,x,y,kind\n7,1,2,cat\n8,3,4,dog\n")
     ds = labeled.open_dataset(

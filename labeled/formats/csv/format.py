@@ -16,7 +16,7 @@ from labeled.formats.csv.faults import explained, few
 from labeled.formats.csv.index import RowIndex, row_index
 from labeled.formats.csv.lines import lines_of
 from labeled.formats.csv.options import TextOptions
-from labeled.formats.csv.parsing import TextFault, guessed
+from labeled.formats.csv.parsing import UNSIGNED, TextFault, guessed
 from labeled.formats.csv.table import (
     Chosen,
     Columns,
@@ -193,6 +193,8 @@ def _common(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
     kinds = {dtype.kind for dtype in dtypes}
     if "O" in kinds or (kinds & set("bM") and len(kinds) > 1):
         return TEXT
+    if kinds == set("iu"):  # some samples hold no number that is too large for int64
+        return UNSIGNED
     return np.result_type(*dtypes)
 
 

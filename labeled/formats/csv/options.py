@@ -46,8 +46,10 @@ class TextOptions:
         file of one column is one source of one value a row.
     dtype : dtype or mapping, optional
         Of all numeric columns, or by source or column; ``str`` leaves text as it is. By default
-        samples of the file tell: int64, float64, bool, datetime64[ns] (dates and times as
-        ISO 8601 writes them, ``2026-11-20`` or ``2026-11-20 12:30:00``, without a zone) or text.
+        samples of the file tell: int64, uint64 (of integers too large for int64, such as ids;
+        a source of its own beside other numbers), float64, bool, datetime64[ns] (dates and times
+        as ISO 8601 writes them, ``2026-11-20`` or ``2026-11-20 12:30:00``, without a zone) or
+        text.
         A datetime64 of any unit asks for datetime64[ns].
     missing : sequence of str
         Fields that stand for no value: NaN in floating columns, NaT among times, an error in

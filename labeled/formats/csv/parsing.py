@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -18,6 +19,10 @@ from labeled.formats.csv.options import TIME, UTF_8
 from labeled.formats.objects import TEXT
 from labeled.formats.region import Array
 from labeled.later import extra_module
+
+UNSIGNED = np.dtype(np.uint64)
+MOST_SIGNED = 2.0**63
+"""Integers from here on are none of int64."""
 
 _BLANKS = re.compile(rb"[ \t]+")
 _EDGES = re.compile(rb"(?m)^ | (?=\r?$)")
@@ -70,7 +75,20 @@ def guessed(text: bytes, dialect: Dialect, missing: Sequence[str]) -> list[np.dt
         If a row has too few or too many fields.
     """
     table = _table(text, dialect, {}, None, missing)
-    return [_guessed(column) for column in table.columns]
+    found = [_guessed(column) for column in table.columns]
+    for i in (i for i, column in enumerate(table.columns) if _may_be_unsigned(column)):
+        with suppress(TextFault):
+            parsed(text, dialect, [i], [UNSIGNED], missing)
+            found[i] = UNSIGNED
+    return found
+
+
+def _may_be_unsigned(column: Any) -> bool:
+    """Whether what the parser takes for floats may be integers too large for int64."""
+    if not _pyarrow().types.is_floating(column.type) or column.null_count:
+        return False
+    values = column.to_numpy()
+    return bool(values.min(initial=0) >= 0 and values.max(initial=0) >= MOST_SIGNED)
 
 
 def _table(

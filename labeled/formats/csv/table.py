@@ -118,10 +118,16 @@ def _grouped(names: Sequence[str], left: Sequence[int]) -> dict[str, Chosen]:
 def _matrix(
     names: Sequence[str], dtypes: Sequence[np.dtype[Any]], left: Sequence[int]
 ) -> dict[str, Chosen]:
-    """Put all numbers side by side; alone each column of anything else, or without a name."""
+    """Put all numbers side by side; alone each column of anything else, or without a name.
+
+    Alone, too, are numbers of uint64 beside others: float64 would hold both, but rounds them.
+    """
     nameless = {i for i in left if names[i] == f"column_{i}"}
     apart = nameless if len(nameless) < len(left) else set()
     numbers = tuple(i for i in left if dtypes[i].kind not in ALONE and i not in apart)
+    if numbers and np.result_type(*(dtypes[i] for i in numbers)).kind == "f":
+        rest = tuple(i for i in numbers if dtypes[i] != np.uint64)
+        numbers = rest or numbers
     beside = set(numbers)
     out: dict[str, Chosen] = {names[i]: i for i in left if i not in beside}
     return {FEATURES: numbers, **out} if numbers else out
