@@ -318,6 +318,18 @@ def test_labels_of_a_list_take_the_place_of_those_in_the_records(folder, tmp_pat
         labeled.open_dataset(folder / "mixed.rec", label_list=tmp_path / "few.lst")
 
 
+def test_a_list_may_begin_with_the_mark_of_a_text_editor(folder, tmp_path):
+    write_list(tmp_path / "x.lst", IDS, np.arange(N), ["x.jpg"] * N)
+    (tmp_path / "x.lst").write_bytes(b"\xef\xbb\xbf" + (tmp_path / "x.lst").read_bytes())
+    ds = labeled.open_dataset(folder / "mixed.rec", label_list=tmp_path / "x.lst")
+    np.testing.assert_array_equal(ds["labels"].values, np.arange(N))
+
+
+def test_a_width_of_labels_without_a_list_is_refused(folder):
+    with pytest.raises(LoaderError, match="label_width=2 counts the labels of a list: pass label_"):
+        labeled.open_dataset(folder / "mixed.rec", label_width=2)
+
+
 def test_a_list_that_changes_is_noticed(folder, tmp_path):
     write_list(tmp_path / "x.lst", IDS, np.zeros(N), ["x.jpg"] * N)
     write_list(tmp_path / "y.lst", IDS, np.ones(N), ["x.jpg"] * N)

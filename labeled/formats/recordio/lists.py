@@ -99,7 +99,7 @@ def read_list(path: str | os.PathLike[str], label_width: int | None = None) -> E
     labels: list[list[float]] = []
     paths: list[str] = []
     try:
-        with open(name, encoding="utf-8") as lines:
+        with open(name, encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, 1):
                 if not line.strip():
                     continue

@@ -75,6 +75,11 @@ class RecordOptions:
             raise LoaderError(f"channels={self.channels!r} must be one of {_listed(CHANNELS)}")
         for name in ("resize", "label_width", "max_pixels"):
             _check_positive(name, getattr(self, name))
+        if self.label_width is not None and self.label_list is None:
+            raise LoaderError(
+                f"label_width={self.label_width} counts the labels of a list: pass label_list=, or "
+                "leave it out (records tell how many labels they have)"
+            )
         changed = {
             "shape": _checked_shape(self.shape),
             "index": _checked_index(self.index),
