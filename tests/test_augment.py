@@ -238,6 +238,25 @@ def test_the_largest_numbers_stay_large(dtype):
 # -- new pixels
 
 
+@given(st.sampled_from(["u1", "i1", "u2", "i2", "i4"]), st.floats(-1e6, 1e6), st.floats(-9, 9))
+def test_what_is_asked_for_in_integers_is_rounded_and_clipped(dtype, mean, scale):
+    steps, limits = [Mirror(1.0), Normalize(mean, scale=scale)], np.iinfo(dtype)
+    pixels = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1)
+    floats = Augment(steps)(pixels, dims=LAST).astype(np.float64)
+    made = Augment(steps, dtype=dtype)(pixels, dims=LAST)
+    assert made.dtype == np.dtype(dtype)
+    assert_array_equal(made, np.clip(np.round(floats), limits.min, limits.max))
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_wider_pixels_are_clipped_to_narrower_ones(as_list):
+    pixels = np.array([0, 255, 256, 65535], np.uint16).reshape(1, 2, 2, 1)
+    images = list(pixels) if as_list else pixels
+    dims = LAST[1:] if as_list else LAST
+    made = Augment([Crop(2)], dtype="uint8")(images, dims=dims, rows=[0])
+    assert np.asarray(made).ravel().tolist() == [0, 255, 255, 255]
+
+
 def by_pillow(image, size, method):
     how = {"bilinear": 2, "bicubic": 3, "lanczos": 1, "area": 4}[method]
     planes = [pillow.fromarray(p.astype(np.float32)).resize(size[::-1], how) for p in image]

@@ -464,9 +464,17 @@ def test_a_batch_that_lacks_all_its_pictures_is_left_out(folder, tmp_path, alike
 def test_dtypes_have_several_names(folder):
     for dtype in (np.float64, "f8", np.dtype("float64")):
         assert next(iter(make(folder, dtype=dtype))).data[0].dtype == np.float64
-    for dtype in ("int8", None, ">f4"):
+    for dtype in ("int16", None, ">f4"):
         with pytest.raises(LoaderError, match=f"dtype='?{dtype}'? must be one of 'float32'"):
             make(folder, dtype=dtype)
+
+
+def test_int8_is_rounded_and_clipped(folder):
+    floats = next(iter(make(folder, mean_r=-10, mean_g=100.5, mean_b=128))).data[0]
+    whole = next(iter(make(folder, mean_r=-10, mean_g=100.5, mean_b=128, dtype="int8"))).data[0]
+    assert whole.dtype == np.int8
+    assert floats.max() > 128
+    np.testing.assert_array_equal(whole, np.clip(np.round(floats), -128, 127))
 
 
 def test_what_is_read_is_logged_unless_it_is_not_wanted(folder, caplog):

@@ -20,7 +20,7 @@ import xarray as xr
 from labeled.augment.chances import Chances
 from labeled.augment.groups import Stage, groups_of, work_bytes
 from labeled.augment.labels import opened
-from labeled.augment.pictures import Pictures, check_values
+from labeled.augment.pictures import Pictures, all_at_once, check_values, in_dtype, in_floats
 from labeled.dims import Axis, find_axes
 from labeled.errors import AugmentError, DimsError
 from labeled.forms import RowForm, extremes
@@ -124,7 +124,7 @@ class Augment(Transform):
         Order of the axes of the result in the words of spaces: ``("b", "c", 0, 1)``. As given
         otherwise.
     dtype : dtype, optional
-        Of the result.
+        Of the result. Integers are rounded and clipped to what it holds.
     dims : sequence of names, optional
         Of plain arrays and lists of them, where a call does not say.
 
@@ -193,7 +193,32 @@ class Augment(Transform):
         return _form_after(self.transforms, row, self.dims, self.dtype)
 
     def work_bytes(self, row: RowForm | None) -> int:
-        return _work_bytes(self.transforms, row, self.dims)
+        before = None if row is None else row.dtype
+        return _work_bytes(_rounding(self.transforms, before, self.dtype), row, self.dims)
+
+
+@dataclass(frozen=True)
+class _Rounded(Transform):
+    """Make integers of values that may be others."""
+
+    dtype: np.dtype[Any]
+
+    def change(self, pictures: Pictures, chances: Chances) -> Pictures:
+        return all_at_once(pictures, lambda x, _: in_dtype(in_floats(x), self.dtype))
+
+    def dtype_after(self, before: np.dtype[Any]) -> np.dtype[Any]:
+        return self.dtype
+
+
+def _rounding(
+    transforms: Sequence[Transform], before: np.dtype[Any] | None, dtype: npt.DTypeLike | None
+) -> Sequence[Transform]:
+    """Return transforms, and behind them what rounds to a dtype that does not hold their values."""
+    if before is None or dtype is None or np.dtype(dtype).kind not in "iu":
+        return transforms
+    for transform in transforms:
+        before = transform.dtype_after(before)
+    return transforms if np.can_cast(before, dtype) else (*transforms, _Rounded(np.dtype(dtype)))
 
 
 def _common_size(transforms: Sequence[Transform], before: PictureSize | None) -> PictureSize | None:
@@ -226,6 +251,7 @@ def run(
     if not len(pictures):  # what comes of none has the shape of what comes of one
         made = run(transforms, labels.blank(), [0], seed, epoch, dims, axes, dtype)
         return labels.none_of(made, axes)
+    transforms = _rounding(transforms, pictures.dtype, dtype)
     seeds = operator.index(seed), operator.index(epoch)
     final = None if dtype is None else np.dtype(dtype)
     alike = _common_size(transforms, None) is not None

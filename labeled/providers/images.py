@@ -98,8 +98,9 @@ class ImageRecordProvider(LoaderProvider):
     mean_img : path, optional
         A mean image to subtract. Where there is no such file it is computed, over all pictures
         with nothing drawn, and written.
-    dtype : {"float32", "float64", "float16", "uint8"}
-        Bytes go without means and other arithmetic.
+    dtype : {"float32", "float64", "float16", "uint8", "int8"}
+        Bytes (uint8) go without means and other arithmetic; int8 has what comes of it rounded, and
+        clipped to -128 to 127.
     errors : {"raise", "skip"}
         What becomes of pictures that cannot be decoded: an error, or, without `round_batch`,
         batches that lack them, with a warning. A batch that lacks all of them is left out.

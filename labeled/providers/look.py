@@ -71,7 +71,7 @@ NUMBERS = (
 """Parameters that go to transforms together, under other names."""
 
 PICTURE_DIMS = ("height", "width", "channel")
-DTYPES = ("float32", "float64", "float16", "uint8")
+DTYPES = ("float32", "float64", "float16", "uint8", "int8")
 
 
 @dataclass(frozen=True)
