@@ -461,6 +461,24 @@ def test_a_batch_that_lacks_all_its_pictures_is_left_out(folder, tmp_path, alike
     assert counts == [2, 0, 2]
 
 
+@pytest.mark.parametrize("batch_size", [1, 2, 3])
+def test_batches_whose_pictures_are_all_too_small_are_left_out(tmp_path, batch_size):
+    images = [pictures(1, 30 if i in (2, 3, 7) else 40, 40)[0] for i in range(8)]
+    path = write_records(tmp_path / "some.rec", images, LABELS[:8])
+    made = ImageRecordProvider(
+        path,
+        data_shape=(3, 16, 16),
+        batch_size=batch_size,
+        crop_y_start=20,
+        errors="skip",
+        round_batch=False,
+    )
+    for _ in range(2):
+        with pytest.warns(LabeledWarning, match="is left out of this epoch"):
+            rows = [batch.rows[: batch.count_samples] for batch in made]
+        assert np.concatenate(rows).tolist() == [0, 1, 4, 5, 6]
+
+
 def test_dtypes_have_several_names(folder):
     for dtype in (np.float64, "f8", np.dtype("float64")):
         assert next(iter(make(folder, dtype=dtype))).data[0].dtype == np.float64

@@ -262,9 +262,9 @@ class LoaderProvider:
         skips = self._serving.errors == "skip"
         try:
             with iter(loader) as batches:
-                for number in range(len(self)):
+                # fewer where a pipeline left out all rows of a batch
+                for number, batch in zip(range(len(self)), batches, strict=False):
                     left = self.n_samples - number * self.batch_size
-                    batch = next(batches)
                     if batch.count or not skips:
                         yield self._handed_out(batch, min(max(left, 0), batch.count))
         finally:
