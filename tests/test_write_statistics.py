@@ -62,6 +62,37 @@ def test_moments_agree_with_numpy(
         assert set(found["mean"]) == {None}
 
 
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from([0, 2**53 - 3, 2**60, 2**63 - 10_000, -(2**63), 2**64 - 10_000]),
+    st.lists(st.integers(0, 9_000), min_size=1, max_size=60),
+    st.lists(st.integers(0, 60), max_size=4),
+)
+def test_integers_beyond_float64_have_the_deviation_of_their_differences(
+    base: int, steps: list[int], cuts: list[int]
+) -> None:
+    values = np.array([base + step for step in steps], np.int64 if base < 2**63 - 1 else np.uint64)
+    total = moments_of(values[:0])
+    for a, b in pairwise(sorted({0, len(values), *(cut for cut in cuts if cut < len(values))})):
+        total = total.merge(moments_of(values[a:b]))
+    found = plain(total, None)
+    assert found["std"] == pytest.approx(np.std(steps), rel=1e-9, abs=1e-9)
+    assert found["mean"] == pytest.approx(base + np.mean(steps), rel=1e-15)
+    assert (found["min"], found["max"]) == (float(values.min()), float(values.max()))
+
+
+def test_channels_of_large_integers_and_of_the_whole_range() -> None:
+    steps = np.random.default_rng(0).integers(0, 1000, (300, 2, 5))
+    for dtype in ("<i8", ">i8", ">u8"):
+        found = plain(moments_of((steps + 2**60).astype(dtype), 1), "channel")
+        np.testing.assert_allclose(found["std"], steps.std(axis=(0, 2)), rtol=1e-12)
+        both = moments_of((steps + 2**60).astype(dtype), 1).together()
+        assert plain(both, None)["std"] == pytest.approx(steps.std(), rel=1e-12)
+    ends = np.array([-(2**63), 2**63 - 1])
+    assert plain(moments_of(ends), None)["std"] == pytest.approx(2.0**63)
+    assert plain(moments_of(np.array([0, 2**64 - 1], np.uint64)), None)["std"] == 2.0**63
+
+
 def test_what_is_not_finite_is_counted_and_left_out() -> None:
     found = plain(moments_of(np.array([1.0, np.nan, 3.0, np.inf, -np.inf])), None)
     assert (found["n_values"], found["not_finite"]) == (2, 3)

@@ -2,7 +2,9 @@
 
 Each block is measured once in float64, piece by piece in a core's cache, and partial
 results are merged pairwise (Chan, Golub and LeVeque), which loses nothing to cancellation
-however large the mean is.
+however large the mean is. Integers too large for float64, stamps in nanoseconds say, are
+measured from one of them, so that their deviation is as sound; their mean and extremes are
+told as float64 holds them.
 
 Rows are measured for the whole source and for every split, per channel where a source has
 a dim that means channels, and per class where it looks like labels: integers, one a row.
@@ -37,6 +39,9 @@ SCRATCH_BYTES = 8 * PIECE_VALUES
 
 _LONG = 32
 
+MOST_EXACT = 1 << 53
+"""Integers up to here are exact in float64."""
+
 MOST_CHANNELS = 4096
 MOST_CLASSES = 4096
 
@@ -56,6 +61,8 @@ class Moments:
     """Rows of each class; None where classes are not counted, or too many."""
     mixed: bool = False
     """Whether channels are one, because rows differ in how many they have."""
+    origin: int = 0
+    """What means are counted from."""
 
     @classmethod
     def none(cls, channels: int, *, classes: bool = False) -> Moments:
@@ -81,9 +88,11 @@ class Moments:
         if self.mixed != other.mixed or len(self.count) != len(other.count):
             return self.together().merge(other.together())
         count = self.count + other.count
+        origin = self.origin if self.count.any() else other.origin
+        theirs = other.mean + float(other.origin - origin)
         share = np.divide(other.count, count, out=np.zeros(len(count)), where=count > 0)
         with np.errstate(over="ignore", invalid="ignore"):  # beyond float64: infinite, and said so
-            apart = np.where(self.count > 0, other.mean - self.mean, other.mean)
+            apart = np.where(self.count > 0, theirs - self.mean, theirs)
             apart = np.where(other.count > 0, apart, 0.0)
             mean = np.where(self.count > 0, self.mean, 0.0) + apart * share
             between = np.where(self.count > 0, apart**2 * self.count * share, 0.0)
@@ -98,6 +107,7 @@ class Moments:
             np.maximum(self.high, other.high),
             _added(self.classes, other.classes),
             self.mixed,
+            origin,
         )
 
     def together(self) -> Moments:
@@ -118,6 +128,7 @@ class Moments:
             np.array([self.high.max()]),
             self.classes,
             mixed=True,
+            origin=self.origin,
         )
 
 
@@ -207,7 +218,13 @@ def _measured_piece(raw: Array) -> Moments:
     if n == 0 or channels == 0:
         return Moments.none(channels)
     values = scratch("measured", raw.size * 8).view(np.float64).reshape(raw.shape)
-    values[...] = raw  # memory that stays in the cache: fresh pages cost more than adding up
+    low, high = raw.min(axis=2).min(axis=0), raw.max(axis=2).max(axis=0)
+    origin = _origin(int(raw.flat[0]), int(low.min()), int(high.max())) if _is_wide(raw) else 0
+    # memory that stays in the cache: fresh pages cost more than adding up
+    if origin:
+        _subtract(raw, origin, out=values)
+    else:
+        values[...] = raw
     with np.errstate(over="ignore", invalid="ignore"):
         total = values.sum(axis=2).sum(axis=0)
         if not np.isfinite(total).all():
@@ -219,9 +236,26 @@ def _measured_piece(raw: Array) -> Moments:
             values -= mean[:, None]
             squares = _squares(values)
     count = np.full(channels, n, np.int64)
-    low, high = raw.min(axis=2).min(axis=0), raw.max(axis=2).max(axis=0)
     nothing = np.zeros(channels, np.int64)
-    return Moments(0, count, nothing, mean, squares, low.astype(float), high.astype(float))
+    extremes = low.astype(float), high.astype(float)
+    return Moments(0, count, nothing, mean, squares, *extremes, origin=origin)
+
+
+def _is_wide(raw: Array) -> bool:
+    return raw.dtype.kind in "iu" and raw.dtype.itemsize == 8
+
+
+def _origin(first: int, low: int, high: int) -> int:
+    """Return what to measure wide integers from: one of them, if they are large but close."""
+    near = low - first >= -(1 << 63) and high - first < 1 << 63
+    return first if near and max(-low, high) > MOST_EXACT else 0
+
+
+def _subtract(raw: Array, origin: int, out: Array) -> None:
+    """Subtract before floats are made; differences that fit come out right, whatever wraps."""
+    signed = np.dtype(np.int64).newbyteorder(raw.dtype.byteorder)
+    least = np.array([origin], raw.dtype).view(signed)
+    np.subtract(raw.view(signed), least, out=out, dtype=np.int64, casting="unsafe")
 
 
 def _squares(values: Array) -> Array:
@@ -336,7 +370,7 @@ def plain(moments: Moments, channel_dim: str | None) -> dict[str, Any]:
     columns = {
         "n_values": count,
         "not_finite": moments.not_finite,
-        "mean": np.where(count > 0, moments.mean, np.nan),
+        "mean": np.where(count > 0, moments.mean + moments.origin, np.nan),
         "std": std,
         "min": np.where(count > 0, moments.low, np.nan),
         "max": np.where(count > 0, moments.high, np.nan),
