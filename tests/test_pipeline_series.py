@@ -346,6 +346,14 @@ def test_rows_are_chosen_at_most_once(n, data, seed):
     np.testing.assert_array_equal(subsample(n, k, seed=seed), most[:k])
 
 
+def test_a_share_is_taken_as_it_is_written():
+    for percent in range(101):
+        assert len(subsample(100, percent / 100)) == percent
+        assert len(subsample(1000, np.float32(percent / 100))) == percent * 10
+    assert len(subsample(7, 0.5)) == 3
+    assert len(subsample(10**6, 1e-6)) == 1
+
+
 def test_first_few_of_low_discrepancy_are_spread_evenly():
     for n in (1000, 987, 1024, 997):
         rows = subsample(n, n, seed=3)

@@ -30,7 +30,7 @@ class Decode:
     channels : {3, 1, 4, None}
         Colour, grey, colour with alpha, or as stored.
     upright : bool
-        Turn pictures as their EXIF data say.
+        Turn pictures as their EXIF data say; a TIFF is turned either way.
 
     Examples
     --------

@@ -6,6 +6,7 @@ Only numbers are dealt in; ``dataset.subset(subsample(len(dataset), 0.1))`` is t
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
@@ -59,7 +60,8 @@ def subsample(n_rows: int, size: float, how: How = "low-discrepancy", *, seed: i
 
 def _count(n_rows: int, size: Any) -> int:
     share = isinstance(size, float | np.floating)
-    k = int(size * n_rows) if share and 0 <= size <= 1 else size
+    # as written: 0.29 of 100 rows are 29, though 0.29 * 100 is a little less
+    k = int(Fraction(str(size)) * n_rows) if share and 0 <= size <= 1 else size
     if not is_whole(k) or not 0 <= k <= n_rows:
         raise PipelineError(
             f"size={size!r} of {n_rows} rows: give a whole number up to {n_rows}, or a share of "

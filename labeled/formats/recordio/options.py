@@ -42,7 +42,7 @@ class RecordOptions:
     shape : (height, width), optional
         Cut so much out of the middle, after `resize`.
     upright : bool
-        Turn pictures as their EXIF data say.
+        Turn pictures as their EXIF data say; a TIFF is turned either way.
     max_pixels : int
         Refuse larger ones by what their header claims.
     label_list : path, optional
