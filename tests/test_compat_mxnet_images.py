@@ -402,6 +402,9 @@ def test_labels_of_records_and_lists(folder):
     np.testing.assert_array_equal(path.next().label[0][1], [2, 3, 0])  # a path went unnoticed
     with pytest.raises(FileFormatError, match="Bad ImageList format: line 1"):
         make(folder, path_imglist=folder / "a.lst", label_width=4)
+    alone = make(folder, version="seed", label_width=2, batch_size=12)
+    assert alone.provide_label == [("softmax_label", (12,))]
+    np.testing.assert_array_equal(alone.next().label[0], np.arange(12) + np.float32(0.25))
     with pytest.raises(FileFormatError, match="3 labels, label_width is 1"):
         make(folder, path_imgrec=folder / "multi.rec")
 

@@ -169,6 +169,8 @@ class ImageRecordIter(MXDataIter):
         known = known_parameters(version, v1=v1)
         asked = read_parameters(title, known, parameters, strict=strict)
         _check_shape(title, asked["data_shape"])
+        if version == "seed" and not asked["path_imglist"]:
+            asked["label_width"] = 1  # records had one label each, whatever was asked for
         batches = _batches(asked, version, v1=v1)
         label_name = parameters.get("label_name", asked["label_name"])
         super().__init__(batches, asked["data_name"], label_name)
