@@ -63,3 +63,28 @@ def test_a_damaged_chunk_is_an_error_whoever_decodes_it(path: str) -> None:
     for threads in (1, 3):
         with pytest.raises(ReadError, match=r"source 'x'.*x\.h5"):
             x.flat(threads)
+
+
+@pytest.mark.parametrize("shuffle", [False, "window"])
+def test_few_chunks_are_decoded_again_for_the_example_that_ends_in_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shuffle: Any
+) -> None:
+    lists = [np.full(9_000 + k % 2_000, k % 256, "u1") for k in range(3000)]
+    path = labeled.write(tmp_path / "x.h5", {"x": lists}, compression="gzip", chunks=1 << 18)
+    with h5py.File(path) as f:
+        n_chunks = f["x"].id.get_num_chunks()
+    n_decoded, plain = 0, decoded.DecodeEngine._stored
+
+    def counted(self: Any, *args: Any) -> Any:
+        nonlocal n_decoded
+        for found in plain(self, *args):
+            n_decoded += 1
+            yield found
+
+    monkeypatch.setattr(decoded.DecodeEngine, "_stored", counted)
+    loader = labeled.open_dataset(path).batches(
+        300, shuffle=shuffle, seed=1, ragged="list", memory="30 MiB"
+    )
+    seen = [one[0] for batch in loader for one in batch.arrays["x"]]
+    assert sorted(seen) == sorted(k % 256 for k in range(3000))
+    assert n_chunks <= n_decoded <= (2.0 if shuffle else 1.15) * n_chunks

@@ -42,6 +42,9 @@ OBJECT_BYTES = 208
 TASK_BYTES = 1 << 20
 """What one task reads, unless one example is larger."""
 
+CODED_TASK_BYTES = 4 << 20
+"""The same of chunks with filters: of two tasks in file order both decode the chunk between."""
+
 DEAR_TASK_BYTES = 3 << 20
 """The same where examples are made one by one, so that none of it is a temporary copy."""
 
@@ -85,10 +88,16 @@ class RaggedLane(Lane):
     def tasks(self, content: Content, group: Rows | None, out: Array) -> Sequence[Task]:
         """Return what must be done so that `out` (objects) holds the rows as dealt."""
         reader, rows, places = self._wanted(content, group)
-        dear = self._one_by_one and self.examples is None
-        cuts = block_cuts(self._bytes(rows), DEAR_TASK_BYTES if dear else TASK_BYTES)
+        cuts = block_cuts(self._bytes(rows), self._task_bytes)
         fill = fill_apart if self._one_by_one else fill_together
         return [partial(fill, reader, rows[a:b], places[a:b], out) for a, b in pairwise(cuts)]
+
+    @property
+    def _task_bytes(self) -> int:
+        if self.examples is not None:
+            return TASK_BYTES
+        coded = CODED_TASK_BYTES if self.source.layout.dear else TASK_BYTES
+        return DEAR_TASK_BYTES if self._one_by_one else coded
 
     @property
     def _one_by_one(self) -> bool:
@@ -134,7 +143,7 @@ class RaggedLane(Lane):
         nbytes = int(self._bytes(rows).sum()) - OBJECT_BYTES * len(rows)
         stored_sizes = getattr(self.reader, "stored_sizes", None)
         stored = nbytes if stored_sizes is None else int(stored_sizes(rows).sum())
-        return Cost(stored, nbytes, len(block_cuts(self._bytes(rows), TASK_BYTES)) - 1)
+        return Cost(stored, nbytes, len(block_cuts(self._bytes(rows), self._task_bytes)) - 1)
 
 
 def fill_together(reader: RaggedReader, rows: Rows, places: Rows, out: Array) -> None:
