@@ -378,6 +378,38 @@ def test_a_worker_that_joins_while_others_are_asked_is_asked_too(client, ds, mon
     assert set(desk._workers) == {early, late}
 
 
+class Asked:
+    """A worker that was asked whether it sees the files, and says at once that it does not."""
+
+    answered = True
+    made = 0
+
+    def __init__(self, client, worker, dataset):
+        self.worker = worker
+        type(self).made += 1
+
+    def words(self):
+        return "no such file"
+
+
+def test_a_worker_that_sees_no_files_is_asked_once_and_told_of_once(client, ds, monkeypatch):
+    monkeypatch.setattr(parts, "Question", Asked)
+    one = min(client.nthreads())
+    work = PartWork("run", ds, (0, 1), count_rows, nothing_yet, 8, {}, False)
+    desk = _Desk(client, [work], {one: workers_of(client)[one]}, None, {}, 0, 1.0, lambda _: None)
+    try:
+        with pytest.warns(labeled.LabeledWarning, match="joined and is left out"):
+            desk._look_around()
+        desk._look_around()  # without a word
+        assert (Asked.made, set(desk._workers)) == (1, {one})
+        gone = WorkerInfo("tcp://127.0.0.1:1", "w", "here")
+        desk._questions[gone.address] = Asked(client, gone, ds)
+        desk._look_around()  # no word of one that is gone
+        assert not desk._questions
+    finally:
+        desk._reports.close()
+
+
 def waits_for(name):
     distributed.Event(name).wait()
 
