@@ -126,8 +126,8 @@ def encoding_of(cf: CF | None, dtype: np.dtype[Any]) -> dict[str, Any]:
     Examples
     --------
     >>> cf, used = cf_of("t2m", np.dtype("i2"), {"scale_factor": 0.5, "_FillValue": -1}, [])
-    >>> encoding_of(cf, np.dtype("i2"))
-    {'dtype': dtype('int16'), 'scale_factor': 0.5, '_FillValue': -1}
+    >>> {key: str(value) for key, value in encoding_of(cf, np.dtype("i2")).items()}
+    {'dtype': 'int16', 'scale_factor': '0.5', '_FillValue': '-1'}
     """
     if cf is None or cf.view is not None or len(cf.fills) > 1:
         return {}
