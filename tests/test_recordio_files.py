@@ -132,6 +132,18 @@ def test_what_cannot_be_written_leaves_nothing_behind(path, tmp_path, examples, 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("label", [2**24 + 1, -(2**24) - 1, 2**53 + 2, 2**62 + 1])
+@pytest.mark.parametrize("form", [int, np.array, lambda label: [0, label]])
+def test_whole_labels_that_float32_rounds_are_refused(path, label, form):
+    with pytest.raises(WriteError, match=f"record 1: the label {label} would be rounded"):
+        write_records(path, [b"a", b"b"], labels=[1, form(label)])
+    assert not os.path.exists(path)
+    exact = [2**24, -(2**24), 2**60, 0.1]
+    write_records(path, [b""] * 4, labels=exact)
+    table = table_of(record_file(path))
+    assert table.labels.tolist() == [float(np.float32(one)) for one in exact]
+
+
 def test_files_that_are_there_stay(path, tmp_path):
     write_records(path, [b"old"])
     with pytest.raises(WriteError, match="exists already"):

@@ -27,6 +27,9 @@ from labeled.formats.recordio.index import SUFFIX
 from labeled.formats.recordio.irheader import HeaderError, pack
 from labeled.formats.replacing import check_target, explained, replacing
 
+MOST_EXACT = 1 << 24
+"""Whole numbers up to here are exact in float32."""
+
 AHEAD = 4
 """Pictures that are encoded ahead by each thread."""
 
@@ -152,9 +155,21 @@ def _records(
         of = dict(zip(columns, row, strict=True))
         try:
             key = operator.index(of.get("ids", number))
-            yield key, pack(example, of.get("labels", 0), key)
+            yield key, pack(example, _exact(of.get("labels", 0)), key)
         except (HeaderError, TypeError) as fault:
             raise WriteError(f"record {number}: {fault}") from None
+
+
+def _exact(labels: Any) -> Any:
+    """Return labels; raise :class:`HeaderError` for whole ones that a record's float32 rounds."""
+    values = np.asarray(labels)
+    for value in values.ravel().tolist() if values.dtype.kind in "iu" else ():
+        if abs(value) > MOST_EXACT and int(np.float32(value)) != value:
+            raise HeaderError(
+                f"the label {value} would be rounded, since records hold float32; number the "
+                "classes from 0, or write such numbers as ids"
+            )
+    return labels
 
 
 def _together(examples: Iterator[Any], columns: Mapping[str, Iterable[Any]]) -> Iterator[Any]:
