@@ -101,6 +101,34 @@ def test_an_exception_leaves_the_old_file_and_nothing_else(tmp_path: Path, error
     assert Path(path).read_bytes() == before
 
 
+class Swallows:
+    """Raises an interrupt where Python can only print it: while an object is removed."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("shown", [False, True])
+def test_an_interrupt_that_is_lost_ends_writing_at_the_next_block(
+    tmp_path: Path, shown: bool
+) -> None:
+    begun = []
+
+    def batches() -> Iterator[dict[str, np.ndarray]]:
+        for number in range(200):
+            if number == 3:
+                Swallows()
+            begun.append(number)
+            yield {"x": np.zeros((64, 4096))}
+
+    with pytest.raises(KeyboardInterrupt):
+        labeled.write(tmp_path / "x.h5", batches(), progress=shown, memory="16 MiB")
+    assert len(begun) < 100
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def test_batches_that_do_not_fill_their_splits_leave_nothing(tmp_path: Path) -> None:
     with pytest.raises(SplitError, match=r"rows 0 to 9.*has 4 rows"):
         labeled.write(tmp_path / "x", iter([{"x": np.zeros(4)}]), {"train": (0, 9)})

@@ -7,7 +7,9 @@ are installed), and a log, if a bar was asked for, a line every ten seconds.
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
@@ -30,6 +32,8 @@ def progress_bar(
 ) -> Iterator[Callable[[int], None]]:
     """Yield a function that takes how much was done since it was last called.
 
+    That function raises KeyboardInterrupt where one of the user's was lost.
+
     Parameters
     ----------
     wanted : bool, optional
@@ -40,11 +44,52 @@ def progress_bar(
         What is counted: bytes, or ``"rows"`` and the like.
     """
     seen = in_notebook() or sys.stderr.isatty()
-    if wanted is False or (wanted is None and not seen):
-        yield lambda _: None
+    with _interruptible() as check:
+        if wanted is False or (wanted is None and not seen):
+            yield lambda _: check()
+            return
+        with _bar(_options(wanted, total, title, unit)) as bar:
+
+            def told(done: int) -> None:
+                check()
+                bar.update(done)
+
+            yield told
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], None]]:
+    """Yield a function that raises an interrupt of the user's which got lost.
+
+    One that arrives while HDF5 works is raised in the first Python code after it; where that
+    cleans up after an object of h5py's, Python only prints it.
+    """
+    usual = signal.default_int_handler
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGINT) is not usual:
+        yield lambda: None
         return
+    interrupted = False
+
+    def note(*told: Any) -> None:
+        nonlocal interrupted
+        interrupted = True
+        usual(*told)
+
+    def check() -> None:
+        if interrupted:
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield check
+    finally:
+        signal.signal(signal.SIGINT, usual)
+
+
+def _options(wanted: bool | None, total: int | None, title: str, unit: str) -> dict[str, Any]:
     many = unit == "B" or total is None or total >= MANY
-    options = {
+    return {
         "total": total,
         "desc": title,
         "unit": unit if unit == "B" else f" {unit}",
@@ -52,8 +97,6 @@ def progress_bar(
         "unit_divisor": 1024 if unit == "B" else 1000,
         "delay": DELAY_S if wanted is None else 0.0,
     }
-    with _bar(options) as bar:
-        yield lambda done: bar.update(done) and None
 
 
 def in_notebook() -> bool:
