@@ -9,6 +9,8 @@ from ragged_files import ragged_path
 import labeled
 from labeled.augment import Augment, Mirror, Normalize, RandomCrop, Resize
 from labeled.errors import LabeledWarning, ReadError, UnfitPictureError
+from labeled.formats.pictures import encode
+from labeled.formats.recordio.writing import write_records
 
 N, SMALL, BROKEN = 60, (3, 4, 17, 40, 41, 42, 43, 59), (11, 40, 58)
 RNG = np.random.default_rng(0)
@@ -113,3 +115,31 @@ def test_what_does_not_fit_at_all_is_an_error_still(arrays):
     loader = arrays.batches(8, pipeline={"x": [Resize(8), grey]}, errors="skip")
     with pytest.raises(labeled.errors.AugmentError, match="2 channels"):
         list(loader)
+
+
+@pytest.mark.filterwarnings("ignore:.* rows? are left out")
+def test_damaged_and_small_pictures_of_record_files_are_left_out(tmp_path, pictures):
+    encoded = [encode(one, ".png") for one in pictures]
+    for row in BROKEN:
+        encoded[row] = encoded[row][: len(encoded[row]) // 2]
+    write_records(tmp_path / "x.rec", encoded, labels=np.arange(N))
+    records = labeled.open_dataset(tmp_path / "x.rec")
+    lost = {*SMALL, *BROKEN}
+    for options in ({"threads": 1}, {"threads": 3}, {"shuffle": "window"}, {"shuffle": False}):
+        loader = batches(records, "images", **options)
+        with pytest.warns(LabeledWarning, match="left out"):
+            made = list(loader)
+        found = {}
+        for batch in made:
+            assert batch["labels"].values.tolist() == batch.rows.tolist()
+            found |= dict(zip(batch.rows.tolist(), batch["images"].values, strict=True))
+        assert sorted(found) == sorted({*range(N)} - lost)
+        assert loader.stats().n_lost == len(lost)
+        for row, image in found.items():
+            once = STEPS(pictures[row], rows=row, seed=7, dims=("height", "width", "channel"))
+            np.testing.assert_array_equal(image, once)
+    parts = [b.rows for k in range(2) for b in batches(records, "images", part=(k, 2))]
+    assert sorted(np.concatenate(parts)) == sorted({*range(N)} - lost)
+    few = batches(records, "images", max_lost=len(lost) - 1)
+    with pytest.warns(LabeledWarning), pytest.raises(ReadError, match="max_lost"):
+        list(few)
