@@ -156,6 +156,22 @@ def test_a_cold_disk_is_told_of_a_window_before_its_rows_are_picked(
         assert all(known)
 
 
+def test_chunks_whose_ends_were_read_with_others_are_announced_all_the_same(files, monkeypatch):
+    """Around what it fetches for a map the system reads on, into the chunks beside."""
+    path, _ = files["chunked"]
+    announced = np.zeros(N, bool)
+
+    def noting_advice(self, runs):
+        for start, stop in runs.tolist():
+            announced[start:stop] = True
+
+    monkeypatch.setattr(ExtentEngine, "cold", lambda self, row: 9 < row % 160 < 150)
+    monkeypatch.setattr(ExtentEngine, "advise", noting_advice)
+    for _ in loader_of(path, slice(0, N), batch_size=64, seed=3, threads=0):
+        pass
+    assert announced.mean() > 0.5  # stretches of four chunks, some of them side by side
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     row_bytes=st.integers(1, 1500),

@@ -198,9 +198,9 @@ class Lane:
         """Whether a disk should be told of scattered rows before threads wait for them.
 
         The system is asked for a row or two. It looks ahead by itself in one stretch, and
-        better undisturbed.
+        better undisturbed. Of a stretch it may have the ends, with what was read around others.
         """
-        rows = read.listed if read.runs is None else read.runs[:, 0]
+        rows = read.listed if read.runs is None else read.runs.sum(axis=1) // 2
         if rows is None or not len(rows) or self._warm_jobs:
             self._warm_jobs = max(0, self._warm_jobs - 1)
             return False
