@@ -288,6 +288,8 @@ def test_pictures_that_are_none(images, options, error, words):
         (lambda: ShiftHSL(peak=0), "peak"),
         (lambda: PrincipalNoise(0.1, values=(1, 2)), "three values"),
         (lambda: Augment([abs]), "no transform"),
+        (lambda: Augment([Augment([], dtype="f4")]), "no dtype of its own"),
+        (lambda: OneOf([Crop(3), Augment([Crop(3)], DIMS, dims=DIMS)]), "no axes and no dims of"),
         (lambda: Normalize([1, 2])(BYTES, dims=DIMS), "has 2 channels"),
         (lambda: ShiftHSL(3)(BYTES[:, :2], dims=DIMS), "3 channels"),
         (lambda: Jitter(saturation=0.3)(BYTES[:, :1], dims=DIMS), "3 channels"),

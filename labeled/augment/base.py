@@ -151,6 +151,7 @@ class Augment(Transform):
                     f"{transform!r} is no transform of labeled.augment; put other callables "
                     "beside an Augment into a pipeline"
                 )
+        check_inner(self.transforms)
 
     def __call__(
         self,
@@ -219,6 +220,17 @@ def _rounding(
     for transform in transforms:
         before = transform.dtype_after(before)
     return transforms if np.can_cast(before, dtype) else (*transforms, _Rounded(np.dtype(dtype)))
+
+
+def check_inner(transforms: Sequence[Transform]) -> None:
+    """Raise :class:`AugmentError` where a transform within another says how results come out."""
+    for inner in transforms:
+        said = [n for n in ("axes", "dtype", "dims") if getattr(inner, n, None) is not None]
+        if isinstance(inner, Augment) and said:
+            raise AugmentError(
+                f"an Augment within another transform has no {' and no '.join(said)} of its own; "
+                "give that to the outermost Augment"
+            )
 
 
 def _common_size(transforms: Sequence[Transform], before: PictureSize | None) -> PictureSize | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from labeled.augment.base import PictureSize, Transform
+from labeled.augment.base import PictureSize, Transform, check_inner
 from labeled.augment.chances import Chances
 from labeled.augment.pictures import Array, Pictures, pictures_of
 from labeled.device import astype
@@ -39,6 +39,7 @@ class OneOf(Transform):
         object.__setattr__(self, "transforms", tuple(self.transforms))
         if not self.transforms or not all(isinstance(t, Transform) for t in self.transforms):
             raise AugmentError(f"OneOf takes transforms to choose from; found {self.transforms!r}")
+        check_inner(self.transforms)
 
     def change(self, pictures: Pictures, chances: Chances) -> Pictures:
         chosen = chances.whole("which", np.full(len(pictures), len(self.transforms)))

@@ -66,6 +66,11 @@ def told_by_program(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> 
     return Told()
 
 
+def _root(base: h5py.Group) -> h5py.Group:
+    """Return the root of a group's file; of a root, what was given: every file asks three times."""
+    return base if base.name == "/" else base.file["/"]
+
+
 def _agreeing(
     names: Mapping[str, Names], example_dim: str | None, shapes: Mapping[str, tuple[int, ...]]
 ) -> Mapping[str, Names]:
@@ -166,7 +171,7 @@ def _tenx(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> Told | Non
 
 
 def _imaris(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> Told | None:
-    if "ImarisDataSet" not in base.file.attrs:
+    if "ImarisDataSet" not in _root(base).attrs:
         return None
     begin = base.name.strip("/")
     level = re.compile(r"DataSet\w*/ResolutionLevel \d+/TimePoint \d+/Channel \d+/Data")
@@ -181,7 +186,7 @@ def _imaris(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> Told | N
 
 
 def _hdfeos(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> Told | None:
-    text = _text_dataset(base.file["/"], "HDFEOS INFORMATION/StructMetadata.0")
+    text = _text_dataset(_root(base), "HDFEOS INFORMATION/StructMetadata.0")
     if text is None:
         return None
     begin = base.name.strip("/")
@@ -223,7 +228,7 @@ _NWB_AXES: Mapping[str, Names] = {
 
 
 def _nwb(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> Told | None:
-    if not short_attribute(base.file["/"], "nwb_version"):
+    if not short_attribute(_root(base), "nwb_version"):
         return None
     names: dict[str, Names] = {}
     lists: dict[str, str] = {}
