@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -11,5 +12,8 @@ settings.register_profile("quick", max_examples=40, **_COMMON)
 settings.register_profile("ci", max_examples=60, derandomize=True, **_COMMON)
 settings.register_profile("soak", max_examples=1000, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "quick"))
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in jobs in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 collect_ignore = ["stand_in"]  # whoever collects a module called cupy there has it for CuPy

@@ -3,10 +3,11 @@
 `format` is what this folder offers to others, `door` opens files, `handles` does for a moment.
 
 Headers: `scan` (one pass over a file) with `fuel` (the split table) or `tableless` (plain files,
-netCDF), `sources` (headers of sources), `labels` (names of axes), `columns` (of tables), `groups`
-(of one file, joined), `sparse` (matrices), `habits` (of others), `frames` (of pandas),
-`nexus` (axes that groups name), `flatlayout` (ragged sources), `layout` (where bytes are),
-`attributes`, and `safety` (nothing outside the file, no more than it stores).
+netCDF; `contents` sorts what lies in them), `sources` (headers of sources), `labels` (names of
+axes), `columns` (of tables), `groups` (of one file, joined), `sparse` (matrices), `habits` (of
+others), `frames` (of pandas), `nexus` (axes that groups name), `programs` (axes that programs
+mean), `flatlayout` (ragged sources), `layout` (where bytes are), `attributes`, and `safety`
+(nothing outside the file, no more than it stores).
 
 Rows: `payload` chooses the path. `stored` (chunks without filters), `tiled` (several of them a
 row), `decoded` (with filters), `ragged` and `heap` (examples of different shapes), `fallback`
@@ -17,6 +18,6 @@ Large tables of chunks: `chunktables` chooses `chunktree` or `chunkarrays` (with
 checksums) by what `objectheader` tells.
 
 Writing: `writing`, `tables` (splits), `scales` (names of axes), `encoding` (chunks made outside
-HDF5), `growing` (appending), `undo` (what is undone where that fails), `others` (what is carried
-over), `own` (what this library adds).
+HDF5), `room` (for values of variable length), `growing` (appending), `undo` (what is undone where
+that fails), `others` (what is carried over), `own` (what this library adds).
 """

@@ -322,8 +322,9 @@ class Builder:
         Scales of several groups that are called alike are told apart by their paths.
         """
         place = (scale.path or scale.name).removeprefix(self.base.name).lstrip("/")
+        first = (scale.name, place) if "/" in place else (scale.name,)
         again = (f"{source}_{scale.name}{'' if n == 1 else f'_{n}'}" for n in count(1))
-        for key in chain((scale.name, place), again):
+        for key in chain(first, again):
             known = self.variables.get(key)
             if known is not None and known.key == scale.path and known.dims == (dim,):
                 return key
