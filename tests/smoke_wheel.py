@@ -39,14 +39,16 @@ assert (labeled.__path__ and __import__("pathlib").Path(labeled.__path__[0]) / "
 
 TIMED = """
 import time
-import xarray
 began = time.process_time()
+import xarray
+theirs = time.process_time()
 import labeled
-print("import", time.process_time() - began)
+print(theirs - began, time.process_time() - theirs)
 """
 
-LONGEST_IMPORT_S = 0.5
-"""Of processor time beyond xarray's own import: the best of a few runs, on any machine."""
+LONGEST_IMPORT = 1.05
+"""Processor time beyond xarray's own import, as a share of that: the best of a few runs. In seconds
+one machine took 0.38 and 0.57 within minutes; the share stayed at 0.8."""
 
 
 def main() -> None:
@@ -67,12 +69,11 @@ def try_package(package: Path, place: Path, *options: str) -> None:
     run(*pip, *options, str(package))
     (place / "x.hdf5").unlink(missing_ok=True)
     run(str(python), "-c", TRIED, cwd=place)
-    seconds = min(
-        float(run(str(python), "-W", "error", "-c", TIMED, cwd=place).split()[1]) for _ in range(5)
-    )
-    print(f"import beyond xarray: {seconds:.2f} s of processor time")
-    if seconds > LONGEST_IMPORT_S:
-        sys.exit(f"import labeled takes longer than {LONGEST_IMPORT_S} s")
+    timed = [run(str(python), "-W", "error", "-c", TIMED, cwd=place).split() for _ in range(5)]
+    share, seconds = min((float(ours) / float(theirs), ours) for theirs, ours in timed)
+    print(f"import beyond xarray: {float(seconds):.2f} s of processor time, {share:.2f} of xarray's")
+    if share > LONGEST_IMPORT:
+        sys.exit(f"import labeled takes longer than {LONGEST_IMPORT} of what xarray takes")
     for arguments in (("--help",), ("info", "x.hdf5"), ("head", "x.hdf5"), ("verify", "x.hdf5")):
         run(str(python.with_name("labeled")), *arguments, cwd=place)
     print(f"{package.name}: works")
