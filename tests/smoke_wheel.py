@@ -71,7 +71,7 @@ def try_package(package: Path, place: Path, *options: str) -> None:
     run(str(python), "-c", TRIED, cwd=place)
     timed = [run(str(python), "-W", "error", "-c", TIMED, cwd=place).split() for _ in range(5)]
     share, seconds = min((float(ours) / float(theirs), ours) for theirs, ours in timed)
-    print(f"import beyond xarray: {float(seconds):.2f} s of processor time, {share:.2f} of xarray's")
+    print(f"import beyond xarray: {float(seconds):.2f} s of processor time, {share:.2f} of its own")
     if share > LONGEST_IMPORT:
         sys.exit(f"import labeled takes longer than {LONGEST_IMPORT} of what xarray takes")
     for arguments in (("--help",), ("info", "x.hdf5"), ("head", "x.hdf5"), ("verify", "x.hdf5")):
