@@ -21,6 +21,9 @@ from labeled.errors import warn
 ASK_MS = 1000
 """How often a client that waits asks whether the server lives."""
 
+CLOSE_MS = 1000
+"""How long what was said last may take to reach a server after a client has closed."""
+
 BROKEN = -1
 """The number of a message to a client that the server has given up."""
 
@@ -71,7 +74,7 @@ class Connection:
 
     def close(self) -> None:
         """Disconnect; what was not handed out goes to other clients."""
-        self._socket.close()
+        self._socket.close(0 if self._server is None else CLOSE_MS)
 
     def receive(self) -> tuple[Any, ...]:
         """Wait for an item and return its arrays; errors that leave it closed are the last.

@@ -122,12 +122,15 @@ class _Dealer:
         if not self.waiting and self._free() is not None:
             poller.register(self.feed, self.zmq.POLLIN)
         ready = dict(poller.poll(LOOK_MS))
-        while self.router.poll(0):
-            self._hear(*self.router.recv_multipart())
+        self._hear_all()
         if self.feed in ready:
             message = self.feed.recv_multipart(copy=False)
             self.waiting.append(message if message[0].buffer.nbytes else STOP)
             self.given_at = time.monotonic()
+
+    def _hear_all(self) -> None:
+        while self.router.poll(0):
+            self._hear(*self.router.recv_multipart())
 
     def _hear(self, identity: bytes, *frames: bytes) -> None:
         """Note what a client tells; what makes no sense is passed over."""
@@ -200,7 +203,8 @@ class _Dealer:
         return True
 
     def _part_with(self, identity: bytes) -> None:
-        """Take back what a client that left has not handed out."""
+        """Take back what a client that left has not handed out, by what it said last."""
+        self._hear_all()
         client = self.clients.pop(identity, None)
         if client is None:
             return
