@@ -128,12 +128,12 @@ class _Dealer:
             self.waiting.append(message if message[0].buffer.nbytes else STOP)
             self.given_at = time.monotonic()
 
-    def _hear_all(self) -> None:
+    def _hear_all(self, *, answers: bool = True) -> None:
         while self.router.poll(0):
-            self._hear(*self.router.recv_multipart())
+            self._hear(*self.router.recv_multipart(), answers=answers)
 
-    def _hear(self, identity: bytes, *frames: bytes) -> None:
-        """Note what a client tells; what makes no sense is passed over."""
+    def _hear(self, identity: bytes, *frames: bytes, answers: bool) -> None:
+        """Note what a client tells, and answer; what makes no sense is passed over."""
         try:
             room, server, number, asks = json.loads(frames[0])
             room, number = max(1, min(int(room), self.room)), int(number)
@@ -141,14 +141,15 @@ class _Dealer:
             return
         client = self.clients.get(identity)
         if client is None and server == self.name:
-            self._reach(identity, -1, error_of("the connection to the server was broken"))
+            if answers:
+                self._reach(identity, -1, error_of("the connection to the server was broken"))
             return
         if client is None:
             client = self.clients[identity] = _Client(room)
         while server == self.name and client.unread and client.unread[0][0] <= number:
             client.unread.popleft()
         client.seen_at = time.monotonic()
-        if asks is True:
+        if asks is True and answers:
             self._reach(identity, client.sent, [])
 
     def _free(self) -> bytes | None:
@@ -204,10 +205,10 @@ class _Dealer:
 
     def _part_with(self, identity: bytes) -> None:
         """Take back what a client that left has not handed out, by what it said last."""
-        self._hear_all()
-        client = self.clients.pop(identity, None)
-        if client is None:
+        if identity not in self.clients:
             return
+        self._hear_all(answers=False)  # others ask again; answering here would lead back here
+        client = self.clients.pop(identity)
         items = [(e, m) for _, e, m in client.unread if m is not STOP and m is not self.last_words]
         back = [message for epoch, message in items if epoch == self.epoch]
         self.waiting.extendleft(reversed(back))
