@@ -1,9 +1,11 @@
 """Ragged rows a second: each layout read by this library against plain h5py loops.
 
-Run ``python benchmarks/ragged.py [--quick]``. Every line is the best of several interleaved
-repeats within one process, over a warm page cache, so compare the ratios. Everything that
-is handed out is read once more, joined to one array. "h5py, one row a call" is the usual
-loop; it is timed over part of the rows. "h5py, slices" reads 256 rows a call.
+Run ``python -m benchmarks.ragged [--quick] [--bytes 500]``. Every line is the median of several
+interleaved repeats within one process, over files that are held in memory, so compare the
+ratios: of each layout to h5py's slices of a batch of the same file. Everything that is handed
+out is read once more, joined to one array. "h5py, one row a call" is the usual loop; it is
+timed over part of the rows. "h5py, slices" reads 256 rows a call, of the flat layout their
+offsets and their values.
 """
 
 from __future__ import annotations
@@ -12,38 +14,61 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import h5py
 import numpy as np
 
 import labeled
+from labeled.bench.cache import held
+from labeled.compat.fuel.datasets.hdf5 import H5PYDataset
 
 BATCH = 256
 LOOP_ROWS = 3000
+KINDS = ("vlen", "fuel", "flat", "gzip")
+ROWS = {40: 400_000, 500: 200_000, 12_000: 12_000}
+"""How many rows of so many bytes."""
+SLICES = "h5py, slices of 256 rows"
+ORDERS: dict[str, Any] = {"in order": False, "window shuffle": "window", "full shuffle": "full"}
 
 
 def write(folder: Path, n: int, mean: int) -> dict[str, Path]:
-    """Write the same examples as rows of variable length, flat, and flat with gzip."""
+    """Write the same examples as rows of variable length (with shapes, too), flat, and gzip."""
     rng = np.random.default_rng(0)
     sizes = rng.integers(max(1, mean // 2), mean * 3 // 2 + 1, n)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     values = np.resize(rng.integers(0, 16, 1 << 22, dtype=np.uint8), int(offsets[-1]))
-    paths = {kind: folder / f"{kind}-{mean}.h5" for kind in ("vlen", "flat", "gzip")}
-    with h5py.File(paths["vlen"], "w", libver=("v110", "v114")) as f:
-        rows = f.create_dataset("x", (n,), h5py.vlen_dtype(np.uint8))
-        for start in range(0, n, 4096):
-            stop = min(n, start + 4096)
-            block = np.empty(stop - start, object)
-            block[:] = [values[offsets[i] : offsets[i + 1]] for i in range(start, stop)]
-            rows[start:stop] = block
-        rows.dims[0].label = "batch"
+    paths = {kind: folder / f"{kind}-{mean}.h5" for kind in KINDS}
+    for kind in ("vlen", "fuel"):
+        with h5py.File(paths[kind], "w", libver=("v110", "v114")) as f:
+            rows = f.create_dataset("x", (n,), h5py.vlen_dtype(np.uint8))
+            for start in range(0, n, 4096):
+                stop = min(n, start + 4096)
+                block = np.empty(stop - start, object)
+                block[:] = [values[offsets[i] : offsets[i + 1]] for i in range(start, stop)]
+                rows[start:stop] = block
+            rows.dims[0].label = "batch"
+            if kind == "fuel":
+                describe_shapes(f, sizes)
     gzip = {"chunks": 1 << 18, "compression": "gzip", "level": 1}
     examples = labeled.Ragged.from_flat(values, offsets, dims=("batch", "time"))
     for kind, options in (("flat", {}), ("gzip", gzip)):
         labeled.write(paths[kind], {"x": examples}, overwrite=True, **options)
     return paths
+
+
+def describe_shapes(f: h5py.File, sizes: np.ndarray[Any, Any]) -> None:
+    """Say of each row which shape it has, as Fuel does."""
+    f["x_shapes"], f["x_shape_labels"] = sizes[:, None], np.array([b"time"])
+    for name in ("shapes", "shape_labels"):
+        f[f"x_{name}"].make_scale(name)
+        f["x"].dims[0].attach_scale(f[f"x_{name}"])
+    whole = {"all": {"x": (0, len(sizes))}}
+    f.attrs["split"] = H5PYDataset.create_split_array(whole)
 
 
 def touch(arrays: Any) -> int:
@@ -61,11 +86,18 @@ def h5py_rows(path: Path, order: np.ndarray[Any, Any]) -> Callable[[], int]:
     return run
 
 
-def h5py_slices(path: Path, n: int) -> Callable[[], int]:
+def h5py_slices(path: Path, n: int, kind: str) -> Callable[[], int]:
     def run() -> int:
         with h5py.File(path) as f:
+            rows, flat = f["x"], kind in ("flat", "gzip")
+            edges = f["x_offsets"] if flat else None
             for start in range(0, n, BATCH):
-                touch(f["x"][start : start + BATCH])
+                if edges is None:
+                    touch(rows[start : start + BATCH])
+                    continue
+                cuts = edges[start : start + BATCH + 1]
+                values = rows[cuts[0] : cuts[-1]]
+                touch([values[a:b] for a, b in pairwise((cuts - cuts[0]).tolist())])
         return n
 
     return run
@@ -91,52 +123,59 @@ def ours_batches(path: Path, shuffle: Any, mode: str) -> Callable[[], int]:
 
     def run() -> int:
         for batch in loader:
-            touch(batch.arrays["x"] if mode == "list" else [batch.arrays["x"].reshape(-1)])
+            touch(parts_of(batch.arrays, mode))
         return len(loader.plan.lanes[0].selection)
 
     return run
 
 
-def ways(paths: dict[str, Path], n: int) -> Iterator[tuple[str, Callable[[], int]]]:
+def parts_of(arrays: Any, mode: str) -> Any:
+    return arrays["x"] if mode == "list" else [arrays["x"].reshape(-1)]
+
+
+def ways(paths: dict[str, Path], n: int) -> Iterator[tuple[str, str, Callable[[], int]]]:
     shuffled = np.random.default_rng(1).permutation(n)
-    yield "vlen: h5py, one row a call", h5py_rows(paths["vlen"], np.arange(n))
-    yield "vlen: h5py, one shuffled row a call", h5py_rows(paths["vlen"], shuffled)
-    yield "vlen: h5py, slices of 256", h5py_slices(paths["vlen"], n)
-    for kind in ("vlen", "flat", "gzip"):
-        yield f"{kind}: ours, flat values", ours_flat(paths[kind], None)
-        yield f"{kind}: ours, shuffled rows, flat values", ours_flat(paths[kind], shuffled)
-        yield f"{kind}: ours, batches as lists", ours_batches(paths[kind], False, "list")
-        yield f"{kind}: ours, batches, window shuffle", ours_batches(paths[kind], "window", "list")
-        yield f"{kind}: ours, batches padded", ours_batches(paths[kind], False, "pad")
+    yield "vlen", "h5py, one row a call", h5py_rows(paths["vlen"], np.arange(n))
+    yield "vlen", "h5py, one shuffled row a call", h5py_rows(paths["vlen"], shuffled)
+    for kind, path in paths.items():
+        yield kind, SLICES, h5py_slices(path, n, kind)
+        yield kind, "Ragged.flat", ours_flat(path, None)
+        yield kind, "Ragged.flat, shuffled rows", ours_flat(path, shuffled)
+        for order, shuffle in ORDERS.items():
+            for mode in ("list", "pad", "flat"):
+                yield kind, f"{mode}, {order}", ours_batches(path, shuffle, mode)
 
 
-def measure(paths: dict[str, Path], n: int, repeats: int) -> dict[str, float]:
-    """Return rows a second, the best of `repeats` rounds in which all ways take turns."""
-    todo, best = list(ways(paths, n)), {}
+def measure(paths: dict[str, Path], n: int, repeats: int) -> dict[tuple[str, str], float]:
+    """Return rows a second, the median of `repeats` rounds in which all ways take turns."""
+    todo = list(ways(paths, n))
+    rates: dict[tuple[str, str], list[float]] = {}
     for turn in range(repeats + 1):
-        for name, run in todo:
+        for kind, name, run in todo:
             began = time.perf_counter()
             rows = run()
             rate = rows / (time.perf_counter() - began)
             if turn:  # the first round warms up
-                best[name] = max(best.get(name, 0.0), rate)
-    return best
+                rates.setdefault((kind, name), []).append(rate)
+    return {which: median(some) for which, some in rates.items()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
-    for mean, n in ((40, 400_000), (500, 200_000), (12_000, 12_000)):
-        n = n // 10 if quick else n
-        with tempfile.TemporaryDirectory() as folder:
+    parser.add_argument("--bytes", type=int, choices=sorted(ROWS), nargs="*", default=list(ROWS))
+    chosen = parser.parse_args()
+    for mean in chosen.bytes:
+        n = ROWS[mean] // (10 if chosen.quick else 1)
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
             paths = write(Path(folder), n, mean)
-            best = measure(paths, n, 2 if quick else 4)
-        base = best["vlen: h5py, one row a call"]
-        print(f"\n{n:,} rows of about {mean:,} bytes")
-        for name, rate in best.items():
-            mbytes = rate * mean / 1e6
-            print(f"  {name:40} {rate:12,.0f} rows/s {mbytes:8,.1f} MB/s {rate / base:8.1f} x")
+            locked = min([stack.enter_context(held(path)) for path in paths.values()])
+            rates = measure(paths, n, 2 if chosen.quick else 4)
+        where = "locked in memory" if locked else "read before"
+        print(f"\n{n:,} rows of about {mean:,} bytes, {where}")
+        for (kind, name), rate in rates.items():
+            ratio, mbytes = rate / rates[kind, SLICES], rate * mean / 1e6
+            print(f"  {kind} {name:30} {rate:12,.0f} rows/s {mbytes:8,.1f} MB/s {ratio:7.2f} x")
 
 
 if __name__ == "__main__":

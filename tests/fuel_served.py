@@ -31,6 +31,16 @@ class Counting:
             yield np.array([epoch, number]), self.padding
 
 
+class Reusing(Counting):
+    """A stream that makes every item in the same memory."""
+
+    def items(self, epoch):
+        array = np.zeros(100_000, np.int64)
+        for number in range(self.n_items):
+            array[:] = number
+            yield array, self.padding
+
+
 class Objects(Counting):
     """A stream of what cannot be sent."""
 

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
-from fuel_served import N_ITEMS, Counting, Objects, read_and_die
+from fuel_served import N_ITEMS, Counting, Objects, Reusing, read_and_die
 
 from labeled.compat.fuel.exceptions import OldValueError, ServerError, ServerTimeoutError
 from labeled.compat.fuel.server import start_server
@@ -93,6 +93,12 @@ def test_an_error_of_the_stream_reaches_every_client_behind_the_items_before_it(
     assert sorted(numbers(found)) == whole(0, 30)
     process.join(10)
     assert process.exitcode == 1
+
+
+def test_an_item_is_sent_as_it_was_though_the_next_is_made_in_its_memory(serve, client):
+    port, _ = serve(Reusing())
+    found = [set(x.tolist()) for x, _ in client(port).get_epoch_iterator()]
+    assert found == [{number} for number in range(N_ITEMS)]
 
 
 def test_what_cannot_be_sent_is_an_error_of_both(serve, client):
@@ -289,6 +295,18 @@ def test_clients_that_make_no_sense_are_passed_over(serve, client):
             hostile.send(junk)
         hostile.send_multipart([b"[]", b"[]", b"[]"])
     assert an_epoch(stream) == whole(0)[1:]
+
+
+@pytest.mark.parametrize("said", [[b""], [b"hello"], [b"\0" * 40, b""], [b"\0" * 32, b"", b""]])
+def test_a_server_that_makes_no_sense_is_refused(client, said):
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as hostile:
+        hostile.setsockopt(zmq.LINGER, 0)
+        port = hostile.bind_to_random_port("tcp://127.0.0.1")
+        stream = client(port)
+        reader = ThreadPoolExecutor(1).submit(stream.get_data)
+        hostile.send_multipart([hostile.recv_multipart()[0], *said])
+        with pytest.raises(OldValueError, match="a message begins with"):
+            reader.result(10)
 
 
 @pytest.mark.parametrize("hwm", [0, -1, 1.5])

@@ -7,7 +7,6 @@ answers. Hence silence means that the server is gone, however long its stream ta
 
 from __future__ import annotations
 
-import json
 import math
 import time
 import uuid
@@ -15,7 +14,16 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from labeled.compat.fuel.exceptions import OldValueError, ServerError, ServerTimeoutError
-from labeled.compat.fuel.messages import MOST_BYTES, arrays_of, checked_hwm, header_of, zeromq
+from labeled.compat.fuel.messages import (
+    MOST_BYTES,
+    NOBODY,
+    Stamp,
+    Told,
+    arrays_of,
+    checked_hwm,
+    stamp_of,
+    zeromq,
+)
 from labeled.errors import warn
 
 ASK_MS = 1000
@@ -28,12 +36,10 @@ BROKEN = -1
 """The number of a message to a client that the server has given up."""
 
 
-class _Told(NamedTuple):
+class _Sent(NamedTuple):
     """What a server sent: a message, or the mere sign that it lives."""
 
-    server: str
-    number: int
-    idle_s: float
+    stamp: Stamp
     message: list[Any]
 
 
@@ -60,11 +66,12 @@ class Connection:
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.MAXMSGSIZE, MOST_BYTES)
         self._socket.connect(f"tcp://{host}:{port}")
-        self._server: str | None = None
+        self._waits_ms = -1
+        self._server = NOBODY
         self._number = 0
         self._n_items = 0
         """How many of this epoch were handed out here."""
-        self._held: _Told | None = None
+        self._held: _Sent | None = None
         """What the next server said first."""
         self._tell(asks=False)
 
@@ -74,7 +81,7 @@ class Connection:
 
     def close(self) -> None:
         """Disconnect; what was not handed out goes to other clients."""
-        self._socket.close(0 if self._server is None else CLOSE_MS)
+        self._socket.close(0 if self._server == NOBODY else CLOSE_MS)
 
     def receive(self) -> tuple[Any, ...]:
         """Wait for an item and return its arrays; errors that leave it closed are the last.
@@ -94,69 +101,76 @@ class Connection:
         began = heard = time.monotonic()
         warned = False
         while True:
-            told = self._next(min(ASK_MS / 1000, heard + self._timeout_s - time.monotonic()))
+            sent = self._next(min(ASK_MS / 1000, heard + self._timeout_s - time.monotonic()))
             now = time.monotonic()
-            if told is None:
+            if sent is None:
                 if now - heard >= self._timeout_s:
                     raise ServerTimeoutError(self._silence(now - heard))
                 self._tell(asks=True)
                 continue
             heard = now
-            self._follow(told)
-            if told.message:
-                return self._taken(told)
-            if not warned and min(told.idle_s, now - began) > self._timeout_s:
+            self._follow(sent)
+            if sent.message:
+                return self._taken(sent)
+            idle_s = sent.stamp.idle_s
+            if not warned and min(idle_s, now - began) > self._timeout_s:
                 warned = True
-                warn(
-                    f"{self._where} lives, but its stream has given nothing for {told.idle_s:.0f} s"
-                )
+                warn(f"{self._where} lives, but its stream has given nothing for {idle_s:.0f} s")
 
     def _silence(self, silent_s: float) -> str:
-        met = "has said nothing" if self._server else "was not reached"
+        met = "was not reached" if self._server == NOBODY else "has said nothing"
         return (
             f"{self._where} {met} for {silent_s:.0f} s; see whether it runs, start it, and go on "
             "reading, or give timeout_s= more time (None: without end)"
         )
 
-    def _next(self, wait_s: float) -> _Told | None:
+    def _next(self, wait_s: float) -> _Sent | None:
         """Return what arrives within so many seconds."""
         if self._held is not None:
-            told, self._held = self._held, None
-            return told
-        if not self._socket.poll(max(0, math.ceil(1000 * wait_s))):
+            sent, self._held = self._held, None
+            return sent
+        wait_ms = max(0, math.ceil(1000 * wait_s))
+        if wait_ms != self._waits_ms:
+            self._socket.setsockopt(self._zmq.RCVTIMEO, wait_ms)
+            self._waits_ms = wait_ms
+        try:
+            first, *frames = self._socket.recv_multipart(copy=False)
+        except self._zmq.Again:
             return None
-        first, *message = [f.buffer for f in self._socket.recv_multipart(copy=False)]
-        match header_of(first):
-            case [str(server), int(number), float(idle_s)]:
-                return _Told(server, number, idle_s, message)
-        self.close()
-        raise OldValueError(f"{self._where} sends what is no message of a data server")
+        try:
+            stamp, header = stamp_of(first.bytes)
+        except OldValueError as error:
+            self.close()
+            raise OldValueError(f"{self._where}: {error}") from None
+        message = [header, *(frame.buffer for frame in frames)] if header or frames else []
+        return _Sent(stamp, message)
 
-    def _follow(self, told: _Told) -> None:
+    def _follow(self, sent: _Sent) -> None:
         """Check that nothing is missing between this message and the last."""
-        if told.server != self._server:
-            n_items, known = self._n_items, self._server is not None
-            self._server, self._number, self._n_items = told.server, 0, 0
+        server, number, _ = sent.stamp
+        if server != self._server:
+            n_items, known = self._n_items, self._server != NOBODY
+            self._server, self._number, self._n_items = server, 0, 0
             if known and n_items:
-                self._held = told
+                self._held = sent
                 raise ServerError(
                     f"{self._where} was replaced by another in the middle of an epoch, of which "
                     f"{n_items} items came here; read on for the first epoch of the new one"
                 )
-        if told.number > self._number + bool(told.message):
+        if number > self._number + bool(sent.message):
             self.close()
             raise ServerError(
                 f"messages of {self._where} were lost, as the connection was broken; read on to "
                 "connect again, in the middle of an epoch"
             )
 
-    def _taken(self, told: _Told) -> tuple[Any, ...]:
+    def _taken(self, sent: _Sent) -> tuple[Any, ...]:
         """Return the arrays of a message and tell the server that they are handed out."""
-        if told.number != BROKEN:
-            self._number = told.number
+        if sent.stamp.number != BROKEN:
+            self._number = sent.stamp.number
             self._tell(asks=False)
         try:
-            arrays = arrays_of(told.message)
+            arrays = arrays_of(sent.message)
         except StopIteration:
             self._n_items = 0
             raise
@@ -168,6 +182,6 @@ class Connection:
 
     def _tell(self, *, asks: bool) -> None:
         """Say what there is room for and what was handed out; again, if nobody is there yet."""
-        said = json.dumps([self._room, self._server, self._number, asks]).encode()
+        told = Told(self._room, self._server, self._number, asks)
         with suppress(self._zmq.Again):  # full of what nobody has heard yet
-            self._socket.send(said, self._zmq.NOBLOCK)
+            self._socket.send(told.packed(), self._zmq.NOBLOCK)

@@ -4,10 +4,11 @@ The stream runs in the thread that calls :func:`start_server`; another deals its
 the clients in turns, and knows of each what it has not yet handed out. So a client that
 is slow holds up nobody, items that one left behind go to the others, the end of an epoch
 and an error of the stream reach every client, and one that waits is told that the server
-lives. A client tells ``[room, server, number, asks]`` as JSON: how many items it holds at
-most, of which server the last message was and its number, and whether it wants an answer.
-Before every message of the server there is a frame ``[server, number, idle_s]``; alone, it
-is the answer.
+lives.
+
+Only the thread that deals touches the sockets: an interrupt, which comes in the stream's
+thread, breaks no message off. Each call of ZeroMQ hands Python's lock over, so there are few
+of them for an item, and the stream's thread is woken for several items at a time.
 
 There is no encryption and no password: servers listen on this machine only, unless told
 otherwise.
@@ -15,7 +16,7 @@ otherwise.
 
 from __future__ import annotations
 
-import json
+import socket
 import threading
 import time
 import uuid
@@ -26,7 +27,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from labeled.compat.fuel.exceptions import ServerError
-from labeled.compat.fuel.messages import STOP, checked_hwm, error_of, message_of, zeromq
+from labeled.compat.fuel.messages import (
+    STOP,
+    Stamp,
+    checked_hwm,
+    error_of,
+    message_of,
+    told_of,
+    zeromq,
+)
 from labeled.errors import warn
 
 DEFAULT_PORT = 5557
@@ -43,9 +52,69 @@ PROBE_S = 10.0
 MOST_TOLD_BYTES = 1024
 """The largest message that is taken from a client."""
 
-FEED = "inproc://items"
-
 Message = list[Any]
+"""A header as bytes, and frames of ZeroMQ."""
+
+
+class _Feed:
+    """Messages on their way from the stream's thread to the one that deals, `room` at most."""
+
+    def __init__(self, room: int) -> None:
+        self.given_at = time.monotonic()
+        """When the stream last gave something."""
+        self._messages: deque[Message] = deque()
+        self._room = threading.Semaphore(room)
+        self._woken_for, self._n_taken = max(1, room // 2), 0
+        self.ear, self._bell = socket.socketpair()
+        self.ear.setblocking(False)
+        self._asleep = False
+
+    def __enter__(self) -> _Feed:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ear.close()
+        self._bell.close()
+
+    # of the stream's thread
+
+    def put(self, message: Message, timeout_s: float) -> bool:
+        """Give a message; False if there is no room for so long."""
+        if not self._room.acquire(timeout=timeout_s):
+            return False
+        self._messages.append(message)
+        self.given_at = time.monotonic()
+        self.ring()
+        return True
+
+    def ring(self) -> None:
+        """Wake who waits for a message."""
+        if self._asleep:
+            self._asleep = False
+            self._bell.send(b"!")
+
+    # of the thread that deals
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def take(self) -> Message:
+        self._n_taken += 1
+        if self._n_taken == self._woken_for:
+            self._n_taken = 0
+            self._room.release(self._woken_for)
+        return self._messages.popleft()
+
+    def falls_asleep(self) -> bool:
+        """Have the ear rung by the next message from now on; False if there is one already."""
+        self._asleep = True
+        return not self._messages
+
+    def wakes_up(self) -> None:
+        """Have the ear rung no more, and forget that it was."""
+        self._asleep = False
+        with suppress(BlockingIOError):
+            self.ear.recv(64)
 
 
 @dataclass(eq=False)
@@ -66,27 +135,33 @@ class _Client:
 
 @dataclass(eq=False)
 class _Dealer:
-    """Deals the messages that come by `feed` to the clients at `router`."""
+    """Deals the messages of `feed` to the clients at `router`."""
 
     zmq: Any
     router: Any
-    feed: Any
+    feed: _Feed
     room: int
-    name: str = field(default_factory=lambda: uuid.uuid4().hex)
+    name: bytes = field(default_factory=lambda: uuid.uuid4().bytes)
     clients: dict[bytes, _Client] = field(default_factory=dict)
     """Who is served next stands first."""
     waiting: deque[Message] = field(default_factory=deque)
     """Messages for whoever has room next."""
     epoch: int = 0
-    given_at: float = field(default_factory=time.monotonic)
-    """When the stream last gave something."""
     last_words: Message | None = None
     """What every client is told before the server ends."""
     deadline: float = 0.0
 
+    def __post_init__(self) -> None:
+        self._at_once = int(self.zmq.NOBLOCK)  # adding flags up takes longer than a call
+        self._more = self._at_once | int(self.zmq.SNDMORE)
+        self._clients_only, self._both = self.zmq.Poller(), self.zmq.Poller()
+        for poller in (self._clients_only, self._both):
+            poller.register(self.router, self.zmq.POLLIN)
+        self._both.register(self.feed.ear, self.zmq.POLLIN)
+
     def run(self) -> None:
         """Deal until there are last words, and until those were read or no time is left."""
-        with self.router, self.feed:
+        with self.router:
             while self.last_words is None or self._is_dealing():
                 self._listen()
                 self._deal()
@@ -108,49 +183,46 @@ class _Dealer:
         """Make `run` end, from another thread, in so many seconds at most."""
         self.deadline = time.monotonic() + grace_s
         self.last_words = words
+        self.feed.ring()
 
     def _is_dealing(self) -> bool:
-        return self._has_time() and bool(self.waiting or self.feed.poll(0))
+        return self._has_time() and bool(self.waiting or self.feed)
 
     def _has_time(self) -> bool:
         return time.monotonic() < self.deadline
 
     def _listen(self) -> None:
         """Wait for a client, or for the stream if a client has room for what it gives."""
-        poller = self.zmq.Poller()
-        poller.register(self.router, self.zmq.POLLIN)
-        if not self.waiting and self._free() is not None:
-            poller.register(self.feed, self.zmq.POLLIN)
-        ready = dict(poller.poll(LOOK_MS))
-        self._hear_all()
-        if self.feed in ready:
-            message = self.feed.recv_multipart(copy=False)
-            self.waiting.append(message if message[0].buffer.nbytes else STOP)
-            self.given_at = time.monotonic()
+        if self.waiting or self._free() is None:
+            ready = self._clients_only.poll(LOOK_MS)
+        else:
+            ready = self._both.poll(LOOK_MS if self.feed.falls_asleep() else 0)
+            self.feed.wakes_up()
+        if any(whom is self.router for whom, _ in ready):
+            self._hear_all()
 
     def _hear_all(self, *, answers: bool = True) -> None:
-        while self.router.poll(0):
-            self._hear(*self.router.recv_multipart(), answers=answers)
+        with suppress(self.zmq.Again):
+            while True:
+                self._hear(*self.router.recv_multipart(self._at_once), answers=answers)
 
     def _hear(self, identity: bytes, *frames: bytes, answers: bool) -> None:
         """Note what a client tells, and answer; what makes no sense is passed over."""
-        try:
-            room, server, number, asks = json.loads(frames[0])
-            room, number = max(1, min(int(room), self.room)), int(number)
-        except (ValueError, TypeError, IndexError, OverflowError, RecursionError):
+        told = told_of(frames[0]) if frames else None
+        if told is None:
             return
-        client = self.clients.get(identity)
-        if client is None and server == self.name:
+        client, is_known = self.clients.get(identity), told.server == self.name
+        if client is None and is_known:
             if answers:
                 self._reach(identity, -1, error_of("the connection to the server was broken"))
             return
         if client is None:
-            client = self.clients[identity] = _Client(room)
-        while server == self.name and client.unread and client.unread[0][0] <= number:
+            client = self.clients[identity] = _Client(max(1, min(told.room, self.room)))
+        while is_known and client.unread and client.unread[0][0] <= told.number:
             client.unread.popleft()
         client.seen_at = time.monotonic()
-        if asks is True and answers:
-            self._reach(identity, client.sent, [])
+        if told.asks and answers:
+            self._reach(identity, client.sent, [b""])
 
     def _free(self) -> bytes | None:
         """Return the next client with room."""
@@ -158,15 +230,18 @@ class _Dealer:
         return next(free, None)
 
     def _deal(self) -> None:
-        """Give away what is waiting, as far as clients have room."""
-        while self.waiting:
+        """Give away what there is, as far as clients have room."""
+        while True:
+            identity = self._free()
+            if identity is not None and not self.waiting and self.feed:
+                self.waiting.append(self.feed.take())
+            if not self.waiting:
+                return
             if self.waiting[0] is STOP:
                 self._end_epoch()
-                continue
-            identity = self._free()
-            if identity is None:
+            elif identity is None:
                 return
-            if self._send(identity, self.waiting[0]):
+            elif self._send(identity, self.waiting[0]):
                 self.waiting.popleft()
                 self.clients[identity] = self.clients.pop(identity)  # it is the last now
 
@@ -176,7 +251,7 @@ class _Dealer:
         for identity, client in list(self.clients.items()):
             if client.unread and (not client.is_told or now - client.seen_at > PROBE_S):
                 client.seen_at = now
-                self._reach(identity, client.sent, [])
+                self._reach(identity, client.sent, [b""])
         if self.waiting[0] is not STOP:
             return
         self.waiting.popleft()
@@ -195,9 +270,12 @@ class _Dealer:
 
     def _reach(self, identity: bytes, number: int, message: Message) -> bool:
         """Send a client something, or find that it has left."""
-        before = json.dumps([self.name, number, time.monotonic() - self.given_at]).encode()
+        stamp = Stamp(self.name, number, time.monotonic() - self.feed.given_at)
+        frames = [identity, stamp.packed() + message[0], *message[1:]]
         try:
-            self.router.send_multipart([identity, before, *message], self.zmq.NOBLOCK, copy=False)
+            for frame in frames[:-1]:
+                self.router.send(frame, self._more)
+            self.router.send(frames[-1], self._at_once)
         except self.zmq.ZMQError:
             self._part_with(identity)
             return False
@@ -250,11 +328,13 @@ def start_server(
     A server that ends gives its clients five seconds to read on, or to come if there is
     none; one that is interrupted, no time.
     """
-    with _dealing(host, port, checked_hwm(hwm)) as put:
+    zmq, room = zeromq(), checked_hwm(hwm)
+    with _dealing(zmq, host, port, room) as put:
         for epoch in data_stream.iterate_epochs():
             for item in epoch:
-                put(message_of(item))
-            put([b""])
+                header, *frames = message_of(item)
+                put([header, *(zmq.Frame(frame, copy=True) for frame in frames)])
+            put(STOP)
 
 
 def _router(zmq: Any, context: Any, host: str, port: int) -> Any:
@@ -274,31 +354,18 @@ def _router(zmq: Any, context: Any, host: str, port: int) -> Any:
     return router
 
 
-def _follower(zmq: Any, context: Any) -> Any:
-    feed = context.socket(zmq.PULL)
-    feed.set_hwm(1)
-    feed.connect(FEED)
-    return feed
-
-
 @contextmanager
-def _dealing(host: str, port: int, hwm: int) -> Iterator[Any]:
+def _dealing(zmq: Any, host: str, port: int, room: int) -> Iterator[Any]:
     """Let a thread deal what is put, and tell the clients how it ended."""
-    zmq = zeromq()
     where = f"the stream served at {host}:{port}"
-    with zmq.Context() as context, context.socket(zmq.PUSH) as feed:
-        feed.setsockopt(zmq.LINGER, 0)
-        feed.set_hwm(hwm)
-        feed.setsockopt(zmq.SNDTIMEO, LOOK_MS)
-        feed.bind(FEED)
-        dealer = _Dealer(zmq, _router(zmq, context, host, port), _follower(zmq, context), hwm)
+    with zmq.Context() as context, _Feed(room) as feed:
+        dealer = _Dealer(zmq, _router(zmq, context, host, port), feed, room)
         thread = threading.Thread(target=dealer.run, name="labeled-server", daemon=True)
         thread.start()
 
         def put(message: Message) -> None:
             while thread.is_alive():
-                with suppress(zmq.Again):
-                    feed.send_multipart(message)
+                if feed.put(message, LOOK_MS / 1000):
                     return
             raise ServerError(f"{where} can be dealt no more: its thread has ended")
 
