@@ -124,7 +124,7 @@ def _stored_words(source: Source | RaggedSource) -> str:
     if isinstance(source, RaggedSource) and "values" not in header.parts:
         return "records" if header.storage == "records" else "rows of variable length"
     header = header.parts.get("values", header)
-    whole = "column of a table, " if header.format == "hdf5" and header.detail else ""
+    whole = "column of a table, " if header.is_column else ""
     if header.storage == "sparse":
         whole = "sparse, "
     if header.chunks is None:

@@ -45,6 +45,7 @@ def open_dataset(
     chunks: Any = "auto",
     example_dim: str | None = None,
     group: str | None = None,
+    examples: str | None = None,
     io: Io = "auto",
     decode_cf: bool = True,
     allow_external: bool = False,
@@ -74,6 +75,10 @@ def open_dataset(
     group : str, optional
         Open what lies below this group. A pattern such as ``"data/demo_*"`` joins all groups that
         it matches, in the order of the numbers in their names, as if each were a file.
+    examples : str, optional
+        Everything that this pattern matches (``"data/*"``, below `group`) is one example: a
+        dataset, or a group of datasets, which are then the sources. Those whose shapes differ
+        are ragged. Rows are in the order of the numbers in names. All their headers are read.
     io : {"auto", "pread", "mmap"}
         How bytes are read: "auto" reads stretches by ``pread`` and maps files only
         for scattered rows.
@@ -126,12 +131,14 @@ def open_dataset(
     chosen = common_format(paths) if format is None else format_named(format)
     check_reachable(chosen, paths)
     given = {"group": group is not None, "allow_external": allow_external}
+    given["examples"] = examples is not None
     heeded = [name for name, one in given.items() if one]
     asked = Options(
         sources=None if sources is None else tuple(sources),
         dims=_checked_dims({} if dims is None else dims),
         example_dim=example_dim,
         group=group,
+        examples=examples,
         io=io,
         decode_cf=decode_cf,
         allow_external=allow_external,

@@ -15,6 +15,7 @@ from labeled.api.converting import convert as convert_file
 from labeled.api.opening import open_dataset
 from labeled.cli.options import (
     effort_options,
+    examples_option,
     external_option,
     names_of,
     options_of,
@@ -57,6 +58,7 @@ from labeled.writing.sharing import rules_of_words
     metavar="NAME=VALUE",
     help="How ORIGIN is opened: channels=1, delimiter=;, ...",
 )
+@examples_option
 @external_option
 @click.option("--example-dim", metavar="DIM", help="What counts examples in netCDF and zarr.")
 @storage_options
@@ -76,6 +78,7 @@ def convert(
     columns: Sequence[str],
     resize: str | None,
     more_options: Sequence[str],
+    examples: str | None,
     allow_external: bool,
     example_dim: str | None,
     layout: Sequence[str],
@@ -109,6 +112,8 @@ def convert(
         )
     if allow_external:
         opened["allow_external"] = True
+    if examples is not None:
+        opened["examples"] = examples
     started = perf_counter()
     asked = storage_of(layout, compression, level, chunks)
     storage = {option: value for option, value in asked.items() if value is not None}

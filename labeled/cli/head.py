@@ -22,7 +22,7 @@ from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
 from labeled.cli.drawing import as_pixels, gallery, shrink_step
 from labeled.cli.info import plain_values
-from labeled.cli.options import external_option, group_option, names_of
+from labeled.cli.options import examples_option, external_option, group_option, names_of
 from labeled.dims import image_dims
 from labeled.formats.picture_heads import PictureError, head_of, kind_of
 from labeled.ragged import Ragged
@@ -49,6 +49,7 @@ ALONE = 72
 @click.option("--numbers", is_flag=True, help="Print images as numbers, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON: source to values.")
 @group_option
+@examples_option
 @external_option
 def head(
     file: str,
@@ -59,6 +60,7 @@ def head(
     numbers: bool,
     as_json: bool,
     group: str | None,
+    examples: str | None,
     allow_external: bool,
 ) -> None:
     """Show the first rows of FILE: of SOURCE, or of every source.
@@ -73,7 +75,12 @@ def head(
     wanted = None if source is None else [source]
     named = names_of(dims, "dims", str.rpartition) or None
     dataset = open_dataset(
-        file, sources=wanted, dims=named, group=group, allow_external=allow_external
+        file,
+        sources=wanted,
+        dims=named,
+        group=group,
+        examples=examples,
+        allow_external=allow_external,
     )
     if split is not None:
         dataset = dataset.split(split)

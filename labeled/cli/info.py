@@ -21,7 +21,7 @@ from dask.utils import format_bytes
 from labeled.api.held import Held
 from labeled.api.opening import open_dataset
 from labeled.catalog.files import Catalog, find_files
-from labeled.cli.options import external_option, group_option
+from labeled.cli.options import examples_option, external_option, group_option
 from labeled.cli.wording import in_flags
 from labeled.errors import LabeledError
 from labeled.formats.header import SourceHeader
@@ -42,6 +42,7 @@ MOST_CHANNELS, MOST_CLASSES, MOST_NAMES = 4, 10, 12
 @click.option("--source", "sources", multiple=True, metavar="NAME", help="Only this source.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON list with one entry a file.")
 @group_option
+@examples_option
 @external_option
 @click.pass_context
 def info(
@@ -50,6 +51,7 @@ def info(
     sources: Sequence[str],
     as_json: bool,
     group: str | None,
+    examples: str | None,
     allow_external: bool,
 ) -> None:
     """Show what files hold: sources, splits, chunks, codecs, sizes.
@@ -58,8 +60,16 @@ def info(
     shown by itself, but of more than three that are alike only the first. A file that cannot
     be opened is reported, and the exit code is then 1.
     """
-    asked = {"sources": sources or None, "group": group, "allow_external": allow_external}
-    described = [described_or_error(path, **asked) for path in find_files(files)]
+    described = [
+        described_or_error(
+            path,
+            sources=sources or None,
+            group=group,
+            examples=examples,
+            allow_external=allow_external,
+        )
+        for path in find_files(files)
+    ]
     if as_json:
         click.echo(json.dumps(described, indent=2, allow_nan=False))
     else:
@@ -154,7 +164,7 @@ def describe_source(source: Held, n_stored: int, space: Space | None) -> Facts:
         "stored_dtype": str(header.dtype),
         "space": None if space is None else str(space),
         "storage": header.storage,
-        "column": header.format == "hdf5" and header.detail is not None,
+        "column": header.is_column,
         "chunks": None if header.chunks is None else list(header.chunks),
         "filters": [{"id": f.id, "name": f.words} for f in header.filters],
         "n_bytes": n_bytes,

@@ -77,6 +77,13 @@ group_option = click.option(
 )
 
 
+examples_option = click.option(
+    "--examples",
+    metavar="PATTERN",
+    help="Each dataset or group of an HDF5 file that this matches ('data/*') is one example.",
+)
+
+
 def by_source(words: Sequence[str], read: Callable[[str], Any], option: str) -> Any:
     """Read ``[NAME=]VALUE`` words: a mapping of source, one value for all, or None.
 

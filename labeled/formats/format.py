@@ -52,6 +52,7 @@ class Options:
     dims: tuple[tuple[str, tuple[str, ...]], ...] = ()
     example_dim: str | None = None
     group: str | None = None
+    examples: str | None = None
     io: Io = "auto"
     decode_cf: bool = True
     allow_external: bool = False
@@ -134,7 +135,8 @@ class Format:
     options : type
         A frozen dataclass of the options that only this format has.
     heeds : frozenset of str
-        Which of the general options ``group``, ``decode_cf`` and ``allow_external`` mean something.
+        Which of the general options ``group``, ``examples``, ``decode_cf`` and
+        ``allow_external`` mean something.
     read_scalar : callable
         Returns the value of a variable without axes.
     check_claim : callable

@@ -172,6 +172,11 @@ class SourceHeader:
         return self.shape[1:]
 
     @property
+    def is_column(self) -> bool:
+        """Whether it is a part of the items of an HDF5 table."""
+        return self.format == "hdf5" and self.detail is not None and self.storage != "records"
+
+    @property
     def row_bytes(self) -> int:
         return int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
 

@@ -14,6 +14,9 @@ row), `decoded` (with filters), `ragged` and `heap` (examples of different shape
 (h5py), `coded` (chunks for devices), `scalar`. They use `chunkindex`, `tiles` with `moves`, and
 `filters` with `plainfilters`, `inflate`, `bitshuffle`, `blosc2`, `compiled` and `undoing`.
 
+Examples that are datasets, or groups, of their own: `eachheaders`, from where `eachplaces` and
+`eachchunks` found them; `eachreading` reads them.
+
 Large tables of chunks: `chunktables` chooses `chunktree` or `chunkarrays` (with `jenkins`, their
 checksums) by what `objectheader` tells.
 

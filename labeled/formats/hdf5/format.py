@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from labeled.formats.format import Format, Head, Options
-from labeled.formats.hdf5.labels import warn_of
+from labeled.formats.hdf5.eachheaders import noted_examples
+from labeled.formats.hdf5.labels import Notes, warn_of
 from labeled.formats.hdf5.own import read_statistics
 from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.ragged import open_ragged
@@ -30,19 +33,37 @@ def _recognises(head: Head) -> bool:
 
 
 def _scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
-    found = [
+    dims = {name: tuple(names) for name, names in options.dims}
+    if options.examples is not None:
+        pattern = "/".join(filter(None, (options.group, options.examples)))
+        return _warned(
+            noted_examples(
+                path,
+                pattern,
+                sources=options.sources,
+                dims=dims,
+                allow_external=options.allow_external,
+            )
+            for path in paths
+        )
+    return _warned(
         one
         for path in paths
         for one in noted(
             path,
             sources=options.sources,
-            dims={name: tuple(dims) for name, dims in options.dims} or None,
+            dims=dims or None,
             example_dim=options.example_dim,
             group=options.group,
             decode_cf=options.decode_cf,
             allow_external=options.allow_external,
         )
-    ]
+    )
+
+
+def _warned(noted_of_each: Iterable[tuple[FileHeader, Notes]]) -> tuple[FileHeader, ...]:
+    """Say what was noted, and return the headers."""
+    found = [*noted_of_each]
     warn_of((header.where, notes) for header, notes in found)
     return tuple(header for header, _ in found)
 
@@ -59,7 +80,7 @@ FORMAT = Format(
         "netcdf": "netCDF-style dimension scales",
         "plain": "plain HDF5, no splits of its own",
     },
-    heeds=frozenset({"group", "decode_cf", "allow_external"}),
+    heeds=frozenset({"group", "examples", "decode_cf", "allow_external"}),
     open_ragged=open_ragged,
     read_scalar=read_scalar,
     check_claim=check_claim,

@@ -30,6 +30,9 @@ OPAQUE = "opaque dtype"
 MOST_NAMED = 4
 """Sources of such groups that a note names."""
 
+ALONE = "x"
+"""What the source is called whose examples are datasets at the root of the file."""
+
 SPLITS = ("train", "training", "test", "testing", "val", "valid", "validation", "dev", "eval")
 """What groups are called that hold a split each."""
 
@@ -121,15 +124,15 @@ def told_of_opaque(not_opened: Mapping[str, str]) -> str | None:
             parent, _, last = name.rpartition("/")
             parents.setdefault(parent, []).append(last)
     parent = max(parents, key=lambda one: len(parents[one]), default="")
-    names, where = sorted(parents.get(parent, []), key=natural), _h5py(parent)
+    names = sorted(parents.get(parent, []), key=natural)
     if len(names) < FEWEST_DATASETS:
         return None
-    made = f"[np.frombuffer({where}[name][()].tobytes(), 'u1') for name in {where}]"
+    pattern = _pattern(parent, names)
     return (
         f" holds {len(names):,} values of opaque bytes, {names[0]!r} to {names[-1]!r}, and such "
-        "values are no sources. If each of them is an example, perhaps an encoded picture, make "
-        f"one source of them: labeled.write(NEW, {{'x': {made}}}), and "
-        "pipeline={'x': labeled.augment.Decode()} makes pixels"
+        f"values are no sources. If each of them is one example: examples={pattern!r} when opening "
+        f"it; if these are encoded pictures, pipeline={{{name_of('', pattern)!r}: "
+        "labeled.augment.Decode()} makes pixels"
     )
 
 
@@ -180,7 +183,7 @@ def _singles_in(parent: str, children: Children, singles: Iterable[str]) -> tupl
 
 def _told(parent: str, children: Children, singles: Sequence[str]) -> str:
     first, *others = children.values()
-    pattern = "/".join(filter(None, (parent, f"{_common(children)}*")))
+    pattern = _pattern(parent, children)
     listed = ", ".join(map(repr, sorted(first)[:MOST_NAMED])) + ", ..." * (len(first) > MOST_NAMED)
     told = f" holds the same sources ({listed}) in {len(children):,} groups"
     splits = [child for child in children if child.lower() in SPLITS]
@@ -193,12 +196,9 @@ def _told(parent: str, children: Children, singles: Sequence[str]) -> str:
         some = f", sources={even}" if uneven else ""
         told += f"; group={pattern!r}{some} joins them, rows after rows, as if they were files"
     without = f", but not their single values ({', '.join(singles[:MOST_NAMED])})"
-    longest = max(first, key=lambda name: (first[name].row_bytes, name))
-    taken = [f"{longest!r}: [g[{longest!r}][...]", *(f"{n!r}: [g[{n!r}][()]" for n in singles[:1])]
-    listed = ", ".join(f"{one} for g in {_h5py(parent)}.values()]" for one in taken)
     return (
         f"{told}{without if singles and even else ''}. If each group is one example: "
-        f"labeled.write(NEW, {{{listed}, ...}})"
+        f"examples={pattern!r} when opening it"
     )
 
 
@@ -207,19 +207,27 @@ def _is_for_training(split: str) -> bool:
 
 
 def _told_of_datasets(parent: str, children: Children) -> str:
-    names, where = sorted(children, key=natural), _h5py(parent)
-    made = f"[{where}[name][...] for name in {where}]"
-    if len({one[""].shape for one in children.values()}) == 1:
-        made = f"np.stack({made})"
+    names = sorted(children, key=natural)
     return (
         f" holds {len(names):,} datasets alike, {names[0]!r} to {names[-1]!r}. If each of them is "
-        f"one example, make one source of them: labeled.write(NEW, {{'x': {made}}})"
+        f"one example: examples={_pattern(parent, names)!r} when opening it"
     )
 
 
-def _h5py(group: str) -> str:
-    """Return how users of h5py write a group of a file that they call `f`."""
-    return f"f[{group!r}]" if group else "f"
+def name_of(part: str, pattern: str) -> str:
+    """Return what a source is called whose examples a pattern matches, or a part of each.
+
+    Examples
+    --------
+    >>> name_of("obs/image", "demo_*"), name_of("", "data/*"), name_of("", "*")
+    ('obs/image', 'data', 'x')
+    """
+    above = pattern.strip("/").rpartition("/")[0].rpartition("/")[2]
+    return part or (ALONE if not above or has_magic(above) else above)
+
+
+def _pattern(parent: str, names: Iterable[str]) -> str:
+    return "/".join(filter(None, (parent, f"{_common(names)}*")))
 
 
 def _common(names: Iterable[str]) -> str:

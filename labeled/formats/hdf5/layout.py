@@ -78,7 +78,7 @@ def layout_of(
         storage=storage,
         offset=offset,
         chunks=(*plist.get_chunk(), *added) if chunked else None,
-        filters=_filters(plist),
+        filters=filters_of(plist),
         fill_value=_fill_value(dataset, plist, column),
         stored_bytes=stored,
     )
@@ -157,7 +157,8 @@ def _bytes_are_numpy(dtype: np.dtype[Any], in_file: Any) -> bool:
     )
 
 
-def _filters(plist: Any) -> tuple[Filter, ...]:
+def filters_of(plist: Any) -> tuple[Filter, ...]:
+    """Return the filters that a creation property list names, in the order they are applied."""
     steps = (plist.get_filter(i) for i in range(plist.get_nfilters()))
     return tuple(
         Filter(int(code), name.decode("ascii", "replace"), tuple(map(int, options)))

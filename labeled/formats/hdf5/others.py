@@ -101,7 +101,8 @@ class _Search:
 
     def _lost_columns(self) -> dict[str, str]:
         """Return the tables that are sources in part: the rest would be lost."""
-        opened_of = Counter(source.key for source in self.header.sources.values() if source.detail)
+        sources = self.header.sources.values()
+        opened_of = Counter(source.key for source in sources if source.is_column)
         why = "not all columns of this table are sources"
         return {
             key.strip("/"): why

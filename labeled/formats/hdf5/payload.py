@@ -18,6 +18,8 @@ from labeled.formats.contiguous import contiguous_engine
 from labeled.formats.extent_engine import ExtentEngine
 from labeled.formats.extents import unstored_extents
 from labeled.formats.hdf5.decoded import DecodeEngine
+from labeled.formats.hdf5.eachplaces import Each
+from labeled.formats.hdf5.eachreading import EachEngine
 from labeled.formats.hdf5.fallback import H5pyEngine
 from labeled.formats.hdf5.filters import why_not
 from labeled.formats.hdf5.sparse import SparseEngine
@@ -67,6 +69,8 @@ def open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -
 
 
 def _engine_of(source: SourceHeader, region: Region, io: Io) -> Engine:
+    if isinstance(source.detail, Each):
+        return EachEngine(source, region)
     if source.storage == "sparse":
         parts = {role: open_reader(part, io=io) for role, part in source.parts.items()}
         return SparseEngine(source, region, parts)

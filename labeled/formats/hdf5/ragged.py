@@ -26,6 +26,8 @@ import numpy as np
 from labeled.errors import FileFormatError
 from labeled.formats.cf import decode
 from labeled.formats.examples import ExampleReader
+from labeled.formats.hdf5.eachplaces import Each
+from labeled.formats.hdf5.eachreading import EachReader
 from labeled.formats.hdf5.fallback import require_filters
 from labeled.formats.hdf5.handles import h5_of
 from labeled.formats.hdf5.heap import REFERENCE, HeapError, heap_fault, plain_heap, read_heap
@@ -65,6 +67,8 @@ def open_ragged(source: SourceHeader, io: Io = "auto") -> RaggedReader:
     FileFormatError
         If the datasets that make up the source do not belong together.
     """
+    if isinstance(source.detail, Each):
+        return EachReader(source)
     if "values" in source.parts:
         return FlatReader(source, io)
     _check_vlen(source)

@@ -1,0 +1,248 @@
+"""Files in which every dataset, or every group of datasets, is one example."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import labeled
+from labeled.cli.main import main
+from labeled.errors import (
+    FileFormatError,
+    LoaderTypeError,
+    ReadError,
+    UnknownNameError,
+    UnsafeFileError,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore:.* have no names:labeled.LabeledWarning")
+
+STORED = (
+    {},
+    {"chunks": True},
+    {"chunks": True, "compression": "gzip", "shuffle": True},
+    {"chunks": True, "fletcher32": True},
+)
+DTYPES = ("u1", "<f4", ">i4", ">f8", "?", "<c8", "f2")
+
+
+@st.composite
+def examples_of_one_shape(draw):
+    """Return arrays of one shape and dtype, and how each is stored."""
+    shape = draw(hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4))
+    dtype = np.dtype(draw(st.sampled_from(DTYPES)))
+    n = draw(st.integers(1, 12))
+    values = np.arange(n * int(np.prod(shape))).reshape(n, *shape) % 120
+    how = st.sampled_from(STORED) if shape and 0 not in shape else st.just({})
+    return values.astype(dtype), draw(st.lists(how, min_size=n, max_size=n))
+
+
+@settings(max_examples=40, deadline=None)
+@given(made=examples_of_one_shape(), seed=st.integers(0, 99))
+def test_datasets_of_one_shape_are_the_rows_of_a_source(tmp_path_factory, made, seed):
+    values, stored = made
+    path = tmp_path_factory.mktemp("each") / "x.h5"
+    with h5py.File(path, "w") as f:
+        for i in np.random.default_rng(seed).permutation(len(values)).tolist():
+            f.create_dataset(f"data/e{i}", data=values[i], **stored[i])
+
+    ds = labeled.open_dataset(path, examples="data/*")
+    array = ds["data"]
+    assert (array.shape, array.dtype) == (values.shape, values.dtype.newbyteorder("="))
+    np.testing.assert_array_equal(array, values)
+    rows = np.random.default_rng(seed).integers(0, len(values), 9)
+    np.testing.assert_array_equal(ds.subset(rows)["data"], values[rows])
+    for batch in ds.batches(3, shuffle=True, seed=seed):
+        np.testing.assert_array_equal(batch["data"], values[batch.rows])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    shapes=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), min_size=2, max_size=9),
+    how=st.sampled_from(STORED),
+    dtype=st.sampled_from(DTYPES),
+)
+def test_groups_whose_datasets_differ_in_shape_are_ragged(tmp_path_factory, shapes, how, dtype):
+    path = tmp_path_factory.mktemp("each") / "x.h5"
+    wanted = [(np.arange(a * b).reshape(a, b) + i).astype(dtype) for i, (a, b) in enumerate(shapes)]
+    with h5py.File(path, "w") as f:
+        for i, one in enumerate(wanted):
+            group = f.create_group(f"mol_{i}")
+            group.create_dataset("deep/positions", data=one, **(how if one.size else {}))
+            group["energy"] = float(i)
+            group["name"] = f"molécule {i}"
+
+    ds = labeled.open_dataset(path, examples="mol_*")
+    assert ds.sources == ("deep/positions", "energy", "name")
+    np.testing.assert_array_equal(ds["energy"], np.arange(len(wanted), dtype=float))
+    assert ds["name"].values.tolist() == [f"molécule {i}" for i in range(len(wanted))]
+    if len(set(shapes)) == 1:
+        np.testing.assert_array_equal(ds["deep/positions"], np.stack(wanted))
+        return
+    order = np.random.default_rng(0).permutation(len(wanted))
+    for example, i in zip(ds["deep/positions"].take(order), order, strict=True):
+        np.testing.assert_array_equal(example, wanted[i])
+    for batch in ds.batches(2, shuffle=True, seed=1, ragged="list"):
+        for example, row in zip(batch["deep/positions"].values, batch.rows, strict=True):
+            np.testing.assert_array_equal(example, wanted[row])
+
+
+@pytest.fixture
+def waves(tmp_path) -> tuple[Path, np.ndarray]:
+    """A file of 30 waves of 40 samples by 3 channels, and what they are."""
+    values = np.random.default_rng(0).normal(size=(30, 40, 3)).astype("f4")
+    with h5py.File(tmp_path / "waves.h5", "w") as f:
+        for i, one in enumerate(values):
+            f[f"data/tr_{i}"] = one
+            f[f"data/tr_{i}"].dims[0].label = "time"
+    return tmp_path / "waves.h5", values
+
+
+def test_rows_are_in_the_order_of_the_numbers_in_names_and_axes_keep_theirs(waves):
+    path, values = waves
+    ds = labeled.open_dataset(path, examples="data/tr_*")
+    assert ds["data"].dims == ("batch", "time", "data_axis_2")
+    np.testing.assert_array_equal(ds["data"].isel(time=slice(3, 30, 4)), values[:, 3:30:4])
+    np.testing.assert_array_equal(ds.isel(time=[5, 2], data_axis_2=1)["data"], values[:, [5, 2], 1])
+    named = labeled.open_dataset(path, examples="tr_*", group="data", dims={"data": tuple("abc")})
+    assert named["data"].dims == ("a", "b", "c")
+
+
+def test_they_travel_join_and_resume(waves, tmp_path):
+    path, values = waves
+    ds = labeled.open_dataset([path, path], examples="data/*")
+    assert ds.n_rows == 60
+    again = pickle.loads(pickle.dumps(ds))
+    np.testing.assert_array_equal(again["data"], np.concatenate([values, values]))
+
+    loader = ds.batches(7, shuffle=True, seed=3)
+    batches = iter(loader)
+    first = [next(batches).rows for _ in range(4)]
+    state = loader.state_dict()
+    batches.close()
+    other = again.batches(7, shuffle=True, seed=3)
+    other.load_state_dict(state)
+    rest = [batch.rows for batch in other]
+    assert sorted(np.concatenate(first + rest).tolist()) == list(range(60))
+
+
+def test_xarray_opens_them(waves):
+    path, values = waves
+    ds = xr.open_dataset(path, engine="labeled", examples="data/*")
+    np.testing.assert_array_equal(ds["data"].isel(batch=slice(5, 9)), values[5:9])
+
+
+def test_converting_makes_sources_of_them(waves, tmp_path):
+    path, values = waves
+    new = labeled.convert(path, tmp_path / "a.h5", examples="data/*", split={"train": 0.8})
+    assert labeled.open_dataset(new).split("train").n_rows == 24
+    np.testing.assert_array_equal(labeled.open_dataset(new)["data"], values)
+
+    run = CliRunner().invoke(
+        main, ["convert", str(path), str(tmp_path / "b.h5"), "--examples", "data/*"]
+    )
+    assert run.exit_code == 0, run.output
+    np.testing.assert_array_equal(labeled.open_dataset(tmp_path / "b.h5")["data"], values)
+
+
+def test_commands_show_them(waves):
+    path, _ = waves
+    for command in ("info", "head"):
+        run = CliRunner().invoke(main, [command, str(path), "--examples", "data/*"])
+        assert run.exit_code == 0, run.output
+        assert "data" in run.output
+        assert "tr_0" not in run.output
+
+
+def test_plain_examples_are_read_without_hdf5(waves, monkeypatch):
+    path, values = waves
+    loader = labeled.open_dataset(path, examples="data/*").batches(10, shuffle=True, seed=0)
+    list(loader)
+    monkeypatch.setattr("labeled.formats.hdf5.eachreading.h5_of", None)
+    for batch in loader:
+        np.testing.assert_array_equal(batch["data"], values[batch.rows])
+
+
+def test_what_not_all_groups_hold_is_left_out_with_the_reason(tmp_path):
+    with h5py.File(tmp_path / "g.h5", "w") as f:
+        for i in range(4):
+            f[f"g{i}/x"] = np.full(3, i)
+            f[f"g{i}/kind"] = np.zeros(2, "f4" if i % 2 else "f8")
+            f[f"g{i}/axes"] = np.zeros((1,) * (1 + i % 2))
+        f["g2/rare"] = 1
+    ds = labeled.open_dataset(tmp_path / "g.h5", examples="g*")
+    assert ds.sources == ("x",)
+    wanted = {
+        "rare": "only 1 of 4 groups have it",
+        "kind": "it is float32 in 'g1', but not in 'g0'",
+        "axes": "it has other axes in 'g1' than in 'g0'",
+    }
+    assert ds.files.catalog.headers[0].not_opened == wanted
+    for name in wanted:
+        with pytest.raises(UnknownNameError, match=f"'{name}', which cannot be a source"):
+            labeled.open_dataset(tmp_path / "g.h5", examples="g*", sources=[name])
+
+
+def test_patterns_that_mean_no_examples_are_refused(tmp_path):
+    path = tmp_path / "g.h5"
+    with h5py.File(path, "w") as f:
+        f["data/a/x"], f["data/b/x"], f["data/info"] = [1, 2], [3, 4], [5]
+        f.create_group("empty/one")
+    with pytest.raises(UnknownNameError, match=r"'nope/\*' matches neither groups nor datasets in"):
+        labeled.open_dataset(path, examples="nope/*")
+    with pytest.raises(FileFormatError, match=r"2 groups and 1 datasets \('data/info'\).*one kind"):
+        labeled.open_dataset(path, examples="data/*")
+    with pytest.raises(UnknownNameError, match=r"no dataset is the same in all 1 thi.*hold none"):
+        labeled.open_dataset(path, examples="empty/*")
+    with pytest.raises(UnknownNameError, match=r"sources= names 'y', which is not in the examples"):
+        labeled.open_dataset(path, examples="data/[ab]", sources=["y"])
+    np.save(tmp_path / "x.npy", np.arange(3))
+    (tmp_path / "t.csv").write_text("1,2\n")
+    with pytest.raises(LoaderTypeError, match="examples= means nothing"):
+        labeled.open_dataset(tmp_path / "t.csv", examples="*")
+
+
+def test_links_out_of_the_file_and_circles_are_refused(tmp_path):
+    with h5py.File(tmp_path / "other.h5", "w") as f:
+        f["x"] = np.arange(3)
+    with h5py.File(tmp_path / "g.h5", "w") as f:
+        f["data/a"] = np.arange(3)
+        f["data/b"] = h5py.SoftLink("/data/a")
+        f["data/c"] = h5py.SoftLink("/nowhere")
+        f["out/a"] = h5py.ExternalLink("other.h5", "/x")
+        f["circle/a/x"] = np.arange(3)
+        f["circle/a/again"] = f["circle"]
+    path = tmp_path / "g.h5"
+    np.testing.assert_array_equal(
+        labeled.open_dataset(path, examples="data/*")["data"], [[0, 1, 2], [0, 1, 2]]
+    )
+    with pytest.raises(UnsafeFileError, match="external link"):
+        labeled.open_dataset(path, examples="out/*")
+    ds = labeled.open_dataset(path, examples="out/*", allow_external=True)
+    np.testing.assert_array_equal(ds["out"], [[0, 1, 2]])
+    with pytest.raises(FileFormatError, match="run in a circle"):
+        labeled.open_dataset(path, examples="circle/*")
+
+
+def test_damage_names_the_example(waves):
+    path, _ = waves
+    with h5py.File(path, "a") as f:
+        del f["data/tr_7"]
+        f.create_dataset("data/tr_7", data=np.zeros((40, 3), "f4"), chunks=True, compression="gzip")
+        place = f["data/tr_7"].id.get_chunk_info(0).byte_offset
+    with open(path, "r+b") as raw:
+        raw.seek(place)
+        raw.write(b"\xff" * 8)
+    ds = labeled.open_dataset(path, examples="data/*")
+    assert ds.subset([6, 8])["data"].compute().shape == (2, 40, 3)
+    with pytest.raises(ReadError, match=r"source 'data' in '.*waves.h5', rows 7 to 7: "):
+        ds.subset([7])["data"].compute()
