@@ -126,7 +126,7 @@ def things_of(stamp: FileStamp, pattern: str, allow_external: bool) -> Things:
         If a link or dataset leads out of the file and `allow_external` is False.
     """
     with h5_of(stamp) as file:
-        look = _Look(stamp, pattern, allow_external)
+        look = _Look(file, stamp, pattern, allow_external)
         for path, group, name in _matched(file["/"], pattern, allow_external):
             look.at(path, group, name)
         return look.found(file)
@@ -161,8 +161,12 @@ class _Part:
 class _Look:
     """One pass over what a pattern matches."""
 
-    def __init__(self, stamp: FileStamp, pattern: str, allow_external: bool) -> None:
+    def __init__(
+        self, file: h5py.File, stamp: FileStamp, pattern: str, allow_external: bool
+    ) -> None:
         self.stamp, self.pattern, self.allow_external = stamp, pattern, allow_external
+        # behind a user block HDF5 tells an offset of whatever is not in one piece, too
+        self.tells_places = file.userblock_size == 0
         self.names: list[bytes] = []
         self.parts: dict[str, _Part] = {}
         self.sole: list[str] = []  # those that are datasets themselves
@@ -221,37 +225,34 @@ class _Look:
         elif not opaque and not kind.equal(part.kind):
             part.fault = f"it is {dataset.dtype} in {path!r}, but not in {part.first!r}"
         else:
-            where = f"{path}/{name}".rstrip("/")
-            part.offsets.append(self._place(dataset, where, outside, part.chunks))
+            where, stored = f"{path}/{name}".rstrip("/"), dataset.get_storage_size()
+            part.offsets.append(self._place(dataset, where, outside, stored, part.chunks))
             part.shapes.append(shape)
-            part.stored += int(dataset.get_storage_size())
+            part.stored += stored
 
-    def _place(self, dataset: Any, path: str, outside: bool, chunks: ChunkLook) -> int:
+    def _place(self, dataset: Any, path: str, outside: bool, stored: int, chunks: ChunkLook) -> int:
         """Return where the bytes of a dataset are in this file, which must hold them all."""
-        plist = dataset.get_create_plist()
-        layout = plist.get_layout()
-        if layout == h5py.h5d.CHUNKED and not outside:
-            known = chunks.add(dataset, plist, path, self.stamp.size)
-            return IN_CHUNKS if known else NOWHERE
+        offset = dataset.get_offset() if self.tells_places and stored and not outside else None
+        if offset is None:
+            plist = dataset.get_create_plist()
+            layout = plist.get_layout()
+            if layout == h5py.h5d.CHUNKED and not outside:
+                known = chunks.add(dataset, plist, path, self.stamp.size)
+                return IN_CHUNKS if known else NOWHERE
+            external = self.allow_external
+            whole = h5py.Dataset(dataset)
+            beyond = check_dataset(
+                whole, path, allow_external=external, outside=outside, plist=plist
+            )
+            if beyond is None and layout == h5py.h5d.CONTIGUOUS and stored:
+                offset = dataset.get_offset()
         chunks.skip()
-        own = layout in (h5py.h5d.CONTIGUOUS, h5py.h5d.VIRTUAL)
-        beyond = own and check_dataset(
-            h5py.Dataset(dataset),
-            path,
-            allow_external=self.allow_external,
-            outside=outside,
-            plist=plist,
-        )
-        if beyond or outside or layout != h5py.h5d.CONTIGUOUS or not dataset.get_storage_size():
-            return NOWHERE
-        offset = dataset.get_offset()
         if offset is None:
             return NOWHERE
-        end = offset + dataset.get_storage_size()
-        if end > self.stamp.size:
+        if offset + stored > self.stamp.size:
             raise FileFormatError(
-                f"{path!r} in file {self.stamp.path!r} is said to reach to byte {end}, but the "
-                f"file has {self.stamp.size}; it is damaged, so copy it again"
+                f"{path!r} in file {self.stamp.path!r} is said to reach to byte {offset + stored}, "
+                f"but the file has {self.stamp.size}; it is damaged, so copy it again"
             )
         return int(offset)
 
