@@ -18,6 +18,7 @@ import labeled
 from labeled.cli.main import main
 from labeled.errors import (
     FileFormatError,
+    LabeledWarning,
     LoaderTypeError,
     ReadError,
     UnknownNameError,
@@ -31,8 +32,17 @@ STORED = (
     {"chunks": True},
     {"chunks": True, "compression": "gzip", "shuffle": True},
     {"chunks": True, "fletcher32": True},
+    {"chunks": "halves", "compression": "gzip"},
+    {"chunks": "halves"},
 )
 DTYPES = ("u1", "<f4", ">i4", ">f8", "?", "<c8", "f2")
+
+
+def put(group: h5py.Group, name: str, values: np.ndarray, how: dict) -> None:
+    """Store a dataset; in chunks of about half of each axis where `how` says so."""
+    if how.get("chunks") == "halves":
+        how = {**how, "chunks": tuple((n + 1) // 2 for n in values.shape)}
+    group.create_dataset(name, data=values, **(how if values.size and values.shape else {}))
 
 
 @st.composite
@@ -42,8 +52,7 @@ def examples_of_one_shape(draw):
     dtype = np.dtype(draw(st.sampled_from(DTYPES)))
     n = draw(st.integers(1, 12))
     values = np.arange(n * int(np.prod(shape))).reshape(n, *shape) % 120
-    how = st.sampled_from(STORED) if shape and 0 not in shape else st.just({})
-    return values.astype(dtype), draw(st.lists(how, min_size=n, max_size=n))
+    return values.astype(dtype), draw(st.lists(st.sampled_from(STORED), min_size=n, max_size=n))
 
 
 @settings(max_examples=40, deadline=None)
@@ -53,7 +62,7 @@ def test_datasets_of_one_shape_are_the_rows_of_a_source(tmp_path_factory, made, 
     path = tmp_path_factory.mktemp("each") / "x.h5"
     with h5py.File(path, "w") as f:
         for i in np.random.default_rng(seed).permutation(len(values)).tolist():
-            f.create_dataset(f"data/e{i}", data=values[i], **stored[i])
+            put(f, f"data/e{i}", values[i], stored[i])
 
     ds = labeled.open_dataset(path, examples="data/*")
     array = ds["data"]
@@ -77,7 +86,7 @@ def test_groups_whose_datasets_differ_in_shape_are_ragged(tmp_path_factory, shap
     with h5py.File(path, "w") as f:
         for i, one in enumerate(wanted):
             group = f.create_group(f"mol_{i}")
-            group.create_dataset("deep/positions", data=one, **(how if one.size else {}))
+            put(group, "deep/positions", one, how)
             group["energy"] = float(i)
             group["name"] = f"molécule {i}"
 
@@ -143,15 +152,17 @@ def test_xarray_opens_them(waves):
 
 def test_converting_makes_sources_of_them(waves, tmp_path):
     path, values = waves
-    new = labeled.convert(path, tmp_path / "a.h5", examples="data/*", split={"train": 0.8})
+    with pytest.warns(LabeledWarning, match=r"'name' of .* attributes of examples are kept where"):
+        new = labeled.convert(path, tmp_path / "a.h5", examples="data/*", split={"train": 0.8})
     assert labeled.open_dataset(new).split("train").n_rows == 24
     np.testing.assert_array_equal(labeled.open_dataset(new)["data"], values)
 
-    run = CliRunner().invoke(
-        main, ["convert", str(path), str(tmp_path / "b.h5"), "--examples", "data/*"]
-    )
+    words = ["--examples", "data/*", "--source", "data", "--source", "name"]
+    run = CliRunner().invoke(main, ["convert", str(path), str(tmp_path / "b.h5"), *words])
     assert run.exit_code == 0, run.output
-    np.testing.assert_array_equal(labeled.open_dataset(tmp_path / "b.h5")["data"], values)
+    made = labeled.open_dataset(tmp_path / "b.h5")
+    np.testing.assert_array_equal(made["data"], values)
+    assert made["name"].values.tolist() == [f"tr_{i}" for i in range(30)]
 
 
 def test_commands_show_them(waves):
@@ -182,12 +193,13 @@ def test_what_not_all_groups_hold_is_left_out_with_the_reason(tmp_path):
     ds = labeled.open_dataset(tmp_path / "g.h5", examples="g*")
     assert ds.sources == ("x",)
     wanted = {
+        "name": "told of each example; name it in sources= to have it",
         "rare": "only 1 of 4 groups have it",
         "kind": "it is float32 in 'g1', but not in 'g0'",
         "axes": "it has other axes in 'g1' than in 'g0'",
     }
     assert ds.files.catalog.headers[0].not_opened == wanted
-    for name in wanted:
+    for name in ("rare", "kind", "axes"):
         with pytest.raises(UnknownNameError, match=f"'{name}', which cannot be a source"):
             labeled.open_dataset(tmp_path / "g.h5", examples="g*", sources=[name])
 
@@ -246,3 +258,35 @@ def test_damage_names_the_example(waves):
     assert ds.subset([6, 8])["data"].compute().shape == (2, 40, 3)
     with pytest.raises(ReadError, match=r"source 'data' in '.*waves.h5', rows 7 to 7: "):
         ds.subset([7])["data"].compute()
+
+
+def test_names_and_attributes_are_sources_where_they_are_named(waves):
+    path, values = waves
+    with h5py.File(path, "a") as f:
+        for i in range(30):
+            f[f"data/tr_{i}"].attrs.update(
+                {"p_arrival": 0.5 * i, "category": f"quake {i % 3}", "site": [i, 2 * i], "n": [i]}
+            )
+    assert labeled.open_dataset(path, examples="data/*").sources == ("data",)
+    names = ["data", "name", "attrs/p_arrival", "attrs/category", "attrs/site", "attrs/n"]
+    ds = labeled.open_dataset(path, examples="data/*", sources=names)
+    rows = [7, 3, 21]
+    some = ds.subset(rows)
+    assert some["name"].values.tolist() == ["tr_7", "tr_3", "tr_21"]
+    assert some["attrs/category"].values.tolist() == ["quake 1", "quake 0", "quake 0"]
+    np.testing.assert_array_equal(some["attrs/p_arrival"], [3.5, 1.5, 10.5])
+    np.testing.assert_array_equal(some["attrs/site"], [[7, 14], [3, 6], [21, 42]])
+    np.testing.assert_array_equal(ds["attrs/n"], np.arange(30))
+    for batch in ds.batches(8, shuffle=True, seed=2):
+        np.testing.assert_array_equal(batch["attrs/p_arrival"], 0.5 * batch.rows)
+        np.testing.assert_array_equal(batch["data"], values[batch.rows])
+
+    with h5py.File(path, "a") as f:
+        f["data/tr_4"].attrs["category"] = 4
+        del f["data/tr_9"].attrs["p_arrival"]
+    with pytest.raises(FileFormatError, match=r"'category' is .*4.* at 'data/tr_4' in file"):
+        labeled.open_dataset(path, examples="data/*", sources=["attrs/category"])
+    with pytest.raises(FileFormatError, match=r"'data/tr_9' in file .* has no attribute 'p_arriv"):
+        labeled.open_dataset(path, examples="data/*", sources=["attrs/p_arrival"])
+    with pytest.raises(UnknownNameError, match=r"did you mean 'attrs/p_arrival'"):
+        labeled.open_dataset(path, examples="data/*", sources=["attrs/p_arival"])

@@ -28,6 +28,7 @@ from labeled.errors import (
     UnknownNameError,
     WriteError,
     did_you_mean,
+    listed,
     warn,
 )
 from labeled.formats.registry import OPTION_NAMES, format_named, format_of
@@ -43,6 +44,9 @@ from labeled.writing.sharing import splits_by_rules
 from labeled.writing.write import checked_effort, write
 
 Path = str | os.PathLike[str]
+
+MOST_LOST = 12
+"""Datasets that a warning names."""
 
 OF_RAGGED = "it tells the "
 """Why datasets that ragged sources are made of are no sources themselves."""
@@ -247,9 +251,12 @@ def _warn_of_left_out(dataset: Dataset) -> None:
     lost = [name for name in header.variables if name not in along]
     lost += [n for n, why in header.not_opened.items() if not why.startswith(OF_RAGGED)]
     if lost and header.format == "hdf5" and len(dataset.sources) == len(header.sources):
+        carried = "labeled.repack carries them over"
+        named = "names and attributes of examples are kept where sources= names them, too"
         warn(
-            f"{sorted(lost)} of {header.stamp.path!r} are no sources of examples, and are left "
-            f"out; labeled.repack carries them over"
+            f"{listed(sorted(lost), MOST_LOST)} of {header.stamp.path!r} are no sources of "
+            f"examples, and are left out; "
+            f"{carried if dataset.files.options.examples is None else named}"
         )
 
 

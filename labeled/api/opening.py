@@ -78,7 +78,9 @@ def open_dataset(
     examples : str, optional
         Everything that this pattern matches (``"data/*"``, below `group`) is one example: a
         dataset, or a group of datasets, which are then the sources. Those whose shapes differ
-        are ragged. Rows are in the order of the numbers in names. All their headers are read.
+        are ragged. Rows are in the order of the numbers in names. `sources` may name ``"name"``
+        and ``"attrs/KEY"``, too: what examples are called, and attributes that all of them have.
+        The headers of all examples are read.
     io : {"auto", "pread", "mmap"}
         How bytes are read: "auto" reads stretches by ``pread`` and maps files only
         for scattered rows.

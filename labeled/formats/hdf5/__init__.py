@@ -15,7 +15,7 @@ row), `decoded` (with filters), `ragged` and `heap` (examples of different shape
 `filters` with `plainfilters`, `inflate`, `bitshuffle`, `blosc2`, `compiled` and `undoing`.
 
 Examples that are datasets, or groups, of their own: `eachheaders`, from where `eachplaces` and
-`eachchunks` found them; `eachreading` reads them.
+`eachchunks` found them; `eachreading` reads them, `eachtold` their names and attributes.
 
 Large tables of chunks: `chunktables` chooses `chunktree` or `chunkarrays` (with `jenkins`, their
 checksums) by what `objectheader` tells.

@@ -13,6 +13,14 @@ from labeled.formats.bytesource import stamp_of
 from labeled.formats.hdf5.columns import item_of
 from labeled.formats.hdf5.door import opened
 from labeled.formats.hdf5.eachplaces import Each, Things, things_of
+from labeled.formats.hdf5.eachtold import (
+    ATTRIBUTES,
+    NAME,
+    Told,
+    attributes_of,
+    dtype_of_values,
+    values_of,
+)
 from labeled.formats.hdf5.fallback import told_of_filters
 from labeled.formats.hdf5.groups import name_of
 from labeled.formats.hdf5.labels import (
@@ -28,6 +36,9 @@ from labeled.formats.hdf5.safety import to_text
 from labeled.formats.header import ALL, FileHeader, FileStamp, SourceHeader, fingerprint
 
 Names = Sequence[str | None]
+
+TOLD = "told of each example; name it in sources= to have it"
+"""Why names and attributes are no sources: an epoch seldom wants all of them."""
 
 RAGGED = "every example is a dataset of its own shape"
 
@@ -72,16 +83,20 @@ def noted_examples(
     """
     stamp = stamp_of(path)
     things = things_of(stamp, pattern, allow_external)
-    parts = {name_of(part, pattern): part for part in sorted(things.parts)}
+    parts: dict[str, Each | Told] = {
+        name_of(part, pattern): Each(pattern, part, allow_external) for part in sorted(things.parts)
+    }
+    wanted = [*parts] if sources is None else sources
     not_opened = {name_of(part, pattern): why for part, why in things.left_out.items()}
-    for argument, names in (("sources=", sources or ()), ("dims=", dims)):
-        _check_known(argument, names, parts, not_opened, stamp)
     with opened(path, headers=True) as file:
+        keys = attributes_of(file, to_text(things.names[0]))
+        told = {f"{ATTRIBUTES}{key}": Told(pattern, key, allow_external) for key in keys}
+        parts = {NAME: Told(pattern, None, allow_external), **told, **parts}
+        for argument, names in (("sources=", wanted), ("dims=", dims)):
+            _check_known(argument, names, parts, not_opened, stamp)
         look = _Headers(file, stamp, things, dims)
-        headers = {
-            name: look.of(name, Each(pattern, parts[name], allow_external))
-            for name in (parts if sources is None else sources)
-        }
+        headers = {name: look.of(name, parts[name]) for name in wanted}
+    not_opened |= {name: TOLD for name in parts if name not in wanted and name in (NAME, *told)}
     if stamp_of(path) != stamp:
         raise FileChangedError(f"file {stamp.path!r} changed while it was opened; open it again")
     splits = {ALL: {name: range(len(things.names)) for name in headers}}
@@ -102,7 +117,7 @@ def noted_examples(
 def _check_known(
     argument: str,
     names: Iterable[str],
-    parts: Mapping[str, str],
+    parts: Mapping[str, Each | Told],
     left_out: Mapping[str, str],
     stamp: FileStamp,
 ) -> None:
@@ -124,7 +139,27 @@ class _Headers:
         self.file, self.stamp, self.things, self.given = file, stamp, things, given
         self.unnamed: dict[str, Unnamed] = {}
 
-    def of(self, name: str, each: Each) -> SourceHeader:
+    def of(self, name: str, each: Each | Told) -> SourceHeader:
+        """Return the header of a source."""
+        return self._told(name, each) if isinstance(each, Told) else self._each(name, each)
+
+    def _told(self, name: str, told: Told) -> SourceHeader:
+        values = values_of(self.stamp, told)
+        inner = [""] * (values.ndim - 1)
+        found = [default_name(name, 0), *inner]
+        dims, _ = name_dims(self.stamp.path, name, found, self.given.get(name))
+        return SourceHeader(
+            file=self.stamp,
+            name=name,
+            key=f"{told.pattern} ({name})",
+            shape=values.shape,
+            dtype=dtype_of_values(values),
+            dims=dims,
+            storage="records",
+            detail=told,
+        )
+
+    def _each(self, name: str, each: Each) -> SourceHeader:
         """Return the header of a source, whose axes are those of the first example."""
         places = self.things.parts[each.part]
         shape = (len(places.offsets), *(places.shape or ()))

@@ -20,6 +20,7 @@ from labeled.formats.extents import unstored_extents
 from labeled.formats.hdf5.decoded import DecodeEngine
 from labeled.formats.hdf5.eachplaces import Each
 from labeled.formats.hdf5.eachreading import EachEngine
+from labeled.formats.hdf5.eachtold import Told, values_of
 from labeled.formats.hdf5.fallback import H5pyEngine
 from labeled.formats.hdf5.filters import why_not
 from labeled.formats.hdf5.sparse import SparseEngine
@@ -28,8 +29,9 @@ from labeled.formats.hdf5.tiled import TiledChunks, spans_chunks
 from labeled.formats.hdf5.tiles import Tiles
 from labeled.formats.header import SourceHeader
 from labeled.formats.reading import Engine, Io, describe
-from labeled.formats.region import Region, box_plan
+from labeled.formats.region import Region, box_plan, outer_take
 from labeled.formats.rows import RowReader
+from labeled.formats.values_engine import ValuesEngine
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +73,9 @@ def open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -
 def _engine_of(source: SourceHeader, region: Region, io: Io) -> Engine:
     if isinstance(source.detail, Each):
         return EachEngine(source, region)
+    if isinstance(source.detail, Told):
+        values = outer_take(values_of(source.file, source.detail), region)
+        return ValuesEngine(values, source.detail.words)
     if source.storage == "sparse":
         parts = {role: open_reader(part, io=io) for role, part in source.parts.items()}
         return SparseEngine(source, region, parts)

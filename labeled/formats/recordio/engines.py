@@ -39,6 +39,7 @@ from labeled.formats.recordio.reading import RecordFile
 from labeled.formats.recordio.table import beginnings, table_of
 from labeled.formats.region import Array, Ints, Region, is_whole, outer_take, region_shape
 from labeled.formats.rows import RowReader
+from labeled.formats.values_engine import ValuesEngine
 from labeled.permute.workers import processors
 
 LEAST_ROW_BYTES = 64
@@ -67,7 +68,8 @@ def _engine_of(source: SourceHeader, region: Region, io: Io) -> Engine:
     if source.key == "labels" and detail.label_list is None and source.row_shape:
         return LabelEngine(source, region)
     values = ids_of(detail) if source.key == "ids" else single_labels(source)
-    return TableEngine(outer_take(values, region), source)
+    why = f"{source.name} of all records, known from their headers"
+    return ValuesEngine(outer_take(values, region), why)
 
 
 class RowEngine:
@@ -208,38 +210,6 @@ class LabelEngine(RowEngine):
         begin = beginnings(self.records, rows, HEADER_BYTES + n_labels * LABEL.itemsize)
         values = np.ascontiguousarray(begin[:, HEADER_BYTES:]).view(LABEL)
         return exactly(values, self.source)
-
-
-class TableEngine:
-    """Values that are all in memory: what headers hold is read when a file is opened."""
-
-    kind = "memory"
-    scratch_bytes = 0
-
-    def __init__(self, values: Array, source: SourceHeader) -> None:
-        self._values = np.ascontiguousarray(values)
-        self.why = f"{source.name} of all records, known from their headers"
-        self._row_bytes = row_nbytes(values.shape[1:], values.dtype)
-
-    def pieces(self, runs: Ints) -> list[Piece]:
-        rows = spread(runs[:, 0], runs[:, 1] - runs[:, 0])
-        return [_piece(0, rows[np.newaxis])] if len(rows) else []
-
-    def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
-        place = slice(piece.first, piece.first + piece.n_rows)
-        put_rows(out, place if dest is None else dest[place], self._values[piece.parts[0]])
-
-    def gather_into(self, out: Array, rows: Ints) -> None:
-        np.take(self._values, rows, axis=0, out=out, mode="clip")
-
-    def cost(self, runs: Ints) -> Cost:
-        return Cost(0, int((runs[:, 1] - runs[:, 0]).sum()) * self._row_bytes, 0, 0)
-
-    def advise(self, runs: Ints) -> None:
-        """Do nothing: the values are here."""
-
-    def cold(self, row: int) -> bool:
-        return False
 
 
 # labels and ids
