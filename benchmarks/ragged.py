@@ -30,7 +30,7 @@ from labeled.compat.fuel.datasets.hdf5 import H5PYDataset
 BATCH = 256
 LOOP_ROWS = 3000
 KINDS = ("vlen", "fuel", "flat", "gzip")
-ROWS = {40: 400_000, 500: 200_000, 12_000: 12_000}
+ROWS = {40: 600_000, 500: 200_000, 12_000: 12_000}
 """How many rows of so many bytes."""
 SLICES = "h5py, slices of 256 rows"
 ORDERS: dict[str, Any] = {"in order": False, "window shuffle": "window", "full shuffle": "full"}
@@ -118,7 +118,7 @@ def ours_flat(path: Path, order: np.ndarray[Any, Any] | None) -> Callable[[], in
 
 def ours_batches(path: Path, shuffle: Any, mode: str) -> Callable[[], int]:
     loader = labeled.open_dataset(path).batches(
-        BATCH, shuffle=shuffle, seed=1, ragged=mode, memory="64 MiB"
+        BATCH, shuffle=shuffle, seed=1, ragged=mode, memory="96 MiB"
     )
 
     def run() -> int:
@@ -170,7 +170,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
             paths = write(Path(folder), n, mean)
             locked = min([stack.enter_context(held(path)) for path in paths.values()])
-            rates = measure(paths, n, 2 if chosen.quick else 4)
+            rates = measure(paths, n, 2 if chosen.quick else 3)
         where = "locked in memory" if locked else "read before"
         print(f"\n{n:,} rows of about {mean:,} bytes, {where}")
         for (kind, name), rate in rates.items():

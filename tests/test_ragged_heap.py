@@ -15,6 +15,7 @@ from ragged_files import DTYPES, ragged_path, same
 
 import labeled
 from labeled.errors import FileFormatError
+from labeled.formats.hdf5 import heap
 from labeled.formats.hdf5 import ragged as reading
 
 
@@ -38,6 +39,41 @@ def refuse_h5py(patch: Any) -> None:
 
 
 SIZES = st.lists(st.integers(0, 60) | st.sampled_from([500, 4096, 9000, 70_000]), max_size=40)
+
+
+def test_heaps_that_follow_one_another_are_read_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [np.full(100 + 7 * i % 900, i, "u2") for i in range(1500)]
+    path = write(tmp_path / "x.h5", rows, "u2")
+    n_alone, alone = 0, heap._read_collection
+
+    def counted(*args: Any) -> None:
+        nonlocal n_alone
+        n_alone += 1
+        alone(*args)
+
+    monkeypatch.setattr(heap, "_read_collection", counted)
+    ragged = labeled.open_dataset(path)["x"]
+    same(ragged.to_objects(), rows)
+    assert Path(path).read_bytes().count(b"GCOL\1") > 20
+    assert n_alone == 0
+    same(ragged[700:800].to_objects(), rows[700:800])
+    assert n_alone == 1  # begins within one
+    same(ragged[::-3].to_objects(), rows[::-3])
+    assert n_alone > 20
+
+
+@pytest.mark.parametrize(("at", "change"), [(0, b"NOPE"), (8, b"\1\0\0"), (16, b"\7"), (24, b"\1")])
+def test_one_bad_heap_among_others_is_told(tmp_path: Path, at: int, change: bytes) -> None:
+    path = write(tmp_path / "bad.h5", [np.full(900, i % 9 + 50, "u1") for i in range(1000)])
+    raw = bytearray(Path(path).read_bytes())
+    places = [i for i in range(0, len(raw), 8) if raw.startswith(b"GCOL\1", i)]
+    place = places[len(places) // 2] + at
+    raw[place : place + len(change)] = change
+    Path(path).write_bytes(raw)
+    with pytest.raises(FileFormatError, match=r"source 'x' in '.*bad.h5', rows 0 to 999: "):
+        labeled.open_dataset(path)["x"].flat()
 
 
 @given(SIZES, st.sampled_from(DTYPES), st.data())
@@ -127,8 +163,8 @@ def test_a_damaged_heap_names_source_and_rows(
 ) -> None:
     path = write(tmp_path / "bad.h5", [np.arange(30)] * 4, labelled=False)
     raw = bytearray(Path(path).read_bytes())
-    heap = next(i for i in range(len(raw)) if raw.startswith(b"GCOL", i) and raw[i + 24] == 30)
-    raw[heap + at : heap + at + len(change)] = change
+    place = next(i for i in range(len(raw)) if raw.startswith(b"GCOL", i) and raw[i + 24] == 30)
+    raw[place + at : place + at + len(change)] = change
     Path(path).write_bytes(raw)
     with pytest.raises(FileFormatError, match=rf"source 'x' in '.*bad.h5', rows 0 to 3: .*{words}"):
         labeled.open_dataset(path, dims={"x": ("batch", "time")})["x"].flat()
@@ -140,8 +176,8 @@ def test_any_damage_to_a_heap_is_an_error_or_other_numbers(
 ) -> None:
     path = write(tmp_path_factory.mktemp("h") / "bad.h5", [np.arange(30)] * 4, labelled=False)
     raw = bytearray(Path(path).read_bytes())
-    heap = raw.rindex(b"GCOL")
-    raw[heap + at : heap + at + len(junk)] = junk
+    place = raw.rindex(b"GCOL")
+    raw[place + at : place + at + len(junk)] = junk
     Path(path).write_bytes(raw)
     ragged = labeled.open_dataset(path, dims={"x": ("batch", "time")})["x"]
     with contextlib.suppress(FileFormatError):  # and nothing else, nor any other length

@@ -7,13 +7,18 @@ window keeps batches near the order at hand and most of the padding away.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from labeled.errors import ArrayError, DimsError
-from labeled.ragged.flat import MANY_ELEMENTS, Array, Flat, Rows, elements_of
+from labeled.ragged.flat import Array, Flat, Rows, elements_of
+
+SMALL_PADDED = 1024
+"""Padded examples of so many elements are filled together, larger ones one by one."""
 
 
 def wanted_lengths(to: Any, dims: Sequence[str]) -> list[int | None]:
@@ -60,13 +65,19 @@ def padded(
     ArrayError
         If `value` cannot be held by the dtype.
     """
-    n, dtype = len(flat.shapes), flat.values.dtype
-    out = np.full((n, *lengths), fill_of(value, dtype), dtype)
-    small = len(flat.values) < MANY_ELEMENTS * n
+    n, dtype, fill = len(flat.shapes), flat.values.dtype, fill_of(value, flat.values.dtype)
+    small = math.prod(lengths) <= SMALL_PADDED
     inside = covered(flat.shapes, lengths) if mask or small else None
     if small and inside is not None:
+        out = np.full((n, *lengths), fill, dtype)
         out[inside] = flat.values
+    elif len(lengths) == 1:  # each byte is written once
+        out = np.empty((n, *lengths), dtype)
+        for place, (a, b) in zip(out, pairwise(flat.offsets.tolist()), strict=True):
+            place[: b - a] = flat.values[a:b]
+            place[b - a :] = fill
     else:
+        out = np.full((n, *lengths), fill, dtype)
         for place, example in zip(out, flat.examples(), strict=True):
             place[tuple(map(slice, example.shape))] = example
     return out, inside if mask else None
@@ -75,10 +86,13 @@ def padded(
 def covered(shapes: Rows, lengths: Sequence[int]) -> Array:
     """Return where examples lie in their padded places: bool (n, *lengths)."""
     n, k = shapes.shape
-    out = np.ones((n, *lengths), bool)
+    out = np.ones(n, bool).reshape(n, *(1 for _ in lengths))
     for axis, length in enumerate(lengths):
-        along = np.arange(length) < shapes[:, axis, None]
-        out &= along.reshape(n, *(length if i == axis else 1 for i in range(k)))
+        narrow = np.min_scalar_type(length)  # small numbers are compared several times as fast
+        stops = np.minimum(shapes[:, axis, None], length).astype(narrow)
+        along = np.arange(length, dtype=narrow) < stops
+        along = along.reshape(n, *(length if i == axis else 1 for i in range(k)))
+        out = along if axis == 0 else out & along
     return out
 
 

@@ -3,20 +3,19 @@
 HDF5 keeps such rows in *collections*: stretches of the file that begin with ``GCOL`` and
 hold objects one after another, each under a header with its number and size. A dataset
 of variable length holds, for every row, its length, the address of a collection and the
-number of an object in it. A collection is read whole, once for all rows that are wanted of
-it, outside HDF5's lock; an object that fills one is read straight to its place.
+number of an object in it. All is read outside HDF5's lock: collections that follow one another
+together, where they are wanted from their beginning on (:mod:`.heapspans`), others whole and
+once for all rows of them; an object that fills one is read straight to its place.
 
-Objects are nearly always numbered in the order in which they lie, so where all are wanted, they
-lie where their sizes say, which is checked against their headers in one pass. Of some the headers
-are searched for at once; where values look like headers too, the headers are walked. Nothing is
-trusted: whatever does not agree with the row's length raises.
+The headers of some objects of a collection are searched for at once; where values look like
+headers too, the headers are walked. Nothing is trusted: whatever does not agree with the row's
+length raises.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any
 
 import h5py
@@ -25,9 +24,9 @@ import numpy as np
 from labeled.errors import FileFormatError
 from labeled.formats.bytesource import OpenFile, open_bytes
 from labeled.formats.hdf5.handles import h5_of
+from labeled.formats.hdf5.heapspans import Wanted, copy_objects, read_together
 from labeled.formats.header import FileStamp
 from labeled.formats.region import Array, Ints
-from labeled.ragged.flat import copy_segments, offsets_of
 
 REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
 """How a row of variable length is stored, in a file with addresses of eight bytes."""
@@ -84,12 +83,12 @@ def read_heap(stamp: FileStamp, references: Array, out: Array, places: Ints) -> 
     references, places = references[held], places[held]
     order = np.lexsort((references["index"], references["address"]))
     references, places = references[order], places[order]
-    addresses = references["address"]
-    cuts = np.flatnonzero(np.concatenate(([True], addresses[1:] != addresses[:-1], [True])))
     if not len(references):
         return
-    for a, b in pairwise(cuts.tolist()):
-        _read_collection(file, int(addresses[a]), references[a:b], out, places[a:b])
+    wanted = Wanted(references, out.itemsize)
+    for k in read_together(file, wanted, out, places).tolist():
+        a, b = wanted.cuts[k : k + 2].tolist()
+        _read_collection(file, int(references["address"][a]), references[a:b], out, places[a:b])
 
 
 def _read_collection(
@@ -106,12 +105,7 @@ def _read_collection(
     sizes = lengths * out.itemsize
     memory = _collection(file, address, int(sizes.sum()))
     starts = _positions(memory, references["index"].astype(np.int64), sizes)
-    if out.itemsize in (1, 2, 4, 8):  # objects lie at multiples of eight
-        values = memory.view(out.dtype)
-        copy_segments(out, places, values, starts // out.itemsize, lengths)
-    else:
-        raw = out.view(np.uint8)
-        copy_segments(raw, places * out.itemsize, memory, starts, sizes)
+    copy_objects(out, places, memory, starts, lengths)
 
 
 def _read_alone(file: OpenFile, address: int, index: int, target: Array) -> bool:
@@ -153,14 +147,6 @@ def _check_head(memory: Array, address: int, file_bytes: int) -> int:
 
 def _positions(memory: Array, indices: Ints, sizes: Ints) -> Ints:
     """Return where the wanted objects (ascending by number) begin in a collection."""
-    if int(indices[0]) == 1 and int(indices[-1]) == len(indices):
-        padded = _OBJECT.size + sizes + -sizes % 8
-        starts = _HEAD.size + offsets_of(padded)[:-1]
-        if int(starts[-1]) + int(padded[-1]) <= len(memory):
-            words = memory.view("<u8")
-            numbers, found = words[starts // 8] & 0xFFFF, words[starts // 8 + 1]
-            if (numbers == indices).all() and (found == sizes).all():
-                return starts + _OBJECT.size
     searched = _searched(memory, indices, sizes)
     return _walked(memory, indices, sizes) if searched is None else searched
 

@@ -185,8 +185,9 @@ class FlatReader(ExampleReader):
     def _edges(self, rows: AnyRows) -> tuple[Rows, Rows]:
         """Return where examples begin and end, as the file says."""
         first = 0 if "offsets" in self.source.parts else -1  # the place of a row's beginning
-        if isinstance(rows, range) and rows.step == 1:
-            edges = self._places(range(rows.start + first, rows.stop + first + 1))
+        run = as_run(rows)
+        if run is not None:
+            edges = self._places(range(run.start + first, run.stop + first + 1))
             return edges[:-1], edges[1:]
         return self._places(listed(rows) + first), self._places(listed(rows) + first + 1)
 
@@ -435,6 +436,15 @@ def checked_shapes(source: SourceHeader, rows: AnyRows, sizes: Rows, io: Io) -> 
 def listed(rows: AnyRows) -> Rows:
     """Return rows as int64."""
     return np.asarray(rows, np.int64)
+
+
+def as_run(rows: AnyRows) -> range | None:
+    """Return rows as a range, where each follows the one before."""
+    if isinstance(rows, range):
+        return rows if rows.step == 1 else None
+    if not len(rows) or rows[-1] - rows[0] != len(rows) - 1 or (np.diff(rows) != 1).any():
+        return None
+    return range(int(rows[0]), int(rows[-1]) + 1)
 
 
 def _integers(reader: RowReader, rows: AnyRows) -> Rows:
