@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 import labeled
 from labeled.catalog.lazy import read_block
-from labeled.catalog.region import whole
 from labeled.errors import (
     ArrayError,
     DimsError,
@@ -656,7 +655,7 @@ def test_rows_that_no_memory_holds_are_named(tmp_path):
     with pytest.raises(RowsMemoryError, match=words):
         ds.load()
     with pytest.raises(MemoryError, match=words):
-        read_block((Selection.all(1 << 31)[5:], whole((1 << 20,))), ds.files.catalog.sources["x"])
+        read_block(ds.files.catalog.sources["x"], Selection.all(1 << 31)[5:])
 
 
 def test_default_blocks_fit_anywhere(tmp_path):

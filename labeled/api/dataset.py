@@ -537,8 +537,7 @@ class Dataset:
         if isinstance(source, RaggedSource):
             source.reader()  # says so
         assert isinstance(source, Source)
-        every = tuple(slice(0, n, 1) for n in source.row_shape)
-        return read_block((self.selection(name)[start:stop], every), source)
+        return read_block(source, self.selection(name)[start:stop])
 
     def chunk_rows(self, name: str) -> int:
         """Return how many rows of a dense source are stored, and so read, together.

@@ -4,6 +4,9 @@ A lazy array is one blockwise layer: block number -> the rows of that block -> o
 read. A permuted selection of n blocks is n tasks; each reads every stored chunk it
 touches once. Slicing such an array with dask would instead build a graph the size of
 its blocks, so a new selection always rebuilds the layer from the composed rows.
+
+A block is read by dask's own `getter`: where an array is sliced before it is computed, dask
+joins the slices with the reading, and of each block only what is asked is read.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
@@ -22,53 +26,82 @@ from dask.highlevelgraph import HighLevelGraph
 
 from labeled.catalog.chunking import block_shapes, stored_along
 from labeled.catalog.loading import enough_memory
-from labeled.catalog.region import whole
 from labeled.catalog.source import Source
 from labeled.errors import warn
 from labeled.later import Later
 from labeled.selection import Selection
 
 da: Any = Later("dask.array")
+core: Any = Later("dask.array.core")
 
 DECODE_WARNING = 2.0
 """A warning is given where stored chunks would be decoded more often than this, on average."""
 
 
-class BlockRows(BlockwiseDep):
-    """What each block reads: its rows, and its part of the trailing axes."""
+@dataclass(frozen=True, eq=False)
+class Block:
+    """One block of a lazy array, read where it is indexed.
+
+    Parameters
+    ----------
+    source : Source
+    selection : Selection
+        Rows of the block.
+    parts : tuple of slice
+        Its part of each trailing axis.
+    """
+
+    source: Source
+    selection: Selection
+    parts: tuple[slice, ...]
+
+    def __getitem__(self, index: tuple[int | slice | list[int], ...]) -> npt.NDArray[Any]:
+        """Read what is asked of the block, one request for each axis."""
+        one, *inner = index
+        rows = [one] if isinstance(one, int | np.integer) else one
+        source = self.source
+        for parts in (self.parts, inner):
+            source = source.narrow(dict(enumerate(parts)))
+        read = read_block(source, self.selection[rows])
+        found: npt.NDArray[Any] = read if rows is one else read[0]
+        return found
+
+
+class Blocks(BlockwiseDep):
+    """The blocks of a lazy array by their numbers."""
 
     produces_tasks = False
 
-    def __init__(self, selection: Selection, chunks: tuple[tuple[int, ...], ...]) -> None:
+    def __init__(
+        self, source: Source, selection: Selection, chunks: tuple[tuple[int, ...], ...]
+    ) -> None:
+        self.source = source
         self.selection = selection
         self.chunks = chunks
         self.numblocks = tuple(len(axis) for axis in chunks)
         self._edges = tuple(np.cumsum([0, *axis]) for axis in chunks)
 
-    def __getitem__(self, block: tuple[int, ...]) -> tuple[Selection, tuple[slice, ...]]:
-        parts = tuple(
+    def __getitem__(self, block: tuple[int, ...]) -> Block:
+        rows, *parts = (
             slice(int(edges[number]), int(edges[number + 1]), 1)
             for edges, number in zip(self._edges, block, strict=True)
         )
-        return self.selection[parts[0]], parts[1:]
+        return Block(self.source, self.selection[rows], tuple(parts))
 
-    def __dask_tokenize__(self) -> tuple[str, Any]:
-        return self.selection.token, self.chunks
+    def __dask_tokenize__(self) -> tuple[str, str, Any]:
+        return self.source.token, self.selection.token, self.chunks
 
 
-def read_block(block: tuple[Selection, tuple[slice, ...]], source: Source) -> npt.NDArray[Any]:
-    """Read one block: the decoded rows of a selection, cut to a part of the trailing axes.
+def read_block(source: Source, selection: Selection) -> npt.NDArray[Any]:
+    """Read the decoded rows of a selection.
 
     Raises
     ------
     UnsafeFileError
-        If the block is out of all proportion to what the file stores.
+        If they are out of all proportion to what the file stores.
     RowsMemoryError
-        If memory does not suffice for it.
+        If memory does not suffice for them.
     """
-    selection, parts = block
-    if parts != whole(source.row_shape):
-        source = source.narrow(dict(enumerate(parts)))
     source.check_claim(len(selection))
     span = selection.span
     with enough_memory(source, selection):
@@ -109,9 +142,9 @@ def lazy_array(source: Source, selection: Selection, chunks: Any = "auto") -> An
     _warn_of_repeated_decoding(source, selection, blocks)
     name = f"read-{source.name.rpartition('/')[2]}-{tokenize(source, selection.token, blocks)}"
     axes = "".join(chr(97 + axis) for axis in range(len(shape)))
-    layer = blockwise(
-        read_block, name, axes, BlockRows(selection, blocks), axes, numblocks={}, source=source
-    )
+    every = (slice(None),) * len(shape)
+    read = Blocks(source, selection, blocks)
+    layer = blockwise(core.getter, name, axes, read, axes, every, None, numblocks={})
     graph = HighLevelGraph.from_collections(name, layer, dependencies=[])
     meta = np.empty((0,) * len(shape), source.dtype)
     return da.Array(graph, name, chunks=blocks, meta=meta, shape=shape)
