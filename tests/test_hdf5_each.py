@@ -89,9 +89,11 @@ def test_groups_whose_datasets_differ_in_shape_are_ragged(tmp_path_factory, shap
             put(group, "deep/positions", one, how)
             group["energy"] = float(i)
             group["name"] = f"molécule {i}"
+            group["kind"] = np.bytes_("k" * (1 + i % 3))
 
     ds = labeled.open_dataset(path, examples="mol_*")
-    assert ds.sources == ("deep/positions", "energy", "name")
+    assert ds.sources == ("deep/positions", "energy", "kind", "name")
+    assert ds["kind"].values.tolist() == [b"k" * (1 + i % 3) for i in range(len(wanted))]
     np.testing.assert_array_equal(ds["energy"], np.arange(len(wanted), dtype=float))
     assert ds["name"].values.tolist() == [f"molécule {i}" for i in range(len(wanted))]
     if len(set(shapes)) == 1:

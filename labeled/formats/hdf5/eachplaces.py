@@ -155,7 +155,22 @@ class _Part:
     offsets: list[int] = field(default_factory=list)
     shapes: list[tuple[int, ...]] = field(default_factory=list)
     stored: int = 0
+    widest: int | None = None
+    """The longest text, where texts of fixed length differ in it."""
     fault: str | None = None
+
+    def takes(self, kind: Any) -> bool:
+        """Whether an example of this type is one of them; texts may be longer and shorter."""
+        if self.opaque or kind.equal(self.kind):
+            return True
+        if not (_is_fixed_text(kind) and _is_fixed_text(self.kind)):
+            return False
+        self.widest = max(self.widest or self.kind.get_size(), kind.get_size())
+        return True
+
+
+def _is_fixed_text(kind: Any) -> bool:
+    return kind.get_class() == h5py.h5t.STRING and not kind.is_variable_str()
 
 
 class _Look:
@@ -222,7 +237,7 @@ class _Look:
             return
         if shape is None or len(shape) != part.n_axes or opaque != part.opaque:
             part.fault = f"it has other axes in {path!r} than in {part.first!r}"
-        elif not opaque and not kind.equal(part.kind):
+        elif not part.takes(kind):
             part.fault = f"it is {dataset.dtype} in {path!r}, but not in {part.first!r}"
         else:
             where, stored = f"{path}/{name}".rstrip("/"), dataset.get_storage_size()
@@ -304,8 +319,8 @@ class _Look:
             chunks = ChunkLook(1).found()
             return Places(np.dtype(np.uint8), offsets, shapes, part.stored, chunks)
         placed = layout_of(dataset, part.first, allow_external=self.allow_external)
-        dtype = dtype_of(dataset)
-        if placed["storage"] == "foreign" or dtype.hasobject:
+        dtype = dtype_of(dataset) if part.widest is None else np.dtype(f"S{part.widest}")
+        if placed["storage"] == "foreign" or dtype.hasobject or part.widest is not None:
             offsets[:] = NOWHERE
         return Places(dtype, offsets, shapes, part.stored, part.chunks.found())
 
