@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import wraps
-from inspect import signature
+from inspect import Parameter, signature
 from typing import ParamSpec, TypeVar
 
 from labeled.errors import LoaderTypeError, did_you_mean
@@ -29,7 +29,8 @@ def known_keywords(make: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(make)
     def checked(*args: P.args, **kwargs: P.kwargs) -> T:
-        check_keywords(title, kwargs, known)
+        if kwargs:
+            check_keywords(title, kwargs, known)
         return make(*args, **kwargs)
 
     return checked
@@ -38,7 +39,8 @@ def known_keywords(make: Callable[P, T]) -> Callable[P, T]:
 def keywords_of(make: Callable[..., object]) -> list[str]:
     """Return the names that a function takes by keyword."""
     parameters = signature(make).parameters.values()
-    return [p.name for p in parameters if p.name != "self" and p.kind != p.VAR_KEYWORD]
+    named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    return [p.name for p in parameters if p.kind in named and p.name not in ("self", "cls")]
 
 
 def check_keywords(title: str, given: Iterable[str], *known: Iterable[str]) -> None:

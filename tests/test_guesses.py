@@ -231,9 +231,36 @@ def test_sources_and_groups_called_like_a_split(tmp_path):
         (lambda path: labeled.doctor(path, second=1), "doctor .*'second'; .*'seconds'"),
         (lambda path: labeled.convert({}, path, compresion=3), "convert .*; .*'compression'"),
         (lambda path: labeled.concat([], dim="x"), "concat .*'dim'; there are: 'datasets'"),
+        (lambda path: Ragged.of([[1]], dim="x"), "of .*'dim'; .*'dims'"),
+        (lambda path: Ragged.from_flat([1], offset=[0]), "from_flat .*'offset'; .*'offsets'"),
+        (lambda path: Ragged.of([[1]]).pad(fill=0), "pad .*'fill'; there are: 'mask', 'to', 'v"),
+        (lambda path: Ragged.of([[1]]).bucket(batch_size=2), "bucket .*'batch_size'; .*'batch_row"),
     ],
 )
 def test_keywords_that_there_are_none_of_name_what_was_meant(tmp_path, call, words):
     with pytest.raises(LoaderTypeError, match=words):
         call(tmp_path / "x.hdf5")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda ds: ds.split(split="train"), "split .*'split'; there are: none"),
+        (lambda ds: ds.subset(indices=[0]), "subset .*'indices'; there are: 'rows'"),
+        (lambda ds: ds.select(names=["x"]), "select .*'names'; there are: none"),
+        (
+            lambda ds: ds.train_test_split(testsize=2),
+            "train_test_split .*'testsize'; .*'test_size'",
+        ),
+        (lambda ds: ds.load(show=True), "load .*'show'; there are: 'progress'"),
+        (
+            lambda ds: ds.statistics(name="x"),
+            "statistics .*'name'; there are: 'progress', 'source'",
+        ),
+        (lambda ds: ds.batches(2).explain(label="y"), "explain .*'label'; .*'labels'"),
+    ],
+)
+def test_keywords_of_methods_name_what_was_meant(ds, call, words):
+    with pytest.raises(LoaderTypeError, match=words):
+        call(ds)

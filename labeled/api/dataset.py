@@ -67,6 +67,7 @@ from labeled.errors import (
 from labeled.formats.bytesource import close_files
 from labeled.formats.naming import check_once
 from labeled.guesses import unknown_attribute
+from labeled.keywords import known_keywords
 from labeled.loader.build import make_loader
 from labeled.loader.loader import Loader
 from labeled.loader.request.options import BatchOptions, check_options
@@ -249,6 +250,7 @@ class Dataset:
 
     # which rows, which sources
 
+    @known_keywords
     def split(self, *names: str | Sequence[str]) -> Dataset:
         """Take the rows of one or several splits, one after another.
 
@@ -278,6 +280,7 @@ class Dataset:
         ordered = tuple(rows) if self.names is not None else None
         return replace(self, names=ordered, selections=shared(rows), chosen=tuple(map(str, names)))
 
+    @known_keywords
     def subset(self, rows: Request) -> Dataset:
         """Take some of the rows, counted from this dataset's first.
 
@@ -300,6 +303,7 @@ class Dataset:
             loaded = {name: taken(loaded[name], positions) for name in self.sources}
         return replace(self, selections=chosen, loaded=loaded)
 
+    @known_keywords
     def train_test_split(
         self,
         test_size: float | int | None = None,
@@ -437,6 +441,7 @@ class Dataset:
         loaded = None if self.loaded is None else loaded_of(parts)
         return replace(self, steps=(*self.steps, (dim, request)), loaded=loaded)
 
+    @known_keywords
     def select(self, *sources: str | Sequence[str]) -> Dataset:
         """Keep these sources, in this order; one list of them does as well."""
         sources = names_of(sources)
@@ -587,6 +592,7 @@ class Dataset:
     def _coords_of(self, name: str) -> tuple[str, ...]:
         return self._catalog.sources[name].headers[0].coords
 
+    @known_keywords
     def load(self, *, progress: bool | None = None) -> Dataset:
         """Read the selected rows and parts into memory.
 
@@ -674,6 +680,7 @@ class Dataset:
         sizes = {"batch_size": batch_size, **options}
         return provider_of(self._sources, selections, data, label, sizes)
 
+    @known_keywords
     def statistics(self, source: str, *, progress: bool | None = None) -> dict[str, Any]:
         """Return count, mean, deviation and extremes of a source, and its class counts.
 

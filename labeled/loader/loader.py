@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from labeled.errors import LoaderError, LoaderTypeError, ReadError
 from labeled.guesses import said_of, unknown_attribute
+from labeled.keywords import known_keywords
 from labeled.loader.batches.dealing import Dealer, Interrupted
 from labeled.loader.batches.workers import Workers
 from labeled.loader.devices.dealing import DeviceDealer
@@ -118,6 +119,7 @@ class Loader:
         """Return where the time of the current or last epoch went."""
         return self._stats
 
+    @known_keywords
     def explain(self, labels: npt.ArrayLike | str | None = None) -> Explanation:
         """Tell what the coming epoch, or the rest of it, will take before it reads anything.
 

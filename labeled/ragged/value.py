@@ -27,6 +27,7 @@ from dask.utils import format_bytes
 from labeled.device import to_device
 from labeled.errors import ArrayError, DimsError
 from labeled.guesses import said_of, unknown_attribute
+from labeled.keywords import known_keywords
 from labeled.later import extra_module
 from labeled.ragged.flat import (
     AnyRows,
@@ -108,6 +109,7 @@ class Ragged:
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
+    @known_keywords
     def of(
         cls, examples: Sequence[npt.ArrayLike], dims: Sequence[str] | None = None, name: str = ""
     ) -> Ragged:
@@ -121,6 +123,7 @@ class Ragged:
         return cls._of_flat(flat_of(examples), dims, name)
 
     @classmethod
+    @known_keywords
     def from_flat(
         cls,
         values: npt.ArrayLike,
@@ -281,6 +284,7 @@ class Ragged:
         """Read all examples as an object array (n,) of NumPy arrays over one memory."""
         return self.flat().examples()
 
+    @known_keywords
     def pad(
         self,
         to: int | Mapping[str, int] | None = None,
@@ -339,6 +343,7 @@ class Ragged:
                 f"to={lengths[axis]}; pad to {int(shapes[:, axis].max())}, or leave longer rows out"
             )
 
+    @known_keywords
     def bucket(
         self, batch_rows: int, *, window_rows: int | None = None, seed: int | None = None
     ) -> Buckets:
