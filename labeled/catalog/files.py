@@ -24,7 +24,7 @@ from labeled.catalog.named import scan_named
 from labeled.catalog.ragged import RaggedSource, source_of
 from labeled.catalog.source import Io, Source
 from labeled.errors import FileChangedError, FileFormatError
-from labeled.formats.bytesource import is_address, stamp_of
+from labeled.formats.bytesource import is_address, stamp_of, unreadable
 from labeled.formats.foreign import told_of_folder
 from labeled.formats.format import Options
 from labeled.formats.header import FileHeader, SourceHeader
@@ -193,7 +193,10 @@ def find_named(path: Any, format: str | None = None) -> tuple[tuple[str, ...], t
 
 
 def _in_folder(folder: str, format: str | None) -> list[str]:
-    names = {str(path) for path in Path(folder).iterdir() if path.is_file()}
+    try:
+        names = {str(path) for path in Path(folder).iterdir() if path.is_file()}
+    except OSError as error:
+        raise unreadable(folder, error) from error
     formats = FORMATS if format is None else (format_named(format),)
     for one in formats:
         found = {name for name in names if one.claims(name)}

@@ -441,6 +441,14 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=close_files)
 
 
+def unreadable(path: str, error: OSError) -> FileFormatError:
+    """Return what is raised where the system refuses to read a file or a folder."""
+    why = error.strerror
+    if isinstance(error, PermissionError):
+        why = "this user may not; check its permissions, and those of the folders it lies in"
+    return FileFormatError(f"{os.path.abspath(path)!r} cannot be read: {why}")
+
+
 def stamp_of(path: str | os.PathLike[str]) -> FileStamp:
     """Return which file is at `path` now; FileFormatError where there is none to read."""
     text = os.fspath(path)
@@ -450,13 +458,13 @@ def stamp_of(path: str | os.PathLike[str]) -> FileStamp:
         if size == 0:
             raise FileFormatError(f"file {text!r} is empty (0 bytes)")
         return FileStamp(text, size, _version_of(source))
-    name = os.path.abspath(text)
+    name = os.path.abspath(os.path.expanduser(text))
     try:
         found = os.stat(name)
     except FileNotFoundError:
         raise FileFormatError(f"file {name!r} does not exist; check the path") from None
     except OSError as error:
-        raise FileFormatError(f"file {name!r} cannot be read: {error.strerror}") from error
+        raise unreadable(name, error) from error
     if stat.S_ISDIR(found.st_mode):
         raise FileFormatError(f"{name!r} is a folder, not a file; name a file in it")
     if not stat.S_ISREG(found.st_mode):

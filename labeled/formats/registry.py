@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from labeled.errors import FileFormatError, LoaderError, LoaderTypeError, did_you_mean
-from labeled.formats.bytesource import StoredBytes, is_address, is_remote, stamp_of
+from labeled.formats.bytesource import StoredBytes, is_address, is_remote, stamp_of, unreadable
 from labeled.formats.csv.format import FORMAT as CSV
 from labeled.formats.foreign import convert_command, told_of
 from labeled.formats.format import Format, Head
@@ -159,7 +159,7 @@ def _bytes_at(path: str, offset: int, n: int) -> bytes:
             file.seek(offset)
             return file.read(n)
     except OSError as fault:
-        raise FileFormatError(f"file {path!r} cannot be read: {fault.strerror}") from fault
+        raise unreadable(path, fault) from fault
 
 
 def _unpacked(data: bytes) -> bytes:

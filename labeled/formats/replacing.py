@@ -65,15 +65,13 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool, n_bytes: int 
         file is there already, or the disk has too little space. Devices and pipes are never
         replaced.
     """
-    name = os.fsdecode(path)
+    name = os.path.expanduser(os.fsdecode(path))
     if "\0" in name:
         raise WriteError(f"cannot write {name!r}: a null byte can be in no name; leave it out")
     target = os.path.realpath(name)
     folder = os.path.dirname(target)
     if not os.path.isdir(folder):
-        raise WriteError(
-            f"cannot write {target!r}: folder {folder!r} does not exist; make it first"
-        )
+        raise WriteError(f"cannot write {_without_folder(name, folder)}")
     if os.path.isdir(target):
         raise WriteError(f"cannot write {target!r}: it is a folder; name a file in it")
     if os.path.exists(target) and not os.path.isfile(target):
@@ -88,14 +86,64 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool, n_bytes: int 
         raise WriteError(
             f"cannot write {target!r}: this user may not write in {folder!r}; check its permissions"
         )
+    if os.path.exists(target) and not _may_replace(target, folder):
+        raise WriteError(
+            f"cannot write {target!r}: the file is another user's, and in {folder!r} only owners "
+            f"may replace their files; write elsewhere"
+        )
     remove_dead(target)
+    _check_room(target, n_bytes)
+    return target
+
+
+def check_changeable(path: str, *, n_bytes: int = 0) -> str:
+    """Return the absolute path of a file that is to be changed itself; refuse what cannot work.
+
+    Parameters
+    ----------
+    n_bytes : int
+        By how much it will at least grow.
+
+    Raises
+    ------
+    WriteError
+        If this user may not write to it, or the disk has too little space.
+    """
+    target = os.path.realpath(path)
+    if not os.access(target, os.W_OK):
+        raise WriteError(
+            f"cannot write to {target!r}: this user may not; check its permissions, or leave "
+            f"in_place out"
+        )
+    _check_room(target, n_bytes)
+    return target
+
+
+def _check_room(target: str, n_bytes: int) -> None:
+    folder = os.path.dirname(target)
     disk = shutil.disk_usage(folder)
     if n_bytes > disk.free and disk.total:  # some network file systems tell no sizes
         raise WriteError(
             f"cannot write {target!r}: it takes at least {n_bytes:,} bytes and {folder!r} has "
             f"{disk.free:,} free; free some space, write elsewhere, or compress"
         )
-    return target
+
+
+def _without_folder(name: str, folder: str) -> str:
+    """Say what to do about a target whose folder is none."""
+    if "://" in name:
+        return f"{name!r}: that is an address; write a file of this machine, and copy it there"
+    if os.path.lexists(folder):
+        return f"{os.path.realpath(name)!r}: {folder!r} is no folder"
+    return f"{os.path.realpath(name)!r}: folder {folder!r} does not exist; make it first"
+
+
+def _may_replace(target: str, folder: str) -> bool:
+    """Whether a file may give its name to another, in a folder that may be written."""
+    found = os.stat(folder)
+    if not found.st_mode & stat.S_ISVTX or not hasattr(os, "geteuid"):
+        return True
+    return os.geteuid() in (0, found.st_uid, os.stat(target).st_uid)
 
 
 @contextlib.contextmanager
@@ -122,6 +170,7 @@ def replacing(target: str, *, overwrite: bool = True) -> Iterator[str]:
             _make_file(part, target)
             yield part
             sync(part)
+            _take_mode(part, target)
             if overwrite:
                 os.replace(part, target)
             else:
@@ -211,6 +260,14 @@ def _make_file(part: str, target: str) -> None:
     os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     with contextlib.suppress(FileNotFoundError):
         os.chmod(part, stat.S_IMODE(os.stat(target).st_mode) | stat.S_IWUSR)
+
+
+def _take_mode(part: str, target: str) -> None:
+    """Let a file that may not be written be replaced by one that may not either."""
+    with contextlib.suppress(FileNotFoundError):
+        mode = stat.S_IMODE(os.stat(target).st_mode)
+        if not mode & stat.S_IWUSR:
+            os.chmod(part, mode)
 
 
 def clone(path: str, copy: str) -> None:

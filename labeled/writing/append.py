@@ -36,7 +36,7 @@ from labeled.formats.hdf5.writing import SourceWriter, changed_file, storable
 from labeled.formats.header import FileHeader, SourceHeader
 from labeled.formats.objects import vlen_base
 from labeled.formats.registry import check_hdf5
-from labeled.formats.replacing import check_target, clone, replacing
+from labeled.formats.replacing import check_changeable, check_target, clone, replacing
 from labeled.keywords import known_keywords
 from labeled.ragged import Ragged
 from labeled.selection import Selection
@@ -130,7 +130,10 @@ def append(
     budget, threads = checked_effort(memory, threads)
     check_hdf5(path, "adding rows")
     header = scan(path, decode_cf=False)
-    target = check_target(header.stamp.path, overwrite=True)
+    if in_place:
+        target = check_changeable(header.stamp.path)
+    else:
+        target = check_target(header.stamp.path, overwrite=True)
     old = _Old.of(header)
     inputs = _fitting(inputs_of(_as_ragged(sources, header)), header)
     growable = growable_sources(target, [n for n, s in header.sources.items() if not s.ragged])
@@ -156,7 +159,7 @@ def append(
             _write_anew(target, old, inputs, plan, table, told)
         elif in_place:
             packed = any(recipe.layout.filters for recipe in recipes.values())
-            check_target(target, overwrite=True, n_bytes=0 if packed else n_bytes or 0)
+            check_changeable(target, n_bytes=0 if packed else n_bytes or 0)
             _grow(target, old, inputs, plan, split, told, mark=True)
         else:
             with replacing(target) as part:

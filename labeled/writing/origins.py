@@ -22,6 +22,7 @@ from labeled.errors import (
     ArrayError,
     DimsError,
     FileFormatError,
+    LabeledError,
     LoaderTypeError,
     MissingExtraError,
     UnknownNameError,
@@ -29,7 +30,7 @@ from labeled.errors import (
     did_you_mean,
     warn,
 )
-from labeled.formats.bytesource import stamp_of
+from labeled.formats.bytesource import stamp_of, unreadable
 from labeled.formats.foreign import NETCDF3_MAGIC, ZARR_MARKS
 from labeled.formats.recordio.decoding import Decoding
 from labeled.formats.registry import FORMATS
@@ -152,8 +153,13 @@ def origin_of(
         If there is nothing to convert, or it is damaged.
     """
     if isinstance(given, str | os.PathLike):
-        path = os.path.abspath(os.fspath(given))
-        origin = _of_path(path, opener, example_dim, columns, options or {})
+        path = os.path.abspath(os.path.expanduser(os.fspath(given)))
+        try:
+            origin = _of_path(path, opener, example_dim, columns, options or {})
+        except PermissionError as error:
+            if isinstance(error, LabeledError):
+                raise
+            raise unreadable(error.filename or path, error) from error
         return replace(origin, name=os.path.basename(path))
     if isinstance(given, xr.Dataset):
         return of_xarray(given, example_dim)
