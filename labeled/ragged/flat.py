@@ -187,6 +187,12 @@ def flat_of(examples: Sequence[npt.ArrayLike], like: Array | None = None) -> Fla
 
     `like` has the dtype and the axes of examples where there are none to tell.
     """
+    for number, example in enumerate(examples):
+        if np.ma.is_masked(example):
+            raise ArrayError(
+                f"example {number} has masked values, which a ragged array has no place for; fill "
+                f"them in with .filled(value)"
+            )
     arrays = [np.asarray(example) for example in examples]
     n_axes = {array.ndim for array in arrays} or {1 if like is None else like.ndim}
     if len(n_axes) > 1:

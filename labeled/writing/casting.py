@@ -18,6 +18,22 @@ from labeled.formats.hdf5.writing import storable_text
 from labeled.formats.region import Array
 
 
+def without_mask(where: str, array: np.ma.MaskedArray[Any, Any]) -> Array:
+    """Return the values of an array none of which is masked.
+
+    Raises
+    ------
+    ArrayError
+        If one is: there is no place for a mask.
+    """
+    if np.ma.is_masked(array):
+        raise ArrayError(
+            f"{where} is a masked array, and a file has no place for its mask; fill it in with "
+            f".filled(value), or write the mask as a source of its own"
+        )
+    return np.asarray(array.data)
+
+
 def cast(values: Array, dtype: np.dtype[Any], where: str, first: int | None = None) -> Array:
     """Return values as another dtype of their kind.
 

@@ -11,9 +11,11 @@ import mmap
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count
 from math import prod
 from typing import Any, Protocol, runtime_checkable
 
+import dask.array as da
 import numpy as np
 import xarray as xr
 from dask.base import is_dask_collection
@@ -26,7 +28,7 @@ from labeled.formats.hdf5.own import OWN
 from labeled.formats.hdf5.scales import Coordinate, Names
 from labeled.formats.hdf5.writing import storable
 from labeled.formats.region import Array
-from labeled.writing.casting import texts, times
+from labeled.writing.casting import texts, times, without_mask
 from labeled.writing.fields import dims_of_fields, with_fields
 from labeled.writing.given import (
     TEXT_BYTES,
@@ -40,7 +42,7 @@ from labeled.writing.given import (
 )
 from labeled.writing.passing import Passing
 from labeled.writing.ragged import RaggedAs, RaggedGiven, examples_of, is_ragged, ragged_given
-from labeled.writing.tables import frame_sources, is_frame
+from labeled.writing.tables import frame_column, frame_sources, is_column, is_frame
 
 KINDS = "biufcSO"
 MOST_AXES = 32
@@ -130,10 +132,15 @@ def inputs_of(
         attrs = sources.attrs
     elif is_frame(sources):
         whole = frame_sources(sources)
+    elif is_dask_collection(sources):
+        raise ArrayError(
+            f"cannot write dask's {type(sources).__name__} alone; give {{name: array}}, or "
+            f".compute() it"
+        )
     elif isinstance(sources, Mapping):
         whole = sources
     elif isinstance(sources, Iterable) and not isinstance(sources, str | bytes | np.ndarray):
-        batches = iter(sources)
+        batches = map(_batch, count(), sources)
         whole = _first(batches)
     else:
         raise ArrayError(
@@ -319,18 +326,17 @@ def _with_texts(given: Given, array: Any) -> Given:
 def _as_array(name: str, value: Any) -> Any:
     """Return something with dtype, shape and slices."""
     if has_dlpack(value):
-        return adopted(value)
+        return _adopted(name, value)
     if isinstance(value, xr.Variable):
         return xr.DataArray(value)
     if isinstance(value, np.ma.MaskedArray):
-        if not np.ma.is_masked(value):
-            return value.data
-        raise ArrayError(
-            f"source {name!r} is a masked array, and a file has no place for its mask; fill it in "
-            f"with .filled(value), or write the mask as a source of its own"
-        )
-    if isinstance(value, xr.DataArray | np.ndarray) or is_dask_collection(value):
+        return without_mask(f"source {name!r}", value)
+    if isinstance(value, xr.DataArray | np.ndarray):
         return value
+    if is_dask_collection(value):
+        return _dask_array(name, value)
+    if is_column(value):
+        return frame_column(name, value)
     if hasattr(value, "toarray"):
         raise ArrayError(
             f"source {name!r} is a sparse {type(value).__name__}; write .toarray(), or its data, "
@@ -344,6 +350,9 @@ def _as_array(name: str, value: Any) -> Any:
             f"source {name!r} is {type(value).__name__}, not an array; for batches give one "
             f"iterable of mappings {{name: array}} in place of all sources"
         )
+    for row, one in enumerate(value):
+        if isinstance(one, np.ma.MaskedArray):
+            without_mask(f"source {name!r}, row {row}", one)
     try:
         array = np.asarray(value)
     except ValueError as error:
@@ -352,6 +361,23 @@ def _as_array(name: str, value: Any) -> Any:
             f"give an array, or a list of arrays"
         ) from None
     return array
+
+
+def _adopted(name: str, value: Any) -> Any:
+    try:
+        return adopted(value)
+    except ArrayError as error:
+        raise ArrayError(f"source {name!r}: {error}") from error
+
+
+def _dask_array(name: str, value: Any) -> Any:
+    """Return a lazy array; other things of dask's have no shape."""
+    if not isinstance(value, da.Array):
+        raise ArrayError(
+            f"source {name!r} is dask's {type(value).__name__}, not an array; make one of it, with "
+            f".to_dask_array(lengths=True), dask.array.from_delayed, or .compute()"
+        )
+    return value
 
 
 def _check_known(name: str, shape: tuple[Any, ...]) -> None:
@@ -495,14 +521,22 @@ def _dask_blocks(array: Any, rows: int) -> Iterator[Block]:
         start += n_rows
 
 
-def _first(batches: Iterator[Any]) -> Mapping[str, Any]:
-    try:
-        first = next(batches)
-    except StopIteration:
-        raise ArrayError("the batches to write are empty; give at least one") from None
-    if not isinstance(first, Mapping):
-        raise ArrayError(f"a batch is {type(first).__name__}; expected a mapping {{name: array}}")
-    return first
+def _batch(number: int, given: Any) -> Mapping[str, Any]:
+    """Return the sources of one batch."""
+    if is_frame(given):
+        return frame_sources(given)
+    if not isinstance(given, Mapping):
+        raise ArrayError(
+            f"batch {number} is {type(given).__name__}; expected a mapping {{name: array}}, or a "
+            f"pandas.DataFrame"
+        )
+    return given
+
+
+def _first(batches: Iterator[Mapping[str, Any]]) -> Mapping[str, Any]:
+    for first in batches:
+        return first
+    raise ArrayError("the batches to write are empty; give at least one")
 
 
 def _with_first(first: Mapping[str, Any], rest: Iterator[Any]) -> Iterator[Mapping[str, Any]]:

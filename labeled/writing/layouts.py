@@ -9,7 +9,7 @@ enough for a codec, few enough that a window of them mixes well.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,7 +103,8 @@ def _checked(name: str, wish: Wish, *, keeping: bool = False) -> Wish:
         )
     if wish.level is not None:
         low, high, _ = LEVELS.get(wish.compression or "", (0, 0, 0))
-        if wish.compression is None or not low <= wish.level <= high:
+        whole = isinstance(wish.level, int | np.integer)
+        if wish.compression is None or not whole or not low <= wish.level <= high:
             raise ArrayError(
                 f"level={wish.level!r} does not fit compression={wish.compression!r} of source "
                 f"{name!r}; levels are {low} to {high}"
@@ -218,9 +219,7 @@ def _chunks(name: str, shape: tuple[int | None, ...], itemsize: int, asked: Any)
     if asked is None:
         rows = 1 << max((MOST_CHUNK_BYTES // row_bytes).bit_length() - 1, 0)
         asked = rows if n_rows is None else min(rows, 1 << max(n_rows - 1, 0).bit_length())
-    chunks: tuple[Any, ...] = (
-        (asked, *row_shape) if isinstance(asked, int | np.integer) else tuple(asked)
-    )
+    chunks: tuple[Any, ...] = tuple(asked) if isinstance(asked, Iterable) else (asked, *row_shape)
     fits = len(chunks) == len(shape) and all(
         isinstance(c, int | np.integer) and 1 <= c <= most
         for c, most in zip(chunks[1:], row_shape, strict=False)

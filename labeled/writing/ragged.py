@@ -30,7 +30,7 @@ from labeled.formats.hdf5.writing import storable, vlen_dtype
 from labeled.formats.region import Array
 from labeled.ragged import Ragged
 from labeled.ragged.flat import Rows, block_cuts, elements_of, offsets_of
-from labeled.writing.casting import cast, times
+from labeled.writing.casting import cast, times, without_mask
 from labeled.writing.given import Block, Given, slices
 
 RaggedAs = Literal["flat", "fuel"]
@@ -252,6 +252,8 @@ def _examples_of(name: str, value: Any) -> Examples:
 
 
 def _example(name: str, row: int, one: Any) -> Array:
+    if isinstance(one, np.ma.MaskedArray):
+        one = without_mask(f"source {name!r}, row {row}", one)
     try:
         array = np.asarray(_taken(one))
     except ValueError as error:

@@ -117,6 +117,8 @@ def _rows(where: str, asked: Any, n_rows: int | None) -> Rows:
 
 def _range_of(where: str, asked: slice, n_rows: int | None) -> range:
     ends = (asked.start, asked.stop, asked.step)
+    if not all(end is None or isinstance(end, int | np.integer) for end in ends):
+        raise SplitTypeError(f"{where} is {asked!r}; give whole numbers")
     if n_rows is None:
         if asked.stop is None or any(n is not None and n < 0 for n in ends):
             raise SplitError(

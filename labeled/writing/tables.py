@@ -54,7 +54,17 @@ def pyarrow(part: str = "") -> Any:
 
 def is_frame(given: Any) -> bool:
     """Whether something is a table as pandas has them."""
-    return hasattr(given, "iloc") and hasattr(given, "columns")
+    return _is_pandas(given) and hasattr(given, "columns")
+
+
+def is_column(given: Any) -> bool:
+    """Whether something is one column of such a table."""
+    return _is_pandas(given) and not hasattr(given, "columns")
+
+
+def _is_pandas(given: Any) -> bool:
+    """Whether something is a table or a column in memory; dask's are not."""
+    return hasattr(given, "iloc") and hasattr(given, "to_numpy")
 
 
 def frame_sources(frame: Any, columns: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
@@ -69,13 +79,20 @@ def frame_sources(frame: Any, columns: Mapping[str, Sequence[str]] | None = None
     """
     _check_different("the table", [str(name) for name in frame.columns])
     arrays = {
-        str(name): _frame_column(str(name), frame.iloc[:, place])
+        str(name): frame_column(str(name), frame.iloc[:, place])
         for place, name in enumerate(frame.columns)
     }
     return _grouped(arrays, columns, lambda parts: np.stack(parts, axis=1))
 
 
-def _frame_column(name: str, column: Any) -> Array:
+def frame_column(name: str, column: Any) -> Array:
+    """Return a column as an array of numbers, times (in UTC) or texts.
+
+    Raises
+    ------
+    ArrayError
+        If it holds anything else, or nothing in some row.
+    """
     if getattr(column.dtype, "tz", None) is not None:
         column = column.dt.tz_convert(None)  # to UTC
     if str(column.dtype) in ("category", "str", "string"):

@@ -17,10 +17,18 @@ from typing import Any
 import numpy as np
 from dask.utils import parse_bytes
 
-from labeled.errors import ArrayError, DimsError, LabeledError, LoaderError, WriteError, warn
+from labeled.errors import (
+    ArrayError,
+    DimsError,
+    LabeledError,
+    LoaderError,
+    LoaderTypeError,
+    WriteError,
+    warn,
+)
 from labeled.formats.hdf5.others import Carrier
 from labeled.formats.hdf5.own import write_own
-from labeled.formats.hdf5.scales import Names, ScaleWriter
+from labeled.formats.hdf5.scales import Coordinate, Names, ScaleWriter
 from labeled.formats.hdf5.tables import write_table
 from labeled.formats.hdf5.writing import (
     SourceWriter,
@@ -77,15 +85,15 @@ def write(
     Parameters
     ----------
     path : path
-        A file in a folder that exists. A symbolic link is followed.
+        A file in a folder that exists. A symbolic link is followed; ``~`` is the home.
     sources : mapping, xarray.Dataset, pandas.DataFrame, labeled.Dataset, or iterable of mappings
         ``{name: array}``; arrays are NumPy's, dask's, DataArrays, or anything with `dtype`,
         `shape` and slices. Their first axis counts examples. A dask array is computed
         block by block wherever dask runs, and compressed there; what several blocks share
         (a mean over all rows, say) is computed again for each group of blocks, so
-        `persist` it first. An iterable gives batches ``{name: array}`` of any number of
-        rows. A labeled.Dataset gives its selected rows, and its splits if it has all rows.
-        A DataFrame gives its columns; single values in an xarray.Dataset are left out.
+        `persist` it first. An iterable gives batches ``{name: array}``, or DataFrames, of any
+        number of rows. A labeled.Dataset gives its selected rows, and its splits if it has all
+        rows. A DataFrame gives its columns; single values in an xarray.Dataset are left out.
         Times are stored as nanoseconds with CF attributes, those of a time zone in UTC; fields
         of a structured array `name` as sources ``name/field`` of their own; texts,
         and bytes in object arrays, as UTF-8 texts of any length. Examples of different shapes are
@@ -288,6 +296,9 @@ def planned(
     """
     if ragged not in ("flat", "fuel"):
         raise ArrayError(f"ragged={ragged!r} must be 'flat' or 'fuel'")
+    _check_mappings(
+        dims=dims, coords=coords, attrs=attrs, source_attrs=source_attrs, provenance=provenance
+    )
     inputs = _with_extras(inputs_of(sources, dims, ragged, here=here), coords, source_attrs)
     inherited = own_splits(sources) if splits is None and isinstance(sources, RowsLike) else None
     asked = inherited if splits is None else splits
@@ -381,9 +392,7 @@ def tallies_for(inputs: Inputs, table: Splits | None, statistics: bool) -> dict[
     }
 
 
-def checked_effort(
-    memory: int | str | None, threads: int | None, usual: int = USUAL_BYTES
-) -> tuple[int, int]:
+def checked_effort(memory: Any, threads: Any, usual: int = USUAL_BYTES) -> tuple[int, int]:
     """Return bytes on their way and number of threads.
 
     Raises
@@ -393,15 +402,21 @@ def checked_effort(
     """
     try:
         budget = usual if memory is None else parse_bytes(memory)
-    except ValueError:
+    except (ValueError, TypeError, AttributeError):  # the last for what is no text either
         budget = 0
     if budget <= 0:
         raise LoaderError(f"memory={memory!r} is no size; give bytes, or a text like '128 MiB'")
     if threads is None:
         return budget, min(os.cpu_count() or 1, 8)
-    if threads < 1:
-        raise LoaderError(f"threads={threads!r} must be at least 1")
-    return budget, threads
+    if not isinstance(threads, int | np.integer) or threads < 1:
+        raise LoaderError(f"threads={threads!r} must be a whole number, at least 1")
+    return budget, int(threads)
+
+
+def _check_mappings(**given: Any) -> None:
+    for option, value in given.items():
+        if value is not None and not isinstance(value, Mapping):
+            raise LoaderTypeError(f"{option}={value!r:.60} is no mapping; give {{name: ...}}")
 
 
 def _with_extras(
@@ -411,7 +426,8 @@ def _with_extras(
 ) -> Inputs:
     """Add coordinates and attributes that were given apart from the arrays."""
     known = set(inputs.n_rows)
-    for name in source_attrs or {}:
+    for name, own in (source_attrs or {}).items():
+        _check_mappings(source_attrs=own)
         if name not in known:
             raise ArrayError(f"source_attrs= names {name!r}, which is no source: {sorted(known)}")
     out = dict(inputs.sources)
@@ -437,6 +453,7 @@ def _add_coordinate(sources: dict[str, Given], name: str, value: Any) -> None:
 
 def _check_fit(inputs: Inputs, *, netcdf: bool) -> None:
     """Refuse coordinates of another length than their dim, and names that stand for two things."""
+    seen: dict[tuple[str, int | None], tuple[str, Coordinate]] = {}
     for name, given in inputs.sources.items():
         lengths = dict(zip(given.names.dims, given.shape, strict=True))
         for coord in given.names.coords:
@@ -447,6 +464,13 @@ def _check_fit(inputs: Inputs, *, netcdf: bool) -> None:
                     f"{coord.dim!r} of source {name!r} has length {length}"
                 )
             _check_free(coord.name, inputs, f"a coordinate of source {name!r}")
+            if coord.name == coord.dim:  # with one length too, these would be taken for the same
+                first, other = seen.setdefault((coord.dim, length), (name, coord))
+                if not (np.array_equal(coord.values, other.values) or coord.key == other.key):
+                    raise DimsError(
+                        f"dim {coord.dim!r} has other coordinates in source {name!r} than in "
+                        f"source {first!r}; rename it in one, or .drop_vars({coord.dim!r})"
+                    )
         for dim in given.names.dims:
             if netcdf:
                 _check_free(dim.replace("/", "_"), inputs, f"a dim of source {name!r}")

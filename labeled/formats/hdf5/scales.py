@@ -35,6 +35,13 @@ class Coordinate:
     values: Array
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def key(self) -> Any:
+        """Something that is equal for coordinates that are the same."""
+        values = self.values
+        content = repr(values.tolist()) if values.dtype.kind == "O" else values.tobytes()
+        return self.name, self.dim, values.dtype.str, len(values), content
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Names:
@@ -104,7 +111,7 @@ class ScaleWriter:
 
     def _coordinate(self, source: str, coord: Coordinate) -> h5py.Dataset:
         """Return a scale with values."""
-        key = _key(coord)
+        key = coord.key
         if key not in self._made:
             scale = self._values(source, coord)
             scale.make_scale(scale.name.rsplit("/", 1)[-1])
@@ -113,7 +120,7 @@ class ScaleWriter:
 
     def _variable(self, source: str, coord: Coordinate, scale: h5py.Dataset) -> str:
         """Write a coordinate as a netCDF variable along a scale; return its name."""
-        key = (scale.name, *_key(coord))
+        key = (scale.name, *coord.key)
         if key not in self._made:
             variable = self._values(source, coord)
             variable.dims[0].label = coord.dim
@@ -139,9 +146,3 @@ class ScaleWriter:
             if plain != OWN and plain not in self._file
             else free_name(self._file, f"{source}_{wanted}")
         )
-
-
-def _key(coord: Coordinate) -> Any:
-    values = coord.values
-    content = repr(values.tolist()) if values.dtype.kind == "O" else values.tobytes()
-    return coord.name, coord.dim, values.dtype.str, len(values), content

@@ -247,6 +247,8 @@ def storable(where: str, attrs: Mapping[Any, Any]) -> dict[str, Any]:
     >>> storable("file", {"title": "digits", "sizes": [1, 2]})
     {'title': 'digits', 'sizes': array([1, 2])}
     """
+    if "" in attrs:
+        raise ArrayError(f"an attribute of {where} has no name; give it one")
     return {
         str(name): _storable_value(where, str(name), value)
         for name, value in attrs.items()

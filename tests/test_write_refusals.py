@@ -1,0 +1,194 @@
+"""What cannot be written is refused by name, and what two meanings would be lost in is, too."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.bag
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+import labeled
+from labeled.errors import (
+    ArrayError,
+    DimsError,
+    LoaderError,
+    LoaderTypeError,
+    SplitTypeError,
+    WriteError,
+)
+from labeled.ragged import Ragged
+
+MASKED = np.ma.masked_array([1, 2], [False, True])
+PLAIN = np.ma.masked_array([1, 2], [False, False])
+X = {"x": np.zeros((4, 3))}
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        {"x": [PLAIN, MASKED]},
+        {"x": [PLAIN, np.arange(3), MASKED]},
+        iter([{"x": [PLAIN, np.arange(3)]}, {"x": [MASKED, np.arange(4)]}]),
+    ],
+)
+def test_masks_of_examples_are_refused_by_row(tmp_path: Path, sources: Any) -> None:
+    with pytest.raises(ArrayError, match=r"'x', row [0-2] is a masked array.*\.filled\(value\)"):
+        labeled.write(tmp_path / "x.h5", sources)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_ragged_array_of_masked_examples_is_refused() -> None:
+    with pytest.raises(ArrayError, match=r"example 1 has masked values.*\.filled\(value\)"):
+        Ragged.of([PLAIN, MASKED])
+    assert [each.values.tolist() for each in Ragged.of([PLAIN, np.arange(1)])] == [[1, 2], [0]]
+
+
+@pytest.mark.parametrize(
+    ("sources", "words"),
+    [
+        ({"x": dask.delayed(np.zeros)(3)}, "'x' is dask's Delayed.*from_delayed"),
+        ({"x": dask.bag.from_sequence([1, 2])}, "'x' is dask's Bag"),
+        (dask.bag.from_sequence([1, 2]), "cannot write dask's Bag alone"),
+        (iter([{"x": [1]}, [1, 2]]), "batch 1 is list; expected a mapping"),
+        (iter([None]), "batch 0 is NoneType"),
+    ],
+)
+def test_what_is_no_array_is_named(tmp_path: Path, sources: Any, words: str) -> None:
+    with pytest.raises(ArrayError, match=words):
+        labeled.write(tmp_path / "x.h5", sources)
+    assert not list(tmp_path.iterdir())
+
+
+def test_lazy_tables_are_refused(tmp_path: Path) -> None:
+    frames = pytest.importorskip("dask.dataframe")
+    table = frames.from_pandas(pd.DataFrame({"a": [1, 2]}), npartitions=1)
+    for write in (labeled.write, lambda path, given: labeled.convert(given, path)):
+        with pytest.raises(ArrayError, match=r"cannot (write|convert) .*DataFrame"):
+            write(tmp_path / "x.h5", table)
+    with pytest.raises(ArrayError, match=r"'x' is dask's Series.*to_dask_array\(lengths=True\)"):
+        labeled.write(tmp_path / "x.h5", {"x": table["a"]})
+    path = labeled.write(tmp_path / "x.h5", {"x": table["a"].to_dask_array(lengths=True)})
+    with h5py.File(path) as file:
+        assert file["x"][:].tolist() == [1, 2]
+
+
+def test_tensors_that_do_not_come_over_are_named(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(ArrayError, match="source 'x': torch's Tensor does not come over"):
+        labeled.write(tmp_path / "x.h5", {"x": torch.zeros(3, requires_grad=True)})
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"dims": ("batch", "w")}, LoaderTypeError, r"dims=\('batch', 'w'\) is no mapping"),
+        ({"coords": [1]}, LoaderTypeError, r"coords=\[1\] is no mapping"),
+        ({"attrs": [1]}, LoaderTypeError, r"attrs=\[1\] is no mapping"),
+        ({"source_attrs": {"x": 3}}, LoaderTypeError, "source_attrs=3 is no mapping"),
+        ({"provenance": "me"}, LoaderTypeError, "provenance='me' is no mapping"),
+        ({"compression": "gzip", "level": "9"}, ArrayError, "level='9' does not fit"),
+        ({"chunks": 1.5}, ArrayError, "chunks=1.5 does not fit source 'x'"),
+        ({"memory": [1]}, LoaderError, r"memory=\[1\] is no size"),
+        ({"threads": "2"}, LoaderError, "threads='2' must be a whole number"),
+        ({"threads": 1.5}, LoaderError, "threads=1.5 must be a whole number"),
+        ({"attrs": {"": 1}}, ArrayError, "an attribute of the file has no name"),
+        ({"splits": {"a": slice(0, 1.5)}}, SplitTypeError, "'a' of source 'x'.*whole numbers"),
+    ],
+)
+def test_options_of_another_kind_are_refused(
+    tmp_path: Path, options: Any, error: Any, words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        labeled.write(tmp_path / "x.h5", X, **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_dim_has_one_set_of_coordinates(tmp_path: Path) -> None:
+    """Sources are opened with the coordinates of their dims; two sets would be taken for one."""
+
+    def labelled(*given: Any) -> dict[str, xr.DataArray]:
+        return {
+            name: xr.DataArray(np.zeros((4, len(h))), dims=("batch", "h"), coords={"h": h})
+            for name, h in zip("xy", given, strict=True)
+        }
+
+    with pytest.raises(DimsError, match=r"'h' has other coordinates in source 'y' than.*'x'"):
+        labeled.write(tmp_path / "x.h5", labelled([1, 2, 3], [7, 8, 9]))
+    assert not list(tmp_path.iterdir())
+    same = labelled(np.array([1, 2, 3]), np.array([1, 2, 3], np.float32))
+    for given in (same, labelled([np.nan, 1.0], [np.nan, 1.0]), labelled(["a"], ["a"])):
+        ds = labeled.open_dataset(labeled.write(tmp_path / "x.h5", given, overwrite=True))
+        for name, array in given.items():
+            np.testing.assert_array_equal(ds[name]["h"].values, array["h"].values)
+    labeled.write(tmp_path / "x.h5", labelled([1, 2, 3], [7, 8]), overwrite=True)
+
+
+def tables() -> Iterator[pd.DataFrame]:
+    yield pd.DataFrame({"a": [1, 2], "b": ["x", "y"]})
+    yield pd.DataFrame({"a": [3], "b": ["zz"]}, index=[9])
+
+
+def test_tables_one_after_another_are_batches(tmp_path: Path) -> None:
+    ds = labeled.open_dataset(labeled.write(tmp_path / "x.h5", tables()))
+    assert ds["a"].values.tolist() == [1, 2, 3]
+    assert ds["b"].values.tolist() == ["x", "y", "zz"]
+
+
+def test_a_column_is_written_as_in_its_table(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {
+            "time": pd.date_range("2020", periods=2, tz="Asia/Tokyo"),
+            "count": pd.array([1, None], dtype="Int64"),
+            "kind": pd.Categorical(["a", "b"]),
+        }
+    )
+    whole = labeled.open_dataset(labeled.write(tmp_path / "whole.h5", frame))
+    columns = {name: frame[name] for name in frame}
+    apart = labeled.open_dataset(labeled.write(tmp_path / "apart.h5", columns))
+    xr.testing.assert_identical(whole.to_xarray(), apart.to_xarray())
+    assert whole["time"].values[0] == np.datetime64("2019-12-31T15:00")
+    with pytest.raises(ArrayError, match=r"row 1 holds None.*fillna"):
+        labeled.write(tmp_path / "x.h5", {"x": pd.Series(["a", None], dtype=object)})
+
+
+def test_targets_that_are_no_files_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    refused: dict[Any, str] = {
+        "s3://bucket/x.h5": "that is an address; write a file of this machine",
+        tmp_path / "file" / "x.h5": "is no folder",
+        "~/none/x.h5": "none' does not exist; make it first",
+    }
+    for path, words in refused.items():
+        with pytest.raises(WriteError, match=words):
+            labeled.write(path, X)
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="homes are told otherwise there")
+def test_a_tilde_is_the_home_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    np.save(tmp_path / "a.npy", np.arange(3))
+    made = [
+        labeled.write("~/x.h5", {"x": np.arange(3)}, chunks=2),
+        labeled.append("~/x.h5", {"x": np.arange(2)}),
+        labeled.convert("~/a.npy", "~/a.h5"),
+        labeled.convert("~/a.h5", "~/a.npz"),
+        labeled.repack("~/x.h5", "~/y.h5"),
+    ]
+    assert [os.path.dirname(path) for path in made] == [str(tmp_path)] * 5
+    assert sorted(os.listdir(tmp_path)) == ["a.h5", "a.npy", "a.npz", "x.h5", "y.h5"]
+    assert labeled.verify("~/y.h5").sound
+    assert labeled.doctor("~/y.h5").path == str(tmp_path / "y.h5")
+    assert labeled.open_dataset("~/y.h5")["x"].values.tolist() == [0, 1, 2, 0, 1]
