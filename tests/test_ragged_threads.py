@@ -65,14 +65,21 @@ def test_a_damaged_chunk_is_an_error_whoever_decodes_it(path: str) -> None:
             x.flat(threads)
 
 
-@pytest.mark.parametrize("shuffle", [False, "window"])
-def test_few_chunks_are_decoded_again_for_the_example_that_ends_in_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shuffle: Any
+@pytest.mark.parametrize("n_files", [1, 2])
+@pytest.mark.parametrize("shuffle", [False, "window", "full"])
+def test_few_chunks_are_decoded_again_and_these_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shuffle: Any, n_files: int
 ) -> None:
-    lists = [np.full(9_000 + k % 2_000, k % 256, "u1") for k in range(3000)]
+    lists = [np.full(9_000 + k % 2_000, k % 256, "u1") for k in range(3000 // n_files)]
     path = labeled.write(tmp_path / "x.h5", {"x": lists}, compression="gzip", chunks=1 << 18)
+    other = tmp_path / "y.h5"
+    other.write_bytes(Path(path).read_bytes())
     with h5py.File(path) as f:
-        n_chunks = f["x"].id.get_num_chunks()
+        n_chunks = n_files * f["x"].id.get_num_chunks()
+    loader = labeled.open_dataset([path, other][:n_files]).batches(
+        300, shuffle=shuffle, seed=1, ragged="list", memory="30 MiB"
+    )
+    told = loader.explain().lanes[0]
     n_decoded, plain = 0, decoded.DecodeEngine._stored
 
     def counted(self: Any, *args: Any) -> Any:
@@ -82,9 +89,8 @@ def test_few_chunks_are_decoded_again_for_the_example_that_ends_in_them(
             yield found
 
     monkeypatch.setattr(decoded.DecodeEngine, "_stored", counted)
-    loader = labeled.open_dataset(path).batches(
-        300, shuffle=shuffle, seed=1, ragged="list", memory="30 MiB"
-    )
     seen = [one[0] for batch in loader for one in batch.arrays["x"]]
-    assert sorted(seen) == sorted(k % 256 for k in range(3000))
-    assert n_chunks <= n_decoded <= (2.0 if shuffle else 1.15) * n_chunks
+    assert sorted(seen) == sorted(n_files * [k % 256 for k in range(3000 // n_files)])
+    assert n_chunks <= n_decoded <= {False: 1.15, "window": 2.0, "full": 12.0}[shuffle] * n_chunks
+    assert (told.chunks_decoded, told.chunks_needed) == (n_decoded, n_chunks)
+    assert told.bytes_used == n_files * sum(map(len, lists))

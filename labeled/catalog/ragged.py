@@ -10,7 +10,7 @@ Sizes of all examples are read once where an order or a memory bound depends on 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
@@ -21,7 +21,7 @@ from labeled.catalog.layout import RowLayout
 from labeled.catalog.source import Array, Io, Source, digest_of, is_elsewhere, where_of
 from labeled.errors import LoaderError
 from labeled.formats.header import CF, SourceHeader
-from labeled.formats.reader import Reader
+from labeled.formats.reader import Cost, Reader
 from labeled.formats.reading import BLOCK_BYTES
 from labeled.formats.registry import format_named
 from labeled.ragged import Flat, Ragged, RaggedReader
@@ -92,6 +92,18 @@ class JoinedRagged:
             sizes = reader.sizes(own) * self.dtype.itemsize if stored is None else stored(own)
             out[places] = sizes
         return out
+
+    @property
+    def cost(self) -> Callable[[AnyRows], Cost] | None:
+        """What counts the cost of reading examples; None if not all readers do."""
+        if not all(hasattr(reader, "cost") for reader in self.readers):
+            return None
+
+        def counted(rows: AnyRows) -> Cost:
+            parts: list[tuple[Any, Rows, Rows]] = [*self._by_file(rows)]
+            return sum((reader.cost(own) for reader, _, own in parts), Cost())
+
+        return counted
 
     def read_flat(self, rows: AnyRows) -> Flat:
         return self.read_flat_by(1, rows)

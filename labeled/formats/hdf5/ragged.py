@@ -35,6 +35,7 @@ from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.safety import check_claim
 from labeled.formats.header import SourceHeader
 from labeled.formats.objects import vlen_base
+from labeled.formats.reader import Cost
 from labeled.formats.reading import BLOCK_BYTES, Io, describe, failed, native, runs_of
 from labeled.formats.region import Array
 from labeled.formats.rows import RowReader
@@ -146,12 +147,12 @@ class FlatReader(ExampleReader):
         check_claim(header, int(offsets[-1]) * header.dtype.itemsize)
         out = np.empty(int(offsets[-1]), self._values.dtype)
         if (starts[1:] >= starts[:-1] + sizes[:-1]).all():
-            self._read(out, _segments(starts, sizes), threads)
+            self._read(out, _segments(starts, starts + sizes), threads)
         else:
 
             def read(some: Rows) -> Array:
                 values = np.empty(int(sizes[some].sum()), out.dtype)
-                self._read(values, _segments(starts[some], sizes[some]), threads)
+                self._read(values, _segments(starts[some], starts[some] + sizes[some]), threads)
                 return values
 
             read_in_blocks(out, offsets, listed(rows), read)
@@ -167,6 +168,15 @@ class FlatReader(ExampleReader):
         with ThreadPoolExecutor(threads, "labeled-ragged") as pool:
             for _ in pool.map(lambda piece: self._values.read_piece(piece, out), pieces):
                 pass
+
+    def cost(self, rows: AnyRows) -> Cost:
+        """Count what reading the values of examples takes, each chunk of them once."""
+        starts, sizes = self._bounds(np.unique(listed(rows)))
+        header = self.source.parts["values"]
+        step = 1 if header.chunks is None else header.chunks[0]  # chunks are read whole
+        stops = np.minimum(-(-(starts + sizes) // step) * step, header.n_rows)
+        stops = np.where(sizes > 0, stops, 0)
+        return self._values.cost(_segments(starts // step * step, stops))
 
     def _bounds(self, rows: AnyRows) -> tuple[Rows, Rows]:
         """Return where examples begin and how long they are, checked."""
@@ -364,13 +374,13 @@ def byte_order_lost() -> bool:
         return int(dataset[0][0]) != 1
 
 
-def _segments(starts: Rows, sizes: Rows) -> Rows:
-    """Return the runs that segments of values make, ascending and apart."""
-    held = sizes > 0
-    starts, stops = starts[held], (starts + sizes)[held]
+def _segments(starts: Rows, stops: Rows) -> Rows:
+    """Return the runs that segments of values make, which ascend and are joined where they meet."""
+    held = stops > starts
+    starts, stops = starts[held], stops[held]
     if not len(starts):
         return np.empty((0, 2), np.int64)
-    fresh = np.concatenate(([True], starts[1:] != stops[:-1]))
+    fresh = np.concatenate(([True], starts[1:] > stops[:-1]))
     last = np.append(np.flatnonzero(fresh)[1:] - 1, len(starts) - 1)
     return np.stack((starts[fresh], stops[last]), axis=1)
 

@@ -16,7 +16,7 @@ which counts where examples are tiny; :meth:`labeled.Ragged.flat` has no such co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -131,19 +131,25 @@ class RaggedLane(Lane):
         return self.source.sizes[rows] * self.source.dtype.itemsize + OBJECT_BYTES
 
     def cost(self, content: Content, group: Rows | None) -> Cost:
-        """Estimate what reading a window takes: values, and calls of about a mebibyte."""
+        """Count what reading a window takes, task by task: two that meet in a chunk decode it."""
         _, rows, _ = self._wanted(content, group)
-        return self._cost(rows)
+        return self._cost(rows, block_cuts(self._bytes(rows), self._task_bytes))
 
     def whole_cost(self) -> Cost:
-        """Estimate what reading the whole selection once takes."""
-        return self._cost(self.selection.rows)
+        """Count what reading the whole selection at once takes."""
+        rows = self.selection.rows
+        return self._cost(rows, [0, len(rows)])
 
-    def _cost(self, rows: Rows) -> Cost:
+    def _cost(self, rows: Rows, cuts: Sequence[int]) -> Cost:
+        """Count what reading pieces of some rows takes; where no reader counts, a call each."""
         nbytes = int(self._bytes(rows).sum()) - OBJECT_BYTES * len(rows)
+        count = getattr(self.reader, "cost", None)
+        if count is not None:
+            costs = (count(rows[a:b]) for a, b in pairwise(cuts))
+            return replace(sum(costs, Cost()), bytes_used=nbytes)
         stored_sizes = getattr(self.reader, "stored_sizes", None)
         stored = nbytes if stored_sizes is None else int(stored_sizes(rows).sum())
-        return Cost(stored, nbytes, len(block_cuts(self._bytes(rows), self._task_bytes)) - 1)
+        return Cost(stored, nbytes, len(cuts) - 1)
 
 
 def fill_together(reader: RaggedReader, rows: Rows, places: Rows, out: Array) -> None:
