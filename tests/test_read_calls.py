@@ -112,6 +112,24 @@ def test_chunks_in_file_order_are_read_a_job_a_call(tmp_path, calls):
     assert not calls["told"]
 
 
+@pytest.mark.parametrize("dtype", ["<u4", ">u4"])
+def test_a_job_of_rows_in_file_order_is_one_call(tmp_path, calls, dtype):
+    values = np.arange(8 * 3 * 512, dtype=dtype).reshape(-1, 8)
+    rows = values.repeat(64, axis=1)
+    with h5py.File(tmp_path / "x.h5", "w") as f:
+        f["x"] = rows
+        f["x"].dims[0].label, f["x"].dims[1].label = "batch", "feature"
+    loader = labeled.open_dataset(tmp_path / "x.h5").batches(256, memory="16 MiB")
+    for lane in loader.plan.lanes:
+        lane.keep = False
+    for number, batch in enumerate(loader):
+        np.testing.assert_array_equal(batch.arrays["x"], rows[number * 256 :][:256])
+    jobs = loader.stats().n_windows
+    assert loader.stats().n_tasks == jobs == rows.nbytes // (3 << 19)
+    assert calls["planned"] == 0
+    assert calls["read"] == (jobs if rows.dtype.isnative else 2 * jobs)
+
+
 def test_chunks_here_and_there_are_found_one_by_one(tmp_path):
     order = np.random.default_rng(1).permutation(N // CHUNK).tolist()
     path = write(tmp_path / "scattered.h5", order=order)

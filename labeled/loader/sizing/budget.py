@@ -19,12 +19,6 @@ from labeled.samplers.order import Mode
 BLOCK_ROWS = 1 << 16
 """Positions worked out together where the order does not depend on windows."""
 
-JOB_BYTES = 1 << 20
-"""What one read-ahead job of an unshuffled or fully shuffled epoch should hold.
-
-A consumer finds a batch in its core's cache if nothing else was read after it.
-"""
-
 FEW_SLOTS = 2
 """Jobs in memory at the least: one that is dealt out, and one that is read."""
 
@@ -50,8 +44,9 @@ KEEP_SHARE, SMALL_SHARE = 16, 4
 """Where not all fits, what is kept takes at most one of so many parts of the memory: each source,
 and all of them together, for a table of many columns is not small because each of them is."""
 
-KEPT_BESIDE = 4
-"""Jobs, and their batches, that what is kept leaves room for; orders depend on it, so it stays."""
+KEPT_BESIDE, KEPT_BESIDE_BYTES = 4, 4 << 20
+"""Batches, and bytes of jobs, that what is kept leaves room for; orders depend on it, so it stays.
+"""
 
 SHUFFLED = ("window", "staggered")
 """Modes in which rows that are kept are shuffled as one window, where none is given."""
@@ -261,7 +256,7 @@ def choose_kept(
     room = memory_bytes - OVERHEAD_BYTES - (SPARE_BATCHES + KEPT_BESIDE) * batch_bytes
     scratch = max((lane.source.layout.scratch_bytes for lane in lanes), default=0)
     room -= sum(lane.source.layout.held_bytes for lane in lanes)
-    room -= KEPT_BESIDE * JOB_BYTES + 2 * scratch + shuffled_rows * INDEX_BYTES
+    room -= KEPT_BESIDE_BYTES + 2 * scratch + shuffled_rows * INDEX_BYTES
     if sum(sizes.values()) <= room:
         return set(sizes)
     kept, taken = set(), 0
