@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -25,6 +26,7 @@ from labeled.errors import ArrayError, DimsError, UnknownNameError, did_you_mean
 from labeled.formats.cf import time_attrs
 from labeled.formats.hdf5.labels import TO_WRITE, name_dims
 from labeled.formats.hdf5.own import OWN
+from labeled.formats.hdf5.safety import to_bytes
 from labeled.formats.hdf5.scales import Coordinate, Names
 from labeled.formats.hdf5.writing import storable
 from labeled.formats.region import Array
@@ -297,8 +299,10 @@ def given_of(name: str, value: Any, dims: Sequence[str | None] | None) -> Given:
     )
     axis_names, _ = name_dims(TO_WRITE, name, found, dims)
     for dim in axis_names:
-        if "\0" in dim:
-            raise DimsError(f"source {name!r} has a dim called {dim!r}; use letters and digits")
+        with suppress(UnicodeEncodeError):
+            if b"\0" not in to_bytes(dim):
+                continue
+        raise DimsError(f"source {name!r} has a dim called {dim!r}; use letters and digits")
     coords = _coordinates(name, array, axis_names) if isinstance(array, xr.DataArray) else ()
     attrs = storable(f"source {name!r}", array.attrs) if isinstance(array, xr.DataArray) else {}
     made = Given(

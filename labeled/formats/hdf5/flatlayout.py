@@ -36,7 +36,7 @@ import numpy as np
 
 from labeled.errors import FileFormatError
 from labeled.formats.hdf5.labels import MAX_EXAMPLE_AXES
-from labeled.formats.hdf5.safety import to_text
+from labeled.formats.hdf5.safety import to_bytes, to_text
 from labeled.formats.header import SourceHeader
 
 OFFSETS, SHAPES, DIMS = "ragged_offsets", "ragged_shapes", "ragged_dims"
@@ -141,4 +141,4 @@ def ragged_attrs(name: str, dims: Sequence[str]) -> dict[str, Any]:
     """
     last = name.rpartition("/")[2]
     members = dict(zip((OFFSETS, SHAPES), member_names(last, len(dims) - 1), strict=False))
-    return {**members, DIMS: np.array(dims, h5py.string_dtype())}
+    return {**members, DIMS: np.array([to_bytes(dim) for dim in dims], h5py.string_dtype())}

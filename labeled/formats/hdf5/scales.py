@@ -21,8 +21,9 @@ import h5py
 
 from labeled.formats.hdf5.labels import NOT_A_VARIABLE
 from labeled.formats.hdf5.own import OWN
+from labeled.formats.hdf5.safety import to_bytes
 from labeled.formats.hdf5.tables import free_name
-from labeled.formats.hdf5.writing import file_dtype, set_attrs
+from labeled.formats.hdf5.writing import file_dtype, set_attrs, set_label
 from labeled.formats.region import Array
 
 
@@ -75,7 +76,7 @@ class ScaleWriter:
         dataset = self._file[source]
         variables: list[str] = []
         for axis, dim in enumerate(names.dims):
-            dataset.dims[axis].label = dim
+            set_label(dataset, axis, dim)
             along = [coord for coord in names.coords if coord.dim == dim]
             scale = self._scale(source, dim, dataset.shape[axis], along)
             for coord in along:
@@ -123,7 +124,7 @@ class ScaleWriter:
         key = (scale.name, *coord.key)
         if key not in self._made:
             variable = self._values(source, coord)
-            variable.dims[0].label = coord.dim
+            set_label(variable, 0, coord.dim)
             variable.dims[0].attach_scale(scale)
             self._made[key] = variable
         return str(self._made[key].name).lstrip("/")
@@ -140,6 +141,7 @@ class ScaleWriter:
         return dataset
 
     def _name(self, source: str, wanted: str) -> str:
+        wanted = to_bytes(wanted).decode(errors="replace")  # netCDF has names of valid text alone
         plain = wanted.replace("/", "_")
         return (
             plain

@@ -208,6 +208,11 @@ def _add_filter(plist: Any, number: int, options: tuple[int, ...]) -> None:
         plist.set_filter(number, h5py.h5z.FLAG_OPTIONAL, options)
 
 
+def set_label(dataset: h5py.Dataset, axis: int, dim: str) -> None:
+    """Name an axis; a name that was no UTF-8 when it was read gets its bytes back."""
+    h5py.h5ds.set_label(dataset.id, axis, to_bytes(dim))
+
+
 def attach_shapes(file: h5py.File, name: str, shapes: Array, dims: Sequence[str]) -> None:
     """Tell the shapes of rows of variable length as Fuel does, by two scales of their axis.
 
@@ -218,7 +223,7 @@ def attach_shapes(file: h5py.File, name: str, shapes: Array, dims: Sequence[str]
         One an axis of examples.
     """
     lengths = shapes.astype(np.int32) if shapes.max(initial=0) < 1 << 31 else shapes
-    labels = np.array([dim.encode() for dim in dims])
+    labels = np.array([to_bytes(dim) for dim in dims])
     for role, values in (("shapes", lengths), ("shape_labels", labels)):
         scale = file.create_dataset(free_name(file, f"{name}_{role}"), data=values)
         scale.make_scale(role)
