@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ import labeled
 from labeled.errors import (
     ArrayError,
     DimsError,
+    FileFormatError,
+    LabeledError,
     LoaderError,
     LoaderTypeError,
     SplitTypeError,
@@ -168,6 +171,8 @@ def test_targets_that_are_no_files_of_this_machine(
         "s3://bucket/x.h5": "that is an address; write a file of this machine",
         tmp_path / "file" / "x.h5": "is no folder",
         "~/none/x.h5": "none' does not exist; make it first",
+        "-": "standard output is no place",
+        f"{tmp_path}/new/": "names a folder",
     }
     for path, words in refused.items():
         with pytest.raises(WriteError, match=words):
@@ -192,3 +197,99 @@ def test_a_tilde_is_the_home_everywhere(tmp_path: Path, monkeypatch: pytest.Monk
     assert labeled.verify("~/y.h5").sound
     assert labeled.doctor("~/y.h5").path == str(tmp_path / "y.h5")
     assert labeled.open_dataset("~/y.h5")["x"].values.tolist() == [0, 1, 2, 0, 1]
+
+
+def test_origins_that_are_none_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("a.npy", np.arange(3))
+    (tmp_path / "b.npy").symlink_to("gone.npy")
+    for origin, words in (("", "is no path"), ("*.npy", r"b\.npy' cannot be read: No such file")):
+        with pytest.raises(FileFormatError, match=words):
+            labeled.convert(origin, "x.h5")
+    assert sorted(os.listdir()) == ["a.npy", "b.npy"]
+
+
+def test_files_at_an_address_are_converted(tmp_path: Path) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    path = labeled.write(tmp_path / "x.h5", {"x": np.arange(3)})
+    files = fsspec.filesystem("memory")
+    files.pipe_file("/converted/x.h5", Path(path).read_bytes())
+    try:
+        made = labeled.convert("memory://converted/x.h5", tmp_path / "y.h5")
+        assert labeled.open_dataset(made)["x"].values.tolist() == [0, 1, 2]
+    finally:
+        files.rm("/converted", recursive=True)
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_names_of_axes_that_are_no_utf8_are_kept(tmp_path: Path, ragged: bool) -> None:
+    """Programs that know Latin-1 alone name axes in it."""
+    latin = "größe".encode("latin-1")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        if ragged:
+            source = file.create_dataset("x", (2,), h5py.vlen_dtype(np.uint8))
+            source[0], source[1] = np.arange(2), np.arange(3)
+            for role, values in (("shapes", [[2], [3]]), ("shape_labels", [latin])):
+                file[role] = values
+                file[role].make_scale(role)
+                source.dims[0].attach_scale(file[role])
+        else:
+            source = file.create_dataset("x", data=np.zeros((2, 3)))
+            h5py.h5ds.set_label(source.id, 1, latin)
+        h5py.h5ds.set_label(source.id, 0, b"batch")
+    made = [
+        labeled.convert(tmp_path / "x.h5", tmp_path / "flat.h5"),
+        labeled.repack(tmp_path / "x.h5", tmp_path / "same.h5"),
+    ]
+    for path in (tmp_path / "x.h5", *made):
+        assert [os.fsencode(dim) for dim in labeled.open_dataset(path).dims["x"]] == [
+            b"batch",
+            latin,
+        ]
+    with pytest.raises(DimsError, match="'x' has a dim called"):
+        labeled.write(tmp_path / "y.h5", X, dims={"x": ("batch", "\ud800")})
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize(
+    ("sources", "split", "words"),
+    [
+        ({"x": np.ma.masked_array([1, 2], [0, 1])}, None, "'x' is a masked array"),
+        ({"x": [1, 2]}, 3, "3 cannot name a split"),
+        ({"x": [1, 2]}, "", "'' cannot name a split"),
+        ([{"x": [1]}, [2]], None, "batch 1 is list"),
+        ([], None, "batches to write are empty"),
+    ],
+)
+def test_rows_that_cannot_be_added_name_the_file(
+    tmp_path: Path, sources: Any, split: Any, words: str, in_place: bool
+) -> None:
+    path = labeled.write(tmp_path / "a.h5", {"x": np.arange(5)}, {"all": (0, 5)}, chunks=2)
+    before = Path(path).read_bytes()
+    with pytest.raises(LabeledError, match=f"{words}.*{re.escape(repr(path))}"):
+        labeled.append(path, sources, split=split, in_place=in_place)
+    assert Path(path).read_bytes() == before
+    assert os.listdir(tmp_path) == ["a.h5"]
+
+
+def test_masks_of_added_examples_are_refused(tmp_path: Path) -> None:
+    path = labeled.write(tmp_path / "a.h5", {"x": [np.arange(2), np.arange(3)]})
+    with pytest.raises(ArrayError, match="'x', row 1 is a masked array"):
+        labeled.append(path, {"x": [np.arange(2), MASKED]})
+    labeled.append(path, {"x": [[7, 8], PLAIN]})
+    read = [example.values.tolist() for example in labeled.open_dataset(path)["x"]]
+    assert read == [[0, 1], [0, 1, 2], [7, 8], [1, 2]]
+
+
+@pytest.mark.parametrize("path", [None, 3, b"a.h5", ["a.h5"]])
+def test_what_is_no_path_is_refused(tmp_path: Path, path: Any) -> None:
+    words = f"the path of one file, not {type(path).__name__}"
+    for call in (
+        labeled.verify,
+        labeled.doctor,
+        lambda given: labeled.append(given, {"x": [1]}),
+        lambda given: labeled.repack(given, tmp_path / "b.h5"),
+    ):
+        with pytest.raises(FileFormatError, match=words):
+            call(path)
+    assert not list(tmp_path.iterdir())

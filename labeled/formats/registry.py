@@ -132,6 +132,8 @@ def check_hdf5(path: str | os.PathLike[str], what: str) -> None:
     FileFormatError
         Names the format, and the command that makes HDF5 of it.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise FileFormatError(f"{what} takes the path of one file, not {type(path).__name__}")
     name = os.fspath(path)
     try:
         found = format_of(name)

@@ -42,6 +42,7 @@ _CAUSES = {
     errno.ENOENT: "the folder is gone, or takes no files (as /proc does not); write elsewhere",
     errno.ENOTDIR: "part of the path is a file, not a folder",
     errno.ENAMETOOLONG: "the name is too long",
+    errno.EAGAIN: "it is open elsewhere; close it there first",
     errno.EIO: "the device failed (input/output error)",
 }
 
@@ -68,6 +69,13 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool, n_bytes: int 
     name = os.path.expanduser(os.fsdecode(path))
     if "\0" in name:
         raise WriteError(f"cannot write {name!r}: a null byte can be in no name; leave it out")
+    if name == "-":
+        raise WriteError(
+            "cannot write '-': standard output is no place for a file that is written here and "
+            "there; name a file (./- for one that is called so)"
+        )
+    if name.endswith(("/", os.sep)) and not os.path.isdir(name):
+        raise WriteError(f"cannot write {name!r}: that names a folder; name a file in it")
     target = os.path.realpath(name)
     folder = os.path.dirname(target)
     if not os.path.isdir(folder):

@@ -54,10 +54,10 @@ from labeled.writing.ragged import (
     ragged_given,
 )
 from labeled.writing.rewriting import coordinates_of
-from labeled.writing.splits import Splits
+from labeled.writing.splits import Splits, check_split_name
 from labeled.writing.statistics import Tally, moments_from
 from labeled.writing.streaming import Plan, fitting, recipe_for, store, tally_for, works_of
-from labeled.writing.write import checked_effort, create, tallies_for, total_bytes
+from labeled.writing.write import checked_effort, create, naming, tallies_for, total_bytes
 
 _NO_END = np.iinfo(np.int64).max
 
@@ -130,6 +130,22 @@ def append(
     budget, threads = checked_effort(memory, threads)
     check_hdf5(path, "adding rows")
     header = scan(path, decode_cf=False)
+    with naming(f"rows were to be added to {header.stamp.path!r}"):
+        _append(header, sources, split, in_place, progress, budget, threads, memory)
+    return os.path.realpath(header.stamp.path)
+
+
+def _append(
+    header: FileHeader,
+    sources: Any,
+    split: str | None,
+    in_place: bool,
+    progress: bool | None,
+    budget: int,
+    threads: int,
+    memory: int | str | None,
+) -> None:
+    """Check everything that can be before a file is changed, and change it."""
     if in_place:
         target = check_changeable(header.stamp.path)
     else:
@@ -166,7 +182,6 @@ def append(
                 clone(target, part)
                 _grow(part, old, inputs, plan, split, told, mark=False)
                 _check_same(header)
-    return target
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -215,10 +230,9 @@ def _as_ragged(sources: Any, header: FileHeader) -> Any:
         given = out.get(name)
         if source.ragged is None or not isinstance(given, list | tuple):
             continue
-        examples = [np.asarray(one) for one in given]
-        if examples and all(one.ndim == len(source.dims) - 1 > 0 for one in examples):
-            out[name] = np.empty(len(examples), object)
-            for row, one in enumerate(examples):
+        if given and all(np.ndim(one) == len(source.dims) - 1 > 0 for one in given):
+            out[name] = np.empty(len(given), object)
+            for row, one in enumerate(given):
                 out[name][row] = one
     return out
 
@@ -321,6 +335,8 @@ def _new_table(header: FileHeader, split: str | None, n_new: int | None) -> Spli
             )
         return None
     table = {name: dict(by_source) for name, by_source in header.splits.items()}
+    if split is not None:
+        check_split_name(split)
     if split is None or n_new is None:
         return table
     by_source = table.setdefault(split, {})

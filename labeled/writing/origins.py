@@ -30,7 +30,7 @@ from labeled.errors import (
     did_you_mean,
     warn,
 )
-from labeled.formats.bytesource import stamp_of, unreadable
+from labeled.formats.bytesource import is_address, stamp_of, unreadable
 from labeled.formats.foreign import NETCDF3_MAGIC, ZARR_MARKS
 from labeled.formats.recordio.decoding import Decoding
 from labeled.formats.registry import FORMATS
@@ -153,10 +153,15 @@ def origin_of(
         If there is nothing to convert, or it is damaged.
     """
     if isinstance(given, str | os.PathLike):
-        path = os.path.abspath(os.path.expanduser(os.fspath(given)))
+        text = os.path.expanduser(os.fspath(given))
+        if not text:
+            raise FileFormatError(f"{text!r} is no path; name what is to be converted")
+        if is_address(text):
+            return Origin("labeled", opener(text), name=os.path.basename(text))
+        path = os.path.abspath(text)
         try:
             origin = _of_path(path, opener, example_dim, columns, options or {})
-        except PermissionError as error:
+        except OSError as error:
             if isinstance(error, LabeledError):
                 raise
             raise unreadable(error.filename or path, error) from error

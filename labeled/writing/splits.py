@@ -57,14 +57,19 @@ def as_splits(given: Any, n_rows: Mapping[str, int | None]) -> Splits:
         raise SplitError("splits={} names no split; leave it out to write a file without splits")
     out: Splits = {}
     for split, rows in given.items():
-        if not isinstance(split, str) or not split or "\0" in split:
-            raise SplitTypeError(f"{split!r} cannot name a split; give a text")
+        check_split_name(split)
         by_source = rows if isinstance(rows, Mapping) else dict.fromkeys(n_rows, rows)
         out[split] = _by_source(split, by_source, n_rows)
     if not any(out.values()):
         raise SplitError(f"splits {tuple(out)} have no source at all; give at least one its rows")
     check_inside(out, n_rows)
     return out
+
+
+def check_split_name(name: Any) -> None:
+    """Raise :class:`SplitTypeError` for what cannot name a split."""
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise SplitTypeError(f"{name!r} cannot name a split; give a text")
 
 
 def _by_source(

@@ -182,7 +182,7 @@ def write(
     {'images': (10, 8, 8)}
     """
     check_ending(path)
-    with _naming(path):
+    with naming(f"nothing was written to {os.fspath(path)!r}"):
         made = planned(
             sources,
             splits,
@@ -211,14 +211,14 @@ def write(
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Say of every error which file is not written for it."""
+def naming(file: str) -> Iterator[None]:
+    """Say of every error what becomes of which file."""
     try:
         yield
     except WriteError:
         raise  # names it
     except LabeledError as error:
-        error.args = (f"{error} (nothing was written to {os.fspath(path)!r})", *error.args[1:])
+        error.args = (f"{error} ({file})", *error.args[1:])
         raise
 
 
