@@ -102,6 +102,24 @@ def test_a_kernel_writes_its_destination_and_nothing_else(
         assert (memory[start + expected.size :] == 77).all()
 
 
+@pytest.mark.parametrize("dtype", ["u1", "u2", "f4", "f8"])
+def test_matrices_of_every_width_are_transposed(kernels, dtype):
+    rng = np.random.default_rng(1)
+    for n in range(5, 150):
+        src = rng.integers(0, 256, (3, n, 5 + n * 7 % 145)).astype(dtype)
+        memory = np.full(src.size + 2 * 64, 77, dtype)
+        out = memory[64:-64].reshape(3, *src.shape[:0:-1])
+        permute.copy(src, (0, 2, 1), out=out)
+        np.testing.assert_array_equal(out, src.transpose(0, 2, 1), err_msg=str(src.shape))
+        assert (np.delete(memory, np.s_[64:-64]) == 77).all(), src.shape
+
+
+def test_small_matrices_are_left_to_numpy():
+    assert planned((100, 8, 8), (0, 2, 1)).cut is None
+    assert planned((100, 16, 16), (0, 2, 1)).cut.kernel == "tiles"
+    assert planned((100, 8, 8), (0, 2, 1), scale_shape=()).cut.kernel == "tiles"
+
+
 def test_runs_that_are_neighbours_in_the_source_are_copied_together():
     near = planned((4096, 3, 32, 32), (2, 1, 0, 3))
     assert near.cut.near == near.cut.outer[-1] == near.order.index(2)

@@ -419,6 +419,27 @@ def _copy_rows(dst: int, step: int, src: int, rows: Any, start: int, stop: int, 
 
 
 @_compiled
+def _copy_lines(dst: int, step: int, src: int, pitch: int, count: int, n: int) -> None:
+    """Copy runs of the same 16 to 64 bytes, `pitch` apart: the choice of moves is made once."""
+    if n > 32:
+        for k in range(count):
+            to, at = dst + k * step, src + k * pitch
+            _copy32(to, at, 0)
+            _copy32(to + n - 32, at + n - 32, 0)
+    elif n == 32:
+        for k in range(count):
+            _copy32(dst + k * step, src + k * pitch, 0)
+    elif n > 16:
+        for k in range(count):
+            to, at = dst + k * step, src + k * pitch
+            _copy16(to, at, 0)
+            _copy16(to + n - 16, at + n - 16, 0)
+    else:
+        for k in range(count):
+            _copy16(dst + k * step, src + k * pitch, 0)
+
+
+@_compiled
 def _put(
     kinds: Any,
     dst: int,
@@ -511,12 +532,15 @@ def tiles(
         past = streamed
         if head and t == 0:
             r, span, past = 0, head, 0
-        elif streamed or n_rows < run:
+        else:
             r = t * run if head == 0 else head + (t - 1) * run
             span = min(run, n_rows - r)
-        else:
-            r, span = min(t * run, n_rows - run), run
-        direct = _moves(kinds) and span % lanes == 0
+            if span < lanes <= n_rows and not streamed:
+                r, span = n_rows - lanes, lanes
+        # where a run is not made of whole lines, the last overlaps the one before: not past the
+        # caches, where it would cost a trip to memory
+        direct = _moves(kinds) and (span % lanes == 0 or (span > lanes and not past))
+        direct = direct and (columns % group == 0 or (columns > group and not past))
         stop = min(start + block, n_fast)
         for wide in range(start, stop, lanes * most):
             lines = min(most, (stop - wide + lanes - 1) // lanes)
@@ -534,9 +558,11 @@ def tiles(
                 i = min(wide + w * lanes, n_fast - columns)
                 staged = stage + w * run * LINE
                 to = dst + outer[n_outer + o] + i * step + r * final_bytes
-                if direct and columns % group == 0:
-                    for j in range(0, columns, group):
-                        for g in range(0, span, lanes):
+                if direct:
+                    for left in range(0, columns, group):
+                        j = min(left, columns - group)
+                        for top in range(0, span, lanes):
+                            g = min(top, span - lanes)
                             at, there = staged + g * LINE + j * item_bytes, to + g * item_bytes
                             _turn(kinds, at, there + j * step, step, past)
                     continue
@@ -544,6 +570,9 @@ def tiles(
                     for g in range(0, span, lanes):
                         at = staged + g * LINE + j * item_bytes
                         _turn(kinds, at, buffer + j * pitch + g * item_bytes, pitch, 0)
+                if _moves(kinds) and 16 <= span * item_bytes <= LINE:
+                    _copy_lines(to, step, buffer, pitch, columns, span * item_bytes)
+                    continue
                 f = (by_outer * o + by_fast * i + by_row * r) * final_bytes
                 for j in range(columns):
                     s, h = scale + f, shift + f

@@ -45,6 +45,9 @@ ENOUGH_BETWEEN = 32
 NEAR_STEP_BYTES = 1 << 12
 """Neighbouring runs start at most so far apart: on one page of memory."""
 
+SMALL_TILE_BYTES = 256
+"""Pure moves of matrices smaller than this (16 x 16 bytes, 8 x 8 floats) are left to NumPy."""
+
 FACTOR_SHARE = 4
 """A table of factors may have one entry for so many items; beyond, NumPy does as well."""
 
@@ -270,6 +273,8 @@ def _parts(draft: Plan, item_bytes: int) -> tuple[str, int, tuple[int, ...]] | N
     pixel = lengths[fast] * item_bytes
     if 2 <= lengths[fast] <= 4 and lengths[last] >= narrow and steps[last] == pixel:
         return "unweaves", fast, (last,)
+    if draft.pure and n_rows * lengths[fast] * item_bytes < SMALL_TILE_BYTES:
+        return None
     return "tiles", fast, rows
 
 
