@@ -352,3 +352,16 @@ def test_a_loader_that_served_batches_pickles(ds):
     again = pickle.loads(pickle.dumps(loader))
     again.load_state_dict(loader.state_dict())
     check_same(again, served)
+
+
+def test_long_doubles_are_refused_or_cast_on_the_way(tmp_path):
+    """No GPU has them: an epoch began, and failed inside CuPy."""
+    x = np.arange(12, dtype=np.longdouble).reshape(6, 2) / 3
+    ds = labeled.open_dataset(labeled.write(tmp_path / "x.h5", {"x": x, "y": np.arange(6)}))
+    with pytest.raises(LoaderError, match=r"source 'x' is float128, .*dtype=\{'x': 'float64'\}"):
+        ds.batches(4, device=FakeDevice(1))
+    loader = ds.batches(4, device=FakeDevice(1), dtype={"x": "float64"}, shuffle=True, seed=0)
+    for batch in loader:
+        np.testing.assert_array_equal(batch["x"], x[batch.rows].astype("f8"))
+    with pytest.raises(LoaderError, match="a GPU has no arrays of"):
+        ds["x"].labeled.to_device("cuda")

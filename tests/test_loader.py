@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
 import multiprocessing
@@ -19,7 +20,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labeled
-from labeled.errors import LoaderError, ReadError, RowsMemoryError, SpecsError, StateError
+from labeled.errors import (
+    LoaderError,
+    LoaderTypeError,
+    ReadError,
+    RowsMemoryError,
+    SpecsError,
+    StateError,
+)
 from labeled.loader.sizing import cutting
 from labeled.spaces import CompositeSpace, Conv2DSpace, IndexSpace, VectorSpace
 from make_files import fuel_file
@@ -522,3 +530,13 @@ def test_an_epoch_whose_threads_end_with_python_is_not_taken_for_finished(tmp_pa
         epoch._source.stop()
         with pytest.raises(LoaderError, match="Python is ending"):
             list(epoch)
+
+
+def test_an_epoch_under_way_is_neither_pickled_nor_copied(path):
+    """copy.copy() made a second owner of its threads, pickle spoke of a lambda."""
+    epoch = iter(labeled.open_dataset(path).batches(8))
+    next(epoch)
+    for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(LoaderTypeError, match=r"pickle the loader .* state_dict\(\)"):
+            attempt(epoch)
+    assert sum(len(batch) for batch in epoch) > 0

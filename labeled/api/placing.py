@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 from dask.base import is_dask_collection
 
-from labeled.device import device_number, is_cupy, to_device
+from labeled.device import device_number, is_cupy, on_gpus, to_device
 from labeled.device.arrays import cupy_module
 from labeled.errors import LoaderError, MissingExtraError
 
@@ -44,7 +44,7 @@ def placed(array: xr.DataArray, device: str) -> xr.DataArray:
             device_number(device)
         except ValueError as error:
             raise LoaderError(str(error)) from None
-        if array.dtype.kind not in "biufc":
+        if not on_gpus(array.dtype):
             raise LoaderError(
                 f"{array.name!r} holds {array.dtype}, which a GPU has no arrays of; keep it here"
             )

@@ -39,6 +39,17 @@ def is_cupy(x: object) -> bool:
     return any(kind.__module__.partition(".")[0] == "cupy" for kind in type(x).__mro__)
 
 
+def on_gpus(dtype: np.dtype[Any]) -> bool:
+    """Whether GPUs have arrays of a dtype: numbers and booleans, but no long doubles.
+
+    Examples
+    --------
+    >>> on_gpus(np.dtype("f8")), on_gpus(np.dtype(np.longdouble)), on_gpus(np.dtype("S3"))
+    (True, False, False)
+    """
+    return dtype.kind in "biufc" and dtype.char not in "gG"
+
+
 def is_array(x: object) -> bool:
     """Whether `x` is an array at hand: NumPy, CuPy, or of the array-API standard; not lazy.
 

@@ -18,7 +18,7 @@ from labeled.loader.batches.laying import check_uneven, finish_of, forms_of, lin
 from labeled.loader.batches.ragged_finish import RaggedLayout
 from labeled.loader.devices.decoding import Decode, check_decode
 from labeled.loader.devices.direct import check_direct
-from labeled.loader.devices.plan import check_device, device_of, device_plan
+from labeled.loader.devices.plan import check_device, check_dtypes, device_of, device_plan
 from labeled.loader.loader import Loader
 from labeled.loader.order.bucketing import bucket_source, selected_sizes
 from labeled.loader.order.ordering import OrderedRows, epoch_plan_of, ordered_rows
@@ -246,6 +246,8 @@ def make_loader(
     piped = line is not None and line.works
     made = made_of(line, forms_of(sources, selections, finish)) if line and piped else None
     where = device_of(device)
+    if where is not None and line is None:
+        check_dtypes(finish)
     decodes, reads = _asked_of(where, device, decode, reader, skips=skips, piped=piped, as_=as_)
     sorts = measured is not None
     lanes, grouping, sizes = fitted(

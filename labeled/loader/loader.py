@@ -359,6 +359,13 @@ class EpochIterator(Generic[T]):
     def __iter__(self) -> EpochIterator[T]:
         return self
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise LoaderTypeError(
+            "an epoch that is under way is neither pickled nor copied, with its threads and "
+            "windows; pickle the loader it is of, and go on with iter(): its state_dict() has "
+            "the place"
+        )
+
     def __len__(self) -> int:
         return self._plan.n_batches - self._batch
 

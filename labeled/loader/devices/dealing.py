@@ -14,12 +14,11 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from labeled.device import Array
+from labeled.device import Array, on_gpus
 from labeled.device.streams import Event, Stream
 from labeled.loader.batches.batch import Batch
 from labeled.loader.batches.dealing import Interrupted, Made, rows_of_spans
 from labeled.loader.batches.workers import finished
-from labeled.loader.devices.placing import NUMBERS
 from labeled.loader.devices.uploads import DeviceWindows, Uploaded
 from labeled.loader.plan import LoaderPlan
 from labeled.loader.telling.stats import Stats
@@ -164,7 +163,7 @@ class DeviceDealer:
         asarray = self._there.device.asarray
         return {
             name: asarray(array)
-            if isinstance(array, np.ndarray) and array.dtype.kind in NUMBERS
+            if isinstance(array, np.ndarray) and on_gpus(array.dtype)
             else array
             for name, array in arrays.items()
         }

@@ -13,11 +13,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from labeled.device import Device
+from labeled.device import Device, on_gpus
 from labeled.errors import DeviceMemoryError
 from labeled.loader.batches.batch import Batch
-
-NUMBERS = "biufc"
 
 
 def placed(
@@ -72,6 +70,6 @@ def _placed(data: Any, device: Device) -> Any:
         return type(data)(*(_placed(one, device) for one in data))
     if isinstance(data, tuple | list):
         return type(data)(_placed(one, device) for one in data)
-    if isinstance(data, np.ndarray) and data.dtype.kind in NUMBERS:
+    if isinstance(data, np.ndarray) and on_gpus(data.dtype):
         return device.asarray(data)
     return data

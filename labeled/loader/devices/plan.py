@@ -13,13 +13,13 @@ from dask.utils import format_bytes
 
 from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource
-from labeled.device import cuda_device
+from labeled.device import cuda_device, on_gpus
 from labeled.device.streams import Device, HostArray
 from labeled.errors import DeviceMemoryError, LoaderError
 from labeled.loader.batches.finish import Finish
+from labeled.loader.batches.handoff import out_dtypes
 from labeled.loader.devices.decoding import DecodePlan, decode_plan
 from labeled.loader.devices.direct import DirectPlan, direct_plan
-from labeled.loader.devices.placing import NUMBERS
 from labeled.loader.reading.lanes import Lane
 from labeled.loader.reading.slots import Layout, owned
 from labeled.loader.sizing.sizes import Sizes
@@ -202,7 +202,24 @@ def device_plan(
 def _goes_as_stored(source: AnySource) -> bool:
     dtype = source.stored_dtype
     plain = not isinstance(source, RaggedSource) and not source.decodes
-    return plain and dtype.kind in NUMBERS and dtype.isnative
+    return plain and on_gpus(dtype) and dtype.isnative
+
+
+def check_dtypes(finish: Finish) -> None:
+    """Refuse sources whose numbers no GPU has arrays of.
+
+    Raises
+    ------
+    LoaderError
+        If one is handed out as long doubles.
+    """
+    for name, dtype in out_dtypes(finish).items():
+        if dtype.kind in "fc" and not on_gpus(dtype):
+            wanted = "float64" if dtype.kind == "f" else "complex128"
+            raise LoaderError(
+                f"source {name!r} is {dtype}, which a GPU has no arrays of; give "
+                f"dtype={{{name!r}: {wanted!r}}}, or leave it out with select()"
+            )
 
 
 def device_of(device: Any) -> Device | None:
