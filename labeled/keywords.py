@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from inspect import Parameter, signature
 from typing import ParamSpec, TypeVar
@@ -41,6 +41,13 @@ def keywords_of(make: Callable[..., object]) -> list[str]:
     parameters = signature(make).parameters.values()
     named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
     return [p.name for p in parameters if p.kind in named and p.name not in ("self", "cls")]
+
+
+def check_mappings(**given: object) -> None:
+    """Raise :class:`LoaderTypeError` for a value that is no mapping, and not None either."""
+    for option, value in given.items():
+        if value is not None and not isinstance(value, Mapping):
+            raise LoaderTypeError(f"{option}={value!r:.60} is no mapping; give {{name: ...}}")
 
 
 def check_keywords(title: str, given: Iterable[str], *known: Iterable[str]) -> None:

@@ -293,3 +293,50 @@ def test_what_is_no_path_is_refused(tmp_path: Path, path: Any) -> None:
         with pytest.raises(FileFormatError, match=words):
             call(path)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"split": "a=0.5"}, LoaderTypeError, "split='a=0.5' is no mapping"),
+        ({"columns": ["a"]}, LoaderTypeError, r"columns=\['a'\] is no mapping"),
+        ({"dims": [1]}, LoaderTypeError, r"dims=\[1\] is no mapping"),
+        ({"split": {"t": 0.5}, "seed": None}, LoaderTypeError, "seed=None is no whole number"),
+        ({"columns": {"f": []}}, ArrayError, "'f' names no column"),
+    ],
+)
+def test_options_of_converting_are_refused(
+    tmp_path: Path, options: Any, error: Any, words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        labeled.convert(pd.DataFrame({"a": [1, 2], "b": [3, 4]}), tmp_path / "x.h5", **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_pictures_that_would_be_cut_off_are_refused(tmp_path: Path) -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    (tmp_path / "all" / "cat").mkdir(parents=True)
+    values = np.array([[0, 3000], [6000, 9000]])
+    pillow.fromarray(values.astype(np.uint16)).save(tmp_path / "all" / "cat" / "a.tif")
+    path = labeled.convert(tmp_path / "all", tmp_path / "x.h5", channels=1)
+    np.testing.assert_array_equal(labeled.open_dataset(path)["images"][0, ..., 0], values >> 8)
+    with pytest.raises(LoaderError, match="channels=0 must be one of"):
+        labeled.convert(tmp_path / "all", tmp_path / "y.h5", channels=0)
+    for dtype in (np.float32, np.int32):
+        pillow.fromarray(values.astype(dtype)).save(tmp_path / "all" / "cat" / "b.tif")
+        with pytest.raises(FileFormatError, match=r"row 1, .*b\.tif': its values are of 32 bits"):
+            labeled.convert(tmp_path / "all", tmp_path / "y.h5", channels=1)
+    assert sorted(os.listdir(tmp_path)) == ["all", "x.h5"]
+
+
+def test_a_column_may_be_in_two_sources(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": [1, 2], "b": [3, 4], "c": [5, 6]})
+    columns = {"f": ["a", "b"], "g": ["b"]}
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    for origin in (frame, tmp_path / "x.csv"):
+        path = labeled.convert(origin, tmp_path / "x.h5", columns=columns, overwrite=True)
+        ds = labeled.open_dataset(path)
+        np.testing.assert_array_equal(ds["f"], [[1, 3], [2, 4]])
+        np.testing.assert_array_equal(ds["g"], [[3], [4]])
+    with pytest.raises(LoaderError, match="'f' names no column"):
+        labeled.open_dataset(tmp_path / "x.csv", columns={"f": []})

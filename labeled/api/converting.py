@@ -33,7 +33,7 @@ from labeled.errors import (
 )
 from labeled.formats.registry import OPTION_NAMES, format_named, format_of
 from labeled.formats.replacing import check_target, part_folder
-from labeled.keywords import check_keywords, keywords_of
+from labeled.keywords import check_keywords, check_mappings, keywords_of
 from labeled.ragged import Ragged
 from labeled.writing.endings import check_ending
 from labeled.writing.exporting import SUFFIXES, export, pass_on
@@ -162,6 +162,9 @@ def convert(
     if "splits" in options:
         raise LoaderTypeError("convert has no parameter 'splits'; did you mean 'split'?")
     check_keywords("convert", options, keywords_of(convert), GENERAL, OPTION_NAMES)
+    check_mappings(split=split, dims=dims, attrs=attrs, provenance=provenance)
+    if not isinstance(seed, int | np.integer):
+        raise LoaderTypeError(f"seed={seed!r} is no whole number")
     target = os.fsdecode(target)
     check_target(target, overwrite=overwrite)
     suffix = os.path.splitext(target)[1].lower()

@@ -336,7 +336,11 @@ def _by_pillow(data: bytes | memoryview, head: PictureHead) -> Array:
     mode = {1: "L", 3: "RGB", 4: "RGBA"}[head.channels]
     try:
         with _pillow().open(io.BytesIO(data)) as image:
+            if image.mode in ("F", "I"):  # Pillow would cut them off at 255
+                raise PictureError("its values are of 32 bits, no bytes or words")
             return np.array(image.convert(mode))
+    except PictureError:
+        raise
     except Exception as error:
         raise PictureError(f"the {head.kind} cannot be decoded: {error}") from error
 

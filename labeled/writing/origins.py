@@ -33,6 +33,7 @@ from labeled.errors import (
 from labeled.formats.bytesource import is_address, stamp_of, unreadable
 from labeled.formats.foreign import NETCDF3_MAGIC, ZARR_MARKS
 from labeled.formats.recordio.decoding import Decoding
+from labeled.formats.recordio.options import RecordOptions
 from labeled.formats.registry import FORMATS
 from labeled.ragged import Ragged
 from labeled.ragged.flat import Flat, FlatRows
@@ -238,7 +239,8 @@ def _of_pictures(path: str, options: Mapping[str, Any]) -> Origin:
                 f"{name}= means nothing for pictures in a folder; {did_you_mean(name, known)}"
             )
     found = listed(path)
-    sources, attrs = picture_sources(found, Decoding(**{"channels": 3, **options}))
+    decoding = RecordOptions(**{"channels": 3, **options}).decoding
+    sources, attrs = picture_sources(found, decoding)
     dims = {} if isinstance(sources["images"], Ragged) else {"images": DIMS}
     return Origin("pictures", sources, dims=dims, splits=found.splits or None, source_attrs=attrs)
 
@@ -379,7 +381,7 @@ def _example_dim(dataset: xr.Dataset, asked: str | None) -> str:
     dims = [str(dim) for array in dataset.data_vars.values() for dim in array.dims]
     if asked is not None:
         if asked not in dims:
-            raise DimsError(f"no variable has a dim {asked!r}; {did_you_mean(asked, dims)}")
+            raise DimsError(f"no variable has a dim {asked!r}; {did_you_mean(asked, set(dims))}")
         return asked
     if not dims:
         raise ArrayError("there is no variable with an axis to convert")

@@ -26,6 +26,7 @@ from labeled.errors import (
     did_you_mean,
 )
 from labeled.formats.region import Array
+from labeled.keywords import check_mappings
 from labeled.later import extra_module
 from labeled.ragged import Ragged
 from labeled.ragged.flat import AnyRows, Flat, Rows, offsets_of
@@ -117,23 +118,25 @@ def _grouped(
     columns: Mapping[str, Any], groups: Mapping[str, Sequence[str]] | None, stack: Any
 ) -> dict[str, Any]:
     """Put columns side by side, in the place of the first of them."""
-    taken: dict[str, str] = {}
-    for source, parts in (groups or {}).items():
+    given = {} if groups is None else groups
+    check_mappings(columns=given)
+    for source, parts in given.items():
+        if not len(parts):
+            raise ArrayError(f"columns= of source {source!r} names no column; leave it out")
         for part in parts:
             if part not in columns:
                 raise UnknownNameError(
                     f"columns= of source {source!r} has {part!r}, which is no column; "
                     f"{did_you_mean(part, columns)}"
                 )
-            taken[part] = source
     out: dict[str, Any] = {}
     for name, column in columns.items():
-        source = taken.get(name, name)
-        if name not in taken:
-            out[source] = column
-        elif source not in out:
-            assert groups is not None
-            out[source] = stack([columns[part] for part in groups[source]])
+        holders = [source for source, parts in given.items() if name in parts]
+        if not holders:
+            out[name] = column
+        for source in holders:
+            if source not in out:
+                out[source] = stack([columns[part] for part in given[source]])
     return out
 
 

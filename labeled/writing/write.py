@@ -22,7 +22,6 @@ from labeled.errors import (
     DimsError,
     LabeledError,
     LoaderError,
-    LoaderTypeError,
     WriteError,
     warn,
 )
@@ -38,7 +37,7 @@ from labeled.formats.hdf5.writing import (
     storable,
 )
 from labeled.formats.replacing import check_target, replacing
-from labeled.keywords import known_keywords
+from labeled.keywords import check_mappings, known_keywords
 from labeled.version import VERSION
 from labeled.writing.endings import check_ending
 from labeled.writing.given import Given
@@ -296,7 +295,7 @@ def planned(
     """
     if ragged not in ("flat", "fuel"):
         raise ArrayError(f"ragged={ragged!r} must be 'flat' or 'fuel'")
-    _check_mappings(
+    check_mappings(
         dims=dims, coords=coords, attrs=attrs, source_attrs=source_attrs, provenance=provenance
     )
     inputs = _with_extras(inputs_of(sources, dims, ragged, here=here), coords, source_attrs)
@@ -413,12 +412,6 @@ def checked_effort(memory: Any, threads: Any, usual: int = USUAL_BYTES) -> tuple
     return budget, int(threads)
 
 
-def _check_mappings(**given: Any) -> None:
-    for option, value in given.items():
-        if value is not None and not isinstance(value, Mapping):
-            raise LoaderTypeError(f"{option}={value!r:.60} is no mapping; give {{name: ...}}")
-
-
 def _with_extras(
     inputs: Inputs,
     coords: Mapping[str, Any] | None,
@@ -427,7 +420,7 @@ def _with_extras(
     """Add coordinates and attributes that were given apart from the arrays."""
     known = set(inputs.n_rows)
     for name, own in (source_attrs or {}).items():
-        _check_mappings(source_attrs=own)
+        check_mappings(source_attrs=own)
         if name not in known:
             raise ArrayError(f"source_attrs= names {name!r}, which is no source: {sorted(known)}")
     out = dict(inputs.sources)

@@ -138,6 +138,9 @@ def _checked_columns(columns: Any) -> Any:
         raise LoaderError(
             f"columns={columns!r}: give 'matrix', 'separate', or a mapping of sources to columns"
         )
+    for name, one in columns.items():
+        if isinstance(one, list | tuple) and not one:
+            raise LoaderError(f"columns= of source {name!r} names no column; leave it out")
     return tuple(
         (str(name), one if isinstance(one, str | int) else tuple(one))
         for name, one in columns.items()
