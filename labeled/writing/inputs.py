@@ -377,8 +377,8 @@ def _adopted(name: str, value: Any) -> Any:
 
 
 def _dask_array(name: str, value: Any) -> Any:
-    """Return a lazy array; other things of dask's have no shape."""
-    if not isinstance(value, da.Array):
+    """Return a lazy array; other things of dask's have no chunks (and delayed ones anything)."""
+    if not isinstance(getattr(value, "chunks", None), tuple):
         raise ArrayError(
             f"source {name!r} is dask's {type(value).__name__}, not an array; make one of it, with "
             f".to_dask_array(lengths=True), dask.array.from_delayed, or .compute()"
