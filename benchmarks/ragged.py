@@ -2,7 +2,8 @@
 
 Run ``python -m benchmarks.ragged [--quick] [--bytes 500]``. Every line is the median of several
 interleaved repeats within one process, over files that are held in memory, so compare the
-ratios: of each layout to h5py's slices of a batch of the same file. Everything that is handed
+ratios: of each layout to h5py's slices of a batch of the same file, padded by a loop where ours
+are padded, in file order whatever the order of ours. Everything that is handed
 out is read once more, joined to one array. "h5py, one row a call" is the usual loop; it is
 timed over part of the rows. "h5py, slices" reads 256 rows a call, of the flat layout their
 offsets and their values.
@@ -13,7 +14,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -27,12 +28,15 @@ import labeled
 from labeled.bench.cache import held
 from labeled.compat.fuel.datasets.hdf5 import H5PYDataset
 
+Way = tuple[str, str, Callable[[], int]]
 BATCH = 256
 LOOP_ROWS = 3000
 KINDS = ("vlen", "fuel", "flat", "gzip")
-ROWS = {40: 600_000, 500: 200_000, 12_000: 12_000}
+ROWS = {40: 300_000, 500: 100_000, 12_000: 12_000}
 """How many rows of so many bytes."""
-SLICES = "h5py, slices of 256 rows"
+MEMORY = {40: "32 MiB", 500: "32 MiB", 12_000: "96 MiB"}
+"""Less than they take, so that none are kept."""
+SLICES, PADDED = "h5py, slices of 256 rows", "h5py, slices, padded by a loop"
 ORDERS: dict[str, Any] = {"in order": False, "window shuffle": "window", "full shuffle": "full"}
 
 
@@ -86,21 +90,32 @@ def h5py_rows(path: Path, order: np.ndarray[Any, Any]) -> Callable[[], int]:
     return run
 
 
-def h5py_slices(path: Path, n: int, kind: str) -> Callable[[], int]:
+def h5py_slices(path: Path, n: int, kind: str, use: Callable[[Any], Any]) -> Callable[[], int]:
     def run() -> int:
         with h5py.File(path) as f:
             rows, flat = f["x"], kind in ("flat", "gzip")
             edges = f["x_offsets"] if flat else None
             for start in range(0, n, BATCH):
                 if edges is None:
-                    touch(rows[start : start + BATCH])
+                    use(rows[start : start + BATCH])
                     continue
                 cuts = edges[start : start + BATCH + 1]
                 values = rows[cuts[0] : cuts[-1]]
-                touch([values[a:b] for a, b in pairwise((cuts - cuts[0]).tolist())])
+                use([values[a:b] for a, b in pairwise((cuts - cuts[0]).tolist())])
         return n
 
     return run
+
+
+def touch_padded(rows: Any) -> int:
+    """Pad rows to the longest of them, with a mask, and read that."""
+    longest = max(map(len, rows))
+    dense = np.zeros((len(rows), longest), np.uint8)
+    inside = np.zeros(dense.shape, bool)
+    for place, there, row in zip(dense, inside, rows, strict=True):
+        place[: len(row)] = row
+        there[: len(row)] = True
+    return touch([dense.reshape(-1)])
 
 
 def ours_flat(path: Path, order: np.ndarray[Any, Any] | None) -> Callable[[], int]:
@@ -116,9 +131,9 @@ def ours_flat(path: Path, order: np.ndarray[Any, Any] | None) -> Callable[[], in
     return run
 
 
-def ours_batches(path: Path, shuffle: Any, mode: str) -> Callable[[], int]:
+def ours_batches(path: Path, shuffle: Any, mode: str, memory: str) -> Callable[[], int]:
     loader = labeled.open_dataset(path).batches(
-        BATCH, shuffle=shuffle, seed=1, ragged=mode, memory="96 MiB"
+        BATCH, shuffle=shuffle, seed=1, ragged=mode, memory=memory
     )
 
     def run() -> int:
@@ -133,22 +148,22 @@ def parts_of(arrays: Any, mode: str) -> Any:
     return arrays["x"] if mode == "list" else [arrays["x"].reshape(-1)]
 
 
-def ways(paths: dict[str, Path], n: int) -> Iterator[tuple[str, str, Callable[[], int]]]:
+def ways(paths: dict[str, Path], n: int, memory: str) -> Iterator[Way]:
     shuffled = np.random.default_rng(1).permutation(n)
     yield "vlen", "h5py, one row a call", h5py_rows(paths["vlen"], np.arange(n))
     yield "vlen", "h5py, one shuffled row a call", h5py_rows(paths["vlen"], shuffled)
     for kind, path in paths.items():
-        yield kind, SLICES, h5py_slices(path, n, kind)
+        yield kind, SLICES, h5py_slices(path, n, kind, touch)
+        yield kind, PADDED, h5py_slices(path, n, kind, touch_padded)
         yield kind, "Ragged.flat", ours_flat(path, None)
         yield kind, "Ragged.flat, shuffled rows", ours_flat(path, shuffled)
         for order, shuffle in ORDERS.items():
             for mode in ("list", "pad", "flat"):
-                yield kind, f"{mode}, {order}", ours_batches(path, shuffle, mode)
+                yield kind, f"{mode}, {order}", ours_batches(path, shuffle, mode, memory)
 
 
-def measure(paths: dict[str, Path], n: int, repeats: int) -> dict[tuple[str, str], float]:
+def measure(todo: Sequence[Way], repeats: int) -> dict[tuple[str, str], float]:
     """Return rows a second, the median of `repeats` rounds in which all ways take turns."""
-    todo = list(ways(paths, n))
     rates: dict[tuple[str, str], list[float]] = {}
     for turn in range(repeats + 1):
         for kind, name, run in todo:
@@ -170,11 +185,12 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
             paths = write(Path(folder), n, mean)
             locked = min([stack.enter_context(held(path)) for path in paths.values()])
-            rates = measure(paths, n, 2 if chosen.quick else 3)
+            rates = measure([*ways(paths, n, MEMORY[mean])], 2 if chosen.quick else 3)
         where = "locked in memory" if locked else "read before"
         print(f"\n{n:,} rows of about {mean:,} bytes, {where}")
         for (kind, name), rate in rates.items():
-            ratio, mbytes = rate / rates[kind, SLICES], rate * mean / 1e6
+            base = PADDED if name.startswith("pad,") else SLICES
+            ratio, mbytes = rate / rates[kind, base], rate * mean / 1e6
             print(f"  {kind} {name:30} {rate:12,.0f} rows/s {mbytes:8,.1f} MB/s {ratio:7.2f} x")
 
 
