@@ -11,7 +11,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from time import process_time
 
@@ -241,8 +241,7 @@ def test_headers_that_lack_their_outermost_names(tmp_path):
     texts = opened("b.csv", ",t\n0,x\n1,y\n")
     assert texts == {"column_0": [0, 1], "t": ["x", "y"]}
     ended = opened("c.csv", "a,b,\n1,2,\n3,4,\n")
-    assert ended["features"] == [[1, 2], [3, 4]]
-    assert np.isnan(ended["column_2"]).all()
+    assert ended == {"features": [[1, 2], [3, 4]]}
     assert opened("d.csv", ",x\n5,y\n")["column_1"] == ["x", "y"]  # a row: its number is missing
     assert opened("e.csv", ",2\n3,4\n")["features"][1] == [3, 4]
     inner = opened("f.csv", "a,,b\n1,2,3\n")  # words above numbers alone are names
@@ -350,7 +349,7 @@ def test_dates_and_times_are_times(tmp_path):
         labeled.open_dataset(path, columns={"x": ["height", "day"]})
 
 
-@pytest.mark.parametrize("word", ["2026-11-20T12:30:00Z", "9999-12-31", "12:30:00", "20.11.2026"])
+@pytest.mark.parametrize("word", ["9999-12-31T12:30:00Z", "9999-12-31", "12:30:00", "20.11.2026"])
 def test_times_that_datetime64_does_not_hold_as_they_are_stay_text(tmp_path, word):
     ds = labeled.open_dataset(put(tmp_path / "a.csv", f"when,n\n{word},1\n"))
     assert ds["when"].values.tolist() == [word]
@@ -658,3 +657,111 @@ def test_tables_without_end_to_their_rows_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(dialect, "MOST_COLUMNS", 300)
     with pytest.raises(FileFormatError, match="has 301 columns, more than the 300 that are parsed"):
         labeled.open_dataset(wide("c.csv"))
+
+
+def values_of(path, **options):
+    dataset = labeled.open_dataset(path, **options)
+    return {name: dataset[name].values for name in dataset.sources}
+
+
+@pytest.mark.parametrize("header", ["", "a,b,\n"])
+def test_a_delimiter_at_the_end_of_lines_makes_no_column(tmp_path, small_blocks, header):
+    rows = [[i, 2 * i + 0.5] for i in range(40)]
+    text = header + "".join(f"{a},{b},\n" for a, b in rows)
+    for name in ("a.csv", "a.csv.gz"):
+        found = values_of(put(tmp_path / name, text))
+        assert found.keys() == {"features"}
+        np.testing.assert_array_equal(found["features"], rows)
+    found = values_of(put(tmp_path / "b.csv", text), labels=-1)
+    np.testing.assert_array_equal(found["labels"], [b for _, b in rows])
+    named = values_of(put(tmp_path / "c.csv", text), names=["a", "b", "c"], header=bool(header))
+    assert named["features"].shape == (40, 3)
+    assert np.isnan(named["features"][:, 2]).all()
+
+
+def test_what_stands_behind_such_a_delimiter_is_not_lost(tmp_path, small_blocks):
+    lines = ["1,2,"] * 100
+    assert values_of(put(tmp_path / "a.csv", "\n".join(lines)))["features"].shape == (100, 2)
+    samples = 8
+    for place in range(samples, 100):  # somewhere between two samples
+        lines[place] = "1,2,note"
+        dataset = labeled.open_dataset(put(tmp_path / f"{place}.csv", "\n".join(lines)))
+        lines[place] = "1,2,"
+        if dataset.sources == ("column_2", "features"):
+            assert dataset["column_2"].values[place] == "note"
+            continue
+        with pytest.raises(ReadError, match=f"line {place + 1} of .* 'note' behind its last"):
+            dataset["features"].load()
+        break
+    else:
+        pytest.fail("no line lies between samples")
+
+
+@pytest.mark.parametrize("large", [2**53 + 1, -(2**53) - 1, 2**62 + 1, 2**63 + 1])
+def test_integers_that_floats_round_do_not_stand_beside_them(tmp_path, large):
+    path = put(tmp_path / "a.csv", f"id,x,n\n{large},0.5,1\n7,1.5,2\n")
+    found = values_of(path)
+    assert found["id"].tolist() == [large, 7]
+    assert found["features"].tolist() == [[0.5, 1], [1.5, 2]]
+    dataset = labeled.open_dataset(path, columns={"f": ["id", "x"]})
+    words = rf"line 2 of .* '{large}' in column 'id', which float64 would round; .*'separate'"
+    with pytest.raises(ReadError, match=words):
+        dataset["f"].load()
+    asked = values_of(path, columns={"f": ["id", "x"]}, dtype={"f": float})["f"]
+    assert asked[0].tolist() == [float(large), 0.5]
+
+
+def test_large_integers_that_samples_do_not_hold_are_refused(tmp_path, small_blocks):
+    lines = [f"{i},{i}.5" for i in range(200)]
+    lines[0] = "0,0.5"
+    path = put(tmp_path / "a.csv", "\n".join(lines))
+    assert values_of(path)["features"].shape == (200, 2)
+    for place in range(10, 200):
+        changed = [*lines[:place], f"{2**53 + 1},0.5", *lines[place + 1 :]]
+        dataset = labeled.open_dataset(put(tmp_path / f"{place}.csv", "\n".join(changed)))
+        if "column_0" in dataset.sources:  # a sample holds it
+            continue
+        with pytest.raises(ReadError, match=f"line {place + 1} of .* would round"):
+            dataset["features"].load()
+        break
+    else:
+        pytest.fail("no line lies between samples")
+
+
+@pytest.mark.parametrize("text", ["a,b,c\n", "a,b,c", "\ufeffa;b;c\r\n", '"a","b","c"\n\n'])
+def test_a_file_of_nothing_but_names_has_no_rows(tmp_path, text):
+    dataset = labeled.open_dataset(put(tmp_path / "a.csv", text))
+    assert dataset["features"].shape == (0, 3)
+    assert dataset["features"].attrs["columns"] == ["a", "b", "c"]
+    assert len(list(dataset.batches(4))) == 0
+
+
+def test_one_word_is_a_row_of_text(tmp_path):
+    assert values_of(put(tmp_path / "a.csv", "hello\n"))["column_0"].tolist() == ["hello"]
+
+
+def test_times_with_a_zone_are_those_of_utc(tmp_path, small_blocks):
+    zones = ["Z", "+02:00", "-05:30", "+0100"]
+    texts = [f"2026-11-{1 + i % 28:02}T12:30:{i % 60:02}.25{zones[i % 4]}" for i in range(50)]
+    expected = [datetime.fromisoformat(text) for text in texts]
+    path = put(tmp_path / "a.csv", "t,x\n" + "".join(f"{t},1\n" for t in texts) + ",2\n")
+    for options in ({}, {"dtype": {"t": "datetime64[ns]"}}):
+        dataset = labeled.open_dataset(path, **options)
+        found = dataset["t"]
+        assert found.dtype == "datetime64[ns]"
+        assert found.attrs["timezone"] == "UTC"
+        assert found.values[:-1].astype("datetime64[us]").tolist() == [
+            one.astimezone(UTC).replace(tzinfo=None) for one in expected
+        ]
+        assert np.isnat(found.values[-1])
+        assert dataset.isel(batch=[3, 1])["t"].values.tolist() == found.values[[3, 1]].tolist()
+    assert values_of(path, dtype={"t": str})["t"].tolist() == [*texts, ""]
+
+
+def test_times_with_and_without_a_zone_stay_text(tmp_path):
+    texts = ["2026-11-20T12:30:00Z", "2026-11-20T12:30:00"]
+    found = values_of(put(tmp_path / "a.csv", "t,x\n" + "".join(f"{t},1\n" for t in texts)))
+    assert found["t"].tolist() == texts
+    path = put(tmp_path / "b.csv", f"t,u\n{texts[0]},{texts[1]}\n")
+    with pytest.raises(FileFormatError, match="times with a zone beside times without"):
+        labeled.open_dataset(path, columns={"both": ["t", "u"]})

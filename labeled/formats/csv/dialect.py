@@ -64,6 +64,10 @@ class Dialect:
     encoding : str
     decimal : str
         Between the whole of a number and its fraction.
+    nameless_end : bool
+        Whether neither the file nor the caller names the last column.
+    trailing : bool
+        Whether lines end with a delimiter, behind which nothing stands: no column.
     """
 
     delimiter: str
@@ -76,6 +80,13 @@ class Dialect:
     first_line: int
     encoding: str = UTF_8
     decimal: str = "."
+    nameless_end: bool = False
+    trailing: bool = False
+
+    @property
+    def n_fields(self) -> int:
+        """Fields of a row."""
+        return len(self.names) + self.trailing
 
     def text(self, row: bytes) -> str:
         """Return some bytes as text; those that mean nothing are kept visible."""
@@ -155,6 +166,7 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
         skipped + 1,
         options.encoding,
         options.decimal,
+        options.names is None and not squeezed and not (header and rows[0][-1].strip()),
     )
 
 
@@ -307,7 +319,8 @@ def _guessed_header(rows: Sequence[Sequence[str]], decimal: str) -> bool:
         return False
     if not all(first):
         return _lacks_names(first, rows[1:], numbers[1:])
-    return any(map(any, numbers)) or (len(set(first)) == len(first) and len(rows) > 1)
+    names = len(set(first)) == len(first)
+    return any(map(any, numbers)) or (names and (len(rows) > 1 or len(first) > 1))
 
 
 def _lacks_names(

@@ -15,7 +15,7 @@ from labeled.formats.bytesource import FileRef
 from labeled.formats.clock import decoding
 from labeled.formats.csv.faults import explained, with_end
 from labeled.formats.csv.lines import lines_of
-from labeled.formats.csv.parsing import TextFault, parsed
+from labeled.formats.csv.parsing import Asked, TextFault, parsed
 from labeled.formats.csv.table import Columns
 from labeled.formats.header import SourceHeader
 from labeled.formats.reader import Cost
@@ -45,9 +45,10 @@ class TextEngine:
         chosen: Any = table.columns
         if region:
             chosen = np.asarray(chosen, np.int64)[region]
-        self._columns: list[int] = np.atleast_1d(np.asarray(chosen, np.int64)).tolist()
+        columns: list[int] = np.atleast_1d(np.asarray(chosen, np.int64)).tolist()
+        exact = dict(table.exact)
+        self._asked = [Asked(i, table.dtype, table.zoned, exact.get(i)) for i in columns]
         self._vector = np.ndim(chosen) == 0
-        self._dtypes = [table.dtype] * len(self._columns)
         self._source, self._table, self._index = source, table, table.index
         self._file = FileRef(source.file)
         self._used = row_nbytes(region_shape(region, source.row_shape), source.dtype)
@@ -55,7 +56,7 @@ class TextEngine:
 
     def pieces(self, runs: Ints) -> list[Piece]:
         """Split checked runs into pieces of one block each, or of several small ones in a row."""
-        if not len(runs) or not self._columns:
+        if not len(runs) or not self._asked:
             return []
         self._file().check()
         bands = bands_of(runs, self._index.block_rows)
@@ -123,7 +124,7 @@ class TextEngine:
 
     def _parsed(self, text: Any, n_rows: int) -> list[Any]:
         table = self._table
-        values = parsed(text, table.dialect, self._columns, self._dtypes, table.missing)
+        values = parsed(text, table.dialect, self._asked, table.missing)
         if len(values[0]) != n_rows:
             raise TextFault(f"{len(values[0])} rows")
         return values
@@ -155,8 +156,7 @@ class TextEngine:
             self._source.file,
             table.dialect,
             [(at, data[a:b]) for at, a, b in spans],
-            self._columns,
-            self._dtypes,
+            self._asked,
             table.missing,
         )
         where = f"{describe(self._source)}, rows {piece.start} to {piece.stop - 1}"
@@ -173,7 +173,7 @@ class TextEngine:
 
     def cost(self, runs: Ints) -> Cost:
         """Count what :meth:`pieces` and :meth:`read_piece` would do."""
-        if not len(runs) or not self._columns:
+        if not len(runs) or not self._asked:
             return Cost()
         blocks = self._blocks(runs)
         n_bytes = int((self._index.starts[blocks + 1] - self._index.starts[blocks]).sum())

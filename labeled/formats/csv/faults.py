@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from labeled.formats.bytesource import FileRef
 from labeled.formats.csv.dialect import Dialect
-from labeled.formats.csv.parsing import TextFault, parsed
+from labeled.formats.csv.parsing import Asked, TextFault, parsed
 from labeled.formats.header import FileStamp
 
 READ_BYTES = 4 * 1024 * 1024
@@ -20,8 +19,7 @@ def explained(
     stamp: FileStamp,
     dialect: Dialect,
     rows: Sequence[tuple[int, bytes]],
-    columns: Sequence[int],
-    dtypes: Sequence[np.dtype[Any]],
+    asked: Sequence[Asked],
     missing: Sequence[str],
 ) -> tuple[int, str]:
     """Return which of some rows is the first bad one, and what is wrong with which line.
@@ -32,14 +30,14 @@ def explained(
         Of the text.
     rows : sequence of (int, bytes)
         Where in the text each row begins, and the row.
-    columns, dtypes, missing
+    asked, missing
         What the parser was asked for.
     """
 
     def bad(some: Sequence[tuple[int, bytes]]) -> str | None:
         text = b"".join(with_end(row) for _, row in some)
         try:
-            found = parsed(text, dialect, columns, dtypes, missing)
+            found = parsed(text, dialect, asked, missing)
         except TextFault as fault:
             return str(fault)
         if found and len(found[0]) != len(some):
@@ -52,7 +50,7 @@ def explained(
         low, high = (low, middle) if bad(rows[low:middle]) else (middle, high)
     at, row = rows[low]
     line = dialect.first_line + _line_ends(stamp, dialect, at)
-    why = _why(row, dialect, columns, dtypes, missing)
+    why = _why(row, dialect, asked, missing)
     return low, f"line {line} of {stamp.path!r} {why}"
 
 
@@ -61,26 +59,31 @@ def with_end(row: bytes) -> bytes:
     return row if row.endswith((b"\n", b"\r")) else row + b"\n"
 
 
-def _why(
-    row: bytes,
-    dialect: Dialect,
-    columns: Sequence[int],
-    dtypes: Sequence[np.dtype[Any]],
-    missing: Sequence[str],
-) -> str:
+def _why(row: bytes, dialect: Dialect, asked: Sequence[Asked], missing: Sequence[str]) -> str:
     fields = dialect.fields(dialect.text(row))
-    n = len(dialect.names)
+    n = dialect.n_fields
     if len(fields) != n:
         what = "few" if len(fields) < n else "many"
         return (
             f"has too {what} fields: {len(fields)}, where {n} columns are expected "
             f"({few(dialect.names)}); correct it, or check delimiter=, quote= and skip_lines="
         )
-    for i, dtype in zip(columns, dtypes, strict=True):
+    if dialect.trailing and fields[-1] not in missing:
+        return (
+            f"has {fields[-1][:SHOWN]!r} behind its last delimiter, where others have nothing; "
+            "correct it, or pass names= with one more name for that column"
+        )
+    for one in asked:
         try:
-            parsed(with_end(row), dialect, [i], [dtype], missing)
+            parsed(with_end(row), dialect, [one], missing)
         except TextFault:
+            i, dtype = one.column, one.dtype
             name, shown = dialect.names[i], fields[i][:SHOWN]
+            if one.exact is not None and _parses(row, dialect, one._replace(exact=None), missing):
+                return (
+                    f"has {shown!r} in column {name!r}, which {dtype} would round; open with "
+                    f"columns='separate' to have {one.exact}, or dtype={{{name!r}: {str(dtype)!r}}}"
+                )
             if fields[i] in missing:
                 return (
                     f"has nothing ({shown!r}) in column {name!r}, where {dtype} is expected; open "
@@ -92,6 +95,14 @@ def _why(
                 f"missing=, or open with dtype={{{name!r}: {other}}}"
             )
     return "cannot be read as one row: it holds a carriage return or an open quote"
+
+
+def _parses(row: bytes, dialect: Dialect, one: Asked, missing: Sequence[str]) -> bool:
+    try:
+        parsed(with_end(row), dialect, [one], missing)
+    except TextFault:
+        return False
+    return True
 
 
 def few(names: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,20 +17,24 @@ from labeled.formats.csv.faults import explained, few
 from labeled.formats.csv.index import RowIndex, row_index
 from labeled.formats.csv.lines import lines_of
 from labeled.formats.csv.options import TextOptions
-from labeled.formats.csv.parsing import UNSIGNED, TextFault, guessed
+from labeled.formats.csv.parsing import UNSIGNED, Asked, Guess, TextFault, guessed
 from labeled.formats.csv.table import (
     Chosen,
     Columns,
     check_dtype_names,
     dtype_of,
     dtypes_of,
+    exact_of,
     sources_of,
+    zoned_of,
 )
 from labeled.formats.format import Format, Head, Options
 from labeled.formats.header import FileHeader, FileStamp, Filter, Packing, SourceHeader, fingerprint
 from labeled.formats.naming import all_rows, chosen_sources, dims_of
 from labeled.formats.objects import TEXT
 from labeled.formats.packed import MOST_POINTS, POINT_BYTES, step_for
+
+log = logging.getLogger(__name__)
 
 SAMPLES = 8
 """Blocks, evenly apart, that tell the dtypes of columns."""
@@ -51,7 +56,7 @@ class _Text:
     stamp: FileStamp
     dialect: Dialect
     index: RowIndex
-    sampled: list[np.dtype[Any]]
+    sampled: list[Guess]
 
 
 def _scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
@@ -69,7 +74,11 @@ def _looked_at(path: str, own: TextOptions) -> _Text:
     index = row_index(stamp, dialect)
     if dialect.packed:
         stamp = replace(stamp, packed=Packing(index.n_bytes, 0, step_for(index.n_bytes)))
-    return _Text(stamp, dialect, index, _sampled(stamp, dialect, index, own))
+    sampled = _sampled(stamp, dialect, index, own)
+    if dialect.nameless_end and len(sampled) > 1 and sampled[-1].empty:
+        log.info("%r: nothing stands behind the last delimiter, which makes no column", path)
+        dialect, sampled = replace(dialect, names=dialect.names[:-1], trailing=True), sampled[:-1]
+    return _Text(stamp, dialect, index, sampled)
 
 
 def _check_columns(first: _Text, other: _Text) -> None:
@@ -84,16 +93,20 @@ def _check_columns(first: _Text, other: _Text) -> None:
 
 
 def _file_header(
-    text: _Text, guesses: Sequence[np.dtype[Any]], options: Options, own: TextOptions
+    text: _Text, guesses: Sequence[Guess], options: Options, own: TextOptions
 ) -> FileHeader:
     stamp, path, names = text.stamp, text.stamp.path, text.dialect.names
-    dtypes = dtypes_of(path, names, guesses, own)
-    columns = sources_of(path, names, dtypes, own)
+    dtypes = dtypes_of(path, names, [one.dtype for one in guesses], own)
+    wide = [i for i, one in enumerate(guesses) if one.wide]
+    with_zone = [i for i, one in enumerate(guesses) if one.zoned]
+    columns = sources_of(path, names, dtypes, own, wide)
     check_dtype_names(path, own, names, list(columns))
     sources = {}
     for name in chosen_sources(columns, options, repr(path)):
         dtype = dtype_of(path, name, columns[name], dtypes, own)
-        table = Columns(text.dialect, columns[name], dtype, own.missing, text.index)
+        exact = exact_of(name, columns[name], dtype, dtypes, own)
+        zoned = zoned_of(path, name, columns[name], with_zone)
+        table = Columns(text.dialect, columns[name], dtype, own.missing, zoned, exact, text.index)
         sources[name] = _source(name, stamp, table, options)
     splits = all_rows(sources)
     return FileHeader(
@@ -112,6 +125,8 @@ def _file_header(
 def _source(name: str, stamp: FileStamp, table: Columns, options: Options) -> SourceHeader:
     index, chosen = table.index, table.columns
     row_shape, default, attrs = _row_of(chosen, table.dialect.names)
+    if table.zoned and table.dtype.kind == "M":
+        attrs["timezone"] = "UTC"
     points = 0 if stamp.packed is None else MOST_POINTS * POINT_BYTES
     return SourceHeader(
         file=stamp,
@@ -147,10 +162,8 @@ def _row_of(
     return (), ("batch",), {"columns": [names[chosen]]}
 
 
-def _sampled(
-    stamp: FileStamp, dialect: Dialect, index: RowIndex, own: TextOptions
-) -> list[np.dtype[Any]]:
-    """Return a dtype for each column, from blocks all over the text.
+def _sampled(stamp: FileStamp, dialect: Dialect, index: RowIndex, own: TextOptions) -> list[Guess]:
+    """Return what each column holds, from blocks all over the text.
 
     Raises
     ------
@@ -160,7 +173,7 @@ def _sampled(
     n_blocks = len(index.starts) - 1
     found = [_block_dtypes(stamp, dialect, index, own, n) for n in _spread(n_blocks)]
     if not found:
-        return [np.dtype(np.float64)] * len(dialect.names)
+        return [Guess(np.dtype(np.float64), empty=True)] * len(dialect.names)
     return [_common(column) for column in zip(*found, strict=True)]
 
 
@@ -170,7 +183,7 @@ def _spread(n: int) -> list[int]:
 
 def _block_dtypes(
     stamp: FileStamp, dialect: Dialect, index: RowIndex, own: TextOptions, block: int
-) -> list[np.dtype[Any]]:
+) -> list[Guess]:
     begin, end = index.starts[block : block + 2].tolist()
     text = np.empty(end - begin, np.uint8)
     FileRef(stamp)().read_into(text, begin)
@@ -183,19 +196,28 @@ def _block_dtypes(
         data = text.tobytes()
         spans = zip(lines.starts.tolist(), lines.ends.tolist(), strict=True)
         rows = [(begin + a, data[a:b]) for a, b in spans]
-        every = range(len(dialect.names))
-        _, words = explained(stamp, dialect, rows, every, [TEXT] * len(every), own.missing)
+        every = [Asked(i, TEXT) for i in range(len(dialect.names))]
+        _, words = explained(stamp, dialect, rows, every, own.missing)
         raise FileFormatError(words) from None
 
 
-def _common(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
+def _common(guesses: Sequence[Guess]) -> Guess:
     """Return what holds the values of all samples of a column."""
-    kinds = {dtype.kind for dtype in dtypes}
-    if "O" in kinds or (kinds & set("bM") and len(kinds) > 1):
-        return TEXT
+    told = [one for one in guesses if not one.empty]
+    if not told:
+        return guesses[0]
+    kinds, lacks = {one.dtype.kind for one in told}, len(told) < len(guesses)
+    zones = {one.zoned for one in told}
+    if "O" in kinds or len(zones) > 1 or (kinds & set("bM") and len(kinds) > 1):
+        return Guess(TEXT)
+    if lacks and kinds == {"b"}:
+        return Guess(TEXT)
+    dtype = np.result_type(*(one.dtype for one in told))
     if kinds == set("iu"):  # some samples hold no number that is too large for int64
-        return UNSIGNED
-    return np.result_type(*dtypes)
+        dtype = UNSIGNED
+    if lacks and dtype.kind in "iu":
+        dtype = np.dtype(np.float64)
+    return Guess(dtype, wide=any(one.wide for one in told), zoned=zones == {True})
 
 
 FORMAT = Format(

@@ -33,7 +33,7 @@ class TextOptions:
     header : bool, optional
         Whether the first line names the columns. By default it does if none of its fields is
         a number, and none empty but outermost ones: above numbers of rows, or behind a
-        delimiter that ends the lines.
+        delimiter that ends the lines. Where nothing stands behind that, it makes no column.
     names : sequence of str, optional
         Names of all columns, before those in the file.
     labels : column or list of columns, optional
@@ -46,10 +46,11 @@ class TextOptions:
         file of one column is one source of one value a row.
     dtype : dtype or mapping, optional
         Of all numeric columns, or by source or column; ``str`` leaves text as it is. By default
-        samples of the file tell: int64, uint64 (of integers too large for int64, such as ids;
-        a source of its own beside other numbers), float64, bool, datetime64[ns] (dates and times
-        as ISO 8601 writes them, ``2026-11-20`` or ``2026-11-20 12:30:00``, without a zone) or
-        text.
+        samples of the file tell: int64, uint64 (of integers too large for int64, such as ids),
+        float64, bool, datetime64[ns] (dates and times as ISO 8601 writes them, ``2026-11-20`` or
+        ``2026-11-20 12:30:00``; those that tell their zone, ``2026-11-20T12:30:00+02:00``, become
+        times of UTC) or text. Integers that float64 would round are a source of their own beside
+        floats.
         A datetime64 of any unit asks for datetime64[ns].
     missing : sequence of str
         Fields that stand for no value: NaN in floating columns, NaT among times, an error in

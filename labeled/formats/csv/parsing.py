@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,12 +24,55 @@ UNSIGNED = np.dtype(np.uint64)
 MOST_SIGNED = 2.0**63
 """Integers from here on are none of int64."""
 
+MOST_EXACT = 2**53
+"""Whole numbers up to here are exact as float64."""
+
 _BLANKS = re.compile(rb"[ \t]+")
 _EDGES = re.compile(rb"(?m)^ | (?=\r?$)")
 
 
 class TextFault(Exception):
     """The parser refused some text; nobody outside this package sees it."""
+
+
+class Asked(NamedTuple):
+    """A column that is wanted, and as what.
+
+    Parameters
+    ----------
+    column : int
+    dtype : dtype
+    zoned : bool
+        Times that tell their zone; they become those of UTC.
+    exact : dtype, optional
+        Of the whole numbers that the column holds, none of which may be rounded.
+    """
+
+    column: int
+    dtype: np.dtype[Any]
+    zoned: bool = False
+    exact: np.dtype[Any] | None = None
+
+
+class Guess(NamedTuple):
+    """What some rows of a column hold.
+
+    Parameters
+    ----------
+    dtype : dtype
+        Of all their values; float64 where there are none.
+    empty : bool
+        There is no value.
+    wide : bool
+        Whole numbers, some of which float64 may round.
+    zoned : bool
+        Times that tell their zone.
+    """
+
+    dtype: np.dtype[Any]
+    empty: bool = False
+    wide: bool = False
+    zoned: bool = False
 
 
 @cache
@@ -40,8 +83,7 @@ def _pyarrow(part: str = "") -> Any:
 def parsed(
     text: bytes,
     dialect: Dialect,
-    columns: Sequence[int],
-    dtypes: Sequence[np.dtype[Any]],
+    asked: Sequence[Asked],
     missing: Sequence[str],
 ) -> list[Any]:
     """Return some columns of whole rows of text.
@@ -51,12 +93,38 @@ def parsed(
     TextFault
         If a row has too few or too many fields, or a field is no value of its dtype.
     """
-    types = {str(i): _arrow_type(one) for i, one in zip(columns, dtypes, strict=True)}
-    table = _table(text, dialect, types, [str(i) for i in columns], missing)
-    values = [_values(table.column(i), dtype) for i, dtype in enumerate(dtypes)]
+    types = {str(one.column): _arrow_type(one.dtype, zoned=one.zoned) for one in asked}
+    if dialect.trailing:
+        types[str(len(dialect.names))] = _pyarrow().null()
+    table = _table(text, dialect, types, [*types], missing)
+    values = [_values(table.column(str(one.column)), one.dtype) for one in asked]
+    for one, found in zip(asked, values, strict=True):
+        if one.exact is not None:
+            _check_exact(found, one.exact, text, dialect, one.column, missing)
     if dialect.encoding == UTF_8:
         return values
     return [_in_utf_8(one, dialect) if one.dtype.hasobject else one for one in values]
+
+
+def _check_exact(
+    values: Array,
+    dtype: np.dtype[Any],
+    text: bytes,
+    dialect: Dialect,
+    column: int,
+    missing: Sequence[str],
+) -> None:
+    """Raise TextFault where floats round the whole numbers that stand in the text."""
+    if not len(values) or not np.abs(values).max() >= MOST_EXACT:
+        return
+    try:
+        (whole,) = parsed(text, dialect, [Asked(column, dtype)], missing)
+    except TextFault:  # they are not whole
+        return
+    with np.errstate(invalid="ignore"):
+        rounded = values.astype(dtype) != whole
+    if rounded.any():
+        raise TextFault(f"{values.dtype} rounds {whole[rounded][0]}")
 
 
 def _in_utf_8(texts: Array, dialect: Dialect) -> Array:
@@ -66,8 +134,8 @@ def _in_utf_8(texts: Array, dialect: Dialect) -> Array:
     return out
 
 
-def guessed(text: bytes, dialect: Dialect, missing: Sequence[str]) -> list[np.dtype[Any]]:
-    """Return a dtype for each column that holds all values of some rows.
+def guessed(text: bytes, dialect: Dialect, missing: Sequence[str]) -> list[Guess]:
+    """Return for each column what holds all values of some rows.
 
     Raises
     ------
@@ -78,8 +146,8 @@ def guessed(text: bytes, dialect: Dialect, missing: Sequence[str]) -> list[np.dt
     found = [_guessed(column) for column in table.columns]
     for i in (i for i, column in enumerate(table.columns) if _may_be_unsigned(column)):
         with suppress(TextFault):
-            parsed(text, dialect, [i], [UNSIGNED], missing)
-            found[i] = UNSIGNED
+            parsed(text, dialect, [Asked(i, UNSIGNED)], missing)
+            found[i] = Guess(UNSIGNED, wide=True)
     return found
 
 
@@ -106,7 +174,7 @@ def _table(
             read_options=csv.ReadOptions(
                 use_threads=False,
                 block_size=len(text) + 1,
-                column_names=[str(i) for i in range(len(dialect.names))],
+                column_names=[str(i) for i in range(dialect.n_fields)],
             ),
             parse_options=csv.ParseOptions(
                 delimiter=dialect.delimiter,
@@ -138,8 +206,10 @@ def squeezed(text: bytes) -> bytes:
     return _EDGES.sub(b"", _BLANKS.sub(b" ", text))
 
 
-def _arrow_type(dtype: np.dtype[Any]) -> Any:
+def _arrow_type(dtype: np.dtype[Any], *, zoned: bool = False) -> Any:
     arrow = _pyarrow()
+    if zoned and dtype == TIME:
+        return arrow.timestamp("ns", tz="UTC")
     return arrow.binary() if dtype.hasobject else arrow.from_numpy_dtype(dtype)
 
 
@@ -153,25 +223,34 @@ def _values(column: Any, dtype: np.dtype[Any]) -> Any:
     return values
 
 
-def _guessed(column: Any) -> np.dtype[Any]:
+def _guessed(column: Any) -> Guess:
     kinds, kind = _pyarrow().types, column.type
     if kinds.is_null(kind):
-        return np.dtype(np.float64)
+        return Guess(np.dtype(np.float64), empty=True)
     if kinds.is_integer(kind):
-        return np.dtype(np.float64 if column.null_count else np.int64)
+        return _guessed_whole(column)
     if kinds.is_floating(kind):
-        return np.dtype(np.float64)
+        return Guess(np.dtype(np.float64))
     if kinds.is_boolean(kind) and not column.null_count:
-        return np.dtype(bool)
-    if kinds.is_date(kind) or (kinds.is_timestamp(kind) and kind.tz is None):
-        return TIME if _fits(column) else TEXT
-    return TEXT
+        return Guess(np.dtype(bool))
+    if kinds.is_date(kind) or kinds.is_timestamp(kind):
+        zoned = kinds.is_timestamp(kind) and kind.tz is not None
+        return Guess(TIME, zoned=zoned) if _fits(column, zoned=zoned) else Guess(TEXT)
+    return Guess(TEXT)
 
 
-def _fits(column: Any) -> bool:
+def _guessed_whole(column: Any) -> Guess:
+    if column.null_count:
+        return Guess(np.dtype(np.float64))
+    values = column.to_numpy()
+    wide = bool(len(values)) and bool(values.max() > MOST_EXACT or values.min() < -MOST_EXACT)
+    return Guess(np.dtype(np.int64), wide=wide)
+
+
+def _fits(column: Any, *, zoned: bool) -> bool:
     """Whether all times of a column are within those that :data:`TIME` holds."""
     try:
-        column.cast(_arrow_type(TIME))
+        column.cast(_arrow_type(TIME, zoned=zoned))
     except _pyarrow().ArrowInvalid:
         return False
     return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,13 +34,21 @@ class Columns:
     columns: Chosen
     dtype: np.dtype[Any]
     missing: tuple[str, ...]
+    zoned: bool
+    """Whether they are times that tell their zone."""
+    exact: tuple[tuple[int, np.dtype[Any]], ...]
+    """Columns of whole numbers, of some dtype, that the dtype of the source must not round."""
     index: RowIndex = field(repr=False, compare=False)
 
 
 def sources_of(
-    path: str, names: Sequence[str], dtypes: Sequence[np.dtype[Any]], options: TextOptions
+    path: str,
+    names: Sequence[str],
+    dtypes: Sequence[np.dtype[Any]],
+    options: TextOptions,
+    wide: Collection[int] = (),
 ) -> dict[str, Chosen]:
-    """Return the columns of each source.
+    """Return the columns of each source; float64 may round those of `wide`.
 
     Raises
     ------
@@ -61,7 +69,7 @@ def sources_of(
         more = {names[i]: i for i in left}
     else:
         more = _grouped(names, left) if options.columns is None else {}
-        more = more or _matrix(names, dtypes, left)
+        more = more or _matrix(names, dtypes, left, wide)
     clash = sorted(set(found) & set(more))
     if clash:
         raise FileFormatError(
@@ -116,17 +124,20 @@ def _grouped(names: Sequence[str], left: Sequence[int]) -> dict[str, Chosen]:
 
 
 def _matrix(
-    names: Sequence[str], dtypes: Sequence[np.dtype[Any]], left: Sequence[int]
+    names: Sequence[str],
+    dtypes: Sequence[np.dtype[Any]],
+    left: Sequence[int],
+    wide: Collection[int],
 ) -> dict[str, Chosen]:
     """Put all numbers side by side; alone each column of anything else, or without a name.
 
-    Alone, too, are numbers of uint64 beside others: float64 would hold both, but rounds them.
+    Alone, too, are large whole numbers beside others: float64 would hold both, but rounds them.
     """
     nameless = {i for i in left if names[i] == f"column_{i}"}
     apart = nameless if len(nameless) < len(left) else set()
     numbers = tuple(i for i in left if dtypes[i].kind not in ALONE and i not in apart)
     if numbers and np.result_type(*(dtypes[i] for i in numbers)).kind == "f":
-        rest = tuple(i for i in numbers if dtypes[i] != np.uint64)
+        rest = tuple(i for i in numbers if dtypes[i].kind == "f" or i not in wide)
         numbers = rest or numbers
     beside = set(numbers)
     out: dict[str, Chosen] = {names[i]: i for i in left if i not in beside}
@@ -173,6 +184,38 @@ def dtype_of(
             "columns=, or tell its dtype"
         )
     return dtype
+
+
+def exact_of(
+    source: str,
+    chosen: Chosen,
+    dtype: np.dtype[Any],
+    dtypes: Sequence[np.dtype[Any]],
+    options: TextOptions,
+) -> tuple[tuple[int, np.dtype[Any]], ...]:
+    """Return which columns of a source hold whole numbers that nobody asked to have as floats."""
+    told = isinstance(options.dtype, tuple) and source in dict(options.dtype)
+    if told or dtype.kind != "f" or not isinstance(chosen, tuple):
+        return ()
+    return tuple((i, dtypes[i]) for i in chosen if dtypes[i].kind in "iu")
+
+
+def zoned_of(path: str, source: str, chosen: Chosen, zoned: Collection[int]) -> bool:
+    """Return whether the times of a source tell their zone.
+
+    Raises
+    ------
+    FileFormatError
+        If only some do.
+    """
+    listed = chosen if isinstance(chosen, tuple) else (chosen,)
+    found = {i in zoned for i in listed}
+    if len(found) > 1:
+        raise FileFormatError(
+            f"source {source!r} of {path!r} would put times with a zone beside times without one; "
+            "leave some out of columns="
+        )
+    return found == {True}
 
 
 def _check_alike(path: str, source: str, dtypes: Sequence[np.dtype[Any]]) -> None:
