@@ -301,6 +301,23 @@ def test_what_cannot_be_encoded_is_told(image, format, words):
         encode(image, format)
 
 
+@pytest.mark.parametrize(
+    ("format", "quality", "words"),
+    [
+        (".jpg", 101, "quality=101: of .jpg it is a whole number, 1 to 100"),
+        (".webp", 0, "1 to 100"),
+        (".png", 10, "0 to 9"),
+        (".jpeg", 50.5, "whole"),
+        (".jpg", True, "whole"),
+    ],
+)
+def test_a_quality_that_there_is_none_of_is_refused(format, quality, words, capfd):
+    with pytest.raises(ArrayError, match=words):
+        encode(SOFT[..., :3], format, quality)
+    assert capfd.readouterr().err == ""
+    encode(SOFT[..., :3], ".jpg", np.int64(100))
+
+
 def test_threads_decode_side_by_side():
     data = [saved(Image.fromarray(np.roll(SOFT[..., :3], i, 0)), "JPEG") for i in range(16)]
     with ThreadPoolExecutor(4) as pool:

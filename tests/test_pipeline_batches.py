@@ -257,6 +257,26 @@ def test_errors_name_the_stage_the_function_and_the_row(dataset, pipeline, words
     assert re.search(words, caught.value.__notes__[-1])
 
 
+@pytest.mark.parametrize("name", ["in_place", "by_name", "rows_too"])
+def test_a_transform_that_returns_nothing_is_told(dataset, name):
+    def in_place(sample):
+        sample["images"].values[...] = 0
+
+    def by_name(images):
+        images.values[...] = 0
+
+    def rows_too(batch, rows):
+        return None
+
+    step = {"in_place": in_place, "by_name": {"images": by_name}, "rows_too": rows_too}[name]
+    what = {"in_place": "a sample", "by_name": "'images' of a sample", "rows_too": "a batch"}[name]
+    with pytest.raises(PipelineError, match=f"returned None in the place of {what}") as e:
+        next(iter(dataset.batches(8, pipeline=step)))
+    assert name in "".join(e.value.__notes__)
+    chosen = Stages(sample=lambda sample: None, collate=len)  # which makes of None what it likes
+    assert list(dataset.batches(100, pipeline=chosen)) == [100, 57]
+
+
 @pytest.mark.parametrize("threads", [0, 2])
 @pytest.mark.parametrize("collate", [None, lambda samples: [one.row for one in samples]])
 def test_a_batch_without_samples_is_left_out(dataset, threads, collate):
@@ -494,8 +514,8 @@ def test_ragged_examples_that_nobody_transforms_stay_as_they_are(tmp_path, pipel
 def test_a_whole_batch_of_ragged_examples_that_is_no_mapping_is_told(tmp_path):
     values = [np.arange(1 + row % 3) for row in range(10)]
     path = labeled.write(tmp_path / "r.hdf5", {"sound": values, "kind": np.arange(10)})
-    steps = [whole(lambda batch: None), {"kind": abs}]
-    with pytest.raises(PipelineError, match="a whole-batch transform made NoneType"):
+    steps = [whole(lambda batch: 3), {"kind": abs}]
+    with pytest.raises(PipelineError, match="a whole-batch transform made int"):
         list(labeled.open_dataset(path).batches(4, pipeline=steps))
 
 

@@ -23,7 +23,8 @@ from labeled.errors import (
     ReadError,
     WriteError,
 )
-from labeled.providers import DataProvider, ImageRecordProvider, Look
+from labeled.providers import DataProvider, ImageRecordProvider, Look, images
+from labeled.providers.files import serving_of_files
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +107,7 @@ CHANGES = {
     "scale": ({}, 0.5),
     "max_random_contrast": ({}, 0.4),
     "max_random_illumination": ({}, 20),
+    "aug_seq": ({"rotate": 30}, "aug_default,aug_default"),
 }
 """Parameter -> (others that it needs, a value that changes what is handed out)."""
 
@@ -144,14 +146,8 @@ def differing(folder, name, others, value):
 def test_every_parameter_is_in_the_tables():
     own = set(signature(ImageRecordProvider.__init__).parameters) - {"self", "look"}
     look = set(signature(Look).parameters)
-    assert own | look == {
-        *CHANGES,
-        *NOTHING,
-        "shuffle_chunk_size",
-        "errors",
-        "max_lost",
-        "device",
-    }
+    elsewhere = {"shuffle_chunk_size", "errors", "max_lost", "device", "ctx", "device_id"}
+    assert own | look - {"times"} == {*CHANGES, *NOTHING, *elsewhere}
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -163,6 +159,46 @@ def test_a_parameter_that_changes_batches_is_heeded(folder, name):
 def test_other_parameters_change_nothing(folder, name):
     others = {"rand_crop": True, "shuffle": True, "max_random_contrast": 0.3, "batch_size": 5}
     assert not differing(folder, name, others, NOTHING[name])
+
+
+def test_augmenters_are_applied_in_sequence_by_name(folder):
+    turned = {"rotate": 180, "data_shape": (3, 24, 30)}
+    expected = IMAGES.transpose(0, 3, 1, 2)
+    for names in ("aug_default,aug_default", ["aug_default", "aug_default"]):
+        twice = np.concatenate([b.data[0] for b in make(folder, **turned, aug_seq=names)])
+        np.testing.assert_allclose(twice, expected, atol=1e-4)
+    for names in ("", []):  # mirroring and arithmetic belong to none of them
+        none = [b.data[0] for b in make(folder, rotate=45, mirror=True, scale=2, aug_seq=names)]
+        np.testing.assert_allclose(np.concatenate(none), 2 * WHOLE[..., ::-1], atol=1e-4)
+    with pytest.raises(LoaderError, match=r"'det_aug_default', and only 'aug_default' is known"):
+        make(folder, aug_seq="aug_default,det_aug_default")
+    with pytest.raises(LoaderTypeError, match="no parameter 'times'"):
+        make(folder, times=2)
+
+
+def test_a_context_is_a_device(folder):
+    assert same(handed_out(make(folder)), handed_out(make(folder, ctx="cpu")))
+    for wrong, words in (
+        ({"ctx": "tpu"}, "'cpu' or 'gpu'"),
+        ({"device_id": 1}, "say ctx='gpu', too"),
+        ({"ctx": "gpu", "device": FakeDevice()}, "say the same"),
+        ({"ctx": "gpu", "device_id": -1}, "device_id"),
+    ):
+        with pytest.raises(LoaderError, match=words):
+            make(folder, **wrong)
+
+
+def test_a_gpu_is_asked_for_by_its_number(folder, monkeypatch):
+    asked = []
+
+    def serving(given, **own):
+        asked.append(given["device"])
+        return serving_of_files({**given, "device": "cpu"}, **own)
+
+    monkeypatch.setattr(images, "serving_of_files", serving)
+    make(folder, ctx="gpu", device_id=2)
+    make(folder, ctx="gpu")
+    assert asked == ["cuda:2", "cuda:0"]
 
 
 WHOLE = IMAGES[:, 6:18, 7:23].transpose(0, 3, 1, 2).astype(np.float32)

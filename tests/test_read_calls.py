@@ -130,6 +130,20 @@ def test_a_job_of_rows_in_file_order_is_one_call(tmp_path, calls, dtype):
     assert calls["read"] == (jobs if rows.dtype.isnative else 2 * jobs)
 
 
+@pytest.mark.parametrize("dtype", ["u1", ">u2"])
+@pytest.mark.parametrize("shuffle", [False, "full"])
+def test_rows_larger_than_a_read_come_one_by_one(tmp_path, dtype, shuffle):
+    values = np.random.default_rng(0).integers(0, 255, (5, 1_300_000)).astype(dtype)
+    with h5py.File(tmp_path / "x.h5", "w") as f:
+        f["x"] = values
+        f["x"].dims[0].label, f["x"].dims[1].label = "batch", "feature"
+    loader = labeled.open_dataset(tmp_path / "x.h5").batches(2, seed=1, shuffle=shuffle)
+    for lane in loader.plan.lanes:
+        lane.keep = False
+    for batch in loader:
+        np.testing.assert_array_equal(batch.arrays["x"], values[batch.rows])
+
+
 def test_chunks_here_and_there_are_found_one_by_one(tmp_path):
     order = np.random.default_rng(1).permutation(N // CHUNK).tolist()
     path = write(tmp_path / "scattered.h5", order=order)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import labeled
 from labeled.compat.mxnet.recordio import MXIndexedRecordIO, MXRecordIO
 from labeled.compat.mxnet.recordio import unpack as old_unpack
 from labeled.errors import FileChangedError, FileFormatError, UnknownNameError, WriteError
@@ -260,6 +261,16 @@ def test_an_index_of_something_else_is_refused(path, text, words):
     Path(path[:-4] + ".idx").write_text(text)
     with pytest.raises(FileFormatError, match=words):
         _ = record_file(path).index
+
+
+def test_an_index_without_a_byte_names_the_remedy(path):
+    write_records(path, [b"abc"])
+    empty = Path(path).with_suffix(".idx")
+    empty.write_bytes(b"")
+    for options in ({}, {"index": str(empty)}):
+        with pytest.raises(FileFormatError, match=r"\.idx' is empty .*open with index=False"):
+            labeled.open_dataset(path, **options)
+    assert labeled.open_dataset(path, index=False).n_rows == 1
 
 
 def test_a_record_that_an_index_leaves_out_is_missed_when_reading(path):

@@ -401,7 +401,7 @@ def encode(image: npt.ArrayLike, format: str = ".jpg", quality: int | None = Non
     Raises
     ------
     ArrayError
-        If the array is no picture, or the format is unknown or cannot hold it.
+        If the array is no picture, the format is unknown or cannot hold it, or has no such quality.
     """
     cv2 = opencv()
     pixels = np.asarray(image)
@@ -416,6 +416,7 @@ def encode(image: npt.ArrayLike, format: str = ".jpg", quality: int | None = Non
     suffix = format.lower()
     if suffix not in _FORMATS:
         raise ArrayError(f"format={format!r} must be one of {', '.join(map(repr, _FORMATS))}")
+    _check_quality(suffix, quality)
     if pixels.ndim == 3:
         codes = {3: cv2.COLOR_RGB2BGR, 4: cv2.COLOR_RGBA2BGRA}
         pixels = cv2.cvtColor(np.ascontiguousarray(pixels), codes[pixels.shape[2]])
@@ -428,6 +429,20 @@ def encode(image: npt.ArrayLike, format: str = ".jpg", quality: int | None = Non
     if not done:
         raise ArrayError(f"a picture {pixels.shape} cannot be encoded as {format}")
     return bytes(encoded)
+
+
+def _check_quality(suffix: str, quality: Any) -> None:
+    """Refuse what OpenCV would clip, and say so on the standard error."""
+    lossy = (1, 100)
+    bounds = {".jpg": lossy, ".jpeg": lossy, ".webp": lossy, ".png": (0, 9)}.get(suffix)
+    if quality is None or bounds is None:
+        return
+    least, most = bounds
+    whole = isinstance(quality, int | np.integer) and not isinstance(quality, bool)
+    if not (whole and least <= quality <= most):
+        raise ArrayError(
+            f"quality={quality!r}: of {suffix} it is a whole number, {least} to {most}"
+        )
 
 
 def _options(suffix: str, quality: int | None) -> list[int]:

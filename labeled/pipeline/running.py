@@ -188,7 +188,12 @@ class Line:
 
         def applied(some: Any, numbers: Rows) -> Any:
             with told("whole-batch transform", step.transform, numbers):
-                return step(some, replace(place, rows=numbers))
+                made = step(some, replace(place, rows=numbers))
+                if made is None:
+                    raise PipelineError(
+                        "it returned None in the place of a batch; let it return the batch"
+                    )
+                return made
 
         try:
             return applied(data, rows), None
@@ -236,7 +241,7 @@ class Line:
             one, samples[number] = samples[number], None
             try:
                 here = Place(place.seed, place.epoch, row) if transform.asks else None
-                made.append(transform(one, here))
+                made.append(self._returned(transform(one, here)))
             except (ReadError, UnfitPictureError) as error:
                 if not skips:
                     raise
@@ -246,6 +251,20 @@ class Line:
                 error.add_note(_note("sample transform", transform.transform, [row]))
                 raise
         return made, lost if lost.any() else None
+
+    def _returned(self, made: Any) -> Any:
+        """Return what a transform of samples did; the usual collate makes nothing of None."""
+        if self.collate is not None:
+            return made
+        parts = made if type(made) is dict else {"": made}
+        lacking = next((name for name, part in parts.items() if part is None), None)
+        if lacking is not None:
+            what = "a sample" if made is None else f"{lacking!r} of a sample"
+            raise PipelineError(
+                f"it returned None in the place of {what}; let it return what it was given (return "
+                "x), also where it changes that in place"
+            )
+        return made
 
     def finish(self, data: Any, place: Place) -> Any:
         """Apply the batch stage, where the consumer is."""

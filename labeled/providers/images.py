@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -35,6 +36,8 @@ from labeled.selection import Selection
 SEEDS = 1 << 63
 MEAN_ROWS = 64
 """Pictures of a batch that a mean image is made of."""
+
+AUG_DEFAULT = "aug_default"
 
 BATCH_DIMS = ("batch", "channel", "height", "width")
 
@@ -108,6 +111,14 @@ class ImageRecordProvider(LoaderProvider):
         How many pictures, or which share of them, may be left out in an epoch.
     data_padding, label_padding, axes, memory, device
         As for :class:`ArrayDataProvider`.
+    ctx : {"cpu", "gpu"}, optional
+        The same as ``device="cpu"`` or ``device="cuda:<device_id>"``.
+    device_id : int
+        Number of the GPU, with ``ctx="gpu"``.
+    aug_seq : str or list of str
+        What is done to pictures before they are mirrored and become numbers, by name and in
+        order: "aug_default" is all that parameters ask for, and may come several times; with none
+        of it pictures are only cut to `data_shape`.
     **look
         What becomes of the pictures: the parameters of :class:`Look`.
 
@@ -152,16 +163,24 @@ class ImageRecordProvider(LoaderProvider):
         axes: BatchAxis = "first",
         memory: int | str | None = None,
         device: str | Device = "cpu",
+        ctx: Literal["cpu", "gpu"] | None = None,
+        device_id: int = 0,
+        aug_seq: str | Sequence[str] = AUG_DEFAULT,
         **look: Any,
     ) -> None:
-        given = checked(locals())
+        given = checked(locals()) | {"device": _device(device, ctx, device_id)}
         own = keywords_of(type(self).__init__)
-        check_keywords(type(self).__name__, look, own, [one.name for one in fields(Look)])
+        check_keywords(
+            type(self).__name__,
+            look,
+            own,
+            [one.name for one in fields(Look) if one.name != "times"],
+        )
         shape, shuffled = _checked_shape(data_shape), flag("shuffle", shuffle)
         dtype = _checked_dtype(dtype)
         if seed_aug is not None:
             integer("seed_aug", seed_aug)
-        made = Look(**look)
+        made = Look(**look, times=_times(aug_seq))
         nothing = np.zeros(shape, np.float32) if mean_img else None
         made.augment(shape, dtype, nothing)  # complain now
         feeds = [Feed(data_name, "images", shape=shape, dims=BATCH_DIMS, made=np.dtype(dtype))]
@@ -203,6 +222,33 @@ def _checked_shape(shape: Any) -> tuple[int, int, int]:
     if lengths[0] not in (1, 3, 4):
         raise LoaderError(f"data_shape={shape!r}: pictures have 1, 3 or 4 channels")
     return int(lengths[0]), int(lengths[1]), int(lengths[2])
+
+
+def _device(device: str | Device, ctx: Any, device_id: Any) -> str | Device:
+    """Return where batches go, whichever way that is said."""
+    number = integer("device_id", device_id, least=0)
+    if ctx not in (None, "cpu", "gpu"):
+        raise LoaderError(f"ctx={ctx!r} must be 'cpu' or 'gpu'")
+    if number and ctx != "gpu":
+        raise LoaderError(f"device_id={number} is the number of a GPU: say ctx='gpu', too")
+    if ctx is None:
+        return device
+    if device != "cpu":
+        raise LoaderError(f"ctx={ctx!r} and device={device!r} say the same; give one of them")
+    return "cpu" if ctx == "cpu" else f"cuda:{number}"
+
+
+def _times(names: Any) -> int:
+    """Return how often augmentations are applied, by their names in order."""
+    listed = names.split(",") if isinstance(names, str) else list(names)
+    steps = [name for name in (str(one).strip() for one in listed) if name]
+    unknown = next((name for name in steps if name != AUG_DEFAULT), None)
+    if unknown is not None:
+        raise LoaderError(
+            f"aug_seq names {unknown!r}, and only {AUG_DEFAULT!r} is known; other transforms go "
+            "into labeled.augment.Augment([...]), for dataset.batches(pipeline={'images': ...})"
+        )
+    return len(steps)
 
 
 def _checked_dtype(dtype: Any) -> str:

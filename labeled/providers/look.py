@@ -117,6 +117,8 @@ class Look:
     max_random_contrast, max_random_illumination : float
         Contrast is drawn from 1 plus or minus the first, illumination from plus or minus the
         second.
+    times : int
+        How often all that comes before mirroring is done; pictures are cut to their size anyhow.
     """
 
     resize: int = -1
@@ -161,6 +163,7 @@ class Look:
     scale: float = 1
     max_random_contrast: float = 0
     max_random_illumination: float = 0
+    times: int = 1
 
     def __post_init__(self) -> None:
         for name in ("rand_crop", "random_resized_crop", "mirror", "rand_mirror"):
@@ -202,8 +205,10 @@ class Look:
         mean : array of that shape, optional
             Subtracted from every picture.
         """
-        steps = (*self._placed(shape[1:]), *self._coloured(), *self._mirrored())
-        return _augment((*steps, *self._numbers(shape[0], dtype, mean)), dtype)
+        changed = (*self._placed(shape[1:]), *self._coloured())
+        steps = changed * self.times if self.times else (Crop(shape[1:]),)
+        numbers = self._numbers(shape[0], dtype, mean)
+        return _augment((*steps, *self._mirrored(), *numbers), dtype)
 
     def still(self, size: tuple[int, int]) -> Augment:
         """Return what shapes pictures with nothing drawn: what a mean image is made of."""

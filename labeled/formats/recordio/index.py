@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import FileFormatError
-from labeled.formats.bytesource import OpenFile, open_bytes
+from labeled.formats.bytesource import OpenFile, open_bytes, stamp_of
 from labeled.formats.header import FileStamp
 from labeled.formats.recordio.framing import (
     ALIGNMENT,
@@ -145,6 +145,14 @@ def broken(path: str, record: int, offset: int, fault: Exception) -> FileFormatE
         f"record {record} of {path!r}, at byte {offset:,}, is damaged: {fault}; the file is no "
         "RecordIO file, or was cut short, so copy or write it again"
     )
+
+
+def idx_stamp(path: str | os.PathLike[str]) -> FileStamp:
+    """Return which ``.idx`` is at a path; FileFormatError where there is none to read."""
+    try:
+        return stamp_of(path)
+    except FileFormatError as error:
+        raise FileFormatError(f"{error}; {REMEDY}") from None
 
 
 def read_idx(path: str) -> tuple[list[str], Rows]:

@@ -14,6 +14,7 @@ from labeled.formats.bytesource import stamp_of
 from labeled.formats.header import FileStamp
 from labeled.formats.pictures import MAX_PIXELS, Channels
 from labeled.formats.recordio.decoding import Decoding
+from labeled.formats.recordio.index import idx_stamp
 from labeled.formats.recordio.reading import RecordFile
 
 Content = Literal["auto", "images", "labelled", "raw"]
@@ -121,7 +122,7 @@ def _checked_index(index: Any) -> Any:
     if index is None or index is True:
         raise LoaderError(f"index={index!r} must be 'auto', False, or the path of an .idx file")
     paths = [index] if isinstance(index, str | os.PathLike) else list(index)
-    return tuple(stamp_of(path) for path in paths)
+    return tuple(idx_stamp(path) for path in paths)
 
 
 def _checked_dtype(dtype: Any) -> np.dtype[Any]:

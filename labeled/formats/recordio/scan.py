@@ -35,7 +35,7 @@ from labeled.formats.header import (
 )
 from labeled.formats.picture_heads import kind_of
 from labeled.formats.recordio.engines import list_of, listed_labels
-from labeled.formats.recordio.index import SUFFIX
+from labeled.formats.recordio.index import SUFFIX, idx_stamp
 from labeled.formats.recordio.irheader import LABEL, HeaderError, body_of
 from labeled.formats.recordio.lists import SHOWN
 from labeled.formats.recordio.options import Detail, RecordOptions
@@ -98,7 +98,7 @@ def _indexes(paths: tuple[str, ...], index: Any) -> Iterator[FileStamp | None]:
             raise LoaderError(f"index= names {len(index)} files for {len(paths)} record files")
         return iter(index)
     beside = (str(Path(path).with_suffix(SUFFIX)) for path in paths)
-    return (stamp_of(one) if os.path.exists(one) else None for one in beside)
+    return (idx_stamp(one) if os.path.exists(one) else None for one in beside)
 
 
 def _content(files: tuple[RecordFile, ...]) -> str:
