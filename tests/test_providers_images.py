@@ -396,7 +396,8 @@ def test_a_mean_image_is_computed_once_over_all_pictures(folder, tmp_path):
     [
         ({"rand_crp": True}, LoaderTypeError, "no parameter 'rand_crp'; did you mean 'rand_crop'"),
         ({"data_shape": (3, 12)}, LoaderError, "must be .channels, height, width."),
-        ({"data_shape": (2, 12, 12)}, LoaderError, "1, 3 or 4 channels"),
+        ({"data_shape": (2, 12, 12)}, LoaderError, "1, 3 or 4 channels$"),
+        ({"data_shape": (16, 12, 3)}, LoaderError, r"channels; .* first: \(3, height, width\)"),
         ({"batch_size": 0}, LoaderError, "at least 1"),
         ({"label_width": 0}, LoaderError, "at least 1"),
         ({"num_parts": 2, "part_index": 2}, LoaderError, "part_index=2 must be below num_parts=2"),

@@ -220,7 +220,9 @@ def _checked_shape(shape: Any) -> tuple[int, int, int]:
     if len(lengths) != 3 or any(integer("data_shape", n, least=1) < 1 for n in lengths):
         raise LoaderError(f"data_shape={shape!r} must be (channels, height, width)")
     if lengths[0] not in (1, 3, 4):
-        raise LoaderError(f"data_shape={shape!r}: pictures have 1, 3 or 4 channels")
+        last = lengths[-1]
+        first = f"; those come first: ({last}, height, width)" if last in (1, 3, 4) else ""
+        raise LoaderError(f"data_shape={shape!r}: pictures have 1, 3 or 4 channels{first}")
     return int(lengths[0]), int(lengths[1]), int(lengths[2])
 
 
