@@ -29,7 +29,6 @@ from labeled.formats.hdf5.safety import to_bytes
 from labeled.formats.hdf5.scales import Coordinate, Names
 from labeled.formats.hdf5.writing import storable
 from labeled.formats.region import Array
-from labeled.later import Later
 from labeled.writing.casting import texts, times, without_mask
 from labeled.writing.fields import dims_of_fields, with_fields
 from labeled.writing.given import (
@@ -45,8 +44,6 @@ from labeled.writing.given import (
 from labeled.writing.passing import Passing
 from labeled.writing.ragged import RaggedAs, RaggedGiven, examples_of, is_ragged, ragged_given
 from labeled.writing.tables import frame_column, frame_sources, is_column, is_frame
-
-da: Any = Later("dask.array")
 
 KINDS = "biufcSO"
 MOST_AXES = 32
