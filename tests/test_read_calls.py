@@ -144,6 +144,18 @@ def test_rows_larger_than_a_read_come_one_by_one(tmp_path, dtype, shuffle):
         np.testing.assert_array_equal(batch.arrays["x"], values[batch.rows])
 
 
+@pytest.mark.parametrize(("threads", "n_jobs"), [(0, 6), (1, 4)])
+def test_jobs_are_smaller_where_nobody_reads_ahead(tmp_path, threads, n_jobs):
+    with h5py.File(tmp_path / "x.h5", "w") as f:
+        f.create_dataset("x", (1536, 1024), "u4").dims[0].label = "batch"
+    dataset = labeled.open_dataset(tmp_path / "x.h5", dims={"x": ("batch", "feature")})
+    loader = dataset.batches(128, memory="16 MiB", threads=threads, shuffle="full", seed=1)
+    for lane in loader.plan.lanes:
+        lane.keep = False
+    assert sum(1 for _ in loader) == 12
+    assert loader.stats().n_windows == n_jobs
+
+
 def test_chunks_here_and_there_are_found_one_by_one(tmp_path):
     order = np.random.default_rng(1).permutation(N // CHUNK).tolist()
     path = write(tmp_path / "scattered.h5", order=order)
