@@ -199,3 +199,31 @@ def test_objects_are_found_among_values_that_look_like_their_headers(
     with pytest.MonkeyPatch.context() as patch:
         refuse_h5py(patch)
         same(labeled.open_dataset(path)["x"][some].to_objects(), [rows[i] for i in some])
+
+
+def test_objects_of_sixteen_bytes_are_read_together_too(tmp_path: Path) -> None:
+    rows = [np.arange(40 + i % 7) * (1 + 2j) + i for i in range(300)]
+    with h5py.File(tmp_path / "x.h5", "w") as f:
+        made = f.create_dataset("x", len(rows), h5py.vlen_dtype("c16"))
+        for i, row in enumerate(rows):
+            made[i] = row
+    ragged = labeled.open_dataset(tmp_path / "x.h5", dims={"x": ("batch", "time")})["x"]
+    assert ragged.reader.why == "rows of variable length: heaps read outside HDF5's lock"
+    same(ragged.to_objects(), rows)
+    same(ragged[50:60].to_objects(), rows[50:60])
+
+
+@pytest.mark.parametrize("more", [1, 60, 4000, 100_000])
+@pytest.mark.parametrize("row", [0, 37, 499])
+def test_a_row_that_claims_what_lies_behind_its_heap_is_told(
+    tmp_path: Path, row: int, more: int
+) -> None:
+    path = write(tmp_path / "bad.h5", [np.full(900, i % 9 + 50, "u1") for i in range(500)])
+    with h5py.File(path) as f:
+        place = f["x"].id.get_offset() + 16 * row
+    with open(path, "r+b") as f:
+        f.seek(place)
+        f.write(np.uint32(900 + more).tobytes())
+    words = ", rows 0 to 499: " if more < 100_000 else ": its rows claim 550000 bytes"
+    with pytest.raises(FileFormatError, match=f"source 'x' in '.*bad.h5'{words}"):
+        labeled.open_dataset(path)["x"].flat()
