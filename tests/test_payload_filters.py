@@ -32,7 +32,7 @@ from labeled.formats.hdf5.filters import (
     Pipeline,
     why_not,
 )
-from labeled.formats.hdf5.layout import _filters as filters_of
+from labeled.formats.hdf5.layout import filters_of
 from labeled.formats.hdf5.plainfilters import fletcher32
 from labeled.formats.header import Filter
 from labeled.permute import compiler

@@ -265,6 +265,13 @@ class ExtentEngine:
             raise failed(self._source, start, stop, fault) from fault
         return True
 
+    def straight_cost(self, n_rows: int) -> Cost | None:
+        """Count what :meth:`straight_from` would do for so many rows; None if nothing."""
+        if not 0 < n_rows < self._most_straight:
+            return None
+        n_reads = 1 if self._direct else -(-n_rows // (2 * self._rows_each))
+        return Cost(n_rows * self._plan.row_bytes, n_rows * self._used, n_reads, 0)
+
     def _swap(self, file: OpenFile, target: Array, at: int) -> None:
         """Read rows whose bytes are swapped on the way, about a mebibyte of them at a time."""
         step = 2 * self._rows_each
@@ -377,9 +384,12 @@ class ExtentEngine:
             target[a : a + step][stored] = part
 
     def cost(self, runs: Ints) -> Cost:
-        """Count what :meth:`pieces` and :meth:`read_piece` would do."""
+        """Count what reading runs in order would do."""
         if not len(runs) or not self._used:
             return Cost(0, 0, 0, 0)
+        straight = self.straight_cost(n_rows_of(runs)) if len(runs) == 1 else None
+        if straight is not None and self._base is not None:
+            return straight
         at, stop = self._fetched(runs)
         n, plan = (stop - at) // self._plan.row_bytes, self._plan
         n_reads = len(n) if plan.read_through else int(n.sum()) * len(plan.starts)

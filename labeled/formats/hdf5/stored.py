@@ -26,6 +26,7 @@ from labeled.formats.reading import (
     Piece,
     bands_of,
     gather,
+    n_rows_of,
     row_nbytes,
 )
 from labeled.formats.region import (
@@ -102,13 +103,16 @@ class StoredChunks:
 
     def straight_into(self, out: Array, start: int, stop: int) -> bool:
         """Read one run with one call, if its chunks follow one another in the file."""
+        base = self._base_of(start, stop)
+        return base is not None and self._engine(0).straight_from(base, out, start, stop)
+
+    def _base_of(self, start: int, stop: int) -> int | None:
+        """Return where row 0 would be, if the chunks of a run follow one another in the file."""
         found = self._stretches
         if found is None:
-            return False
+            return None
         k = int(found.starts.searchsorted(start, side="right")) - 1
-        if stop > found.stops[k]:
-            return False
-        return self._engine(0).straight_from(int(found.bases[k]), out, start, stop)
+        return None if stop > found.stops[k] else int(found.bases[k])
 
     def pieces(self, runs: Ints) -> list[Piece]:
         """Split checked runs into pieces of one tile each."""
@@ -130,7 +134,11 @@ class StoredChunks:
             gather(rows, out, self.pieces, self.read_piece)
 
     def cost(self, runs: Ints) -> Cost:
-        """Count what :meth:`pieces` and :meth:`read_piece` would do."""
+        """Count what reading runs in order would do."""
+        if len(runs) == 1 and self._base_of(*runs[0].tolist()) is not None:
+            straight = self._engine(0).straight_cost(n_rows_of(runs))
+            if straight is not None:
+                return straight
         return sum((self._engine(t).cost(runs) for t in range(len(self._tiles))), start=Cost())
 
     def advise(self, runs: Ints) -> None:
