@@ -292,3 +292,31 @@ def test_names_and_attributes_are_sources_where_they_are_named(waves):
         labeled.open_dataset(path, examples="data/*", sources=["attrs/p_arrival"])
     with pytest.raises(UnknownNameError, match=r"did you mean 'attrs/p_arrival'"):
         labeled.open_dataset(path, examples="data/*", sources=["attrs/p_arival"])
+
+
+def test_examples_that_were_never_stored_are_fill_values_or_refused(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as f:
+        f["d/0"] = np.arange(4.0)
+        f.create_dataset("d/1", (4,), "f8", fillvalue=7)
+        f["huge/0"] = np.arange(4.0)
+        f.create_dataset("huge/1", (1 << 40,), "f8", chunks=(1 << 20,), compression="gzip")
+    ds = labeled.open_dataset(tmp_path / "x.h5", examples="d/*")
+    np.testing.assert_array_equal(ds["d"], [np.arange(4.0), np.full(4, 7.0)])
+    huge = labeled.open_dataset(tmp_path / "x.h5", examples="huge/*")["huge"]
+    np.testing.assert_array_equal(huge[0], np.arange(4.0))
+    with pytest.raises(UnsafeFileError, match="claims shape"):
+        huge.take([1]).to_objects()
+
+
+def test_places_are_looked_for_once_however_many_files(waves, tmp_path, monkeypatch):
+    path, values = waves
+    copies = [tmp_path / f"{i}.h5" for i in range(12)]
+    for copy in copies:
+        copy.write_bytes(path.read_bytes())
+    ds = labeled.open_dataset(copies, examples="data/*")
+    monkeypatch.setattr("labeled.formats.hdf5.eachplaces._matched", None)
+    seen = 0
+    for batch in ds.batches(50, shuffle=True, seed=0):
+        np.testing.assert_array_equal(batch["data"], values[batch.rows % 30])
+        seen += len(batch.rows)
+    assert seen == 360

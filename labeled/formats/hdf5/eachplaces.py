@@ -7,6 +7,7 @@ pass is made once a process for a file, and kept; what travels is the pattern.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -27,7 +28,7 @@ from labeled.formats.header import FileStamp
 from labeled.formats.objects import is_text, vlen_base
 from labeled.formats.region import Array, Ints
 
-KEPT_FILES = 8
+KEPT_FILES = 4096
 """Files whose places are kept."""
 
 DEEPEST = 16
@@ -241,7 +242,10 @@ class _Look:
             part.fault = f"it is {dataset.dtype} in {path!r}, but not in {part.first!r}"
         else:
             where, stored = f"{path}/{name}".rstrip("/"), dataset.get_storage_size()
-            part.offsets.append(self._place(dataset, where, outside, stored, part.chunks))
+            place = self._place(dataset, where, outside, stored, part.chunks)
+            size = 1 if opaque else kind.get_size()
+            whole = place < 0 or stored >= math.prod(shape) * size
+            part.offsets.append(place if whole else NOWHERE)
             part.shapes.append(shape)
             part.stored += stored
 

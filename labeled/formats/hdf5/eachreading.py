@@ -8,16 +8,18 @@ left is opened and read by h5py, one after the other.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
 
 import h5py
 import numpy as np
 
 from labeled.formats.bytesource import open_bytes
 from labeled.formats.examples import ExampleReader
-from labeled.formats.hdf5.eachplaces import IN_CHUNKS, NOWHERE, Each, Places, places_of
+from labeled.formats.hdf5.eachplaces import IN_CHUNKS, NOWHERE, Places, places_of
 from labeled.formats.hdf5.fallback import PIECE_BYTES as H5PY_BYTES
 from labeled.formats.hdf5.handles import h5_of
-from labeled.formats.hdf5.safety import to_text
+from labeled.formats.hdf5.safety import check_claim, to_text
 from labeled.formats.hdf5.undoing import DecodeError
 from labeled.formats.header import SourceHeader
 from labeled.formats.reader import Cost
@@ -49,8 +51,7 @@ class EachEngine:
 
     def __init__(self, source: SourceHeader, region: Region) -> None:
         self._source, self._region = source, region
-        each: Each = source.detail
-        _, self._places = places_of(source.file, each)
+        self._names, self._places = places_of(source.file, source.detail)
         self.why = _how(self._places)
         self._whole = is_whole(region, source.row_shape)
         self._row_bytes = max(1, source.row_bytes)
@@ -80,7 +81,8 @@ class EachEngine:
         put_rows(out, place if dest is None else dest[place], outer_take(rows, self._region))
 
     def _fill(self, out: Array, rows: Ints) -> None:
-        fill(self._source, rows, [out[i : i + 1] for i in range(len(rows))])
+        targets = [out[i : i + 1] for i in range(len(rows))]
+        fill(self._source, self._names, self._places, rows, targets)
 
     def gather_into(self, out: Array, rows: Ints) -> None:
         gather(rows, out, self.pieces, self.read_piece)
@@ -104,9 +106,17 @@ class EachReader(ExampleReader):
     kind = "records"
     chunk_rows = 1
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the places behind: they are found again where the reader arrives."""
+        return {"source": self.source}
+
+    @cached_property
+    def _found(self) -> tuple[Array, Places]:
+        return places_of(self.source.file, self.source.detail)
+
     @property
     def _places(self) -> Places:
-        return places_of(self.source.file, self.source.detail)[1]
+        return self._found[1]
 
     @property
     def why(self) -> str:
@@ -121,22 +131,27 @@ class EachReader(ExampleReader):
     def read_flat(self, rows: AnyRows) -> Flat:
         shapes = self.shapes(rows)
         offsets = offsets_of(elements_of(shapes))
+        check_claim(self.source, int(offsets[-1]) * self.source.dtype.itemsize)
         out = np.empty(int(offsets[-1]), self.source.dtype)
         targets = [
             out[a:b].reshape(shape)
             for a, b, shape in zip(offsets[:-1].tolist(), offsets[1:].tolist(), shapes, strict=True)
         ]
-        fill(self.source, np.asarray(rows, np.int64), targets)
+        fill(self.source, *self._found, np.asarray(rows, np.int64), targets)
         return Flat(out.astype(self.dtype, copy=False), offsets, shapes)
 
 
-def fill(source: SourceHeader, rows: Ints, targets: Sequence[Array]) -> None:
+def fill(
+    source: SourceHeader, names: Array, places: Places, rows: Ints, targets: Sequence[Array]
+) -> None:
     """Read examples to where they belong.
 
     Parameters
     ----------
     source : SourceHeader
         Whose `detail` is an :class:`.Each`.
+    names, places
+        What :func:`.places_of` found of it.
     rows : int64 (n,)
         In any order.
     targets : arrays, C-contiguous
@@ -147,7 +162,6 @@ def fill(source: SourceHeader, rows: Ints, targets: Sequence[Array]) -> None:
     ReadError
         If the system or HDF5 cannot; names the row.
     """
-    names, places = places_of(source.file, source.detail)
     apart = _by_place(source, places, rows, targets)
     if not apart:
         return

@@ -46,7 +46,7 @@ class Told:
         return "names of examples" if self.attribute is None else "an attribute of examples"
 
 
-@lru_cache(maxsize=4 * KEPT_FILES)
+@lru_cache(maxsize=KEPT_FILES)
 def values_of(stamp: FileStamp, told: Told) -> Array:
     """Return the names, or the values of an attribute, of all examples: (n, ...).
 
