@@ -132,9 +132,8 @@ def open_dataset(
     paths, names = find_named(path, format)
     chosen = common_format(paths) if format is None else format_named(format)
     check_reachable(chosen, paths)
-    given = {"group": group is not None, "allow_external": allow_external}
-    given["examples"] = examples is not None
-    heeded = [name for name, one in given.items() if one]
+    given = {"group": group, "examples": examples, "allow_external": allow_external or None}
+    heeded = [name for name, one in given.items() if one is not None]
     asked = Options(
         sources=None if sources is None else tuple(sources),
         dims=_checked_dims({} if dims is None else dims),
