@@ -27,6 +27,7 @@ from labeled.errors import (
 )
 from labeled.formats.hdf5 import ragged as reading
 from labeled.formats.hdf5.scan import scan
+from labeled.ragged.flat import read_at
 
 STORED = ({}, {"chunks": (3,)}, {"chunks": (2,), "compression": "gzip", "shuffle": True})
 LAYOUT = st.sampled_from(LAYOUTS)
@@ -74,6 +75,36 @@ def test_any_rows_of_any_layout_are_what_was_written(
     assert flat.values.tolist() == [v for array in expected for v in array.reshape(-1).tolist()]
     for i, array in enumerate(expected):
         same([chosen[i]], [array])
+
+
+@given(LAYOUT, examples(), st.sampled_from(STORED), st.sampled_from(["auto", "pread"]), st.data())
+def test_examples_are_read_to_any_places(
+    tmp_path_factory: Any, layout: str, arrays: Any, stored: Any, io: Any, data: Any
+) -> None:
+    folder = tmp_path_factory.mktemp("r")
+    files = [ragged_path(folder / f"{k}.h5", layout, arrays, options=stored) for k in range(2)]
+    x = labeled.open_dataset(files[: data.draw(st.integers(1, 2))], io=io)["x"]
+    reader = data.draw(st.sampled_from([x, x.load()])).reader
+    arrays = arrays * (len(x) // max(1, len(arrays)))
+    n = len(arrays)
+    rows = np.array(sorted(data.draw(st.lists(st.integers(0, n - 1)))) if n else [], np.int64)
+    places_of = data.draw(st.permutations(range(len(rows))))
+    sizes = np.array([arrays[i].size for i in rows.tolist()], np.int64)
+    ends = np.cumsum(sizes[places_of])
+    places = np.zeros(len(rows), np.int64)
+    places[places_of] = ends - sizes[places_of]
+    out = np.zeros(int(sizes.sum()), reader.dtype)
+
+    shapes = read_at(reader, rows, out, places, sizes)
+
+    for row, place, size, shape in zip(rows, places, sizes, shapes, strict=True):
+        np.testing.assert_array_equal(out[place : place + size], arrays[row].reshape(-1))
+        assert shape.tolist() == list(arrays[row].shape if layout != "vlen" else (size,))
+    if len(rows):
+        other, untouched = sizes + np.eye(len(rows), dtype=np.int64)[0], np.zeros_like(out)
+        with pytest.raises(FileFormatError, match=rf"row \d+: it has {sizes[0]} values, but"):
+            read_at(reader, rows, untouched, places, other)
+        assert not untouched.any()
 
 
 @given(LAYOUT, st.data())

@@ -33,6 +33,7 @@ from labeled.ragged.flat import (
     flat_by,
     offsets_of,
     own_examples,
+    read_at,
 )
 from labeled.selection import Selection
 
@@ -122,6 +123,13 @@ class JoinedRagged:
             starts = flat.offsets[:-1]
             copy_segments(out, offsets[places], flat.values, starts, np.diff(flat.offsets))
         return Flat(out, offsets, shapes)
+
+    def read_at(self, rows: AnyRows, out: Array, places: Rows, sizes: Rows) -> Rows:
+        """Read examples to their places, file by file; see :func:`labeled.ragged.flat.read_at`."""
+        shapes = np.empty((len(rows), self.n_axes), np.int64)
+        for reader, which, own in self._by_file(rows):
+            shapes[which] = read_at(reader, own, out, places[which], sizes[which])
+        return shapes
 
     def read_examples(self, rows: AnyRows) -> Iterator[Array]:
         """Yield examples in the order of `rows`, each in memory of its own."""

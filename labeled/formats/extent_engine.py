@@ -36,6 +36,7 @@ from labeled.formats.reading import (
 )
 from labeled.formats.region import GAP_BYTES, Array, BoxPlan, Ints, Region, outer_put, outer_take
 from labeled.formats.straight import StraightRows, StraightSource
+from labeled.ragged.flat import copy_segments
 
 SHORT_BYTES = 32 * 1024
 """Extents shorter than this are worth joining across a gap, at the price of a second copy."""
@@ -347,6 +348,28 @@ class ExtentEngine:
         elif self._places is not None:
             self._gather_anywhere(mapped, out, rows, self._places)
         file.copied(out.nbytes, scattered=True)
+
+    def copy_spans(self, out: Array, places: Ints, starts: Ints, sizes: Ints) -> bool:
+        """Copy spans of rows from a memory map to their places, if that is the best way.
+
+        It is not where spans are long, nor where the system would have to fetch them: whoever
+        touches a page that is missing keeps all other threads from running Python.
+        """
+        file, row_bytes = self._file(), self._plan.row_bytes
+        short = int(sizes.sum()) * row_bytes <= len(sizes) * SHORT_BYTES
+        if self._base is None or not self._direct or self._io == "pread" or not short:
+            return False
+        file.check()
+        if any(self.cold(int(starts[k])) for k in {0, len(starts) // 2}):
+            return False
+        mapped = file.mapped(scattered=True)
+        if mapped is None:
+            return False
+        at, nbytes = self._base + starts * row_bytes, sizes * row_bytes
+        _check_ends(mapped, at + nbytes - row_bytes, row_bytes)
+        copy_segments(out.view(np.uint8), places * row_bytes, mapped, at, nbytes)
+        file.copied(int(nbytes.sum()), scattered=True)
+        return True
 
     def _gather_regular(self, stored: Array, out: Array, rows: Ints) -> None:
         n, plan = self._source.n_rows, self._plan

@@ -223,6 +223,14 @@ class RowReader:
         """Do the same with int64 rows that are known to be there, and an `out` that fits."""
         self._ready().gather_into(out, rows)
 
+    def copy_spans(self, out: Array, places: Ints, starts: Ints, sizes: Ints) -> bool:
+        """Copy short spans of single values from a memory map, each to its place in `out`.
+
+        False, and nothing done, where there is no map, or reading by calls is better.
+        """
+        copy = getattr(self._ready(), "copy_spans", None)
+        return bool(copy is not None and copy(out, places, starts, sizes))
+
     def read(self, rows: range | Ints) -> Array:
         """Return rows as a fresh array, ``(len(rows), *row_shape)``: order and repeats kept."""
         out = np.empty((len(rows), *self.row_shape), self.dtype)

@@ -123,7 +123,7 @@ class LoaderPlan:
 
         Their empty arrays tell who holds a slot all the same.
         """
-        layout = dict(self.layout)
+        layout = {lane.name: lane.memory_layout() for lane in self.lanes}
         for name in () if self.on_device is None else self.on_device.read_there:
             layout[name] = (0,), np.dtype(np.uint8)
         return layout

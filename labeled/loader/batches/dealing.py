@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.loader.plan import LoaderPlan
+from labeled.loader.reading.dealt import DealtExamples
 from labeled.loader.reading.engine import WindowSource
 from labeled.loader.reading.filled import Filled
 from labeled.loader.reading.process import ProcessWindows
@@ -25,7 +26,6 @@ from labeled.loader.telling.stats import Stats
 from labeled.samplers.content import Content
 from labeled.samplers.sampled import AnyPlan
 
-Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
@@ -107,8 +107,8 @@ class Dealer:
         return data, rows, count, before - count
 
     def _kept_rows(
-        self, arrays: dict[str, Array], spans: list[Span], count: int, length: int
-    ) -> tuple[dict[str, Array], Mask | None, int, int]:
+        self, arrays: dict[str, Any], spans: list[Span], count: int, length: int
+    ) -> tuple[dict[str, Any], Mask | None, int, int]:
         """Leave out rows that could not be read: the batch shrinks, later ones do not move."""
         if all(window.lost is None for window, _, _ in spans):
             return arrays, None, count, length
@@ -117,15 +117,18 @@ class Dealer:
         )
         left = int(count - lost.sum())
         length = length if self.plan.last == "pad" else left
-        kept = {}
+        kept: dict[str, Any] = {}
         for name, array in arrays.items():
+            if isinstance(array, DealtExamples):
+                kept[name] = array[0:count].kept(~lost, length)
+                continue
             kept[name] = np.empty((length, *array.shape[1:]), array.dtype)
             kept[name][:left] = array[:count][~lost]
         return kept, lost, left, length
 
     def _joined(
         self, window: Filled | None, start: int, stop: int, length: int
-    ) -> tuple[dict[str, Array], list[Span]]:
+    ) -> tuple[dict[str, Any], list[Span]]:
         """Copy a batch out of the window or windows that hold it, the first of them given.
 
         Another thread may end the iteration meanwhile, so what `let_go` clears is not asked.
@@ -133,7 +136,8 @@ class Dealer:
         slot = self._batch_pool.take(force=True)
         assert slot is not None
         slot.taken = False  # held from here on by its views alone
-        arrays = {name: array[:length] for name, array in slot.arrays.items()}
+        arrays: dict[str, Any] = {name: array[:length] for name, array in slot.arrays.items()}
+        uneven: dict[str, list[DealtExamples]] = {}
         spans, place = [], 0
         while start < stop:
             assert window is not None
@@ -142,11 +146,15 @@ class Dealer:
             end = min(stop, window.stop)
             a, b = start - window.start, end - window.start
             for name, array in window.arrays.items():
+                if isinstance(array, DealtExamples):
+                    uneven.setdefault(name, []).append(array[a:b])
+                    continue
                 arrays[name][place : place + b - a] = array[a:b]
                 if array.dtype.hasobject:
                     array[a:b] = None  # moved: what they refer to is the batch's alone
             spans.append((window, a, b))
             place, start = place + b - a, end
+        arrays |= {name: DealtExamples.joined(parts, length) for name, parts in uneven.items()}
         return arrays, spans
 
     @property

@@ -171,7 +171,8 @@ class Finish:
             arrays = place(arrays)
         if count < length:
             for name, array in arrays.items():
-                array[count:] = padding_of(array.dtype, self.padding[name])
+                if name not in self.ragged:
+                    array[count:] = padding_of(array.dtype, self.padding[name])
         if self.specs is not None:
             return self.specs(place(self._laid_out(arrays, count)) if self.ragged else arrays)
         for name, change in self.changes.items():

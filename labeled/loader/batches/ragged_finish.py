@@ -12,6 +12,7 @@ import numpy.typing as npt
 from labeled import permute
 from labeled.catalog.ragged import RaggedSource
 from labeled.errors import LoaderError
+from labeled.loader.reading.dealt import DealtExamples
 from labeled.loader.request.casts import can_hold, check_change, check_factor, checked_dtype
 from labeled.loader.request.choices import check_choice
 from labeled.ragged import Flat
@@ -79,18 +80,21 @@ class RaggedFinish:
         """Whether examples are handed out where they were read, and none is made anew."""
         return self.layout == "list" and self.change is None and self.apart
 
-    def __call__(self, array: Array, count: int) -> dict[str, Array]:
-        """Lay out an object array of examples, of which the first `count` are real.
+    def __call__(self, array: Array | DealtExamples, count: int) -> dict[str, Array]:
+        """Lay out examples of which the first `count` are real.
 
-        Its places are left empty: examples may be views of what was read of a whole window,
-        which nothing of the batch is to keep in memory.
+        Places of objects are left empty: nothing but the batch is to keep them in memory.
         """
-        examples = array.copy()
-        array[:] = None
-        if self.as_read and count == len(array):
-            return {self.name: examples}
-        flat = self._changed(self._flat(examples, count))
-        del examples
+        if isinstance(array, DealtExamples):
+            passing = self.change is not None or self.layout == "pad"
+            flat = self._changed(array.flat() if passing else array.own_flat())
+        else:
+            examples = array.copy()
+            array[:] = None
+            if self.as_read and count == len(array):
+                return {self.name: examples}
+            flat = self._changed(self._flat(examples, count))
+            del examples
         if self.layout == "list":
             return {self.name: flat.examples()}
         if self.layout == "flat":

@@ -32,6 +32,7 @@ from labeled.device.streams import Event, HostArray, Stream
 from labeled.loader.devices.decoding import DeviceDecoding, Verdict
 from labeled.loader.devices.direct import DirectReading, Landing
 from labeled.loader.devices.plan import DevicePlan
+from labeled.loader.reading.dealt import examples_of
 from labeled.loader.reading.engine import WindowSource
 from labeled.loader.reading.filled import Filled
 from labeled.loader.reading.slots import Layout, SlotPool
@@ -245,7 +246,7 @@ class DeviceWindows:
             else:
                 self._stream.wait_for(event)
         home.used.clear()
-        arrays = dict(window.arrays)
+        arrays = {name: examples_of(array) for name, array in window.arrays.items()}
         for name, target in home.arrays.items():
             arrays[name] = target[:n]
             if name not in window.coded and name not in window.straight:

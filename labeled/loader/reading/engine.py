@@ -260,7 +260,10 @@ class _Core:
 
     def _open(self, slot: Slot, start: int, stop: int, content: Content) -> None:
         n = stop - start
-        arrays = {name: array[:n] for name, array in slot.arrays.items()}
+        arrays = {
+            lane.name: lane.room(content, self._group, slot.arrays[lane.name], n)
+            for lane in self._lanes
+        }
         job = Filled(start, stop, content, slot, arrays)
         slot.taken = False  # held from here on by its views: a job that is dropped gives it back
         tasks: list[tuple[Filled, Task]] = []

@@ -13,8 +13,6 @@ from labeled.formats.straight import StraightWindow
 from labeled.loader.reading.slots import Slot
 from labeled.samplers.content import Content
 
-Array = npt.NDArray[Any]
-
 
 @dataclass(eq=False, slots=True)
 class Filled:
@@ -24,7 +22,8 @@ class Filled:
     stop: int
     content: Content
     slot: Slot
-    arrays: dict[str, Array]
+    arrays: dict[str, Any]
+    """Rows of each source: an array, or :class:`~.dealt.DealtExamples`."""
     pending: int = 0
     ready: bool = False
     error: BaseException | None = None

@@ -129,7 +129,15 @@ class Lane:
                 "%s: %d rows are read and kept in memory", self.source.where, len(self.selection)
             )
 
-    def tasks(self, content: Content, group: Rows | None, out: Array) -> Sequence[Task]:
+    def memory_layout(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Return the shape and dtype of a row in the memory of a slot."""
+        return self.source.row_shape, self.source.stored_dtype
+
+    def room(self, content: Content, group: Rows | None, memory: Array, n_rows: int) -> Any:
+        """Return what :meth:`tasks` fill for so many rows, in the memory of a slot."""
+        return memory[:n_rows]
+
+    def tasks(self, content: Content, group: Rows | None, out: Any) -> Sequence[Task]:
         """Return what must be done so that `out` holds the rows of `content` as dealt.
 
         Parameters

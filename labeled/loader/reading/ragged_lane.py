@@ -1,16 +1,12 @@
 """Ragged sources on their way into batches: how their examples are read.
 
-Examples travel through windows as objects, one array each, in slots like any others: so
+Examples are read to slots like any others, one after another as they are dealt (see `dealt`): so
 order, parts, resume and reading ahead are those of dense sources, and know nothing of
 shapes. What differs: tasks are cut by bytes, and the bytes of a row are taken to be so many
 that no window of the order can hold more than its rows times that (see `ragged_bounds`).
 
-In a window, examples are views of what was read in one piece; batches are copied out of it
-(see `ragged_finish`), so that one who holds a batch holds that batch and no window. Where
-examples are made one by one (decoded pictures), each has memory of its own all the way.
-
-The trade-off: an array object costs a few tenths of a microsecond and 200 bytes an example,
-which counts where examples are tiny; :meth:`labeled.Ragged.flat` has no such cost.
+Where examples are made one by one (decoded pictures), each has memory of its own, and travels
+as an object.
 """
 
 from __future__ import annotations
@@ -27,9 +23,10 @@ import numpy.typing as npt
 from labeled.catalog.loading import Task, as_runs
 from labeled.catalog.ragged import RaggedSource
 from labeled.formats.reader import Cost
+from labeled.loader.reading.dealt import DealtExamples
 from labeled.loader.reading.lanes import Lane
 from labeled.ragged import FlatRows, RaggedReader
-from labeled.ragged.flat import block_cuts, comes_one_by_one, own_examples
+from labeled.ragged.flat import block_cuts, comes_one_by_one, own_examples, read_at
 from labeled.samplers.content import Content, rows_of
 from labeled.selection import Selection
 
@@ -39,11 +36,12 @@ Rows = npt.NDArray[np.int64]
 OBJECT_BYTES = 208
 """What an array object takes besides its values, and its place in a slot."""
 
-TASK_BYTES = 1 << 20
-"""What one task reads, unless one example is larger."""
+TASK_BYTES = 4 << 20
+"""What one task reads, unless one example is larger.
 
-CODED_TASK_BYTES = 4 << 20
-"""The same of chunks with filters: of two tasks in file order both decode the chunk between."""
+Of two tasks in file order both decode the chunk between. Others wait for Python's lock in between:
+jobs in full shuffle that were cut in three took twice as long.
+"""
 
 DEAR_TASK_BYTES = 3 << 20
 """The same where examples are made one by one, so that none of it is a temporary copy."""
@@ -85,8 +83,24 @@ class RaggedLane(Lane):
         if self.keep and self.examples is None:
             self.examples = FlatRows(self.source.select(self.selection).flat(threads=1))
 
-    def tasks(self, content: Content, group: Rows | None, out: Array) -> Sequence[Task]:
-        """Return what must be done so that `out` (objects) holds the rows as dealt."""
+    def memory_layout(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Return bytes for as much as a window takes; objects where examples come one by one."""
+        if self._one_by_one:
+            return (), np.dtype(object)
+        return (self.row_bytes,), np.dtype(np.uint8)
+
+    def room(self, content: Content, group: Rows | None, memory: Array, n_rows: int) -> Any:
+        """Return examples as they are dealt, whose lengths are known already."""
+        if self._one_by_one:
+            return memory[:n_rows]
+        positions = content.rows if group is None else group[content.rows]
+        rows = self.selection.take(positions)
+        return DealtExamples.within(
+            memory, self.source.sizes[rows], len(self.source.dims) - 1, self.source.dtype
+        )
+
+    def tasks(self, content: Content, group: Rows | None, out: Any) -> Sequence[Task]:
+        """Return what must be done so that `out` holds the rows as dealt."""
         reader, rows, places = self._wanted(content, group)
         cuts = block_cuts(self._bytes(rows), self._task_bytes)
         fill = fill_apart if self._one_by_one else fill_together
@@ -94,18 +108,16 @@ class RaggedLane(Lane):
 
     @property
     def _task_bytes(self) -> int:
-        if self.examples is not None:
-            return TASK_BYTES
-        coded = CODED_TASK_BYTES if self.source.layout.dear else TASK_BYTES
-        return DEAR_TASK_BYTES if self._one_by_one else coded
+        return DEAR_TASK_BYTES if self._one_by_one else TASK_BYTES
 
     @property
     def _one_by_one(self) -> bool:
         return comes_one_by_one(self.reader)
 
-    def read_again(self, rows: Rows, places: Rows, out: Array) -> None:
+    def read_again(self, rows: Rows, places: Rows, out: Any) -> None:
         """Read some examples by themselves, in the caller, to their places in `out`."""
-        fill_apart(self.reader, rows, places, out)
+        fill = fill_apart if self._one_by_one else fill_together
+        fill(self.reader, rows, places, out)
 
     def _wanted(self, content: Content, group: Rows | None) -> tuple[RaggedReader, Rows, Rows]:
         """Return who reads, which of its rows in file order, and their places."""
@@ -152,9 +164,12 @@ class RaggedLane(Lane):
         return Cost(stored, nbytes, len(cuts) - 1)
 
 
-def fill_together(reader: RaggedReader, rows: Rows, places: Rows, out: Array) -> None:
-    """Read examples in one piece and put each, as a view of it, at its place."""
-    out[places] = reader.read_flat(rows).examples()
+def fill_together(reader: RaggedReader, rows: Rows, places: Rows, out: DealtExamples) -> None:
+    """Read examples, each to where it is dealt from."""
+    starts = out.offsets[places]
+    shapes = read_at(reader, rows, out.values, starts, out.offsets[places + 1] - starts)
+    if shapes.shape[1] != 1:
+        out.shapes[places] = shapes
 
 
 def fill_apart(reader: RaggedReader, rows: Rows, places: Rows, out: Array) -> None:
