@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import labeled
 from labeled.cli.main import main
-from labeled.errors import FileFormatError, UnknownNameError
+from labeled.errors import FileFormatError, LabeledWarning, UnknownNameError
 from labeled.formats.hdf5.tables import split_array
 from labeled.writing.diagnosis import suspects_of
 
@@ -279,6 +279,28 @@ def test_groups_alike_are_mended_by_one_short_command(tmp_path: Path) -> None:
             assert file[f"demo_{i}/x"].chunks is None
             assert file[f"demo_{i}/x"][...].tolist() == [[i] * 7] * 6
             assert file[f"demo_{i}/x"].dims[1].label == "feature"
+
+
+@pytest.mark.parametrize("even", [True, False])
+def test_datasets_that_are_an_example_each_become_rows(tmp_path: Path, even: bool) -> None:
+    """A command named every axis of hundreds of sources, which were to be one."""
+    path = tmp_path / "waves.h5"
+    waves = [np.full((3 if even else 2 + i % 3, 2), i) for i in range(60)]
+    with h5py.File(path, "w") as file:
+        for i, wave in enumerate(waves):
+            file[f"data/u{i}"] = wave
+    done = run("doctor", path)
+    assert (done.exit_code, done.stderr) == (1, "")
+    command = shlex.split(done.stdout.splitlines()[-1])
+    assert command[:2] == ["labeled", "convert"]
+    assert command[4:] == ["--examples", "data/u*"]
+    assert run(*command[1:]).exit_code == 0
+    mended = labeled.open_dataset(command[3])
+    for found, wave in zip(mended["data"], waves, strict=True):
+        np.testing.assert_array_equal(found, wave)
+    with pytest.warns(LabeledWarning, match="names and attributes of examples are kept where"):
+        again = labeled.convert(path, tmp_path / "again.h5", **labeled.doctor(path).options)
+    assert labeled.open_dataset(again).n_rows == 60
 
 
 def test_a_pattern_that_means_no_source_is_refused(tmp_path: Path) -> None:
