@@ -193,22 +193,26 @@ def test_of_many_sources_the_largest_are_measured(
     assert found.command is not None
 
 
-def test_data_in_other_files_are_brought_home(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["virtual", "external"])
+def test_data_in_other_files_are_brought_home(tmp_path: Path, way: str) -> None:
     with h5py.File(tmp_path / "part.hdf5", "w") as f:
         f["x"] = np.arange(40).reshape(20, 2)
+        label(f["x"], "batch", "feature")
     layout = h5py.VirtualLayout((20, 2), "i8")
     layout[:] = h5py.VirtualSource("part.hdf5", "x", shape=(20, 2))
     path = tmp_path / "all.hdf5"
     with h5py.File(path, "w") as f:
-        x = f.create_virtual_dataset("x", layout)
-        x.dims[0].label, x.dims[1].label = "batch", "feature"
+        if way == "virtual":
+            label(f.create_virtual_dataset("x", layout), "batch", "feature")
+        else:
+            f["x"] = h5py.ExternalLink("part.hdf5", "x")
     call = CliRunner().invoke
     for words in (["doctor", str(path)], ["repack", str(path), str(tmp_path / "own.hdf5")]):
         refused = call(main, words)
         assert refused.exit_code == 1
         assert "Pass --allow-external" in refused.stderr
     found = labeled.doctor(path, seconds=0.01, allow_external=True)
-    assert [each.kind for each in found.findings] == ["virtual storage"]
+    assert [each.kind for each in found.findings] == [f"{way} storage"]
     assert found.command is not None
     assert found.command.endswith(" --allow-external")
     mended = call(main, shlex.split(found.command)[1:])
