@@ -17,6 +17,7 @@ import labeled
 from labeled.errors import FileFormatError
 from labeled.formats.hdf5 import heap
 from labeled.formats.hdf5 import ragged as reading
+from labeled.ragged.flat import read_at
 
 
 def write(
@@ -36,6 +37,16 @@ def refuse_h5py(patch: Any) -> None:
         raise AssertionError("read through h5py")
 
     patch.setattr(reading.VlenReader, "_by_h5py", refuse)
+
+
+def dealt(ragged: labeled.Ragged, rows: Any) -> list[np.ndarray[Any, Any]]:
+    """Read rows, each once, in file order, as windows do."""
+    rows = np.array(sorted(set(rows)), np.int64)
+    sizes = ragged.reader.sizes(rows)
+    stops = np.cumsum(sizes)
+    out = np.zeros(int(sizes.sum()), ragged.dtype)
+    read_at(ragged.reader, rows, out, stops - sizes, sizes)
+    return [out[stop - size : stop] for stop, size in zip(stops, sizes, strict=True)]
 
 
 SIZES = st.lists(st.integers(0, 60) | st.sampled_from([500, 4096, 9000, 70_000]), max_size=40)
@@ -62,6 +73,9 @@ def test_heaps_that_follow_one_another_are_read_together(
     assert n_alone == 1  # begins within one
     same(ragged[::-3].to_objects(), rows[::-3])
     assert n_alone > 20
+    searched = n_alone
+    same(dealt(ragged, range(0, 1500, 3)), rows[::3])
+    assert n_alone == searched  # their places follow from the sizes of all
 
 
 @pytest.mark.parametrize(("at", "change"), [(0, b"NOPE"), (8, b"\1\0\0"), (16, b"\7"), (24, b"\1")])
@@ -72,8 +86,11 @@ def test_one_bad_heap_among_others_is_told(tmp_path: Path, at: int, change: byte
     place = places[len(places) // 2] + at
     raw[place : place + len(change)] = change
     Path(path).write_bytes(raw)
+    ragged = labeled.open_dataset(path)["x"]
     with pytest.raises(FileFormatError, match=r"source 'x' in '.*bad.h5', rows 0 to 999: "):
-        labeled.open_dataset(path)["x"].flat()
+        ragged.flat()
+    with pytest.raises(FileFormatError, match=r"source 'x' in '.*bad.h5', rows \d+ to \d+: "):
+        dealt(ragged, [0, *range(2, 1000)])
 
 
 @given(SIZES, st.sampled_from(DTYPES), st.data())
@@ -88,6 +105,7 @@ def test_heaps_hold_what_h5py_wrote(
         ragged = labeled.open_dataset(path)["x"]
         same(ragged.to_objects(), rows)
         same(ragged[order].to_objects(), [rows[i] for i in order])
+        same(dealt(ragged, order), [rows[i] for i in sorted(set(order))])
         assert ragged.sizes.tolist() == sizes
 
 
@@ -105,6 +123,7 @@ def test_rows_that_were_written_again_and_again(
         refuse_h5py(patch)
         same(labeled.open_dataset(path)["x"].to_objects(), rows)
         same(labeled.open_dataset(path)["x"][::-2].to_objects(), rows[::-2])
+        same(dealt(labeled.open_dataset(path)["x"], range(0, 10, 2)), rows[::2])
 
 
 @pytest.mark.parametrize(
@@ -182,6 +201,8 @@ def test_any_damage_to_a_heap_is_an_error_or_other_numbers(
     ragged = labeled.open_dataset(path, dims={"x": ("batch", "time")})["x"]
     with contextlib.suppress(FileFormatError):  # and nothing else, nor any other length
         assert len(ragged[[row]].to_objects()[0]) == 30
+    with contextlib.suppress(FileFormatError):
+        assert [len(one) for one in dealt(ragged, [0, 2, 3])] == [30] * 3
 
 
 @given(st.lists(st.integers(1, 40), min_size=2, max_size=60), st.data())
@@ -199,6 +220,8 @@ def test_objects_are_found_among_values_that_look_like_their_headers(
     with pytest.MonkeyPatch.context() as patch:
         refuse_h5py(patch)
         same(labeled.open_dataset(path)["x"][some].to_objects(), [rows[i] for i in some])
+        chosen = sorted(set(some))
+        same(dealt(labeled.open_dataset(path)["x"], chosen), [rows[i] for i in chosen])
 
 
 def test_objects_of_sixteen_bytes_are_read_together_too(tmp_path: Path) -> None:
@@ -225,5 +248,25 @@ def test_a_row_that_claims_what_lies_behind_its_heap_is_told(
         f.seek(place)
         f.write(np.uint32(900 + more).tobytes())
     words = ", rows 0 to 499: " if more < 100_000 else ": its rows claim 550000 bytes"
+    ragged = labeled.open_dataset(path)["x"]
     with pytest.raises(FileFormatError, match=f"source 'x' in '.*bad.h5'{words}"):
-        labeled.open_dataset(path)["x"].flat()
+        ragged.flat()
+    with pytest.raises(FileFormatError, match=r"source 'x' in '.*bad.h5', rows \d+ to \d+: "):
+        dealt(ragged, [row, (row + 250) % 500])
+    others = [i for i in range(500) if i != row]
+    same(dealt(ragged, others), [np.full(900, i % 9 + 50, "u1") for i in others])
+
+
+def test_objects_of_two_datasets_in_one_heap(tmp_path: Path) -> None:
+    """Of one size: where one should lie is another of the same size, with another number."""
+    one, two = ([np.full(40, i + k, "u2") for i in range(400)] for k in (0, 500))
+    with h5py.File(tmp_path / "x.h5", "w") as f:
+        made = [f.create_dataset(name, 400, h5py.vlen_dtype("u2")) for name in "xy"]
+        for dataset in made:
+            dataset.dims[0].label = "batch"
+        for i in range(400):
+            made[0][i] = one[i]
+            made[1][i] = two[i]
+    ds = labeled.open_dataset(tmp_path / "x.h5")
+    for name, rows in (("x", one), ("y", two)):
+        same(dealt(ds[name], range(0, 400, 7)), rows[::7])

@@ -6,6 +6,9 @@ places follow from their sizes: nothing of the collection need be known before i
 is nearly always so where rows are wanted in file order, and then a mebibyte of neighbours costs
 one read and a few operations on arrays, where a collection by itself costs about 60 microseconds.
 
+Rows that are wanted here and there, again and again, are looked for where they should lie by the
+sizes of all rows, and copied from there once their headers say so.
+
 What does not look as expected is left to :mod:`.heap`, which searches, or says what is wrong.
 """
 
@@ -145,6 +148,56 @@ def _read_span(
         return False
     copy_objects(out, places[rows], memory, at + OBJECT_HEAD_BYTES, lengths)
     return True
+
+
+def places_of(references: Array, itemsize: int) -> Ints:
+    """Work out where in the file objects should lie, from the sizes of all that a dataset has.
+
+    It is the first byte of their values, or 0 of rows without any. They do not lie there where
+    objects of other datasets lie between them.
+    """
+    out = np.zeros(len(references), np.int64)
+    held = np.flatnonzero(references["length"])
+    order = held[np.lexsort((references["index"][held], references["address"][held]))]
+    if len(order):
+        wanted = Wanted(references[order], itemsize)
+        firsts = np.repeat(wanted.cuts[:-1], np.diff(wanted.cuts))
+        within = wanted.ends[:-1] - wanted.ends[firsts] + HEAD_BYTES + OBJECT_HEAD_BYTES
+        out[order] = wanted.references["address"].astype(np.int64) + within
+    return out
+
+
+def read_placed(file: OpenFile, references: Array, at: Ints, out: Array, places: Ints) -> Array:
+    """Copy objects out of a memory map from where they should lie, after a look at their headers.
+
+    Returns
+    -------
+    bool array (n,)
+        Which were there. None is looked for where there is no map, or the system would have to
+        fetch it.
+    """
+    mapped = file.mapped(scattered=True)
+    n, sizes = len(at), references["length"].astype(np.int64) * out.itemsize
+    addresses = references["address"].astype(np.int64)
+    if mapped is None or not n or not all(file.holds(int(at[k])) for k in {0, n // 2}):
+        return np.zeros(n, bool)
+    file.check()
+    there = (at > 0) & (at <= len(mapped) - sizes)
+    heads = _heads_at(mapped, np.where(there, at - OBJECT_HEAD_BYTES, 0))
+    there &= heads[:, 0] & 0xFFFF == references["index"]
+    there &= heads[:, 1] == sizes.astype(np.uint64)
+    heads = _heads_at(mapped, np.where(there, addresses, 0))
+    there &= heads[:, 0] & _SIGNATURE_MASK == _SIGNATURE
+    there &= (at - addresses + sizes).astype(np.uint64) <= heads[:, 1]
+    copy_segments(out.view(np.uint8), places[there] * out.itemsize, mapped, at[there], sizes[there])
+    file.copied(int(sizes[there].sum()), scattered=True)
+    return there
+
+
+def _heads_at(mapped: Array, starts: Ints) -> Array:
+    """Return the two words of headers that begin at some bytes: uint64 (n, 2)."""
+    every = np.ndarray((max(0, len(mapped) - 15), 16), np.uint8, mapped, strides=(1, 1))
+    return every[starts].view("<u8")
 
 
 def copy_objects(out: Array, places: Ints, memory: Array, starts: Ints, lengths: Ints) -> None:

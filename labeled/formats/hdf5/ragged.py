@@ -24,6 +24,7 @@ import h5py
 import numpy as np
 
 from labeled.errors import FileFormatError
+from labeled.formats.bytesource import open_bytes
 from labeled.formats.cf import decode
 from labeled.formats.examples import ExampleReader
 from labeled.formats.hdf5.eachplaces import Each
@@ -31,6 +32,7 @@ from labeled.formats.hdf5.eachreading import EachReader
 from labeled.formats.hdf5.fallback import require_filters
 from labeled.formats.hdf5.handles import h5_of
 from labeled.formats.hdf5.heap import REFERENCE, HeapError, heap_fault, plain_heap, read_heap
+from labeled.formats.hdf5.heapspans import places_of, read_placed
 from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.safety import check_claim
 from labeled.formats.header import SourceHeader
@@ -245,6 +247,10 @@ class VlenReader(ExampleReader):
     kind: str = "vlen"
     chunk_rows: int = 1
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave places behind, which are found again."""
+        return {name: value for name, value in self.__dict__.items() if name != "_places"}
+
     @property
     def n_axes(self) -> int:
         shapes = self.source.parts.get("shapes")
@@ -331,8 +337,19 @@ class VlenReader(ExampleReader):
         references = self._heap.read(rows)
         check_sizes(self.where, rows, self._lengths(references, rows), sizes)
         shapes = checked_shapes(self.source, rows, sizes, self.io)
-        self._from_heap(references, out, places, listed(rows))
+        rows = listed(rows)
+        if self.io != "pread" and as_run(rows) is None:
+            file = open_bytes(self.source.file)
+            left = ~read_placed(file, references, self._places[rows], out, places)
+            references, places, rows = references[left], places[left], rows[left]
+        self._from_heap(references, out, places, rows)
         return shapes
+
+    @cached_property
+    def _places(self) -> Rows:
+        """Where in the file each example should lie: eight bytes a row, for scattered ones."""
+        assert self._heap is not None
+        return places_of(self._heap.read(range(self.n_rows)), self.dtype.itemsize)
 
     def _from_heap(self, references: Array, out: Array, places: Rows, rows: Rows) -> None:
         try:
