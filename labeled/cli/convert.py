@@ -19,6 +19,7 @@ from labeled.cli.options import (
     external_option,
     names_of,
     options_of,
+    overwrite_option,
     storage_of,
     storage_options,
 )
@@ -62,6 +63,7 @@ from labeled.writing.sharing import rules_of_words
 @external_option
 @click.option("--example-dim", metavar="DIM", help="What counts examples in netCDF and zarr.")
 @storage_options
+@overwrite_option
 @effort_options
 def convert(
     origin: str,

@@ -15,6 +15,7 @@ from typing import Any, TextIO
 import click
 
 from labeled import __version__
+from labeled.cli.append import append
 from labeled.cli.bench import bench
 from labeled.cli.completion import completion
 from labeled.cli.convert import convert
@@ -119,6 +120,7 @@ main.add_command(demo)
 main.add_command(bench)
 main.add_command(verify)
 main.add_command(convert)
+main.add_command(append)
 main.add_command(repack)
 main.add_command(completion)
 main.add_command(doctor)

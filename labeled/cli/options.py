@@ -44,7 +44,6 @@ def effort_options(command: Command) -> Command:
     """Add the options that say how much memory is used, and what is shown meanwhile."""
     for option in reversed(
         [
-            click.option("--overwrite", is_flag=True, help="Replace TARGET if it is there."),
             click.option(
                 "--memory",
                 metavar="SIZE",
@@ -62,6 +61,8 @@ def effort_options(command: Command) -> Command:
         command = option(command)
     return command
 
+
+overwrite_option = click.option("--overwrite", is_flag=True, help="Replace TARGET if it is there.")
 
 external_option = click.option(
     "--allow-external",

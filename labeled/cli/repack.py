@@ -13,6 +13,7 @@ from labeled.cli.options import (
     effort_options,
     external_option,
     names_of,
+    overwrite_option,
     storage_of,
     storage_options,
 )
@@ -39,6 +40,7 @@ from labeled.writing.repack import repack as repack_file
 @click.option("--dims", multiple=True, metavar="SOURCE=a,b,c", help="Names of all its axes.")
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Compare the rows.")
 @external_option
+@overwrite_option
 @effort_options
 def repack(
     file: str,

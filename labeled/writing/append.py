@@ -40,6 +40,7 @@ from labeled.formats.replacing import check_changeable, check_target, clone, rep
 from labeled.keywords import known_keywords
 from labeled.ragged import Ragged
 from labeled.selection import Selection
+from labeled.views.classes import class_names_of
 from labeled.writing.blocks import Before, Recipe
 from labeled.writing.given import Block, Given, slices, text_blocks
 from labeled.writing.inputs import Inputs, inputs_of
@@ -281,6 +282,13 @@ def _fitted(given: Given, source: SourceHeader, where: str) -> Given:
             f"{what} has dtype {source.dtype}, rows to append have {given.dtype}; cast them with "
             f".astype({str(source.dtype)!r})"
         )
+    mine, theirs = class_names_of(source.attrs), class_names_of(given.attrs)
+    odd = sorted(n for n in mine.keys() & theirs.keys() if mine[n] != theirs[n])
+    if odd:
+        raise ArrayError(
+            f"{what} calls class {odd[0]} {mine[odd[0]]!r}, those to append call it "
+            f"{theirs[odd[0]]!r}; give them the numbers of the file"
+        )
     dtype = np.dtype(object) if texts[1] else source.dtype
     return replace(given, dtype=dtype, names=Names(source.dims), attrs={})
 
@@ -316,7 +324,7 @@ def _check_possible(
     if in_place:
         raise WriteError(
             f"sources {fixed} of file {where!r} are contiguous or ragged and cannot grow in "
-            f"place; leave in_place out, or write the file with layout='chunked'"
+            f"place; leave in_place=True out, or write the file with layout='chunked'"
         )
     if inputs.batches is not None:
         raise ArrayError(

@@ -1,0 +1,89 @@
+"""``labeled append``: rows of another file are added as `labeled.append` adds them, or refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import labeled
+from labeled.cli.main import main
+from labeled.errors import ArrayError
+
+SPLITS = {"train": (0, 3), "test": (3, 5)}
+
+
+def run(*words: Any) -> Any:
+    return CliRunner().invoke(main, list(map(str, words)))
+
+
+def made(path: Path, first: int, **options: Any) -> Path:
+    rows = np.arange(first, first + 10, dtype="i8").reshape(5, 2)
+    dims = {"x": ("batch", "feature")}
+    labeled.write(path, {"x": rows}, SPLITS, dims=dims, **options)
+    return path
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_rows_are_added_to_a_split(tmp_path: Path, in_place: bool) -> None:
+    path = made(tmp_path / "a.hdf5", 0, chunks=2)
+    more = made(tmp_path / "b.hdf5", 10)
+    flags = ["--in-place"] if in_place else []
+    done = run("append", path, more, "--only", "test", "--split", "train", "--json", *flags)
+    assert (done.exit_code, done.stderr) == (0, "")
+    told = json.loads(done.stdout)
+    assert told["sources"] == {"x": 7}
+    assert told["splits"] == {"train": {"x": 5}, "test": {"x": 2}}
+    with h5py.File(path) as f:
+        np.testing.assert_array_equal(f["x"][5:], [[16, 17], [18, 19]])
+    train = labeled.open_dataset(path).split("train")
+    np.testing.assert_array_equal(train["x"].values[:, 0], [0, 2, 4, 16, 18])
+
+
+def test_lines_of_text_are_added(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,kind\n1,a\n2,b\n")
+    (tmp_path / "b.csv").write_text("x,kind\n3,b\n")
+    path = labeled.convert(tmp_path / "a.csv", tmp_path / "a.hdf5", labels="kind")
+    done = run("append", path, tmp_path / "b.csv", "--option", "labels=kind")
+    assert done.exit_code == 0, done.stderr
+    grown = labeled.open_dataset(path)
+    assert grown["features"].values.tolist() == [[1], [2], [3]]
+    assert grown["labels"].values.tolist() == ["a", "b", "b"]
+
+
+def test_what_does_not_fit_is_refused_in_words_of_the_command_line(tmp_path: Path) -> None:
+    path = made(tmp_path / "a.hdf5", 0)
+    before = path.read_bytes()
+    more = made(tmp_path / "b.hdf5", 10)
+    np.save(tmp_path / "x.npy", np.zeros((2, 2)))
+    labeled.write(tmp_path / "y.hdf5", {"y": np.zeros(3)})
+    for words, said in (
+        ([path, more, "--in-place"], "leave --in-place out"),
+        ([path, tmp_path / "x.npy"], "make HDF5 of it: labeled convert"),
+        ([path, tmp_path / "y.hdf5"], "rows to append have sources ['y']"),
+        ([path, more, "--only", "tset"], "did you mean 'test'"),
+    ):
+        done = run("append", *words)
+        assert done.exit_code == 1
+        assert said in done.stderr
+    assert path.read_bytes() == before
+
+
+def test_numbers_that_mean_other_classes_are_refused(tmp_path: Path) -> None:
+    """Cats became dogs: the file's names stood for the numbers of the new rows."""
+    paths = {}
+    for name, classes in {"old": ["cat", "dog"], "new": ["dog", "cat"]}.items():
+        paths[name] = labeled.write(
+            tmp_path / name, {"y": np.array([0, 1])}, source_attrs={"y": {"class_names": classes}}
+        )
+    with pytest.raises(ArrayError, match="calls class 0 'cat', those to append call it 'dog'"):
+        labeled.append(paths["old"], labeled.open_dataset(paths["new"]))
+    assert labeled.open_dataset(paths["old"]).n_rows == 2
+    labeled.append(paths["old"], labeled.open_dataset(paths["old"]))
+    labeled.append(paths["old"], {"y": np.array([1])})
+    assert labeled.open_dataset(paths["old"])["y"].values.tolist() == [0, 1, 0, 1, 1]
