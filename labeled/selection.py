@@ -254,6 +254,8 @@ def as_positions(request: Request, n: int) -> range | Rows:
             f"cannot select rows by {request!r}; pass a slice, a list of integers or a boolean "
             "mask (one row r is [r])"
         )
+    if np.ma.is_masked(request):
+        raise SelectionTypeError("cannot select masked rows; leave them out with .compressed()")
     array = np.asarray(request)
     if array.size == 0 and array.dtype != np.bool_ and array.ndim == 1:
         return np.empty(0, np.int64)

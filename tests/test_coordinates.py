@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import dask
 import h5py
 import numpy as np
@@ -283,6 +285,33 @@ def test_coordinates_called_alike_in_several_groups_are_told_apart_by_their_path
         "gt1r/height": ["gt1r/time"],
     }
     np.testing.assert_array_equal(ds["gt1r/height"]["gt1r/time"], np.arange(5) * 10)
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_two_sets_of_values_for_one_dim_are_told(tmp_path, alike):
+    """The second source was selected by the values of the first, and nobody said so."""
+    with h5py.File(tmp_path / "two.h5", "w") as f:
+        for i, name in enumerate("ab"):
+            f[name] = np.arange(6.0).reshape(3, 2)
+            f[f"time_{name}"] = np.arange(2.0) * (10 if i and not alike else 1)
+            f[f"time_{name}"].make_scale("time")
+            f[name].dims[0].label = "batch"
+            f[name].dims[1].attach_scale(f[f"time_{name}"])
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        both = labeled.open_dataset(tmp_path / "two.h5")
+    told = [str(each.message) for each in said if each.category is LabeledWarning]
+    assert both["b"].time.values.tolist() == [0, 1]
+    if alike:
+        assert told == []
+        return
+    (words,) = told
+    assert "'b' has values of its own along dim 'time', those of 'time_b'" in words
+    alone = labeled.open_dataset(tmp_path / "two.h5", sources=["b"])  # as the warning says
+    assert alone["b"].time.values.tolist() == [0, 10]
+    other = labeled.open_dataset(tmp_path / "two.h5", dims={"b": ("batch", "t")})
+    assert [*other["b"].coords] == ["b_time"]
+    assert other["b"].b_time.values.tolist() == [0, 10]
 
 
 def test_netcdf_written_of_a_packed_file_is_packed_alike(tmp_path):

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import labeled
 from labeled.cli.main import main
-from labeled.errors import FileFormatError, UnknownNameError
+from labeled.errors import FileFormatError, LabeledWarning, UnknownNameError
 from labeled.formats.hdf5.tables import split_array
 from labeled.writing.diagnosis import suspects_of
 
@@ -193,22 +193,26 @@ def test_of_many_sources_the_largest_are_measured(
     assert found.command is not None
 
 
-def test_data_in_other_files_are_brought_home(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["virtual", "external"])
+def test_data_in_other_files_are_brought_home(tmp_path: Path, way: str) -> None:
     with h5py.File(tmp_path / "part.hdf5", "w") as f:
         f["x"] = np.arange(40).reshape(20, 2)
+        label(f["x"], "batch", "feature")
     layout = h5py.VirtualLayout((20, 2), "i8")
     layout[:] = h5py.VirtualSource("part.hdf5", "x", shape=(20, 2))
     path = tmp_path / "all.hdf5"
     with h5py.File(path, "w") as f:
-        x = f.create_virtual_dataset("x", layout)
-        x.dims[0].label, x.dims[1].label = "batch", "feature"
+        if way == "virtual":
+            label(f.create_virtual_dataset("x", layout), "batch", "feature")
+        else:
+            f["x"] = h5py.ExternalLink("part.hdf5", "x")
     call = CliRunner().invoke
     for words in (["doctor", str(path)], ["repack", str(path), str(tmp_path / "own.hdf5")]):
         refused = call(main, words)
         assert refused.exit_code == 1
         assert "Pass --allow-external" in refused.stderr
     found = labeled.doctor(path, seconds=0.01, allow_external=True)
-    assert [each.kind for each in found.findings] == ["virtual storage"]
+    assert [each.kind for each in found.findings] == [f"{way} storage"]
     assert found.command is not None
     assert found.command.endswith(" --allow-external")
     mended = call(main, shlex.split(found.command)[1:])
@@ -279,6 +283,28 @@ def test_groups_alike_are_mended_by_one_short_command(tmp_path: Path) -> None:
             assert file[f"demo_{i}/x"].chunks is None
             assert file[f"demo_{i}/x"][...].tolist() == [[i] * 7] * 6
             assert file[f"demo_{i}/x"].dims[1].label == "feature"
+
+
+@pytest.mark.parametrize("even", [True, False])
+def test_datasets_that_are_an_example_each_become_rows(tmp_path: Path, even: bool) -> None:
+    """A command named every axis of hundreds of sources, which were to be one."""
+    path = tmp_path / "waves.h5"
+    waves = [np.full((3 if even else 2 + i % 3, 2), i) for i in range(60)]
+    with h5py.File(path, "w") as file:
+        for i, wave in enumerate(waves):
+            file[f"data/u{i}"] = wave
+    done = run("doctor", path)
+    assert (done.exit_code, done.stderr) == (1, "")
+    command = shlex.split(done.stdout.splitlines()[-1])
+    assert command[:2] == ["labeled", "convert"]
+    assert command[4:] == ["--examples", "data/u*"]
+    assert run(*command[1:]).exit_code == 0
+    mended = labeled.open_dataset(command[3])
+    for found, wave in zip(mended["data"], waves, strict=True):
+        np.testing.assert_array_equal(found, wave)
+    with pytest.warns(LabeledWarning, match="names and attributes of examples are kept where"):
+        again = labeled.convert(path, tmp_path / "again.h5", **labeled.doctor(path).options)
+    assert labeled.open_dataset(again).n_rows == 60
 
 
 def test_a_pattern_that_means_no_source_is_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import gzip
 import pickle
 import re
 import shlex
+from functools import partial
 
 import h5py
 import numpy as np
@@ -75,8 +76,10 @@ FOREIGN = {
 def test_a_file_of_another_kind_is_told_the_next_step(tmp_path, name):
     head, words = FOREIGN[name]
     (tmp_path / name).write_bytes(head + b"\0" * 600)
-    with pytest.raises(FileFormatError, match=rf"{re.escape(name)}' is {words}"):
-        labeled.open_dataset(tmp_path / name)
+    repack = partial(labeled.repack, target=tmp_path / "new.h5")
+    for use in (labeled.open_dataset, labeled.verify, labeled.doctor, repack):
+        with pytest.raises(FileFormatError, match=rf"{re.escape(name)}' is {words}"):
+            use(tmp_path / name)
 
 
 def test_a_folder_of_another_kind_is_told_the_next_step(tmp_path):

@@ -1,4 +1,4 @@
-"""Axes that AnnData, 10x Genomics, HDF-EOS5, Imaris and NWB name by the places of their arrays."""
+"""Axes that AnnData, 10x, loom, HDF-EOS5, openPMD, Imaris and NWB name by where arrays are."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import labeled
-from labeled.errors import FileFormatError, LoaderError, NotYetError
+from labeled.errors import FileFormatError, LabeledError, LoaderError, NotYetError
 
 ENDS = [2, 4, 4, 8, 12]
 """Where lists of spikes end; the third is empty."""
@@ -218,6 +218,55 @@ GROUP=GridStructure
 END_GROUP=GridStructure
 END
 """
+
+
+def test_loom_keeps_genes_by_cells_and_is_turned_as_the_note_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    matrix = np.arange(24.0).reshape(4, 6)
+    with h5py.File("cells.loom", "w") as f:
+        f["matrix"], f["layers/spliced"] = matrix, matrix
+        f["row_attrs/Gene"], f["row_attrs/pca"] = list("abcd"), np.zeros((4, 2))
+        f["col_attrs/CellID"], f["col_attrs/cluster"] = list("uvwxyz"), np.arange(6)
+    ds, told = texts_of_warnings(Path("cells.loom"))
+    assert {name: ds[name].dims for name in ds.sources} == {
+        "matrix": ("gene", "cell"),
+        "layers/spliced": ("gene", "cell"),
+        "row_attrs/pca": ("gene", "pca_axis_1"),
+        "col_attrs/cluster": ("cell",),
+    }
+    assert ds["matrix"].sel(gene="b").values.tolist() == matrix[1].tolist()
+    exec(told[told.index("labeled.write(") :], {"labeled": labeled, "ds": ds})
+    turned = labeled.open_dataset("cells.hdf5")["matrix"]
+    assert turned.dims == ("cell", "gene")
+    assert turned.sel(cell="v").values.tolist() == matrix[:, 1].tolist()
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_meshes_of_openpmd_have_the_axes_that_they_list(tmp_path: Path, order: str) -> None:
+    labels = ["z", "y", "x"] if order == "C" else ["x", "y", "z"]
+    for step in (0, 100):
+        with h5py.File(tmp_path / f"data{step}.h5", "w") as f:
+            f.attrs["openPMD"] = "1.1.0"
+            f[f"data/{step}/meshes/E/x"] = np.full((2, 3, 4), step)
+            f[f"data/{step}/meshes/rho"] = np.zeros((2, 3, 4))
+            f[f"data/{step}/meshes/bare"] = np.zeros((2, 3, 4))
+            for name in ("E", "rho"):
+                f[f"data/{step}/meshes/{name}"].attrs["axisLabels"] = labels
+                f[f"data/{step}/meshes/{name}"].attrs["dataOrder"] = order
+            f[f"data/{step}/particles/e/position/x"] = np.arange(7.0)
+    with pytest.raises(LabeledError, match=r"differ by a number: group='data/\*' joins"):
+        texts_of_warnings(tmp_path)
+    ds, told = texts_of_warnings(tmp_path, group="data/*")
+    assert {name: ds[name].dims for name in ds.sources} == {
+        "meshes/E/x": ("z", "y", "x"),
+        "meshes/rho": ("z", "y", "x"),
+        "meshes/bare": ("batch", "bare_axis_1", "bare_axis_2"),
+        "particles/e/position/x": ("particle",),
+    }
+    assert "'meshes/bare' (axis 0, 1, 2)" in told
+    assert ds["meshes/E/x"].values[:, 0, 0].tolist() == [0, 0, 100, 100]
 
 
 def test_the_structure_of_hdf_eos_names_axes(tmp_path: Path) -> None:

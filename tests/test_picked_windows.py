@@ -15,6 +15,7 @@ import labeled
 from labeled.errors import ReadError
 from labeled.formats.bytesource import LocalFile, close_files
 from labeled.formats.extent_engine import ExtentEngine, _pick_rows
+from labeled.permute import compiler
 
 N, CHUNK = 12000, 40
 VALUES = np.random.default_rng(0).integers(0, 255, (N, 1024), dtype=np.uint8)
@@ -210,3 +211,43 @@ def test_a_chunk_that_reaches_past_the_file_is_an_error_and_not_another_row(
     with pytest.raises(ReadError, match=r"'x' in .*damaged\.h5.*rows 40\d\d to .*ends early"):
         for _ in loader:
             pass
+
+
+@pytest.mark.parametrize("name", ["contiguous", "chunked"])
+def test_without_threads_a_few_jobs_are_enough(files, name):
+    """One more would be made for every batch in which a window ends, and batches copied then."""
+    path, _ = files[name]
+    loader = loader_of(path, slice(0, N), batch_size=48, seed=1, threads=0, window_rows=1000)
+    rows = [batch.rows for batch in loader]  # the last one is held while the next is made
+    assert len(rows) == N // 48
+    windows, _ = loader.pools()
+    assert windows.extra == 0
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@settings(max_examples=40, deadline=None)
+@given(
+    row_bytes=st.sampled_from([1, 3, 64, 256, 767, 768, 3072, 100_000]),
+    n=st.integers(0, 70),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_rows_are_picked_from_any_place(compiled, row_bytes, n, seed):
+    if compiled:
+        pytest.importorskip("numba")
+    random = np.random.default_rng(seed)
+    stored = random.integers(0, 255, row_bytes + random.integers(0, 5000), dtype=np.uint8)
+    at = random.integers(0, len(stored) - row_bytes + 1, n)
+    found = np.zeros((n, row_bytes), np.uint8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiler, "earned", lambda n_bytes: compiled)
+        _pick_rows(stored, at, found)
+    for row, place in zip(found, at.tolist(), strict=True):
+        np.testing.assert_array_equal(row, stored[place : place + row_bytes])
+
+
+@pytest.mark.parametrize("place", [-2, 11, 2**62])
+def test_no_row_is_picked_from_beside_the_file(place):
+    picking = pytest.importorskip("labeled.permute.picking")
+    stored, out = np.arange(20, dtype=np.uint8), np.zeros((2, 10), np.uint8)
+    assert not picking.pick(stored, np.array([3, place]), out)
+    assert not out.any()

@@ -94,12 +94,17 @@ def test_touching_splits_become_one_range():
         (np.zeros((2, 2), int), SelectionTypeError, "2 axes"),
         (slice("a", None), SelectionTypeError, "slice"),
         (range(3, 7), SelectionError, "row 6"),
+        (np.ma.array([1, 2], mask=[0, 1]), SelectionTypeError, r"masked rows.*\.compressed\(\)"),
     ],
 )
 def test_bad_requests_are_refused(request_, kind, words):
     with pytest.raises(kind, match=words) as caught:
         Selection.all(5)[request_]
     assert isinstance(caught.value, LabeledError)
+
+
+def test_a_masked_array_without_masked_rows_is_a_list():
+    assert Selection.all(5)[np.ma.array([3, 1], mask=[0, 0])].rows.tolist() == [3, 1]
 
 
 def test_rows_beyond_a_source_are_named():

@@ -48,6 +48,27 @@ def test_masks_of_examples_are_refused_by_row(tmp_path: Path, sources: Any) -> N
     assert not list(tmp_path.iterdir())
 
 
+def test_masked_rows_of_splits_are_refused(tmp_path: Path) -> None:
+    """They were in the split whatever the mask said."""
+    rows = np.ma.array([1, 2, 3], mask=[0, 1, 0])
+    with pytest.raises(SplitTypeError, match=r"'train'.*masked rows.*\.compressed\(\)"):
+        labeled.write(tmp_path / "x.h5", {"x": np.arange(5)}, {"train": rows})
+    path = labeled.write(tmp_path / "x.h5", {"x": np.arange(5)}, {"train": rows.compressed()})
+    assert labeled.open_dataset(path).split("train")["x"].values.tolist() == [1, 3]
+
+
+@pytest.mark.parametrize("lengths", [(1, 1), (1, 2)])
+def test_integers_that_only_floats_hold_together_are_refused(
+    tmp_path: Path, lengths: tuple[int, int]
+) -> None:
+    """NumPy joins them as float64: 2**63 + 1 was written as 2**63."""
+    one, two = np.full(lengths[0], 2**63 + 1, "u8"), np.full(lengths[1], -1, "i8")
+    with pytest.raises(ArrayError, match="source 'x' has arrays of int64, uint64, which only"):
+        labeled.write(tmp_path / "x.h5", {"x": [one, two]})
+    path = labeled.write(tmp_path / "x.h5", {"x": [one.astype("u4"), two]})
+    assert labeled.open_dataset(path)["x"].dtype == np.int64
+
+
 def test_a_ragged_array_of_masked_examples_is_refused() -> None:
     with pytest.raises(ArrayError, match=r"example 1 has masked values.*\.filled\(value\)"):
         Ragged.of([PLAIN, MASKED])

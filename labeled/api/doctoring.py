@@ -35,6 +35,7 @@ from labeled.loader.loader import Loader
 from labeled.ragged import Ragged
 from labeled.shell import shell_path
 from labeled.writing.diagnosis import (
+    APART,
     UNREADABLE,
     Finding,
     command,
@@ -77,7 +78,8 @@ class Diagnosis:
     findings : tuple of Finding
         The dearest first; those that cost no time last.
     options : mapping
-        Options of :func:`labeled.repack` that mend all of them.
+        Options of :func:`labeled.repack` that mend all of them; of :func:`labeled.convert` where
+        there is ``examples=``, since each dataset seems to be one example.
     command : str or None
         The same as a command line; None where nothing is found, or nothing can be done.
     rows_per_s, mended_rows_per_s : mapping of source to float
@@ -171,7 +173,8 @@ def doctor(
     ['one-row chunks']
     """
     with warnings.catch_warnings():  # a finding tells what these would
-        warnings.filterwarnings("ignore", ".* does not name every axis", LabeledWarning)
+        for told in (".* does not name every axis", ".* datasets alike, "):
+            warnings.filterwarnings("ignore", told, LabeledWarning)
         return _diagnosed(path, target, seconds, allow_external, progress)
 
 
@@ -208,6 +211,8 @@ def _diagnosed(
             now, then = trial.together(found)
             done(1)
     options = {**merged(found), **({"allow_external": True} if found and allow_external else {})}
+    if suspects.examples is not None:
+        options["examples"] = suspects.examples
     named = os.fspath(path) if os.path.isfile(path) else where
     written = _free_name(named) if target is None else target
     words = None
@@ -275,7 +280,7 @@ class _Trial:
 
     def measured(self, finding: Finding, others: Sequence[Finding]) -> Finding | None:
         """Return a finding with its cost; None for lists and codecs that cost nothing here."""
-        if "dims" in finding.mend or finding.kind == UNREADABLE:
+        if "dims" in finding.mend or finding.kind in (APART, UNREADABLE):
             return finding
         if finding.kind == "slow codec":
             chunks = [f for f in others if f.source == finding.source and "chunks" in f.mend]

@@ -9,16 +9,20 @@ dim stand once for all files: the first file's are taken, and a warning tells of
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 
 from labeled.catalog.source import Source, decoded_dtype
-from labeled.errors import FileFormatError, SplitError, UnknownNameError, warn
+from labeled.errors import FileFormatError, SplitError, UnknownNameError, listed, warn
 from labeled.formats.header import FileHeader, SourceHeader
 from labeled.formats.objects import vlen_base
 from labeled.views.classes import class_names_of
+
+MOST_LISTED = 6
+"""Names that a message lists."""
 
 COMPARED_BYTES = 1 << 20
 """Variables carried whole are compared value by value up to this size."""
@@ -62,13 +66,38 @@ def _check_names(
     missing, extra = sorted(set(mine) - set(theirs)), sorted(set(theirs) - set(mine))
     error = UnknownNameError if kind == "source" else SplitError
     remedy = "name what both have with sources=[...], or open them apart"
-    if kind == "source" and len(missing) == len(mine) == len(extra) == 1:
+    pattern = _numbered_otherwise(mine, theirs) if kind == "source" else None
+    if pattern is not None:
+        remedy = f"their groups differ by a number: group={pattern!r} joins what lies in them"
+    elif kind == "source" and len(missing) == len(mine) == len(extra) == 1:
         beside = {missing[0]: here, extra[0]: there}
         remedy = f"if their rows belong together, open them side by side: open_dataset({beside})"
     raise error(
-        f"{there!r} cannot be joined to {here!r}: it lacks {kind}s {missing} and has "
-        f"others {extra}; {remedy}"
+        f"{there!r} cannot be joined to {here!r}: it lacks {kind}s "
+        f"[{listed(missing, MOST_LISTED)}] and has others [{listed(extra, MOST_LISTED)}]; {remedy}"
     )
+
+
+def _numbered_otherwise(mine: Collection[str], theirs: Collection[str]) -> str | None:
+    """Return what matches one group in either file, if their names differ by its number alone.
+
+    Examples
+    --------
+    >>> _numbered_otherwise(["data/0/E/x", "data/0/E/y"], ["data/100/E/x", "data/100/E/y"])
+    'data/*'
+    >>> _numbered_otherwise(["data/0/E/x"], ["data/100/B/x"])
+    """
+    parts = [[name.split("/") for name in names] for names in (mine, theirs)]
+    for depth in range(min(len(name) for each in parts for name in each)):
+        one, two = ({name[depth] for name in each} for each in parts)
+        if one == two:
+            continue
+        inside, others = ({tuple(name[depth + 1 :]) for name in each} for each in parts)
+        stems = {re.split("[0-9]", name)[0] for name in one | two}
+        if len(one) == len(two) == len(stems) == 1 and inside == others and () not in inside:
+            return "/".join([*parts[0][0][:depth], f"{stems.pop()}*"])
+        return None
+    return None
 
 
 def _check_header(

@@ -10,7 +10,9 @@ The trade-off: a gap is read through where it costs less than another call would
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +38,7 @@ from labeled.formats.reading import (
 )
 from labeled.formats.region import GAP_BYTES, Array, BoxPlan, Ints, Region, outer_put, outer_take
 from labeled.formats.straight import StraightRows, StraightSource
+from labeled.permute import compiler
 from labeled.ragged.flat import copy_segments
 
 SHORT_BYTES = 32 * 1024
@@ -61,6 +64,9 @@ LONG_ROW_BYTES = 768
 It copies items while it keeps all other threads from running Python, and bytes without. That
 takes 1.1 to 1.2 times as long for rows of 784 bytes and more, and twice as long for 64.
 """
+
+PICKED_BYTES = 192 * 1024
+"""So much is picked at a time where NumPy copies rows twice: the second time out of the cache."""
 
 STRAIGHT_BYTES = 2 << 20
 """Less than this, or one row, follows one another and is read with one call."""
@@ -387,24 +393,24 @@ class ExtentEngine:
         self, mapped: Array, out: Array, rows: Ints, places: Callable[[Ints], Ints]
     ) -> None:
         """Copy rows from places of any alignment."""
-        row_bytes = self._plan.row_bytes
-        target = out.reshape(-1).view(np.uint8).reshape(len(rows), row_bytes)
-        step = max(1, self.scratch_bytes // row_bytes)
-        for a in range(0, len(rows), step):
-            at = places(rows[a : a + step])
-            try:
-                _check_ends(mapped, at, row_bytes)
-            except EOFError as fault:
-                row = int(rows[a + at.argmax()])
-                raise failed(self._source, row, row + 1, fault) from fault
-            stored = at != UNSTORED
-            if stored.all():
-                _pick_rows(mapped, at, target[a : a + step])
-                continue
-            out[a : a + step] = self._source.fill_value
-            part = np.empty((np.count_nonzero(stored), row_bytes), np.uint8)
-            _pick_rows(mapped, at[stored], part)
-            target[a : a + step][stored] = part
+        target = out.reshape(-1).view(np.uint8).reshape(len(rows), self._plan.row_bytes)
+        at = places(rows)
+        try:
+            _check_ends(mapped, at, target.shape[1])
+        except EOFError as fault:
+            row = int(rows[at.argmax()])
+            raise failed(self._source, row, row + 1, fault) from fault
+        stored = at != UNSTORED
+        if stored.all():
+            _pick_rows(mapped, at, target)
+            return
+        out[...] = self._source.fill_value
+        there = np.flatnonzero(stored)
+        step = max(1, self.scratch_bytes // target.shape[1])
+        for some in np.split(there, range(step, len(there), step)):
+            part = np.empty((len(some), target.shape[1]), np.uint8)
+            _pick_rows(mapped, at[some], part)
+            target[some] = part
 
     def cost(self, runs: Ints) -> Cost:
         """Count what reading runs in order would do."""
@@ -468,11 +474,22 @@ def _pick_rows(stored: Array, at: Ints, target: Array) -> None:
         n = (len(stored) - first) // row_bytes
         rows = stored[first : first + n * row_bytes].reshape(n, row_bytes)
         np.take(rows, at // row_bytes, axis=0, out=target, mode="clip")
-    elif row_bytes < LONG_ROW_BYTES:
-        _items(target, row_bytes)[:] = _items_anywhere(stored, row_bytes)[at]
+        return
+    if compiler.earned(target.nbytes) and _picking().pick(stored, at, target):
+        return
+    if row_bytes < LONG_ROW_BYTES:
+        target, anywhere = _items(target, row_bytes), _items_anywhere(stored, row_bytes)
     else:
         shape = (len(stored) - row_bytes + 1, row_bytes)
-        target[:] = np.lib.stride_tricks.as_strided(stored, shape, (1, 1), writeable=False)[at]
+        anywhere = np.lib.stride_tricks.as_strided(stored, shape, (1, 1), writeable=False)
+    step = max(1, PICKED_BYTES // row_bytes)
+    for a in range(0, len(at), step):
+        target[a : a + step] = anywhere[at[a : a + step]]
+
+
+def _picking() -> Any:
+    """Return compiled loops, which import numba."""
+    return importlib.import_module("labeled.permute.picking")
 
 
 def _items(rows: Array, row_bytes: int) -> Array:

@@ -244,8 +244,8 @@ def scratch(use: str, nbytes: int, offset: int | None = None) -> Array:
 def put_rows(out: Array, place: slice | Ints, rows: Array) -> None:
     """Store ``out[place] = rows``; scattered rows go as single items of many bytes.
 
-    NumPy moves such items up to seven times faster than rows of small numbers. Where numba is
-    loaded already they go past the caches, twice as fast, to an array larger than these.
+    NumPy moves such items up to seven times faster than rows of small numbers. Where compiled
+    loops are at hand they go past the caches, twice as fast, to an array larger than these.
     """
     alike = rows.dtype == out.dtype and rows.shape[1:] == out.shape[1:] and rows.size > 0
     packed = rows.flags.c_contiguous and out.flags.c_contiguous
@@ -253,14 +253,14 @@ def put_rows(out: Array, place: slice | Ints, rows: Array) -> None:
         out[place] = rows
         return
     large = out.nbytes >= STREAMED_BYTES
-    if large and compiler.loaded() and _scattering().scatter(out, place, rows):
+    if large and compiler.earned(rows.nbytes) and _scattering().scatter(out, place, rows):
         return
     item = np.dtype((np.void, row_nbytes(out.shape[1:], out.dtype)))
     out.reshape(-1).view(item)[place] = rows.reshape(-1).view(item)
 
 
 def _scattering() -> Any:
-    """Return compiled loops: they cost nothing extra where numba is loaded already."""
+    """Return compiled loops, which import numba."""
     return importlib.import_module("labeled.permute.scattering")
 
 

@@ -60,23 +60,35 @@ def format_of(path: str) -> Format:
     FileFormatError
         If it is missing or empty, or neither its first bytes nor its name tell.
     """
-    head = _head_of(path)
-    if head.packed and head.data.startswith(SIGNATURE):
-        raise FileFormatError(
-            f"{path!r} is gzip-compressed HDF5, whose rows cannot be reached; unpack it (gunzip)"
-        )
-    found = [one for one in FORMATS if one.recognises(head)]
-    known = None if found else told_of(path, head.data)
-    if known is not None:
-        raise FileFormatError(f"{path!r} is {known}")
-    found = found or [one for one in FORMATS if one.claims(path)]
-    if found:
-        return found[0]
+    found = _known(_head_of(path))
+    if found is not None:
+        return found
     there = "; ".join(f"{one.name!r} ({', '.join(one.suffixes)})" for one in FORMATS)
     raise FileFormatError(
         f"neither the first bytes of {path!r} nor its name tell its format; check the path, or "
         f"pass format= if you know it: {there}"
     )
+
+
+def _known(head: Head) -> Format | None:
+    """Return the format of a file; None if nothing is known of it.
+
+    Raises
+    ------
+    FileFormatError
+        If it is known to be something that is not opened; says what helps.
+    """
+    if head.packed and head.data.startswith(SIGNATURE):
+        raise FileFormatError(
+            f"{head.path!r} is gzip-compressed HDF5, whose rows cannot be reached; unpack it "
+            "(gunzip)"
+        )
+    found = [one for one in FORMATS if one.recognises(head)]
+    foreign = None if found else told_of(head.path, head.data)
+    if foreign is not None:
+        raise FileFormatError(f"{head.path!r} is {foreign}")
+    found = found or [one for one in FORMATS if one.claims(head.path)]
+    return found[0] if found else None
 
 
 def common_format(paths: Iterable[str]) -> Format:
@@ -130,16 +142,17 @@ def check_hdf5(path: str | os.PathLike[str], what: str) -> None:
     Raises
     ------
     FileFormatError
-        Names the format, and the command that makes HDF5 of it.
+        Says what it is, and what makes HDF5 of it.
     """
     if not isinstance(path, str | os.PathLike):
         raise FileFormatError(f"{what} takes the path of one file, not {type(path).__name__}")
     name = os.fspath(path)
     try:
-        found = format_of(name)
+        head = _head_of(name)
     except FileFormatError:  # what reads HDF5 tells better what is wrong with it
         return
-    if found is not HDF5:
+    found = _known(head)
+    if found not in (None, HDF5):
         raise FileFormatError(
             f"{name!r} is {found.title}, and {what} is for HDF5 files; make one of it: "
             f"{convert_command(name)}"

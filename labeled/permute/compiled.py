@@ -28,8 +28,7 @@ from labeled.permute.job import job, merged_factor
 from labeled.permute.layout import CACHE_LINE, HEADER, TILE_RUN
 from labeled.permute.plan import Cut, Plan
 
-SWITCH = "LABELED_FAST"
-"""The environment variable that turns the kernels off when it is ``0``."""
+SWITCH = compiler.SWITCH
 
 LOAD_BYTES = 1 << 18
 """The first copy of so many bytes imports the kernels."""

@@ -7,6 +7,7 @@ infinity, a time before or after what nanoseconds can count is an error that nam
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
@@ -32,6 +33,21 @@ def without_mask(where: str, array: np.ma.MaskedArray[Any, Any]) -> Array:
             f".filled(value), or write the mask as a source of its own"
         )
     return np.asarray(array.data)
+
+
+def check_integers(where: str, dtypes: Collection[np.dtype[Any]]) -> None:
+    """Refuse arrays of integers which only float64 holds together, rounded.
+
+    Raises
+    ------
+    ArrayError
+    """
+    integers = all(dtype.kind in "iu" for dtype in dtypes)
+    if dtypes and integers and np.result_type(*dtypes).kind == "f":
+        raise ArrayError(
+            f"{where} has arrays of {', '.join(sorted(map(str, dtypes)))}, which only float64 "
+            "holds together, rounded; give all of them one dtype, such as int64, with .astype"
+        )
 
 
 def cast(values: Array, dtype: np.dtype[Any], where: str, first: int | None = None) -> Array:

@@ -19,6 +19,7 @@ from dask.utils import format_bytes
 from labeled.errors import NotYetError, SplitError
 from labeled.formats.hdf5.fallback import why_not_undone
 from labeled.formats.hdf5.filters import why_not
+from labeled.formats.hdf5.groups import pattern_of_datasets
 from labeled.formats.hdf5.labels import default_name
 from labeled.formats.hdf5.others import others_of
 from labeled.formats.hdf5.payload import open_reader
@@ -37,6 +38,9 @@ FEW_CHUNKS = 4
 
 POOR_RATIO = 1.15
 """A codec that makes a source smaller by less gains nothing."""
+
+APART = "examples apart"
+"""The kind of finding that another way to open the file mends."""
 
 UNREADABLE = "cannot be read"
 """The kind of finding that nothing here can measure."""
@@ -96,6 +100,8 @@ class Suspects:
     obstacle: str | None
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Names to open sources with that cannot be opened without."""
+    examples: str | None = None
+    """A pattern of datasets each of which seems to be one example."""
 
 
 def suspects_of(path: str, *, allow_external: bool = False) -> Suspects:
@@ -107,6 +113,9 @@ def suspects_of(path: str, *, allow_external: bool = False) -> Suspects:
         If the file cannot be opened.
     """
     header = scan(path, decode_cf=False, name_all=True, allow_external=allow_external)
+    pattern = pattern_of_datasets(header.sources)
+    if pattern is not None:
+        return Suspects((_of_examples(header, pattern),), None, examples=pattern)
     unreadable = [f"{name!r}: {why}" for name, why in _unreadable(header).items()]
     out = [each for source in header.sources.values() for each in _of_source(source)]
     if _can_be_ordered(header):
@@ -117,6 +126,11 @@ def suspects_of(path: str, *, allow_external: bool = False) -> Suspects:
     except NotYetError as error:
         return Suspects(tuple(out), str(error), numbered)
     return Suspects(tuple(out), "; ".join(unreadable) or None, numbered)
+
+
+def _of_examples(header: FileHeader, pattern: str) -> Finding:
+    words = f"{len(header.sources):,} datasets; if each is one example, they are rows of one source"
+    return Finding(APART, pattern, None, words)
 
 
 def _unreadable(header: FileHeader) -> dict[str, str]:
@@ -303,7 +317,7 @@ def merged(findings: Iterable[Finding]) -> Options:
 
 
 def command(path: str, target: str, options: Mapping[str, Any], names: Collection[str]) -> str:
-    """Return the command line that repacks a file, ready to be run by a shell.
+    """Return the command line that repacks, or converts, a file, ready to be run by a shell.
 
     Sources that differ by digits alone (`names` are all there are) are said at once.
 
@@ -312,7 +326,8 @@ def command(path: str, target: str, options: Mapping[str, Any], names: Collectio
     >>> command("a b.h5", "c.h5", {"chunks": {"x": "auto"}, "order": "splits"}, ["x", "y"])
     "labeled repack 'a b.h5' c.h5 --chunks x=auto --order splits"
     """
-    words = ["labeled", "repack", shell_path(path), shell_path(target)]
+    verb = "convert" if "examples" in options else "repack"
+    words = ["labeled", verb, shell_path(path), shell_path(target)]
     for option, value in options.items():
         if value is True:
             words.append(f"--{option.replace('_', '-')}")

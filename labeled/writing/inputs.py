@@ -29,7 +29,7 @@ from labeled.formats.hdf5.safety import to_bytes
 from labeled.formats.hdf5.scales import Coordinate, Names
 from labeled.formats.hdf5.writing import storable
 from labeled.formats.region import Array
-from labeled.writing.casting import texts, times, without_mask
+from labeled.writing.casting import check_integers, texts, times, without_mask
 from labeled.writing.fields import dims_of_fields, with_fields
 from labeled.writing.given import (
     TEXT_BYTES,
@@ -356,6 +356,7 @@ def _as_array(name: str, value: Any) -> Any:
     for row, one in enumerate(value):
         if isinstance(one, np.ma.MaskedArray):
             without_mask(f"source {name!r}, row {row}", one)
+    check_integers(f"source {name!r}", {one.dtype for one in value if isinstance(one, np.ndarray)})
     try:
         array = np.asarray(value)
     except ValueError as error:

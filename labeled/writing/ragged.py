@@ -30,7 +30,7 @@ from labeled.formats.hdf5.writing import storable, vlen_dtype
 from labeled.formats.region import Array
 from labeled.ragged import Ragged
 from labeled.ragged.flat import Rows, block_cuts, elements_of, offsets_of
-from labeled.writing.casting import cast, times, without_mask
+from labeled.writing.casting import cast, check_integers, times, without_mask
 from labeled.writing.given import Block, Given, slices
 
 RaggedAs = Literal["flat", "fuel"]
@@ -242,6 +242,7 @@ def _examples_of(name: str, value: Any) -> Examples:
             f"source {name!r} has examples of {sorted({str(array.dtype) for array in arrays})}; "
             f"give all of them times of one kind, or numbers"
         )
+    check_integers(f"source {name!r}", {array.dtype for array in arrays})
     for row, array in enumerate(arrays):
         if array.ndim != n_axes:
             raise ArrayError(

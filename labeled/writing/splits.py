@@ -102,6 +102,8 @@ def _rows(where: str, asked: Any, n_rows: int | None) -> Rows:
         asked = _range_of(where, asked, n_rows)
     if isinstance(asked, range):
         return asked if asked.step == 1 else np.array(asked, np.int64)
+    if np.ma.is_masked(asked):
+        raise SplitTypeError(f"{where} has masked rows; leave them out with .compressed()")
     rows = np.asarray(asked)
     if rows.size == 0 and rows.ndim == 1:
         return np.empty(0, np.int64)

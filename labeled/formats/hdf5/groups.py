@@ -104,10 +104,20 @@ def told_of_groups(sources: Mapping[str, SourceHeader], singles: Iterable[str]) 
 
 def told_of_datasets(sources: Mapping[str, SourceHeader]) -> str | None:
     """Return what to say where most sources are so many datasets alike; None where not."""
-    for parent, children in _most_alike(sources):
-        if any("" in one for one in children.values()) and len(children) >= FEWEST_DATASETS:
-            return _told_of_datasets(parent, children)
-    return None
+    found = _datasets_alike(sources)
+    if found is None:
+        return None
+    parent, names = found
+    return (
+        f" holds {len(names):,} datasets alike, {names[0]!r} to {names[-1]!r}. If each of them is "
+        f"one example: examples={_pattern(parent, names)!r} when opening it"
+    )
+
+
+def pattern_of_datasets(sources: Mapping[str, SourceHeader]) -> str | None:
+    """Return what matches the datasets alike that most sources are; None where they are not."""
+    found = _datasets_alike(sources)
+    return None if found is None else _pattern(*found)
 
 
 def told_of_opaque(not_opened: Mapping[str, str]) -> str | None:
@@ -206,12 +216,12 @@ def _is_for_training(split: str) -> bool:
     return split.lower().startswith("train")
 
 
-def _told_of_datasets(parent: str, children: Children) -> str:
-    names = sorted(children, key=natural)
-    return (
-        f" holds {len(names):,} datasets alike, {names[0]!r} to {names[-1]!r}. If each of them is "
-        f"one example: examples={_pattern(parent, names)!r} when opening it"
-    )
+def _datasets_alike(sources: Mapping[str, SourceHeader]) -> tuple[str, list[str]] | None:
+    """Return the group that holds datasets alike, and what they are called."""
+    for parent, children in _most_alike(sources):
+        if any("" in one for one in children.values()) and len(children) >= FEWEST_DATASETS:
+            return parent, sorted(children, key=natural)
+    return None
 
 
 def name_of(part: str, pattern: str) -> str:

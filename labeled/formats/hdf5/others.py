@@ -139,7 +139,10 @@ class _Search:
         again: dict[str, str] = {}
         first: dict[Address, str] = {}
         sources = {address(self.file[s.key]): s.key for s in self.header.sources.values()}
+        keys = {source.key.strip("/") for source in self.header.sources.values()}
         for path, kind, thing in _everything(self.file):
+            if kind == "outside" and path in keys:
+                continue  # a source of another file, which is written into this one
             if kind == "soft":
                 soft[path] = thing
             elif kind == "group":

@@ -41,7 +41,7 @@ def unshuffled(data: Array, item: int, out: Array) -> Array:
     """
     n = len(data) // item
     planes, elements = data[: n * item].reshape(item, n), out[: n * item].reshape(n, item)
-    if item in (2, 4, 8) and compiler.loaded():
+    if item in (2, 4, 8) and compiler.earned(len(data)):
         compiled().unshuffle(planes, elements)
     else:
         for byte, plane in enumerate(planes):

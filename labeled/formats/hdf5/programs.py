@@ -2,8 +2,8 @@
 
 AnnData keeps cells by genes (``X``, `layers`; ``obs`` tells of cells, ``var`` of genes: its own
 words for the two axes are `obs_names` and `var_names`), 10x Genomics barcodes by features, and
-Imaris pictures by ``z, y, x``. HDF-EOS5 has one text that names the dims of every field, and NWB
-says of each group which kind it is.
+Imaris pictures by ``z, y, x``. HDF-EOS5 has one text that names the dims of every field, loom genes
+by cells, openPMD lists the axes of a mesh beside it, and NWB says of each group which kind it is.
 
 A program is known by what it writes at the root, never by the name of a file. Where one kind of
 row is what such a file is about, its dim is the example dim: what lies along others is carried
@@ -58,7 +58,7 @@ def told_by_program(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> 
     shapes : mapping of path to shape
         Of datasets, and of sparse matrices by the path of their group.
     """
-    for told in (_anndata, _tenx, _imaris, _hdfeos, _nwb):
+    for told in (_anndata, _tenx, _loom, _imaris, _hdfeos, _openpmd, _nwb):
         found = told(base, shapes)
         if found is not None:
             fitting = {n: d for n, d in found.names.items() if len(d) == len(shapes.get(n, ()))}
@@ -167,7 +167,28 @@ def _tenx(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> Told | Non
     return None
 
 
-# pictures of microscopes, fields of satellites
+def _loom(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> Told | None:
+    """Return what loom means: genes by cells, each told of in a group of its own."""
+    along = {"row_attrs": "gene", "col_attrs": "cell"}
+    if len(shapes.get("matrix", ())) != 2 or not all(_group_in(base, name) for name in along):
+        return None
+    names: dict[str, Names] = {}
+    for path, shape in shapes.items():
+        first, _, last = path.partition("/")
+        if first in along:
+            names[path] = (along[first], *(f"{last}_axis_{axis}" for axis in range(1, len(shape))))
+        elif first in ("matrix", "layers"):
+            names[path] = ("gene", "cell")
+    ids = {"gene": "row_attrs/Gene", "cell": "col_attrs/CellID"}
+    return Told(
+        names,
+        scales={dim: path for dim, path in ids.items() if path in shapes},
+        note="loom keeps a cell in every column; for cells as rows write them so: "
+        "labeled.write('cells.hdf5', {'matrix': ds['matrix'].T})",
+    )
+
+
+# pictures of microscopes, fields of satellites and of simulations
 
 
 def _imaris(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> Told | None:
@@ -210,6 +231,29 @@ def _eos_fields(text: str) -> Iterator[tuple[str, Names]]:
         elif key == "DimList" and name:
             yield name, tuple(re.findall(r'"([^"]*)"', several))
             name = ""
+
+
+def _openpmd(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> Told | None:
+    """Return what openPMD means: meshes whose group, or which themselves, list their axes."""
+    if "openPMD" not in _root(base).attrs:
+        return None
+    names: dict[str, Names] = {}
+    for path, shape in shapes.items():
+        record, _, component = path.rpartition("/")
+        holder = base[record] if record else base
+        itself = member(holder, component)
+        mesh = holder if itself is None or "axisLabels" not in itself.attrs else itself
+        labels = [to_text(one) for one in np.ravel(mesh.attrs.get("axisLabels", ()))]
+        if labels:
+            names[path] = tuple(reversed(labels) if _is_fortran(mesh) else labels)
+        elif len(shape) == 1:
+            names[path] = ("particle",)
+    return Told(names)
+
+
+def _is_fortran(mesh: h5py.Group | h5py.Dataset) -> bool:
+    """Whether the axes of a mesh are listed from the fastest on."""
+    return short_attribute(mesh, "dataOrder") == "F"
 
 
 # recordings of neurons

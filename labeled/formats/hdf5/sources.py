@@ -50,6 +50,9 @@ from labeled.views.classes import class_names_of
 
 Names = Sequence[str | None]
 
+COMPARED_BYTES = 1 << 20
+"""Values of scales are compared up to this size."""
+
 MOST_CLASSES = 256
 """Names of classes that are read while a file is opened; of more, none are."""
 
@@ -76,6 +79,8 @@ class Builder:
     notes: Notes = field(default_factory=Notes)
     variables: dict[str, SourceHeader] = field(default_factory=dict)
     scales: Scales = field(default_factory=dict)
+    overruled: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Sources with values of their own along a dim that others label: the dim, and the values."""
 
     def describe(
         self,
@@ -290,10 +295,13 @@ class Builder:
     def with_coordinates(self, described: Mapping[str, Described]) -> dict[str, SourceHeader]:
         """Return the headers with the coordinates that their attached scales make."""
         dims = {dim for each in described.values() for dim in each.header.dims}
-        return {
+        found = {
             name: self._with_coordinates(each, dims, described.keys())
             for name, each in described.items()
         }
+        if self.overruled:
+            self.notes.odd.append(_told_of_overruled(self.overruled))
+        return found
 
     def _with_coordinates(
         self, described: Described, all_dims: set[str], taken: Collection[str]
@@ -330,6 +338,8 @@ class Builder:
                 return key
             if known is None and key not in taken and (key == dim or key not in all_dims):
                 break
+            if key == dim and known is not None and _differs(scale.dataset, self.base[known.key]):
+                self.overruled[source] = (dim, place)
         self.variables[key] = self.coordinate_header(key, scale, (dim,))
         return key
 
@@ -346,6 +356,25 @@ class Builder:
             attrs=self._told(dataset, key),
             **layout_of(dataset, path, allow_external=self.allow_external),
         )
+
+
+def _differs(one: h5py.Dataset, two: h5py.Dataset) -> bool:
+    """Whether two scales of one length hold other values; long ones are taken to be alike."""
+    if one.shape != two.shape or one.size * one.dtype.itemsize > COMPARED_BYTES:
+        return False
+    mine, theirs = one[()], two[()]
+    floats = mine.dtype.kind == theirs.dtype.kind == "f"
+    return not np.array_equal(mine, theirs, equal_nan=floats)
+
+
+def _told_of_overruled(overruled: Mapping[str, tuple[str, str]]) -> str:
+    source, (dim, place) = next(iter(overruled.items()))
+    more = f" (and {len(overruled) - 1:,} more)" if len(overruled) > 1 else ""
+    return (
+        f"source {source!r} has values of its own along dim {dim!r}, those of {place!r}{more}, but "
+        f"positions are selected by those of an earlier source; open it alone, "
+        f"sources=[{source!r}], or give its axis another name with dims="
+    )
 
 
 def _completed(own: Axis, told: Axis) -> Axis:

@@ -58,8 +58,15 @@ INDEXED_WINDOWS = 3
 """Windows whose row numbers are in memory: the one in use, the next, and the one after it that a
 disk is told of."""
 
+PICKED_JOB_BYTES = 3 << 20
+"""Like `JOB_BYTES`, where rows are picked one by one: threads then meet half as often."""
+
 PICKED_JOBS = 4
 """A window is cut into so many jobs or more, where batches are not larger than those."""
+
+JOINED_SLOTS = 3
+"""Such jobs in memory at the least: a batch in which a window ends lies in two, and the consumer
+has the batch before it, out of a third."""
 
 PICKED_ROW_BYTES = 256
 """Rows of windows are picked one by one from this size on.
@@ -211,7 +218,8 @@ def picked_sizes(sizes: Sizes, lanes: Sequence[Lane], rows: OrderedRows, wanted:
     if rows.mode != "window" or not read or not one_by_one:
         return sizes
     row_bytes = sizes.slot_bytes // max(1, sizes.job_rows)
-    fitting = min(JOB_BYTES // max(1, row_bytes), sizes.job_rows // PICKED_JOBS)
+    fitting = PICKED_JOB_BYTES // max(1, row_bytes - INDEX_BYTES)
+    fitting = min(fitting, sizes.job_rows // PICKED_JOBS)
     job_rows = _job_rows(fitting, 1, rows.held_rows, rows.n_rows)
     if 2 * job_rows > sizes.job_rows:  # windows hardly larger than batches
         return sizes
@@ -222,11 +230,11 @@ def picked_sizes(sizes: Sizes, lanes: Sequence[Lane], rows: OrderedRows, wanted:
     if wanted.prefetch is not None:
         most = _fewest_slots(wanted)
     elif sizes.threads == 0:
-        most = FEW_SLOTS
+        most = JOINED_SLOTS
     return replace(
         sizes,
         job_rows=job_rows,
-        slots=max(FEW_SLOTS, min(most, affordable)),
+        slots=max(JOINED_SLOTS, min(most, affordable)),
         slot_bytes=slot_bytes,
         index_bytes=sizes.index_bytes + index_bytes,
         whole=sizes,
