@@ -120,6 +120,13 @@ def test_small_matrices_are_left_to_numpy():
     assert planned((100, 8, 8), (0, 2, 1), scale_shape=()).cut.kernel == "tiles"
 
 
+def test_a_single_vast_run_is_left_to_numpy(kernels):
+    """What is copied from end to end needs no kernel; what only has long runs does."""
+    permute.copy(np.zeros((64, 65), "f4"), (1, 0))  # imports the kernels
+    assert compiled.left_to_numpy(planned((256, 3, 224, 224), (0, 1, 2, 3), "f4"))
+    assert not compiled.left_to_numpy(planned((256, 3, 224, 224), (1, 0, 2, 3), "f4"))
+
+
 def test_runs_that_are_neighbours_in_the_source_are_copied_together():
     near = planned((4096, 3, 32, 32), (2, 1, 0, 3))
     assert near.cut.near == near.cut.outer[-1] == near.order.index(2)

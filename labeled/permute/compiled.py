@@ -51,6 +51,9 @@ LONG_RUN_BYTES = 256
 FAR_RUN_BYTES = 1 << 13
 """The same where a second thread pays."""
 
+VAST_RUN_BYTES = 1 << 27
+"""A single run of so many bytes is stored past the caches by the C library, too."""
+
 RUNS_BYTES = 1 << 18
 """Shorter runs are left to NumPy in copies of fewer bytes."""
 
@@ -117,6 +120,8 @@ def left_to_numpy(plan: Plan) -> bool:
     n_bytes = plan.size * plan.final.itemsize
     runs = plan.run_bytes
     long = FAR_RUN_BYTES if 2 * n_bytes >= SHARE_BYTES and available() else LONG_RUN_BYTES
+    if runs == n_bytes >= VAST_RUN_BYTES:
+        return True
     if runs >= long and worth_streaming(plan):  # which earns no import of the kernels
         return plan.cut is None or _kernels is None or not available()
     return n_bytes < USE_BYTES or runs >= long or (runs > 0 and n_bytes < RUNS_BYTES)

@@ -84,7 +84,7 @@ def fletcher32(data: Array) -> int:
     '0x4ff029c7'
     """
     words = data[: len(data) & ~1].view("<u2")
-    if compiler.loaded():
+    if compiler.earned(len(data)):
         first, second = (int(total) for total in compiled().sums(words))
     else:
         first, second = _sums(words)
