@@ -698,6 +698,39 @@ def test_what_stands_behind_such_a_delimiter_is_not_lost(tmp_path, small_blocks)
 
 
 @pytest.mark.parametrize("large", [2**53 + 1, -(2**53) - 1, 2**62 + 1, 2**63 + 1])
+def test_integers_of_which_some_are_missing_are_not_rounded(tmp_path, large):
+    path = put(tmp_path / "a.csv", f"id,n\n{large},1\n,2\n8,\n")
+    found = values_of(path)
+    assert found["id"].tolist() == [str(large), "", "8"]
+    np.testing.assert_array_equal(found["features"][:, 0], [1, 2, np.nan])
+    asked = values_of(path, dtype={"id": float})["features"]
+    np.testing.assert_array_equal(asked, [[float(large), 1], [np.nan, 2], [8, np.nan]])
+
+
+@pytest.mark.parametrize("form", ["separate", "matrix"])
+@pytest.mark.parametrize("large", [-(2**53) - 1, 2**63 + 1025])
+def test_an_integer_between_samples_that_floats_would_round_is_named(
+    tmp_path, small_blocks, form, large
+):
+    lines = ["7,1" if i % 3 else ",2" for i in range(400)]
+    for place in range(8, 400):
+        given = [*lines[:place], f"{large},1", *lines[place + 1 :]]
+        path = put(tmp_path / f"{place}.csv", "id,n\n" + "\n".join(given) + "\n")
+        dataset = labeled.open_dataset(path, columns=form)
+        name = "id" if form == "separate" else "features"
+        if dataset[name].dtype == np.float64 and dataset[name].shape != (400, 1):
+            break
+    else:
+        pytest.fail("no line lies between samples")
+    words = f"line {place + 2} of .* '{large}' in column 'id', which float64 would round; .*'str'"
+    with pytest.raises(ReadError, match=words):
+        dataset[name].load()
+    for dtype in (float, {"id": float}):
+        asked = labeled.open_dataset(path, columns=form, dtype=dtype)[name].values
+        assert asked.reshape(400, -1)[place, 0] == float(large)
+
+
+@pytest.mark.parametrize("large", [2**53 + 1, -(2**53) - 1, 2**62 + 1, 2**63 + 1])
 def test_integers_that_floats_round_do_not_stand_beside_them(tmp_path, large):
     path = put(tmp_path / "a.csv", f"id,x,n\n{large},0.5,1\n7,1.5,2\n")
     found = values_of(path)

@@ -80,9 +80,12 @@ def _why(row: bytes, dialect: Dialect, asked: Sequence[Asked], missing: Sequence
             i, dtype = one.column, one.dtype
             name, shown = dialect.names[i], fields[i][:SHOWN]
             if one.exact is not None and _parses(row, dialect, one._replace(exact=None), missing):
+                other = f"dtype={{{name!r}: 'str'}} to have text"
+                if not one.exact.hasobject:
+                    other = f"columns='separate' to have {one.exact}"
                 return (
                     f"has {shown!r} in column {name!r}, which {dtype} would round; open with "
-                    f"columns='separate' to have {one.exact}, or dtype={{{name!r}: {str(dtype)!r}}}"
+                    f"{other}, or dtype={{{name!r}: {str(dtype)!r}}}"
                 )
             if fields[i] in missing:
                 return (

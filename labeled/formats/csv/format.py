@@ -98,13 +98,14 @@ def _file_header(
     stamp, path, names = text.stamp, text.stamp.path, text.dialect.names
     dtypes = dtypes_of(path, names, [one.dtype for one in guesses], own)
     wide = [i for i, one in enumerate(guesses) if one.wide]
+    gaps = [i for i, one in enumerate(guesses) if one.gaps]
     with_zone = [i for i, one in enumerate(guesses) if one.zoned]
     columns = sources_of(path, names, dtypes, own, wide)
     check_dtype_names(path, own, names, list(columns))
     sources = {}
     for name in chosen_sources(columns, options, repr(path)):
         dtype = dtype_of(path, name, columns[name], dtypes, own)
-        exact = exact_of(name, columns[name], dtype, dtypes, own)
+        exact = exact_of(name, columns[name], dtype, names, dtypes, gaps, own)
         zoned = zoned_of(path, name, columns[name], with_zone)
         table = Columns(text.dialect, columns[name], dtype, own.missing, zoned, exact, text.index)
         sources[name] = _source(name, stamp, table, options)
@@ -215,9 +216,11 @@ def _common(guesses: Sequence[Guess]) -> Guess:
     dtype = np.result_type(*(one.dtype for one in told))
     if kinds == set("iu"):  # some samples hold no number that is too large for int64
         dtype = UNSIGNED
-    if lacks and dtype.kind in "iu":
-        dtype = np.dtype(np.float64)
-    return Guess(dtype, wide=any(one.wide for one in told), zoned=zones == {True})
+    wide = any(one.wide for one in told)
+    whole = all(one.gaps or one.dtype.kind in "iu" for one in told)
+    if whole and (lacks or "f" in kinds):
+        return Guess(TEXT) if wide else Guess(np.dtype(np.float64), gaps=True)
+    return Guess(dtype, wide=wide, zoned=zones == {True})
 
 
 FORMAT = Format(

@@ -50,8 +50,7 @@ class TextOptions:
         float64, bool, datetime64[ns] (dates and times as ISO 8601 writes them, ``2026-11-20`` or
         ``2026-11-20 12:30:00``; those that tell their zone, ``2026-11-20T12:30:00+02:00``, become
         times of UTC) or text. Integers that float64 would round are a source of their own beside
-        floats.
-        A datetime64 of any unit asks for datetime64[ns].
+        floats, and text where some are missing. A datetime64 of any unit asks for datetime64[ns].
     missing : sequence of str
         Fields that stand for no value: NaN in floating columns, NaT among times, an error in
         others.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from labeled.formats.objects import TEXT
 from labeled.formats.region import Array
 from labeled.later import extra_module
 
-UNSIGNED = np.dtype(np.uint64)
+SIGNED, UNSIGNED = np.dtype(np.int64), np.dtype(np.uint64)
 MOST_SIGNED = 2.0**63
 """Integers from here on are none of int64."""
 
@@ -45,7 +44,8 @@ class Asked(NamedTuple):
     zoned : bool
         Times that tell their zone; they become those of UTC.
     exact : dtype, optional
-        Of the whole numbers that the column holds, none of which may be rounded.
+        What would hold the whole numbers of the column, none of which may be rounded: their own
+        dtype, or text where some are missing.
     """
 
     column: int
@@ -67,12 +67,15 @@ class Guess(NamedTuple):
         Whole numbers, some of which float64 may round.
     zoned : bool
         Times that tell their zone.
+    gaps : bool
+        Whole numbers, some of which are missing.
     """
 
     dtype: np.dtype[Any]
     empty: bool = False
     wide: bool = False
     zoned: bool = False
+    gaps: bool = False
 
 
 @cache
@@ -115,16 +118,30 @@ def _check_exact(
     missing: Sequence[str],
 ) -> None:
     """Raise TextFault where floats round the whole numbers that stand in the text."""
-    if not len(values) or not np.abs(values).max() >= MOST_EXACT:
+    if not np.fmax.reduce(np.abs(values), initial=0) >= MOST_EXACT:
         return
-    try:
-        (whole,) = parsed(text, dialect, [Asked(column, dtype)], missing)
-    except TextFault:  # they are not whole
+    dtypes = (SIGNED, UNSIGNED) if dtype.hasobject else (dtype,)
+    found = (_whole(text, dialect, column, one, missing) for one in dtypes)
+    whole = next((one for one in found if one is not None), None)
+    if whole is None:
         return
     with np.errstate(invalid="ignore"):
-        rounded = values.astype(dtype) != whole
+        rounded = values[~np.isnan(values)].astype(whole.dtype) != whole
     if rounded.any():
         raise TextFault(f"{values.dtype} rounds {whole[rounded][0]}")
+
+
+def _whole(
+    text: bytes, dialect: Dialect, column: int, dtype: np.dtype[Any], missing: Sequence[str]
+) -> Array | None:
+    """Return the numbers of a column that are there; None if some are not whole."""
+    name = str(column)
+    try:
+        table = _table(text, dialect, {name: _arrow_type(dtype)}, [name], missing)
+    except TextFault:
+        return None
+    found: Array = table.column(0).drop_null().to_numpy()
+    return found
 
 
 def _in_utf_8(texts: Array, dialect: Dialect) -> Array:
@@ -144,18 +161,19 @@ def guessed(text: bytes, dialect: Dialect, missing: Sequence[str]) -> list[Guess
     """
     table = _table(text, dialect, {}, None, missing)
     found = [_guessed(column) for column in table.columns]
-    for i in (i for i, column in enumerate(table.columns) if _may_be_unsigned(column)):
-        with suppress(TextFault):
-            parsed(text, dialect, [Asked(i, UNSIGNED)], missing)
-            found[i] = Guess(UNSIGNED, wide=True)
+    for i, column in enumerate(table.columns):
+        if _may_be_unsigned(column):
+            whole = _whole(text, dialect, i, UNSIGNED, missing)
+            if whole is not None:
+                found[i] = _guessed_whole(whole, gaps=bool(column.null_count))
     return found
 
 
 def _may_be_unsigned(column: Any) -> bool:
     """Whether what the parser takes for floats may be integers too large for int64."""
-    if not _pyarrow().types.is_floating(column.type) or column.null_count:
+    if not _pyarrow().types.is_floating(column.type):
         return False
-    values = column.to_numpy()
+    values = column.drop_null().to_numpy()
     return bool(values.min(initial=0) >= 0 and values.max(initial=0) >= MOST_SIGNED)
 
 
@@ -228,7 +246,7 @@ def _guessed(column: Any) -> Guess:
     if kinds.is_null(kind):
         return Guess(np.dtype(np.float64), empty=True)
     if kinds.is_integer(kind):
-        return _guessed_whole(column)
+        return _guessed_whole(column.drop_null().to_numpy(), gaps=bool(column.null_count))
     if kinds.is_floating(kind):
         return Guess(np.dtype(np.float64))
     if kinds.is_boolean(kind) and not column.null_count:
@@ -239,12 +257,12 @@ def _guessed(column: Any) -> Guess:
     return Guess(TEXT)
 
 
-def _guessed_whole(column: Any) -> Guess:
-    if column.null_count:
-        return Guess(np.dtype(np.float64))
-    values = column.to_numpy()
+def _guessed_whole(values: Array, *, gaps: bool) -> Guess:
+    """Tell what holds whole numbers: floats if some are missing, text if those would round."""
     wide = bool(len(values)) and bool(values.max() > MOST_EXACT or values.min() < -MOST_EXACT)
-    return Guess(np.dtype(np.int64), wide=wide)
+    if gaps:
+        return Guess(TEXT) if wide else Guess(np.dtype(np.float64), gaps=True)
+    return Guess(values.dtype, wide=wide)
 
 
 def _fits(column: Any, *, zoned: bool) -> bool:

@@ -37,7 +37,7 @@ class Columns:
     zoned: bool
     """Whether they are times that tell their zone."""
     exact: tuple[tuple[int, np.dtype[Any]], ...]
-    """Columns of whole numbers, of some dtype, that the dtype of the source must not round."""
+    """Columns of whole numbers that the dtype of the source must not round, and what holds them."""
     index: RowIndex = field(repr=False, compare=False)
 
 
@@ -190,14 +190,20 @@ def exact_of(
     source: str,
     chosen: Chosen,
     dtype: np.dtype[Any],
+    names: Sequence[str],
     dtypes: Sequence[np.dtype[Any]],
+    gaps: Collection[int],
     options: TextOptions,
 ) -> tuple[tuple[int, np.dtype[Any]], ...]:
     """Return which columns of a source hold whole numbers that nobody asked to have as floats."""
-    told = isinstance(options.dtype, tuple) and source in dict(options.dtype)
-    if told or dtype.kind != "f" or not isinstance(chosen, tuple):
+    said = options.dtype
+    told = dict(said) if isinstance(said, tuple) else {}
+    if source in told or dtype.kind != "f":
         return ()
-    return tuple((i, dtypes[i]) for i in chosen if dtypes[i].kind in "iu")
+    listed = chosen if isinstance(chosen, tuple) else (chosen,)
+    lacking = () if said is not None and not told else {i for i in gaps if names[i] not in told}
+    whole = {i: dtypes[i] for i in listed if dtypes[i].kind in "iu"}
+    return tuple({**whole, **{i: TEXT for i in listed if i in lacking}}.items())
 
 
 def zoned_of(path: str, source: str, chosen: Chosen, zoned: Collection[int]) -> bool:
