@@ -1,4 +1,4 @@
-"""Axes that AnnData, 10x, loom, HDF-EOS5, openPMD, Imaris and NWB name by where arrays are."""
+"""Axes that AnnData, 10x, loom, HDF-EOS5, openPMD, H5MD, Imaris, NWB name by where arrays are."""
 
 from __future__ import annotations
 
@@ -267,6 +267,29 @@ def test_meshes_of_openpmd_have_the_axes_that_they_list(tmp_path: Path, order: s
     }
     assert "'meshes/bare' (axis 0, 1, 2)" in told
     assert ds["meshes/E/x"].values[:, 0, 0].tolist() == [0, 0, 100, 100]
+
+
+def test_trajectories_of_h5md_are_times_by_particles(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "md.h5", "w") as f:
+        f.create_group("h5md").attrs["version"] = [1, 1]
+        for name in ("position", "velocity"):
+            f[f"particles/all/{name}/value"] = np.zeros((6, 5, 3))
+            f[f"particles/all/{name}/step"] = np.arange(6)
+        f["particles/all/species"] = np.arange(5)
+        f["particles/all/box/edges/value"] = np.ones((6, 3))
+        f["observables/energy/value"] = np.arange(6.0)
+    expected = {
+        "position/value": ("time", "particle", "position_axis_2"),
+        "position/step": ("time",),
+        "velocity/value": ("time", "particle", "velocity_axis_2"),
+        "velocity/step": ("time",),
+        "species": ("particle",),
+        "box/edges/value": ("time", "edges_axis_1"),
+    }
+    whole = texts_of_warnings(tmp_path / "md.h5")[0]
+    energy = {"observables/energy/value": ("time",)}
+    assert whole.dims == {f"particles/all/{n}": d for n, d in expected.items()} | energy
+    assert texts_of_warnings(tmp_path / "md.h5", group="particles/all")[0].dims == expected
 
 
 def test_the_structure_of_hdf_eos_names_axes(tmp_path: Path) -> None:

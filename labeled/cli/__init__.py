@@ -1,1 +1,1 @@
-"""The command line: ``labeled info | head | demo``. Nothing else imports this."""
+"""The command line, a module a command. Nothing else imports this."""

@@ -3,7 +3,8 @@
 AnnData keeps cells by genes (``X``, `layers`; ``obs`` tells of cells, ``var`` of genes: its own
 words for the two axes are `obs_names` and `var_names`), 10x Genomics barcodes by features, and
 Imaris pictures by ``z, y, x``. HDF-EOS5 has one text that names the dims of every field, loom genes
-by cells, openPMD lists the axes of a mesh beside it, and NWB says of each group which kind it is.
+by cells, openPMD lists the axes of a mesh beside it, H5MD keeps times by particles, and NWB says of
+each group which kind it is.
 
 A program is known by what it writes at the root, never by the name of a file. Where one kind of
 row is what such a file is about, its dim is the example dim: what lies along others is carried
@@ -58,7 +59,7 @@ def told_by_program(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> 
     shapes : mapping of path to shape
         Of datasets, and of sparse matrices by the path of their group.
     """
-    for told in (_anndata, _tenx, _loom, _imaris, _hdfeos, _openpmd, _nwb):
+    for told in (_anndata, _tenx, _loom, _imaris, _hdfeos, _openpmd, _h5md, _nwb):
         found = told(base, shapes)
         if found is not None:
             fitting = {n: d for n, d in found.names.items() if len(d) == len(shapes.get(n, ()))}
@@ -248,6 +249,25 @@ def _openpmd(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> Told | 
             names[path] = tuple(reversed(labels) if _is_fortran(mesh) else labels)
         elif len(shape) == 1:
             names[path] = ("particle",)
+    return Told(names)
+
+
+def _h5md(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> Told | None:
+    """Return what H5MD means: values at times, those of particles one particle after another."""
+    if _group_in(_root(base), "h5md") is None:
+        return None
+    begin = base.name.strip("/")
+    names: dict[str, Names] = {}
+    for path, shape in shapes.items():
+        kind, *inside = f"{begin}/{path}".strip("/").split("/")
+        if kind not in ("particles", "observables") or not inside:
+            continue
+        at_times = inside[-1] in ("value", "step", "time")
+        what = inside[-2] if inside[1:] and at_times else inside[-1]
+        of_particles = kind == "particles" and "box" not in inside
+        known = ("time",) * at_times + ("particle",) * of_particles
+        named = range(len(known), len(shape))
+        names[path] = (*known[: len(shape)], *(f"{what}_axis_{axis}" for axis in named))
     return Told(names)
 
 
