@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import labeled
 from labeled.cli.main import main
-from labeled.errors import ArrayError
+from labeled.errors import ArrayError, DimsError
 
 SPLITS = {"train": (0, 3), "test": (3, 5)}
 
@@ -72,6 +72,33 @@ def test_what_does_not_fit_is_refused_in_words_of_the_command_line(tmp_path: Pat
         assert done.exit_code == 1
         assert said in done.stderr
     assert path.read_bytes() == before
+
+
+def test_axes_that_only_the_file_names_are_not_asked_for(tmp_path: Path) -> None:
+    path = made(tmp_path / "a.hdf5", 0)
+    with h5py.File(tmp_path / "plain.h5", "w") as f:
+        f["x"] = np.zeros((1, 2), "i8")
+    done = run("append", path, tmp_path / "plain.h5")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert labeled.open_dataset(path)["x"].dims == ("batch", "feature")
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_rows_whose_axes_lie_in_another_order_are_refused(tmp_path: Path, ragged: bool) -> None:
+    """Pictures as wide as high were added lying on their side."""
+    square = np.arange(4).reshape(2, 2)
+    rows: Any = [square, np.zeros((3, 3), int)] if ragged else square[None]
+    for name, dims in {
+        "old": ("n", "y", "x"),
+        "new": ("n", "x", "y"),
+        "other": ("n", "a", "b"),
+    }.items():
+        labeled.write(tmp_path / name, {"im": rows}, dims={"im": dims})
+    with pytest.raises(DimsError, match=r"dims \('y', 'x'\), those to append have \('x', 'y'\)"):
+        labeled.append(tmp_path / "old", labeled.open_dataset(tmp_path / "new"))
+    for more in (labeled.open_dataset(tmp_path / "other"), {"im": rows}):  # nothing contradicts
+        labeled.append(tmp_path / "old", more)
+    assert labeled.open_dataset(tmp_path / "old").n_rows == 3 * len(rows)
 
 
 def test_numbers_that_mean_other_classes_are_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from time import perf_counter
 
@@ -10,6 +11,7 @@ import click
 from labeled.api.opening import open_dataset
 from labeled.cli.convert import report
 from labeled.cli.options import effort_options, options_of
+from labeled.errors import LabeledWarning
 from labeled.writing.append import append as append_rows
 
 
@@ -49,7 +51,10 @@ def append(
       labeled append all.hdf5 monday.csv --split train
     """
     started = perf_counter()
-    rows = open_dataset(more, sources=list(sources) or None, **options_of(more_options, "option"))
+    with warnings.catch_warnings():  # axes that MORE does not name are those of FILE
+        warnings.filterwarnings("ignore", ".* does not name every axis", LabeledWarning)
+        opened = options_of(more_options, "option")
+        rows = open_dataset(more, sources=list(sources) or None, **opened)
     path = append_rows(
         file,
         rows if only is None else rows.split(only),

@@ -12,14 +12,21 @@ undone; a crash in between leaves a file marked as incomplete, which nobody open
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from labeled.errors import ArrayError, FileChangedError, NotYetError, SplitError, WriteError
+from labeled.errors import (
+    ArrayError,
+    DimsError,
+    FileChangedError,
+    NotYetError,
+    SplitError,
+    WriteError,
+)
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.hdf5.encoding import Layout, can_encode
 from labeled.formats.hdf5.flatlayout import datasets_of
@@ -110,7 +117,7 @@ def append(
 
     Raises
     ------
-    ArrayError, SplitError
+    ArrayError, DimsError, SplitError
         If the rows do not fit the sources of the file; before anything is written.
     WriteError
         If the file cannot be written. Without `in_place` it is as it was before.
@@ -258,9 +265,21 @@ def _fitting(inputs: Inputs, header: FileHeader) -> Inputs:
                 f"{'one shape' if source.ragged else 'different shapes'}; give a labeled.Ragged "
                 f"(or an object array of arrays) for the former, an array for the latter"
             )
+        given: RaggedGiven | Given = inputs.ragged.get(name) or inputs.sources[name]
+        dims = given.dims if isinstance(given, RaggedGiven) else given.names.dims
+        _check_order(f"source {name!r} of file {where!r}", dims[1:], source.dims[1:])
         if source.ragged is None:
             fitted[name] = _fitted(inputs.sources[name], source, where)
     return replace(inputs, sources=fitted)
+
+
+def _check_order(what: str, given: Sequence[str], dims: Sequence[str]) -> None:
+    """Refuse rows whose axes are called as those of the file, and lie in another order."""
+    if tuple(given) != tuple(dims) and sorted(given) == sorted(dims):
+        raise DimsError(
+            f"{what} has rows with dims {tuple(dims)}, those to append have {tuple(given)}; "
+            f"transpose them"
+        )
 
 
 def _fitted(given: Given, source: SourceHeader, where: str) -> Given:
