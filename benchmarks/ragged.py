@@ -32,9 +32,9 @@ Way = tuple[str, str, Callable[[], int]]
 BATCH = 256
 LOOP_ROWS = 3000
 KINDS = ("vlen", "fuel", "flat", "gzip")
-ROWS = {40: 300_000, 500: 100_000, 12_000: 12_000}
+ROWS = {40: 200_000, 500: 40_000, 12_000: 6_000}
 """How many rows of so many bytes."""
-MEMORY = {40: "32 MiB", 500: "32 MiB", 12_000: "96 MiB"}
+MEMORY = {40: "32 MiB", 500: "16 MiB", 12_000: "64 MiB"}
 """Less than they take, so that none are kept."""
 SLICES, PADDED = "h5py, slices of 256 rows", "h5py, slices, padded by a loop"
 ORDERS: dict[str, Any] = {"in order": False, "window shuffle": "window", "full shuffle": "full"}
