@@ -9,6 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import xarray as xr
 from click.testing import CliRunner
 
 import labeled
@@ -99,6 +100,26 @@ def test_rows_whose_axes_lie_in_another_order_are_refused(tmp_path: Path, ragged
     for more in (labeled.open_dataset(tmp_path / "other"), {"im": rows}):  # nothing contradicts
         labeled.append(tmp_path / "old", more)
     assert labeled.open_dataset(tmp_path / "old").n_rows == 3 * len(rows)
+
+
+def test_columns_called_otherwise_and_other_units_are_refused(tmp_path: Path) -> None:
+    """Columns changed places, and kilometres became metres."""
+
+    def rows(columns: str, units: str) -> dict[str, xr.DataArray]:
+        coords = {"column": list(columns)}
+        values = np.arange(6.0).reshape(3, 2)
+        return {"x": xr.DataArray(values, coords, ("n", "column"), attrs={"units": units})}
+
+    path = labeled.write(tmp_path / "x", rows("ab", "m"))
+    with pytest.raises(ArrayError, match=r"position 0 of dim 'column' 'a', those .* call it 'b'"):
+        labeled.append(path, rows("ba", "m"))
+    with pytest.raises(ArrayError, match="is in 'm', rows to append are in 'km'; convert"):
+        labeled.append(path, rows("ab", "km"))
+    turned = {"x": rows("ba", "m")["x"].sel(column=["a", "b"])}  # as the message says
+    for more in (turned, rows("ab", "m"), {"x": np.zeros((1, 2))}):
+        labeled.append(path, more)
+    labeled.append(path, labeled.open_dataset(path))
+    assert labeled.open_dataset(path)["x"].values[3].tolist() == [1, 0]
 
 
 def test_numbers_that_mean_other_classes_are_refused(tmp_path: Path) -> None:

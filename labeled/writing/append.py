@@ -47,7 +47,7 @@ from labeled.formats.replacing import check_changeable, check_target, clone, rep
 from labeled.keywords import known_keywords
 from labeled.ragged import Ragged
 from labeled.selection import Selection
-from labeled.views.classes import class_names_of
+from labeled.views.classes import as_text, class_names_of
 from labeled.writing.blocks import Before, Recipe
 from labeled.writing.given import Block, Given, slices, text_blocks
 from labeled.writing.inputs import Inputs, inputs_of
@@ -268,6 +268,8 @@ def _fitting(inputs: Inputs, header: FileHeader) -> Inputs:
         given: RaggedGiven | Given = inputs.ragged.get(name) or inputs.sources[name]
         dims = given.dims if isinstance(given, RaggedGiven) else given.names.dims
         _check_order(f"source {name!r} of file {where!r}", dims[1:], source.dims[1:])
+        if isinstance(given, Given):
+            _check_positions(f"source {name!r} of file {where!r}", given, header, source)
         if source.ragged is None:
             fitted[name] = _fitted(inputs.sources[name], source, where)
     return replace(inputs, sources=fitted)
@@ -282,15 +284,37 @@ def _check_order(what: str, given: Sequence[str], dims: Sequence[str]) -> None:
         )
 
 
+def _check_positions(what: str, given: Given, header: FileHeader, source: SourceHeader) -> None:
+    """Refuse rows whose positions are called otherwise than in the file: columns, channels."""
+    called = {one.name: one for one in given.names.coords if one.values.dtype.kind in "OSU"}
+    if not called:
+        return
+    for mine in coordinates_of(header, source, Kept(source.n_rows)):
+        theirs = called.get(mine.name)
+        if theirs is None or mine.dim != theirs.dim or mine.dim == source.dims[0]:
+            continue
+        pairs = zip(mine.values.tolist(), theirs.values.tolist(), strict=False)
+        odd = next((i for i, (a, b) in enumerate(pairs) if as_text(a) != as_text(b)), None)
+        if odd is not None:
+            raise ArrayError(
+                f"{what} calls position {odd} of dim {mine.dim!r} {as_text(mine.values[odd])!r}, "
+                f"those to append call it {as_text(theirs.values[odd])!r}; bring them into the "
+                f"order of the file, with .sel({mine.name}=[...])"
+            )
+
+
 def _fitted(given: Given, source: SourceHeader, where: str) -> Given:
     what = f"source {given.name!r} of file {where!r}"
     if given.row_shape != source.row_shape:
         raise ArrayError(
             f"{what} has rows of shape {source.row_shape}, those to append have {given.row_shape}"
         )
-    if given.encode is not None and source.attrs.get("units") != given.attrs.get("units"):
+    mine, theirs = source.attrs.get("units"), given.attrs.get("units")
+    if given.encode is None and None not in (mine, theirs) and as_text(mine) != as_text(theirs):
+        raise ArrayError(f"{what} is in {mine!r}, rows to append are in {theirs!r}; convert them")
+    if given.encode is not None and mine != theirs:
         raise ArrayError(
-            f"{what} holds {source.dtype} in units {source.attrs.get('units')!r}; cast times to "
+            f"{what} holds {source.dtype} in units {mine!r}; cast times to "
             f"these before you append them"
         )
     texts = given.dtype.kind == "O", source.dtype.kind == "O"
@@ -301,12 +325,12 @@ def _fitted(given: Given, source: SourceHeader, where: str) -> Given:
             f"{what} has dtype {source.dtype}, rows to append have {given.dtype}; cast them with "
             f".astype({str(source.dtype)!r})"
         )
-    mine, theirs = class_names_of(source.attrs), class_names_of(given.attrs)
-    odd = sorted(n for n in mine.keys() & theirs.keys() if mine[n] != theirs[n])
+    classes, others = class_names_of(source.attrs), class_names_of(given.attrs)
+    odd = sorted(n for n in classes.keys() & others.keys() if classes[n] != others[n])
     if odd:
         raise ArrayError(
-            f"{what} calls class {odd[0]} {mine[odd[0]]!r}, those to append call it "
-            f"{theirs[odd[0]]!r}; give them the numbers of the file"
+            f"{what} calls class {odd[0]} {classes[odd[0]]!r}, those to append call it "
+            f"{others[odd[0]]!r}; give them the numbers of the file"
         )
     dtype = np.dtype(object) if texts[1] else source.dtype
     return replace(given, dtype=dtype, names=Names(source.dims), attrs={})
