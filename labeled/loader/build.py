@@ -110,8 +110,8 @@ def make_loader(
     memory : size, optional
         The most that iterating adds to the memory of this process: 256 MiB when not given, or
         twice, four times, ... as much where batches need it, up to half of what the process
-        may still take. Not counted: the compiled kernels of the extra ``fast``, about 32 MiB
-        once a process, loaded by the first large copy.
+        may still take. Not counted: the compiled kernels of the extra ``fast``, about 50 MiB
+        once a process, loaded by the first large copy or once a gibibyte of rows was read.
     window_rows : int, optional
         Rows shuffled together; from `memory` when not given.
     part : (index, count)

@@ -224,7 +224,7 @@ class Explanation:
                 "a read of their own from storage; shuffle='window' reads many together"
             )
         if self.kernels.startswith("compiled"):
-            yield "not counted: compiled kernels, about 32 MiB once a process, if needed"
+            yield "not counted: compiled kernels, about 50 MiB once a process, if needed"
         if self.in_flight:
             who = f"{self.workers} threads" if self.workers else "the caller"
             unsaid = ", ".join(self.uncounted)
