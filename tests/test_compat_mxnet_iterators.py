@@ -567,6 +567,18 @@ def test_lists_of_numbers_are_one_array_and_names_are_found():
         it.get(batch, "y")
 
 
+def test_iterators_show_what_they_provide(tmp_path):
+    (tmp_path / "x.csv").write_text("1,2\n3,4\n")
+    shown = CSVIter(data_csv=str(tmp_path / "x.csv"), data_shape=(2,), batch_size=2)
+    assert repr(shown) == (
+        "<labeled.compat.mxnet.CSVIter: data data (2, 2); labels softmax_label (2,)>"
+    )
+    arrays = ArrayDataProvider([("x", np.ones((3, 4))), ("y", np.ones(4))], batch_size=2)
+    assert repr(arrays) == (
+        "<labeled.compat.mxnet.ArrayDataProvider: data x (3, 2), y (2,); labels none>"
+    )
+
+
 def test_the_package_has_the_old_names():
     iterators = [
         "ArrayDataProvider",

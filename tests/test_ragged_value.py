@@ -54,6 +54,29 @@ def test_padding_is_what_a_loop_gives(arrays: Any, more: int, times: int, value:
         np.testing.assert_array_equal(ragged.pad(to, value=value), wanted)
 
 
+@given(st.integers(0, 4), st.integers(0, 3), st.integers(0, 4))
+def test_examples_of_one_shape_are_an_array_and_others_say_what_to_do(n: int, k: int, odd: int):
+    arrays = [np.arange(i, i + k, dtype="i2") for i in range(n)]
+    ragged = Ragged.of([*arrays, np.zeros(0, "i2")])[:n]
+    dense = np.asarray(ragged)
+    assert dense.dtype == "i2"
+    np.testing.assert_array_equal(dense, np.reshape(arrays, (n, k if n else 0)))
+    assert np.asarray(ragged, "f4").dtype == "f4"
+
+    if odd < n:
+        arrays[odd] = np.arange(7, dtype="i2")
+        objects = np.asarray(Ragged.of(arrays), object)
+        assert all(np.array_equal(a, b) for a, b in zip(objects, arrays, strict=True))
+    if odd < n and n > 1:
+        with pytest.raises(ArrayError, match=rf"example {odd or 1} is .*ragged\.pad\(\)"):
+            np.asarray(Ragged.of(arrays))
+
+
+def test_an_array_of_examples_is_always_a_copy() -> None:
+    with pytest.raises(ArrayError, match="leave out copy=False"):
+        Ragged.of([np.arange(2)]).__array__(copy=False)
+
+
 def test_padding_refuses_what_does_not_fit() -> None:
     words = Ragged.of([np.arange(3), np.arange(5)], ("batch", "time"), "words")
     assert words.pad(6).shape == (2, 6)

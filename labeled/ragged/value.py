@@ -284,6 +284,29 @@ class Ragged:
         """Read all examples as an object array (n,) of NumPy arrays over one memory."""
         return self.flat().examples()
 
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
+        """Read all examples into a dense array where they are of one shape.
+
+        Raises
+        ------
+        ArrayError
+            If they differ, unless `dtype` is object; or `copy` is False: reading copies.
+        """
+        if copy is False:
+            raise ArrayError(f"{self.where} is read from its file; leave out copy=False")
+        if dtype is not None and np.dtype(dtype) == object:
+            return self.to_objects()
+        different = np.flatnonzero((self.shapes != self.shapes[:1]).any(axis=1))
+        if len(different):
+            first, other = (tuple(self.shapes[i].tolist()) for i in (0, different[0]))
+            raise ArrayError(
+                f"{self.where}: example 0 is {first} and example {different[0]} is {other}, "
+                "which no dense array holds; say ragged.pad().values, ragged.flat() or "
+                "ragged.to_objects()"
+            )
+        dense: Array = self.pad().values
+        return dense if dtype is None else dense.astype(dtype, copy=False)
+
     @known_keywords
     def pad(
         self,

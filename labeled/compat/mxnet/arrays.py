@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.compat.mxnet.iterators import DataDesc
+from labeled.compat.mxnet.iterators import DataDesc, repr_of
 from labeled.errors import ArrayError, LoaderError, UnknownNameError, did_you_mean
 from labeled.providers.batch import BatchAxis, batch_axis_of
 
@@ -129,6 +129,9 @@ class ArrayDataProvider:
                     f"{self._axis})"
                 )
         return n
+
+    def __repr__(self) -> str:
+        return repr_of(self, self.provide_data, self.provide_label)
 
     # what is provided
 

@@ -7,6 +7,7 @@ was used again, and changed under whoever kept them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -80,6 +81,9 @@ class MXDataIter:
             [] if label_name is None else [DataDesc(label_name, self._now.label.shape)]
         )
 
+    def __repr__(self) -> str:
+        return repr_of(self, self.provide_data, self.provide_label)
+
     def __iter__(self) -> MXDataIter:
         return self
 
@@ -135,6 +139,12 @@ class MXDataIter:
     def getindex(self) -> npt.NDArray[np.uint64]:
         """Return which rows the current batch holds."""
         return self._current.index
+
+
+def repr_of(provider: object, data: Iterable[DataDesc], labels: Iterable[DataDesc]) -> str:
+    """Return what a notebook shows of an iterator: the names and shapes of its batches."""
+    named, called = (", ".join(f"{n} {s}" for n, s in some) or "none" for some in (data, labels))
+    return f"<labeled.compat.mxnet.{type(provider).__name__}: data {named}; labels {called}>"
 
 
 def old_label(label: Array) -> Array:
