@@ -6,13 +6,16 @@ import ast
 import importlib.util
 import inspect
 import sys
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import labeled
 from labeled import device, permute
+from labeled.device import handoff
 from labeled.errors import ArrayError
 
 UFUNC_1 = "(x, /, out=None, *, casting='same_kind', dtype=None)"
@@ -134,7 +137,7 @@ def test_kernels_run_where_the_array_is(cupy, monkeypatch):
     monkeypatch.setattr(cupy.ndarray, "device", property(lambda _: cupy.cuda.Device(3)))
     there = cupy.asarray(VALUES)
     permute.copy(there, (3, 2, 1, 0), dtype="float16")
-    assert cupy.entered == [3]
+    assert set(cupy.entered) == {3}
 
 
 def test_a_copy_of_cupys_is_nobody_elses(cupy):
@@ -142,6 +145,99 @@ def test_a_copy_of_cupys_is_nobody_elses(cupy):
     made = permute.copy(there, (0, 1, 2, 3), dtype="complex64")
     there[...] = 0
     np.testing.assert_array_equal(cupy.asnumpy(made), VALUES.astype(np.complex64))
+
+
+@pytest.fixture
+def current(cupy, monkeypatch):
+    """Return numbers of devices, the current one last; arrays are on device 3."""
+    numbers = [0]
+
+    @contextmanager
+    def on(number):
+        numbers.append(number)
+        yield
+        numbers.pop()
+
+    monkeypatch.setattr(cupy.cuda, "Device", on)
+    monkeypatch.setattr(cupy.ndarray, "device", property(lambda _: on(3)))
+    return numbers
+
+
+@pytest.fixture
+def noted(current, monkeypatch):
+    """Return what makes a function note which device it is called on, and those notes."""
+    notes = []
+
+    def note(owner, name, does):
+        def call(*given, **options):
+            notes.append((name, current[-1]))
+            return does(*given, **options)
+
+        monkeypatch.setattr(owner, name, call, raising=False)
+
+    return note, notes
+
+
+def test_arrays_are_copied_and_looked_at_where_they_are(cupy, noted):
+    note, notes = noted
+    note(cupy.ndarray, "copy", lambda x: cupy.ndarray(x._values.copy()))
+    note(cupy.ndarray, "__setitem__", cupy.ndarray.__setitem__)
+    note(cupy, "min", lambda x: x._values.min())
+    note(cupy, "max", lambda x: x._values.max())
+    wide, narrow = cupy.asarray(np.arange(3)), cupy.asarray(np.zeros(3, np.int8))
+    device.copy_into(narrow, device.owned_copy(wide))
+    np.testing.assert_array_equal(cupy.asnumpy(narrow), np.arange(3))
+    assert notes == [("copy", 3), ("min", 3), ("max", 3), ("__setitem__", 3)]
+
+
+def test_arrays_are_sent_to_the_device_asked_for(cupy, noted):
+    note, notes = noted
+    note(cupy, "asarray", cupy.asarray)
+    assert device.is_cupy(device.to_device(np.arange(3), "cuda:2"))
+    assert device.is_cupy(device.HandOff("cupy")(np.arange(3)))
+    assert notes == [("asarray", 2), ("asarray", 0)]
+
+
+class Lent:
+    """An array of a library that speaks DLPack."""
+
+    def __init__(self, kind, number):
+        self.values, self.place = np.arange(3), (kind, number)
+
+    def __dlpack__(self, **options):
+        return self.values.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.place
+
+
+def test_arrays_of_a_gpu_come_to_cupy_on_theirs_and_pinned_ones_to_numpy(cupy, noted):
+    note, notes = noted
+    note(cupy, "from_dlpack", lambda x: cupy.asarray(x.values))
+    for kind in (2, 13):  # a GPU's own memory, and managed memory, as dlpack.h numbers them
+        assert device.is_cupy(device.adopted(Lent(kind, 1)))
+    assert notes == [("from_dlpack", 1)] * 2
+    pinned = Lent(3, 0)
+    assert np.shares_memory(device.adopted(pinned), pinned.values)
+
+
+def test_tensors_are_made_on_their_device_and_those_of_the_host_are_pinned(
+    cupy, noted, monkeypatch
+):
+    note, notes = noted
+    torch = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: True))
+    there = SimpleNamespace(device=SimpleNamespace(type="cuda"))
+    here = SimpleNamespace(
+        device=SimpleNamespace(type="cpu"), is_pinned=lambda: False, pin_memory=lambda: "pinned"
+    )
+    note(torch, "from_dlpack", lambda x: there if device.is_cupy(x) else here)
+    monkeypatch.setattr(handoff, "module", lambda name: torch)
+    assert device.HandOff("torch", pinned=True)(cupy.asarray(VALUES)) is there
+    assert device.HandOff("torch", pinned=True)(VALUES) == "pinned"
+    assert device.HandOff("torch")(VALUES) is here
+    here.is_pinned = lambda: True
+    assert device.HandOff("torch", pinned=True)(VALUES) is here
+    assert notes == [("from_dlpack", 3)] + [("from_dlpack", 0)] * 3
 
 
 def test_what_is_no_array_is_told_as_such():

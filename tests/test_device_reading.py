@@ -425,6 +425,39 @@ def test_readers_bring_bytes_or_say_why_not(tmp_path, door, make):
         reader.open(str(tmp_path / "nothing.bin"))
 
 
+def test_reads_are_asked_for_on_the_gpu_that_they_are_for(door, monkeypatch, tmp_path):
+    (tmp_path / "x.bin").write_bytes(bytes(8))
+    numbers = []
+    current = types.SimpleNamespace(Device=lambda number: nullcontext(numbers.append(number)))
+    monkeypatch.setattr(kvikio, "cupy_module", lambda: types.SimpleNamespace(cuda=current))
+    reader = kvikio.KvikioReader(door._library, 2)
+    reader.open(str(tmp_path / "x.bin")).begin(np.zeros(8, np.uint8), 0).check()
+    assert numbers == [2]
+
+
+def test_a_read_under_way_is_not_done_and_a_short_one_is_told(tmp_path):
+    with (tmp_path / "x.bin").open("wb") as file:
+        future = Future(file.fileno(), 7)
+        future.done = lambda: False
+        arrival = kvikio.KvikioArrival(future, file, 30, 8)
+        assert not arrival.done()
+        with pytest.raises(EOFError, match=r"8 .* 30\b.*\b7\b"):
+            arrival.check()
+        assert arrival.done()
+
+
+@pytest.mark.parametrize("fault", [RuntimeError, ValueError])
+def test_reads_that_kvikio_refuses_are_told_as_those_of_a_file(door, monkeypatch, fault, tmp_path):
+    (tmp_path / "x.bin").write_bytes(bytes(8))
+
+    def refuses(*given):
+        raise fault("no such memory")
+
+    monkeypatch.setattr(CuFile, "pread", refuses)
+    with pytest.raises(OSError, match="kvikio: no such memory"):
+        door.open(str(tmp_path / "x.bin")).begin(np.zeros(8, np.uint8), 0)
+
+
 def test_the_door_is_named_by_its_version(door):
     assert door.name == "kvikio 26.10"
 

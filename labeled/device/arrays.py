@@ -159,7 +159,8 @@ def check_copy(target: Array, values: Array) -> None:
         )
     if there.kind in "iu" and not np.can_cast(here, there, "safe") and math.prod(values.shape):
         xp, held = namespace(values), np.iinfo(there)
-        least, most = int(xp.min(values)), int(xp.max(values))
+        with kernels_at(values):
+            least, most = int(xp.min(values)), int(xp.max(values))
         if least < held.min or most > held.max:
             raise ArrayError(
                 f"{here} values from {least} to {most} do not go into a {there} array, which holds "
@@ -193,9 +194,10 @@ def copy_into(target: Array, values: Array) -> None:
 
 
 def owned_copy(x: Array) -> Array:
-    """Return a copy of `x` in its own library, which nobody else holds."""
+    """Return a copy of `x` in its own library and place, which nobody else holds."""
     if hasattr(x, "copy"):
-        return x.copy()
+        with kernels_at(x):  # CuPy copies to the device that is current
+            return x.copy()
     return namespace(x).asarray(x, copy=True)
 
 
