@@ -438,8 +438,9 @@ def test_reads_are_asked_for_on_the_gpu_that_they_are_for(door, monkeypatch, tmp
 def test_a_read_under_way_is_not_done_and_a_short_one_is_told(tmp_path):
     with (tmp_path / "x.bin").open("wb") as file:
         future = Future(file.fileno(), 7)
-        future.done = lambda: False
         arrival = kvikio.KvikioArrival(future, file, 30, 8)
+        assert arrival.done()
+        future.done = lambda: False
         assert not arrival.done()
         with pytest.raises(EOFError, match=r"8 .* 30\b.*\b7\b"):
             arrival.check()
