@@ -329,3 +329,9 @@ def test_memory_that_is_read_only_is_handed_over_as_a_copy(library):
 def test_cupy_that_is_missing_is_told_when_it_is_asked_for():
     with pytest.raises(MissingExtraError, match="need CuPy"):
         HandOff("cupy")
+
+
+def test_numbers_of_the_other_byte_order_are_handed_to_torch_as_its_own():
+    pytest.importorskip("torch", reason="torch is not installed")
+    made = HandOff("torch")(np.arange(3, dtype=">i4"))
+    assert made.tolist() == [0, 1, 2]
