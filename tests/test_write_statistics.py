@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import labeled
@@ -64,11 +64,15 @@ def test_moments_agree_with_numpy(
 
 @settings(max_examples=100, deadline=None)
 @given(
-    st.sampled_from([0, 2**53 - 3, 2**60, 2**63 - 10_000, -(2**63), 2**64 - 10_000]),
+    st.sampled_from(
+        [0, 2**32 - 1, 2**40, 2**53 - 3, 2**60, 2**63 - 10_000, -(2**63), 2**64 - 10_000]
+    ),
     st.lists(st.integers(0, 9_000), min_size=1, max_size=60),
     st.lists(st.integers(0, 60), max_size=4),
 )
-def test_integers_beyond_float64_have_the_deviation_of_their_differences(
+@example(2**53 - 3, [0, 1], [])
+@example(2**53 - 3, [0, 1, 5], [1])
+def test_large_integers_have_the_deviation_of_their_differences(
     base: int, steps: list[int], cuts: list[int]
 ) -> None:
     values = np.array([base + step for step in steps], np.int64 if base < 2**63 - 1 else np.uint64)

@@ -2,9 +2,9 @@
 
 Each block is measured once in float64, piece by piece in a core's cache, and partial
 results are merged pairwise (Chan, Golub and LeVeque), which loses nothing to cancellation
-however large the mean is. Integers too large for float64, stamps in nanoseconds say, are
-measured from one of them, so that their deviation is as sound; their mean and extremes are
-told as float64 holds them.
+however large the mean is. Large integers, stamps in nanoseconds say, are measured from one of
+them, as float64 would round their mean, or themselves, so that their deviation is as sound; their
+mean and extremes are told as float64 holds them.
 
 Rows are measured for the whole source and for every split, per channel where a source has
 a dim that means channels, and per class where it looks like labels: integers, one a row.
@@ -39,8 +39,8 @@ SCRATCH_BYTES = 8 * PIECE_VALUES
 
 _LONG = 32
 
-MOST_EXACT = 1 << 53
-"""Integers up to here are exact in float64."""
+MOST_NEAR = 1 << 32
+"""Integers up to here have means that float64 tells to a millionth."""
 
 MOST_CHANNELS = 4096
 MOST_CLASSES = 4096
@@ -248,7 +248,7 @@ def _is_wide(raw: Array) -> bool:
 def _origin(first: int, low: int, high: int) -> int:
     """Return what to measure wide integers from: one of them, if they are large but close."""
     near = low - first >= -(1 << 63) and high - first < 1 << 63
-    return first if near and max(-low, high) > MOST_EXACT else 0
+    return first if near and max(-low, high) > MOST_NEAR else 0
 
 
 def _subtract(raw: Array, origin: int, out: Array) -> None:
