@@ -22,10 +22,12 @@ from labeled.errors import (
     FileFormatError,
     LabeledWarning,
     MissingExtraError,
+    ReadError,
     SelectionError,
     UnsafeFileError,
 )
 from labeled.formats.hdf5 import ragged as reading
+from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.scan import scan
 from labeled.ragged.flat import read_at
 
@@ -479,3 +481,15 @@ def test_long_examples_in_any_order_are_those_h5py_gives(tmp_path: Path, dtype: 
     found = labeled.open_dataset(path)["x"][order].to_objects()
 
     assert [each.tolist() for each in found] == [each.tolist() for each in expected]
+
+
+def test_spans_beyond_the_end_of_a_file_are_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "short.hdf5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file["v"] = np.arange(100_000.0)
+    reader = open_reader(scan(str(path), dims={"v": ("batch",)}).sources["v"])
+    starts, sizes, out = np.array([5, 900_000]), np.array([20, 30]), np.empty(50)
+    with pytest.raises(ReadError, match=r"short\.hdf5.* rows 900000 to 900029"):
+        reader.copy_spans(out, np.array([0, 20]), starts, sizes)
+    assert reader.copy_spans(out, np.array([0, 20]), starts % 1000, sizes)
+    np.testing.assert_array_equal(out, [*range(5, 25), *range(30)])

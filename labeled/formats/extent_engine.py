@@ -372,7 +372,11 @@ class ExtentEngine:
         if mapped is None:
             return False
         at, nbytes = self._base + starts * row_bytes, sizes * row_bytes
-        _check_ends(mapped, at + nbytes - row_bytes, row_bytes)
+        try:
+            _check_ends(mapped, at + nbytes - row_bytes, row_bytes)
+        except EOFError as fault:
+            k = int((at + nbytes).argmax())
+            raise failed(self._source, int(starts[k]), int(starts[k] + sizes[k]), fault) from fault
         copy_segments(out.view(np.uint8), places * row_bytes, mapped, at, nbytes)
         file.copied(int(nbytes.sum()), scattered=True)
         return True
