@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
-import signal
-import time
-import warnings
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +15,11 @@ import xarray as xr
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_write_safely import run
+from written_files import run
 
 import labeled
 from labeled.cli.main import main
-from labeled.errors import (
-    ArrayError,
-    DimsError,
-    FileFormatError,
-    SplitError,
-    UnknownNameError,
-    UnsafeFileError,
-    WriteError,
-)
+from labeled.errors import ArrayError, DimsError, UnknownNameError, UnsafeFileError
 
 DTYPES = ["u1", "i2", "<i4", ">i4", "i8", "?", "f2", "f4", ">f8", "c8", "S3", "text"]
 TABLE_DTYPES = ["u1", "i2", "i4", "u8", "?", "f4", "f8", "S3", "text"]
@@ -334,142 +321,6 @@ def test_a_member_of_python_objects_is_left_out(tmp_path: Path) -> None:
         labeled.convert(origin, target, sources=["x", "bad"], overwrite=True)
 
 
-# bad input, and what must not be left behind
-
-
-def test_bad_input_leaves_nothing(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", one=np.array(3), bad=np.array([{}], object))
-    with (
-        pytest.warns(labeled.LabeledWarning, match=r"\['one'\]"),
-        pytest.raises(UnsafeFileError, match=r"member bad\.npy holds Python objects"),
-    ):
-        labeled.convert(tmp_path / "a.npz", tmp_path / "o")
-    np.savez(tmp_path / "a.npz", x=np.arange(4), y=np.arange(5), one=np.array(3))
-    whole = (tmp_path / "a.npz").read_bytes()
-    with pytest.warns(labeled.LabeledWarning, match=r"\['one'\]"):
-        labeled.convert(tmp_path / "a.npz", tmp_path / "fine")
-    (tmp_path / "fine").unlink()
-    with (
-        pytest.warns(labeled.LabeledWarning),
-        pytest.raises(SplitError, match="differ in length"),
-    ):
-        labeled.convert(tmp_path / "a.npz", tmp_path / "o", split={"a": "0:4"})
-    (tmp_path / "a.npz").write_bytes(whole[:300])
-    with pytest.raises(FileFormatError, match=r"no sound \.npz"):
-        labeled.convert(tmp_path / "a.npz", tmp_path / "o")
-    np.save(tmp_path / "b.npy", np.arange(1000))
-    (tmp_path / "b.npy").write_bytes((tmp_path / "b.npy").read_bytes()[:500])
-    with pytest.raises(FileFormatError, match="cut short"):
-        labeled.convert(tmp_path / "b.npy", tmp_path / "o")
-    with pytest.raises(FileFormatError, match="there is no file"):
-        labeled.convert(tmp_path / "nothing.npz", tmp_path / "o")
-    (tmp_path / "z.parquet").write_bytes(b"nonsense")
-    with pytest.raises(FileFormatError, match="no sound parquet"):
-        labeled.convert(tmp_path / "z.parquet", tmp_path / "o")
-    with pytest.raises(WriteError, match="does not exist"):
-        labeled.convert({"x": np.arange(3)}, tmp_path / "no" / "o")
-    with pytest.raises(UnknownNameError, match="stratify='z' is no source"):
-        labeled.convert({"x": np.arange(3)}, tmp_path / "o", split={"a": 0.5}, stratify="z")
-    with pytest.raises(SplitError, match="must be 3 integers or texts"):
-        labeled.convert({"x": np.zeros(3)}, tmp_path / "o", split={"a": 0.5}, stratify="x")
-    with pytest.raises(SplitError, match="need splits: give split="):
-        labeled.convert({"x": np.zeros(3)}, tmp_path / "o", stratify="x")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.npz", "b.npy", "z.parquet"]
-
-
-def test_a_damaged_compressed_member_names_its_rows(tmp_path: Path) -> None:
-    noise = np.random.default_rng(0).integers(0, 256, (200_000, 8), np.uint8)
-    np.savez_compressed(tmp_path / "a.npz", x=noise)
-    raw = bytearray((tmp_path / "a.npz").read_bytes())
-    raw[len(raw) // 2] ^= 255
-    (tmp_path / "a.npz").write_bytes(bytes(raw))
-    with pytest.raises(FileFormatError, match=r"member x\.npy, rows"):
-        labeled.convert(tmp_path / "a.npz", tmp_path / "o")
-    assert [p.name for p in tmp_path.iterdir()] == ["a.npz"]
-
-
-@pytest.mark.parametrize("target", ["o.hdf5", "o.npz"])
-def test_a_killed_conversion_leaves_the_old_file_or_the_whole_new_one(
-    tmp_path: Path, target: str
-) -> None:
-    rng = np.random.default_rng(0)
-    labeled.write(tmp_path / "x.hdf5", {"x": rng.integers(0, 256, (100_000, 64), np.uint8)})
-    np.savez(tmp_path / "x.npz", x=labeled.open_dataset(tmp_path / "x.hdf5")["x"].values)
-    origin = "x.npz" if target.endswith("hdf5") else "x.hdf5"
-    script = f"""
-        import labeled
-        print("go", flush=True)
-        for i in range(1000):
-            labeled.convert({origin!r}, {target!r}, overwrite=True)
-    """
-    expected = labeled.open_dataset(tmp_path / "x.hdf5")["x"].values
-    for _ in range(2 if target.endswith("hdf5") else 1):
-        writer = run(script, tmp_path)
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "go\n"
-        time.sleep(float(rng.uniform(0, 0.2)))
-        writer.send_signal(signal.SIGKILL)
-        writer.communicate()
-        if (tmp_path / target).exists():
-            found = (
-                labeled.open_dataset(tmp_path / target)["x"].values
-                if target.endswith("hdf5")
-                else np.load(tmp_path / target)["x"]
-            )
-            np.testing.assert_array_equal(found, expected)
-        others = {p.name for p in tmp_path.iterdir()} - {target, "x.hdf5", "x.npz"}
-        assert all(name.startswith(".") and name.endswith(".part") for name in others)
-
-
-def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
-    script = """
-        import resource, signal, numpy as np, labeled
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        noise = np.random.default_rng(0).integers(0, 256, (400_000,), np.uint8)
-        labeled.write("x.hdf5", {"x": noise})
-        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
-        for target in ("o.hdf5", "o.npz", "o.npy", "o.csv", "o.parquet"):
-            try:
-                labeled.convert("x.hdf5", target)
-            except labeled.LabeledError as error:
-                print(type(error).__name__, error)
-    """
-    done = run(script, tmp_path)
-    out, err = done.communicate()
-    lines = out.splitlines()
-    assert len(lines) == 5, err
-    assert all(line.startswith("WriteError writing") for line in lines), lines
-    assert [p.name for p in tmp_path.iterdir()] == ["x.hdf5"]
-
-
-def test_memory_stays_within_the_budget(tmp_path: Path) -> None:
-    """Ten times the budget, in a fresh process: in compressed, across, and out again."""
-    some = np.random.default_rng(0).integers(0, 4, (1000, 1024), np.uint8)
-    rows = np.tile(np.repeat(some, 16, axis=1)[:, :1024], (205, 1))
-    with (
-        zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
-        archive.open("x.npy", "w") as member,
-    ):
-        np.lib.format.write_array(member, rows)
-    np.savez(tmp_path / "small.npz", x=rows[:2000])
-    script = """
-        import labeled
-        from labeled.cli.memory import PeakMemory
-        labeled.convert("small.npz", "s.hdf5", split={"a": 0.5}, compression="gzip")
-        labeled.convert("s.hdf5", "s.npz")
-        labeled.convert("s.hdf5", "again.hdf5")
-        with PeakMemory() as memory:
-            labeled.convert("x.npz", "x.hdf5", memory="20 MiB", split={"a": 0.5})
-            labeled.convert("x.hdf5", "y.hdf5", memory="20 MiB", split={"a": 0.5})
-            labeled.convert("y.hdf5", "z.npz", memory="20 MiB", only="a")
-        print(memory.peak_bytes)
-    """
-    done = run(script, tmp_path)
-    out, err = done.communicate()
-    assert done.returncode == 0, err
-    assert int(out) <= 20 << 20
-
-
 # the command
 
 
@@ -512,175 +363,11 @@ def test_the_command(tmp_path: Path) -> None:
     assert invoke(tmp_path / "a.npz", tmp_path / "c.hdf5", "--chunks", "x=a").exit_code == 2
 
 
-# pictures, records, digits and text
-
-
-def pictures(folder: Path, *, alike: bool = False) -> dict[str, np.ndarray]:
-    """Write pictures by class; return them by path."""
-    pillow = pytest.importorskip("PIL.Image")
-    rng, out = np.random.default_rng(0), {}
-    for number, name in enumerate(["b/2.png", "a/1.png", "a/deep/0.png", "b/1.png", "a/2.png"]):
-        shape = (6, 7, 3) if alike else (6 + number % 3, 7, 3)
-        out[name] = rng.integers(0, 256, shape, np.uint8)
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        pillow.fromarray(out[name]).save(folder / name)
-    return out
-
-
-@pytest.mark.parametrize("alike", [False, True])
-def test_a_folder_of_pictures_by_class(tmp_path: Path, alike: bool) -> None:
-    expected = pictures(tmp_path / "in", alike=alike)
-    path = labeled.convert(
-        tmp_path / "in", tmp_path / "o.hdf5", split={"train": 0.6, "test": "rest"}, group="paths"
-    )
-    ds = labeled.open_dataset(path)
-    paths = ds["paths"].values.tolist()
-    assert paths == ["a/1.png", "a/2.png", "a/deep/0.png", "b/1.png", "b/2.png"]
-    assert ds["labels"].values.tolist() == [0, 0, 0, 1, 1]
-    assert list(ds["labels"].attrs["class_names"]) == ["a", "b"]
-    assert ds.dims["images"] == ("batch", "height", "width", "channel")
-    assert isinstance(ds["images"], labeled.Ragged) == (not alike)
-    for row, name in enumerate(paths):
-        np.testing.assert_array_equal(ds["images"][row], expected[name])
-    fixed = labeled.convert(
-        tmp_path / "in", tmp_path / "f.hdf5", resize=4, shape=(4, 4), channels=1
-    )
-    assert labeled.open_dataset(fixed).shapes["images"] == (5, 4, 4, 1)
-
-
-def test_a_folder_becomes_records_as_it_is_encoded(tmp_path: Path) -> None:
-    expected = pictures(tmp_path / "in")
-    path = labeled.convert(tmp_path / "in", tmp_path / "o.rec")
-    assert os.path.getsize(path) > sum(p.stat().st_size for p in (tmp_path / "in").rglob("*.png"))
-    ds = labeled.open_dataset(path)
-    assert ds["labels"].values.tolist() == [0, 0, 0, 1, 1]
-    for row, name in enumerate(sorted(expected)):
-        np.testing.assert_array_equal(ds["images"][row], expected[name])
-    fixed = labeled.open_dataset(
-        labeled.convert(
-            tmp_path / "in", tmp_path / "f.rec", resize=4, shape=(4, 4), sources=["images"]
-        )
-    )
-    assert fixed["images"][0].shape == (4, 4, 3)
-    (tmp_path / "in" / "a" / "9.png").write_bytes(b"nonsense")
-    with pytest.raises(FileFormatError, match=r"a/9\.png"):
-        labeled.convert(tmp_path / "in", tmp_path / "no.rec")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["f.idx", "f.rec", "in", "o.idx", "o.rec"]
-
-
-def test_between_files_that_are_not_labelled(tmp_path: Path) -> None:
-    first = labeled.write(tmp_path / "a", {"x": np.arange(5), "y": np.arange(5.0)}, {"s": (1, 4)})
-    archive = labeled.convert(first, tmp_path / "a.npz")
-    table = labeled.convert(archive, tmp_path / "a.parquet")
-    assert pd.read_parquet(table)["x"].tolist() == [0, 1, 2, 3, 4]
-    back = labeled.open_dataset(labeled.convert(table, tmp_path / "b"))
-    assert back.split("s")["x"].values.tolist() == [1, 2, 3]
-    assert len(list(tmp_path.iterdir())) == 4
-
-
-def test_folders_of_splits_and_bad_pictures(tmp_path: Path) -> None:
-    expected = pictures(tmp_path / "in" / "train") | pictures(tmp_path / "in" / "val")
-    ds = labeled.open_dataset(labeled.convert(tmp_path / "in", tmp_path / "o.hdf5"))
-    assert {name: by["labels"] for name, by in ds.splits.items()} == {"train": 5, "valid": 5}
-    assert ds.split("valid")["paths"].values[0] == "val/a/1.png"
-    assert len(expected) == 5
-    (tmp_path / "in" / "train" / "a" / "9.png").write_bytes(b"nonsense")
-    with pytest.raises(FileFormatError, match=r"row 2, .*train/a/9\.png"):
-        labeled.convert(tmp_path / "in", tmp_path / "no.hdf5")
-    (tmp_path / "in" / "train" / "loose.png").write_bytes(b"")
-    with pytest.raises(FileFormatError, match="lies beside folders of classes"):
-        labeled.convert(tmp_path / "in", tmp_path / "no.hdf5")
-    with pytest.raises(TypeError, match="delimiter= means nothing for pictures"):
-        labeled.convert(tmp_path / "in", tmp_path / "no.hdf5", delimiter=";")
-    assert not (tmp_path / "no.hdf5").exists()
-
-
-@pytest.mark.parametrize("ragged", [False, True])
-def test_to_records_and_back_is_equal(tmp_path: Path, ragged: bool) -> None:
-    pytest.importorskip("cv2")
-    rng = np.random.default_rng(0)
-    shapes = [(5 + i % 3 * ragged, 6, 3) for i in range(7)]
-    images = [rng.integers(0, 256, shape, np.uint8) for shape in shapes]
-    dims = ("batch", "height", "width", "channel")
-    sources = {
-        "images": labeled.Ragged.of(images, dims) if ragged else np.stack(images),
-        "labels": rng.random((7, 2)).astype("f4"),
-        "ids": np.arange(10, 17, dtype=np.uint64),
-    }
-    first = labeled.write(tmp_path / "a", sources, dims={} if ragged else {"images": dims})
-    back = labeled.convert(labeled.convert(first, tmp_path / "a.rec"), tmp_path / "b")
-    one, two = labeled.open_dataset(first), labeled.open_dataset(back)
-    assert one.sources == two.sources
-    for row, image in enumerate(images):
-        np.testing.assert_array_equal(two["images"][row], image)
-    for name in ("labels", "ids"):
-        assert two[name].dtype == one[name].dtype
-        np.testing.assert_array_equal(two[name], one[name])
-    channels_first = labeled.write(
-        tmp_path / "c", {"x": np.stack([i.transpose(2, 0, 1)[:, :5] for i in images])},
-        dims={"x": ("batch", "channel", "height", "width")},
-    )  # fmt: skip
-    turned = labeled.open_dataset(labeled.convert(channels_first, tmp_path / "c.rec"))
-    np.testing.assert_array_equal(turned["images"][0], images[0][:5])
-    with pytest.raises(ArrayError, match="one source of pictures"):
-        labeled.convert(first, tmp_path / "d.rec", sources=["labels"])
-
-
-def test_digits_and_text_come_in(tmp_path: Path) -> None:
-    digits = np.random.default_rng(0).integers(0, 256, (30, 4, 5), np.uint8)
-    head = bytes([0, 0, 8, 3]) + b"".join(n.to_bytes(4, "big") for n in digits.shape)
-    (tmp_path / "train-images-idx3-ubyte").write_bytes(head + digits.tobytes())
-    with gzip.open(tmp_path / "t10k-images-idx3-ubyte.gz", "wb") as file:
-        file.write(head + digits.tobytes())
-    for name in ("train-images-idx3-ubyte", "t10k-images-idx3-ubyte.gz"):
-        path = labeled.convert(
-            tmp_path / name, tmp_path / "o.hdf5", split={"a": "0:10"}, overwrite=True
-        )
-        np.testing.assert_array_equal(labeled.open_dataset(path)["images"], digits)
-    (tmp_path / "t.csv").write_text("a;b;name\n1;2.5;x\n3;4.5;y\n")
-    path = labeled.convert(tmp_path / "t.csv", tmp_path / "o.hdf5", delimiter=";", overwrite=True)
-    ds = labeled.open_dataset(path)
-    np.testing.assert_array_equal(ds["features"], [[1, 2.5], [3, 4.5]])
-    assert ds["name"].values.tolist() == ["x", "y"]
-    done = invoke(tmp_path / "t.csv", tmp_path / "o.hdf5", "--overwrite", "--option", "delimiter=;")
-    assert done.exit_code == 0, done.output
-    assert invoke(tmp_path, tmp_path / "p.hdf5", "--resize", "axb").exit_code == 2
-
-
-def test_a_target_that_exists_is_told_before_the_origin_is_looked_at(tmp_path: Path) -> None:
-    target = labeled.write(tmp_path / "x.hdf5", {"x": np.arange(3)})
-    with pytest.raises(WriteError, match=r"exists already; pass overwrite=True to replace it"):
-        labeled.convert(tmp_path / "missing.npy", target)
-
-
 def test_variables_that_are_no_sources_are_told(tmp_path: Path) -> None:
     variables = {"t": (("time", "x"), np.zeros((4, 3))), "w": ("x", np.arange(3))}
     xr.Dataset(variables).to_netcdf(tmp_path / "n.nc", engine="h5netcdf", unlimited_dims=["time"])
     with pytest.warns(labeled.LabeledWarning, match=r"'w' of .* left out; labeled.repack"):
         labeled.convert(tmp_path / "n.nc", tmp_path / "x.hdf5")
-
-
-def test_very_little_memory_is_memory(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", np.arange(30))
-    path = labeled.convert(tmp_path / "a.npy", tmp_path / "a.hdf5", memory=1)
-    assert labeled.open_dataset(path)["a"].values.tolist() == list(range(30))
-
-
-def test_names_that_come_twice_are_refused(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", np.arange(3))
-    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of zipfile itself
-        archive.write(tmp_path / "a.npy", "x.npy")
-        archive.write(tmp_path / "a.npy", "x.npy")
-    with pytest.raises(FileFormatError, match=r"a.npz' has members of the same name"):
-        labeled.convert(tmp_path / "a.npz", tmp_path / "x.hdf5")
-    pa = pytest.importorskip("pyarrow")
-    pq = pytest.importorskip("pyarrow.parquet")
-    table = pa.Table.from_arrays([pa.array([1, 2]), pa.array([3, 4])], names=["a", "a"])
-    pq.write_table(table, tmp_path / "a.parquet")
-    with pytest.raises(ArrayError, match=r"a.parquet' has columns of the same name"):
-        labeled.convert(tmp_path / "a.parquet", tmp_path / "x.hdf5")
-    assert not (tmp_path / "x.hdf5").exists()
 
 
 def test_packed_values_leave_as_what_they_mean(tmp_path: Path) -> None:
@@ -700,15 +387,6 @@ def test_packed_values_leave_as_what_they_mean(tmp_path: Path) -> None:
     times = labeled.write(tmp_path / "times.hdf5", {"when": when.to_numpy("M8[ns]")})
     labeled.convert(times, tmp_path / "w.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "w.npy"), when.to_numpy("M8[ns]"))
-
-
-@pytest.mark.parametrize("values", [np.zeros((3, 0)), np.zeros(3, np.longdouble)])
-def test_what_parquet_has_no_place_for_is_said(tmp_path: Path, values: Any) -> None:
-    if values.dtype.itemsize == 8 and values.ndim == 1:
-        pytest.skip("long doubles are doubles here")
-    path = labeled.write(tmp_path / "a.hdf5", {"x": values})
-    with pytest.raises(ArrayError, match=r"'x' .*for which .parquet has no place; write .npz"):
-        labeled.convert(path, tmp_path / "a.parquet")
 
 
 def test_a_folder_of_numpy_files(tmp_path: Path) -> None:
@@ -764,47 +442,3 @@ def test_a_folder_of_parquet_files(tmp_path: Path) -> None:
     frames[0].rename(columns={"t": "u"}).to_parquet(folder / "part-9.parquet")
     with pytest.raises(ArrayError, match=r"part-9.parquet' has the columns \['n', 'u', 'f'\]"):
         labeled.convert(folder, tmp_path / "c.hdf5")
-
-
-def test_notes_beside_pictures_are_left_out(tmp_path: Path) -> None:
-    image = pytest.importorskip("PIL.Image")
-    for name in ("cat", "dog"):
-        (tmp_path / "in" / name).mkdir(parents=True)
-        image.new("RGB", (4, 3)).save(tmp_path / "in" / name / "1.png")
-    (tmp_path / "in" / "labels.txt").write_text("cat\ndog\n")
-    with pytest.warns(labeled.LabeledWarning, match=r"\['labels.txt'\] beside the pictures"):
-        made = labeled.convert(tmp_path / "in", tmp_path / "a.hdf5")
-    assert labeled.open_dataset(made).shapes["images"] == (2, 3, 4, 3)
-
-
-@pytest.mark.filterwarnings("ignore:.*are no sources of examples:labeled.LabeledWarning")
-def test_a_source_in_another_file_is_left_out_or_allowed(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "part.hdf5", "w") as f:
-        f["x"] = np.arange(6)
-    layout = h5py.VirtualLayout((6,), "i8")
-    layout[:] = h5py.VirtualSource("part.hdf5", "x", shape=(6,))
-    origin, target = tmp_path / "a.hdf5", tmp_path / "b.hdf5"
-    with h5py.File(origin, "w") as f:
-        f.create_virtual_dataset("x", layout)
-        f["y"] = np.arange(6) + 10
-        for each in f.values():
-            each.dims[0].label = "batch"
-    with pytest.warns(labeled.LabeledWarning, match=r"opens without 'x': .*allow_external=True"):
-        labeled.convert(origin, target)
-    for how in (["--source", "y"], ["--allow-external"]):
-        done = CliRunner().invoke(main, ["convert", str(origin), str(target), "--overwrite", *how])
-        assert done.exit_code == 0, done.stderr
-        ds = labeled.open_dataset(target)
-        expected = {"y": 12} if "--source" in how else {"x": 2, "y": 12}
-        assert {name: ds[name].values[2] for name in ds.sources} == expected
-    with pytest.raises(UnknownNameError, match="'z'"):
-        labeled.convert(origin, target, sources=["z"], overwrite=True)
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-@pytest.mark.parametrize("name", ["rows.csv", "rows.npy", "rows.parquet", "rows"])
-def test_pipes_are_refused_instead_of_waited_for(tmp_path, name):
-    os.mkfifo(tmp_path / name)
-    for use in (lambda p: labeled.convert(p, tmp_path / "new.h5"), labeled.open_dataset):
-        with pytest.raises(FileFormatError, match=rf"{name}' is a pipe .*: cat .*{name} > FILE"):
-            use(tmp_path / name)

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_write_safely import run
+from written_files import run
 
 import labeled
 from labeled.cli.main import main

@@ -1,0 +1,177 @@
+"""Blocks of lazy arrays: whole stored chunks, few tasks, within memory."""
+
+from __future__ import annotations
+
+import warnings
+
+import dask
+import dask.array
+import h5py
+import numpy as np
+import pytest
+from labelled_file import IMAGES, N, labelled_file
+
+import labeled
+from labeled.catalog.lazy import read_block
+from labeled.errors import DimsError, LabeledWarning, RowsMemoryError, UnsafeFileError
+from labeled.selection import Selection
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return labelled_file(tmp_path_factory.mktemp("data"))
+
+
+def test_permuted_rows_are_one_task_a_block(path):
+    rows = np.random.default_rng(0).permutation(N)
+    dataset = labeled.open_dataset(path, chunks={"batch": 10}).subset(rows)
+    with pytest.warns(LabeledWarning, match=r"decodes each stored chunk .* times.*batches"):
+        lazy = dataset["images"]
+    assert lazy.data.numblocks == (5, 1, 1, 1)
+    assert len(dict(lazy.__dask_graph__())) == 5
+    np.testing.assert_array_equal(lazy.values, IMAGES[rows])
+
+
+def test_blocks_of_a_part_decode_no_more_than_blocks_of_all(tmp_path):
+    with h5py.File(tmp_path / "x.hdf5", "w") as f:
+        for name, chunks in {
+            "rows": (8, 64, 64, 3),
+            "plain": None,
+            "tiles": (8, 32, 64, 3),
+        }.items():
+            packed = {} if chunks is None else {"chunks": chunks, "compression": "gzip"}
+            x = f.create_dataset(name, (8000, 64, 64, 3), "u1", **packed)
+            for axis, label in enumerate(("batch", "height", "width", "channel")):
+                x.dims[axis].label = label
+    dataset = labeled.open_dataset(tmp_path / "x.hdf5")
+    whole, part = dataset, dataset.isel(channel=0, height=slice(0, 4))
+    rows = {
+        name: (part[name].data.chunks[0][0], whole[name].data.chunks[0][0]) for name in part.sources
+    }
+    assert abs(rows["rows"][0] - rows["rows"][1]) <= 8  # a chunk
+    assert abs(rows["tiles"][0] - 2 * rows["tiles"][1]) <= 16  # half of the tiles
+    assert rows["plain"][0] == 8000  # only these bytes are read
+
+
+def test_blocks_are_whole_stored_chunks(path):
+    dataset = labeled.open_dataset(path, chunks="auto").subset(slice(2, None))
+    with dask.config.set({"array.chunk-size": "500 B"}):
+        (first, *rest, _last) = dataset["images"].data.chunks[0]
+    assert (first + 2) % 4 == 0
+    assert all(rows % 4 == 0 for rows in rest)
+
+
+@pytest.mark.parametrize("chunks", [None, (1,), (64,)])
+def test_the_chunks_of_many_rows_are_not_listed_one_by_one(tmp_path, monkeypatch, chunks):
+    n = 40_000_000
+    with h5py.File(tmp_path / "long.hdf5", "w") as f:
+        f.create_dataset("x", (n,), "u1", chunks=chunks).dims[0].label = "batch"
+    told, normalize = [], dask.array.core.normalize_chunks
+
+    def watched(*args, previous_chunks=None, **options):
+        told.extend(-(-n // rows) for rows in previous_chunks or ())
+        return normalize(*args, previous_chunks=previous_chunks, **options)
+
+    monkeypatch.setattr("dask.array.core.normalize_chunks", watched)
+    (blocks,) = labeled.open_dataset(tmp_path / "long.hdf5")["x"].data.chunks
+    assert sum(blocks) == n
+    assert max(blocks) <= 16 << 20
+    assert all(rows % (chunks or (1,))[0] == 0 for rows in blocks[:-1])
+    assert 0 < max(told) <= 10_000
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "synchronous", "processes"])
+def test_any_scheduler_computes_the_same(path, scheduler):
+    lazy = labeled.open_dataset(path).split("train").subset(slice(None, None, 3))["images"]
+    np.testing.assert_array_equal(lazy.compute(scheduler=scheduler), IMAGES[:30:3])
+
+
+def test_a_shape_bomb_is_refused_before_memory_is_taken(tmp_path):
+    path = str(tmp_path / "bomb.h5")
+    with h5py.File(path, "w") as f:
+        bomb = f.create_dataset("x", (1 << 30, 1024), "u1", chunks=(1024, 1024))
+        bomb.dims[0].label, bomb.dims[1].label = "batch", "feature"
+    dataset = labeled.open_dataset(path)
+    assert not dataset.subset(slice(0, 10))["x"].values.any()
+    for lazy in (dataset["x"], dataset.to_xarray()["x"]):
+        assert not lazy[:10].values.any()
+    whole = labeled.open_dataset(path, chunks=-1)["x"]
+    for claim in (dataset.load, whole.compute):
+        with pytest.raises(UnsafeFileError, match=r"'x'.*bomb\.h5"):
+            claim()
+
+
+def test_rows_that_no_memory_holds_are_named(tmp_path):
+    path = tmp_path / "wide.h5"
+    with h5py.File(path, "w") as f:
+        f.create_virtual_dataset("x", h5py.VirtualLayout((1 << 31, 1 << 20), "f8"))
+        f["x"].dims[0].label, f["x"].dims[1].label = "batch", "value"
+    ds = labeled.open_dataset(path).subset(slice(5, None))
+    words = r"'x' in .*wide\.h5': rows 5:2147483648 take 16.00 PiB in memory.*Read fewer at a time"
+    with pytest.raises(RowsMemoryError, match=words):
+        ds.load()
+    with pytest.raises(MemoryError, match=words):
+        read_block(ds.files.catalog.sources["x"], Selection.all(1 << 31)[5:])
+
+
+def test_default_blocks_fit_anywhere(tmp_path):
+    path = str(tmp_path / "big.h5")
+    with h5py.File(path, "w") as f:
+        f.create_dataset("x", (200_000, 1000), "f4", chunks=(500, 1000))
+        f.create_dataset("wide", (4, 64, 1 << 20), "f4", chunks=(1, 16, 1 << 20))
+        for axis, name in enumerate("abc"):
+            f["wide"].dims[axis].label = name
+        f["x"].dims[0].label, f["x"].dims[1].label = "rows", "k"
+    dataset = labeled.open_dataset(path)
+    x = dataset["x"].data
+    assert x.chunksize[0] % 500 == 0
+    assert x.chunksize[1] == 1000
+    assert (1 << 23) < x.chunksize[0] * 4000 <= (1 << 24)
+    assert dataset["wide"].data.chunksize == (1, 16, 1 << 20)  # never less than a stored chunk
+
+
+@pytest.mark.parametrize(
+    ("chunks", "words"),
+    [
+        ({"bacth": 3}, "'bacth'.*did you mean 'batch'"),
+        ("lots", "'lots' is no length"),
+        (0, "0 is no length"),
+        ({"batch": -2}, "-2 is no length"),
+        ((3, 3.5), "3.5 is no length"),
+    ],
+)
+def test_chunks_are_checked_when_opening(path, chunks, words):
+    with pytest.raises(DimsError, match=words):
+        labeled.open_dataset(path, chunks=chunks)
+
+
+def test_chunks_that_do_not_fit_a_source_name_it(path):
+    dataset = labeled.open_dataset(path, chunks=(3, 3))
+    assert dataset["vectors"].chunks[0][0] == 3
+    with pytest.raises(DimsError, match=r"'images' in .*chunks=\{dim"):
+        dataset["images"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "chunks", "factor"),
+    [
+        (slice(None), {"batch": 1}, "3.9"),  # 47 blocks of 12 chunks
+        (slice(None), {"batch": 3, "height": 1}, "4.0"),  # twice along either axis
+        (slice(None), {"height": 1}, None),
+        (slice(None, None, 3), {"batch": 1}, None),
+        (slice(None, None, 2), {"batch": 8}, None),
+        (slice(None, None, -1), {"batch": 1}, "3.9"),
+        (slice(None), {"batch": 8}, None),
+    ],
+)
+def test_repeated_decoding_of_ranges_is_told(path, rows, chunks, factor):
+    dataset = labeled.open_dataset(path, chunks=chunks).subset(rows)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        blocks = dataset["images"].data.blocks
+    told = [str(w.message) for w in caught if "decodes each" in str(w.message)]
+    assert len(blocks.shape) == 4
+    if factor is None:
+        assert not told
+    else:
+        assert f"{factor} times" in told[0]

@@ -1,0 +1,266 @@
+"""What a dataset says of itself, of its files and of what was asked for in vain."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+from labelled_file import N, labelled_file
+
+import labeled
+from labeled.errors import (
+    ArrayError,
+    DimsError,
+    FileFormatError,
+    LabeledError,
+    LabeledWarning,
+    LoaderError,
+    SelectionError,
+    SelectionTypeError,
+    SpaceTypeError,
+    SplitError,
+    UnknownNameError,
+)
+from make_files import fuel_file
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return labelled_file(tmp_path_factory.mktemp("data"))
+
+
+def test_what_comes_along_with_sources_is_shown_and_taken_by_name(tmp_path):
+    """A scientist looks for the time of a climate file, and for its mask of land."""
+    path = tmp_path / "climate.nc"
+    xr.Dataset(
+        {"t": (("time", "lat"), np.arange(40.0).reshape(10, 4)), "land": ("lat", [0, 1, 1, 0])},
+        {"time": np.arange("2024-01-01", "2024-01-11", dtype="M8[D]").astype("M8[ns]"),
+         "lat": [10.0, 20.0, 30.0, 40.0]},
+    ).to_netcdf(path, engine="h5netcdf", unlimited_dims="time")  # fmt: skip
+    dataset = labeled.open_dataset(path)
+    some, loaded = dataset.subset([7, 2]).isel(lat=slice(1, 3)), xr.load_dataset(path)
+    wanted = loaded.isel(time=[7, 2], lat=slice(1, 3))
+
+    for shown in (repr(dataset), dataset._repr_html_()):
+        assert all(name in shown for name in ("coordinates and variables", "land", "datetime64"))
+    assert dataset.sources == ("t",)
+    for name in ("time", "lat", "land"):
+        assert (some[name].name, some[name].dims) == (name, wanted[name].dims)
+        np.testing.assert_array_equal(some[name].values, wanted[name].values)
+    assert some["land"].lat.values.tolist() == [20.0, 30.0]
+    with pytest.raises(
+        UnknownNameError, match=r"'land' in .* is no source.*; ds\['land'\] gives it"
+    ):
+        dataset.select("land")
+
+
+def test_sources_of_different_length_open_but_do_not_mix(tmp_path):
+    name = str(tmp_path / "plain.h5")
+    with h5py.File(name, "w") as f:
+        f["a"], f["b"] = np.arange(5), np.arange(8)
+    dataset = labeled.open_dataset(name)
+    assert len(dataset.select("b")) == 8
+    with pytest.raises(SplitError, match=r"different numbers of rows \(5 in 'a'; 8 in 'b'\)"):
+        len(dataset)
+    assert list(dataset) == ["a", "b"]
+    assert {name: array.size for name, array in dict(dataset).items()} == {"a": 5, "b": 8}
+    with pytest.raises(LoaderError, match="different numbers of rows"):
+        dataset.batches(2)
+
+
+def test_a_message_of_many_lengths_stays_readable(tmp_path):
+    with h5py.File(tmp_path / "plain.h5", "w") as f:
+        for n in range(1, 40):
+            f[f"group_{n}/a"], f[f"group_{n}/b"] = np.zeros(n), np.zeros(n)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", labeled.LabeledWarning)
+        dataset = labeled.open_dataset(tmp_path / "plain.h5")
+    with pytest.raises(LoaderError, match=r"34 more lengths\).*select\('group_39/a'") as caught:
+        dataset.batches(2)
+    assert len(str(caught.value)) < 500 + len(str(tmp_path))
+
+
+def test_sources_that_agree_are_proposed_and_splits_only_where_there_are_any(tmp_path):
+    """Of X_test, y_test, X_train and y_train it proposed the first pair, and to split()."""
+    arrays = {f"{part}_{n}": np.zeros(n) for n in (4, 9) for part in "xy"}
+    with h5py.File(tmp_path / "plain.h5", "w") as f:
+        f.update(arrays)
+    name = fuel_file(
+        tmp_path / "fuel.hdf5",
+        {"a": np.zeros(4), "b": np.zeros(9)},
+        {"train": (0, 4)},
+        {"a": ("batch",), "b": ("batch",)},
+    )
+    with pytest.raises(SplitError, match=r"; select\(\) sources .* as select\('x_9', 'y_9'\)"):
+        len(labeled.open_dataset(tmp_path / "plain.h5"))
+    with pytest.raises(SplitError, match=r"; split\(\), or select\(\) sources that agree"):
+        len(labeled.open_dataset(name))
+
+
+@pytest.mark.parametrize(
+    ("act", "kind", "words"),
+    [
+        (lambda d: d.split("trian"), UnknownNameError, "did you mean 'train'"),
+        (lambda d: d["image"], UnknownNameError, "did you mean 'images'"),
+        (lambda d: d.select("images", "images"), UnknownNameError, "twice"),
+        (lambda d: d.split("train").split("test"), SplitError, "holds split 'train'"),
+        (lambda d: d.subset([99]), SelectionError, "row 99 is out of range"),
+        (lambda d: d.subset(3), SelectionTypeError, r"\[r\]"),
+        (lambda d: d.isel(batch=3), SelectionTypeError, "example dim"),
+        (lambda d: d.isel(heigth=0), UnknownNameError, "did you mean 'height'"),
+        (lambda d: d.isel(height=9), SelectionError, r"'height' \(length 4\)"),
+        (lambda d: d.isel(height=1.5), SelectionTypeError, "'height'"),
+        (lambda d: d.isel(height=9), SelectionError, r"'images' in .*d\.hdf5"),
+        (lambda d: d.subset([99]), SelectionError, r"d\.hdf5"),
+        (lambda d: d[3.5], UnknownNameError, r"3\.5 names no source"),
+        (lambda d: d.load().split("train"), SplitError, r"split\(\) first, then load\(\)"),
+        (lambda d: d.with_spaces(images=5), SpaceTypeError, "images=.*not 5"),
+        (labeled.concat, LoaderError, "concat takes a list"),
+        (lambda d: labeled.concat(d.files.paths[0]), LoaderError, r"d\.hdf5' alone"),
+    ],
+)
+def test_mistakes_are_explained(path, act, kind, words):
+    with pytest.raises(kind, match=words) as caught:
+        act(labeled.open_dataset(path))
+    assert isinstance(caught.value, LabeledError)
+
+
+@pytest.mark.parametrize(
+    ("act", "kind", "words"),
+    [
+        (lambda p: labeled.open_dataset(None), FileFormatError, "open a path.*not NoneType"),
+        (lambda p: labeled.open_dataset(5), FileFormatError, "not int"),
+        (lambda p: labeled.open_dataset(p.encode()), FileFormatError, "not bytes"),
+        (lambda p: labeled.open_dataset(h5py.File(p)), FileFormatError, r"its path, .*d\.hdf5"),
+        (
+            lambda p: labeled.open_dataset("no://b.h5"),
+            FileFormatError,
+            "cannot open 'no://b.h5': .*no",
+        ),
+        (
+            lambda p: labeled.open_dataset("memory://b.csv", format="csv"),
+            FileFormatError,
+            "is an address, and .* from local files only",
+        ),
+        (lambda p: labeled.open_dataset("~/none.h5"), FileFormatError, "'[^~]*none.h5' does not"),
+        (lambda p: labeled.open_dataset(p, dims=("a", "b")), DimsError, "no mapping"),
+        (lambda p: labeled.open_dataset(p, dims={"images": "b"}), DimsError, "one name an axis"),
+        (lambda p: labeled.open_dataset(p, dims={"images": 3}), DimsError, "one name an axis"),
+        (lambda p: labeled.open_dataset(p, group="images"), UnknownNameError, "is a dataset"),
+        (lambda p: labeled.open_dataset(p, sources=[]), UnknownNameError, "leave it out"),
+    ],
+)
+def test_mistakes_in_opening_are_explained(path, act, kind, words):
+    with pytest.raises(kind, match=words):
+        act(path)
+
+
+def test_text_has_no_space(tmp_path):
+    path = str(tmp_path / "text.h5")
+    with h5py.File(path, "w") as f:
+        f["code"], f["word"], f["x"] = np.array([b"ab", b"c"]), ["a", "b"], np.arange(2)
+        for name in f:
+            f[name].dims[0].label = "batch"
+    assert set(labeled.open_dataset(path).spaces) == {"x"}
+
+
+def test_a_join_of_different_splits_bears_no_name_of_one(path):
+    dataset = labeled.open_dataset(path)
+    joined = labeled.concat([dataset.split("train"), dataset.split("test")])
+    assert joined.chosen == ()
+    assert len(joined) == N
+    same = labeled.concat([dataset.split("train")] * 2)
+    assert same.chosen == ("train",)
+
+
+def test_reprs_tell_and_never_fail(path, tmp_path):
+    dataset = labeled.open_dataset(path)
+    text = repr(dataset)
+    for word in ("images", "channel: 3", "uint8", "(4, 3, 3, 5)", "train", "30 rows"):
+        assert word in text
+    html = dataset._repr_html_()
+    for word in ("images", "channel: 3", "train", "a test"):
+        assert word in html
+    assert "<script" not in html
+    gone = fuel_file(
+        tmp_path / "gone.hdf5", {"x": np.arange(4)}, {"all": (0, 4)}, {"x": ("batch",)}
+    )
+    left = labeled.open_dataset(gone)
+    (tmp_path / "gone.hdf5").unlink()
+    assert "gone.hdf5" in repr(left)
+    assert "gone.hdf5" in left._repr_html_()
+
+
+def test_what_a_file_says_never_becomes_markup(tmp_path):
+    evil = "<script>alert(1)</script>"
+    path = str(tmp_path / "evil.h5")
+    with h5py.File(path, "w") as f:
+        f[evil.replace("/", "")] = np.arange(3)
+        f.create_dataset("<b>not opened", (3,), h5py.ref_dtype)
+        f.attrs[evil] = evil
+        f[evil.replace("/", "")].dims[0].label = "<i>"
+    html = labeled.open_dataset(path)._repr_html_()
+    for tag in ("<script", "<b>not", "<i>"):
+        assert tag not in html
+    assert "&lt;script&gt;alert" in html
+
+
+def test_warnings_point_at_the_line_that_opened_the_file(tmp_path):
+    path = str(tmp_path / "plain.h5")
+    with h5py.File(path, "w") as f:
+        f["x"] = np.zeros((5, 3))
+    with pytest.warns(LabeledWarning) as caught:
+        labeled.open_dataset(path)
+    assert caught[0].filename == __file__
+
+
+def test_a_path_is_opened_before_batches_are_made_of_it(tmp_path):
+    path = labeled.write(tmp_path / "x.h5", {"y": np.arange(3)})
+    with pytest.raises(ArrayError, match=r"x\.h5' is a path; open it first: labeled\.open_d"):
+        labeled.batches(path, 2)
+
+
+def test_sources_of_different_lengths_are_told_with_a_choice(tmp_path):
+    arrays = {"x": np.zeros((6, 2)), "y": np.arange(6), "calibration": np.eye(3)}
+    with h5py.File(tmp_path / "a.h5", "w") as f:
+        for name, array in arrays.items():
+            f[name] = array
+    dims = {"x": ("b", "i"), "y": ("b",), "calibration": ("c", "d")}
+    ds = labeled.open_dataset(tmp_path / "a.h5", dims=dims)
+    with pytest.raises(LoaderError, match=r"select\('x', 'y'\)"):
+        ds.batches(2)
+    assert ds.select("x", "y").n_rows == 6
+
+
+def test_a_group_is_named_as_one(tmp_path):
+    with h5py.File(tmp_path / "x.hdf5", "w") as f:
+        f["raw/a"] = np.arange(3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", labeled.LabeledWarning)
+        dataset = labeled.open_dataset(tmp_path / "x.hdf5")
+    with pytest.raises(
+        UnknownNameError, match=r"is a group, not a source; take 'raw/a', or .*'raw'"
+    ):
+        dataset["raw"]
+
+
+def test_loading_shows_how_far_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = labeled.write(
+        tmp_path / "x.hdf5",
+        {"x": np.arange(20_000).reshape(-1, 2), "words": ["a", "b"] * 5000},
+        chunks={"x": 500},
+        compression="gzip",
+    )
+    ds = labeled.open_dataset(path)
+
+    loaded = ds.load(progress=True)
+
+    assert re.search(r"load: (\S+) of \1, ", capsys.readouterr().err)
+    np.testing.assert_array_equal(loaded["x"], ds["x"])
+    ds.load()
+    assert capsys.readouterr().err == ""  # no terminal

@@ -1,0 +1,125 @@
+"""What a killed writer leaves: removed where it is dead, kept where it lives."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from written_files import run
+
+import labeled
+from labeled.cli.main import main
+from labeled.errors import ArrayError
+from labeled.formats import parts
+from labeled.formats.parts import part_name, parts_of
+
+ENDLESS = """
+    import sys, numpy as np, labeled
+    def batches():
+        while True:
+            yield {"x": np.zeros((100, 1000))}
+            print("go", flush=True)
+    labeled.write("x.hdf5", batches(), chunks=10)
+"""
+
+
+def killed_writer(folder: Path) -> str:
+    """Kill a writer of x.hdf5; return the name of what it leaves behind."""
+    writer = run(ENDLESS, folder)
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == "go\n"
+    writer.kill()
+    writer.communicate()
+    (left,) = [name for name in os.listdir(folder) if name.endswith(".part")]
+    return left
+
+
+def test_the_next_writer_removes_what_a_killed_one_left(tmp_path: Path) -> None:
+    left = killed_writer(tmp_path)
+    labeled.write(tmp_path / "x.hdf", {"x": np.arange(3)})  # another target, another name
+    assert left in os.listdir(tmp_path)
+    with pytest.raises(ArrayError):
+        labeled.write(tmp_path / "x.hdf5", {})
+    assert left in os.listdir(tmp_path)
+    labeled.write(tmp_path / "x.hdf5", {"x": np.arange(3)})
+    assert sorted(os.listdir(tmp_path)) == ["x.hdf", "x.hdf5"]
+
+
+def test_what_a_living_writer_writes_stays(tmp_path: Path) -> None:
+    writer = run(ENDLESS, tmp_path)
+    try:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "go\n"
+        labeled.write(tmp_path / "x.hdf5", {"x": np.arange(3)})
+        labeled.doctor(tmp_path / "x.hdf5", seconds=0.01)
+        assert len(os.listdir(tmp_path)) == 2
+        assert [part.state for part in parts_of(str(tmp_path / "x.hdf5"))] == ["living"]
+    finally:
+        writer.kill()
+        writer.communicate()
+
+
+def test_parts_of_other_machines_and_of_reused_process_numbers(tmp_path: Path) -> None:
+    target = str(tmp_path / "x.hdf5")
+    mine = os.path.basename(part_name(target))
+    machine, process, began = mine.split(".")[3].split("-")
+    other = "0" * 12 if machine != "0" * 12 else "1" * 12
+    for writer, state in {
+        f"{machine}-{process}-{began}": "living",
+        f"{machine}-{process}-{int(began, 16) + 1:x}": "dead",
+        f"{machine}-{1 << 30:x}-{began}": "dead",
+        f"{machine}-{process}-0": "living",  # began nobody knows when
+        f"{other}-{1 << 30:x}-1": "unknown",
+    }.items():
+        part = tmp_path / f".x.hdf5.{writer}.{'a' * 12}.part"
+        part.touch()
+        assert [one.state for one in parts_of(target)] == [state]
+        labeled.write(target, {"x": np.arange(3)}, overwrite=True)
+        assert part.exists() == (state != "dead")
+        part.unlink(missing_ok=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the host's name is told")
+def test_where_the_machine_is_hidden_no_part_is_known_to_be_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "_BOOT", str(tmp_path / "hidden"))
+    target = str(tmp_path / "x.hdf5")
+    try:
+        parts._machine.cache_clear()
+        Path(part_name(target)).touch()
+        parts._machine.cache_clear()  # as in another process
+        assert [part.state for part in parts_of(target)] == ["unknown"]
+    finally:
+        parts._machine.cache_clear()
+
+
+def test_the_doctor_names_what_was_left_and_removes_what_is_dead(tmp_path: Path) -> None:
+    left = killed_writer(tmp_path)
+    foreign = tmp_path / f".x.hdf5.{'0' * 12}-1-1.{'a' * 12}.part"
+    foreign.write_bytes(b"x" * 2048)
+    done = CliRunner().invoke(main, ["doctor", str(tmp_path / "x.hdf5")])
+    assert done.exit_code == 1
+    assert left in done.output
+    assert "removed now" in done.output
+    assert f"rm {foreign}" in done.output
+    assert os.listdir(tmp_path) == [foreign.name]
+
+    names = {"x": ("batch", "feature")}
+    path = labeled.write(tmp_path / "x.hdf5", {"x": np.zeros((3, 2))}, dims=names)
+    found = labeled.doctor(path, seconds=0.01)
+    assert [(each.kind, each.where) for each in found.findings] == [("left behind", "beside it")]
+    assert found.command is None
+    foreign.unlink()
+    assert labeled.doctor(path, seconds=0.01).healthy
+
+
+def test_long_names_leave_room_for_those_of_parts(tmp_path: Path) -> None:
+    for name in ("é" * 120 + ".hdf5", "x" * 250 + ".hdf5"):
+        path = labeled.write(tmp_path / name, {"x": np.arange(3)})
+        assert os.listdir(tmp_path) == [name]
+        os.unlink(path)

@@ -1,0 +1,36 @@
+"""Rows to write, a look at what was written, and programs that write."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"compression": "gzip", "chunks": 7},
+    {"layout": "chunked", "chunks": 8},
+]
+
+
+def rows(n: int, seed: int = 0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {
+        "x": rng.integers(0, 256, (n, 3, 8), np.uint8),
+        "t": np.array([f"text {i} é" for i in range(n)], object),
+    }
+
+
+def run(script: str, folder: Path, **options: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
