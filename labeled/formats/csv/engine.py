@@ -20,12 +20,12 @@ from labeled.formats.csv.table import Columns
 from labeled.formats.header import SourceHeader
 from labeled.formats.reader import Cost
 from labeled.formats.reading import (
+    Engine,
     Io,
     Piece,
     bands_of,
     describe,
     failed,
-    gather,
     n_rows_of,
     packed,
     row_nbytes,
@@ -35,7 +35,7 @@ from labeled.formats.region import Array, Ints, Region, region_shape
 from labeled.formats.rows import RowReader
 
 
-class TextEngine:
+class TextEngine(Engine):
     """Reads columns of text; see :class:`~labeled.formats.reading.Engine`."""
 
     def __init__(self, source: SourceHeader, region: Region, io: Io) -> None:
@@ -163,10 +163,6 @@ class TextEngine:
         fault = ReadError(f"{where}: {words}")
         fault.row = int(_rows_of(piece)[bad])
         return fault
-
-    def gather_into(self, out: Array, rows: Ints) -> None:
-        """Store ``source[rows]`` in `out`; each block is read once."""
-        gather(rows, out, self.pieces, self.read_piece)
 
     def _blocks(self, runs: Ints) -> Ints:
         return np.unique(bands_of(runs, self._index.block_rows)[:, 0] // self._index.block_rows)

@@ -33,10 +33,10 @@ from labeled.formats.reader import Cost
 from labeled.formats.reading import (
     PIECE_BYTES,
     UNSTORED,
+    Engine,
     Piece,
     bands_of,
     failed,
-    gather,
     n_rows_of,
     put_rows,
     row_nbytes,
@@ -77,7 +77,7 @@ class _Work(NamedTuple):
     masks: list[int]
 
 
-class DecodeEngine:
+class DecodeEngine(Engine):
     """Reads chunks with filters that :mod:`.filters` can undo."""
 
     def __init__(self, source: SourceHeader, region: Region) -> None:
@@ -341,10 +341,6 @@ class DecodeEngine:
             wanted = spread(parts[:, 0] + np.repeat(shift, np.diff(work.ends)), counts)
             rows = np.take(rows, wanted, axis=0, mode="clip")
         put_rows(out, dest[first : first + n_rows], rows)
-
-    def gather_into(self, out: Array, rows: Ints) -> None:
-        """Store ``source[rows]`` in `out`; each touched chunk is decoded once."""
-        gather(rows, out, self.pieces, self.read_piece)
 
     def cost(self, runs: Ints) -> Cost:
         """Count what :meth:`pieces` and :meth:`read_piece` would do."""

@@ -25,9 +25,9 @@ from labeled.formats.header import SourceHeader
 from labeled.formats.reader import Cost
 from labeled.formats.reading import (
     PIECE_BYTES,
+    Engine,
     Piece,
     failed,
-    gather,
     n_rows_of,
     put_rows,
     row_nbytes,
@@ -44,7 +44,7 @@ def _how(places: Places) -> str:
     return BY_H5PY if (places.offsets == NOWHERE).any() else BY_PLACE
 
 
-class EachEngine:
+class EachEngine(Engine):
     """Examples of one shape; follows :class:`~labeled.formats.reading.Engine`."""
 
     kind = "records"
@@ -83,9 +83,6 @@ class EachEngine:
     def _fill(self, out: Array, rows: Ints) -> None:
         targets = [out[i : i + 1] for i in range(len(rows))]
         fill(self._source, self._names, self._places, rows, targets)
-
-    def gather_into(self, out: Array, rows: Ints) -> None:
-        gather(rows, out, self.pieces, self.read_piece)
 
     def cost(self, runs: Ints) -> Cost:
         n = n_rows_of(runs)

@@ -23,15 +23,17 @@ from labeled.errors import MissingExtraError, how_to_install, listed
 from labeled.formats.hdf5.columns import Column
 from labeled.formats.hdf5.filters import why_not
 from labeled.formats.hdf5.handles import h5_of
+from labeled.formats.hdf5.safety import resolve
 from labeled.formats.header import Filter, SourceHeader
 from labeled.formats.reader import Cost
 from labeled.formats.reading import (
+    Engine,
     Piece,
     bands_of,
     describe,
     failed,
-    gather,
     n_rows_of,
+    native,
     spread,
 )
 from labeled.formats.region import Array, Ints, Region, bounds, length, outer_take, shifted
@@ -41,7 +43,7 @@ GAP_BYTES = 256 * 1024
 _OBJECT_BYTES = 64  # a guess at what a variable-length item takes
 
 
-class H5pyEngine:
+class H5pyEngine(Engine):
     """Reads rows with ``h5py``, one thread at a time."""
 
     def __init__(self, source: SourceHeader, region: Region, why: str) -> None:
@@ -108,10 +110,6 @@ class H5pyEngine:
         near = max(GAP_BYTES // self._row_bytes, self._chunk_rows)
         return np.split(parts, np.flatnonzero(parts[1:, 0] - parts[:-1, 1] > near) + 1)
 
-    def gather_into(self, out: Array, rows: Ints) -> None:
-        """Store ``source[rows]`` in `out`, each touched stretch read once."""
-        gather(rows, out, self.pieces, self.read_piece)
-
     def cost(self, runs: Ints) -> Cost:
         """Estimate: decoded bytes of the rows, since only HDF5 knows what it fetches."""
         groups = [parts for piece in self.pieces(runs) for parts in self._joined(piece.parts)]
@@ -124,6 +122,17 @@ class H5pyEngine:
     def cold(self, row: int) -> bool:
         """Say no: nothing can be done about it."""
         return False
+
+
+def read_scalar(source: SourceHeader) -> Array:
+    """Return the value of a dataset without axes, as an array without axes.
+
+    It has no rows (a projection, the one height of a whole grid), and nothing to be lazy about.
+    """
+    with h5_of(source.file) as file:
+        external = source.storage == "external"
+        value = resolve(file, source.key, allow_external=external).thing[()]
+    return np.asarray(value, source.dtype).astype(native(source.dtype), copy=False)
 
 
 def require_filters(source: SourceHeader) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 from labeled.formats.format import Format, Head, Options
 from labeled.formats.hdf5.eachheaders import noted_examples
+from labeled.formats.hdf5.fallback import read_scalar
 from labeled.formats.hdf5.labels import Notes, warn_of
 from labeled.formats.hdf5.own import read_statistics
 from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.safety import check_claim, stored_bytes
-from labeled.formats.hdf5.scalar import read_scalar
 from labeled.formats.hdf5.scan import noted
 from labeled.formats.header import FileHeader
 

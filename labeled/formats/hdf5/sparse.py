@@ -23,10 +23,10 @@ from labeled.formats.header import SourceHeader
 from labeled.formats.reader import Cost
 from labeled.formats.reading import (
     PIECE_BYTES,
+    Engine,
     Piece,
     bands_of,
     describe,
-    gather,
     n_rows_of,
     spread,
 )
@@ -96,7 +96,7 @@ def _shape_said(group: h5py.Group) -> tuple[int, int] | None:
     return (n_cells, n_features) if barcodes.shape == (n_cells,) else None
 
 
-class SparseEngine:
+class SparseEngine(Engine):
     """Reads rows of a sparse matrix into dense ones.
 
     Where rows begin is read once, 8 bytes a row, and kept.
@@ -183,10 +183,6 @@ class SparseEngine:
             made = np.zeros((piece.n_rows, self._columns.size), out.dtype)
             _add(made, np.repeat(np.arange(piece.n_rows), counts), places, values)
             out[targets] = made[:, self._repeated]
-
-    def gather_into(self, out: Array, rows: Ints) -> None:
-        """Store ``source[rows]`` in `out`, each touched stretch read once."""
-        gather(rows, out, self.pieces, self.read_piece)
 
     def cost(self, runs: Ints) -> Cost:
         """Count what reading the values and their columns takes."""

@@ -24,7 +24,6 @@ from labeled.formats.reading import (
     Io,
     Piece,
     describe,
-    gather,
     native,
     put_rows,
     row_nbytes,
@@ -72,7 +71,7 @@ def _engine_of(source: SourceHeader, region: Region, io: Io) -> Engine:
     return ValuesEngine(outer_take(values, region), why)
 
 
-class RowEngine:
+class RowEngine(Engine):
     """Reads rows one by one, some at a time; what the others share."""
 
     kind = "records"
@@ -102,9 +101,6 @@ class RowEngine:
         place = slice(piece.first, piece.first + piece.n_rows)
         values = outer_take(self.read_rows(piece.parts[0]), self.region)
         put_rows(out, place if dest is None else dest[place], values)
-
-    def gather_into(self, out: Array, rows: Ints) -> None:
-        gather(rows, out, self.pieces, self.read_piece)
 
     def cost(self, runs: Ints) -> Cost:
         stored = n_rows = n_reads = 0
