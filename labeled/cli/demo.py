@@ -146,10 +146,10 @@ def demo_digits(path: str, memory_bytes: int) -> None:
         memory=memory_bytes,
     )
     click.echo(f"\nOne shuffled epoch, images laid out as {AXES}, targets one-hot:")
-    epoch = watched_epoch(loader, dataset.n_rows)
+    epoch, peak_bytes = watched_epoch(loader, dataset.n_rows)
     shapes = ", ".join(f"{shape} {dtype}" for shape, dtype in epoch.first)
     click.echo(f"  first batch: {shapes}")
-    say_epoch(epoch, memory_bytes, os.path.getsize(path))
+    say_epoch(epoch, peak_bytes, memory_bytes, os.path.getsize(path))
     say_more_epochs(loader, epoch)
     click.echo("\nA softmax classifier in NumPy:")
     learn(dataset, memory_bytes)
@@ -165,9 +165,9 @@ def demo_own(path: str, memory_bytes: int) -> None:
         return
     click.echo(f"\nOne shuffled epoch of {', '.join(dataset.sources)}:")
     loader = dataset.batches(BATCH_ROWS, shuffle=True, seed=SEED, memory=memory_bytes)
-    epoch = watched_epoch(loader, dataset.n_rows)
+    epoch, peak_bytes = watched_epoch(loader, dataset.n_rows)
     size = sum(os.path.getsize(p) for p in dataset.files.paths)
-    say_epoch(epoch, memory_bytes, size)
+    say_epoch(epoch, peak_bytes, memory_bytes, size)
     say_more_epochs(loader, epoch)
 
 
@@ -207,15 +207,21 @@ class Epoch:
     n_rows: int
     n_bytes: int
     seconds: float
-    peak_bytes: int | None
     first: tuple[tuple[tuple[int, ...], str], ...]
 
 
-def watched_epoch(loader: Loader, n_rows: int) -> Epoch:
+def watched_epoch(loader: Loader, n_rows: int) -> tuple[Epoch, int | None]:
+    """Iterate one epoch, and return how much memory it took, too."""
+    with PeakMemory() as memory:
+        epoch = one_epoch(loader, n_rows)
+    return epoch, memory.peak_bytes
+
+
+def one_epoch(loader: Loader, n_rows: int) -> Epoch:
     """Iterate one epoch with a progress bar, touching every cache line of every batch."""
     n_batches = n_bytes = 0
     first: tuple[Any, ...] = ()
-    with PeakMemory() as memory, progress("reading", n_rows) as bar:
+    with progress("reading", n_rows) as bar:
         began = perf_counter()
         for batch in loader:
             arrays = tuple(batch.arrays.values()) if isinstance(batch, Batch) else batch
@@ -226,7 +232,7 @@ def watched_epoch(loader: Loader, n_rows: int) -> Epoch:
             bar.update(min(loader.batch_size, n_rows - n_batches * loader.batch_size))
             n_batches += 1
         seconds = perf_counter() - began
-    return Epoch(n_rows, n_bytes, seconds, memory.peak_bytes, first)
+    return Epoch(n_rows, n_bytes, seconds, first)
 
 
 def look_at(array: Any) -> None:
@@ -235,7 +241,7 @@ def look_at(array: Any) -> None:
         array.reshape(-1).view(np.uint8)[::CACHE_LINE].sum()
 
 
-def say_epoch(epoch: Epoch, memory_bytes: int, file_bytes: int) -> None:
+def say_epoch(epoch: Epoch, peak_bytes: int | None, memory_bytes: int, file_bytes: int) -> None:
     """Print the figures of an epoch."""
     rate, bandwidth = epoch.n_rows / epoch.seconds, epoch.n_bytes / epoch.seconds
     click.echo(
@@ -243,10 +249,10 @@ def say_epoch(epoch: Epoch, memory_bytes: int, file_bytes: int) -> None:
         f"{rate:,.0f} rows/s, {format_bytes(int(bandwidth))}/s"
     )
     allowed = f"allowed {format_bytes(memory_bytes)}"
-    if epoch.peak_bytes is None:
+    if peak_bytes is None:
         click.echo(f"  peak memory: not told by this system ({allowed})")
     else:
-        click.echo(f"  peak memory: {format_bytes(epoch.peak_bytes)} ({allowed})")
+        click.echo(f"  peak memory: {format_bytes(peak_bytes)} ({allowed})")
     times = file_bytes / memory_bytes
     if times >= 1:
         click.echo(f"  the file ({format_bytes(file_bytes)}) is {times:.1f} times that memory")
@@ -255,7 +261,7 @@ def say_epoch(epoch: Epoch, memory_bytes: int, file_bytes: int) -> None:
 def say_more_epochs(loader: Loader, first: Epoch) -> None:
     """Print the usual rate where one epoch is too short to tell more than how it starts."""
     if first.seconds < SHORT_S:
-        seconds = median(watched_epoch(loader, first.n_rows).seconds for _ in range(MORE_EPOCHS))
+        seconds = median(one_epoch(loader, first.n_rows).seconds for _ in range(MORE_EPOCHS))
         click.echo(
             f"  the {MORE_EPOCHS} epochs after it: {first.n_rows / seconds:,.0f} rows/s (median)"
         )
