@@ -133,7 +133,9 @@ class BegunAndSlow:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_scheduler_that_goes_is_told_as_such(ds, tmp_path):
+def test_a_scheduler_that_goes_is_told_as_such(ds, tmp_path, monkeypatch):
+    monkeypatch.setattr(door, "CONNECT_S", 0.5)
+
     def end():
         while not (tmp_path / "begun").exists():
             time.sleep(0.05)

@@ -182,6 +182,8 @@ def test_a_test_that_hangs_or_dies_costs_no_other(tmp_path, monkeypatch):
     for name, value in {"HERE": tmp_path, "FILES": ("test_it.py",), "TEST_S": 1}.items():
         monkeypatch.setattr(checks, name, value)
     monkeypatch.setattr(checks, "PROCESSES", 1)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # three processes load plugins
+    monkeypatch.setenv("PYTEST_PLUGINS", "xdist.plugin,pytest_timeout")
     found = checks.tests(Bench(card(host=True), tmp_path, MIB))
     assert (found["n_passed"], found["n_failed"], found["rc"]) == (2, 2, 1)
     others = " ".join(map(str, found.values()))
