@@ -50,3 +50,11 @@ def write_records(path, images, labels, ids=None):
             at += out.write(stored)
     Path(path).with_suffix(".idx").write_text("".join(lines))
     return str(path)
+
+
+def write_list(path, ids, labels, paths):
+    """Write a list of examples; labels as exactly as float32 holds them."""
+    listed = np.asarray(labels, np.float32).reshape(len(paths), -1)
+    lines = zip(np.asarray(ids, np.uint64).tolist(), listed, paths, strict=True)
+    text = "".join("\t".join([str(id), *map(str, row), name]) + "\n" for id, row, name in lines)
+    Path(path).write_text(text, encoding="utf-8", newline="\n")

@@ -30,7 +30,6 @@ from labeled.errors import (
 from labeled.formats.pictures import encode
 from labeled.formats.recordio import index as index_module
 from labeled.formats.recordio import table
-from labeled.formats.recordio.lists import write_list
 from labeled.formats.recordio.writing import write_records
 
 REFERENCE = os.environ.get("LABELED_REFERENCE")
@@ -188,16 +187,16 @@ def test_a_picture_is_turned_upright_unless_told_not_to(tmp_path):
 
 
 def test_lists_name_the_rows_of_splits(folder, tmp_path):
-    write_list(tmp_path / "train.lst", IDS[::2][::-1], np.zeros(30), ["x"] * 30)
-    write_list(tmp_path / "rest.lst", IDS[1::2], np.zeros(30), ["x"] * 30)
+    record_files.write_list(tmp_path / "train.lst", IDS[::2][::-1], np.zeros(30), ["x"] * 30)
+    record_files.write_list(tmp_path / "rest.lst", IDS[1::2], np.zeros(30), ["x"] * 30)
     splits = {"train": tmp_path / "train.lst", "rest": tmp_path / "rest.lst"}
     ds = labeled.open_dataset(folder / "mixed.rec", splits=splits)
     np.testing.assert_array_equal(ds.split("train")["ids"].values, IDS[::2])
     np.testing.assert_array_equal(ds.split("rest")["ids"].values, IDS[1::2])
-    write_list(tmp_path / "other.lst", [1, 2], [0, 0], ["x", "y"])
+    record_files.write_list(tmp_path / "other.lst", [1, 2], [0, 0], ["x", "y"])
     with pytest.raises(SplitError, match=r"'other': none of the 2 ids in .*other.lst"):
         labeled.open_dataset(folder / "mixed.rec", splits={"other": tmp_path / "other.lst"})
-    write_list(tmp_path / "more.lst", [*IDS[1::2], 99_999], np.zeros(31), ["x"] * 31)
+    record_files.write_list(tmp_path / "more.lst", [*IDS[1::2], 99_999], np.zeros(31), ["x"] * 31)
     words = r"'more': 1 of 31 ids in '.*more.lst' .* no record of '.*mixed.rec': 99999; open all"
     with pytest.raises(SplitError, match=words):
         labeled.open_dataset(folder / "mixed.rec", splits={"more": tmp_path / "more.lst"})
@@ -205,14 +204,14 @@ def test_lists_name_the_rows_of_splits(folder, tmp_path):
 
 def test_labels_of_a_list_take_the_place_of_those_in_the_records(folder, tmp_path):
     labels = np.arange(2 * N, dtype=np.float32).reshape(N, 2)
-    write_list(tmp_path / "x.lst", IDS[::-1], labels[::-1], ["x.jpg"] * N)
+    record_files.write_list(tmp_path / "x.lst", IDS[::-1], labels[::-1], ["x.jpg"] * N)
     ds = labeled.open_dataset(folder / "mixed.rec", label_list=tmp_path / "x.lst")
     np.testing.assert_array_equal(ds["labels"].values, labels)
     one = labeled.open_dataset(
         folder / "mixed.rec", label_list=tmp_path / "x.lst", label_width=1, label_dtype="int32"
     )
     np.testing.assert_array_equal(one["labels"].values, labels[:, 0])
-    write_list(tmp_path / "few.lst", IDS[:50], labels[:50], ["x.jpg"] * 50)
+    record_files.write_list(tmp_path / "few.lst", IDS[:50], labels[:50], ["x.jpg"] * 50)
     with pytest.raises(
         UnknownNameError, match=r"10 of 60 records of .*mixed.rec.*few.lst': ids 250"
     ):
@@ -220,7 +219,7 @@ def test_labels_of_a_list_take_the_place_of_those_in_the_records(folder, tmp_pat
 
 
 def test_a_list_may_begin_with_the_mark_of_a_text_editor(folder, tmp_path):
-    write_list(tmp_path / "x.lst", IDS, np.arange(N), ["x.jpg"] * N)
+    record_files.write_list(tmp_path / "x.lst", IDS, np.arange(N), ["x.jpg"] * N)
     (tmp_path / "x.lst").write_bytes(b"\xef\xbb\xbf" + (tmp_path / "x.lst").read_bytes())
     ds = labeled.open_dataset(folder / "mixed.rec", label_list=tmp_path / "x.lst")
     np.testing.assert_array_equal(ds["labels"].values, np.arange(N))
@@ -232,8 +231,8 @@ def test_a_width_of_labels_without_a_list_is_refused(folder):
 
 
 def test_a_list_that_changes_is_noticed(folder, tmp_path):
-    write_list(tmp_path / "x.lst", IDS, np.zeros(N), ["x.jpg"] * N)
-    write_list(tmp_path / "y.lst", IDS, np.ones(N), ["x.jpg"] * N)
+    record_files.write_list(tmp_path / "x.lst", IDS, np.zeros(N), ["x.jpg"] * N)
+    record_files.write_list(tmp_path / "y.lst", IDS, np.ones(N), ["x.jpg"] * N)
     first = labeled.open_dataset(folder / "mixed.rec", label_list=tmp_path / "x.lst")
     assert first["labels"].values.sum() == 0
     os.replace(tmp_path / "y.lst", tmp_path / "x.lst")
@@ -343,7 +342,7 @@ def test_an_index_that_is_not_beside_its_file(folder, tmp_path):
 
 
 def test_lists_and_labels_of_records_without_ids(folder, tmp_path):
-    write_list(tmp_path / "x.lst", IDS, np.zeros(N), ["x.jpg"] * N)
+    record_files.write_list(tmp_path / "x.lst", IDS, np.zeros(N), ["x.jpg"] * N)
     with pytest.raises(LoaderError, match="without ids"):
         labeled.open_dataset(folder / "bytes.rec", label_list=tmp_path / "x.lst")
     with pytest.raises(FileFormatError, match=r"record 0 .*content='raw'"):

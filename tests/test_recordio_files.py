@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import record_files
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +23,7 @@ from labeled.formats.recordio import index as index_module
 from labeled.formats.recordio import reading
 from labeled.formats.recordio.framing import MAGIC_BYTES, frame
 from labeled.formats.recordio.index import index_of, read_idx
-from labeled.formats.recordio.lists import read_list, write_list
+from labeled.formats.recordio.lists import read_list
 from labeled.formats.recordio.reading import RecordFile
 from labeled.formats.recordio.table import table_of
 from labeled.formats.recordio.writing import write_records
@@ -307,7 +308,7 @@ def test_a_header_that_claims_too_many_labels(path):
 def test_lists_are_read_as_they_are_written(tmp_path):
     path = tmp_path / "x.lst"
     labels = np.array([[0.1, 2], [3, -4e20]], np.float32)
-    write_list(path, [5, 2**64 - 1], labels, ["a/b c.jpg", "d.jpg"])
+    record_files.write_list(path, [5, 2**64 - 1], labels, ["a/b c.jpg", "d.jpg"])
     found = read_list(path)
     assert found.ids.tolist() == [5, 2**64 - 1]
     np.testing.assert_array_equal(found.labels, labels)

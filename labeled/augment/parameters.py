@@ -52,7 +52,7 @@ def chance_of(name: str, value: Any) -> float:
     return float(value)
 
 
-def range_of(name: str, value: Any, *, least: float = -math.inf) -> tuple[float, float]:
+def range_of(name: str, value: Any) -> tuple[float, float]:
     """Return (least, most); one number is both.
 
     Examples
@@ -63,7 +63,7 @@ def range_of(name: str, value: Any, *, least: float = -math.inf) -> tuple[float,
     both = value if isinstance(value, Sequence) and not isinstance(value, str) else (value, value)
     if len(both) != 2:
         raise AugmentError(f"{name}={value!r} must be one number or (least, most)")
-    low, high = (number_of(name, one, least=least) for one in both)
+    low, high = (number_of(name, one) for one in both)
     if low > high:
         raise AugmentError(f"{name}={value!r}: the least comes first")
     return low, high

@@ -69,8 +69,8 @@ def stored_chunks(main: Stored) -> list[tuple[int, int]]:
     return chunks
 
 
-def _ring(main: Stored, rows: int, slots: int = RING) -> Array:
-    return np.empty((slots, rows, *main.header.row_shape), main.header.dtype)
+def _ring(main: Stored, rows: int) -> Array:
+    return np.empty((RING, rows, *main.header.row_shape), main.header.dtype)
 
 
 def _cuts(n: int, step: int) -> list[tuple[int, int]]:

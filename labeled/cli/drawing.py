@@ -20,6 +20,7 @@ Image = npt.NDArray[np.uint8]
 SHADES = " .:-=+*#%@"
 UPPER_HALF = "▀"
 GAP = 2
+INDENT = "  "
 
 
 def as_pixels(images: npt.NDArray[Any]) -> Image:
@@ -74,9 +75,7 @@ def shade_lines(image: Image) -> list[str]:
     return ["".join(SHADES[level] * 2 for level in row) for row in levels.tolist()]
 
 
-def gallery(
-    images: Image, captions: Sequence[str], *, colour: bool, columns: int, indent: str = "  "
-) -> list[str]:
+def gallery(images: Image, captions: Sequence[str], *, colour: bool, columns: int) -> list[str]:
     """Draw images side by side, as many to a line as `columns` characters hold.
 
     Parameters
@@ -92,14 +91,14 @@ def gallery(
     draw = colour_lines if colour else shade_lines
     width = images.shape[2] * (1 if colour else 2)
     slot = max(width, *map(len, captions)) if captions else width
-    per_line = max(1, (columns - len(indent) + GAP) // (slot + GAP))
+    per_line = max(1, (columns - len(INDENT) + GAP) // (slot + GAP))
     gap = " " * GAP
     lines: list[str] = []
     for first in range(0, len(images), per_line):
         some = slice(first, first + per_line)
-        lines.append((indent + gap.join(c.ljust(slot) for c in captions[some])).rstrip())
+        lines.append((INDENT + gap.join(c.ljust(slot) for c in captions[some])).rstrip())
         pad = " " * (slot - width)
         drawn = [[line + pad for line in draw(image)] for image in images[some]]
-        lines += [indent + gap.join(parts) for parts in zip(*drawn, strict=True)]
+        lines += [INDENT + gap.join(parts) for parts in zip(*drawn, strict=True)]
         lines.append("")
     return lines

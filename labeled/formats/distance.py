@@ -35,16 +35,17 @@ def too_close(target: Array, offset: int) -> bool:
     >>> too_close(page[16:], 12), too_close(page[16:], 16), too_close(page[16:], 4096 * 5 + 15)
     (True, False, True)
     """
-    return 0 < (_address(target) - offset) % PAGE_BYTES < CLOSE_BYTES
+    return 0 < (address_of(target) - offset) % PAGE_BYTES < CLOSE_BYTES
 
 
 def apart(held: Array, nbytes: int, offset: int) -> Array:
     """Return `nbytes` of some bytes, a page more than these, that lie well for `offset`."""
     line = -(-(offset + APART_BYTES) // ALIGNED) * ALIGNED
-    begin = (line - _address(held)) % PAGE_BYTES
+    begin = (line - address_of(held)) % PAGE_BYTES
     return held[begin : begin + nbytes]
 
 
-def _address(array: Array) -> int:
+def address_of(array: Array) -> int:
+    """Return where in memory the first item of an array lies."""
     address: int = array.__array_interface__["data"][0]
     return address

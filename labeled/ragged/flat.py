@@ -222,11 +222,8 @@ def offsets_of(sizes: Rows) -> Rows:
     return out
 
 
-def flat_of(examples: Sequence[npt.ArrayLike], like: Array | None = None) -> Flat:
-    """Join examples into flat values; the common dtype, one copy.
-
-    `like` has the dtype and the axes of examples where there are none to tell.
-    """
+def flat_of(examples: Sequence[npt.ArrayLike]) -> Flat:
+    """Join examples into flat values; the common dtype, one copy."""
     for number, example in enumerate(examples):
         if np.ma.is_masked(example):
             raise ArrayError(
@@ -234,7 +231,7 @@ def flat_of(examples: Sequence[npt.ArrayLike], like: Array | None = None) -> Fla
                 f"them in with .filled(value)"
             )
     arrays = [np.asarray(example) for example in examples]
-    n_axes = {array.ndim for array in arrays} or {1 if like is None else like.ndim}
+    n_axes = {array.ndim for array in arrays} or {1}
     if len(n_axes) > 1:
         raise ArrayError(f"examples have {sorted(n_axes)} axes; they may differ in lengths only")
     kinds = {array.dtype.kind for array in arrays}
@@ -243,8 +240,7 @@ def flat_of(examples: Sequence[npt.ArrayLike], like: Array | None = None) -> Fla
     k = n_axes.pop()
     shapes = np.array([array.shape for array in arrays], np.int64).reshape(len(arrays), k)
     pieces = [array.reshape(-1) for array in arrays]
-    nothing = np.empty(0, np.float64 if like is None else like.dtype)
-    values = np.concatenate(pieces) if pieces else nothing
+    values = np.concatenate(pieces) if pieces else np.empty(0)
     return Flat(values, offsets_of(elements_of(shapes)), shapes)
 
 

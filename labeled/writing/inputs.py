@@ -23,6 +23,7 @@ from dask.base import is_dask_collection
 from labeled.device import adopted, has_dlpack
 from labeled.errors import ArrayError, DimsError, UnknownNameError, did_you_mean, warn
 from labeled.formats.cf import time_attrs
+from labeled.formats.distance import address_of
 from labeled.formats.hdf5.labels import TO_WRITE, name_dims
 from labeled.formats.hdf5.own import OWN
 from labeled.formats.hdf5.safety import to_bytes
@@ -501,14 +502,9 @@ def _let_go(mapping: mmap.mmap, rows: Array) -> None:
     """Give the pages of a mapped file back that rows lie in; touching them maps them again."""
     if not hasattr(mmap, "MADV_DONTNEED") or not rows.nbytes:
         return
-    start = _address(rows) - _address(np.frombuffer(mapping, np.uint8))
+    start = address_of(rows) - address_of(np.frombuffer(mapping, np.uint8))
     first = start // mmap.PAGESIZE * mmap.PAGESIZE
     mapping.madvise(mmap.MADV_DONTNEED, first, start + rows.nbytes - first)
-
-
-def _address(array: Array) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
 
 
 def _values(array: xr.DataArray, start: int, stop: int) -> Any:

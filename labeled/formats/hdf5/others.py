@@ -209,10 +209,10 @@ class _Search:
         }
 
 
-def _everything(group: h5py.Group, prefix: str = "") -> Iterator[tuple[str, str, Any]]:
+def _everything(group: h5py.Group) -> Iterator[tuple[str, str, Any]]:
     """Yield all that hangs below a group: (path, kind, object or where a link leads)."""
     entered: set[Address] = {address(group)}
-    pending = [(prefix, group)]
+    pending = [("", group)]
     while pending:
         prefix, group = pending.pop()
         for raw in sorted(group.id):

@@ -166,15 +166,3 @@ def _numbers(fields: Sequence[str]) -> tuple[list[float], str]:
     if len(values) < len(fields) - 1:
         raise ValueError(f"{fields[len(values)][:20]!r} is no label")
     return values, fields[-1] if len(values) < len(fields) else ""
-
-
-def write_list(
-    path: str | os.PathLike[str], ids: npt.ArrayLike, labels: npt.ArrayLike, paths: Sequence[str]
-) -> None:
-    """Write a list of examples; labels as exactly as float32 holds them."""
-    listed = np.asarray(labels, np.float32).reshape(len(paths), -1)
-    with open(path, "w", encoding="utf-8", newline="\n") as out:
-        for id, values, name in zip(
-            np.asarray(ids, np.uint64).tolist(), listed, paths, strict=True
-        ):
-            out.write("\t".join([str(id), *map(str, values), name]) + "\n")
