@@ -208,7 +208,9 @@ class FullDeal:
 
     def content(self, lo: int, hi: int) -> Content:
         positions = np.arange(self.start + lo, self.start + hi)
-        return Content(listed=self.permutation(positions) + self.first_row)
+        rows = self.permutation(positions)
+        rows += self.first_row
+        return Content(listed=rows)
 
 
 @dataclass(frozen=True, eq=False)
