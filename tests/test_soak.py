@@ -68,7 +68,7 @@ def epoch(loader, kept):
 
 def check_flat(before, after, running=0):
     print(epochs, before, after)
-    assert after[0] <= before[0] + 12, (before, after)
+    assert after[0] <= before[0] + 6, (before, after)
     assert after[1] <= before[1] + running, (before, after)
     assert after[2] <= before[2] + bool(running), (before, after)
 
@@ -99,6 +99,10 @@ assert not readers()
 """
 
 
+AT_ONCE = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": str(1 << 17)}
+"""Has glibc give memory back at once: what is kept is the loaders', not its own choice."""
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("reader", ["threads", "process"])
 def test_many_epochs_leave_nothing_behind(reader, tmp_path):
@@ -109,6 +113,7 @@ def test_many_epochs_leave_nothing_behind(reader, tmp_path):
         text=True,
         check=False,
         timeout=120 + 2 * float(seconds),
+        env=os.environ | AT_ONCE,
     )
     assert out.returncode == 0, out.stderr
     print(out.stdout)
