@@ -57,6 +57,9 @@ def test_sums_and_assignments_are_answered_by_what_does_the_same(ds):
             add()
     with pytest.raises(TypeError, match=r"ds\.to_xarray\(\) takes new variables"):
         ds["x"] = 3
+    for array in (np.asarray, np.mean, lambda d: np.stack([d, d])):
+        with pytest.raises(TypeError, match=r"np\.asarray\(ds\['x'\]\) reads one source"):
+            array(ds)
     with pytest.raises(NotImplementedError, match=r"x\.hdf5'.*group='\.\.\.'"):
         xr.open_datatree(ds.files.paths[0], engine="labeled")
 

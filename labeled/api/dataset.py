@@ -32,7 +32,13 @@ from labeled.api.choosing import (
     shared,
 )
 from labeled.api.dividing import one_value_a_row, two_sides
-from labeled.api.guesses import NOT_ADDED, NOT_ASSIGNED, OF_DATASET, hint_for_dataset
+from labeled.api.guesses import (
+    NOT_ADDED,
+    NOT_ASSIGNED,
+    NOT_ONE_ARRAY,
+    OF_DATASET,
+    hint_for_dataset,
+)
 from labeled.api.held import (
     Held,
     Rows,
@@ -741,6 +747,9 @@ class Dataset:
 
         def __setitem__(self, name: Any, value: Any) -> None:
             raise SelectionTypeError(NOT_ASSIGNED)
+
+        def __array__(self, *_: Any, **options: Any) -> Any:
+            raise SelectionTypeError(NOT_ONE_ARRAY)
 
     # looks
 

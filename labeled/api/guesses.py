@@ -101,6 +101,11 @@ NOT_ASSIGNED = (
     "batches(pipeline={'x': function}) changes what comes out, labeled.write makes a new file"
 )
 
+NOT_ONE_ARRAY = (
+    "a Dataset is no one array: np.asarray(ds['x']) reads one source, ds.to_xarray() holds all of "
+    "them, and ds.batches(256, as_='numpy') gives them batch by batch"
+)
+
 OF_PACKAGE = said_of(
     (
         "open load read load_dataset read_hdf5 open_file open_hdf5 read_file File H5PYDataset "

@@ -24,7 +24,7 @@ from labeled.catalog.named import scan_named
 from labeled.catalog.ragged import RaggedSource, source_of
 from labeled.catalog.source import Io, Source
 from labeled.errors import FileChangedError, FileFormatError
-from labeled.formats.bytesource import is_address, stamp_of, unreadable
+from labeled.formats.bytesource import is_address, modified, stamp_of, unreadable
 from labeled.formats.foreign import told_of_folder
 from labeled.formats.format import Options
 from labeled.formats.header import FileHeader, SourceHeader
@@ -91,10 +91,11 @@ class Files:
         for header, times in zip(self.catalog.headers, self.times, strict=True):
             for stamp, then in zip(header.stamps, times, strict=True):
                 if then and stamp.mtime_ns and stamp.mtime_ns != then:  # 0 where none is known
+                    when = modified(then, stamp.mtime_ns)
                     raise FileChangedError(
-                        f"{stamp.path!r} has changed since it was opened: modified at {then} ns "
-                        f"then, {stamp.mtime_ns} ns now. Open it again; if it is a copy, keep its "
-                        "time when copying (cp -p, rsync -t), or set it (touch -r)"
+                        f"{stamp.path!r} has changed since it was opened: {when}. "
+                        "Open it again; if it is a copy, keep its time when copying "
+                        "(cp -p, rsync -t), or set it (touch -r)"
                     )
 
     @property

@@ -27,6 +27,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -301,11 +302,19 @@ def _changed(stamp: FileStamp, found: os.stat_result) -> FileChangedError:
     what = (
         f"{stamp.size} bytes then, {found.st_size} now"
         if found.st_size != stamp.size
-        else f"modified at {stamp.mtime_ns} ns then, {found.st_mtime_ns} ns now"
+        else modified(stamp.mtime_ns, found.st_mtime_ns)
     )
     return FileChangedError(
         f"{stamp.path!r} has changed since it was opened: {what}. Open it again."
     )
+
+
+def modified(then_ns: int, now_ns: int) -> str:
+    """Return when a file was modified, by the clock of this machine."""
+    then, now = (
+        f"{datetime.fromtimestamp(ns // 10**9)}.{ns % 10**9:09d}" for ns in (then_ns, now_ns)
+    )
+    return f"modified at {then} then, {now} now"
 
 
 class _FsspecSource:
