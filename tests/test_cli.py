@@ -222,6 +222,16 @@ def test_head_of_a_split_follows_its_list(digit_file: str) -> None:
     assert [int(n) for n in re.findall(r"row \d +(\d+)", text)] == wanted
 
 
+def test_head_and_one_example_show_single_values(tmp_path: Path) -> None:
+    path = str(tmp_path / "kinds.hdf5")
+    kinds = h5py.enum_dtype({"cat": 0, "dog": 1, "bird": 5}, basetype="u1")
+    with h5py.File(path, "w") as f:
+        f.create_dataset("kind", data=np.array([5, 0, 2], "u1"), dtype=kinds)
+    lines = run("head", path, "kind").stdout.splitlines()
+    assert [line.split(maxsplit=2)[2] for line in lines[1:4]] == ["5 (bird)", "0 (cat)", "2"]
+    assert "kind  ()  uint8  5" in repr(labeled.open_dataset(path)[0])
+
+
 def test_head_writes_times_without_zeros_at_their_end(tmp_path: Path) -> None:
     times = np.array(["2024-02-03T04:05:06", "2024-02-03T04:05:06.070", "NaT"], "M8[ns]")
     path = labeled.write(tmp_path / "times.hdf5", {"t": times})

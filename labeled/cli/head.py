@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -26,6 +26,7 @@ from labeled.cli.options import examples_option, external_option, group_option, 
 from labeled.dims import image_dims
 from labeled.formats.picture_heads import PictureError, head_of, kind_of
 from labeled.ragged import Ragged
+from labeled.views.classes import class_names_of
 from labeled.views.text import count_words, sizes_words
 
 MOST_PIXELS = 64
@@ -119,7 +120,7 @@ def source_lines(dataset: Dataset, name: str, n_rows: int, numbers: bool) -> lis
     array = first.pad() if ragged else first.compute()
     image = None if numbers or not array.size else as_image(array)
     if image is None:
-        return [title, *number_lines(array.values), ""]
+        return [title, *number_lines(array.values, class_names_of(lazy.attrs)), ""]
     return [title, *image_lines(image)]
 
 
@@ -186,18 +187,31 @@ def wants_colour() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def number_lines(values: npt.NDArray[Any]) -> list[str]:
+def number_lines(values: npt.NDArray[Any], classes: Mapping[int, str] | None = None) -> list[str]:
     """Write rows as right-aligned numbers; long rows are cut, and a text a row has more room.
+
+    Parameters
+    ----------
+    values : array
+        The first axis counts the rows.
+    classes : mapping of int to str, optional
+        Names of the values, where these are classes.
 
     Examples
     --------
     >>> number_lines(np.array([[1.0, 2.5], [10.0, 0.125]]))
     ['  row 0   1    2.5', '  row 1  10  0.125']
+    >>> number_lines(np.array([5, 0, 1]), {0: "cat", 5: "dog"})
+    ['  row 0  5 (dog)', '  row 1  0 (cat)', '  row 2        1']
     """
+    classes = classes or {}
     row_size = int(np.prod(values.shape[1:], dtype=np.int64))
     flat = values.reshape(len(values), row_size)[:, :MOST_VALUES]
     most = ALONE if row_size == 1 else MOST_CHARACTERS
-    rows = [[f"row {i}", *(text_of(value, most) for value in row)] for i, row in enumerate(flat)]
+    rows = [
+        [f"row {i}", *(text_of(value, most) + _named(value, classes) for value in row)]
+        for i, row in enumerate(flat)
+    ]
     if not rows:
         return ["  (no rows)"]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -207,6 +221,11 @@ def number_lines(values: npt.NDArray[Any]) -> list[str]:
         "  " + "  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) + end
         for row in rows
     ]
+
+
+def _named(value: Any, classes: Mapping[int, str]) -> str:
+    known = isinstance(value, np.integer | np.bool_) and int(value) in classes
+    return f" ({classes[int(value)]})" if known else ""
 
 
 def text_of(value: Any, most: int = MOST_CHARACTERS) -> str:

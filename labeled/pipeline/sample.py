@@ -76,7 +76,8 @@ class Sample(Mapping[str, xr.DataArray]):
             sizes = ", ".join(
                 f"{d}: {n}" for d, n in zip(self.dims[name], array.shape, strict=True)
             )
-            lines.append(f"  {name}  ({sizes})  {array.dtype}")
+            value = "" if array.ndim else f"  {array[()]!s:.72}"
+            lines.append(f"  {name}  ({sizes})  {array.dtype}{value}")
         return "\n".join(lines)
 
 
