@@ -7,6 +7,7 @@ import io
 import struct
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import h5py
@@ -17,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from payload_files import BY_RANGE, COMPRESSIONS
 
+import labeled
 from labeled.formats.hdf5 import filters
 from labeled.formats.hdf5.filters import (
     BITSHUFFLE,
@@ -269,6 +271,23 @@ def test_chunks_in_blocks_of_any_shape(filters_: Any, dtype: str, shape: tuple[i
 def test_bits_shuffled_in_a_way_that_is_not_known_are_left_to_hdf5() -> None:
     odd = Filter(BITSHUFFLE, "bitshuffle", (0, 9, 4, 0, 77))
     assert "undone by HDF5 only" in (why_not((odd,)) or "")
+
+
+@pytest.mark.parametrize("name", ["zstd", "lz4", "blosc", "blosc2", "bzip2", "zfp", "sz3"])
+def test_filters_are_called_by_their_short_names(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "x.hdf5"
+    made = {
+        "bzip2": hdf5plugin.BZip2(),
+        "sz3": hdf5plugin.SZ3(absolute=0.1),
+        "lz4": hdf5plugin.LZ4(),
+    }
+    coded = made.get(name) or getattr(hdf5plugin, name.capitalize())()
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=np.zeros((100, 3)), chunks=(10, 3), **coded)
+    dataset = labeled.open_dataset(path, dims={"x": ("batch", "feature")})
+    assert f"chunks (10, 3), {name}\n" in repr(dataset)
+    told = str(dataset.batches(10).explain())
+    assert f"({name})" in told or f"filter '{name}' (" in told
 
 
 def test_two_compressors_are_left_to_hdf5() -> None:

@@ -43,6 +43,23 @@ ALL = "all"
 
 DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3
 
+FILTER_NAMES = {
+    DEFLATE: "gzip",
+    SHUFFLE: "shuffle",
+    FLETCHER32: "fletcher32",
+    307: "bzip2",
+    32000: "lzf",
+    32001: "blosc",
+    32004: "lz4",
+    32008: "bitshuffle",
+    32013: "zfp",
+    32015: "zstd",
+    32017: "sz",
+    32024: "sz3",
+    32026: "blosc2",
+}
+"""Short names, by number: files hold whole sentences for some, addresses in them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Packing:
@@ -90,10 +107,12 @@ class Filter:
         --------
         >>> Filter(1, "deflate", (4,)).words, Filter(2, "shuffle", (8,)).words, Filter(99, "").words
         ('gzip 4', 'shuffle', 'filter 99')
+        >>> Filter(32015, "HDF5 zstd filter; see https://example.org").words
+        'zstd'
         """
-        if self.id == DEFLATE:
-            return f"gzip {self.options[0]}" if self.options else "gzip"
-        return "shuffle" if self.id == SHUFFLE else self.name or f"filter {self.id}"
+        if self.id == DEFLATE and self.options:
+            return f"gzip {self.options[0]}"
+        return FILTER_NAMES.get(self.id) or self.name or f"filter {self.id}"
 
 
 @dataclass(frozen=True, slots=True)

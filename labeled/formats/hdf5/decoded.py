@@ -83,7 +83,7 @@ class DecodeEngine(Engine):
     def __init__(self, source: SourceHeader, region: Region) -> None:
         assert source.chunks is not None
         self.kind: str = "chunked"
-        names = ", ".join(step.name or str(step.id) for step in source.filters)
+        names = ", ".join(step.words for step in source.filters)
         self.why = f"chunks decoded outside HDF5's lock ({names})"
         self._source = source
         self._file = FileRef(source.file)

@@ -179,6 +179,6 @@ def _missing(filters: tuple[Filter, ...]) -> list[Filter]:
 
 
 def _how_to_undo(missing: Sequence[Filter]) -> str:
-    names = ", ".join(f"{step.name or 'filter'} ({step.id})" for step in missing)
+    names = ", ".join(f"{step.words} ({step.id})" for step in missing)
     how = how_to_install("numcodecs hdf5plugin", "codecs")
     return f"nothing installed undoes its {names}: {how}"

@@ -154,13 +154,13 @@ def why_not(filters: tuple[Filter, ...]) -> str | None:
             continue
         packers += 1
         if step.id not in _NEEDS or (step.id == BITSHUFFLE and not is_known(step.options)):
-            return f"filter {step.name!r} ({step.id}) is undone by HDF5 only"
+            return f"filter {step.words!r} ({step.id}) is undone by HDF5 only"
         if _opened(step) is None:
             libraries, extra = _NEEDS[step.id]
             if extra == "fast" and compiler.turned_off():
-                return f"filter {step.name!r} ({step.id}) is undone by HDF5: {compiler.OFF} is set"
+                return f"filter {step.words!r} ({step.id}) is undone by HDF5: {compiler.OFF} is set"
             return (
-                f"filter {step.name!r} ({step.id}) is undone by HDF5, because {libraries} is not "
+                f"filter {step.words!r} ({step.id}) is undone by HDF5, because {libraries} is not "
                 f"installed; the extra {extra!r} has it"
             )
     if packers > 1:
