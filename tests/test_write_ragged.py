@@ -15,7 +15,7 @@ from ragged_files import examples, ragged_path, same
 
 import labeled
 from labeled import Ragged
-from labeled.errors import ArrayError, DimsError, LabeledError, SplitError
+from labeled.errors import ArrayError, DimsError, FileFormatError, LabeledError, SplitError
 from labeled.formats.hdf5.own import read_statistics
 
 KINDS = ("flat", "fuel")
@@ -96,6 +96,26 @@ def test_xarray_opens_the_flat_layout_with_the_same_dims(tmp_path: Path) -> None
         assert opened["x"].dims == ("x_value",)
         assert opened["x_shapes"].dims == ("batch", "x_axis")
         assert opened["y"].dims == ("batch",)
+
+
+def test_examples_that_happen_to_be_alike_stay_ragged_if_that_is_said(tmp_path: Path) -> None:
+    alike, uneven = [np.zeros((2, 3)), np.ones((2, 3))], [np.zeros((2, 3)), np.ones((1, 3))]
+    first, second = tmp_path / "1.h5", tmp_path / "2.h5"
+    options: Any = {"dims": {"x": ("batch", "height", "width")}, "overwrite": True}
+    with pytest.raises(ArrayError, match=r"batch 1 has .* different .*\(2, 3\); give .*Ragged\.of"):
+        labeled.write(first, [{"x": alike}, {"x": uneven}], **options)
+
+    labeled.write(first, {"x": alike}, **options)
+    labeled.write(second, {"x": uneven}, **options)
+    for paths in ([first, second], [second, first]):
+        words = rf"'{first}' have shape \(2, 3\).*'{second}' differ; .*Ragged\.of"
+        with pytest.raises(FileFormatError, match=words):
+            labeled.open_dataset(paths)
+
+    batches = [{"x": Ragged.of(alike)}, {"x": uneven}]
+    labeled.write(first, batches, **options)
+    labeled.write(second, {"x": Ragged.of(alike)}, **options)
+    same(labeled.open_dataset([first, second])["x"].to_objects(), [*alike, *uneven, *alike])
 
 
 def test_splits_statistics_and_batches_count_examples(tmp_path: Path) -> None:

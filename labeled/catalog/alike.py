@@ -103,6 +103,13 @@ def _numbered_otherwise(mine: Collection[str], theirs: Collection[str]) -> str |
 def _check_header(
     kind: str, name: str, one: SourceHeader, two: SourceHeader, here: str, there: str
 ) -> None:
+    if (one.ragged is None) != (two.ragged is None):
+        path, shape = (here, one.row_shape) if one.ragged is None else (there, two.row_shape)
+        raise FileFormatError(
+            f"{kind} {name!r} cannot be joined: all its examples in {path!r} have shape {shape}, "
+            f"those in {here if path == there else there!r} differ; write {path!r} again from "
+            f"{{{name!r}: labeled.Ragged.of(examples)}}, which stays ragged, or open them apart"
+        )
     for what, mine, theirs in (
         ("dims", one.dims, two.dims),
         ("row shape", one.row_shape, two.row_shape),

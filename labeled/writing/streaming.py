@@ -35,6 +35,7 @@ from labeled.writing.blocks import (
 )
 from labeled.writing.given import Block, Given
 from labeled.writing.inputs import Inputs, given_of
+from labeled.writing.ragged import is_ragged
 from labeled.writing.splits import Splits
 from labeled.writing.statistics import SCRATCH_BYTES, Tally, are_labels, can_measure, channel_axis
 
@@ -292,6 +293,7 @@ def _works_of_batches(
         for name, value in batch.items():
             ragged = inputs.ragged.get(name)
             if ragged is None:
+                _check_dense(number, name, value, inputs.sources[name])
                 datasets = {name: given_of(name, value, None)}
                 _check_alike(number, datasets[name], inputs.sources[name])
             else:
@@ -303,13 +305,22 @@ def _works_of_batches(
                 done[each] += int(given.shape[0] or 0)
 
 
+def _check_dense(number: int, name: str, value: Any, first: Given) -> None:
+    """Refuse examples of different shapes where those of the first batch happened to be alike."""
+    if is_ragged(value):
+        raise ArrayError(
+            f"batch {number} has examples of different shapes of source {name!r}, but all of the "
+            f"first had {first.row_shape}; give labeled.Ragged.of(examples) in every batch"
+        )
+
+
 def _check_alike(number: int, given: Given, first: Given) -> None:
     """Refuse rows of another shape than those of the first batch."""
     if given.row_shape != first.row_shape:
         raise ArrayError(
             f"batch {number} has rows of shape {given.row_shape} of source {given.name!r}, but the "
-            f"first had {first.row_shape}; give examples of different shapes as object arrays in "
-            f"every batch"
+            f"first had {first.row_shape}; where shapes differ, give labeled.Ragged.of(examples) "
+            f"in every batch"
         )
 
 
