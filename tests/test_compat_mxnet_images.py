@@ -448,8 +448,18 @@ def test_a_mean_image_is_made_once_and_saved(folder, tmp_path, version):
 def test_damaged_files_are_told(folder, tmp_path, content, words):
     path = tmp_path / "bad.rec"
     path.write_bytes(content)
-    with pytest.raises(FileFormatError, match=words):
-        make(folder, path_imgrec=path, batch_size=1)
+    for version in ITERATORS:
+        with pytest.raises(FileFormatError, match=words):
+            make(folder, version, path_imgrec=path, batch_size=1)
+
+
+@pytest.mark.parametrize("place", [1, 3])  # beside another one, and in a batch of its own
+def test_pictures_that_make_no_batch_are_told(tmp_path, place):
+    mixed = [*IMAGES[:place], IMAGES[place][..., :1]]
+    write_records(tmp_path / "mixed.rec", mixed, LABELS[: len(mixed)])
+    asked = {"path_imgrec": tmp_path / "mixed.rec", "batch_size": 3, "round_batch": False}
+    with pytest.raises(FileFormatError, match=r"index \d+ has shape \(1, 12, 16\), those before"):
+        list(make(tmp_path, "seed", **asked))
 
 
 @pytest.mark.parametrize(
@@ -467,6 +477,7 @@ def test_damaged_files_are_told(folder, tmp_path, content, words):
         ({"scale": "big"}, LoaderError, "no number"),
         ({"inter_method": 5}, AugmentError, "inter_method"),
         ({"aug_seq": "mine"}, LoaderError, "aug_seq names 'mine'"),
+        ({"resize": 0}, AugmentError, "would become 0 x 0 pixels"),
         ({"dtype": "float64"}, AugmentError, "dtype"),
         ({"data_shape": (4, 12, 16)}, FileFormatError, "3 channels, data_shape asks for 4"),
     ],

@@ -271,6 +271,15 @@ def test_what_makes_no_batch_is_told(item, words):
         list(IteratorProvider([item]))
 
 
+@pytest.mark.parametrize("name", [1, None, b"x"])
+def test_a_name_beside_an_array_must_be_a_str(name):
+    for given in ((name, np.ones(3)), [(name, np.ones(3))], {name: np.ones(3)}, [(name, [1, 2])]):
+        with pytest.raises(ArrayError, match=f"the name {name!r} of an array is no str"):
+            ArrayDataProvider(given)
+    rows = ArrayDataProvider([(1, 2), (3, 4)])  # nested numbers are no pairs
+    assert rows.provide_data == [("data", (2, 2))]
+
+
 def test_tensors_are_taken_or_refused_with_their_name():
     torch = pytest.importorskip("torch")
     (batch,) = IteratorProvider([(torch.ones(3, 2), torch.arange(3))])

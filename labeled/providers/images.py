@@ -242,7 +242,9 @@ def _device(device: str | Device, ctx: Any, device_id: Any) -> str | Device:
 
 def _times(names: Any) -> int:
     """Return how often augmentations are applied, by their names in order."""
-    listed = names.split(",") if isinstance(names, str) else list(names)
+    if not isinstance(names, str | Sequence):
+        raise LoaderError(f"aug_seq={names!r} must be names of augmenters, as one str or a list")
+    listed = names.split(",") if isinstance(names, str) else names
     steps = [name for name in (str(one).strip() for one in listed) if name]
     unknown = next((name for name in steps if name != AUG_DEFAULT), None)
     if unknown is not None:

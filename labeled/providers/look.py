@@ -11,6 +11,7 @@ the crop is, negative angles turn the other way, and `scale` comes last with a m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -69,6 +70,11 @@ NUMBERS = (
     *("scale", "max_random_contrast", "max_random_illumination"),
 )
 """Parameters that go to transforms together, under other names."""
+AMOUNTS = (
+    *("max_rotate_angle", "max_shear_ratio", "random_h", "random_s", "random_l", "pca_noise"),
+    *("max_random_contrast", "max_random_illumination"),
+)
+"""The most that is drawn, either way."""
 
 PICTURE_DIMS = ("height", "width", "channel")
 DTYPES = ("float32", "float64", "float16", "uint8", "int8")
@@ -171,7 +177,7 @@ class Look:
         for one in fields(self):
             value = getattr(self, one.name)
             if one.type in ("int", "float") or (one.type == "float | None" and value is not None):
-                number_of(one.name, value)
+                number_of(one.name, value, least=0 if one.name in AMOUNTS else -math.inf)
         angles: Any = self.rotate_list
         if isinstance(angles, str) or not np.iterable(angles):
             raise AugmentError(f"rotate_list={angles!r} must be a list of degrees")

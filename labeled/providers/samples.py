@@ -35,13 +35,22 @@ def named_arrays(given: Any, name: str) -> list[tuple[str, Any]]:
 
 
 def _is_pair(given: Any) -> bool:
-    return isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)
+    """Whether a name stands beside an array; what is no str there is still meant as a name."""
+    if not isinstance(given, tuple) or len(given) != 2:
+        return False
+    return isinstance(given[0], str) or (_has_axes(given[1]) and not _has_axes(given[0]))
+
+
+def _has_axes(value: Any) -> bool:
+    return isinstance(value, list | tuple) or bool(getattr(value, "shape", ()))
 
 
 def _pair(pair: Any) -> tuple[str, Any]:
-    if not _is_pair(pair):
-        raise ArrayError(f"{pair!r:.60} is no (name, array) pair, with a str for its name")
-    return pair[0], pair[1]
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        raise ArrayError(f"{pair!r:.60} is no (name, array) pair")
+    if not isinstance(pair[0], str):
+        raise ArrayError(f"the name {pair[0]!r:.60} of an array is no str")
+    return pair
 
 
 def sample_dim(array: xr.DataArray) -> Hashable:

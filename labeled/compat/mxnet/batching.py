@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.errors import LoaderError
+from labeled.errors import FileFormatError, LoaderError
 
 Array = npt.NDArray[Any]
 
@@ -155,8 +155,20 @@ def _raise(error: Exception) -> Row:
 
 
 def _stacked(rows: list[Row], pad: int, batch_size: int, last: Filled | None) -> Filled:
-    """Put rows together; what they lack is what the batch before had in its place."""
-    n = len(rows)
+    """Put rows together; what they lack is what the batch before had in its place.
+
+    Raises
+    ------
+    FileFormatError
+        If they differ in shape, as pictures of unlike channels did in the oldest version.
+    """
+    n, shape = len(rows), (rows[0].data if last is None else last.data[0]).shape
+    for row in rows:
+        if row.data.shape != shape:
+            raise FileFormatError(
+                f"the row with index {row.index} has shape {row.data.shape}, those before it have "
+                f"{shape}: they make no batch; give files whose rows are alike"
+            )
     data = _column([row.data for row in rows], batch_size, None if last is None else last.data)
     label = _column([row.label for row in rows], batch_size, None if last is None else last.label)
     index = np.zeros(batch_size, np.uint64) if last is None else last.index.copy()

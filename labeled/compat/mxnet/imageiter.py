@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import struct
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -278,7 +279,7 @@ class _Pictures:
                 one = unpack(payload)
                 return one.id, one.labels.astype(np.float32), one.payload
             _, label, id, _ = HEADER.unpack_from(payload)
-        except (HeaderError, ValueError) as fault:
+        except (HeaderError, struct.error) as fault:
             raise FileFormatError(f"a record has no header of labels and ids: {fault}") from None
         return id, np.array([label], np.float32), payload[HEADER_BYTES:]
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from labeled.augment.pictures import check_size
 from labeled.compat.mxnet.cubic import resize_cubic
+from labeled.errors import AugmentError
 from labeled.formats.pictures import opencv as library
 
 Picture = npt.NDArray[np.uint8]
@@ -23,7 +24,17 @@ NEAREST, LINEAR, CUBIC, AREA, LANCZOS = range(5)
 
 
 def resize(picture: Picture, height: int, width: int, how: int) -> Picture:
-    """Return a picture of another size."""
+    """Return a picture of another size.
+
+    Raises
+    ------
+    AugmentError
+        If no pixel of it, or too many, would be left.
+    """
+    if height < 1 or width < 1:
+        raise AugmentError(
+            f"a picture would become {height} x {width} pixels; ask for at least one"
+        )
     check_size(height, width)
     if how == CUBIC:
         return resize_cubic(picture, height, width)

@@ -18,6 +18,9 @@ from labeled.samplers.permutation import key_of
 from labeled.samplers.requests import ListedBatches, Sampler
 from labeled.samplers.schemes import ConstantSizes
 
+MOST_PARTS = 1 << 20
+"""More than there are consumers anywhere; the list of parts is held in memory."""
+
 
 @dataclass(frozen=True, eq=False)
 class Asked:
@@ -128,6 +131,8 @@ def part_of(part: Any) -> tuple[int, int]:
         raise LoaderError(f"part={part!r} must be a pair (index, count)") from None
     if not 0 <= integer("part index", index) < integer("part count", count):
         raise LoaderError(f"part={part!r}: the index must be in 0 .. count-1")
+    if count > MOST_PARTS:
+        raise LoaderError(f"part={part!r}: epochs are cut into {MOST_PARTS:,} parts at most")
     return int(index), int(count)
 
 
