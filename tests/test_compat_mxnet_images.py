@@ -453,6 +453,13 @@ def test_damaged_files_are_told(folder, tmp_path, content, words):
             make(folder, version, path_imgrec=path, batch_size=1)
 
 
+@pytest.mark.parametrize("offset", [1 << 20, 1 << 80])
+def test_an_index_of_another_file_is_told(folder, tmp_path, offset):
+    (tmp_path / "a.idx").write_text(f"0\t0\n1\t{offset}\n")
+    with pytest.raises(FileFormatError, match=f"record at byte {offset:,}, but the records end"):
+        make(folder, path_imgidx=tmp_path / "a.idx")
+
+
 @pytest.mark.parametrize("place", [1, 3])  # beside another one, and in a batch of its own
 def test_pictures_that_make_no_batch_are_told(tmp_path, place):
     mixed = [*IMAGES[:place], IMAGES[place][..., :1]]

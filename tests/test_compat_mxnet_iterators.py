@@ -462,6 +462,10 @@ def test_mnist_errors(idx, tmp_path):
     Path(idx["image"]).write_bytes(struct.pack(">4I", 2051, 2**32 - 1, 2**32 - 1, 9) + b"1")
     with pytest.raises(FileFormatError, match=r"claims .* and holds 1"):
         MNISTIter(**idx)
+    huge = struct.pack(">4I", 2051, 0, 0xFFFFFFFF, 0xFFFFFFFF)
+    Path(idx["image"]).write_bytes(huge)
+    with pytest.raises(FileFormatError, match=r"claims an array of .*, which holds nothing"):
+        MNISTIter(**idx)
     Path(idx["image"]).write_bytes(b"123")
     with pytest.raises(FileFormatError, match="ends in its header"):
         MNISTIter(**idx)

@@ -163,6 +163,23 @@ def test_what_cannot_be_read_is_told(path, tmp_path):
         record.read()
 
 
+@pytest.mark.parametrize(
+    "line", [b";\t8", b"1 8", b"1\t8`", b"\xec\t8", b"", b"1\t-4", b"1\t" + b"9" * 30]
+)
+def test_a_line_that_is_none_of_an_index_is_told(path, tmp_path, line):
+    written(path, [b"whole"])
+    (tmp_path / "x.idx").write_bytes(b"0\t0\n" + line + b"\n")
+    with pytest.raises(FileFormatError, match=r"line 2 of .*x\.idx', .* no key, tab and offset"):
+        MXIndexedRecordIO(str(tmp_path / "x.idx"), path, "r")
+
+
+def test_records_without_room_for_their_header_are_told():
+    with pytest.raises(FileFormatError, match="of 4 bytes has no header of 24"):
+        unpack(b"tiny")
+    with pytest.raises(FileFormatError, match="claims 3 labels; 8 bytes follow"):
+        unpack(pack(IRHeader(0, [1, 2, 3], 7, 0), b"")[:-4])
+
+
 def test_reading_and_writing_are_not_mixed(path):
     record = MXRecordIO(path, "w")
     with pytest.raises(AssertionError):

@@ -76,8 +76,8 @@ class MNISTIter(MXDataIter):
             raise LoaderError(f"MNISTIter: part_index={part} must be below num_parts={parts}")
         if asked["dtype"] != "float32":
             raise LoaderError(f"MNISTIter: dtype={asked['dtype']!r} must be float32")
-        images = _part(*_read(asked["image"], n_lengths=2), part, parts)
-        labels = _part(*_read(asked["label"], n_lengths=0), part, parts)
+        images = _part(_read(asked["image"], n_lengths=2), part, parts)
+        labels = _part(_read(asked["label"], n_lengths=0), part, parts)
         if len(labels) < len(images):
             raise FileFormatError(
                 f"{asked['label']!r} holds {len(labels)} labels for the {len(images)} pictures of "
@@ -119,8 +119,8 @@ class _Whole:
         self._place = 0
 
 
-def _read(path: str, n_lengths: int) -> tuple[npt.NDArray[np.uint8], tuple[int, ...]]:
-    """Return the bytes of an IDX file behind its header, mapped, and the lengths it claims."""
+def _read(path: str, n_lengths: int) -> npt.NDArray[np.uint8]:
+    """Return the array that the header of an IDX file claims, mapped."""
     words = 2 + n_lengths
     try:
         with open(path, "rb") as stream:
@@ -139,13 +139,16 @@ def _read(path: str, n_lengths: int) -> tuple[npt.NDArray[np.uint8], tuple[int, 
             f"{path!r} claims {lengths} values and holds {len(found) - 4 * words}; it is cut off, "
             "or no IDX file of bytes"
         )
-    return found[4 * words : 4 * words + claimed], tuple(lengths)
+    try:
+        return found[4 * words : 4 * words + claimed].reshape(lengths)
+    except ValueError:  # nothing at all, by lengths that are too large even for that
+        raise FileFormatError(
+            f"{path!r} claims an array of {lengths}, which holds nothing"
+        ) from None
 
 
-def _part(
-    values: npt.NDArray[np.uint8], lengths: tuple[int, ...], part: int, parts: int
-) -> npt.NDArray[np.uint8]:
+def _part(values: npt.NDArray[np.uint8], part: int, parts: int) -> npt.NDArray[np.uint8]:
     """Return the examples of one part; cut in double precision."""
-    count = lengths[0]
+    count = len(values)
     start, stop = int(count / parts * part), int(count / parts * (part + 1))
-    return np.array(values.reshape(lengths)[start:stop])
+    return np.array(values[start:stop])

@@ -232,10 +232,18 @@ class MXIndexedRecordIO(MXRecordIO):
         self.fidx = _opened(self.idx_path, "w" if self.writable else "r")
         if self.writable:
             return
-        for line in self.fidx or ():
-            fields = line.strip().split("\t")
-            key = self.key_type(fields[0])
-            self.idx[key] = int(fields[1])
+        for number, line in enumerate(self.fidx or (), 1):
+            try:
+                fields = line.strip().split("\t")
+                key, offset = self.key_type(fields[0]), int(fields[1])
+                if not 0 <= offset < 1 << 63:
+                    raise ValueError(offset)
+            except (ValueError, IndexError):
+                raise FileFormatError(
+                    f"line {number} of {self.idx_path!r}, {line!r:.60}, is no key, tab and offset; "
+                    "rec2idx writes the index again"
+                ) from None
+            self.idx[key] = offset
             self.keys.append(key)
 
     def close(self) -> None:
@@ -284,7 +292,7 @@ class MXIndexedRecordIO(MXRecordIO):
 
 def _opened(path: str, mode: str) -> Any:
     try:
-        return open(path, mode)
+        return open(path, mode, errors=None if "b" in mode else "surrogateescape")
     except OSError as error:
         raise FileFormatError(f"cannot open {path!r}: {error.strerror}") from error
 
@@ -309,9 +317,19 @@ def pack(header: IRHeader, s: bytes) -> bytes:
 
 
 def unpack(s: bytes) -> tuple[IRHeader, bytes]:
-    """Take a record apart into its header, with all labels, and the bytes behind it."""
+    """Take a record apart into its header, with all labels, and the bytes behind it.
+
+    Raises
+    ------
+    FileFormatError
+        If it is shorter than its header says.
+    """
+    if len(s) < _HEADER.size:
+        raise FileFormatError(f"a record of {len(s)} bytes has no header of {_HEADER.size}")
     header = IRHeader(*_HEADER.unpack(s[: _HEADER.size]))
     s = s[_HEADER.size :]
+    if len(s) < 4 * header.flag:
+        raise FileFormatError(f"a record claims {header.flag:,} labels; {len(s):,} bytes follow")
     if header.flag > 0:
         labels = np.frombuffer(s, np.float32, header.flag)
         return header._replace(label=labels), s[header.flag * 4 :]

@@ -230,7 +230,7 @@ def passes_of(asked: dict[str, Any], files: Sequence[str], chunk_bytes: int) -> 
 
 
 def _indexed(asked: dict[str, Any], stream: ByteStream) -> Passes:
-    offsets = _read_offsets(asked["path_imgidx"])
+    offsets = _read_offsets(asked["path_imgidx"], stream.n_bytes)
     n, parts = len(offsets), asked["num_parts"]
     step = -(-n // parts)
     first = asked["part_index"] * step
@@ -244,7 +244,7 @@ def _indexed(asked: dict[str, Any], stream: ByteStream) -> Passes:
     return IndexedPasses(stream, offsets[mine], ends[mine], draws)
 
 
-def _read_offsets(path: str) -> npt.NDArray[np.int64]:
+def _read_offsets(path: str, n_bytes: int) -> npt.NDArray[np.int64]:
     """Return the offsets of an index, sorted; it is read up to the first word that is no number."""
     try:
         with open(path, "rb") as stream:
@@ -256,4 +256,10 @@ def _read_offsets(path: str) -> npt.NDArray[np.int64]:
         if not word.isdigit():
             break
         numbers.append(int(word))
+    last = max(numbers[1::2], default=0)
+    if last >= n_bytes:
+        raise FileFormatError(
+            f"{path!r} tells of a record at byte {last:,}, but the records end at {n_bytes:,}: it "
+            "is the index of another file, or damaged"
+        )
     return np.sort(np.array(numbers[1::2], np.int64))
