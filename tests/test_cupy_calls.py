@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 import labeled
-from labeled import device, permute
+from labeled import Ragged, device, permute
 from labeled.device import handoff
-from labeled.errors import ArrayError
+from labeled.device.cuda import cuda_device
+from labeled.errors import ArrayError, LoaderError
 
 UFUNC_1 = "(x, /, out=None, *, casting='same_kind', dtype=None)"
 UFUNC_2 = "(x1, x2, /, out=None, *, casting='same_kind', dtype=None)"
@@ -196,6 +197,20 @@ def test_arrays_are_sent_to_the_device_asked_for(cupy, noted):
     assert device.is_cupy(device.to_device(np.arange(3), "cuda:2"))
     assert device.is_cupy(device.HandOff("cupy")(np.arange(3)))
     assert notes == [("asarray", 2), ("asarray", 0)]
+
+
+def test_devices_that_are_not_there_are_told_of(cupy, monkeypatch):
+    with pytest.raises(LoaderError, match=r"'cuda:4': there are 4 GPUs"):
+        device.to_device(np.arange(3), "cuda:4")
+    monkeypatch.setattr(cupy.cuda, "is_available", lambda: False)
+    for send in (
+        lambda: device.to_device(np.arange(3), "cuda"),
+        lambda: device.adopted(Lent(2, 0)),
+        lambda: Ragged.of([np.arange(2), np.arange(3)]).to_device("cuda"),
+        lambda: cuda_device("cuda"),
+    ):
+        with pytest.raises(LoaderError, match=r"'cuda:0': CuPy finds no GPU and driver here"):
+            send()
 
 
 class Lent:

@@ -8,7 +8,7 @@ import types
 import numpy as np
 import pytest
 
-from labeled.device import cuda
+from labeled.device import arrays, cuda
 from labeled.errors import LoaderError
 
 STREAM = 0x1230
@@ -24,7 +24,8 @@ def cupy(monkeypatch):
         nvrtc=types.SimpleNamespace(getVersion=lambda: (13, 0)),
         Stream=types.SimpleNamespace(from_external=lambda theirs: theirs.__cuda_stream__()),
     )
-    monkeypatch.setattr(cuda, "cupy_module", lambda: types.SimpleNamespace(cuda=found))
+    for module in (cuda, arrays):
+        monkeypatch.setattr(module, "cupy_module", lambda: types.SimpleNamespace(cuda=found))
     return found
 
 

@@ -216,9 +216,10 @@ def test_arrays_that_speak_dlpack_are_written_served_and_laid_out_without_a_copy
     assert np.from_dlpack(packed).flags.c_contiguous
 
 
-def test_arrays_that_cannot_come_over_say_why(tmp_path):
+def test_arrays_that_cannot_come_over_say_why(tmp_path, monkeypatch):
     with pytest.raises(ArrayError, match=r"test_handoff's Lent lives on a device of .* kind 8"):
         labeled.batches(Lent(np.arange(3), (8, 0)), 2)
+    monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(MissingExtraError, match="CuPy"):
         labeled.batches(Lent(np.arange(3), (2, 0)), 2)
     with pytest.raises(ArrayError, match="'x' is str; batches are made of arrays"):

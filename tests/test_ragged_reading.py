@@ -263,6 +263,7 @@ def test_inner_dims_cannot_be_cut_and_xarray_has_no_place(tmp_path: Path) -> Non
 def test_awkward_and_cupy_are_named_where_they_are_missing(monkeypatch: Any) -> None:
     ragged = Ragged.of([np.arange(3), np.arange(2)])
     monkeypatch.setitem(sys.modules, "awkward", None)
+    monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(MissingExtraError, match=r"pip install awkward \(the extra"):
         ragged.to_awkward()
     with pytest.raises(MissingExtraError, match="CuPy"):

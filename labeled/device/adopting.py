@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from labeled.device.arrays import Array, cupy_module, is_array, is_cupy
+from labeled.device.arrays import Array, cupy_that_finds, is_array, is_cupy
 from labeled.device.handoff import LIBRARIES, HandOff, module
 from labeled.errors import ArrayError, LabeledError
 
@@ -68,7 +68,7 @@ def adopted(x: Any) -> Array:
         if kind in (HOST, PINNED):
             return np.from_dlpack(x)
         if kind in (CUDA, MANAGED):
-            cupy = cupy_module()
+            cupy = cupy_that_finds(number)
             with cupy.cuda.Device(number):
                 return cupy.from_dlpack(x)
     except LabeledError:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from labeled.errors import ArrayError
+from labeled.errors import ArrayError, LoaderError
 from labeled.later import extra_module
 
 Array = Any
@@ -229,6 +229,8 @@ def to_device(x: Array, device: str | int | None) -> Array:
 
     Raises
     ------
+    LoaderError
+        If there is no such CUDA device.
     MissingExtraError
         If a CUDA device is asked for and CuPy is not installed.
     ValueError
@@ -237,7 +239,7 @@ def to_device(x: Array, device: str | int | None) -> Array:
     if device is None or device == "cpu":
         return to_host(x)
     number = device_number(device)
-    cupy = cupy_module()
+    cupy = cupy_that_finds(number)
     with cupy.cuda.Device(number):
         return cupy.asarray(x)
 
@@ -261,6 +263,27 @@ def device_number(device: str | int) -> int:
     if kind != "cuda" or not (number.isdigit() or (not number and ":" not in device)):
         raise ValueError(f"device {device!r} is not 'cpu', 'cuda', 'cuda:<number>' or a number")
     return int(number) if number else 0
+
+
+def cupy_that_finds(number: int) -> Any:
+    """Return CuPy, which sees a GPU of that number.
+
+    Raises
+    ------
+    LoaderError
+        If there is none, or no driver.
+    MissingExtraError
+        If CuPy is not installed.
+    """
+    cupy = cupy_module()
+    if not cupy.cuda.is_available():
+        raise LoaderError(
+            f"device 'cuda:{number}': CuPy finds no GPU and driver here; leave device out, or 'cpu'"
+        )
+    count = cupy.cuda.runtime.getDeviceCount()
+    if number >= count:
+        raise LoaderError(f"device 'cuda:{number}': there are {count} GPUs, counted from 0")
+    return cupy
 
 
 def cupy_module() -> Any:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from labeled.device.arrays import Array, cupy_module, device_number
+from labeled.device.arrays import Array, cupy_module, cupy_that_finds, device_number
 from labeled.device.decoding import Decoder
 from labeled.device.direct import DirectReader
 from labeled.device.handoff import module
@@ -173,14 +173,7 @@ def cuda_device(name: str) -> CudaDevice:
         number = device_number(name)
     except ValueError as error:
         raise LoaderError(str(error)) from None
-    cupy = cupy_module()
-    if not cupy.cuda.is_available():
-        raise LoaderError(
-            f"device={name!r}: CuPy finds no GPU and driver here; leave device out, or 'cpu'"
-        )
-    count = cupy.cuda.runtime.getDeviceCount()
-    if number >= count:
-        raise LoaderError(f"device={name!r}: there are {count} GPUs, counted from 0")
+    cupy = cupy_that_finds(number)
     try:
         cupy.cuda.nvrtc.getVersion()
     except (RuntimeError, ImportError, OSError) as error:  # its wheels bring no CUDA libraries
