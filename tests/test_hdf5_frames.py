@@ -146,6 +146,25 @@ def test_rows_of_two_frames_are_not_taken_for_each_other(tmp_path: Path) -> None
     assert dataset["s/values"]["index"].values.tolist() == [10, 11]
 
 
+def test_categories_of_a_table_of_pandas_are_no_examples(tmp_path: Path) -> None:
+    path = tmp_path / "table.h5"
+    codes = np.array([(0, 1), (1, 0), (2, 1)], [("index", "i8"), ("kind", "i1")])
+    names = np.array([(0, b"cat"), (1, b"dog")], [("index", "i8"), ("values", "S3")])
+    with h5py.File(path, "w") as file:
+        file["df/table"], file["df/meta/kind/meta/table"] = codes, names
+        file["df"].attrs.update(words(pandas_type="frame_table"))
+        file["df/meta/kind/meta"].attrs.update(words(pandas_type="series_table"))
+        file["own/meta/kind/meta/table"] = codes
+
+    dataset = labeled.open_dataset(path)
+    asked = labeled.open_dataset(path, group="df/meta/kind/meta")
+
+    assert {name.rpartition("/")[0] for name in dataset} == {"df/table", "own/meta/kind/meta/table"}
+    (batch,) = dataset.batches(3, as_="numpy")
+    assert batch["df/table/kind"].tolist() == [1, 0, 1]
+    assert asked["table/values"].values.tolist() == [b"cat", b"dog"]
+
+
 @pytest.mark.parametrize("first", [0, 1])
 def test_files_of_emd_name_their_axes_by_number(tmp_path: Path, first: int) -> None:
     path = tmp_path / "picture.emd"

@@ -15,7 +15,7 @@ import h5py
 
 from labeled.errors import LabeledError, UnsafeFileError
 from labeled.formats.hdf5.columns import Column, columns_of, item_of, varies
-from labeled.formats.hdf5.frames import why_no_examples
+from labeled.formats.hdf5.frames import why_no_examples, why_no_table
 from labeled.formats.hdf5.habits import kept_by_others, why_no_numbers
 from labeled.formats.hdf5.labels import (
     NON_COORDINATE,
@@ -213,7 +213,11 @@ def _sort_in(contents: Contents, name: str, found: Found) -> None:
     elif dataset.shape and item.subdtype is not None:
         contents.datasets[name] = replace(found, column=Column())
     elif dataset.shape and item.names is not None and not varies(item):
-        _sort_in_columns(contents, name, found)
+        kept = why_no_table(dataset, name)
+        if kept is None:
+            _sort_in_columns(contents, name, found)
+        else:
+            contents.not_opened[name] = kept
     else:
         contents.not_opened[name] = reason
 

@@ -26,6 +26,7 @@ _TIME = re.compile(r"(datetime|timedelta)64(?:\[(s|ms|us|ns)\b[^]]*\])?")
 _UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 _ARRAYS = ("ARRAY", "CARRAY", "EARRAY")
 _BLOCK, _ITEMS = re.compile(r"block\d+_values"), re.compile(r"block\d+_items")
+_CATEGORIES = re.compile(r"(?:.*/)?meta/[^/]+/meta/table")
 
 
 def times_told(dtype_words: object) -> dict[str, Any]:
@@ -103,6 +104,15 @@ def why_no_examples(dataset: h5py.Dataset, name: str) -> str | None:
     if last == "axis0" or (isinstance(values, h5py.Dataset) and _is_pickled(values)):
         return "it names columns of a frame of pandas"
     return None
+
+
+def why_no_table(table: h5py.Dataset, name: str) -> str | None:
+    """Say what else pandas keeps in a table: the categories of a column, one a row."""
+    if not _CATEGORIES.fullmatch(name):
+        return None
+    if short_attribute(table.parent, "pandas_type") != "series_table":
+        return None
+    return "it names categories of a column of pandas"
 
 
 def _is_pickled(dataset: h5py.Dataset) -> bool:
