@@ -482,6 +482,8 @@ def test_pictures_that_make_no_batch_are_told(tmp_path, place):
         ({"rand_crop": "yes"}, LoaderError, "no flag"),
         ({"rotate": 1.5}, LoaderError, "rotate=1.5 is no integer"),
         ({"scale": "big"}, LoaderError, "no number"),
+        ({"min_img_size": "inf"}, LoaderError, "min_img_size='inf' is no number"),
+        ({"max_rotate_angle": 1 << 40}, LoaderError, "max_rotate_angle=1099511627776 is too large"),
         ({"inter_method": 5}, AugmentError, "inter_method"),
         ({"aug_seq": "mine"}, LoaderError, "aug_seq names 'mine'"),
         ({"resize": 0}, AugmentError, "would become 0 x 0 pixels"),

@@ -7,6 +7,7 @@ an iterator does not know is passed over, as it was; ``strict=True`` refuses it 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -60,6 +61,8 @@ def _value(iterator: str, name: str, parameter: Parameter, given: Mapping[str, A
     except ValueError:
         kind = parameter.read.__name__.removesuffix("_of")
         raise LoaderError(f"{iterator}: {name}={value!r} is no {kind}") from None
+    except OverflowError:
+        raise LoaderError(f"{iterator}: {name}={value!r} is too large for 32 bits") from None
     if parameter.least is not None and found < parameter.least:
         raise LoaderError(f"{iterator}: {name}={value!r} must be at least {parameter.least}")
     return found
@@ -79,13 +82,19 @@ def text_of(text: str) -> str:
 
 
 def integer_of(text: str) -> int:
-    """Read a whole number."""
-    return int(text)
+    """Read a whole number of 32 bits, as every version kept them."""
+    found = int(text)
+    if not -(1 << 31) <= found < 1 << 31:
+        raise OverflowError(text)
+    return found
 
 
 def number_of(text: str) -> float:
-    """Read a number."""
-    return float(text)
+    """Read a finite number."""
+    found = float(text)
+    if not math.isfinite(found):
+        raise ValueError(text)
+    return found
 
 
 def flag_of(text: str) -> bool:
