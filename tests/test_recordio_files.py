@@ -70,6 +70,36 @@ def test_any_payloads_come_back_in_any_order(tmp_path_factory, examples, data):
     old.close()
 
 
+@given(examples=payloads, data=st.data())
+def test_blocks_hold_the_rows_asked_for_however_they_lie(tmp_path_factory, examples, data):
+    path = str(tmp_path_factory.mktemp("rec") / "x.rec")
+    write_records(path, examples)
+    first, last = sorted(data.draw(st.tuples(*[st.integers(0, len(examples) - 1)] * 2)))
+    ways = (st.just, st.permutations, lambda run: st.lists(st.sampled_from(run), max_size=20))
+    rows = data.draw(data.draw(st.sampled_from(ways))(range(first, last + 1)).map(list))
+    file = record_file(path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "READ_BYTES", data.draw(st.sampled_from([40, 1 << 20])))
+        patch.setattr(reading, "FAR_APART", data.draw(st.sampled_from([0, 1, 4])))
+        patch.setattr(reading, "FEWEST_PICKED", 2)
+        patch.setattr(reading, "ITEM_BYTES", 8)
+        placed, maps = file.placed(np.array(rows, np.int64)), data.draw(st.booleans())
+        if not maps:
+            patch.setattr(reading, "_picked", None)
+        found = list(file.blocks(placed, maps=maps))
+        for numbers, _ in found:
+            assert len(numbers) == 1 or file.stored_sizes(numbers).sum() <= reading.READ_BYTES
+    assert [row for numbers, _ in found for row in numbers] == rows
+    assert [bytes(one) for _, some in found for one in some] == [examples[row] for row in rows]
+
+
+@pytest.mark.parametrize("rows", [[1, 0, 3], [2, 2, 0, 4]])  # as long as what they lie over
+def test_rows_that_are_not_side_by_side_are_not_read_as_if_they_were(path, rows):
+    write_records(path, [bytes([i] * 4) for i in range(5)])
+    found = record_file(path).payloads(np.array(rows))
+    assert [bytes(one) for _, one in found] == [bytes([row] * 4) for row in rows]
+
+
 @given(examples=payloads, n_bytes=st.integers(0, 40))
 def test_heads_are_the_beginnings_of_records(tmp_path_factory, examples, n_bytes):
     path = str(tmp_path_factory.mktemp("rec") / "x.rec")

@@ -45,7 +45,7 @@ LEAST_ROW_BYTES = 64
 """A row counts as so many bytes at least: records are found one by one."""
 
 
-ENOUGH_BYTES, MOST_BYTES = 2 * PIECE_BYTES, 8 * PIECE_BYTES
+ENOUGH_BYTES, MOST_BYTES = 2 * PIECE_BYTES, 16 * PIECE_BYTES
 """Decoded bytes of a piece, unless that were fewer than `LEAST_ROWS`: as many as give each core
 a piece, but no fewer than the first and no more than the second. What a thread does between two
 pieces takes long, as pictures have driven the code for it out of the caches.

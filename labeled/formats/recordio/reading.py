@@ -7,7 +7,7 @@ are handed out as views of what was read, so that a picture is decoded from ther
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
@@ -46,6 +46,9 @@ SHORT_BYTES, FEWEST_PICKED, ITEM_BYTES = 1 << 15, 8, 1 << 8
 """So many stretches, this short on average, are copied out of a memory map where one may be
 used: a call each takes three times as long. They are copied by items of the last size.
 """
+
+FAR_APART = 4
+"""Records that lie over so many times the bytes they take have few neighbours among them."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,11 @@ class RecordFile:
         """
         numbers, starts, stops = placed
         file = self._file()
+        found = self._at_once(file, placed, maps=maps)
+        if found is not None:
+            (held, places), rows = found, numbers.tolist()
+            yield rows, self._payloads(held, places, places + (stops - starts), rows)
+            return
         for cuts in _blocks(starts, stops):
             first, last = cuts[0], cuts[-1]
             begins, ends = starts[cuts[:-1]], stops[cuts[1:] - 1]
@@ -194,11 +202,36 @@ class RecordFile:
         file.check()
         return file
 
+    def _at_once(self, file: OpenFile, placed: Rows, *, maps: bool) -> Held | None:
+        """Fetch records that lie all side by side, or far apart; None where it takes more.
+
+        These are what most pieces of an epoch are, and need the fewest calls of NumPy.
+        """
+        numbers, starts, stops = placed
+        n_bytes = int((stops - starts).sum())
+        if not 0 < n_bytes <= READ_BYTES:
+            return None
+        span = int(stops[-1]) - int(starts[0])
+        if span == n_bytes and (starts[1:] == stops[:-1]).all():
+            held = np.empty(n_bytes, np.uint8)
+            self._fill(file, held, [(int(starts[0]), 0, n_bytes)], numbers)
+            return held, starts - starts[0]
+        if maps and span > FAR_APART * n_bytes and _scattered(file, starts, stops):
+            return _picked(file, starts, stops)
+        return None
+
     def _read(self, file: OpenFile, begins: Rows, ends: Rows, rows: Rows) -> Held:
         """Fetch some stretches of the file, each by a call."""
         reach = np.cumsum(ends - begins)
         held, places = np.empty(reach[-1], np.uint8), reach - ends + begins
         parts = zip(begins.tolist(), places.tolist(), reach.tolist(), strict=True)
+        self._fill(file, held, parts, rows)
+        return held, places
+
+    def _fill(
+        self, file: OpenFile, held: Array, parts: Iterable[tuple[int, int, int]], rows: Rows
+    ) -> None:
+        """Read to `held` what begins at some bytes of the file; places in it, first and behind."""
         try:
             for begin, place, stop in parts:
                 file.read_into(held[place:stop], begin)
@@ -206,7 +239,6 @@ class RecordFile:
             raise ReadError(f"{self._where(rows)}: {fault}; copy the file again") from fault
         except OSError as fault:
             raise ReadError(f"{self._where(rows)} cannot be read: {fault}") from fault
-        return held, places
 
     def _where(self, rows: Rows) -> str:
         return f"records {int(rows[0])} to {int(rows[-1])} of {self.stamp.path!r}"
