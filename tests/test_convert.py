@@ -19,7 +19,7 @@ from written_files import run
 
 import labeled
 from labeled.cli.main import main
-from labeled.errors import ArrayError, DimsError, UnknownNameError, UnsafeFileError
+from labeled.errors import ArrayError, DimsError, SplitError, UnknownNameError, UnsafeFileError
 
 DTYPES = ["u1", "i2", "<i4", ">i4", "i8", "?", "f2", "f4", ">f8", "c8", "S3", "text"]
 TABLE_DTYPES = ["u1", "i2", "i4", "u8", "?", "f4", "f8", "S3", "text"]
@@ -164,6 +164,29 @@ def test_archives_of_numpy_are_read_plain_and_compressed(
         "seed": 3,
         "stratify": "labels",
     }
+
+
+@pytest.mark.parametrize("option", ["stratify", "group"])
+def test_a_column_of_a_table_says_how_rows_are_split(tmp_path: Path, option: str) -> None:
+    rng = np.random.default_rng(1)
+    height, kind = rng.random(90), rng.permutation(np.repeat([3, 5, 8], 30))
+    lines = [f"{a!r},{b},{'xyz'[b % 3]}" for a, b in zip(height.tolist(), kind, strict=True)]
+    (tmp_path / "t.csv").write_text("\n".join(["height,kind,name", *lines]) + "\n")
+    halves = {"a": 0.5, "b": 0.5}
+    path = labeled.convert(
+        tmp_path / "t.csv", tmp_path / "t.hdf5", split=halves, **{option: "kind"}
+    )
+    ds = labeled.open_dataset(path)
+    parts = [ds.split(name)["features"].values[:, 1].tolist() for name in halves]
+    counts = [[part.count(one) for one in (3, 5, 8)] for part in parts]
+    if option == "stratify":
+        assert counts == [[15] * 3] * 2
+    else:
+        assert all(sorted(both) == [0, 30] for both in zip(*counts, strict=True))
+    with pytest.raises(SplitError, match="dtype float64; it must be 90 integers or texts"):
+        labeled.convert(tmp_path / "t.csv", tmp_path / "u.hdf5", split=halves, **{option: "height"})
+    with pytest.raises(UnknownNameError, match="did you mean 'kind'"):
+        labeled.convert(tmp_path / "t.csv", tmp_path / "u.hdf5", split=halves, **{option: "kid"})
 
 
 def test_one_array(tmp_path: Path) -> None:

@@ -108,9 +108,10 @@ def convert(
         names, drawn at random), ``1000`` (so many of them), ``"rest"``; or rows, as for
         :func:`labeled.write`. Default: the splits that `origin` has.
     stratify : str or array, optional
-        A source of classes, one a row: every split gets its share of each.
+        A source of classes, one a row, or a column of a table: every split gets its share of
+        each.
     group : str or array, optional
-        A source that tells what belongs together: no group is cut.
+        A source, or a column, that tells what belongs together: no group is cut.
     seed : int
         Of what is drawn.
     in_order : bool
@@ -330,14 +331,7 @@ def _labels(found: Origin, option: str, given: Any) -> npt.NDArray[Any] | None:
     """Return one value a row: those of a source, or given outright."""
     if given is None:
         return None
-    value: Any = given
-    if isinstance(given, str):
-        if given not in found.names:
-            raise UnknownNameError(
-                f"{option}={given!r} is no source of {found.where}; "
-                f"{did_you_mean(given, found.names)}"
-            )
-        value = found.sources[given]
+    value = _called(found, option, given) if isinstance(given, str) else given
     if isinstance(value, Ragged):
         raise SplitError(f"{option}={given!r} is ragged; it must have one value a row")
     n_rows = _n_rows(found.sources[found.names[0]])
@@ -348,6 +342,28 @@ def _labels(found: Origin, option: str, given: Any) -> npt.NDArray[Any] | None:
             f"and dtype {labels.dtype}; it must be {n_rows} integers or texts, one a row"
         )
     return labels.reshape(n_rows)
+
+
+def _called(found: Origin, option: str, name: str) -> Any:
+    """Return the source of a name, or else the column of a table."""
+    if name in found.names:
+        return found.sources[name]
+    columns: list[str] = []
+    for source in map(found.sources.__getitem__, found.names):
+        if isinstance(source, xr.DataArray) and "columns" in source.attrs:
+            here = list(source.attrs["columns"])
+            if name in here:
+                return _whole_numbers(source[:, here.index(name)].values)
+            columns += here
+    hint = did_you_mean(name, dict.fromkeys([*found.names, *columns]))
+    raise UnknownNameError(f"{option}={name!r} is no source of {found.where}; {hint}")
+
+
+def _whole_numbers(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return values as integers if they are; columns side by side have one dtype."""
+    if values.dtype.kind != "f" or not np.isfinite(values).all() or (values % 1).any():
+        return values
+    return values.astype(np.int64)
 
 
 def _told(
