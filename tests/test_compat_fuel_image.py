@@ -80,11 +80,41 @@ def test_small_images_are_enlarged(held):
     pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     found = first(MinimumImageDimensions(batches(held(IMAGES)), (5, 10)))
     assert [image.shape for image in found] == [(3, 7, 10), (3, 18, 10), (3, 10, 10)]
-    assert type(found) is type(held(IMAGES))
+    assert type(found) is list
     assert first(MinimumImageDimensions(examples(IMAGES), (4, 6))) is not None
     assert_array_equal(first(MinimumImageDimensions(examples(IMAGES), (2, 2))), IMAGES[0])
     with pytest.raises(ValueError):
         MinimumImageDimensions(examples(IMAGES), (2, 2), resample="nonsense")
+
+
+def test_decoded_images_have_labels_and_other_sources_keep_theirs():
+    files = {"x": [b""], "y": [b""], "z": [0]}
+    labels = {"x": ("batch", "bytes"), "y": ("batch", "bytes")}
+
+    def labels_of(scheme, labels=labels, **options):
+        stream = DataStream(IndexableDataset(files, axis_labels=labels), iteration_scheme=scheme)
+        return ImagesFromBytes(stream, **options).axis_labels
+
+    image = ("channel", "height", "width")
+    found = labels_of(SequentialExampleScheme(1), which_sources=("y",))
+    assert found == {"x": ("bytes",), "y": image, "z": None}
+    found = labels_of(SequentialScheme(1, 1), which_sources=("x", "z"))
+    assert found == {"x": ("batch", *image), "y": ("batch", "bytes"), "z": ("batch", *image)}
+    assert labels_of(SequentialExampleScheme(1), labels=None) == dict.fromkeys("xyz", image)
+    own = {"x": ("a",)}
+    assert labels_of(SequentialExampleScheme(1), axis_labels=own) == own
+
+
+def test_grey_images_of_two_axes_are_enlarged():
+    pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    grey = [image[0].astype(float) for image in IMAGES]
+    found = first(MinimumImageDimensions(batches(grey), (5, 10)))
+    wanted = first(MinimumImageDimensions(batches([one[np.newaxis] for one in grey]), (5, 10)))
+    for one, other in zip(found, wanted, strict=True):
+        assert_array_equal(one, other[0])
+    assert_array_equal(first(MinimumImageDimensions(examples(grey), (2, 2))), grey[0])
+    with pytest.raises(NotImplementedError, match="2 or 3 axes"):
+        first(MinimumImageDimensions(examples([np.zeros((2, 3, 4, 2))]), (2, 2)))
 
 
 def test_crops_of_a_batch_draw_widths_then_heights():

@@ -2,7 +2,8 @@
 
 Decoding, enlarging and turning are done by Pillow, the extra 'images'; cropping needs none.
 Batches are arrays (batch, channel, height, width) where all images have one shape, else
-lists or arrays of objects, and come back in the same kind.
+lists or arrays of objects. Arrays are cut to arrays and turned to arrays, arrays of objects are
+turned to such; all other batches come back as lists.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ from typing import Any
 import numpy as np
 
 from labeled.compat.fuel.config_parser import config
-from labeled.compat.fuel.exceptions import OldTypeError, OldValueError
+from labeled.compat.fuel.exceptions import (
+    OldNotImplementedError,
+    OldTypeError,
+    OldValueError,
+)
 from labeled.compat.fuel.transformers.base import ExpectsAxisLabels, SourcewiseTransformer
 from labeled.later import extra_module
 
@@ -51,6 +56,11 @@ class ImagesFromBytes(SourcewiseTransformer):
 
     def __init__(self, data_stream: Any, color_mode: str | None = "RGB", **kwargs: Any) -> None:
         kwargs.setdefault("produces_examples", data_stream.produces_examples)
+        decoded = kwargs.get("which_sources", data_stream.sources)
+        new = BATCH_LABELS[1:] if kwargs["produces_examples"] else BATCH_LABELS
+        old = data_stream.axis_labels or {}
+        labels = {name: new if name in decoded else old.get(name) for name in data_stream.sources}
+        kwargs.setdefault("axis_labels", labels)
         super().__init__(data_stream, **kwargs)
         self.color_mode = color_mode
 
@@ -82,12 +92,20 @@ class _Images(SourcewiseTransformer, ExpectsAxisLabels):
 
     def transform_source_example(self, source_example: Any, source_name: str) -> Any:
         self._verify(source_name, BATCH_LABELS[1:])
-        return self._changed(_checked_image(source_example, source_name))
+        return self._changed(self._checked(source_example, source_name))
 
     def transform_source_batch(self, source_batch: Any, source_name: str) -> Any:
         self._verify(source_name, BATCH_LABELS)
-        changed = [self._changed(_checked_image(one, source_name)) for one in source_batch]
-        return _like(source_batch, changed)
+        return [self._changed(self._checked(one, source_name)) for one in source_batch]
+
+    def _checked(self, image: Any, source_name: str) -> Any:
+        if not isinstance(image, np.ndarray) or image.ndim != 3:
+            found = getattr(image, "shape", type(image).__name__)
+            raise OldValueError(
+                f"images of source {source_name!r} are arrays (channel, height, width), found "
+                f"{found}"
+            )
+        return image
 
     def _changed(self, image: Any) -> Any:
         raise NotImplementedError
@@ -95,6 +113,8 @@ class _Images(SourcewiseTransformer, ExpectsAxisLabels):
 
 class MinimumImageDimensions(_Images):
     """Enlarges images that are smaller than asked for, keeping their proportions.
+
+    Images are (channel, height, width) or (height, width).
 
     Parameters
     ----------
@@ -116,13 +136,22 @@ class MinimumImageDimensions(_Images):
         super().__init__(data_stream, **kwargs)
         self.minimum_shape, self.resample = minimum_shape, resample
 
+    def _checked(self, image: Any, source_name: str) -> Any:
+        if image.ndim not in (2, 3):
+            raise OldNotImplementedError(
+                f"images of source {source_name!r} have 2 or 3 axes, found {image.shape}"
+            )
+        return image
+
     def _changed(self, image: Any) -> Any:
-        height, width = image.shape[1:]
+        height, width = image.shape[-2:]
         factor = max(self.minimum_shape[0] / height, self.minimum_shape[1] / width)
         if factor <= 1:
             return image
         size = math.ceil(width * factor), math.ceil(height * factor)
-        return _by_channel(image, lambda plane: plane.resize(size))
+        planes = image if image.ndim == 3 else image[np.newaxis]
+        larger = _by_channel(planes, lambda plane: plane.resize(size))
+        return larger if image.ndim == 3 else larger[0]
 
 
 class RandomFixedSizeCrop(_Images):
@@ -190,7 +219,8 @@ class Random2DRotation(_Images):
     ----------
     data_stream : AbstractDataStream
     maximum_rotation : float
-        Radians, above 0 and at most pi; angles are drawn from plus or minus that.
+        Radians, above 0 and at most pi; angles are drawn from plus or minus that. The attribute
+        of that name holds degrees.
     resample : {"nearest", "bilinear", "bicubic"}
     rng : numpy.random.RandomState, optional
     """
@@ -207,11 +237,15 @@ class Random2DRotation(_Images):
             raise OldValueError(f"the maximum rotation is in (0, pi], found {maximum_rotation}")
         _check_resampling(resample)
         super().__init__(data_stream, **kwargs)
-        self.maximum_rotation, self.resample = maximum_rotation, resample
+        self.maximum_rotation, self.resample = float(np.rad2deg(maximum_rotation)), resample
         self.rng = np.random.RandomState(config.default_seed) if rng is None else rng
 
+    def transform_source_batch(self, source_batch: Any, source_name: str) -> Any:
+        turned = super().transform_source_batch(source_batch, source_name)
+        return _like(source_batch, turned)
+
     def _changed(self, image: Any) -> Any:
-        angle = math.degrees(self.rng.uniform(-self.maximum_rotation, self.maximum_rotation))
+        angle = self.rng.uniform(-self.maximum_rotation, self.maximum_rotation)
         how = getattr(pillow().Resampling, self.resample.upper())
         return _by_channel(image, lambda plane: plane.rotate(angle, resample=how))
 
@@ -219,15 +253,6 @@ class Random2DRotation(_Images):
 def _check_resampling(resample: str) -> None:
     if resample not in RESAMPLINGS:
         raise OldValueError(f"resample is one of {RESAMPLINGS}, found {resample!r}")
-
-
-def _checked_image(image: Any, source_name: str) -> Any:
-    if not isinstance(image, np.ndarray) or image.ndim != 3:
-        found = getattr(image, "shape", type(image).__name__)
-        raise OldValueError(
-            f"images of source {source_name!r} are arrays (channel, height, width), found {found}"
-        )
-    return image
 
 
 def _by_channel(image: Any, change: Callable[[Any], Any]) -> Any:
