@@ -209,7 +209,8 @@ def test_example_streams(file, in_memory):
         next(epoch)
 
 
-def test_sources_of_different_lengths(where):
+@pytest.mark.parametrize("subset", [None, slice(0, 10), [1, 3]])  # though all have these rows
+def test_sources_of_different_lengths(where, subset):
     def filling(f):
         fill(f)
         f.attrs["split"] = H5PYDataset.create_split_array(
@@ -218,7 +219,7 @@ def test_sources_of_different_lengths(where):
         return f
 
     with pytest.raises(ValueError, match="'features': 20, 'targets': 15"):
-        H5PYDataset(where(filling), which_sets=("train",))
+        H5PYDataset(where(filling), which_sets=("train",), subset=subset)
 
 
 def test_private_parts_that_old_tests_use(file):

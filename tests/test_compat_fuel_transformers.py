@@ -354,6 +354,8 @@ def test_padding_of_sequences_of_vectors():
     assert x.sum() == 18
     with pytest.raises(ValueError, match="length only"):
         items(Padding(sequences({"x": [[np.ones((2, 3)), np.ones((2, 4))]]})))
+    with pytest.raises(ValueError, match=r"source 'y' holds single values.*mask_sources"):
+        items(Padding(sequences({"x": [[[1], [2, 3]]], "y": [[1, 2]]})))
     with pytest.raises(ValueError):
         Padding(DataStream(IterableDataset([[1]])))
 

@@ -136,6 +136,15 @@ def test_empty_subsets_refuse_every_request(empty, request_):
         Subset(empty, 10)[request_]
 
 
+@pytest.mark.parametrize("end", [0, None])
+def test_a_slice_without_a_start_may_hold_nothing(end):
+    assert Subset([], 10)[slice(None, end, 2)] == []
+    assert Subset([1, 4, 7], 10)[slice(None, 0, 2)] == []
+    assert Subset(slice(3, 6), 10)[slice(None, 0)] == slice(3, 3, 1)
+    values = np.arange(10)
+    assert Subset(slice(3, 6), 10).index_within_subset(values, slice(None, 0)).shape == (0,)
+
+
 kinds = st.one_of(
     st.lists(st.integers(0, 19)),
     st.tuples(st.integers(0, 19), st.integers(0, 20)).map(lambda p: slice(min(p), max(p))),

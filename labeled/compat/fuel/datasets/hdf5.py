@@ -248,10 +248,10 @@ class H5PYDataset(Dataset):
         self._out_of_memory_open()
         file = self._file_handle
         joined = self.get_subsets(file, self.which_sets, self.sources)
-        subsets = [Subset.subset_of(subset, self.user_given_subset) for subset in joined]
-        counts = {name: s.num_examples for name, s in zip(self.sources, subsets, strict=True)}
+        counts = {name: s.num_examples for name, s in zip(self.sources, joined, strict=True)}
         if len(set(counts.values())) > 1:
             raise OldValueError(f"sources of {self.path!r} have different lengths: {counts}")
+        subsets = [Subset.subset_of(subset, self.user_given_subset) for subset in joined]
         self.subsets = subsets
         self.data_sources, self.source_shapes = None, None
         if self.load_in_memory:

@@ -194,6 +194,11 @@ class Padding(Transformer):
 def _padded(source: str, values: Any, mask_dtype: Any) -> tuple[Any, Any]:
     """Return sequences filled to one length, and their mask."""
     sequences = [np.asarray(one) for one in values]
+    if not all(one.ndim for one in sequences):
+        raise OldValueError(
+            f"source {source!r} holds single values, and no sequences that could be padded; name "
+            "those that do in mask_sources"
+        )
     inner = {one.shape[1:] for one in sequences}
     if len(inner) > 1:
         raise OldValueError(

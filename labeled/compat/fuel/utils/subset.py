@@ -190,16 +190,12 @@ class Subset:
 
     @staticmethod
     def _slice_request_sanity_check(request: Any, num_examples: int) -> None:
-        start, stop, step = (
-            0 if number is None else number
-            for number in (request.start, request.stop, request.step)
-        )
-        if start < 0 or stop < 0 or step < 0:
+        start, stop = request.start, request.stop
+        if any(number is not None and number < 0 for number in (start, stop, request.step)):
             raise OldValueError(f"{request} has negative numbers, which do not count from the end")
-        end = num_examples if request.stop is None else request.stop
-        if end > num_examples or start >= num_examples:
+        if max(stop or 0, 0 if start is None else start + 1) > num_examples:
             raise OldValueError(f"{request} is out of range: there are {num_examples} rows")
-        if start >= end:
+        if start is not None and stop is not None and start >= stop:
             raise OldValueError(f"{request} asks for no rows")
 
     @staticmethod
