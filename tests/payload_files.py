@@ -133,6 +133,7 @@ def small_units(piece: int, gap: int) -> Iterator[None]:
         for module in (extent_engine, decoded, fallback, tiled):
             stack.enter_context(mock.patch.object(module, "PIECE_BYTES", piece))
         stack.enter_context(mock.patch("labeled.formats.reading.PIECE_BYTES", piece))
+        stack.enter_context(mock.patch.object(extent_engine, "STRAIGHT_BYTES", 3 * piece))
         for module in (extent_engine, decoded, region, fallback, tiled):
             stack.enter_context(mock.patch.object(module, "GAP_BYTES", gap))
         yield

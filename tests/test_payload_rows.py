@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 
@@ -259,3 +260,54 @@ def test_what_does_not_fit_is_refused_before_reading(folder: Path) -> None:
         open_reader(header, io="fast")
     with pytest.raises(SelectionTypeError, match="expected integers"):
         open_reader(header, region=("a",))
+
+
+@pytest.mark.parametrize("dtype", ["u1", ">f4", ">c8"])
+@pytest.mark.parametrize("mebibytes", [3, 9])
+def test_large_runs_are_read_with_few_calls_straight_to_where_they_go(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, mebibytes: int
+) -> None:
+    row = np.arange((1 << 12) // np.dtype(dtype).itemsize)
+    rows = (row + np.arange(256 * mebibytes + 7)[:, None]).astype(dtype)
+    path = folder / "large.h5"
+    with h5py.File(path, "w") as file:
+        file["x"] = rows
+    reader = open_reader(header_of(path))
+    out = np.empty((256 * mebibytes, *reader.row_shape), reader.dtype)
+    targets, preadv = [], os.preadv
+
+    def noting(fd: int, buffers: list, offset: int) -> int:
+        targets.extend(buffers)
+        return preadv(fd, buffers, offset)
+
+    monkeypatch.setattr("labeled.formats.bytesource.os.preadv", noting)
+    for piece in reader.pieces(np.array([[3, 3 + len(out)]])):
+        reader.read_piece(piece, out)
+
+    np.testing.assert_array_equal(out, rows[3:-4])
+    assert len(targets) == -(-mebibytes // 4)
+    assert all(np.shares_memory(out, target) for target in targets)
+
+
+def test_a_large_run_goes_to_scattered_places_through_little_memory(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = np.random.default_rng(0).integers(0, 256, (3 << 8, 1 << 12), np.uint8)
+    path = folder / "scattered.h5"
+    with h5py.File(path, "w") as file:
+        file["x"] = rows
+    reader = open_reader(header_of(path))
+    dest = np.random.default_rng(1).permutation(len(rows))
+    sizes, preadv = [], os.preadv
+
+    def noting(fd: int, buffers: list, offset: int) -> int:
+        sizes.extend(buffer.nbytes for buffer in buffers)
+        return preadv(fd, buffers, offset)
+
+    monkeypatch.setattr("labeled.formats.bytesource.os.preadv", noting)
+    out = np.empty_like(rows)
+    for piece in reader.pieces(np.array([[0, len(rows)]])):
+        reader.read_piece(piece, out, dest)
+
+    np.testing.assert_array_equal(out[dest], rows)
+    assert max(sizes) <= reader.scratch_bytes

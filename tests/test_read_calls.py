@@ -127,7 +127,7 @@ def test_a_job_of_rows_in_file_order_is_one_call(tmp_path, calls, dtype):
     jobs = loader.stats().n_windows
     assert loader.stats().n_tasks == jobs == rows.nbytes // (3 << 19)
     assert calls["planned"] == 0
-    assert calls["read"] == (jobs if rows.dtype.isnative else 2 * jobs)
+    assert calls["read"] == jobs
 
 
 @pytest.mark.parametrize("dtype", ["u1", ">u2"])

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -68,8 +69,12 @@ takes 1.1 to 1.2 times as long for rows of 784 bytes and more, and twice as long
 PICKED_BYTES = 192 * 1024
 """So much is picked at a time where NumPy copies rows twice: the second time out of the cache."""
 
-STRAIGHT_BYTES = 2 << 20
-"""Less than this, or one row, follows one another and is read with one call."""
+STRAIGHT_BYTES = 4 << 20
+"""Up to this, or one row, follows one another and is read with one call.
+
+Each further call costs more than what its bytes take to be copied, where threads wait for one
+another at Python's lock: 3 MiB in six calls came half as fast as in one.
+"""
 
 Target = slice | Ints
 
@@ -129,8 +134,10 @@ class ExtentEngine:
         self._weight = plan.row_bytes if plan.read_through else plan.box_bytes
         each = PIECE_BYTES // max(1, self._weight) if rows_each is None else rows_each
         self._rows_each = max(1, each)
-        straight = self._straight and self._used and io != "mmap"
-        self._most_straight = max(2, STRAIGHT_BYTES // plan.row_bytes) if straight else 0
+        records = plan.dtype.names is not None  # NumPy copies these aside to swap their bytes
+        self._in_place = self._straight and (self._direct or not records)
+        straight = self._in_place and self._used and io != "mmap"
+        self._most_straight = max(1, STRAIGHT_BYTES // plan.row_bytes) if straight else 0
         large = plan.row_bytes >= LARGE_ROW_BYTES and io == "auto"
         self._by_calls = bool(straight and large and base is not None)
         self.scratch_bytes = 2 * max(PIECE_BYTES, self._rows_each * self._weight)
@@ -150,11 +157,8 @@ class ExtentEngine:
         if not len(runs) or not self._used:
             return []
         self._file().check()
-        if len(runs) == 1 and self._base is not None and self._plan.read_through:
-            start, stop = runs[0].tolist()
-            if stop - start < 2 * self._rows_each:  # nothing to plan: the usual batch
-                alone = np.array([[self._base + start * self._weight, 0, stop - start, 0]])
-                return [Piece(0, stop - start, (stop - start) * self._used, start, stop, alone)]
+        if self._follow_on(runs):
+            return self._even_pieces(*runs[0].tolist())
         extents, cuts = self._planned(runs)
         if len(cuts) == 2:
             n = n_rows_of(runs)
@@ -169,6 +173,23 @@ class ExtentEngine:
                 firsts.tolist(), counts, starts, stops, np.split(extents, cuts[1:-1]), strict=True
             )
         ]
+
+    def _follow_on(self, runs: Ints) -> bool:
+        """Whether rows need no planning: one run of a source whose rows follow one another."""
+        return len(runs) == 1 and self._base is not None and self._plan.read_through
+
+    def _even_cuts(self, start: int, stop: int) -> Ints:
+        """Cut rows that follow one another into as few parts as may be read with one call each."""
+        most = max(self._most_straight, 2 * self._rows_each - 1)
+        return np.linspace(start, stop, -(-(stop - start) // most) + 1).astype(np.int64)
+
+    def _even_pieces(self, start: int, stop: int) -> list[Piece]:
+        assert self._base is not None
+        pieces = []
+        for a, b in pairwise(self._even_cuts(start, stop).tolist()):
+            extent = np.array([[self._base + a * self._weight, a - start, b - a, 0]])
+            pieces.append(Piece(a - start, b - a, (b - a) * self._used, a, b, extent))
+        return pieces
 
     def _planned(self, runs: Ints) -> tuple[Ints, Ints]:
         """Return extents, none much longer than a piece, and where pieces begin and end.
@@ -245,10 +266,21 @@ class ExtentEngine:
             else:
                 self._store(self._view(mapped, at, int(rows[-1]) + 1), out, place, rows)
                 file.copied(n * self._used)
-        elif self._direct and isinstance(place, slice):
+        elif not isinstance(place, slice):
+            self._scatter_span(file, at, out, place)
+        elif self._in_place:
             self._fill(file, out[place], at)
+            self._make_native(out[place])
         else:
             self._store(self._box(file, at, n), out, place, None)
+
+    def _scatter_span(self, file: OpenFile, at: int, out: Array, places: Ints) -> None:
+        """Store rows that follow one another in scattered places, in steps that stay in cache."""
+        step = 2 * self._rows_each
+        for a in range(0, len(places), step):
+            some = places[a : a + step]
+            box = self._box(file, at + a * self._plan.row_bytes, len(some))
+            self._store(box, out, some, None)
 
     def straight_into(self, out: Array, start: int, stop: int) -> bool:
         """Read one run with one call, if that is all it takes."""
@@ -258,33 +290,29 @@ class ExtentEngine:
 
     def straight_from(self, base: int, out: Array, start: int, stop: int) -> bool:
         """Do the same with rows that follow one another as if row 0 were at byte `base`."""
-        if not 0 < stop - start < self._most_straight:
+        if not 0 < stop - start <= self._most_straight:
             return False
         file = self._file()
         file.check()
         at = base + start * self._plan.row_bytes
         try:
-            if self._direct:
-                file.read_into(out[: stop - start], at)
-            else:
-                self._swap(file, out[: stop - start], at)
+            file.read_into(out[: stop - start], at)
         except (OSError, EOFError) as fault:
             raise failed(self._source, start, stop, fault) from fault
+        self._make_native(out[: stop - start])
         return True
 
     def straight_cost(self, n_rows: int) -> Cost | None:
         """Count what :meth:`straight_from` would do for so many rows; None if nothing."""
-        if not 0 < n_rows < self._most_straight:
+        if not 0 < n_rows <= self._most_straight:
             return None
-        n_reads = 1 if self._direct else -(-n_rows // (2 * self._rows_each))
-        return Cost(n_rows * self._plan.row_bytes, n_rows * self._used, n_reads, 0)
+        return Cost(n_rows * self._plan.row_bytes, n_rows * self._used, 1, 0)
 
-    def _swap(self, file: OpenFile, target: Array, at: int) -> None:
-        """Read rows whose bytes are swapped on the way, about a mebibyte of them at a time."""
-        step = 2 * self._rows_each
-        for first in range(0, len(target), step):
-            part = target[first : first + step]
-            part[...] = self._box(file, at + first * self._plan.row_bytes, len(part))
+    def _make_native(self, rows: Array) -> None:
+        """Swap the bytes of stored rows where they lie, which takes no memory beside them."""
+        if not self._direct:
+            values = rows.reshape(-1)  # NumPy would copy more than one axis aside first
+            values[...] = values.view(self._plan.dtype)
 
     def _fill(self, file: OpenFile, target: Array, at: int) -> None:
         mapped = file.mapped() if self._io == "mmap" else None
@@ -420,9 +448,6 @@ class ExtentEngine:
         """Count what reading runs in order would do."""
         if not len(runs) or not self._used:
             return Cost(0, 0, 0, 0)
-        straight = self.straight_cost(n_rows_of(runs)) if len(runs) == 1 else None
-        if straight is not None and self._base is not None:
-            return straight
         at, stop = self._fetched(runs)
         n, plan = (stop - at) // self._plan.row_bytes, self._plan
         n_reads = len(n) if plan.read_through else int(n.sum()) * len(plan.starts)
@@ -433,6 +458,10 @@ class ExtentEngine:
 
     def _fetched(self, runs: Ints) -> tuple[Ints, Ints]:
         """Return where each span of stored rows begins and ends in the file."""
+        if self._follow_on(runs):
+            assert self._base is not None
+            ends = self._base + self._even_cuts(*runs[0].tolist()) * self._plan.row_bytes
+            return ends[:-1], ends[1:]
         extents, _ = self._planned(runs)
         begins = np.flatnonzero(extents[:, 3] == 0)
         last = np.append(begins[1:], len(extents)) - 1
