@@ -469,6 +469,9 @@ def test_pictures_that_make_no_batch_are_told(tmp_path, place):
         list(make(tmp_path, "seed", **asked))
 
 
+RESIZED = {"random_resized_crop": True}
+
+
 @pytest.mark.parametrize(
     ("parameters", "error", "words"),
     [
@@ -487,6 +490,10 @@ def test_pictures_that_make_no_batch_are_told(tmp_path, place):
         ({"inter_method": 5}, AugmentError, "inter_method"),
         ({"aug_seq": "mine"}, LoaderError, "aug_seq names 'mine'"),
         ({"resize": 0}, AugmentError, "would become 0 x 0 pixels"),
+        ({**RESIZED, "max_random_area": 0.5}, AugmentError, "min_random_area=1.0 and max_random_"),
+        ({**RESIZED, "min_random_area": -1}, AugmentError, "at least 0 and at most the second"),
+        ({**RESIZED, "max_aspect_ratio": 1.5}, AugmentError, "ratios from -0.5 to 2.5; give a min"),
+        ({**RESIZED, "min_aspect_ratio": 2}, AugmentError, "ratios from 2 to 0; give a min"),
         ({"dtype": "float64"}, AugmentError, "dtype"),
         ({"data_shape": (4, 12, 16)}, FileFormatError, "3 channels, data_shape asks for 4"),
     ],

@@ -382,6 +382,17 @@ class Augmenter:
                 "random_resized_crop takes neither rand_crop, min/max_crop_size nor "
                 "min/max_random_scale"
             )
+        areas, aspects = (self.min_random_area, self.max_random_area), self._aspects
+        if self.random_resized_crop and not 0 <= areas[0] <= areas[1]:
+            raise AugmentError(
+                f"min_random_area={areas[0]} and max_random_area={areas[1]}: the first is at least "
+                "0 and at most the second"
+            )
+        if self.random_resized_crop and not 0 < aspects[0] <= aspects[1]:
+            raise AugmentError(
+                f"random_resized_crop draws aspect ratios from {aspects[0]:.3g} to "
+                f"{aspects[1]:.3g}; give a min_aspect_ratio above 0 and at most max_aspect_ratio"
+            )
         if square and not 1 <= self.min_crop_size <= self.max_crop_size:
             raise AugmentError(
                 f"min_crop_size={self.min_crop_size} and max_crop_size={self.max_crop_size} go "
