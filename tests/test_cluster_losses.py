@@ -135,6 +135,7 @@ class BegunAndSlow:
 @pytest.mark.filterwarnings("ignore")
 def test_a_scheduler_that_goes_is_told_as_such(ds, tmp_path, monkeypatch):
     monkeypatch.setattr(door, "CONNECT_S", 0.5)
+    monkeypatch.setattr(door, "AGAIN_S", 0.5)
 
     def end():
         while not (tmp_path / "begun").exists():
@@ -148,6 +149,19 @@ def test_a_scheduler_that_goes_is_told_as_such(ds, tmp_path, monkeypatch):
         with pytest.raises(ClusterError, match=r"the scheduler at .* does not answer any more"):
             cl.run_parts(own, ds, BegunAndSlow(tmp_path), 0, operator.add, batch_size=5, wait_s=0.5)
         thread.join()
+
+
+def test_a_scheduler_that_was_there_is_not_waited_for_as_one_that_begins(monkeypatch):
+    monkeypatch.setattr(door, "CONNECT_S", 30.0)
+    monkeypatch.setattr(door, "AGAIN_S", 0.2, raising=False)
+    with cl.local_cluster(1, processes=False) as cluster:
+        client = cluster.get_client()
+        address = door.address_of(client)
+        client.close()
+    began = time.monotonic()
+    with pytest.raises(OSError), door.reachable(client, address):
+        pass
+    assert time.monotonic() - began < 10
 
 
 @contextmanager

@@ -21,6 +21,9 @@ from labeled.later import extra_module
 LOOPBACK = "127.0.0.1"
 CONNECT_S = 10.0
 
+AGAIN_S = 4.0
+"""How long a scheduler is waited for that was there a moment ago: it answers soon, or is gone."""
+
 Reached: TypeAlias = distributed.Client | Cluster | str
 """What leads to a scheduler: a client, a cluster, or an address."""
 
@@ -179,7 +182,7 @@ def reachable(client: distributed.Client, address: str) -> Iterator[distributed.
         yield client
         return
     known: dict[str, Any] = {"security": client.security, "set_as_default": False}
-    with distributed.Client(address, timeout=CONNECT_S, **known) as made:
+    with distributed.Client(address, timeout=AGAIN_S, **known) as made:
         yield made
 
 
