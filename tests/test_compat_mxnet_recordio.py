@@ -104,6 +104,11 @@ def test_a_number_goes_into_the_header_whatever_the_flag(label):
     assert stored == struct.pack("<IfQQ", 0, float(label), 1, 0) + b"x"
 
 
+@pytest.mark.parametrize("label", [1e300, np.float64(1e300), [1e300]])
+def test_a_label_beyond_float32_becomes_infinite(label):
+    assert unpack(pack(IRHeader(0, label, 1, 0), b"x"))[0].label == np.inf
+
+
 def test_an_id_out_of_range_is_an_error():
     with pytest.raises(struct.error):
         pack(IRHeader(0, 1, -1, 0), b"")

@@ -310,9 +310,10 @@ def pack(header: IRHeader, s: bytes) -> bytes:
     (2, [4.0, 0.5], 9, b'bytes')
     """
     header = IRHeader(*header)
+    with np.errstate(over="ignore"):  # becomes infinite
+        labels = np.asarray(header.label, dtype=np.float32)
     if isinstance(header.label, numbers.Number):
-        return _HEADER.pack(*header._replace(flag=0)) + s
-    labels = np.asarray(header.label, dtype=np.float32)
+        return _HEADER.pack(*header._replace(flag=0, label=labels.item())) + s
     return _HEADER.pack(*header._replace(flag=labels.size, label=0)) + labels.tobytes() + s
 
 
