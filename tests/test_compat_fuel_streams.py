@@ -26,7 +26,7 @@ from fuel.schemes import (
 from fuel.streams import AbstractDataStream, DataStream
 from fuel.transformers import Mapping
 from fuel.transformers.sequences import NGrams, Window
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 
 def requests(scheme):
@@ -288,19 +288,44 @@ def test_indexables_that_are_cut_refused_and_pickled():
     assert_array_equal(again.data, np.arange(10))
 
 
-def test_toys():
-    features, position, label = Spiral(num_examples=500, classes=2).get_data(None, slice(0, 500))
-    assert features.shape == (500, 2)
-    assert (position.shape, label.shape) == ((500,), (500,))
-    assert np.abs(features).max() <= 1
-    assert set(label.tolist()) == {0, 1}
-    radius = np.hypot(*features.T)
-    np.testing.assert_allclose(radius, (2 * position + 1) / 3, atol=1e-6)
-    features, position = SwissRoll(num_examples=500).get_data(None, slice(0, 500))
-    assert (features.shape, position.shape) == ((500, 3), (500, 2))
-    np.testing.assert_allclose(
-        np.hypot(features[:, 0], features[:, 2]), (1 + 2 * position[:, 0]) / 3, atol=1e-6
+@pytest.mark.parametrize("seed", [None, 7])
+def test_spirals_are_those_of_a_random_state(seed):
+    rng = np.random.RandomState(1 if seed is None else seed)
+    positions = [rng.uniform(0, 2) for _ in range(50)]
+    labels = rng.randint(0, 3, 50)
+    features, position, label = Spiral(50, classes=3, cycles=2, seed=seed).get_data(
+        None, slice(0, 50)
     )
+    assert (position.tolist(), label.tolist()) == (positions, labels.tolist())
+    for point, place, arm in zip(features, positions, labels, strict=True):
+        turn, radius = 2 * math.pi * (place + arm / 3), (2 * place + 1) / 3
+        assert point.tolist() == pytest.approx(
+            [radius * math.sin(turn), radius * math.cos(turn)], abs=1e-6
+        )
+    assert features.dtype == np.float32
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+def test_rolls_are_those_of_a_random_state(seed):
+    rng = np.random.RandomState(1 if seed is None else seed)
+    along = [rng.uniform(0, 1) for _ in range(50)]
+    across = [rng.uniform(-1, 1) for _ in range(50)]
+    features, position = SwissRoll(50, seed=seed).get_data(None, slice(0, 50))
+    assert_array_equal(position, np.array([along, across], np.float32).T)
+    for point, place, height in zip(features, along, across, strict=True):
+        turn, radius = 1.5 * math.pi * (1 + 2 * place), (1 + 2 * place) / 3
+        assert point.tolist() == pytest.approx(
+            [radius * math.cos(turn), radius * math.sin(turn), height], abs=1e-6
+        )
+
+
+def test_noise_of_toys_is_drawn_last():
+    for toy, draws in ((Spiral, ("uniform", "randint")), (SwissRoll, ("uniform", "uniform"))):
+        rng = np.random.RandomState(5)
+        for draw in draws:
+            getattr(rng, draw)(0, 1, 20)
+        quiet, loud = toy(20, seed=5).features, toy(20, noise=0.5, seed=5).features
+        assert_allclose(loud - quiet, 0.5 * rng.normal(size=quiet.shape), atol=1e-6)
 
 
 # ---------------------------------------------------------------- sequences
@@ -332,6 +357,31 @@ def test_lines_of_characters(texts):
     assert first == [letters[letter] for letter in "This is a sentence"]
     with pytest.raises(KeyError):
         list(DataStream(TextFile(texts, {"this": 1}, None, None, None)).get_epoch_iterator())
+
+
+def test_a_closed_text_is_opened_again(texts):
+    stream = DataStream(TextFile(texts, WORDS))
+    whole = list(stream.get_epoch_iterator())
+    stream.close()
+    stream.close()
+    assert list(stream.get_epoch_iterator()) == whole
+    stream.close()
+    stream.reset()
+    assert next(stream.get_epoch_iterator()) == whole[0]
+
+
+def test_a_text_that_is_not_there_is_missed_before_the_first_line(texts):
+    with pytest.raises(FileNotFoundError):
+        DataStream(TextFile([*texts, "nowhere.txt"], WORDS))
+
+
+def test_empty_tokens_are_none_and_words_without_a_number_unknown(texts):
+    words = {**WORDS, "": 9, "test": None}
+    text = TextFile(texts[1:], words, bos_token="", eos_token="")
+    assert list(DataStream(text).get_epoch_iterator()) == [([5, 0],), ([0],)]
+    text = TextFile(texts[1:], words, unk_token=None)
+    with pytest.raises(KeyError):
+        list(DataStream(text).get_epoch_iterator())
 
 
 def test_what_is_no_text_dataset(texts):

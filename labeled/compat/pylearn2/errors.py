@@ -22,7 +22,7 @@ class OldIndexError(LabeledError, IndexError):
 
 
 class OldKeyError(LabeledError, KeyError):
-    """There is no source of this name."""
+    """There is nothing of this name."""
 
     def __str__(self) -> str:  # KeyError would show the repr of the message
         return str(self.args[0]) if self.args else ""

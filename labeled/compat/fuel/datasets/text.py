@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from labeled.compat.fuel.datasets.base import Dataset
-from labeled.compat.fuel.exceptions import OldValueError
+from labeled.compat.fuel.exceptions import OldKeyError, OldValueError
 
 
 class Lines:
@@ -60,8 +60,9 @@ class TextFile(Dataset):
     files : list of paths
         Those ending in ``.gz`` are uncompressed.
     dictionary : dict of str to int
+        A word whose number is None counts as unknown.
     bos_token, eos_token : str or None
-        What begins and ends each line; None for nothing.
+        What begins and ends each line; None or an empty text for nothing.
     unk_token : str or None
         What stands for words that are not in the dictionary; None makes them an error.
     level : {"word", "character"}
@@ -102,11 +103,21 @@ class TextFile(Dataset):
         self.level, self.preprocess, self.encoding = level, preprocess, encoding
 
     def open(self) -> Lines:
+        """Return the lines; each file is tried first.
+
+        Raises
+        ------
+        OSError
+            If one cannot be opened.
+        """
+        for path in self.files:
+            open(path, "rb").close()
         return Lines(self.files, self.encoding)
 
     def close(self, state: Any) -> None:
-        """Close the file that is being read."""
-        state.close()
+        """Close the file that is being read, if there is one."""
+        if state is not None:
+            state.close()
 
     def get_data(self, state: Any = None, request: Any = None) -> tuple[list[int]]:
         """Return the next line.
@@ -122,11 +133,14 @@ class TextFile(Dataset):
         if self.preprocess is not None:
             line = self.preprocess(line)
         symbols = line.split() if self.level == "word" else list(line.strip())
-        begin = [] if self.bos_token is None else [self.dictionary[self.bos_token]]
-        end = [] if self.eos_token is None else [self.dictionary[self.eos_token]]
+        begin = [self.dictionary[self.bos_token]] if self.bos_token else []
+        end = [self.dictionary[self.eos_token]] if self.eos_token else []
         return ([*begin, *map(self._number, symbols), *end],)
 
     def _number(self, symbol: str) -> int:
-        if symbol in self.dictionary or self.unk_token is None:
-            return self.dictionary[symbol]
+        number = self.dictionary.get(symbol)
+        if number is not None:
+            return number
+        if self.unk_token is None:
+            raise OldKeyError(f"{symbol!r} is not in the dictionary; add it, or give unk_token=")
         return self.dictionary[self.unk_token]
