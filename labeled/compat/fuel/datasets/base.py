@@ -179,8 +179,8 @@ class IndexableDataset(Dataset):
     def __getattr__(self, name: str) -> Any:
         state = self.__dict__
         known = state.get("_sources", state.get("provides_sources")) or ()
-        if "indexables" in state and name in known:
-            return state["indexables"][list(known).index(name)]
+        if name in known and name != "indexables":
+            return self.indexables[list(known).index(name)]
         raise OldAttributeError(f"{type(self).__name__} has no attribute or source {name!r}")
 
     @property

@@ -59,14 +59,14 @@ def _lazy(name: str) -> property:
     held = "_" + name
 
     def get(self: Any) -> Any:
-        if held not in self.__dict__:
+        if not hasattr(self, held):
             self.load()
-        if held not in self.__dict__:
+        if not hasattr(self, held):
             raise OldValueError(f"load() of {type(self).__name__} does not set {name!r}")
-        return self.__dict__[held]
+        return getattr(self, held)
 
     def put(self: Any, value: Any) -> None:
-        self.__dict__[held] = value
+        setattr(self, held, value)
 
     return property(get, put)
 
