@@ -42,7 +42,7 @@ def test_messages_carry_arrays(arrays, turned):
     found = arrays_of([bytes(frame) for frame in message_of(arrays)])
     assert len(found) == len(arrays)
     for one, other in zip(found, arrays, strict=True):
-        assert one.dtype == other.dtype
+        assert (one.dtype, one.shape) == (other.dtype, other.shape or (1,))
         assert_array_equal(one, other)
         assert not one.flags.writeable
 
@@ -123,6 +123,7 @@ def test_epochs_over_a_socket(port):
         assert [len(x) for x, _ in batches] == [4, 4, 2]
         assert_array_equal(np.concatenate([x for x, _ in batches]), ROWS)
         assert_array_equal(np.concatenate([y for _, y in batches]), np.arange(10))
+        assert not any(array.flags.writeable for batch in batches for array in batch)
     again = pickle.loads(pickle.dumps(stream))
     with pytest.raises(ValueError):
         stream.get_data([0])

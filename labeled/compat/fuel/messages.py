@@ -125,7 +125,7 @@ def error_of(text: str) -> list[bytes]:
 
 
 def message_of(arrays: Iterable[Any]) -> list[Any]:
-    """Return the frames that carry arrays.
+    """Return the frames that carry arrays; a single value travels as an array of one.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def message_of(arrays: Iterable[Any]) -> list[Any]:
     array([0, 1, 2])
     """
     entries, frames = [], []
-    for array in map(np.asarray, arrays):
+    for array in map(np.atleast_1d, arrays):
         if not _is_plain(array.dtype):
             raise OldTypeError(f"arrays of {array.dtype} cannot be sent; send numbers or bytes")
         fortran = array.flags.f_contiguous and not array.flags.c_contiguous
@@ -231,7 +231,7 @@ def _form(entry: Any) -> _Form:
 
 def _array(form: _Form, frame: Any) -> Any:
     dtype, shape, order, nbytes = form
-    data = memoryview(frame)
+    data = memoryview(frame).toreadonly()
     if nbytes != data.nbytes:
         raise OldValueError(
             f"an array of {dtype} {shape} takes {nbytes} bytes, but its frame has {data.nbytes}"
