@@ -194,6 +194,20 @@ def test_coordinates_survive_in_a_file_with_splits(tmp_path: Path) -> None:
     assert part.coords["id"].values.tolist() == [35, 0, 14]
 
 
+@pytest.mark.parametrize("rows", [(0, 4), (0, 6), [5, 0]], ids=str)
+def test_a_split_called_all_is_a_split_like_others(tmp_path: Path, rows: Any) -> None:
+    whole, again = tmp_path / "x.hdf5", tmp_path / "again.hdf5"
+    labeled.write(whole, {"x": np.arange(6)}, {"all": rows})
+    labeled.write(again, labeled.open_dataset(whole))
+    archive = labeled.convert(again, tmp_path / "x.npz")
+    back = labeled.convert(archive, tmp_path / "back.hdf5")
+    wanted = labeled.open_dataset(whole).split("all")["x"].values
+    for path in (again, back):
+        assert labeled.open_dataset(path).split("all")["x"].values.tolist() == wanted.tolist()
+        with h5py.File(path) as file:
+            assert "split" in file.attrs
+
+
 def test_an_xarray_dataset_and_a_labeled_one(tmp_path: Path) -> None:
     data = digits()
     given_ = xr.Dataset(

@@ -497,11 +497,11 @@ def own_splits(dataset: Any) -> dict[str, dict[str, Any]] | None:
     """Return the splits of a labeled.Dataset that has every row of its file."""
     if getattr(dataset, "selections", None) is not None:
         return None
-    names = list(dataset.splits)
-    if names == ["all"]:  # what a file without splits has
+    named = any(header.kind == "fuel" for header in dataset.files.catalog.headers)
+    if list(dataset.splits) == ["all"] and not named:  # what a file without splits has
         return None
     out: dict[str, dict[str, Any]] = {}
-    for split in names:
+    for split in dataset.splits:
         part = dataset.split(split)
         out[split] = {
             name: span if span is not None and span.step == 1 else part.selection(name).rows
