@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from fuel.datasets import IndexableDataset
 from fuel.schemes import SequentialScheme
-from fuel.server import start_server
+from fuel.server import recv_arrays, send_arrays, start_server
 from fuel.streams import DataStream, ServerDataStream
 from fuel.utils.parallel import producer_consumer
 from hypothesis import given, settings
@@ -136,6 +136,42 @@ def test_epochs_over_a_socket(port):
 def count_up(socket):
     for number in range(10):
         socket.send_json(number)
+
+
+@pytest.fixture
+def pair():
+    zmq = pytest.importorskip("zmq", reason="pyzmq is not installed")
+    with zmq.Context() as context, context.socket(zmq.PAIR) as one, context.socket(zmq.PAIR) as two:
+        one.bind("inproc://pair")
+        two.connect("inproc://pair")
+        two.setsockopt(zmq.RCVTIMEO, 5000)
+        yield one, two
+
+
+def test_arrays_are_sent_as_a_header_and_their_bytes(pair):
+    one, two = pair
+    send_arrays(one, [ROWS[:, 1], np.arange(3, dtype=">i2")])
+    header, *frames = two.recv_multipart()
+    for array, entry, frame in zip(
+        (ROWS[:, 1], [0, 1, 2]), json.loads(header), frames, strict=True
+    ):
+        assert entry["fortran_order"] is False
+        found = np.frombuffer(frame, entry["descr"]).reshape(entry["shape"])
+        assert_array_equal(found, array)
+    send_arrays(one, None, stop=True)
+    assert json.loads(two.recv()) == {"stop": True}
+
+
+def test_arrays_are_received_from_a_header_and_their_bytes(pair):
+    one, two = pair
+    header = {"descr": "<f8", "fortran_order": True, "shape": [10, 4]}
+    one.send_multipart([json.dumps([header]).encode(), np.ascontiguousarray(ROWS.T)])
+    (found,) = recv_arrays(two)
+    assert_array_equal(found, ROWS)
+    assert not found.flags.writeable
+    one.send_json({"stop": True})
+    with pytest.raises(StopIteration):
+        recv_arrays(two)
 
 
 def test_a_producer_in_another_process():

@@ -25,6 +25,7 @@ from fuel.schemes import (
 )
 from fuel.streams import AbstractDataStream, DataStream
 from fuel.transformers import Mapping
+from fuel.transformers import text as text_of_0_2_0
 from fuel.transformers.sequences import NGrams, Window
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -394,6 +395,10 @@ def test_what_is_no_text_dataset(texts):
 
 def sentences():
     return DataStream(IterableDataset([[1, 2, 3, 4], [5], [6, 7, 8]]))
+
+
+def test_ngrams_are_where_release_0_2_0_had_them():
+    assert text_of_0_2_0.NGrams is NGrams
 
 
 def test_ngrams():

@@ -31,6 +31,7 @@ MODULES = (
     ".transformers.defaults",
     ".transformers.image",
     ".transformers.sequences",
+    ".transformers.text",
     ".utils",
     ".utils.parallel",
 )

@@ -21,7 +21,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +30,7 @@ from labeled.compat.fuel.exceptions import ServerError
 from labeled.compat.fuel.messages import (
     STOP,
     Stamp,
+    arrays_of,
     checked_hwm,
     error_of,
     message_of,
@@ -293,6 +294,41 @@ class _Dealer:
         if len(back) < len(items):
             n_lost = len(items) - len(back)
             warn(f"a client left with {n_lost} items of an epoch that is over: nobody has them")
+
+
+def send_arrays(socket: Any, arrays: Iterable[Any], stop: bool = False) -> None:
+    """Send arrays over a socket of ZeroMQ, or the end of an epoch, in the words of Fuel.
+
+    Programs of one's own speak so, with the original as well; the servers here say more, see
+    :mod:`.messages`.
+
+    Parameters
+    ----------
+    socket : zmq.Socket
+    arrays : iterable of arrays
+    stop : bool
+        Send the end of an epoch in their place.
+
+    Raises
+    ------
+    OldTypeError
+        If one holds objects.
+    """
+    socket.send_multipart(STOP if stop else message_of(arrays))
+
+
+def recv_arrays(socket: Any) -> list[Any]:
+    """Wait for the arrays that :func:`send_arrays` sends; they are read-only.
+
+    Raises
+    ------
+    StopIteration
+        If the epoch is over.
+    OldValueError
+        If what arrives is no message of arrays.
+    """
+    frames = socket.recv_multipart(copy=False)
+    return list(arrays_of([frame.buffer for frame in frames]))
 
 
 def start_server(

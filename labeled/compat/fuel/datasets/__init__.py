@@ -28,6 +28,6 @@ def __getattr__(name: str) -> object:
         raise ImportError(
             f"no data set is built in, {name} neither; open its file by H5PYDataset(path, "
             "which_sets=('train',)). `labeled convert FOLDER mnist.hdf5` makes one of IDX files, "
-            "and of most others"
+            "with sources images and labels; `labeled convert --help` tells what else it takes"
         )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
