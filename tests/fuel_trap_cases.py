@@ -426,7 +426,7 @@ CASES = [
     Case(
         26,
         "Start and stop of arrays in memory apply twice.",
-        "old.IndexableDataset(np.arange(10), start=2, stop=5).num_examples",
+        "old.IndexableDataset({'x': np.arange(10)}, start=2, stop=5).num_examples",
         "raises ValueError",
         "len(ds.subset(slice(2, 5)))",
         "3",
