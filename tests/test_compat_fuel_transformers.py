@@ -207,6 +207,23 @@ def test_default_transformers(batches, arrays):
     ]
 
 
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (None, {"y": ("bytes",)}),
+        (
+            {"x": ("batch", "a"), "y": ("batch", "b")},
+            {"x": ("batch", "a"), "y": ("batch", "bytes")},
+        ),
+    ],
+)
+def test_bytes_have_an_axis_of_that_name(batches, labels, expected):
+    batches.axis_labels = labels
+    assert ToBytes(batches, which_sources=("y",)).axis_labels == expected
+    assert ToBytes(batches, produces_examples=True).produces_examples
+    assert batches.axis_labels == labels
+
+
 # ---------------------------------------------------------------- choosing and naming
 def test_filter(examples, batches):
     kept = Filter(examples, lambda data: data[1][0] % 3 == 0)

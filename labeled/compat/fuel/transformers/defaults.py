@@ -10,11 +10,19 @@ from labeled.compat.fuel.transformers.values import Cast, ScaleAndShift
 
 
 class ToBytes(SourcewiseTransformer):
-    """Makes byte strings of arrays: of each example of a batch one."""
+    """Makes byte strings of arrays: of each example of a batch one.
+
+    Their axis is labelled 'bytes', behind 'batch' where that was a label.
+    """
 
     def __init__(self, stream: Any, **kwargs: Any) -> None:
-        kwargs.setdefault("axis_labels", stream.axis_labels)
-        super().__init__(stream, stream.produces_examples, **kwargs)
+        kwargs.setdefault("produces_examples", stream.produces_examples)
+        labels = dict(stream.axis_labels or {})
+        for source in kwargs.get("which_sources", stream.sources):
+            is_batch = "batch" in labels.get(source, ())
+            labels[source] = ("batch", "bytes") if is_batch else ("bytes",)
+        kwargs.setdefault("axis_labels", labels)
+        super().__init__(stream, **kwargs)
 
     def transform_source_example(self, source_example: Any, source_name: str) -> bytes:
         made: bytes = source_example.tobytes()
