@@ -231,6 +231,17 @@ class Bare(Dataset):
         return (1, 2, 3)
 
 
+class Settled(Bare):
+    _sources = ("a",)
+    _example_iteration_scheme = SequentialExampleScheme(3)
+
+
+def test_what_a_class_says_of_its_datasets():
+    dataset = Settled()
+    assert dataset.sources == DataStream(dataset).sources == ("a",)
+    assert requests(dataset.example_iteration_scheme) == [0, 1, 2]
+
+
 def test_what_all_datasets_share():
     with pytest.raises(AttributeError):
         _ = Bare().example_iteration_scheme

@@ -98,6 +98,31 @@ def test_requests_are_refused_and_calls_handed_on(batches):
     assert calls == ["close", "reset", "next_epoch"]
 
 
+class Settled(Transformer):
+    """Says itself, or by its class, what it gives."""
+
+    _produces_examples = True
+
+    def __init__(self, stream):
+        self.sources = ("a", "b")
+        self.n_sources = len(self.sources)
+        super().__init__(stream)
+
+    def transform_example(self, example):
+        return example
+
+
+def test_what_a_transformer_says_itself_goes_first(examples):
+    stream = Settled(examples)
+    assert (stream.n_sources, stream.produces_examples) == (2, True)
+    assert items(stream, as_dict=True)[0].keys() == {"a", "b"}
+
+
+def test_what_a_mapping_gives_beyond_the_sources_is_kept(batches):
+    longer = Mapping(batches, lambda data: (*data, "beyond"))
+    assert [item[2] for item in items(Negated(longer, False))] == ["beyond", "beyond"]
+
+
 class Doubled(AgnosticTransformer):
     def transform_any(self, data):
         return tuple(2 * values for values in data)

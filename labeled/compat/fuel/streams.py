@@ -44,7 +44,7 @@ class AbstractDataStream(ABC):
     def produces_examples(self) -> bool:
         if self.iteration_scheme is not None:
             return self.iteration_scheme.requests_examples
-        if "_produces_examples" not in self.__dict__:
+        if not hasattr(self, "_produces_examples"):
             raise OldValueError(
                 "this stream has no iteration scheme, and produces_examples was not assigned"
             )
@@ -117,7 +117,7 @@ class DataStream(AbstractDataStream):
 
     @property
     def sources(self) -> Any:
-        return self.__dict__.get("_sources", self.dataset.sources)
+        return self._sources if hasattr(self, "_sources") else self.dataset.sources
 
     @sources.setter
     def sources(self, value: Any) -> None:

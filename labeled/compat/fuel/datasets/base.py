@@ -44,7 +44,7 @@ class Dataset(ABC):
 
     @property
     def sources(self) -> Any:
-        return self.__dict__.get("_sources", self.provides_sources)
+        return self._sources if hasattr(self, "_sources") else self.provides_sources
 
     @sources.setter
     def sources(self, value: Any) -> None:
@@ -52,7 +52,7 @@ class Dataset(ABC):
 
     @property
     def example_iteration_scheme(self) -> Any:
-        if "_example_iteration_scheme" not in self.__dict__:
+        if not hasattr(self, "_example_iteration_scheme"):
             raise OldAttributeError(f"{type(self).__name__} has no example_iteration_scheme")
         return self._example_iteration_scheme
 

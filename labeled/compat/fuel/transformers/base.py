@@ -41,7 +41,7 @@ class Transformer(AbstractDataStream):
 
     @property
     def sources(self) -> Any:
-        return self.__dict__.get("_sources", self._default_sources())
+        return self._sources if hasattr(self, "_sources") else self._default_sources()
 
     @sources.setter
     def sources(self, value: Any) -> None:
@@ -134,10 +134,11 @@ class SourcewiseTransformer(Transformer):
         self.which_sources = data_stream.sources if which_sources is None else which_sources
 
     def _each(self, data: Any, transform: Callable[[Any, str], Any]) -> tuple[Any, ...]:
-        return tuple(
-            transform(values, name) if name in self.which_sources else values
-            for values, name in zip(data, self.data_stream.sources, strict=False)
-        )
+        parts = list(data)  # there may be more than sources
+        for place, name in enumerate(self.data_stream.sources):
+            if name in self.which_sources:
+                parts[place] = transform(parts[place], name)
+        return tuple(parts)
 
     def transform_example(self, example: Any) -> Any:
         return self._each(example, self.transform_source_example)
