@@ -12,6 +12,7 @@ page, and values of a file often 12 bytes into the first, so that it is not left
 from __future__ import annotations
 
 from labeled.formats.region import Array
+from labeled.permute.addresses import address_of
 
 PAGE_BYTES = 4096
 CLOSE_BYTES = 16
@@ -43,9 +44,3 @@ def apart(held: Array, nbytes: int, offset: int) -> Array:
     line = -(-(offset + APART_BYTES) // ALIGNED) * ALIGNED
     begin = (line - address_of(held)) % PAGE_BYTES
     return held[begin : begin + nbytes]
-
-
-def address_of(array: Array) -> int:
-    """Return where in memory the first item of an array lies."""
-    address: int = array.__array_interface__["data"][0]
-    return address

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from labeled.errors import ArrayError, DimsError, SelectionError, SelectionTypeError
+from labeled.permute.addresses import address_of
 from labeled.permute.layout import CACHE_LINE
 
 ALIGNED_BYTES = 1 << 20
@@ -116,7 +117,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     if n_bytes < ALIGNED_BYTES or dtype.hasobject:
         return np.empty(shape, dtype)
     memory = np.empty(n_bytes + CACHE_LINE, np.uint8)
-    start = -memory.__array_interface__["data"][0] % CACHE_LINE
+    start = -address_of(memory) % CACHE_LINE
     return memory[start : start + n_bytes].view(dtype).reshape(shape)
 
 

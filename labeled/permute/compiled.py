@@ -8,7 +8,6 @@ its bytes.
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import math
 import os
@@ -23,6 +22,7 @@ import numpy as np
 
 from labeled.errors import how_to_install
 from labeled.permute import blocked, compiler, workers
+from labeled.permute.addresses import address_of
 from labeled.permute.arguments import Array, Rows
 from labeled.permute.job import job, merged_factor
 from labeled.permute.layout import CACHE_LINE, HEADER, TILE_RUN
@@ -73,20 +73,8 @@ NEAR_BYTES = 512
 """Bytes of runs copied before the next runs of the same rows, while these are still near."""
 
 
-def _address(array: Array) -> int:
-    """Return where the first item lies; ``__array_interface__`` takes a microsecond to tell."""
-    if array.flags.carray:
-        memory: Any = array
-        try:
-            return ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        except (TypeError, ValueError):  # a dtype that no buffer has
-            pass
-    address: int = array.__array_interface__["data"][0]
-    return address
-
-
 _NOTHING = np.zeros(8, np.float64)
-_NOWHERE = _address(_NOTHING)
+_NOWHERE = address_of(_NOTHING)
 _local = threading.local()
 _kernels: ModuleType | None = None
 _failed = ""
@@ -151,7 +139,7 @@ def run(
     """Make a copy by a kernel; False, with nothing written, where none is at hand or fits."""
     if plan.cut is None or not (_kernels is not None or _worth_loading(plan)):
         return False
-    to = _address(dst)
+    to = address_of(dst)
     placed = _placed(plan, to % CACHE_LINE)
     if placed is None:
         return False
@@ -166,7 +154,7 @@ def run(
         n_units = _n_units(plan.cut, call, header, head)
         _copy_ends(plan, dst, src, rows, scale, shift)
     fixed = (
-        call.kinds, _address(src), to, table, scales[1], shifts[1], placed.streamed, head
+        call.kinds, address_of(src), to, table, scales[1], shifts[1], placed.streamed, head
     )  # fmt: skip
     kernel = placed.kernel
     count = 1 if placed.moved_bytes < SHARE_BYTES else worth_threads(threads, placed.moved_bytes)
@@ -417,7 +405,7 @@ def _factors(plan: Plan, factor: Array | None, neutral: float) -> tuple[Array, i
     if factor.size <= KEPT_FACTORS:
         return _few_factors(plan, neutral, factor.shape, factor.tobytes())
     table = _factor_table(plan, neutral, factor)
-    return table, _address(table)
+    return table, address_of(table)
 
 
 @lru_cache(maxsize=512)
@@ -427,7 +415,7 @@ def _few_factors(
     """Lay out a factor that is the same from batch to batch."""
     factor = None if shape is None else np.frombuffer(values, plan.compute).reshape(shape)
     table = _factor_table(plan, neutral, factor)
-    return table, _address(table)
+    return table, address_of(table)
 
 
 def _factor_table(plan: Plan, neutral: float, factor: Array | None) -> Array:
@@ -500,5 +488,5 @@ def _scratch() -> int:
     if address is None:
         assert _kernels is not None
         _local.memory = np.empty(_kernels.SCRATCH_BYTES + CACHE_LINE, np.uint8)
-        address = _local.address = -(-_address(_local.memory) // CACHE_LINE) * CACHE_LINE
+        address = _local.address = -(-address_of(_local.memory) // CACHE_LINE) * CACHE_LINE
     return address

@@ -17,6 +17,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from labeled.permute.addresses import address_of
 from labeled.permute.jit import loop
 
 _made: Callable[..., Any] = intrinsic
@@ -58,5 +59,5 @@ def pick(stored: Any, places: Any, out: Any) -> bool:
     """
     assert places.dtype == np.int64
     assert len(places) == len(out)
-    to, source = out.ctypes.data, stored.ctypes.data
+    to, source = address_of(out), address_of(stored)
     return bool(_pick(to, source, len(stored), places, out.shape[1]))

@@ -23,13 +23,13 @@ from dask.base import is_dask_collection
 from labeled.device import adopted, has_dlpack
 from labeled.errors import ArrayError, DimsError, UnknownNameError, did_you_mean, warn
 from labeled.formats.cf import time_attrs
-from labeled.formats.distance import address_of
 from labeled.formats.hdf5.labels import TO_WRITE, name_dims
 from labeled.formats.hdf5.own import OWN
 from labeled.formats.hdf5.safety import to_bytes
 from labeled.formats.hdf5.scales import Coordinate, Names
 from labeled.formats.hdf5.writing import storable
 from labeled.formats.region import Array
+from labeled.permute.addresses import address_of
 from labeled.writing.casting import check_integers, texts, times, without_mask
 from labeled.writing.fields import dims_of_fields, with_fields
 from labeled.writing.given import (

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from labeled.formats.region import Array
+from labeled.permute.addresses import address_of
 
 InflateInto = Callable[[Array, Array], bool]
 """Zlib data and where they go, both ``uint8`` and 1-D; says whether they filled it exactly."""
@@ -41,7 +42,7 @@ def inflate_into() -> InflateInto | None:
     mine = _Mine(make, free)
 
     def inflate(data: Array, out: Array) -> bool:
-        source, target = data.ctypes.data, out.ctypes.data
+        source, target = address_of(data), address_of(out)
         result: int = found(mine.held.address, source, len(data), target, len(out), None)
         return result == _DONE
 

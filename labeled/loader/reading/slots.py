@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from labeled.permute.addresses import address_of
+
 Array = npt.NDArray[Any]
 Layout = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 """Name of each array to its row shape and dtype."""
@@ -46,7 +48,7 @@ def owned(shape: tuple[int, ...], dtype: np.dtype[Any], aside: int = 0) -> Array
     if dtype.hasobject:
         return np.empty(shape, dtype)
     raw = _Owner((math.prod(shape) * dtype.itemsize + ALIGNED + aside,), np.uint8)
-    return np.ndarray(shape, dtype, raw, -raw.ctypes.data % ALIGNED + aside)
+    return np.ndarray(shape, dtype, raw, -address_of(raw) % ALIGNED + aside)
 
 
 class _Owner(np.ndarray[tuple[int], np.dtype[np.uint8]]):
