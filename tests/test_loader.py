@@ -10,7 +10,9 @@ import os
 import pickle
 import threading
 import time
+from contextlib import nullcontext
 from html import escape
+from unittest import mock
 
 import h5py
 import numpy as np
@@ -28,7 +30,7 @@ from labeled.errors import (
     SpecsError,
     StateError,
 )
-from labeled.loader.sizing import cutting
+from labeled.loader.sizing import cutting, fitting
 from labeled.spaces import CompositeSpace, Conv2DSpace, IndexSpace, VectorSpace
 from make_files import fuel_file
 
@@ -37,6 +39,7 @@ RNG = np.random.default_rng(5)
 IMAGES = RNG.integers(0, 255, (N, 3, 4, 5), dtype=np.uint8)
 TARGETS = RNG.integers(0, 10, (N, 1), dtype=np.uint8)
 LISTED = RNG.permutation(N)[:150]
+ASCENDING = np.sort(RNG.permutation(N)[:120])
 
 
 @pytest.fixture(scope="module", params=["contiguous", "gzip"])
@@ -45,13 +48,18 @@ def path(request, tmp_path_factory):
     return fuel_file(
         tmp_path_factory.mktemp(request.param) / "d.hdf5",
         {"images": IMAGES, "targets": TARGETS},
-        {"all": (0, N), "part": (20, 180), "listed": LISTED},
+        {"all": (0, N), "part": (20, 180), "listed": LISTED, "ascending": ASCENDING},
         {"images": ("batch", "channel", "height", "width"), "targets": ("batch", "index")},
         **(chunked if request.param == "gzip" else {}),
     )
 
 
-ROWS = {"all": np.arange(N), "part": np.arange(20, 180), "listed": LISTED}
+ROWS = {
+    "all": np.arange(N),
+    "part": np.arange(20, 180),
+    "listed": LISTED,
+    "ascending": ASCENDING,
+}
 SMALL = {"memory": "8 MiB", "window_rows": 40}
 
 orders = st.fixed_dictionaries(
@@ -86,14 +94,13 @@ def test_parts_of_an_epoch_hold_each_row_once(path, split, order, size, count, l
     dataset = labeled.open_dataset(path).split(split)
     seen = []
     for index in range(count):
-        loader = dataset.batches(
-            size,
-            last=last,
-            part=(index, count),
-            memory="64 MiB" if kept else "7 MiB",
-            threads=index % 3,
-            **order,
-        )
+        with (
+            nullcontext() if kept else mock.patch.object(fitting, "choose_kept", return_value=set())
+        ):
+            loader = dataset.batches(
+                size, last=last, part=(index, count), memory="8 MiB", threads=index % 3, **order
+            )
+        assert loader.plan.all_kept == kept
         batches = list(loader)
         for batch in batches:
             check(batch, ROWS[split])
@@ -102,6 +109,18 @@ def test_parts_of_an_epoch_hold_each_row_once(path, split, order, size, count, l
             assert (batch.arrays["images"][batch.count :] == 0).all()
         seen += [batch.rows[: batch.count] for batch in batches]
     assert sorted(np.concatenate(seen).tolist()) == list(range(len(ROWS[split])))
+
+
+@pytest.mark.parametrize("shuffle", [False, "window", "full"])
+@pytest.mark.parametrize("split", sorted(ROWS))
+def test_rows_that_are_read_go_to_their_places(path, split, shuffle, monkeypatch):
+    monkeypatch.setattr(fitting, "choose_kept", lambda *_: set())
+    options = {"window_rows": 60} if shuffle == "window" else {}
+    dataset = labeled.open_dataset(path).split(split)
+    loader = dataset.batches(7, shuffle=shuffle, seed=3, memory="8 MiB", **options)
+    assert not loader.plan.all_kept
+    for batch in loader:
+        check(batch, ROWS[split])
 
 
 @given(st.sampled_from(sorted(ROWS)), orders, st.data())
