@@ -20,23 +20,25 @@ scattering = pytest.importorskip("labeled.permute.scattering")
     st.sampled_from([(8, "f8"), (16, "u4"), (3, 64, "u1"), (100, "u1"), (24, "f8"), (1, "u1")]),
     st.integers(0, 2**32 - 1),
     st.booleans(),
+    st.booleans(),
 )
-def test_rows_go_where_numpy_puts_them(n_rows, row, seed, aside):
+def test_rows_go_where_numpy_puts_them(n_rows, row, seed, aside, some):
     random = np.random.default_rng(seed)
     *shape, dtype = row
     rows = random.integers(0, 100, (n_rows, *shape)).astype(dtype)
     places = random.permutation(2 * n_rows)[:n_rows]
+    picked = random.integers(0, n_rows, n_rows) if some else None
     out = owned((2 * n_rows, *shape), np.dtype(dtype), 16 if aside else 0)
     out[...] = 7
-    wanted = out.copy()
+    expected = out.copy()
 
-    done = scattering.scatter(out, places, rows)
+    done = scattering.scatter(out, places, rows, picked)
 
     lines = rows[0].nbytes % 64 == 0 and not aside
     assert done == lines
     if done:
-        wanted[places] = rows
-    np.testing.assert_array_equal(out, wanted)
+        expected[places] = rows if picked is None else rows[picked]
+    np.testing.assert_array_equal(out, expected)
 
 
 @pytest.mark.parametrize("place", [-1, 10, 2**40])
@@ -44,6 +46,15 @@ def test_no_row_goes_beside_the_array(place):
     out, rows = owned((10, 64), np.dtype("u1")), np.ones((2, 64), np.uint8)
     out[...] = 7
     assert not scattering.scatter(out, np.array([3, place]), rows)
+    assert (out == 7).all()
+
+
+@pytest.mark.parametrize("row", [-1, 2, 2**40])
+def test_no_row_comes_from_beside_the_array(row):
+    out, rows = owned((10, 64), np.dtype("u1")), np.ones((2, 64), np.uint8)
+    out[...] = 7
+    assert not scattering.scatter(out, np.array([3, 4]), rows, np.array([0, row]))
+    assert not scattering.scatter(out, np.array([3, 4]), rows, np.array([0, 1, 0]))
     assert (out == 7).all()
 
 
@@ -60,4 +71,7 @@ def test_large_arrays_are_stored_to_past_the_caches(monkeypatch):
         used.clear()
         reading.put_rows(out, places, rows)
         np.testing.assert_array_equal(out[places], rows)
-        assert used == [True] * streamed
+        picked = random.permutation(50)[:20]
+        reading.put_rows(out, places[:20], rows, picked)
+        np.testing.assert_array_equal(out[places[:20]], rows[picked])
+        assert used == [True] * 2 * streamed

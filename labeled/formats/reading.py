@@ -244,8 +244,8 @@ def scratch(use: str, nbytes: int, offset: int | None = None) -> Array:
     return held[:nbytes] if offset is None else apart(held, nbytes, offset)
 
 
-def put_rows(out: Array, place: slice | Ints, rows: Array) -> None:
-    """Store ``out[place] = rows``; scattered rows go as single items of many bytes.
+def put_rows(out: Array, place: slice | Ints, rows: Array, wanted: Ints | None = None) -> None:
+    """Store ``out[place] = rows[wanted]``; scattered rows go as single items of many bytes.
 
     NumPy moves such items up to seven times faster than rows of small numbers. Where compiled
     loops are at hand they go past the caches, twice as fast, to an array larger than these.
@@ -253,11 +253,13 @@ def put_rows(out: Array, place: slice | Ints, rows: Array) -> None:
     alike = rows.dtype == out.dtype and rows.shape[1:] == out.shape[1:] and rows.size > 0
     packed = rows.flags.c_contiguous and out.flags.c_contiguous
     if isinstance(place, slice) or out.ndim == 1 or not (alike and packed):
-        out[place] = rows
+        out[place] = rows if wanted is None else np.take(rows, wanted, axis=0, mode="clip")
         return
     large = out.nbytes >= STREAMED_BYTES
-    if large and compiler.earned(rows.nbytes) and _scattering().scatter(out, place, rows):
+    if large and compiler.earned(rows.nbytes) and _scattering().scatter(out, place, rows, wanted):
         return
+    if wanted is not None:
+        rows = np.take(rows, wanted, axis=0, mode="clip")
     item = np.dtype((np.void, row_nbytes(out.shape[1:], out.dtype)))
     out.reshape(-1).view(item)[place] = rows.reshape(-1).view(item)
 

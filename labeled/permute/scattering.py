@@ -16,6 +16,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from labeled.permute.addresses import address_of
 from labeled.permute.jit import loop
 from labeled.permute.layout import CACHE_LINE as LINE
 
@@ -51,29 +52,38 @@ def _finish_stores(_: Any) -> Any:
 
 
 @loop
-def _scatter(to: Any, n_rows: int, source: Any, places: Any, row_bytes: int) -> bool:
+def _scatter(
+    to: Any, n_rows: int, places: Any, source: Any, n_there: int, wanted: Any, row_bytes: int
+) -> bool:
     for i in range(len(places)):
-        if places[i] < 0 or places[i] >= n_rows:
+        if places[i] < 0 or places[i] >= n_rows or wanted[i] < 0 or wanted[i] >= n_there:
             return False
     for i in range(len(places)):
-        begin, row = to + places[i] * row_bytes, source + i * row_bytes
+        begin, row = to + places[i] * row_bytes, source + wanted[i] * row_bytes
         for at in range(0, row_bytes, LINE):
             _move_line(begin + at, row + at)
     _finish_stores()
     return True
 
 
-def scatter(out: Any, places: Any, rows: Any) -> bool:
-    """Store ``out[places] = rows``; False, with nothing stored, where that is left to others.
+def scatter(out: Any, places: Any, rows: Any, wanted: Any = None) -> bool:
+    """Store ``out[places] = rows[wanted]``; False, with nothing stored, if that is not for this.
 
     Parameters
     ----------
     out, rows : array
         C-contiguous, of one dtype and row shape.
     places : int64 array
+    wanted : int64 array, as long as `places`
+        All rows, in order, where it is None.
     """
     row_bytes = rows.nbytes // max(1, len(rows))
-    to = out.ctypes.data
-    if to % LINE or row_bytes % LINE or places.dtype != np.int64 or len(places) != len(rows):
+    to = address_of(out)
+    if to % LINE or row_bytes % LINE:
         return False
-    return bool(_scatter(to, len(out), rows.ctypes.data, places, row_bytes))
+    if wanted is None:
+        wanted = np.arange(len(rows))
+    if places.dtype != np.int64 or wanted.dtype != np.int64 or len(places) != len(wanted):
+        return False
+    there = address_of(rows), len(rows)
+    return bool(_scatter(to, len(out), places, *there, wanted, row_bytes))

@@ -57,17 +57,12 @@ from labeled.formats.region import (
 SLACK_BYTES = 64 * 1024
 """How much larger than twice its decoded size a stored chunk may be before it is refused."""
 
-JOINED_BYTES = 64 * 1024
-"""Chunks smaller than this are scattered together: one call for several."""
-
 
 class _Work(NamedTuple):
     """The chunks of a piece: one line a band, one column a tile, flattened."""
 
     parts: Ints
     """(start, stop, number of the first row), one or more a band."""
-    lines: list[list[int]]
-    """The same as plain integers."""
     bands: list[int]
     ends: list[int]
     """Which parts make up a band: the first of each, and one past the last of all."""
@@ -151,8 +146,8 @@ class DecodeEngine(Engine):
             with decoding():
                 if self._keeper is not None:
                     self._store_kept(file, work, out, dest, self._keeper)
-                elif self._direct and self._chunk_bytes < JOINED_BYTES and dest is not None:
-                    self._store_joined(file, work, out, dest)
+                elif self._direct and (dest is not None or len(work.parts) > len(work.bands)):
+                    self._store_picked(file, work, out, dest)
                 else:
                     self._store_each(file, work, out, dest)
         except LabeledError:
@@ -161,29 +156,28 @@ class DecodeEngine(Engine):
             raise failed(self._source, piece.start, piece.stop, fault) from fault
 
     def _work(self, piece: Piece) -> _Work:
-        lines = piece.parts.tolist()
         bands: list[int] = []
         ends: list[int] = []
-        for i, (start, _, _) in enumerate(lines):
+        for i, start in enumerate(piece.parts[:, 0].tolist()):  # most often very few
             band = start // self._chunks[0]
             if not bands or band != bands[-1]:
                 bands.append(band)
                 ends.append(i)
-        tiles = [self._tile(t) for t in range(*piece.tiles)]
+        ends.append(len(piece.parts))
         numbers = np.array(bands)
+        tiles = [self._tile(t) for t in range(*piece.tiles)]
         if not self._alone:
             across = np.array([tile.number for tile in tiles])
             numbers = (numbers[:, None] * self._tiles.per_band + across).reshape(-1)
         elif self._tiles.per_band > 1:
             numbers = numbers * self._tiles.per_band + tiles[0].number
         offsets, sizes, masks = (a.tolist() for a in chunk_index(self._source).find(numbers))
-        ends.append(len(lines))
-        return _Work(piece.parts, lines, bands, ends, tiles, offsets, sizes, masks)
+        return _Work(piece.parts, bands, ends, tiles, offsets, sizes, masks)
 
     def _tile(self, t: int) -> Tile:
         return self._first_tile if t == 0 else self._tiles[t]
 
-    def _stored(self, file: OpenFile, work: _Work) -> Iterator[tuple[int, memoryview | None]]:
+    def _stored(self, file: OpenFile, work: _Work) -> Iterator[tuple[int, Array | None]]:
         """Yield each chunk's place in `work` and its bytes; None where it was never stored."""
         for group in _groups(work.offsets, work.sizes):
             at = work.offsets[group[0]]
@@ -195,27 +189,21 @@ class DecodeEngine(Engine):
             buffer = scratch("stored", end - at, at)
             with fetching():
                 file.read_into(buffer, at)
-            stored = memoryview(cast(Any, buffer))
             for k in group:
                 start = work.offsets[k] - at
-                yield k, stored[start : start + work.sizes[k]]
+                yield k, buffer[start : start + work.sizes[k]]
 
     def _check_stored(self, work: _Work, size: int, k: int) -> None:
         if size > self._most_stored:
             raise self._damaged(work, k, "more bytes stored than it can need")
 
-    def _decoded(self, file: OpenFile, work: _Work) -> Iterator[tuple[int, Array | None]]:
-        """Yield each chunk's place in `work` and its elements; None where it was never stored."""
-        for k, stored in self._stored(file, work):
-            yield k, None if stored is None else self._decode(work, k, stored)
-
-    def _decode(self, work: _Work, k: int, stored: memoryview) -> Array:
+    def _decode(self, work: _Work, k: int, stored: Array) -> Array:
         try:
             return self._as_chunk(self._pipeline.undo(stored, work.masks[k]))
         except DecodeError as fault:
             raise self._damaged(work, k, str(fault)) from fault
 
-    def _decode_into(self, work: _Work, k: int, stored: memoryview, out: Array) -> None:
+    def _decode_into(self, work: _Work, k: int, stored: Array, out: Array) -> None:
         try:
             self._pipeline.undo_into(stored, work.masks[k], out)
         except DecodeError as fault:
@@ -228,13 +216,14 @@ class DecodeEngine(Engine):
 
     def _store_each(self, file: OpenFile, work: _Work, out: Array, dest: Ints | None) -> None:
         """Decode chunk by chunk to their places, or copy the wanted elements of each there."""
-        plain = self._plain and len(work.lines) == len(work.bands)
+        plain = self._plain and len(work.parts) == len(work.bands)
+        lines = work.parts.tolist() if plain else []
         straight = plain and self._direct and dest is None
         chunk_rows, chunk_bytes = self._chunks[0], self._chunk_bytes
         flat = out.reshape(-1).view(np.uint8) if straight else out
         for k, stored in self._stored(file, work):
             if straight and stored is not None:
-                start, stop, first = work.lines[k]
+                start, stop, first = lines[k]
                 if stop - start == chunk_rows:
                     place = first * self._used
                     self._decode_into(work, k, stored, flat[place : place + chunk_bytes])
@@ -243,7 +232,7 @@ class DecodeEngine(Engine):
             if not plain or chunk is None:
                 self._store(chunk, work, k, out, dest)
                 continue
-            start, stop, first = work.lines[k]
+            start, stop, first = lines[k]
             end = first + stop - start
             if stop - start < chunk_rows:
                 base = work.bands[k] * chunk_rows
@@ -317,7 +306,7 @@ class DecodeEngine(Engine):
     def _rows(self, work: _Work, b: int, dest: Ints | None) -> tuple[slice | Ints, slice | Ints]:
         """Return which rows of band `b` are wanted, and their places in the result."""
         a, z = work.ends[b], work.ends[b + 1]
-        (start, _, first), (last, stop, last_first) = work.lines[a], work.lines[z - 1]
+        (start, _, first), (last, stop, last_first) = work.parts[[a, z - 1]].tolist()
         base, end = work.bands[b] * self._chunks[0], last_first + stop - last
         rows: slice | Ints = slice(start - base, stop - base)
         if z - a > 1:
@@ -325,22 +314,39 @@ class DecodeEngine(Engine):
             rows = spread(parts[:, 0] - base, parts[:, 1] - parts[:, 0])
         return rows, slice(first, end) if dest is None else dest[first:end]
 
-    def _store_joined(self, file: OpenFile, work: _Work, out: Array, dest: Ints) -> None:
-        """Decode small chunks side by side, then scatter their rows with one call."""
-        chunk_rows, n_bands = self._chunks[0], len(work.bands)
-        joined = scratch("joined", n_bands * self._chunk_bytes).view(self._source.dtype)
-        joined = joined.reshape(n_bands, *self._chunks)
-        for k, chunk in self._decoded(file, work):
-            joined[k] = self._source.fill_value if chunk is None else chunk
-        rows = joined.reshape(-1, *self._chunks[1:])
-        parts, first = work.parts, work.lines[0][2]
-        counts = parts[:, 1] - parts[:, 0]
-        n_rows = int(counts.sum())
-        if n_rows < len(rows):
-            shift = (np.arange(n_bands) - np.array(work.bands)) * chunk_rows
-            wanted = spread(parts[:, 0] + np.repeat(shift, np.diff(work.ends)), counts)
-            rows = np.take(rows, wanted, axis=0, mode="clip")
-        put_rows(out, dest[first : first + n_rows], rows)
+    def _store_picked(self, file: OpenFile, work: _Work, out: Array, dest: Ints | None) -> None:
+        """Decode chunks side by side, then copy the wanted rows of all with one call."""
+        rows = self._side_by_side(file, work)
+        parts, bands = work.parts, work.bands
+        (_, _, first), (last, stop, end) = parts[[0, -1]].tolist()
+        end += stop - last
+        wanted = None
+        if end - first < len(rows):
+            begins = parts[:, 0] - bands[0] * self._chunks[0]
+            if bands[-1] - bands[0] >= len(bands):  # some are left out
+                gaps = np.array(bands) - bands[0] - np.arange(len(bands))
+                begins -= np.repeat(gaps * self._chunks[0], np.diff(work.ends))
+            wanted = spread(begins, parts[:, 1] - parts[:, 0])
+        if dest is not None:
+            put_rows(out, dest[first:end], rows, wanted)
+        elif wanted is not None:
+            np.take(rows, wanted, axis=0, out=out[first:end], mode="clip")
+        else:
+            out[first:end] = rows
+
+    def _side_by_side(self, file: OpenFile, work: _Work) -> Array:
+        """Return all rows of the chunks of a piece, decoded into memory that stays hot."""
+        each, n_bands = self._chunk_bytes, len(work.bands)
+        joined = scratch("joined", n_bands * each)
+        rows = joined.view(self._source.dtype).reshape(-1, *self._chunks[1:])
+        for k, stored in self._stored(file, work):
+            if stored is None:
+                rows[k * self._chunks[0] : (k + 1) * self._chunks[0]] = self._source.fill_value
+            elif n_bands == 1:
+                return self._decode(work, k, stored)
+            else:
+                self._decode_into(work, k, stored, joined[k * each : (k + 1) * each])
+        return rows
 
     def cost(self, runs: Ints) -> Cost:
         """Count what :meth:`pieces` and :meth:`read_piece` would do."""
