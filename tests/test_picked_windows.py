@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import labeled
 from labeled.errors import ReadError
+from labeled.formats import reading
 from labeled.formats.bytesource import LocalFile, close_files
 from labeled.formats.extent_engine import ExtentEngine, _pick_rows
 from labeled.permute import compiler
@@ -227,7 +228,7 @@ def test_without_threads_a_few_jobs_are_enough(files, name):
 @pytest.mark.parametrize("compiled", [False, True])
 @settings(max_examples=40, deadline=None)
 @given(
-    row_bytes=st.sampled_from([1, 3, 64, 256, 767, 768, 3072, 100_000]),
+    row_bytes=st.sampled_from([1, 3, 63, 64, 256, 767, 768, 3072, 4096, 4160, 4223, 100_000]),
     n=st.integers(0, 70),
     seed=st.integers(0, 2**32 - 1),
 )
@@ -251,3 +252,39 @@ def test_no_row_is_picked_from_beside_the_file(place):
     stored, out = np.arange(20, dtype=np.uint8), np.zeros((2, 10), np.uint8)
     assert not picking.pick(stored, np.array([3, place]), out)
     assert not out.any()
+
+
+@pytest.mark.parametrize("dtype", ["u1", ">f4", "c16", "M8[ns]", "O", [("a", "i2"), ("b", "f8")]])
+@settings(max_examples=20, deadline=None)
+@given(
+    shape=st.sampled_from([(), (1,), (5,), (3, 7), (0,)]),
+    n=st.integers(0, 60),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_rows_of_memory_are_taken_as_numpy_takes_them(dtype, shape, n, seed):
+    """Sizes from which compiled loops are used are set to nothing, so that all go that way."""
+    pytest.importorskip("numba")
+    random = np.random.default_rng(seed)
+    stored = random.integers(0, 99, (40, *shape)).astype(dtype)
+    rows = random.integers(0, len(stored), n)
+    out = np.zeros((n, *shape), dtype)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiler, "earned", lambda n_bytes: True)
+        patch.setattr(reading, "STREAMED_BYTES", 0)
+        patch.setattr(reading, "PICKED_BYTES", 1)
+        reading.take_rows(stored, rows, out)
+    np.testing.assert_array_equal(out, stored[rows])
+
+
+def test_rows_of_large_memory_are_taken_by_compiled_loops(monkeypatch):
+    picking, used = pytest.importorskip("labeled.permute.picking"), []
+    inner = picking.pick
+    monkeypatch.setattr(picking, "pick", lambda *a: used.append(inner(*a)) or used[-1])
+    stored = np.arange(reading.STREAMED_BYTES // 1024 * 128).reshape(-1, 128)
+    for n, compiled in ((reading.PICKED_BYTES // 1024, True), (3, False)):
+        rows = np.random.default_rng(0).permutation(len(stored))[:n]
+        out = np.zeros((n, 128), stored.dtype)
+        used.clear()
+        reading.take_rows(stored, rows, out)
+        np.testing.assert_array_equal(out, stored[rows])
+        assert used == [True] * compiled

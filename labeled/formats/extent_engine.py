@@ -10,10 +10,8 @@ The trade-off: a gap is read through where it costs less than another call would
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -31,11 +29,13 @@ from labeled.formats.reading import (
     gather,
     n_rows_of,
     packed,
+    picking,
     put_rows,
     row_at,
     row_nbytes,
     scratch,
     spread,
+    take_rows,
 )
 from labeled.formats.region import GAP_BYTES, Array, BoxPlan, Ints, Region, outer_put, outer_take
 from labeled.formats.straight import StraightRows, StraightSource
@@ -414,7 +414,7 @@ class ExtentEngine:
         if self._direct:
             source = stored[: n * plan.row_bytes].reshape(n, plan.row_bytes)
             target = out.reshape(-1).view(np.uint8).reshape(len(rows), plan.row_bytes)
-            np.take(source, rows, axis=0, out=target, mode="clip")
+            take_rows(source, rows, target)
             return
         box = self._view(stored, 0, n)
         step = max(1, PIECE_BYTES // self._used)
@@ -506,9 +506,9 @@ def _pick_rows(stored: Array, at: Ints, target: Array) -> None:
     if not ((at - first) % row_bytes).any():  # whole rows apart, as in a contiguous source
         n = (len(stored) - first) // row_bytes
         rows = stored[first : first + n * row_bytes].reshape(n, row_bytes)
-        np.take(rows, at // row_bytes, axis=0, out=target, mode="clip")
+        take_rows(rows, at // row_bytes, target)
         return
-    if compiler.earned(target.nbytes) and _picking().pick(stored, at, target):
+    if compiler.earned(target.nbytes) and picking().pick(stored, at, target):
         return
     if row_bytes < LONG_ROW_BYTES:
         target, anywhere = _items(target, row_bytes), _items_anywhere(stored, row_bytes)
@@ -518,11 +518,6 @@ def _pick_rows(stored: Array, at: Ints, target: Array) -> None:
     step = max(1, PICKED_BYTES // row_bytes)
     for a in range(0, len(at), step):
         target[a : a + step] = anywhere[at[a : a + step]]
-
-
-def _picking() -> Any:
-    """Return compiled loops, which import numba."""
-    return importlib.import_module("labeled.permute.picking")
 
 
 def _items(rows: Array, row_bytes: int) -> Array:

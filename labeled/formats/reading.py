@@ -29,6 +29,9 @@ PIECE_BYTES = 512 * 1024
 STREAMED_BYTES = 8 << 20
 """Rows are scattered past the caches over arrays from this size on."""
 
+PICKED_BYTES = 1 << 16
+"""Less than this is picked by NumPy, which is called sooner."""
+
 KEPT_BYTES = 16 * 1024 * 1024
 """The largest buffer a thread keeps between pieces."""
 
@@ -264,9 +267,29 @@ def put_rows(out: Array, place: slice | Ints, rows: Array, wanted: Ints | None =
     out.reshape(-1).view(item)[place] = rows.reshape(-1).view(item)
 
 
+def take_rows(stored: Array, rows: Ints, out: Array) -> None:
+    """Store ``out[...] = stored[rows]``, of one dtype, both C-contiguous; rows are in range.
+
+    From an array larger than the caches compiled loops, where they are at hand, ask for each
+    row some time before it is copied.
+    """
+    large = stored.nbytes >= STREAMED_BYTES and out.nbytes >= PICKED_BYTES
+    if large and not out.dtype.hasobject and compiler.earned(out.nbytes):
+        row_bytes = out.nbytes // len(out)
+        target = out.reshape(-1).view(np.uint8).reshape(len(out), row_bytes)
+        if picking().pick(stored.reshape(-1).view(np.uint8), rows * row_bytes, target):
+            return
+    np.take(stored, rows, axis=0, out=out, mode="clip")
+
+
 def _scattering() -> Any:
     """Return compiled loops, which import numba."""
     return importlib.import_module("labeled.permute.scattering")
+
+
+def picking() -> Any:
+    """Return compiled loops, which import numba."""
+    return importlib.import_module("labeled.permute.picking")
 
 
 def gather(

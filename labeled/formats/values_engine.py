@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from labeled.formats.reader import Cost
-from labeled.formats.reading import Piece, n_rows_of, put_rows, row_nbytes, spread
+from labeled.formats.reading import Piece, n_rows_of, put_rows, row_nbytes, spread, take_rows
 from labeled.formats.region import Array, Ints
 
 
@@ -38,7 +38,7 @@ class ValuesEngine:
         put_rows(out, place if dest is None else dest[place], self._values[piece.parts])
 
     def gather_into(self, out: Array, rows: Ints) -> None:
-        np.take(self._values, rows, axis=0, out=out, mode="clip")
+        take_rows(self._values, rows, out)
 
     def cost(self, runs: Ints) -> Cost:
         return Cost(0, n_rows_of(runs) * self._row_bytes, 0, 0)

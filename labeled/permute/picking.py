@@ -19,6 +19,19 @@ from numba.extending import intrinsic
 
 from labeled.permute.addresses import address_of
 from labeled.permute.jit import loop
+from labeled.permute.layout import CACHE_LINE as LINE
+
+AHEAD_BYTES = 4096
+"""How far ahead of what is copied memory is asked for, along the rows in their new order.
+
+No hardware foresees the next row, nor reads on beyond a page: 256 to 3,072 bytes a row are
+copied 1.3 to 1.9 times as fast as without (Zen 4, one thread and two)."""
+
+_BYTES = ir.IntType(8).as_pointer()
+_WORDS = ir.VectorType(ir.IntType(64), LINE // 8)
+_I32 = ir.IntType(32)
+_ASK = ir.FunctionType(ir.VoidType(), [_BYTES, _I32, _I32, _I32])
+_FOR_READING_NEAR = [ir.Constant(_I32, n) for n in (0, 2, 1)]
 
 _made: Callable[..., Any] = intrinsic
 
@@ -28,9 +41,23 @@ def _copy(_: Any, to: Any, source: Any, n_bytes: Any) -> Any:
     """Copy bytes by the C library."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        there, here = (builder.inttoptr(one, ir.IntType(8).as_pointer()) for one in args[:2])
+        there, here = (builder.inttoptr(one, _BYTES) for one in args[:2])
         copy: Any = cgutils.raw_memcpy
         copy(builder, there, here, args[2], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.intp), generate
+
+
+@_made
+def _move_line(_: Any, to: Any, source: Any, soon: Any) -> Any:
+    """Copy a cache line, and ask for another that is needed soon."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        ask = builder.module.declare_intrinsic("llvm.prefetch", (_BYTES,), _ASK)
+        builder.call(ask, [builder.inttoptr(args[2], _BYTES), *_FOR_READING_NEAR])
+        there, here = (builder.inttoptr(one, _WORDS.as_pointer()) for one in args[:2])
+        builder.store(builder.load(here, align=1), there, align=1)
         return context.get_dummy_value()
 
     return types.void(types.intp, types.intp, types.intp), generate
@@ -41,8 +68,19 @@ def _pick(to: Any, source: Any, n_bytes: int, places: Any, row_bytes: int) -> bo
     for i in range(len(places)):
         if places[i] < 0 or places[i] > n_bytes - row_bytes:
             return False
+    ahead, last = max(1, AHEAD_BYTES // max(1, row_bytes)), len(places) - 1
+    back = max(0, row_bytes - AHEAD_BYTES)
+    whole = row_bytes // LINE * LINE
+    own = min(whole, back // LINE * LINE)
     for i in range(len(places)):
-        _copy(to + i * row_bytes, source + places[i], row_bytes)
+        row, place = source + places[i], to + i * row_bytes
+        later = source + places[min(i + ahead, last)] - back
+        for at in range(0, own, LINE):
+            _move_line(place + at, row + at, row + at + AHEAD_BYTES)
+        for at in range(own, whole, LINE):
+            _move_line(place + at, row + at, later + at)
+        if whole < row_bytes:
+            _copy(place + whole, row + whole, row_bytes - whole)
     return True
 
 

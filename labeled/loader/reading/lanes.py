@@ -23,7 +23,7 @@ from labeled.catalog.loading import (
 from labeled.catalog.source import AnySource
 from labeled.formats.coded import CodedSource, CodedWindow, joined_rows
 from labeled.formats.reader import Cost, Reader
-from labeled.formats.reading import n_rows_of
+from labeled.formats.reading import n_rows_of, take_rows
 from labeled.formats.straight import StraightSource, StraightWindow, straight_of
 from labeled.samplers.content import Content, rows_of
 from labeled.selection import Selection
@@ -242,7 +242,7 @@ class Lane:
                 np.copyto(out, kept[content.run[0] : content.run[1]])
             else:
                 positions = content.rows if group is None else group[content.rows]
-                np.take(kept, positions, axis=0, out=out, mode="clip")
+                take_rows(kept, positions, out)
 
         return copy
 
