@@ -325,6 +325,14 @@ def test_leaving_early_ends_the_threads(path):
     assert settled(lambda: not threads_now())
 
 
+@pytest.mark.parametrize("shuffle", [False, "window", "full"])
+def test_a_loader_says_how_its_order_is_asked_for(path, shuffle):
+    loader = labeled.open_dataset(path).batches(4, shuffle=shuffle)
+    asked = f"shuffle={shuffle!r}"
+    assert asked in repr(loader)
+    assert asked in str(loader.explain())
+
+
 def test_few_kept_rows_are_dealt_out_by_the_caller(path, monkeypatch):
     dataset = labeled.open_dataset(path)
     light = dataset.batches(4, shuffle=True, seed=1)

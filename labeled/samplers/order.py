@@ -59,6 +59,17 @@ class Deal(Protocol):
         """Return the rows of the places ``[lo, hi)``, which lie in one window."""
 
 
+def asked_as(mode: str) -> str:
+    """Return the argument that asks for a mode.
+
+    Examples
+    --------
+    >>> asked_as("window"), asked_as("file")
+    ("shuffle='window'", 'shuffle=False')
+    """
+    return f"shuffle={False if mode == 'file' else mode!r}"
+
+
 @dataclass(frozen=True)
 class Order:
     """The order parameters of one epoch.

@@ -10,6 +10,7 @@ from dask.utils import format_bytes
 
 from labeled.formats.machine import machine_bytes, room_bytes
 from labeled.loader.sizing.memory import room_words, size_words
+from labeled.samplers.order import asked_as
 from labeled.views import html
 from labeled.views.reads import Reads, reads_html
 from labeled.views.text import count_words, table
@@ -158,7 +159,7 @@ class Explanation:
         return [
             f"Plan of an epoch: {count_words(self.n_rows, 'row')} in "
             f"{count_words(self.n_batches, 'batch')} of {self.batch_rows:,}, "
-            f"shuffle={self.mode!r}",
+            f"{asked_as(self.mode)}",
             *self._read_words(),
             *self._device_words(),
             *self._uncounted_words(),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dask.utils import format_bytes
 
 from labeled.loader.plan import LoaderPlan
+from labeled.samplers.order import asked_as
 from labeled.samplers.sampled import AnyPlan
 from labeled.views import html
 from labeled.views.text import count_words, sizes_words, table
@@ -41,7 +42,7 @@ def _order_words(plan: LoaderPlan, epoch_plan: AnyPlan, first_batch: int) -> str
     order, part = epoch_plan.order, plan.epoch_plan.part
     words = [
         f"{epoch_plan.n_batches:,} batches of {plan.batch_rows:,} rows",
-        f"shuffle={plan.epoch_plan.order.mode!r}",
+        asked_as(plan.epoch_plan.order.mode),
         f"seed={order.seed}",
         f"epoch={order.epoch}",
     ]

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from labeled.errors import LoaderError
 from labeled.loader.telling.explanation import Explanation
 from labeled.loader.telling.stats import Stats
+from labeled.samplers.order import asked_as
 from labeled.views.figures import Axes, draw_rate, draw_reads
 from labeled.views.text import count_words
 
@@ -50,7 +51,7 @@ class LoaderPlots:
         told = self.explain(labels)
         if told.reads is None:
             raise LoaderError("there is no plan to draw: the epoch has no rows")
-        title = f"{count_words(told.n_rows, 'row')}, shuffle={told.mode!r}"
+        title = f"{count_words(told.n_rows, 'row')}, {asked_as(told.mode)}"
         if told.quality is not None:
             title += f", {told.quality:.2f} of a full shuffle"
         return draw_reads(told.reads, title, ax)
