@@ -19,7 +19,8 @@ from ragged_files import examples, same
 
 from labeled import Ragged
 from labeled.errors import ArrayError, DimsError
-from labeled.ragged import FlatRows
+from labeled.permute import compiler
+from labeled.ragged import FlatRows, flat
 from labeled.ragged.flat import MANY_ELEMENTS, block_cuts, copy_segments, flat_of, offsets_of
 from labeled.selection import Selection
 
@@ -277,3 +278,42 @@ def test_segments_are_copied_to_their_places(pieces: list[tuple[int, int]], pack
     for place, start, size in zip(places, starts, sizes, strict=True):
         wanted[place : place + size] = source[start : start + size]
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "f4", ">i8", "M8[s]", [("a", "i2"), ("b", "u1")]])
+@given(
+    st.lists(st.tuples(st.integers(0, 9000), st.sampled_from([0, 1, 7, 64, 300, 5000]))),
+    st.booleans(),
+)
+def test_segments_are_copied_by_compiled_loops_as_by_slices(
+    dtype: Any, pieces: list[tuple[int, int]], packed: bool
+) -> None:
+    pytest.importorskip("numba")
+    source = np.arange(15_000).astype(np.dtype(dtype) if isinstance(dtype, str) else "i4")
+    source = source if isinstance(dtype, str) else source.view("u1").repeat(3).view(dtype)
+    starts, sizes = (np.array([p[i] for p in pieces], np.int64) for i in (0, 1))
+    places = np.concatenate([[0], np.cumsum(sizes + (not packed))])[: len(sizes)].astype(np.int64)
+    found, wanted = (np.zeros(int(sizes.sum()) + len(sizes), source.dtype) for _ in range(2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiler, "earned", lambda n_bytes: True)
+        patch.setattr(flat, "COMPILED_BYTES", 0)
+        patch.setattr(flat, "_copy_each", None)  # not asked
+
+        copy_segments(found, places, source, starts, sizes)
+
+    for place, start, size in zip(places, starts, sizes, strict=True):
+        wanted[place : place + size] = source[start : start + size]
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("place", "start", "size"),
+    [(-1, 0, 1), (0, -1, 1), (0, 0, -1), (5, 0, 6), (0, 15, 6), (2**62, 0, 1), (0, 2**62, 2**62)],
+)
+def test_no_segment_leaves_its_memory(place: int, start: int, size: int) -> None:
+    picking = pytest.importorskip("labeled.permute.picking")
+    out, source = np.zeros(10, np.uint8), np.ones(20, np.uint8)
+    columns = ([0, place], [0, start], [1, size])
+    places, starts, sizes = (np.array(column) for column in columns)
+    assert not picking.copy_segments(out, places, source, starts, sizes)
+    assert not out.any()

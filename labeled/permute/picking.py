@@ -99,3 +99,48 @@ def pick(stored: Any, places: Any, out: Any) -> bool:
     assert len(places) == len(out)
     to, source = address_of(out), address_of(stored)
     return bool(_pick(to, source, len(stored), places, out.shape[1]))
+
+
+@loop
+def _copy_segments(
+    to: Any, room: int, places: Any, source: Any, n_bytes: int, starts: Any, sizes: Any
+) -> bool:
+    n, total = len(sizes), 0
+    for i in range(n):
+        size = sizes[i]
+        if size < 0 or places[i] < 0 or starts[i] < 0:
+            return False
+        if places[i] > room - size or starts[i] > n_bytes - size:
+            return False
+        total += size
+    ahead = max(1, AHEAD_BYTES * n // max(1, total))
+    for i in range(n):
+        size, row, place = sizes[i], source + starts[i], to + places[i]
+        back = max(0, size - AHEAD_BYTES)
+        later = source + starts[min(i + ahead, n - 1)] - back
+        whole = size // LINE * LINE
+        own = min(whole, back // LINE * LINE)
+        for at in range(0, own, LINE):
+            _move_line(place + at, row + at, row + at + AHEAD_BYTES)
+        for at in range(own, whole, LINE):
+            _move_line(place + at, row + at, later + at)
+        if whole < size:
+            _copy(place + whole, row + whole, size - whole)
+    return True
+
+
+def copy_segments(out: Any, places: Any, source: Any, starts: Any, sizes: Any) -> bool:
+    """Store ``out[p:p + n] = source[s:s + n]``; False, with nothing stored, if one lies outside.
+
+    Parameters
+    ----------
+    out, source : uint8 array
+        C-contiguous.
+    places, starts, sizes : int64 array
+        One of each a segment.
+    """
+    if {places.dtype, starts.dtype, sizes.dtype} != {np.dtype(np.int64)}:
+        return False
+    assert len(places) == len(starts) == len(sizes)
+    to, there = address_of(out), address_of(source)
+    return bool(_copy_segments(to, len(out), places, there, len(source), starts, sizes))

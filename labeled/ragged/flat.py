@@ -7,6 +7,7 @@ the other on its side of :data:`MANY_ELEMENTS`.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import ArrayError, FileFormatError
+from labeled.permute import compiler
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -26,6 +28,9 @@ MANY_ELEMENTS, MANY_PACKED = 64, 160
 
 Where they go end to end one index is enough, so that this pays up to the second number.
 """
+
+COMPILED_BYTES = 1 << 14
+"""Segments of so many bytes together are copied by compiled loops where these are at hand."""
 
 LONG_BYTES = 1 << 16
 """Segments from so many bytes on are copied while other threads may run."""
@@ -291,6 +296,8 @@ def checked_flat(values: Any, offsets: Any, shapes: Any = None) -> Flat:
 def copy_segments(out: Array, places: Rows, source: Array, starts: Rows, sizes: Rows) -> None:
     """Copy segments of a flat array to places of another: ``out[p:p + n] = source[s:s + n]``."""
     total = int(sizes.sum())
+    if total * out.itemsize >= COMPILED_BYTES and _compiled(out, places, source, starts, sizes):
+        return
     packed = bool((places[1:] - places[:-1] == sizes[:-1]).all())
     if total >= (MANY_PACKED if packed else MANY_ELEMENTS) * len(sizes):
         _copy_each(out, places, source, starts, sizes)
@@ -304,6 +311,17 @@ def copy_segments(out: Array, places: Rows, source: Array, starts: Rows, sizes: 
             out[places[a] : places[a] + len(step)] = taken
         else:
             out[np.repeat(places[a:b] - ends[:-1], some) + step] = taken
+
+
+def _compiled(out: Array, places: Rows, source: Array, starts: Rows, sizes: Rows) -> bool:
+    """Copy segments by compiled loops, without the GIL; False where these are not at hand."""
+    item, alike = out.itemsize, out.dtype == source.dtype and not out.dtype.hasobject
+    packed = out.flags.c_contiguous and source.flags.c_contiguous
+    if not (alike and packed and compiler.earned(int(sizes.sum()) * item)):
+        return False
+    loops = importlib.import_module("labeled.permute.picking")
+    to, there = out.reshape(-1).view(np.uint8), source.reshape(-1).view(np.uint8)
+    return bool(loops.copy_segments(to, places * item, there, starts * item, sizes * item))
 
 
 def _copy_each(out: Any, places: Rows, source: Any, starts: Rows, sizes: Rows) -> None:
