@@ -202,6 +202,13 @@ def test_given_starts():
         RandomCrop((21, 6))(BYTES, dims=DIMS)
 
 
+@pytest.mark.parametrize("step", [Crop(8, y=0), Crop(4, y=5), RandomCrop(8)])
+def test_a_picture_that_does_not_fit_is_named_by_its_row(step):
+    pictures = [np.zeros((3, height, 9), np.uint8) for height in (12, 7, 6)]
+    with pytest.raises(AugmentError, match=r"a picture of 7 x 9 \(row 50\)"):
+        step(pictures, rows=[40, 50, 60], dims=DIMS[1:])
+
+
 def test_mirrors():
     assert_array_equal(Mirror(1)(BYTES, dims=DIMS), BYTES[..., ::-1])
     assert_array_equal(Mirror(0)(BYTES, dims=DIMS), BYTES)

@@ -13,7 +13,7 @@ import numpy as np
 from labeled.augment.base import PictureSize, Transform
 from labeled.augment.chances import Chances
 from labeled.augment.parameters import Size, chance_of, number_of, size_of, whole_of
-from labeled.augment.pictures import Array, IntArray, Pictures, all_at_once, check_size, held
+from labeled.augment.pictures import Array, IntArray, Mask, Pictures, all_at_once, check_size, held
 from labeled.device import concat, dtype_of, namespace, own_dtype
 from labeled.errors import UnfitPictureError
 
@@ -52,13 +52,14 @@ class Crop(Transform):
 
     def change(self, pictures: Pictures, chances: Chances) -> Pictures:
         size = size_of("size", self.size)
-        down, across = margins(pictures, size)
+        down, across = margins(pictures, size, chances.rows)
         top = down // 2 if self.y is None else np.full(len(pictures), self.y)
         left = across // 2 if self.x is None else np.full(len(pictures), self.x)
-        if (top > down).any() or (left > across).any():
+        beyond = (top > down) | (left > across)
+        if beyond.any():
             raise UnfitPictureError(
-                f"a window of {size} at y={self.y}, x={self.x} reaches beyond a picture of "
-                f"{_smallest(pictures)}"
+                f"a window of {size} at y={self.y}, x={self.x} reaches beyond "
+                f"{_first(pictures, beyond, chances.rows)}"
             )
         return pictures.cropped(top, left, size)
 
@@ -86,7 +87,7 @@ class RandomCrop(Transform):
 
     def change(self, pictures: Pictures, chances: Chances) -> Pictures:
         size = size_of("size", self.size)
-        down, across = margins(pictures, size)
+        down, across = margins(pictures, size, chances.rows)
         top, left = chances.whole("top", down + 1), chances.whole("left", across + 1)
         return pictures.cropped(top, left, size)
 
@@ -149,8 +150,8 @@ class Pad(Transform):
         return None if before is None else (before[0] + 2 * down, before[1] + 2 * across)
 
 
-def margins(pictures: Pictures, size: tuple[int, int]) -> tuple[IntArray, IntArray]:
-    """Return how much higher and wider each picture is than a window.
+def margins(pictures: Pictures, size: tuple[int, int], rows: IntArray) -> tuple[IntArray, IntArray]:
+    """Return how much higher and wider each picture, of some row, is than a window.
 
     Raises
     ------
@@ -158,16 +159,19 @@ def margins(pictures: Pictures, size: tuple[int, int]) -> tuple[IntArray, IntArr
         If one is smaller.
     """
     down, across = pictures.heights - size[0], pictures.widths - size[1]
-    if len(pictures) and (down.min() < 0 or across.min() < 0):
+    unfit = (down < 0) | (across < 0)
+    if unfit.any():
         raise UnfitPictureError(
-            f"a picture of {_smallest(pictures)} has no window of {size}; put "
+            f"{_first(pictures, unfit, rows)} has no window of {size}; put "
             f"Resize(least={size}) or Pad before the crop"
         )
     return down, across
 
 
-def _smallest(pictures: Pictures) -> str:
-    return f"{int(pictures.heights.min())} x {int(pictures.widths.min())}"
+def _first(pictures: Pictures, which: Mask, rows: IntArray) -> str:
+    """Name the first picture of some: its size and its row."""
+    at = int(which.argmax())
+    return f"a picture of {pictures.heights[at]} x {pictures.widths[at]} (row {rows[at]})"
 
 
 def _bordered(x: Array, down: int, across: int, fill: float) -> Array:

@@ -153,7 +153,7 @@ class RandomSizedCrop(Transform):
 
     def change(self, pictures: Pictures, chances: Chances) -> Pictures:
         least, most = size_of("edge", self.edge)
-        margins(pictures, (most, most))
+        margins(pictures, (most, most), chances.rows)
         edges = least + chances.whole("edge", np.full(len(pictures), most - least + 1))
         down, across = pictures.heights - edges, pictures.widths - edges
         top, left = down // 2, across // 2

@@ -12,6 +12,7 @@ the crop is, negative angles turn the other way, and `scale` comes last with a m
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -46,6 +47,9 @@ from labeled.errors import AugmentError, LoaderError
 from labeled.loader.request.arguments import flag
 
 FloatArray = npt.NDArray[np.float32]
+
+SAID_TWICE = re.compile(r"=([^,:]+): \w+=\1 must")
+"""A parameter that a transform has by another name."""
 
 METHODS: tuple[Method, ...] = ("nearest", "bilinear", "bicubic", "area", "lanczos")
 """By the number that `inter_method` gives them."""
@@ -246,7 +250,8 @@ class Look:
             usual = {one.name: one.default for one in fields(self)}
             given = {name: getattr(self, name) for name in names}
             told = [f"{name}={v!r}" for name, v in given.items() if v != usual[name]]
-            raise AugmentError(f"{', '.join(told) or 'pictures'}: {error}") from None
+            words = f"{', '.join(told) or 'pictures'}: {error}"
+            raise AugmentError(SAID_TWICE.sub(r"=\1 must", words)) from None
 
     def _chosen(self, make: Callable[[Method], Transform]) -> Transform:
         """Return a transform that takes new pixels from old ones as `inter_method` says."""
