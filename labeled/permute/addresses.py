@@ -15,6 +15,7 @@ def address_of(array: npt.NDArray[Any]) -> int:
 
     Examples
     --------
+    >>> import numpy as np
     >>> rows = np.zeros((4, 2), np.float32)
     >>> address_of(rows[1:]) - address_of(rows)
     8
