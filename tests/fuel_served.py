@@ -50,5 +50,7 @@ class Objects(Counting):
 
 def read_and_die(port, said):
     stream = ServerDataStream(("x", "p"), False, port=port)
-    said.send([stream.get_data()[0].tolist() for _ in range(2)])
+    taken = [stream.get_data()[0].tolist() for _ in range(2)]
+    time.sleep(0.5)  # what it says of them must not be lost with it, or they come again
+    said.send(taken)
     time.sleep(60)
