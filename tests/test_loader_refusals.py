@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 import time
@@ -93,6 +94,9 @@ def ds(tmp_path_factory):
         ({"memory": "1e400"}, "memory='1e400' is not a size"),
         ({"memory": True}, "memory=True is not a size"),
         ({"scale": "1/255"}, "scale='1/255' cannot be: scale has dtype"),
+        ({"scale": math.nan}, "scale=nan cannot be: values are computed in float32, where"),
+        ({"scale": 1e300}, r"scale=1e\+300 cannot be: .* where it is not finite"),
+        ({"shift": [math.inf] * 8}, "shift=.*inf.* cannot be: .* it is not finite"),
         ({"scale": 10**30}, "scale=10.*computed in float"),
         ({"shift": {"r": 1j}}, "'r'.*shift=1j cannot be"),
         ({"dtype": "(2,)f4"}, "is not a dtype: it is of several values"),

@@ -45,12 +45,16 @@ def check_change(source: AnySource, dtype: np.dtype[Any] | None, *, scaled: bool
 
 
 def check_factor(source: AnySource, dtype: np.dtype[Any] | None, option: str, value: Any) -> None:
-    """Raise :class:`LoaderError` where a scale or shift is not made of numbers."""
+    """Raise :class:`LoaderError` where a scale or shift is not made of finite numbers."""
     if value is None:
         return
     try:
         made = result_dtype(source.dtype, dtype, True)
-        checked_factor(option, value, compute_dtype(source.dtype, made))
+        computed = compute_dtype(source.dtype, made)
+        with np.errstate(over="ignore"):  # told below
+            factor = checked_factor(option, value, computed)
+        if factor is not None and not np.isfinite(factor).all():
+            raise ArrayError(f"values are computed in {computed}, where it is not finite")
     except ArrayError as error:
         raise LoaderError(f"{source.where}: {option}={value!r} cannot be: {error}") from None
 
