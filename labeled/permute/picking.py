@@ -64,23 +64,28 @@ def _move_line(_: Any, to: Any, source: Any, soon: Any) -> Any:
 
 
 @loop
+def _copy_row(to: Any, row: Any, later: Any, n_bytes: int) -> None:
+    """Copy bytes, and ask for those that are copied `AHEAD_BYTES` later, there or in `later`."""
+    back = max(0, n_bytes - AHEAD_BYTES)
+    whole = n_bytes // LINE * LINE
+    own = min(whole, back // LINE * LINE)
+    for at in range(0, own, LINE):
+        _move_line(to + at, row + at, row + at + AHEAD_BYTES)
+    for at in range(own, whole, LINE):
+        _move_line(to + at, row + at, later - back + at)
+    if whole < n_bytes:
+        _copy(to + whole, row + whole, n_bytes - whole)
+
+
+@loop
 def _pick(to: Any, source: Any, n_bytes: int, places: Any, row_bytes: int) -> bool:
     for i in range(len(places)):
         if places[i] < 0 or places[i] > n_bytes - row_bytes:
             return False
     ahead, last = max(1, AHEAD_BYTES // max(1, row_bytes)), len(places) - 1
-    back = max(0, row_bytes - AHEAD_BYTES)
-    whole = row_bytes // LINE * LINE
-    own = min(whole, back // LINE * LINE)
     for i in range(len(places)):
-        row, place = source + places[i], to + i * row_bytes
-        later = source + places[min(i + ahead, last)] - back
-        for at in range(0, own, LINE):
-            _move_line(place + at, row + at, row + at + AHEAD_BYTES)
-        for at in range(own, whole, LINE):
-            _move_line(place + at, row + at, later + at)
-        if whole < row_bytes:
-            _copy(place + whole, row + whole, row_bytes - whole)
+        later = source + places[min(i + ahead, last)]
+        _copy_row(to + i * row_bytes, source + places[i], later, row_bytes)
     return True
 
 
@@ -115,17 +120,8 @@ def _copy_segments(
         total += size
     ahead = max(1, AHEAD_BYTES * n // max(1, total))
     for i in range(n):
-        size, row, place = sizes[i], source + starts[i], to + places[i]
-        back = max(0, size - AHEAD_BYTES)
-        later = source + starts[min(i + ahead, n - 1)] - back
-        whole = size // LINE * LINE
-        own = min(whole, back // LINE * LINE)
-        for at in range(0, own, LINE):
-            _move_line(place + at, row + at, row + at + AHEAD_BYTES)
-        for at in range(own, whole, LINE):
-            _move_line(place + at, row + at, later + at)
-        if whole < size:
-            _copy(place + whole, row + whole, size - whole)
+        later = source + starts[min(i + ahead, n - 1)]
+        _copy_row(to + places[i], source + starts[i], later, sizes[i])
     return True
 
 
