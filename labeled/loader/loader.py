@@ -90,7 +90,8 @@ class Loader:
         self._next: AnyPlan = plan.epoch_plan
         self._first_batch = 0
         self._live: weakref.ref[EpochIterator[Any]] | None = None
-        self._place: tuple[AnyPlan, int] | None = None
+        self._place: tuple[AnyPlan, int, bool] | None = None
+        """The live epoch, its batches handed out, and whether its loop has ended."""
         self._stats = Stats()
         self._pools: tuple[SlotPool, SlotPool] | None = None
         self._blocks: BlockPool | None = None
@@ -178,7 +179,7 @@ class Loader:
             iterator = EpochIterator(self, plan, first, shape)
         following, self._live = next_epoch(plan), weakref.ref(iterator)
         # Only now: whoever interrupts the reading of what is kept finds the same place again.
-        self._next, self._first_batch, self._place = following, 0, (plan, first)
+        self._next, self._first_batch, self._place = following, 0, (plan, first, False)
         return iterator
 
     def _begin_in_fork(self) -> None:
@@ -245,8 +246,8 @@ class Loader:
         It counts batches that were handed out, not those read ahead. Restoring it gives
         the batches that would have followed, bit for bit, and the epochs after.
         """
-        plan, n_batches = self._place or (self._next, self._first_batch)
-        return state_of(plan, n_batches, self.plan.plan_hash).to_dict()
+        plan, n_batches, finished = self._place or (self._next, self._first_batch, False)
+        return state_of(plan, n_batches, self.plan.plan_hash, finished=finished).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a state was saved; the next ``iter`` continues in mid-epoch.
@@ -283,9 +284,9 @@ class Loader:
         if epoch != self.epoch:
             self._next, self._first_batch, self._place = moved(self._next, epoch), 0, None
 
-    def handed_out(self, plan: AnyPlan, n_batches: int) -> None:
-        """Note how far the live iterator has come."""
-        self._place = plan, n_batches
+    def handed_out(self, plan: AnyPlan, n_batches: int, *, finished: bool = False) -> None:
+        """Note how far the live iterator has come, and whether its loop has ended."""
+        self._place = plan, n_batches, finished
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -392,6 +393,7 @@ class EpochIterator(Generic[T]):
         stats = self._stats
         stats.consumer_s += began - self._asked
         if number >= self._plan.n_batches:
+            self._count(number, finished=True)
             self.close()
             raise StopIteration
         try:
@@ -419,11 +421,11 @@ class EpochIterator(Generic[T]):
             self._broke_off(number, error)
             raise
 
-    def _count(self, n_batches: int) -> None:
+    def _count(self, n_batches: int, *, finished: bool = False) -> None:
         """Note how many batches are handed out; nobody asks once another iteration has begun."""
         self._batch = n_batches
         if not self._superseded:
-            self._loader.handed_out(self._plan, n_batches)
+            self._loader.handed_out(self._plan, n_batches, finished=finished)
 
     def _broke_off(self, number: int, error: BaseException) -> None:
         """End before batch `number`: what follows is not read, and cannot be passed over."""

@@ -20,7 +20,7 @@ from labeled.samplers.parts import History, Last
 from labeled.samplers.permutation import IntArray
 from labeled.samplers.plan import EpochPlan, Window
 from labeled.samplers.requests import ListedBatches, Sampler
-from labeled.samplers.state import State, check_state
+from labeled.samplers.state import State, check_state, place_in_epoch
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,11 +171,9 @@ def restore_sampled(state: State, plan: SampledPlan, plan_hash: str) -> tuple[Sa
         If the state was saved for another sampler or other rows.
     """
     check_state(state, plan, plan_hash)
-    history, first = state.history, state.step
-    if plan.part[1] != state.count and state.step > 0:
-        history, first = (*history, (state.count, state.step)), 0
     order = plan.order.at_epoch(state.epoch, state.seed)
-    continued = replace(plan, order=order, history=history)
-    if first < continued.n_batches:
-        return continued, first
-    return replace(plan, order=plan.order.at_epoch(state.epoch + 1, state.seed), history=()), 0
+    longest = replace(plan, order=order, part=(0, state.count), history=state.history)
+    if state.ends_epoch(plan.part, longest.n_batches):
+        return replace(plan, order=plan.order.at_epoch(state.epoch + 1, state.seed), history=()), 0
+    history, first = place_in_epoch(state, plan.part[1])
+    return replace(plan, order=order, history=history), first

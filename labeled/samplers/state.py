@@ -10,6 +10,10 @@ number, everything that no part had handed out is shared out anew, each row once
 the next epoch on nothing tells the run from a fresh one. A state of a finished epoch starts
 the next one. Seed and epoch come from the state; everything else must agree with the plan it
 is given to, else `StateError` names both values.
+
+Parts differ by one batch at most, so one may be at its end while another has a batch left. All
+parts that restore a state stand in the same epoch: the part that has nothing left yields no
+batch for that loop, and begins the next epoch with the one after.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from labeled.samplers.parts import History, Last, batches_in, shares_of
 from labeled.samplers.permutation import ORDER_VERSION
 from labeled.samplers.plan import EpochPlan
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 WHOLE_NUMBERS = (
     "n_rows",
     "window_rows",
@@ -58,6 +62,9 @@ class State:
         Earlier changes within this epoch.
     part : int or None
         Which part wrote it; None once merged.
+    finished : bool
+        Whether the loop of the part that wrote it has ended; once merged, whether all have. A
+        part with fewer batches than others, or none, is at its end before the epoch is.
     plan_hash : str
         Over everything the order depends on but seed, epoch and parts.
     """
@@ -77,6 +84,7 @@ class State:
     count: int
     history: History = ()
     part: int | None = None
+    finished: bool = False
 
     def __post_init__(self) -> None:
         pairs = (*self.history, (self.count, self.step))
@@ -94,6 +102,8 @@ class State:
         """Refuse a place behind the end of the epoch, or changes that cannot have been."""
         if self.step > self.n_batches:
             raise StateError(f"batch {self.step} of {self.n_batches} in the state: there is none")
+        if self.finished and self.step < self.n_batches:
+            raise StateError(f"finished at batch {self.step} of {self.n_batches} in the state")
         if self.mode == "sampler":  # how many batches it lists is its own affair
             return
         for at, (count, step) in enumerate(self.history):
@@ -139,6 +149,8 @@ class State:
                 continue
             if type(found[name]) is not int:
                 raise StateError(f"state entry {name!r} is {found[name]!r}, not a whole number")
+        if type(found["finished"]) is not bool:
+            raise StateError(f"state entry 'finished' is {found['finished']!r}, not true or false")
         try:
             found["history"] = tuple((int(count), int(step)) for count, step in found["history"])
         except (TypeError, ValueError) as error:
@@ -154,6 +166,16 @@ class State:
     def most_batches(self) -> int:
         """Batches of the part that has most."""
         return self.batches(self.count - 1)  # no stretch is longer than the last
+
+    def ends_epoch(self, part: tuple[int, int], most_batches: int) -> bool:
+        """Return whether part (index, count), restored from this, begins with the next epoch.
+
+        It does where every part has handed out its last batch, or where its own loop has ended.
+        """
+        if 0 < self.step == most_batches:
+            return True
+        own = self.part in (None, part[0]) and self.count == part[1]
+        return own and self.finished
 
 
 class Resumable(Protocol):
@@ -185,8 +207,11 @@ def plan_hash(plan: Resumable, layout_hash: str) -> str:
     return hashlib.blake2b(json.dumps(entries).encode(), digest_size=16).hexdigest()
 
 
-def state_of(plan: Resumable, step: int, plan_hash: str) -> State:
-    """Return the state of a loader that has handed out `step` batches of `plan`."""
+def state_of(plan: Resumable, step: int, plan_hash: str, *, finished: bool = False) -> State:
+    """Return the state of a loader that has handed out `step` batches of `plan`.
+
+    `finished` says that the loop has ended, not only that no batch is left for it.
+    """
     order = plan.order
     return State(
         order_version=ORDER_VERSION,
@@ -204,6 +229,7 @@ def state_of(plan: Resumable, step: int, plan_hash: str) -> State:
         count=plan.part[1],
         history=plan.history,
         part=plan.part[0],
+        finished=finished,
     )
 
 
@@ -225,15 +251,18 @@ def restore(state: State, plan: EpochPlan, plan_hash: str) -> tuple[EpochPlan, i
         If the state was written for another order, selection or layout.
     """
     check_state(state, plan, plan_hash)
-    fresh = replace(plan, order=plan.order.at_epoch(state.epoch + 1, state.seed), history=())
-    if state.step == state.most_batches:
-        return fresh, 0
-    history, first = state.history, state.step
-    if plan.part[1] != state.count and state.step > 0:
-        history, first = (*history, (state.count, state.step)), 0
+    if state.ends_epoch(plan.part, state.most_batches):
+        return replace(plan, order=plan.order.at_epoch(state.epoch + 1, state.seed), history=()), 0
+    history, first = place_in_epoch(state, plan.part[1])
     order = plan.order.at_epoch(state.epoch, state.seed)
-    continued = replace(plan, order=order, history=history)
-    return (continued, first) if first < continued.n_batches else (fresh, 0)
+    return replace(plan, order=order, history=history), first
+
+
+def place_in_epoch(state: State, count: int) -> tuple[History, int]:
+    """Return the changes of the number of parts, and the first batch, for `count` parts."""
+    if count == state.count or state.step == 0:
+        return state.history, state.step
+    return (*state.history, (state.count, state.step)), 0
 
 
 def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -251,7 +280,13 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     found = [State.from_dict(state) for state in states]
     furthest = max(found, key=lambda state: (state.step, state.n_batches))
     for state in found:
-        own = replace(furthest, part=state.part, step=state.step, n_batches=state.n_batches)
+        own = replace(
+            furthest,
+            part=state.part,
+            step=state.step,
+            n_batches=state.n_batches,
+            finished=state.finished,
+        )
         _same(state, own)
         ended = state.part is not None and state.step == state.n_batches == furthest.step - 1
         if state.step != furthest.step and not ended:
@@ -264,7 +299,8 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         raise StateError(
             f"states of the parts {parts} of {furthest.count}: give each part's state once"
         )
-    return replace(furthest, part=None).to_dict()
+    finished = all(state.finished for state in found)
+    return replace(furthest, part=None, finished=finished).to_dict()
 
 
 def check_state(state: State, plan: Resumable, plan_hash: str) -> None:
