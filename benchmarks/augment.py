@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.permute import medians
+from benchmarks.copies import Effort, medians
 from labeled.augment import Affine, Augment, Mirror, Normalize, RandomCrop, Resize
 
 Ways = dict[str, Callable[[], object]]
@@ -105,7 +105,7 @@ def main() -> None:
     quick = parser.parse_args().quick
     print("| what | way | µs a picture | ours / it |\n| --- | --- | --- | --- |")
     for name, count, ways in rows(quick):
-        times = medians(ways, 5 if quick else 20, 5.0 if quick else 30.0)
+        times = medians(ways, Effort(5, 5.0) if quick else Effort(20, 30.0))
         for way, seconds in times.items():
             micros, ratio = seconds / count * 1e6, seconds / times["ours"]
             print(f"| {name} | {way} | {micros:,.1f} | {ratio:.2f} x |")

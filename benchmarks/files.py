@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 import labeled
-from labeled.bench.subject import Batch, Subject
+from benchmarks.subject import Batch, Subject
 
 Array = npt.NDArray[Any]
 

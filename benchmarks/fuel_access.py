@@ -23,7 +23,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from labeled.bench.cache import held
+from benchmarks.cache import held
 from labeled.compat.fuel.datasets.hdf5 import H5PYDataset
 from labeled.compat.fuel.schemes import SequentialScheme, ShuffledScheme
 from labeled.compat.fuel.streams import DataStream

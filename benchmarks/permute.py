@@ -2,7 +2,7 @@
 
     python benchmarks/permute.py [--quick] [--json FILE] [--threads N]
 
-How each cell is timed is told in :mod:`labeled.bench.copies`.
+How each cell is timed is told in :mod:`benchmarks.copies`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.copies import Cell, Effort, gathered, settled
 from labeled import permute
-from labeled.bench.copies import Cell, Effort, gathered, settled
 
 SHAPES = [(256, 3, 32, 32), (256, 3, 224, 224), (4096, 3, 32, 32), (8192, 1, 28, 28)]
 NAMES = "bc01"
@@ -86,6 +86,21 @@ def worst_cases(cells: list[dict[str, Any]], count: int = 5) -> str:
         f"{c['kind']} {c['shape']} {c['dtype']} -> {c['order']} ({c['ours_s'] * 1e6:.0f} us)"
         for c in least
     )
+
+
+def least(cells: list[Cell], channels: int | None = None, **wanted: Any) -> float | None:
+    """Return the smallest gain over NumPy among the cells that fit, of so many channels.
+
+    A single channel is left out where an order moves it: NumPy is at memory speed there.
+    """
+    found = [
+        cell["x_numpy"]
+        for cell in cells
+        if all(cell[key] == value for key, value in wanted.items())
+        and ("order" not in wanted or cell["shape"][1] > 1)
+        and (channels is None or cell["shape"][1] == channels)
+    ]
+    return min(found, default=None)
 
 
 def main() -> None:

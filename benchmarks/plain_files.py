@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 import labeled
+from benchmarks.cache import held
 from benchmarks.records import Figures, rounds
-from labeled.bench.cache import held
-from labeled.bench.subject import Array, Batch
-from labeled.bench.timing import Epoch, settle_allocator
+from benchmarks.subject import Array, Batch
+from benchmarks.timing import Epoch, settle_allocator
 
 BATCH = 256
 RING = 3

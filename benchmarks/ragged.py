@@ -25,7 +25,7 @@ import h5py
 import numpy as np
 
 import labeled
-from labeled.bench.cache import held
+from benchmarks.cache import held
 from labeled.compat.fuel.datasets.hdf5 import H5PYDataset
 
 Way = tuple[str, str, Callable[[], int]]

@@ -1,25 +1,32 @@
 """Record files of JPEGs: pictures a second, against the bare loop that decodes them.
 
-The bare loop is that of :mod:`labeled.bench.pictures`. Ways take turns, round by round;
+The bare loop is that of :mod:`x`. Ways take turns, round by round;
 ratios are medians over rounds.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import labeled
-from labeled.bench import pictures
-from labeled.bench.bare import THREADS
-from labeled.bench.cache import held
-from labeled.bench.subject import Array, Batch
-from labeled.bench.timing import Epoch, Run, run, settle_allocator
+from benchmarks.bare import RING, THREADS
+from benchmarks.cache import held
+from benchmarks.subject import Array, Batch, as_objects
+from benchmarks.timing import Epoch, Run, run, settle_allocator
+from labeled.formats.bytesource import stamp_of
 from labeled.formats.pictures import encode
+from labeled.formats.recordio.irheader import HEADER_BYTES
+from labeled.formats.recordio.reading import RecordFile
 from labeled.formats.recordio.writing import write_records
+from labeled.loader.reading.slots import ASIDE, owned
 
 Figures = dict[str, float]
 
@@ -71,6 +78,91 @@ def ours(path: Path, name: str, shuffle: bool) -> Epoch:
     return epoch
 
 
+def places(path: str | Path) -> list[tuple[int, int]]:
+    """Return the offset and length of every JPEG."""
+    file = RecordFile(stamp_of(path))
+    lengths = [len(payload) - HEADER_BYTES for _, payload in file.payloads(range(file.n_rows))]
+    starts = (file.index.offsets[:-1] + 8 + HEADER_BYTES).tolist()
+    return list(zip(starts, lengths, strict=True))
+
+
+def bare_loop(path: str | Path, size: tuple[int, ...] | None, batch_rows: int) -> Epoch:
+    """Return the shortest loop that reads and decodes, on two threads.
+
+    Parameters
+    ----------
+    size : (height, width), optional
+        Of every picture; each has its own if None.
+    """
+    decode = import_module("simplejpeg").decode_jpeg
+    descriptor, where = os.open(path, os.O_RDONLY), places(path)
+    shape = None if size is None else (RING, batch_rows, *size, 3)
+    ring = None if shape is None else owned(shape, np.dtype(np.uint8), ASIDE)
+
+    def some(out: Any, first: int, stop: int, begin: int) -> None:
+        for i in range(begin, stop - first, THREADS):
+            offset, length = where[first + i]
+            data = os.pread(descriptor, length, offset)
+            if ring is None:
+                out[i] = decode(data, "RGB")
+            else:
+                decode(data, "RGB", buffer=out[i])
+
+    def epoch() -> Iterator[Batch]:
+        with ThreadPoolExecutor(THREADS) as pool:
+            pending: list[Any] = []
+            for number, first in enumerate(range(0, len(where), batch_rows)):
+                stop = min(len(where), first + batch_rows)
+                n = stop - first
+                out = np.empty(n, object) if ring is None else ring[number % RING]
+                tasks = [pool.submit(some, out, first, stop, k) for k in range(THREADS)]
+                pending.append((out[:n], tasks))
+                if len(pending) == RING - 1:
+                    yield _done(pending.pop(0))
+            while pending:
+                yield _done(pending.pop(0))
+
+    return epoch
+
+
+def _done(one: tuple[Array, list[Any]]) -> Batch:
+    for task in one[1]:
+        task.result()
+    return (one[0],)
+
+
+class Records:
+    """Pictures one by one, read and decoded by who asks for them."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.where, self.descriptor = places(path), os.open(path, os.O_RDONLY)
+
+    def __len__(self) -> int:
+        return len(self.where)
+
+    def __getitem__(self, row: int) -> Any:
+        offset, length = self.where[row]
+        data = os.pread(self.descriptor, length, offset)
+        return import_module("torch").from_numpy(import_module("simplejpeg").decode_jpeg(data))
+
+
+def torch_epoch(path: str | Path, size: tuple[int, ...] | None, batch_rows: int) -> Epoch:
+    """Return a DataLoader over the same file as its documentation has it: two workers."""
+    loader = import_module("torch.utils.data").DataLoader(
+        Records(path),
+        batch_rows,
+        num_workers=THREADS,
+        persistent_workers=True,
+        collate_fn=None if size else list,
+    )
+
+    def epoch() -> Iterator[Batch]:
+        for batch in loader:
+            yield (batch.numpy() if size else as_objects([one.numpy() for one in batch]),)
+
+    return epoch
+
+
 def figures(cache: Path, *, quick: bool, missing: dict[str, str]) -> Figures:
     """Measure every file; returns pictures a second, and ratios to the bare loop.
 
@@ -84,12 +176,12 @@ def figures(cache: Path, *, quick: bool, missing: dict[str, str]) -> Figures:
     for name, size in SIZES.items():
         path = file_of(cache, name, COUNTS[name] // (3 if quick else 1))
         ways = {
-            "bare": pictures.bare(path, size, BATCH),
+            "bare": bare_loop(path, size, BATCH),
             "ours": ours(path, name, False),
             "ours, shuffled": ours(path, name, True),
         }
         try:
-            ways["torch DataLoader"] = pictures.torch_epoch(path, size, BATCH)
+            ways["torch DataLoader"] = torch_epoch(path, size, BATCH)
         except ImportError as error:
             missing["torch DataLoader over records"] = str(error)
         with held(path):

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.files import BenchFile
+from benchmarks.machine import machine
 from benchmarks.rows import Workload
 from benchmarks.section8 import Check, Results
-from labeled.bench.table import HEAD, machine, measured_rows, plain_rows
-from labeled.bench.timing import Measured
+from benchmarks.table import HEAD, measured_rows, plain_rows
+from benchmarks.timing import Measured
 
 
 def about() -> dict[str, Any]:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import bare, ours
 from benchmarks.files import BenchFile, FileSpec, image_specs, make, other_specs
-from labeled.bench import bare, ours
-from labeled.bench.peers import peer_ways
-from labeled.bench.subject import Subject
-from labeled.bench.timing import Way
+from benchmarks.peers import peer_ways
+from benchmarks.subject import Subject
+from benchmarks.timing import Way
 
 Missing = dict[str, str]
 
@@ -66,11 +66,6 @@ def _packed_order(subject: Subject, missing: Missing) -> list[Way]:
         ours.window(subject),
         *peer_ways(subject, "file", missing, "h5py_loops"),
     ]
-
-
-def _packed_large(subject: Subject, missing: Missing) -> list[Way]:
-    ways = _packed_order(subject, missing)
-    return [*ways[:3], ours.staggered(subject), *ways[3:]]
 
 
 def _packed_order_peers(subject: Subject, missing: Missing) -> list[Way]:
@@ -131,7 +126,7 @@ WORKLOADS = (
     Workload("chunked", "chunked without filter (64 rows)", "chunked", 256, _chunked),
     Workload("gzip-noisy", "gzip, noisy u8", "gzip-noisy", 256, _packed_order_peers),
     Workload("gzip-digits", "gzip, digits-like u8", "gzip-digits", 256, _packed_order),
-    Workload("gzip-floats", "gzip + byte shuffle, f32", "gzip-floats", 256, _packed_large),
+    Workload("gzip-floats", "gzip + byte shuffle, f32", "gzip-floats", 256, _packed_order),
     Workload("zstd-digits", "zstd, digits-like u8", "zstd-digits", 256, _packed_order_peers),
     Workload(
         "gzip-shuffled",

@@ -19,13 +19,13 @@ from datetime import date
 from pathlib import Path
 from time import perf_counter
 
-from benchmarks import copies, plain_files, planning, records, report
+from benchmarks import permute, plain_files, planning, records, report
+from benchmarks.cache import held
 from benchmarks.gpu.__main__ import NO_GPU
+from benchmarks.peak import watch
 from benchmarks.rows import WORKLOADS, Workload, file_of
 from benchmarks.section8 import Results, checks
-from labeled.bench.cache import held
-from labeled.bench.peak import watch
-from labeled.bench.timing import Effort, Measured, measure
+from benchmarks.timing import Effort, Measured, measure
 
 QUICK_SCALE = 8
 QUICK = Effort(limit_s=0.6, way_s=0.5, rounds=5)
@@ -101,7 +101,7 @@ class Bench:
         everyone = not self.options.quick
         chosen = [m for m in found if m.error is None and (everyone or m.way.kind == "ours")]
         about = [str(self.options.cache.resolve()), str(self.scale), line.name]
-        for m, why in watch("benchmarks.memory", about, chosen, MEMORY_S, folder=ROOT).items():
+        for m, why in watch(about, chosen, MEMORY_S, ROOT).items():
             self.results.failed[f"memory of {m}, {line.name}"] = why
 
     def cold(self) -> None:
@@ -144,9 +144,11 @@ class Bench:
         self.say(f"### {title}\n", *report.markdown(("what", "figure"), rows), "")
 
     def copies(self) -> None:
-        from benchmarks import permute
-
-        self.results.cells = copies.sweep(self.options.quick)
+        cell_s = 0.04 if self.options.quick else 0.08
+        options = argparse.Namespace(
+            quick=self.options.quick, threads=None, repeats=5, cell_s=cell_s
+        )
+        self.results.cells = permute.sweep(options)
         table = permute.table(self.results.cells)
         self.say("### permuting copies\n", "```text", table, "```", "")
 

@@ -1,225 +1,370 @@
-"""``labeled bench``: how fast batches of one's own file can be had, here and elsewhere.
+"""``labeled bench``: how fast batches of one's own file come, on one short page.
 
-The bare loop, this library, h5py, xarray and every other loader that is installed read the
-same rows, turn by turn, and are stopped after a time limit; what ran is what the rate is of.
-How they are timed is told in :mod:`labeled.bench.timing`, what is said of it in
-:mod:`.bench_words`.
+This library, plain h5py and a bare loop read the same source. They take turns, and each touches
+every cache line of every batch. The bare loop is what remains when all but the reading is taken
+away; it knows rows that lie one after another, and chunks of whole rows under gzip. Other
+loaders, and files of every layout, are compared by ``benchmarks/`` of the source tree.
 """
 
 from __future__ import annotations
 
 import json
-import sys
-import warnings
-from collections.abc import Sequence
-from dataclasses import asdict
+import os
+import statistics
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from multiprocessing import get_context
+from time import perf_counter
 from typing import Any
 
 import click
-from tqdm import tqdm
+import h5py
+import numpy as np
+import numpy.typing as npt
+from deflate import zlib_decompress
 
-from labeled.bench.cache import warm
-from labeled.bench.copies import copies
-from labeled.bench.own_file import Asked, check_memory, every_way, fresh_figures, watch_all
-from labeled.bench.planning import planning_figures
-from labeled.bench.subject import Subject
-from labeled.bench.table import machine, plain_rows
-from labeled.bench.timing import Effort, Measured, Way, measure
-from labeled.cli.bench_words import Run, page, shown
+import labeled
+from labeled.cli.memory import PeakMemory
 from labeled.cli.options import external_option
-from labeled.errors import LabeledWarning
+from labeled.samplers.quality import batch_entropies
+from labeled.views.text import count_words, table
 
-DEFAULT_MEMORY = "64 MiB"
-WARM_S = 10.0
-COLD_LIMITS, COPY_LIMITS = 2, 12
-"""Time limits of a loop that a reading from storage may take, and all permuting copies."""
+Array = npt.NDArray[Any]
+Batches = Generator[tuple[Any, Array], None, None]
+"""The values of each batch, and which rows of the file they are."""
 
-Part = tuple[Subject, list[Way]]
+ROUNDS = 3
+THREADS = 2
+LINE_BYTES = 64
+STRETCHES = 10
+FEW_BATCHES = 8
+
+DEFLATE, SHUFFLE = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE
+HEAD = ("rows/s", "GB/s", "labeled / it", "shuffle quality", "peak MiB")
+NOTES = """\
+labeled / it: how many times as fast labeled is. Ratios within one run are what to trust.
+shuffle quality: how evenly batches draw from ten equal stretches of the file; 1 is a full shuffle.
+peak MiB: memory beyond what the process had after opening the file; mapped pages do not count."""
 
 
-@click.command(short_help="Measure reading rates on your file, beside other loaders.")
+@dataclass(frozen=True)
+class Job:
+    """What is read: one source of a file."""
+
+    file: str
+    source: str
+    batch_rows: int
+    memory: str
+    allow_external: bool = False
+
+    def dataset(self) -> labeled.Dataset:
+        return labeled.open_dataset(
+            self.file, sources=self.source, allow_external=self.allow_external
+        )
+
+    def by_h5py(self) -> Any:
+        """Return the source as h5py has it; None if h5py does not see the same rows."""
+        if not os.path.isfile(self.file) or not h5py.is_hdf5(self.file):
+            return None
+        found = h5py.File(self.file, "r").get(self.source)
+        same = isinstance(found, h5py.Dataset) and found.shape == self.dataset().shapes[self.source]
+        return found if same else None
+
+
+Epochs = Callable[[], Batches]
+
+
+def ours(job: Job, shuffle: bool) -> Epochs:
+    loader = job.dataset().batches(job.batch_rows, shuffle=shuffle, seed=7, memory=job.memory)
+
+    def epoch() -> Batches:
+        with iter(loader) as batches:
+            for batch in batches:
+                yield batch.arrays[job.source], batch.rows
+
+    return epoch
+
+
+def plain_h5py(job: Job, shuffle: bool) -> Epochs | None:
+    """Slices in file order; for a shuffle, the sorted rows of each batch."""
+    rows = job.by_h5py()
+    if rows is None:
+        return None
+
+    def epoch() -> Batches:
+        order = np.arange(len(rows))
+        if shuffle:
+            np.random.default_rng(7).shuffle(order)
+        for first in range(0, len(rows), job.batch_rows):
+            some = np.sort(order[first : first + job.batch_rows])
+            yield rows[some] if shuffle else rows[some[0] : some[-1] + 1], some
+
+    return epoch
+
+
+def bare(job: Job, shuffle: bool) -> Epochs | None:
+    """Copies out of the mapped file; in file order, chunks decoded by two threads."""
+    rows = job.by_h5py()
+    if rows is None or rows.dtype.hasobject:
+        return None
+    if rows.chunks is None:
+        offset = rows.id.get_offset()
+        return None if offset is None else lambda: _bare_copies(job, rows, offset, shuffle)
+    created = rows.id.get_create_plist()
+    filters = tuple(created.get_filter(i)[0] for i in range(created.get_nfilters()))
+    n_chunks = -(-len(rows) // rows.chunks[0])
+    is_known = filters in ((), (DEFLATE,), (SHUFFLE, DEFLATE)) and not shuffle
+    whole_rows = rows.chunks[1:] == rows.shape[1:] and rows.id.get_num_chunks() == n_chunks
+    return (lambda: _bare_chunks(job, rows, filters)) if is_known and whole_rows else None
+
+
+def _bare_copies(job: Job, rows: Any, offset: int, shuffle: bool) -> Batches:
+    mapped = np.memmap(rows.file.filename, rows.dtype, "r", offset, rows.shape)
+    order = np.arange(len(rows))
+    if shuffle:
+        np.random.default_rng(7).shuffle(order)
+    buffer = np.empty((job.batch_rows, *rows.shape[1:]), rows.dtype)
+    for first in range(0, len(rows), job.batch_rows):
+        some = order[first : first + job.batch_rows]
+        out = buffer[: len(some)]
+        if shuffle:
+            np.take(mapped, some, axis=0, out=out, mode="clip")
+        else:
+            out[...] = mapped[first : first + len(some)]
+        yield out, some
+
+
+def _bare_chunks(job: Job, rows: Any, filters: tuple[int, ...]) -> Batches:
+    """Read, inflate and un-shuffle a batch of whole chunks at a time, a few batches ahead."""
+    places: list[tuple[int, int, int]] = []
+    rows.id.chunk_iter(lambda c: places.append((c.chunk_offset[0], c.byte_offset, c.size)))
+    places.sort()
+    descriptor, item = os.open(rows.file.filename, os.O_RDONLY), rows.dtype.itemsize
+    chunk_bytes = int(np.prod(rows.chunks)) * item
+
+    def read(group: list[tuple[int, int, int]]) -> tuple[Array, Array]:
+        out = np.empty((len(group), chunk_bytes), np.uint8)
+        for place, (_, offset, size) in zip(out, group, strict=True):
+            stored = os.pread(descriptor, size, offset)
+            data = zlib_decompress(stored, chunk_bytes) if DEFLATE in filters else stored
+            values = np.frombuffer(data, np.uint8)
+            if SHUFFLE in filters:
+                for byte, plane in enumerate(values.reshape(item, -1)):
+                    place[byte::item] = plane
+            else:
+                place[...] = values
+        batch = out.reshape(-1).view(rows.dtype).reshape(-1, *rows.shape[1:])
+        numbers = np.arange(group[0][0], min(group[0][0] + len(batch), len(rows)))
+        return batch[: len(numbers)], numbers
+
+    step = max(1, job.batch_rows // rows.chunks[0])
+    waiting: deque[Any] = deque()
+    try:
+        with ThreadPoolExecutor(THREADS) as pool:
+            for first in range(0, len(places), step):
+                waiting.append(pool.submit(read, places[first : first + step]))
+                if len(waiting) > 2 * THREADS:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A way to read, and its name in the table."""
+
+    name: str
+    make: Callable[[Job, bool], Epochs | None]
+    shuffle: bool
+
+
+LOOPS = (
+    Loop("labeled", ours, False),
+    Loop("h5py, x[a:b]", plain_h5py, False),
+    Loop("bare loop", bare, False),
+    Loop("labeled, shuffle=True", ours, True),
+    Loop("h5py, x[sorted rows]", plain_h5py, True),
+    Loop("bare np.take", bare, True),
+)
+
+
+@dataclass
+class Figures:
+    """What was measured of a loop."""
+
+    loop: str
+    shuffled: bool
+    rows_per_s: list[float] = field(default_factory=list)
+    bytes_per_row: float = 0.0
+    quality: float | None = None
+    peak_bytes: int | None = None
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.rows_per_s)
+
+
+def touch(values: Any) -> int:
+    """Read a byte of each cache line; return how many bytes there are.
+
+    Examples
+    --------
+    >>> touch(np.zeros((4, 8))), touch(np.array(["ab", "c"], object))
+    (256, 3)
+    """
+    if isinstance(values, str | bytes):
+        return len(values)
+    if not isinstance(values, np.ndarray) or values.dtype.hasobject:
+        return sum(map(touch, values))
+    np.add.reduce(np.ascontiguousarray(values).reshape(-1).view(np.uint8)[::LINE_BYTES])
+    return values.nbytes
+
+
+def consume(epochs: Epochs, limit_s: float) -> tuple[int, int, float, list[Array]]:
+    """Run epochs, the last one in part; return rows, bytes, seconds and the rows of batches."""
+    n_rows = n_bytes = 0
+    numbers: list[Array] = []
+    began = perf_counter()
+    while perf_counter() - began < limit_s:
+        with closing(epochs()) as batches:
+            for values, rows in batches:
+                n_bytes += touch(values)
+                n_rows += len(rows)
+                numbers.append(rows)
+                if perf_counter() - began > limit_s and len(numbers) >= FEW_BATCHES:
+                    break
+    return n_rows, n_bytes, perf_counter() - began, numbers
+
+
+def measure(job: Job, limit_s: float) -> list[Figures]:
+    """Let loops take turns; the first round warms up and is not counted."""
+    block = np.ones(24 << 20, np.uint8)
+    del block  # glibc recycles large results from now on, as in a program that has run a while
+    made = [(loop, loop.make(job, loop.shuffle)) for loop in LOOPS]
+    able = [(loop, epochs) for loop, epochs in made if epochs is not None]
+    found = [Figures(loop.name, loop.shuffle) for loop, _ in able]
+    n_rows = job.dataset().n_rows
+    for number in range(ROUNDS + 1):
+        for one, (loop, epochs) in zip(found, able, strict=True):
+            n, n_bytes, seconds, numbers = consume(epochs, limit_s)
+            if number:
+                one.rows_per_s.append(n / seconds)
+            elif loop.shuffle:
+                one.quality = quality(numbers, n_rows, job.batch_rows)
+            one.bytes_per_row = n_bytes / max(1, n)
+    return found
+
+
+def quality(batches: list[Array], n_rows: int, batch_rows: int) -> float | None:
+    """Return the entropy of ten equal stretches in full batches, of that of random rows."""
+    full = [rows * STRETCHES // n_rows for rows in batches if len(rows) == batch_rows]
+    if not full:
+        return None
+    drawn = np.random.default_rng(5).integers(0, STRETCHES, (500, batch_rows))
+    best = float(batch_entropies(drawn).mean())
+    return float(batch_entropies(np.stack(full)).mean()) / best if best else 1.0
+
+
+def peak_bytes(job: Job, name: str, limit_s: float) -> int | None:
+    """Return by how much memory grows while a loop runs; called in a process of its own."""
+    loop = next(loop for loop in LOOPS if loop.name == name)
+    epochs = loop.make(job, loop.shuffle)
+    assert epochs is not None
+    with PeakMemory() as memory:
+        consume(epochs, limit_s)
+    return memory.peak_bytes
+
+
+def watch(job: Job, found: list[Figures], limit_s: float) -> None:
+    """Measure the peak memory of each loop in a process of its own."""
+    context = get_context("spawn")
+    with ProcessPoolExecutor(THREADS, mp_context=context, max_tasks_per_child=1) as pool:
+        tasks = [pool.submit(peak_bytes, job, one.loop, limit_s) for one in found]
+        for one, task in zip(found, tasks, strict=True):
+            one.peak_bytes = task.result()
+
+
+@click.command(short_help="Measure reading rates on your file.")
 @click.argument("file")
-@click.option(
-    "--source", "sources", multiple=True, metavar="NAME", help="Only this source; may be repeated."
-)
-@click.option("--split", metavar="NAME", help="Rows of this split; of the file if not.")
-@click.option(
-    "--batch-size",
-    "--batch",
-    "batch_rows",
-    default=256,
-    show_default=True,
-    type=click.IntRange(min=1),
-)
-@click.option(
-    "--memory",
-    metavar="SIZE",
-    help="For windows and read-ahead, here and where others can be told. Default: 64 MiB, or what "
-    "large rows need.",
-)
+@click.option("--source", metavar="NAME", help="Default: the one with the largest rows.")
+@click.option("--batch-size", default=256, show_default=True, type=click.IntRange(min=1))
+@click.option("--memory", metavar="SIZE", default="64 MiB", show_default=True)
 @click.option(
     "--seconds",
-    default=0.5,
+    default=0.3,
     show_default=True,
     type=click.FloatRange(min=0, min_open=True),
-    help="Time limit of one loop in one round.",
+    help="Time limit of a loop in each of four rounds.",
 )
-@click.option("--rounds", default=3, show_default=True, type=click.IntRange(min=1))
-@click.option("--quick", is_flag=True, help="The same as --seconds 0.1 --rounds 1 --no-peak.")
-@click.option(
-    "--only", multiple=True, metavar="WORD", help="Only loops with WORD in their names; repeatable."
-)
-@click.option("--peak/--no-peak", default=True, help="Measure peak memory too, in new processes.")
-@click.option(
-    "--cold/--no-cold", default=True, help="Drop FILE from the page cache and read it again, too."
-)
-@click.option(
-    "--copies/--no-copies", "permuted", default=True, help="Measure permuting copies too."
-)
-@click.option("--how", is_flag=True, help="Tell of each loop how it reads.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 @external_option
 def bench(
     file: str,
-    sources: tuple[str, ...],
-    split: str | None,
-    batch_rows: int,
-    memory: str | None,
+    source: str | None,
+    batch_size: int,
+    memory: str,
     seconds: float,
-    rounds: int,
-    quick: bool,
-    only: tuple[str, ...],
-    peak: bool,
-    cold: bool,
-    permuted: bool,
-    how: bool,
     as_json: bool,
     allow_external: bool,
 ) -> None:
-    """Measure how fast batches of FILE can be had: here, by other loaders, by a bare loop.
+    """Compare how fast labeled, plain h5py and a bare loop read batches of FILE.
 
-    Numbers of one shape are read together, as a training loop reads them; examples that differ
-    in shape, and text, source by source. Every loop touches each cache line of every batch.
-    The first round warms up and is not counted. Ratios within one run are what to trust: rates
-    move with whatever else the machine does.
-
-    FILE is only read: a file, a folder, a glob. Loaders that are not installed are named, and
-    how to get them.
+    FILE is only read. It is in the page cache after the first round, which is not counted.
+    h5py and the bare loop take part where they can read the layout of FILE.
     """
-    if quick:
-        seconds, rounds, peak = 0.1, 1, False
-    size = DEFAULT_MEMORY if memory is None else memory
-    asked = Asked(file, sources, split, batch_rows, size, allow_external)
-    if memory is None:
-        asked = asked.fitting()
-    subjects = asked.subjects()
-    for subject in subjects:
-        check_memory(subject, asked.memory)  # what cannot be is refused before any work
-    missing: dict[str, str] = {}
-    parts = wanted([(one, every_way(one, missing)) for one in subjects], only)
-    largest = max(subjects, key=lambda one: one.row_bytes)
-    with bar("cold page cache", 1) as told:
-        fresh = fresh_figures(asked, largest, min(rounds, 2) if cold else 0, seconds * COLD_LIMITS)
-        told.update()
-    run = Run(asked, missing, warmed(subjects[0]), cold=fresh["cold"], cold_of=largest)
-    if memory is None and asked.memory != DEFAULT_MEMORY:
-        run.default = DEFAULT_MEMORY
-    effort = Effort(seconds, seconds * rounds, rounds, seconds, least_rounds=1)
-    for subject, ways in parts:
-        found = timed(ways, subject, effort)
-        if peak:
-            with bar("peak memory", len(found)) as told:
-                unwatched = watch_all(asked.of(subject), found, seconds, told.update)
-            missing |= {f"peak memory of {shown(name)}": why for name, why in unwatched.items()}
-        run.parts.append((subject, found))
-    run.planned = planning_figures(largest)
-    if "open_s" in fresh:
-        run.planned["open_s"] = fresh["open_s"]
-    if permuted:
-        with bar("orders of axes", 1) as told:
-            run.cells = copies(subjects[0], seconds * COPY_LIMITS)
-            told.update()
-    click.echo(json.dumps(figures(run), indent=2) if as_json else "\n".join(page(run, how)))
+    dataset = labeled.open_dataset(file, sources=source, allow_external=allow_external)
+    name = max(dataset.sources, key=lambda one: _row_bytes(dataset, one))
+    job = Job(file, name, batch_size, memory, allow_external)
+    found = measure(job, seconds)
+    watch(job, found, seconds)
+    if as_json:
+        click.echo(json.dumps([asdict(one) for one in found], indent=2))
+    else:
+        click.echo("\n".join(page(job, found)))
 
 
-def figures(run: Run) -> dict[str, Any]:
-    """Return everything as plain values."""
-    return {
-        "machine": machine(),
-        "about": {**asdict(run.asked), "read_before": run.cached},
-        "parts": [
-            {
-                **about_rows(subject),
-                "ways": [
-                    {**row, "way": shown(row["way"])}
-                    for row in plain_rows(found, subject.row_bytes)
-                ],
-                "figures": {shown(one.words): one.value for one in run.digest(subject, found)},
-            }
-            for subject, found in run.parts
-        ],
-        "planning": run.planned,
-        "cold": {"of": list(run.cold_of.dataset.sources), **_named(run.cold)},
-        "copies": run.cells,
-        "missing": run.missing,
-    }
+def _row_bytes(dataset: labeled.Dataset, source: str) -> int:
+    return int(np.prod(dataset.shapes[source][1:], dtype=int)) * dataset.dtypes[source].itemsize
 
 
-def _named(cold: dict[str, Any]) -> dict[str, Any]:
-    """Call this library by its name in rates."""
-    rates = {key: cold[key] for key in ("mb_per_s", "median") if key in cold}
-    return cold | {key: {shown(name): x for name, x in one.items()} for key, one in rates.items()}
+def page(job: Job, found: list[Figures]) -> Iterator[str]:
+    """Yield what was measured, line by line."""
+    dataset = job.dataset()
+    shape = " x ".join(map(str, dataset.shapes[job.source][1:])) or "one value"
+    rows = f"{count_words(dataset.n_rows, 'row')} of {dataset.dtypes[job.source]}, {shape}"
+    yield f"{job.file}, source {job.source!r}: {rows}"
+    yield f"batches of {job.batch_rows:,}, memory {job.memory}, medians of {ROUNDS} rounds"
+    lines: list[tuple[str, ...]] = []
+    for shuffled, title in ((False, "in file order"), (True, "shuffled")):
+        some = [one for one in found if one.shuffled == shuffled]
+        lines += [(title, *HEAD), *(_cells(one, some[0]) for one in some)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    aligned = [(line[0], *map(str.rjust, line[1:], widths[1:])) for line in lines]
+    for cells, line in zip(lines, table(aligned, indent=""), strict=True):
+        yield from ("", line) if cells[1:] == HEAD else (line,)
+    yield ""
+    yield from NOTES.splitlines()
+    if len(found) == 2:
+        yield "h5py and the bare loop cannot read this layout."
+    loader = dataset.batches(job.batch_rows, memory=job.memory, shuffle=True, seed=7)
+    if loader.explain().kept_bytes:
+        yield (
+            "labeled keeps these rows in memory after the first epoch; a smaller --memory "
+            "measures reading."
+        )
 
 
-def wanted(parts: list[Part], only: Sequence[str]) -> list[Part]:
-    """Keep the ways whose names hold one of some words.
-
-    Raises
-    ------
-    click.UsageError
-        If there is none.
-    """
-    kept = [
-        (subject, [w for w in ways if not only or any(word in shown(w.name) for word in only)])
-        for subject, ways in parts
-    ]
-    if not any(ways for _, ways in kept):
-        names = ", ".join(dict.fromkeys(shown(way.name) for _, ways in parts for way in ways))
-        raise click.UsageError(f"no loop is called {' or '.join(only)}; there are: {names}")
-    return [part for part in kept if part[1]]
-
-
-def warmed(subject: Subject) -> float:
-    """Bring the files into the page cache; return the share of them that there was time for."""
-    paths = [path for path in subject.dataset.files.paths if "://" not in path]
-    return min((warm(path, WARM_S / len(paths)) for path in paths), default=0.0)
-
-
-def timed(ways: Sequence[Way], subject: Subject, effort: Effort) -> list[Measured]:
-    """Measure all ways, saying on stderr which one is at it."""
-    with bar("measuring", len(ways) * (effort.rounds + 1)) as told:
-
-        def tell(name: str) -> None:
-            told.set_postfix_str(shown(name), refresh=False)
-            told.update()
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the peers: views, forks, their own deprecations
-            warnings.simplefilter("default", LabeledWarning)
-            return measure(ways, subject, effort, tell)
-
-
-def bar(what: str, total: int) -> Any:
-    """Return a progress bar on stderr that vanishes when done; nothing in pipes and logs."""
-    return tqdm(total=total, desc=what, leave=False, disable=None, file=sys.stderr)
-
-
-def about_rows(subject: Subject) -> dict[str, Any]:
-    """Say what a batch is made of."""
-    return {
-        "measured": list(subject.dataset.sources),
-        "form": subject.form,
-        "n_rows": subject.n_rows,
-        "row_bytes": subject.row_bytes,
-        "labels": subject.labelled,
-    }
+def _cells(one: Figures, first: Figures) -> tuple[str, ...]:
+    return (
+        f"  {one.loop}",
+        f"{one.median:,.0f}",
+        f"{one.median * one.bytes_per_row / 1e9:.3g}",
+        "" if one is first else f"{first.median / one.median:.2f} x",
+        "" if one.quality is None else f"{one.quality:.2f}",
+        "" if one.peak_bytes is None else f"{one.peak_bytes / 2**20:.0f}",
+    )

@@ -1,11 +1,7 @@
-"""What is measured: sources of a dataset, where their rows lie, and their labels if any.
+"""What is measured: a dataset, where its rows lie in the file, and their labels.
 
 Bare loops and other loaders read the file itself. A :class:`Stored` source tells them where:
-its dataset in an HDF5 file, or the place of its rows in a file that can be mapped. What is
-neither (delimited text, records, several files joined) only this library reads.
-
-Rows that are numbers of one shape are measured together, as a training loop reads them. Examples
-that differ in shape, and text, are measured source by source.
+its dataset in an HDF5 file, or the place of its rows in a file that can be mapped.
 """
 
 from __future__ import annotations
@@ -13,35 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 
 from labeled.api.dataset import Dataset
-from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import Source
 from labeled.formats.bytesource import is_remote
 from labeled.formats.header import SourceHeader
-from labeled.formats.objects import is_text
 from labeled.loader.sizing.memory import memory_of
 from labeled.selection import Selection
 
 Array = npt.NDArray[Any]
 Batch = tuple[Array, ...]
 """The arrays of a batch, source by source."""
-
-Form = Literal["numbers", "ragged", "text"]
-"""What rows are: numbers of one shape, numbers of a shape each, or text."""
-
-PLAIN_KINDS = "biufc"
-MOST_LABELS = 1 << 27
-"""Rows of a source that are read to see whether it holds classes."""
-
-MOST_CLASSES = 1000
-TEXT_ROWS = 4096
-"""Rows of text whose length is taken for that of all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,8 +139,6 @@ class Subject:
         What this library is given; half of it is what others fill at a time.
     labels : array, optional
         A class for each row, by position.
-    labelled : str, optional
-        The source whose values are the classes, read off each batch.
     numbers : callable, optional
         Reads off a batch which rows it holds, where the rows themselves tell.
     """
@@ -166,34 +147,20 @@ class Subject:
     batch_rows: int
     memory: int | str
     labels: Array | None = None
-    labelled: str | None = None
     numbers: Callable[[Batch], npt.NDArray[np.int64]] | None = None
 
     @property
     def n_rows(self) -> int:
         return self.dataset.n_rows
 
-    @cached_property
-    def form(self) -> Form:
-        """What the rows of its sources are."""
-        return form_of(self.dataset, self.dataset.sources[0]) or "numbers"
-
-    @cached_property
-    def row_bytes(self) -> int:
-        """Bytes of one row over all sources; of a mean one where rows differ."""
-        if self.form != "numbers":
-            return self._mean_bytes
-        n_values = {n: int(np.prod(s[1:], dtype=int)) for n, s in self.dataset.shapes.items()}
-        return sum(n * self.dataset.dtypes[name].itemsize for name, n in n_values.items())
-
     @property
-    def _mean_bytes(self) -> int:
-        (name,) = self.dataset.sources
-        source, rows = self.dataset.files.catalog.sources[name], self.dataset.selection(name)
-        if isinstance(source, RaggedSource):
-            return round(float(source.sizes[rows.rows].mean()) * source.dtype.itemsize)
-        some = self.dataset.subset(slice(0, TEXT_ROWS)).load()[name].values
-        return round(sum(len(encoded(text)) for text in some.reshape(-1)) / max(1, len(some)))
+    def row_bytes(self) -> int:
+        """Bytes of one row over all sources."""
+        data = self.dataset
+        return sum(
+            int(np.prod(data.shapes[n][1:], dtype=int)) * data.dtypes[n].itemsize
+            for n in data.sources
+        )
 
     @cached_property
     def stored(self) -> tuple[Stored, ...]:
@@ -232,55 +199,13 @@ class Subject:
 
     def labels_of(self, batch: Batch) -> Array | None:
         """Return the class of each row of a batch, where it can be told."""
-        if self.labelled is not None:
-            return batch[self.dataset.sources.index(self.labelled)].reshape(-1).copy()
         if self.numbers is not None and self.labels is not None:
             return np.asarray(self.labels[self.numbers(batch)])
         return None
 
 
-def form_of(dataset: Dataset, name: str) -> Form | None:
-    """Return what the rows of a source are; None where they are nothing that is measured."""
-    source, dtype = dataset.files.catalog.sources[name], dataset.dtypes[name]
-    if source.ragged is not None:
-        return "ragged" if dtype.kind in PLAIN_KINDS else None
-    if dtype.kind in PLAIN_KINDS:
-        return "numbers"
-    return "text" if dtype.kind in "SU" or is_text(dtype) else None
-
-
-def named(dataset: Dataset, *forms: Form | None) -> tuple[str, ...]:
-    """Return the sources whose rows are of one of some forms."""
-    return tuple(name for name in dataset.sources if form_of(dataset, name) in forms)
-
-
-def as_objects(items: Any) -> Array:
+def as_objects(items: list[Any]) -> Array:
     """Return examples as one array of objects, which is what a source of a batch is."""
-    if isinstance(items, np.ndarray):
-        return items
     out = np.empty(len(items), object)
-    for place, item in enumerate(items):
-        out[place] = item
+    out[:] = items
     return out
-
-
-def encoded(text: Any) -> bytes:
-    """Return an item of text as bytes."""
-    return text if isinstance(text, bytes) else str(text).encode("utf-8", "surrogateescape")
-
-
-def find_labels(dataset: Dataset) -> tuple[str, Array] | None:
-    """Find the source that holds classes: whole numbers, one a row, the fewest distinct ones."""
-    found: list[tuple[int, str, Array]] = []
-    for name in dataset.sources:
-        shape, dtype = dataset.shapes[name], dataset.dtypes[name]
-        if dtype.kind not in "biu" or int(np.prod(shape[1:])) != 1 or shape[0] > MOST_LABELS:
-            continue
-        values = dataset.select(name).load()[name].values.reshape(-1)
-        n_classes = len(np.unique(values))
-        if 1 < n_classes <= min(MOST_CLASSES, len(values) // 2):
-            found.append((n_classes, name, values))
-    if not found:
-        return None
-    _, name, values = min(found, key=lambda one: one[:2])
-    return name, values

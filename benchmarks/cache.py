@@ -11,8 +11,6 @@ import mmap
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from time import perf_counter
 
 import numpy as np
 
@@ -20,27 +18,13 @@ PIECE_BYTES = 8 << 20
 LOOK_BYTES = 1 << 30
 """Of a file that is looked through at a time."""
 
-ELSEWHERE = {
-    *("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs"),
-    *("glusterfs", "virtiofs", "orangefs", "pvfs2"),
-}
-IN_MEMORY = {"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"}
 
-
-def warm(path: str | os.PathLike[str], limit_s: float = float("inf")) -> float:
-    """Bring a file into the page cache by reading it, for at most about `limit_s`.
-
-    Returns
-    -------
-    float
-        The share of its bytes that were read.
-    """
-    size, done, began = os.path.getsize(path), 0, perf_counter()
+def warm(path: str | os.PathLike[str]) -> None:
+    """Bring a file into the page cache by reading it."""
     piece = bytearray(PIECE_BYTES)
     with open(path, "rb", buffering=0) as file:
-        while perf_counter() - began < limit_s and (n := file.readinto(piece)):
-            done += n
-    return min(1.0, done / size) if size else 1.0
+        while file.readinto(piece):
+            pass
 
 
 def evict(path: str | os.PathLike[str]) -> None:
@@ -112,28 +96,3 @@ def resident(path: str | os.PathLike[str]) -> float:
                 return float("nan")
             there += int((found & 1).sum())
     return there / max(1, -(-size // mmap.PAGESIZE))
-
-
-def stays_warm(path: str) -> str | None:
-    """Say why a file cannot be dropped from every cache that it may be in, if that is so."""
-    if "://" in path:
-        return "it is read through a network, whose caches cannot be emptied from here"
-    if not hasattr(os, "posix_fadvise") or not Path("/proc/self/mountinfo").exists():
-        return "this system cannot be asked to drop a file from its page cache"
-    kind = filesystem(path)
-    if kind in IN_MEMORY:
-        return f"its filesystem ({kind}) lies in memory"
-    if kind in ELSEWHERE or kind.startswith("fuse"):
-        return f"its filesystem ({kind}) may have a cache elsewhere, which stays as it is"
-    return None
-
-
-def filesystem(path: str) -> str:
-    """Return the kind of filesystem that a file lies on, as the system calls it."""
-    where, best, kind = os.path.realpath(path), -1, ""
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        before, _, after = line.partition(" - ")
-        point = before.split()[4].encode().decode("unicode_escape").rstrip("/")
-        if (where == point or where.startswith(point + "/")) and len(point) >= best:
-            best, kind = len(point), after.split()[0]
-    return kind

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from labeled.bench.peers.common import Orders, cuts
-from labeled.bench.subject import Batch, Subject
-from labeled.bench.timing import Epoch, Way
+from benchmarks.peers.common import Orders, cuts
+from benchmarks.subject import Batch, Subject
+from benchmarks.timing import Epoch, Way
 
 NAME = "Fuel's pattern"
 NEEDS = ()

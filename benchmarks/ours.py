@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.bench.subject import Batch, Subject
-from labeled.bench.timing import Epoch, Way
+from benchmarks.subject import Batch, Subject
+from benchmarks.timing import Epoch, Way
 from labeled.loader.loader import Loader
 
 SEED = 7
@@ -71,10 +71,6 @@ def window(subject: Subject, **options: Any) -> Way:
     return way(subject, "ours, window shuffle", "window", shuffle="window", **options)
 
 
-def staggered(subject: Subject, **options: Any) -> Way:
-    return way(subject, "ours, staggered", "window", shuffle="staggered", **options)
-
-
 def chosen(subject: Subject, **options: Any) -> Way:
     """A random list of 80 % of the rows."""
     rows = chosen_rows(subject.n_rows)
@@ -84,10 +80,3 @@ def chosen(subject: Subject, **options: Any) -> Way:
 def chosen_rows(n_rows: int) -> npt.NDArray[np.int64]:
     """Return a random list of 80 % of the rows, as a split into train and test makes it."""
     return np.random.default_rng(9).permutation(n_rows)[: n_rows * 4 // 5]
-
-
-def ways(subject: Subject, order: str) -> list[Way]:
-    """Return what anybody may ask for, for order "file" or "shuffled"."""
-    if order == "file":
-        return [in_order(subject)]
-    return [window(subject), full(subject), chosen(subject, shuffle=True)]

@@ -6,10 +6,10 @@ import importlib
 from collections.abc import Iterator
 from typing import Any
 
-from labeled.bench.peers.common import Orders
-from labeled.bench.peers.xarray_dask import BATCH_DIM, computed, lazy
-from labeled.bench.subject import Batch, Subject
-from labeled.bench.timing import Epoch, Way
+from benchmarks.peers.common import Orders
+from benchmarks.peers.xarray_dask import BATCH_DIM, computed, lazy
+from benchmarks.subject import Batch, Subject
+from benchmarks.timing import Epoch, Way
 
 NAME = "xbatcher"
 NEEDS = ("xbatcher",)

@@ -7,8 +7,6 @@ A rate can be missed because the machine is busy; these cannot. They are told by
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +15,12 @@ import numpy as np
 import pytest
 
 import labeled
-from benchmarks import report, section8
+from benchmarks import report, section8, timing
+from benchmarks.bare import decode, pread_in_order, take
 from benchmarks.files import BenchFile, FileSpec, make, numbers_of, row_numbers
+from benchmarks.ours import full, in_order, loader, way, window
 from benchmarks.process_reader import verdict
-from labeled.bench import timing
-from labeled.bench.bare import decode, pread_in_order, take
-from labeled.bench.ours import full, in_order, loader, way, window
-from labeled.bench.table import measured_rows
+from benchmarks.table import measured_rows
 
 ROWS, IMAGE, CHUNK = 16_384, (3, 16, 16), 64
 MEMORY = "8 MiB"  # less than the rows take, so that none are kept
@@ -188,30 +185,13 @@ def test_where_a_reader_process_pays_is_said() -> None:
     assert verdict({("gzip", "looks"): 1.2})[1:] == ["  gzip, looks: 1.20 x"]
 
 
-def test_short_epochs_follow_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = count()
-    monkeypatch.setattr(timing, "perf_counter", lambda: next(clock) * 1e-3)
-    started = []
-
-    def epoch() -> Iterator[tuple[np.ndarray, ...]]:
-        started.append(1)
-        yield from ((np.zeros(4, np.uint8),) for _ in range(3))
-
-    once = timing.run(epoch, 60)
-    assert (once.n_rows, once.complete, len(started)) == (12, True, 1)
-    again = timing.run(epoch, 60, least_s=0.05)
-    assert again.complete
-    assert again.n_rows == 12 * (len(started) - 1)
-    assert len(started) > 2
-
-
 def test_what_a_run_leaves_behind_holds_ratios_and_every_part(
     files: dict[str, BenchFile], tmp_path: Path
 ) -> None:
     file = files["contiguous"]
     subject = file.subject(256)
     ways = [pread_in_order(subject), in_order(subject)]
-    found = timing.measure(ways, subject, timing.Effort(5, 0.1, 2, least_rounds=1))
+    found = timing.measure(ways, subject, timing.Effort(5, 0.1, 2))
     results = section8.Results(measured={"x": found}, row_bytes={"x": file.spec.row_bytes})
     results.cold = [{"file": "y", "ratios": {"file order / a plain read": 0.95}}]
     checks = section8.checks(results)

@@ -6,8 +6,8 @@ import importlib
 from collections.abc import Iterator
 from typing import Any
 
-from labeled.bench.subject import Array, Batch, Subject
-from labeled.bench.timing import Epoch, Way
+from benchmarks.subject import Array, Batch, Subject
+from benchmarks.timing import Epoch, Way
 
 NAME = "Grain"
 NEEDS = ("grain",)

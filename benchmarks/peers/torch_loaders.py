@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from labeled.bench.subject import Batch, Subject
-from labeled.bench.timing import Epoch, Way
+from benchmarks.subject import Batch, Subject
+from benchmarks.timing import Epoch, Way
 
 NAME = "torch DataLoader"
 NEEDS = ("torch",)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from labeled.bench.peers.common import Orders, cuts
-from labeled.bench.subject import Batch, Chosen, Subject
-from labeled.bench.timing import Epoch, Way
+from benchmarks.peers.common import Orders, cuts
+from benchmarks.subject import Batch, Chosen, Subject
+from benchmarks.timing import Epoch, Way
 
 NAME = "pyfive"
 NEEDS = ("pyfive",)

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.bench.subject import Array, Batch, Subject
+from benchmarks.subject import Array, Batch, Subject
 from labeled.samplers.quality import batch_entropies
 
 Epoch = Callable[[], Iterator[Batch | int]]
@@ -140,42 +140,18 @@ def touch(array: Array) -> int:
     --------
     >>> touch(np.arange(200, dtype=np.uint8))  # bytes 0, 64, 128, 192; modulo 256
     128
-    >>> touch(np.array(["a", "bcd", ""], object))  # text is joined, which reads all of it
-    4
     """
     if array.dtype.hasobject:
-        items = array.reshape(-1).tolist()
-        if items and isinstance(items[0], str | bytes):
-            return len(type(items[0])().join(items))
-        return sum(map(touch, items))
+        return sum(map(touch, array))
     lines = np.ascontiguousarray(array).reshape(-1).view(np.uint8)[::LINE_BYTES]
     return int(np.add.reduce(lines, dtype=np.uint8))
 
 
-def run(
-    epoch: Epoch,
-    limit_s: float,
-    see: Callable[[Batch], object] | None = None,
-    least_s: float = 0.0,
-) -> Run:
-    """Consume an epoch for at most about `limit_s`; whole ones again until `least_s`."""
+def run(epoch: Epoch, limit_s: float, see: Callable[[Batch], object] | None = None) -> Run:
+    """Consume an epoch for at most about `limit_s`."""
     out = Run()
     began = perf_counter()
-    while _consume(out, epoch(), began, limit_s, see):
-        out.complete, out.seconds = True, perf_counter() - began
-        if out.seconds >= least_s:
-            break
-    return out
-
-
-def _consume(
-    out: Run,
-    batches: Iterator[Batch | int],
-    began: float,
-    limit_s: float,
-    see: Callable[[Batch], object] | None,
-) -> bool:
-    """Count the batches of one epoch; return whether it was not stopped before its end."""
+    batches = epoch()
     try:
         for batch in batches:
             if isinstance(batch, int):
@@ -193,8 +169,9 @@ def _consume(
             if out.seconds > limit_s and (
                 out.n_batches >= FEW_BATCHES or out.seconds > PATIENCE * limit_s
             ):
-                return False
-        return True
+                return out
+        out.complete, out.seconds = True, perf_counter() - began
+        return out
     finally:
         close = getattr(batches, "close", None)
         if close is not None:
@@ -210,37 +187,23 @@ class Effort:
     way_s: float
     """Of all counted epochs of one way."""
     rounds: int
-    least_s: float = 0.0
-    """Of a counted round: epochs shorter than that follow one another."""
-    least_rounds: int = 0
-    """That are counted however long the epoch that warmed up took."""
 
 
-Told = Callable[[str], object]
-"""Hears the name of the way that is measured next."""
-
-
-def measure(
-    ways: Sequence[Way], subject: Subject, effort: Effort, tell: Told = lambda name: None
-) -> list[Measured]:
+def measure(ways: Sequence[Way], subject: Subject, effort: Effort) -> list[Measured]:
     """Measure ways that read the same rows, turn by turn."""
     settle_allocator()
     found = [Measured(way) for way in ways]
-    epochs: list[Epoch | None] = []
-    for each in found:
-        tell(each.way.name)
-        epochs.append(_survey(each, subject, effort))
+    epochs = [_survey(each, subject, effort) for each in found]
     spent = [sum(r.seconds for r in each.runs) for each in found]
-    for number in range(effort.rounds):
+    for _ in range(effort.rounds):
         gc.collect()
         for i, (each, epoch) in enumerate(zip(found, epochs, strict=True)):
-            tell(each.way.name)
-            if epoch is None or (number >= effort.least_rounds and spent[i] >= effort.way_s):
+            if epoch is None or spent[i] >= effort.way_s:
                 continue
             if each.runs and not each.runs[0].complete and each.surveyed:
                 each.runs.clear()
             each.surveyed = False
-            each.runs.append(run(epoch, limit_of(each.way, effort), least_s=effort.least_s))
+            each.runs.append(run(epoch, limit_of(each.way, effort)))
             spent[i] += each.runs[-1].seconds
     return found
 
@@ -258,9 +221,7 @@ def _survey(each: Measured, subject: Subject, effort: Effort) -> Epoch | None:
     def see(batch: Batch) -> None:
         if subject.numbers is not None:
             numbers.append(subject.numbers(batch))
-        if len(batch) == len(subject.dataset.sources):
-            labels = subject.labels_of(batch)
-            if labels is not None:
+            if (labels := subject.labels_of(batch)) is not None:
                 classes.append(labels)
 
     try:

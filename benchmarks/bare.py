@@ -19,8 +19,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from labeled.bench.subject import Array, Batch, Stored, Subject
-from labeled.bench.timing import Epoch, Way, touch
+from benchmarks.subject import Array, Batch, Stored, Subject
+from benchmarks.timing import Epoch, Way, touch
 from labeled.formats.header import DEFLATE, SHUFFLE
 
 THREADS = 2

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from labeled.bench.subject import Array, Batch, Subject
-from labeled.bench.timing import Epoch, Way
+from benchmarks.subject import Array, Batch, Subject
+from benchmarks.timing import Epoch, Way
 
 NAME = "scDataset"
 NEEDS = ("scdataset", "torch")

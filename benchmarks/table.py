@@ -2,33 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
-from importlib import metadata
-from pathlib import Path
 from typing import Any
 
-from labeled.bench.cores import handover
-from labeled.bench.timing import Measured, paired_ratio
+from benchmarks.timing import Measured, paired_ratio
 
-PACKAGES = (
-    "labeled",
-    "numpy",
-    "h5py",
-    "hdf5plugin",
-    "dask",
-    "xarray",
-    "deflate",
-    "numba",
-    "numcodecs",
-    "torch",
-    "xbatcher",
-    "grain",
-    "scDataset",
-    "pyfive",
-)
 HEAD = (
     "way",
     "rows/s",
@@ -131,56 +109,3 @@ def plain(m: Measured) -> dict[str, Any]:
         "promised_bytes": m.promised_bytes,
         "error": m.error,
     }
-
-
-def machine() -> dict[str, Any]:
-    """Describe where a run was made, as far as it matters to its figures."""
-    return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "processor": _line("/proc/cpuinfo", "model name") or platform.processor(),
-        "cores": _cores(),
-        "handover": _handover(),
-        "memory": _line("/proc/meminfo", "MemTotal"),
-        "kernel": platform.release(),
-        "huge_pages": _whole("/sys/kernel/mm/transparent_hugepage/enabled"),
-        "python": platform.python_version(),
-        "libc": " ".join(platform.libc_ver()),
-        "allocator": "results recycled (a 24 MiB block was freed before timing)",
-        "load": [round(x, 2) for x in _load()],
-        "versions": {name: _version(name) for name in PACKAGES},
-    }
-
-
-def _handover() -> str:
-    found = handover()
-    return "" if found is None else f"{found:.1f} x a copy, over lines that another core has read"
-
-
-def _cores() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-
-
-def _load() -> Sequence[float]:
-    return os.getloadavg() if hasattr(os, "getloadavg") else ()
-
-
-def _line(path: str, key: str) -> str:
-    for line in _whole(path).splitlines():
-        if line.startswith(key):
-            return line.split(":", 1)[1].strip()
-    return ""
-
-
-def _whole(path: str) -> str:
-    try:
-        return Path(path).read_text().strip()
-    except OSError:
-        return ""
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None

@@ -12,8 +12,8 @@ import importlib.util
 from dataclasses import replace
 from importlib import import_module
 
-from labeled.bench.subject import Subject
-from labeled.bench.timing import Way
+from benchmarks.subject import Subject
+from benchmarks.timing import Way
 from labeled.errors import how_to_install
 
 PEERS = (
@@ -34,7 +34,7 @@ def peer_ways(subject: Subject, order: str, missing: dict[str, str], only: str =
     for name in PEERS:
         if only and only not in name:
             continue
-        module = import_module(f"labeled.bench.peers.{name}")
+        module = import_module(f"benchmarks.peers.{name}")
         gone = [needed for needed in module.NEEDS if importlib.util.find_spec(needed) is None]
         if gone:
             missing[module.NAME] = how_to_install(" ".join(gone), "bench")

@@ -16,13 +16,14 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter, sleep
 
-from labeled.bench.timing import Measured, Way, give_back_freed, run, settle_allocator
+from benchmarks.rows import ways_of
+from benchmarks.timing import Measured, Way, give_back_freed, run, settle_allocator
 
 OPENING_S = 60
 """How long a way may take to open before its process ends itself."""
@@ -66,17 +67,15 @@ class Nursery:
 
     Parameters
     ----------
-    module : str
-        Run as a program it calls :func:`serve`.
     arguments : sequence of str
-        Given to that program.
-    folder : path, optional
+        Given to this module, run as a program.
+    folder : path
         Where it runs.
     """
 
-    def __init__(self, module: str, arguments: Sequence[str], folder: Path | None = None) -> None:
+    def __init__(self, arguments: Sequence[str], folder: Path) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
+            [sys.executable, "-m", "benchmarks.peak", *arguments],
             cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -121,23 +120,16 @@ class Nursery:
 
 
 def watch(
-    module: str,
-    arguments: Sequence[str],
-    found: Iterable[Measured],
-    seconds: float,
-    tell: Callable[[], object] = lambda: None,
-    folder: Path | None = None,
+    arguments: Sequence[str], found: Iterable[Measured], seconds: float, folder: Path
 ) -> dict[str, str]:
     """Measure the peak memory of ways, two at a time, where the system tells.
 
     Parameters
     ----------
-    module, arguments, folder
+    arguments, folder
         Of the :class:`Nursery`; the arguments are followed by those of :func:`serve`.
     seconds : float
         How much of an epoch is run.
-    tell : callable
-        Called once a way.
 
     Returns
     -------
@@ -152,13 +144,12 @@ def watch(
 
     def one(group: list[Measured]) -> None:
         needs = sorted({name for m in group for name in m.way.needs})
-        nursery = Nursery(module, [*arguments, str(seconds), *needs], folder)
+        nursery = Nursery([*arguments, str(seconds), *needs], folder)
         try:
             for m in group:
                 m.peak_bytes, why = nursery.growth(m.way.full_name)
                 if m.peak_bytes is None:
                     failed[m.way.full_name] = why
-                tell()
         finally:
             nursery.close()
 
@@ -202,3 +193,12 @@ def _be_watched(way: Way, seconds: float) -> None:
             print(traceback.format_exception_only(fault)[-1].strip(), flush=True)
     finally:
         os._exit(0)
+
+
+def main() -> None:
+    folder, scale, workload = sys.argv[1:4]
+    serve(ways_of(Path(folder), int(scale), workload), sys.argv[4:])
+
+
+if __name__ == "__main__":
+    main()

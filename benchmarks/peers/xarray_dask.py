@@ -8,9 +8,9 @@ from typing import Any
 import dask.array as da
 import xarray as xr
 
-from labeled.bench.peers.common import Orders, cuts
-from labeled.bench.subject import Batch, Stored, Subject
-from labeled.bench.timing import Epoch, Way
+from benchmarks.peers.common import Orders, cuts
+from benchmarks.subject import Batch, Stored, Subject
+from benchmarks.timing import Epoch, Way
 
 NAME = "xarray+dask"
 NEEDS = ()
