@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from click.testing import CliRunner
 
@@ -72,16 +71,6 @@ def test_a_folder_becomes_records_as_it_is_encoded(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match=r"a/9\.png"):
         labeled.convert(tmp_path / "in", tmp_path / "no.rec")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["f.idx", "f.rec", "in", "o.idx", "o.rec"]
-
-
-def test_between_files_that_are_not_labelled(tmp_path: Path) -> None:
-    first = labeled.write(tmp_path / "a", {"x": np.arange(5), "y": np.arange(5.0)}, {"s": (1, 4)})
-    archive = labeled.convert(first, tmp_path / "a.npz")
-    table = labeled.convert(archive, tmp_path / "a.parquet")
-    assert pd.read_parquet(table)["x"].tolist() == [0, 1, 2, 3, 4]
-    back = labeled.open_dataset(labeled.convert(table, tmp_path / "b"))
-    assert back.split("s")["x"].values.tolist() == [1, 2, 3]
-    assert len(list(tmp_path.iterdir())) == 4
 
 
 def test_folders_of_splits_and_bad_pictures(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import time
 import warnings
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -79,22 +78,19 @@ def test_a_damaged_compressed_member_names_its_rows(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["a.npz"]
 
 
-@pytest.mark.parametrize("target", ["o.hdf5", "o.npz"])
-def test_a_killed_conversion_leaves_the_old_file_or_the_whole_new_one(
-    tmp_path: Path, target: str
-) -> None:
+def test_a_killed_conversion_leaves_the_old_file_or_the_whole_new_one(tmp_path: Path) -> None:
+    target = "o.hdf5"
     rng = np.random.default_rng(0)
     labeled.write(tmp_path / "x.hdf5", {"x": rng.integers(0, 256, (100_000, 64), np.uint8)})
     np.savez(tmp_path / "x.npz", x=labeled.open_dataset(tmp_path / "x.hdf5")["x"].values)
-    origin = "x.npz" if target.endswith("hdf5") else "x.hdf5"
     script = f"""
         import labeled
         print("go", flush=True)
         for i in range(1000):
-            labeled.convert({origin!r}, {target!r}, overwrite=True)
+            labeled.convert("x.npz", {target!r}, overwrite=True)
     """
     expected = labeled.open_dataset(tmp_path / "x.hdf5")["x"].values
-    for _ in range(2 if target.endswith("hdf5") else 1):
+    for _ in range(2):
         writer = run(script, tmp_path)
         assert writer.stdout is not None
         assert writer.stdout.readline() == "go\n"
@@ -102,11 +98,7 @@ def test_a_killed_conversion_leaves_the_old_file_or_the_whole_new_one(
         writer.send_signal(signal.SIGKILL)
         writer.communicate()
         if (tmp_path / target).exists():
-            found = (
-                labeled.open_dataset(tmp_path / target)["x"].values
-                if target.endswith("hdf5")
-                else np.load(tmp_path / target)["x"]
-            )
+            found = labeled.open_dataset(tmp_path / target)["x"].values
             np.testing.assert_array_equal(found, expected)
         others = {p.name for p in tmp_path.iterdir()} - {target, "x.hdf5", "x.npz"}
         assert all(name.startswith(".") and name.endswith(".part") for name in others)
@@ -116,10 +108,10 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     script = """
         import resource, signal, numpy as np, labeled
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        noise = np.random.default_rng(0).integers(0, 256, (400_000,), np.uint8)
-        labeled.write("x.hdf5", {"x": noise})
+        noise = np.random.default_rng(0).integers(0, 256, (40, 100, 100), np.uint8)
+        labeled.write("x.hdf5", {"x": noise}, dims={"x": ("batch", "height", "width")})
         resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
-        for target in ("o.hdf5", "o.npz", "o.npy", "o.csv", "o.parquet"):
+        for target in ("o.hdf5", "o.rec"):
             try:
                 labeled.convert("x.hdf5", target)
             except labeled.LabeledError as error:
@@ -128,13 +120,13 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     done = run(script, tmp_path)
     out, err = done.communicate()
     lines = out.splitlines()
-    assert len(lines) == 5, err
+    assert len(lines) == 2, err
     assert all(line.startswith("WriteError writing") for line in lines), lines
     assert [p.name for p in tmp_path.iterdir()] == ["x.hdf5"]
 
 
 def test_memory_stays_within_the_budget(tmp_path: Path) -> None:
-    """Ten times the budget, in a fresh process: in compressed, across, and out again."""
+    """Ten times the budget, in a fresh process: in compressed, and across."""
     some = np.random.default_rng(0).integers(0, 4, (1000, 1024), np.uint8)
     rows = np.tile(np.repeat(some, 16, axis=1)[:, :1024], (205, 1))
     with (
@@ -147,12 +139,11 @@ def test_memory_stays_within_the_budget(tmp_path: Path) -> None:
         import labeled
         from labeled.cli.memory import PeakMemory
         labeled.convert("small.npz", "s.hdf5", split={"a": 0.5}, compression="gzip")
-        labeled.convert("s.hdf5", "s.npz")
         labeled.convert("s.hdf5", "again.hdf5")
         with PeakMemory() as memory:
             labeled.convert("x.npz", "x.hdf5", memory="20 MiB", split={"a": 0.5})
             labeled.convert("x.hdf5", "y.hdf5", memory="20 MiB", split={"a": 0.5})
-            labeled.convert("y.hdf5", "z.npz", memory="20 MiB", only="a")
+            labeled.convert("y.hdf5", "z.hdf5", memory="20 MiB", only="a")
         print(memory.peak_bytes)
     """
     done = run(script, tmp_path)
@@ -188,15 +179,6 @@ def test_names_that_come_twice_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ArrayError, match=r"a.parquet' has columns of the same name"):
         labeled.convert(tmp_path / "a.parquet", tmp_path / "x.hdf5")
     assert not (tmp_path / "x.hdf5").exists()
-
-
-@pytest.mark.parametrize("values", [np.zeros((3, 0)), np.zeros(3, np.longdouble)])
-def test_what_parquet_has_no_place_for_is_said(tmp_path: Path, values: Any) -> None:
-    if values.dtype.itemsize == 8 and values.ndim == 1:
-        pytest.skip("long doubles are doubles here")
-    path = labeled.write(tmp_path / "a.hdf5", {"x": values})
-    with pytest.raises(ArrayError, match=r"'x' .*for which .parquet has no place; write .npz"):
-        labeled.convert(path, tmp_path / "a.parquet")
 
 
 @pytest.mark.filterwarnings("ignore:.*are no sources of examples:labeled.LabeledWarning")

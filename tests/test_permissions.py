@@ -50,7 +50,7 @@ SCRIPT = """
             "overwrite": told(labeled.write, "shut/x.h5", made, overwrite=True),
             "append": told(labeled.append, "shut/x.h5", made),
             "convert": told(labeled.convert, "a.npy", "shut/new.h5"),
-            "export": told(labeled.convert, "x.h5", "shut/new.npz"),
+            "export": told(labeled.convert, "x.h5", "shut/new.rec"),
             "repack": told(labeled.repack, "x.h5", "shut/new.h5"),
             "itself": told(labeled.repack, "shut/x.h5", "shut/x.h5", overwrite=True),
         },

@@ -173,15 +173,15 @@ def test_targets_that_cannot_be_written(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_devices_and_pipes_are_not_replaced(tmp_path: Path) -> None:
-    pipe, link, archive = (tmp_path / name for name in ("pipe", "link.hdf5", "link.npz"))
+    pipe, link, records = (tmp_path / name for name in ("pipe", "link.hdf5", "link.rec"))
     os.mkfifo(pipe)
     link.symlink_to(pipe)
-    archive.symlink_to(pipe)
+    records.symlink_to(pipe)
     file = labeled.write(tmp_path / "x.hdf5", {"x": np.arange(3)})
     for target in (pipe, link):
         with pytest.raises(WriteError, match="is a device or a pipe"):
             labeled.write(target, {"x": np.arange(3)}, overwrite=True)
-    for target in (pipe, link, archive):
+    for target in (pipe, link, records):
         with pytest.raises(WriteError, match="is a device or a pipe"):
             labeled.convert(file, target, overwrite=True)
         assert pipe.is_fifo()

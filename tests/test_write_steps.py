@@ -120,23 +120,13 @@ def repack(folder: Path) -> str:
     return labeled.repack(target, target, order="shuffle", overwrite=True, threads=1)
 
 
-def export(suffix: str) -> Callable[[Path], str]:
-    def run(folder: Path) -> str:
-        target = folder / f"x{suffix}"
-        return labeled.convert(folder / "given" / "x.npz", target, overwrite=True)
-
-    return run
-
-
-JOBS: dict[str, tuple[Callable[[Path], str], bool | None]] = {
+JOBS: dict[str, tuple[Callable[[Path], str], bool]] = {
     "write": (write, False),
     "write batches": (write_batches, True),
     "append": (append, True),
     "append anew": (append_anew, False),
     "append in place": (append_in_place, True),
     "repack": (repack, True),
-    "npz": (export(".npz"), None),
-    "csv": (export(".csv"), None),
 }
 
 
@@ -166,12 +156,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Do every job once."""
     for name, (job, chunked) in JOBS.items():
         before = tmp_path_factory.mktemp("before")
-        if chunked is None:
-            (before / "given").mkdir()
-            np.savez(before / "given" / "x.npz", x=X)
-            (before / f"x.{name}").write_bytes(b"an old file")
-        else:
-            begun(before, chunked=chunked)
+        begun(before, chunked=chunked)
         after = tmp_path_factory.mktemp("after") / "x"
         shutil.copytree(before, after)
         BEFORE[name], AFTER[name] = before, rows_of(Path(job(after)))

@@ -35,8 +35,8 @@ from labeled.formats.registry import OPTION_NAMES, format_named, format_of
 from labeled.formats.replacing import check_target, part_folder
 from labeled.keywords import check_keywords, check_mappings, keywords_of
 from labeled.ragged import Ragged
-from labeled.writing.endings import check_ending
-from labeled.writing.exporting import SUFFIXES, export, pass_on
+from labeled.writing.endings import RECORDS, check_ending
+from labeled.writing.exporting import export, pass_on
 from labeled.writing.fields import with_fields
 from labeled.writing.origins import Origin, origin_of
 from labeled.writing.ragged import RaggedAs
@@ -88,7 +88,7 @@ def convert(
     threads: int | None = None,
     **options: Any,
 ) -> str:
-    """Make a labelled file of something else, or something else of a labelled file.
+    """Make a labelled file of something else, or records of a labelled file of pictures.
 
     Rows pass through memory in blocks, whatever the size of the file. The target appears
     under its name only once it is complete, so a conversion that was cut short is simply
@@ -101,8 +101,8 @@ def convert(
         zarr stores, netCDF, a folder of pictures by class, and all that
         :func:`labeled.open_dataset` opens (HDF5, CSV, IDX, record files).
     target : path
-        ``.npz``, ``.npy``, ``.parquet``, ``.csv`` and ``.rec`` are written as such; any other
-        name is that of a labelled HDF5 file.
+        A labelled HDF5 file, unless it ends in ``.rec``. For other kinds of files see
+        ``open_dataset(...).to_xarray()``.
     split : mapping of split to rule, optional
         ``"0:50000"`` (a stretch), ``0.8`` or ``"80%"`` (a share of the rows that no stretch
         names, drawn at random), ``1000`` (so many of them), ``"rest"``; or rows, as for
@@ -156,9 +156,6 @@ def convert(
     ...                        split={"train": 0.8, "test": 0.2}, stratify="y")
     >>> {name: counts["x"] for name, counts in labeled.open_dataset(path).splits.items()}
     {'train': 8, 'test': 2}
-    >>> path = labeled.convert(path, os.path.join(folder, "b.npz"))
-    >>> np.load(path)["x"].shape
-    (10, 2)
     """
     if "splits" in options:
         raise LoaderTypeError("convert has no parameter 'splits'; did you mean 'split'?")
@@ -168,10 +165,10 @@ def convert(
         raise LoaderTypeError(f"seed={seed!r} is no whole number")
     target = os.fsdecode(target)
     check_target(target, overwrite=overwrite)
-    suffix = os.path.splitext(target)[1].lower()
-    if suffix not in SUFFIXES:
+    is_records = os.path.splitext(target)[1].lower() == RECORDS
+    if not is_records:
         check_ending(target)
-    own = options if suffix in SUFFIXES else {"decode_cf": False, **options}
+    own = options if is_records else {"decode_cf": False, **options}
     own = own if sources is None else {**own, "sources": tuple(sources)}
     own = own if columns is None else {**own, "columns": columns}
     opener = partial(_opened, only=only, example_dim=example_dim, dims=dims, own=own)
@@ -186,13 +183,11 @@ def convert(
         raise ArrayError(f"{found.where} holds no source to convert")
     if isinstance(found.sources, Dataset) and sources is None:
         _warn_of_left_out(found.sources)
-    if suffix in SUFFIXES and split is not None:
-        raise SplitError(
-            f"{suffix} files get no splits of their own; convert to a labelled file first"
-        )
-    if suffix == ".rec" and found.kind == "pictures" and not options:
+    if is_records and split is not None:
+        raise SplitError(".rec files get no splits; convert to a labelled file first")
+    if is_records and found.kind == "pictures" and not options:
         return pass_on(found.sources, target, overwrite=overwrite, progress=progress)
-    if suffix in SUFFIXES:
+    if is_records:
         return _exported(found, target, dims, overwrite, progress, memory)
     table = found.splits
     if split is not None:
@@ -272,7 +267,7 @@ def _exported(
     progress: bool | None,
     memory: int | str | None,
 ) -> str:
-    """Write what is no labelled file; what was none either becomes one on the way."""
+    """Write records; what is no labelled file becomes one on the way."""
     if not isinstance(found.sources, Dataset):
         with part_folder(check_target(target, overwrite=overwrite)) as between, _made_for(target):
             labelled = write(

@@ -50,7 +50,7 @@ OF_DATASET = said_of(
     ("to_dataframe to_pandas df", "say ds.to_xarray().to_dataframe(), where that fits into memory"),
     (
         "to_hdf5 to_hdf to_h5 save write export to_file to_csv to_parquet to_disk",
-        "say labeled.write('new.hdf5', ds), or labeled.convert for files of other kinds",
+        "say labeled.write('new.hdf5', ds), or ds.to_xarray() for files of other kinds",
     ),
     (
         "append extend concat concatenate",

@@ -1,4 +1,4 @@
-"""``labeled convert``: a labelled file of something else, or something else of one."""
+"""``labeled convert``: a labelled file of something else, or records of one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from labeled.cli.options import (
     storage_of,
     storage_options,
 )
-from labeled.writing.exporting import SUFFIXES
+from labeled.writing.endings import RECORDS
 from labeled.writing.sharing import rules_of_words
 
 
@@ -92,17 +92,17 @@ def convert(
     progress: bool | None,
     as_json: bool,
 ) -> None:
-    """Make TARGET of ORIGIN: a labelled file of nearly anything, or the other way round.
+    """Make TARGET of ORIGIN: a labelled file of nearly anything.
 
     ORIGIN may be .npy, .npz, .parquet, a zarr store, netCDF, a folder of pictures by class,
     or what labeled opens (HDF5, CSV, IDX, .rec). TARGET is a labelled HDF5 file, unless it
-    ends in .npz, .npy, .parquet, .csv or .rec. It appears only once it is complete;
-    whatever cut a conversion short, begin it again.
+    ends in .rec. It appears only once it is complete; whatever cut a conversion short, begin
+    it again.
 
     \b
       labeled convert digits.npz digits.hdf5 --split train=0:1500 test=1500:
       labeled convert digits.npz digits.hdf5 --split train=0.8 test=0.2 --stratify targets
-      labeled convert digits.hdf5 test.npz --only test
+      labeled convert digits.hdf5 test.hdf5 --only test
       labeled convert pictures/ pictures.hdf5 --resize 64 --split train=0.9 test=rest
     """
     rules = rules_of_words([*split, *more])
@@ -168,7 +168,7 @@ def report(path: str, seconds: float, *, as_json: bool, **more: Any) -> None:
         "bytes_per_s": round(size / max(seconds, 1e-9)),
         **more,
     }
-    labelled = os.path.splitext(path)[1].lower() not in SUFFIXES
+    labelled = os.path.splitext(path)[1].lower() != RECORDS
     if labelled:
         dataset = open_dataset(path)
         facts["sources"] = {n: len(dataset.selection(n)) for n in dataset.sources}

@@ -10,16 +10,19 @@ import os
 
 from labeled.errors import WriteError
 
-EXPORTED = frozenset({".npz", ".npy", ".parquet", ".csv", ".rec"})
-"""What `convert` writes."""
+RECORDS = ".rec"
+"""What `convert` writes beside HDF5."""
+
+XARRAY = frozenset({".npz", ".npy", ".parquet", ".csv", ".zarr"})
+"""What NumPy, pandas and xarray write, of ``dataset.to_xarray()``."""
 
 _FOREIGN = """
 .arrow .avro .db .dcm .feather .fits .gz .jpeg .jpg .json .jsonl .lmdb .mat .orc .pickle .pkl
 .png .pt .pth .safetensors .sqlite .tar .tfrecord .tfrecords .tif .tiff .tsv .txt .xlsx .xz
-.zarr .zip .zst
+.zip .zst
 """
 
-OTHERS = EXPORTED.union(_FOREIGN.split())
+OTHERS = XARRAY.union(_FOREIGN.split(), [RECORDS])
 """Endings of files that are something else than HDF5."""
 
 
@@ -42,7 +45,11 @@ def check_ending(path: str | os.PathLike[str]) -> None:
     name = os.fsdecode(path)
     stem, ending = os.path.splitext(name)
     if ending.lower() in OTHERS:
-        way = "; labeled.convert makes one of a labelled file" if ending.lower() in EXPORTED else ""
+        way = ""
+        if ending.lower() == RECORDS:
+            way = "; labeled.convert makes one of a labelled file"
+        elif ending.lower() in XARRAY:
+            way = "; open_dataset(...).to_xarray() has to_dataframe(), to_zarr() and to_netcdf()"
         raise WriteError(
             f"cannot write {name!r}: what is written is HDF5, which is not what a name "
             f"in {ending} promises; name it {stem + '.hdf5'!r}{way}"

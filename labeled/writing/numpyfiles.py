@@ -1,23 +1,17 @@
-"""NumPy's own files: ``.npy`` and ``.npz``, read without being in memory, and written.
+"""NumPy's own files: ``.npy`` and ``.npz``, read without being in memory.
 
 A plain member of an archive lies in it as it would in a file of its own, so it is mapped;
 a compressed one passes from its beginning. Pickled objects are refused: reading them could
 run anything.
-
-What NumPy has no place for (dims, splits, attributes, shapes of ragged examples) is kept in
-one more member, ``_labeled``, a text in JSON that other readers may pass over. Lists of rows
-and the offsets and shapes of ragged sources are members below ``_labeled/``.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any, Literal
@@ -28,7 +22,6 @@ from labeled.errors import FileFormatError, UnsafeFileError
 from labeled.formats.region import Array
 from labeled.writing.passing import Passing
 
-OWN = "_labeled"
 _LOCAL_HEADER = 30
 _READ_BYTES = 256 << 10
 """What is inflated at a time."""
@@ -184,59 +177,3 @@ def _filled(out: Array, file: IO[bytes]) -> int:
         out[done : done + len(some)] = np.frombuffer(some, np.uint8)
         done += len(some)
     return done
-
-
-# writing
-
-
-@contextmanager
-def new_npz(path: str) -> Iterator[zipfile.ZipFile]:
-    """Open an archive for members; it is complete once the block has ended."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-        yield archive
-
-
-def put_member(
-    archive: zipfile.ZipFile, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], blocks: Any
-) -> None:
-    """Write an array of an archive block by block. The same blocks give the same bytes."""
-    about = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
-    with archive.open(about, "w", force_zip64=True) as file:
-        put_array(file, dtype, shape, blocks)
-
-
-def put_array(file: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...], blocks: Any) -> None:
-    """Write one array in the ``.npy`` format, block by block."""
-    described = {
-        "descr": np.lib.format.dtype_to_descr(np.dtype(dtype.str)),  # without HDF5's notes
-        "fortran_order": False,
-        "shape": shape,
-    }
-    np.lib.format.write_array_header_2_0(file, described)
-    for block in blocks:
-        values = np.ascontiguousarray(block, dtype)
-        if values.size:
-            file.write(values.reshape(-1).view(np.uint8).data)
-
-
-def put_note(archive: zipfile.ZipFile, note: Mapping[str, Any]) -> None:
-    """Write what NumPy has no place for."""
-    text = np.array(json.dumps(note))
-    put_member(archive, OWN, text.dtype, (), [text.reshape(1)])
-
-
-def note_of(path: str, members: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what :func:`put_note` wrote; empty where somebody else made the archive.
-
-    Raises
-    ------
-    FileFormatError
-        If the member is there and is no JSON.
-    """
-    if OWN not in members:
-        return {}
-    try:
-        found = json.loads(str(members[OWN][()]))
-    except (TypeError, ValueError) as error:
-        raise FileFormatError(f"member {OWN!r} of {path!r} is not JSON: {error}") from error
-    return found if isinstance(found, dict) else {}

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-import numpy as np
 import xarray as xr
 
 from labeled.errors import (
@@ -36,11 +35,9 @@ from labeled.formats.recordio.decoding import Decoding
 from labeled.formats.recordio.options import RecordOptions
 from labeled.formats.registry import FORMATS
 from labeled.ragged import Ragged
-from labeled.ragged.flat import Flat, FlatRows
-from labeled.selection import Selection
 from labeled.writing.folders import DIMS, listed, more_pictures, picture_sources
 from labeled.writing.inputs import RowsLike
-from labeled.writing.numpyfiles import OWN, note_of, open_npy, open_npz
+from labeled.writing.numpyfiles import open_npy, open_npz
 from labeled.writing.shards import PARQUET, npy_sources, parquet_sources, shards_of
 from labeled.writing.tables import frame_sources, is_frame, open_parquet
 
@@ -209,7 +206,7 @@ def _of_path(
     if suffix == ".npz":
         return _of_npz(path)
     if suffix in PARQUET:
-        return _of_parquet(path, columns)
+        return Origin("parquet", open_parquet(path, columns))
     with open(path, "rb") as file:
         magic = file.read(len(NETCDF3_MAGIC))
     if magic == NETCDF3_MAGIC:
@@ -252,9 +249,7 @@ def _with_axes(where: str, array: Any) -> Any:
 
 
 def _of_npz(path: str) -> Origin:
-    members, left_out = open_npz(path)
-    note = note_of(path, members)
-    arrays = {n: a for n, a in members.items() if n != OWN and not n.startswith(f"{OWN}/")}
+    arrays, left_out = open_npz(path)
     single = sorted(name for name, array in arrays.items() if not array.shape)
     if single:
         warn(f"members {single} of {path!r} are single values, no sources, and are left out")
@@ -263,54 +258,7 @@ def _of_npz(path: str) -> Origin:
         raise UnsafeFileError("; ".join(left_out.values()))
     if not sources:
         raise ArrayError(f"{path!r} has no array with an axis of examples")
-    dims = {name: tuple(dims) for name, dims in note.get("dims", {}).items()}
-    for name in note.get("ragged", []):
-        offsets = np.asarray(members[f"{OWN}/{name}/offsets"][:])
-        shapes = np.asarray(members[f"{OWN}/{name}/shapes"][:])
-        rows = FlatRows(Flat(sources[name][:], offsets, shapes), f"member {name!r} of {path!r}")
-        sources[name] = Ragged(rows, Selection.all(len(shapes)), dims.pop(name), name)
-    return Origin(
-        "npz",
-        sources,
-        dims=dims,
-        splits=_noted_splits(note, members),
-        attrs=note.get("attrs", {}),
-        source_attrs=note.get("source_attrs", {}),
-        left_out=left_out,
-    )
-
-
-def _noted_splits(note: Mapping[str, Any], members: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the splits that an archive or a table has noted: stretches, or names of members."""
-    splits = {
-        split: {
-            name: np.asarray(members[rows][:]) if isinstance(rows, str) else _rows(rows)
-            for name, rows in by.items()
-        }
-        for split, by in note.get("splits", {}).items()
-    }
-    return splits or None
-
-
-def _rows(noted: Any) -> Any:
-    """Return rows noted as ``[start, stop]``, or as a list in a list."""
-    return np.array(noted[0], np.int64) if noted and isinstance(noted[0], list) else tuple(noted)
-
-
-def _of_parquet(path: str, columns: Mapping[str, Sequence[str]] | None) -> Origin:
-    sources, note = open_parquet(path, columns)
-    dims = {n: tuple(d) for n, d in note.get("dims", {}).items() if n in sources}
-    for name, value in sources.items():
-        if isinstance(value, Ragged) and name in dims:
-            sources[name] = replace(value, dims=dims.pop(name))
-    return Origin(
-        "parquet",
-        sources,
-        dims=dims,
-        splits=_noted_splits(note, {}),
-        attrs=note.get("attrs", {}),
-        source_attrs={n: a for n, a in note.get("source_attrs", {}).items() if n in sources},
-    )
+    return Origin("npz", sources, left_out=left_out)
 
 
 # xarray

@@ -84,7 +84,7 @@ def parquet_sources(
     ArrayError
         If the files differ in their columns, or in what these hold.
     """
-    tables = {path: open_parquet(path, columns)[0] for path in paths}
+    tables = {path: open_parquet(path, columns) for path in paths}
     first = tables[paths[0]]
     for path, table in tables.items():
         if list(table) != list(first):

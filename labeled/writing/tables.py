@@ -1,4 +1,4 @@
-"""Tables as sources: the columns of a parquet file or of a DataFrame, and back.
+"""Tables as sources: the columns of a parquet file or of a DataFrame.
 
 A column becomes a source of one value a row; several may be put side by side as one source
 (``columns={"features": ["a", "b"]}``). Columns of lists become sources of two axes where all
@@ -10,7 +10,6 @@ imported here and nowhere else.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,9 +31,6 @@ from labeled.ragged import Ragged
 from labeled.ragged.flat import AnyRows, Flat, Rows, offsets_of
 from labeled.selection import Selection
 from labeled.writing.passing import Passing
-
-NOTE = b"labeled"
-"""The key of a parquet file's metadata under which dims, splits and attributes lie (JSON)."""
 
 ROW_GROUP = 1 << 16
 
@@ -140,13 +136,11 @@ def _grouped(
     return out
 
 
-# parquet, in
+# parquet
 
 
-def open_parquet(
-    path: str, columns: Mapping[str, Sequence[str]] | None = None
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the columns of a file as sources, and what was noted beside them.
+def open_parquet(path: str, columns: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
+    """Return the columns of a file as sources.
 
     Raises
     ------
@@ -158,11 +152,7 @@ def open_parquet(
     table = _Parquet(path)
     _check_different(repr(path), table.names)
     found = {name: table.source(name) for name in table.names}
-    note: dict[str, Any] = {}
-    text = (table.file.schema_arrow.metadata or {}).get(NOTE)
-    if text is not None:
-        note = json.loads(text)
-    return _grouped(found, columns, _side_by_side), note
+    return _grouped(found, columns, _side_by_side)
 
 
 def _check_different(where: str, names: Sequence[str]) -> None:
@@ -383,55 +373,3 @@ def _lists_of_group(path: str, stamp: tuple[int, int], name: str, number: int, s
     sizes = batch.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
     values = batch.flatten().to_numpy(zero_copy_only=False)
     return Flat(values, offsets_of(sizes), sizes.reshape(-1, 1))
-
-
-# parquet, out
-
-
-class ParquetWriter:
-    """Writes blocks of rows of all columns, one row group a block.
-
-    Parameters
-    ----------
-    path : str
-    note : mapping
-        Kept as JSON in the file's metadata.
-    """
-
-    def __init__(self, path: str, note: Mapping[str, Any]) -> None:
-        self._path = path
-        self._note = {NOTE: json.dumps(dict(note)).encode()}
-        self._writer: Any = None
-
-    def put(self, columns: Mapping[str, Any]) -> None:
-        """Write the next rows: arrays of one or two axes, or :class:`~labeled.ragged.Flat`."""
-        arrow = pyarrow()
-        table = arrow.table({name: _arrow(values) for name, values in columns.items()})
-        if self._writer is None:
-            schema = table.schema.with_metadata(self._note)
-            self._writer = pyarrow(".parquet").ParquetWriter(self._path, schema)
-        self._writer.write_table(table)
-        arrow.default_memory_pool().release_unused()  # arrow keeps what is given back to it
-
-    def close(self) -> None:
-        """Write what stands at the end of the file."""
-        if self._writer is not None:
-            self._writer.close()
-
-
-def _arrow(values: Any) -> Any:
-    arrow = pyarrow()
-    if isinstance(values, Flat):
-        flat = arrow.array(values.values)
-        return arrow.LargeListArray.from_arrays(arrow.array(values.offsets), flat)
-    if values.dtype.kind == "O":
-        return arrow.array(values.tolist(), arrow.string())
-    if not values.dtype.isnative:
-        values = values.astype(values.dtype.newbyteorder("="))
-    if values.ndim == 2:
-        return arrow.FixedSizeListArray.from_arrays(_arrow(values.reshape(-1)), values.shape[1])
-    if values.dtype.kind == "S":  # of one width, as they are; arrow itself would cut NULs
-        buffer = arrow.py_buffer(np.ascontiguousarray(values))
-        kind = arrow.binary(values.dtype.itemsize)
-        return arrow.FixedSizeBinaryArray.from_buffers(kind, len(values), [None, buffer])
-    return arrow.array(values)
