@@ -23,8 +23,8 @@ from hypothesis.extra import numpy as hnp
 import labeled
 from labeled.cli.drawing import as_pixels, colour_lines, gallery, shade_lines
 from labeled.cli.head import number_lines
-from labeled.cli.main import main, one_line, warnings_as_lines
-from labeled.cli.wording import in_flags
+from labeled.cli.main import main, warnings_as_lines
+from labeled.cli.wording import in_flags, one_line
 from labeled.errors import LabeledWarning
 from make_files import DIGIT_LABELS, digits, fuel_file, plain_file, ragged_file
 
@@ -435,9 +435,7 @@ WORDS = [
     ("give split={'train': 0.8}, or", "give --split train=0.8, or"),
     (
         "f['x'].dims[0] = 1, netcdf=False or io='mmap', nothing=1",
-        "f['x'].dims[0] = 1, netcdf=False or io='mmap', nothing=1 "
-        "(io= is a parameter of labeled.open_dataset, "
-        "netcdf= is a parameter of labeled.write, in Python)",
+        "f['x'].dims[0] = 1, netcdf=False or io='mmap', nothing=1",
     ),
     ("dims= names 'x'; progress=False", "--dims names 'x'; --no-progress"),
     ("a == b, seed==3, memory={'open", "a == b, seed==3, --memory{'open"),
@@ -555,8 +553,6 @@ def test_head_and_verify_as_json(tmp_path):
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_completes(shell, monkeypatch):
-    script = run("completion", shell).stdout
-    assert "_LABELED_COMPLETE" in script
     monkeypatch.setenv("COMP_WORDS", "labeled ver")
     monkeypatch.setenv("COMP_CWORD", "1" if shell != "fish" else "ver")
     complete = get_completion_class(shell)(main, {}, "labeled", "_LABELED_COMPLETE")

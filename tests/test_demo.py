@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import labeled
-from labeled.cli.classifier import Softmax
+from labeled.cli.demo import Softmax
 from labeled.cli.digits import (
     N_DIGITS,
     bundled_digits,

@@ -11,7 +11,7 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
@@ -20,12 +20,12 @@ from typing import Any
 
 import click
 import numpy as np
+import numpy.typing as npt
 from dask.utils import format_bytes
 from tqdm import tqdm
 
 from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
-from labeled.cli.classifier import Softmax
 from labeled.cli.digits import N_DIGITS, Digits, bundled_digits, stored_row_bytes, write_digits
 from labeled.cli.memory import PeakMemory
 from labeled.errors import FileFormatError
@@ -41,6 +41,8 @@ SHORT_S, MORE_EPOCHS = 0.1, 20
 SEED = 7
 CACHE_LINE = 64
 AXES = ("c", 0, 1, "b")
+
+Floats = npt.NDArray[np.float32]
 
 
 @click.command(short_help="Open, look, iterate and train on real digits.")
@@ -265,6 +267,44 @@ def say_more_epochs(loader: Loader, first: Epoch) -> None:
         click.echo(
             f"  the {MORE_EPOCHS} epochs after it: {first.n_rows / seconds:,.0f} rows/s (median)"
         )
+
+
+@dataclass(eq=False)
+class Softmax:
+    """Linear scores and their softmax, trained by plain gradient descent.
+
+    Parameters
+    ----------
+    weights : float32 array, lengths (feature, class)
+    bias : float32 array, lengths (class,)
+    """
+
+    weights: Floats
+    bias: Floats
+
+    @classmethod
+    def zeros(cls, n_features: int, n_classes: int) -> Softmax:
+        return cls(np.zeros((n_features, n_classes), np.float32), np.zeros(n_classes, np.float32))
+
+    def scores(self, images: Floats) -> Floats:
+        return images @ self.weights + self.bias
+
+    def learn(self, images: Floats, targets: Floats, rate: float = 0.5) -> None:
+        """Take one step: `images` (batch, feature), `targets` (batch, class) one-hot."""
+        scores = self.scores(images)
+        odds = np.exp(scores - scores.max(axis=1, keepdims=True))
+        wrong = odds / odds.sum(axis=1, keepdims=True) - targets
+        step = np.float32(rate / max(len(images), 1))
+        self.weights -= step * (images.T @ wrong)
+        self.bias -= step * wrong.sum(axis=0)
+
+    def accuracy(self, batches: Iterable[tuple[Floats, Floats]]) -> float:
+        """Return the share of rows whose highest score is the right class."""
+        right = seen = 0
+        for images, targets in batches:
+            right += int((self.scores(images).argmax(axis=1) == targets.argmax(axis=1)).sum())
+            seen += len(images)
+        return right / max(seen, 1)
 
 
 def learn(dataset: Dataset, memory_bytes: int) -> None:

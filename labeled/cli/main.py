@@ -17,7 +17,6 @@ import click
 from labeled import __version__
 from labeled.cli.append import append
 from labeled.cli.bench import bench
-from labeled.cli.completion import completion
 from labeled.cli.convert import convert
 from labeled.cli.demo import demo
 from labeled.cli.doctor import doctor
@@ -34,7 +33,7 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         def said(message: object) -> str:
-            return in_flags(one_line(message), self.commands.get(ctx.invoked_subcommand or ""))
+            return in_flags(message, self.commands.get(ctx.invoked_subcommand or ""))
 
         with warnings_as_lines(said), errors_as_lines(said):
             return super().invoke(ctx)
@@ -75,17 +74,6 @@ def warnings_as_lines(said: Callable[[object], str]) -> Iterator[None]:
         yield
 
 
-def one_line(message: object) -> str:
-    """Put a message on one line.
-
-    Examples
-    --------
-    >>> one_line(ValueError("split 'a'\\n  is not there"))
-    "split 'a' is not there"
-    """
-    return " ".join(str(message).split()) or type(message).__name__
-
-
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -122,5 +110,4 @@ main.add_command(verify)
 main.add_command(convert)
 main.add_command(append)
 main.add_command(repack)
-main.add_command(completion)
 main.add_command(doctor)

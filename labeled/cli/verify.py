@@ -40,7 +40,7 @@ def verify(
         try:
             found = verify_file(path, sources=sources or None, allow_external=allow_external)
         except LabeledError as error:
-            words = in_flags(" ".join(str(error).split()), ctx.command)
+            words = in_flags(error, ctx.command)
             facts.append({"path": path, "error": words, "sound": False})
             click.echo(f"Error: {words}", err=True)
             continue
