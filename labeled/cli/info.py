@@ -1,8 +1,8 @@
 """``labeled info``: what a file holds, from its headers alone.
 
-Every file is first described as plain values, which ``--json`` prints as they are; the
-text is drawn from the same values, so the two never disagree. Files are described one by
-one and never joined: a folder with one bad file still shows the others.
+The text is the repr of the dataset, and what only a file has: sizes, attributes, statistics.
+``--json`` prints plain values. Files are described one by one and never joined: a folder with
+one bad file still shows the others.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ import click
 import numpy as np
 from dask.utils import format_bytes
 
+from labeled.api.dataset import Dataset
 from labeled.api.held import Held
 from labeled.api.opening import open_dataset
 from labeled.catalog.files import Catalog, find_files
 from labeled.cli.options import examples_option, external_option, group_option
-from labeled.cli.wording import in_flags
+from labeled.cli.wording import in_flags, one_line
 from labeled.errors import LabeledError
 from labeled.formats.header import SourceHeader
 from labeled.formats.registry import format_named
 from labeled.spaces import Space
-from labeled.views.text import count_words, sizes_words, table
+from labeled.views.text import count_words, table
 
 Facts = dict[str, Any]
 
 MOST_CHARACTERS = 100
 MOST_FILES = 3
-MOST_SOURCES, MOST_ALIKE = 60, 5
-MOST_CHANNELS, MOST_CLASSES, MOST_NAMES = 4, 10, 12
+MOST_SOURCES = 20
+MOST_CHANNELS, MOST_CLASSES = 4, 10
 
 
 @click.command(short_help="Show what files hold: sources, splits, chunks, sizes.")
@@ -60,46 +61,38 @@ def info(
     shown by itself, but of more than three that are alike only the first. A file that cannot
     be opened is reported, and the exit code is then 1.
     """
-    described = [
-        described_or_error(
-            path,
-            sources=sources or None,
-            group=group,
-            examples=examples,
-            allow_external=allow_external,
-        )
-        for path in find_files(files)
-    ]
+    described: list[Facts] = []
+    opened: list[tuple[Facts, Dataset]] = []
+    errors: list[str] = []
+    for path in find_files(files):
+        try:
+            dataset = open_dataset(
+                path,
+                sources=sources or None,
+                group=group,
+                examples=examples,
+                allow_external=allow_external,
+            )
+            facts = describe_file(dataset)
+            opened.append((facts, dataset))
+        except LabeledError as error:
+            facts = {"path": path, "error": one_line(error)}
+            errors.append(in_flags(one_line(error), ctx.command))
+        described.append(facts)
     if as_json:
         click.echo(json.dumps(described, indent=2, allow_nan=False))
-    else:
-        texts = file_texts([facts for facts in described if "error" not in facts])
-        if texts:
-            click.echo(visible("\n\n".join(texts)))
-    failed = [facts for facts in described if "error" in facts]
-    for facts in failed:
-        click.echo(f"Error: {in_flags(facts['error'], ctx.command)}", err=True)
-    if failed:
+    elif opened:
+        click.echo(visible("\n\n".join(file_texts(opened))))
+    for words in errors:
+        click.echo(f"Error: {words}", err=True)
+    if errors:
         ctx.exit(1)
 
 
-def described_or_error(path: str, **asked: Any) -> Facts:
-    """Describe a file, or say why that is impossible."""
-    try:
-        return describe_file(path, **asked)
-    except LabeledError as error:
-        return {"path": path, "error": " ".join(str(error).split())}
-
-
-def describe_file(path: str, **asked: Any) -> Facts:
+def describe_file(dataset: Dataset) -> Facts:
     """Return what the headers of one file say, as values fit for JSON.
 
-    Parameters
-    ----------
-    path : str
-    **asked
-        As :func:`open_dataset` takes it. Of groups that are joined, the first one tells what is
-        no source.
+    Of groups that are joined, the first one tells what is no source.
 
     Returns
     -------
@@ -109,7 +102,6 @@ def describe_file(path: str, **asked: Any) -> Facts:
         empty without). Sizes are in bytes; ``stored_bytes`` is what a
         source takes in the file after compression.
     """
-    dataset = open_dataset(path, **asked)
     catalog = dataset.files.catalog
     header = catalog.headers[0]
     stored, spaces = stored_bytes_of(catalog, dataset.sources), dataset.spaces
@@ -202,38 +194,30 @@ def plain_values(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
-def file_text(facts: Facts) -> str:
+def file_text(facts: Facts, dataset: Dataset) -> str:
     """Draw the description of a file as text."""
     kind = format_named(facts["format"]).kinds[facts["kind"]]
     lines = [f"{facts['path']}  ({format_bytes(facts['file_bytes'])}, {kind})"]
-    lines += section("sources", source_rows(facts["sources"])) or ["no sources"]
+    lines += [in_flags(line, info) for line in repr(dataset).splitlines()[1:]]
+    lines += section("in the file", stored_rows(facts["sources"]))
     lines += section("attributes of sources", attribute_rows(facts["sources"]))
-    lines += section("splits", split_rows(facts["splits"]))
-    lines += section(
-        "coordinates and variables",
-        [
-            (name, sizes_words(v["dims"], v["shape"]), v["dtype"])
-            for name, v in facts["variables"].items()
-        ],
-    )
-    lines += section("not opened", not_opened_rows(facts["not_opened"]))
     lines += section("attributes", [(k, cut(v)) for k, v in facts["attributes"].items()])
     lines += section("statistics", statistics_rows(facts["statistics"]))
     return "\n".join(lines)
 
 
-def file_texts(described: Sequence[Facts]) -> list[str]:
+def file_texts(opened: Sequence[tuple[Facts, Dataset]]) -> list[str]:
     """Draw the descriptions of files; of many that are alike the first, and how many there are."""
     groups: dict[str, list[Facts]] = {}
-    for facts in described:
+    for facts, _ in opened:
         groups.setdefault(form_of(facts), []).append(facts)
     texts = []
-    for facts in described:
+    for facts, dataset in opened:
         alike = groups[form_of(facts)]
         if len(alike) <= MOST_FILES:
-            texts.append(file_text(facts))
+            texts.append(file_text(facts, dataset))
         elif facts is alike[0]:
-            texts += [file_text(facts), rest_words(alike)]
+            texts += [file_text(facts, dataset), rest_words(alike)]
     return texts
 
 
@@ -278,16 +262,16 @@ def section(title: str, rows: Sequence[tuple[str, ...]]) -> list[str]:
     return [f"{title}:", *table(rows)] if rows else []
 
 
-def source_rows(sources: Mapping[str, Facts]) -> list[tuple[str, ...]]:
-    """Return the table of sources: a head, then one row each."""
-    head = ("name", "dims", "dtype", "size", "in the file", "layout")
-    body = [
-        (name, sizes_words(s["dims"], s["shape"]), dtype_words(s), *stored_words(s))
-        for name, s in islice(sources.items(), MOST_SOURCES)
-    ]
-    more = len(sources) - len(body)
-    rest = [(f"... and {more:,} more", "--json lists all", "", "", "", "")] if more else []
-    return [head, *body, *rest] if body else []
+def stored_rows(sources: Mapping[str, Facts]) -> list[tuple[str, str]]:
+    """Return what each source takes in the file, and how many times more it takes in memory."""
+    rows = []
+    for name, source in islice(sources.items(), MOST_SOURCES):
+        ratio = source["ratio"]
+        packed = ratio is not None and not 0.95 <= ratio < 1.05
+        words = format_bytes(source["stored_bytes"]) + (f" ({ratio:.1f}:1)" if packed else "")
+        rows.append((name, words))
+    more = len(sources) - len(rows)
+    return [*rows, (f"... and {more:,} more", "--json lists all")] if more else rows
 
 
 def attribute_rows(sources: Mapping[str, Facts]) -> list[tuple[str, str]]:
@@ -304,60 +288,6 @@ def attribute_rows(sources: Mapping[str, Facts]) -> list[tuple[str, str]]:
         (name, cut(", ".join(f"{key}: {value}" for key, value in found.items())))
         for name, found in told.items()
     ]
-
-
-def not_opened_rows(reasons: Mapping[str, str]) -> list[tuple[str, ...]]:
-    """Return what is no source, and why; of many for one reason the first few."""
-    by_reason: dict[str, list[str]] = {}
-    for name, reason in sorted(reasons.items()):
-        by_reason.setdefault(in_flags(reason, info), []).append(name)
-    rows: list[tuple[str, ...]] = []
-    for reason, names in sorted(by_reason.items(), key=lambda each: each[1]):
-        few = names if len(names) <= MOST_ALIKE + 1 else names[:MOST_ALIKE]
-        rows += [(name, reason) for name in few]
-        if few is not names:
-            rows.append((f"... and {len(names) - MOST_ALIKE:,} more", reason))
-    return rows
-
-
-def dtype_words(source: Facts) -> str:
-    """Say the dtype, and the one in the file where decoding changes it."""
-    if source["dtype"] == "object":
-        return "*" if source["ragged"] is not None else "text"
-    dtype, stored = source["dtype"], source["stored_dtype"].lstrip("<>|=")
-    same = np.dtype(source["stored_dtype"]).newbyteorder("=") == np.dtype(dtype)
-    return dtype if same else f"{dtype} (from {stored})"
-
-
-def stored_words(source: Facts) -> tuple[str, str, str]:
-    """Say the size in memory, the size in the file with its ratio, and the layout."""
-    size = "?" if source["n_bytes"] is None else format_bytes(source["n_bytes"])
-    stored = format_bytes(source["stored_bytes"])
-    ratio = source["ratio"]
-    if ratio is not None and not 0.95 <= ratio < 1.05:
-        stored += f" ({ratio:.1f}:1)"
-    if source["ragged"] is not None:
-        return size, stored, f"ragged ({source['ragged']})"
-    column = "column of a table" if source["column"] else ""
-    if source["chunks"] is None:
-        return size, stored, column or source["storage"]
-    codec = ", ".join(step["name"] for step in source["filters"]) or "no filter"
-    chunks = f"chunks {tuple(source['chunks'])}, {codec}"
-    return size, stored, f"{column}, {chunks}" if column else chunks
-
-
-def split_rows(splits: Mapping[str, Mapping[str, Facts]]) -> list[tuple[str, ...]]:
-    """Return one row for each group of sources that has the same rows in a split."""
-    out: list[tuple[str, ...]] = []
-    for split, by_source in splits.items():
-        groups: dict[tuple[int, str], list[str]] = {}
-        for name, rows in by_source.items():
-            groups.setdefault((rows["n_rows"], rows["rows"]), []).append(name)
-        for (n_rows, rows_words), names in groups.items():
-            more = f", ... ({len(names):,} in all)" if len(names) > MOST_NAMES else ""
-            told = ", ".join(names[:MOST_NAMES]) + more
-            out.append((split, count_words(n_rows, "row"), cut(rows_words), told))
-    return out
 
 
 def statistics_rows(statistics: Mapping[str, Any]) -> list[tuple[str, ...]]:

@@ -24,7 +24,7 @@ from labeled.cli.head import head
 from labeled.cli.info import info
 from labeled.cli.repack import repack
 from labeled.cli.verify import verify
-from labeled.cli.wording import in_flags
+from labeled.cli.wording import in_flags, one_line
 from labeled.errors import LabeledError, LabeledWarning
 
 
@@ -33,7 +33,7 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         def said(message: object) -> str:
-            return in_flags(message, self.commands.get(ctx.invoked_subcommand or ""))
+            return in_flags(one_line(message), self.commands.get(ctx.invoked_subcommand or ""))
 
         with warnings_as_lines(said), errors_as_lines(said):
             return super().invoke(ctx)

@@ -11,7 +11,7 @@ import click
 
 from labeled.catalog.files import find_files
 from labeled.cli.options import external_option
-from labeled.cli.wording import in_flags
+from labeled.cli.wording import in_flags, one_line
 from labeled.errors import LabeledError
 from labeled.writing.verify import Verified
 from labeled.writing.verify import verify as verify_file
@@ -40,7 +40,7 @@ def verify(
         try:
             found = verify_file(path, sources=sources or None, allow_external=allow_external)
         except LabeledError as error:
-            words = in_flags(error, ctx.command)
+            words = in_flags(one_line(error), ctx.command)
             facts.append({"path": path, "error": words, "sound": False})
             click.echo(f"Error: {words}", err=True)
             continue

@@ -31,8 +31,8 @@ def one_line(message: object) -> str:
     return " ".join(str(message).split()) or type(message).__name__
 
 
-def in_flags(message: object, command: click.Command | None) -> str:
-    """Return a message on one line, its parameters in the words of a command.
+def in_flags(message: str, command: click.Command | None) -> str:
+    """Put the parameters that a message names into the words of a command.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def in_flags(message: object, command: click.Command | None) -> str:
         param = known.get(found["name"]) or known.get(found["name"].removesuffix("s"))
         return found[0] if param is None else _words(param, found["value"])
 
-    return _PARAMETER.sub(words, one_line(message))
+    return _PARAMETER.sub(words, message)
 
 
 def _words(param: click.Parameter, value: str | None) -> str:
