@@ -44,6 +44,7 @@ bench: $(VENV)/extra-bench
 
 # What takes longer: the oldest supported dependencies, other Pythons, the soak test.
 check-all: test lint docs wheel
+	$(BIN)/python tests/odd_parameters.py
 	$(BIN)/python tests/check_all.py
 
 soak: $(VENV)/extra-test

@@ -24,6 +24,10 @@ class LabeledError(Exception):
     """Any error raised on purpose by this library."""
 
 
+class ArgumentError(LabeledError, TypeError, ValueError):
+    """An argument has a type, or a value, that means nothing to the call."""
+
+
 class FileFormatError(LabeledError, OSError):
     """A file is missing, damaged, or not what its name promises."""
 

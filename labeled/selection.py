@@ -19,12 +19,13 @@ from typing import Any, SupportsIndex, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from labeled._validation import as_array
 from labeled.errors import SelectionError, SelectionTypeError
 from labeled.views.html import line, page, strip
 
 Rows: TypeAlias = npt.NDArray[np.int64]
-Piece: TypeAlias = "range | Rows"
-Request: TypeAlias = "slice | range | Sequence[SupportsIndex] | npt.NDArray[Any]"
+Piece: TypeAlias = range | Rows
+Request: TypeAlias = slice | range | Sequence[SupportsIndex] | npt.NDArray[Any]
 
 _LISTED = 6
 _LOOKED_AT = 1 << 20
@@ -256,7 +257,7 @@ def as_positions(request: Request, n: int) -> range | Rows:
         )
     if np.ma.is_masked(request):
         raise SelectionTypeError("cannot select masked rows; leave them out with .compressed()")
-    array = np.asarray(request)
+    array = as_array("rows", request, SelectionTypeError)
     if array.size == 0 and array.dtype != np.bool_ and array.ndim == 1:
         return np.empty(0, np.int64)
     if array.dtype == np.bool_:

@@ -54,7 +54,7 @@ def test_rows_come_along(ds):
 
 
 def test_what_cannot_be_handed_over_is_refused(ds, monkeypatch):
-    with pytest.raises(LoaderError, match=r"as_='trch' is no library .* did you mean 'torch'"):
+    with pytest.raises(LoaderError, match=r"as_='trch' must be .*; did you mean 'torch'"):
         ds.batches(8, as_="trch")
     with pytest.raises(LoaderError, match="not as_='numpy'"):
         ds.batches(8, as_="numpy", pinned=True)

@@ -273,7 +273,7 @@ def test_balance_and_weights(path):
         ({"last": "trim"}, "'trim'"),
         ({"shuffle": "yes"}, "'yes'"),
         ({"part": (2, 2)}, "index"),
-        ({"part": 3}, "pair"),
+        ({"part": 3}, "part=3 must be"),
         ({"memory": "lots"}, "512 MiB"),
         ({"memory": "1 MiB"}, "too small.*give memory="),
         ({"balance": "labels"}, "'labels'"),

@@ -160,7 +160,7 @@ def test_what_yields_nothing_has_no_shapes():
     assert list(IteratorProvider([])) == []
     with pytest.raises(LoaderError, match="yields no batch"):
         _ = IteratorProvider([]).batch_size
-    with pytest.raises(LoaderError, match="not iterable"):
+    with pytest.raises(LoaderError, match="iterable=5 must be a sequence"):
         IteratorProvider(5)
     with pytest.raises(LoaderError, match="copy='no' must be True or False"):
         IteratorProvider([], copy="no")
@@ -294,7 +294,7 @@ def test_tensors_are_taken_or_refused_with_their_name():
 def test_keywords_and_names_that_are_none_are_refused():
     with pytest.raises(LoaderTypeError, match=r"provider\(\) has no parameter 'sed'.* 'seed'"):
         provider(sed=3)
-    with pytest.raises(LoaderError, match="label=3 must be a name or a list of names"):
+    with pytest.raises(LoaderError, match="label=3 must be text or a sequence of text"):
         IteratorProvider([], label=3)
-    with pytest.raises(LoaderError, match="the name None of an array is no str"):
+    with pytest.raises(LoaderError, match="data_name=None must be text"):
         IteratorProvider([], label_name=None)

@@ -110,7 +110,7 @@ def test_digits_that_do_not_fit_are_refused(idx, tmp_path):
     for name in ("flat", "silent", "roll_over"):
         with pytest.raises(LoaderError, match=f"{name}='false' must be True or False"):
             MNISTProvider(**idx, **{name: "false"})
-    with pytest.raises(LoaderError, match="the name None of an array is no str"):
+    with pytest.raises(LoaderError, match="data_name=None must be text"):
         MNISTProvider(**idx, data_name=None)
     with pytest.raises(FileFormatError, match="need one label each"):
         MNISTProvider(idx["image"], idx["image"])
@@ -233,7 +233,7 @@ def test_text_that_does_not_fit_is_refused(text):
         make_text(text, data_shape=5)
     with pytest.raises(LoaderTypeError, match="did you mean 'label_csv'"):
         make_text(text, labels_csv="l.csv")
-    with pytest.raises(LoaderError, match="must be a tuple"):
+    with pytest.raises(LoaderError, match="must be a sequence of whole numbers"):
         make_text(text, data_shape="6")
     with pytest.raises(FileFormatError, match="none"):
         make_text(text, data_csv="none.csv")

@@ -15,7 +15,14 @@ from ragged_files import examples, ragged_path, same
 
 import labeled
 from labeled import Ragged
-from labeled.errors import ArrayError, DimsError, FileFormatError, LabeledError, SplitError
+from labeled.errors import (
+    ArgumentError,
+    ArrayError,
+    DimsError,
+    FileFormatError,
+    LabeledError,
+    SplitError,
+)
 from labeled.formats.hdf5.own import read_statistics
 
 KINDS = ("flat", "fuel")
@@ -194,7 +201,7 @@ def test_damage_of_any_part_is_found(tmp_path: Path) -> None:
         ({"x": [[1, [2]], [3]]}, None, {}, ArrayError, "row 0: no array"),
         ({"x": [[1], [2, 3]]}, {"a": (0, 3)}, {}, SplitError, "has 2 rows"),
         ({"x": [[1], [2, 3]]}, None, {"dims": {"x": ("b",)}}, DimsError, "2 axes"),
-        ({"x": [[1], [2, 3]]}, None, {"ragged": "vlen"}, ArrayError, "'flat' or 'fuel'"),
+        ({"x": [[1], [2, 3]]}, None, {"ragged": "vlen"}, ArgumentError, "'flat' or 'fuel'"),
         (
             {"x": [[1], [2, 3]], "x_offsets": np.ones(2)},
             None,

@@ -18,12 +18,12 @@ import xarray as xr
 
 import labeled
 from labeled.errors import (
+    ArgumentError,
     ArrayError,
     DimsError,
     FileFormatError,
     LabeledError,
     LoaderError,
-    LoaderTypeError,
     SplitTypeError,
     WriteError,
 )
@@ -113,16 +113,16 @@ def test_tensors_that_do_not_come_over_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"dims": ("batch", "w")}, LoaderTypeError, r"dims=\('batch', 'w'\) is no mapping"),
-        ({"coords": [1]}, LoaderTypeError, r"coords=\[1\] is no mapping"),
-        ({"attrs": [1]}, LoaderTypeError, r"attrs=\[1\] is no mapping"),
-        ({"source_attrs": {"x": 3}}, LoaderTypeError, "source_attrs=3 is no mapping"),
-        ({"provenance": "me"}, LoaderTypeError, "provenance='me' is no mapping"),
-        ({"compression": "gzip", "level": "9"}, ArrayError, "level='9' does not fit"),
-        ({"chunks": 1.5}, ArrayError, "chunks=1.5 does not fit source 'x'"),
-        ({"memory": [1]}, LoaderError, r"memory=\[1\] is no size"),
-        ({"threads": "2"}, LoaderError, "threads='2' must be a whole number"),
-        ({"threads": 1.5}, LoaderError, "threads=1.5 must be a whole number"),
+        ({"dims": ("batch", "w")}, ArgumentError, r"dims=\('batch', 'w'\) must be a mapping"),
+        ({"coords": [1]}, ArgumentError, r"coords=\[1\] must be a mapping"),
+        ({"attrs": [1]}, ArgumentError, r"attrs=\[1\] must be a mapping"),
+        ({"source_attrs": {"x": 3}}, ArgumentError, "source_attrs=.* must be a mapping"),
+        ({"provenance": "me"}, ArgumentError, "provenance='me' must be a mapping"),
+        ({"compression": "gzip", "level": "9"}, ArgumentError, "level='9' must be a whole number"),
+        ({"chunks": 1.5}, ArgumentError, "chunks=1.5 must be a whole number"),
+        ({"memory": [1]}, ArgumentError, r"memory=\[1\] must be a number, text"),
+        ({"threads": "2"}, ArgumentError, "threads='2' must be a whole number"),
+        ({"threads": 1.5}, ArgumentError, "threads=1.5 must be a whole number"),
         ({"attrs": {"": 1}}, ArrayError, "an attribute of the file has no name"),
         ({"splits": {"a": slice(0, 1.5)}}, SplitTypeError, "'a' of source 'x'.*whole numbers"),
     ],
@@ -275,7 +275,6 @@ def test_names_of_axes_that_are_no_utf8_are_kept(tmp_path: Path, ragged: bool) -
     ("sources", "split", "words"),
     [
         ({"x": np.ma.masked_array([1, 2], [0, 1])}, None, "'x' is a masked array"),
-        ({"x": [1, 2]}, 3, "3 cannot name a split"),
         ({"x": [1, 2]}, "", "'' cannot name a split"),
         ([{"x": [1]}, [2]], None, "batch 1 is list"),
         ([], None, "batches to write are empty"),
@@ -318,10 +317,10 @@ def test_what_is_no_path_is_refused(tmp_path: Path, path: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"split": "a=0.5"}, LoaderTypeError, "split='a=0.5' is no mapping"),
-        ({"columns": ["a"]}, LoaderTypeError, r"columns=\['a'\] is no mapping"),
-        ({"dims": [1]}, LoaderTypeError, r"dims=\[1\] is no mapping"),
-        ({"split": {"t": 0.5}, "seed": None}, LoaderTypeError, "seed=None is no whole number"),
+        ({"split": "a=0.5"}, ArgumentError, "split='a=0.5' must be a mapping"),
+        ({"columns": ["a"]}, ArgumentError, r"columns=\['a'\] must be a mapping"),
+        ({"dims": [1]}, ArgumentError, r"dims=\[1\] must be a mapping"),
+        ({"split": {"t": 0.5}, "seed": None}, ArgumentError, "seed=None must be a whole number"),
         ({"columns": {"f": []}}, ArrayError, "'f' names no column"),
     ],
 )

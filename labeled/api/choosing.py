@@ -65,7 +65,7 @@ def rows_of_splits(
                 f"split() takes names of splits, {did_you_mean('', splits)}. For shares say "
                 f"ds.train_test_split(train_size={name}, seed=7)"
             )
-        if name not in splits:
+        if not isinstance(name, str) or name not in splits:
             raise UnknownNameError(
                 f"no split {name!r} in {where}; {_called(str(name), sources)}"
                 f"{did_you_mean(str(name), splits)}"
@@ -168,7 +168,7 @@ def check_source(
     ------
     UnknownNameError
     """
-    if name in sources:
+    if isinstance(name, str) and name in sources:
         return
     if not isinstance(name, str):
         raise UnknownNameError(

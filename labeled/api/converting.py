@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from labeled._validation import check_arguments, check_keywords, keywords_of
 from labeled.api.dataset import Dataset
 from labeled.api.opening import GENERAL, open_dataset
 from labeled.catalog.files import find_files
@@ -33,11 +34,11 @@ from labeled.errors import (
 )
 from labeled.formats.registry import OPTION_NAMES, format_named, format_of
 from labeled.formats.replacing import check_target, part_folder
-from labeled.keywords import check_keywords, check_mappings, keywords_of
 from labeled.ragged import Ragged
 from labeled.writing.endings import RECORDS, check_ending
 from labeled.writing.exporting import export, pass_on
 from labeled.writing.fields import with_fields
+from labeled.writing.layouts import Chunks, PerSource
 from labeled.writing.origins import Origin, origin_of
 from labeled.writing.ragged import RaggedAs
 from labeled.writing.sharing import splits_by_rules
@@ -61,6 +62,7 @@ BLOCKS = 32
 """Blocks of lazy arrays that fit into the memory given: several are on their way at a time."""
 
 
+@check_arguments()
 def convert(
     origin: Any,
     target: Path,
@@ -76,15 +78,15 @@ def convert(
     columns: Mapping[str, Sequence[str]] | None = None,
     example_dim: str | None = None,
     attrs: Mapping[str, Any] | None = None,
-    layout: Any = "auto",
-    compression: Any = None,
-    level: Any = None,
-    chunks: Any = None,
+    layout: PerSource[str] = "auto",
+    compression: PerSource[str | None] = None,
+    level: PerSource[int | None] = None,
+    chunks: PerSource[Chunks] = None,
     ragged: RaggedAs = "flat",
     overwrite: bool = False,
     provenance: Mapping[str, Any] | None = None,
     progress: bool | None = None,
-    memory: int | str | None = None,
+    memory: float | str | None = None,
     threads: int | None = None,
     **options: Any,
 ) -> str:
@@ -160,9 +162,6 @@ def convert(
     if "splits" in options:
         raise LoaderTypeError("convert has no parameter 'splits'; did you mean 'split'?")
     check_keywords("convert", options, keywords_of(convert), GENERAL, OPTION_NAMES)
-    check_mappings(split=split, dims=dims, attrs=attrs, provenance=provenance)
-    if not isinstance(seed, int | np.integer):
-        raise LoaderTypeError(f"seed={seed!r} is no whole number")
     target = os.fsdecode(target)
     check_target(target, overwrite=overwrite)
     is_records = os.path.splitext(target)[1].lower() == RECORDS
@@ -265,7 +264,7 @@ def _exported(
     dims: Mapping[str, Sequence[str | None]] | None,
     overwrite: bool,
     progress: bool | None,
-    memory: int | str | None,
+    memory: float | str | None,
 ) -> str:
     """Write records; what is no labelled file becomes one on the way."""
     if not isinstance(found.sources, Dataset):

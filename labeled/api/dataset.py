@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from labeled._validation import as_array, check_arguments
 from labeled.api.by_label import coordinate_of, positions
 from labeled.api.choosing import (
     check_source,
@@ -73,7 +74,6 @@ from labeled.errors import (
 from labeled.formats.bytesource import close_files
 from labeled.formats.naming import check_once
 from labeled.guesses import unknown_attribute
-from labeled.keywords import known_keywords
 from labeled.loader.build import make_loader
 from labeled.loader.loader import Loader
 from labeled.loader.request.options import BatchOptions, check_options
@@ -256,7 +256,7 @@ class Dataset:
 
     # which rows, which sources
 
-    @known_keywords
+    @check_arguments()
     def split(self, *names: str | Sequence[str]) -> Dataset:
         """Take the rows of one or several splits, one after another.
 
@@ -286,7 +286,7 @@ class Dataset:
         ordered = tuple(rows) if self.names is not None else None
         return replace(self, names=ordered, selections=shared(rows), chosen=tuple(map(str, names)))
 
-    @known_keywords
+    @check_arguments()
     def subset(self, rows: Request) -> Dataset:
         """Take some of the rows, counted from this dataset's first.
 
@@ -309,7 +309,7 @@ class Dataset:
             loaded = {name: taken(loaded[name], positions) for name in self.sources}
         return replace(self, selections=chosen, loaded=loaded)
 
-    @known_keywords
+    @check_arguments()
     def train_test_split(
         self,
         test_size: float | int | None = None,
@@ -441,13 +441,13 @@ class Dataset:
         if is_example_dim(dim, request, self.dims.values()):
             return self.subset(request)
         if isinstance(request, list | np.ndarray):
-            request = tuple(np.asarray(request).tolist())
+            request = tuple(as_array(dim, request, SelectionTypeError).tolist())
         # Narrowed now also where rows are in the files, to complain before the first read.
         parts = {name: narrowed(s, dim, request) for name, s in self._sources.items()}
         loaded = None if self.loaded is None else loaded_of(parts)
         return replace(self, steps=(*self.steps, (dim, request)), loaded=loaded)
 
-    @known_keywords
+    @check_arguments()
     def select(self, *sources: str | Sequence[str]) -> Dataset:
         """Keep these sources, in this order; one list of them does as well."""
         sources = names_of(sources)
@@ -533,6 +533,7 @@ class Dataset:
             "as_='torch') without a DataLoader; ds[5] is one example"
         )
 
+    @check_arguments()
     def read_rows(self, name: str, start: int, stop: int) -> Array:
         """Read consecutive rows of a dense source, in the calling thread.
 
@@ -598,7 +599,7 @@ class Dataset:
     def _coords_of(self, name: str) -> tuple[str, ...]:
         return self._catalog.sources[name].headers[0].coords
 
-    @known_keywords
+    @check_arguments()
     def load(self, *, progress: bool | None = None) -> Dataset:
         """Read the selected rows and parts into memory.
 
@@ -686,7 +687,7 @@ class Dataset:
         sizes = {"batch_size": batch_size, **options}
         return provider_of(self._sources, selections, data, label, sizes)
 
-    @known_keywords
+    @check_arguments()
     def statistics(self, source: str, *, progress: bool | None = None) -> dict[str, Any]:
         """Return count, mean, deviation and extremes of a source, and its class counts.
 

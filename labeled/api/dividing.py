@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
+from labeled._validation import as_array
 from labeled.errors import SplitError
 from labeled.ragged import Ragged
 from labeled.selection import Request
@@ -49,7 +49,7 @@ def one_value_a_row(option: str, given: Any, n_rows: int, where: str) -> npt.NDA
     SplitError
         If there are more or fewer.
     """
-    values = np.asarray(given.shapes if isinstance(given, Ragged) else given)
+    values = as_array(option, given.shapes if isinstance(given, Ragged) else given, SplitError)
     if values.shape[:1] != (n_rows,) or values.size != n_rows:
         raise SplitError(
             f"{option}= has shape {values.shape}; it must be one value for each of the "

@@ -23,6 +23,7 @@ from typing import Any
 
 from dask.utils import format_bytes
 
+from labeled._validation import check_arguments
 from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
 from labeled.catalog.files import find_files
@@ -30,7 +31,6 @@ from labeled.errors import FileFormatError, LabeledWarning, LoaderError, Missing
 from labeled.formats.header import SourceHeader
 from labeled.formats.parts import parts_of
 from labeled.formats.registry import check_hdf5
-from labeled.keywords import known_keywords
 from labeled.loader.loader import Loader
 from labeled.ragged import Ragged
 from labeled.shell import shell_path
@@ -124,7 +124,7 @@ def _line(finding: Finding, where: str) -> str:
     )
 
 
-@known_keywords
+@check_arguments(but=("path",))
 def doctor(
     path: str | os.PathLike[str],
     *,

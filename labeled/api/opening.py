@@ -9,6 +9,7 @@ from dataclasses import replace
 from inspect import signature
 from typing import Any
 
+from labeled._validation import check_arguments
 from labeled.api.dataset import Dataset
 from labeled.catalog.chunking import check_chunks
 from labeled.catalog.files import Files, find_named
@@ -29,7 +30,6 @@ from labeled.formats.registry import (
     format_named,
     own_options,
 )
-from labeled.keywords import known_keywords
 from labeled.selection import Selection
 
 Path = str | os.PathLike[str]
@@ -37,11 +37,12 @@ Path = str | os.PathLike[str]
 IO = ("auto", "pread", "mmap")
 
 
+@check_arguments(but=("path", "dims"))
 def open_dataset(
     path: Path | Iterable[Path] | Mapping[str, Path | Sequence[Path]],
     *,
     sources: Sequence[str] | None = None,
-    dims: Mapping[str, Sequence[str]] | None = None,
+    dims: Mapping[str, Sequence[str | None]] | None = None,
     chunks: Any = "auto",
     example_dim: str | None = None,
     group: str | None = None,
@@ -167,7 +168,7 @@ def _checked_dims(dims: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
     return tuple(sorted((name, tuple(names)) for name, names in dims.items()))
 
 
-@known_keywords
+@check_arguments()
 def concat(datasets: Iterable[Dataset | Path]) -> Dataset:
     """Join datasets along the example dim, lazily; paths are opened first.
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
+from labeled._validation import check_arguments
 from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource
 from labeled.device import Device, Library
@@ -44,6 +45,7 @@ from labeled.spaces import Space
 log = logging.getLogger(__name__)
 
 
+@check_arguments(LoaderError)
 def make_loader(
     sources: Mapping[str, AnySource],
     selections: Mapping[str, Selection],
@@ -56,7 +58,7 @@ def make_loader(
     seed: int | None = None,
     epoch: int = 0,
     last: Last = "keep",
-    memory: int | str | None = None,
+    memory: float | str | None = None,
     window_rows: int | None = None,
     part: tuple[int, int] = (0, 1),
     sticky_parts: bool = False,

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from labeled.errors import LoaderError, LoaderTypeError, ReadError
+from labeled._validation import check_arguments
+from labeled.errors import LoaderError, LoaderTypeError, ReadError, StateError
 from labeled.guesses import said_of, unknown_attribute
-from labeled.keywords import known_keywords
 from labeled.loader.batches.dealing import Dealer, Interrupted
 from labeled.loader.batches.workers import Workers
 from labeled.loader.devices.dealing import DeviceDealer
@@ -120,7 +120,7 @@ class Loader:
         """Return where the time of the current or last epoch went."""
         return self._stats
 
-    @known_keywords
+    @check_arguments()
     def explain(self, labels: npt.ArrayLike | str | None = None) -> Explanation:
         """Tell what the coming epoch, or the rest of it, will take before it reads anything.
 
@@ -249,6 +249,7 @@ class Loader:
         plan, n_batches, finished = self._place or (self._next, self._first_batch, False)
         return state_of(plan, n_batches, self.plan.plan_hash, finished=finished).to_dict()
 
+    @check_arguments(StateError)
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a state was saved; the next ``iter`` continues in mid-epoch.
 
@@ -269,6 +270,7 @@ class Loader:
         self._place = None
         log.info("resumed: batch %d of epoch %d comes next", self._first_batch, self.epoch)
 
+    @check_arguments(LoaderError)
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch the next ``iter`` starts, for loops that count epochs themselves.
 

@@ -7,12 +7,12 @@ from typing import Any
 import xarray as xr
 from dask.base import is_dask_collection
 
+from labeled._validation import check_arguments
 from labeled.catalog.blocks import BlockSource
 from labeled.catalog.region import whole
 from labeled.catalog.source import AnySource, Source
 from labeled.device import Device, to_host
-from labeled.errors import ArrayError
-from labeled.keywords import known_keywords
+from labeled.errors import ArrayError, LoaderError
 from labeled.loader.request.options import Shuffle
 from labeled.providers.batch import BatchAxis
 from labeled.providers.samples import check_unmasked, named_arrays, sample_dim, samples_of
@@ -73,7 +73,7 @@ class ArrayDataProvider(LoaderProvider):
     [8. 9. 0. 0.] 2
     """
 
-    @known_keywords
+    @check_arguments(LoaderError)
     def __init__(
         self,
         data: Any,
@@ -87,7 +87,7 @@ class ArrayDataProvider(LoaderProvider):
         seed: int | None = None,
         axes: BatchAxis = "first",
         part: tuple[int, int] = (0, 1),
-        memory: int | str | None = None,
+        memory: float | str | None = None,
         device: str | Device = "cpu",
     ) -> None:
         sources: dict[str, AnySource] = {}

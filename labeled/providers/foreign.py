@@ -17,9 +17,9 @@ from typing import Any, overload
 
 import numpy as np
 
+from labeled._validation import check_arguments, check_keywords, keywords_of
 from labeled.device import Array, owned_copy
 from labeled.errors import ArrayError, LoaderError
-from labeled.keywords import check_keywords, keywords_of, known_keywords
 from labeled.loader.request.arguments import flag, integer, integer_or_none
 from labeled.providers.batch import (
     BatchAxis,
@@ -190,7 +190,7 @@ class IteratorProvider:
     [2, 1]
     """
 
-    @known_keywords
+    @check_arguments(LoaderError)
     def __init__(
         self,
         iterable: Iterable[Any],

@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from labeled._validation import check_keywords, keywords_of
 from labeled.augment import Augment, mean_image, read_mean_file, write_mean_file
 from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource, Source
 from labeled.device import Device
 from labeled.errors import LoaderError
 from labeled.formats.replacing import check_target
-from labeled.keywords import check_keywords, keywords_of
 from labeled.loader.build import make_loader
 from labeled.loader.request.arguments import flag, integer
 from labeled.providers.batch import BatchAxis
@@ -161,7 +161,7 @@ class ImageRecordProvider(LoaderProvider):
         data_padding: float = 0,
         label_padding: float = 0,
         axes: BatchAxis = "first",
-        memory: int | str | None = None,
+        memory: float | str | None = None,
         device: str | Device = "cpu",
         ctx: Literal["cpu", "gpu"] | None = None,
         device_id: int = 0,
@@ -274,7 +274,11 @@ def _check_width(labels: AnySource, width: int) -> None:
 
 
 def _mean_image(
-    path: Any, look: Look, source: AnySource, shape: tuple[int, int, int], memory: int | str | None
+    path: Any,
+    look: Look,
+    source: AnySource,
+    shape: tuple[int, int, int],
+    memory: float | str | None,
 ) -> FloatArray | None:
     """Return the mean image that a file holds, computed and written first if there is no file."""
     if not path:

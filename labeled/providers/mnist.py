@@ -8,10 +8,10 @@ import os
 from dataclasses import replace
 from typing import Any
 
+from labeled._validation import check_arguments
 from labeled.catalog.source import Source
 from labeled.device import Device
-from labeled.errors import FileFormatError
-from labeled.keywords import known_keywords
+from labeled.errors import FileFormatError, LoaderError
 from labeled.loader.request.options import Shuffle
 from labeled.providers.batch import BatchAxis
 from labeled.providers.files import checked, open_sources, rows_of, serving_of_files
@@ -59,7 +59,7 @@ class MNISTProvider(LoaderProvider):
         If a parameter is unknown or impossible.
     """
 
-    @known_keywords
+    @check_arguments(LoaderError)
     def __init__(
         self,
         image: Path = "./train-images-idx3-ubyte",
@@ -79,7 +79,7 @@ class MNISTProvider(LoaderProvider):
         label_padding: float = 0,
         roll_over: bool = False,
         axes: BatchAxis = "first",
-        memory: int | str | None = None,
+        memory: float | str | None = None,
         device: str | Device = "cpu",
         dtype: Any = None,
         scale: Any = None,

@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from labeled._validation import check_keywords
 from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource
 from labeled.device import Array, Device, reshape
 from labeled.errors import LoaderError
-from labeled.keywords import check_keywords
 from labeled.loader.batches.batch import Batch
 from labeled.loader.build import make_loader
 from labeled.loader.loader import Loader
@@ -99,7 +99,7 @@ class Serving:
     label_padding: Any = 0
     roll_over: bool = False
     axes: BatchAxis = "first"
-    memory: int | str | None = None
+    memory: float | str | None = None
     threads: int | None = None
     prefetch: int | None = None
     dtype: Any = None

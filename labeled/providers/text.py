@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from labeled._validation import check_arguments
 from labeled.catalog.source import AnySource, Source
 from labeled.device import Device
 from labeled.errors import FileFormatError, LoaderError, ReadError
-from labeled.keywords import known_keywords
 from labeled.loader.request.arguments import integer
 from labeled.loader.request.options import Shuffle
 from labeled.providers.arrays import source_of
@@ -61,7 +61,7 @@ class CSVProvider(LoaderProvider):
         not equally many.
     """
 
-    @known_keywords
+    @check_arguments(LoaderError)
     def __init__(
         self,
         data_csv: Any,
@@ -84,7 +84,7 @@ class CSVProvider(LoaderProvider):
         data_padding: float = 0,
         label_padding: float = 0,
         axes: BatchAxis = "first",
-        memory: int | str | None = None,
+        memory: float | str | None = None,
         device: str | Device = "cpu",
     ) -> None:
         given = checked(locals())

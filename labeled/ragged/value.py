@@ -24,10 +24,10 @@ import numpy.typing as npt
 import xarray as xr
 from dask.utils import format_bytes
 
+from labeled._validation import check_arguments
 from labeled.device import to_device
 from labeled.errors import ArrayError, DimsError
 from labeled.guesses import said_of, unknown_attribute
-from labeled.keywords import known_keywords
 from labeled.later import extra_module
 from labeled.ragged.flat import (
     AnyRows,
@@ -109,7 +109,7 @@ class Ragged:
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    @known_keywords
+    @check_arguments()
     def of(
         cls, examples: Sequence[npt.ArrayLike], dims: Sequence[str] | None = None, name: str = ""
     ) -> Ragged:
@@ -123,7 +123,7 @@ class Ragged:
         return cls._of_flat(flat_of(examples), dims, name)
 
     @classmethod
-    @known_keywords
+    @check_arguments()
     def from_flat(
         cls,
         values: npt.ArrayLike,
@@ -307,7 +307,7 @@ class Ragged:
         dense: Array = self.pad().values
         return dense if dtype is None else dense.astype(dtype, copy=False)
 
-    @known_keywords
+    @check_arguments(but=("to",))
     def pad(
         self,
         to: int | Mapping[str, int] | None = None,
@@ -366,7 +366,7 @@ class Ragged:
                 f"to={lengths[axis]}; pad to {int(shapes[:, axis].max())}, or leave longer rows out"
             )
 
-    @known_keywords
+    @check_arguments()
     def bucket(
         self, batch_rows: int, *, window_rows: int | None = None, seed: int | None = None
     ) -> Buckets:

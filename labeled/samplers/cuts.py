@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
-
+from labeled import _validation
 from labeled.errors import LoaderError
+
+MOST = 1 << 62
+"""More rows than any file has; larger numbers do not fit where they are counted."""
 
 Rule = Literal["short last", "even", "drawn rows", "drawn slices"]
 
@@ -103,9 +105,5 @@ def _drawn(rule: Rule, n_rows: int, batch_rows: int | None, n_batches: int | Non
 
 
 def whole(name: str, value: Any, least: int = 0) -> int:
-    """Return `value` as an int of at least `least`; LoaderError naming it otherwise."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise LoaderError(f"{name}={value!r} must be a whole number")
-    if value < least:
-        raise LoaderError(f"{name}={value} must be at least {least}")
-    return int(value)
+    """Return a number of rows, batches or epochs; LoaderError naming it otherwise."""
+    return _validation.whole(name, value, least=least, most=MOST, error=LoaderError)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from labeled._validation import check_arguments
 from labeled.errors import LoaderError, did_you_mean
 from labeled.samplers.cuts import Cut, Rule, cut, whole
 from labeled.samplers.permutation import IntArray, key_of
@@ -171,6 +172,7 @@ class BatchSampler:
             pass
 
 
+@check_arguments(LoaderError)
 def batch_sampler(
     mode: str,
     rows: int | Iterable[int],
@@ -232,8 +234,8 @@ def batch_sampler(
         raise LoaderError(f"no iteration mode {mode!r}; {did_you_mean(str(mode), known)}")
     source = as_rows(rows)
     sizes = cut(MODES[mode].rule, len(source), batch_rows, n_batches)
-    checked = seed_for(mode, MODES[mode].random, seed, legacy, LEGACY_MODE_SEED)
-    return BatchSampler(mode, source, sizes, checked, whole("epoch", epoch), legacy, sorted_within)
+    drawn = seed_for(mode, MODES[mode].random, seed, legacy, LEGACY_MODE_SEED)
+    return BatchSampler(mode, source, sizes, drawn, whole("epoch", epoch), legacy, sorted_within)
 
 
 def seed_for(
@@ -312,6 +314,7 @@ class EvenSequences:
             pass
 
 
+@check_arguments(LoaderError)
 def even_sequences(
     lengths: npt.ArrayLike,
     batch_rows: int,
@@ -337,9 +340,9 @@ def even_sequences(
     """
     found = _lengths(lengths)
     rows = whole("batch_rows", batch_rows, least=1)
-    checked = seed_for("even_sequences", True, seed, legacy, LEGACY_MODE_SEED)
-    assert checked is not None
-    return EvenSequences(found, rows, checked, whole("epoch", epoch), legacy)
+    drawn = seed_for("even_sequences", True, seed, legacy, LEGACY_MODE_SEED)
+    assert drawn is not None
+    return EvenSequences(found, rows, drawn, whole("epoch", epoch), legacy)
 
 
 def _lengths(lengths: Any) -> IntArray:

@@ -9,6 +9,7 @@ a loader needs to serve exactly these rows in this order.
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -221,8 +222,8 @@ def take_rows(rows: range | IntArray, request: Request) -> Request:
 def as_rows(rows: Any) -> range | IntArray:
     """Return what a sampler chooses from: a count, a range, or listed row numbers."""
     if isinstance(rows, int | np.integer) and not isinstance(rows, bool):
-        if rows < 0:
-            raise SelectionError(f"{rows} rows: there cannot be less than none")
+        if not 0 <= rows <= sys.maxsize:
+            raise SelectionError(f"rows={rows} must be from 0 to {sys.maxsize}")
         return range(int(rows))
     if isinstance(rows, range):
         _request_of_range(rows)

@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from labeled._validation import check_arguments
 from labeled.errors import LoaderError
 from labeled.samplers.cuts import whole
 from labeled.samplers.modes import BatchSampler, batch_sampler, seed_for
@@ -29,6 +30,7 @@ T = TypeVar("T")
 Rows = int | Iterable[int]
 
 
+@check_arguments(LoaderError)
 def sequential(rows: Rows, batch_rows: int) -> BatchSampler:
     """Make batches of rows in order, the last one shorter.
 
@@ -45,6 +47,7 @@ def sequential(rows: Rows, batch_rows: int) -> BatchSampler:
     return batch_sampler("sequential", rows, batch_rows)
 
 
+@check_arguments(LoaderError)
 def shuffled(
     rows: Rows,
     batch_rows: int,
@@ -84,6 +87,7 @@ def sequential_examples(rows: Rows) -> BatchSampler:
     return sequential(rows, 1)
 
 
+@check_arguments(LoaderError)
 def shuffled_examples(
     rows: Rows, *, seed: Seed | None = None, epoch: int = 0, legacy: bool = False
 ) -> BatchSampler:
@@ -241,6 +245,7 @@ class ConstantSizes:
         return sequential(n_rows, self.batch_rows)
 
 
+@check_arguments(LoaderError)
 def constant(batch_rows: int, n_rows: int | None = None, times: int | None = None) -> ConstantSizes:
     """Make equal batch sizes: without end, `times` of them, or for `n_rows` examples.
 

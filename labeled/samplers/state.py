@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Protocol
 
+from labeled._validation import check_arguments
 from labeled.errors import StateError
 from labeled.samplers.parts import History, Last, batches_in, shares_of
 from labeled.samplers.permutation import ORDER_VERSION
@@ -265,6 +266,7 @@ def place_in_epoch(state: State, count: int) -> tuple[History, int]:
     return (*state.history, (state.count, state.step)), 0
 
 
+@check_arguments(StateError)
 def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Join the states of all parts into the one that each of them can be restored from.
 
@@ -275,7 +277,7 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     StateError
         If the parts stand at different steps, differ in anything else, or one is missing.
     """
-    if not states:
+    if not len(states):
         raise StateError("no states to merge: give the state of every part")
     found = [State.from_dict(state) for state in states]
     furthest = max(found, key=lambda state: (state.step, state.n_batches))

@@ -15,7 +15,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from labeled.errors import LoaderError
+from labeled._validation import as_array, check_arguments
+from labeled.errors import LoaderError, told_of_memory
 from labeled.samplers.cuts import whole
 from labeled.samplers.permutation import IntArray, key_of
 from labeled.samplers.requests import Request, token_of
@@ -86,6 +87,7 @@ class RowSequences:
         return f"{key_of('row sequences', *numbers, token_of(self.starts).hex()):032x}"
 
 
+@check_arguments(LoaderError)
 def row_sequences(
     n_rows: int,
     length: int,
@@ -147,7 +149,7 @@ def _borders(groups: npt.ArrayLike | None, n_rows: int) -> IntArray:
     """Return where stretches of one group begin, and the number of rows."""
     if groups is None:
         return np.array([0, n_rows], np.int64)
-    values = np.asarray(groups)
+    values = as_array("groups", groups, LoaderError)
     if values.shape != (n_rows,):
         raise LoaderError(
             f"groups must be one value a row, ({n_rows},); found an array of shape {values.shape}"
@@ -170,6 +172,8 @@ def _starts(borders: IntArray, length: int, step: int) -> IntArray:
             f"no sequence of {length:,} rows fits: the longest stretch of rows that belong "
             f"together has {int(np.diff(borders).max()):,}; give a smaller length"
         )
-    numbers = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    starts: IntArray = np.repeat(borders[:-1], counts) + numbers * step
-    return starts
+    n = int(counts.sum())
+    with told_of_memory(lambda why: f"the starts of {n:,} sequences do not fit in memory: {why}"):
+        numbers = np.arange(n) - np.repeat(np.cumsum(counts) - counts, counts)
+        starts: IntArray = np.repeat(borders[:-1], counts) + numbers * step
+        return starts

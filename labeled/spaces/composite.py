@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from labeled._validation import check_arguments
 from labeled.errors import SpaceError, SpaceTypeError
 from labeled.spaces.base import Space
 from labeled.spaces.checks import (
@@ -37,6 +38,7 @@ class NullSpace(Space):
     (True, 0)
     """
 
+    @check_arguments(SpaceError)
     def __init__(
         self,
         *,
@@ -108,6 +110,7 @@ class CompositeSpace(Space):
 
     components: tuple[Space, ...] = ()
 
+    @check_arguments(SpaceError)
     def __init__(
         self,
         components: Sequence[Space],

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike
 
+from labeled._validation import check_arguments
 from labeled.errors import SpaceError, SpaceTypeError
 from labeled.spaces.base import ArraySpace
 from labeled.spaces.checks import Batch, positive
@@ -60,6 +61,7 @@ class ConvNDSpace(ArraySpace):
     _before: tuple[int, ...] = field(default=(), compare=False)
     _after: tuple[int, ...] = field(default=(), compare=False)
 
+    @check_arguments(SpaceError)
     def __init__(
         self,
         shape: Sequence[int],
@@ -168,6 +170,7 @@ class Conv2DSpace(ConvNDSpace):
 
     default_axes: ClassVar[Axes] = canonical_axes(2)
 
+    @check_arguments(SpaceError)
     def __init__(
         self,
         shape: Sequence[int],

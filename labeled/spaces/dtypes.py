@@ -39,7 +39,7 @@ def as_dtype(dtype: DTypeLike | None) -> np.dtype[Any] | None:
         return None
     try:
         found = np.dtype(dtype)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise SpaceTypeError(f"dtype {dtype!r} is not a dtype: {error}") from error
     if found.kind not in _RANK:
         raise SpaceTypeError(f"a space's dtype is bool, integer, float or complex, not {found}")

@@ -12,7 +12,8 @@ from typing import Any, NoReturn
 
 from numpy.typing import DTypeLike
 
-from labeled.errors import UnsupportedSpaceError
+from labeled._validation import check_arguments
+from labeled.errors import SpaceError, UnsupportedSpaceError
 from labeled.spaces.base import ArraySpace, Space
 from labeled.spaces.checks import Batch, fault, positive
 from labeled.spaces.vector import LabelRows
@@ -70,6 +71,7 @@ class VectorSequenceSpace(_Sequence):
 
     dim: int = 1
 
+    @check_arguments(SpaceError)
     def __init__(
         self,
         dim: int,

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from labeled._validation import check_arguments
 from labeled.device import dtype_of, is_array
 from labeled.errors import SpaceError, SpaceTypeError, UnsupportedSpaceError
 from labeled.spaces.base import ArraySpace
@@ -46,6 +47,7 @@ class VectorSpace(ArraySpace):
     dim: int = 1
     sparse: bool = False
 
+    @check_arguments(SpaceError)
     def __init__(
         self,
         dim: int,
@@ -124,6 +126,7 @@ class LabelRows(ArraySpace):
     max_labels: int | None = None
     dim: int = 1
 
+    @check_arguments(SpaceError)
     def __init__(
         self,
         max_labels: int | None = None,

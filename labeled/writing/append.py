@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from labeled._validation import check_arguments
 from labeled.errors import (
     ArrayError,
     DimsError,
@@ -44,7 +45,6 @@ from labeled.formats.header import FileHeader, SourceHeader
 from labeled.formats.objects import vlen_base
 from labeled.formats.registry import check_hdf5
 from labeled.formats.replacing import check_changeable, check_target, clone, replacing
-from labeled.keywords import known_keywords
 from labeled.ragged import Ragged
 from labeled.selection import Selection
 from labeled.views.classes import as_text, class_names_of
@@ -70,7 +70,7 @@ from labeled.writing.write import checked_effort, create, naming, tallies_for, t
 _NO_END = np.iinfo(np.int64).max
 
 
-@known_keywords
+@check_arguments(but=("path",))
 def append(
     path: str | os.PathLike[str],
     sources: Any,
@@ -78,7 +78,7 @@ def append(
     split: str | None = None,
     in_place: bool = False,
     progress: bool | None = None,
-    memory: int | str | None = None,
+    memory: float | str | None = None,
     threads: int | None = None,
 ) -> str:
     """Add rows to every source of a file.
@@ -151,7 +151,7 @@ def _append(
     progress: bool | None,
     budget: int,
     threads: int,
-    memory: int | str | None,
+    memory: float | str | None,
 ) -> None:
     """Check everything that can be before a file is changed, and change it."""
     if in_place:

@@ -37,7 +37,7 @@ def export(
     target: str | os.PathLike[str],
     *,
     overwrite: bool,
-    memory: int | str | None,
+    memory: float | str | None,
     progress: bool | None,
 ) -> str:
     """Write pictures as PNG, which loses nothing, with their labels and ids.
@@ -97,7 +97,7 @@ def export(
     return path
 
 
-def _check_memory(dataset: Any, name: str, memory: int | str, budget: int) -> None:
+def _check_memory(dataset: Any, name: str, memory: float | str, budget: int) -> None:
     row_bytes = int(_row_bytes(dataset, name).max(initial=0))
     needed = row_bytes * HELD_PICTURES
     if needed > max(budget, COUNTED_BYTES):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,13 @@ TEXT_BYTES = 64
 """What a text takes, roughly: a reference to where it lies, and what lies there."""
 
 
+T = TypeVar("T")
+PerSource: TypeAlias = T | Mapping[str, T]
+"""One value for all sources, or one by source or pattern."""
+
+Chunks: TypeAlias = int | str | Sequence[int] | None
+
+
 @dataclass(frozen=True, slots=True)
 class Wish:
     """What a caller asked for, of one source."""
@@ -36,7 +43,7 @@ class Wish:
     layout: str = "auto"
     compression: str | None = None
     level: int | None = None
-    chunks: Any = None
+    chunks: Chunks = None
 
 
 KEEP = "keep"
@@ -47,10 +54,10 @@ AS_IT_IS = Wish(KEEP, KEEP, None, KEEP)
 
 def wishes(
     names: Sequence[str],
-    layout: Any,
-    compression: Any,
-    level: Any,
-    chunks: Any,
+    layout: PerSource[str],
+    compression: PerSource[str | None],
+    level: PerSource[int | None],
+    chunks: PerSource[Chunks],
     default: Wish = Wish(),
 ) -> dict[str, Wish]:
     """Take options apart that were given once for all sources, or by source or pattern.
@@ -103,8 +110,7 @@ def _checked(name: str, wish: Wish, *, keeping: bool = False) -> Wish:
         )
     if wish.level is not None:
         low, high, _ = LEVELS.get(wish.compression or "", (0, 0, 0))
-        whole = isinstance(wish.level, int | np.integer)
-        if wish.compression is None or not whole or not low <= wish.level <= high:
+        if wish.compression is None or not low <= wish.level <= high:
             raise ArrayError(
                 f"level={wish.level!r} does not fit compression={wish.compression!r} of source "
                 f"{name!r}; levels are {low} to {high}"

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from labeled._validation import check_arguments
 from labeled.errors import ArrayError, FileChangedError, SplitError, WriteError, warn
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.hdf5.others import Carrier, others_of
@@ -28,7 +29,6 @@ from labeled.formats.hdf5.writing import storable
 from labeled.formats.header import FileHeader, SourceHeader
 from labeled.formats.registry import check_hdf5
 from labeled.formats.replacing import check_target
-from labeled.keywords import known_keywords
 from labeled.ragged.flat import block_cuts
 from labeled.writing.endings import check_ending
 from labeled.writing.fingerprints import (
@@ -38,7 +38,7 @@ from labeled.writing.fingerprints import (
     hashes_of_texts,
 )
 from labeled.writing.given import slices, text_blocks
-from labeled.writing.layouts import AS_IT_IS, KEEP, wishes
+from labeled.writing.layouts import AS_IT_IS, KEEP, Chunks, PerSource, wishes
 from labeled.writing.ordering import ORDERS, Kept, Order, moved, order_of
 from labeled.writing.patterns import expanded
 from labeled.writing.progress import progress_bar
@@ -51,15 +51,15 @@ from labeled.writing.write import checked_effort, create, tallies_for, total_byt
 PROVENANCE = "labeled_provenance"
 
 
-@known_keywords
+@check_arguments(but=("path",))
 def repack(
     path: str | os.PathLike[str],
     target: str | os.PathLike[str],
     *,
-    layout: Any = KEEP,
-    compression: Any = KEEP,
-    level: Any = None,
-    chunks: Any = KEEP,
+    layout: PerSource[str] = KEEP,
+    compression: PerSource[str | None] = KEEP,
+    level: PerSource[int | None] = None,
+    chunks: PerSource[Chunks] = KEEP,
     ragged: RaggedAs | None = None,
     order: str = "keep",
     seed: int = 0,
@@ -68,7 +68,7 @@ def repack(
     overwrite: bool = False,
     verify: bool = True,
     progress: bool | None = None,
-    memory: int | str | None = None,
+    memory: float | str | None = None,
     threads: int | None = None,
 ) -> str:
     """Write a file of examples again, stored differently.
@@ -135,8 +135,6 @@ def repack(
     """
     if order not in ORDERS:
         raise ArrayError(f"order={order!r} must be one of {ORDERS}")
-    if ragged not in (None, "flat", "fuel"):
-        raise ArrayError(f"ragged={ragged!r} must be 'flat' or 'fuel'")
     check_hdf5(path, "repacking")
     check_ending(target)
     dims = _dims_by_name(path, dims or {}, allow_external)

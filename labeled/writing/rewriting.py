@@ -145,18 +145,17 @@ class Rewriting:
     def reader_of(self, source: SourceHeader) -> Stretch:
         """Return what reads a source in stretches, within the memory there is."""
         reader = open_reader(source)
-        band = 1 if source.chunks is None or source.dtype.kind == "O" else source.chunks[0]
-        if band * source.row_bytes <= self.block_bytes:
-            return Stretch(lambda a, b: reader.read(range(a, b)), band)
-        return Stretch(self._turned(source), 1)
+        chunks = None if source.dtype.kind == "O" else source.chunks
+        if chunks is not None and chunks[0] * source.row_bytes > self.block_bytes:
+            return Stretch(self._turned(source, chunks), 1)
+        return Stretch(lambda a, b: reader.read(range(a, b)), 1 if chunks is None else chunks[0])
 
-    def _turned(self, source: SourceHeader) -> Callable[[int, int], Array]:
+    def _turned(self, source: SourceHeader, chunks: tuple[int, ...]) -> Callable[[int, int], Array]:
         """Lay rows out that are stored in chunks across very many of them: chunk by chunk."""
-        assert source.chunks is not None
         n_rows, dtype = source.n_rows, native(source.dtype)
         file = self.stack.enter_context(room(self.target, n_rows * source.row_bytes))
         rows: Array = np.memmap(file, dtype, "r+", 0, source.shape)
-        steps = [range(0, n, c) for n, c in zip(source.row_shape, source.chunks[1:], strict=True)]
+        steps = [range(0, n, c) for n, c in zip(source.row_shape, chunks[1:], strict=True)]
         for corner in np.ndindex(*map(len, steps)):
             tile = tuple(
                 slice(step[i], min(step[i] + step.step, n))
@@ -164,8 +163,8 @@ class Rewriting:
             )
             region = tuple(slice(part.start, part.stop, 1) for part in tile)
             reader = open_reader(source, region=region)
-            for start in range(0, n_rows, source.chunks[0]):
-                stop = min(start + source.chunks[0], n_rows)
+            for start in range(0, n_rows, chunks[0]):
+                stop = min(start + chunks[0], n_rows)
                 rows[(slice(start, stop), *tile)] = reader.read(range(start, stop))
         return lambda a, b: rows[a:b]
 

@@ -124,7 +124,7 @@ class Plan:
         }
 
 
-def fitting(plan: Plan, inputs: Inputs, memory: int | str | None) -> Plan:
+def fitting(plan: Plan, inputs: Inputs, memory: float | str | None) -> Plan:
     """Return a plan with memory enough for the largest piece that cannot be cut.
 
     Parameters

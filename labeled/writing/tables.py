@@ -25,7 +25,6 @@ from labeled.errors import (
     did_you_mean,
 )
 from labeled.formats.region import Array
-from labeled.keywords import check_mappings
 from labeled.later import extra_module
 from labeled.ragged import Ragged
 from labeled.ragged.flat import AnyRows, Flat, Rows, offsets_of
@@ -115,7 +114,6 @@ def _grouped(
 ) -> dict[str, Any]:
     """Put columns side by side, in the place of the first of them."""
     given = {} if groups is None else groups
-    check_mappings(columns=given)
     for source, parts in given.items():
         if not len(parts):
             raise ArrayError(f"columns= of source {source!r} names no column; leave it out")

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from labeled._validation import check_arguments
 from labeled.errors import FileFormatError, LabeledError, UnknownNameError, did_you_mean
 from labeled.formats.hdf5.encoding import checksum
 from labeled.formats.hdf5.flatlayout import datasets_of
@@ -28,9 +29,9 @@ from labeled.formats.header import FileHeader, SourceHeader
 from labeled.formats.objects import vlen_base
 from labeled.formats.region import Array
 from labeled.formats.registry import check_hdf5
-from labeled.keywords import known_keywords
 from labeled.ragged.flat import RaggedReader
 from labeled.writing.progress import progress_bar
+from labeled.writing.write import checked_threads
 
 READ_BYTES = 4 << 20
 
@@ -65,7 +66,7 @@ class Verified:
         return not self.differences
 
 
-@known_keywords
+@check_arguments(but=("path",))
 def verify(
     path: str | os.PathLike[str],
     *,
@@ -117,7 +118,7 @@ def verify(
     found: list[Difference] = []
     compared = {name: known[name].n_rows for name in stored if name in known}
     n_bytes = sum(stored[name].row_bytes * n for name, n in compared.items())
-    workers = min(os.cpu_count() or 1, 8) if threads is None else threads
+    workers = checked_threads(threads)
     title = f"verify {os.path.basename(header.stamp.path)}"
     with progress_bar(progress, n_bytes, title) as told, ThreadPoolExecutor(workers) as pool:
         for name in compared:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from dask.utils import parse_bytes
 
+from labeled._validation import check_arguments, whole
 from labeled.errors import (
     ArrayError,
     DimsError,
@@ -37,12 +38,11 @@ from labeled.formats.hdf5.writing import (
     storable,
 )
 from labeled.formats.replacing import check_target, replacing
-from labeled.keywords import check_mappings, known_keywords
 from labeled.version import VERSION
 from labeled.writing.endings import check_ending
 from labeled.writing.given import Given
 from labeled.writing.inputs import Inputs, RowsLike, coordinate, inputs_of, left_out
-from labeled.writing.layouts import Wish, layout_for, wishes
+from labeled.writing.layouts import Chunks, PerSource, Wish, layout_for, wishes
 from labeled.writing.progress import progress_bar
 from labeled.writing.ragged import RaggedAs
 from labeled.writing.splits import Splits, as_splits, check_inside, warn_of_overlaps
@@ -55,7 +55,7 @@ USUAL_BYTES = 128 << 20
 """Memory where none is asked for."""
 
 
-@known_keywords
+@check_arguments()
 def write(
     path: Path,
     sources: Any,
@@ -65,10 +65,10 @@ def write(
     coords: Mapping[str, Any] | None = None,
     attrs: Mapping[str, Any] | None = None,
     source_attrs: Mapping[str, Mapping[str, Any]] | None = None,
-    layout: Any = "auto",
-    compression: Any = None,
-    level: Any = None,
-    chunks: Any = None,
+    layout: PerSource[str] = "auto",
+    compression: PerSource[str | None] = None,
+    level: PerSource[int | None] = None,
+    chunks: PerSource[Chunks] = None,
     ragged: RaggedAs = "flat",
     overwrite: bool = False,
     netcdf: bool = True,
@@ -76,7 +76,7 @@ def write(
     checksums: bool = True,
     provenance: Mapping[str, Any] | None = None,
     progress: bool | None = None,
-    memory: int | str | None = None,
+    memory: float | str | None = None,
     threads: int | None = None,
 ) -> str:
     """Write a file of examples. It appears under its name only once it is complete.
@@ -274,16 +274,16 @@ def planned(
     coords: Mapping[str, Any] | None,
     attrs: Mapping[str, Any] | None,
     source_attrs: Mapping[str, Mapping[str, Any]] | None,
-    layout: Any,
-    compression: Any,
-    level: Any,
-    chunks: Any,
+    layout: PerSource[str],
+    compression: PerSource[str | None],
+    level: PerSource[int | None],
+    chunks: PerSource[Chunks],
     ragged: RaggedAs,
     netcdf: bool,
     statistics: bool,
     checksums: bool,
     provenance: Mapping[str, Any] | None,
-    memory: int | str | None,
+    memory: float | str | None,
     threads: int | None,
     here: bool = True,
     usual: int = USUAL_BYTES,
@@ -293,11 +293,6 @@ def planned(
     `here` is whether the rows of a Dataset are read in the process that writes; `usual` is the
     memory where none is asked for.
     """
-    if ragged not in ("flat", "fuel"):
-        raise ArrayError(f"ragged={ragged!r} must be 'flat' or 'fuel'")
-    check_mappings(
-        dims=dims, coords=coords, attrs=attrs, source_attrs=source_attrs, provenance=provenance
-    )
     inputs = _with_extras(inputs_of(sources, dims, ragged, here=here), coords, source_attrs)
     inherited = own_splits(sources) if splits is None and isinstance(sources, RowsLike) else None
     asked = inherited if splits is None else splits
@@ -405,11 +400,13 @@ def checked_effort(memory: Any, threads: Any, usual: int = USUAL_BYTES) -> tuple
         budget = 0
     if budget <= 0:
         raise LoaderError(f"memory={memory!r} is no size; give bytes, or a text like '128 MiB'")
-    if threads is None:
-        return budget, min(os.cpu_count() or 1, 8)
-    if not isinstance(threads, int | np.integer) or threads < 1:
-        raise LoaderError(f"threads={threads!r} must be a whole number, at least 1")
-    return budget, int(threads)
+    return budget, checked_threads(threads)
+
+
+def checked_threads(threads: int | None) -> int:
+    """Return how many blocks are worked on at a time; one a core by default, at most 8."""
+    usual = min(os.cpu_count() or 1, 8)
+    return usual if threads is None else whole("threads", threads, least=1, error=LoaderError)
 
 
 def _with_extras(
@@ -419,8 +416,7 @@ def _with_extras(
 ) -> Inputs:
     """Add coordinates and attributes that were given apart from the arrays."""
     known = set(inputs.n_rows)
-    for name, own in (source_attrs or {}).items():
-        check_mappings(source_attrs=own)
+    for name in source_attrs or ():
         if name not in known:
             raise ArrayError(f"source_attrs= names {name!r}, which is no source: {sorted(known)}")
     out = dict(inputs.sources)

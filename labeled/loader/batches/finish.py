@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled import permute
+from labeled._validation import as_array
 from labeled.catalog.source import AnySource
 from labeled.errors import LoaderError, SpaceError, UnknownNameError, did_you_mean
 from labeled.loader.batches.batch import Batch
@@ -284,7 +285,10 @@ def _value(option: Any, name: str, label: bool) -> Any:
 
 def _along_channel(value: Any, source: AnySource) -> Any:
     """Shape a list of factors so that it broadcasts along the channel dim."""
-    if value is None or np.ndim(value) == 0:
+    if value is None:
+        return None
+    factors = as_array("scale or shift", value, LoaderError)
+    if factors.ndim == 0:
         return value
     dims = source.dims
     axis = dims.index("channel") if "channel" in dims else len(dims) - 1
@@ -295,4 +299,4 @@ def _along_channel(value: Any, source: AnySource) -> Any:
             f"{source.where}: {len(value)} factors do not fit its dims {dims} of row lengths "
             f"{source.row_shape}; give one number, or one a channel"
         )
-    return np.asarray(value).reshape(shape)
+    return factors.reshape(shape)

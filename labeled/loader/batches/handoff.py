@@ -13,7 +13,6 @@ from labeled.device import HandOff, dtype_of, is_array
 from labeled.errors import LoaderError, warn
 from labeled.loader.batches.batch import Batch
 from labeled.loader.batches.finish import Finish
-from labeled.loader.request.choices import flag
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,6 @@ def handed_over(as_: Any, pinned: bool, finish: Finish | None) -> HandedOver | N
     LabeledWarning
         If the library makes narrower numbers of a source, or nothing can be pinned.
     """
-    pinned = flag("pinned", pinned)
     if as_ is None:
         if pinned:
             raise LoaderError("pinned=True goes with as_='torch'")

@@ -14,7 +14,6 @@ from labeled.catalog.ragged import RaggedSource
 from labeled.errors import LoaderError
 from labeled.loader.reading.dealt import DealtExamples
 from labeled.loader.request.casts import can_hold, check_change, check_factor, checked_dtype
-from labeled.loader.request.choices import check_choice
 from labeled.ragged import Flat
 from labeled.ragged.flat import comes_one_by_one, flat_of_views
 from labeled.ragged.padding import padded
@@ -136,7 +135,6 @@ def ragged_finishes(
         If `layout` is unknown, a name it would add is a source's, a scale is no number, a
         cast would lose values, or padding does not fit.
     """
-    check_choice("ragged", layout, LAYOUTS)
     out = {}
     for name, source in sources.items():
         if not isinstance(source, RaggedSource):

@@ -30,7 +30,6 @@ from labeled.errors import LabeledError, LoaderError
 from labeled.formats.coded import NO_SUM, CodedWindow, Coding, Found, coded_of
 from labeled.loader.reading.lanes import Lane
 from labeled.loader.reading.slots import Layout
-from labeled.loader.request.choices import check_choice
 from labeled.loader.sizing.sizes import Sizes
 
 Decode = Literal["auto", "host", "device"]
@@ -73,7 +72,6 @@ def check_decode(decode: Any, device: Device | None, *, piped: bool) -> bool:
     LoaderError
         If `decode` is no choice, or nothing is made on a device.
     """
-    check_choice("decode", decode, CHOICES)
     if decode != "device":
         return False
     if device is None:

@@ -23,13 +23,11 @@ from labeled.loader.request.arguments import (
     batch_rows_of,
     drawn_of,
     integer,
-    last_of,
     listed_of,
     part_of,
     seed_beside,
     seed_of,
 )
-from labeled.loader.request.choices import flag
 from labeled.loader.request.classes import read_classes
 from labeled.samplers.buckets import Buckets
 from labeled.samplers.draws import Draws, balanced_weights, checked_weights
@@ -89,11 +87,11 @@ def ordered_rows(
         n_rows=n_rows,
         batch_rows=batch_rows_of(asked.batch_size) if listed is None else listed.batch_rows or 1,
         mode="window" if drawn else mode,
-        last="drop" if drawn else last_of(asked.last),
+        last="drop" if drawn else asked.last,
         part=part,
         seed=seed,
         epoch=integer("epoch", asked.epoch, least=0),
-        sticky_parts=flag("sticky_parts", asked.sticky_parts),
+        sticky_parts=bool(asked.sticky_parts),
         draws=_draw_weights(asked.balance, asked.weights, sources, selections, n_rows),
         listed=listed,
     )

@@ -52,7 +52,6 @@ from labeled.loader.reading.shared import (
     shared_file,
 )
 from labeled.loader.reading.slots import SlotPool
-from labeled.loader.request.choices import check_choice
 from labeled.loader.telling.stats import Stats
 from labeled.samplers.sampled import AnyPlan
 
@@ -90,7 +89,6 @@ def check_reader(reader: object, sources: Iterable[AnySource]) -> None:
         If `reader` is none of those there are; if the rows are in memory, so that a process
         would only copy them; on Windows, and where no Python can be started.
     """
-    check_choice("reader", reader, ("threads", "process", "device"))
     if reader != "process":
         return
     remedy = "leave reader='threads'"

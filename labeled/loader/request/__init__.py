@@ -1,5 +1,5 @@
 """What is asked for.
 
-`options` lists what can be asked, `arguments` and `choices` check it, `casts` and `classes` say
+`options` lists what can be asked, `arguments` checks it, `casts` and `classes` say
 what it asks of sources.
 """

@@ -5,15 +5,17 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from labeled import _validation
+from labeled._validation import whole
 from labeled.errors import LoaderError
 from labeled.loader.plan import ReaderKind
-from labeled.loader.request.choices import check_choice
-from labeled.samplers.parts import LAST_RULES, Last
+from labeled.samplers.parts import Last
 from labeled.samplers.permutation import key_of
 from labeled.samplers.requests import ListedBatches, Sampler
 from labeled.samplers.schemes import ConstantSizes
@@ -101,7 +103,6 @@ def batch_rows_of(batch_size: Any) -> int:
 
 def skips_of(errors: Any, reader: ReaderKind) -> bool:
     """Whether rows that cannot be read are left out; refuse where that is not possible."""
-    check_choice("errors", errors, ("raise", "skip"))
     if errors == "skip" and reader != "threads":
         raise LoaderError("errors='skip' works with reader='threads' only")
     return bool(errors == "skip")
@@ -116,12 +117,6 @@ def max_lost_of(max_lost: Any, skips: bool) -> int | float | None:
     if isinstance(max_lost, float | np.floating) and 0 <= max_lost < 1:
         return float(max_lost)
     return integer("max_lost", max_lost, least=0)
-
-
-def last_of(last: Any) -> Last:
-    check_choice("last", last, LAST_RULES)
-    found: Last = last
-    return found
 
 
 def part_of(part: Any) -> tuple[int, int]:
@@ -156,20 +151,9 @@ def seed_beside(sampler: Sampler, given: int | None) -> int:
     return seed_of(own, 1, needed=True)
 
 
-def integer(what: str, value: Any, least: int | None = None) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise LoaderError(f"{what}={value!r} must be a whole number")
-    if least is not None and value < least:
-        raise LoaderError(f"{what}={value} must be at least {least}")
-    return int(value)
+integer = partial(whole, error=LoaderError)
+flag = partial(_validation.flag, error=LoaderError)
 
 
 def integer_or_none(what: str, value: Any, least: int) -> int | None:
-    return None if value is None else integer(what, value, least)
-
-
-def flag(what: str, value: Any) -> bool:
-    """Return a flag; words such as ``"false"``, which are true to Python, are refused."""
-    if isinstance(value, bool | np.bool_ | int | np.integer) and value in (0, 1):
-        return bool(value)
-    raise LoaderError(f"{what}={value!r} must be True or False")
+    return None if value is None else integer(what, value, least=least)

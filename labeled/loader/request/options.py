@@ -26,7 +26,7 @@ class BatchOptions(TypedDict, total=False):
     seed: int | None
     epoch: int
     last: Last
-    memory: int | str | None
+    memory: float | str | None
     window_rows: int | None
     part: tuple[int, int]
     sticky_parts: bool
