@@ -34,6 +34,7 @@ from labeled.formats.registry import check_hdf5
 from labeled.loader.loader import Loader
 from labeled.ragged import Ragged
 from labeled.shell import shell_path
+from labeled.views.text import table
 from labeled.writing.diagnosis import (
     APART,
     UNREADABLE,
@@ -104,24 +105,26 @@ class Diagnosis:
     def __str__(self) -> str:
         if self.healthy:
             return f"{self.path}: nothing found that reads badly"
-        told = (_line(first, where) for first, where in summed_up(self.findings))
-        lines = [f"{self.path}:", *(f"  {line}" for line in told)]
-        return "\n".join([*lines, *self.advice()])
+        head = ("where", "finding", "rows/s", "mended", "cost", "what it is")
+        alike = summed_up(self.findings)
+        lines = [f"{self.path}:", *table([head, *(_row(first, where) for first, where in alike)])]
+        shown = {first.source for first, _ in alike if first.cost is not None}
+        for name in [name for name in self.rows_per_s if name in shown]:
+            now, then = self.rows_per_s[name], self.mended_rows_per_s[name]
+            lines.append(f"{name}, all together: {now:,.0f} rows/s now, {then:,.0f} rows/s mended")
+        if self.command is not None:
+            lines += ["", "mend it with:", f"  {self.command}"]
+        elif self.obstacle is not None:
+            lines += ["", f"it cannot be mended yet: {self.obstacle}"]
+        return "\n".join(lines)
 
-    def advice(self) -> list[str]:
-        """Return the lines that say what to do."""
-        if self.command is None:
-            return [] if self.obstacle is None else [f"it cannot be mended yet: {self.obstacle}"]
-        return ["mend it with:", f"  {self.command}"]
 
-
-def _line(finding: Finding, where: str) -> str:
-    if finding.cost is None:
-        return f"{where}: {finding.kind} ({finding.words})"
-    return (
-        f"{where}: {finding.kind} ({finding.words}): {finding.rows_per_s:,.0f} rows/s, "
-        f"{finding.mended_rows_per_s:,.0f} once mended ({finding.cost:.1f} x)"
-    )
+def _row(finding: Finding, where: str) -> tuple[str, ...]:
+    rates = ("", "", "")
+    if finding.cost is not None:
+        now, then = finding.rows_per_s, finding.mended_rows_per_s
+        rates = (f"{now:,.0f}", f"{then:,.0f}", f"{finding.cost:.1f} x")
+    return (where, finding.kind, *rates, finding.words)
 
 
 @check_arguments(but=("path",))
