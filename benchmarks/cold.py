@@ -48,15 +48,11 @@ class Stretch(NamedTuple):
 
 def stretches(subject: Subject) -> list[Stretch]:
     """Return where the rows lie."""
-    main = subject.main
-    assert main is not None
-    assert main.span is not None
-    path, row = main.header.file.path, main.header.row_bytes
-    if main.is_mappable:
-        begin = main.header.offset or 0
-        return [Stretch(path, begin + main.span.start * row, begin + main.span.stop * row)]
-    places = [(offset, offset + size) for offset, size in stored_chunks(main)]
-    return [Stretch(path, start, stop) for start, stop in joined(places)]
+    begin = subject.layout.offset
+    if begin is not None:
+        return [Stretch(subject.path, begin, begin + subject.n_rows * subject.row_bytes)]
+    places = [(offset, offset + size) for offset, size in stored_chunks(subject)]
+    return [Stretch(subject.path, start, stop) for start, stop in joined(places)]
 
 
 def joined(places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -136,7 +132,7 @@ def measure_cold(subject: Subject, rounds: int) -> dict[str, Any]:
     SystemExit
         If pages stay in the cache.
     """
-    (path,) = subject.dataset.files.paths
+    path = subject.path
     n_bytes = sum(each.stop - each.start for each in stretches(subject))
     rates: dict[str, list[float]] = {}
     stayed = 0.0

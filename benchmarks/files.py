@@ -89,7 +89,9 @@ class BenchFile:
     def subject(self, batch_rows: int, memory: str = MEMORY) -> Subject:
         """Return the rows as what all ways read."""
         data = labeled.open_dataset(str(self.path)).select(GOOD_NAME)
-        return Subject(data, batch_rows, memory, self.spec.labels, numbers=numbers_of)
+        return Subject(
+            data, str(self.path), GOOD_NAME, batch_rows, memory, self.spec.labels, numbers_of
+        )
 
 
 IMAGE = (3, 32, 32)

@@ -32,7 +32,7 @@ def way(
     **options: Any,
 ) -> Way:
     """Batches as plain arrays; as the labelled arrays of each batch if `labelled`."""
-    names = subject.dataset.sources
+    name_of_rows = subject.source
 
     def make() -> Epoch:
         batches = loader(subject, rows, **options)
@@ -41,18 +41,16 @@ def way(
             with iter(batches) as live:
                 if labelled:
                     for batch in live:
-                        yield tuple(batch[name].data for name in names)
+                        yield (batch[name_of_rows].data,)
                 else:
                     for batch in live:
-                        yield tuple(batch.arrays[name] for name in names)
+                        yield (batch.arrays[name_of_rows],)
 
         return epoch
 
     def explain() -> Any:
-        labels = subject.labels
-        return loader(subject, rows, **options).explain(
-            labels if rows is None or labels is None else labels[rows]
-        )
+        labels = subject.labels if rows is None else subject.labels[rows]
+        return loader(subject, rows, **options).explain(labels)
 
     shown = ", ".join(f"{k}={v!r}" for k, v in {"memory": subject.memory, **options}.items())
     how = f"batches({subject.batch_rows}, {shown})" + (", as DataArrays" if labelled else "")

@@ -219,10 +219,8 @@ def _survey(each: Measured, subject: Subject, effort: Effort) -> Epoch | None:
     numbers: list[npt.NDArray[np.int64]] = []
 
     def see(batch: Batch) -> None:
-        if subject.numbers is not None:
-            numbers.append(subject.numbers(batch))
-            if (labels := subject.labels_of(batch)) is not None:
-                classes.append(labels)
+        numbers.append(subject.numbers(batch))
+        classes.append(subject.labels_of(batch))
 
     try:
         began = perf_counter()
@@ -240,7 +238,7 @@ def _survey(each: Measured, subject: Subject, effort: Effort) -> Epoch | None:
     if not first.complete:
         each.runs.append(first)
         each.surveyed = True
-    if classes and subject.labels is not None:
+    if classes:
         each.entropy = relative_entropy(classes, subject.labels, subject.batch_rows)
     if numbers and first.complete and each.way.order != "list":
         seen = np.sort(np.concatenate(numbers))

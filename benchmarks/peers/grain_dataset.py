@@ -17,19 +17,16 @@ class Source:
     """Grain's random access protocol; mapped where rows are contiguous, else through h5py."""
 
     def __init__(self, subject: Subject) -> None:
-        self.sources: list[Any] = [one.quick() for one in subject.stored]
+        self.rows = subject.quick()
 
     def __len__(self) -> int:
-        return len(self.sources[0])
+        return len(self.rows)
 
-    def __getitem__(self, row: Any) -> tuple[Array, ...]:
-        return tuple(x[int(row)] for x in self.sources)
+    def __getitem__(self, row: Any) -> Array:
+        return self.rows[int(row)]
 
 
 def ways(subject: Subject, order: str) -> list[Way]:
-    if not subject.by_others:
-        return []
-
     def make(few: bool) -> Any:
         def opened() -> Epoch:
             grain = importlib.import_module("grain")
@@ -41,7 +38,7 @@ def ways(subject: Subject, order: str) -> list[Way]:
 
             def epoch() -> Iterator[Batch]:
                 for batch in batches:
-                    yield tuple(batch)
+                    yield (batch,)
 
             return epoch
 

@@ -15,27 +15,25 @@ NEEDS = ()
 
 
 def ways(subject: Subject, order: str) -> list[Way]:
-    if not subject.by_h5py:
-        return []
     n_rows, batch_rows = subject.n_rows, subject.batch_rows
 
     def slices() -> Epoch:
-        sources = [one.by_h5py() for one in subject.stored]
+        x = subject.by_h5py()
 
         def epoch() -> Iterator[Batch]:
             for a, b in cuts(n_rows, batch_rows):
-                yield tuple(x[a:b] for x in sources)
+                yield (x[a:b],)
 
         return epoch
 
     def lists() -> Epoch:
-        sources, orders = [one.by_h5py() for one in subject.stored], Orders(n_rows)
+        x, orders = subject.by_h5py(), Orders(n_rows)
 
         def epoch() -> Iterator[Batch]:
             rows = orders.next()
             for a, b in cuts(n_rows, batch_rows):
                 wanted = np.sort(rows[a:b])
-                yield tuple(x[wanted] for x in sources)
+                yield (x[wanted],)
 
         return epoch
 

@@ -9,45 +9,37 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers.common import Orders, cuts
-from benchmarks.subject import Batch, Chosen, Subject
+from benchmarks.subject import Batch, Subject
 from benchmarks.timing import Epoch, Way
 
 NAME = "pyfive"
 NEEDS = ("pyfive",)
 
 
-def _opened(subject: Subject) -> list[Any]:
-    pyfive = importlib.import_module("pyfive")
-    found = []
-    for one in subject.stored:
-        x = pyfive.File(one.header.file.path)[one.header.key.strip("/")]
-        whole = one.span == range(one.header.n_rows)
-        found.append(x if whole else Chosen(x, one.selection))
-    return found
+def _opened(subject: Subject) -> Any:
+    return importlib.import_module("pyfive").File(subject.path)[subject.source]
 
 
 def ways(subject: Subject, order: str) -> list[Way]:
-    if not subject.by_h5py:
-        return []
     n_rows, batch_rows = subject.n_rows, subject.batch_rows
 
     def slices() -> Epoch:
-        sources = _opened(subject)
+        x = _opened(subject)
 
         def epoch() -> Iterator[Batch]:
             for a, b in cuts(n_rows, batch_rows):
-                yield tuple(np.ascontiguousarray(x[a:b]) for x in sources)
+                yield (np.ascontiguousarray(x[a:b]),)
 
         return epoch
 
     def lists() -> Epoch:
-        sources, orders = _opened(subject), Orders(n_rows)
+        x, orders = _opened(subject), Orders(n_rows)
 
         def epoch() -> Iterator[Batch]:
             rows = orders.next()
             for a, b in cuts(n_rows, batch_rows):
                 wanted = np.sort(rows[a:b])
-                yield tuple(np.ascontiguousarray(x[wanted]) for x in sources)
+                yield (np.ascontiguousarray(x[wanted]),)
 
         return epoch
 

@@ -31,36 +31,24 @@ def _blocks(block: int, library: Any) -> Any:
 
 
 def ways(subject: Subject, order: str) -> list[Way]:
-    if not subject.by_others:
-        return []
     most = max(1, subject.half_memory // (subject.batch_rows * subject.row_bytes))
 
     def make(strategy: Callable[[Any], Any], fetch: int) -> Callable[[], Epoch]:
         def opened() -> Epoch:
             scdataset = importlib.import_module("scdataset")
-            sources = [one.quick() for one in subject.stored]
-            single = len(sources) == 1
-
-            def fetched(_: Any, rows: Any) -> Any:
-                found = [read_runs(x, rows) for x in sources]
-                return found[0] if single else scdataset.MultiIndexable(*found)
-
             data = scdataset.scDataset(
-                sources[0] if single else scdataset.MultiIndexable(*sources),
+                subject.quick(),
                 strategy(scdataset),
                 subject.batch_rows,
                 fetch_factor=fetch,
                 seed=7,
-                fetch_callback=None if subject.is_mappable else fetched,
+                fetch_callback=None if subject.is_mappable else read_runs,
             )
             loader = importlib.import_module("torch.utils.data").DataLoader(data, batch_size=None)
 
             def epoch() -> Iterator[Batch]:
                 for batch in loader:
-                    if single:
-                        yield (np.asarray(batch),)
-                    else:
-                        yield tuple(np.asarray(batch[i]) for i in range(len(sources)))
+                    yield (np.asarray(batch),)
 
             return epoch
 

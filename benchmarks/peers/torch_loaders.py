@@ -30,20 +30,18 @@ class Rows:
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
-        self.sources: list[Any] | None = None
+        self.rows: Any = None
 
-    def opened(self) -> list[Any]:
-        if self.sources is None:
-            self.sources = [
-                one.by_h5py() if one.is_hdf5 else one.mapped() for one in self.subject.stored
-            ]
-        return self.sources
+    def opened(self) -> Any:
+        if self.rows is None:
+            self.rows = self.subject.by_h5py()
+        return self.rows
 
     def __len__(self) -> int:
         return self.subject.n_rows
 
     def __getitem__(self, row: int) -> Any:
-        return _tensors(np.asarray(x[row]) for x in self.opened())
+        return _tensor(np.asarray(self.opened()[row]))
 
 
 class RowLists(Rows):
@@ -52,22 +50,22 @@ class RowLists(Rows):
     def __getitems__(self, rows: list[int]) -> Any:
         ordered = sorted(rows)
         if ordered[-1] - ordered[0] == len(rows) - 1:
-            return _tensors(x[ordered[0] : ordered[-1] + 1] for x in self.opened())
-        return _tensors(x[ordered] for x in self.opened())
+            return _tensor(self.opened()[ordered[0] : ordered[-1] + 1])
+        return _tensor(self.opened()[ordered])
 
 
 class Mapped(Rows):
     """Index lists on the mapped file: one gather a batch."""
 
-    def opened(self) -> list[Any]:
-        if self.sources is None:
-            self.sources = [one.mapped() for one in self.subject.stored]
-        return self.sources
+    def opened(self) -> Any:
+        if self.rows is None:
+            self.rows = self.subject.mapped()
+        return self.rows
 
     def __getitem__(self, rows: Any) -> Any:
         if rows[-1] - rows[0] == len(rows) - 1 and rows[1:2] == [rows[0] + 1]:
-            return _tensors(x[rows[0] : rows[-1] + 1].copy() for x in self.opened())
-        return _tensors(x[rows] for x in self.opened())
+            return _tensor(self.opened()[rows[0] : rows[-1] + 1].copy())
+        return _tensor(self.opened()[rows])
 
 
 class WindowRows:
@@ -80,23 +78,21 @@ class WindowRows:
     def __iter__(self) -> Iterator[Any]:
         subject, worker = self.subject, _torch("torch.utils.data").get_worker_info()
         number, count = (worker.id, worker.num_workers) if worker is not None else (0, 1)
-        main = subject.main
-        step = subject.batch_rows if main is None or main.chunk_rows is None else main.chunk_rows
+        step = subject.layout.chunk_rows or subject.batch_rows
         random = np.random.default_rng(self.epoch)
         self.epoch += 1
         chunks = np.arange(-(-subject.n_rows // step))
         if self.shuffled:
             random.shuffle(chunks)
-        chunks, sources = chunks[number::count], [one.quick() for one in subject.stored]
+        chunks, x = chunks[number::count], subject.quick()
         a_window = max(1, subject.half_memory // count // (step * subject.row_bytes))
         for first in range(0, len(chunks), a_window):
             wanted = chunks[first : first + a_window].tolist()
-            rows = [np.concatenate([x[c * step : (c + 1) * step] for c in wanted]) for x in sources]
+            rows = np.concatenate([x[c * step : (c + 1) * step] for c in wanted])
             if self.shuffled:
-                order = random.permutation(len(rows[0]))
-                rows = [x[order] for x in rows]
-            for a in range(0, len(rows[0]), subject.batch_rows):
-                yield _tensors(x[a : a + subject.batch_rows] for x in rows)
+                rows = rows[random.permutation(len(rows))]
+            for a in range(0, len(rows), subject.batch_rows):
+                yield _tensor(rows[a : a + subject.batch_rows])
 
 
 @lru_cache(maxsize=1)
@@ -112,10 +108,8 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(name)
 
 
-def _tensors(arrays: Iterator[Any]) -> Any:
-    """Return tensors over arrays: one alone, several as a tuple."""
-    found = tuple(map(_torch().from_numpy, arrays))
-    return found[0] if len(found) == 1 else found
+def _tensor(array: Any) -> Any:
+    return _torch().from_numpy(array)
 
 
 def same(batch: Any) -> Any:
@@ -129,10 +123,7 @@ def _make(build: Callable[[], Any]) -> Callable[[], Epoch]:
 
         def epoch() -> Iterator[Batch]:
             for batch in loader:
-                if isinstance(batch, tuple | list):
-                    yield tuple(one.numpy() for one in batch)
-                else:
-                    yield (batch.numpy(),)
+                yield (batch.numpy(),)
 
         return epoch
 
@@ -140,8 +131,6 @@ def _make(build: Callable[[], Any]) -> Callable[[], Epoch]:
 
 
 def ways(subject: Subject, order: str) -> list[Way]:
-    if not subject.by_others:
-        return []
     shuffled = order != "file"
     quality = "full" if shuffled else "file"
     batch_rows = subject.batch_rows
@@ -169,10 +158,9 @@ def ways(subject: Subject, order: str) -> list[Way]:
     def way(name: str, kind: str, how: str, build: Callable[[], Any]) -> Way:
         return Way(f"torch {name}", "peer", kind, how, _make(build))
 
-    rows = "h5py" if subject.by_h5py else "the mapped file"
     found = [
-        way("__getitem__", quality, f"{rows}, row by row, default collate", by_rows),
-        way("__getitems__", quality, f"{rows}, one sorted request a batch", by_lists),
+        way("__getitem__", quality, "h5py, row by row, default collate", by_rows),
+        way("__getitems__", quality, "h5py, one sorted request a batch", by_lists),
         way(
             "__getitems__, 2 workers",
             quality,
