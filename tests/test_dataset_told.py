@@ -260,7 +260,7 @@ def test_loading_shows_how_far_it_is(tmp_path: Path, capsys: pytest.CaptureFixtu
 
     loaded = ds.load(progress=True)
 
-    assert re.search(r"load: (\S+) of \1, ", capsys.readouterr().err)
+    assert re.search(r"load: 100%.* (\S+)/\1 ", capsys.readouterr().err)
     np.testing.assert_array_equal(loaded["x"], ds["x"])
     ds.load()
     assert capsys.readouterr().err == ""  # no terminal

@@ -312,7 +312,7 @@ def test_long_measurements_show_how_far_they_are(path, capsys):
     few.statistics("images")
     assert capsys.readouterr().err == ""
     few.statistics("images", progress=True)
-    assert "measuring images: 40 of 40, " in capsys.readouterr().err
+    assert " 40/40 " in capsys.readouterr().err
 
 
 def test_stored_statistics_are_not_measured_again(path, monkeypatch):

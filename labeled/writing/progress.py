@@ -1,7 +1,7 @@
 """A bar for long work: how much is done, how fast, time left; quiet where nobody looks.
 
-A terminal gets a bar that moves, a notebook a bar of its own (of widgets where ipywidgets
-are installed), and a log, if a bar was asked for, a line every ten seconds.
+tqdm draws them: on a terminal, in a notebook (by widgets where ipywidgets are installed), and
+in a log, if a bar was asked for, every ten seconds.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import importlib
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any
 
 from tqdm import tqdm
 
@@ -23,7 +24,7 @@ MANY = 10_000
 """Fewer rows than that are counted one by one, more by thousands."""
 
 LOG_S = 10.0
-"""Seconds between the lines of a log."""
+"""Seconds between the states that a log shows."""
 
 
 @contextmanager
@@ -108,66 +109,7 @@ def in_notebook() -> bool:
 
 def _bar(options: dict[str, Any]) -> Any:
     if in_notebook():
-        widgets = importlib.import_module("tqdm.notebook")
-        if widgets.IProgress is not None:
-            return widgets.tqdm(**options)
-        line: Any = NotebookLine()
-        return tqdm(file=line, ncols=90, ascii=False, **options)  # no ipywidgets
-    if sys.stderr.isatty():
-        return tqdm(**options)
-    words = "{desc}: {n_fmt} of {total_fmt}, {rate_fmt}, {elapsed} elapsed, {remaining} left"
-    if options["total"] is None:
-        words = "{desc}: {n_fmt}, {rate_fmt}, {elapsed} elapsed"
-    lines: Any = LogLines(sys.stderr)
-    return tqdm(file=lines, mininterval=LOG_S, bar_format=words, **options)
-
-
-class NotebookLine:
-    """A stream for a bar in a notebook without widgets: one output, shown anew for every state.
-
-    Bars of plain text move by going back to the line's beginning, of which a saved notebook
-    makes a line each.
-    """
-
-    def __init__(self) -> None:
-        self._display = importlib.import_module("IPython.display").display
-        self._shown: Any = None
-
-    def write(self, text: str) -> None:
-        """Show what a bar shows, if anything, in the place of what it showed before."""
-        line = text.strip("\r\n ")
-        if not line:
-            return
-        if self._shown is None:
-            self._shown = self._display({"text/plain": line}, raw=True, display_id=True)
-        else:
-            self._shown.update({"text/plain": line}, raw=True)
-
-    def flush(self) -> None:
-        """Nothing waits."""
-
-
-class LogLines:
-    """A stream for a bar in a log: every state becomes a line of its own.
-
-    Examples
-    --------
-    >>> lines = LogLines(sys.stdout)
-    >>> for text in ("\\rhalf", "\\rdone  ", "\\n"):
-    ...     lines.write(text)
-    half
-    done
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> None:
-        """Write what a bar shows, if anything, without moving back to the line's beginning."""
-        shown = text.strip("\r\n ")
-        if shown:
-            self._stream.write(shown + "\n")
-
-    def flush(self) -> None:
-        """Flush the stream behind."""
-        self._stream.flush()
+        with warnings.catch_warnings():  # of ipywidgets that are not installed
+            warnings.simplefilter("ignore")
+            return importlib.import_module("tqdm.auto").tqdm(**options)
+    return tqdm(**options) if sys.stderr.isatty() else tqdm(mininterval=LOG_S, **options)
