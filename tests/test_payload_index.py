@@ -17,7 +17,6 @@ from payload_files import COMPRESSIONS, Layout, header_of, layouts, write
 from labeled.errors import LabeledWarning
 from labeled.formats.hdf5 import chunkindex
 from labeled.formats.hdf5.chunkindex import build_index, chunk_index
-from labeled.formats.hdf5.chunktables import Columns
 from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.scan import scan
 from labeled.formats.reading import UNSTORED
@@ -48,16 +47,6 @@ def test_a_table_says_what_hdf5_says_of_each_chunk(folder: Path, layout: Layout)
     assert found == expected
     assert not masks.any()
     path.unlink()
-
-
-def test_a_table_in_any_order_is_sorted() -> None:
-    numbers, offsets = np.array([3, 0, 2]), np.array([30, 1, 20], np.uint64)
-    sizes, masks = np.array([3, 9, 2], np.uint64), np.array([0, 5, 0], np.uint32)
-    index = chunkindex._compact((4,), Columns(numbers, offsets, sizes, masks))
-    found = [column.tolist() for column in index.find(np.array([0, 1, 2, 3]))]
-    assert found[0] == [1, UNSTORED, 20, 30]
-    assert [found[1][i] for i in (0, 2, 3)] == [9, 2, 3]
-    assert [found[2][i] for i in (0, 2, 3)] == [5, 0, 0]
 
 
 def many_chunks(path: Path, n: int, *, step: int = 1, **options: object) -> None:

@@ -18,8 +18,6 @@ row), `decoded` (with filters), `ragged`, `heap` and `heapspans` (examples of di
 Examples that are datasets, or groups, of their own: `eachheaders`, from where `eachplaces` and
 `eachchunks` found them; `eachreading` reads them, `eachtold` their names and attributes.
 
-Large tables of chunks: `chunktables` chooses `chunktree` or `chunkarrays` (with `jenkins`, their
-checksums) by what `objectheader` tells.
 
 Writing: `writing`, `tables` (splits), `scales` (names of axes), `encoding` (chunks made outside
 HDF5), `room` (for values of variable length), `growing` (appending), `undo` (what is undone where

@@ -1,9 +1,9 @@
 """Where the chunks of a dataset are: one compact table, built in one pass, kept a while.
 
-HDF5 visits a million chunks in a second when asked once (`chunk_iter`), and in days when asked
-chunk by chunk; large tables are read without it (`chunktables`). The table keeps 12 bytes a
-chunk: offset and stored size, by chunk number (C order over the grid of chunks). Chunk numbers
-are kept too where so many chunks were never written that a full table would be larger.
+HDF5 visits a million chunks in two seconds when asked once (`chunk_iter`), and in days when
+asked chunk by chunk. The table keeps 12 bytes a chunk: offset and stored size, by chunk number
+(C order over the grid of chunks). Chunk numbers are kept too where so many chunks were never
+written that a full table would be larger.
 
 Tables are shared by all readers of a file through a process-wide cache of bounded size.
 Every offset is checked against the size of the file here, before anything is read.
@@ -16,18 +16,16 @@ import os
 import threading
 from array import array
 from collections import OrderedDict
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 
 from labeled.errors import FileFormatError
 from labeled.formats.bytesource import open_bytes
-from labeled.formats.hdf5.chunktables import Columns, numbers_of, read_table
 from labeled.formats.hdf5.handles import h5_of
-from labeled.formats.hdf5.objectheader import UnknownLayoutError
 from labeled.formats.header import FileStamp, SourceHeader
 from labeled.formats.reading import UNSTORED, describe
 from labeled.formats.region import Array, Ints
@@ -82,21 +80,43 @@ class ChunkIndex:
         return offsets, sizes, masks
 
 
+class Columns(NamedTuple):
+    """Chunks as HDF5 tells of them: numbers in C order over the grid of chunks, int64 and uint64.
+
+    `masks` are uint32, with a bit for each filter that was left out.
+    """
+
+    numbers: Ints
+    offsets: Array
+    sizes: Array
+    masks: Array
+
+
 def build_index(source: SourceHeader) -> ChunkIndex:
-    """Read the chunk table of a source: large ones by itself, others with h5py.
+    """Read the chunk table of a source, which must be consistent in itself.
 
     Raises
     ------
     FileFormatError
-        If a chunk lies outside the file or off the grid.
+        If a chunk lies outside the file, off the grid or where another one lies, is there twice
+        or out of order, or if the table cannot be read.
     """
     chunks = source.chunks
     assert chunks is not None
     grid = tuple(-(-n // c) for n, c in zip(source.shape, chunks, strict=True))
     with h5_of(source.file) as file:
         dataset = file[source.key]
-        found = read_table(source, dataset, grid) or _visited(source, dataset, grid)
-    _check_bounds(source, grid, found)
+        try:
+            found = _visited(source, dataset, grid)
+            _check_bounds(source, grid, found)
+            _check_consistent(source, grid, found)
+        except (RuntimeError, OSError) as error:
+            if isinstance(error, FileFormatError):
+                raise
+            raise FileFormatError(
+                f"{describe(source)}: HDF5 cannot read its chunk table ({error}). The file is "
+                "damaged; copy it again."
+            ) from error
     return _compact(grid, found)
 
 
@@ -133,14 +153,7 @@ def _visited(source: SourceHeader, dataset: h5py.Dataset, grid: tuple[int, ...])
     next(visitor)
     dataset.id.chunk_iter(visitor.send)
     places = np.frombuffer(rows, np.uint64).reshape(-1, len(walked))
-    assert source.chunks is not None
-    try:
-        numbers = numbers_of(list(places.T), walked, source.chunks, grid)
-    except UnknownLayoutError as error:
-        raise FileFormatError(
-            f"{describe(source)}: its chunk table has a chunk {error}. "
-            "It is damaged; copy it again."
-        ) from None
+    numbers = _numbers_of(source, list(places.T), walked, grid)
     masked = np.frombuffer(flagged, np.uint64).reshape(-1, 2).astype(np.int64)
     masks = np.zeros(len(offsets), np.uint32)
     masks[masked[:, 0]] = masked[:, 1]
@@ -182,12 +195,63 @@ def _check_bounds(source: SourceHeader, grid: tuple[int, ...], found: Columns) -
         )
 
 
+def _check_consistent(source: SourceHeader, grid: tuple[int, ...], found: Columns) -> None:
+    """Refuse chunks out of order, twice, that share bytes, or have not the size they must have.
+
+    HDF5 searches a table by its order, and would take a chunk that it misses for one that was
+    never written.
+    """
+    assert source.chunks is not None
+    entries, numbers = np.arange(len(found.numbers)), found.numbers
+    _refuse_any(source, grid, entries[1:], numbers[1:] == numbers[:-1], found, "is there twice")
+    _refuse_any(source, grid, entries[1:], numbers[1:] < numbers[:-1], found, "is out of order")
+    order = np.argsort(found.offsets, kind="stable")
+    starts, ends = found.offsets[order], (found.offsets + found.sizes)[order]
+    words = "shares bytes with another chunk"
+    _refuse_any(source, grid, order[1:], starts[1:] < ends[:-1], found, words)
+    if not source.filters:
+        whole = math.prod(source.chunks) * source.dtype.itemsize
+        words = f"does not have the {whole} bytes of a whole chunk"
+        _refuse_any(source, grid, entries, found.sizes != whole, found, words)
+
+
+def _refuse_any(
+    source: SourceHeader, grid: tuple[int, ...], entries: Ints, bad: Array, found: Columns, why: str
+) -> None:
+    if bad.any():
+        raise _damaged(source, grid, int(found.numbers[entries[int(np.argmax(bad))]]), why)
+
+
+def _damaged(source: SourceHeader, grid: tuple[int, ...], number: int, why: str) -> FileFormatError:
+    assert source.chunks is not None
+    steps = np.unravel_index(number, grid)
+    place = tuple(int(n) * c for n, c in zip(steps, source.chunks, strict=True))
+    return FileFormatError(
+        f"{describe(source)}: the chunk at position {place} {why}. The chunk table is damaged; "
+        "copy the file again."
+    )
+
+
+def _numbers_of(
+    source: SourceHeader, places: Sequence[Array], axes: Sequence[int], grid: tuple[int, ...]
+) -> Ints:
+    """Return the chunk numbers of places along some axes, at the first chunk of the others."""
+    assert source.chunks is not None
+    numbers = np.zeros(len(places[0]), np.int64)
+    for along, axis in zip(places, axes, strict=False):
+        steps, within = np.divmod(along, along.dtype.type(source.chunks[axis]))
+        if within.any() or (len(steps) and int(steps.max()) >= max(grid[axis], 1)):
+            raise FileFormatError(
+                f"{describe(source)}: its chunk table has a chunk off the grid on axis {axis}. "
+                "It is damaged; copy the file again."
+            )
+        numbers += steps.astype(np.int64) * math.prod(grid[axis + 1 :])
+    return numbers
+
+
 def _compact(grid: tuple[int, ...], found: Columns) -> ChunkIndex:
-    """Sort the table by chunk number and keep it in as few bytes as it needs."""
+    """Keep a table in as few bytes as it needs."""
     numbers, offsets, sizes, masks = found
-    if not (numbers[1:] > numbers[:-1]).all():
-        order = np.argsort(numbers, kind="stable")
-        numbers, offsets, sizes, masks = (column[order] for column in found)
     small = not len(sizes) or int(sizes.max()) < 2**32
     sizes = sizes.astype(np.uint32 if small else np.uint64)
     kept = masks if masks.any() else None

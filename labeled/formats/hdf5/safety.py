@@ -10,7 +10,6 @@ range, because its bytes are not where this file's bytes are.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -33,9 +32,6 @@ FREE_BYTES = 1 << 30
 MOST_EXPANSION = 1100
 """Bytes that one stored byte may stand for: deflate cannot pass 1032."""
 
-
-MANY_CHUNKS = 1 << 14
-"""HDF5 tells of fewer in a few milliseconds."""
 
 Address = tuple[bytes, int]
 """What identifies an object, whatever path led to it: (name of its file, address)."""
@@ -221,25 +217,16 @@ def _is_there(folder: str, name: str) -> bool:
 def address(thing: h5py.Group | h5py.Dataset | h5py.Datatype) -> Address:
     """Return what identifies an object.
 
-    HDF5, asked of an object, adds up its table of chunks, which may be 100 MB on a disk. Where
-    there are many chunks its link is asked instead.
+    HDF5, asked of a dataset, adds up its table of chunks, which may be 100 MB on a disk, and may
+    be damaged: that has ended the process. Its link is asked instead.
     """
     file = h5py.h5f.get_name(thing.id)
-    if isinstance(thing, h5py.Dataset) and _may_have_chunks(thing) >= MANY_CHUNKS:
+    if isinstance(thing, h5py.Dataset):
         name, root = h5py.h5i.get_name(thing.id), h5py.h5i.get_file_id(thing.id)
         link = root.links.get_info(name) if name else None
         if link is not None and link.type == h5py.h5l.TYPE_HARD:
             return file, int(link.u)
     return file, int(h5py.h5o.get_info(thing.id).addr)
-
-
-def _may_have_chunks(dataset: h5py.Dataset) -> int:
-    """Return how many chunks a dataset can have as it is; 0 where it is not chunked."""
-    shape = dataset.id.shape
-    if not shape or math.prod(shape) < MANY_CHUNKS:
-        return 0
-    chunks = dataset.chunks or shape
-    return math.prod(-(-n // c) for n, c in zip(shape, chunks, strict=True))
 
 
 def walk(
