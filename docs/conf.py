@@ -47,7 +47,7 @@ autosummary_generate = False
 
 def newest_results() -> Path:
     """Return the table of the newest benchmark run that is committed."""
-    return sorted((HERE.parent / "benchmarks" / "results").glob("*-x86_64.md"))[-1]
+    return sorted((HERE.parent / "benchmarks" / "results").glob("*-x86_64*.md"))[-1]
 
 
 def write_benchmarks() -> None:
