@@ -118,7 +118,7 @@ def test_a_good_file_is_healthy(tmp_path: Path) -> None:
         found = labeled.doctor(path, seconds=0.02)
         assert found.healthy, str(found)
         assert (found.command, found.options) == (None, {})
-        assert "nothing found" in str(found)
+        assert "no slow layouts" in str(found)
     done = run("doctor", path)
     assert (done.exit_code, done.stderr) == (0, "")
 
@@ -134,7 +134,7 @@ def test_json_and_exit_code(bad_file: Path, tmp_path: Path) -> None:
     assert one["mended_rows_per_s"] > 0 < one["rows_per_s"]
     text = run("doctor", bad_file, "--seconds", 0.02)
     assert text.exit_code == 1
-    assert "mend it with:" in text.stdout
+    assert "fix it with:" in text.stdout
     assert "images, all together:" in text.stdout
     assert list(tmp_path.glob("*.mended*")) == []
     assert run("doctor", tmp_path / "nothing").exit_code == 1

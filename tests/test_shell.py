@@ -50,7 +50,7 @@ def test_what_the_doctor_prints_mends_files_of_odd_names(tmp_path: Path) -> None
     found = subprocess.run(
         [*labelled, "doctor", "--seconds", "0.01", f"./{odd}"], cwd=tmp_path, capture_output=True
     )
-    shown = found.stdout.decode().rpartition("mend it with:\n")[2].strip()
+    shown = found.stdout.decode().rpartition("fix it with:\n")[2].strip()
     assert "\n" not in shown, found.stderr
     command = f'labeled() {{ "{sys.executable}" -m labeled "$@"; }}; {shown}'
     subprocess.run([BASH, "-c", command], cwd=tmp_path, capture_output=True, check=True)

@@ -104,18 +104,18 @@ class Diagnosis:
 
     def __str__(self) -> str:
         if self.healthy:
-            return f"{self.path}: nothing found that reads badly"
-        head = ("where", "finding", "rows/s", "mended", "cost", "what it is")
+            return f"{self.path}: no slow layouts found"
+        head = ("where", "finding", "rows/s", "fixed", "cost", "details")
         alike = summed_up(self.findings)
         lines = [f"{self.path}:", *table([head, *(_row(first, where) for first, where in alike)])]
         shown = {first.source for first, _ in alike if first.cost is not None}
         for name in [name for name in self.rows_per_s if name in shown]:
             now, then = self.rows_per_s[name], self.mended_rows_per_s[name]
-            lines.append(f"{name}, all together: {now:,.0f} rows/s now, {then:,.0f} rows/s mended")
+            lines.append(f"{name}, all together: {now:,.0f} rows/s now, {then:,.0f} rows/s fixed")
         if self.command is not None:
-            lines += ["", "mend it with:", f"  {self.command}"]
+            lines += ["", "fix it with:", f"  {self.command}"]
         elif self.obstacle is not None:
-            lines += ["", f"it cannot be mended yet: {self.obstacle}"]
+            lines += ["", f"it cannot be repacked yet: {self.obstacle}"]
         return "\n".join(lines)
 
 

@@ -27,7 +27,7 @@ from labeled.writing.endings import RECORDS
 from labeled.writing.sharing import rules_of_words
 
 
-@click.command(short_help="Make a labelled file of nearly anything, with splits.")
+@click.command(short_help="Import other formats into a labelled file, with splits.")
 @click.argument("origin")
 @click.argument("target")
 @click.argument("more", metavar="[SPLIT=RULE...]", nargs=-1)
@@ -92,7 +92,7 @@ def convert(
     progress: bool | None,
     as_json: bool,
 ) -> None:
-    """Make TARGET of ORIGIN: a labelled file of nearly anything.
+    """Import ORIGIN into the labelled file TARGET.
 
     ORIGIN may be .npy, .npz, .parquet, a zarr store, netCDF, a folder of pictures by class,
     or what labeled opens (HDF5, CSV, IDX, .rec). TARGET is a labelled HDF5 file, unless it

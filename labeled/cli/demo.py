@@ -45,7 +45,7 @@ AXES = ("c", 0, 1, "b")
 Floats = npt.NDArray[np.float32]
 
 
-@click.command(short_help="Open, look, iterate and train on real digits.")
+@click.command(short_help="Open, show, iterate and train on real digits.")
 @click.option(
     "--file", "path", metavar="FILE", help="Your own file, or with --keep where to write one."
 )

@@ -1,4 +1,4 @@
-"""``labeled doctor``: what reads badly in a file, what it costs, and the command that mends it."""
+"""``labeled doctor``: slow layouts in a file, what they cost, and the command that fixes them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from labeled.cli.info import visible
 from labeled.cli.options import external_option
 
 
-@click.command(short_help="Find what reads badly, and the command that mends it.")
+@click.command(short_help="Report slow layouts and the command that fixes them.")
 @click.argument("file")
-@click.option("--target", help="What the command shall write. Default: a free name beside FILE.")
+@click.option("--target", help="Target of the printed command. Default: a free name beside FILE.")
 @click.option(
     "--seconds",
     default=0.3,
     show_default=True,
     type=click.FloatRange(min=0, min_open=True),
-    help="Of each measurement.",
+    help="Time of each measurement.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
 @external_option
@@ -33,11 +33,11 @@ def doctor(
     as_json: bool,
     allow_external: bool,
 ) -> None:
-    """Find what reads badly in FILE, and print the command that mends it.
+    """Report slow layouts in FILE, and print the command that fixes them.
 
-    Each finding is tried out on some rows of FILE, as they are and with the remedy, so
-    rates are those of this machine; of findings alike the dearest is shown (--json tells all).
-    The exit code is 1 if anything is found.
+    Each fix is tried on a sample of rows, so rates are those of this machine. Of similar
+    findings the most expensive is shown (--json has all). The exit code is 1 if anything is
+    found.
     """
     found = diagnose(file, target=target, seconds=seconds, allow_external=allow_external)
     if as_json:

@@ -80,10 +80,10 @@ def warnings_as_lines(said: Callable[[object], str]) -> Iterator[None]:
     epilog="""\b
 Try it without a file of your own:
   labeled demo
-Look into a file:
+Inspect a file:
   labeled info FILE
   labeled head FILE images --rows 4
-Make one of something else, with splits:
+Import other formats, with splits:
   labeled convert ORIGIN FILE --split train=0.8 test=0.2
 Use it from Python:
   ds = labeled.open_dataset("FILE")
@@ -91,11 +91,11 @@ Use it from Python:
 
 \b
 Files may be HDF5, netCDF-4, IDX, CSV or RecordIO. Progress and warnings go to stderr.
-Exit codes: 0 done, 1 refused or failed (one line says why), 2 wrong usage.""",
+Exit codes: 0 done, 1 failed (one line says why), 2 wrong usage.""",
 )
 @click.version_option(__version__, prog_name="labeled")
 def main() -> None:
-    """Look into files of examples, make them, mend them, and feed them in shuffled batches.
+    """Inspect, make and repair files of examples, and feed them in shuffled batches.
 
     A file holds sources: named arrays whose first axis counts examples, such as images
     and targets. Splits, such as train and test, name some of its rows.

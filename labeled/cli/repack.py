@@ -21,7 +21,7 @@ from labeled.writing.ordering import ORDERS
 from labeled.writing.repack import repack as repack_file
 
 
-@click.command(short_help="Write a file again with other chunks, codec or order.")
+@click.command(short_help="Rewrite a file with other chunks, codec or row order.")
 @click.argument("file")
 @click.argument("target")
 @storage_options

@@ -17,7 +17,7 @@ from labeled.writing.verify import Verified
 from labeled.writing.verify import verify as verify_file
 
 
-@click.command(short_help="Compare rows with the checksums stored beside them.")
+@click.command(short_help="Compare rows with their stored checksums.")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option("--source", "sources", multiple=True, metavar="NAME", help="Only this source.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON list with one entry a file.")
