@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -22,21 +21,21 @@ import click
 import numpy as np
 import numpy.typing as npt
 from dask.utils import format_bytes
-from tqdm import tqdm
 
 from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
-from labeled.cli.digits import N_DIGITS, Digits, bundled_digits, stored_row_bytes, write_digits
+from labeled.cli.digits import N_DIGITS, bundled_digits, write_digits
 from labeled.cli.memory import PeakMemory
 from labeled.errors import FileFormatError
 from labeled.loader.batches.batch import Batch
 from labeled.loader.loader import Loader
 from labeled.loader.sizing.memory import DEFAULT_MEMORY, memory_of
 from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
+from labeled.writing.progress import progress_bar
 
 BATCH_ROWS = 256
-TIMES_MEMORY, GROWTH_MARGIN = 4, 1.02
-EPOCHS, MOST_STEPS = 40, 2_000
+TIMES_MEMORY, MARGIN = 4, 1.05
+EPOCHS, MAX_STEPS = 40, 2_000
 SHORT_S, MORE_EPOCHS = 0.1, 20
 SEED = 7
 CACHE_LINE = 64
@@ -53,7 +52,7 @@ Floats = npt.NDArray[np.float32]
     "--rows",
     "n_rows",
     type=click.IntRange(min=N_DIGITS),
-    help=f"Rows of the file to write: the {N_DIGITS:,} digits, then noisy repeats of them.",
+    help=f"Rows of the file to write: the {N_DIGITS:,} digits, then repeats of them.",
 )
 @click.option(
     "--memory",
@@ -78,13 +77,8 @@ def demo(path: str | None, n_rows: int | None, memory: str | None, keep: bool) -
         raise FileFormatError(
             f"file {path!r} does not exist; check the path, or add --keep to write the digits there"
         )
-    digits = bundled_digits()
-    wanted = n_rows or N_DIGITS
-    if memory is not None:
-        needed = TIMES_MEMORY * memory_bytes / stored_row_bytes(digits)
-        wanted = max(wanted, int(needed * GROWTH_MARGIN))
     with place_for(path, keep) as place:
-        write(place, digits, wanted, asked=n_rows or N_DIGITS, memory_bytes=memory_bytes)
+        write(place, n_rows or N_DIGITS, None if memory is None else memory_bytes)
         demo_digits(place, memory_bytes)
         if path is not None or keep:
             click.echo(f"\nThe file stays: {place}")
@@ -106,53 +100,28 @@ def place_for(path: str | None, keep: bool) -> Iterator[str]:
             yield os.path.join(folder, "digits.hdf5")
 
 
-def write(path: str, digits: Digits, n_rows: int, *, asked: int, memory_bytes: int) -> None:
-    """Write the digits with a progress bar, and say how large the file became."""
-    if n_rows > asked:
-        click.echo(
-            f"Growing the file to {n_rows:,} rows, {TIMES_MEMORY} times the memory allowed "
-            f"({format_bytes(memory_bytes)})."
-        )
-    check_disk(path, int(n_rows * stored_row_bytes(digits)))
+def write(path: str, n_rows: int, memory_bytes: int | None) -> None:
+    """Write the digits, as many rows as take a few times the memory, and say how large it is."""
+    digits = bundled_digits()
+    if memory_bytes is not None:
+        large = TIMES_MEMORY * memory_bytes * MARGIN / digits.stored_row_bytes
+        n_rows = max(n_rows, int(large))
     began = perf_counter()
-    with progress("writing", n_rows) as bar:
-        write_digits(path, digits, n_rows, bar.update)
-    n_bytes = os.path.getsize(path)
+    with progress_bar(None, n_rows, "writing", "rows") as told:
+        write_digits(path, digits, n_rows, told)
     click.echo(
         f"Wrote {n_rows:,} rows of scanned digits in {perf_counter() - began:.2g} s: "
-        f"{path}, {format_bytes(n_bytes)}."
+        f"{path}, {format_bytes(os.path.getsize(path))}."
     )
-
-
-def check_disk(path: str, n_bytes: int) -> None:
-    """Refuse to write what the disk cannot hold."""
-    folder = os.path.dirname(os.path.abspath(path))
-    free = shutil.disk_usage(folder).free
-    if n_bytes > free:
-        raise FileFormatError(
-            f"cannot write {path!r}: about {format_bytes(n_bytes)} are needed and "
-            f"{format_bytes(free)} are free; ask for fewer --rows, or name another place by --file"
-        )
 
 
 def demo_digits(path: str, memory_bytes: int) -> None:
     """Show, iterate and learn the digits."""
     dataset = open_and_show(path)
     space = Conv2DSpace((8, 8), num_channels=1, axes=AXES)
-    one_hot = VectorSpace(10, dtype="uint8")
-    loader = dataset.batches(
-        BATCH_ROWS,
-        specs=(CompositeSpace((space, one_hot)), ("image_features", "targets")),
-        shuffle=True,
-        seed=SEED,
-        memory=memory_bytes,
-    )
+    specs = (CompositeSpace((space, VectorSpace(10, dtype="uint8"))), ("image_features", "targets"))
     click.echo(f"\nOne shuffled epoch, images laid out as {AXES}, targets one-hot:")
-    epoch, peak_bytes = watched_epoch(loader, dataset.n_rows)
-    shapes = ", ".join(f"{shape} {dtype}" for shape, dtype in epoch.first)
-    click.echo(f"  first batch: {shapes}")
-    say_epoch(epoch, peak_bytes, memory_bytes, os.path.getsize(path))
-    say_more_epochs(loader, epoch)
+    iterate(dataset, memory_bytes, specs=specs)
     click.echo("\nA softmax classifier in NumPy:")
     learn(dataset, memory_bytes)
 
@@ -166,11 +135,7 @@ def demo_own(path: str, memory_bytes: int) -> None:
         click.echo("There is no row to iterate.")
         return
     click.echo(f"\nOne shuffled epoch of {', '.join(dataset.sources)}:")
-    loader = dataset.batches(BATCH_ROWS, shuffle=True, seed=SEED, memory=memory_bytes)
-    epoch, peak_bytes = watched_epoch(loader, dataset.n_rows)
-    size = sum(os.path.getsize(p) for p in dataset.files.paths)
-    say_epoch(epoch, peak_bytes, memory_bytes, size)
-    say_more_epochs(loader, epoch)
+    iterate(dataset, memory_bytes)
 
 
 def open_and_show(path: str) -> Dataset:
@@ -184,11 +149,10 @@ def open_and_show(path: str) -> Dataset:
 
 def iterable_part(dataset: Dataset) -> tuple[Dataset, dict[str, str]]:
     """Return the largest group of dense sources of one length, and why others are left out."""
-    catalog = dataset.files.catalog
     left_out: dict[str, str] = {}
     by_length: dict[int, list[str]] = {}
     for name in dataset.sources:
-        ragged = catalog.sources[name].ragged
+        ragged = dataset.files.catalog.sources[name].ragged
         if ragged is not None:
             left_out[name] = f"its examples differ in shape: {ragged}"
         else:
@@ -202,71 +166,44 @@ def iterable_part(dataset: Dataset) -> tuple[Dataset, dict[str, str]]:
     return dataset.select(*by_length[length]), left_out
 
 
-@dataclass(frozen=True)
-class Epoch:
-    """What one epoch took."""
-
-    n_rows: int
-    n_bytes: int
-    seconds: float
-    first: tuple[tuple[tuple[int, ...], str], ...]
-
-
-def watched_epoch(loader: Loader, n_rows: int) -> tuple[Epoch, int | None]:
-    """Iterate one epoch, and return how much memory it took, too."""
+def iterate(dataset: Dataset, memory_bytes: int, **options: Any) -> None:
+    """Iterate shuffled epochs, and print what the first one took."""
+    loader = dataset.batches(BATCH_ROWS, shuffle=True, seed=SEED, memory=memory_bytes, **options)
+    n_rows = dataset.n_rows
     with PeakMemory() as memory:
-        epoch = one_epoch(loader, n_rows)
-    return epoch, memory.peak_bytes
+        seconds, n_bytes, shapes = one_epoch(loader)
+    if options:
+        click.echo(f"  first batch: {shapes}")
+    click.echo(
+        f"  {n_rows:,} rows in batches of {BATCH_ROWS} in {seconds:.2g} s: "
+        f"{n_rows / seconds:,.0f} rows/s, {format_bytes(int(n_bytes / seconds))}/s"
+    )
+    peak = memory.peak_bytes
+    words = "not told by this system" if peak is None else format_bytes(peak)
+    click.echo(f"  peak memory: {words} (allowed {format_bytes(memory_bytes)})")
+    file_bytes = sum(map(os.path.getsize, dataset.files.paths))
+    if file_bytes >= memory_bytes:
+        times = file_bytes / memory_bytes
+        click.echo(f"  the file ({format_bytes(file_bytes)}) is {times:.1f} times that memory")
+    if seconds < SHORT_S:  # too short to tell more than how an epoch starts
+        usual = median(one_epoch(loader)[0] for _ in range(MORE_EPOCHS))
+        click.echo(f"  the {MORE_EPOCHS} epochs after it: {n_rows / usual:,.0f} rows/s (median)")
 
 
-def one_epoch(loader: Loader, n_rows: int) -> Epoch:
-    """Iterate one epoch with a progress bar, touching every cache line of every batch."""
-    n_batches = n_bytes = 0
-    first: tuple[Any, ...] = ()
-    with progress("reading", n_rows) as bar:
-        began = perf_counter()
+def one_epoch(loader: Loader) -> tuple[float, int, str]:
+    """Touch every cache line of an epoch; return seconds, bytes and the form of the first batch."""
+    n_bytes, shapes = 0, ""
+    began = perf_counter()
+    with progress_bar(None, len(loader), "reading", "batches") as told:
         for batch in loader:
             arrays = tuple(batch.arrays.values()) if isinstance(batch, Batch) else batch
-            first = first or tuple((a.shape, str(a.dtype)) for a in arrays)
+            shapes = shapes or ", ".join(f"{a.shape} {a.dtype}" for a in arrays)
             for array in arrays:
-                look_at(array)
-            n_bytes += sum(array.nbytes for array in arrays)
-            bar.update(min(loader.batch_size, n_rows - n_batches * loader.batch_size))
-            n_batches += 1
-        seconds = perf_counter() - began
-    return Epoch(n_rows, n_bytes, seconds, first)
-
-
-def look_at(array: Any) -> None:
-    """Touch every cache line of an array, as a consumer would."""
-    if array.dtype.kind != "O" and array.flags.c_contiguous:
-        array.reshape(-1).view(np.uint8)[::CACHE_LINE].sum()
-
-
-def say_epoch(epoch: Epoch, peak_bytes: int | None, memory_bytes: int, file_bytes: int) -> None:
-    """Print the figures of an epoch."""
-    rate, bandwidth = epoch.n_rows / epoch.seconds, epoch.n_bytes / epoch.seconds
-    click.echo(
-        f"  {epoch.n_rows:,} rows in batches of {BATCH_ROWS} in {epoch.seconds:.2g} s: "
-        f"{rate:,.0f} rows/s, {format_bytes(int(bandwidth))}/s"
-    )
-    allowed = f"allowed {format_bytes(memory_bytes)}"
-    if peak_bytes is None:
-        click.echo(f"  peak memory: not told by this system ({allowed})")
-    else:
-        click.echo(f"  peak memory: {format_bytes(peak_bytes)} ({allowed})")
-    times = file_bytes / memory_bytes
-    if times >= 1:
-        click.echo(f"  the file ({format_bytes(file_bytes)}) is {times:.1f} times that memory")
-
-
-def say_more_epochs(loader: Loader, first: Epoch) -> None:
-    """Print the usual rate where one epoch is too short to tell more than how it starts."""
-    if first.seconds < SHORT_S:
-        seconds = median(one_epoch(loader, first.n_rows).seconds for _ in range(MORE_EPOCHS))
-        click.echo(
-            f"  the {MORE_EPOCHS} epochs after it: {first.n_rows / seconds:,.0f} rows/s (median)"
-        )
+                if array.dtype.kind != "O" and array.flags.c_contiguous:
+                    array.reshape(-1).view(np.uint8)[::CACHE_LINE].sum()
+                n_bytes += array.nbytes
+            told(1)
+    return perf_counter() - began, n_bytes, shapes
 
 
 @dataclass(eq=False)
@@ -319,13 +256,13 @@ def learn(dataset: Dataset, memory_bytes: int) -> None:
     train, test = dataset.split("train"), dataset.split("test")
     loader = train.batches(BATCH_ROWS // 2, shuffle=True, seed=SEED, **options)
     model = Softmax.zeros(64, 10)
-    n_steps = min(EPOCHS * len(loader), MOST_STEPS)
+    n_steps = min(EPOCHS * len(loader), MAX_STEPS)
     began = perf_counter()
     epochs = itertools.chain.from_iterable(itertools.repeat(loader))
-    with progress("training", n_steps, unit=" batches") as bar:
+    with progress_bar(None, n_steps, "training", "batches") as told:
         for images, targets in itertools.islice(epochs, n_steps):
             model.learn(images, targets)
-            bar.update(1)
+            told(1)
     seconds = perf_counter() - began
     accuracy = model.accuracy(test.batches(BATCH_ROWS, **options))
     click.echo(
@@ -333,8 +270,3 @@ def learn(dataset: Dataset, memory_bytes: int) -> None:
         f"{seconds:.2g} s\n"
         f"  accuracy on the {test.n_rows:,} rows of 'test': {accuracy:.1%}"
     )
-
-
-def progress(what: str, total: int, unit: str = " rows") -> Any:
-    """Return a progress bar on stderr that vanishes when done; nothing in pipes and logs."""
-    return tqdm(total=total, desc=what, unit=unit, unit_scale=True, leave=False, disable=None)

@@ -1,15 +1,15 @@
 """The demo's file: scikit-learn's 1,797 scanned digits, written in the Fuel layout.
 
-Written with plain h5py, so that what the demo opens owes nothing to this library. A
-larger file repeats the digits with a little seeded noise, block by block; repeats of test
-digits stay among the test rows, so that a classifier is never tested on what it has seen.
+Written with plain h5py, so that what the demo opens owes nothing to this library. A larger
+file repeats the digits; repeats of test digits stay among the test rows, so that a
+classifier is never tested on what it has seen.
 """
 
 from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,19 +21,16 @@ from labeled.errors import MissingExtraError, how_to_install
 from labeled.formats.hdf5.tables import split_array
 
 Array = npt.NDArray[Any]
-"""Of a split: ``(start, stop)``, or an object reference to a list of rows."""
 
 N_DIGITS = 1_797
 TEST_EVERY = 5
-DARKEST = 16
 CHUNK_ROWS = 256
 BLOCK_ROWS = 128 * CHUNK_ROWS
-MOST_LISTED = 10_000
-GZIP_LEVEL = 1
-SEED = 7
-
-# What files of other programs look like too: HDF5 1.10 and newer can read it.
-LIBVER = ("v110", "v114")
+MAX_LISTED = 10_000
+SOURCES = {
+    "image_features": ("batch", "channel", "height", "width"),
+    "targets": ("batch", "index"),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +53,12 @@ class Digits:
     @property
     def n_train(self) -> int:
         return len(self.images) - self.n_test
+
+    @property
+    def stored_row_bytes(self) -> float:
+        """About how many bytes a row takes in a file, compressed."""
+        some = self.images[:CHUNK_ROWS]
+        return len(zlib.compress(some.tobytes(), 1)) / len(some) + 1
 
 
 def bundled_digits() -> Digits:
@@ -83,13 +86,6 @@ def bundled_digits() -> Digits:
     )
 
 
-def stored_row_bytes(digits: Digits) -> float:
-    """Return about how many bytes a row of a larger file takes, compressed as it will be."""
-    images, targets = noisy(digits, CHUNK_ROWS, 0, CHUNK_ROWS, repeat=1)
-    stored = len(zlib.compress(images.tobytes(), GZIP_LEVEL)) + targets.nbytes
-    return stored / CHUNK_ROWS
-
-
 def write_digits(
     path: str | os.PathLike[str],
     digits: Digits,
@@ -104,68 +100,38 @@ def write_digits(
     Parameters
     ----------
     n_rows : int
-        Rows of the file; beyond the digits there are, they repeat with noise.
+        Rows of the file; beyond the digits there are, they repeat.
     tell : callable
         Is told after each block how many rows were written.
     """
-    with h5py.File(path, "x", libver=LIBVER) as file:
-        shape = digits.images.shape[1:]
+    n_train = n_rows - n_rows * digits.n_test // len(digits.images)
+    chunks = (min(CHUNK_ROWS, n_rows), *digits.images.shape[1:])
+    with h5py.File(path, "x", libver=("v110", "v114")) as file:
         images = file.create_dataset(
             "image_features",
-            (n_rows, *shape),
+            (n_rows, *chunks[1:]),
             np.uint8,
-            chunks=(min(CHUNK_ROWS, n_rows), *shape),
+            chunks=chunks,
             compression="gzip",
-            compression_opts=GZIP_LEVEL,
+            compression_opts=1,
             shuffle=True,
         )
         targets = file.create_dataset("targets", (n_rows, 1), np.uint8)
-        _label(images, ("batch", "channel", "height", "width"))
-        _label(targets, ("batch", "index"))
+        for name, dims in SOURCES.items():
+            for axis, dim in enumerate(dims):
+                file[name].dims[axis].label = dim
         sevens: list[int] = []
-        for begin, some, labels in blocks(digits, n_rows):
-            images[begin : begin + len(some)] = some
-            targets[begin : begin + len(some)] = labels
-            found = begin + np.flatnonzero(labels[:, 0] == 7)
-            sevens += found[: MOST_LISTED - len(sevens)].tolist()
-            tell(len(some))
+        for begin in range(0, n_rows, BLOCK_ROWS):
+            row = np.arange(begin, min(begin + BLOCK_ROWS, n_rows))
+            test_digit = digits.n_train + (row - n_train) % digits.n_test
+            digit = np.where(row < n_train, row % digits.n_train, test_digit)
+            labels = digits.targets[digit]
+            images[begin : begin + len(row)] = digits.images[digit]
+            targets[begin : begin + len(row)] = labels
+            found = row[labels[:, 0] == 7]
+            sevens += found[: MAX_LISTED - len(sevens)].tolist()
+            tell(len(row))
         listed = file.create_dataset("sevens_rows", data=np.array(sevens, np.int64))
-        n_train = n_rows - n_test_of(digits, n_rows)
         rows = {"train": (0, n_train), "test": (n_train, n_rows), "sevens": (0, 0, listed.ref)}
-        sources = ("image_features", "targets")
-        file.attrs["split"] = split_array({k: dict.fromkeys(sources, v) for k, v in rows.items()})
+        file.attrs["split"] = split_array({k: dict.fromkeys(SOURCES, v) for k, v in rows.items()})
         file.attrs["title"] = "scanned digits, 8 x 8 pixels, 0 (paper) to 16 (ink)"
-
-
-def n_test_of(digits: Digits, n_rows: int) -> int:
-    """Return how many rows of a file of `n_rows` are for testing."""
-    return n_rows * digits.n_test // len(digits.images)
-
-
-def blocks(digits: Digits, n_rows: int) -> Iterator[tuple[int, Array, Array]]:
-    """Yield (first row, images, targets) of a file, in blocks of bounded size."""
-    n_train = n_rows - n_test_of(digits, n_rows)
-    for begin in range(0, n_rows, BLOCK_ROWS):
-        end = min(begin + BLOCK_ROWS, n_rows)
-        yield begin, *noisy(digits, n_train, begin, end)
-
-
-def noisy(
-    digits: Digits, n_train: int, begin: int, end: int, repeat: int = 0
-) -> tuple[Array, Array]:
-    """Return rows ``begin .. end``: digits as they are, then repeats that differ by -1, 0 or 1."""
-    row = np.arange(begin, end)
-    testing = row >= n_train
-    within = np.where(testing, row - n_train, row)
-    length = np.where(testing, digits.n_test, digits.n_train)
-    digit = within % length + np.where(testing, digits.n_train, 0)
-    images = digits.images[digit]
-    noise = np.random.default_rng((SEED, begin)).integers(-1, 2, images.shape, np.int8)
-    noise[within // length + repeat == 0] = 0
-    changed = np.clip(images.view(np.int8) + noise, 0, DARKEST).astype(np.uint8)
-    return changed, digits.targets[digit]
-
-
-def _label(dataset: h5py.Dataset, names: tuple[str, ...]) -> None:
-    for axis, name in enumerate(names):
-        dataset.dims[axis].label = name
