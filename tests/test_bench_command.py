@@ -124,10 +124,16 @@ def test_examples_that_differ_in_shape_are_measured(tmp_path: Path) -> None:
         (("none.hdf5",), "does not exist"),
         (("gzip.hdf5", "--source", "imags"), "images"),
         (("gzip.hdf5", "--memory", "much"), "is not a size"),
+        (("nothing.hdf5",), "no rows to measure"),
+        (("empty.hdf5",), "no rows to measure"),
         (("gzip.hdf5", "--memory", "1 kiB"), "too small"),
     ],
 )
 def test_bad_requests_are_refused(folder: Path, words: tuple[str, ...], said: str) -> None:
+    h5py.File(folder / "nothing.hdf5", "w").close()
+    with h5py.File(folder / "empty.hdf5", "w") as file:
+        file["x"] = np.zeros((0, 3))
+        file["x"].dims[0].label, file["x"].dims[1].label = "batch", "feature"
     done = run(str(folder / words[0]), *words[1:])
     assert done.exit_code == 1, done.output
     assert said in done.output

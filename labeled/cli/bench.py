@@ -29,6 +29,7 @@ from deflate import zlib_decompress
 import labeled
 from labeled.cli.memory import PeakMemory
 from labeled.cli.options import external_option
+from labeled.errors import LoaderError
 from labeled.samplers.quality import batch_entropies
 from labeled.views.text import count_words, table
 
@@ -318,6 +319,8 @@ def bench(
     h5py and the bare loop take part where they can read the layout of FILE.
     """
     dataset = labeled.open_dataset(file, sources=source, allow_external=allow_external)
+    if not any(len(dataset.selection(one)) for one in dataset.sources):
+        raise LoaderError(f"{file!r} has no rows to measure")
     name = max(dataset.sources, key=lambda one: _row_bytes(dataset, one))
     job = Job(file, name, batch_size, memory, allow_external)
     found = measure(job, seconds)
