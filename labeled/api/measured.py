@@ -20,11 +20,10 @@ from labeled.selection import Selection
 from labeled.writing.progress import progress_bar
 from labeled.writing.statistics import (
     EVERY_ROW,
+    Measure,
     Moments,
-    are_labels,
     can_measure,
     channel_axis,
-    moments_of,
     plain,
 )
 from labeled.writing.uneven import measured_examples
@@ -95,19 +94,16 @@ def measured_statistics(
     source: Source, selection: Selection, progress: bool | None = None
 ) -> dict[str, Any]:
     """Read the rows, in file order within 64 MiB, and measure them."""
-    axis = channel_axis(source.dims, source.row_shape)
-    labels = are_labels(source.dtype, source.row_shape)
-    dim = None if axis is None else source.dims[axis]
-    total = Moments.none(1 if axis is None else source.row_shape[axis - 1], classes=labels)
+    measure = Measure.of(source.dims, source.row_shape, source.dtype)
+    total = measure.nothing
     batch_rows = int(np.clip(READ_BYTES // max(source.row_bytes, 1), 1, 1 << 16))
     sources, rows = {source.name: source}, {source.name: selection}
     loader = make_loader(sources, rows, {}, len(selection), batch_rows, memory=MEMORY)
     with progress_bar(progress, len(selection), f"measuring {source.name}", "rows") as done:
         for batch in loader:
-            values = batch.arrays[source.name]
-            total = total.merge(moments_of(values, axis, count_classes=labels))
+            total = total.merge(measure(batch.arrays[source.name]))
             done(batch.count)
-    return plain(total, dim)
+    return plain(total, measure.channel_dim)
 
 
 def measured_ragged(source: RaggedSource, selection: Selection) -> dict[str, Any]:

@@ -6,7 +6,7 @@ The numbers are those that :func:`labeled.write` gathers, by the same arithmetic
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,11 +21,9 @@ from labeled.cluster.sight import check_dataset
 from labeled.errors import ArrayError
 from labeled.loader.batches.batch import Batch
 from labeled.writing.statistics import (
+    Measure,
     Moments,
-    are_labels,
     can_measure,
-    channel_axis,
-    moments_of,
     plain,
 )
 
@@ -34,26 +32,6 @@ Edges = npt.NDArray[np.float64]
 
 BATCH_BYTES = 4 << 20
 BATCH_ROWS = 1 << 16
-
-
-@dataclass(frozen=True)
-class _Measure:
-    """How one source is measured."""
-
-    channel_axis: int | None
-    channel_dim: str | None
-    count_classes: bool
-    ragged: bool
-    channels: int = 1
-
-    @property
-    def nothing(self) -> Moments:
-        """What no rows give."""
-        return Moments.none(self.channels, classes=self.count_classes)
-
-    def __call__(self, batch: Batch, name: str) -> Moments:
-        found = moments_of(batch.arrays[name], self.channel_axis, count_classes=self.count_classes)
-        return replace(found, n_rows=batch.count) if self.ragged else found
 
 
 def statistics(
@@ -110,24 +88,15 @@ def _fold(
     return run_parts(client, dataset, fold, init, combine, **{**known, **options})
 
 
-def _measures(dataset: Dataset) -> dict[str, _Measure]:
-    out, ragged = {}, _ragged(dataset)
-    for name, dtype in dataset.dtypes.items():
-        if not can_measure(dtype):
-            continue
-        if name in ragged:
-            out[name] = _Measure(None, None, count_classes=False, ragged=True)
-            continue
-        dims, row_shape = dataset.dims[name], dataset.shapes[name][1:]
-        axis = channel_axis(dims, row_shape)
-        out[name] = _Measure(
-            axis,
-            None if axis is None else dims[axis],
-            count_classes=are_labels(dtype, row_shape),
-            ragged=False,
-            channels=1 if axis is None else row_shape[axis - 1],
-        )
-    return out
+def _measures(dataset: Dataset) -> dict[str, Measure]:
+    ragged = _ragged(dataset)
+    return {
+        name: Measure()
+        if name in ragged
+        else Measure.of(dataset.dims[name], dataset.shapes[name][1:], dtype)
+        for name, dtype in dataset.dtypes.items()
+        if can_measure(dtype)
+    }
 
 
 def _ragged(dataset: Dataset) -> set[str]:
@@ -145,9 +114,11 @@ def _batch_rows(dataset: Dataset) -> int:
 
 
 def _measured(
-    measures: Mapping[str, _Measure], acc: dict[str, Moments], batch: Batch
+    measures: Mapping[str, Measure], acc: dict[str, Moments], batch: Batch
 ) -> dict[str, Moments]:
-    return _merged(acc, {name: measure(batch, name) for name, measure in measures.items()})
+    found = {name: measure(batch.arrays[name]) for name, measure in measures.items()}
+    # flat values of examples of different shapes are counted by example
+    return _merged(acc, {n: replace(one, n_rows=batch.count) for n, one in found.items()})
 
 
 def _merged(one: Mapping[str, Moments], two: Mapping[str, Moments]) -> dict[str, Moments]:

@@ -165,6 +165,32 @@ def are_labels(dtype: np.dtype[Any], row_shape: Sequence[int]) -> bool:
     return dtype.kind in "biu" and set(row_shape) <= {1}
 
 
+@dataclass(frozen=True)
+class Measure:
+    """How the rows of a source are measured: by channel where a dim means channels."""
+
+    channel_axis: int | None = None
+    channel_dim: str | None = None
+    channels: int = 1
+    count_classes: bool = False
+
+    @classmethod
+    def of(cls, dims: Sequence[str], row_shape: Sequence[int], dtype: np.dtype[Any]) -> Measure:
+        """Return the measure of rows of one shape."""
+        axis, labels = channel_axis(dims, row_shape), are_labels(dtype, row_shape)
+        if axis is None:
+            return cls(count_classes=labels)
+        return cls(axis, dims[axis], row_shape[axis - 1], labels)
+
+    @property
+    def nothing(self) -> Moments:
+        """What no rows give."""
+        return Moments.none(self.channels, classes=self.count_classes)
+
+    def __call__(self, rows: Array) -> Moments:
+        return moments_of(rows, self.channel_axis, count_classes=self.count_classes)
+
+
 def measured(
     rows: Array, parts: Sequence[Part], channel_axis: int | None, *, count_classes: bool
 ) -> list[tuple[tuple[str, ...], Moments]]:
