@@ -14,11 +14,12 @@ import distributed
 import numpy as np
 import numpy.typing as npt
 
+from labeled._validation import whole
 from labeled.api.dataset import Dataset
 from labeled.cluster.door import Reached, connected
-from labeled.cluster.parts import check_least, run_parts
+from labeled.cluster.parts import run_parts
 from labeled.cluster.sight import check_dataset
-from labeled.errors import ArrayError
+from labeled.errors import ArrayError, LoaderError
 from labeled.loader.batches.batch import Batch
 from labeled.writing.statistics import (
     Measure,
@@ -155,7 +156,7 @@ def histogram(
     counts, lengths ``(bins,)``
     edges, lengths ``(bins + 1,)``
     """
-    check_least("bins", bins, 1)
+    whole("bins", bins, least=1, error=LoaderError)
     chosen = _numeric(dataset, source)
     with connected(client) as at:
         if range is None:

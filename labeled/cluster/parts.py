@@ -25,6 +25,7 @@ from typing import Any
 import cloudpickle
 import distributed
 
+from labeled._validation import whole
 from labeled.api.dataset import Dataset
 from labeled.api.shares import shared_options
 from labeled.cluster.door import (
@@ -149,9 +150,10 @@ def run_parts(
     60000
     """
     check_dataset(dataset)
-    check_least("every", every, 1)
-    check_least("retries", retries, 0)
-    wanted_parts = None if parts is None else check_least("parts", parts, 1)
+    whole("every", every, least=1, error=LoaderError)
+    whole("retries", retries, least=0, error=LoaderError)
+    if parts is not None:
+        whole("parts", parts, least=1, error=LoaderError)
     options = _shared(dataset, batches_options)
     _check_travels({"fold": fold, "init": init, **options})
     needs = dict(resources or {})
@@ -159,7 +161,7 @@ def run_parts(
         there = fitting(at, workers, needs)
         if not there:
             raise ClusterError(no_workers(workers, needs))
-        n_parts = len(there) if wanted_parts is None else wanted_parts
+        n_parts = len(there) if parts is None else parts
         paused = paused_of(at)
         there = {address: info for address, info in there.items() if address not in paused}
         blind = blind_workers(at, dataset, there.values())
@@ -212,13 +214,6 @@ def _check_travels(given: Mapping[str, Any]) -> None:
                 f"{name}={value!r} cannot be sent to workers: {error}; what it refers to (locks, "
                 "open files, connections) has to be made there, where it is first used"
             ) from error
-
-
-def check_least(what: str, value: Any, least: int) -> int:
-    """Return a whole number, or raise :class:`LoaderError`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise LoaderError(f"{what}={value!r} must be a whole number, {least} or more")
-    return value
 
 
 @dataclass(eq=False)
