@@ -96,6 +96,16 @@ def by_h5py(path: str) -> Values:
     return found
 
 
+def attributes_by_h5py(path: str, names: Collection[str]) -> None:
+    """Read every attribute of some things, as opening does."""
+    with h5py.File(path, "r") as file:
+        for name in ("/", *names):
+            with suppress(Exception):
+                for attribute in [*file[name].attrs]:
+                    with suppress(Exception):
+                        file[name].attrs[attribute]
+
+
 def by_us(path: str) -> list[Values]:
     """Read every source in each order, put back into that of the file."""
     out = []
@@ -146,7 +156,7 @@ def same(some: Any, others: Any) -> bool:
 
 
 def _same_row(one: Any, other: Any) -> bool:
-    one, other = np.asarray(one), np.asarray(other)
+    one, other = (np.asarray(x.item() if np.shape(x) == () else x) for x in (one, other))
     if one.dtype.kind in "OSU" or other.dtype.kind in "OSU":
         return one.size == other.size and all(map(_same_item, one.ravel(), other.ravel()))
     plain = one.astype(other.dtype.newbyteorder("="), copy=False)
@@ -216,6 +226,8 @@ def verdict_of(path: str, written: Values) -> str:
     how, verdict = in_child(lambda: judge(path, written, known))
     if how == "done":
         return str(verdict)
+    if hdf5 and ended == "done":
+        ended, _ = in_child(lambda: attributes_by_h5py(path, written))
     return f"FAULT: {how}" if ended == "done" else "h5py dies or hangs too"
 
 
@@ -264,8 +276,7 @@ def table_of(counts: Counter[tuple[str, str]]) -> str:
     columns = [*FINE, "FAULT"]
     names = sorted({name for name, _ in counts})
     lines = [f"{sum(counts.values())} mutants", " " * 26 + "".join(f"{c:>25}" for c in columns)]
-    for name in names:
-        lines.append(f"{name:26}" + "".join(f"{counts[name, c]:25}" for c in columns))
+    lines += [f"{n:26}" + "".join(f"{counts[n, c]:25}" for c in columns) for n in names]
     sums = [sum(counts[name, c] for name in names) for c in columns]
     return "\n".join([*lines, f"{'all':26}" + "".join(f"{n:25}" for n in sums)])
 

@@ -10,14 +10,13 @@ mean), `flatlayout` (ragged sources), `layout` (where bytes are), `attributes`, 
 (nothing outside the file, no more than it stores).
 
 Rows: `payload` chooses the path. `stored` (chunks without filters), `tiled` (several of them a
-row), `decoded` (with filters), `ragged`, `heap` and `heapspans` (examples of different shapes),
+row), `decoded` (with filters), `ragged` (examples of different shapes),
 `fallback` (h5py), `coded` (chunks for devices). They use `chunkindex`, `tiles` with
 `moves`, and `filters` with `plainfilters`, `inflate`, `bitshuffle`, `blosc2`, `compiled` and
 `undoing`.
 
 Examples that are datasets, or groups, of their own: `eachheaders`, from where `eachplaces` and
 `eachchunks` found them; `eachreading` reads them, `eachtold` their names and attributes.
-
 
 Writing: `writing`, `tables` (splits), `scales` (names of axes), `encoding` (chunks made outside
 HDF5), `room` (for values of variable length), `growing` (appending), `undo` (what is undone where

@@ -6,9 +6,9 @@ plain rows of variable length. Shapes, offsets and lengths are read by byte rang
 any dense source; they are checked against each other and against the file before any
 memory is taken for values.
 
-Rows of variable length are read out of HDF5's heaps by byte range too (:mod:`.heap`), and
-how long each is stands in the dataset itself. Where their storage is out of reach, h5py
-reads them, in slices as large as pay and under its lock.
+How long rows of variable length are stands in the dataset itself; h5py reads them, in slices
+as large as pay, in the order of the file and under its lock. The flat layout reads many times
+faster in any other order: ``labeled repack FILE OUT --ragged flat``.
 """
 
 from __future__ import annotations
@@ -24,15 +24,12 @@ import h5py
 import numpy as np
 
 from labeled.errors import FileFormatError
-from labeled.formats.bytesource import open_bytes
 from labeled.formats.cf import decode
 from labeled.formats.examples import ExampleReader
 from labeled.formats.hdf5.eachplaces import Each
 from labeled.formats.hdf5.eachreading import EachReader
 from labeled.formats.hdf5.fallback import require_filters
 from labeled.formats.hdf5.handles import h5_of
-from labeled.formats.hdf5.heap import REFERENCE, HeapError, heap_fault, plain_heap, read_heap
-from labeled.formats.hdf5.heapspans import places_of, read_placed
 from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.safety import check_claim
 from labeled.formats.header import SourceHeader
@@ -52,6 +49,9 @@ from labeled.ragged.flat import (
     offsets_of,
     sizes_of,
 )
+
+REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
+"""How a row of variable length is stored, in a file with addresses of eight bytes."""
 
 BLOCK_ROWS = 1 << 16
 """Rows that HDF5 reads at once at most."""
@@ -247,10 +247,6 @@ class VlenReader(ExampleReader):
     kind: str = "vlen"
     chunk_rows: int = 1
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave places behind, which are found again."""
-        return {name: value for name, value in self.__dict__.items() if name != "_places"}
-
     @property
     def n_axes(self) -> int:
         shapes = self.source.parts.get("shapes")
@@ -264,8 +260,6 @@ class VlenReader(ExampleReader):
 
     @property
     def why(self) -> str:
-        if self._heap is not None:
-            return "rows of variable length: heaps read outside HDF5's lock"
         lengths = "known before" if self._references is not None else "unknown before reading"
         return f"rows of variable length: read by h5py in blocks, lengths {lengths}"
 
@@ -280,14 +274,6 @@ class VlenReader(ExampleReader):
         )
         reader = open_reader(header, io=self.io)
         return None if reader.kind == "h5py" else reader
-
-    @cached_property
-    def _heap(self) -> RowReader | None:
-        """The same reader, where the heaps themselves can be read by byte range."""
-        references = self._references
-        if references is None or not plain_heap(self.source.file, self.source.key):
-            return None
-        return references
 
     def sizes(self, rows: AnyRows) -> Rows:
         references = self._references
@@ -311,53 +297,21 @@ class VlenReader(ExampleReader):
         return checked_shapes(self.source, rows, self.sizes(rows), self.io)
 
     def read_flat(self, rows: AnyRows) -> Flat:
-        heap, wanted = self._heap, listed(rows)
-        references = None if heap is None else heap.read(rows)
-        sizes = self.sizes(rows) if references is None else self._lengths(references, rows)
+        wanted, sizes = listed(rows), self.sizes(rows)
         shapes = checked_shapes(self.source, rows, sizes, self.io)
         self._check_claim(wanted, sizes)
         offsets = offsets_of(sizes)
         base = vlen_base(self.source.dtype)
         assert base is not None, "checked by open_ragged"
         out = np.empty(int(offsets[-1]), base)
-        if references is not None:
-            self._from_heap(references, out, offsets[:-1], wanted)
-        else:
-            self._by_h5py(out, offsets, wanted, sizes)
+        self._by_h5py(out, offsets, wanted, sizes)
         return Flat(out.astype(self.dtype, copy=False), offsets, shapes)
 
     def read_at(self, rows: AnyRows, out: Array, places: Rows, sizes: Rows) -> Rows:
-        """Read examples to their places: out of heaps straight there."""
-        base = vlen_base(self.source.dtype)
-        if self._heap is None or base != self.dtype:
-            flat = self.read_flat(rows)
-            check_sizes(self.where, rows, np.diff(flat.offsets), sizes)
-            copy_segments(out, places, flat.values, flat.offsets[:-1], sizes)
-            return flat.shapes
-        references = self._heap.read(rows)
-        check_sizes(self.where, rows, self._lengths(references, rows), sizes)
-        shapes = checked_shapes(self.source, rows, sizes, self.io)
-        rows = listed(rows)
-        if self.io != "pread" and as_run(rows) is None:
-            file = open_bytes(self.source.file)
-            left = ~read_placed(file, references, self._places[rows], out, places)
-            references, places, rows = references[left], places[left], rows[left]
-        self._from_heap(references, out, places, rows)
-        return shapes
-
-    @cached_property
-    def _places(self) -> Rows:
-        """Where in the file each example should lie: eight bytes a row, for scattered ones."""
-        assert self._heap is not None
-        return places_of(self._heap.read(range(self.n_rows)), self.dtype.itemsize)
-
-    def _from_heap(self, references: Array, out: Array, places: Rows, rows: Rows) -> None:
-        try:
-            read_heap(self.source.file, references, out, places)
-        except (HeapError, EOFError) as fault:
-            raise heap_fault(self.where, int(rows.min()), int(rows.max()), fault) from fault
-        except OSError as fault:
-            raise failed(self.source, int(rows.min()), int(rows.max()) + 1, fault) from fault
+        flat = self.read_flat(rows)
+        check_sizes(self.where, rows, np.diff(flat.offsets), sizes)
+        copy_segments(out, places, flat.values, flat.offsets[:-1], sizes)
+        return flat.shapes
 
     def _by_h5py(self, out: Array, offsets: Rows, rows: Rows, sizes: Rows) -> None:
         with h5_of(self.source.file) as file:
