@@ -22,6 +22,7 @@ from labeled.api.dataset import Dataset
 from labeled.api.held import Held
 from labeled.api.opening import open_dataset
 from labeled.catalog.files import Catalog, find_files
+from labeled.cli.isolated import SECONDS, run_isolated
 from labeled.cli.options import examples_option, external_option, group_option
 from labeled.cli.wording import in_flags, one_line
 from labeled.errors import LabeledError
@@ -42,6 +43,12 @@ MOST_CHANNELS, MOST_CLASSES = 4, 10
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option("--source", "sources", multiple=True, metavar="NAME", help="Only this source.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON list with one entry a file.")
+@click.option(
+    "--isolated",
+    is_flag=True,
+    help="Open each file in a process of its own, which is ended after "
+    f"{SECONDS:g} seconds: for files that may be damaged.",
+)
 @group_option
 @examples_option
 @external_option
@@ -51,6 +58,7 @@ def info(
     files: Sequence[str],
     sources: Sequence[str],
     as_json: bool,
+    isolated: bool,
     group: str | None,
     examples: str | None,
     allow_external: bool,
@@ -61,6 +69,9 @@ def info(
     shown by itself, but of more than three that are alike only the first. A file that cannot
     be opened is reported, and the exit code is then 1.
     """
+    if isolated:
+        run_isolated(ctx, files, "isolated")
+        return
     described: list[Facts] = []
     opened: list[tuple[Facts, Dataset]] = []
     errors: list[str] = []

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from labeled.catalog.files import find_files
+from labeled.cli.isolated import run_isolated
 from labeled.cli.options import external_option
 from labeled.cli.wording import in_flags, one_line
 from labeled.errors import LabeledError
@@ -21,6 +22,12 @@ from labeled.writing.verify import verify as verify_file
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option("--source", "sources", multiple=True, metavar="NAME", help="Only this source.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON list with one entry a file.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Read each file in a process of its own, which is ended after so many seconds.",
+)
 @external_option
 @click.pass_context
 def verify(
@@ -28,13 +35,18 @@ def verify(
     files: Sequence[str],
     sources: Sequence[str],
     as_json: bool,
+    timeout: float | None,
     allow_external: bool,
 ) -> None:
     """Compare rows with the checksums stored when FILE was written.
 
     Reads every row once. Names source and rows that differ, and files that cannot be compared;
-    the exit code is then 1.
+    the exit code is then 1. With --timeout, a damaged file can neither end the command nor keep
+    it busy.
     """
+    if timeout is not None:
+        run_isolated(ctx, files, "timeout", timeout, {"sound": False})
+        return
     facts: list[dict[str, Any]] = []
     for path in find_files(files):
         try:
