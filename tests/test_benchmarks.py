@@ -118,14 +118,14 @@ def test_locked_files_stay_in_the_page_cache(tmp_path: Path) -> None:
 
 def test_freed_memory_is_given_back_before_growth_is_watched() -> None:
     script = (
-        "import benchmarks.peak as p, benchmarks.timing as t, os\n"
-        "t.settle_allocator(); before = p.status_bytes(os.getpid())\n"
-        "t.give_back_freed(); print(before - p.status_bytes(os.getpid()))\n"
+        "import benchmarks.peak as p, benchmarks.timing as t, numpy as np, os\n"
+        "t.settle_allocator(); t.give_back_freed(); before = p.status_bytes(os.getpid())\n"
+        "taken = np.ones(16 << 20, np.uint8); print(p.status_bytes(os.getpid()) - before)\n"
     )
     root = Path(__file__).parent.parent
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=root)
-    freed = int(done.stdout)
-    assert freed > 16 << 20 or platform.libc_ver()[0] != "glibc"
+    grown = int(done.stdout)
+    assert grown >= 15 << 20 or platform.libc_ver()[0] != "glibc"
 
 
 def test_a_core_hands_over_what_it_has_read() -> None:
