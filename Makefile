@@ -42,9 +42,10 @@ wheel: $(VENV)/extra-dev
 bench: $(VENV)/extra-bench
 	$(BIN)/python -m benchmarks.run
 
-# What takes longer: the oldest supported dependencies, other Pythons, the soak test.
+# What takes longer: odd parameters, damaged files, the oldest supported dependencies, other Pythons.
 check-all: test lint docs wheel
 	$(BIN)/python tests/odd_parameters.py
+	$(BIN)/python tests/fuzz.py --minutes 1
 	$(BIN)/python tests/check_all.py
 
 soak: $(VENV)/extra-test
