@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import datetime
 
 import numpy as np
@@ -294,3 +296,14 @@ def test_times_with_and_without_a_zone_stay_text(tmp_path):
     path = put(tmp_path / "b.csv", f"t,u\n{texts[0]},{texts[1]}\n")
     with pytest.raises(FileFormatError, match="times with a zone beside times without"):
         labeled.open_dataset(path, columns={"both": ["t", "u"]})
+
+
+@pytest.mark.parametrize("words", [[], ["--numbers"], ["--json"]])
+def test_head_shows_bytes_that_are_no_utf_8(tmp_path, words):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"id,text\n1,w\xf6rd\n2,b\n")
+    ran = subprocess.run(
+        [sys.executable, "-m", "labeled", "head", path, *words], capture_output=True, timeout=60
+    )
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    assert rb"w\udcf6rd" in ran.stdout

@@ -117,6 +117,8 @@ def source_lines(dataset: Dataset, name: str, n_rows: int, numbers: bool) -> lis
         if pictures:
             return [title, *pictures, ""]
         title += "  (shapes differ: filled up with 0)"
+    if dtype == "text":  # compute() asks pandas for a type, which refuses bytes that are no UTF-8
+        return [title, *number_lines(first.values, class_names_of(lazy.attrs)), ""]
     array = first.pad() if ragged else first.compute()
     image = None if numbers or not array.size else as_image(array)
     if image is None:
