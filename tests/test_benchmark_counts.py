@@ -19,7 +19,6 @@ from benchmarks import report, section8, timing
 from benchmarks.bare import decode, pread_in_order, take
 from benchmarks.files import BenchFile, FileSpec, make, numbers_of, row_numbers
 from benchmarks.ours import full, in_order, loader, way, window
-from benchmarks.process_reader import verdict
 from benchmarks.table import measured_rows
 
 ROWS, IMAGE, CHUNK = 16_384, (3, 16, 16), 64
@@ -176,13 +175,6 @@ def test_touch_reads_one_byte_of_each_line() -> None:
     assert timing.touch(batch) == 0
     batch[:, 0] = 1
     assert timing.touch(batch) == 4
-
-
-def test_where_a_reader_process_pays_is_said() -> None:
-    told = "\n".join(verdict({("gzip", "looks"): 0.8, ("graph", "1 ms"): 1.4}))
-    assert "in 1 of 2 lines:\n  graph, 1 ms: 1.40 x\n" in told
-    assert "by up to 1.25 x (gzip, looks)" in told
-    assert verdict({("gzip", "looks"): 1.2})[1:] == ["  gzip, looks: 1.20 x"]
 
 
 def test_what_a_run_leaves_behind_holds_ratios_and_every_part(

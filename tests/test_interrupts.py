@@ -1,4 +1,4 @@
-"""Ctrl-C, a killed reader, a fork: wherever they come, no batch is lost and nobody hangs."""
+"""Ctrl-C, a fork: wherever they come, no batch is lost and nobody hangs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import labeled
-from labeled.errors import LoaderError, ReadError
+from labeled.errors import LoaderError
 from labeled.formats.bytesource import FileRef
 from labeled.loader.loader import EpochIterator
 from labeled.loader.reading.engine import _Core
@@ -157,58 +157,6 @@ def test_a_window_has_the_error_of_a_piece_of_it_whatever_became_of_the_others(f
         core.run(window, fails if number == failing else lambda: None)
     assert window.ready
     assert window.error is fault
-
-
-@pytest.mark.skipif(os.name != "posix", reason="reader processes are for Linux and macOS")
-@pytest.mark.parametrize("n_before", [1, 24])
-def test_a_killed_reader_takes_no_batch_along(packed, n_before):
-    whole = rows_of(loader_of(packed).with_rows())
-    loader = loader_of(packed, reader="process")
-    iterator = iter(loader.with_rows())
-    seen = [next(iterator)[1].copy() for _ in range(n_before)]
-    os.kill(loader._process.pid, signal.SIGKILL)
-    loader._process._process.wait()
-    fault = ""
-    try:
-        seen += rows_of(iterator)
-    except ReadError as error:  # what was sent before may be enough
-        fault = str(error)
-    assert not fault or "SIGKILL" in fault
-    assert loader.state_dict()["step"] == len(seen)
-    if len(seen) < len(whole):
-        loader.load_state_dict(loader.state_dict())
-        seen += rows_of(loader.with_rows())
-    assert [rows.tolist() for rows in seen] == [rows.tolist() for rows in whole]
-    loader._process.close()
-
-
-@pytest.mark.skipif(os.name != "posix", reason="reader processes are for Linux and macOS")
-def test_an_interrupt_between_a_message_and_its_slot_leaves_no_slot_to_nobody(packed, monkeypatch):
-    loader = loader_of(packed, reader="process")
-    list(loader)
-    reader = loader._process
-
-    def interrupted(*args, **options):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(type(reader), "_taken", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            list(loader)
-    assert not reader.usable
-    loader.load_state_dict(loader.state_dict())
-    assert sorted(np.concatenate(rows_of(loader.with_rows()))) == list(range(N))
-    loader._process.close()
-
-
-@pytest.mark.skipif(os.name != "posix", reason="reader processes are for Linux and macOS")
-@pytest.mark.parametrize("executable", [None, ""])
-def test_where_no_python_can_be_started_reader_processes_are_refused(
-    packed, monkeypatch, executable
-):
-    monkeypatch.setattr(sys, "executable", executable)
-    with pytest.raises(LoaderError, match=r"sys.executable, and there is none .*reader='threads'"):
-        loader_of(packed, reader="process")
 
 
 def in_fork(work, timeout_s=30):

@@ -134,7 +134,7 @@ def test_each_chunk_is_decoded_once_in_file_order(tmp_path, decoded, coded, acro
     assert len(decoded) == n_chunks
 
 
-@pytest.mark.parametrize("options", [{}, {"reader": "process"}, {"threads": 2}])
+@pytest.mark.parametrize("options", [{}, {"threads": 2}])
 def test_files_are_joined_and_keep_the_chunks_of_one(tmp_path, options):
     paths = [write(tmp_path / f"{k}.hdf5", (700, *ROW), n_rows=1000, **GZIP) for k in range(3)]
     loader = least(labeled.open_dataset(paths), 64, **options)

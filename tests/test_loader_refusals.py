@@ -84,7 +84,7 @@ def ds(tmp_path_factory):
         ({"sticky_parts": "no"}, "sticky_parts='no' must be True or False"),
         ({"pinned": np.array([1, 2])}, "pinned=.*must be True or False"),
         ({"last": np.array([1, 2])}, "last=.*must be 'keep', .* or 'wrap'"),
-        ({"reader": ["threads", "process"]}, "reader=.*must be 'threads', 'process' or 'device'"),
+        ({"reader": ["threads", "device"]}, "reader=.*must be 'threads' or 'device'"),
         ({"ragged": np.array([1, 2])}, "ragged=.*must be 'list', 'pad' or 'flat'"),
         ({"errors": np.array([1, 2])}, "errors=.*must be 'raise' or 'skip'"),
         ({"decode": np.array([1, 2])}, "decode=.*must be 'auto', 'host' or 'device'"),

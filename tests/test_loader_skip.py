@@ -67,7 +67,7 @@ def test_the_default_is_an_error_in_its_turn(dataset):
         list(dataset.batches(16, memory="8 MiB"))
 
 
-@pytest.mark.parametrize("options", [{"errors": "ignore"}, {"errors": "skip", "reader": "process"}])
+@pytest.mark.parametrize("options", [{"errors": "ignore"}, {"errors": "skip", "reader": "device"}])
 def test_what_cannot_be_is_refused(dataset, options):
     with pytest.raises(LoaderError, match="errors="):
         dataset.batches(16, **options)

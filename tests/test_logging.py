@@ -28,9 +28,7 @@ def messages(caplog: pytest.LogCaptureFixture, level: int = logging.INFO) -> str
 
 
 def test_nothing_is_printed_unless_someone_listens(path: Path) -> None:
-    code = (
-        "import sys, labeled; list(labeled.open_dataset(sys.argv[1]).batches(64, reader='process'))"
-    )
+    code = "import sys, labeled; list(labeled.open_dataset(sys.argv[1]).batches(64))"
     done = subprocess.run(
         [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
     )
@@ -80,23 +78,6 @@ def test_reading_through_h5py_is_told_with_the_reason(
     (told,) = caplog.messages
     assert "'x'" in told
     assert "is read through h5py: compact storage" in told
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no reader process there")
-def test_a_reader_process_and_its_replacement_are_told(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "labeled")
-    loader = labeled.open_dataset(path).batches(64, reader="process")
-    list(loader)
-    assert messages(caplog).count("reader process") == 1
-    process = loader._process
-    assert process is not None
-    process.close()
-    list(loader)
-    (ended,) = (r for r in caplog.records if r.levelno == logging.WARNING)
-    assert ended.getMessage() == f"reader process {process.pid} has ended; another one is started"
-    assert messages(caplog).count("started for") == 2
 
 
 def test_warnings_name_the_line_of_the_caller(tmp_path: Path) -> None:

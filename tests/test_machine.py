@@ -90,9 +90,9 @@ import resource, sys
 import labeled
 
 dataset = labeled.open_dataset(sys.argv[1])
-loader = dataset.batches(100, shuffle="window", seed=1, memory="16 MiB", reader="process")
+loader = dataset.batches(100, shuffle="window", seed=1, memory="16 MiB")
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + (8 << 20), resource.RLIM_INFINITY))
+resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 20), resource.RLIM_INFINITY))
 try:
     next(iter(loader))
 except labeled.LabeledError as error:
@@ -101,7 +101,7 @@ except labeled.LabeledError as error:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_AS, and /proc to set it by")
-def test_a_limit_of_address_space_is_told_with_a_reader_process_too(path):
+def test_a_limit_of_address_space_is_told_when_windows_are_taken(path):
     out = subprocess.run(
         [sys.executable, "-c", LIMITED, path], capture_output=True, text=True, check=False
     )

@@ -212,15 +212,6 @@ def test_specs_are_taken_apart_along_their_own_axes(dataset):
         np.testing.assert_array_equal(made[1], targets)
 
 
-def test_a_process_reads_and_threads_here_transform(dataset):
-    options = {"seed": 1, "shuffle": "window", "window_rows": 60, "memory": "8 MiB"}
-    pipeline = {"images": noisy}
-    mine = list(dataset.batches(20, pipeline=pipeline, reader="process", **options))
-    wanted = list(dataset.batches(20, pipeline=pipeline, **options))
-    for batch, other in zip(mine, wanted, strict=True):
-        np.testing.assert_array_equal(batch["images"], other["images"])
-
-
 def test_errors_come_in_their_turn_and_name_the_row(dataset):
     def failing(sample):
         if sample.row == 100:

@@ -275,8 +275,6 @@ def test_what_cannot_be_done_is_said_first(files: dict[str, str], tmp_path: Path
         ds.batches(4, specs=(VectorSpace(3), "x"))
     with pytest.raises(LoaderError, match="examples of different shapes"):
         ds.batches(4, balance="x")
-    with pytest.raises(LoaderError, match="'process'"):
-        ds.batches(4, reader="process")
     taken = tmp_path / "taken.h5"
     with h5py.File(taken, "w") as f:
         write_flat(f, "x", [np.arange(3)], dims=("batch", "time"))

@@ -150,13 +150,6 @@ def test_memory_for_pictures_starts_beside_a_cache_line_unless_it_is_shared(fold
     assert starts(as_="numpy") == {"images": 0, "ids": 0}
 
 
-def test_another_process_reads_pictures_of_one_shape(folder):
-    ds = labeled.open_dataset(folder / "alike.rec")
-    loader = ds.batches(25, reader="process", shuffle=True, seed=1)
-    for batch in loader:
-        np.testing.assert_array_equal(batch.arrays["images"], ALIKE[batch.rows])
-
-
 @pytest.mark.parametrize(("cores", "most_rows"), [(1, 60), (2, 45), (3, 30), (64, 8)])
 def test_a_job_becomes_a_piece_a_core_within_bounds(tmp_path, monkeypatch, cores, most_rows):
     encoded = [encode(np.full((8, 8, 3), 2 * i, np.uint8)) for i in range(90)]

@@ -25,7 +25,6 @@ from labeled.loader.order.bucketing import bucket_source, selected_sizes
 from labeled.loader.order.ordering import OrderedRows, epoch_plan_of, ordered_rows
 from labeled.loader.order.units import Grouping, governing_source, layout_words
 from labeled.loader.plan import LoaderPlan, ReaderKind
-from labeled.loader.reading.process import check_reader, refuse_process
 from labeled.loader.request.arguments import Asked, integer_or_none, max_lost_of, skips_of
 from labeled.loader.request.options import Shuffle
 from labeled.loader.sizing.cutting import picked_sizes
@@ -156,11 +155,8 @@ def make_loader(
         the caller.
     prefetch : int, optional
         Jobs read ahead of the one in use; from `memory` when not given.
-    reader : {"threads", "process", "device"}
-        Where rows are read: in threads of this process, or in those of a process of its
-        own with memory shared, for consumers whose own Python must not be disturbed. That
-        process takes about a second to start, and some 100 MiB for Python and libraries
-        that `memory` does not count. "device": a GPU reads files itself, by kvikio (extras
+    reader : {"threads", "device"}
+        Where rows are read: in threads of this process, or "device": by a GPU, by kvikio (extras
         ``gds-cu12``, ``gds-cu13``), past the memory of this process: whole runs of contiguous
         sources, and of chunks without filters, in file order or shuffled in windows. Other
         sources are read by threads, and `explain` says why; where there is nothing else it is
@@ -227,7 +223,6 @@ def make_loader(
     )  # fmt: skip
     if not sources:
         raise LoaderError("there is no source to make batches of")
-    check_reader(reader, sources.values())
     wanted = _wanted(memory, window_rows, threads, prefetch)
     draws = pipeline is not None and line_of(pipeline).draws
     rows = ordered_rows(asked, sources, selections, n_rows, draws=draws)
@@ -242,7 +237,6 @@ def make_loader(
     )
     check_uneven(sources, selections, finish)
     line = line_in_form(pipeline, finish)
-    refuse_process(reader, sources)
     hand = handed_over(as_, pinned, finish if line is None else None)
     skips = skips_of(errors, reader)
     piped = line is not None and line.works
@@ -315,7 +309,7 @@ def _asked_of(
 ) -> tuple[bool, bool]:
     """Return whether a device shall decode chunks, and read files; refuse what does not fit it."""
     if where is not None:
-        check_device(where, device, reader=reader, skips=skips, piped=piped, as_=as_)
+        check_device(where, device, skips=skips, piped=piped, as_=as_)
     decodes = check_decode(decode, where, piped=piped)
     if reader == "device":
         check_direct(where, piped=piped)

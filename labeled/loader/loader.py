@@ -29,7 +29,6 @@ from labeled.loader.devices.dealing import DeviceDealer
 from labeled.loader.devices.uploads import DeviceWindows, Ground
 from labeled.loader.plan import LoaderPlan, next_epoch
 from labeled.loader.reading.engine import WindowSource
-from labeled.loader.reading.process import ProcessWindows, ReaderProcess
 from labeled.loader.reading.slots import SlotPool
 from labeled.loader.reading.staggering import BlockPool, StaggeredSource
 from labeled.loader.request.arguments import integer
@@ -95,7 +94,6 @@ class Loader:
         self._stats = Stats()
         self._pools: tuple[SlotPool, SlotPool] | None = None
         self._blocks: BlockPool | None = None
-        self._process: ReaderProcess | None = None
         self._ground: Ground | None = None
         self._pid = os.getpid()
 
@@ -201,17 +199,9 @@ class Loader:
 
     def windows(
         self, plan: AnyPlan, first_batch: int, stats: Stats
-    ) -> WindowSource | StaggeredSource | ProcessWindows | DeviceWindows:
-        """Start reading the windows of an epoch, in threads or in the reader process."""
+    ) -> WindowSource | StaggeredSource | DeviceWindows:
+        """Start reading the windows of an epoch, in threads."""
         recipe, pool = self.plan, self.pools()[0]
-        if recipe.reader == "process":
-            if self._process is None or not self._process.usable:
-                if self._process is not None and self._process.mine:
-                    log.warning(
-                        "reader process %d has ended; another one is started", self._process.pid
-                    )
-                self._process = ReaderProcess(recipe)
-            return ProcessWindows(self._process, plan, first_batch, pool, stats)
         began = perf_counter()
         recipe.load_kept()
         self._stats.load_s += perf_counter() - began
@@ -225,7 +215,7 @@ class Loader:
     def _source(
         self, plan: AnyPlan, first_batch: int, stats: Stats
     ) -> WindowSource | StaggeredSource:
-        """Start reading an epoch in threads of this process."""
+        """Start reading an epoch in threads."""
         recipe, pool = self.plan, self.pools()[0]
         lanes, group, sizes = recipe.lanes, recipe.group, recipe.sizes
         if sizes.blocks is None:

@@ -23,7 +23,7 @@ from labeled.samplers.parts import Last
 from labeled.samplers.sampled import AnyPlan, SampledPlan, moved
 
 Rows = npt.NDArray[np.int64]
-ReaderKind = Literal["threads", "process", "device"]
+ReaderKind = Literal["threads", "device"]
 
 
 def rows_held(batch_rows: int, n_rows: int, last: Last, *, listed: bool) -> int:
@@ -65,9 +65,8 @@ class LoaderPlan:
         Leave out rows that cannot be read, rather than raise.
     max_lost : int or float, optional
         How many of them an epoch may have, or which part of its rows.
-    reader : {"threads", "process", "device"}
-        Where windows are read: in this process, in one of their own, or by a device itself where
-        it can.
+    reader : {"threads", "device"}
+        Where windows are read: in this process, or by a device itself where it can.
     line : Line, optional
         What happens to batches on their way to the consumer.
     uncounted : tuple of str

@@ -18,7 +18,6 @@ from labeled.loader.plan import LoaderPlan
 from labeled.loader.reading.dealt import DealtExamples
 from labeled.loader.reading.engine import WindowSource
 from labeled.loader.reading.filled import Filled
-from labeled.loader.reading.process import ProcessWindows
 from labeled.loader.reading.rescue import rescue
 from labeled.loader.reading.slots import SlotPool
 from labeled.loader.reading.staggering import StaggeredSource
@@ -52,7 +51,7 @@ class Dealer:
     recipe : LoaderPlan
     plan : EpochPlan or SampledPlan
         The epoch.
-    source : WindowSource, StaggeredSource or ProcessWindows
+    source : WindowSource or StaggeredSource
     pools : pair of SlotPool
         Memory for windows and for batches joined.
     """
@@ -61,7 +60,7 @@ class Dealer:
         self,
         recipe: LoaderPlan,
         plan: AnyPlan,
-        source: WindowSource | StaggeredSource | ProcessWindows,
+        source: WindowSource | StaggeredSource,
         pools: tuple[SlotPool, SlotPool],
         stats: Stats,
     ) -> None:

@@ -28,7 +28,6 @@ from labeled.loader.batches.batch import Batch
 from labeled.loader.batches.dealing import Dealer, Interrupted, Made
 from labeled.loader.devices.placing import placed
 from labeled.loader.reading.crew import LOOK_UP_S, join_threads, start_threads, wake_without_waiting
-from labeled.loader.reading.process import ProcessWindows
 from labeled.loader.telling.stats import Stats
 from labeled.pipeline.place import Place
 from labeled.pipeline.running import NOTHING, Line, Stopped
@@ -144,9 +143,7 @@ class Workers:
         if os.getpid() != self._pid:  # a fork, where threads left behind may hold locks for ever
             return
         self._core.stop()
-        source = self._core.dealer.source
-        if not isinstance(source, ProcessWindows):
-            source.stop()
+        self._core.dealer.source.stop()
         join_threads(self._threads)
 
 

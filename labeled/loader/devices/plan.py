@@ -241,12 +241,9 @@ def device_of(device: Any) -> Device | None:
     raise LoaderError(f"device={device!r} is not 'cpu', 'cuda' or 'cuda:<number>'")
 
 
-def check_device(
-    device: Device, asked: Any, *, reader: str, skips: bool, piped: bool, as_: str | None
-) -> None:
+def check_device(device: Device, asked: Any, *, skips: bool, piped: bool, as_: str | None) -> None:
     """Raise :class:`LoaderError` where an option does not go with a device."""
     clashes = {
-        "reader='process', whose memory is not pinned": reader == "process",
         "errors='skip', which leaves rows out on the host": skips and not piped,
         "as_='numpy', whose arrays are the host's": as_ == "numpy" and device.name != "host",
     }

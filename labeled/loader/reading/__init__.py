@@ -3,6 +3,5 @@
 `engine` has the threads, `jobs` cuts an epoch into what is read at once, `lanes` and
 `ragged_lane` say what is read of a source, `slots` are the memory, `dealt` how ragged examples
 lie in it; `staggering` keeps several blocks open, `filled` is a window on its way, `rescue` what
-is left of one that cannot be read, `crew` starts and ends threads. In a process of its own:
-`process` here, `child` there, `shared` between them.
+is left of one that cannot be read, `crew` starts and ends threads.
 """

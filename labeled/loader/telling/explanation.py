@@ -176,11 +176,10 @@ class Explanation:
 
     def _read_words(self) -> Iterator[str]:
         about, read = self._about, sum(lane.bytes_read for lane in self.lanes)
-        where = " in a reader process" if self.reader == "process" else ""
         yield (
             f"reads {about}{format_bytes(read)} for {self._used} of rows; "
             f"{about}{count_words(self.n_jobs, 'job')} of up to {self.job_rows:,} rows, "
-            f"{count_words(self.threads, 'background thread')}{where}"
+            f"{count_words(self.threads, 'background thread')}"
         )
         kept = f", {format_bytes(self.kept_bytes)} kept for later epochs" if self.kept_bytes else ""
         yield (

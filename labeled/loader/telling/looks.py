@@ -24,12 +24,11 @@ def loader_html(plan: LoaderPlan, epoch_plan: AnyPlan, first_batch: int) -> str:
     """Tell of a loader as HTML."""
     sizes = plan.sizes
     promised, given = format_bytes(sizes.promised_bytes), format_bytes(sizes.memory_bytes)
-    process = " of a reader process" if plan.reader == "process" else ""
     told = {
         "order": _order_words(plan, epoch_plan, first_batch),
         "batches": _batch_words(plan),
         "memory": f"at most {promised} of {given}",
-        "threads": f"{count_words(sizes.threads, 'background thread')}{process}",
+        "threads": count_words(sizes.threads, "background thread"),
         "more": "explain() tells what an epoch reads, before it reads anything; stats() afterwards "
         "where the time went",
     }
