@@ -107,3 +107,17 @@ def test_a_limit_of_address_space_is_told_when_windows_are_taken(path):
     )
     assert out.returncode == 0, out.stderr
     assert out.stdout.startswith("RowsMemoryError the system gives no memory for windows"), out
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="cores are counted otherwise")
+@pytest.mark.parametrize("shuffle", [False, "window"])
+def test_all_orders_are_read_by_several_threads_where_there_are_cores(
+    tmp_path, monkeypatch, shuffle
+):
+    rows = np.zeros((200_000, 3072), np.uint8)
+    path = labeled.write(tmp_path / "x.hdf5", {"x": rows}, chunks=64, compression="gzip")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
+    loader = labeled.open_dataset(path).batches(256, shuffle=shuffle, seed=1, memory="384 MiB")
+    told = loader.explain()
+    assert told.threads >= 8
+    assert 0.5 * 384 * MIB < told.promised_bytes <= 384 * MIB or not shuffle

@@ -76,6 +76,9 @@ times for those of chunks (3 KiB: 2.3 and 1.3; 64 KiB: 3.0 and 1.7), but for row
 1.0 and 0.6 times.
 """
 
+THREADS_SHARE = 8
+"""Windows leave up to one of so many parts of the memory to the threads that read them."""
+
 LARGE_SHARE, LARGE_BYTES = 8, 1 << 20
 """Chunks larger than one of so many parts of the memory are named as what takes too much, but
 none up to this size."""
@@ -190,7 +193,9 @@ def _cut_windows(work: Work, wanted: Wanted, budget: Budget) -> _Cut:
     """Let a slot hold a window, or as many rows of a full shuffle over chunks."""
     rows = wanted.window_rows
     if rows is None:
-        fitting = budget.free // FEW_SLOTS // budget.row_bytes
+        # As much for threads on any machine: windows must not depend on the number of cores.
+        for_threads = min((MOST_THREADS - 1) * budget.thread_bytes, budget.free // THREADS_SHARE)
+        fitting = (budget.free - max(0, for_threads)) // FEW_SLOTS // budget.row_bytes
         rows = _window_rows(fitting, work.unit_rows, work.batch_rows)
     job_rows = min(max(rows, work.unit_rows), max(work.n_rows, 1))
     if work.mode == "full":
