@@ -129,7 +129,7 @@ class PipelineError(LabeledError, ValueError):
 
 
 class PipelineTypeError(PipelineError, TypeError):
-    """A step of a pipeline cannot take what the step before it makes."""
+    """A step of a pipeline cannot be called, or is given data of a type that it cannot take."""
 
 
 class StateError(LabeledError, ValueError):

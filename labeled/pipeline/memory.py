@@ -15,7 +15,6 @@ import numpy as np
 
 from labeled.errors import LabeledError, PipelineError
 from labeled.forms import RowForm
-from labeled.pipeline.fitting import name_of
 from labeled.pipeline.running import Line
 from labeled.pipeline.sample import Stack
 from labeled.pipeline.transforms import (
@@ -25,6 +24,7 @@ from labeled.pipeline.transforms import (
     Whole,
     Wrapped,
     identity,
+    name_of,
 )
 
 Forms = RowForm | Mapping[str, RowForm | None] | None

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from labeled.errors import PipelineError, PipelineTypeError
-from labeled.pipeline.fitting import check_fit, element_of, name_of
 from labeled.pipeline.place import Bound
 from labeled.pipeline.sample import stack
 from labeled.pipeline.transforms import (
@@ -21,6 +20,7 @@ from labeled.pipeline.transforms import (
     checked_others,
     identity,
     is_pipeline,
+    name_of,
     routed,
 )
 
@@ -49,7 +49,7 @@ class Stages(Generic[Raw, Sampled, Batched, Made]):
     PipelineError
         If a collate or a pipeline is given where a transform belongs.
     PipelineTypeError
-        If annotations say that two stages do not fit.
+        If a stage cannot be called.
 
     Examples
     --------
@@ -69,10 +69,6 @@ class Stages(Generic[Raw, Sampled, Batched, Made]):
             stack if collate is None else checked_collate(collate)
         )
         self.batch: Callable[..., Made] = identity if batch is None else as_transform(batch)
-        if sample is not None and collate is not None:
-            check_fit(self.sample, self.collate, element_of)
-        if collate is not None and batch is not None:
-            check_fit(self.collate, self.batch)
 
     def __repr__(self) -> str:
         stages = {"sample": self.sample, "collate": self.collate, "batch": self.batch}
@@ -216,7 +212,7 @@ class ComposedPipeline(Stages[Any, Any, Any, Any]):
     Raises
     ------
     PipelineTypeError
-        If annotations say that `pre` or `post` does not fit the pipeline.
+        If `pre` or `post` cannot be called.
 
     Examples
     --------

@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import PipelineError, ReadError, UnfitPictureError, warn
-from labeled.pipeline.fitting import name_of
 from labeled.pipeline.pipelines import ParallelCollate, stages_of
 from labeled.pipeline.place import Bound, Place, Rows, asked_by, asked_within
 from labeled.pipeline.sample import Dims, Stack, labelled_samples, nested_samples, some_of, stack
@@ -29,6 +28,7 @@ from labeled.pipeline.transforms import (
     check_parts,
     first_named,
     identity,
+    name_of,
 )
 
 Mask = npt.NDArray[np.bool_]

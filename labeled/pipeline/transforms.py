@@ -1,16 +1,16 @@
 """Transforms put together: one after another, or side by side on parts of the data.
 
-A step is any callable of one argument. What a composition knows of its steps it checks when
-it is made: types where they are annotated, and that samples become a batch only once (a
-collate has no place among transforms). Every composition hands on where a sample stands
-(:mod:`labeled.pipeline.place`), each step with a path of its own, so that two equal random
-steps draw different numbers.
+A step is any callable of one argument. A composition checks when it is made that samples become
+a batch only once (a collate has no place among transforms). Every composition hands on where a
+sample stands (:mod:`labeled.pipeline.place`), each step with a path of its own, so that two equal
+random steps draw different numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import EllipsisType
 from typing import Any, Literal
 
@@ -18,7 +18,6 @@ import numpy as np
 import xarray as xr
 
 from labeled.errors import DimsError, PipelineError, PipelineTypeError, did_you_mean
-from labeled.pipeline.fitting import check_fit, name_of
 from labeled.pipeline.place import Bound, Place
 from labeled.pipeline.sample import data_array
 
@@ -29,6 +28,14 @@ OTHERS = ("keep", "drop", "refuse")
 def identity(data: Any) -> Any:
     """Return the data as they are."""
     return data
+
+
+def name_of(step: Any) -> str:
+    """Return how messages name a step."""
+    name = getattr(step, "__qualname__", None)
+    if name is None or isinstance(step, partial):
+        return repr(step)
+    return f"{name.rpartition('.<locals>.')[2]}()" if not isinstance(step, type) else name
 
 
 def collates(step: Any) -> bool:
@@ -88,23 +95,16 @@ class SequentialTransforms:
     PipelineError
         If one of them is a collate or a pipeline.
     PipelineTypeError
-        If a step is annotated to take what the step before is annotated not to return.
+        If one of them cannot be called.
 
     Examples
     --------
     >>> SequentialTransforms(abs, str)(-3)
     '3'
-    >>> def halve(x: int) -> float: ...
-    >>> def count(words: str) -> int: ...
-    >>> SequentialTransforms(halve, count)
-    Traceback (most recent call last):
-    labeled.errors.PipelineTypeError: count() takes str, but halve() before it returns float; ...
     """
 
     def __init__(self, *transforms: Any) -> None:
         self.steps = tuple(as_transform(step) for step in transforms)
-        for before, after in zip(self.steps, self.steps[1:], strict=False):
-            check_fit(before, after)
         self._bound = tuple(Bound(step) for step in self.steps)
 
     @property
