@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.copies import Effort, medians
-from labeled.augment import Affine, Augment, Mirror, Normalize, RandomCrop, Resize
+from labeled.transforms import Affine, Augment, Mirror, Normalize, RandomCrop, Resize
 
 Ways = dict[str, Callable[[], object]]
 

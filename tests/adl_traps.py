@@ -15,7 +15,7 @@ import numpy as np
 from traps import DOCS, Case, Traps
 
 import labeled
-from labeled import pipeline
+from labeled import transforms
 from labeled.compat.abstract_dataloader import abstract, generic
 from labeled.compat.abstract_dataloader.ext import graph, sample
 
@@ -28,7 +28,7 @@ def names(folder: str | Path) -> dict[str, Any]:
         "np": np,
         "times": times,
         "old": SimpleNamespace(**{k: v for k, v in old.items() if not k.startswith("_")}),
-        "native": pipeline,
+        "native": transforms,
     }
 
 
@@ -144,10 +144,10 @@ CASES = [
 HEAD = """# Traps: the old abstract data loader and the native one side by side
 
 Every line is a test: both expressions are evaluated, and give what stands below them. `old` is
-`labeled.compat.abstract_dataloader`, `native` is `labeled.pipeline`. This page is printed from
+`labeled.compat.abstract_dataloader`, `native` is `labeled.transforms`. This page is printed from
 the tests' own table by `python tests/adl_traps.py`.
 
-| | trap | `labeled.compat.abstract_dataloader` | `labeled.pipeline` |
+| | trap | `labeled.compat.abstract_dataloader` | `labeled.transforms` |
 | --- | --- | --- | --- |
 """
 

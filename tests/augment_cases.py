@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from labeled.augment import (
+from labeled.transforms import (
     Affine,
     Augment,
     Contrast,

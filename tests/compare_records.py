@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from labeled.augment import read_mean_file
 from labeled.compat import mxnet
+from labeled.transforms import read_mean_file
 
 MOST_LEVELS = 4.5
 MOST_SHARE = 0.30

@@ -26,7 +26,7 @@ import numpy as np
 import xarray as xr
 
 import labeled
-from labeled import augment, pipeline, samplers, spaces
+from labeled import samplers, spaces, transforms
 from labeled.errors import LabeledError
 from labeled.loader.build import make_loader
 
@@ -213,37 +213,39 @@ def transform_calls() -> dict[str, Call]:
     """Make the table of transforms and pipelines."""
     series = xr.Dataset({"a": ("time", np.arange(9.0))}, {"time": np.arange(9)})
     return {
-        "Affine": Call(augment.Affine, then=changed),
-        "Augment": Call(augment.Augment, {"transforms": [augment.Mirror()]}, then=changed),
-        "Contrast": Call(augment.Contrast, {"most": 0.5}, then=changed),
-        "Crop": Call(augment.Crop, {"size": 4}, then=changed),
-        "Decode": Call(augment.Decode),
-        "Illumination": Call(augment.Illumination, {"most": 0.5}, then=changed),
-        "Jitter": Call(augment.Jitter, then=changed),
-        "Mirror": Call(augment.Mirror, then=changed),
-        "Normalize": Call(augment.Normalize, then=changed),
-        "OneOf": Call(augment.OneOf, {"transforms": [augment.Mirror()]}, then=changed),
-        "Pad": Call(augment.Pad, {"width": 1}, then=changed),
-        "PrincipalNoise": Call(augment.PrincipalNoise, {"deviation": 0.1}, then=changed),
-        "RandomCrop": Call(augment.RandomCrop, {"size": 4}, then=changed),
-        "RandomResizedCrop": Call(augment.RandomResizedCrop, {"size": 4}, then=changed),
-        "RandomSizedCrop": Call(augment.RandomSizedCrop, {"size": 4, "edge": (5, 8)}, then=changed),
-        "Resize": Call(augment.Resize, {"size": 4}, then=changed),
-        "ShiftHSL": Call(augment.ShiftHSL, then=changed),
-        "subsample": Call(pipeline.subsample, {"n_rows": 12, "size": 3}),
-        "takes": Call(pipeline.takes, {"row_bytes": 8}),
+        "Affine": Call(transforms.Affine, then=changed),
+        "Augment": Call(transforms.Augment, {"transforms": [transforms.Mirror()]}, then=changed),
+        "Contrast": Call(transforms.Contrast, {"most": 0.5}, then=changed),
+        "Crop": Call(transforms.Crop, {"size": 4}, then=changed),
+        "Decode": Call(transforms.Decode),
+        "Illumination": Call(transforms.Illumination, {"most": 0.5}, then=changed),
+        "Jitter": Call(transforms.Jitter, then=changed),
+        "Mirror": Call(transforms.Mirror, then=changed),
+        "Normalize": Call(transforms.Normalize, then=changed),
+        "OneOf": Call(transforms.OneOf, {"transforms": [transforms.Mirror()]}, then=changed),
+        "Pad": Call(transforms.Pad, {"width": 1}, then=changed),
+        "PrincipalNoise": Call(transforms.PrincipalNoise, {"deviation": 0.1}, then=changed),
+        "RandomCrop": Call(transforms.RandomCrop, {"size": 4}, then=changed),
+        "RandomResizedCrop": Call(transforms.RandomResizedCrop, {"size": 4}, then=changed),
+        "RandomSizedCrop": Call(
+            transforms.RandomSizedCrop, {"size": 4, "edge": (5, 8)}, then=changed
+        ),
+        "Resize": Call(transforms.Resize, {"size": 4}, then=changed),
+        "ShiftHSL": Call(transforms.ShiftHSL, then=changed),
+        "subsample": Call(transforms.subsample, {"n_rows": 12, "size": 3}),
+        "takes": Call(transforms.takes, {"row_bytes": 8}),
         "decimate": Call(
-            pipeline.decimate,
-            {"chosen": pipeline.synchronise({"a": np.arange(9.0)}, "a"), "factor": 2},
+            transforms.decimate,
+            {"chosen": transforms.synchronise({"a": np.arange(9.0)}, "a"), "factor": 2},
             leave=("chosen",),
         ),
         "synchronise": Call(
-            pipeline.synchronise, {"times": {"a": np.arange(9.0)}, "reference": "a"}
+            transforms.synchronise, {"times": {"a": np.arange(9.0)}, "reference": "a"}
         ),
-        "TimeWindow": Call(pipeline.TimeWindow, {"series": series}, leave=("series", "collate")),
-        "Stack": Call(pipeline.Stack),
+        "TimeWindow": Call(transforms.TimeWindow, {"series": series}, leave=("series", "collate")),
+        "Stack": Call(transforms.Stack),
         "SequencePipeline": Call(
-            pipeline.SequencePipeline, {"pipeline": pipeline.identity}, leave=("pipeline",)
+            transforms.SequencePipeline, {"pipeline": transforms.identity}, leave=("pipeline",)
         ),
     }
 

@@ -19,8 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from labeled import augment
-from labeled.augment import (
+from labeled import transforms
+from labeled.errors import AugmentError
+from labeled.transforms import (
     Affine,
     Augment,
     Contrast,
@@ -37,9 +38,8 @@ from labeled.augment import (
     Resize,
     ShiftHSL,
 )
-from labeled.augment.chances import Chances
-from labeled.augment.filters import METHODS
-from labeled.errors import AugmentError
+from labeled.transforms.chances import Chances
+from labeled.transforms.filters import METHODS
 
 ndimage = pytest.importorskip("scipy.ndimage", reason="SciPy is not installed")
 pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
@@ -114,7 +114,7 @@ def test_transforms_are_values(transform):
     field = next(iter(dataclasses.fields(transform))).name
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(transform, field, 1)
-    assert repr(eval(repr(transform), vars(augment))) == repr(transform)
+    assert repr(eval(repr(transform), vars(transforms))) == repr(transform)
     sent = pickle.loads(pickle.dumps(transform))
     made = transform(BYTES, rows=ROWS, seed=5, dims=DIMS)
     assert_array_equal(sent(BYTES, rows=ROWS, seed=5, dims=DIMS), made)
@@ -468,14 +468,14 @@ def test_jitter_comes_in_any_order():
 @given(st.tuples(*[st.floats(0, 1)] * 3))
 def test_hsl_there_and_back(colour):
     image = np.array(colour).reshape(1, 3, 1, 1)
-    h, s, l = augment.colour.hsl_of(image)  # noqa: E741 (their usual name)
+    h, s, l = transforms.colour.hsl_of(image)  # noqa: E741 (their usual name)
     expected = colorsys.rgb_to_hls(*colour)
     assert_allclose(float(l[0, 0, 0, 0]), expected[1], atol=1e-9)
     if min(expected[1], 1 - expected[1]) > 1e-6 and expected[2] > 1e-6:
         assert_allclose(float(s[0, 0, 0, 0]), expected[2], atol=1e-6)
         turned = (float(h[0, 0, 0, 0]) / 6 - expected[0] + 0.5) % 1 - 0.5
         assert abs(turned) < 1e-6
-    assert_allclose(augment.colour.rgb_of(h, s, l).ravel(), colour, atol=1e-9)
+    assert_allclose(transforms.colour.rgb_of(h, s, l).ravel(), colour, atol=1e-9)
 
 
 def test_shifts_of_hue_saturation_and_lightness():

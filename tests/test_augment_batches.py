@@ -12,7 +12,9 @@ from numpy.testing import assert_array_equal
 from ragged_files import ragged_path
 
 import labeled
-from labeled.augment import (
+from labeled.errors import DimsError, PipelineError
+from labeled.spaces import Conv2DSpace
+from labeled.transforms import (
     Affine,
     Augment,
     Contrast,
@@ -24,8 +26,6 @@ from labeled.augment import (
     Resize,
     mean_image,
 )
-from labeled.errors import DimsError, PipelineError
-from labeled.spaces import Conv2DSpace
 from make_files import fuel_file
 
 N = 97

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 import labeled
-from labeled.augment import Augment, Crop, Decode, Mirror
 from labeled.errors import AugmentError
+from labeled.transforms import Augment, Crop, Decode, Mirror
 
 SIZES = [(9 + n % 4, 12 + n % 3) for n in range(30)]
 

@@ -11,7 +11,8 @@ import xarray as xr
 from augment_cases import ALL, BYTES, DIMS, LAST, ROWS, H, N, W, plain
 from numpy.testing import assert_allclose, assert_array_equal
 
-from labeled.augment import (
+from labeled.errors import AugmentError, DimsError, FileFormatError
+from labeled.transforms import (
     Affine,
     Augment,
     Contrast,
@@ -31,12 +32,11 @@ from labeled.augment import (
     mean_image,
     write_mean_file,
 )
-from labeled.augment import pictures as pictures_module
-from labeled.augment import resizing as resizing_module
-from labeled.augment.chances import Chances
-from labeled.augment.fast import LOOPS
-from labeled.augment.filters import METHODS
-from labeled.errors import AugmentError, DimsError, FileFormatError
+from labeled.transforms import pictures as pictures_module
+from labeled.transforms import resizing as resizing_module
+from labeled.transforms.chances import Chances
+from labeled.transforms.fast import LOOPS
+from labeled.transforms.filters import METHODS
 
 # -- mean images
 

@@ -11,7 +11,6 @@ import pytest
 from compare_records import cases, compare
 from record_files import pictures, png, record, write_records
 
-from labeled.augment.meanfile import read_mean_file, write_mean_file
 from labeled.compat.mxnet import ImageRecordIter, ImageRecordIter_v1
 from labeled.compat.mxnet.augmenter import Augmenter
 from labeled.compat.mxnet.imageiter import OF_OUTPUT, OF_PICTURES, STD, known_parameters
@@ -19,6 +18,7 @@ from labeled.compat.mxnet.output import Output
 from labeled.compat.mxnet.records import ByteStream
 from labeled.compat.mxnet.twister import Twister
 from labeled.errors import AugmentError, FileFormatError, LoaderError, LoaderTypeError
+from labeled.transforms.meanfile import read_mean_file, write_mean_file
 
 REFERENCE = os.environ.get("LABELED_REFERENCE")
 IMAGES = pictures()

@@ -34,7 +34,7 @@ from labeled.formats.hdf5.payload import open_reader
 from labeled.loader.devices import decoding
 from labeled.loader.devices.decoding import DeviceDecoding
 from labeled.loader.sizing import budget, cutting, fitting
-from labeled.pipeline import Stages
+from labeled.transforms import Stages
 
 N = 900
 SHAPE = (3, 7, 10)

@@ -37,7 +37,7 @@ from labeled.loader.devices import direct
 from labeled.loader.devices.dealing import DeviceDealer
 from labeled.loader.order import units
 from labeled.loader.sizing import budget, cutting, fitting
-from labeled.pipeline import Stages
+from labeled.transforms import Stages
 
 N = 600
 LABELS = ("batch", "channel", "height", "width")

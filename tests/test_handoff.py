@@ -17,8 +17,8 @@ from labeled.device import adopted
 from labeled.device.handoff import HandOff
 from labeled.errors import ArrayError, DimsError, LoaderError, MissingExtraError
 from labeled.loader.reading.slots import ALIGNED, Slot
-from labeled.pipeline import whole
 from labeled.spaces import CompositeSpace, Conv2DSpace, IndexSpace, VectorSpace
+from labeled.transforms import whole
 from make_files import DIGIT_LABELS, digits, plain_file
 
 N = 70

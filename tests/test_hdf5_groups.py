@@ -154,7 +154,7 @@ def test_values_of_opaque_bytes_are_told_with_a_remedy_that_works(tmp_path):
         f["version"] = np.void(b"1")
     told = advice(tmp_path / "void.h5")
     assert "holds 60 values of opaque bytes, '0' to '59'" in told
-    assert "pipeline={'pictures': labeled.augment.Decode()}" in told
+    assert "pipeline={'pictures': labeled.transforms.Decode()}" in told
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LabeledWarning)
         made = labeled.open_dataset(tmp_path / "void.h5", examples=pattern_in(told))

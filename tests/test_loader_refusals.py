@@ -23,10 +23,10 @@ from labeled.loader.batches.dealing import Dealer
 from labeled.loader.build import make_loader
 from labeled.loader.request.options import OPTIONS, BatchOptions
 from labeled.loader.telling import costs
-from labeled.pipeline import whole
 from labeled.samplers import order, shuffled
 from labeled.samplers.permutation import explicit_permutation
 from labeled.spaces import NullSpace
+from labeled.transforms import whole
 from make_files import fuel_file
 
 N = 1003

@@ -30,7 +30,7 @@ from types import SimpleNamespace
 import numpy as np
 import labeled
 from labeled import permute
-from labeled.pipeline import whole
+from labeled.transforms import whole
 from labeled.spaces import Conv2DSpace
 
 path, options = sys.argv[1], json.loads(sys.argv[2])

@@ -26,7 +26,9 @@ from labeled.errors import (
     PipelineError,
     ReadError,
 )
-from labeled.pipeline import (
+from labeled.samplers.schemes import shuffled
+from labeled.spaces import CompositeSpace, Conv2DSpace, IndexSpace
+from labeled.transforms import (
     ComposedPipeline,
     ParallelPipelines,
     Place,
@@ -34,8 +36,6 @@ from labeled.pipeline import (
     needs,
     whole,
 )
-from labeled.samplers.schemes import shuffled
-from labeled.spaces import CompositeSpace, Conv2DSpace, IndexSpace
 from make_files import fuel_file
 
 N = 157

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labeled.errors import DimsError, PipelineError, PipelineTypeError
-from labeled.pipeline import (
+from labeled.transforms import (
     Collate,
     ComposedPipeline,
     ParallelCollate,
@@ -30,7 +30,7 @@ from labeled.pipeline import (
     needs,
     stack,
 )
-from labeled.pipeline.running import line_of
+from labeled.transforms.running import line_of
 
 functions = st.sampled_from([abs, float, lambda x: x + 1, lambda x: 2 * x, lambda x: -x])
 

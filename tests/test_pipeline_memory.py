@@ -13,7 +13,9 @@ import pytest
 from dask.utils import parse_bytes
 
 import labeled
-from labeled.augment import (
+from labeled.errors import LoaderError, PipelineError
+from labeled.forms import RowForm
+from labeled.transforms import (
     Affine,
     Augment,
     Contrast,
@@ -29,10 +31,10 @@ from labeled.augment import (
     RandomSizedCrop,
     Resize,
     ShiftHSL,
+    Stages,
+    takes,
+    whole,
 )
-from labeled.errors import LoaderError, PipelineError
-from labeled.forms import RowForm
-from labeled.pipeline import Stages, takes, whole
 
 DIMS = ("batch", "channel", "height", "width")
 SHAPE = (48, 3, 48, 40)
@@ -93,8 +95,8 @@ SCRIPT = """
 import ctypes, json, sys, threading, time
 import numpy as np
 import labeled
-from labeled.augment import *
-from labeled.pipeline import takes
+from labeled.transforms import *
+from labeled.transforms import takes
 
 
 def held():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import labeled
 from labeled.errors import PipelineError, SelectionError, UnknownNameError
-from labeled.pipeline import (
+from labeled.transforms import (
     Concatenated,
     Dataset,
     SeriesTrace,

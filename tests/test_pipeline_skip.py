@@ -7,10 +7,10 @@ import pytest
 from ragged_files import ragged_path
 
 import labeled
-from labeled.augment import Augment, Mirror, Normalize, RandomCrop, Resize
 from labeled.errors import LabeledWarning, ReadError, UnfitPictureError
 from labeled.formats.pictures import encode
 from labeled.formats.recordio.writing import write_records
+from labeled.transforms import Augment, Mirror, Normalize, RandomCrop, Resize
 
 N, SMALL, BROKEN = 60, (3, 4, 17, 40, 41, 42, 43, 59), (11, 40, 58)
 RNG = np.random.default_rng(0)

@@ -12,7 +12,6 @@ from provided import IMAGES, LABELS, handed_out, make, same
 from record_files import pictures, png, write_records
 
 import labeled
-from labeled.augment import Augment, Mirror, read_mean_file, write_mean_file
 from labeled.device import HostDevice
 from labeled.errors import (
     AugmentError,
@@ -25,6 +24,7 @@ from labeled.errors import (
 )
 from labeled.providers import DataProvider, ImageRecordProvider, Look, images
 from labeled.providers.files import serving_of_files
+from labeled.transforms import Augment, Mirror, read_mean_file, write_mean_file
 
 
 @pytest.fixture(scope="module")

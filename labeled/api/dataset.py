@@ -77,11 +77,11 @@ from labeled.guesses import unknown_attribute
 from labeled.loader.build import make_loader
 from labeled.loader.loader import Loader
 from labeled.loader.request.options import BatchOptions, check_options
-from labeled.pipeline.sample import Sample
 from labeled.providers.datasets import Names, provider_of
 from labeled.providers.served import LoaderProvider
 from labeled.selection import Request, Selection
 from labeled.spaces import Space
+from labeled.transforms.sample import Sample
 from labeled.views.classes import class_names_of
 from labeled.views.html import fault
 from labeled.views.summary import SplitLine, Summary, summary_html, summary_text

@@ -138,7 +138,7 @@ def picture_lines(rows: Ragged, name: str) -> list[str]:
         f"  row {i}  {kind}{_size_of(one)}, {len(one):,} bytes"
         for i, (kind, one) in enumerate(zip(kinds, encoded, strict=True))
     ]
-    decoded = f"pipeline={{{name!r}: labeled.augment.Decode()}}"
+    decoded = f"pipeline={{{name!r}: labeled.transforms.Decode()}}"
     return [*lines, f"  encoded pictures; batches(..., {decoded}) makes pixels of them"]
 
 

@@ -31,8 +31,6 @@ from labeled.loader.sizing.cutting import picked_sizes
 from labeled.loader.sizing.fitting import fitted, job_offset_of, mixed_better
 from labeled.loader.sizing.memory import DEFAULT_MEMORY, Wanted, memory_of, warn_of_room
 from labeled.loader.sizing.sizes import Sizes
-from labeled.pipeline.memory import made_of
-from labeled.pipeline.running import line_of
 from labeled.samplers.buckets import Buckets
 from labeled.samplers.parts import Last
 from labeled.samplers.permutation import key_of
@@ -40,6 +38,8 @@ from labeled.samplers.requests import Sampler
 from labeled.samplers.state import plan_hash
 from labeled.selection import Selection
 from labeled.spaces import Space
+from labeled.transforms.memory import made_of
+from labeled.transforms.running import line_of
 
 log = logging.getLogger(__name__)
 
@@ -169,19 +169,19 @@ def make_loader(
         How many rows of an epoch, or which part of them, ``errors="skip"`` may leave out; one
         more is an error. ``loader.stats().n_lost`` counts them.
     pipeline : pipeline, callable, mapping from source to callable, or list, optional
-        What happens to batches on their way out; see :mod:`labeled.pipeline`. Its `sample` and
+        What happens to batches on their way out; see :mod:`labeled.transforms`. Its `sample` and
         `collate` run in threads of their own (`threads` of them, as many as cores when not
         given, none with 0; several batches at a time), its `batch` where batches are handed
         out; with a `device` there can be only `batch`, and it gets the arrays of that. A
         callable, or callables by source, are transforms of samples: of labelled examples, one
         by one, or of whole batches where they have a parameter ``rows`` or are marked by
-        :func:`labeled.pipeline.whole`. Samples that raise ReadError, and pictures that do not fit
+        :func:`labeled.transforms.whole`. Samples that raise ReadError, and pictures that do not fit
         (UnfitPictureError: smaller than a crop, undecodable), are left out with
         ``errors="skip"``, whatever `last` says of lengths. Rows that pad a batch go through it
         too, as row -1.
         `memory` counts the rows that go into a pipeline, and what those transforms make that
-        say how much it is: all of :mod:`labeled.augment`, and functions marked by
-        :func:`labeled.pipeline.takes`.
+        say how much it is: all of :mod:`labeled.transforms`, and functions marked by
+        :func:`labeled.transforms.takes`.
     device : "cpu", "cuda", "cuda:<n>" or Device
         Where batches are made. Windows go to a device as the file has them, by one copy
         each from pinned memory, while earlier ones are used; batches are cut, cast, scaled

@@ -38,9 +38,9 @@ from labeled.loader.telling.explanation import Explanation
 from labeled.loader.telling.looks import loader_html, loader_text
 from labeled.loader.telling.pictures import LoaderPlots
 from labeled.loader.telling.stats import Stats
-from labeled.pipeline.running import NOTHING
 from labeled.samplers.sampled import AnyPlan, SampledPlan, moved, restore_sampled
 from labeled.samplers.state import State, restore, state_of
+from labeled.transforms.running import NOTHING
 
 log = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ from labeled.loader.reading.jobs import Job, jobs_of
 from labeled.loader.reading.lanes import Lane
 from labeled.loader.reading.slots import Layout
 from labeled.loader.sizing.sizes import Sizes
-from labeled.pipeline.running import Line
 from labeled.samplers.parts import Last
 from labeled.samplers.sampled import AnyPlan, SampledPlan, moved
+from labeled.transforms.running import Line
 
 Rows = npt.NDArray[np.int64]
 ReaderKind = Literal["threads", "device"]

@@ -18,7 +18,6 @@ import numpy.typing as npt
 import xarray as xr
 
 from labeled._validation import check_keywords, keywords_of
-from labeled.augment import Augment, mean_image, read_mean_file, write_mean_file
 from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource, Source
 from labeled.device import Device
@@ -32,6 +31,7 @@ from labeled.providers.look import DTYPES, FloatArray, Look
 from labeled.providers.served import Feed, LoaderProvider
 from labeled.samplers.permutation import key_of
 from labeled.selection import Selection
+from labeled.transforms import Augment, mean_image, read_mean_file, write_mean_file
 
 SEEDS = 1 << 63
 MEAN_ROWS = 64
@@ -250,7 +250,7 @@ def _times(names: Any) -> int:
     if unknown is not None:
         raise LoaderError(
             f"aug_seq names {unknown!r}, and only {AUG_DEFAULT!r} is known; other transforms go "
-            "into labeled.augment.Augment([...]), for dataset.batches(pipeline={'images': ...})"
+            "into labeled.transforms.Augment([...]), for dataset.batches(pipeline={'images': ...})"
         )
     return len(steps)
 

@@ -1,4 +1,4 @@
-"""What becomes of a picture: the old parameters as transforms of :mod:`labeled.augment`.
+"""What becomes of a picture: the old parameters as transforms of :mod:`labeled.transforms`.
 
 In this order: the shorter edge is resized; pictures are turned, sheared, scaled and stretched;
 padded; cropped; their colours are jittered, shifted and made noisy; they are mirrored; means are
@@ -22,7 +22,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.augment import (
+from labeled.errors import AugmentError, LoaderError
+from labeled.loader.request.arguments import flag
+from labeled.transforms import (
     Affine,
     Augment,
     Contrast,
@@ -33,18 +35,16 @@ from labeled.augment import (
     Normalize,
     OneOf,
     Pad,
+    PictureTransform,
     PrincipalNoise,
     RandomCrop,
     RandomResizedCrop,
     RandomSizedCrop,
     Resize,
     ShiftHSL,
-    Transform,
 )
-from labeled.augment.parameters import number_of
-from labeled.augment.resizing import Method, Sampling
-from labeled.errors import AugmentError, LoaderError
-from labeled.loader.request.arguments import flag
+from labeled.transforms.parameters import number_of
+from labeled.transforms.resizing import Method, Sampling
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -227,8 +227,8 @@ class Look:
 
     # where pixels go
 
-    def _placed(self, size: tuple[int, int]) -> list[Transform]:
-        steps: list[Transform] = []
+    def _placed(self, size: tuple[int, int]) -> list[PictureTransform]:
+        steps: list[PictureTransform] = []
         if self.resize != -1:
             with self._told("resize"):
                 steps.append(self._chosen(lambda how: Resize(shorter=self.resize, method=how)))
@@ -253,7 +253,7 @@ class Look:
             words = f"{', '.join(told) or 'pictures'}: {error}"
             raise AugmentError(SAID_TWICE.sub(r"=\1 must", words)) from None
 
-    def _chosen(self, make: Callable[[Method], Transform]) -> Transform:
+    def _chosen(self, make: Callable[[Method], PictureTransform]) -> PictureTransform:
         """Return a transform that takes new pixels from old ones as `inter_method` says."""
         if self.inter_method == RANDOM:
             return OneOf([make(method) for method in METHODS])
@@ -273,10 +273,10 @@ class Look:
             return 1 - self.max_aspect_ratio, 1 + self.max_aspect_ratio
         return self.min_aspect_ratio, self.max_aspect_ratio
 
-    def _warped(self) -> Transform:
+    def _warped(self) -> PictureTransform:
         return self._chosen(lambda how: self._turned("bilinear" if how == "area" else how))
 
-    def _turned(self, method: Sampling) -> Transform:
+    def _turned(self, method: Sampling) -> PictureTransform:
         most = self.max_rotate_angle
         angle = (-most, most) if self.rotate == -1 else self.rotate
         drawn = Affine(
@@ -293,7 +293,7 @@ class Look:
             return drawn
         return OneOf([replace(drawn, rotate=float(angle)) for angle in self.rotate_list])
 
-    def _cropped(self, size: tuple[int, int]) -> list[Transform]:
+    def _cropped(self, size: tuple[int, int]) -> list[PictureTransform]:
         if self.random_resized_crop:
             areas = self.min_random_area, self.max_random_area
             crop = partial(RandomResizedCrop, size, areas, self._aspect)
@@ -317,8 +317,8 @@ class Look:
 
     # what values become
 
-    def _coloured(self) -> list[Transform]:
-        steps: list[Transform] = []
+    def _coloured(self) -> list[PictureTransform]:
+        steps: list[PictureTransform] = []
         if self.brightness or self.contrast or self.saturation:
             steps.append(Jitter(self.brightness, self.contrast, self.saturation))
         if self.random_h or self.random_s or self.random_l:
@@ -330,14 +330,14 @@ class Look:
                 steps.append(PrincipalNoise(self.pca_noise))
         return steps
 
-    def _mirrored(self) -> list[Transform]:
+    def _mirrored(self) -> list[PictureTransform]:
         if self.mirror:
             return [Mirror(1.0)]
         return [Mirror(0.5)] if self.rand_mirror else []
 
     def _numbers(
         self, n_channels: int, dtype: str, mean_image: FloatArray | None
-    ) -> list[Transform]:
+    ) -> list[PictureTransform]:
         means = (self.mean_r, self.mean_g, self.mean_b, self.mean_a)
         stds = (self.std_r, self.std_g, self.std_b, self.std_a)
         if mean_image is not None and any(means):
@@ -353,7 +353,7 @@ class Look:
             )
         mean = means[:n_channels] if mean_image is None else mean_image
         with self._told(*NUMBERS):
-            steps: list[Transform] = [Normalize(mean)]
+            steps: list[PictureTransform] = [Normalize(mean)]
             if self.max_random_contrast:
                 steps.append(Contrast(self.max_random_contrast, about=0))
             if self.max_random_illumination:
@@ -361,5 +361,5 @@ class Look:
             return [*steps, Normalize(0, stds[:n_channels], self.scale)]
 
 
-def _augment(steps: Sequence[Transform], dtype: str) -> Augment:
+def _augment(steps: Sequence[PictureTransform], dtype: str) -> Augment:
     return Augment(steps, axes=("b", "c", 0, 1), dtype=dtype, dims=PICTURE_DIMS)

@@ -2,7 +2,7 @@
 
 Code written for it runs after a change of import, or after :func:`install_aliases` with
 none. The rules are the old ones to the letter (release 0.4.7, and what 0.3 had besides) where
-they differ from those of :mod:`labeled.pipeline`: parts without a transform are dropped, a
+they differ from those of :mod:`labeled.transforms`: parts without a transform are dropped, a
 pipeline without a collate hands on its list, windows and sequences are cut short in silence.
 """
 

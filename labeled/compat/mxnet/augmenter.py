@@ -22,12 +22,12 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from labeled.augment.pictures import check_size
 from labeled.compat.mxnet import opencv
 from labeled.compat.mxnet.hls import shift_hls
 from labeled.compat.mxnet.opencv import Picture
 from labeled.compat.mxnet.twister import F32, Twister
 from labeled.errors import AugmentError
+from labeled.transforms.pictures import check_size
 
 Version = Literal["seed", "0.9.5", "1.9.1"]
 VERSIONS: tuple[Version, ...] = ("seed", "0.9.5", "1.9.1")

@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.augment.meanfile import read_mean_file, write_mean_file
 from labeled.compat.mxnet.augmenter import Augmenter, Version, later_than
 from labeled.compat.mxnet.batching import AHEAD, Filled, RoundBatches, Row
 from labeled.compat.mxnet.inputs import files_of
@@ -49,6 +48,7 @@ from labeled.errors import FileFormatError, LoaderError
 from labeled.formats.picture_heads import PictureError, kind_of
 from labeled.formats.pictures import decode
 from labeled.formats.recordio.irheader import HEADER, HEADER_BYTES, HeaderError, unpack
+from labeled.transforms.meanfile import read_mean_file, write_mean_file
 
 FloatArray = npt.NDArray[np.float32]
 _Changed = tuple[int, npt.NDArray[Any], Picture]

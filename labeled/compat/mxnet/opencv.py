@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.augment.pictures import check_size
 from labeled.compat.mxnet.cubic import resize_cubic
 from labeled.errors import AugmentError
 from labeled.formats.pictures import opencv as library
+from labeled.transforms.pictures import check_size
 
 Picture = npt.NDArray[np.uint8]
 

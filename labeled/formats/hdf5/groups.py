@@ -142,7 +142,7 @@ def told_of_opaque(not_opened: Mapping[str, str]) -> str | None:
         f" holds {len(names):,} values of opaque bytes, {names[0]!r} to {names[-1]!r}, and such "
         f"values are no sources. If each of them is one example: examples={pattern!r} when opening "
         f"it; if these are encoded pictures, pipeline={{{name_of('', pattern)!r}: "
-        "labeled.augment.Decode()} makes pixels"
+        "labeled.transforms.Decode()} makes pixels"
     )
 
 

@@ -1,7 +1,7 @@
 """What is made of an encoded picture: channels, orientation, size.
 
 The trade-off: pictures are resized by the shorter edge and cut out of the middle, which is
-what evaluation wants; what draws at random is for :mod:`labeled.augment`.
+what evaluation wants; what draws at random is for :mod:`labeled.transforms`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from labeled.device.streams import Event
 from labeled.dims import EXAMPLE_DIMS
 from labeled.errors import UnknownNameError, did_you_mean
 from labeled.guesses import said_of, unknown_attribute
-from labeled.pipeline.sample import data_array
+from labeled.transforms.sample import data_array
 from labeled.views import html
 from labeled.views.batches import ClassNames, Drawn, Told, draw_batch
 from labeled.views.figures import Axes

@@ -22,10 +22,10 @@ from labeled.errors import LoaderError, SpaceError, UnknownNameError, did_you_me
 from labeled.loader.batches.batch import Batch
 from labeled.loader.batches.ragged_finish import RaggedFinish
 from labeled.loader.request.casts import can_hold, check_change, check_factor, checked_dtype
-from labeled.pipeline.running import Form
 from labeled.spaces import IndexSpace, Space
 from labeled.specs import CompiledSpecs
 from labeled.specs.casts import check_values
+from labeled.transforms.running import Form
 from labeled.views.batches import Told
 from labeled.views.classes import class_names_of
 

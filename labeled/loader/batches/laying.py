@@ -16,11 +16,11 @@ from labeled.loader.batches.finish import Finish, changes_of, check_padding, pad
 from labeled.loader.batches.padded import check_lengths, padded_infos
 from labeled.loader.batches.ragged_finish import dense_only, ragged_finishes
 from labeled.loader.sizing.ragged_bounds import SHAPE_ROWS
-from labeled.pipeline.memory import Forms
-from labeled.pipeline.running import Line, line_of
 from labeled.selection import Selection
 from labeled.spaces import Space
 from labeled.specs import SourceInfo, as_specs, compile_specs, leaves
+from labeled.transforms.memory import Forms
+from labeled.transforms.running import Line, line_of
 
 
 def finish_of(
@@ -87,7 +87,7 @@ def line_in_form(pipeline: Any, finish: Finish) -> Line | None:
         raise LoaderError(
             f"ragged='flat' lays the examples of {flat[0]!r} end to end, so that a pipeline cannot "
             "take them one by one; ask for ragged='list' or 'pad', or mark the transforms as "
-            "labeled.pipeline.whole"
+            "labeled.transforms.whole"
         )
     return line.with_form(finish.form)
 

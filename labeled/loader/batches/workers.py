@@ -29,9 +29,9 @@ from labeled.loader.batches.dealing import Dealer, Interrupted, Made
 from labeled.loader.devices.placing import placed
 from labeled.loader.reading.crew import LOOK_UP_S, join_threads, start_threads, wake_without_waiting
 from labeled.loader.telling.stats import Stats
-from labeled.pipeline.place import Place
-from labeled.pipeline.running import NOTHING, Line, Stopped
 from labeled.samplers.sampled import AnyPlan
+from labeled.transforms.place import Place
+from labeled.transforms.running import NOTHING, Line, Stopped
 from labeled.views.batches import Told
 
 Rows = npt.NDArray[np.int64]

@@ -26,10 +26,10 @@ from labeled.loader.sizing.ragged_bounds import (
     worst_of,
 )
 from labeled.loader.sizing.sizes import Sizes
-from labeled.pipeline.memory import MadeOf
 from labeled.samplers.order import Mode
 from labeled.samplers.units import UniformUnits
 from labeled.selection import Selection
+from labeled.transforms.memory import MadeOf
 
 ENOUGH_UNITS = 45
 """So many units in a window mix well, though each is of a single class.

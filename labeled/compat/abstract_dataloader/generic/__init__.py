@@ -8,7 +8,7 @@ from labeled.compat.abstract_dataloader.generic.composition import (
 )
 from labeled.compat.abstract_dataloader.generic.sequence import Metadata, SequencePipeline, Window
 from labeled.compat.abstract_dataloader.generic.sync import Decimate, Empty, Nearest, Next
-from labeled.pipeline import StackedSequencePipeline
+from labeled.transforms import StackedSequencePipeline
 
 __all__ = [
     "ComposedPipeline",

@@ -185,7 +185,7 @@ class Stack:
     axes: Any = None
 
     collates = True
-    """Samples become a batch here: see :mod:`labeled.pipeline.transforms`."""
+    """Samples become a batch here: see :mod:`labeled.transforms.compose`."""
 
     def __call__(self, data: Sequence[Any]) -> Any:
         if not len(data):

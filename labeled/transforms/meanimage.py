@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from labeled.augment.labels import opened
 from labeled.device import to_host
 from labeled.errors import AugmentError
+from labeled.transforms.labels import opened
 
 BLOCK_BYTES = 1 << 24
 

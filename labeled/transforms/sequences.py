@@ -9,8 +9,8 @@ from typing import Any
 import xarray as xr
 
 from labeled.errors import PipelineError
-from labeled.pipeline.pipelines import Stages, stages_of
-from labeled.pipeline.place import Bound, Place
+from labeled.transforms.pipelines import Stages, stages_of
+from labeled.transforms.place import Bound, Place
 
 SHORT = ("refuse", "cut")
 

@@ -10,9 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from labeled.errors import PipelineError, PipelineTypeError
-from labeled.pipeline.place import Bound
-from labeled.pipeline.sample import stack
-from labeled.pipeline.transforms import (
+from labeled.transforms.compose import (
     Others,
     ParallelTransforms,
     SequentialTransforms,
@@ -23,6 +21,8 @@ from labeled.pipeline.transforms import (
     name_of,
     routed,
 )
+from labeled.transforms.place import Bound
+from labeled.transforms.sample import stack
 
 Raw = TypeVar("Raw")
 Sampled = TypeVar("Sampled")
@@ -40,7 +40,7 @@ class Stages(Generic[Raw, Sampled, Batched, Made]):
         marked with :func:`whole`, or with a parameter ``rows``, takes a whole batch of
         samples at once.
     collate : callable, optional
-        Makes a batch of samples; :func:`labeled.pipeline.stack` when not given.
+        Makes a batch of samples; :func:`labeled.transforms.stack` when not given.
     batch : transform, optional
         Applied to each batch.
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from labeled import permute
-from labeled.augment.pictures import GROUP_ITEMS, Pictures
+from labeled.transforms.pictures import GROUP_ITEMS, Pictures
 
 Array = Any
 

@@ -2,7 +2,7 @@
 
 A step is any callable of one argument. A composition checks when it is made that samples become
 a batch only once (a collate has no place among transforms). Every composition hands on where a
-sample stands (:mod:`labeled.pipeline.place`), each step with a path of its own, so that two equal
+sample stands (:mod:`labeled.transforms.place`), each step with a path of its own, so that two equal
 random steps draw different numbers.
 """
 
@@ -18,8 +18,8 @@ import numpy as np
 import xarray as xr
 
 from labeled.errors import DimsError, PipelineError, PipelineTypeError, did_you_mean
-from labeled.pipeline.place import Bound, Place
-from labeled.pipeline.sample import data_array
+from labeled.transforms.place import Bound, Place
+from labeled.transforms.sample import data_array
 
 Others = Literal["keep", "drop", "refuse"]
 OTHERS = ("keep", "drop", "refuse")

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from labeled.augment.base import PictureSize, Transform, check_inner
-from labeled.augment.chances import Chances
-from labeled.augment.pictures import Array, Pictures, pictures_of
 from labeled.device import astype
 from labeled.errors import AugmentError
+from labeled.transforms.base import PictureSize, PictureTransform, check_inner
+from labeled.transforms.chances import Chances
+from labeled.transforms.pictures import Array, Pictures, pictures_of
 
 
 @dataclass(frozen=True)
-class OneOf(Transform):
+class OneOf(PictureTransform):
     """Apply one of several transforms to each picture, each equally often.
 
     Parameters
@@ -26,18 +26,18 @@ class OneOf(Transform):
 
     Examples
     --------
-    >>> from labeled.augment import Affine
+    >>> from labeled.transforms import Affine
     >>> turn = OneOf([Affine(rotate=angle) for angle in (90, 180)])
     >>> image = np.arange(4).reshape(1, 2, 2)
     >>> {turn(image, seed=s, dims=("channel", "y", "x"))[0, 0, 0].item() for s in range(9)}
     {1, 3}
     """
 
-    transforms: Sequence[Transform]
+    transforms: Sequence[PictureTransform]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "transforms", tuple(self.transforms))
-        if not self.transforms or not all(isinstance(t, Transform) for t in self.transforms):
+        if not self.transforms or not all(isinstance(t, PictureTransform) for t in self.transforms):
             raise AugmentError(f"OneOf takes transforms to choose from; found {self.transforms!r}")
         check_inner(self.transforms)
 

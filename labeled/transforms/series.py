@@ -15,7 +15,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from labeled.errors import PipelineError, UnknownNameError, did_you_mean
-from labeled.pipeline.arguments import check_whole, item_number
+from labeled.transforms.arguments import check_whole, item_number
 
 Labelled = xr.DataArray | xr.Dataset
 
@@ -173,7 +173,7 @@ class SeriesTrace:
     series : mapping of str to DataArray, TimeWindow, or anything with numbered items
     chosen : xarray.Dataset or mapping of str to array
         Which sample of each series belongs to each moment; see
-        :func:`labeled.pipeline.synchronise`.
+        :func:`labeled.transforms.synchronise`.
     dim : str
         The time dim of labelled series.
 
@@ -186,7 +186,7 @@ class SeriesTrace:
 
     Examples
     --------
-    >>> from labeled.pipeline import synchronise
+    >>> from labeled.transforms import synchronise
     >>> slow = xr.DataArray([5, 6], dims="time")
     >>> chosen = synchronise({"slow": [0.0, 1.0], "fast": [0.0, 0.4, 0.9]}, "slow")
     >>> trace = SeriesTrace({"slow": slow, "fast": ["a", "b", "c"]}, chosen)

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from labeled.augment.chances import FloatArray
-from labeled.augment.fast import loops_for
-from labeled.augment.pictures import Array, held, in_dtype, in_floats
 from labeled.device import concat, dtype_of, namespace, own_dtype, reshape
+from labeled.transforms.chances import FloatArray
+from labeled.transforms.fast import loops_for
+from labeled.transforms.pictures import Array, held, in_dtype, in_floats
 
 CUBIC = -0.5
 """What Keys' cubic is bent by: the same as where pictures are resized."""

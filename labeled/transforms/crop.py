@@ -10,16 +10,24 @@ from typing import Any
 
 import numpy as np
 
-from labeled.augment.base import PictureSize, Transform
-from labeled.augment.chances import Chances
-from labeled.augment.parameters import Size, chance_of, number_of, size_of, whole_of
-from labeled.augment.pictures import Array, IntArray, Mask, Pictures, all_at_once, check_size, held
 from labeled.device import concat, dtype_of, namespace, own_dtype
 from labeled.errors import UnfitPictureError
+from labeled.transforms.base import PictureSize, PictureTransform
+from labeled.transforms.chances import Chances
+from labeled.transforms.parameters import Size, chance_of, number_of, size_of, whole_of
+from labeled.transforms.pictures import (
+    Array,
+    IntArray,
+    Mask,
+    Pictures,
+    all_at_once,
+    check_size,
+    held,
+)
 
 
 @dataclass(frozen=True)
-class Crop(Transform):
+class Crop(PictureTransform):
     """Cut out a window: the middle one, or one at a given place.
 
     Parameters
@@ -68,7 +76,7 @@ class Crop(Transform):
 
 
 @dataclass(frozen=True)
-class RandomCrop(Transform):
+class RandomCrop(PictureTransform):
     """Cut out a window at a random place.
 
     Parameters
@@ -96,7 +104,7 @@ class RandomCrop(Transform):
 
 
 @dataclass(frozen=True)
-class Mirror(Transform):
+class Mirror(PictureTransform):
     """Turn pictures left to right.
 
     Parameters
@@ -119,7 +127,7 @@ class Mirror(Transform):
 
 
 @dataclass(frozen=True)
-class Pad(Transform):
+class Pad(PictureTransform):
     """Put a border around pictures.
 
     Parameters

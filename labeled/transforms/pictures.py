@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled import permute
-from labeled.augment.fast import loops_for
 from labeled.device import astype, concat, dtype_of, namespace, own_dtype, reshape
 from labeled.errors import AugmentError, UnfitPictureError
 from labeled.permute.arguments import compute_dtype, result_dtype
+from labeled.transforms.fast import loops_for
 
 Array = Any
 IntArray = npt.NDArray[np.int64]

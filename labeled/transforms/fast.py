@@ -10,7 +10,7 @@ import numpy as np
 
 from labeled import permute
 
-LOOPS = "labeled.augment.loops"
+LOOPS = "labeled.transforms.loops"
 
 LOAD_ITEMS = 1 << 16
 """The first picture of so many values imports the loops."""

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from labeled.augment.groups import in_one_array
-from labeled.augment.pictures import Pictures, pictures_of
 from labeled.device import dtype_of, is_array, namespace, permute_dims
 from labeled.dims import EXAMPLE_DIMS, Axis, find_axes, name_of
 from labeled.errors import AugmentError, DimsError
 from labeled.ragged import Ragged
+from labeled.transforms.groups import in_one_array
+from labeled.transforms.pictures import Pictures, pictures_of
 
 Array = Any
 Dims = Sequence[Hashable]

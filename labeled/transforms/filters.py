@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from labeled.augment.fast import loops_for
-from labeled.augment.pictures import Array, along
 from labeled.device import namespace
+from labeled.transforms.fast import loops_for
+from labeled.transforms.pictures import Array, along
 
 FloatArray = npt.NDArray[np.float64]
 

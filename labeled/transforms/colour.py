@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from labeled.augment.base import Transform
-from labeled.augment.chances import Chances, FloatArray
-from labeled.augment.parameters import number_of
-from labeled.augment.pictures import (
+from labeled.device import concat, dtype_of, namespace
+from labeled.errors import AugmentError
+from labeled.transforms.base import PictureTransform
+from labeled.transforms.chances import Chances, FloatArray
+from labeled.transforms.parameters import number_of
+from labeled.transforms.pictures import (
     Array,
     Pictures,
     all_at_once,
@@ -23,9 +25,7 @@ from labeled.augment.pictures import (
     in_dtype,
     in_floats,
 )
-from labeled.augment.values import like, mapped, means, stretched
-from labeled.device import concat, dtype_of, namespace
-from labeled.errors import AugmentError
+from labeled.transforms.values import like, mapped, means, stretched
 
 GREY = (0.299, 0.587, 0.114)
 PRINCIPAL_VALUES = (0.2175, 0.0188, 0.0045)
@@ -38,7 +38,7 @@ PRINCIPAL_VECTORS = (
 
 
 @dataclass(frozen=True)
-class Jitter(Transform):
+class Jitter(PictureTransform):
     """Change brightness, contrast and saturation by random factors, in random order.
 
     Parameters
@@ -113,7 +113,7 @@ _STEPS = {"brightness": _brightened, "contrast": _contrasted, "saturation": _sat
 
 
 @dataclass(frozen=True)
-class ShiftHSL(Transform):
+class ShiftHSL(PictureTransform):
     """Add random amounts to hue, saturation and lightness.
 
     Parameters
@@ -159,7 +159,7 @@ class ShiftHSL(Transform):
 
 
 @dataclass(frozen=True)
-class PrincipalNoise(Transform):
+class PrincipalNoise(PictureTransform):
     """Add random amounts of the principal colours, the same to all pixels of a picture.
 
     Parameters

@@ -13,11 +13,14 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from labeled.augment.base import PictureSize, Transform
-from labeled.augment.chances import Chances, FloatArray
-from labeled.augment.fast import loops_for
-from labeled.augment.filters import METHODS, new_sizes, resample
-from labeled.augment.parameters import (
+from labeled.device import concat, dtype_of
+from labeled.errors import AugmentError
+from labeled.transforms.base import PictureSize, PictureTransform
+from labeled.transforms.chances import Chances, FloatArray
+from labeled.transforms.crop import margins
+from labeled.transforms.fast import loops_for
+from labeled.transforms.filters import METHODS, new_sizes, resample
+from labeled.transforms.parameters import (
     Range,
     Size,
     above_zero,
@@ -27,7 +30,7 @@ from labeled.augment.parameters import (
     size_of,
     whole_of,
 )
-from labeled.augment.pictures import (
+from labeled.transforms.pictures import (
     Array,
     Pictures,
     all_at_once,
@@ -36,10 +39,7 @@ from labeled.augment.pictures import (
     in_dtype,
     in_floats,
 )
-from labeled.augment.place import margins
-from labeled.augment.warping import warped
-from labeled.device import concat, dtype_of
-from labeled.errors import AugmentError
+from labeled.transforms.warping import warped
 
 Method = Literal["nearest", "area", "bilinear", "bicubic", "lanczos"]
 Sampling = Literal["nearest", "bilinear", "bicubic", "lanczos"]
@@ -57,7 +57,7 @@ MOST_KEPT_PIXELS = 1 << 26
 
 
 @dataclass(frozen=True)
-class Resize(Transform):
+class Resize(PictureTransform):
     """Change the size of pictures.
 
     Parameters
@@ -123,7 +123,7 @@ class Resize(Transform):
 
 
 @dataclass(frozen=True)
-class RandomSizedCrop(Transform):
+class RandomSizedCrop(PictureTransform):
     """Cut out a square of random size at a random place, and resize it.
 
     Parameters
@@ -167,7 +167,7 @@ class RandomSizedCrop(Transform):
 
 
 @dataclass(frozen=True)
-class RandomResizedCrop(Transform):
+class RandomResizedCrop(PictureTransform):
     """Cut out a window of random area and proportions at a random place, and resize it.
 
     After ten windows that do not fit, the largest one in the middle whose proportions lie
@@ -233,7 +233,7 @@ class RandomResizedCrop(Transform):
 
 
 @dataclass(frozen=True)
-class Affine(Transform):
+class Affine(PictureTransform):
     """Turn, shear, scale and stretch pictures about their middle.
 
     A number is fixed, a pair (least, most) is drawn from.

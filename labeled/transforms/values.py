@@ -17,21 +17,21 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from labeled.augment.base import Transform
-from labeled.augment.chances import Chances
-from labeled.augment.meanfile import read_mean_file
-from labeled.augment.parameters import number_of
-from labeled.augment.pictures import Array, Factor, Pictures, all_at_once, in_dtype, in_floats
 from labeled.device import dtype_of, namespace
 from labeled.dims import find_axes
 from labeled.errors import AugmentError
 from labeled.permute.arguments import result_dtype
+from labeled.transforms.base import PictureTransform
+from labeled.transforms.chances import Chances
+from labeled.transforms.meanfile import read_mean_file
+from labeled.transforms.parameters import number_of
+from labeled.transforms.pictures import Array, Factor, Pictures, all_at_once, in_dtype, in_floats
 
 PerChannel = float | Sequence[float]
 
 
 @dataclass(frozen=True, eq=False)
-class Normalize(Transform):
+class Normalize(PictureTransform):
     """Make floats: ``(value - mean) / std * scale``.
 
     Computed as one product and one sum, float32 for integers of up to 32 bits.
@@ -80,7 +80,7 @@ class Normalize(Transform):
 
 
 @dataclass(frozen=True)
-class Contrast(Transform):
+class Contrast(PictureTransform):
     """Stretch values about a level by a random factor.
 
     Parameters
@@ -107,7 +107,7 @@ class Contrast(Transform):
 
 
 @dataclass(frozen=True)
-class Illumination(Transform):
+class Illumination(PictureTransform):
     """Add a random amount to all values of a picture.
 
     Parameters

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from labeled.errors import PipelineError, UnknownNameError, did_you_mean
-from labeled.pipeline.arguments import check_whole
+from labeled.transforms.arguments import check_whole
 
 Times = npt.NDArray[Any]
 Indices = npt.NDArray[np.int64]

@@ -17,10 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import PipelineError, ReadError, UnfitPictureError, warn
-from labeled.pipeline.pipelines import ParallelCollate, stages_of
-from labeled.pipeline.place import Bound, Place, Rows, asked_by, asked_within
-from labeled.pipeline.sample import Dims, Stack, labelled_samples, nested_samples, some_of, stack
-from labeled.pipeline.transforms import (
+from labeled.transforms.compose import (
     ParallelTransforms,
     SequentialTransforms,
     Whole,
@@ -30,6 +27,9 @@ from labeled.pipeline.transforms import (
     identity,
     name_of,
 )
+from labeled.transforms.pipelines import ParallelCollate, stages_of
+from labeled.transforms.place import Bound, Place, Rows, asked_by, asked_within
+from labeled.transforms.sample import Dims, Stack, labelled_samples, nested_samples, some_of, stack
 
 Mask = npt.NDArray[np.bool_]
 RANDOM = frozenset({"rng", "seed", "place"})

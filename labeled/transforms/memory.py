@@ -1,6 +1,6 @@
 """What a pipeline makes, in bytes: known before it runs, of the steps that say so.
 
-A step says so by two methods, :class:`StatesMemory`; every transform of :mod:`labeled.augment`
+A step says so by two methods, :class:`StatesMemory`; every transform of :mod:`labeled.transforms`
 has them. Of a function nothing is known, unless :func:`takes` states it. Names of the steps that
 say nothing are kept, so that whoever promises a bound can tell what it does not cover.
 """
@@ -15,9 +15,7 @@ import numpy as np
 
 from labeled.errors import LabeledError, PipelineError
 from labeled.forms import RowForm
-from labeled.pipeline.running import Line
-from labeled.pipeline.sample import Stack
-from labeled.pipeline.transforms import (
+from labeled.transforms.compose import (
     Needs,
     ParallelTransforms,
     SequentialTransforms,
@@ -26,6 +24,8 @@ from labeled.pipeline.transforms import (
     identity,
     name_of,
 )
+from labeled.transforms.running import Line
+from labeled.transforms.sample import Stack
 
 Forms = RowForm | Mapping[str, RowForm | None] | None
 """Of one array, or of each source of a batch; None where nothing is known."""

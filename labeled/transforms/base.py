@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from labeled.augment.chances import Chances
-from labeled.augment.groups import Stage, groups_of, work_bytes
-from labeled.augment.labels import opened
-from labeled.augment.pictures import Pictures, all_at_once, check_values, in_dtype, in_floats
 from labeled.dims import Axis, find_axes
 from labeled.errors import AugmentError, DimsError
 from labeled.forms import RowForm, extremes
+from labeled.transforms.chances import Chances
+from labeled.transforms.groups import Stage, groups_of, work_bytes
+from labeled.transforms.labels import opened
+from labeled.transforms.pictures import Pictures, all_at_once, check_values, in_dtype, in_floats
 
 PictureSize = tuple[int, int]
 """Height and width."""
@@ -31,7 +31,7 @@ PictureSize = tuple[int, int]
 PICTURE_DIMS = ("channel", "height", "width")
 
 
-class Transform:
+class PictureTransform:
     """A change of pictures, one by one or in batches; the base of those of this package."""
 
     @property
@@ -101,7 +101,7 @@ class Transform:
         return before
 
     def form_after(self, row: RowForm | None) -> RowForm | None:
-        """Return what is made of pictures; see :class:`labeled.pipeline.StatesMemory`."""
+        """Return what is made of pictures; see :class:`labeled.transforms.StatesMemory`."""
         return _form_after((self,), row, None, None)
 
     def work_bytes(self, row: RowForm | None) -> int:
@@ -110,7 +110,7 @@ class Transform:
 
 
 @dataclass(frozen=True)
-class Augment(Transform):
+class Augment(PictureTransform):
     """Transforms one after another, with as few passes over the values as can be.
 
     Crops, mirrors, factors, the cast and the order of the axes are carried out together, in one
@@ -130,7 +130,7 @@ class Augment(Transform):
 
     Examples
     --------
-    >>> from labeled.augment import Mirror, Normalize, RandomCrop
+    >>> from labeled.transforms import Mirror, Normalize, RandomCrop
     >>> augment = Augment([RandomCrop(24), Mirror(0.5), Normalize(128, 64)], axes=("b", "c", 0, 1))
     >>> images = np.zeros((8, 32, 32, 3), np.uint8)
     >>> made = augment(images, seed=7, dims=("batch", "height", "width", "channel"))
@@ -138,7 +138,7 @@ class Augment(Transform):
     ((8, 3, 24, 24), dtype('float32'))
     """
 
-    transforms: Sequence[Transform]
+    transforms: Sequence[PictureTransform]
     axes: Sequence[Axis] | None = None
     dtype: npt.DTypeLike | None = None
     dims: Sequence[Hashable] | None = None
@@ -146,9 +146,9 @@ class Augment(Transform):
     def __post_init__(self) -> None:
         object.__setattr__(self, "transforms", tuple(self.transforms))
         for transform in self.transforms:
-            if not isinstance(transform, Transform):
+            if not isinstance(transform, PictureTransform):
                 raise AugmentError(
-                    f"{transform!r} is no transform of labeled.augment; put other callables "
+                    f"{transform!r} is no transform of labeled.transforms; put other callables "
                     "beside an Augment into a pipeline"
                 )
         check_inner(self.transforms)
@@ -162,7 +162,7 @@ class Augment(Transform):
         epoch: int = 0,
         dims: Sequence[Hashable] | None = None,
     ) -> Any:
-        """Return changed pictures; see :meth:`Transform.__call__`."""
+        """Return changed pictures; see :meth:`PictureTransform.__call__`."""
         given = self.dims if dims is None else dims
         steps = tuple(self.transforms)
         return run(steps, images, rows, seed, epoch, given, self.axes, self.dtype)
@@ -199,7 +199,7 @@ class Augment(Transform):
 
 
 @dataclass(frozen=True)
-class _Rounded(Transform):
+class _Rounded(PictureTransform):
     """Make integers of values that may be others."""
 
     dtype: np.dtype[Any]
@@ -212,8 +212,10 @@ class _Rounded(Transform):
 
 
 def _rounding(
-    transforms: Sequence[Transform], before: np.dtype[Any] | None, dtype: npt.DTypeLike | None
-) -> Sequence[Transform]:
+    transforms: Sequence[PictureTransform],
+    before: np.dtype[Any] | None,
+    dtype: npt.DTypeLike | None,
+) -> Sequence[PictureTransform]:
     """Return transforms, and behind them what rounds to a dtype that does not hold their values."""
     if before is None or dtype is None or np.dtype(dtype).kind not in "iu":
         return transforms
@@ -222,7 +224,7 @@ def _rounding(
     return transforms if np.can_cast(before, dtype) else (*transforms, _Rounded(np.dtype(dtype)))
 
 
-def check_inner(transforms: Sequence[Transform]) -> None:
+def check_inner(transforms: Sequence[PictureTransform]) -> None:
     """Raise :class:`AugmentError` where a transform within another says how results come out."""
     for inner in transforms:
         said = [n for n in ("axes", "dtype", "dims") if getattr(inner, n, None) is not None]
@@ -233,14 +235,16 @@ def check_inner(transforms: Sequence[Transform]) -> None:
             )
 
 
-def _common_size(transforms: Sequence[Transform], before: PictureSize | None) -> PictureSize | None:
+def _common_size(
+    transforms: Sequence[PictureTransform], before: PictureSize | None
+) -> PictureSize | None:
     for transform in transforms:
         before = transform.common_size(before)
     return before
 
 
 def run(
-    transforms: Sequence[Transform],
+    transforms: Sequence[PictureTransform],
     images: Any,
     rows: npt.ArrayLike | None,
     seed: int,
@@ -272,7 +276,7 @@ def run(
 
 
 def _pieces(
-    transforms: Sequence[Transform],
+    transforms: Sequence[PictureTransform],
     pictures: Pictures,
     rows: npt.NDArray[np.int64],
     seeds: tuple[int, int],
@@ -297,7 +301,7 @@ def _pieces(
 
 
 def _largest_stage(
-    transforms: Sequence[Transform],
+    transforms: Sequence[PictureTransform],
     sizes: Sequence[PictureSize],
     n_channels: int,
     dtype: np.dtype[Any],
@@ -336,7 +340,7 @@ def _pictured(
 
 
 def _form_after(
-    transforms: Sequence[Transform],
+    transforms: Sequence[PictureTransform],
     row: RowForm | None,
     dims: Sequence[Hashable] | None,
     dtype: npt.DTypeLike | None,
@@ -354,7 +358,7 @@ def _form_after(
 
 
 def _work_bytes(
-    transforms: Sequence[Transform], row: RowForm | None, dims: Sequence[Hashable] | None
+    transforms: Sequence[PictureTransform], row: RowForm | None, dims: Sequence[Hashable] | None
 ) -> int:
     found = None if row is None else _pictured(row, dims)
     if row is None or found is None:

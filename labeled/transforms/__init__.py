@@ -1,0 +1,121 @@
+"""Transforms: what happens to samples, batches and pictures on their way into a program.
+
+``batches(pipeline=...)`` takes a pipeline, or transforms of samples: a callable, callables by
+source, or a list of them. They run in the loader's threads, and what they ask for by the names
+of their parameters (``rng``, or ``row``, ``seed`` and ``epoch``) makes random ones depend on the
+row alone:
+
+>>> import labeled, numpy as np, xarray as xr
+>>> images = xr.DataArray(
+...     np.arange(96).reshape(6, 4, 4), dims=("batch", "height", "width"), name="image"
+... )
+>>> def cropped(image, rng):
+...     y, x = rng.integers(0, 3, 2)
+...     return image.isel(height=slice(y, y + 2), width=slice(x, x + 2))
+>>> loader = labeled.batches(images, 4, pipeline={"image": cropped}, shuffle=True, seed=7)
+>>> for batch in loader:
+...     print(batch["image"].dims, batch["image"].shape)
+('batch', 'height', 'width') (4, 2, 2)
+('batch', 'height', 'width') (2, 2, 2)
+
+A transform with a parameter ``rows`` is given whole batches, as those of pictures are:
+
+>>> def brighter(images, rows, seed, epoch):
+...     return images + xr.DataArray(rows % 3, dims="batch")
+
+:class:`Stages` names the three stages, of which the last runs where batches are handed out:
+
+>>> pipeline = Stages(sample={"image": [brighter, cropped]}, batch=lambda b: b["image"].values)
+>>> [batch.shape for batch in labeled.batches(images, 4, pipeline=pipeline, seed=7)]
+[(4, 2, 2), (2, 2, 2)]
+
+Transforms of pictures (:class:`PictureTransform`) are frozen values and plain callables:
+``augment(images, rows=..., seed=..., epoch=...)`` takes one labelled picture or a batch, and what
+a row gets is a function of (seed, epoch, row) alone.
+``dataset.batches(64, pipeline={"images": augment})`` applies one in the loader's workers.
+
+>>> augment = Augment([RandomCrop(28), Mirror(), Normalize(mean=128, std=64)])
+"""
+
+from labeled.transforms.base import Augment, PictureTransform
+from labeled.transforms.choice import OneOf
+from labeled.transforms.colour import Jitter, PrincipalNoise, ShiftHSL
+from labeled.transforms.compose import (
+    ParallelTransforms,
+    SequentialTransforms,
+    identity,
+    needs,
+    whole,
+)
+from labeled.transforms.crop import Crop, Mirror, Pad, RandomCrop
+from labeled.transforms.decoding import Decode
+from labeled.transforms.meanfile import read_mean_file, write_mean_file
+from labeled.transforms.meanimage import mean_image
+from labeled.transforms.memory import StatesMemory, takes
+from labeled.transforms.pipelines import (
+    ComposedPipeline,
+    ParallelCollate,
+    ParallelPipelines,
+    Stages,
+)
+from labeled.transforms.place import Place
+from labeled.transforms.protocols import Collate, Dataset, Pipeline, Trace, Transform
+from labeled.transforms.resizing import Affine, RandomResizedCrop, RandomSizedCrop, Resize
+from labeled.transforms.sample import Sample, Stack, stack
+from labeled.transforms.sampling import subsample
+from labeled.transforms.sequences import SequencePipeline, StackedSequencePipeline
+from labeled.transforms.series import Concatenated, SeriesTrace, TimeWindow
+from labeled.transforms.synchronising import decimate, synchronise
+from labeled.transforms.values import Contrast, Illumination, Normalize
+
+__all__ = [
+    "Affine",
+    "Augment",
+    "Collate",
+    "ComposedPipeline",
+    "Concatenated",
+    "Contrast",
+    "Crop",
+    "Dataset",
+    "Decode",
+    "Illumination",
+    "Jitter",
+    "Mirror",
+    "Normalize",
+    "OneOf",
+    "Pad",
+    "ParallelCollate",
+    "ParallelPipelines",
+    "ParallelTransforms",
+    "PictureTransform",
+    "Pipeline",
+    "Place",
+    "PrincipalNoise",
+    "RandomCrop",
+    "RandomResizedCrop",
+    "RandomSizedCrop",
+    "Resize",
+    "Sample",
+    "SequencePipeline",
+    "SequentialTransforms",
+    "SeriesTrace",
+    "ShiftHSL",
+    "Stack",
+    "StackedSequencePipeline",
+    "Stages",
+    "StatesMemory",
+    "TimeWindow",
+    "Trace",
+    "Transform",
+    "decimate",
+    "identity",
+    "mean_image",
+    "needs",
+    "read_mean_file",
+    "stack",
+    "subsample",
+    "synchronise",
+    "takes",
+    "whole",
+    "write_mean_file",
+]
