@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import pickle
 import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import fuel_aliases  # noqa: F401 (makes `fuel` importable)
 import numpy as np
@@ -20,8 +21,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_array_equal
 
-from labeled.compat.fuel.exceptions import OldValueError
-from labeled.compat.fuel.messages import arrays_of, message_of
+from labeled.compat.fuel.exceptions import OldValueError, ServerError, ServerTimeoutError
+from labeled.compat.fuel.server import arrays_of, message_of
 
 ROWS = np.arange(40.0).reshape(10, 4)
 
@@ -97,25 +98,77 @@ def test_the_end_of_an_epoch():
         arrays_of([b'{"stop": true}'])
 
 
-def serve(port):
-    dataset = IndexableDataset({"x": ROWS, "y": np.arange(10)})
-    start_server(DataStream(dataset, iteration_scheme=SequentialScheme(10, 4)), port)
+class Counting:
+    """A stream of epochs of items (epoch, number), made in the same memory again and again."""
+
+    def __init__(self, n_epochs=10**9, fails_at=None, dtype=np.int64):
+        self.n_epochs, self.fails_at, self.dtype = n_epochs, fails_at, dtype
+
+    def iterate_epochs(self):
+        return (self.items(epoch) for epoch in range(self.n_epochs))
+
+    def items(self, epoch):
+        made = np.zeros(2, self.dtype)
+        for number in range(N_ITEMS):
+            if (epoch, number) == self.fails_at:
+                raise OSError("disk 7 is on fire")
+            made[:] = epoch, number
+            yield (made,)
+
+
+N_ITEMS = 40
+PROCESSES = multiprocessing.get_context("spawn")
+
+
+def free_port():
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return held.getsockname()[1]
 
 
 @pytest.fixture
-def port():
+def serve():
+    """Start servers in processes of their own: ``port, process = serve(stream)``."""
     pytest.importorskip("zmq", reason="pyzmq is not installed")
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        number = held.getsockname()[1]
-    server = multiprocessing.get_context("spawn").Process(target=serve, args=(number,), daemon=True)
-    server.start()
-    yield number
-    server.terminate()
-    server.join()
+    started = []
+
+    def start(stream):
+        port = free_port()
+        started.append(PROCESSES.Process(target=start_server, args=(stream, port), daemon=True))
+        started[-1].start()
+        return port, started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.join()
 
 
-def test_epochs_over_a_socket(port):
+@pytest.fixture
+def client():
+    """Make clients: ``client(port, ...)``, closed at the end."""
+    made = []
+
+    def make(port, timeout_s=20.0, hwm=10):
+        made.append(ServerDataStream(("x",), False, port=port, hwm=hwm, timeout_s=timeout_s))
+        return made[-1]
+
+    yield make
+    for stream in made:
+        stream.close()
+
+
+def an_epoch(stream):
+    return [tuple(x.tolist()) for (x,) in stream.get_epoch_iterator()]
+
+
+def whole(epoch, n_items=N_ITEMS):
+    return [(epoch, number) for number in range(n_items)]
+
+
+def test_epochs_of_a_dataset_over_a_socket(serve):
+    dataset = IndexableDataset({"x": ROWS, "y": np.arange(10)})
+    port, _ = serve(DataStream(dataset, iteration_scheme=SequentialScheme(10, 4)))
     stream = ServerDataStream(("x", "y"), False, port=port)
     assert not stream.produces_examples
     for _ in range(2):
@@ -131,6 +184,110 @@ def test_epochs_over_a_socket(port):
     found = next(item for epoch in again.iterate_epochs(as_dict=True) for item in epoch)
     assert found.keys() == {"x", "y"}
     again.close()
+
+
+def test_clients_share_an_epoch_and_its_end_reaches_them_all(serve, client):
+    port, _ = serve(Counting())
+    clients = [client(port, hwm=hwm) for hwm in (1, 3, 10)]
+    with ThreadPoolExecutor() as pool:
+        found = list(pool.map(lambda stream: [an_epoch(stream) for _ in range(3)], clients))
+    items = sorted(item for epochs in found for epoch in epochs for item in epoch)
+    assert items[: 2 * N_ITEMS] == whole(0) + whole(1)
+    assert all(len({epoch for epoch, _ in items}) <= 1 for epochs in found for items in epochs)
+
+
+def test_a_client_that_reads_nothing_holds_up_nobody(serve, client):
+    port, _ = serve(Counting())
+    idle, busy = client(port, hwm=2), client(port)
+    (first,) = idle.get_data()
+    found = [item for _ in range(5) for item in an_epoch(busy)]
+    rest = [tuple(first.tolist()), *an_epoch(idle)]
+    assert len(rest) == 3
+    assert sorted(rest + found) == [item for epoch in range(5) for item in whole(epoch)]
+    assert {epoch for epoch, _ in an_epoch(idle)} <= {5, 6}
+
+
+def test_an_error_of_the_stream_reaches_every_client_behind_the_items_before_it(serve, client):
+    port, process = serve(Counting(fails_at=(0, 30)))
+
+    def until_it_fails(stream):
+        found = []
+        with pytest.raises(ServerError, match=rf"served at .*:{port} raised OSError: disk 7 is on"):
+            found.extend(stream.get_epoch_iterator())
+        return [tuple(x.tolist()) for (x,) in found]
+
+    with ThreadPoolExecutor() as pool:
+        found = list(pool.map(until_it_fails, [client(port), client(port)]))
+    assert sorted(found[0] + found[1]) == whole(0, 30)
+    process.join(10)
+    assert process.exitcode == 1
+
+
+def test_the_end_of_all_epochs_and_what_cannot_be_sent(serve, client):
+    port, process = serve(Counting(n_epochs=1))
+    stream = client(port)
+    assert an_epoch(stream) == whole(0)
+    with pytest.raises(ServerError, match="has no more epochs"):
+        stream.get_data()
+    process.join(10)
+    assert process.exitcode == 0
+    port, _ = serve(Counting(dtype=object))
+    with pytest.raises(ServerError, match="raised OldTypeError: arrays of object cannot be sent"):
+        client(port).get_data()
+
+
+def test_a_server_that_is_missing_or_was_killed_is_reported(serve, client):
+    with pytest.raises(ServerTimeoutError, match=r"has sent nothing for 0.2 s; see whether it"):
+        client(free_port(), timeout_s=0.2).get_data()
+    port, process = serve(Counting())
+    stream = client(port, hwm=2)
+    stream.get_data()
+    process.kill()
+    process.join()
+    stream.timeout_s = 0.2
+    with pytest.raises(ServerTimeoutError, match="read on"):
+        an_epoch(stream)
+
+
+def test_clients_that_make_no_sense_are_passed_over(serve, client):
+    port, _ = serve(Counting())
+    stream = client(port)
+    stream.get_data()
+    zmq = pytest.importorskip("zmq")
+    with zmq.Context() as context, context.socket(zmq.DEALER) as hostile:
+        hostile.setsockopt(zmq.LINGER, 500)
+        hostile.connect(f"tcp://127.0.0.1:{port}")
+        for junk in (b"", b"[" * 900, b"9" * 2000, b"1234567"):
+            hostile.send(junk)
+        hostile.send_multipart([b"12345678", b"12345678"])
+    assert an_epoch(stream) == whole(0)[1:]
+
+
+@pytest.mark.parametrize("answer", [[b""], [b"hello"], [b"\0" * 8, b""], [b"\0" * 8, b"{}"]])
+def test_a_server_that_makes_no_sense_is_refused(client, answer):
+    zmq = pytest.importorskip("zmq", reason="pyzmq is not installed")
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as hostile:
+        hostile.setsockopt(zmq.LINGER, 0)
+        port = hostile.bind_to_random_port("tcp://127.0.0.1")
+        reader = ThreadPoolExecutor(1).submit(client(port).get_data)
+        hostile.send_multipart([hostile.recv_multipart()[0], *answer])
+        with pytest.raises(OldValueError, match=r"a message (is|has|that begins)"):
+            reader.result(10)
+
+
+@pytest.mark.parametrize("hwm", [0, -1, 1.5])
+def test_a_client_holds_at_least_one_item(hwm):
+    with pytest.raises(OldValueError, match="cannot be held; expected 1 or more"):
+        ServerDataStream(("x",), False, hwm=hwm)
+
+
+def test_an_address_that_is_in_use():
+    zmq = pytest.importorskip("zmq", reason="pyzmq is not installed")
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        held.listen()
+        with pytest.raises(zmq.ZMQError, match="in use"):
+            start_server(Counting(), held.getsockname()[1])
 
 
 def count_up(socket):

@@ -6,11 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from labeled.compat.fuel.client import Connection
-from labeled.compat.fuel.exceptions import OldValueError
+from labeled.compat.fuel.exceptions import OldValueError, ServerError, ServerTimeoutError
 from labeled.compat.fuel.iterator import DataIterator
 from labeled.compat.fuel.schemes import IterationScheme
-from labeled.compat.fuel.server import DEFAULT_PORT
+from labeled.compat.fuel.server import (
+    CURRENT,
+    DEFAULT_PORT,
+    EPOCH,
+    MAX_BYTES,
+    arrays_of,
+    zeromq,
+)
 
 Labels = Mapping[str, Any]
 
@@ -165,9 +171,7 @@ class ServerDataStream(AbstractDataStream):
         Items held here at most.
     axis_labels : dict, optional
     timeout_s : float or None
-        How long to wait for a server that gives no sign. One that lives answers every
-        second, however long its stream takes; after this time that is a warning.
-        None waits without end.
+        How long to wait for an item; None waits without end.
     """
 
     def __init__(
@@ -181,14 +185,19 @@ class ServerDataStream(AbstractDataStream):
         timeout_s: float | None = 60.0,
     ) -> None:
         super().__init__(axis_labels=axis_labels)
+        if not 1 <= hwm == int(hwm):
+            raise OldValueError(f"hwm={hwm!r} items cannot be held; expected 1 or more")
         self.sources = sources
         self.produces_examples = produces_examples
         self.host, self.port, self.hwm = host, port, hwm
         self.timeout_s = timeout_s
-        self._connection: Connection | None = None
+        self._socket: Any = None
+        self._epoch = CURRENT
+        self._ended: int | None = None
+        """The epoch whose end was received; its end arrives once for each request."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_connection": None}
+        return {**self.__dict__, "_socket": None}
 
     def get_data(self, request: Any = None) -> Any:
         """Wait for the next item.
@@ -198,24 +207,69 @@ class ServerDataStream(AbstractDataStream):
         StopIteration
             If the epoch is over.
         OldValueError
-            If there is a request, or what arrives is no item of arrays.
+            If there is a request, or what arrives is not an item of arrays.
         ServerError
-            If the stream behind the server has failed, with its words, or the server was
-            replaced in the middle of an epoch. The next call goes on, connecting again.
+            If the stream behind the server has failed or ended; with its reason.
         ServerTimeoutError
-            If the server gives no sign for `timeout_s`. The next call waits on.
+            If no item arrives within `timeout_s`. The next call connects again.
         """
         if request is not None:
             raise OldValueError(f"a server takes no requests, found {request!r}")
-        if self._connection is None or self._connection.is_closed:
-            self._connection = Connection(self.host, self.port, self.hwm, self.timeout_s)
-        return self._connection.receive()
+        if self._socket is None:
+            self._connect()
+        while True:
+            epoch, message = self._received()
+            if epoch != self._ended:
+                return self._item(epoch, message)
+
+    def _connect(self) -> None:
+        zmq = zeromq()
+        self._socket = zmq.Context.instance().socket(zmq.DEALER)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_BYTES)
+        self._socket.connect(f"tcp://{self.host}:{self.port}")
+        self._epoch, self._ended = CURRENT, None
+        self._ask(1)
+
+    def _ask(self, n_items: int) -> None:
+        for _ in range(n_items):
+            self._socket.send(EPOCH.pack(self._epoch))
+
+    def _received(self) -> tuple[int, list[Any]]:
+        """Return the next message and its epoch."""
+        where = f"the server at {self.host}:{self.port}"
+        wait_ms = None if self.timeout_s is None else int(1000 * self.timeout_s)
+        if not self._socket.poll(wait_ms):
+            self.close()
+            raise ServerTimeoutError(
+                f"{where} has sent nothing for {self.timeout_s} s; see whether it runs, start it "
+                "and read on, or give timeout_s= more time (None: without end)"
+            )
+        first, *frames = self._socket.recv_multipart(copy=False)
+        if len(first.bytes) != EPOCH.size:
+            self.close()
+            raise OldValueError(f"{where} sent a message that begins with {len(first.bytes)} bytes")
+        return EPOCH.unpack(first.bytes)[0], [frame.buffer for frame in frames]
+
+    def _item(self, epoch: int, message: list[Any]) -> tuple[Any, ...]:
+        try:
+            arrays = arrays_of(message)
+        except StopIteration:
+            self._epoch, self._ended = CURRENT, epoch
+            self._ask(1)
+            raise
+        except (OldValueError, ServerError):
+            self.close()
+            raise
+        started, self._epoch = self._epoch != epoch, epoch
+        self._ask(self.hwm if started else 1)
+        return arrays
 
     def close(self) -> None:
-        """Disconnect; what was not handed out goes to other clients."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        """Disconnect; what was received and not handed out is lost."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
 
     def next_epoch(self) -> None:
         """Do nothing: the server goes on by itself."""

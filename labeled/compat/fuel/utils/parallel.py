@@ -6,7 +6,7 @@ import multiprocessing
 from collections.abc import Callable
 from typing import Any
 
-from labeled.compat.fuel.messages import zeromq
+from labeled.compat.fuel.server import zeromq
 
 LOOPBACK_ADDRESS = "tcp://127.0.0.1"
 
