@@ -121,7 +121,7 @@ CASES = [
     ),
     Case(
         2,
-        "Where the crop begins was declared and never used ...",
+        "Where the crop begins was declared and never used (version='seed' follows the manual) ...",
         "alike(old(), old(crop_x_start=0, crop_y_start=1))",
         "True",
         "np.array_equal(pixels(native(crop_x_start=0, crop_y_start=1, dtype='uint8'))[0], "

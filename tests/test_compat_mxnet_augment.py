@@ -27,6 +27,8 @@ from labeled.errors import AugmentError
 
 WITH = {
     "rand_crop": {"rand_crop": True},
+    "crop_y_start": {"crop_y_start": 0, "version": "seed"},
+    "crop_x_start": {"crop_x_start": 0, "version": "seed"},
     "max_rotate_angle": {"max_rotate_angle": 30},
     "rotate": {"rotate": 30},
     "rotate_list": {"rotate_list": (20, 70)},

@@ -86,6 +86,8 @@ CHANGES = {
     "batch_size": ({}, 3),
     "round_batch": ({"batch_size": 5}, False),
     "rand_crop": ({}, True),
+    "crop_y_start": ({}, 1),
+    "crop_x_start": ({}, 1),
     "max_rotate_angle": ({}, 40),
     "max_aspect_ratio": ({}, 0.4),
     "max_shear_ratio": ({}, 0.5),
@@ -118,8 +120,6 @@ NOTHING = {
     "preprocess_threads": 1,
     "verbose": False,
     "prefetch_buffer": 1,
-    "crop_y_start": 1,
-    "crop_x_start": 1,
 }
 """Parameters that changed nothing, or nothing but speed and log."""
 
@@ -170,7 +170,8 @@ def test_every_parameter_of_the_manual_is_in_the_tables():
 @pytest.mark.parametrize("version", ITERATORS)
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_parameter_that_changes_batches_is_heeded(folder, version, name):
-    assert differing(folder, version, name, *CHANGES[name])
+    expected = version == "seed" or name not in ("crop_y_start", "crop_x_start")
+    assert differing(folder, version, name, *CHANGES[name]) == expected
 
 
 def known_to(version):
@@ -248,6 +249,31 @@ def test_plain_pixels(folder, version, parameters, expected):
     given = {k: folder / v if k == "mean_img" else v for k, v in parameters.items()}
     it = make(folder, version, **given)
     np.testing.assert_array_equal(np.concatenate([b.data[0] for b in it]), expected)
+
+
+def test_crops_begin_where_the_manual_of_the_seed_says(folder):
+    def pixels(**given):
+        return np.concatenate([b.data[0] for b in make(folder, "seed", **given)])
+
+    expected = IMAGES[:, 2:14, 5:21].transpose(0, 3, 1, 2)
+    np.testing.assert_array_equal(pixels(crop_y_start=2, crop_x_start=5), expected)
+    expected = IMAGES[:, 6:18, :16].transpose(0, 3, 1, 2)  # rows from the middle
+    np.testing.assert_array_equal(pixels(crop_x_start=0), expected)
+    drawn = pixels(rand_crop=True)
+    np.testing.assert_array_equal(pixels(rand_crop=True, crop_x_start=0), drawn)
+    with pytest.raises(AugmentError, match=r"crop_x_start=15 leaves too little .*at 14 at most"):
+        make(folder, "seed", crop_x_start=15)
+
+
+def test_turned_pictures_take_the_nearest_pixels_if_that_is_asked_for(folder):
+    given = {"rotate": 90, "inter_method": 0, "data_shape": (3, 16, 16)}
+    found = make(folder, "seed", **given).next().data[0][0].transpose(1, 2, 0)
+    turned = np.rot90(IMAGES[0])  # (30, 24): the middle of it, to within a pixel
+    around = [turned[y : y + 16, x : x + 16] for y in (6, 7, 8) for x in (3, 4, 5)]
+    assert any(np.array_equal(found, one) for one in around)
+    for version in ("0.9.5", "1.9.1"):
+        with pytest.raises(AugmentError, match="inter_method=0 does not go with turning"):
+            make(folder, version, **given)
 
 
 DONE = {

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from record_files import pictures, write_records
 
 from labeled.compat import mxnet
 from labeled.compat.mxnet import ArrayDataProvider, CSVIter, DataBatch, MNISTIter
@@ -571,6 +572,73 @@ def test_lists_of_numbers_are_one_array_and_names_are_found():
         it.get(batch, "y")
 
 
+# what all of them have
+
+
+def made_of_each(tmp_path, idx, version="seed"):
+    """Make one of each provider of the old manual: five batches of two, labels 0 to 9."""
+    labels, rows = csv(tmp_path, range(10), "l.csv"), [f"{i},{-i}" for i in range(10)]
+    write_records(tmp_path / "a.rec", pictures(10), range(10))
+    text = {"data_csv": csv(tmp_path, rows), "label_csv": labels, "data_shape": 2}
+    records = {"path_imgrec": tmp_path / "a.rec", "data_shape": (3, 24, 30), "verbose": False}
+    return [
+        mxnet.CSVProvider(version=version, batch_size=2, **text),
+        mxnet.ImageRecordProvider(version=version, batch_size=2, **records),
+        mxnet.MNISTProvider(version=version, batch_size=2, shuffle=False, **idx),
+        ArrayDataProvider(np.zeros((10, 3)), np.arange(10), batch_size=2, axes="first"),
+    ]
+
+
+def test_every_provider_is_looped_over_as_the_manual_says(tmp_path, idx):
+    whole = [[2 * k, 2 * k + 1] for k in range(5)]
+    for it in made_of_each(tmp_path, idx):
+        assert labels_of(it.eachbatch()) == whole
+        assert labels_of(it) == whole  # a loop resets
+        next(iter(it))
+        assert labels_of(it.eachbatch()) == whole  # also one that begins in mid-epoch
+        it.reset()
+        assert labels_of(it) == whole
+
+
+@pytest.mark.parametrize("version", ["0.9.5", "1.9.1"])
+def test_loops_of_other_versions_go_on_where_the_last_one_stopped(tmp_path, idx, version):
+    for it in made_of_each(tmp_path, idx, version)[:3]:
+        next(iter(it))
+        assert labels_of(it) == [[2 * k, 2 * k + 1] for k in range(1, 5)]
+        assert labels_of(it) == []
+
+
+def test_every_provider_finds_counts_and_loads_what_a_batch_holds(tmp_path, idx):
+    for it in made_of_each(tmp_path, idx):
+        batch = next(iter(it))
+        data, labels = it.get_data(batch), it.get_label(batch)
+        assert it.get_batch_size() == it.batch_size == it.count_samples(batch) == 2
+        assert it.get(batch, it.provide_data[0][0]) is data[0]
+        np.testing.assert_array_equal(it.get(batch, "softmax_label"), [0, 1])
+        with pytest.raises(UnknownNameError, match=r"dta is not provided .*did you mean 'data'"):
+            it.get(batch, "dta")
+        one, two = np.zeros(data[0][:1].shape), np.zeros(data[0][1:].size)
+        it.load_data(batch, [[(slice(0, 1), one), (slice(1, 2), two)]])
+        np.testing.assert_array_equal(one, data[0][:1])
+        np.testing.assert_array_equal(two, data[0][1:].ravel())
+        place = np.zeros(2)
+        it.load_label(batch, [place, "surplus"])
+        np.testing.assert_array_equal(place, labels[0])
+        with pytest.raises(ArrayError, match="not within a batch of 2"):
+            it.load_label(batch, [[(slice(1, 3), place)]])
+        with pytest.raises(ArrayError, match=r"shape \(2,\), their target \(3,\)"):
+            it.load_label(batch, [np.zeros(3)])
+
+
+def test_a_short_last_batch_is_counted(tmp_path):
+    it = mxnet.CSVProvider(
+        data_csv=csv(tmp_path, range(12)), data_shape=1, batch_size=5, version="seed"
+    )
+    assert [it.count_samples(batch) for batch in it] == [5, 5, 2]
+    it = ArrayDataProvider(np.arange(12), batch_size=5)
+    assert [it.count_samples(batch) for batch in it] == [5, 5, 2]
+
+
 def test_iterators_show_what_they_provide(tmp_path):
     (tmp_path / "x.csv").write_text("1,2\n3,4\n")
     shown = CSVIter(data_csv=str(tmp_path / "x.csv"), data_shape=(2,), batch_size=2)
@@ -584,13 +652,9 @@ def test_iterators_show_what_they_provide(tmp_path):
 
 
 def test_the_package_has_the_old_names():
-    iterators = [
-        "ArrayDataProvider",
-        "CSVIter",
-        "ImageRecordIter",
-        "ImageRecordIter_v1",
-        "MNISTIter",
-    ]
+    iterators = ["ArrayDataProvider", "ImageRecordIter_v1"]
+    for kind in ("CSV", "ImageRecord", "MNIST"):
+        iterators += [f"{kind}Iter", f"{kind}Provider"]
     records = ["IRHeader", "MXIndexedRecordIO", "MXRecordIO", "pack", "pack_img", "unpack"]
     for name in (*iterators, *records, "DataBatch", "DataDesc", "unpack_img"):
         assert name in mxnet.__all__

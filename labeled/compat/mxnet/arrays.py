@@ -6,15 +6,15 @@ The old permutations came from Julia's own generator; here they come from the on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from labeled.compat.mxnet.iterators import DataDesc, repr_of
-from labeled.errors import ArrayError, LoaderError, UnknownNameError, did_you_mean
+from labeled.compat.mxnet.iterators import AbstractDataBatch, AbstractDataProvider, DataDesc
+from labeled.errors import ArrayError, LoaderError
 from labeled.providers.batch import BatchAxis, batch_axis_of
 
 FloatArray = npt.NDArray[np.float32]
@@ -41,7 +41,7 @@ class ArrayDataBatch:
     @property
     def pad(self) -> int:
         """Samples at the end that do not count."""
-        return self.provider.batch_size - self.provider.count_samples(self)
+        return self.provider.batch_size - (self.stop - self.start)
 
     @property
     def index(self) -> npt.NDArray[np.int64]:
@@ -49,7 +49,7 @@ class ArrayDataBatch:
         return np.arange(self.start, self.stop)
 
 
-class ArrayDataProvider:
+class ArrayDataProvider(AbstractDataProvider):
     """Batches of arrays, converted to float32.
 
     Parameters
@@ -99,7 +99,7 @@ class ArrayDataProvider:
         axes: BatchAxis = "last",
         rng: np.random.Generator | None = None,
     ) -> None:
-        self._axis = 0 if batch_axis_of(axes) == "first" else -1
+        self._batch_axis = 0 if batch_axis_of(axes) == "first" else -1
         self._data = _named(data, "data", "data")
         self._label = _named(label, "softmax_label", "label")
         if not self._data:
@@ -117,55 +117,36 @@ class ArrayDataProvider:
             id(entries): [np.empty(self._shape(array), np.float32) for _, array in entries]
             for entries in (self._data, self._label)
         }
+        self.provide_data, self.provide_label = (
+            [DataDesc(name, self._shape(array)) for name, array in entries]
+            for entries in (self._data, self._label)
+        )
         self._place = -1
 
     def _check_lengths(self) -> int:
         first, array = self._data[0]
-        n = int(array.shape[self._axis])
+        axis = self._batch_axis
+        n = int(array.shape[axis])
         for name, other in (*self._data, *self._label):
-            if other.shape[self._axis] != n:
+            if other.shape[axis] != n:
                 raise ArrayError(
-                    f"{name!r} has {other.shape[self._axis]} samples, {first!r} has {n} (axis "
-                    f"{self._axis})"
+                    f"{name!r} has {other.shape[axis]} samples, {first!r} has {n} (axis {axis})"
                 )
         return n
 
-    def __repr__(self) -> str:
-        return repr_of(self, self.provide_data, self.provide_label)
-
-    # what is provided
-
-    @property
-    def provide_data(self) -> list[DataDesc]:
-        """Names and shapes of the data, batch axis included."""
-        return [DataDesc(name, self._shape(array)) for name, array in self._data]
-
-    @property
-    def provide_label(self) -> list[DataDesc]:
-        """Names and shapes of the labels, batch axis included."""
-        return [DataDesc(name, self._shape(array)) for name, array in self._label]
-
     def _shape(self, array: FloatArray) -> tuple[int, ...]:
-        inner = array.shape[1:] if self._axis == 0 else array.shape[:-1]
-        return (self.batch_size, *inner) if self._axis == 0 else (*inner, self.batch_size)
-
-    def get_batch_size(self) -> int:
-        """Return the batch size."""
-        return self.batch_size
+        inner = array.shape[1:] if self._batch_axis == 0 else array.shape[:-1]
+        return (self.batch_size, *inner) if self._batch_axis == 0 else (*inner, self.batch_size)
 
     # passes; one at a time
-
-    def eachbatch(self) -> ArrayDataProvider:
-        """Return what is looped over: the provider itself."""
-        return self
 
     def reset(self) -> None:
         """Begin a pass: shuffle if wanted, go to the first sample."""
         self._place = 0
         if self._shuffle:
             order = self._rng.permutation(self.n_samples)
-            self._data[:] = [(name, a.take(order, self._axis)) for name, a in self._data]
-            self._label[:] = [(name, a.take(order, self._axis)) for name, a in self._label]
+            self._data[:] = [(name, a.take(order, self._batch_axis)) for name, a in self._data]
+            self._label[:] = [(name, a.take(order, self._batch_axis)) for name, a in self._label]
 
     def next(self) -> ArrayDataBatch:
         """Return the next batch of the pass; begin the first one where none was begun.
@@ -183,79 +164,29 @@ class ArrayDataProvider:
         self._place = min(start + self.batch_size, self.n_samples)
         return ArrayDataBatch(self, start, self._place)
 
-    def __iter__(self) -> Iterator[ArrayDataBatch]:
+    def __iter__(self) -> Iterator[AbstractDataBatch]:
         self.reset()
-        return self._pass()
-
-    def _pass(self) -> Iterator[ArrayDataBatch]:
-        while self._place < self.n_samples:
-            yield self.next()
+        return self
 
     # batches
 
-    def count_samples(self, batch: ArrayDataBatch) -> int:
-        """Return how many samples of a batch are real."""
-        return batch.stop - batch.start
-
-    def get_data(self, batch: ArrayDataBatch) -> list[FloatArray]:
+    def get_data(self, batch: AbstractDataBatch) -> list[FloatArray]:
         """Return the buffers of data, filled with a batch: one buffer an entry, for all batches."""
         return self._filled(self._data, batch, self._padding[0])
 
-    def get_label(self, batch: ArrayDataBatch) -> list[FloatArray]:
+    def get_label(self, batch: AbstractDataBatch) -> list[FloatArray]:
         """Return the buffers of labels, filled with a batch."""
         return self._filled(self._label, batch, self._padding[1])
 
     def _filled(
-        self, entries: list[tuple[str, FloatArray]], batch: ArrayDataBatch, padding: np.float32
+        self, entries: list[tuple[str, FloatArray]], batch: AbstractDataBatch, padding: np.float32
     ) -> list[FloatArray]:
+        assert isinstance(batch, ArrayDataBatch), "batches of an ArrayDataProvider"
         buffers, n = self._buffers[id(entries)], self.count_samples(batch)
         for buffer, (_, array) in zip(buffers, entries, strict=True):
             buffer[self._at(0, n)] = array[self._at(batch.start, batch.stop)]
             buffer[self._at(n, self.batch_size)] = padding
         return buffers
-
-    def _at(self, start: int, stop: int) -> Any:
-        samples = slice(start, stop)
-        return samples if self._axis == 0 else (..., samples)
-
-    def get(self, batch: ArrayDataBatch, name: str) -> FloatArray:
-        """Return the array of a name; data come before labels.
-
-        Raises
-        ------
-        UnknownNameError
-            If neither has it.
-        """
-        for entries, get in ((self._data, self.get_data), (self._label, self.get_label)):
-            for place, (known, _) in enumerate(entries):
-                if known == name:
-                    return get(batch)[place]
-        hint = did_you_mean(name, [known for known, _ in (*self._data, *self._label)])
-        raise UnknownNameError(f"{name} is not provided by this data provider; {hint}")
-
-    def load_data(self, batch: ArrayDataBatch, targets: Sequence[Any]) -> None:
-        """Copy the data into arrays, or into lists of ``(slice, array)`` pairs.
-
-        Surplus entries on either side are passed over.
-
-        Raises
-        ------
-        ArrayError
-            If a slice is not within a batch.
-        """
-        self._load(self.get_data(batch), targets)
-
-    def load_label(self, batch: ArrayDataBatch, targets: Sequence[Any]) -> None:
-        """Copy the labels; see :meth:`load_data`."""
-        self._load(self.get_label(batch), targets)
-
-    def _load(self, arrays: list[FloatArray], targets: Sequence[Any]) -> None:
-        for array, target in zip(arrays, targets, strict=False):
-            whole = not isinstance(target, list | tuple)
-            for which, place in [(slice(0, self.batch_size), target)] if whole else target:
-                if not 0 <= which.start < which.stop <= self.batch_size:
-                    raise ArrayError(f"{which} is not within a batch of {self.batch_size}")
-                place[...] = array[self._at(which.start, which.stop)].reshape(place.shape)
 
 
 def _named(given: Any, name: str, what: str) -> list[tuple[str, FloatArray]]:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,12 +24,10 @@ import numpy.typing as npt
 from labeled.compat.mxnet import opencv
 from labeled.compat.mxnet.hls import shift_hls
 from labeled.compat.mxnet.opencv import Picture
+from labeled.compat.mxnet.parameters import VERSIONS, Version
 from labeled.compat.mxnet.twister import F32, Twister
 from labeled.errors import AugmentError
 from labeled.transforms.pictures import check_size
-
-Version = Literal["seed", "0.9.5", "1.9.1"]
-VERSIONS: tuple[Version, ...] = ("seed", "0.9.5", "1.9.1")
 
 NO_LIMIT = 1e10
 AUTO, RANDOM = 9, 10
@@ -67,6 +64,8 @@ class Augmenter:
         Whose rules; parameters that came later (`later_than`) are refused.
     rand_crop : bool
         Crop at a random place instead of the centre.
+    crop_y_start, crop_x_start : int
+        With version "seed": first row and column of a crop that is not random; -1 for the centre.
     max_rotate_angle, rotate, rotate_list : int, int, sequence of int
         Degrees, counter-clockwise: drawn from plus or minus the first; always the second, if
         above 0; one of the third. The later one wins.
@@ -101,6 +100,8 @@ class Augmenter:
     data_shape: tuple[int, int, int]
     version: Version = "1.9.1"
     rand_crop: bool = False
+    crop_y_start: int = -1
+    crop_x_start: int = -1
     max_rotate_angle: int = 0
     rotate: int = -1
     rotate_list: tuple[int, ...] = ()
@@ -136,7 +137,7 @@ class Augmenter:
                 raise AugmentError(f"{name} came after version {self.version!r}; leave it out")
         if self.inter_method not in (*range(5), AUTO, RANDOM):
             raise AugmentError(f"inter_method={self.inter_method} is none of 0 to 4, 9 and 10")
-        if self._warps and self.inter_method == opencv.NEAREST:
+        if self._warps and self.inter_method == opencv.NEAREST and self.version != "seed":
             raise AugmentError("inter_method=0 does not go with turning, scaling or shearing")
         self._check_crops()
 
@@ -290,7 +291,18 @@ class Augmenter:
         """Choose the upper left corner of a crop with so much slack."""
         if self.rand_crop:
             return draws.whole(0, down), draws.whole(0, across)
-        return down // 2, across // 2
+        if self.version != "seed":
+            return down // 2, across // 2
+        return self._start("crop_y_start", down), self._start("crop_x_start", across)
+
+    def _start(self, name: str, slack: int) -> int:
+        start: int = getattr(self, name)
+        if start > slack:
+            raise AugmentError(
+                f"{name}={start} leaves too little of a picture; this crop begins at {slack} "
+                "at most"
+            )
+        return slack // 2 if start < 0 else start
 
     # -- colours
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from labeled.compat.mxnet.iterators import DataBatch
 from labeled.errors import FileFormatError, LoaderError
 
 Array = npt.NDArray[Any]
@@ -34,16 +35,6 @@ class Row:
     index: int
     data: Array
     label: Array
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Filled:
-    """Rows put together, and how many of them do not count."""
-
-    data: Array
-    label: Array
-    index: npt.NDArray[np.uint64]
-    pad: int
 
 
 @dataclass(eq=False)
@@ -66,7 +57,7 @@ class RoundBatches:
     >>> batches = RoundBatches(rows, batch_size=2)
     >>> for epoch in range(2):
     ...     while (batch := batches.next()) is not None:
-    ...         print(epoch, batch.data.ravel(), batch.pad)
+    ...         print(epoch, batch.data[0].ravel(), batch.pad)
     ...     batches.reset()
     0 [0 1] 0
     0 [2 0] 1
@@ -79,7 +70,7 @@ class RoundBatches:
     ahead: int = AHEAD
     _rows: Iterator[Row] = field(init=False, repr=False)
     _overflow: int = field(default=0, init=False)
-    _last: Filled | None = field(default=None, init=False, repr=False)
+    _last: DataBatch | None = field(default=None, init=False, repr=False)
     _ended: bool = field(default=False, init=False)
     _taken: list[Row] = field(default_factory=list, init=False, repr=False)
 
@@ -91,7 +82,7 @@ class RoundBatches:
         """Rows that the batch under construction has."""
         return len(self._taken)
 
-    def next(self) -> Filled | None:
+    def next(self) -> DataBatch | None:
         """Return the next batch of the epoch; None at its end, and until it is reset.
 
         Raises
@@ -154,7 +145,7 @@ def _raise(error: Exception) -> Row:
     raise error
 
 
-def _stacked(rows: list[Row], pad: int, batch_size: int, last: Filled | None) -> Filled:
+def _stacked(rows: list[Row], pad: int, batch_size: int, last: DataBatch | None) -> DataBatch:
     """Put rows together; what they lack is what the batch before had in its place.
 
     Raises
@@ -162,18 +153,24 @@ def _stacked(rows: list[Row], pad: int, batch_size: int, last: Filled | None) ->
     FileFormatError
         If they differ in shape, as pictures of unlike channels did in the oldest version.
     """
-    n, shape = len(rows), (rows[0].data if last is None else last.data[0]).shape
+    data, labels, index = (None, None, None) if last is None else (
+        last.data[0], last.label[0], last.index
+    )  # fmt: skip
+    shape = rows[0].data.shape if data is None else data[0].shape
     for row in rows:
         if row.data.shape != shape:
             raise FileFormatError(
                 f"the row with index {row.index} has shape {row.data.shape}, those before it have "
                 f"{shape}: they make no batch; give files whose rows are alike"
             )
-    data = _column([row.data for row in rows], batch_size, None if last is None else last.data)
-    label = _column([row.label for row in rows], batch_size, None if last is None else last.label)
-    index = np.zeros(batch_size, np.uint64) if last is None else last.index.copy()
-    index[:n] = [row.index for row in rows]
-    return Filled(data, label, index, pad)
+    numbers = np.zeros(batch_size, np.uint64) if index is None else index.copy()
+    numbers[: len(rows)] = [row.index for row in rows]
+    return DataBatch(
+        [_column([row.data for row in rows], batch_size, data)],
+        [_column([row.label for row in rows], batch_size, labels)],
+        pad,
+        numbers,
+    )
 
 
 def _column(arrays: list[Array], batch_size: int, last: Array | None) -> Array:

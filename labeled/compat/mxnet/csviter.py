@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import islice, repeat
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from labeled.compat.mxnet.augmenter import Version
-from labeled.compat.mxnet.batching import Filled, RoundBatches, Row
+from labeled.compat.mxnet.batching import RoundBatches, Row
 from labeled.compat.mxnet.inputs import blocks_of, files_of, options_of
-from labeled.compat.mxnet.iterators import NAMES, MXDataIter, old_label
+from labeled.compat.mxnet.iterators import NAMES, MXDataProvider
 from labeled.compat.mxnet.numbers import floats_of, plain_floats, whole_of
 from labeled.compat.mxnet.parameters import (
     Parameter,
+    Version,
     checked_version,
     flag_of,
     integer_of,
@@ -49,7 +48,7 @@ BLANKS = b" \t\f"
 LINE_ENDS = re.compile(rb"[\r\n]+")
 
 
-class CSVIter(MXDataIter):
+class CSVIter(MXDataProvider):
     """Batches of the numbers in text files.
 
     Parameters
@@ -78,23 +77,7 @@ class CSVIter(MXDataIter):
             raise LoaderError(f"CSVIter: dtype={dtype!r} is none of {', '.join(DTYPES)}")
         rows = _Rows(asked, version, np.dtype(dtype))
         batches = RoundBatches(rows.begin, asked["batch_size"], asked["round_batch"])
-        super().__init__(
-            _Flat(batches), asked["data_name"], parameters.get("label_name", asked["label_name"])
-        )
-
-
-class _Flat:
-    """Batches whose labels are handed out as the old ones were."""
-
-    def __init__(self, batches: RoundBatches) -> None:
-        self._batches = batches
-
-    def next(self) -> Filled | None:
-        found = self._batches.next()
-        return None if found is None else replace(found, label=old_label(found.label))
-
-    def reset(self) -> None:
-        self._batches.reset()
+        super().__init__(batches, version, asked)
 
 
 class _Rows:

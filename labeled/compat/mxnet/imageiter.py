@@ -24,15 +24,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.compat.mxnet.augmenter import Augmenter, Version, later_than
-from labeled.compat.mxnet.batching import AHEAD, Filled, RoundBatches, Row
+from labeled.compat.mxnet.augmenter import Augmenter, later_than
+from labeled.compat.mxnet.batching import AHEAD, RoundBatches, Row
 from labeled.compat.mxnet.inputs import files_of
-from labeled.compat.mxnet.iterators import NAMES, MXDataIter
+from labeled.compat.mxnet.iterators import NAMES, DataBatch, MXDataProvider
 from labeled.compat.mxnet.jpeg import old_pixels
 from labeled.compat.mxnet.opencv import Picture
 from labeled.compat.mxnet.output import Output, mean_of_outputs
 from labeled.compat.mxnet.parameters import (
     Parameter,
+    Version,
     checked_version,
     flag_of,
     integer_of,
@@ -73,11 +74,11 @@ OF_RECORDS = {
     "shuffle": Parameter(flag_of, False),
     "seed": Parameter(integer_of, 0),
     "mean_img": Parameter(text_of, ""),
-    "crop_y_start": Parameter(integer_of, -1),
-    "crop_x_start": Parameter(integer_of, -1),
 }
 OF_PICTURES = {
     "rand_crop": Parameter(flag_of, False),
+    "crop_y_start": Parameter(integer_of, -1),
+    "crop_x_start": Parameter(integer_of, -1),
     "max_rotate_angle": Parameter(integer_of, 0),
     "rotate": Parameter(integer_of, -1),
     "rotate_list": Parameter(integers_of, ()),
@@ -139,7 +140,7 @@ def known_parameters(version: Version, *, v1: bool) -> dict[str, Parameter]:
     return {name: one for name, one in known.items() if name not in later_than(version)}
 
 
-class ImageRecordIter(MXDataIter):
+class ImageRecordIter(MXDataProvider):
     """Batches of pictures and their labels.
 
     Parameters
@@ -149,9 +150,10 @@ class ImageRecordIter(MXDataIter):
     strict : bool
         Refuse words that are no parameters of the version, rather than pass them over.
     **parameters
-        Those of the version, by their old names and defaults. `prefetch_buffer`, `verbose`,
-        `crop_y_start`, `crop_x_start` and `device_id` change nothing, and `preprocess_threads`
-        nothing but the speed.
+        Those of the version, by their old names and defaults. `prefetch_buffer`, `verbose` and
+        `device_id` change nothing, and `preprocess_threads` nothing but the speed;
+        `crop_y_start` and `crop_x_start` count with ``version="seed"`` alone, whose manual
+        describes them.
 
     Raises
     ------
@@ -173,8 +175,7 @@ class ImageRecordIter(MXDataIter):
         if version == "seed" and not asked["path_imglist"]:
             asked["label_width"] = 1  # records had one label each, whatever was asked for
         batches = _batches(asked, version, v1=v1)
-        label_name = parameters.get("label_name", asked["label_name"])
-        super().__init__(batches, asked["data_name"], label_name)
+        super().__init__(batches, version, asked)
 
 
 class ImageRecordIter_v1(ImageRecordIter):
@@ -228,12 +229,14 @@ class _ImageBatches:
     tells_pad: bool
     indexed: bool
 
-    def next(self) -> Filled | None:
+    def next(self) -> DataBatch | None:
         found = self.rows.next()
         if found is None:
             return None
         pad = found.pad if self.tells_pad else 0
-        return replace(found, pad=pad, index=found.index if self.indexed else 0 * found.index)
+        return replace(
+            found, pad=pad, index=found.index if self.indexed else np.zeros_like(found.index)
+        )
 
     def reset(self) -> None:
         self.rows.reset()

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.compat.mxnet.augmenter import Version
-from labeled.compat.mxnet.batching import Filled
-from labeled.compat.mxnet.iterators import NAMES, MXDataIter
+from labeled.compat.mxnet.iterators import NAMES, DataBatch, MXDataProvider
 from labeled.compat.mxnet.parameters import (
     Parameter,
+    Version,
     checked_version,
     flag_of,
     integer_of,
@@ -44,7 +43,7 @@ PARAMETERS = {
 log = logging.getLogger(__name__)
 
 
-class MNISTIter(MXDataIter):
+class MNISTIter(MXDataProvider):
     """Batches of pictures, each value 1/256 of its byte, and of their labels.
 
     A last batch that would be short is left out; the order is drawn once, not every epoch. The
@@ -53,7 +52,7 @@ class MNISTIter(MXDataIter):
     Parameters
     ----------
     version : {"seed", "0.9.5", "1.9.1"}
-        All have the same rules.
+        With "seed" a loop begins a new epoch; otherwise all have the same rules.
     strict : bool
         Refuse words that are no parameters, rather than pass them over as it was.
     **parameters
@@ -69,7 +68,7 @@ class MNISTIter(MXDataIter):
     """
 
     def __init__(self, *, version: Version = "1.9.1", strict: bool = False, **parameters: Any):
-        checked_version(version)
+        version = checked_version(version)
         asked = read_parameters("MNISTIter", PARAMETERS, parameters, strict=strict)
         part, parts = asked["part_index"], asked["num_parts"]
         if part >= parts:
@@ -93,8 +92,7 @@ class MNISTIter(MXDataIter):
                 "MNISTIter: load %d images, shuffle=%d, shape=%s",
                 len(images), asked["shuffle"], (asked["batch_size"], *batches.images.shape[1:]),
             )  # fmt: skip
-        label_name = parameters.get("label_name", asked["label_name"])
-        super().__init__(batches, asked["data_name"], label_name)
+        super().__init__(batches, version, asked)
 
 
 @dataclass(eq=False)
@@ -106,14 +104,15 @@ class _Whole:
     batch_size: int
     _place: int = field(default=0, init=False)
 
-    def next(self) -> Filled | None:
+    def next(self) -> DataBatch | None:
         stop = self._place + self.batch_size
         if stop > len(self.images):
             return None
         images, labels = self.images[self._place : stop], self.labels[self._place : stop]
         self._place = stop
         data = images.astype(np.float32) * np.float32(1 / 256)
-        return Filled(data, labels.astype(np.float32), np.zeros(self.batch_size, np.uint64), 0)
+        index = np.zeros(self.batch_size, np.uint64)
+        return DataBatch([data], [labels.astype(np.float32)], 0, index)
 
     def reset(self) -> None:
         self._place = 0

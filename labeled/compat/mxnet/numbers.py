@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from labeled.compat.mxnet.augmenter import Version
+from labeled.compat.mxnet.parameters import Version
 from labeled.compat.mxnet.twister import F32
 
 FloatArray = npt.NDArray[np.float32]

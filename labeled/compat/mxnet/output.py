@@ -23,8 +23,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from labeled.compat.mxnet.augmenter import VERSIONS, Version
 from labeled.compat.mxnet.opencv import Picture
+from labeled.compat.mxnet.parameters import VERSIONS, Version
 from labeled.compat.mxnet.twister import F32, Twister
 from labeled.errors import AugmentError
 

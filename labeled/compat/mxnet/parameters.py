@@ -11,10 +11,12 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from labeled.compat.mxnet.augmenter import VERSIONS, Version
 from labeled.errors import LoaderError, LoaderTypeError, did_you_mean
+
+Version = Literal["seed", "0.9.5", "1.9.1"]
+VERSIONS: tuple[Version, ...] = ("seed", "0.9.5", "1.9.1")
 
 REQUIRED = object()
 """Stands for a default that there is none of."""
@@ -24,11 +26,15 @@ SHAPE = re.compile(r"\s*[([]?\s*(-?\d+\s*(?:,\s*-?\d+\s*)*)?(,?)\s*([)\]]?)\s*")
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter: how its text is read, its default, and the least value it may have."""
+    """One parameter: how its text is read, its default, and the least value it may have.
+
+    A parameter that is `optional` stays None where None is given; others take their default.
+    """
 
     read: Callable[[str], Any]
     default: Any = REQUIRED
     least: int | None = None
+    optional: bool = False
 
 
 def read_parameters(
@@ -53,6 +59,8 @@ def read_parameters(
 def _value(iterator: str, name: str, parameter: Parameter, given: Mapping[str, Any]) -> Any:
     value = given.get(name)
     if value is None:
+        if parameter.optional and name in given:
+            return None
         if parameter.default is REQUIRED:
             raise LoaderError(f"{iterator}: the parameter {name} is required and was not given")
         return parameter.default
