@@ -31,8 +31,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("LABELED_FAST", "0")  # children are short-lived: nothing is compiled in them
-
 import h5py
 import numpy as np
 from fuzz_layouts import LAYOUTS

@@ -296,5 +296,5 @@ def test_keywords_and_names_that_are_none_are_refused():
         provider(sed=3)
     with pytest.raises(LoaderError, match="label=3 must be text or a sequence of text"):
         IteratorProvider([], label=3)
-    with pytest.raises(LoaderError, match="data_name=None must be text"):
+    with pytest.raises(LoaderError, match="label_name=None must be text"):
         IteratorProvider([], label_name=None)

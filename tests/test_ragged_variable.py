@@ -137,7 +137,8 @@ def test_any_damage_to_a_heap_gives_an_error_or_what_h5py_reads(
     whole = Path(path).read_bytes()
     heap = whole.index(b"GCOL")
     n_errors = 0
-    for at in [*range(heap, heap + 100, 3), heap + 700]:
+    # Further on lie sizes of objects, over some of which HDF5 itself never comes back.
+    for at in [*range(heap, heap + 48, 3), heap + 700]:
         Path(path).write_bytes(whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
         try:
             with h5py.File(path) as file:
@@ -147,7 +148,7 @@ def test_any_damage_to_a_heap_gives_an_error_or_what_h5py_reads(
         found = {}
         try:
             for batch in opened(path).batches(8, shuffle=shuffle, seed=1):
-                some = [one.values.tolist() for one in batch["x"]]
+                some = [one.values.item().tolist() for one in batch["x"]]
                 found |= dict(zip(batch.rows.tolist(), some, strict=True))
         except LabeledError as error:
             n_errors += str(path) in str(error)

@@ -189,8 +189,8 @@ def test_conv2d_is_the_two_dimensional_case():
 @pytest.mark.parametrize(
     ("make", "kind", "match"),
     [
-        (lambda: VectorSpace(2.0), TypeError, "dim must be an integer, found 2.0"),
-        (lambda: VectorSpace(True), TypeError, "dim must be an integer"),
+        (lambda: VectorSpace(2.0), TypeError, "dim=2.0 must be a whole number"),
+        (lambda: VectorSpace(True), TypeError, "dim=True must be a whole number"),
         (lambda: VectorSpace(-1), ValueError, "dim must be 0 or more"),
         (lambda: VectorSpace(3, dtype="str"), TypeError, "bool, integer, float or complex"),
         (lambda: VectorSpace(3, dtype="floatX"), TypeError, "'floatX' is not a dtype"),

@@ -38,7 +38,7 @@ class NullSpace(Space):
     (True, 0)
     """
 
-    @check_arguments(SpaceError)
+    @check_arguments(SpaceTypeError, but=("shape", "axes", "components", "sparse"))
     def __init__(
         self,
         *,
@@ -110,7 +110,7 @@ class CompositeSpace(Space):
 
     components: tuple[Space, ...] = ()
 
-    @check_arguments(SpaceError)
+    @check_arguments(SpaceTypeError, but=("shape", "axes", "components", "sparse"))
     def __init__(
         self,
         components: Sequence[Space],

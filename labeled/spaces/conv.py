@@ -61,7 +61,7 @@ class ConvNDSpace(ArraySpace):
     _before: tuple[int, ...] = field(default=(), compare=False)
     _after: tuple[int, ...] = field(default=(), compare=False)
 
-    @check_arguments(SpaceError)
+    @check_arguments(SpaceTypeError, but=("shape", "axes", "components", "sparse"))
     def __init__(
         self,
         shape: Sequence[int],
@@ -170,7 +170,7 @@ class Conv2DSpace(ConvNDSpace):
 
     default_axes: ClassVar[Axes] = canonical_axes(2)
 
-    @check_arguments(SpaceError)
+    @check_arguments(SpaceTypeError, but=("shape", "axes", "components", "sparse"))
     def __init__(
         self,
         shape: Sequence[int],

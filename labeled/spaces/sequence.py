@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from numpy.typing import DTypeLike
 
 from labeled._validation import check_arguments
-from labeled.errors import SpaceError, UnsupportedSpaceError
+from labeled.errors import SpaceTypeError, UnsupportedSpaceError
 from labeled.spaces.base import ArraySpace, Space
 from labeled.spaces.checks import Batch, fault, positive
 from labeled.spaces.vector import LabelRows
@@ -71,7 +71,7 @@ class VectorSequenceSpace(_Sequence):
 
     dim: int = 1
 
-    @check_arguments(SpaceError)
+    @check_arguments(SpaceTypeError, but=("shape", "axes", "components", "sparse"))
     def __init__(
         self,
         dim: int,

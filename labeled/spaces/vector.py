@@ -47,7 +47,7 @@ class VectorSpace(ArraySpace):
     dim: int = 1
     sparse: bool = False
 
-    @check_arguments(SpaceError)
+    @check_arguments(SpaceTypeError, but=("shape", "axes", "components", "sparse"))
     def __init__(
         self,
         dim: int,
@@ -126,7 +126,7 @@ class LabelRows(ArraySpace):
     max_labels: int | None = None
     dim: int = 1
 
-    @check_arguments(SpaceError)
+    @check_arguments(SpaceTypeError, but=("shape", "axes", "components", "sparse"))
     def __init__(
         self,
         max_labels: int | None = None,
