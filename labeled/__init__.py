@@ -6,6 +6,7 @@
 ...     print(batch["features"].dims)
 """
 
+import importlib
 import logging
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,9 @@ from labeled.api.accessor import LabeledArray, LabeledDataset, batches
 from labeled.api.converting import convert
 from labeled.api.dataset import Dataset
 from labeled.api.doctoring import Diagnosis, doctor
-from labeled.api.guesses import of_package
 from labeled.api.opening import concat, open_dataset
-from labeled.errors import LabeledError, LabeledWarning
+from labeled.errors import LabeledError, LabeledWarning, UnknownAttributeError
+from labeled.guesses import suggestion
 from labeled.loader.batches.batch import Batch
 from labeled.loader.loader import Loader
 from labeled.ragged import Ragged
@@ -50,14 +51,25 @@ __all__ = [
     "write",
 ]
 
+_PARTS = ("cluster", "compat", "providers", "samplers", "spaces", "specs", "torch", "transforms")
+"""Packages inside that are imported when they are asked for."""
+
 __version__ = VERSION
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_PARTS, *(name for name in globals() if name.startswith("__"))])
+
+
 if not TYPE_CHECKING:  # so that type checkers still refuse what is not there
 
     def __getattr__(name):
-        """Import a part of the package that nothing else needed so far, or say what is meant."""
+        """Import a part of the package at its first use; suggest what an unknown name means."""
+        if name in _PARTS:
+            return importlib.import_module(f"labeled.{name}")
+        plain = f"module 'labeled' has no attribute {name!r}"
         if name.startswith("_"):
-            raise AttributeError(f"module 'labeled' has no attribute {name!r}")
-        return of_package(name, __all__)
+            raise AttributeError(plain)
+        raise UnknownAttributeError(f"{plain}; {suggestion(name, (*__all__, *_PARTS))}")

@@ -24,7 +24,8 @@ from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 import numpy as np
 import numpy.typing as npt
 
-from labeled.errors import ArgumentError, LabeledError, LoaderTypeError, did_you_mean
+from labeled.errors import ArgumentError, LabeledError, OptionError
+from labeled.guesses import suggestion
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -95,12 +96,11 @@ def keywords_of(call: Callable[..., object]) -> list[str]:
 
 
 def check_keywords(title: str, given: Iterable[str], *known: Iterable[str]) -> None:
-    """Raise :class:`LoaderTypeError` for a name that there is none of."""
+    """Raise :class:`OptionError` for an option that does not exist."""
     names = {name for some in known for name in some}
     for name in given:
         if name not in names:
-            hint = did_you_mean(name, names, limit=99)
-            raise LoaderTypeError(f"{title} has no parameter {name!r}; {hint}")
+            raise OptionError(f"{title}() has no option {name!r}; {suggestion(name, names)}")
 
 
 def check_fields(instance: Any, error: type[LabeledError] = ArgumentError) -> None:

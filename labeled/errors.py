@@ -28,6 +28,10 @@ class ArgumentError(LabeledError, TypeError, ValueError):
     """An argument has a type, or a value, that means nothing to the call."""
 
 
+class OptionError(ArgumentError):
+    """A call has no option of that name, or one that means nothing for this file."""
+
+
 class FileFormatError(LabeledError, OSError):
     """A file is missing, damaged, or not what its name promises."""
 
@@ -121,7 +125,7 @@ class LoaderError(LabeledError, ValueError):
 
 
 class LoaderTypeError(LoaderError, TypeError):
-    """A loader was given an option that there is none of."""
+    """A loader was used in a way that it does not support."""
 
 
 class PipelineError(LabeledError, ValueError):
@@ -227,11 +231,17 @@ def did_you_mean(name: str, known: Iterable[str], *, limit: int = 12) -> str:
     "did you mean 'image_features'? There are: 'image_features', 'targets'"
     """
     names = sorted(known)
-    there = listed(names, limit)
+    there, close = listed(names, limit), closest(name, names)
+    return f"there are: {there}" if close is None else f"did you mean {close!r}? There are: {there}"
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that `name` is most likely meant for, if there is one."""
+    names = sorted(known)
     close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.7)
     close = close or [one for one in names if _starts_alike(str(name), one)][:1]
     close = close or difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}? There are: {there}" if close else f"there are: {there}"
+    return close[0] if close else None
 
 
 def _starts_alike(one: str, two: str) -> bool:

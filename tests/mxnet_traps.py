@@ -195,7 +195,7 @@ CASES = [
         "old(batchsize=3, rand_crp=True).batch_size",
         "4",
         "native(rand_crp=True)",
-        "raises LoaderTypeError",
+        "raises OptionError",
     ),
     Case(
         8,

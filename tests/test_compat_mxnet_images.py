@@ -17,7 +17,7 @@ from labeled.compat.mxnet.imageiter import OF_OUTPUT, OF_PICTURES, STD, known_pa
 from labeled.compat.mxnet.output import Output
 from labeled.compat.mxnet.records import ByteStream
 from labeled.compat.mxnet.twister import Twister
-from labeled.errors import AugmentError, FileFormatError, LoaderError, LoaderTypeError
+from labeled.errors import AugmentError, FileFormatError, LoaderError, OptionError
 from labeled.transforms.meanfile import read_mean_file, write_mean_file
 
 REFERENCE = os.environ.get("LABELED_REFERENCE")
@@ -206,7 +206,7 @@ def test_names_and_unknown_words(folder, version):
     assert it.provide_data == [("x", (4, 3, 12, 16))]
     assert it.provide_label == [("y", (4,))]
     assert make(folder, version, label_name=None).provide_label == []
-    with pytest.raises(LoaderTypeError, match="did you mean 'batch_size'"):
+    with pytest.raises(OptionError, match="did you mean 'batch_size'"):
         make(folder, version, strict=True, batch_sze=3)
 
 
@@ -215,7 +215,7 @@ def test_names_and_unknown_words(folder, version):
 )
 def test_words_of_later_versions_are_unknown(folder, version, later):
     make(folder, version, **{later: 3})
-    with pytest.raises(LoaderTypeError, match=f"no parameter '{later}'"):
+    with pytest.raises(OptionError, match=f"no parameter '{later}'"):
         make(folder, version, strict=True, **{later: 3})
 
 

@@ -23,7 +23,7 @@ from labeled.errors import (
     ArrayError,
     FileFormatError,
     LoaderError,
-    LoaderTypeError,
+    OptionError,
     UnknownNameError,
 )
 
@@ -284,7 +284,7 @@ def test_unknown_words_are_refused_if_that_is_wanted(tmp_path, idx, version):
     text = {"data_csv": csv(tmp_path, [1]), "data_shape": 1, "batch_size": 1}
     for make, asked in ((CSVIter, text), (MNISTIter, {**idx, "batch_size": 1})):
         make(version=version, **asked, bach_size=3)
-        with pytest.raises(LoaderTypeError, match="did you mean 'batch_size'"):
+        with pytest.raises(OptionError, match="did you mean 'batch_size'"):
             make(version=version, strict=True, **asked, bach_size=3)
 
 
@@ -339,7 +339,7 @@ def test_csv_errors(tmp_path):
     with pytest.raises(FileFormatError, match="no file with anything in it"):
         CSVIter(data_csv=str(tmp_path / "none.csv"), data_shape=1, batch_size=1)
     CSVIter(data_csv=data, data_shape=2, batch_size=1, bach_size=3)  # unknown words were ignored
-    with pytest.raises(LoaderTypeError, match="did you mean 'batch_size'"):
+    with pytest.raises(OptionError, match="did you mean 'batch_size'"):
         CSVIter(data_csv=data, data_shape=2, batch_size=1, bach_size=3, strict=True)
 
 

@@ -12,7 +12,7 @@ import pytest
 import xarray as xr
 
 import labeled
-from labeled.errors import LabeledError, LoaderTypeError, WriteError
+from labeled.errors import LabeledError, OptionError, WriteError
 
 X = np.arange(6.0)
 
@@ -46,7 +46,7 @@ def test_what_means_nothing_is_refused(
     if "columns" in option and kind in ("frame", "csv", "parquet"):
         return  # tables have columns: the next test
     words = "did you mean 'split'" if "splits" in option else f"{next(iter(option))}(=|')"
-    with pytest.raises(LoaderTypeError, match=words):
+    with pytest.raises(OptionError, match=words):
         labeled.convert(origins[kind], tmp_path / "new.h5", **option)
     assert not (tmp_path / "new.h5").exists()
 

@@ -27,8 +27,8 @@ from labeled.errors import (
     FileFormatError,
     LabeledWarning,
     LoaderError,
-    LoaderTypeError,
     MissingExtraError,
+    OptionError,
     ReadError,
     UnknownNameError,
 )
@@ -299,7 +299,7 @@ def test_damage_between_the_samples_names_its_line(tmp_path):
 def test_options_that_mean_nothing_are_refused(tmp_path):
     path = put(tmp_path / "a.csv", "a,b\n1,2\n3,4\n")
     for options, error, words in (
-        ({"delimeter": ";"}, LoaderTypeError, "no option 'delimeter'; did you mean 'delimiter'"),
+        ({"delimeter": ";"}, OptionError, "no option 'delimeter'; did you mean 'delimiter'"),
         ({"delimiter": ";;"}, LoaderError, "delimiter=';;': give one ASCII character, or 'whites"),
         ({"labels": "c"}, UnknownNameError, "labels= tells of column 'c', .*there are: 'a', 'b'"),
         ({"columns": {"x": 9}}, UnknownNameError, "columns= tells of column 9"),
@@ -309,11 +309,11 @@ def test_options_that_mean_nothing_are_refused(tmp_path):
         ({"names": ["x"]}, FileFormatError, "names= gives 1 names, but the first row of"),
         ({"skip_lines": -1}, LoaderError, "give a number of lines"),
         ({"skip_lines": 9}, FileFormatError, "has no line after the skip_lines=9 first"),
-        ({"group": "/"}, LoaderTypeError, "group= means nothing for .*, which is delimited text"),
+        ({"group": "/"}, OptionError, "group= means nothing for .*, which is delimited text"),
     ):
         with pytest.raises(error, match=words):
             labeled.open_dataset(path, **options)
-    with pytest.raises(LoaderTypeError, match=r"delimiter= means nothing .* which is IDX"):
+    with pytest.raises(OptionError, match=r"delimiter= means nothing .* which is IDX"):
         labeled.open_dataset(put(tmp_path / "a-idx1-ubyte", b"\0\0\x08\1\0\0\0\1a"), delimiter=",")
 
 

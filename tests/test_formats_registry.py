@@ -16,7 +16,7 @@ from record_files import pictures, write_records
 
 import labeled
 from labeled.cli.main import main
-from labeled.errors import FileFormatError, LoaderError, LoaderTypeError
+from labeled.errors import FileFormatError, LoaderError, OptionError
 from labeled.formats.registry import FORMATS, common_format, format_named, format_of
 
 
@@ -110,7 +110,7 @@ def test_a_packed_file_is_looked_into(tmp_path):
 
 
 def test_options_are_known_before_files_are_looked_at(tmp_path):
-    with pytest.raises(LoaderTypeError, match=r"no option 'chnks'; did you mean 'chunks'"):
+    with pytest.raises(OptionError, match=r"no option 'chnks'; did you mean 'chunks'"):
         labeled.open_dataset(tmp_path / "none.h5", chnks=3)
 
 

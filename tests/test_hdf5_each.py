@@ -19,7 +19,7 @@ from labeled.cli.main import main
 from labeled.errors import (
     FileFormatError,
     LabeledWarning,
-    LoaderTypeError,
+    OptionError,
     ReadError,
     UnknownNameError,
     UnsafeFileError,
@@ -221,7 +221,7 @@ def test_patterns_that_mean_no_examples_are_refused(tmp_path):
         labeled.open_dataset(path, examples="data/[ab]", sources=["y"])
     np.save(tmp_path / "x.npy", np.arange(3))
     (tmp_path / "t.csv").write_text("1,2\n")
-    with pytest.raises(LoaderTypeError, match="examples= means nothing"):
+    with pytest.raises(OptionError, match="examples= means nothing"):
         labeled.open_dataset(tmp_path / "t.csv", examples="*")
 
 

@@ -23,7 +23,7 @@ from labeled.errors import (
     FileChangedError,
     FileFormatError,
     LabeledWarning,
-    LoaderTypeError,
+    OptionError,
     ReadError,
     UnknownNameError,
     UnsafeFileError,
@@ -231,7 +231,7 @@ def test_names_of_axes_can_be_given(tmp_path):
         labeled.open_dataset(path, dims={"date": ("x", "y", "z")})
     with pytest.raises(UnknownNameError, match=r"sources= names 'image', .*there are: 'data'"):
         labeled.open_dataset(path, sources=["image"])
-    with pytest.raises(LoaderTypeError, match=r"group= means nothing for '.*', which is IDX"):
+    with pytest.raises(OptionError, match=r"group= means nothing for '.*', which is IDX"):
         labeled.open_dataset(path, group="a")
 
 

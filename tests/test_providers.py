@@ -19,7 +19,7 @@ from labeled.errors import (
     ArrayError,
     LabeledError,
     LoaderError,
-    LoaderTypeError,
+    OptionError,
     UnknownNameError,
 )
 from labeled.providers import (
@@ -188,7 +188,7 @@ def test_labelled_and_lazy_arrays_keep_their_dims():
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        ({"bach_size": 3}, LoaderTypeError, "'bach_size'; did you mean 'batch_size'"),
+        ({"bach_size": 3}, OptionError, "'bach_size'; did you mean 'batch_size'"),
         ({"batch_size": -1}, LoaderError, "batch_size=-1"),
         ({"batch_size": 2.0}, LoaderError, "whole number"),
         ({"label": LABELS[:3]}, LoaderError, "different numbers of samples"),
@@ -395,9 +395,9 @@ def test_sources_of_a_dataset_are_chosen_and_renamed(ds):
         ds.as_provider(5, label=["targets", "targets"])
     twice = ds.as_provider(5, data={"x": "features", "again": "features"})
     assert [name for name, _ in twice.provide_data] == ["x", "again"]
-    with pytest.raises(LoaderTypeError, match="did you mean 'shuffle'"):
+    with pytest.raises(OptionError, match="did you mean 'shuffle'"):
         ds.as_provider(5, shufle=True)
-    with pytest.raises(LoaderTypeError, match="no parameter 'pipeline'"):
+    with pytest.raises(OptionError, match="no option 'pipeline'"):
         ds.as_provider(5, pipeline={"features": np.negative})
     piped = IteratorProvider(ds.batches(5, pipeline={"features": lambda x: x[:, :2]}))
     assert dict(piped.provide_data)["features"] == (5, 2, 2)

@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 import labeled
-from labeled.errors import ArrayError, LoaderError, LoaderTypeError, UnknownNameError
+from labeled.errors import ArrayError, LoaderError, OptionError, UnknownNameError
 from labeled.providers import (
     ArrayDataProvider,
     DataProvider,
@@ -166,7 +166,7 @@ def test_what_yields_nothing_has_no_shapes():
         IteratorProvider([], copy="no")
     with pytest.raises(LoaderError, match="takes a function"):
         provider([1])
-    with pytest.raises(LoaderTypeError, match="did you mean 'batch_size'"):
+    with pytest.raises(OptionError, match="did you mean 'batch_size'"):
         IteratorProvider([], batchsize=3)
 
 
@@ -292,7 +292,7 @@ def test_tensors_are_taken_or_refused_with_their_name():
 
 
 def test_keywords_and_names_that_are_none_are_refused():
-    with pytest.raises(LoaderTypeError, match=r"provider\(\) has no parameter 'sed'.* 'seed'"):
+    with pytest.raises(OptionError, match=r"provider\(\) has no option 'sed'.* 'seed'"):
         provider(sed=3)
     with pytest.raises(LoaderError, match="label=3 must be text or a sequence of text"):
         IteratorProvider([], label=3)

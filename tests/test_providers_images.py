@@ -18,7 +18,7 @@ from labeled.errors import (
     FileFormatError,
     LabeledWarning,
     LoaderError,
-    LoaderTypeError,
+    OptionError,
     ReadError,
     WriteError,
 )
@@ -172,7 +172,7 @@ def test_augmenters_are_applied_in_sequence_by_name(folder):
         np.testing.assert_allclose(np.concatenate(none), 2 * WHOLE[..., ::-1], atol=1e-4)
     with pytest.raises(LoaderError, match=r"'det_aug_default', and only 'aug_default' is known"):
         make(folder, aug_seq="aug_default,det_aug_default")
-    with pytest.raises(LoaderTypeError, match="no parameter 'times'"):
+    with pytest.raises(OptionError, match="no option 'times'"):
         make(folder, times=2)
 
 
@@ -394,7 +394,7 @@ def test_a_mean_image_is_computed_once_over_all_pictures(folder, tmp_path):
 @pytest.mark.parametrize(
     ("parameters", "error", "words"),
     [
-        ({"rand_crp": True}, LoaderTypeError, "no parameter 'rand_crp'; did you mean 'rand_crop'"),
+        ({"rand_crp": True}, OptionError, "no option 'rand_crp'; did you mean 'rand_crop'"),
         ({"data_shape": (3, 12)}, LoaderError, "must be .channels, height, width."),
         ({"data_shape": (2, 12, 12)}, LoaderError, "1, 3 or 4 channels$"),
         ({"data_shape": (16, 12, 3)}, LoaderError, r"channels; .* first: \(3, height, width\)"),

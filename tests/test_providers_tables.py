@@ -14,7 +14,7 @@ from fake_device import FakeDevice
 from provided import IMAGES, LABELS, handed_out, make, same
 from record_files import write_records
 
-from labeled.errors import FileFormatError, LoaderError, LoaderTypeError
+from labeled.errors import FileFormatError, LoaderError, OptionError
 from labeled.providers import CSVProvider, DataProvider, MNISTProvider
 
 # digits
@@ -105,7 +105,7 @@ def test_digits_are_whole_batches_in_every_epoch(idx):
 
 
 def test_digits_that_do_not_fit_are_refused(idx, tmp_path):
-    with pytest.raises(LoaderTypeError, match="did you mean 'shuffle'"):
+    with pytest.raises(OptionError, match="did you mean 'shuffle'"):
         MNISTProvider(**idx, shufle=True)
     for name in ("flat", "silent", "roll_over"):
         with pytest.raises(LoaderError, match=f"{name}='false' must be True or False"):
@@ -231,7 +231,7 @@ def test_columns_without_a_name_are_columns(text):
 def test_text_that_does_not_fit_is_refused(text):
     with pytest.raises(LoaderError, match=r"\(6,\) does not fit \(5,\)"):
         make_text(text, data_shape=5)
-    with pytest.raises(LoaderTypeError, match="did you mean 'label_csv'"):
+    with pytest.raises(OptionError, match="did you mean 'label_csv'"):
         make_text(text, labels_csv="l.csv")
     with pytest.raises(LoaderError, match="must be a sequence of whole numbers"):
         make_text(text, data_shape="6")

@@ -12,7 +12,7 @@ import pytest
 
 import labeled
 import labeled.torch
-from labeled.errors import LabeledWarning, LoaderError, LoaderTypeError, StateError
+from labeled.errors import LabeledWarning, LoaderError, StateError
 from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
 from labeled.torch import rows as worker_rows
 from labeled.torch.rows import WorkerRows
@@ -273,9 +273,9 @@ def test_workers_that_never_begin_are_not_waited_for_long(train, monkeypatch):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_torchs_own_loader_over_a_dataset_says_what_to_say(train, workers):
+def test_torchs_own_loader_over_a_dataset_makes_no_batches_of_labelled_arrays(train, workers):
     loader = torch.utils.data.DataLoader(train, batch_size=16, shuffle=True, num_workers=workers)
-    with pytest.raises(LoaderTypeError, match=r"say labeled\.torch\.data_loader\(ds, 16\)"):
+    with pytest.raises(TypeError, match="batch must contain tensors"):
         next(iter(loader))
 
 
@@ -393,10 +393,10 @@ def test_what_torch_refuses_is_told_before_an_epoch_begins(train):
         labeled.torch.data_loader(train, 8, torch_options={"persistent_workers": True})
 
 
-def test_a_loader_given_to_torchs_data_loader_says_what_to_do_instead(tmp_path):
+def test_a_loader_given_to_torchs_data_loader_is_refused(tmp_path):
     path = labeled.write(tmp_path / "x.hdf5", {"x": np.arange(8)})
     loader = labeled.open_dataset(path).batches(4, as_="torch")
 
-    with pytest.raises(LoaderTypeError, match=r"for batch in loader.*labeled\.torch\.data_loader"):
+    with pytest.raises(TypeError, match="not subscriptable"):
         next(iter(torch.utils.data.DataLoader(loader, batch_size=None)))
     assert sum(len(batch["x"]) for batch in loader) == 8

@@ -62,7 +62,7 @@ def batches(
         If nothing has the dim, or arrays differ in length.
     ArrayError
         If something is no array.
-    LoaderTypeError
+    OptionError
         If an option has a name that there is none of.
 
     Examples

@@ -24,7 +24,7 @@ from labeled.api.opening import GENERAL, open_dataset
 from labeled.catalog.files import find_files
 from labeled.errors import (
     ArrayError,
-    LoaderTypeError,
+    OptionError,
     SplitError,
     UnknownNameError,
     WriteError,
@@ -160,7 +160,7 @@ def convert(
     {'train': 8, 'test': 2}
     """
     if "splits" in options:
-        raise LoaderTypeError("convert has no parameter 'splits'; did you mean 'split'?")
+        raise OptionError("convert() has no option 'splits'; did you mean 'split'?")
     check_keywords("convert", options, keywords_of(convert), GENERAL, OPTION_NAMES)
     target = os.fsdecode(target)
     check_target(target, overwrite=overwrite)
@@ -239,7 +239,7 @@ def _check_heeded(
     given = {**options, "columns": columns, "example_dim": example_dim}
     for name, value in given.items():
         if value is not None and found.kind not in HEEDED_BY.get(name, ("pictures",)):
-            raise LoaderTypeError(f"{name}= means nothing for {found.where}, which is {found.kind}")
+            raise OptionError(f"{name}= means nothing for {found.where}, which is {found.kind}")
 
 
 def _warn_of_left_out(dataset: Dataset) -> None:

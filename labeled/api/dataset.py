@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -33,13 +33,6 @@ from labeled.api.choosing import (
     shared,
 )
 from labeled.api.dividing import one_value_a_row, two_sides
-from labeled.api.guesses import (
-    NOT_ADDED,
-    NOT_ASSIGNED,
-    NOT_ONE_ARRAY,
-    OF_DATASET,
-    hint_for_dataset,
-)
 from labeled.api.held import (
     Held,
     Rows,
@@ -65,7 +58,6 @@ from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import Source
 from labeled.errors import (
     LoaderError,
-    LoaderTypeError,
     SelectionTypeError,
     SplitError,
     UnknownNameError,
@@ -524,15 +516,6 @@ class Dataset:
         dims = {name: source.dims[1:] for name, source in self._sources.items()}
         return Sample(arrays, dims, int(row) % self.n_rows)
 
-    def __getitems__(self, rows: Sequence[int]) -> NoReturn:
-        """Refuse what torch's own DataLoader asks for, whose collate knows no labelled arrays."""
-        raise LoaderTypeError(
-            f"{len(rows)} examples to be put together, as torch's DataLoader asks for, would be "
-            "read one by one, in no order that could be resumed: say labeled.torch.data_loader("
-            f"ds, {len(rows)}) for worker processes of torch, or ds.batches({len(rows)}, "
-            "as_='torch') without a DataLoader; ds[5] is one example"
-        )
-
     @check_arguments()
     def read_rows(self, name: str, start: int, stop: int) -> Array:
         """Read consecutive rows of a dense source, in the calling thread.
@@ -636,7 +619,7 @@ class Dataset:
 
         Raises
         ------
-        LoaderTypeError
+        OptionError
             If an option has a name that there is none of.
         """
         check_options(options)
@@ -737,20 +720,14 @@ class Dataset:
     if not TYPE_CHECKING:  # so that type checkers still refuse what is not there
 
         def __getattr__(self, name: str) -> Any:
-            raise unknown_attribute(
-                self, name, OF_DATASET, lambda n: hint_for_dataset(n, self.sources, self.splits)
-            )
-
-        def __add__(self, other: Any) -> Any:
-            raise SelectionTypeError(NOT_ADDED)
-
-        __radd__ = __add__
-
-        def __setitem__(self, name: Any, value: Any) -> None:
-            raise SelectionTypeError(NOT_ASSIGNED)
+            raise unknown_attribute(self, name, lambda: self.sources)
 
         def __array__(self, *_: Any, **options: Any) -> Any:
-            raise SelectionTypeError(NOT_ONE_ARRAY)
+            # NumPy would make an array of the names that iterating gives.
+            raise SelectionTypeError(
+                f"{self.where} is not one array: np.asarray(ds['x']) reads one source, and "
+                "ds.batches(256, as_='numpy') gives all of them batch by batch"
+            )
 
     # looks
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import heapq
 import math
 import os
+import shlex
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,6 @@ from labeled.formats.parts import parts_of
 from labeled.formats.registry import check_hdf5
 from labeled.loader.loader import Loader
 from labeled.ragged import Ragged
-from labeled.shell import shell_path
 from labeled.views.text import table
 from labeled.writing.diagnosis import (
     APART,
@@ -238,7 +238,7 @@ def _left_behind(path: str) -> list[Finding]:
         elif part.state == "unknown":
             words = (
                 f"{part.path} ({size}) was begun on another machine, in another container, or "
-                f"before a restart; once nobody writes it: rm {shell_path(part.path)}"
+                f"before a restart; once nobody writes it: rm {shlex.quote(part.path)}"
             )
         else:
             continue

@@ -9,7 +9,7 @@ from dataclasses import replace
 from inspect import signature
 from typing import Any
 
-from labeled._validation import check_arguments
+from labeled._validation import check_arguments, check_keywords
 from labeled.api.dataset import Dataset
 from labeled.catalog.chunking import check_chunks
 from labeled.catalog.files import Files, find_named
@@ -24,7 +24,7 @@ from labeled.errors import (
 )
 from labeled.formats.format import Options
 from labeled.formats.registry import (
-    check_names,
+    OPTION_NAMES,
     check_reachable,
     common_format,
     format_named,
@@ -109,7 +109,7 @@ def open_dataset(
         If the file leads outside itself and `allow_external` is not set.
     DimsError, SplitError, UnknownNameError
         If names, labels or the split table do not fit the file.
-    LoaderTypeError
+    OptionError
         If an option is unknown, or means nothing in files of this format.
 
     Notes
@@ -129,7 +129,7 @@ def open_dataset(
         sources = (sources,)
     if sources is not None and not len(sources):
         raise UnknownNameError("sources=[] names no source; leave it out to open all of them")
-    check_names(options, GENERAL)
+    check_keywords("open_dataset", options, GENERAL, OPTION_NAMES)
     paths, names = find_named(path, format)
     chosen = common_format(paths) if format is None else format_named(format)
     check_reachable(chosen, paths)

@@ -7,8 +7,7 @@ next step. What none of the formats and nobody here knows is left to its name.
 from __future__ import annotations
 
 import os
-
-from labeled.shell import shell_path
+import shlex
 
 ZARR_MARKS = (".zgroup", ".zarray", ".zmetadata", "zarr.json")
 """A folder with one of these in it is a zarr store."""
@@ -74,4 +73,4 @@ def convert_command(path: str) -> str:
     "labeled convert 'my digits.csv' 'my digits.hdf5'"
     """
     target = os.path.splitext(path)[0] + ".hdf5"
-    return f"labeled convert {shell_path(path)} {shell_path(target)}"
+    return f"labeled convert {shlex.quote(path)} {shlex.quote(target)}"

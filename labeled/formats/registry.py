@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from labeled.errors import FileFormatError, LoaderError, LoaderTypeError, did_you_mean
+from labeled.errors import FileFormatError, LoaderError, OptionError, did_you_mean
 from labeled.formats.bytesource import StoredBytes, is_address, is_remote, stamp_of, unreadable
 from labeled.formats.csv.format import FORMAT as CSV
 from labeled.formats.foreign import convert_command, told_of
@@ -23,7 +23,6 @@ from labeled.formats.hdf5.format import FORMAT as HDF5
 from labeled.formats.hdf5.format import SIGNATURE
 from labeled.formats.idx.format import FORMAT as IDX
 from labeled.formats.recordio.format import FORMAT as RECORDIO
-from labeled.guesses import said_of
 
 log = logging.getLogger(__name__)
 
@@ -184,41 +183,6 @@ def _unpacked(data: bytes) -> bytes:
         return data
 
 
-SAID_ELSEWHERE = said_of(
-    ("split which_sets", "say open_dataset(path).split('train'), once it is open"),
-    ("subset rows", "say open_dataset(path).subset(rows), once it is open"),
-    (
-        "batch_size shuffle seed memory device pipeline specs",
-        "say it of batches: open_dataset(path).batches(64, shuffle=True, seed=7)",
-    ),
-    ("engine", "files tell their format themselves, and format= is for those that do not"),
-    ("mode", "files are only read; labeled.write makes one, and labeled.append adds rows"),
-)
-"""What to say of options that other functions have, or those of other libraries."""
-
-
-def check_names(own: Mapping[str, Any], general: Iterable[str]) -> None:
-    """Refuse options that no format has, before a file is looked at.
-
-    Parameters
-    ----------
-    own : mapping
-        What was given besides the options that all formats share.
-    general : iterable of str
-        Names of these, for the hint.
-
-    Raises
-    ------
-    LoaderTypeError
-        If one of them is unknown.
-    """
-    known = {*general, *OPTION_NAMES}
-    for name in own:
-        if name not in known:
-            said = SAID_ELSEWHERE.get(name) or did_you_mean(name, known, limit=99)
-            raise LoaderTypeError(f"open_dataset() has no option {name!r}; {said}")
-
-
 def own_options(chosen: Format, path: str, given: Mapping[str, Any], heeded: Iterable[str]) -> Any:
     """Return the options of a format, made of what was given.
 
@@ -234,14 +198,14 @@ def own_options(chosen: Format, path: str, given: Mapping[str, Any], heeded: Ite
 
     Raises
     ------
-    LoaderTypeError
+    OptionError
         If they mean nothing in that format.
     LoaderError
         If a value is none that it takes.
     """
     for name in (*given, *heeded):
         if name not in chosen.option_names and name not in chosen.heeds:
-            raise LoaderTypeError(
+            raise OptionError(
                 f"{name}= means nothing for {path!r}, which is {chosen.title}; "
                 f"{did_you_mean(name, {*chosen.option_names, *chosen.heeds})}"
             )

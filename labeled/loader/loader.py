@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from labeled._validation import check_arguments
 from labeled.errors import LoaderError, LoaderTypeError, ReadError, StateError
-from labeled.guesses import said_of, unknown_attribute
+from labeled.guesses import unknown_attribute
 from labeled.loader.batches.dealing import Dealer, Interrupted
 from labeled.loader.batches.workers import Workers
 from labeled.loader.devices.dealing import DeviceDealer
@@ -46,27 +46,6 @@ log = logging.getLogger(__name__)
 
 Rows = npt.NDArray[np.int64]
 T = TypeVar("T")
-
-
-BEFORE = "say it where the loader is made: ds.batches(..., {})"
-
-GUESSES = said_of(
-    ("take limit head first", "say itertools.islice(loader, 10)"),
-    ("next batch get_batch sample", "say next(iter(loader))"),
-    ("map transform apply collate_fn", BEFORE.format("pipeline=")),
-    ("shuffle", BEFORE.format("shuffle=True, seed=7")),
-    ("sampler batch_sampler", BEFORE.format("sampler=")),
-    ("shard", BEFORE.format("part=(index, count), seed=7")),
-    ("filter skip", "choose rows before: ds.subset(...).batches(...)"),
-    ("prefetch num_workers", BEFORE.format("threads=, prefetch=")),
-    ("to torch to_torch cuda jax with_format", BEFORE.format("as_='torch'")),
-    ("repeat epochs reset rewind", "each loop over it is the next epoch; set_epoch() goes to one"),
-    ("n_batches num_batches steps steps_per_epoch size", "say len(loader)"),
-    ("dataset", "keep the dataset that it was made of; batch.rows are positions in that"),
-    ("save checkpoint state", "say loader.state_dict(), and load_state_dict(state) to go on"),
-    ("close shutdown", "nothing to close: an epoch ends with the last of its iterator"),
-)
-"""What to say of attributes that other libraries have."""
 
 
 class Loader:
@@ -145,15 +124,7 @@ class Loader:
     if not TYPE_CHECKING:  # so that type checkers still refuse what is not there
 
         def __getattr__(self, name: str) -> Any:
-            raise unknown_attribute(self, name, GUESSES)
-
-        def __getitem__(self, index: Any) -> Any:
-            raise LoaderTypeError(
-                "a loader hands out whole batches one after the other, and has none by number: "
-                "say `for batch in loader`, which needs no DataLoader of torch around it "
-                "(as_='torch' makes tensors); labeled.torch.data_loader(ds, 64) has worker "
-                "processes of torch, and ds[5] is one example"
-            )
+            raise unknown_attribute(self, name)
 
     # iterating
 

@@ -24,7 +24,7 @@ def provider_of(
     options: Mapping[str, Any],
 ) -> LoaderProvider:
     """Serve the sources that `data` and `label` name; see :meth:`labeled.Dataset.as_provider`."""
-    serving = serving_of("as_provider()", options)
+    serving = serving_of("as_provider", options)
     labels = _named("label", label, sources, [name for name in sources if name in LABEL_NAMES])
     others = [name for name in sources if name not in labels.values()]
     feeds = [Feed(name, source) for name, source in _named("data", data, sources, others).items()]

@@ -358,7 +358,7 @@ def provider(
     >>> noise.provide_data, len(list(noise))
     ([('data', (3, 4))], 2)
     """
-    check_keywords("provider()", options, PASSED_ON, ["seed"])
+    check_keywords("provider", options, PASSED_ON, ["seed"])
     if function is None:
         return lambda made: provider(made, seed=seed, **options)
     if not callable(function):

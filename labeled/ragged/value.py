@@ -27,7 +27,7 @@ from dask.utils import format_bytes
 from labeled._validation import check_arguments
 from labeled.device import to_device
 from labeled.errors import ArrayError, DimsError
-from labeled.guesses import said_of, unknown_attribute
+from labeled.guesses import unknown_attribute
 from labeled.later import extra_module
 from labeled.ragged.flat import (
     AnyRows,
@@ -55,21 +55,6 @@ from labeled.views.html import facts, page
 
 BLOCK_BYTES = 4 << 20
 """What iteration reads at once, unless one example is larger."""
-
-
-GUESSES = said_of(
-    ("lengths", "ragged.shapes has the lengths of every example"),
-    ("shape", "examples differ: ragged.shapes has theirs, len(ragged) counts them"),
-    ("values data", "say ragged.flat().values, list(ragged), or ragged.pad().values"),
-    ("to_list tolist", "say list(ragged)"),
-    ("numpy to_numpy compute", "say ragged.to_objects(), ragged.pad().values or ragged.flat()"),
-    ("to_torch torch to_tensor", "say ds.batches(64, ragged='pad', as_='torch')"),
-    ("mean std min max sum", "say ragged.flat().values.mean(), or ds.statistics(name)"),
-    ("isel sel", "take examples by position: ragged[3], ragged[:10], ragged[[5, 3]]"),
-    ("to_xarray", "say ragged.pad(mask=True), which is dense"),
-    ("plot", "say next(iter(ds.batches(16))).plot()"),
-)
-"""What to say of attributes that other libraries have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,7 +246,7 @@ class Ragged:
     if not TYPE_CHECKING:  # so that type checkers still refuse what is not there
 
         def __getattr__(self, name: str) -> Any:
-            raise unknown_attribute(self, name, GUESSES)
+            raise unknown_attribute(self, name)
 
     def load(self) -> Ragged:
         """Read all examples into memory; returns them as another ragged array."""

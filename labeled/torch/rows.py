@@ -17,7 +17,7 @@ from typing import Any
 from labeled.api.dataset import Dataset
 from labeled.api.shares import shared_options
 from labeled.device.handoff import module
-from labeled.errors import LoaderTypeError, warn
+from labeled.errors import OptionError, warn
 from labeled.loader.loader import Loader
 from labeled.loader.request.arguments import integer, part_of
 from labeled.torch.turns import Turn
@@ -38,7 +38,7 @@ DEALS = "this deals out to workers: give the share of this process, such as a ra
 
 
 def check_options(options: Mapping[str, Any], remedy: str) -> None:
-    """Raise :class:`LoaderTypeError` where an option is meant for torch's DataLoader.
+    """Raise :class:`OptionError` where an option is meant for torch's DataLoader.
 
     Parameters
     ----------
@@ -47,9 +47,7 @@ def check_options(options: Mapping[str, Any], remedy: str) -> None:
     """
     for name in options:
         if name in OF_WORKERS:
-            raise LoaderTypeError(
-                f"{name}= is for torch's DataLoader: say {remedy.format(name=name)}"
-            )
+            raise OptionError(f"{name}= is for torch's DataLoader: say {remedy.format(name=name)}")
 
 
 class WorkerRows:

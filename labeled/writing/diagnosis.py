@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,7 +27,6 @@ from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.safety import stored_bytes
 from labeled.formats.hdf5.scan import scan
 from labeled.formats.header import FileHeader, Rows, SourceHeader
-from labeled.shell import shell_path, shell_word
 from labeled.writing.layouts import codec_of
 from labeled.writing.ordering import order_of
 from labeled.writing.patterns import shortened
@@ -327,15 +327,15 @@ def command(path: str, target: str, options: Mapping[str, Any], names: Collectio
     "labeled repack 'a b.h5' c.h5 --chunks x=auto --order splits"
     """
     verb = "convert" if "examples" in options else "repack"
-    words = ["labeled", verb, shell_path(path), shell_path(target)]
+    words = ["labeled", verb, shlex.quote(path), shlex.quote(target)]
     for option, value in options.items():
         if value is True:
             words.append(f"--{option.replace('_', '-')}")
         elif isinstance(value, Mapping):
             for name, one in shortened(value, names).items():
-                words += [f"--{option}", shell_word(f"{name}={_word(one)}")]
+                words += [f"--{option}", shlex.quote(f"{name}={_word(one)}")]
         else:
-            words += [f"--{option}", shell_word(_word(value))]
+            words += [f"--{option}", shlex.quote(_word(value))]
     return " ".join(words)
 
 

@@ -22,8 +22,8 @@ from labeled.errors import (
     DimsError,
     FileFormatError,
     LabeledError,
-    LoaderTypeError,
     MissingExtraError,
+    OptionError,
     UnknownNameError,
     UnsafeFileError,
     did_you_mean,
@@ -232,7 +232,7 @@ def _of_pictures(path: str, options: Mapping[str, Any]) -> Origin:
     known = [one.name for one in fields(Decoding)]
     for name in options:
         if name not in known:
-            raise LoaderTypeError(
+            raise OptionError(
                 f"{name}= means nothing for pictures in a folder; {did_you_mean(name, known)}"
             )
     found = listed(path)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from labeled.errors import LoaderError, LoaderTypeError, did_you_mean
+from labeled.errors import LoaderError, OptionError, did_you_mean
 
 Version = Literal["seed", "0.9.5", "1.9.1"]
 VERSIONS: tuple[Version, ...] = ("seed", "0.9.5", "1.9.1")
@@ -46,13 +46,13 @@ def read_parameters(
     ------
     LoaderError
         If a value cannot be read, is too small, or one that is required is missing.
-    LoaderTypeError
+    OptionError
         With `strict`: if a word is unknown.
     """
     for name in given:
         if strict and name not in known:
             hint = did_you_mean(name, known, limit=99)
-            raise LoaderTypeError(f"{iterator} has no parameter {name!r}; {hint}")
+            raise OptionError(f"{iterator} has no parameter {name!r}; {hint}")
     return {name: _value(iterator, name, one, given) for name, one in known.items()}
 
 

@@ -13,7 +13,7 @@ from dask.utils import format_bytes
 from labeled.device.streams import Event
 from labeled.dims import EXAMPLE_DIMS
 from labeled.errors import UnknownNameError, did_you_mean
-from labeled.guesses import said_of, unknown_attribute
+from labeled.guesses import unknown_attribute
 from labeled.transforms.sample import data_array
 from labeled.views import html
 from labeled.views.batches import ClassNames, Drawn, Told, draw_batch
@@ -22,23 +22,6 @@ from labeled.views.text import count_words, sizes_words, table
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
-
-
-GUESSES = said_of(
-    ("numpy to_numpy data array", "say batch['x'].values, or batch.arrays for all"),
-    (
-        "to cuda cpu torch to_torch tensor to_tensor pin_memory jax",
-        "make tensors of all batches: batches(..., as_='torch'), device='cuda'",
-    ),
-    ("shape ndim", "sources differ: batch['x'].shape; batch.count is the number of rows"),
-    ("dtype", "sources differ: batch['x'].dtype"),
-    ("to_dict dict as_dict asdict", "say dict(batch.arrays), or dict(batch) with labels"),
-    ("index indices idx ids", "batch.rows are positions in the dataset"),
-    ("size n_rows batch_size num_rows", "batch.count is the number of rows"),
-    ("sources names columns features", "list(batch) are the names of its sources"),
-    ("isel sel mean std max min sum map to_dataframe", "batch.to_xarray() can that"),
-)
-"""What to say of attributes that other libraries have."""
 
 
 class Batch(Mapping[str, xr.DataArray]):
@@ -132,9 +115,7 @@ class Batch(Mapping[str, xr.DataArray]):
     if not TYPE_CHECKING:  # so that type checkers still refuse what is not there
 
         def __getattr__(self, name: str) -> Any:
-            raise unknown_attribute(
-                self, name, GUESSES, lambda n: f"say batch[{n!r}]" if n in self._arrays else None
-            )
+            raise unknown_attribute(self, name, lambda: self._arrays)
 
     def to_xarray(self) -> xr.Dataset:
         """Return the batch as an in-memory xarray.Dataset (no copy)."""
