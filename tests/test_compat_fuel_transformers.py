@@ -281,6 +281,8 @@ def test_rename(batches, arrays, caplog):
             Rename(batches, wrong)
     with pytest.raises(ValueError):
         Rename(batches, {}, on_non_existent="nonsense")
+    one_name = {"x": "a", "z": "a"}
+    assert Rename(batches, one_name, on_non_existent="ignore").sources == ("a", "y")
     names = {"x": "a", "z": "b"}
     assert Rename(batches, names, on_non_existent="ignore").sources == ("a", "y")
     assert not caplog.records
@@ -332,6 +334,16 @@ def test_cache_begins_each_epoch_empty():
     epochs = [[batch.tolist() for (batch,) in items(cached)] for _ in range(2)]
     assert epochs[0] == epochs[1]
     assert epochs[0][0] == [0, 1, 2, 3]
+
+
+def test_cache_hands_out_what_is_left_at_the_end():
+    stream = DataStream(IndexableDataset(np.arange(10)), iteration_scheme=SequentialScheme(10, 5))
+    cached = Cache(stream, ConstantScheme(4))
+    assert [batch.tolist() for (batch,) in items(cached)] == [
+        [0, 1, 2, 3],
+        [4, 5, 6, 7],
+        [8, 9],
+    ]
 
 
 def test_batch_strictness(examples, arrays):

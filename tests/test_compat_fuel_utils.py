@@ -262,6 +262,16 @@ def test_the_first_folder_that_has_it(folders):
         find_in_data_path("c.txt")
 
 
+def test_a_data_path_that_is_not_set_is_missed_when_a_file_is_looked_for(monkeypatch):
+    monkeypatch.setitem(config.config, "data_path", {**config.config["data_path"]})
+    config.config["data_path"].pop("value", None)
+    monkeypatch.delenv("FUEL_DATA_PATH", raising=False)
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match=r"data_path is not set.*FUEL_DATA_PATH"):
+            find_in_data_path("a.txt")
+        config.data_path = config.data_path  # as suites put it back
+
+
 @pytest.fixture
 def made(tmp_path, monkeypatch):
     (tmp_path / "rc").write_text("data_path: from_yaml\n")

@@ -409,3 +409,14 @@ def test_one_hot_helpers():
         compressed_one_hot(np.array([0.5]))
     with pytest.raises(ValueError, match="one axis"):
         compressed_one_hot(np.zeros((2, 2), int))
+
+
+def test_the_source_of_a_composite_of_one_is_a_tuple():
+    dataset = DenseDesignMatrix(X=np.arange(12.0).reshape(4, 3))
+    space = CompositeSpace((VectorSpace(3),))
+    with pytest.raises(ValueError, match=r"tuple of 1 sources.*write \('features',\)"):
+        dataset.iterator("sequential", 2, data_specs=(space, "features"))
+    specs = (space, ("features",))
+    batches = list(dataset.iterator("sequential", 2, data_specs=specs, return_tuple=True))
+    for (found,), expected in zip(batches, (dataset.X[:2], dataset.X[2:]), strict=True):
+        np.testing.assert_array_equal(found, expected)

@@ -527,9 +527,20 @@ def test_lazy_checks_see_what_shapes_tell():
     with pytest.raises(ValueError, match="expected rows of 3"):
         VectorSpace(3).validate(da.zeros((2, 4)))
     with pytest.raises(TypeError, match="expected a lazy batch"):
-        VectorSpace(3).validate(np.zeros((2, 3)))
+        VectorSpace(3).validate("rows")
     assert np.isnan(VectorSpace(3).batch_size(VectorSpace(3).make_theano_batch()))
     assert VectorSpace(3).batch_size(VectorSpace(3).make_shared_batch(4)) == 4
+
+
+def test_plain_arrays_are_validated_as_the_text_has_it():
+    VectorSpace(dim=3).validate(np.zeros((4, 3)))
+    with pytest.raises(ValueError, match="expected rows of 4"):
+        VectorSpace(dim=4).validate(np.zeros((4, 3)))
+    both = CompositeSpace((VectorSpace(3), VectorSpace(2)))
+    both.validate((np.zeros((4, 3)), np.zeros((4, 2))))
+    seen = []
+    VectorSpace(3, np_validate_callbacks=[seen.append]).validate(np.zeros((1, 3)))
+    assert len(seen) == 1
 
 
 def test_safe_zip_wants_equal_lengths():

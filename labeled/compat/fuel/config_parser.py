@@ -123,7 +123,7 @@ def _read_yaml(path: str) -> Any:
 
 def _settings() -> Configuration:
     made = Configuration()
-    made.add_config("data_path", paths_of, env_var="FUEL_DATA_PATH")
+    made.add_config("data_path", paths_of, default=(), env_var="FUEL_DATA_PATH")
     made.add_config("floatX", str, default="float64", env_var="FUEL_FLOATX")
     made.add_config("default_seed", int, default=1)
     made.add_config("local_data_path", str, default="", env_var="FUEL_LOCAL_DATA_PATH")

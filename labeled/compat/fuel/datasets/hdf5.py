@@ -22,19 +22,12 @@ import numpy as np
 from labeled.compat.fuel.datasets import split_table
 from labeled.compat.fuel.datasets.base import Dataset
 from labeled.compat.fuel.datasets.pytables import PytablesDataset
-from labeled.compat.fuel.datasets.stored import (
-    RaggedRows,
-    StoredRows,
-    shapes_within,
-    stored_rows,
-)
+from labeled.compat.fuel.datasets.stored import StoredRows, is_ragged, labels_of, stored_rows
 from labeled.compat.fuel.exceptions import OldOSError, OldTypeError, OldValueError
 from labeled.compat.fuel.schemes import SequentialExampleScheme
 from labeled.compat.fuel.utils.cache import cache_file
 from labeled.compat.fuel.utils.lazy import do_not_pickle_attributes
 from labeled.compat.fuel.utils.subset import Subset
-from labeled.formats.hdf5.fuel import Table
-from labeled.formats.hdf5.safety import to_text
 
 __all__ = ["H5PYDataset", "PytablesDataset"]
 
@@ -133,8 +126,8 @@ class H5PYDataset(Dataset):
         table = split_table.table_of(file)
         _check_known(self.path, self.which_sets, table.splits)
         self.provides_sources = split_table.provided_by_all(table, self.which_sets)
-        self.vlen_sources = self._vlen(file, table)
-        self.default_axis_labels = self._labels(file, table, self.vlen_sources)
+        self.vlen_sources = [name for name in table.sources if is_ragged(file, name)]
+        self.default_axis_labels = {name: labels_of(file, name) for name in table.sources}
         self._out_of_memory_close()
 
         kwargs.setdefault("axis_labels", self.default_axis_labels)
@@ -164,40 +157,14 @@ class H5PYDataset(Dataset):
 
     @staticmethod
     def get_vlen_sources(h5file: h5py.File) -> list[str]:
-        """Return the sources with a scale called ``shapes``."""
-        return H5PYDataset._vlen(h5file, split_table.table_of(h5file))
-
-    @staticmethod
-    def _vlen(h5file: h5py.File, table: Table) -> list[str]:
-        found = []
-        for name in table.sources:
-            dataset = h5file[name]
-            if len(dataset.shape) and "shapes" in dataset.dims[0].keys():  # noqa: SIM118 (no mapping)
-                if len(dataset.shape) > 1:
-                    raise OldValueError(
-                        f"source {name!r} in {h5file.filename!r} has a scale 'shapes', and shape "
-                        f"{dataset.shape}; examples of variable length lie along one axis"
-                    )
-                found.append(name)
-        return found
+        """Return the sources whose examples have shapes of their own."""
+        sources = split_table.table_of(h5file).sources
+        return [name for name in sources if is_ragged(h5file, name)]
 
     @staticmethod
     def get_axis_labels(h5file: h5py.File) -> dict[str, tuple[str, ...]]:
         """Return the names of the axes of all sources; a name that is not set is empty."""
-        table = split_table.table_of(h5file)
-        return H5PYDataset._labels(h5file, table, H5PYDataset._vlen(h5file, table))
-
-    @staticmethod
-    def _labels(h5file: h5py.File, table: Table, ragged: list[str]) -> dict[str, tuple[str, ...]]:
-        labels = {}
-        for name in table.sources:
-            dims = h5file[name].dims
-            own = tuple(dim.label for dim in dims)
-            if name in ragged:
-                inner = dims[0]["shape_labels"][...].tolist()
-                own = (own[0], *(to_text(bytes(label)) for label in inner))
-            labels[name] = own
-        return labels
+        return {name: labels_of(h5file, name) for name in split_table.table_of(h5file).sources}
 
     @staticmethod
     def get_subsets(
@@ -255,25 +222,19 @@ class H5PYDataset(Dataset):
         self.subsets = subsets
         self.data_sources, self.source_shapes = None, None
         if self.load_in_memory:
-            pairs = list(zip(self.sources, subsets, strict=True))
-            self.data_sources = tuple(self._loaded(file, *pair) for pair in pairs)
-            self.source_shapes = tuple(self._loaded_shapes(file, *pair) for pair in pairs)
+            stored = [stored_rows(file, name) for name in self.sources]
+            self.data_sources = tuple(
+                subset.index_within_subset(rows, slice(None))
+                for rows, subset in zip(stored, subsets, strict=True)
+            )
+            self.source_shapes = tuple(
+                np.array([example.shape for example in values])
+                if name in self.vlen_sources
+                else None
+                for name, values in zip(self.sources, self.data_sources, strict=True)
+            )
         self._out_of_memory_close()
         self.in_memory_subset = Subset(slice(None), self.num_examples)
-
-    def _loaded(self, file: h5py.File, name: str, subset: Subset) -> Any:
-        """Return the rows of a source; those of variable length flat, as they are stored."""
-        rows = stored_rows(file, name, name in self.vlen_sources)
-        values = subset.index_within_subset(rows, slice(None))
-        if name in self.vlen_sources:
-            for place, example in enumerate(values):
-                values[place] = example.reshape(-1)
-        return values
-
-    def _loaded_shapes(self, file: h5py.File, name: str, subset: Subset) -> Any:
-        if name not in self.vlen_sources:
-            return None
-        return shapes_within(file, name, subset.get_list_representation())
 
     @property
     def num_examples(self) -> int:
@@ -303,14 +264,7 @@ class H5PYDataset(Dataset):
         if state is not None or request is None:
             raise OldValueError("rows in memory are asked for by a request, and without a state")
         subset = self.in_memory_subset
-        data = []
-        for values, shapes in zip(self.data_sources, self.source_shapes, strict=True):
-            found = subset.index_within_subset(values, request)
-            if shapes is not None:
-                wanted = subset.index_within_subset(shapes, request)
-                found = _reshaped(found, wanted, isinstance(request, numbers.Integral))
-            data.append(found)
-        return tuple(data)
+        return tuple(subset.index_within_subset(values, request) for values in self.data_sources)
 
     def _out_of_memory_get_data(self, state: Any = None, request: Any = None) -> tuple[Any, ...]:
         if not isinstance(request, _REQUESTS):
@@ -327,15 +281,13 @@ class H5PYDataset(Dataset):
             Subset._list_request_sanity_check(request, self.num_examples)
             _check_order(request, self.sort_indices)
         pairs = zip(self.subsets, stored, strict=True)
-        if type(request) is slice and request.step is None and request.stop is not None:
-            return tuple([subset.run(rows, request) for subset, rows in pairs])
-        return tuple([subset.index_within_subset(rows, request) for subset, rows in pairs])
+        return tuple(subset.index_within_subset(rows, request) for subset, rows in pairs)
 
-    def _rows_of(self, file: h5py.File) -> list[StoredRows | RaggedRows]:
+    def _rows_of(self, file: h5py.File) -> list[StoredRows]:
         """Return what reads each source; made once for each opening of the file."""
         opened, rows = self.__dict__.get("_opened_rows", (None, []))
         if opened is not file:
-            rows = [stored_rows(file, name, name in self.vlen_sources) for name in self.sources]
+            rows = [stored_rows(file, name) for name in self.sources]
             self._opened_rows = (file, rows)
         return rows  # type: ignore[no-any-return]  # from __dict__
 
@@ -378,11 +330,3 @@ def _check_order(request: list[Any], sort_indices: bool) -> None:
             "rows are asked for in no increasing order: out of memory none may be repeated, and "
             "without sort_indices=True they must ascend"
         )
-
-
-def _reshaped(found: Any, shapes: Any, single: bool) -> Any:
-    if single:
-        return found.reshape(shapes)
-    for place, shape in enumerate(shapes):
-        found[place] = found[place].reshape(shape)
-    return found

@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 
 from labeled.compat.fuel.datasets.base import Dataset
-from labeled.compat.fuel.datasets.stored import RaggedRows, StoredRows, stored_rows
+from labeled.compat.fuel.datasets.stored import StoredRows, stored_rows
 from labeled.compat.fuel.exceptions import OldValueError
 from labeled.compat.fuel.schemes import SequentialExampleScheme
 from labeled.compat.fuel.utils.lazy import do_not_pickle_attributes
@@ -61,9 +61,7 @@ class PytablesDataset(Dataset):
         """Open the file and find the arrays."""
         self.h5file = h5py.File(self.path, "r")
         group = "/" + self.data_node.strip("/")
-        self.nodes = [
-            stored_rows(self.h5file, f"{group}/{name}", False) for name in self.sources_in_file
-        ]
+        self.nodes = [stored_rows(self.h5file, f"{group}/{name}") for name in self.sources_in_file]
 
     def close_file(self) -> None:
         """Close the file; it is opened again when rows are asked for."""
@@ -73,7 +71,7 @@ class PytablesDataset(Dataset):
 
     def get_data(self, state: Any = None, request: Any = None) -> tuple[Any, ...]:
         """Return rows of the window: a slice or a list of int."""
-        nodes: list[StoredRows | RaggedRows] = self.nodes
+        nodes: list[StoredRows] = self.nodes
         if isinstance(request, slice):
             stop = self.stop if request.stop is None else request.stop + self.start
             rows = slice((request.start or 0) + self.start, stop, request.step)
@@ -82,5 +80,5 @@ class PytablesDataset(Dataset):
             return tuple(self._listed(node, request) for node in nodes)
         raise OldValueError(f"rows are asked for by a slice or a list, found {request!r}")
 
-    def _listed(self, node: StoredRows | RaggedRows, request: list[int]) -> Any:
+    def _listed(self, node: StoredRows, request: list[int]) -> Any:
         return node.take_rows(np.asarray(request, np.int64) + self.start)

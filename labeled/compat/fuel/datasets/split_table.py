@@ -14,6 +14,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from labeled.compat.fuel.datasets.stored import rows_of
 from labeled.compat.fuel.exceptions import OldKeyError, OldTypeError, OldValueError
 from labeled.compat.fuel.utils.subset import Subset
 from labeled.formats.hdf5.fuel import TABLE, Table, read_table
@@ -142,7 +143,7 @@ def subsets_of(
     made: dict[Any, Subset] = {}
     result = []
     for source in sources:
-        n = len(file[source])
+        n = rows_of(file, source)
         subset = Subset.empty_subset(n)
         for split in splits:
             if (split, source) not in rows:

@@ -16,7 +16,7 @@ class Cache(Transformer):
     """Cuts large batches into smaller ones.
 
     For each request at most one batch is fetched, so that a request larger than that comes
-    back short; what is left at the end of an epoch is lost: the old rules.
+    back short: the old rule. What is left at the end of an epoch is the last batch.
 
     Parameters
     ----------
@@ -51,7 +51,10 @@ class Cache(Transformer):
         return super().get_epoch_iterator(as_dict=as_dict)
 
     def _cache(self) -> None:
-        for held, values in zip(self.cache, next(self.child_epoch_iterator), strict=False):
+        batch = next(self.child_epoch_iterator, None)
+        if batch is None and not self.cache[0]:
+            raise StopIteration
+        for held, values in zip(self.cache, batch or (), strict=False):
             held.extend(values)
 
 

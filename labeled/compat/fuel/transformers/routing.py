@@ -60,7 +60,7 @@ class Rename(AgnosticTransformer):
     ----------
     data_stream : AbstractDataStream
     names : dict of str
-        Old name to new.
+        Old name to new; several may have one new name where the stream has one of them.
     on_non_existent : {"raise", "ignore", "warn"}
         What to do about old names that there are not.
 
@@ -89,7 +89,7 @@ class Rename(AgnosticTransformer):
         if missing and on_non_existent == "warn":
             log.warning("there are no sources %s to rename, but %s", missing, data_stream.sources)
         renamed = tuple(names.get(name, name) for name in data_stream.sources)
-        if len(set(renamed)) < len(renamed) or len(set(names.values())) < len(names):
+        if len(set(renamed)) < len(renamed):
             raise OldKeyError(f"by {dict(names)} two sources would have one name: {renamed}")
         if data_stream.axis_labels:
             labels = {names.get(k, k): v for k, v in data_stream.axis_labels.items()}

@@ -241,15 +241,6 @@ class Subset:
             return indexable[request]
         return [indexable[row] for row in request]
 
-    def run(self, indexable: FastRows, request: slice) -> Any:
-        """Return consecutive rows: what sequential epochs ask for, by the shortest way."""
-        start, stop = request.start or 0, request.stop
-        if self.is_list or not 0 <= start < stop <= self.num_examples:
-            return self._taken(indexable, request)
-        first = self.list_or_slice.start or 0
-        found: Any = indexable
-        return found[first + start : first + stop]
-
     def _row(self, position: int) -> int:
         """Return the row at one position."""
         if not 0 <= position < self.num_examples:

@@ -122,9 +122,11 @@ class Space:
         self._checked(batch, numeric=True)
 
     def validate(self, batch: Any) -> None:
-        """Raise unless `batch` is a lazy batch of this space, as far as can be known."""
-        self._require_symbolic(batch)
-        self._checked(batch, numeric=False)
+        """Raise unless `batch` is one of this space: a lazy one as far as can be known."""
+        numeric = is_numeric_batch(batch) and not is_symbolic_batch(batch)
+        if not numeric:
+            self._require_symbolic(batch)
+        self._checked(batch, numeric=numeric)
 
     def _require_numeric(self, batch: Any) -> None:
         if not is_numeric_batch(batch):

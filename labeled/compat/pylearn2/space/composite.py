@@ -128,6 +128,7 @@ class CompositeSpace(Space):
 
     def restrict_batch(self, batch: Any, subset: Sequence[int]) -> Any:
         """Return the parts of a lazy `batch` that belong to :meth:`restrict`."""
+        self._require_symbolic(batch)
         self.validate(batch)
         chosen = tuple(batch[i] for i in subset)
         return chosen[0] if len(chosen) == 1 else chosen

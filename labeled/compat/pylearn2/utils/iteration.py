@@ -74,6 +74,11 @@ class FiniteDatasetIterator:
         self._return_tuple = return_tuple
         space, source = data_specs
         spaces = space.components if isinstance(space, CompositeSpace) else [space]
+        if isinstance(space, CompositeSpace) and isinstance(source, str):
+            raise OldValueError(
+                f"{space} takes a tuple of {len(spaces)} sources, found the name {source!r}; write "
+                f"{(source,) * len(spaces)}"
+            )
         names = source if isinstance(source, tuple) else (source,)
         require(len(names) == len(spaces), f"{len(spaces)} spaces for the sources {source!r}")
         self._source, self._space = names, spaces
