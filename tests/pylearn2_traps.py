@@ -453,22 +453,22 @@ CASES = [
     ),
     Case(
         47,
-        "shuffled_sequential is a shuffle by RandomState(42) ...",
+        "shuffled_sequential is a shuffle by RandomState(42), natively another one ...",
         "next(old.ShuffledSequentialSubsetIterator(5, 5)).tolist()",
         "[1, 4, 2, 0, 3]",
-        "next(iter(native.batch_sampler('shuffled_sequential', 5, 5, legacy=True))).tolist()",
-        "[1, 4, 2, 0, 3]",
+        "next(iter(native.batch_sampler('shuffled_sequential', 5, 5, seed=42))).tolist()",
+        "[2, 1, 3, 4, 0]",
     ),
     Case(
         47,
         "... where a dataset passes its own (17, 2, 946), going on from epoch to epoch; "
-        "natively an epoch is asked for by number ...",
+        "natively the order is another one, asked for by epoch ...",
         "(lambda d: [next(d.iterator('shuffled_sequential', 4))[:, 0].tolist() for epoch in "
         "range(2)])(old.DenseDesignMatrix(X=np.arange(4.)[:, None]))",
         "[[0.0, 2.0, 1.0, 3.0], [3.0, 2.0, 1.0, 0.0]]",
         "[next(iter(native.batch_sampler('shuffled_sequential', 4, 4, seed=(17, 2, 946), "
-        "legacy=True, epoch=epoch))).tolist() for epoch in range(2)]",
-        "[[0, 2, 1, 3], [3, 2, 1, 0]]",
+        "epoch=epoch))).tolist() for epoch in range(2)]",
+        "[[0, 3, 2, 1], [2, 3, 1, 0]]",
     ),
     Case(
         47,

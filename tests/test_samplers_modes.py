@@ -63,16 +63,16 @@ def test_even_modes_leave_out_what_fills_no_batch(mode, n, batch_rows):
     assert len(set(itertools.chain(*batches))) == sampler.n_rows == n // batch_rows * batch_rows
 
 
-@given(st.integers(1, 60), st.integers(1, 20), st.integers(0, 9), st.booleans())
-def test_random_modes_have_equal_batches_within_range(n, batch_rows, n_batches, legacy):
+@given(st.integers(1, 60), st.integers(1, 20), st.integers(0, 9))
+def test_random_modes_have_equal_batches_within_range(n, batch_rows, n_batches):
     n_batches += 1
-    uniform = made("random_uniform", n, batch_rows, n_batches, legacy=legacy)
+    uniform = made("random_uniform", n, batch_rows, n_batches)
     assert np.array(lists(uniform)).shape == (n_batches, batch_rows)
     assert 0 <= np.min(lists(uniform)) <= np.max(lists(uniform)) < n
     assert uniform.n_rows == n_batches * batch_rows
 
     if batch_rows <= n:
-        for rows in made("random_slice", n, batch_rows, n_batches, legacy=legacy):
+        for rows in made("random_slice", n, batch_rows, n_batches):
             assert isinstance(rows, slice)
             assert rows.stop - rows.start == batch_rows
             assert 0 <= rows.start <= rows.stop <= n
@@ -172,8 +172,6 @@ def test_wrong_modes_and_seeds_are_refused():
         batch_sampler("shuffled_sequential", 10, 2)
     with pytest.raises(LoaderError, match="seed='7' must be a whole number"):
         batch_sampler("shuffled_sequential", 10, 2, seed="7")
-    with pytest.raises(LoaderError, match="old streams take seeds"):
-        batch_sampler("shuffled_sequential", 10, 2, seed=-1, legacy=True)
 
 
 @given(st.integers(0, 200), st.integers(1, 30), st.integers(1, 30))
@@ -188,61 +186,6 @@ def test_cut_is_what_counting_gives(n, batch_rows, n_batches):
     else:
         with pytest.raises(LoaderError, match="ask for fewer"):
             cut("short last", n, batch_rows, n_batches)
-
-
-# ---------------------------------------------------------------- the old streams
-def old_epochs(seed, draw, n_epochs=3):
-    state = np.random.RandomState(seed)
-    return [draw(state) for _ in range(n_epochs)]
-
-
-def shuffled_list(n):
-    def draw(state):
-        rows = list(range(n))
-        state.shuffle(rows)
-        return rows
-
-    return draw
-
-
-def joined(sampler, n_epochs=3):
-    return [list(itertools.chain(*lists(sampler.at_epoch(k)))) for k in range(n_epochs)]
-
-
-@pytest.mark.parametrize("seed", [None, 3, (17, 2, 946)])
-def test_legacy_shuffles_are_one_stream_of_shuffled_lists(seed):
-    modes = batch_sampler("shuffled_sequential", 103, 10, seed=seed, legacy=True)
-    schemes = shuffled(103, 10, seed=seed, legacy=True)
-    assert joined(modes) == old_epochs(42 if seed is None else seed, shuffled_list(103))
-    assert joined(schemes) == old_epochs(1 if seed is None else seed, shuffled_list(103))
-
-
-def test_legacy_epochs_are_found_again_in_any_order():
-    sampler = shuffled(50, 7, seed=5, legacy=True)
-    forwards = [lists(sampler.at_epoch(k)) for k in range(6)]
-    again = {k: lists(shuffled(50, 7, seed=5, legacy=True).at_epoch(k)) for k in (5, 0, 3, 4, 1)}
-    assert all(forwards[k] == batches for k, batches in again.items())
-
-
-def test_legacy_draws_are_those_of_randint():
-    def starts(state):
-        return [int(state.randint(0, 46)) for _ in range(4)]
-
-    def rows(state):
-        return [state.randint(0, 50, size=5).tolist() for _ in range(4)]
-
-    def blocks(state):
-        numbers = np.arange(6)
-        state.shuffle(numbers)
-        return numbers.tolist()
-
-    slices = batch_sampler("random_slice", 50, 5, 4, legacy=True)
-    assert [[s.start for s in slices.at_epoch(k)] for k in range(3)] == old_epochs(42, starts)
-    uniform = batch_sampler("random_uniform", 50, 5, 4, legacy=True)
-    assert [lists(uniform.at_epoch(k)) for k in range(3)] == old_epochs(42, rows)
-    batchwise = batch_sampler("batchwise_shuffled_sequential", 50, 9, legacy=True)
-    found = [[s.start // 9 for s in batchwise.at_epoch(k)] for k in range(3)]
-    assert found == old_epochs(42, blocks)
 
 
 # ---------------------------------------------------------------- sequences of equal length
@@ -263,8 +206,6 @@ def test_lengths_take_turns():
     turns = [lengths[batch[0]] for batch in lists(even_sequences(lengths, 2, seed=3))]
     assert sorted(turns[:3]) == [1, 2, 3]
     assert sorted(turns[3:5]) == sorted(turns[5:7]) == [1, 2]
-    legacy = even_sequences(lengths, 2, legacy=True)
-    assert lists(legacy) == lists(legacy.at_epoch(0)) != lists(legacy.at_epoch(1))
 
 
 def test_sequences_are_told_by_their_lengths():

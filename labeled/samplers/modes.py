@@ -5,9 +5,8 @@ same each time; ``at_epoch(k)`` gives another epoch. The modes differ in three t
 only, which `MODES` tabulates: how rows are ordered, which rule of sizes holds
 (:mod:`labeled.samplers.cuts`), and what random numbers they ask for.
 
-Native random orders are keyed by (seed, epoch). With ``legacy=True`` they are those of
-NumPy's `RandomState`, drawn in the order in which the older libraries drew them, epoch k
-being the k-th draw from one stream; finding a far epoch then takes drawing all before.
+Random orders are keyed by (seed, epoch). Those that older libraries drew from NumPy's
+`RandomState` are in :mod:`labeled.compat`.
 """
 
 from __future__ import annotations
@@ -31,10 +30,7 @@ from labeled.samplers.requests import (
     take_rows,
     token_of,
 )
-from labeled.samplers.streams import KeyedStream, Seed, Stream, checked_seed, legacy_stream
-
-LEGACY_MODE_SEED = 42
-"""What the older iteration modes drew from when no seed was given."""
+from labeled.samplers.streams import KeyedStream, Seed, Stream, checked_seed
 
 Draw = Callable[[Cut, Stream], Iterator[Request]]
 
@@ -85,13 +81,12 @@ MODES: dict[str, Walk] = {
 }
 
 
-def told(sampler: Any, mode: str, n_rows: int, batch_rows: int, what: str, *, legacy: bool) -> str:
+def told(sampler: Any, mode: str, n_rows: int, batch_rows: int, what: str) -> str:
     """Return how a sampler shows itself: how many batches of what, and where from."""
     seed = "" if sampler.seed is None else f", seed={sampler.seed}, epoch={sampler.epoch}"
-    old = ", legacy=True" if legacy else ""
     return (
         f"<sampler {mode!r}: {len(sampler):,} batches of {batch_rows:,}, of {n_rows:,} "
-        f"{what}{seed}{old}>"
+        f"{what}{seed}>"
     )
 
 
@@ -109,8 +104,6 @@ class BatchSampler:
     seed : int or tuple of int, optional
         None where nothing is drawn.
     epoch : int
-    legacy : bool
-        Draw from one `RandomState` stream, epoch after epoch.
     sorted_within : bool
         Sort the rows of each batch.
     """
@@ -120,7 +113,6 @@ class BatchSampler:
     sizes: Cut
     seed: Seed | None = None
     epoch: int = 0
-    legacy: bool = False
     sorted_within: bool = False
 
     @property
@@ -144,10 +136,10 @@ class BatchSampler:
 
     def __repr__(self) -> str:
         rows = self.sizes.n_rows
-        return told(self, self.mode, rows, self.sizes.batch_rows, "rows", legacy=self.legacy)
+        return told(self, self.mode, rows, self.sizes.batch_rows, "rows")
 
     def __iter__(self) -> Iterator[Request]:
-        stream = self._stream()
+        stream = KeyedStream(0 if self.seed is None else self.seed, self.epoch)
         for request in MODES[self.mode].draw(self.sizes, stream):
             rows = take_rows(self.source_rows, request)
             yield np.sort(rows) if self.sorted_within and not isinstance(rows, slice) else rows
@@ -157,19 +149,10 @@ class BatchSampler:
 
     @cached_property
     def digest(self) -> str:
-        sizes, flags = self.sizes, (int(self.legacy), int(self.sorted_within))
-        numbers = (sizes.n_rows, sizes.batch_rows, sizes.n_batches, *flags)
+        sizes = self.sizes
+        numbers = (sizes.n_rows, sizes.batch_rows, sizes.n_batches, int(self.sorted_within))
         rows = token_of(self.source_rows).hex()
         return f"{key_of('sampler', self.mode, *numbers, repr(self.seed), rows):032x}"
-
-    def _stream(self) -> Stream:
-        if self.seed is None or not self.legacy:
-            return KeyedStream(0 if self.seed is None else self.seed, self.epoch)
-        return legacy_stream(self.seed, self.epoch, self.digest, self._draw_epoch)
-
-    def _draw_epoch(self, stream: Stream) -> None:
-        for _ in MODES[self.mode].draw(self.sizes, stream):
-            pass
 
 
 @check_arguments(LoaderError)
@@ -181,7 +164,6 @@ def batch_sampler(
     *,
     seed: Seed | None = None,
     epoch: int = 0,
-    legacy: bool = False,
     sorted_within: bool = False,
 ) -> BatchSampler:
     """Make a sampler of batches of rows.
@@ -205,11 +187,9 @@ def batch_sampler(
     batch_rows, n_batches : int, optional
         See :func:`labeled.samplers.cuts.cut`.
     seed : int or tuple of int, optional
-        Needed where something is drawn; with `legacy` the old default (42) if not given.
+        Needed where something is drawn.
     epoch : int
         Which epoch iterating gives.
-    legacy : bool
-        The orders of the older libraries, number by number.
     sorted_within : bool
         Sort the rows of each batch: which rows share a batch stays as it is.
 
@@ -223,9 +203,6 @@ def batch_sampler(
     --------
     >>> [list(range(10)[s]) for s in batch_sampler("sequential", 10, 4)]
     [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-    >>> old = batch_sampler("shuffled_sequential", 5, 3, legacy=True)
-    >>> [rows.tolist() for rows in old]
-    [[1, 4, 2], [0, 3]]
     """
     if mode == "even_sequences":
         raise LoaderError("even_sequences asks for lengths; make it with even_sequences(lengths)")
@@ -234,23 +211,19 @@ def batch_sampler(
         raise LoaderError(f"no iteration mode {mode!r}; {did_you_mean(str(mode), known)}")
     source = as_rows(rows)
     sizes = cut(MODES[mode].rule, len(source), batch_rows, n_batches)
-    drawn = seed_for(mode, MODES[mode].random, seed, legacy, LEGACY_MODE_SEED)
-    return BatchSampler(mode, source, sizes, drawn, whole("epoch", epoch), legacy, sorted_within)
+    drawn = seed_for(mode, MODES[mode].random, seed)
+    return BatchSampler(mode, source, sizes, drawn, whole("epoch", epoch), sorted_within)
 
 
-def seed_for(
-    what: str, random: bool, seed: Seed | None, legacy: bool, legacy_default: int
-) -> Seed | None:
+def seed_for(what: str, random: bool, seed: Seed | None) -> Seed | None:
     """Return the seed to draw from, None where nothing is drawn; LoaderError if it is missing."""
     if not random:
         if seed is not None:
             raise LoaderError(f"{what} draws nothing at random, so it takes no seed={seed!r}")
         return None
     if seed is None:
-        if not legacy:
-            raise LoaderError(f"{what} is random: give it a seed")
-        return legacy_default
-    return checked_seed(seed, legacy=legacy)
+        raise LoaderError(f"{what} is random: give it a seed")
+    return checked_seed(seed)
 
 
 # ---------------------------------------------------------------- sequences of equal length
@@ -272,7 +245,6 @@ class EvenSequences:
     batch_rows: int
     seed: Seed
     epoch: int = 0
-    legacy: bool = False
 
     mode = "even_sequences"
 
@@ -287,31 +259,22 @@ class EvenSequences:
 
     def __repr__(self) -> str:
         what = f"sequences of {len(self._groups):,} lengths"
-        return told(self, self.mode, self.n_rows, self.batch_rows, what, legacy=self.legacy)
+        return told(self, self.mode, self.n_rows, self.batch_rows, what)
 
     def __iter__(self) -> Iterator[Request]:
-        return deal_sequences(self._groups, self.batch_rows, self._stream())
+        return deal_sequences(self._groups, self.batch_rows, KeyedStream(self.seed, self.epoch))
 
     def at_epoch(self, epoch: int) -> EvenSequences:
         return replace(self, epoch=whole("epoch", epoch))
 
     @cached_property
     def digest(self) -> str:
-        numbers = (self.batch_rows, int(self.legacy), repr(self.seed))
+        numbers = (self.batch_rows, repr(self.seed))
         return f"{key_of('sequences', *numbers, token_of(self.lengths).hex()):032x}"
 
     @cached_property
     def _groups(self) -> list[IntArray]:
         return groups_of(self.lengths)
-
-    def _stream(self) -> Stream:
-        if not self.legacy:
-            return KeyedStream(self.seed, self.epoch)
-        return legacy_stream(self.seed, self.epoch, self.digest, self._draw_epoch)
-
-    def _draw_epoch(self, stream: Stream) -> None:
-        for _ in deal_sequences(self._groups, self.batch_rows, stream):
-            pass
 
 
 @check_arguments(LoaderError)
@@ -321,7 +284,6 @@ def even_sequences(
     *,
     seed: Seed | None = None,
     epoch: int = 0,
-    legacy: bool = False,
 ) -> EvenSequences:
     """Make a sampler whose batches hold sequences of one length each.
 
@@ -329,7 +291,7 @@ def even_sequences(
     ----------
     lengths : array of int, (n_rows,)
         The length of each sequence.
-    batch_rows, seed, epoch, legacy
+    batch_rows, seed, epoch
         As in :func:`batch_sampler`.
 
     Examples
@@ -340,9 +302,9 @@ def even_sequences(
     """
     found = _lengths(lengths)
     rows = whole("batch_rows", batch_rows, least=1)
-    drawn = seed_for("even_sequences", True, seed, legacy, LEGACY_MODE_SEED)
+    drawn = seed_for("even_sequences", True, seed)
     assert drawn is not None
-    return EvenSequences(found, rows, drawn, whole("epoch", epoch), legacy)
+    return EvenSequences(found, rows, drawn, whole("epoch", epoch))
 
 
 def _lengths(lengths: Any) -> IntArray:

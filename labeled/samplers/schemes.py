@@ -19,12 +19,9 @@ import numpy as np
 from labeled._validation import check_arguments
 from labeled.errors import LoaderError
 from labeled.samplers.cuts import whole
-from labeled.samplers.modes import BatchSampler, batch_sampler, seed_for
+from labeled.samplers.modes import BatchSampler, batch_sampler
 from labeled.samplers.requests import Request, Sampler
 from labeled.samplers.streams import Seed
-
-LEGACY_SCHEME_SEED = 1
-"""What the older iteration schemes drew from when no seed was given."""
 
 T = TypeVar("T")
 Rows = int | Iterable[int]
@@ -54,31 +51,25 @@ def shuffled(
     *,
     seed: Seed | None = None,
     epoch: int = 0,
-    legacy: bool = False,
     sorted_within: bool = False,
 ) -> BatchSampler:
     """Make batches of shuffled rows, the last one shorter.
 
     Parameters
     ----------
-    seed : int or tuple of int, optional
-        With `legacy` the old default (1) if not given.
-    legacy : bool
-        Shuffle by one `RandomState` stream, epoch after epoch.
+    seed : int or tuple of int
+        The order is a function of it and the epoch.
     sorted_within : bool
         Sort the rows of each batch: they are read faster, and batches mix as well.
 
     Examples
     --------
-    >>> [rows.tolist() for rows in shuffled(5, 3, legacy=True)]
-    [[2, 1, 4], [0, 3]]
-    >>> [rows.tolist() for rows in shuffled(5, 3, legacy=True, sorted_within=True)]
-    [[1, 2, 4], [0, 3]]
+    >>> sorted(np.concatenate(list(shuffled(5, 3, seed=7))).tolist())
+    [0, 1, 2, 3, 4]
     """
-    chosen = seed_for("shuffled", True, seed, legacy, LEGACY_SCHEME_SEED)
     mode = "shuffled_sequential"
     return batch_sampler(
-        mode, rows, batch_rows, seed=chosen, epoch=epoch, legacy=legacy, sorted_within=sorted_within
+        mode, rows, batch_rows, seed=seed, epoch=epoch, sorted_within=sorted_within
     )
 
 
@@ -88,11 +79,9 @@ def sequential_examples(rows: Rows) -> BatchSampler:
 
 
 @check_arguments(LoaderError)
-def shuffled_examples(
-    rows: Rows, *, seed: Seed | None = None, epoch: int = 0, legacy: bool = False
-) -> BatchSampler:
+def shuffled_examples(rows: Rows, *, seed: Seed | None = None, epoch: int = 0) -> BatchSampler:
     """Make batches of one row, shuffled; options as in :func:`shuffled`."""
-    return shuffled(rows, 1, seed=seed, epoch=epoch, legacy=legacy)
+    return shuffled(rows, 1, seed=seed, epoch=epoch)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -141,7 +141,7 @@ def row_sequences(
         raise LoaderError(f"last={last!r} must be 'keep' or 'drop'; sequences are not padded")
     starts = _starts(_borders(groups, n), length, step)
     if seed is not None:
-        seed = checked_seed(seed, legacy=False)
+        seed = checked_seed(seed)
     return RowSequences(starts, length, batch_sequences, last, seed, whole("epoch", epoch))
 
 

@@ -1,8 +1,8 @@
 """Iteration schemes: what is asked of a dataset, batch by batch or example by example.
 
-Requests are lists of row numbers (or single ones, or sizes), as Fuel made them. Shuffled
-ones come from NumPy's `RandomState` through :mod:`labeled.samplers.streams`: one stream
-that goes on from epoch to epoch. Iterators of requests can be pickled halfway.
+Requests are lists of row numbers (or single ones, or sizes), as Fuel made them. Shuffled ones
+come from NumPy's `RandomState`: one stream that goes on from epoch to epoch. Iterators of
+requests can be pickled halfway.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import numpy as np
 
 from labeled.compat.fuel.config_parser import config
 from labeled.compat.fuel.exceptions import OldValueError
-from labeled.samplers.streams import LegacyStream
 
 
 class IterationScheme(ABC):
@@ -281,8 +280,8 @@ def cross_validation(
 
 def _shuffled(indices: Iterable[int], rng: np.random.RandomState) -> list[int]:
     rows = list(indices)
-    order = LegacyStream(rng).permutation(len(rows)).tolist()
-    return [rows[place] for place in order]
+    rng.shuffle(rows)
+    return rows
 
 
 def _default_rng() -> np.random.RandomState:

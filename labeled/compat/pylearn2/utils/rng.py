@@ -6,7 +6,29 @@ from typing import Any
 
 import numpy as np
 
-from labeled.samplers.modes import LEGACY_MODE_SEED
+from labeled.samplers.permutation import IntArray
+
+DEFAULT_SEED = 42
+
+
+class OldStream:
+    """The draws of a native iteration mode, taken from a `RandomState` as the old code took them.
+
+    Shuffling a list, shuffling an array and permuting ``range(n)`` are one and the same order.
+    """
+
+    def __init__(self, state: np.random.RandomState) -> None:
+        self._state = state
+
+    def permutation(self, n: int) -> IntArray:
+        """Return a random order of ``range(n)``."""
+        rows = np.arange(n, dtype=np.int64)
+        self._state.shuffle(rows)
+        return rows
+
+    def below(self, high: int, size: int) -> IntArray:
+        """Return whole numbers from ``[0, high)``, with replacement."""
+        return np.asarray(self._state.randint(0, high, size=size), np.int64)
 
 
 def make_np_rng(
@@ -33,4 +55,4 @@ def make_np_rng(
         made: np.random.RandomState = rng_or_seed
         return made
     seed = default_seed if rng_or_seed is None else rng_or_seed
-    return np.random.RandomState(LEGACY_MODE_SEED if seed is None else seed)
+    return np.random.RandomState(DEFAULT_SEED if seed is None else seed)

@@ -16,11 +16,10 @@ from labeled.compat.pylearn2.errors import (
     OldNotImplementedError,
     OldValueError,
 )
-from labeled.compat.pylearn2.utils.rng import make_np_rng
+from labeled.compat.pylearn2.utils.rng import OldStream, make_np_rng
 from labeled.samplers.cuts import Cut
 from labeled.samplers.modes import MODES, deal_sequences, groups_of
 from labeled.samplers.requests import length_of
-from labeled.samplers.streams import LegacyStream
 
 
 class SubsetIterator:
@@ -100,7 +99,7 @@ class _Walk(SubsetIterator):
         self._dataset_size = dataset_size
         self._batch_size, self._num_batches = self._sizes(batch_size, num_batches)
         self._rng = make_np_rng(rng, which_method=["randint", "shuffle"])
-        self._requests = MODES[self.mode].draw(self._cut(), LegacyStream(self._rng))
+        self._requests = MODES[self.mode].draw(self._cut(), OldStream(self._rng))
 
     def _sizes(self, batch_size: int | None, num_batches: int | None) -> tuple[int, float]:
         raise NotImplementedError
@@ -309,7 +308,7 @@ class EvenSequencesSubsetIterator(SubsetIterator):
 
     def reset(self) -> None:
         """Shuffle anew, and begin at the beginning."""
-        self._requests = deal_sequences(self._groups, self._batch_size, LegacyStream(self._rng))
+        self._requests = deal_sequences(self._groups, self._batch_size, OldStream(self._rng))
 
     def next(self) -> Any:
         subset = next(self._requests, None)
