@@ -188,5 +188,5 @@ def _rows_of_chunks(subject: Subject, first: int, stop: int) -> int:
 def _inflate(filters: tuple[int, ...]) -> Any:
     if DEFLATE in filters:
         return importlib.import_module("deflate").zlib_decompress
-    decompress = importlib.import_module("numcodecs.zstd").decompress
+    decompress = importlib.import_module("imagecodecs").zstd_decode
     return lambda data, size: decompress(data)

@@ -33,6 +33,7 @@ OPTIONAL = [
     "numba",
     "llvmlite",
     "numcodecs",
+    "imagecodecs",
     "hdf5plugin",
     "sklearn",
     "zmq",

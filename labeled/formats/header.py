@@ -42,18 +42,19 @@ ALL = "all"
 
 
 DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3
+LZF, BLOSC, LZ4, BITSHUFFLE, ZSTD = 32000, 32001, 32004, 32008, 32015
 
 FILTER_NAMES = {
     DEFLATE: "gzip",
     SHUFFLE: "shuffle",
     FLETCHER32: "fletcher32",
     307: "bzip2",
-    32000: "lzf",
-    32001: "blosc",
-    32004: "lz4",
-    32008: "bitshuffle",
+    LZF: "lzf",
+    BLOSC: "blosc",
+    LZ4: "lz4",
+    BITSHUFFLE: "bitshuffle",
     32013: "zfp",
-    32015: "zstd",
+    ZSTD: "zstd",
     32017: "sz",
     32024: "sz3",
     32026: "blosc2",

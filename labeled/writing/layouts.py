@@ -17,8 +17,15 @@ import numpy as np
 
 from labeled.errors import ArrayError
 from labeled.formats.hdf5.encoding import LEVELS, Layout, can_encode, filters_for
-from labeled.formats.hdf5.filters import DEFLATE, FLETCHER32, LZ4, SHUFFLE, ZSTD
-from labeled.formats.header import Filter, SourceHeader
+from labeled.formats.header import (
+    DEFLATE,
+    FLETCHER32,
+    LZ4,
+    SHUFFLE,
+    ZSTD,
+    Filter,
+    SourceHeader,
+)
 from labeled.writing.patterns import expanded
 
 LAYOUTS = ("auto", "contiguous", "chunked")

@@ -13,7 +13,8 @@ they must; only small ones are read together and copied.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -26,18 +27,22 @@ from labeled.formats.clock import decoding
 from labeled.formats.coded import NO_SUM, CodedPart, Coding, Found, Task
 from labeled.formats.hdf5.chunkindex import chunk_index
 from labeled.formats.hdf5.filters import (
+    Bytes,
+    DecodeError,
+    Pipeline,
+    checked,
+    damage,
+    item_of,
+)
+from labeled.formats.header import (
     DEFLATE,
     FLETCHER32,
     LZ4,
     SHUFFLE,
     ZSTD,
-    Pipeline,
-    lz4_blocks,
-    zstd_size,
+    Filter,
+    SourceHeader,
 )
-from labeled.formats.hdf5.plainfilters import checked, item_of
-from labeled.formats.hdf5.undoing import DecodeError, damage
-from labeled.formats.header import Filter, SourceHeader
 from labeled.formats.reader import Cost
 from labeled.formats.reading import UNSTORED, bands_of, failed, packed, scratch, spread
 from labeled.formats.region import Array, Ints
@@ -267,3 +272,49 @@ _LOOK = {
     "zstd": ChunkPart._look_zstd,
     "lz4": ChunkPart._look_lz4,
 }
+
+
+def zstd_size(data: Bytes) -> int | None:
+    """Return the size that a zstd frame claims to hold; None where it does not tell.
+
+    Raises
+    ------
+    DecodeError
+        If it is no zstd frame.
+    """
+    head = bytes(data[:18])
+    if head[:4] != b"\x28\xb5\x2f\xfd" or len(head) < 6:
+        raise DecodeError("zstd data do not begin like a zstd frame")
+    flags = head[4]
+    single = flags >> 5 & 1
+    width = (single, 2, 4, 8)[flags >> 6]
+    at = 5 + (0 if single else 1) + (0, 1, 2, 4)[flags & 3]
+    if width == 0:
+        return None
+    return int.from_bytes(head[at : at + width], "little") + (256 if width == 2 else 0)
+
+
+def lz4_blocks(data: Array, size: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the blocks of a chunk under the LZ4 filter, whose sizes are big-endian.
+
+    Of each: first byte and size, and what it becomes: first byte and size. A block that did
+    not shrink is stored as it was.
+
+    Raises
+    ------
+    DecodeError
+        If they end early, or are not for `size` bytes.
+    """
+    if len(data) < 12:
+        raise DecodeError("lz4 data are shorter than their header")
+    claimed, block = struct.unpack(">QI", data[:12].tobytes())
+    if claimed != size or block == 0:
+        raise DecodeError(f"lz4 data of {claimed} bytes where {size} belong")
+    at = 12
+    for place in range(0, size, block):
+        n = int.from_bytes(data[at : at + 4].tobytes(), "big")
+        at += 4
+        if at + n > len(data):
+            raise DecodeError("lz4 data end early")
+        yield at, n, place, min(block, size - place)
+        at += n

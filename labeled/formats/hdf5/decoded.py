@@ -24,9 +24,8 @@ from labeled.formats.bytesource import FileRef, OpenFile
 from labeled.formats.clock import decoding, fetching
 from labeled.formats.hdf5.chunkindex import chunk_index
 from labeled.formats.hdf5.coded import CodedChunks, coded_chunks
-from labeled.formats.hdf5.filters import Pipeline
+from labeled.formats.hdf5.filters import DecodeError, Pipeline, damage
 from labeled.formats.hdf5.tiles import Tile, Tiles
-from labeled.formats.hdf5.undoing import DecodeError, damage
 from labeled.formats.header import SourceHeader
 from labeled.formats.keeping import ChunkKeeper
 from labeled.formats.reader import Cost

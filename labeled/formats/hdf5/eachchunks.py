@@ -16,7 +16,6 @@ from labeled.formats.bytesource import OpenFile
 from labeled.formats.clock import decoding
 from labeled.formats.hdf5.filters import Pipeline, why_not
 from labeled.formats.hdf5.layout import filters_of
-from labeled.formats.hdf5.undoing import as_array
 from labeled.formats.header import Filter
 from labeled.formats.reading import scratch
 from labeled.formats.region import Array, Ints
@@ -71,7 +70,7 @@ class ChunkPlaces:
                 if shape == target.shape:
                     pipeline.undo_into(stored.data, mask, target.reshape(-1).view(np.uint8))
                     continue
-                chunk = as_array(pipeline.undo(stored.data, mask)).view(target.dtype)
+                chunk = pipeline.undo(stored.data, mask).view(target.dtype)
                 corner = self.corners[k].tolist()
                 box = tuple(slice(a, a + n) for a, n in zip(corner, shape, strict=True))
                 part = target[box]

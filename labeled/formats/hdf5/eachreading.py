@@ -18,9 +18,9 @@ from labeled.formats.bytesource import open_bytes
 from labeled.formats.examples import ExampleReader
 from labeled.formats.hdf5.eachplaces import IN_CHUNKS, NOWHERE, Places, places_of
 from labeled.formats.hdf5.fallback import PIECE_BYTES as H5PY_BYTES
+from labeled.formats.hdf5.filters import DecodeError
 from labeled.formats.hdf5.handles import h5_of
 from labeled.formats.hdf5.safety import check_claim, to_text
-from labeled.formats.hdf5.undoing import DecodeError
 from labeled.formats.header import SourceHeader
 from labeled.formats.reader import Cost
 from labeled.formats.reading import (

@@ -8,7 +8,7 @@ A chunk that compression would not make smaller is stored as it is, with its fil
 as not applied: HDF5 itself does so, and such a chunk is read without decoding.
 
 Libraries are imported once, when a codec is first asked for: deflate: libdeflate (a core
-dependency), else zlib; zstd: numcodecs or zstandard; lz4: lz4 or numcodecs.
+dependency), else zlib; zstd and lz4: imagecodecs.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ from typing import Any, cast
 import numpy as np
 
 from labeled.errors import MissingExtraError, how_to_install
-from labeled.formats.hdf5.filters import DEFLATE, LZ4, SHUFFLE, ZSTD
 from labeled.formats.hdf5.safety import to_bytes
-from labeled.formats.header import Filter
+from labeled.formats.header import DEFLATE, LZ4, SHUFFLE, ZSTD, Filter
 from labeled.formats.reading import scratch
 from labeled.formats.region import Array
 from labeled.later import module_if_there
 
 Compress = Callable[[Array, int], bytes]
-"""Bytes (uint8, 1-D) and a level to compressed bytes."""
+"""Bytes (uint8, 1-D) and the option of the filter to compressed bytes."""
 
 LEVELS = {"gzip": (1, 9, 4), "zstd": (1, 22, 3), "lz4": (0, 0, 0)}
 """Lowest, highest and usual level of each codec."""
@@ -196,14 +195,18 @@ def compressor(number: int) -> Compress:
     MissingExtraError
         If no library for it is installed.
     """
-    found = {DEFLATE: _deflate, ZSTD: _zstd, LZ4: _lz4}[number]()
-    if found is None:
+    if number == DEFLATE:
+        return _deflate()
+    library = module_if_there("imagecodecs")
+    if library is None:
         name = {ZSTD: "zstd", LZ4: "lz4"}[number]
         raise MissingExtraError(
-            f"writing {name} needs numcodecs; use compression='gzip', or "
-            + how_to_install("numcodecs", "codecs")
+            f"writing {name} needs imagecodecs; use compression='gzip', or "
+            + how_to_install("imagecodecs", "codecs")
         )
-    return found
+    if number == ZSTD:
+        return lambda data, level: bytes(library.zstd_encode(data, level))
+    return lambda data, block: bytes(library.lz4h5_encode(data, blocksize=block))
 
 
 def _deflate() -> Compress:
@@ -211,34 +214,6 @@ def _deflate() -> Compress:
     if library is None:
         return lambda data, level: zlib.compress(data.tobytes(), level)
     return lambda data, level: bytes(library.zlib_compress(data, level))
-
-
-def _zstd() -> Compress | None:
-    library = module_if_there("numcodecs.zstd")
-    if library is not None:
-        return lambda data, level: bytes(library.compress(data, level))
-    zstandard = module_if_there("zstandard")
-    if zstandard is None:
-        return None
-    return lambda data, level: bytes(zstandard.ZstdCompressor(level=level).compress(data))
-
-
-def _lz4() -> Compress | None:
-    """HDF5's lz4: total bytes and bytes a block, then each block after its size; big-endian."""
-    block, numcodecs = module_if_there("lz4.block"), module_if_there("numcodecs.lz4")
-    if block is None and numcodecs is None:
-        return None
-
-    def pack(data: Array, _: int) -> bytes:
-        if block is not None:
-            body = bytes(block.compress(data, store_size=False))
-        else:
-            assert numcodecs is not None
-            body = bytes(numcodecs.compress(data, 1))[4:]
-        size = min(len(data), _LZ4_BLOCK_BYTES)
-        return struct.pack(">QII", len(data), size, len(body)) + body
-
-    return pack
 
 
 def rows_a_unit(row_bytes: int, layout: Layout, unit_bytes: int) -> int:

@@ -180,5 +180,5 @@ def _missing(filters: tuple[Filter, ...]) -> list[Filter]:
 
 def _how_to_undo(missing: Sequence[Filter]) -> str:
     names = ", ".join(f"{step.words} ({step.id})" for step in missing)
-    how = how_to_install("numcodecs hdf5plugin", "codecs")
+    how = how_to_install("imagecodecs hdf5plugin", "codecs")
     return f"nothing installed undoes its {names}: {how}"

@@ -2,46 +2,64 @@
 
 A :class:`Pipeline` takes the stored bytes of one chunk back through its filters. It knows
 bytes and sizes only; where chunks lie and what their numbers mean is known elsewhere.
-Each optional library is imported here, once, when a pipeline first needs it:
+One table (:data:`_CODECS`) maps the number of a compressing filter to its decoder: deflate is
+decoded by libdeflate (a core dependency), the others by imagecodecs (extra ``codecs``). Byte
+shuffle and fletcher32 are undone by NumPy, or by numba's loops where these are loaded.
 
-- deflate: libdeflate (a core dependency), else zlib; byte shuffle and fletcher32: NumPy;
-- LZF and bitshuffle: numba (extra ``fast``); zstd: numcodecs or zstandard; lz4: lz4 or
-  numcodecs; blosc: numcodecs, blosc2: imagecodecs (extra ``codecs``), whose own threads are
-  switched off, because pieces are decoded side by side already.
-
-Nothing is trusted: a chunk's decoded size is known before decoding and is the only size
-ever allocated; sizes that a stream claims for itself are compared with it first.
+Nothing is trusted: the decoded size of a chunk is known before decoding, no other size is ever
+allocated, and a decoder that does not fill it exactly is an error. Sizes that a stream claims
+are compared with it first where the library would believe them.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
 import struct
-import zlib
-from collections.abc import Callable, Iterator
-from typing import cast
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from labeled.formats.hdf5.bitshuffle import bitshuffled, is_known
-from labeled.formats.hdf5.blosc2 import open_blosc2
+from labeled.errors import ReadError
 from labeled.formats.hdf5.inflate import inflate_into
-from labeled.formats.hdf5.plainfilters import (
-    CHECKSUM_BYTES,
-    checked,
-    item_of,
-    unshuffle,
-    unshuffle_into,
+from labeled.formats.header import (
+    BITSHUFFLE,
+    BLOSC,
+    DEFLATE,
+    FLETCHER32,
+    LZ4,
+    LZF,
+    SHUFFLE,
+    ZSTD,
+    Filter,
+    SourceHeader,
 )
-from labeled.formats.hdf5.undoing import Bytes, Decode, DecodeError, as_array, compiled
-from labeled.formats.header import Filter
-from labeled.formats.reading import scratch
+from labeled.formats.reading import describe, scratch
 from labeled.formats.region import Array
 from labeled.later import module_if_there
 from labeled.permute import compiler
 
-DEFLATE, SHUFFLE, FLETCHER32, LZF = 1, 2, 3, 32000
-BLOSC, LZ4, BITSHUFFLE, ZSTD, BLOSC2 = 32001, 32004, 32008, 32015, 32026
+CHECKSUM_BYTES = 4
+
+Bytes = bytes | memoryview | Array
+"""Any bytes-like object; arrays are ``uint8``, 1-D."""
+
+Decode = Callable[[Array, Array], int]
+"""Decodes stored bytes into given memory, and returns how many bytes it stored there."""
+
+
+class DecodeError(ValueError):
+    """Stored bytes are not what their filter would have written."""
+
+
+class _Step(NamedTuple):
+    """One filter to undo."""
+
+    decode: Decode | None
+    """None for fletcher32, whose bytes are checked where they are."""
+    size: int
+    """Bytes that it decodes to."""
 
 
 class Pipeline:
@@ -50,33 +68,31 @@ class Pipeline:
     Parameters
     ----------
     filters : sequence of Filter
-        In the order they were applied.
+        In the order they were applied; :func:`why_not` returns None for them.
     chunk_bytes : int
         Decoded size of a chunk.
     itemsize : int
-        Bytes of an element, for a shuffle filter that does not tell.
+        Bytes of an element, for a shuffle filter without options.
     """
 
     def __init__(self, filters: tuple[Filter, ...], chunk_bytes: int, itemsize: int) -> None:
         self._codes = [step.id for step in filters]
-        self._idle = [_is_idle(step, itemsize) for step in filters]
         self._decoders = [_decoder(step, itemsize) for step in filters]
+        self._idle = [step.id == SHUFFLE and item_of(step, itemsize) < 2 for step in filters]
         self._chunk_bytes = chunk_bytes
-        self._usual = self._applied(0)
-        changing = [step for step in filters if not _is_idle(step, itemsize)]
-        self._put = _decoder_into(changing[0], itemsize) if changing else None
+        self._usual = self._steps(0)
 
-    def _applied(self, mask: int) -> list[tuple[Decode, int]]:
-        """Return the steps back, last filter first, each with the size it must give."""
-        steps: list[tuple[Decode, int]] = []
+    def _steps(self, mask: int) -> list[_Step]:
+        """Return the steps back, last filter first."""
+        steps: list[_Step] = []
         size = self._chunk_bytes
         for i, (code, decode) in enumerate(zip(self._codes, self._decoders, strict=True)):
             if not (mask >> i & 1 or self._idle[i]):
-                steps.append((decode, size))
+                steps.append(_Step(decode, size))
                 size += CHECKSUM_BYTES if code == FLETCHER32 else 0
         return steps[::-1]
 
-    def undo(self, stored: Bytes, mask: int) -> Bytes:
+    def undo(self, stored: Bytes, mask: int) -> Array:
         """Return the decoded bytes of a chunk: memory that the next call may reuse.
 
         Parameters
@@ -90,12 +106,7 @@ class Pipeline:
         DecodeError
             If the bytes are damaged.
         """
-        data = stored
-        for decode, size in self._usual if mask == 0 else self._applied(mask):
-            data = decode(data, size)
-        if len(data) != self._chunk_bytes:
-            raise DecodeError(f"a chunk of {len(data)} bytes where {self._chunk_bytes} belong")
-        return data
+        return self._undo([as_array(stored)], mask, lambda: scratch("decoded", self._chunk_bytes))
 
     def undo_into(self, stored: Bytes, mask: int, out: Array) -> None:
         """Do the same, but store the decoded bytes of a chunk in `out`, as many ``uint8``.
@@ -105,13 +116,7 @@ class Pipeline:
         DecodeError
             If the bytes are damaged; `out` may hold anything then.
         """
-        if self._put is None or mask:
-            out[:] = as_array(self.undo(stored, mask))
-            return
-        data = stored
-        for decode, size in self._usual[:-1]:
-            data = decode(data, size)
-        self._put(as_array(data), out)
+        self._undo([as_array(stored)], mask, lambda: out)
 
     def undo_own(self, stored: list[Array], mask: int) -> Array:
         """Return the decoded bytes of a chunk in memory of their own.
@@ -127,20 +132,28 @@ class Pipeline:
         DecodeError
             If the bytes are damaged.
         """
-        data: Bytes = stored.pop()
-        if self._put is None or mask:
-            whole = as_array(self.undo(data, mask))
-            del data
-            return whole.copy()
-        for decode, size in self._usual[:-1]:
-            data = decode(data, size)
-        out = np.empty(self._chunk_bytes, np.uint8)
-        self._put(as_array(data), out)
-        return out
+        return self._undo(stored, mask, lambda: np.empty(self._chunk_bytes, np.uint8))
+
+    def _undo(self, stored: list[Array], mask: int, place: Callable[[], Array]) -> Array:
+        """Decode the only item of `stored`, which is emptied, into what `place` returns."""
+        data = stored.pop()
+        steps = self._usual if mask == 0 else self._steps(mask)
+        if not steps or steps[-1].decode is None:  # nothing would bring the bytes to their place
+            steps = [*steps, _Step(_copied, self._chunk_bytes)]
+        for n_left, (decode, size) in zip(reversed(range(len(steps))), steps, strict=True):
+            if decode is None:
+                data = checked(data)
+                continue
+            out = scratch(f"decoded {n_left}", size) if n_left else place()
+            found = decode(data, out)
+            if found != size:
+                raise DecodeError(f"a chunk decodes to {found} bytes where {size} belong")
+            data = out
+        return data
 
 
 def why_not(filters: tuple[Filter, ...]) -> str | None:
-    """Say why a pipeline cannot be undone here, if it cannot.
+    """Return why a pipeline cannot be undone here; None if it can.
 
     Examples
     --------
@@ -148,257 +161,304 @@ def why_not(filters: tuple[Filter, ...]) -> str | None:
     >>> why_not((Filter(4, "szip"),))
     "filter 'szip' (4) is undone by HDF5 only"
     """
-    packers = 0
-    for step in filters:
-        if step.id in (SHUFFLE, FLETCHER32):
-            continue
-        packers += 1
-        if step.id not in _NEEDS or (step.id == BITSHUFFLE and not is_known(step.options)):
+    packers = [step for step in filters if step.id not in (SHUFFLE, FLETCHER32)]
+    for step in packers:
+        known = _CODECS.get(step.id)
+        if known is None or (step.id == BITSHUFFLE and not _is_known(step.options)):
             return f"filter {step.words!r} ({step.id}) is undone by HDF5 only"
-        if _opened(step) is None:
-            libraries, extra = _NEEDS[step.id]
-            if extra == "fast" and compiler.turned_off():
-                return f"filter {step.words!r} ({step.id}) is undone by HDF5: {compiler.OFF} is set"
+        if known.library() is None:
             return (
-                f"filter {step.words!r} ({step.id}) is undone by HDF5, because {libraries} is not "
-                f"installed; the extra {extra!r} has it"
+                f"filter {step.words!r} ({step.id}) is undone by HDF5, because {known.name} is not "
+                f"installed; the extra 'codecs' has it"
             )
-    if packers > 1:
+    if len(packers) > 1:
         return "two compressing filters, one after the other: undone by HDF5 only"
     return None
 
 
-def _decoder(step: Filter, itemsize: int) -> Decode:
-    if step.id == SHUFFLE:
-        return unshuffle(item_of(step, itemsize))
+def damage(source: SourceHeader, start: int, stop: int, offset: int, what: str) -> ReadError:
+    """Return the error of the chunk at byte `offset`, which holds rows from `start` to `stop`."""
+    return ReadError(
+        f"{describe(source)}, rows {start} to {stop - 1}: the chunk at byte {offset} is damaged: "
+        f"{what}. Copy or download the file again."
+    )
+
+
+def as_array(data: Bytes) -> Array:
+    """Return bytes as an array, without a copy."""
+    return data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+
+
+def _decoder(step: Filter, itemsize: int) -> Decode | None:
     if step.id == FLETCHER32:
-        return lambda data, _: checked(as_array(data))
-    decode = _opened(step)
-    assert decode is not None, "asked why_not() first"
-    return decode
-
-
-def _decoder_into(step: Filter, itemsize: int) -> Callable[[Array, Array], None] | None:
-    """Return what undoes the last step straight into its place, if anything can."""
+        return None
     if step.id == SHUFFLE:
-        return functools.partial(unshuffle_into, item_of(step, itemsize))
-    return _inflate_into if step.id == DEFLATE and inflate_into() is not None else None
+        return functools.partial(_unshuffle, item_of(step, itemsize))
+    codec = _CODECS[step.id]
+    options = (step.options,) if step.id == BITSHUFFLE else ()
+    return functools.partial(codec.decode, codec.library(), *options)
 
 
-def _inflate_into(data: Array, out: Array) -> None:
-    inflate = inflate_into()
-    assert inflate is not None
-    if not inflate(data, out):
-        raise DecodeError(f"deflate data are damaged, or do not end after {len(out)} bytes")
-
-
-def _is_idle(step: Filter, itemsize: int) -> bool:
-    """Whether a filter changed nothing: elements of one byte, taken apart."""
-    return step.id == SHUFFLE and item_of(step, itemsize) < 2
+def _copied(data: Array, out: Array) -> int:
+    if len(data) == len(out):
+        out[:] = data
+    return len(data)
 
 
 # ---------------------------------------------------------------- compression
 
 
-def _open_deflate() -> Decode:
+@functools.cache
+def _libdeflate() -> Decode | None:
+    """Return libdeflate's decoder: straight to its place, where the build shows its functions."""
+    inflate = inflate_into()
+    if inflate is not None:
+        return lambda data, out: len(out) if inflate(data, out) else -1
     library = module_if_there("deflate")
     if library is None:
-        return _inflate
-    failure: type[Exception] = library.DeflateError
+        return None
 
-    inflate: Callable[[Bytes, int], bytes] = library.zlib_decompress
-
-    def undo(data: Bytes, size: int) -> Bytes:
+    def inflated(data: Array, out: Array) -> int:
         try:
-            return inflate(data, size)
-        except failure as fault:
-            raise DecodeError(f"deflate data are damaged ({fault})") from fault
+            return _copied(as_array(library.zlib_decompress(data, len(out))), out)
+        except library.DeflateError:
+            return -1
 
-    return undo
-
-
-def _inflate(data: Bytes, size: int) -> Bytes:
-    """Undo deflate with the standard library, for systems without libdeflate."""
-    stream = zlib.decompressobj()
-    try:
-        out = stream.decompress(bytes(data), max(size, 1))
-    except zlib.error as fault:
-        raise DecodeError(f"deflate data are damaged ({fault})") from fault
-    if stream.unconsumed_tail or not stream.eof:
-        raise DecodeError(f"deflate data do not end after {size} bytes")
-    return out
-
-
-def _open_lzf() -> Decode | None:
-    if not compiler.installed():
-        return None
-
-    def undo(data: Bytes, size: int) -> Bytes:
-        out = scratch("unpacked", size)
-        if compiled().lzf(as_array(data), out) != size:
-            raise DecodeError("LZF data are damaged")
-        return out
-
-    return undo
-
-
-def _open_zstd() -> Decode | None:
-    numcodecs, zstandard = module_if_there("numcodecs.zstd"), module_if_there("zstandard")
-    if numcodecs is None and zstandard is None:
-        return None
-
-    failures: tuple[type[Exception], ...] = (RuntimeError, ValueError)
-    if zstandard is not None:
-        failures = (*failures, zstandard.ZstdError)
-
-    def undo(data: Bytes, size: int) -> Bytes:
-        claimed = zstd_size(data)
-        if claimed is not None and claimed != size:
-            raise DecodeError(f"a zstd frame of {claimed} bytes where {size} belong")
-        try:
-            if numcodecs is not None:
-                return np.asarray(numcodecs.decompress(data, scratch("unpacked", size)))
-            assert zstandard is not None
-            unpacker = zstandard.ZstdDecompressor()
-            return cast(bytes, unpacker.decompress(data, max_output_size=size))
-        except failures as fault:
-            raise DecodeError(f"zstd data are damaged ({fault})") from fault
-
-    return undo
-
-
-def zstd_size(data: Bytes) -> int | None:
-    """Return the size that a zstd frame claims to hold; None where it does not tell.
-
-    Raises
-    ------
-    DecodeError
-        If it is no zstd frame.
-    """
-    head = bytes(data[:18])
-    if head[:4] != b"\x28\xb5\x2f\xfd" or len(head) < 6:
-        raise DecodeError("zstd data do not begin like a zstd frame")
-    flags = head[4]
-    single = flags >> 5 & 1
-    width = (single, 2, 4, 8)[flags >> 6]
-    at = 5 + (0 if single else 1) + (0, 1, 2, 4)[flags & 3]
-    if width == 0:
-        return None
-    return int.from_bytes(head[at : at + width], "little") + (256 if width == 2 else 0)
-
-
-def _open_lz4() -> Decode | None:
-    library = module_if_there("lz4.block")
-    if library is not None:
-
-        def unpack(block: Array, into: Array) -> None:
-            into[:] = as_array(library.decompress(block, uncompressed_size=len(into)))
-
-        return lambda data, size: _lz4(
-            as_array(data), size, unpack, (library.LZ4BlockError, ValueError)
-        )
-    codecs = module_if_there("numcodecs.lz4")
-    if codecs is None:
-        return None
-
-    def unpack_sized(block: Array, into: Array) -> None:
-        sized = struct.pack("<I", len(into)) + block.tobytes()
-        if codecs.decompress(sized, into) is None:
-            raise ValueError("nothing decoded")
-
-    return lambda data, size: _lz4(as_array(data), size, unpack_sized, (RuntimeError, ValueError))
-
-
-def _lz4(
-    data: Array,
-    size: int,
-    unpack: Callable[[Array, Array], None],
-    failures: tuple[type[Exception], ...],
-) -> Array:
-    """Undo the LZ4 filter, block by block."""
-    out = scratch("unpacked", size)
-    for at, n, place, length in lz4_blocks(data, size):
-        packed, into = data[at : at + n], out[place : place + length]
-        try:
-            if n == length:
-                into[:] = packed
-            else:
-                unpack(packed, into)
-        except failures as fault:
-            raise DecodeError(f"lz4 data are damaged ({fault})") from fault
-    return out
-
-
-def lz4_blocks(data: Array, size: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the blocks of a chunk under the LZ4 filter, whose sizes are big-endian.
-
-    Of each: first byte and size, and what it becomes: first byte and size. A block that did
-    not shrink is stored as it was.
-
-    Raises
-    ------
-    DecodeError
-        If they end early, or are not for `size` bytes.
-    """
-    if len(data) < 12:
-        raise DecodeError("lz4 data are shorter than their header")
-    claimed, block = struct.unpack(">QI", data[:12].tobytes())
-    if claimed != size or block == 0:
-        raise DecodeError(f"lz4 data of {claimed} bytes where {size} belong")
-    at = 12
-    for place in range(0, size, block):
-        n = int.from_bytes(data[at : at + 4].tobytes(), "big")
-        at += 4
-        if at + n > len(data):
-            raise DecodeError("lz4 data end early")
-        yield at, n, place, min(block, size - place)
-        at += n
-
-
-def _open_blosc() -> Decode | None:
-    library = module_if_there("numcodecs.blosc")
-    if library is None:
-        return None
-    if library.use_threads is None:
-        library.use_threads = False  # pieces are decoded side by side; its pool would compete
-
-    def undo(data: Bytes, size: int) -> Bytes:
-        # The library believes the sizes in the header, so they are checked before it sees them.
-        claimed, _, stored = struct.unpack("<III", bytes(data[4:16]).ljust(12, b"\0"))
-        if len(data) < 16 or claimed != size or stored != len(data):
-            raise DecodeError(
-                f"blosc data claim {claimed} bytes in {stored}, where {size} in {len(data)} belong"
-            )
-        try:
-            return np.asarray(library.decompress(data, scratch("unpacked", size)))
-        except (RuntimeError, ValueError) as fault:
-            raise DecodeError(f"blosc data are damaged ({fault})") from fault
-
-    return undo
-
-
-_OPENERS: dict[int, Callable[[], Decode | None]] = {
-    DEFLATE: _open_deflate,
-    LZF: _open_lzf,
-    ZSTD: _open_zstd,
-    LZ4: _open_lz4,
-    BLOSC: _open_blosc,
-    BLOSC2: open_blosc2,
-}
-
-_NEEDS = {
-    DEFLATE: ("deflate", ""),
-    LZF: ("numba", "fast"),
-    ZSTD: ("numcodecs", "codecs"),
-    LZ4: ("numcodecs", "codecs"),
-    BLOSC: ("numcodecs", "codecs"),
-    BITSHUFFLE: ("numba (and numcodecs, where it packs by zstd)", "fast"),
-    BLOSC2: ("imagecodecs", "codecs"),
-}
+    return inflated
 
 
 @functools.cache
-def _opened(step: Filter) -> Decode | None:
-    if step.id == BITSHUFFLE:
-        return bitshuffled(step.options, _open_zstd())
-    return _OPENERS[step.id]()
+def _imagecodecs() -> Any | None:
+    return module_if_there("imagecodecs")
+
+
+def _deflate(inflate: Decode, data: Array, out: Array) -> int:
+    if inflate(data, out) != len(out):
+        raise DecodeError(f"deflate data are damaged, or do not end after {len(out)} bytes")
+    return len(out)
+
+
+def _by_imagecodecs(name: str, call: Callable[[], Any]) -> int:
+    """Run a decoder of imagecodecs; return how many bytes it stored."""
+    try:
+        return len(call())
+    except (RuntimeError, ValueError) as fault:
+        raise DecodeError(f"{name} data are damaged ({fault})") from fault
+
+
+def _lzf(codecs: Any, data: Array, out: Array) -> int:
+    return _by_imagecodecs("LZF", lambda: codecs.lzf_decode(data, header=False, out=out))
+
+
+def _zstd(codecs: Any, data: Array, out: Array) -> int:
+    return _by_imagecodecs("zstd", lambda: codecs.zstd_decode(data, out=out))
+
+
+def _lz4(codecs: Any, data: Array, out: Array) -> int:
+    return _by_imagecodecs("lz4", lambda: codecs.lz4h5_decode(data, out=out))
+
+
+def _blosc(codecs: Any, data: Array, out: Array) -> int:
+    # The library believes the sizes in the header, so they are checked before it sees them.
+    claimed, _, stored = struct.unpack("<III", data[4:16].tobytes().ljust(12, b"\0"))
+    if len(data) < 16 or claimed != len(out) or stored != len(data):
+        raise DecodeError(
+            f"blosc data claim {claimed} bytes in {stored}, where {len(out)} in {len(data)} belong"
+        )
+    return _by_imagecodecs("blosc", lambda: codecs.blosc_decode(data, numthreads=1, out=out))
+
+
+_PACKERS = {0: "", 2: "lz4_decode", 3: "zstd_decode"}
+"""What packs the blocks of bitshuffle, by number: the functions of imagecodecs."""
+
+
+def _is_known(options: tuple[int, ...]) -> bool:
+    """Whether bitshuffle's options are of a kind that is undone here.
+
+    Examples
+    --------
+    >>> _is_known((0, 4, 4, 0, 2)), _is_known((0, 4, 4, 0, 1)), _is_known((0, 4, 4, 100, 0))
+    (True, False, False)
+    """
+    item, block, packer = _bits_of(options)
+    return item > 0 and block % 8 == 0 and packer in _PACKERS
+
+
+def _bits_of(options: tuple[int, ...]) -> tuple[int, int, int]:
+    """Return bytes of an element, elements of a block (0: the usual number), and the packer."""
+    item, block, packer = (*options, 0, 0, 0, 0, 0)[2:5]
+    return item, block, packer
+
+
+def _bitshuffle(codecs: Any, options: tuple[int, ...], data: Array, out: Array) -> int:
+    """Undo bitshuffle: bit k of byte j of all elements of a block lies together.
+
+    The elements behind the last multiple of 8 stay as they are.
+    """
+    item, block, packer = _bits_of(options)
+    if packer:
+        data, block = _unpacked(getattr(codecs, _PACKERS[packer]), data, len(out), item)
+    elif len(data) != len(out):
+        return len(data)
+    n = len(out) // item // 8 * 8 * item
+    if n:
+        planes, elements = data[:n].data, out[:n]  # an array would set the item size
+        _by_imagecodecs(
+            "bitshuffle",
+            lambda: codecs.bitshuffle_decode(planes, itemsize=item, blocksize=block, out=elements),
+        )
+    out[n:] = data[n:]
+    return len(out)
+
+
+def _unpacked(unpack: Any, data: Array, size: int, item: int) -> tuple[Array, int]:
+    """Unpack the blocks of bitshuffle, each with its packed size in front.
+
+    All sizes are big-endian; the rest after the last block is not packed.
+
+    Returns
+    -------
+    planes : array
+    block : int
+        Elements of a block.
+    """
+    claimed, block = struct.unpack(">QI", data[:12].tobytes().ljust(12, b"\0"))
+    if claimed != size or block == 0 or block % (8 * item):
+        raise DecodeError(
+            f"bitshuffle data claim {claimed} bytes in blocks of {block}, where {size} bytes in "
+            f"blocks of 8 elements of {item} bytes belong"
+        )
+    planes, packed, at = scratch("planes", size), data.data, 12
+    n = size // item // 8 * 8 * item
+    for start in range(0, n, block):
+        into = planes[start : min(start + block, n)]
+        n_packed = int.from_bytes(packed[at : at + 4], "big")
+        piece = packed[at + 4 : at + 4 + n_packed]
+        if not 0 < len(piece) == n_packed:
+            raise DecodeError("bitshuffle data end early")
+        found = _by_imagecodecs("bitshuffle", functools.partial(unpack, piece, out=into))
+        if found != len(into):
+            raise DecodeError(f"a bitshuffle block of {found} bytes where {len(into)} belong")
+        at += 4 + n_packed
+    if len(data) - at < size - n:
+        raise DecodeError("bitshuffle data end early")
+    planes[n:] = data[at : at + size - n]
+    return planes, block // item
+
+
+class _Codec(NamedTuple):
+    """How the data of a compressing filter are decoded."""
+
+    name: str
+    """The library's name."""
+    library: Callable[[], Any | None]
+    decode: Callable[..., int]
+    """Called with the library, bitshuffle's options if it is that, and as :data:`Decode`."""
+
+
+_CODECS: dict[int, _Codec] = {
+    DEFLATE: _Codec("deflate", _libdeflate, _deflate),
+    LZF: _Codec("imagecodecs", _imagecodecs, _lzf),
+    BLOSC: _Codec("imagecodecs", _imagecodecs, _blosc),
+    LZ4: _Codec("imagecodecs", _imagecodecs, _lz4),
+    BITSHUFFLE: _Codec("imagecodecs", _imagecodecs, _bitshuffle),
+    ZSTD: _Codec("imagecodecs", _imagecodecs, _zstd),
+}
+
+
+# ---------------------------------------------------------------- shuffle, checksum
+
+
+def _loops() -> Any:
+    """Return the module of compiled loops, which imports numba."""
+    return importlib.import_module("labeled.formats.hdf5.compiled")
+
+
+def item_of(step: Filter, itemsize: int) -> int:
+    """Return the bytes of an element to which a shuffle filter was applied."""
+    return step.options[0] if step.options else itemsize
+
+
+def _unshuffle(item: int, data: Array, out: Array) -> int:
+    """Bring the bytes of each element together again.
+
+    Examples
+    --------
+    >>> out = np.empty(7, np.uint8)
+    >>> _unshuffle(2, np.frombuffer(b"abcABC?", np.uint8), out), out.tobytes()
+    (7, b'aAbBcC?')
+    """
+    if len(data) != len(out):
+        return len(data)
+    n = len(data) // item
+    planes, elements = data[: n * item].reshape(item, n), out[: n * item].reshape(n, item)
+    if item in (2, 4, 8) and compiler.earned(len(data)):
+        _loops().unshuffle(planes, elements)
+    else:
+        for byte, plane in enumerate(planes):
+            elements[:, byte] = plane
+    out[n * item :] = data[n * item :]
+    return len(out)
+
+
+def checked(data: Array) -> Array:
+    """Return the bytes before a fletcher32 checksum.
+
+    Raises
+    ------
+    DecodeError
+        If they do not add up to it.
+    """
+    if len(data) < CHECKSUM_BYTES:
+        raise DecodeError(f"{len(data)} bytes leave no room for a fletcher32 checksum")
+    body = data[:-CHECKSUM_BYTES]
+    stored = int.from_bytes(data[-CHECKSUM_BYTES:].tobytes(), "little")
+    found = fletcher32(body)
+    # HDF5 1.6.2 and older swapped the bytes of each half; HDF5 accepts both, and so do we.
+    swapped = (found & 0x00FF00FF) << 8 | (found & 0xFF00FF00) >> 8
+    if stored not in (found, swapped):
+        raise DecodeError(
+            f"its fletcher32 checksum is {stored:#010x}, its bytes give {found:#010x}"
+        )
+    return body
+
+
+def fletcher32(data: Array) -> int:
+    """Return HDF5's checksum of bytes: sums of big-endian 16-bit words, modulo 65535.
+
+    Modulo 65535 swapping the bytes of every word swaps those of the sums, so words are
+    added up as little-endian ones, and only the two results are turned.
+
+    Examples
+    --------
+    >>> hex(fletcher32(np.frombuffer(b"abcde", np.uint8)))
+    '0x4ff029c7'
+    """
+    words = data[: len(data) & ~1].view("<u2")
+    if compiler.earned(len(data)):
+        first, second = (int(total) for total in _loops().sums(words))
+    else:
+        first, second = _sums(words)
+    if len(data) % 2:
+        first += int(data[-1])
+        second += first
+    if not data.any():  # sums that fold to 65535 are not those of zeros
+        return 0
+    return (second * 256 % 65535 or 65535) << 16 | (first * 256 % 65535 or 65535)
+
+
+def _sums(words: Array) -> tuple[int, int]:
+    """Return the sum of words, and the sum of its partial sums, modulo 65535."""
+    width = max(1 << (len(words).bit_length() // 2), 4)
+    body = words[: len(words) // width * width].reshape(-1, width)
+    by_row = body.sum(axis=1, dtype=np.uint64) % 65535
+    by_column = body.sum(axis=0, dtype=np.uint64) % 65535
+    rows = np.arange(len(body), dtype=np.uint64) * np.uint64(width) % 65535
+    columns = np.arange(width, dtype=np.uint64)
+    first = int(by_row.sum())
+    # The second sum counts word i, at row * width + column, as often as words follow it.
+    second = body.size * first - int((rows * by_row).sum()) - int((columns * by_column).sum())
+    for word in words[body.size :].tolist():
+        first += word
+        second += first
+    return first % 65535, second % 65535

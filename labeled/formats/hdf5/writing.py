@@ -22,11 +22,11 @@ from labeled.errors import ArrayError, WriteError
 from labeled.formats.hdf5.attributes import INTERNAL
 from labeled.formats.hdf5.door import INCOMPLETE
 from labeled.formats.hdf5.encoding import Chunk, Layout
-from labeled.formats.hdf5.filters import DEFLATE, SHUFFLE
 from labeled.formats.hdf5.room import check_room, heap_bytes
 from labeled.formats.hdf5.safety import to_bytes
 from labeled.formats.hdf5.tables import free_name
 from labeled.formats.hdf5.undo import Undo
+from labeled.formats.header import DEFLATE, SHUFFLE
 from labeled.formats.objects import vlen_base
 from labeled.formats.region import Array
 from labeled.formats.replacing import explained
