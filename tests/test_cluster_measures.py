@@ -123,8 +123,7 @@ def test_a_cluster_leads_to_its_scheduler(client, ds):
 def test_no_rows_have_no_statistics(client, ds):
     told = cl.statistics(client, ds.subset([]))
     assert told["features"]["n_rows"] == 0
-    assert told["features"]["n_values"] == [0, 0, 0]
-    assert told["features"]["mean"] == [None] * 3
+    assert (told["features"]["n_values"], told["features"]["mean"]) == (0, None)
     assert "classes" not in told["targets"]
     counts, edges = cl.histogram(client, ds.subset([]), "targets", bins=3)
     assert counts.tolist() == [0, 0, 0]

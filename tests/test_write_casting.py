@@ -195,15 +195,20 @@ def test_times_beside_splits_grow(tmp_path: Path, chunks: Any, in_place: bool) -
     np.testing.assert_array_equal(found["when"].values, np.concatenate([WHEN, WHEN[:3]]))
 
 
-def test_numbers_beside_splits_stay_numbers_whatever_their_units(tmp_path: Path) -> None:
-    """Writers of such files mean no CF, but for times stored exactly as they are stored here."""
-    units = {"units": "days since 1970-01-01", "scale_factor": 2.0}
-    path = labeled.write(
-        tmp_path / "x.h5", {"x": np.arange(3)}, {"a": (0, 3)}, source_attrs={"x": units}
-    )
-    found = labeled.open_dataset(path)["x"]
-    assert found.dtype == np.int64
-    assert found.attrs["units"] == units["units"]
+def test_attributes_mean_the_same_with_and_without_splits(tmp_path: Path) -> None:
+    """But in files of other writers with a split table, who mean no CF."""
+    packing = {"scale_factor": 2.0, "_FillValue": 1}
+    options = {"source_attrs": {"x": packing}}
+    whole = labeled.write(tmp_path / "whole.h5", {"x": np.arange(3)}, **options)
+    path = labeled.write(tmp_path / "x.h5", {"x": np.arange(3)}, {"a": (0, 3)}, **options)
+    for each in (whole, path):
+        np.testing.assert_array_equal(labeled.open_dataset(each)["x"].values, [0, np.nan, 4])
+        raw = labeled.open_dataset(each, decode_cf=False)["x"]
+        assert raw.dtype == np.int64
+        assert raw.attrs["scale_factor"] == 2.0
+    with h5py.File(path, "a") as f:
+        del f.attrs["labeled_version"]
+    assert labeled.open_dataset(path)["x"].values.tolist() == [0, 1, 2]
 
 
 def test_times_beyond_nanoseconds_are_refused(tmp_path: Path) -> None:

@@ -18,15 +18,7 @@ from labeled.ragged import Ragged
 from labeled.ragged.flat import block_cuts, elements_of
 from labeled.selection import Selection
 from labeled.writing.progress import progress_bar
-from labeled.writing.statistics import (
-    EVERY_ROW,
-    Measure,
-    Moments,
-    can_measure,
-    channel_axis,
-    plain,
-)
-from labeled.writing.uneven import measured_examples
+from labeled.writing.statistics import Measure, Moments, can_measure, plain
 
 READ_BYTES = 4 << 20
 MEMORY = "64 MiB"
@@ -76,12 +68,13 @@ def stored_statistics(
     splits : mapping of str to Selection
         Rows of the source in each split.
     """
-    whole = source.loaded is None and len(source.headers) == 1 and source.cf is None
+    whole = source.loaded is None and len(source.headers) == 1
     if not whole or source.row_shape != source.headers[0].row_shape:
         return None
     header = source.headers[0]
     stored = format_named(header.format).statistics(header.file.path).get(source.name)
-    if stored is None:
+    decoded = header.cf is not None and header.cf.changes_values
+    if stored is None or stored.get("decoded", False) != decoded:
         return None
     if selection.span == range(source.n_rows):
         return dict(stored["rows"])
@@ -95,26 +88,25 @@ def measured_statistics(
 ) -> dict[str, Any]:
     """Read the rows, in file order within 64 MiB, and measure them."""
     measure = Measure.of(source.dims, source.row_shape, source.dtype)
-    total = measure.nothing
+    total = Moments()
     batch_rows = int(np.clip(READ_BYTES // max(source.row_bytes, 1), 1, 1 << 16))
     sources, rows = {source.name: source}, {source.name: selection}
     loader = make_loader(sources, rows, {}, len(selection), batch_rows, memory=MEMORY)
     with progress_bar(progress, len(selection), f"measuring {source.name}", "rows") as done:
         for batch in loader:
-            total = total.merge(measure(batch.arrays[source.name]))
+            total = total.merge(measure.rows(batch.arrays[source.name]))
             done(batch.count)
-    return plain(total, measure.channel_dim)
+    return plain(total)
 
 
 def measured_ragged(source: RaggedSource, selection: Selection) -> dict[str, Any]:
     """Read the examples, some at a time, and measure them."""
     examples = source.select(selection)
-    axis = channel_axis(source.dims, (0,) * len(source.dims[1:]))
-    total = Moments.none(0)
+    measure = Measure.of(source.dims, None, source.dtype)
+    total = Moments()
     n_bytes = elements_of(examples.shapes) * source.dtype.itemsize
     for start, stop in pairwise(block_cuts(n_bytes, READ_BYTES)):
         some: Ragged = examples[start:stop]
         values, _, shapes = some.flat()
-        ((_, found),) = measured_examples(values, shapes, [((EVERY_ROW,), slice(None))], axis)
-        total = total.merge(found)
-    return plain(total, None if axis is None else source.dims[axis])
+        total = total.merge(measure.examples(values, shapes, np.arange(len(shapes))))
+    return plain(total)

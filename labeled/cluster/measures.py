@@ -69,10 +69,7 @@ def statistics(
         )
     chosen = dataset.select(*measures)
     found = _fold(client, chosen, partial(_measured, measures), {}, _merged, every=every, **options)
-    return {
-        name: plain(found.get(name) or one.nothing, one.channel_dim)
-        for name, one in measures.items()
-    }
+    return {name: plain(found.get(name, Moments())) for name in measures}
 
 
 def _fold(
@@ -117,7 +114,7 @@ def _batch_rows(dataset: Dataset) -> int:
 def _measured(
     measures: Mapping[str, Measure], acc: dict[str, Moments], batch: Batch
 ) -> dict[str, Moments]:
-    found = {name: measure(batch.arrays[name]) for name, measure in measures.items()}
+    found = {name: measure.rows(batch.arrays[name]) for name, measure in measures.items()}
     # flat values of examples of different shapes are counted by example
     return _merged(acc, {n: replace(one, n_rows=batch.count) for n, one in found.items()})
 

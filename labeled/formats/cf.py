@@ -106,20 +106,6 @@ def time_attrs(kind: str) -> dict[str, Any]:
     return {"units": "nanoseconds since 1970-01-01", "calendar": calendar, **fill}
 
 
-def stored_as_time(dtype: np.dtype[Any], attrs: Mapping[str, Any]) -> bool:
-    """Whether a variable is as :func:`time_attrs` tells of times, so that it means nothing else.
-
-    Examples
-    --------
-    >>> stored_as_time(np.dtype("i8"), {**time_attrs("M"), "title": "when"})
-    True
-    >>> stored_as_time(np.dtype("i8"), {"units": "days since 1970-01-01"})
-    False
-    """
-    said = {key: _single(value) for key, value in attrs.items()}
-    return dtype == np.int64 and any(time_attrs(kind).items() <= said.items() for kind in "Mm")
-
-
 def encoding_of(cf: CF | None, dtype: np.dtype[Any]) -> dict[str, Any]:
     """Return how decoded values are stored, as xarray's `encoding` says it.
 

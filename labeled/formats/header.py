@@ -138,6 +138,12 @@ class CF:
     masked: np.dtype[Any] | None = None
     scaled: np.dtype[Any] | None = None
 
+    @property
+    def changes_values(self) -> bool:
+        """Whether values come out as others; else they only have another dtype."""
+        steps = (self.scale, self.offset, self.times, self.view)
+        return bool(self.fills) or any(step is not None for step in steps)
+
 
 @dataclass(frozen=True, slots=True)
 class SourceHeader:

@@ -63,7 +63,7 @@ from labeled.writing.ragged import (
 )
 from labeled.writing.rewriting import coordinates_of
 from labeled.writing.splits import Splits, check_split_name
-from labeled.writing.statistics import Tally, moments_from
+from labeled.writing.statistics import Tally
 from labeled.writing.streaming import Plan, fitting, recipe_for, store, tally_for, works_of
 from labeled.writing.write import checked_effort, create, naming, tallies_for, total_bytes
 
@@ -333,7 +333,7 @@ def _fitted(given: Given, source: SourceHeader, where: str) -> Given:
             f"{others[odd[0]]!r}; give them the numbers of the file"
         )
     dtype = np.dtype(object) if texts[1] else source.dtype
-    return replace(given, dtype=dtype, names=Names(source.dims), attrs={})
+    return replace(given, dtype=dtype, names=Names(source.dims), attrs=source.attrs)
 
 
 def _count(inputs: Inputs) -> int | None:
@@ -424,12 +424,7 @@ def _tally(old: _Old, given: Given, split: str | None) -> Tally | None:
     table: Splits = {} if split is None else {split: {given.name: range(old.n_rows, _NO_END)}}
     tally = tally_for(given, table, True)
     if tally is not None:
-        tally.go_on(
-            {
-                "": moments_from(known["rows"]),
-                **{s: moments_from(each) for s, each in known.get("splits", {}).items()},
-            }
-        )
+        tally.go_on(known)
     return tally
 
 

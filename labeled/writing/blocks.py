@@ -26,8 +26,7 @@ from labeled.formats.hdf5.encoding import Chunk, Layout, checksum, chunks_of
 from labeled.formats.objects import vlen_base
 from labeled.formats.region import Array
 from labeled.writing.casting import cast, texts
-from labeled.writing.statistics import Moments, Part, measured
-from labeled.writing.uneven import measured_examples
+from labeled.writing.statistics import Measure, Moments, Part
 
 TWICE = 2
 """A block is in memory as it was read and, for a while, as it is stored."""
@@ -44,9 +43,7 @@ class Recipe:
     layout: Layout
     unit_rows: int
     checksums: bool = True
-    channel_axis: int | None = None
-    """The axis (of the whole array) along which statistics are kept apart."""
-    count_classes: bool = False
+    measure: Measure = field(default_factory=Measure)
     encode: Callable[[Array], Array] | None = None
     """Turns values that HDF5 has no type for (times) into those that are stored."""
     row_bytes: int = 0
@@ -91,10 +88,8 @@ def pack(
     """
     are_values = shapes is not None and vlen_base(recipe.dtype) is None
     rows = checked_rows(values, stop - start, recipe, None if are_values else start)
-    if shapes is None:
-        moments = measured(rows, parts, recipe.channel_axis, count_classes=recipe.count_classes)
-    else:
-        moments = measured_examples(_values_of(rows), shapes, parts, recipe.channel_axis)
+    values = rows if shapes is None else _values_of(rows)
+    moments = recipe.measure.parts(values, parts, shapes)
     return Packed(start, stop, *_cut(rows, start, recipe), moments)
 
 

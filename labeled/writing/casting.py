@@ -7,7 +7,7 @@ infinity, a time before or after what nanoseconds can count is an error that nam
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import ArrayError
+from labeled.formats.cf import FILLS
 from labeled.formats.hdf5.writing import storable_text
 from labeled.formats.region import Array
 
@@ -33,6 +34,25 @@ def without_mask(where: str, array: np.ma.MaskedArray[Any, Any]) -> Array:
             f".filled(value), or write the mask as a source of its own"
         )
     return np.asarray(array.data)
+
+
+def with_fills(attrs: Mapping[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
+    """Return attributes whose fill values have the dtype of the values, where they fit it.
+
+    Examples
+    --------
+    >>> with_fills({"_FillValue": -1, "missing_value": 0.5}, np.dtype("i2"))
+    {'_FillValue': np.int16(-1), 'missing_value': 0.5}
+    """
+    out = dict(attrs)
+    for name in FILLS:
+        given = np.asarray(attrs.get(name))
+        if given.dtype.kind in "iuf" and dtype.kind in "iuf" and not given.shape:
+            with np.errstate(invalid="ignore", over="ignore"):
+                fill = given.astype(dtype.newbyteorder("="))
+            if np.array_equal(fill, given, equal_nan=True):
+                out[name] = fill[()]
+    return out
 
 
 def check_integers(where: str, dtypes: Collection[np.dtype[Any]]) -> None:

@@ -30,7 +30,7 @@ from labeled.formats.hdf5.scales import Coordinate, Names
 from labeled.formats.hdf5.writing import storable
 from labeled.formats.region import Array
 from labeled.permute.addresses import address_of
-from labeled.writing.casting import check_integers, texts, times, without_mask
+from labeled.writing.casting import check_integers, texts, times, with_fills, without_mask
 from labeled.writing.fields import dims_of_fields, with_fields
 from labeled.writing.given import (
     TEXT_BYTES,
@@ -306,7 +306,13 @@ def given_of(name: str, value: Any, dims: Sequence[str | None] | None) -> Given:
     coords = _coordinates(name, array, axis_names) if isinstance(array, xr.DataArray) else ()
     attrs = storable(f"source {name!r}", array.attrs) if isinstance(array, xr.DataArray) else {}
     made = Given(
-        name, dtype, shape, Names(axis_names, coords), {**attrs, **told}, _blocks(array), encode
+        name,
+        dtype,
+        shape,
+        Names(axis_names, coords),
+        {**with_fills(attrs, dtype), **told},
+        _blocks(array),
+        encode,
     )
     if dtype.kind == "O":
         made = _with_texts(made, array)
@@ -439,7 +445,8 @@ def coordinate(name: str, dim: str, values: Any, attrs: Mapping[Any, Any]) -> Co
         array = texts(array, f"coordinate {name!r}")
     if encode is not None:
         array = encode(array)
-    return Coordinate(name, dim, array, {**storable(f"coordinate {name!r}", attrs), **told})
+    kept = with_fills(storable(f"coordinate {name!r}", attrs), array.dtype)
+    return Coordinate(name, dim, array, {**kept, **told})
 
 
 def left_out(sources: Any) -> list[str]:

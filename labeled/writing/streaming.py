@@ -16,7 +16,7 @@ import numpy as np
 from dask.delayed import delayed
 
 from labeled.errors import ArrayError, LoaderError
-from labeled.formats.cf import stored_as_time
+from labeled.formats.cf import cf_of
 from labeled.formats.hdf5.encoding import Layout, rows_a_unit
 from labeled.formats.hdf5.own import Checksums
 from labeled.formats.hdf5.writing import SourceWriter
@@ -37,7 +37,7 @@ from labeled.writing.given import Block, Given
 from labeled.writing.inputs import Inputs, given_of
 from labeled.writing.ragged import is_ragged
 from labeled.writing.splits import Splits
-from labeled.writing.statistics import SCRATCH_BYTES, Tally, are_labels, can_measure, channel_axis
+from labeled.writing.statistics import SCRATCH_BYTES, Measure, Tally, can_measure
 
 UNIT_BYTES = 1 << 18
 """Rows between two checksums, of a chunked source at least a chunk: they wait for neighbours."""
@@ -184,39 +184,34 @@ def recipe_for(given: Given, layout: Layout, checksums: bool) -> Recipe:
         layout,
         rows_a_unit(given.row_bytes, cut, UNIT_BYTES),
         checksums,
-        _channel_axis(given),
-        _are_labels(given),
+        measure_for(given) or Measure(),
         given.encode,
         given.row_bytes,
     )
 
 
-def _channel_axis(given: Given) -> int | None:
-    """Return the axis along which statistics are kept apart."""
+def measure_for(given: Given) -> Measure | None:
+    """Return how the values of a source are measured; None for those that have no mean."""
+    dtype = vlen_base(given.dtype) or given.dtype
+    cf, _ = cf_of(given.name, given.dtype, given.attrs, [])
+    if cf is None or not cf.changes_values:
+        cf = None
+    else:
+        dtype = cf.dtype
+    if given.encode is not None or not can_measure(dtype):
+        return None
     if given.example_dims:
-        return channel_axis(given.example_dims, (0,) * len(given.example_dims[1:]))
-    return channel_axis(given.names.dims, given.row_shape)
-
-
-def _are_labels(given: Given) -> bool:
-    """Whether a source has one integer a row, and no time."""
-    dense = given.encode is None and not given.example_dims
-    return dense and are_labels(given.dtype, given.row_shape)
+        return Measure.of(given.example_dims, None, dtype, cf)
+    return Measure.of(given.names.dims, given.row_shape, dtype, cf)
 
 
 def tally_for(given: Given, table: Splits | None, statistics: bool) -> Tally | None:
     """Return what gathers the statistics of a source; None where there is nothing to gather."""
-    dtype = vlen_base(given.dtype) or given.dtype
-    timed = given.encode is not None or stored_as_time(dtype, given.attrs)
-    if not statistics or not can_measure(dtype) or timed:
+    measure = measure_for(given) if statistics else None
+    if measure is None:
         return None
-    axis, dims = _channel_axis(given), given.example_dims or given.names.dims
-    channels = 1
-    if axis is not None:
-        channels = 0 if given.example_dims else given.row_shape[axis - 1]
     rows = {s: by[given.name] for s, by in (table or {}).items() if given.name in by}
-    dim = None if axis is None else dims[axis]
-    return Tally(rows, channels, dim, count_classes=_are_labels(given))
+    return Tally(rows, decoded=measure.cf is not None)
 
 
 def works_of(plan: Plan, inputs: Inputs, first: int = 0) -> Iterator[Work]:

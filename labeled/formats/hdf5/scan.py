@@ -29,7 +29,7 @@ from labeled.errors import (
     did_you_mean,
 )
 from labeled.formats.bytesource import stamp_of
-from labeled.formats.cf import cf_of, stored_as_time
+from labeled.formats.cf import cf_of
 from labeled.formats.hdf5.attributes import attrs_of
 from labeled.formats.hdf5.door import opened
 from labeled.formats.hdf5.fallback import told_of_filters
@@ -163,7 +163,7 @@ def _noted_one(
         header = _scan_open(builder, sources, example_dim, decode_cf)
     else:
         header = _scan_fuel(builder, table, sources, example_dim)
-        header = _with_times(header) if decode_cf else header
+        header = _decoded(header) if decode_cf and "labeled_version" in header.attrs else header
     group = builder.base.name.strip("/") if builder.in_turn else ""
     return replace(header, group=group), builder.notes
 
@@ -274,14 +274,14 @@ def _described(builder: Builder, name: str, found: Found) -> Described:
         raise UnsafeFileError(f"{error}, or open the others with sources=[...]") from None
 
 
-def _with_times(header: FileHeader) -> FileHeader:
-    """Let times be decoded that were written beside splits."""
+def _decoded(header: FileHeader) -> FileHeader:
+    """Let values be decoded beside splits: who writes such files otherwise means no CF."""
 
     def decoded(each: SourceHeader) -> SourceHeader:
-        flat = each.ragged is None or "values" in each.parts
-        if not flat or not stored_as_time(each.dtype, each.attrs):
+        if each.ragged is not None and "values" not in each.parts:
             return each
-        return with_cf(each, *cf_of(each.name, each.dtype, each.attrs, []))
+        cf, used = cf_of(each.name, each.dtype, each.attrs, [])
+        return with_cf(each, cf, used) if used else each
 
     return replace(
         header,
