@@ -1,50 +1,550 @@
-"""The transformers, by their old names."""
+"""The transformers of values, sources, and between examples and batches; fetching ahead."""
 
+from __future__ import annotations
+
+import queue
+import threading
+from collections import abc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from labeled.compat.fuel.config_parser import config
+from labeled.compat.fuel.exceptions import OldKeyError, OldValueError
+from labeled.compat.fuel.schemes import BatchSizeScheme, IterationScheme
+from labeled.compat.fuel.streams import AbstractDataStream
 from labeled.compat.fuel.transformers.base import (
     AgnosticSourcewiseTransformer,
     AgnosticTransformer,
     ExpectsAxisLabels,
     SourcewiseTransformer,
     Transformer,
+    as_behind,
+    check_no_request,
     log,
-)
-from labeled.compat.fuel.transformers.batches import Batch, Cache, Padding, Unpack
-from labeled.compat.fuel.transformers.routing import (
-    Filter,
-    FilterSources,
-    Merge,
-    MultiProcessing,
-    Rename,
-)
-from labeled.compat.fuel.transformers.values import (
-    Cast,
-    Flatten,
-    ForceFloatX,
-    Mapping,
-    ScaleAndShift,
-    SortMapping,
+    stacked,
 )
 
 __all__ = [
     "AgnosticSourcewiseTransformer",
     "AgnosticTransformer",
-    "Batch",
-    "Cache",
-    "Cast",
     "ExpectsAxisLabels",
-    "Filter",
-    "FilterSources",
-    "Flatten",
-    "ForceFloatX",
-    "Mapping",
-    "Merge",
-    "MultiProcessing",
-    "Padding",
-    "Rename",
-    "ScaleAndShift",
-    "SortMapping",
     "SourcewiseTransformer",
     "Transformer",
-    "Unpack",
     "log",
 ]
+
+
+# ---------------------------------------------------------------- values
+class Mapping(Transformer):
+    """Applies a function to each item.
+
+    Parameters
+    ----------
+    data_stream : AbstractDataStream
+    mapping : callable
+        Tuple to tuple; with ``mapping_accepts=dict`` dict to dict, by source.
+    add_sources : tuple of str, optional
+        What the function returns is added behind the sources, under these names.
+    mapping_accepts : {list, dict}
+
+    Raises
+    ------
+    OldValueError
+        If `mapping_accepts` is something else.
+    """
+
+    def __init__(
+        self,
+        data_stream: Any,
+        mapping: Callable[[Any], Any],
+        add_sources: tuple[str, ...] | None = None,
+        mapping_accepts: type = list,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(data_stream, data_stream.produces_examples, **kwargs)
+        if mapping_accepts not in (list, dict):
+            raise OldValueError(f"mapping_accepts is list or dict, found {mapping_accepts!r}")
+        self.mapping, self.mapping_accepts = mapping, mapping_accepts
+        self.add_sources = add_sources
+
+    def _default_sources(self) -> Any:
+        return self.data_stream.sources + (self.add_sources or ())
+
+    def get_data(self, request: Any = None) -> Any:
+        check_no_request(self, request)
+        data = next(self.child_epoch_iterator)
+        if self.mapping_accepts is list:
+            image = self.mapping(data)
+        else:
+            names = self.data_stream.sources
+            found = self.mapping(dict(zip(names, data, strict=False)))
+            image = tuple(found[name] for name in self.add_sources or names)
+        return data + image if self.add_sources else image
+
+
+class SortMapping:
+    """A function for `Mapping` that sorts the examples of a batch.
+
+    Parameters
+    ----------
+    key : callable
+        Of an example, a tuple by source.
+    reverse : bool
+
+    Examples
+    --------
+    >>> SortMapping(key=lambda example: example[0])(([3, 1], ["c", "a"]))
+    ([1, 3], ['a', 'c'])
+    """
+
+    def __init__(self, key: Callable[[Any], Any], reverse: bool = False) -> None:
+        self.key, self.reverse = key, reverse
+
+    def __call__(self, batch: tuple[Any, ...]) -> tuple[Any, ...]:
+        ordered = sorted(zip(*batch, strict=False), key=self.key, reverse=self.reverse)
+        return tuple(
+            stacked(column) if isinstance(values, np.ndarray) else list(column)
+            for column, values in zip(zip(*ordered, strict=False), batch, strict=False)
+        )
+
+
+class Flatten(SourcewiseTransformer):
+    """Makes matrices of batches, and vectors of examples."""
+
+    def __init__(self, data_stream: Any, **kwargs: Any) -> None:
+        if data_stream.axis_labels:
+            chosen = kwargs.get("which_sources", data_stream.sources)
+            first = 0 if data_stream.produces_examples else 1
+            labels = {
+                name: ((*own[:first], "feature") if own else None) if name in chosen else own
+                for name, own in data_stream.axis_labels.items()
+            }
+            kwargs.setdefault("axis_labels", labels)
+        super().__init__(data_stream, data_stream.produces_examples, **kwargs)
+
+    def transform_source_example(self, source_example: Any, source_name: str) -> Any:
+        return np.asarray(source_example).flatten()
+
+    def transform_source_batch(self, source_batch: Any, source_name: str) -> Any:
+        values = np.asarray(source_batch)
+        return values.reshape((values.shape[0], -1))
+
+
+class ScaleAndShift(AgnosticSourcewiseTransformer):
+    """Multiplies by `scale`, then adds `shift`."""
+
+    def __init__(self, data_stream: Any, scale: Any, shift: Any, **kwargs: Any) -> None:
+        super().__init__(data_stream, **as_behind(data_stream, kwargs))
+        self.scale, self.shift = scale, shift
+
+    def transform_any_source(self, source_data: Any, source_name: str) -> Any:
+        return np.asarray(source_data) * self.scale + self.shift
+
+
+class Cast(AgnosticSourcewiseTransformer):
+    """Casts to a dtype; ``'floatX'`` is that of the settings."""
+
+    def __init__(self, data_stream: Any, dtype: Any, **kwargs: Any) -> None:
+        super().__init__(data_stream, **as_behind(data_stream, kwargs))
+        self.dtype = config.floatX if isinstance(dtype, str) and dtype == "floatX" else dtype
+
+    def transform_any_source(self, source_data: Any, source_name: str) -> Any:
+        return np.asarray(source_data, dtype=self.dtype)
+
+
+class ForceFloatX(AgnosticSourcewiseTransformer):
+    """Casts arrays of floating numbers to floatX, and leaves all else as it is."""
+
+    def __init__(self, data_stream: Any, **kwargs: Any) -> None:
+        super().__init__(data_stream, **as_behind(data_stream, kwargs))
+
+    def transform_any_source(self, source_data: Any, source_name: str) -> Any:
+        floating = isinstance(source_data, np.ndarray) and source_data.dtype.kind == "f"
+        return np.asarray(source_data, dtype=config.floatX) if floating else source_data
+
+
+# ---------------------------------------------------------------- sources
+class Filter(Transformer):
+    """Keeps the items (examples or whole batches) for which a function is true.
+
+    Items are tuples, also where dicts are asked for: the old rule.
+    """
+
+    def __init__(self, data_stream: Any, predicate: Callable[[Any], Any], **kwargs: Any) -> None:
+        super().__init__(data_stream, **as_behind(data_stream, kwargs))
+        self.predicate = predicate
+
+    def get_epoch_iterator(self, as_dict: bool = False) -> Any:
+        super().get_epoch_iterator(as_dict=as_dict)
+        return filter(self.predicate, self.child_epoch_iterator)
+
+
+class FilterSources(AgnosticTransformer):
+    """Keeps some sources, in the order of the stream. Items become lists: the old rule.
+
+    Raises
+    ------
+    OldValueError
+        If the stream lacks one.
+    """
+
+    def __init__(self, data_stream: Any, sources: Any, **kwargs: Any) -> None:
+        unknown = [name for name in sources if name not in data_stream.sources]
+        if unknown:
+            raise OldValueError(f"there are no sources {unknown}, but {data_stream.sources}")
+        if data_stream.axis_labels:
+            labels = {k: v for k, v in data_stream.axis_labels.items() if k in sources}
+            kwargs.setdefault("axis_labels", labels)
+        super().__init__(data_stream, data_stream.produces_examples, **kwargs)
+        self.sources = tuple(name for name in data_stream.sources if name in sources)
+
+    def transform_any(self, data: Any) -> list[Any]:
+        pairs = zip(data, self.data_stream.sources, strict=False)
+        return [values for values, name in pairs if name in self.sources]
+
+
+class Rename(AgnosticTransformer):
+    """Gives sources other names.
+
+    Parameters
+    ----------
+    data_stream : AbstractDataStream
+    names : dict of str
+        Old name to new; several may have one new name where the stream has one of them.
+    on_non_existent : {"raise", "ignore", "warn"}
+        What to do about old names that there are not.
+
+    Raises
+    ------
+    OldKeyError
+        If an old name is not there, or two sources would have one name.
+    OldValueError
+        If `on_non_existent` is something else.
+    """
+
+    def __init__(
+        self,
+        data_stream: Any,
+        names: abc.Mapping[str, str],
+        on_non_existent: str = "raise",
+        **kwargs: Any,
+    ) -> None:
+        if on_non_existent not in ("raise", "ignore", "warn"):
+            raise OldValueError(
+                f"on_non_existent is 'raise', 'ignore' or 'warn', found {on_non_existent!r}"
+            )
+        missing = [name for name in names if name not in data_stream.sources]
+        if missing and on_non_existent == "raise":
+            raise OldKeyError(f"there are no sources {missing}, but {data_stream.sources}")
+        if missing and on_non_existent == "warn":
+            log.warning("there are no sources %s to rename, but %s", missing, data_stream.sources)
+        renamed = tuple(names.get(name, name) for name in data_stream.sources)
+        if len(set(renamed)) < len(renamed):
+            raise OldKeyError(f"by {dict(names)} two sources would have one name: {renamed}")
+        if data_stream.axis_labels:
+            labels = {names.get(k, k): v for k, v in data_stream.axis_labels.items()}
+            kwargs.setdefault("axis_labels", labels)
+        super().__init__(data_stream, data_stream.produces_examples, **kwargs)
+        self.sources = renamed
+
+    def transform_any(self, data: Any) -> Any:
+        return data
+
+
+class Merge(AbstractDataStream):
+    """Walks through several streams at once; ends with the shortest.
+
+    Parameters
+    ----------
+    data_streams : sequence of AbstractDataStream
+        All of examples, or all of batches.
+    sources : sequence of str
+        One name for every source of every stream.
+
+    Raises
+    ------
+    OldValueError
+        If names are missing, or streams are of both kinds.
+    """
+
+    def __init__(
+        self, data_streams: Sequence[Any], sources: Sequence[str], axis_labels: Any = None
+    ) -> None:
+        super().__init__(axis_labels=axis_labels)
+        kinds = {stream.produces_examples for stream in data_streams}
+        if len(kinds) > 1:
+            raise OldValueError("streams of examples and streams of batches cannot be merged")
+        self.data_streams = data_streams
+        self.produces_examples = data_streams[0].produces_examples
+        n_sources = sum(len(stream.sources) for stream in data_streams)
+        if n_sources != len(sources):
+            raise OldValueError(f"{len(sources)} names are given for {n_sources} sources")
+        self.sources = sources
+
+    def close(self) -> None:
+        for stream in self.data_streams:
+            stream.close()
+
+    def reset(self) -> None:
+        for stream in self.data_streams:
+            stream.reset()
+
+    def next_epoch(self) -> None:
+        for stream in self.data_streams:
+            stream.next_epoch()
+
+    def get_epoch_iterator(self, as_dict: bool = False) -> Any:
+        self.child_epoch_iterators = [s.get_epoch_iterator() for s in self.data_streams]
+        return super().get_epoch_iterator(as_dict=as_dict)
+
+    def get_data(self, request: Any = None) -> tuple[Any, ...]:
+        check_no_request(self, request)
+        found = [next(iterator) for iterator in self.child_epoch_iterators]
+        return tuple(values for item in found for values in item)
+
+
+class MultiProcessing(Transformer):
+    """Fetches items ahead of time, without end, in the background.
+
+    The background is a thread. The old one forked a process and pickled every batch back:
+    five times slower than reading directly, and unsafe with files that are open. Reading
+    and decoding leave Python's lock here, so that a thread is enough.
+
+    Parameters
+    ----------
+    data_stream : AbstractDataStream
+    max_store : int
+        Items held at most.
+    """
+
+    def __init__(self, data_stream: Any, max_store: int = 100, **kwargs: Any) -> None:
+        super().__init__(data_stream, **as_behind(data_stream, kwargs))
+        self._items: queue.Queue[Any] = queue.Queue(max_store)
+        self.background = threading.Thread(
+            target=_fetch, args=(data_stream, self._items), daemon=True
+        )
+        self.background.start()
+
+    def get_epoch_iterator(self, as_dict: bool = False) -> Any:
+        return AbstractDataStream.get_epoch_iterator(self, as_dict=as_dict)
+
+    def get_data(self, request: Any = None) -> Any:
+        check_no_request(self, request)
+        item = self._items.get()
+        if not isinstance(item, Exception):
+            return item
+        if not isinstance(item, StopIteration):
+            self._items.put(item)  # nothing comes after it
+        raise item
+
+
+def _fetch(stream: Any, items: queue.Queue[Any]) -> None:
+    try:
+        for epoch in stream.iterate_epochs():
+            for item in epoch:
+                items.put(item)
+            items.put(StopIteration())
+    except Exception as error:  # of the stream, whatever it is
+        items.put(error)
+
+
+# ---------------------------------------------------------------- examples and batches
+class Cache(Transformer):
+    """Cuts large batches into smaller ones.
+
+    For each request at most one batch is fetched, so that a request larger than that comes
+    back short: the old rule. What is left at the end of an epoch is the last batch.
+
+    Parameters
+    ----------
+    data_stream : AbstractDataStream
+    iteration_scheme : BatchSizeScheme
+        The sizes to hand out.
+
+    Raises
+    ------
+    OldValueError
+        If the scheme is of another kind.
+    """
+
+    def __init__(self, data_stream: Any, iteration_scheme: IterationScheme, **kwargs: Any) -> None:
+        if not isinstance(iteration_scheme, BatchSizeScheme):
+            raise OldValueError(f"sizes of batches are needed, found {iteration_scheme!r}")
+        kwargs.setdefault("axis_labels", data_stream.axis_labels)
+        super().__init__(data_stream, iteration_scheme=iteration_scheme, **kwargs)
+        self.cache: list[list[Any]] = [[] for _ in self.sources]
+
+    def get_data(self, request: Any = None) -> tuple[Any, ...]:
+        if request is None:
+            raise OldValueError("a size is asked for")
+        if request > len(self.cache[0]):
+            self._cache()
+        data = tuple(stacked(held[:request]) for held in self.cache)
+        self.cache = [held[request:] for held in self.cache]
+        return data
+
+    def get_epoch_iterator(self, as_dict: bool = False) -> Any:
+        self.cache = [[] for _ in self.sources]
+        return super().get_epoch_iterator(as_dict=as_dict)
+
+    def _cache(self) -> None:
+        batch = next(self.child_epoch_iterator, None)
+        if batch is None and not self.cache[0]:
+            raise StopIteration
+        for held, values in zip(self.cache, batch or (), strict=False):
+            held.extend(values)
+
+
+class Batch(Transformer):
+    """Gathers examples into batches.
+
+    Parameters
+    ----------
+    data_stream : AbstractDataStream
+        Of examples.
+    iteration_scheme : BatchSizeScheme
+    strictness : {0, 1, 2}
+        Keep a short last batch, drop it, or refuse it.
+
+    Raises
+    ------
+    OldValueError
+        If the stream is one of batches, the scheme one of examples; at the end of an
+        epoch, if the last batch is short and `strictness` is 2.
+    """
+
+    def __init__(
+        self,
+        data_stream: Any,
+        iteration_scheme: IterationScheme,
+        strictness: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        if not data_stream.produces_examples:
+            raise OldValueError("the stream gives batches already; Batch gathers examples")
+        if iteration_scheme.requests_examples:
+            raise OldValueError("the scheme asks for examples; Batch needs one that asks for sizes")
+        if data_stream.axis_labels:
+            labels = {
+                name: ("batch", *own) if own else None
+                for name, own in data_stream.axis_labels.items()
+            }
+            kwargs.setdefault("axis_labels", labels)
+        super().__init__(data_stream, iteration_scheme=iteration_scheme, **kwargs)
+        self.strictness = strictness
+
+    def get_data(self, request: Any = None) -> tuple[Any, ...]:
+        if request is None:
+            raise OldValueError("a size is asked for")
+        examples = []
+        for _ in range(request):
+            try:
+                examples.append(next(self.child_epoch_iterator))
+            except StopIteration:
+                if not examples or self.strictness == 1:
+                    raise
+                if self.strictness > 1:
+                    raise OldValueError(
+                        f"the last batch has {len(examples)} examples in the place of {request}"
+                    ) from None
+                break
+        return tuple(stacked(values) for values in zip(*examples, strict=True))
+
+
+class Unpack(Transformer):
+    """Takes batches apart into examples.
+
+    Raises
+    ------
+    OldValueError
+        If the stream gives examples already.
+    """
+
+    def __init__(self, data_stream: Any, **kwargs: Any) -> None:
+        if data_stream.produces_examples:
+            raise OldValueError("the stream gives examples already; Unpack takes batches apart")
+        if data_stream.axis_labels:
+            labels = {
+                name: own[1:] if own else None for name, own in data_stream.axis_labels.items()
+            }
+            kwargs.setdefault("axis_labels", labels)
+        super().__init__(data_stream, True, **kwargs)
+
+    def get_epoch_iterator(self, as_dict: bool = False) -> Any:
+        epoch = super().get_epoch_iterator(as_dict=as_dict)
+        batches = self.child_epoch_iterator
+        self.examples = (example for batch in batches for example in zip(*batch, strict=False))
+        return epoch
+
+    def get_data(self, request: Any = None) -> Any:
+        check_no_request(self, request)
+        return next(self.examples)
+
+
+class Padding(Transformer):
+    """Fills sequences with zeros to the longest of the batch, and adds masks.
+
+    Parameters
+    ----------
+    data_stream : AbstractDataStream
+        Of batches.
+    mask_sources : sequence of str, optional
+        Which sources are filled; all if not given. After each comes ``<source>_mask``,
+        (rows, steps): 1 where there was data.
+    mask_dtype : dtype, optional
+        floatX if not given.
+
+    Raises
+    ------
+    OldValueError
+        If the stream gives examples, or sequences differ in other axes than the first.
+    """
+
+    def __init__(
+        self, data_stream: Any, mask_sources: Any = None, mask_dtype: Any = None, **kwargs: Any
+    ) -> None:
+        if data_stream.produces_examples:
+            raise OldValueError("the stream gives examples; Padding needs batches")
+        super().__init__(data_stream, False, **kwargs)
+        self.mask_sources = data_stream.sources if mask_sources is None else mask_sources
+        self.mask_dtype = config.floatX if mask_dtype is None else mask_dtype
+
+    def _default_sources(self) -> tuple[str, ...]:
+        return tuple(
+            name
+            for source in self.data_stream.sources
+            for name in ((source, source + "_mask") if source in self.mask_sources else (source,))
+        )
+
+    def transform_batch(self, batch: Any) -> tuple[Any, ...]:
+        filled: list[Any] = []
+        for source, values in zip(self.data_stream.sources, batch, strict=False):
+            if source in self.mask_sources:
+                filled += _padded(source, values, self.mask_dtype)
+            else:
+                filled.append(values)
+        return tuple(filled)
+
+
+def _padded(source: str, values: Any, mask_dtype: Any) -> tuple[Any, Any]:
+    """Return sequences filled to one length, and their mask."""
+    sequences = [np.asarray(one) for one in values]
+    if not all(one.ndim for one in sequences):
+        raise OldValueError(
+            f"source {source!r} holds single values, and no sequences that could be padded; name "
+            "those that do in mask_sources"
+        )
+    inner = {one.shape[1:] for one in sequences}
+    if len(inner) > 1:
+        raise OldValueError(
+            f"sequences of source {source!r} may differ in length only; found the shapes "
+            f"{sorted(inner)} besides"
+        )
+    lengths = np.array([len(one) for one in sequences])
+    filled = np.zeros((len(sequences), max(lengths), *inner.pop()), sequences[0].dtype)
+    for row, one in zip(filled, sequences, strict=True):
+        row[: len(one)] = one
+    mask = np.arange(filled.shape[1]) < lengths[:, None]
+    return filled, mask.astype(mask_dtype)

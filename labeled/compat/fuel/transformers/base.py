@@ -19,6 +19,18 @@ from labeled.compat.fuel.streams import AbstractDataStream
 log = logging.getLogger("fuel.transformers")  # the name that old code listens to
 
 
+def check_no_request(stream: Any, request: Any) -> None:
+    """Raise OldValueError if there is a request."""
+    if request is not None:
+        raise OldValueError(f"{type(stream).__name__} takes no requests, found {request!r}")
+
+
+def as_behind(stream: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a transformer that gives what the stream behind it gives."""
+    labels = {"axis_labels": stream.axis_labels} if stream.axis_labels else {}
+    return {"produces_examples": stream.produces_examples, **labels, **kwargs}
+
+
 class Transformer(AbstractDataStream):
     """A stream made of another one.
 
@@ -65,7 +77,7 @@ class Transformer(AbstractDataStream):
         return super().get_epoch_iterator(as_dict=as_dict)
 
     def get_data(self, request: Any = None) -> Any:
-        """Return the next item, transformed.
+        """Return the next item, transformed; takes no request.
 
         Raises
         ------
@@ -75,7 +87,8 @@ class Transformer(AbstractDataStream):
             If this makes examples of batches or the other way round, or a subclass does
             not say what to do.
         """
-        data = self._next(request)
+        check_no_request(self, request)
+        data = next(self.child_epoch_iterator)
         if self.produces_examples != self.data_stream.produces_examples:
             kinds = {True: "examples", False: "batches"}
             raise OldNotImplementedError(
@@ -85,11 +98,6 @@ class Transformer(AbstractDataStream):
         return (
             self.transform_example(data) if self.produces_examples else self.transform_batch(data)
         )
-
-    def _next(self, request: Any) -> Any:
-        if request is not None:
-            raise OldValueError(f"{type(self).__name__} takes no requests, found {request!r}")
-        return next(self.child_epoch_iterator)
 
     def transform_example(self, example: Any) -> Any:
         raise OldNotImplementedError(f"{type(self).__name__} does not transform examples")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from labeled.compat.fuel.transformers.base import SourcewiseTransformer
+from labeled.compat.fuel.transformers import Cast, ScaleAndShift, SourcewiseTransformer
 from labeled.compat.fuel.transformers.image import ImagesFromBytes
-from labeled.compat.fuel.transformers.values import Cast, ScaleAndShift
 
 
 class ToBytes(SourcewiseTransformer):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from labeled.compat.fuel.exceptions import OldValueError
-from labeled.compat.fuel.transformers.base import Transformer
+from labeled.compat.fuel.transformers.base import Transformer, check_no_request
 
 
 class Window(Transformer):
@@ -56,8 +56,7 @@ class Window(Transformer):
         return super().get_epoch_iterator(as_dict=as_dict)
 
     def get_data(self, request: Any = None) -> tuple[Any, Any]:
-        if request is not None:
-            raise OldValueError(f"windows take no requests, found {request!r}")
+        check_no_request(self, request)
         reach = max(self.source_window, self._shift + self.target_window)
         while self.index + reach > len(self.sentence) or not len(self.sentence):
             (self.sentence,) = next(self.child_epoch_iterator)
