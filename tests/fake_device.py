@@ -2,16 +2,14 @@
 
 Arrays are NumPy's. A copy is done when something that has waited for it needs it, or when a seeded
 generator says so; it then takes from host memory what is there by that time. A kernel gives its
-result at once, and is taken to read and write its arrays until its stream is waited for or the
-generator ends it: another stream that did not wait may not use them. Bytes of files that it reads
-itself come when somebody waits for them, or at any time before. So a loader that forgets one of
-its events hands out wrong values, or is caught writing where somebody still reads.
+result at once, and is taken to read its arrays until its stream is waited for or the generator
+ends it: another stream that did not wait may not write them. So a loader that forgets one of its
+events hands out wrong values, or is caught writing where somebody still reads.
 """
 
 from __future__ import annotations
 
 import mmap
-import os
 import random
 import weakref
 import zlib
@@ -20,7 +18,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from labeled import Batch
-from labeled.device import HostDecoder
 
 FRESH = 0xEE
 
@@ -101,30 +98,13 @@ class FakeStream:
         self.device.n_uploads += 1
         self.device.chance()
 
-    def download(self, array, host):
-        raw, place = self.device.pinned_at(host)
-        shape, dtype = host.shape, host.dtype
-        host.view(np.uint8)[...] = FRESH
-
-        def copy():
-            np.ndarray(shape, dtype, raw, place)[...] = array
-
-        self.work.append(copy)
-        self.device.chance()
-
-    def run(self, kernels, reads, writes=()):
+    def run(self, kernels, reads):
         self.finish(len(self.work))  # what this stream was told to wait for
-        for target in writes:
-            assert not self.device.read_elsewhere(target), "a window is written while it is read"
-        for array in (*reads, *writes):
-            assert not self.device.arriving(array), "bytes are used before they have arrived"
-            assert not self.device.written_elsewhere(array), "values are used before they are made"
         outside, self.device.current = self.device.current, self
         try:
             made = kernels()
         finally:  # what was asked for before an error reads, too
             self.device.current = outside
-            self.device.writing += [(self, len(self.work) + 1, array) for array in writes]
             self.reads(reads)
         self.device.made(made)
         self.device.chance()
@@ -148,66 +128,6 @@ class FakeStream:
             do()
 
 
-class FakeArrival:
-    """Bytes of a file that come at any time, and nothing of which is there until then."""
-
-    def __init__(self, device, file, target, offset):
-        self.device, self.file, self.offset = device, file, offset
-        self.target = target
-        self.got = None
-        target[...] = FRESH
-
-    def come(self):
-        if self.got is None:
-            end = self.device.ends.get(self.file.path, 1 << 60)
-            want = max(0, min(len(self.target), end - self.offset))
-            data = os.pread(self.file.fileno(), want, self.offset)
-            self.got = len(data)
-            self.target[: self.got] = np.frombuffer(data, np.uint8)
-            self.device.on_their_way.remove(self)
-
-    def done(self):
-        self.device.chance()
-        return self.got is not None
-
-    def wait(self):
-        self.come()
-
-    def check(self):
-        self.come()
-        if self.got < len(self.target):
-            raise EOFError(f"{self.got} of {len(self.target)} bytes")
-
-
-class FakeFile:
-    def __init__(self, device, path):
-        self.device, self.path, self.fd = device, path, os.open(path, os.O_RDONLY)
-        weakref.finalize(self, os.close, self.fd)
-
-    def fileno(self):
-        return self.fd
-
-    def begin(self, target, offset):
-        assert not self.device.read_elsewhere(target), "a window is written while it is read"
-        assert not self.device.arriving(target), "bytes are written over others on their way"
-        self.device.n_reads += 1
-        arrival = FakeArrival(self.device, self, target, offset)
-        self.device.on_their_way.append(arrival)
-        self.device.chance()
-        return arrival
-
-
-class FakeReader:
-    name = "fake reader"
-
-    def __init__(self, device):
-        self.device = device
-
-    def open(self, path):
-        self.device.n_opened += 1
-        return FakeFile(self.device, path)
-
-
 class FakeDevice:
     """A device of the tests; see the module.
 
@@ -229,18 +149,14 @@ class FakeDevice:
     def __init__(self, seed=0, haste=0.3, room=None, pinned_room=1 << 40):
         self.random = random.Random(seed)
         self.haste, self.room = haste, room
-        self.streams, self.reading, self.writing = [], [], []
+        self.streams, self.reading = [], []
         self.n_uploads = self.n_placed = self.n_bytes = self.most_bytes = 0
         self.pinned_bytes, self.pinned_room, self.pins = 0, pinned_room, []
         self.consumers = self.current = None
         self.counted, self.most_made_bytes = {}, 0
-        self.n_reads = self.n_opened = 0
-        self.on_their_way, self.ends = [], {}
 
     def chance(self):
-        """Let some work be done, on some stream, and some bytes come."""
-        if self.on_their_way and self.random.random() < self.haste:
-            self.random.choice(self.on_their_way).come()
+        """Let some work be done, on some stream."""
         if self.random.random() < self.haste:
             stream = self.random.choice(self.streams)
             stream.finish(min(len(stream.work), stream.n_done + self.random.randint(1, 3)))
@@ -249,18 +165,6 @@ class FakeDevice:
         """Whether a kernel that is not done reads this memory."""
         self.reading = [one for one in self.reading if one[0].n_done < one[1]]
         return any(np.shares_memory(target, a) for _, _, arrays in self.reading for a in arrays)
-
-    def written_elsewhere(self, array):
-        """Whether a kernel that is not done writes this memory."""
-        self.writing = [one for one in self.writing if one[0].n_done < one[1]]
-        return any(np.shares_memory(array, target) for _, _, target in self.writing)
-
-    def arriving(self, array):
-        """Whether bytes are on their way to this memory."""
-        return any(np.shares_memory(array, one.target) for one in self.on_their_way)
-
-    def direct_reader(self):
-        return FakeReader(self)
 
     def free_bytes(self):
         return None if self.room is None else self.room - self.n_bytes
@@ -320,9 +224,6 @@ class FakeDevice:
 
     def copy_stream(self):
         return FakeStream(self)
-
-    def decoder(self):
-        return HostDecoder()
 
     def consumer_stream(self, library):
         """One of two streams: the consumer changes between them as it likes."""

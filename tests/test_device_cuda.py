@@ -180,11 +180,10 @@ def test_copies_go_to_their_stream_of_their_device(gpus):
     def copy(*given):
         copied.append((gpus.device, *given))
 
-    memory = types.SimpleNamespace(copy_from_host_async=copy, copy_to_host_async=copy)
+    memory = types.SimpleNamespace(copy_from_host_async=copy)
     array = types.SimpleNamespace(data=memory)
     stream.upload(host, array)
-    stream.download(array, host)
-    assert copied == [(1, host.ctypes.data, host.nbytes, stream.stream)] * 2
+    assert copied == [(1, host.ctypes.data, host.nbytes, stream.stream)]
 
 
 def test_kernels_are_asked_for_on_their_stream_of_their_device(gpus):
@@ -194,7 +193,7 @@ def test_kernels_are_asked_for_on_their_stream_of_their_device(gpus):
     assert (gpus.device, gpus.stream[1]) == (0, "1's own")
 
 
-def test_memory_is_that_of_the_device(gpus, monkeypatch):
+def test_memory_is_that_of_the_device(gpus):
     there = cuda.CudaDevice(1)
     assert there.empty((2, 3), "u1") == (1, (2, 3), "u1")
     assert there.asarray("values") == (1, "values")
@@ -203,8 +202,6 @@ def test_memory_is_that_of_the_device(gpus, monkeypatch):
     assert there.pinned((0, 4), np.dtype("i2")).shape == (0, 4)
     with pytest.raises(there.memory_errors, match="cudaErrorMemoryAllocation"):
         there.pinned((1001,), np.dtype("u1"))
-    monkeypatch.setattr(cuda, "kvikio_reader", lambda number: ("reads for", number))
-    assert there.direct_reader() == ("reads for", 1)
     assert there.free_bytes() == 101 + 50  # what the pool keeps is free, too
     gpus.pool.get_limit = lambda: 90
     assert there.free_bytes() == 90 - 30

@@ -92,8 +92,6 @@ def asked(draw):
 def asked_of_dense(draw):
     options = draw(asked())
     options["sources"] = draw(st.lists(st.sampled_from(DENSE), min_size=1, unique=True))
-    options["decode"] = draw(st.sampled_from(["host", "device"]))
-    options["reader"] = draw(st.sampled_from(["threads", "device"]))
     made = draw(st.sampled_from(["stored", "cast", "specs", "piped"]))
     if made == "cast":
         options |= {"dtype": "float64"}
@@ -134,7 +132,7 @@ def served(ds, device, options):
     ds = ds.select(*options.pop("sources", ds.sources))
     try:
         loader = ds.batches(device=device, **options)
-    except LoaderError:  # too little memory for such batches, or nothing that a device could read
+    except LoaderError:  # too little memory for such batches
         assume(False)
     told = loader.explain()
     held = 0
@@ -221,7 +219,7 @@ def test_what_is_laid_out_here_is_counted_there(ragged, dense):
 class Behind(FakeStream):
     """A consumer's stream that gets to nothing of what it is asked for."""
 
-    def run(self, kernels, reads, writes=()):
+    def run(self, kernels, reads):
         self.device.current = self
         return kernels()
 

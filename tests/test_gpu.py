@@ -7,7 +7,6 @@ import subprocess
 import sys
 from importlib.util import find_spec
 
-import h5py
 import numpy as np
 import pytest
 
@@ -67,64 +66,6 @@ def test_batches_are_those_of_the_host(cupy, ds, shuffle, specs):
             for one, two in pairs:
                 assert isinstance(one, cupy.ndarray)
                 np.testing.assert_array_equal(get(one), two)
-
-
-@pytest.mark.parametrize("codec", ["gzip", "zstd", "lz4"])
-@pytest.mark.parametrize("shuffle", [False, "window"])
-def test_chunks_decoded_there_are_those_of_the_host(cupy, tmp_path, codec, shuffle):
-    pytest.importorskip("nvidia.libnvcomp", reason="nvCOMP is not installed")
-    if codec != "gzip":
-        pytest.importorskip("numcodecs", reason="numcodecs is not installed")
-    path = packed_file(tmp_path / "x.hdf5", codec)
-    there = labeled.open_dataset(path)
-    options = {"shuffle": shuffle, "seed": 3, "memory": "6 MiB"}
-    ours = there.batches(100, device="cuda", decode="device", **options)
-    theirs = there.batches(100, **options)
-    for _ in range(2):
-        for one, two in zip(list(ours), theirs, strict=True):
-            for name in one.arrays:
-                np.testing.assert_array_equal(get(one.arrays[name]), two.arrays[name])
-        assert ours.stats().n_chunks_there >= N // 64
-    assert "nvCOMP" in ours.explain().decoder
-
-
-def packed_file(path, codec):
-    """Write chunks of whole rows, tiles, and chunks of which none is ever stored."""
-    data, dims = DATA["features"].astype(np.float32), DIGIT_LABELS["features"]
-    chunks = {"x": (64, 3, 5, 7), "tiles": (64, 2, 4, 7)}
-    written = labeled.write(
-        path, dict.fromkeys(chunks, data), dims=dict.fromkeys(chunks, dims),
-        compression=codec, chunks=chunks,
-    )  # fmt: skip
-    with h5py.File(written, "r+") as f:
-        never = f.create_dataset(
-            "never", data.shape, "f4", chunks=(64, 3, 5, 7), compression="gzip", fillvalue=7
-        )
-        for axis, label in enumerate(dims):
-            never.dims[axis].label = label
-    return written
-
-
-@pytest.mark.parametrize("shuffle", [False, "window"])
-def test_files_read_there_are_those_of_the_host(cupy, tmp_path, shuffle):
-    pytest.importorskip("kvikio", reason="kvikio is not installed")
-    data = np.random.default_rng(0).integers(0, 1 << 12, (40_000, 3, 5, 7)).astype("i4")
-    with h5py.File(tmp_path / "x.hdf5", "w") as f:
-        f["plain"] = data
-        f.create_dataset("chunks", data=data, chunks=(64, 3, 5, 7))
-        for x in f.values():
-            for axis, label in enumerate(DIGIT_LABELS["features"]):
-                x.dims[axis].label = label
-    there = labeled.open_dataset(tmp_path / "x.hdf5")
-    options = {"shuffle": shuffle, "seed": 3, "memory": "16 MiB"}
-    ours = there.batches(100, device="cuda", reader="device", **options)
-    theirs = there.batches(100, **options)
-    for _ in range(2):
-        for one, two in zip(list(ours), theirs, strict=True):
-            for name in one.arrays:
-                np.testing.assert_array_equal(get(one.arrays[name]), two.arrays[name])
-        assert ours.stats().direct_bytes == 2 * data.nbytes
-    assert "kvikio" in ours.explain().direct
 
 
 def test_any_stream_may_consume(cupy, ds):

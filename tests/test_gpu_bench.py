@@ -45,19 +45,11 @@ def test_every_part_runs_on_the_host(tmp_path, capsys):
     assert list(found) == [*ALWAYS, *some]
     assert not failures(found), found
     assert "says nothing of a GPU" in found["environment"]["card"]
-    assert set(found["environment"]["loads"]) == {"device", "decoder", "direct reader", "dask-cuda"}
+    assert set(found["environment"]["loads"]) == {"device", "dask-cuda"}
     assert found["right"] == {"equal": True, "batches": found["right"]["batches"]}
     assert set(found["permutes"]["u8"]["of_d2d"]) == set(ORDERS)
     assert all(one["right"] for one in found["permutes"].values())
     assert len(ORDERS) == 24
-    assert len(found["decoding"]) == 6
-    for name, one in found["decoding"].items():
-        assert one["equal"], name
-        assert one["chunks_there"], name
-        assert one["device_bus_bytes"] < one["host_bus_bytes"], name
-    for order in ("file order", "window"):
-        assert found["kvikio"][order]["equal"]
-        assert found["kvikio"][order]["read_there"]
     equal = {name: value for name, value in found["cluster"].items() if name.endswith("equal")}
     assert len(equal) == 4
     assert all(equal.values()), equal

@@ -123,9 +123,3 @@ class Bench:
         self.epoch(loader)
         seconds = statistics.median(self.epoch(loader) for _ in range(3))
         return float(loader.stats().n_bytes / seconds)
-
-    def uncached(self) -> Figures:
-        """Return a size of batches, and memory that holds some of them and less than a file."""
-        batch_bytes = max(MIB // 4, min(LARGE_BATCH, self.nbytes // 64))
-        memory = max(8 * batch_bytes, min(512 * MIB, self.nbytes // 8), 10 * MIB)
-        return {"batch_bytes": batch_bytes, "memory": memory, "seed": 1}

@@ -13,7 +13,7 @@ from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.card import Figures
 
 HERE = Path(__file__).resolve().parents[2]
-FILES = ("test_gpu.py", "test_gpu_permute.py", "test_nvcomp.py", "test_spaces_convert.py")
+FILES = ("test_gpu.py", "test_gpu_permute.py", "test_spaces_convert.py")
 LOOK_S = 2.0
 MOST_TOLD = 20
 PROCESSES = 4

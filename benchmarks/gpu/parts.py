@@ -24,7 +24,6 @@ HERE = Path(__file__).resolve().parents[2]
 NAN = float("nan")
 PACKAGES = (
     "dask", "distributed", "xarray", "h5py", "cupy-cuda12x", "cupy-cuda13x", "dask-cuda", "torch",
-    "nvidia-libnvcomp-cu12", "nvidia-libnvcomp-cu13", "kvikio-cu12", "kvikio-cu13",
 )  # fmt: skip
 
 
@@ -48,8 +47,6 @@ def loads(device: Any) -> Mapping[str, Callable[[], object]]:
 
     works: Mapping[str, Callable[[], str]] = {
         "device": lambda: there().name,
-        "decoder": lambda: there().decoder().name,
-        "direct reader": lambda: there().direct_reader().name,
         "dask-cuda": lambda: str(import_module("dask_cuda").__version__),
     }
     there: Callable[[], Any] = partial(device_of, device)
@@ -64,14 +61,12 @@ PARTS: Mapping[str, str] = {
     "files": "files",
     "permutes": "arrays",
     "overlap": "files",
-    "decoding": "there",
     "torch": "files",
     "small": "files",
     "depths": "files",
     "crops": "arrays",
     "latency": "arrays",
     "cluster": "machines",
-    "kvikio": "there",
 }
 """Each part and the module that has it, in the order of their worth, should time end.
 
@@ -82,7 +77,7 @@ ALWAYS = ("environment", "copies")
 OF_BOUND = {"files": "h2d", "permutes": "d2d", "crops": "d2d"}
 """Parts that are told in fractions of a rate that was measured before."""
 
-PART_S = {"files": 100.0, "permutes": 120.0, "tests": 150.0, "decoding": 90.0, "cluster": 90.0}
+PART_S = {"files": 100.0, "permutes": 120.0, "tests": 150.0, "cluster": 90.0}
 USUAL_S = 60.0
 """What a part may take, if not said above."""
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from labeled.catalog.piecewise import Piecewise
 from labeled.errors import ReadError
-from labeled.formats.coded import CodedPart, CodedSource, Coding, coded_of
 from labeled.formats.keeping import ChunkKeeper, keep_decoded
 from labeled.formats.reader import Cost, Reader
 from labeled.formats.reading import n_rows_of
-from labeled.formats.straight import StraightPart, StraightSource, straight_of
 
-T = TypeVar("T")
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 
@@ -63,20 +60,6 @@ class JoinedReader(Piecewise):
     def keep_in(self, keeper: ChunkKeeper) -> None:
         """Keep decoded chunks there: those of one file at a time."""
         keep_decoded(self.readers, keeper)
-
-    def coded(self) -> CodedSource | str:
-        """Return the chunks of all files as they are stored, if all are coded alike."""
-        sources = _all_or_why(map(coded_of, self.readers))
-        if isinstance(sources, str):
-            return sources
-        if len({repr(one.coding) for one in sources}) > 1:
-            return "the files store it in different ways"
-        return JoinedChunks(self, sources)
-
-    def straight(self) -> StraightSource | str:
-        """Return what tells where the rows of all files lie, or why one file does not."""
-        sources = _all_or_why(map(straight_of, self.readers))
-        return sources if isinstance(sources, str) else JoinedRows(self, sources)
 
     def by_file(self, runs: Rows) -> Iterator[tuple[int, int, Rows]]:
         """Yield (file number, first place in run order, runs in that file)."""
@@ -150,47 +133,3 @@ class JoinedReader(Piecewise):
         for number, _, mine in self.by_file(runs):
             total += self.readers[number].cost(mine)
         return total
-
-
-def _all_or_why(found: Iterable[T | str]) -> list[T] | str:
-    """Return what all files offer, or why the first that does not cannot."""
-    offered: list[T] = []
-    for one in found:
-        if isinstance(one, str):
-            return one
-        offered.append(one)
-    return offered
-
-
-@dataclass(frozen=True, eq=False)
-class JoinedChunks:
-    """The chunks behind a joined reader; follows :class:`~labeled.formats.coded.CodedSource`."""
-
-    reader: JoinedReader
-    sources: list[CodedSource]
-
-    @property
-    def coding(self) -> Coding:
-        return self.sources[0].coding
-
-    def parts(self, runs: Rows) -> list[CodedPart]:
-        return [
-            part
-            for number, _, mine in self.reader.by_file(runs)
-            for part in self.sources[number].parts(mine)
-        ]
-
-
-@dataclass(frozen=True, eq=False)
-class JoinedRows:
-    """Rows behind a joined reader; follows :class:`~labeled.formats.straight.StraightSource`."""
-
-    reader: JoinedReader
-    sources: list[StraightSource]
-
-    def parts(self, runs: Rows) -> list[StraightPart]:
-        return [
-            part
-            for number, _, mine in self.reader.by_file(runs)
-            for part in self.sources[number].parts(mine)
-        ]

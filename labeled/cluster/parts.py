@@ -68,7 +68,7 @@ LOOK_PAUSED_S, LOOK_PAUSED_PER_WORKER_S = 1.0, 0.02
 QUIET_S = 5.0
 """After how long without a word a part is taken from a worker that is paused."""
 
-OF_DEVICES = ("device", "decode", "reader", "as_", "pinned")
+OF_DEVICES = ("device", "as_", "pinned")
 """Options of ``batches`` that only a process with the device can tell right from wrong."""
 
 

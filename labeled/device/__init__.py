@@ -23,29 +23,18 @@ from labeled.device.arrays import (
     to_host,
 )
 from labeled.device.cuda import cuda_device
-from labeled.device.decoding import Decoder, Frames, HostDecoder, adler32
-from labeled.device.direct import Arrival, Arrived, DirectFile, DirectReader, HostReader
 from labeled.device.handoff import LIBRARIES, HandOff, Library
 from labeled.device.streams import Device, Event, HostDevice, Stream
 
 __all__ = [
     "LIBRARIES",
     "Array",
-    "Arrival",
-    "Arrived",
-    "Decoder",
     "Device",
-    "DirectFile",
-    "DirectReader",
     "Event",
-    "Frames",
     "HandOff",
-    "HostDecoder",
     "HostDevice",
-    "HostReader",
     "Library",
     "Stream",
-    "adler32",
     "adopted",
     "astype",
     "brought_back",

@@ -20,11 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from labeled.device.arrays import Array, cupy_module, cupy_that_finds, device_number
-from labeled.device.decoding import Decoder
-from labeled.device.direct import DirectReader
 from labeled.device.handoff import module
-from labeled.device.kvikio import kvikio_reader
-from labeled.device.nvcomp import nvcomp_decoder
 from labeled.device.streams import Event, HostArray, Stream
 from labeled.errors import LoaderError
 
@@ -70,13 +66,7 @@ class CudaStream:
         with cupy_module().cuda.Device(self.number):
             target.data.copy_from_host_async(host.ctypes.data, host.nbytes, self.stream)
 
-    def download(self, array: Array, host: HostArray) -> None:
-        with cupy_module().cuda.Device(self.number):
-            array.data.copy_to_host_async(host.ctypes.data, host.nbytes, self.stream)
-
-    def run(
-        self, kernels: Callable[[], T], reads: Sequence[Array], writes: Sequence[Array] = ()
-    ) -> T:
+    def run(self, kernels: Callable[[], T], reads: Sequence[Array]) -> T:
         with cupy_module().cuda.Device(self.number), self.stream:
             return kernels()
 
@@ -143,12 +133,6 @@ class CudaDevice:
         cupy = cupy_module()
         with cupy.cuda.Device(self.number):
             return CudaStream(cupy.cuda.Stream(non_blocking=True), self.number)
-
-    def decoder(self) -> Decoder:
-        return nvcomp_decoder()
-
-    def direct_reader(self) -> DirectReader:
-        return kvikio_reader(self.number)
 
     def consumer_stream(self, library: str | None) -> Stream:
         cupy = cupy_module()

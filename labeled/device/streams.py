@@ -15,8 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.device.arrays import Array
-from labeled.device.decoding import Decoder, HostDecoder
-from labeled.device.direct import DirectReader, HostReader
 
 HostArray = npt.NDArray[Any]
 T = TypeVar("T")
@@ -47,16 +45,8 @@ class Stream(Protocol):
         Until it is, `host` must stay as it is.
         """
 
-    def download(self, array: Array, host: HostArray) -> None:
-        """Copy a device array to host memory of its shape and dtype; may return before it is done.
-
-        Until it is, what `host` holds is nobody's.
-        """
-
-    def run(
-        self, kernels: Callable[[], T], reads: Sequence[Array], writes: Sequence[Array] = ()
-    ) -> T:
-        """Ask for kernels, which read and write certain arrays.
+    def run(self, kernels: Callable[[], T], reads: Sequence[Array]) -> T:
+        """Ask for kernels, which read certain arrays.
 
         Memory they make belongs to this stream.
         """
@@ -92,24 +82,6 @@ class Device(Protocol):
     def copy_stream(self) -> Stream:
         """Return a stream of its own, for copies."""
 
-    def decoder(self) -> Decoder:
-        """Return what decodes compressed bytes that are on the device.
-
-        Raises
-        ------
-        LabeledError
-            If there is nothing that does; says why.
-        """
-
-    def direct_reader(self) -> DirectReader:
-        """Return what reads files straight to the device.
-
-        Raises
-        ------
-        LabeledError
-            If there is nothing that does; says why.
-        """
-
     def consumer_stream(self, library: str | None) -> Stream:
         """Return the stream to which this thread's next work would go.
 
@@ -142,12 +114,7 @@ class HostStream:
     def upload(self, host: HostArray, target: Array) -> None:
         np.copyto(target, host)
 
-    def download(self, array: Array, host: HostArray) -> None:
-        np.copyto(host, array)
-
-    def run(
-        self, kernels: Callable[[], T], reads: Sequence[Array], writes: Sequence[Array] = ()
-    ) -> T:
+    def run(self, kernels: Callable[[], T], reads: Sequence[Array]) -> T:
         return kernels()
 
 
@@ -177,12 +144,6 @@ class HostDevice:
 
     def copy_stream(self) -> Stream:
         return HostStream()
-
-    def decoder(self) -> Decoder:
-        return HostDecoder()
-
-    def direct_reader(self) -> DirectReader:
-        return HostReader()
 
     def consumer_stream(self, library: str | None) -> Stream:
         return HostStream()

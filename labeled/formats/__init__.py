@@ -7,9 +7,8 @@ opening tells, `reader` what reading offers; `foreign` knows files that are not 
 Reading: `bytesource` (bytes by position), `distance` (where memory for them lies well), `packed`
 (bytes of gzip-compressed files), `rows` (requests, checked), `reading` (pieces of work), `region`
 (parts of rows), `extents` (where rows lie), `extent_engine` (fetching them), `contiguous` (sources
-in one piece), `values_engine` (rows in memory), `coded` and `straight` (chunks, and rows, for
-devices that decode or read by themselves), `keeping` (decoded chunks that outlast a call), `clock`
-(time spent decoding), `machine` (how much memory there is).
+in one piece), `values_engine` (rows in memory), `keeping` (decoded chunks that outlast a call),
+`clock` (time spent decoding), `machine` (how much memory there is).
 
 Values: `cf` (packed numbers and times), `objects` (text), `examples` (of different shapes),
 `pictures` and `picture_heads`, `naming` (sources without names). Writing: `replacing` (whole files

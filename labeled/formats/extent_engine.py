@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 
 from labeled.errors import LabeledError, ends_early
-from labeled.formats.bytesource import FileRef, LocalFile, OpenFile, is_remote
+from labeled.formats.bytesource import FileRef, LocalFile, OpenFile
 from labeled.formats.extents import Locate, cut_long
 from labeled.formats.header import SourceHeader
 from labeled.formats.reader import Cost
@@ -38,7 +38,6 @@ from labeled.formats.reading import (
     take_rows,
 )
 from labeled.formats.region import GAP_BYTES, Array, BoxPlan, Ints, Region, outer_put, outer_take
-from labeled.formats.straight import StraightRows, StraightSource
 from labeled.permute import compiler
 from labeled.ragged.flat import copy_segments
 
@@ -141,16 +140,6 @@ class ExtentEngine:
         large = plan.row_bytes >= LARGE_ROW_BYTES and io == "auto"
         self._by_calls = bool(straight and large and base is not None)
         self.scratch_bytes = 2 * max(PIECE_BYTES, self._rows_each * self._weight)
-
-    def straight(self) -> StraightSource | str:
-        """Return what tells where rows lie, or say why they do not lie as they are handed out."""
-        if not self._straight or not self._used:
-            return "only part of each row is taken"
-        if not self._direct:
-            return "its numbers are stored in another byte order"
-        if is_remote(self._source.file.path) or self._source.file.packed is not None:
-            return "its file is not an ordinary one of this machine"
-        return StraightRows(self._source, self._locate)
 
     def pieces(self, runs: Ints) -> list[Piece]:
         """Split checked runs into pieces; makes sure that the file is still the same one."""

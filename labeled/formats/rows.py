@@ -14,13 +14,11 @@ from typing import Any
 import numpy as np
 
 from labeled.errors import LoaderError, SelectionError
-from labeled.formats.coded import CodedSource, coded_of
 from labeled.formats.header import SourceHeader
 from labeled.formats.keeping import ChunkKeeper, KeepsChunks
 from labeled.formats.reader import Cost
 from labeled.formats.reading import Engine, Io, Piece, checked_runs, describe, n_rows_of, native
 from labeled.formats.region import Array, Ints, Region, normal_region, region_shape
-from labeled.formats.straight import StraightSource, straight_of
 
 IO = ("auto", "pread", "mmap")
 IO_WORDS = "'auto', 'pread' or 'mmap'"
@@ -125,14 +123,6 @@ class RowReader:
     def keep_in(self, keeper: ChunkKeeper) -> None:
         """Keep decoded chunks there, so that those are decoded once whose rows come bit by bit."""
         self._keeper, self._engine = keeper, None
-
-    def coded(self) -> CodedSource | str:
-        """Return the chunks as they are stored, for a device to decode, or say why not."""
-        return coded_of(self._ready())
-
-    def straight(self) -> StraightSource | str:
-        """Return what tells where rows lie, for a device to read them itself, or say why not."""
-        return straight_of(self._ready())
 
     def pieces(self, runs: Ints) -> list[Piece]:
         """Split runs into independent units of work of about half a mebibyte.

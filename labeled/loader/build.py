@@ -17,15 +17,13 @@ from labeled.errors import LoaderError
 from labeled.loader.batches.handoff import handed_over
 from labeled.loader.batches.laying import check_uneven, finish_of, forms_of, line_in_form
 from labeled.loader.batches.ragged_finish import RaggedLayout
-from labeled.loader.devices.decoding import Decode, check_decode
-from labeled.loader.devices.direct import check_direct
 from labeled.loader.devices.plan import check_device, check_dtypes, device_of, device_plan
 from labeled.loader.loader import Loader
 from labeled.loader.order.bucketing import bucket_source, selected_sizes
 from labeled.loader.order.ordering import OrderedRows, epoch_plan_of, ordered_rows
 from labeled.loader.order.units import Grouping, governing_source, layout_words
-from labeled.loader.plan import LoaderPlan, ReaderKind
-from labeled.loader.request.arguments import Asked, integer_or_none, max_lost_of, skips_of
+from labeled.loader.plan import LoaderPlan
+from labeled.loader.request.arguments import Asked, integer_or_none, max_lost_of
 from labeled.loader.request.options import Shuffle
 from labeled.loader.sizing.cutting import picked_sizes
 from labeled.loader.sizing.fitting import fitted, job_offset_of, mixed_better
@@ -72,12 +70,10 @@ def make_loader(
     bucket: bool | str = False,
     threads: int | None = None,
     prefetch: int | None = None,
-    reader: ReaderKind = "threads",
     errors: Literal["raise", "skip"] = "raise",
     max_lost: int | float | None = None,
     pipeline: Any = None,
     device: str | Device = "cpu",
-    decode: Decode = "auto",
     as_: Library | None = None,
     pinned: bool = False,
 ) -> Loader:
@@ -155,12 +151,6 @@ def make_loader(
         the caller.
     prefetch : int, optional
         Jobs read ahead of the one in use; from `memory` when not given.
-    reader : {"threads", "device"}
-        Where rows are read: in threads of this process, or "device": by a GPU, by kvikio (extras
-        ``gds-cu12``, ``gds-cu13``), past the memory of this process: whole runs of contiguous
-        sources, and of chunks without filters, in file order or shuffled in windows. Other
-        sources are read by threads, and `explain` says why; where there is nothing else it is
-        an error. Values and order are the same. **Not yet run on a GPU.**
     errors : {"raise", "skip"}
         What becomes of rows that cannot be read: an error in their turn, or batches that
         lack them, with a warning; rows of later batches stay where they are. A batch of which
@@ -188,14 +178,6 @@ def make_loader(
         and laid out there, in memory of their own, on the consumer's current stream. Order
         and values are those of "cpu". Examples of different shapes and values to decode
         are laid out here first; texts stay here. **Not yet run on a GPU.**
-    decode : {"auto", "host", "device"}
-        Where filters of stored chunks are undone, with a `device`. "device": chunks of
-        deflate (gzip), zstd or LZ4, also with byte shuffle and fletcher32, go there as they are
-        stored and are decoded there, by nvCOMP (extras ``nvcomp-cu12``, ``nvcomp-cu13``). What
-        cannot be is decoded by threads here, as with "host"; `explain` says what and why.
-        "auto" is "host", until it has been measured on a GPU. Values and order are the same.
-        nvCOMP promises nothing for damaged chunks, so "device" is for files you trust.
-        **Not yet run on a GPU.**
     as_ : {"numpy", "torch", "jax", "tensorflow", "cupy"}, optional
         Whose arrays batches hold, by DLPack: those of the specs, or without specs a plain
         dict from source to array. Nothing is copied, but JAX copies what does not start at
@@ -238,13 +220,14 @@ def make_loader(
     check_uneven(sources, selections, finish)
     line = line_in_form(pipeline, finish)
     hand = handed_over(as_, pinned, finish if line is None else None)
-    skips = skips_of(errors, reader)
+    skips = errors == "skip"
     piped = line is not None and line.works
     made = made_of(line, forms_of(sources, selections, finish)) if line and piped else None
     where = device_of(device)
     if where is not None and line is None:
         check_dtypes(finish)
-    decodes, reads = _asked_of(where, device, decode, reader, skips=skips, piped=piped, as_=as_)
+    if where is not None:
+        check_device(where, device, skips=skips, piped=piped, as_=as_)
     sorts = measured is not None
     lanes, grouping, sizes = fitted(
         wanted, sources, selections, lead, rows, finish, piped=made, skips=skips, sorts=sorts
@@ -257,11 +240,7 @@ def make_loader(
     epoch_plan = epoch_plan_of(rows, grouping, sizes.window_rows, buckets)
     on_device = None
     if where is not None and not piped:
-        on_device = device_plan(
-            where, lanes, sizes, rows.mode, finish, rows.held_rows,
-            library=as_, decodes=decodes, reads=reads,
-        )  # fmt: skip
-        sizes = replace(sizes, spared_bytes=on_device.spared_bytes(sizes.slots))
+        on_device = device_plan(where, lanes, sizes, finish, rows.held_rows, library=as_)
     else:
         sizes = picked_sizes(sizes, lanes, rows, wanted)
     _log_plan(rows, sizes)
@@ -275,7 +254,6 @@ def make_loader(
             job_offset=job_offset_of(rows.mode, lanes, grouping, sizes),
             finish=finish,
             plan_hash=plan_hash(epoch_plan, f"{key_of(repr(layout)):032x}"),
-            reader=reader,
             skips=skips,
             max_lost=max_lost_of(max_lost, skips),
             line=line,
@@ -295,25 +273,6 @@ def _wanted(memory: Any, window_rows: Any, threads: Any, prefetch: Any) -> Wante
         integer_or_none("prefetch", prefetch, least=0),
         grows=memory is None,
     )
-
-
-def _asked_of(
-    where: Device | None,
-    device: str | Device,
-    decode: Decode,
-    reader: ReaderKind,
-    *,
-    skips: bool,
-    piped: bool,
-    as_: Library | None,
-) -> tuple[bool, bool]:
-    """Return whether a device shall decode chunks, and read files; refuse what does not fit it."""
-    if where is not None:
-        check_device(where, device, skips=skips, piped=piped, as_=as_)
-    decodes = check_decode(decode, where, piped=piped)
-    if reader == "device":
-        check_direct(where, piped=piped)
-    return decodes, reader == "device"
 
 
 def _buckets(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,6 @@ from labeled.samplers.sampled import AnyPlan, SampledPlan, moved
 from labeled.transforms.running import Line
 
 Rows = npt.NDArray[np.int64]
-ReaderKind = Literal["threads", "device"]
 
 
 def rows_held(batch_rows: int, n_rows: int, last: Last, *, listed: bool) -> int:
@@ -65,8 +64,6 @@ class LoaderPlan:
         Leave out rows that cannot be read, rather than raise.
     max_lost : int or float, optional
         How many of them an epoch may have, or which part of its rows.
-    reader : {"threads", "device"}
-        Where windows are read: in this process, or by a device itself where it can.
     line : Line, optional
         What happens to batches on their way to the consumer.
     uncounted : tuple of str
@@ -86,7 +83,6 @@ class LoaderPlan:
     job_offset: int | None
     finish: Finish
     plan_hash: str
-    reader: ReaderKind = "threads"
     skips: bool = False
     max_lost: int | float | None = None
     line: Line | None = None
@@ -118,14 +114,8 @@ class LoaderPlan:
 
     @property
     def slot_layout(self) -> Layout:
-        """The same of what lies in slots: nothing of sources that a device reads itself.
-
-        Their empty arrays tell who holds a slot all the same.
-        """
-        layout = {lane.name: lane.memory_layout() for lane in self.lanes}
-        for name in () if self.on_device is None else self.on_device.read_there:
-            layout[name] = (0,), np.dtype(np.uint8)
-        return layout
+        """The same of what lies in slots."""
+        return {lane.name: lane.memory_layout() for lane in self.lanes}
 
     @property
     def pictures(self) -> frozenset[str]:

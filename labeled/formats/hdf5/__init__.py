@@ -11,7 +11,7 @@ mean), `flatlayout` (ragged sources), `layout` (where bytes are), `attributes`, 
 
 Rows: `payload` chooses the path. `stored` (chunks without filters), `tiled` (several of them a
 row), `decoded` (with filters), `ragged` (examples of different shapes),
-`fallback` (h5py), `coded` (chunks for devices). They use `chunkindex`, `tiles` with
+`fallback` (h5py). They use `chunkindex`, `tiles` with
 `moves`, and `filters` with `plainfilters`, `inflate`, `bitshuffle`, `blosc2`, `compiled` and
 `undoing`.
 

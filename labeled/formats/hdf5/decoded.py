@@ -23,7 +23,6 @@ from labeled.errors import LabeledError, ReadError
 from labeled.formats.bytesource import FileRef, OpenFile
 from labeled.formats.clock import decoding, fetching
 from labeled.formats.hdf5.chunkindex import chunk_index
-from labeled.formats.hdf5.coded import CodedChunks, coded_chunks
 from labeled.formats.hdf5.filters import DecodeError, Pipeline, damage
 from labeled.formats.hdf5.tiles import Tile, Tiles
 from labeled.formats.header import SourceHeader
@@ -108,12 +107,6 @@ class DecodeEngine(Engine):
         """Keep decoded chunks there, so that those are decoded once whose rows come bit by bit."""
         self._keeper = keeper
         self.why += ", one at a time, and kept while rows of it are wanted"
-
-    def coded(self) -> CodedChunks | str:
-        """Return the chunks as they are stored, or say why not."""
-        if not self._whole_rows:
-            return "only part of each row is taken"
-        return coded_chunks(self._source)
 
     def pieces(self, runs: Ints) -> list[Piece]:
         """Split checked runs into pieces of whole chunks."""

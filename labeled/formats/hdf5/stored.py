@@ -36,7 +36,6 @@ from labeled.formats.region import (
     box_plan,
     region_shape,
 )
-from labeled.formats.straight import StraightSource
 
 CHUNKS_A_STRETCH = 4
 """Chunks that follow one another on average, or else it is not kept where they do."""
@@ -96,10 +95,6 @@ class StoredChunks:
     @cached_property
     def _stretches(self) -> Stretches | None:
         return stretches(self._source) if self._tiles.per_band == 1 else None
-
-    def straight(self) -> StraightSource | str:
-        """Return what tells where rows lie, or say why they do not lie as they are handed out."""
-        return self._engine(0).straight() if len(self._tiles) == 1 else "its rows span chunks"
 
     def straight_into(self, out: Array, start: int, stop: int) -> bool:
         """Read one run with one call, if its chunks follow one another in the file."""

@@ -108,10 +108,6 @@ class TiledChunks:
         self.scratch_bytes = 3 * max(PIECE_BYTES, most)
         self._band_bytes = tiles.per_band * self._chunk_rows * self._tile_row
 
-    def straight(self) -> str:
-        """Say why rows do not lie as they are handed out."""
-        return "its rows span chunks"
-
     # planning
 
     def pieces(self, runs: Ints) -> list[Piece]:

@@ -18,14 +18,9 @@ from labeled.device.streams import Device, HostArray
 from labeled.errors import DeviceMemoryError, LoaderError
 from labeled.loader.batches.finish import Finish
 from labeled.loader.batches.handoff import out_dtypes
-from labeled.loader.devices.decoding import DecodePlan, decode_plan
-from labeled.loader.devices.direct import DirectPlan, direct_plan
 from labeled.loader.reading.lanes import Lane
 from labeled.loader.reading.slots import Layout, owned
 from labeled.loader.sizing.sizes import Sizes
-from labeled.samplers.order import Mode
-
-VERDICT_BYTES = 8
 
 SPARE_BATCHES = 2
 """Batches a consumer has at a time: the one in use, and the one that is made."""
@@ -53,17 +48,12 @@ class DevicePlan:
     n_windows: int
     batch_bytes: int
     library: str | None = None
-    decoding: DecodePlan | None = None
-    """Where the device decodes chunks."""
-    direct: DirectPlan | None = None
-    """Where the device reads files itself."""
 
     def memory(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
         """Return host memory for an array of a slot: pinned, where copies will start from it."""
-        return self.pinned(shape, dtype) if name in self.layout else owned(shape, dtype)
+        return self._pinned(shape, dtype) if name in self.layout else owned(shape, dtype)
 
-    def pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
-        """Return new pinned host memory."""
+    def _pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
         with self._pinning(math.prod(shape) * dtype.itemsize):
             made = self.device.pinned(shape, dtype)
         assert made[:0].base is made, "views must refer to it, for slots to know who is held"
@@ -77,41 +67,7 @@ class DevicePlan:
     @property
     def device_bytes(self) -> int:
         """The most that iterating takes of the device, batches that are kept not counted."""
-        beside = 0 if self.decoding is None else self.decoding.device_bytes
-        windows = self.n_windows * (self.window_bytes + self.landing_bytes)
-        return windows + SPARE_BATCHES * self.batch_bytes + beside
-
-    @property
-    def landing_bytes(self) -> int:
-        """Bytes beside each window, for runs that are put in order there."""
-        return 0 if self.direct is None else self.direct.landing_bytes
-
-    @property
-    def read_there(self) -> tuple[str, ...]:
-        """The sources that the device reads itself."""
-        return () if self.direct is None else self.direct.read_there
-
-    def spared_bytes(self, slots: int) -> int:
-        """Bytes that so many slots do not take, as the device reads them itself."""
-        read = {name: self.layout[name] for name in self.read_there}
-        return slots * self.window_rows * row_bytes(read)
-
-    @property
-    def verdict_bytes(self) -> int:
-        """Pinned bytes into which the device says what it found of the chunks of windows."""
-        return (
-            0 if self.decoding is None else self.n_windows * VERDICT_BYTES * len(self.decoded_there)
-        )
-
-    def most_bands(self, name: str) -> int:
-        """Bands of chunks that a window of a source may touch."""
-        assert self.decoding is not None
-        return self.decoding.most_bands[name]
-
-    @property
-    def decoded_there(self) -> tuple[str, ...]:
-        """The sources that the device decodes."""
-        return () if self.decoding is None else tuple(self.decoding.most_bands)
+        return self.n_windows * self.window_bytes + SPARE_BATCHES * self.batch_bytes
 
     @contextmanager
     def _pinning(self, nbytes: int) -> Iterator[None]:
@@ -136,15 +92,10 @@ class DevicePlan:
             raise DeviceMemoryError(
                 f"device {self.device.name!r}{has} is out of memory: this loader needs "
                 f"{format_bytes(self.device_bytes)} there ({self.n_windows} windows of "
-                f"{format_bytes(self.window_bytes + self.landing_bytes)}, "
-                f"{self._beside_words()}and batches of "
+                f"{format_bytes(self.window_bytes)}, and batches of "
                 f"{format_bytes(self.batch_bytes)}), besides batches that are kept; give a "
                 f"smaller memory= or window_rows=, or smaller batches"
             ) from error
-
-    def _beside_words(self) -> str:
-        beside = 0 if self.decoding is None else self.decoding.device_bytes
-        return f"{format_bytes(beside)} to decode in, " if beside else ""
 
 
 def row_bytes(layout: Layout) -> int:
@@ -156,13 +107,10 @@ def device_plan(
     device: Device,
     lanes: Sequence[Lane],
     sizes: Sizes,
-    mode: Mode,
     finish: Finish,
     held_rows: int,
     *,
     library: str | None,
-    decodes: bool,
-    reads: bool,
 ) -> DevicePlan:
     """Work out which sources go to a device as stored, and what that takes there.
 
@@ -175,9 +123,6 @@ def device_plan(
         Rows of the largest batch.
     library : str, optional
         Whose arrays the consumer asked for.
-    decodes, reads : bool
-        Whether the device shall decode chunks, and read files, where it can: their lanes then
-        tell where chunks and rows lie.
     """
     layout = {
         lane.name: (lane.source.row_shape, lane.source.stored_dtype)
@@ -194,8 +139,6 @@ def device_plan(
         spanned,
         held_rows * made + sizes.laid_bytes,
         library,
-        decode_plan(device, layout, lanes, sizes) if decodes else None,
-        direct_plan(device, layout, lanes, sizes, mode) if reads else None,
     )
 
 

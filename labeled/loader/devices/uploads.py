@@ -11,9 +11,7 @@ everybody out of everybody's way, whatever takes how long:
   wait for the events behind those, on the device;
 - kernels wait for the event behind the copies of their window, on the device.
 
-No thread waits for a device but where every host slot is still being copied from, where a device
-decodes: for a batch's windows to be decoded, as that shows whether a file is damaged; and where it
-reads files itself, which is on no stream: for what is read, and for memory that is still used.
+No thread waits for a device but where every host slot is still being copied from.
 """
 
 from __future__ import annotations
@@ -22,20 +20,14 @@ import weakref
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from time import perf_counter
-
-import numpy as np
 
 from labeled.device import Array
-from labeled.device.streams import Event, HostArray, Stream
-from labeled.loader.devices.decoding import DeviceDecoding, Verdict
-from labeled.loader.devices.direct import DirectReading, Landing
+from labeled.device.streams import Event, Stream
 from labeled.loader.devices.plan import DevicePlan
 from labeled.loader.reading.dealt import examples_of
 from labeled.loader.reading.engine import WindowSource
 from labeled.loader.reading.filled import Filled
-from labeled.loader.reading.slots import Layout, SlotPool
+from labeled.loader.reading.slots import SlotPool
 from labeled.loader.reading.staggering import StaggeredSource
 from labeled.loader.telling.stats import Stats
 
@@ -45,10 +37,6 @@ class Home:
     """Memory of a device window, and what still reads it."""
 
     arrays: dict[str, Array]
-    n_bad: HostArray
-    """Pinned: for each source that is decoded there, how much of a window is damaged."""
-    landing: dict[str, Array] = field(default_factory=dict)
-    """Where runs land that are put in order in the window."""
     used: list[Event] = field(default_factory=list)
     _holder: weakref.ref[Uploaded] | None = None
 
@@ -56,11 +44,6 @@ class Home:
     def free(self) -> bool:
         """Whether no window in it will be asked for any more; kernels may still read it."""
         return self._holder is None or self._holder() is None
-
-    @property
-    def idle(self) -> bool:
-        """Whether no kernel reads it any more either."""
-        return all(event.done() for event in self.used)
 
     def note(self, event: Event) -> None:
         """Note that what was asked for before `event` reads this memory."""
@@ -82,8 +65,6 @@ class Ground:
     stream: Stream
     homes: list[Home] = field(default_factory=list)
     """Device windows made so far."""
-    scratch: dict[str, Array] = field(default_factory=dict)
-    """Memory that chunks are decoded in."""
 
 
 @dataclass(eq=False)
@@ -92,23 +73,7 @@ class Uploaded(Filled):
 
     home: Home = field(kw_only=True)
     copied: Event = field(kw_only=True)
-    """Behind the copies to it, and what decodes it."""
-    verdicts: list[Verdict] = field(default_factory=list)
-    landings: list[Landing] = field(default_factory=list)
-    """What the device reads of it itself."""
-
-    def settle(self) -> None:
-        """Wait for what the device decodes of it.
-
-        Raises
-        ------
-        ReadError
-            If a chunk is damaged.
-        """
-        if self.verdicts:
-            self.copied.wait()
-        while self.verdicts:
-            self.verdicts.pop().check()
+    """Behind the copies to it."""
 
 
 class DeviceWindows:
@@ -141,12 +106,6 @@ class DeviceWindows:
         self._homes = homes = ground.homes
         self._stats = stats
         self._stream = ground.stream
-        self._decoding = None
-        if plan.decoded_there:
-            self._decoding = DeviceDecoding(plan.device, self._stream, ground.scratch)
-        self._direct = None
-        if plan.read_there:
-            self._direct = DirectReading(plan.device, self._stream)
         self._flying: deque[tuple[Event, object]] = deque()
         self._finalizer = weakref.finalize(self, wait_for_all, self._flying, homes)
         self._finalizer.atexit = False
@@ -161,27 +120,7 @@ class DeviceWindows:
             self._ready.append(self._upload(window, self._home()))
         window = self._ready.popleft()
         self._go_on()
-        self._settle(window)
         return window
-
-    def _settle(self, window: Uploaded) -> None:
-        """Wait for what the device reads or decodes of a window.
-
-        Raises
-        ------
-        ReadError
-            If something does not come, or is damaged.
-        """
-        if self._direct is not None and window.landings:
-            began = perf_counter()
-            for landing in window.landings:
-                landing.wait()
-            self._stats.wait_s += perf_counter() - began
-            self._direct.arrange(window.landings)
-            window.landings.clear()
-            window.copied = self._stream.record()
-            window.home.note(window.copied)
-        window.settle()
 
     def _next_on_host(self) -> Filled | None:
         """Wait for the next window; first for a copy, if only that keeps it from being read."""
@@ -200,8 +139,6 @@ class DeviceWindows:
         """Begin the copies of windows that are filled, while there is a place for them."""
         self._land()
         while home := self._free_home():
-            if self._direct is not None and not home.idle:
-                return  # else this thread would have to wait
             window = self._source.ready()
             if window is None:
                 return
@@ -221,19 +158,15 @@ class DeviceWindows:
         plan = self._plan
         stream = plan.device.consumer_stream(plan.library)
 
-        def memory(layout: Layout) -> dict[str, Array]:
+        def memory() -> dict[str, Array]:
             return {
                 name: plan.device.empty((plan.window_rows, *shape), dtype)
-                for name, (shape, dtype) in layout.items()
+                for name, (shape, dtype) in plan.layout.items()
             }
 
         with plan.told():
-            arrays = stream.run(partial(memory, plan.layout), ())
-            beside = {} if plan.direct is None else plan.direct.landing
-            landing = stream.run(partial(memory, beside), ())
-        n = len(plan.decoded_there)
-        n_bad = plan.pinned((n,), np.dtype(np.int64)) if n else np.empty(0, np.int64)
-        home = Home(arrays, n_bad, landing)
+            arrays = stream.run(memory, ())
+        home = Home(arrays)
         home.note(stream.record())  # what had this memory before may still be read on that stream
         self._homes.append(home)
         return home
@@ -241,60 +174,21 @@ class DeviceWindows:
     def _upload(self, window: Filled, home: Home) -> Uploaded:
         n = window.stop - window.start
         for event in home.used:
-            if window.straight:
-                event.wait()  # reads are on no stream that could wait
-            else:
-                self._stream.wait_for(event)
+            self._stream.wait_for(event)
         home.used.clear()
         arrays = {name: examples_of(array) for name, array in window.arrays.items()}
         for name, target in home.arrays.items():
             arrays[name] = target[:n]
-            if name not in window.coded and name not in window.straight:
-                self._stream.upload(window.arrays[name], target[:n])
-                self._stats.bus_bytes += window.arrays[name].nbytes
-        landings = self._read(window, home, arrays)
-        verdicts = self._decode(window, home, arrays)
+            self._stream.upload(window.arrays[name], target[:n])
+            self._stats.bus_bytes += window.arrays[name].nbytes
         copied = self._stream.record()
-        self._flying.append((copied, self._decoding if verdicts else window))
+        self._flying.append((copied, window))
         uploaded = Uploaded(
             window.start, window.stop, window.content, window.slot, arrays, ready=True,
-            home=home, copied=copied, verdicts=verdicts, landings=landings,
+            home=home, copied=copied,
         )  # fmt: skip
         home.give(uploaded)
         return uploaded
-
-    def _read(self, window: Filled, home: Home, arrays: dict[str, Array]) -> list[Landing]:
-        """Begin the reads of what the device reads itself."""
-        landings = []
-        for name, straight in window.straight.items():
-            assert self._direct is not None
-            landed = home.landing.get(name)
-            assert landed is not None or straight.rows is None, "rows in order were planned"
-            landed = arrays[name] if landed is None else landed[: straight.n_read]
-            landing = self._direct.begin(straight, arrays[name], landed)
-            self._flying.extend((arrival, landed) for arrival, *_ in landing.arrivals)
-            self._stats.direct_bytes += landing.n_bytes
-            landings.append(landing)
-        return landings
-
-    def _decode(self, window: Filled, home: Home, arrays: dict[str, Array]) -> list[Verdict]:
-        """Copy what is stored of a window, and ask for its rows; its slot is free once copied."""
-        if self._decoding is None or not window.coded:
-            return []
-        verdicts = []
-        with self._plan.told():
-            for k, name in enumerate(self._plan.decoded_there):
-                if (coded := window.coded.get(name)) is None:
-                    continue
-                memory = window.arrays[name].reshape(-1).view(np.uint8)[: coded.packed_bytes]
-                packed = self._decoding.upload(memory, window.arrays[name].nbytes)
-                self._flying.append((self._stream.record(), (window, memory)))
-                most = self._plan.most_bands(name)
-                bad = home.n_bad[k : k + 1]
-                verdicts.append(self._decoding.decode(packed, coded, most, arrays[name], bad))
-                self._stats.bus_bytes += coded.packed_bytes
-                self._stats.n_chunks_there += coded.n_stored
-        return verdicts
 
     def poke(self) -> None:
         """Let threads and copies go on; cheap, for every batch."""

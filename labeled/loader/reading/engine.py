@@ -268,17 +268,7 @@ class _Core:
         slot.taken = False  # held from here on by its views: a job that is dropped gives it back
         tasks: list[tuple[Filled, Task]] = []
         for lane in self._lanes:
-            straight = lane.straight_window(content, self._group)
-            if straight is not None:
-                job.straight[lane.name] = straight
-                continue
-            out = arrays[lane.name]
-            coded = lane.coded_window(content, self._group, out.nbytes)
-            if coded is None:
-                todo = lane.tasks(content, self._group, out)
-            else:
-                job.coded[lane.name] = coded
-                todo = lane.coded_tasks(coded, out)
+            todo = lane.tasks(content, self._group, arrays[lane.name])
             tasks += [(job, task) for task in todo]
         job.pending = len(tasks)
         job.ready = not tasks

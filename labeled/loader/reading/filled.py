@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from labeled.formats.coded import CodedWindow
-from labeled.formats.straight import StraightWindow
 from labeled.loader.reading.slots import Slot
 from labeled.samplers.content import Content
 
@@ -31,7 +29,3 @@ class Filled:
     """Something of it could not be read, and the loader is to leave that out."""
     lost: npt.NDArray[np.bool_] | None = None
     """Which places hold no row, once that was found out."""
-    coded: dict[str, CodedWindow] = field(default_factory=dict)
-    """Sources whose memory holds chunks as they are stored, for a device to decode."""
-    straight: dict[str, StraightWindow] = field(default_factory=dict)
-    """Sources that are not read here, but by a device."""

@@ -21,10 +21,8 @@ from labeled.catalog.loading import (
     tasks_of,
 )
 from labeled.catalog.source import AnySource
-from labeled.formats.coded import CodedSource, CodedWindow, joined_rows
 from labeled.formats.reader import Cost, Reader
-from labeled.formats.reading import n_rows_of, take_rows
-from labeled.formats.straight import StraightSource, StraightWindow, straight_of
+from labeled.formats.reading import take_rows
 from labeled.samplers.content import Content, rows_of
 from labeled.selection import Selection
 
@@ -60,12 +58,6 @@ class Lane:
         Of stored values.
     keep : bool
         Read once, and kept in memory for this and all later epochs.
-    coded : CodedSource, optional
-        Its chunks as they are stored, where a device decodes them.
-    most_bands : int
-        Bands of chunks that a window may touch to be decoded there.
-    read_there : bool
-        A device reads its rows itself.
     """
 
     source: AnySource
@@ -73,16 +65,11 @@ class Lane:
     reader: Reader
     keep: bool = False
     kept: Array | None = field(default=None, repr=False)
-    coded: CodedSource | None = field(default=None, repr=False)
-    most_bands: int = 0
-    read_there: bool = False
     _warm_jobs: int = field(default=0, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave kept rows behind: whoever unpickles a lane reads them again."""
-        state = {**self.__dict__, "kept": None}
-        state.pop("_straight", None)  # found again in the file
-        return state
+        return {**self.__dict__, "kept": None}
 
     @property
     def name(self) -> str:
@@ -103,12 +90,6 @@ class Lane:
     def _by_row(self) -> bool:
         """Whether each of some listed rows is copied by itself."""
         return self.reader.kind in ("contiguous", "memory") or self.source.layout.picked
-
-    @cached_property
-    def _straight(self) -> StraightSource:
-        found = straight_of(self.reader)
-        assert not isinstance(found, str), found
-        return found
 
     @property
     def row_bytes(self) -> int:
@@ -166,42 +147,6 @@ class Lane:
         if self._cold(read, small=small):
             return [partial(self.reader.advise, as_runs(read)), *tasks]
         return tasks
-
-    def coded_window(self, content: Content, group: Rows | None, room: int) -> CodedWindow | None:
-        """Find the stored chunks of a window for a device to decode; None where the host does.
-
-        Parameters
-        ----------
-        room : int
-            Bytes that they may take.
-        """
-        if self.coded is None:
-            return None
-        read = self.read(content, group)
-        coding, runs = self.coded.coding, as_runs(read)
-        parts = self.coded.parts(runs)
-        window = CodedWindow(coding, runs, parts, joined_rows(parts, coding.chunk_rows))
-        if window.packed_bytes > room or not 0 < window.n_bands <= self.most_bands:
-            return None
-        window.rows = _by_place(read, window.rows)
-        return window
-
-    def straight_window(self, content: Content, group: Rows | None) -> StraightWindow | None:
-        """Find the bytes of a window for a device to read; None where the host does."""
-        if not self.read_there:
-            return None
-        read = self.read(content, group)
-        runs = as_runs(read)
-        parts = self._straight.parts(runs)
-        if read.listed is None and read.dest is None:
-            return StraightWindow(parts)
-        return StraightWindow(parts, _by_place(read, np.arange(n_rows_of(runs))))
-
-    def coded_tasks(self, window: CodedWindow, out: Array) -> Sequence[Task]:
-        """Return what must be done so that `out` holds what is stored, in the place of rows."""
-        tasks = window.tasks(out.reshape(-1).view(np.uint8))
-        cold = self._cold(Read(window.runs), small=False)
-        return [partial(self.reader.advise, window.runs), *tasks] if cold else tasks
 
     def read_again(self, rows: Rows, places: Rows, out: Array) -> None:
         """Read some file rows by themselves, in the caller, to their places in `out`."""
@@ -277,15 +222,3 @@ class Lane:
         if runs is None and self._by_row:
             return Read(listed=rows)
         return sorted_read(rows, None if runs is None else content.dest)
-
-
-def _by_place(read: Read, numbers: Rows) -> Rows:
-    """Sort numbers of the rows of a read, which come in run order, by their places."""
-    if read.listed is not None:
-        _, which = np.unique(read.listed, return_inverse=True)
-        return numbers[which]
-    if read.dest is None:
-        return numbers
-    placed = np.empty_like(numbers)
-    placed[read.dest] = numbers
-    return placed

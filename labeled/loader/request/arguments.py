@@ -14,7 +14,6 @@ import numpy.typing as npt
 from labeled import _validation
 from labeled._validation import whole
 from labeled.errors import LoaderError
-from labeled.loader.plan import ReaderKind
 from labeled.samplers.parts import Last
 from labeled.samplers.permutation import key_of
 from labeled.samplers.requests import ListedBatches, Sampler
@@ -99,13 +98,6 @@ def batch_rows_of(batch_size: Any) -> int:
     if batch_size is None:
         raise LoaderError("batch_size is missing; say how many rows a batch has")
     return integer("batch_size", batch_size, least=1)
-
-
-def skips_of(errors: Any, reader: ReaderKind) -> bool:
-    """Whether rows that cannot be read are left out; refuse where that is not possible."""
-    if errors == "skip" and reader != "threads":
-        raise LoaderError("errors='skip' works with reader='threads' only")
-    return bool(errors == "skip")
 
 
 def max_lost_of(max_lost: Any, skips: bool) -> int | float | None:

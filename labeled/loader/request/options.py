@@ -10,8 +10,6 @@ import numpy.typing as npt
 from labeled._validation import check_keywords
 from labeled.device import Device, Library
 from labeled.loader.batches.ragged_finish import RaggedLayout
-from labeled.loader.devices.decoding import Decode
-from labeled.loader.plan import ReaderKind
 from labeled.samplers.parts import Last
 from labeled.samplers.requests import Sampler
 
@@ -41,12 +39,10 @@ class BatchOptions(TypedDict, total=False):
     bucket: bool | str
     threads: int | None
     prefetch: int | None
-    reader: ReaderKind
     errors: Literal["raise", "skip"]
     max_lost: int | float | None
     pipeline: Any
     device: str | Device
-    decode: Decode
     as_: Library | None
     pinned: bool
 

@@ -77,8 +77,6 @@ class Sizes:
     """Threads that read what is kept, before the first batch."""
     loading_bytes: int = 0
     """What they need besides; not all of it is given back."""
-    spared_bytes: int = 0
-    """Of the slots, what is never taken, because a device reads it itself."""
     laid_bytes: int = 0
     """Of the largest batch, what ragged examples take as they are laid out."""
     whole: Sizes | None = None
@@ -96,7 +94,6 @@ class Sizes:
         return (
             self.kept_bytes
             + self.slots * self.slot_bytes
-            - self.spared_bytes
             + (0 if self.blocks is None else self.blocks.total_rows * self._row_bytes)
             + (self.threads + 1) * self.thread_bytes
             + self.batch_bytes
@@ -124,7 +121,7 @@ class Sizes:
         """
         if self.whole is not None:  # orders are the same
             return self.whole.memory_for(window_rows, nbytes)
-        larger = replace(self, threads=max(1, self.threads), spared_bytes=0)
+        larger = replace(self, threads=max(1, self.threads))
         if self.blocks is None:
             larger = replace(larger, slot_bytes=window_rows * self._row_bytes)
         else:

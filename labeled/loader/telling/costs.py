@@ -80,19 +80,16 @@ def _job_start(epoch_plan: AnyPlan, batch: int, job_rows: int) -> int:
 def explain_lane(lane: Lane, plan: LoaderPlan, jobs: list[Job], share: float) -> LaneExplained:
     """Count what a source costs in jobs that are a share of the epoch, and scale it up."""
     reader, cost_share = lane.reader, share
-    cost, sent, n_there = _job_costs(lane, plan, jobs)
+    cost = _job_costs(lane, plan, jobs)
     if lane.source.layout.held_bytes and plan.epoch_plan.order.mode == "file":
         cost = _decoded_once(lane, cost)
     if lane.keep:  # read once, whole
         cost, cost_share = Cost() if lane.is_loaded else lane.whole_cost(), 1.0
     chunks_decoded = round(cost.chunks_decoded / cost_share)
-    decoded_there = n_there / len(jobs) if jobs else 0.0
     return LaneExplained(
         name=lane.name,
         path=reader.kind,
-        why="; ".join(
-            [reader.why, *_where_decoded(lane, plan, decoded_there), *_where_read(lane, plan)]
-        ),
+        why=reader.why,
         kept=lane.keep,
         chunk_rows=reader.chunk_rows,
         bytes_read=round(cost.bytes_read / cost_share),
@@ -100,9 +97,6 @@ def explain_lane(lane: Lane, plan: LoaderPlan, jobs: list[Job], share: float) ->
         n_reads=round(cost.n_reads / cost_share),
         chunks_decoded=chunks_decoded,
         chunks_needed=lane.whole_cost().chunks_decoded if chunks_decoded else 0,
-        bus_bytes=round(sent / share),
-        decoded_there=decoded_there,
-        read_there=lane.read_there,
     )
 
 
@@ -118,59 +112,19 @@ def _decoded_once(lane: Lane, cost: Cost) -> Cost:
     )
 
 
-def _job_costs(lane: Lane, plan: LoaderPlan, jobs: list[Job]) -> tuple[Cost, int, int]:
-    """Return what jobs cost, how many bytes go to a device, and how many jobs it decodes."""
-    goes = plan.on_device is not None and lane.name in plan.on_device.layout
-    cost, sent, n_there = Cost(), 0, 0
-    for start, stop, content in jobs:
-        straight = lane.straight_window(content, plan.group)
-        if straight is not None:
-            cost += straight.cost(lane.row_bytes)
-            continue
-        nbytes = (stop - start) * lane.row_bytes
-        window = lane.coded_window(content, plan.group, nbytes)
-        if window is None:
-            cost += Cost() if lane.keep else lane.cost(content, plan.group)
-        else:
-            cost += window.cost(lane.row_bytes)
-        if goes:
-            sent += nbytes if window is None else window.packed_bytes
-            n_there += window is not None
-    return cost, sent, n_there
-
-
-def _where_decoded(lane: Lane, plan: LoaderPlan, there: float) -> list[str]:
-    """Say who decodes a source, where the device was asked to."""
-    decoding = None if plan.on_device is None else plan.on_device.decoding
-    if decoding is None:
-        return []
-    if lane.name in decoding.stays:
-        return [f"decoded on the host: {decoding.stays[lane.name]}"]
-    if lane.coded is None:
-        return []
-    others = "touch too many chunks for their rows, or do not shrink"
-    if not there:
-        return [f"decoded on the host: all windows {others}"]
-    words = f"decoded on the device ({lane.coded.coding.words})"
-    return [words if there == 1 else f"{words} in {there:.0%} of the windows; others {others}"]
-
-
-def _where_read(lane: Lane, plan: LoaderPlan) -> list[str]:
-    """Say who reads a source, where the device was asked to."""
-    direct = None if plan.on_device is None else plan.on_device.direct
-    if direct is None:
-        return []
-    if lane.name in direct.stays:
-        return [f"read on the host: {direct.stays[lane.name]}"]
-    ordered = ", and put in order there" if lane.name in direct.landing else ""
-    return [f"read by the device itself{ordered}"]
+def _job_costs(lane: Lane, plan: LoaderPlan, jobs: list[Job]) -> Cost:
+    """Return what reading the jobs costs; nothing where rows are kept."""
+    cost = Cost()
+    for _, _, content in jobs:
+        cost += Cost() if lane.keep else lane.cost(content, plan.group)
+    return cost
 
 
 def mapped_bytes(lane: Lane) -> int:
     """Return the bytes that rows in random order are picked from by a memory map."""
     source = lane.source
     plain = lane.reader.kind == "chunked" and not source.layout.dear
-    if lane.keep or lane.read_there:
+    if lane.keep:
         return 0
     pictures = lane.reader.kind == "records" and source.layout.dear
     if not (plain or pictures or lane.reader.kind == "contiguous"):

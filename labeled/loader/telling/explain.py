@@ -62,7 +62,6 @@ def explain(
         workers=sizes.workers,
         in_flight=sizes.in_flight,
         uncounted=plan.uncounted,
-        reader=plan.reader,
         memory_bytes=sizes.memory_bytes,
         promised_bytes=sizes.promised_bytes,
         kept_bytes=sizes.kept_bytes,
@@ -75,9 +74,6 @@ def explain(
         pinned_bytes=_pinned_bytes(plan),
         device_windows=0 if plan.on_device is None else plan.on_device.n_windows,
         device_bytes=0 if plan.on_device is None else plan.on_device.device_bytes,
-        decoder=_decoder(plan),
-        bus_bytes=sum(lane.bus_bytes for lane in lanes),
-        direct=_direct(plan),
         amplification=order.amplification() if isinstance(order, Draws) else 1.0,
         exact=share == 1.0,
         kernels=permute.describe(),
@@ -93,24 +89,7 @@ def _picks(plan: LoaderPlan, epoch_plan: AnyPlan) -> bool:
 
 def _pinned_bytes(plan: LoaderPlan) -> int:
     there = plan.on_device
-    if there is None:
-        return 0
-    slots = plan.sizes.slots * there.window_bytes - plan.sizes.spared_bytes
-    return slots + there.verdict_bytes
-
-
-def _decoder(plan: LoaderPlan) -> str:
-    """Return what decodes on the device, if it has anything to decode."""
-    there = plan.on_device
-    if there is None or there.decoding is None or not there.decoded_there:
-        return ""
-    return there.decoding.name
-
-
-def _direct(plan: LoaderPlan) -> str:
-    """Return what reads files for the device, if it reads any."""
-    there = plan.on_device
-    return there.direct.name if there is not None and there.direct and there.read_there else ""
+    return 0 if there is None else plan.sizes.slots * there.window_bytes
 
 
 def _rows_left(plan: AnyPlan, first_batch: int) -> int:

@@ -34,12 +34,6 @@ class LaneExplained:
     chunks_decoded: int
     chunks_needed: int
     """Stored chunks that hold a wanted row: each decoded once is the least there can be."""
-    bus_bytes: int = 0
-    """What of it is copied to the device: as stored, where chunks are decoded there."""
-    decoded_there: float = 0.0
-    """Which part of the windows the device decodes."""
-    read_there: bool = False
-    """Whether the device reads it itself."""
 
     @property
     def amplification(self) -> float:
@@ -88,14 +82,8 @@ class Explanation:
     pinned_bytes : int
         Of host memory from which windows are copied to a device; counted in `promised_bytes`.
     device_windows, device_bytes : int
-        Windows on the device, and the most that these and batches on their way take there, with
-        the memory that chunks are decoded in. Batches that the consumer keeps are not counted.
-    decoder : str
-        What decodes chunks on the device; empty where that is done on the host.
-    bus_bytes : int
-        Bytes of windows copied to the device in an epoch.
-    direct : str
-        What reads files for the device; empty where the host does.
+        Windows on the device, and the most that these and batches on their way take there.
+        Batches that the consumer keeps are not counted.
     amplification : float
         With draws: how many rows are read for each that is handed out.
     exact : bool
@@ -116,7 +104,6 @@ class Explanation:
     workers: int
     in_flight: int
     uncounted: tuple[str, ...]
-    reader: str
     memory_bytes: int
     promised_bytes: int
     kept_bytes: int
@@ -129,9 +116,6 @@ class Explanation:
     pinned_bytes: int
     device_windows: int
     device_bytes: int
-    decoder: str
-    bus_bytes: int
-    direct: str
     amplification: float
     exact: bool
     kernels: str
@@ -200,17 +184,6 @@ class Explanation:
             f"({count_words(self.device_windows, 'window')}, and batches on their way), copied "
             f"from {format_bytes(self.pinned_bytes)} of pinned memory"
         )
-        if self.decoder:
-            yield (
-                f"chunks are decoded there by {self.decoder}: {self._about}"
-                f"{format_bytes(self.bus_bytes)} an epoch cross the bus, for {self._used} of rows"
-            )
-        if self.direct:
-            there = format_bytes(sum(lane.bytes_read for lane in self.lanes if lane.read_there))
-            yield (
-                f"files are read there by {self.direct}: {self._about}{there} an epoch, past the "
-                f"memory of this process"
-            )
 
     def _uncounted_words(self) -> Iterator[str]:
         if self.mapped_bytes:

@@ -41,11 +41,7 @@ class Stats:
     """Rows left out because they could not be read."""
     n_bytes: int = 0
     bus_bytes: int = 0
-    """Bytes of windows copied to a device, compressed where chunks are decoded there."""
-    n_chunks_there: int = 0
-    """Chunks that a device decoded."""
-    direct_bytes: int = 0
-    """Bytes of windows that a device read itself."""
+    """Bytes of windows copied to a device."""
     wall_s: float = 0.0
     """In the loader, from being asked for a batch to handing it out."""
     timeline: Timeline = field(default_factory=Timeline, repr=False, compare=False)
@@ -74,13 +70,7 @@ class Stats:
 
     def _words(self) -> list[str]:
         lost = f", {self.n_lost:,} rows lost" if self.n_lost else ""
-        there = []
-        if self.bus_bytes or self.direct_bytes:
-            direct = f", {format_bytes(self.direct_bytes)} read by itself" * bool(self.direct_bytes)
-            there.append(
-                f"to the device: {format_bytes(self.bus_bytes)}{direct}; "
-                f"{count_words(self.n_chunks_there, 'chunk')} decoded there"
-            )
+        there = [f"to the device: {format_bytes(self.bus_bytes)}"] if self.bus_bytes else []
         piped = f", pipeline {self.pipeline_s:.3f} s" if self.pipeline_s else ""
         return [
             f"{count_words(self.n_rows, 'row')} in {count_words(self.n_batches, 'batch')}{lost}: "
