@@ -75,7 +75,7 @@ def asked(draw):
     options = {
         "batch_size": draw(st.integers(8, 250)),
         "memory": draw(st.sampled_from([4 << 20, 6 << 20, 24 << 20])),
-        "shuffle": draw(st.sampled_from([False, "full", "window", "staggered"])),
+        "shuffle": draw(st.sampled_from([False, "full", "window"])),
         "last": draw(st.sampled_from(["keep", "drop", "pad", "wrap"])),
         "threads": draw(st.integers(0, 2)),
         "prefetch": draw(st.sampled_from([None, 0, 1, 3])),
@@ -109,8 +109,6 @@ def asked_of_dense(draw):
 @st.composite
 def asked_of_ragged(draw):
     options = draw(asked())
-    if options["shuffle"] == "staggered":
-        options["shuffle"] = "window"  # for rows of one size alone
     options["ragged"] = draw(st.sampled_from(["list", "pad", "flat"]))
     options["bucket"] = options["shuffle"] == "window" and draw(st.booleans())
     made = draw(st.sampled_from(["stored", "cast", "specs"]))

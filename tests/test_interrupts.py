@@ -36,7 +36,7 @@ def packed(tmp_path_factory):
 
 
 def loader_of(path, **options):
-    order = {"shuffle": "staggered", "window_rows": 100, "memory": "2 MiB", "seed": 5}
+    order = {"shuffle": "window", "window_rows": 100, "memory": "2 MiB", "seed": 5}
     return labeled.open_dataset(path).batches(16, **{**order, **options})
 
 
@@ -178,9 +178,7 @@ def in_fork(work, timeout_s=30):
 def test_a_forked_child_iterates_the_loader_of_an_epoch_under_way(tmp_path):
     rows = np.random.default_rng(0).integers(0, 256, (6000, 1024), dtype=np.uint8)
     path = labeled.write(tmp_path / "x.hdf5", {"x": rows}, chunks=50, compression="gzip")
-    loader = loader_of(
-        path, window_rows=1000, memory="5 MiB"
-    )  # too much to be kept: blocks are read again
+    loader = loader_of(path, window_rows=500, memory="5 MiB")  # too much to be kept
     iterator = iter(loader)
     seen = [next(iterator).rows for _ in range(5)]
 

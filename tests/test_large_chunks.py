@@ -76,7 +76,7 @@ def files(tmp_path_factory):
     across=st.sampled_from([ROW, (1, 16, 16), (2, 7, 16)]),
     dtype=st.sampled_from(["u1", "<f4", ">i2"]),
     coded=st.sampled_from([PLAIN, GZIP, SHUFFLED, LZF]),
-    mode=st.sampled_from([False, "window", "full", "staggered", True]),
+    mode=st.sampled_from([False, "window", "full", True]),
     narrow=st.booleans(),
     start=st.integers(0, 900),
     listed=st.booleans(),

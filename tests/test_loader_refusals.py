@@ -423,7 +423,7 @@ def test_rows_that_are_kept_are_shuffled_once_to_foretell_an_epoch(tmp_path, mon
     assert told.n_jobs == pytest.approx(loader.explain().n_jobs, abs=1)
 
 
-@pytest.mark.parametrize("shuffle", [False, "window", "staggered", "full"])
+@pytest.mark.parametrize("shuffle", [False, "window", "full"])
 def test_too_little_memory_names_no_need_beyond_the_remedy(tmp_path, shuffle):
     path = tmp_path / "rows.h5"
     with h5py.File(path, "w") as f:

@@ -36,7 +36,7 @@ def dataset(tmp_path_factory):
 LOST = np.concatenate([np.arange(b * CHUNK, (b + 1) * CHUNK) for b in BAD])
 
 
-@pytest.mark.parametrize("shuffle", [False, "window", "staggered", "full"])
+@pytest.mark.parametrize("shuffle", [False, "window", "full"])
 @pytest.mark.parametrize("last", ["keep", "pad"])
 @pytest.mark.parametrize("threads", [0, 2])
 def test_batches_shrink_and_later_ones_stay(dataset, shuffle, last, threads):

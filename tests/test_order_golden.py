@@ -86,19 +86,6 @@ def test_sticky_order():
     assert digest(EpochPlan(order, (1, 3), 8)) == "11c104ef27c18951"
 
 
-def test_staggered_order():
-    order = Order("staggered", units_of_range(5, 1005, 30), 300, seed=7, epoch=2)
-    first = EpochPlan(order, batch_rows=8).batch(3)[0]
-    assert first.tolist() == [42, 299, 45, 133, 732, 141, 698, 722]
-    assert digest(EpochPlan(order, batch_rows=8)) == "ba116d69844d0911"
-    assert digest(EpochPlan(order, (1, 3), 8, "pad")) == "972b99740453c5f9"
-    assert digest(EpochPlan(order, (1, 2), 8, "wrap", history=((3, 9),))) == "48f7367d0192049f"
-    listed = Order("staggered", LISTED, 40, seed=7)
-    assert digest(EpochPlan(listed, batch_rows=8)) == "ab35b595cb89f6a7"
-    sticky = Order("staggered", units_of_range(5, 100_005, 30), 3000, seed=7, sticky_parts=True)
-    assert digest(EpochPlan(sticky, (1, 3), 8)) == "b8254432981a6e4f"
-
-
 def test_full_order():
     small = Order("full", units_of_range(0, 1000, 30), 100, seed=7)
     assert digest(EpochPlan(small, batch_rows=8)) == "17630e3c60334117"

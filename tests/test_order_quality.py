@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from labeled.errors import LoaderError
-from labeled.samplers import quality
 from labeled.samplers.draws import Draws, balanced_weights
 from labeled.samplers.order import Order
 from labeled.samplers.plan import EpochPlan
@@ -20,7 +19,6 @@ from labeled.samplers.quality import (
     rows_for_quality,
     sorted_classes,
 )
-from labeled.samplers.staggered import StaggeredDeal
 from labeled.samplers.units import units_of_groups, units_of_range
 
 
@@ -62,9 +60,6 @@ SKEWED = (
         ("window", 1000, 16_000, 128),
         ("window", 1000, 700, 300),
         ("window", 250, 250, 256),
-        ("staggered", 64, 4096, 256),
-        ("staggered", 1000, 16_000, 128),
-        ("staggered", 1000, 4000, 300),
         ("file", 1000, 4000, 256),
         ("full", 1000, 4000, 256),
     ],
@@ -155,21 +150,3 @@ def test_entropy_in_bits():
     np.testing.assert_allclose(batch_entropies(labels), expected, atol=1e-12)
     np.testing.assert_allclose(batch_entropies(labels.astype(str)), expected, atol=1e-12)
     assert sorted_classes(10, 3).counts.sum() == 10
-
-
-def test_few_steps_are_arranged_where_each_is_many_rows(monkeypatch):
-    """All rows of a step are shuffled to know one of its batches: seconds of a large one."""
-    order = Order("staggered", units_of_range(0, 200_000, 1000), 20_000, seed=3, epoch=0)
-    monkeypatch.setattr(quality, "SAMPLED_RUNS", 1600)
-    arrange, arranged = StaggeredDeal._arrange, []
-
-    def counted(deal, step):
-        arranged.append(step)
-        return arrange(deal, step)
-
-    monkeypatch.setattr(StaggeredDeal, "_arrange", counted)
-    plan = EpochPlan(order, (0, 1), 100, "keep")
-    foretold = expected_quality(plan, ListedLabels(np.repeat(np.arange(10), 20_000)))
-    assert 5 <= len(arranged) <= 60  # 93 when each was taken for a few runs
-    monkeypatch.undo()
-    assert foretold == pytest.approx(expected_quality(plan), abs=0.02)

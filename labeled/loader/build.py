@@ -26,7 +26,7 @@ from labeled.loader.plan import LoaderPlan
 from labeled.loader.request.arguments import Asked, integer_or_none, max_lost_of
 from labeled.loader.request.options import Shuffle
 from labeled.loader.sizing.cutting import picked_sizes
-from labeled.loader.sizing.fitting import fitted, job_offset_of, mixed_better
+from labeled.loader.sizing.fitting import fitted, job_offset_of
 from labeled.loader.sizing.memory import DEFAULT_MEMORY, Wanted, memory_of, warn_of_room
 from labeled.loader.sizing.sizes import Sizes
 from labeled.samplers.buckets import Buckets
@@ -86,15 +86,13 @@ def make_loader(
     specs : (space, source) pair, optional
         What batches look like; arrays come nested as the specs are, C-contiguous in
         the axes of each space. Without specs a batch maps source -> DataArray.
-    shuffle : bool, "full", "window" or "staggered"
+    shuffle : bool, "full" or "window"
         False: file order, or the order of a list. "full": any row may follow any row.
         "window": random stretches of the file fill a window, whose rows are shuffled;
         where rows lie in the file as they are, they are picked from there one by one.
-        "staggered": the same, but stretches come and go one by one, so that about twice as
-        many are mixed in the same memory; batches are copied once more, and all stretches
-        of a window are read before the first one. For rows of one size.
-        True: full where the layout makes random rows cheap; staggered where stored chunks
-        are so large that a window holds too few to mix well; else window.
+        True: full where the layout makes random rows cheap, else window; where stored chunks
+        are so large that a window holds too few to mix well, `explain` names the `memory`
+        that is enough.
     seed : int, optional
         The order is a function of it and the epoch; drawn once, and kept in the
         state, when not given. Parts of a shuffled epoch need the same one.
@@ -234,8 +232,6 @@ def make_loader(
     )
     wanted = replace(wanted, memory_bytes=sizes.memory_bytes)
     layout = layout_words(selections, grouping)
-    if shuffle is True and rows.mode == "window" and not rows.repeats and not sorts:
-        rows, sizes = mixed_better(wanted, lanes, grouping, rows, finish, sizes, piped=made)
     buckets = None if measured is None else _buckets(measured, selections, grouping, rows)
     epoch_plan = epoch_plan_of(rows, grouping, sizes.window_rows, buckets)
     on_device = None

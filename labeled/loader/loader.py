@@ -30,7 +30,6 @@ from labeled.loader.devices.uploads import DeviceWindows, Ground
 from labeled.loader.plan import LoaderPlan, next_epoch
 from labeled.loader.reading.engine import WindowSource
 from labeled.loader.reading.slots import SlotPool
-from labeled.loader.reading.staggering import BlockPool, StaggeredSource
 from labeled.loader.request.arguments import integer
 from labeled.loader.sizing.memory import enough_memory
 from labeled.loader.telling.explain import explain
@@ -72,7 +71,6 @@ class Loader:
         """The live epoch, its batches handed out, and whether its loop has ended."""
         self._stats = Stats()
         self._pools: tuple[SlotPool, SlotPool] | None = None
-        self._blocks: BlockPool | None = None
         self._ground: Ground | None = None
         self._pid = os.getpid()
 
@@ -153,7 +151,7 @@ class Loader:
 
     def _begin_in_fork(self) -> None:
         """Take memory of its own: threads that did not come along seem to use the old one."""
-        self._pid, self._pools, self._blocks = os.getpid(), None, None
+        self._pid, self._pools = os.getpid(), None
 
     def pools(self) -> tuple[SlotPool, SlotPool]:
         """Return the memory for windows and for single batches, kept across epochs."""
@@ -170,34 +168,21 @@ class Loader:
 
     def windows(
         self, plan: AnyPlan, first_batch: int, stats: Stats
-    ) -> WindowSource | StaggeredSource | DeviceWindows:
+    ) -> WindowSource | DeviceWindows:
         """Start reading the windows of an epoch, in threads."""
         recipe, pool = self.plan, self.pools()[0]
         began = perf_counter()
         recipe.load_kept()
         self._stats.load_s += perf_counter() - began
-        source = self._source(plan, first_batch, stats)
+        source = WindowSource(
+            recipe.jobs(plan, first_batch), recipe.lanes, recipe.group, pool,
+            recipe.sizes.threads, stats, skips=recipe.skips,
+        )  # fmt: skip
         if recipe.on_device is None:
             return source
         if self._ground is None:
             self._ground = Ground(recipe.on_device.device.copy_stream())
         return DeviceWindows(source, pool, recipe.on_device, self._ground, stats)
-
-    def _source(
-        self, plan: AnyPlan, first_batch: int, stats: Stats
-    ) -> WindowSource | StaggeredSource:
-        """Start reading an epoch in threads."""
-        recipe, pool = self.plan, self.pools()[0]
-        lanes, group, sizes = recipe.lanes, recipe.group, recipe.sizes
-        if sizes.blocks is None:
-            jobs = recipe.jobs(plan, first_batch)
-            return WindowSource(jobs, lanes, group, pool, sizes.threads, stats, skips=recipe.skips)
-        if self._blocks is None:
-            self._blocks = BlockPool(recipe.layout, sizes.blocks)
-        return StaggeredSource(
-            plan, first_batch, lanes, group, self._blocks, pool, sizes.threads, stats,
-            skips=recipe.skips,
-        )  # fmt: skip
 
     # a place that can be saved
 

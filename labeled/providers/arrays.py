@@ -34,7 +34,7 @@ class ArrayDataProvider(LoaderProvider):
         An array alone is called ``softmax_label``. Without it no labels are provided.
     batch_size : int
         0 takes the whole arrays as one batch. A size larger than the arrays is padded.
-    shuffle : bool, "full", "window" or "staggered"
+    shuffle : bool, "full" or "window"
         Another order every epoch; data and labels stay together.
     data_padding, label_padding : scalar
         Fill the samples that the last batch lacks.

@@ -32,7 +32,7 @@ class MNISTProvider(LoaderProvider):
     image, label : path
         IDX files, plain or gzip-compressed.
     batch_size : int
-    shuffle : bool, "full", "window" or "staggered"
+    shuffle : bool, "full" or "window"
         Another order every epoch.
     flat : bool
         Pictures as rows of values rather than (1, height, width).

@@ -1,11 +1,10 @@
 """Which rows are read together, and in what order they are handed out: integers only.
 
-`permutation` makes keyed bijections, `units` says what is read together at the least,
-`order` arranges an epoch (`staggered` an order of open blocks, `buckets` batches of equal
-sizes), `content` holds the rows of a window and their places, `parts` shares an epoch out, and
-`plan` puts these together into the windows and batches that a loader walks through. `state`
-saves a place and finds it again, `draws` samples with replacement, and `quality` foretells how
-well batches are mixed.
+`permutation` makes keyed bijections, `units` says what is read together at the least, `order`
+arranges an epoch (`buckets` batches of equal sizes), `content` holds the rows of a window and
+their places, `parts` shares an epoch out, and `plan` puts these together into the windows and
+batches that a loader walks through. `state` saves a place and finds it again, `draws` samples with
+replacement, and `quality` foretells how well batches are mixed.
 
 `modes` and `schemes` hold the older ways to walk through an epoch, as lists of batches, and
 `stretches` lists sequences of consecutive rows;

@@ -34,11 +34,10 @@ from labeled.samplers.permutation import (
     explicit_permutation,
     key_of,
 )
-from labeled.samplers.staggered import StaggeredDeal, blocks_of
 from labeled.samplers.units import ListedUnits, UniformUnits, Units
 
-Mode = Literal["file", "window", "staggered", "full"]
-MODES = ("file", "window", "staggered", "full")
+Mode = Literal["file", "window", "full"]
+MODES = ("file", "window", "full")
 
 
 class Deal(Protocol):
@@ -76,10 +75,9 @@ class Order:
 
     Parameters
     ----------
-    mode : {'file', 'window', 'staggered', 'full'}
-        File order; random units fill a window and are shuffled in it; the same, but one
-        after another leaves the window and makes room (:mod:`labeled.samplers.staggered`);
-        any row may follow any row.
+    mode : {'file', 'window', 'full'}
+        File order; random units fill a window and are shuffled in it; any row may follow any
+        row.
     units : UniformUnits or ListedUnits
         What is read together at the least; their positions are the rows to order.
     window_rows : int
@@ -142,8 +140,7 @@ class Order:
         return self._arrange(self.units, (self.seed, self.epoch))
 
     def _arrange(self, units: Units, salt: tuple[int, ...]) -> _Arranged:
-        blocks = blocks_of(self.window_rows, max(1, self.units.max_rows), self.n_rows)
-        return _Arranged(self.mode, units, self.window_rows, blocks, salt, self.buckets)
+        return _Arranged(self.mode, units, self.window_rows, salt, self.buckets)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,17 +150,12 @@ class _Arranged:
     mode: Mode
     units: Units
     window_rows: int
-    blocks: tuple[int, int]
     salt: tuple[int, ...]
     buckets: Buckets | None = None
 
     def deal(self, start: int, stop: int) -> Deal:
         if self.mode == "full":
             return FullDeal(self._rows, self.units.start, start, stop, self.window_rows)
-        if self.mode == "staggered":
-            block_rows, most_open = self.blocks
-            blocks = WindowDeal(self._runs, start, stop, block_rows, self.salt, shuffled=False)
-            return StaggeredDeal(blocks, block_rows, most_open, self.salt)
         shuffled = self.mode == "window"
         return WindowDeal(
             self._runs, start, stop, self.window_rows, self.salt, shuffled, self.buckets
@@ -254,21 +246,6 @@ class WindowDeal:
         first = max(self.runs.start_of(lo), self.start)
         return number, first - self.start, min(self.runs.start_of(hi), self.stop) - self.start
 
-    def edges_of(self, numbers: IntArray) -> IntArray:
-        """Return the first place of each window; of the number of windows, the number of rows."""
-        starts = self.runs.starts_of(self._edges.slots_of(numbers))
-        return np.clip(starts - self.start, 0, self.n_rows)
-
-    def window(self, number: int) -> tuple[int, int, IntArray]:
-        """Return the first place of a window, the place behind it, and its runs."""
-        lo, hi = self._edges.slots_of(np.array([number, number + 1])).tolist()
-        start, stop = self.runs.start_of(lo), self.runs.start_of(hi)
-        first, last = max(start, self.start), min(stop, self.stop)
-        starts, stops = self._stretches(lo, hi)
-        starts[0] += first - start
-        stops[-1] -= stop - last
-        return first - self.start, last - self.start, _ascending(starts, stops)
-
     def content(self, lo: int, hi: int) -> Content:
         if not self.shuffled:  # file order: rows follow one another whatever the windows
             row = self.runs.units.start + self.start
@@ -320,9 +297,6 @@ class RunOrder(Protocol):
     def start_of(self, slot: int) -> int:
         """Return how many rows the slots before `slot` hold."""
 
-    def starts_of(self, slots: IntArray) -> IntArray:
-        """Return the same for each of several slots."""
-
     def slot_at(self, position: int) -> int:
         """Return the slot that holds a position of the run order."""
 
@@ -338,9 +312,6 @@ class Edges(Protocol):
 
     def around(self, slot: int) -> tuple[int, int, int]:
         """Return (number, first slot, slot behind the last) of the window of `slot`."""
-
-    def slots_of(self, numbers: IntArray) -> IntArray:
-        """Return the first slot of each window; of the number of windows, the slot behind."""
 
 
 @dataclass(frozen=True)
@@ -359,12 +330,6 @@ class UniformRunOrder:
 
     def start_of(self, slot: int) -> int:
         return slot * self.units.unit_rows - sum(lack for at, lack in self._short if at < slot)
-
-    def starts_of(self, slots: IntArray) -> IntArray:
-        starts = slots * self.units.unit_rows
-        for at, lack in self._short:
-            starts -= lack * (at < slots)
-        return starts
 
     def slot_at(self, position: int) -> int:
         slot = position // self.units.unit_rows  # at most two too low: two units are short
@@ -391,9 +356,6 @@ class EvenEdges:
         number, lo, hi = even_share(slot - self.first, self.n_slots, self.count)
         return number, self.first + lo, self.first + hi
 
-    def slots_of(self, numbers: IntArray) -> IntArray:
-        return self.first + self.n_slots * numbers // self.count
-
 
 @dataclass(frozen=True, eq=False)
 class ListedRunOrder:
@@ -409,9 +371,6 @@ class ListedRunOrder:
 
     def start_of(self, slot: int) -> int:
         return int(self._sums[slot])
-
-    def starts_of(self, slots: IntArray) -> IntArray:
-        return self._sums[slots]
 
     def slot_at(self, position: int) -> int:
         return int(np.searchsorted(self._sums, position, side="right")) - 1
@@ -440,10 +399,3 @@ class ListedEdges:
     def around(self, slot: int) -> tuple[int, int, int]:
         number = bisect_right(self.slots, slot) - 1
         return number, self.slots[number], self.slots[number + 1]
-
-    def slots_of(self, numbers: IntArray) -> IntArray:
-        return self._array[numbers]
-
-    @cached_property
-    def _array(self) -> IntArray:
-        return np.array(self.slots, np.int64)

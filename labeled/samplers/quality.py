@@ -35,9 +35,6 @@ REFERENCE_BATCHES = 600
 SAMPLED_ROWS = 2_000_000
 SAMPLED_RUNS = 400_000  # runs arranged for one estimate, all windows together
 
-ROWS_A_RUN = 128
-"""Rows of a staggered order that take as long to arrange as a run: each of a step is shuffled."""
-
 
 class Labels(Protocol):
     """The class of any row."""
@@ -182,9 +179,7 @@ def rows_for_quality(target: float, plan: EpochPlan, labels: Labels | None = Non
         return max(1, order.n_rows)
     known = sorted_classes(order.n_rows) if labels is None else labels
     needed = target * _shuffled_entropy(plan, known)
-    windowed = order
-    if isinstance(order, Order) and order.mode != "staggered":
-        windowed = replace(order, mode="window")
+    windowed = replace(order, mode="window") if isinstance(order, Order) else order
 
     def reached(n_units: int) -> bool:
         window_rows = min(order.n_rows, n_units * order.units.max_rows)
@@ -242,9 +237,8 @@ def _mean(batches: Iterable[IntArray], labels: Labels, random: np.random.Generat
 def _runs_a_batch(plan: EpochPlan) -> int:
     """Runs that must be arranged to know the windows of one batch."""
     order = plan.order
-    if isinstance(order, Order) and order.mode in ("window", "staggered"):
-        runs = 1 + order.window_rows * order.units.count // max(1, order.n_rows)
-        return max(runs, order.window_rows // ROWS_A_RUN) if order.mode == "staggered" else runs
+    if isinstance(order, Order) and order.mode == "window":
+        return 1 + order.window_rows * order.units.count // max(1, order.n_rows)
     return 1 if isinstance(order, Order) else order.window_rows // 8
 
 

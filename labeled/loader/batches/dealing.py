@@ -20,7 +20,6 @@ from labeled.loader.reading.engine import WindowSource
 from labeled.loader.reading.filled import Filled
 from labeled.loader.reading.rescue import rescue
 from labeled.loader.reading.slots import SlotPool
-from labeled.loader.reading.staggering import StaggeredSource
 from labeled.loader.telling.stats import Stats
 from labeled.samplers.content import Content
 from labeled.samplers.sampled import AnyPlan
@@ -51,7 +50,7 @@ class Dealer:
     recipe : LoaderPlan
     plan : EpochPlan or SampledPlan
         The epoch.
-    source : WindowSource or StaggeredSource
+    source : WindowSource
     pools : pair of SlotPool
         Memory for windows and for batches joined.
     """
@@ -60,7 +59,7 @@ class Dealer:
         self,
         recipe: LoaderPlan,
         plan: AnyPlan,
-        source: WindowSource | StaggeredSource,
+        source: WindowSource,
         pools: tuple[SlotPool, SlotPool],
         stats: Stats,
     ) -> None:

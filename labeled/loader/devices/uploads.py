@@ -28,7 +28,6 @@ from labeled.loader.reading.dealt import examples_of
 from labeled.loader.reading.engine import WindowSource
 from labeled.loader.reading.filled import Filled
 from labeled.loader.reading.slots import SlotPool
-from labeled.loader.reading.staggering import StaggeredSource
 from labeled.loader.telling.stats import Stats
 
 
@@ -83,7 +82,7 @@ class DeviceWindows:
 
     Parameters
     ----------
-    source : WindowSource or StaggeredSource
+    source : WindowSource
         Windows on the host.
     pool : SlotPool
         Their memory.
@@ -94,7 +93,7 @@ class DeviceWindows:
 
     def __init__(
         self,
-        source: WindowSource | StaggeredSource,
+        source: WindowSource,
         pool: SlotPool,
         plan: DevicePlan,
         ground: Ground,

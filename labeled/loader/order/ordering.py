@@ -6,14 +6,13 @@ samplers, parts and the short last batch, checked and put together as the plan o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource
 from labeled.errors import LoaderError
 from labeled.loader.order.units import Grouping
@@ -38,7 +37,7 @@ from labeled.samplers.requests import Sampler
 from labeled.samplers.sampled import AnyPlan, SampledOrder, SampledPlan
 from labeled.selection import Selection
 
-SHUFFLES: dict[str, Mode] = {"full": "full", "window": "window", "staggered": "staggered"}
+SHUFFLES: dict[str, Mode] = {"full": "full", "window": "window"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,27 +101,12 @@ def _mode(shuffle: Any, sources: Mapping[str, AnySource]) -> Mode:
     if shuffle is False:
         return "file"
     if isinstance(shuffle, str) and shuffle in SHUFFLES:
-        mode = SHUFFLES[shuffle]
-        uneven = of_objects(sources.values()) if mode == "staggered" else None
-        if uneven is not None:
-            raise LoaderError(
-                f"{uneven.where}: shuffle='staggered' is for rows of one size; give "
-                "shuffle='window', or leave this source out"
-            )
-        return mode
+        return SHUFFLES[shuffle]
     if shuffle is True:
         cheap = all(source.layout.random for source in sources.values())
         return "full" if cheap else "window"
     known = ", ".join(map(repr, SHUFFLES))
     raise LoaderError(f"shuffle={shuffle!r} must be False, True or one of {known}")
-
-
-def of_objects(sources: Iterable[AnySource]) -> AnySource | None:
-    """Return a source whose rows are of different sizes, if there is one."""
-    for source in sources:
-        if isinstance(source, RaggedSource) or source.stored_dtype.hasobject:
-            return source
-    return None
 
 
 def _draw_weights(

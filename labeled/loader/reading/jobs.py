@@ -1,22 +1,21 @@
 """Cutting windows into jobs: what is read ahead at once where the order allows any cut.
 
-A shuffled window is one job, and so is a block of a staggered order. File order and full
-shuffle come in long blocks that may be cut anywhere; they are cut where batches end and,
-over stored chunks, where chunks do. A shuffled window is cut, too, where its rows are picked
-one by one; then the disk is told of the window after it.
+A shuffled window is one job. File order and full shuffle come in long blocks that may be cut
+anywhere; they are cut where batches end and, over stored chunks, where chunks do. A shuffled
+window is cut, too, where its rows are picked one by one; then the disk is told of the window after
+it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from labeled.loader.reading.lanes import Lane
 from labeled.loader.sizing.sizes import Sizes
 from labeled.samplers.content import Content
-from labeled.samplers.plan import EpochPlan, Window
+from labeled.samplers.plan import Window
 from labeled.samplers.sampled import AnyPlan
-from labeled.samplers.staggered import StaggeredDeal
 
 Job = tuple[int, int, Content]
 
@@ -35,8 +34,6 @@ class Cutting(Protocol):
 def jobs_of(epoch_plan: AnyPlan, first_batch: int, recipe: Cutting) -> Iterator[Job]:
     """Cut an epoch into jobs, from a batch on."""
     sizes = recipe.sizes
-    if sizes.blocks is not None:
-        return block_jobs(epoch_plan, first_batch)
     windows = epoch_plan.windows(first_batch)
     if sizes.whole is not None:
         return picked_jobs(windows, sizes.job_rows)
@@ -112,38 +109,3 @@ def n_cuts(start: int, stop: int, step: int) -> int:
     (2, 1)
     """
     return -(-stop // step) - start // step
-
-
-class Step(NamedTuple):
-    """A stretch of places that is dealt from the same open blocks."""
-
-    deal: StaggeredDeal
-    lo: int
-    hi: int
-    first: int
-    last: int
-    """The open blocks, ``[first, last)``."""
-    follows: bool
-    """Whether blocks of the step before may still be open."""
-
-
-def steps_of(plan: AnyPlan, first_batch: int) -> Iterator[Step]:
-    """Walk through the steps of a staggered epoch, from a batch on."""
-    assert isinstance(plan, EpochPlan)
-    before = None
-    for part, lo, hi in plan.spans(plan.span(first_batch)[0], plan.n_rows):
-        deal = plan.deal_of(part)
-        assert isinstance(deal, StaggeredDeal)
-        yield Step(deal, lo, hi, *deal.open_at(lo), before == (part, lo))
-        before = part, hi
-
-
-def block_jobs(plan: AnyPlan, first_batch: int) -> Iterator[Job]:
-    """Walk through the blocks in the order in which they are opened."""
-    opened = 0
-    for step in steps_of(plan, first_batch):
-        for number in range(max(step.first, opened) if step.follows else step.first, step.last):
-            first, last, runs = step.deal.block(number)
-            start = step.deal.blocks.start
-            yield start + first, start + last, Content(several=runs)
-        opened = step.last

@@ -8,10 +8,8 @@ is free and nothing is on its way, one more is made.
 
 from __future__ import annotations
 
-import gc
 import math
 import sys
-import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -105,30 +103,6 @@ def _measure() -> int:
 
 
 _ALONE = _measure()
-
-
-class Patience:
-    """Waits for slots that are let go of, though a thread just leaving its task refers to them.
-
-    For longer only the traceback of an error does, in a cycle: so garbage is collected, too.
-
-    Parameters
-    ----------
-    wait_s : float
-    waits : int
-        How often that is waited before garbage is collected.
-    """
-
-    def __init__(self, wait_s: float, waits: int) -> None:
-        self._wait_s, self._waits = wait_s, waits
-        self._n_waits = 0
-
-    def wait(self) -> None:
-        """Wait once more."""
-        self._n_waits += 1
-        time.sleep(self._wait_s)
-        if self._n_waits % self._waits == 0:
-            gc.collect()
 
 
 class SlotPool:

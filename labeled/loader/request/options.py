@@ -13,7 +13,7 @@ from labeled.loader.batches.ragged_finish import RaggedLayout
 from labeled.samplers.parts import Last
 from labeled.samplers.requests import Sampler
 
-Shuffle = bool | Literal["full", "window", "staggered"]
+Shuffle = bool | Literal["full", "window"]
 
 
 class BatchOptions(TypedDict, total=False):

@@ -48,9 +48,6 @@ KEPT_BESIDE, KEPT_BESIDE_BYTES = 4, 4 << 20
 """Batches, and bytes of jobs, that what is kept leaves room for; orders depend on it, so it stays.
 """
 
-SHUFFLED = ("window", "staggered")
-"""Modes in which rows that are kept are shuffled as one window, where none is given."""
-
 
 @dataclass(frozen=True)
 class Work:
@@ -101,11 +98,6 @@ class Work:
         return sum(lane.source.layout.held_bytes for lane in self.lanes)
 
     @cached_property
-    def staggered(self) -> bool:
-        """Whether blocks are read, and stay open while others come and go."""
-        return not self.kept and self.mode == "staggered"
-
-    @cached_property
     def windowed(self) -> bool:
         """Whether whole windows are read before their rows are dealt out."""
         layouts = (lane.source.layout for lane in self.lanes if not lane.keep)
@@ -115,14 +107,9 @@ class Work:
         return not self.kept and (self.mode == "window" or full)
 
     @property
-    def gathered(self) -> bool:
-        """Whether rows are taken out of what is read one by one, each from its place."""
-        return self.windowed or self.staggered
-
-    @property
     def shuffles_kept(self) -> bool:
         """Whether rows that are kept are shuffled within windows."""
-        return self.kept and self.mode in SHUFFLED
+        return self.kept and self.mode == "window"
 
 
 @dataclass(frozen=True)
@@ -159,14 +146,14 @@ class Budget:
 def budget_of(work: Work, wanted: Wanted) -> Budget:
     """Count what is taken before windows are."""
     stored_bytes = sum(lane.row_bytes for lane in work.lanes)
-    # Where each row goes, and what sorting it takes, is in the slots of those that are gathered.
-    row_bytes = max(1, stored_bytes) + (INDEX_BYTES if work.gathered else 0)
+    # Where each row goes, and what sorting it takes, is in the slots of windows.
+    row_bytes = max(1, stored_bytes) + (INDEX_BYTES if work.windowed else 0)
     in_flight = 0
     if work.piped is not None:
         held_bytes = work.batch_rows * (stored_bytes + work.out_row_bytes)
         in_flight = batches_in_flight(wanted.memory_bytes, held_bytes, work.batch_rows, work.piped)
     block_rows = min(BLOCK_ROWS, work.n_rows) if work.mode == "full" else 0
-    thread_bytes = max((_scratch_bytes(lane, work.gathered) for lane in work.lanes), default=1)
+    thread_bytes = max((_scratch_bytes(lane, work.windowed) for lane in work.lanes), default=1)
     return Budget(
         memory_bytes=wanted.memory_bytes,
         row_bytes=row_bytes,
@@ -184,13 +171,10 @@ def budget_of(work: Work, wanted: Wanted) -> Budget:
 
 def _batch_bytes(work: Work, row_bytes: int, in_flight: int) -> int:
     """What batches take that are made, handed out or in a pipeline."""
-    slot_bytes = work.batch_rows * row_bytes
-    batch_bytes = slot_bytes + work.batch_rows * work.out_row_bytes
+    batch_bytes = work.batch_rows * (row_bytes + work.out_row_bytes)
     if work.piped is not None:
         return _in_pipeline(in_flight, batch_bytes, work.batch_rows, work.piped)
-    if work.staggered:  # slots hold a batch each, and are counted by themselves
-        return SPARE_BATCHES * batch_bytes - FEW_SLOTS * slot_bytes
-    if work.gathered or work.out_row_bytes:
+    if work.windowed or work.out_row_bytes:
         return SPARE_BATCHES * batch_bytes
     return batch_bytes  # cut from jobs, or joined from two
 
@@ -204,10 +188,10 @@ def _kept_index_bytes(work: Work, window_rows: int | None) -> int:
     return shuffled_rows * INDEX_BYTES + min(kept_bytes // BESIDE_KEPT, MOST_BESIDE_KEPT)
 
 
-def _scratch_bytes(lane: Lane, gathered: bool) -> int:
+def _scratch_bytes(lane: Lane, windowed: bool) -> int:
     """What one thread needs besides the destination: nothing much where it reads straight in."""
     layout = lane.source.layout
-    if lane.keep or (layout.direct and not gathered):
+    if lane.keep or (layout.direct and not windowed):
         return STACK_BYTES
     return layout.scratch_bytes
 

@@ -1,4 +1,4 @@
-"""How an epoch is cut into windows, jobs or blocks, and how many threads read them.
+"""How an epoch is cut into windows or jobs, and how many threads read them.
 
 Everything that the order of rows depends on is decided from the selection, the stored
 layout, the batch size and `memory` alone: never from the number of cores, of threads, or
@@ -25,11 +25,7 @@ from labeled.loader.sizing.budget import (
     budget_of,
 )
 from labeled.loader.sizing.memory import TooSmallError, Wanted
-from labeled.loader.sizing.sizes import OpenBlocks, Sizes
-from labeled.samplers.staggered import blocks_of
-
-LEAST_AHEAD = 2
-"""Blocks of a staggered order that are read while the open ones are dealt out."""
+from labeled.loader.sizing.sizes import Sizes
 
 JOB_BYTES = 3 << 19
 """What one read-ahead job of an unshuffled or fully shuffled epoch should hold.
@@ -95,7 +91,7 @@ def plan_sizes(work: Work, wanted: Wanted) -> Sizes:
     budget = budget_of(work, wanted)
     cut = _cut(work, wanted, budget)
     slot_bytes = cut.job_rows * budget.row_bytes
-    spare = _room(budget, wanted) - cut.slots * slot_bytes - cut.open_rows * budget.row_bytes
+    spare = _room(budget, wanted) - cut.slots * slot_bytes
     # What is small is kept whatever reading it takes.
     loading_bytes = min(budget.loading_bytes, max(spare, 0))
     threads, spare = _threads(work, wanted, budget, spare - loading_bytes)
@@ -119,7 +115,6 @@ def plan_sizes(work: Work, wanted: Wanted) -> Sizes:
         index_bytes=budget.index_bytes,
         in_flight=budget.in_flight,
         workers=workers,
-        blocks=cut.blocks,
         loaders=loaders,
         loading_bytes=loaders * loading_bytes,
     )
@@ -132,23 +127,14 @@ class _Cut:
     window_rows: int
     job_rows: int
     slots: int
-    blocks: OpenBlocks | None = None
     called: str = "jobs"
 
     @property
-    def open_rows(self) -> int:
-        return 0 if self.blocks is None else self.blocks.total_rows
-
-    @property
     def words(self) -> str:
-        if self.blocks is not None:
-            return f"{self.blocks.count} blocks of {self.blocks.rows:,} rows"
         return f"{self.slots} {self.called} of {self.job_rows:,} rows"
 
 
 def _cut(work: Work, wanted: Wanted, budget: Budget) -> _Cut:
-    if work.staggered:
-        return _cut_blocks(work, wanted, budget)
     cut = (_cut_windows if work.windowed else _cut_jobs)(work, wanted, budget)
     return cut if wanted.prefetch is None else replace(cut, slots=_fewest_slots(wanted))
 
@@ -164,26 +150,6 @@ def _room(budget: Budget, wanted: Wanted) -> int:
 
 def _more_threads(wanted: Wanted) -> int:
     return 0 if wanted.threads is None else max(0, wanted.threads - 1)
-
-
-# blocks, of a staggered order
-
-
-def _cut_blocks(work: Work, wanted: Wanted, budget: Budget) -> _Cut:
-    """Cut the rows there is room for into blocks: those that are open, and those read ahead."""
-    window_rows = wanted.window_rows
-    if window_rows is None:
-        fitting = budget.free // budget.row_bytes - FEW_SLOTS * work.batch_rows
-        block_rows = blocks_of(max(fitting, 1), work.unit_rows, work.n_rows)[0]
-        n_blocks = fitting // block_rows - _ahead(block_rows, work.batch_rows)
-        window_rows = max(1, n_blocks) * block_rows
-    block_rows, n_open = blocks_of(window_rows, work.unit_rows, work.n_rows)
-    blocks = OpenBlocks(block_rows, n_open, _ahead(block_rows, work.batch_rows))
-    return _Cut(window_rows, work.batch_rows, FEW_SLOTS, blocks)
-
-
-def _ahead(block_rows: int, batch_rows: int) -> int:
-    return max(LEAST_AHEAD, -(-batch_rows // block_rows))
 
 
 # windows
@@ -294,7 +260,7 @@ def _threads(work: Work, wanted: Wanted, budget: Budget, spare: int) -> tuple[in
         most = max(1, min(MOST_THREADS, cores, affordable))
         threads = 0 if _light(work, wanted) else most
         return threads, spare - max(0, threads - 1) * budget.thread_bytes
-    fills = work.gathered and wanted.window_rows is None
+    fills = work.windowed and wanted.window_rows is None
     if spare < 0 and threads is not None and fills:
         # Windows must not depend on threads, and fill the memory: as many as are left room for.
         room = spare + _more_threads(wanted) * budget.thread_bytes

@@ -11,11 +11,11 @@ from labeled.catalog.source import AnySource, sparing_of
 from labeled.errors import LoaderError
 from labeled.formats.machine import room_bytes
 from labeled.loader.batches.finish import Finish
-from labeled.loader.order.ordering import OrderedRows, of_objects
+from labeled.loader.order.ordering import OrderedRows
 from labeled.loader.order.units import Grouping, group_rows
 from labeled.loader.reading.lanes import Lane
 from labeled.loader.reading.ragged_lane import lane_of
-from labeled.loader.sizing.budget import SHUFFLED, Work, choose_kept, piped_bytes
+from labeled.loader.sizing.budget import Work, choose_kept, piped_bytes
 from labeled.loader.sizing.cutting import plan_sizes
 from labeled.loader.sizing.memory import TooSmallError, Wanted, rounded_up
 from labeled.loader.sizing.ragged_bounds import (
@@ -30,13 +30,6 @@ from labeled.samplers.order import Mode
 from labeled.samplers.units import UniformUnits
 from labeled.selection import Selection
 from labeled.transforms.memory import MadeOf
-
-ENOUGH_UNITS = 45
-"""So many units in a window mix well, though each is of a single class.
-
-With m units of one of K classes each, a batch has about ``1 - (K - 1) / (2 m ln 2 log2 K)`` of the
-entropy of a full shuffle; ten classes reach 0.95 with 39 units, and some windows hold fewer.
-"""
 
 MIB = 1 << 20
 
@@ -167,7 +160,7 @@ def _lanes_within(
     room = memory_bytes
     if piped is not None:
         room -= piped_bytes(memory_bytes, batch_bytes, rows.held_rows, piped)
-    shuffled_rows = rows.n_rows if rows.mode in SHUFFLED else 0
+    shuffled_rows = rows.n_rows if rows.mode == "window" else 0
     kept = choose_kept(lanes, room, batch_bytes, shuffled_rows)
     for lane in lanes:
         lane.keep = lane.name in kept and lane.source.loaded is None and not skips
@@ -207,34 +200,6 @@ def _sizes_within(
 
     laid_bytes = rows.held_rows * sum(nbytes for _, nbytes in laid)
     return replace(settled(worst, plan), laid_bytes=laid_bytes)
-
-
-def mixed_better(
-    wanted: Wanted,
-    lanes: list[Lane],
-    grouping: Grouping,
-    rows: OrderedRows,
-    finish: Finish,
-    sizes: Sizes,
-    *,
-    piped: MadeOf | None,
-) -> tuple[OrderedRows, Sizes]:
-    """Stagger the order where windows, as planned in `sizes`, hold too few units to mix well.
-
-    More units mix better in both: what counts is in how many of them a batch lies.
-    """
-    unit_rows = max(1, grouping.units.max_rows)
-    n_units = sizes.window_rows // unit_rows
-    few = n_units < ENOUGH_UNITS and sizes.window_rows < rows.n_rows
-    chosen = wanted.window_rows is not None or all(lane.keep for lane in lanes)
-    if not few or chosen or of_objects(lane.source for lane in lanes) is not None:
-        return rows, sizes
-    staggered = replace(rows, mode="staggered")
-    try:
-        others = _sizes_within(wanted, lanes, grouping, staggered, finish, piped=piped, sorts=False)
-    except TooSmallError:  # batches of their own take more than there is
-        return rows, sizes
-    return (staggered, others) if others.window_rows // unit_rows > n_units else (rows, sizes)
 
 
 def job_offset_of(mode: Mode, lanes: list[Lane], grouping: Grouping, sizes: Sizes) -> int | None:

@@ -13,35 +13,6 @@ BESIDE_ASKED = 32
 
 
 @dataclass(frozen=True)
-class OpenBlocks:
-    """Memory of a staggered order: blocks that are open, and those that are read meanwhile.
-
-    Parameters
-    ----------
-    rows : int
-        Rows of the largest block.
-    open : int
-        Blocks that are dealt out at a time.
-    ahead : int
-        Blocks read ahead of them.
-    """
-
-    rows: int
-    open: int
-    ahead: int
-
-    @property
-    def count(self) -> int:
-        """Blocks in memory at the same time."""
-        return self.open + self.ahead
-
-    @property
-    def total_rows(self) -> int:
-        """Rows that all of them hold."""
-        return self.rows * self.count
-
-
-@dataclass(frozen=True)
 class Sizes:
     """What a loader allocates, and how it cuts an epoch.
 
@@ -71,8 +42,6 @@ class Sizes:
     """Batches in a pipeline at a time, the consumer's not counted; 0 where there is none."""
     workers: int = 0
     """Threads that take batches through it."""
-    blocks: OpenBlocks | None = None
-    """Of a staggered order, whose jobs are blocks and whose slots hold a batch each."""
     loaders: int = 1
     """Threads that read what is kept, before the first batch."""
     loading_bytes: int = 0
@@ -94,22 +63,12 @@ class Sizes:
         return (
             self.kept_bytes
             + self.slots * self.slot_bytes
-            + (0 if self.blocks is None else self.blocks.total_rows * self._row_bytes)
             + (self.threads + 1) * self.thread_bytes
             + self.batch_bytes
             + self.index_bytes
             + self.loading_bytes
             + OVERHEAD_BYTES
         )
-
-    @property
-    def read_rows(self) -> int:
-        """Rows that are read as one job."""
-        return self.job_rows if self.blocks is None else self.blocks.rows
-
-    @property
-    def _row_bytes(self) -> int:
-        return -(-self.slot_bytes // max(1, self.job_rows))
 
     def memory_for(self, window_rows: int, nbytes: Sequence[int]) -> int:
         """Return the `memory`, in whole MiB, with which windows of so many rows are made.
@@ -121,11 +80,7 @@ class Sizes:
         """
         if self.whole is not None:  # orders are the same
             return self.whole.memory_for(window_rows, nbytes)
-        larger = replace(self, threads=max(1, self.threads))
-        if self.blocks is None:
-            larger = replace(larger, slot_bytes=window_rows * self._row_bytes)
-        else:
-            n_open = -(-window_rows // self.blocks.rows)
-            larger = replace(larger, blocks=replace(self.blocks, open=n_open))
+        row_bytes = -(-self.slot_bytes // max(1, self.job_rows))
+        larger = replace(self, threads=max(1, self.threads), slot_bytes=window_rows * row_bytes)
         asked = larger.asked_bytes
         return max(self.memory_bytes, rounded_up(asked + also_kept(asked, nbytes)))

@@ -40,7 +40,7 @@ def sampled_jobs(
         windows, _, share = sampled_jobs(whole, epoch_plan, first_batch, n_rows)
         n_jobs = sum(n_cuts(start, stop, plan.sizes.job_rows) for start, stop, _ in windows)
         return windows, round(n_jobs / share), share
-    job_rows, most = plan.sizes.read_rows, COUNTED_JOBS
+    job_rows, most = plan.sizes.job_rows, COUNTED_JOBS
     if epoch_plan.order.mode == "window":
         most = max(8, min(most, COUNTED_ROWS // max(1, job_rows)))
     if plan.all_kept:  # no job costs anything, but to shuffle a window for a far one does

@@ -71,8 +71,6 @@ class Explanation:
     mapped_bytes : int
         Bytes of files whose pages may be mapped while rows are gathered from them: the
         system's own cache, not counted in `promised_bytes`, let go of again and again.
-    open_blocks : int
-        Blocks of rows that a staggered order mixes at a time; 0 for other orders.
     workers, in_flight : int
         Threads of a pipeline, and the batches in it at a time; 0 where there is none.
     uncounted : tuple of str
@@ -99,7 +97,6 @@ class Explanation:
     n_jobs: int
     job_rows: int
     slots: int
-    open_blocks: int
     threads: int
     workers: int
     in_flight: int
@@ -205,11 +202,6 @@ class Explanation:
             yield f"a pipeline: up to {self.in_flight} batches at a time in {who}{rest}"
 
     def _order_words(self) -> Iterator[str]:
-        if self.mode == "staggered" and self.open_blocks:
-            yield (
-                f"staggered: {count_words(self.open_blocks, 'block')} of up to {self.job_rows:,} "
-                f"rows open at a time, {self.window_rows:,} rows, read before the first batch"
-            )
         if self.mode == "window":
             yield f"{count_words(self.n_windows, 'window')} of about {self.window_rows:,} rows"
         if self.quality is not None:

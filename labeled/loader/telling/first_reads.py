@@ -33,7 +33,7 @@ def first_reads(plan: LoaderPlan, jobs: list[Job], mode: str) -> Reads | None:
         lane.reader.n_rows,
         lane.reader.chunk_rows,
         tuple(windows),
-        {"window": "window", "staggered": "block"}.get(mode, "job"),
+        "window" if mode == "window" else "job",
         lane.keep,
     )
 

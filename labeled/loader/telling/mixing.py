@@ -44,7 +44,7 @@ def shuffle_quality(
         return None, None
     known = None if labels is None else _labels(plan, order.n_rows, labels)
     quality = expected_quality(epoch_plan, known)
-    if quality >= GOOD_QUALITY or order.mode not in ("window", "staggered"):
+    if quality >= GOOD_QUALITY or order.mode != "window":
         return quality, None
     return quality, rows_for_quality(GOOD_QUALITY, epoch_plan, known)
 
