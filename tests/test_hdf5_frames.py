@@ -163,21 +163,3 @@ def test_categories_of_a_table_of_pandas_are_no_examples(tmp_path: Path) -> None
     (batch,) = dataset.batches(3, as_="numpy")
     assert batch["df/table/kind"].tolist() == [1, 0, 1]
     assert asked["table/values"].values.tolist() == [b"cat", b"dog"]
-
-
-@pytest.mark.parametrize("first", [0, 1])
-def test_files_of_emd_name_their_axes_by_number(tmp_path: Path, first: int) -> None:
-    path = tmp_path / "picture.emd"
-    with h5py.File(path, "w") as file:
-        group = file.create_group("data/picture")
-        group.attrs["emd_group_type"] = 1
-        group["data"] = np.arange(24.0).reshape(2, 3, 4)
-        for axis, n in enumerate((2, 3, 4)):
-            group[f"dim{axis + first}"] = np.arange(n) * 0.5
-            group[f"dim{axis + first}"].attrs["units"] = "[n_m]"
-
-    (picture,) = dict(labeled.open_dataset(path)).values()
-
-    assert picture.dims == tuple(f"dim{axis + first}" for axis in range(3))
-    assert picture[f"dim{2 + first}"].values.tolist() == [0, 0.5, 1, 1.5]
-    assert picture[f"dim{2 + first}"].attrs == {"units": "[n_m]"}

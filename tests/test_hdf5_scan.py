@@ -555,38 +555,6 @@ def test_a_warning_lists_some_of_many_sources(tmp_path):
     assert len(str(told[0].message)) < 1500
 
 
-def test_what_other_writers_keep_for_themselves_is_put_aside(tmp_path):
-    path = tmp_path / "other.mat"
-    with h5py.File(path, "w", userblock_size=512) as f:
-        f["#refs#/a"], f["table/_i_table/index/bounds"] = np.zeros((3, 2)), np.zeros((9, 9))
-        f["cells"] = np.array([f["#refs#/a"].ref], dtype=h5py.ref_dtype)
-        f["X"] = np.arange(20.0).reshape(4, 5)
-        f["X"].attrs["MATLAB_class"] = np.bytes_("double")
-        f["y"] = np.arange(5.0)[None]
-        f["y"].attrs["MATLAB_class"] = np.bytes_("double")
-        f["name"] = np.array([[ord(c)] for c in "run42"], "u2")
-        f["name"].attrs["MATLAB_class"] = np.bytes_("char")
-        f["none"] = np.array([0, 3], "u8")
-        f["none"].attrs["MATLAB_empty"] = np.int32(1)
-        f["table/rows"] = np.zeros(3, [("a", "f4"), ("b", "i4")])
-    with pytest.warns(LabeledWarning) as told:
-        header = scan(path)
-    assert re.search(r"MATLAB stores arrays .* reverse order", str(told[-1].message))
-    assert list(header.sources) == ["X", "table/rows/a", "table/rows/b", "y"]
-    assert "labeled.write(NEW, {'X': f['X'][...].T, 'y': f['y'][0]})" in str(told[-1].message)
-    assert "empty array" in header.not_opened["none"]
-    assert "text of MATLAB" in header.not_opened["name"]
-    assert header.not_opened["#refs#/a"] == "MATLAB keeps it for cells, structs and objects"
-    assert "PyTables" in header.not_opened["table/_i_table/index/bounds"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        # whoever names the axes knows them
-        scan(path, sources=["X"], dims={"X": ("feature", "batch")})
-    with h5py.File(path) as f:  # the remedy gives rows back
-        new = labeled.write(tmp_path / "new.h5", {"X": f["X"][...].T, "y": f["y"][0]})
-    assert labeled.open_dataset(new).shapes == {"X": (5, 4), "y": (5,)}
-
-
 def test_a_file_without_sources_says_so(tmp_path):
     with h5py.File(tmp_path / "none.h5", "w") as f:
         f["entry/title"] = "nothing yet"

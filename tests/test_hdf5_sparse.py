@@ -204,21 +204,3 @@ def test_categoricals_that_count_otherwise_are_told_where_files_are_joined(tmp_p
         warnings.simplefilter("always")
         labeled.open_dataset([paths["a"], paths["c"]], sources=["obs/kind/codes"])
     assert not any("classes" in str(one.message) for one in told)
-
-
-@pytest.mark.parametrize("kind", ["nullable-integer", "something-else"])
-def test_values_that_are_missing_are_told(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "cells.h5ad"
-    with h5py.File(path, "w") as file:
-        for column in ("age", "size"):
-            group = file.create_group(f"obs/{column}")
-            group.attrs["encoding-type"] = kind
-            group["values"], group["mask"] = np.array([3, 0]), np.array([False, True])
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        labeled.open_dataset(path)
-    text = " ".join(str(one.message) for one in told)
-    assert ("'obs/age', 'obs/size'" in text) == (kind == "nullable-integer")
-    assert ("obs/age/values holds anything where obs/age/mask is true" in text) == (
-        kind == "nullable-integer"
-    )

@@ -180,7 +180,7 @@ class SourceHeader:
     coords: tuple[str, ...] = ()
     """Names (in the file header's `variables`) of the coordinates of this source."""
     parts: Mapping[str, SourceHeader] = field(default_factory=dict)
-    """Datasets that a source is made of, by role: "values", "offsets" (or "ends"), "shapes" of a
+    """Datasets that a source is made of, by role: "values", "offsets", "shapes" of a
     ragged one, "data", "indices", "indptr" of a sparse matrix."""
     format: str = "hdf5"
     """The name of the format whose readers read it."""

@@ -122,9 +122,8 @@ def append(
     WriteError
         If the file cannot be written. Without `in_place` it is as it was before.
     NotYetError
-        If the file has coordinates along its example dim, or lists as NWB keeps them, or,
-        being contiguous or ragged, holds what cannot be carried over (references, data in
-        other files).
+        If the file has coordinates along its example dim, or, being contiguous or ragged, holds
+        what cannot be carried over (references, data in other files).
 
     Examples
     --------
@@ -354,12 +353,6 @@ def _check_possible(
         raise NotYetError(
             f"file {where!r} has coordinates {along} along its example dim, which append cannot "
             f"make longer yet; write the file again with all rows"
-        )
-    foreign = sorted(name for name, source in header.sources.items() if "ends" in source.parts)
-    if foreign:
-        raise NotYetError(
-            f"sources {foreign} of file {where!r} are lists as NWB keeps them, which append cannot "
-            f"make longer; labeled.repack makes a file of it that grows"
         )
     if not fixed:
         check_growable(where, list(header.sources))

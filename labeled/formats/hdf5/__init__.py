@@ -4,10 +4,9 @@
 
 Headers: `scan` (one pass over a file) with `fuel` (the split table) or `tableless` (plain files,
 netCDF; `contents` sorts what lies in them), `sources` (headers of sources), `labels` (names of
-axes), `columns` (of tables), `groups` (of one file, joined), `sparse` (matrices), `habits` (of
-others), `frames` (of pandas), `nexus` (axes that groups name), `programs` (axes that programs
-mean), `flatlayout` (ragged sources), `layout` (where bytes are), `attributes`, and `safety`
-(nothing outside the file, no more than it stores).
+axes), `columns` (of tables), `groups` (of one file, joined), `sparse` (matrices of cells),
+`frames` (of pandas), `flatlayout` (ragged sources), `layout` (where bytes are), `attributes`, and
+`safety` (nothing outside the file, no more than it stores).
 
 Rows: `payload` chooses the path. `stored` (chunks without filters), `tiled` (several of them a
 row), `decoded` (with filters), `ragged` (examples of different shapes),

@@ -1,8 +1,9 @@
 """What lies in a file without a split table, sorted by what it can be.
 
-A walk meets every dataset once. What no program means as examples is put aside with the reason,
-further names of one dataset are told, groups that hold a sparse matrix become one thing, and
-axes get the names that groups and programs have for them. Nothing is read but headers and names.
+A walk meets every dataset once. What pandas and PyTables keep for themselves is put aside with
+the reason, further names of one dataset are reported, groups that hold a sparse matrix become one
+source, and the axes of frames of pandas and of cells get their names. Nothing is read but headers
+and names.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ import h5py
 
 from labeled.errors import LabeledError, UnsafeFileError
 from labeled.formats.hdf5.columns import Column, columns_of, item_of, varies
-from labeled.formats.hdf5.frames import why_no_examples, why_no_table
-from labeled.formats.hdf5.habits import kept_by_others, why_no_numbers
+from labeled.formats.hdf5.frames import (
+    axes_of_frames,
+    is_index_of_pytables,
+    why_no_examples,
+    why_no_table,
+)
 from labeled.formats.hdf5.labels import (
     NON_COORDINATE,
     SHAPE_LABELS,
@@ -27,12 +32,10 @@ from labeled.formats.hdf5.labels import (
     scale_of,
 )
 from labeled.formats.hdf5.layout import why_not_a_source
-from labeled.formats.hdf5.nexus import named_axes
 from labeled.formats.hdf5.own import OWN
-from labeled.formats.hdf5.programs import told_by_program
 from labeled.formats.hdf5.safety import Address, Found, GoneError, address, walk
 from labeled.formats.hdf5.sources import Builder
-from labeled.formats.hdf5.sparse import PARTS, Matrix, is_by_columns, matrix_of
+from labeled.formats.hdf5.sparse import PARTS, Matrix, axes_of_cells, is_by_columns, matrix_of
 
 
 @dataclass(slots=True)
@@ -47,15 +50,13 @@ class Contents:
     """What would be sources if it could be opened."""
     matrices: dict[str, Matrix] = field(default_factory=dict)
     axes: dict[Address, tuple[Axis, ...]] = field(default_factory=dict)
-    """Axes of datasets as their groups name them."""
+    """Axes of datasets that pandas or programs for cells name."""
     along: dict[Address, str] = field(default_factory=dict)
     """The datasets that lie along these, and their paths."""
     matrix_axes: dict[str, tuple[Axis, ...]] = field(default_factory=dict)
-    """Axes of sparse matrices, where the program that wrote them is known."""
-    lists: dict[str, str] = field(default_factory=dict)
-    """Datasets of lists, one after another, and the datasets that tell where each ends."""
+    """Axes of sparse matrices of cells."""
     example_dim: str | None = None
-    """What such a program's files are about."""
+    """The dim of cells, in files of cells."""
 
     @property
     def kind(self) -> str:
@@ -75,9 +76,8 @@ def contents_of(builder: Builder, asked: Set[str]) -> Contents:
         name = _visible(path)
         if path.startswith(f"{OWN}/") and builder.base.name == "/":
             continue  # checksums that this library wrote
-        kept = kept_by_others(path)
-        if kept is not None:
-            contents.not_opened[name] = kept
+        if is_index_of_pytables(path):
+            contents.not_opened[name] = "it is part of an index of PyTables"
         elif isinstance(found, UnsafeFileError):
             contents.unsafe[name] = found
         elif isinstance(found, GoneError) and not asked:
@@ -107,10 +107,10 @@ def _put_aliases_aside(contents: Contents, asked: Set[str]) -> None:
 def _put_axes_aside(
     builder: Builder, contents: Contents, walked: Mapping[str, Found], asked: Set[str]
 ) -> None:
-    """Name axes as groups do, and take the datasets along them for coordinates."""
+    """Name axes as pandas does, and take the datasets along them for coordinates."""
     arrays = {name: found for name, found in walked.items() if found.column is None}
     sources = {address(arrays[name].thing) for name in asked if name in arrays}
-    for path, axes in named_axes(builder.base, arrays, builder.notes).items():
+    for path, axes in axes_of_frames(builder.base, arrays).items():
         for axis in axes:
             for scale in axis.scales:
                 here = address(scale.dataset)
@@ -121,19 +121,21 @@ def _put_axes_aside(
             replace(axis, scales=tuple(s for s in axis.scales if address(s.dataset) not in sources))
             for axis in axes
         )
-    _name_as_programs_do(builder, contents, arrays, asked)
+    _name_axes_of_cells(builder, contents, arrays, asked)
     for name, found in [*contents.datasets.items()] if contents.along else ():
         if address(found.thing) in contents.along.keys() - sources:
             del contents.datasets[name]
 
 
-def _name_as_programs_do(
+def _name_axes_of_cells(
     builder: Builder, contents: Contents, arrays: Mapping[str, Found], asked: Set[str]
 ) -> None:
-    """Name axes that have no names as the program that wrote the file means them."""
+    """Name the axes of AnnData and 10x Genomics that have no names."""
     shapes = {name: found.thing.shape for name, found in arrays.items()}
     shapes |= {name: matrix.shape for name, matrix in contents.matrices.items()}
-    told = told_by_program(builder.base, shapes)
+    told = axes_of_cells(builder.base, shapes)
+    if told is None:
+        return
     scales = {
         dim: Scale(dim, arrays[path].thing, f"{builder.base.name.rstrip('/')}/{path}")
         for dim, path in told.scales.items()
@@ -147,18 +149,9 @@ def _name_as_programs_do(
             contents.matrix_axes[path] = axes
         else:
             contents.axes.setdefault(address(arrays[path].thing), axes)
-    contents.lists = {
-        path: ends
-        for path, ends in told.lists.items()
-        if ends not in asked
-        and arrays[path].thing.dtype.kind in "biuf"
-        and arrays[ends].thing.dtype.kind in "iu"
-    }
     contents.example_dim = told.example_dim
     if any(told.names.get(name, [None])[0] == told.example_dim for name in builder.given_dims):
         contents.example_dim = None  # the user has another name for it
-    if told.note is not None and not asked:
-        builder.notes.odd.append(told.note)
 
 
 def _with_scale(axis: Axis, scales: Mapping[str, Scale], along: dict[Address, str]) -> Axis:
@@ -205,7 +198,7 @@ def _sort_in(contents: Contents, name: str, found: Found) -> None:
         else:
             contents.scales[name] = scale
     elif reason is None:
-        reason = why_no_numbers(dataset) or why_no_examples(dataset, name)
+        reason = why_no_examples(dataset, name)
         if reason is None:
             contents.datasets[name] = found
         else:

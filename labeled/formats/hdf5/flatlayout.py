@@ -120,10 +120,6 @@ def datasets_of(source: SourceHeader) -> dict[str, SourceHeader]:
     """Return the datasets that a source is stored as, by name: one, but for the flat layout."""
     if "values" not in source.parts:
         return {source.name: source}
-    if "ends" in source.parts:  # of another program
-        ends = source.parts["ends"]
-        name = ends.key.strip("/")
-        return {source.name: source.parts["values"], name: replace(ends, name=name)}
     members = member_names(source.name, len(source.dims) - 1)
     parts = dict(zip(members, ("offsets", "shapes"), strict=False))
     return {source.name: source.parts["values"]} | {

@@ -12,7 +12,8 @@ because unpickling runs whatever the file says.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 import h5py
@@ -20,7 +21,8 @@ import numpy as np
 
 from labeled.formats.cf import time_attrs
 from labeled.formats.hdf5.columns import Column, item_of
-from labeled.formats.hdf5.labels import short_attribute
+from labeled.formats.hdf5.labels import Axis, Scale, short_attribute
+from labeled.formats.hdf5.safety import Found
 
 _TIME = re.compile(r"(datetime|timedelta)64(?:\[(s|ms|us|ns)\b[^]]*\])?")
 _UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
@@ -78,16 +80,52 @@ def _booleans(kind: Any) -> dict[str, Any]:
     return {"dtype": "bool"} if isinstance(kind, h5py.h5t.TypeBitfieldID) else {}
 
 
-def named_by_pandas(
-    group: h5py.Group, names: Iterable[str]
-) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the arrays of a frame or series, each with the arrays that its axes are named by."""
-    kind = short_attribute(group, "pandas_type")
-    if kind == "series":
-        yield "values", ("index",)
-    for array in names if kind == "frame" else ():
-        if _BLOCK.fullmatch(array):
-            yield array, ("axis1", array.replace("_values", "_items"))
+def axes_of_frames(base: h5py.Group, datasets: Mapping[str, Found]) -> dict[str, tuple[Axis, ...]]:
+    """Return the axes of frames and series: each is named by the array that lies along it.
+
+    One name for arrays of different frames becomes the path of each.
+
+    Parameters
+    ----------
+    base : h5py.Group
+        What paths are relative to.
+    datasets : mapping of path to Found
+        All that are there.
+    """
+    along = {path: names for path in datasets if (names := _arrays_along(base, path, datasets))}
+    paths: dict[str, set[str]] = defaultdict(set)
+    for name in {name for names in along.values() for name in names}:
+        paths[name.rpartition("/")[2]].add(name)
+
+    def axis(length: int, path: str) -> Axis:
+        last = path.rpartition("/")[2]
+        name = last if len(paths[last]) == 1 else path
+        scale = Scale(name, datasets[path].thing, f"{base.name.rstrip('/')}/{path}")
+        return Axis(length, name, () if datasets[path].outside else (scale,))
+
+    return {
+        path: tuple(map(axis, datasets[path].thing.shape, names)) for path, names in along.items()
+    }
+
+
+def _arrays_along(base: h5py.Group, path: str, datasets: Mapping[str, Found]) -> tuple[str, ...]:
+    """Return the paths of the arrays along the axes of another; none where it is no frame's."""
+    parent, slash, array = path.rpartition("/")
+    is_block = _BLOCK.fullmatch(array)
+    if not is_block and array != "values":
+        return ()
+    kind = short_attribute(base[parent] if parent else base, "pandas_type")
+    if kind != ("frame" if is_block else "series"):
+        return ()
+    beside = ("axis1", array.replace("_values", "_items")) if is_block else ("index",)
+    names = tuple(f"{parent}{slash}{name}" for name in beside)
+    shapes = [datasets[name].thing.shape for name in names if name in datasets]
+    return names if shapes == [(length,) for length in datasets[path].thing.shape] else ()
+
+
+def is_index_of_pytables(path: str) -> bool:
+    """Whether a dataset is part of an index of PyTables, which holds no examples."""
+    return any(part.startswith("_i_") for part in path.split("/")[:-1])
 
 
 def why_no_examples(dataset: h5py.Dataset, name: str) -> str | None:

@@ -129,8 +129,7 @@ class FlatReader(ExampleReader):
 
     @cached_property
     def _offsets(self) -> RowReader:
-        parts = self.source.parts
-        return open_reader(parts["offsets" if "offsets" in parts else "ends"], io=self.io)
+        return open_reader(self.source.parts["offsets"], io=self.io)
 
     def sizes(self, rows: AnyRows) -> Rows:
         return self._bounds(rows)[1]
@@ -221,22 +220,11 @@ class FlatReader(ExampleReader):
 
     def _edges(self, rows: AnyRows) -> tuple[Rows, Rows]:
         """Return where examples begin and end, as the file says."""
-        first = 0 if "offsets" in self.source.parts else -1  # the place of a row's beginning
         run = as_run(rows)
         if run is not None:
-            edges = self._places(range(run.start + first, run.stop + first + 1))
+            edges = _integers(self._offsets, range(run.start, run.stop + 1))
             return edges[:-1], edges[1:]
-        return self._places(listed(rows) + first), self._places(listed(rows) + first + 1)
-
-    def _places(self, rows: AnyRows) -> Rows:
-        """Return offsets, or ends; the first example begins at 0, which ends do not say."""
-        if isinstance(rows, range):
-            there = _integers(self._offsets, range(max(rows.start, 0), rows.stop))
-            return there if rows.start >= 0 else np.concatenate([np.zeros(1, np.int64), there])
-        there = _integers(self._offsets, rows[rows >= 0])
-        out = np.zeros(len(rows), np.int64)
-        out[rows >= 0] = there
-        return out
+        return _integers(self._offsets, listed(rows)), _integers(self._offsets, listed(rows) + 1)
 
 
 @dataclass(frozen=True, eq=False)

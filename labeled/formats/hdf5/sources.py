@@ -214,24 +214,6 @@ class Builder:
             parts=headers,
         )
 
-    def lists(self, name: str, found: Found, ends: Found, told: Sequence[Axis]) -> Described:
-        """Return the header of lists that stand one after another; `ends` tells where each ends.
-
-        `told` is the axis of `ends`, whose rows the examples are.
-        """
-        said = [axis.name for axis in told] or [""]
-        dims, _ = name_dims(self.stamp.path, name, [*said, ""], self.given_dims.get(name))
-        parts = {"values": found, "ends": ends}
-        headers = {role: self._header(name, part, ()) for role, part in parts.items()}
-        header = replace(
-            headers["values"],
-            shape=headers["ends"].shape,
-            dims=dims,
-            ragged="every example is a list of its own length (NWB)",
-            parts=headers,
-        )
-        return Described(header, ())
-
     def _dataset(self, name: str, role: str, path: str) -> Found:
         """Return a dataset that a ragged source is made of."""
         try:

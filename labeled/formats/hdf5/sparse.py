@@ -5,19 +5,24 @@ one row after another, and ``indptr``, where each row begins. Here it is one den
 (n_rows, n_columns): zeros are filled in where a row is read, and nowhere else. The matrices
 of 10x Genomics are stored by columns, one for each cell, so that cells are rows here too.
 
+Cells are the examples of such files, so that what tells of genes is carried whole: AnnData's own
+words for the dims are `obs_names` and `var_names`, those of 10x Genomics barcodes and features.
+
 The trade-off: rows come dense, which a network wants anyway; a matrix that is wanted sparse
 is opened as the three arrays it is, with ``group=``.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import h5py
 import numpy as np
 
 from labeled.errors import ReadError
+from labeled.formats.hdf5.labels import short_attribute
 from labeled.formats.hdf5.safety import to_text
 from labeled.formats.header import SourceHeader
 from labeled.formats.reader import Cost
@@ -34,6 +39,8 @@ from labeled.formats.region import Array, Ints, Region, length
 from labeled.formats.rows import RowReader
 
 PARTS = ("data", "indices", "indptr")
+
+Names = tuple[str, ...]
 
 PIECE_VALUES = 1 << 16
 """Values that are read at a time, at least."""
@@ -94,6 +101,110 @@ def _shape_said(group: h5py.Group) -> tuple[int, int] | None:
         return None
     n_features, n_cells = told[()].tolist()
     return (n_cells, n_features) if barcodes.shape == (n_cells,) else None
+
+
+@dataclass(frozen=True, slots=True)
+class CellAxes:
+    """The axes of the arrays of a file of cells."""
+
+    names: Mapping[str, Names]
+    """By path, one name an axis."""
+    example_dim: str
+    scales: Mapping[str, str] = field(default_factory=dict)
+    """The paths of datasets that hold the values of a dim, such as names of genes."""
+
+
+def axes_of_cells(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> CellAxes | None:
+    """Return what AnnData or 10x Genomics means by the axes of its arrays; None for other files.
+
+    A file is known by what is written at the root, never by its name.
+
+    Parameters
+    ----------
+    base : h5py.Group
+        What paths are relative to.
+    shapes : mapping of path to shape
+        Of datasets, and of sparse matrices by the path of their group.
+    """
+    found = _anndata(base, shapes) or _tenx(base, shapes)
+    if found is None:
+        return None
+    fitting = {n: d for n, d in found.names.items() if len(d) == len(shapes.get(n, ()))}
+    return replace(found, names=_agreeing(fitting, found.example_dim, shapes))
+
+
+def _agreeing(
+    names: Mapping[str, Names], example_dim: str, shapes: Mapping[str, tuple[int, ...]]
+) -> Mapping[str, Names]:
+    """Take the example dim from arrays that are not as long as most that have it."""
+    along = [name for name, dims in names.items() if dims[:1] == (example_dim,)]
+    usual = Counter(shapes[name][0] for name in along).most_common(1)
+    odd = [name for name in along if shapes[name][0] != usual[0][0]]
+    last = {name: name.rpartition("/")[2] for name in odd}
+    return {**names, **{name: (f"{last[name]}_axis_0", *names[name][1:]) for name in odd}}
+
+
+def _group_in(base: h5py.Group, name: str) -> h5py.Group | None:
+    """Return a group that lies in another itself; links may lead out of the file."""
+    raw = name.encode()
+    if raw not in base.id or base.id.links.get_info(raw).type != h5py.h5l.TYPE_HARD:
+        return None
+    thing = base[name]
+    return thing if isinstance(thing, h5py.Group) else None
+
+
+def _anndata(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> CellAxes | None:
+    """Return what AnnData means: `obs` tells of cells, `var` of genes."""
+    obs, var = (_group_in(base, name) for name in ("obs", "var"))
+    if obs is None or var is None:
+        return None
+    said = short_attribute(base, "encoding-type")
+    if said != "anndata" and (said or not all(short_attribute(t, "_index") for t in (obs, var))):
+        return None
+    index = f"var/{short_attribute(var, '_index') or '_index'}"
+    there = [one for one in (index, f"{index}/values") if len(shapes.get(one, ())) == 1]
+    scales = {"var_names": there[0]} if there else {}  # texts that may be missing are a group
+    names = {path: _anndata_names(path.split("/"), len(shape)) for path, shape in shapes.items()}
+    return CellAxes(names, "obs_names", scales)
+
+
+def _anndata_names(parts: list[str], n_axes: int) -> Names:
+    """Return what the axes of an array in a file of AnnData are."""
+    match parts:
+        case ["X"] | ["layers", _]:
+            return ("obs_names", "var_names")
+        case ["raw", "X"]:
+            return ("obs_names", "raw_var_names")
+        case [*_, column, "categories"] | [*_, "__categories", column]:
+            return (column,)
+        case ["raw", "var", *_]:
+            return ("raw_var_names",)
+        case ["obs" | "var" as along, *_]:
+            return (f"{along}_names",)
+        case ["obsm" | "varm" as kind, *_, last]:
+            return (f"{kind[:3]}_names", *(f"{last}_axis_{axis}" for axis in range(1, n_axes)))
+        case ["obsp" | "varp" as kind, _]:
+            return (f"{kind[:3]}_names", f"{kind[:3]}_names_2")
+        case _:
+            return tuple(f"{parts[-1]}_axis_{axis}" for axis in range(n_axes))
+
+
+def _tenx(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> CellAxes | None:
+    """Return what 10x Genomics means: one group with barcodes, features and a matrix."""
+    for path, shape in shapes.items():
+        cells, begin = f"{path}/barcodes", f"{path}/"
+        if len(shape) == 2 and shapes.get(cells) == shape[:1]:
+            kind = "feature" if f"{begin}features/id" in shapes else "gene"
+            ids = f"{begin}features/id" if kind == "feature" else f"{begin}genes"
+            names: dict[str, Names] = {
+                name: (kind if length == shape[1:] else f"{name.rpartition('/')[2]}_axis_0",)
+                for name, length in shapes.items()
+                if name.startswith(begin)
+            }
+            scales = {kind: ids} if shapes.get(ids) == shape[1:] else {}
+            names |= {path: ("barcode", kind), cells: ("barcode",)}
+            return CellAxes(names, "barcode", scales)
+    return None
 
 
 class SparseEngine(Engine):

@@ -29,7 +29,6 @@ from labeled.errors import (
 from labeled.formats.cf import cf_of, named_coordinates, with_bounds_units
 from labeled.formats.hdf5.contents import Contents, contents_of, leave_out
 from labeled.formats.hdf5.groups import told_of_datasets, told_of_groups, told_of_opaque
-from labeled.formats.hdf5.habits import told_of_missing, told_of_turned
 from labeled.formats.hdf5.labels import Axis, Scale, default_name
 from labeled.formats.hdf5.safety import Found, GoneError, address
 from labeled.formats.hdf5.sources import Builder, Described, with_cf
@@ -82,10 +81,6 @@ def scan_tableless(
     if wanted is not None:
         sources = {name: sources[name] for name in wanted}
     builder.notes.unnamed = {n: a for n, a in builder.notes.unnamed.items() if n in sources}
-    builder.notes.odd += told_of_missing(builder.base, sources)
-    builder.notes.odd += told_of_turned(
-        each.header for name, each in sources.items() if name not in builder.given_dims
-    )
     if not builder.in_turn and wanted is None:
         found = {name: each.header for name, each in sources.items()}
         unnamed = builder.notes.unnamed.items()  # an axis 0 that has a name counts examples
@@ -176,12 +171,7 @@ def _describe(
             contents.not_opened[name] = SINGLE
             continue
         try:
-            if name in contents.lists:
-                ends = contents.datasets[contents.lists[name]]
-                told = _told_axes(contents, ends)
-                described[name] = builder.lists(name, found, ends, told)
-            else:
-                described[name] = builder.describe(name, found, told=_told_axes(contents, found))
+            described[name] = builder.describe(name, found, told=_told_axes(contents, found))
         except (UnsafeFileError, DimsError, GoneError) as error:
             if name in builder.given_dims or name in (wanted or ()):
                 raise
