@@ -67,6 +67,10 @@ class RaggedLane(Lane):
         return {**self.__dict__, "examples": None}
 
     @property
+    def is_plain(self) -> bool:
+        return False
+
+    @property
     def row_bytes(self) -> int:
         return self.bound or self.source.row_bytes + OBJECT_BYTES
 
