@@ -17,7 +17,14 @@ from written_files import run
 
 import labeled
 from labeled.cli.main import main
-from labeled.errors import ArrayError, DimsError, SplitError, UnknownNameError, UnsafeFileError
+from labeled.errors import (
+    ArrayError,
+    DimsError,
+    FileFormatError,
+    SplitError,
+    UnknownNameError,
+    UnsafeFileError,
+)
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -286,6 +293,53 @@ def test_a_folder_of_numpy_files(tmp_path: Path) -> None:
     np.save(folder / "x_3.npy", np.zeros((5, 3)))
     with pytest.raises(ArrayError, match=r"'x': .*x_3.npy' has rows of float64 \(3,\), and .*x_1"):
         labeled.convert(folder, tmp_path / "b.hdf5")
+
+
+SPLIT_NAMES = {
+    "before": "{split}_{source}.npy",
+    "after": "{source}_{split}.npy",
+    "folders": "{split}/{source}.npy",
+    "counted": "{split}/{source}_{number}.npy",
+}
+
+
+@pytest.mark.parametrize("case", SPLIT_NAMES)
+@pytest.mark.parametrize("given", ["folder", "glob", "paths", "command"])
+def test_numpy_files_named_after_splits_become_these(tmp_path: Path, case: str, given: str) -> None:
+    arrays = {
+        split: {"x": np.full((n, 2), n), "y": np.arange(n)}
+        for split, n in (("train", 7), ("test", 3))
+    }
+    folder = tmp_path / "arrays"
+    for split, sources in arrays.items():
+        for source, array in sources.items():
+            for number, part in enumerate(np.array_split(array, 2 if case == "counted" else 1)):
+                name = SPLIT_NAMES[case].format(split=split, source=source, number=number)
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                np.save(folder / name, part)
+    target = tmp_path / "made.hdf5"
+    paths = sorted(map(str, folder.rglob("*.npy")))
+    if given == "command":
+        done = CliRunner().invoke(main, ["convert", *paths, str(target)])
+        assert done.exit_code == 0, done.output
+    else:
+        labeled.convert(
+            {"folder": folder, "glob": f"{folder}/**/*.npy", "paths": paths}[given], target
+        )
+    ds = labeled.open_dataset(target)
+    assert set(ds.splits) == set(arrays)
+    for split, sources in arrays.items():
+        assert ds.split(split).sources == ("x", "y")
+        for source, array in sources.items():
+            np.testing.assert_array_equal(ds.split(split)[source].values, array)
+
+
+def test_a_folder_of_nothing_to_convert_is_not_told_to_be_converted(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.npy.bak").touch()
+    with pytest.raises(FileFormatError, match="notes' holds nothing to convert") as caught:
+        labeled.convert(tmp_path / "notes", tmp_path / "made.hdf5")
+    assert "labeled convert" not in str(caught.value)
 
 
 def test_parquet_is_read_some_row_groups_at_a_time(tmp_path: Path) -> None:

@@ -98,10 +98,12 @@ def convert(
 
     Parameters
     ----------
-    origin : path, xarray.Dataset, pandas.DataFrame, labeled.Dataset, or mapping of arrays
+    origin : path or paths, xarray.Dataset, pandas.DataFrame, labeled.Dataset, mapping of arrays
         Paths: ``.npy`` and ``.npz`` (mapped where they are not compressed), ``.parquet``,
         zarr stores, netCDF, a folder of pictures by class, and all that
-        :func:`labeled.open_dataset` opens (HDF5, CSV, IDX, record files).
+        :func:`labeled.open_dataset` opens (HDF5, CSV, IDX, record files). Several ``.npy`` files
+        (a list, a folder, a glob) that are named after splits, or lie in folders that are,
+        become these: ``train_x.npy`` and ``test_x.npy``, ``train/x.npy`` and ``test/x.npy``.
     target : path
         A labelled HDF5 file, unless it ends in ``.rec``. For other kinds of files see
         ``open_dataset(...).to_xarray()``.

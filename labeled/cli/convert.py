@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ from labeled.writing.sharing import rules_of_words
 @click.command(short_help="Import other formats into a labelled file, with splits.")
 @click.argument("origin")
 @click.argument("target")
-@click.argument("more", metavar="[SPLIT=RULE...]", nargs=-1)
+@click.argument("more", metavar="[SPLIT=RULE]...", nargs=-1)
 @click.option(
     "--split",
     "split",
@@ -95,17 +96,20 @@ def convert(
     """Import ORIGIN into the labelled file TARGET.
 
     ORIGIN may be .npy, .npz, .parquet, a zarr store, netCDF, a folder of pictures by class,
-    or what labeled opens (HDF5, CSV, IDX, .rec). TARGET is a labelled HDF5 file, unless it
-    ends in .rec. It appears only once it is complete; whatever cut a conversion short, begin
-    it again.
+    or what labeled opens (HDF5, CSV, IDX, .rec); or several files, all those before TARGET.
+    TARGET is a labelled HDF5 file, unless it ends in .rec. It appears only once it is complete;
+    whatever cut a conversion short, begin it again.
 
     \b
       labeled convert digits.npz digits.hdf5 --split train=0:1500 test=1500:
       labeled convert digits.npz digits.hdf5 --split train=0.8 test=0.2 --stratify targets
+      labeled convert train_x.npy test_x.npy digits.hdf5
       labeled convert digits.hdf5 test.hdf5 --only test
       labeled convert pictures/ pictures.hdf5 --resize 64 --split train=0.9 test=rest
     """
-    rules = rules_of_words([*split, *more])
+    paths = [origin, target, *itertools.takewhile(lambda word: "=" not in word, more)]
+    *origins, target = paths
+    rules = rules_of_words([*split, *more[len(paths) - 2 :]])
     opened = {**options_of(more_options, "option"), **resize_of(resize)}
     if "group" in opened:
         raise click.UsageError(
@@ -120,7 +124,7 @@ def convert(
     asked = storage_of(layout, compression, level, chunks)
     storage = {option: value for option, value in asked.items() if value is not None}
     path = convert_file(
-        origin,
+        origins if len(origins) > 1 else origin,
         target,
         split=rules or None,
         stratify=stratify,

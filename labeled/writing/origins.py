@@ -134,7 +134,7 @@ def origin_of(
 
     Parameters
     ----------
-    given : path, xarray.Dataset, pandas.DataFrame, labeled.Dataset, or mapping of arrays
+    given : path or paths, xarray.Dataset, pandas.DataFrame, labeled.Dataset, mapping of arrays
     opener : callable
         Opens a path as a labeled.Dataset: for all that is nothing else.
     example_dim : str, optional
@@ -164,6 +164,8 @@ def origin_of(
                 raise
             raise unreadable(error.filename or path, error) from error
         return replace(origin, name=os.path.basename(path))
+    if isinstance(given, list | tuple) and all(isinstance(p, str | os.PathLike) for p in given):
+        return _of_paths([os.path.expanduser(os.fspath(path)) for path in given], opener, columns)
     if isinstance(given, xr.Dataset):
         return of_xarray(given, example_dim)
     if isinstance(given, RowsLike):
@@ -193,12 +195,9 @@ def _of_path(
             return _of_store(path, "zarr", example_dim)
         if _is_of_pictures(path):
             return _of_pictures(path, options)
-        kind, paths = shards_of(path) or ("", [])
-        if kind == "npy":
-            return Origin("npy", npy_sources(paths))
-        if kind == "parquet":
-            return Origin("parquet", parquet_sources(paths, columns))
-        return Origin("labeled", opener(path))
+        if os.path.isdir(path):
+            _check_anything(path)
+        return _of_shards([path], columns) or Origin("labeled", opener(path))
     stamp_of(path)  # pipes are refused before anybody waits for what comes out of them
     if suffix == ".npy":
         stem = os.path.splitext(os.path.basename(path))[0]
@@ -212,6 +211,38 @@ def _of_path(
     if magic == NETCDF3_MAGIC:
         return _of_store(path, "netcdf3", example_dim)
     return Origin("labeled", opener(path))
+
+
+def _of_paths(
+    paths: Sequence[str],
+    opener: Callable[[Any], Any],
+    columns: Mapping[str, Sequence[str]] | None,
+) -> Origin:
+    """Return several files as one origin."""
+    shards = None if any(map(is_address, paths)) else _of_shards(paths, columns)
+    first = os.path.basename(paths[0]) if paths else ""
+    name = f"{first} and {len(paths) - 1} more" if len(paths) > 1 else first
+    return replace(shards or Origin("labeled", opener(paths)), name=name)
+
+
+def _of_shards(paths: Sequence[str], columns: Mapping[str, Sequence[str]] | None) -> Origin | None:
+    """Return arrays or tables in several files, if there is nothing else."""
+    kind, found = shards_of(*paths) or ("", [])
+    if kind == "npy":
+        sources, splits = npy_sources(found)
+        return Origin("npy", sources, splits=splits)
+    return Origin("parquet", parquet_sources(found, columns)) if kind else None
+
+
+def _check_anything(folder: str) -> None:
+    """Refuse a folder of nothing that can be converted."""
+    known = [one for one in os.listdir(folder) if any(each.claims(one) for each in FORMATS)]
+    if not known and shards_of(folder) is None:
+        raise FileFormatError(
+            f"folder {folder!r} holds nothing to convert: no pictures, no files that open_dataset "
+            f"knows, and not .npy or parquet files alone; name some of its files, as in "
+            f"'{folder}/*.npy'"
+        )
 
 
 def _is_of_pictures(path: str) -> bool:
