@@ -176,15 +176,6 @@ def test_commands_show_them(waves):
         assert "tr_0" not in run.output
 
 
-def test_plain_examples_are_read_without_hdf5(waves, monkeypatch):
-    path, values = waves
-    loader = labeled.open_dataset(path, examples="data/*").batches(10, shuffle=True, seed=0)
-    list(loader)
-    monkeypatch.setattr("labeled.formats.hdf5.eachreading.h5_of", None)
-    for batch in loader:
-        np.testing.assert_array_equal(batch["data"], values[batch.rows])
-
-
 def test_what_not_all_groups_hold_is_left_out_with_the_reason(tmp_path):
     with h5py.File(tmp_path / "g.h5", "w") as f:
         for i in range(4):
@@ -314,7 +305,7 @@ def test_places_are_looked_for_once_however_many_files(waves, tmp_path, monkeypa
     for copy in copies:
         copy.write_bytes(path.read_bytes())
     ds = labeled.open_dataset(copies, examples="data/*")
-    monkeypatch.setattr("labeled.formats.hdf5.eachplaces._matched", None)
+    monkeypatch.setattr("labeled.formats.hdf5.each.matching", None)
     seen = 0
     for batch in ds.batches(50, shuffle=True, seed=0):
         np.testing.assert_array_equal(batch["data"], values[batch.rows % 30])

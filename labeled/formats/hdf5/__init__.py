@@ -14,8 +14,8 @@ row), `decoded` (with filters), `ragged` (examples of different shapes),
 `moves`, and `filters` with `plainfilters`, `inflate`, `bitshuffle`, `blosc2`, `compiled` and
 `undoing`.
 
-Examples that are datasets, or groups, of their own: `eachheaders`, from where `eachplaces` and
-`eachchunks` found them; `eachreading` reads them, `eachtold` their names and attributes.
+Examples that are datasets, or groups, of their own: `each` finds and reads them, `eachheaders`
+makes their headers.
 
 Writing: `writing`, `tables` (splits), `scales` (names of axes), `encoding` (chunks made outside
 HDF5), `room` (for values of variable length), `growing` (appending), `undo` (what is undone where

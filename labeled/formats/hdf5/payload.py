@@ -18,9 +18,7 @@ from labeled.formats.contiguous import contiguous_engine
 from labeled.formats.extent_engine import ExtentEngine
 from labeled.formats.extents import unstored_extents
 from labeled.formats.hdf5.decoded import DecodeEngine
-from labeled.formats.hdf5.eachplaces import Each
-from labeled.formats.hdf5.eachreading import EachEngine
-from labeled.formats.hdf5.eachtold import Told, values_of
+from labeled.formats.hdf5.each import Each, EachEngine, Told, values_of
 from labeled.formats.hdf5.fallback import H5pyEngine
 from labeled.formats.hdf5.filters import why_not
 from labeled.formats.hdf5.sparse import SparseEngine

@@ -1,0 +1,458 @@
+"""Examples that are objects of their own: a dataset, or a group of datasets, each.
+
+Utterances, molecules, seismograms and demonstrations often come so: ``data/trace_17``. A pattern
+names them, and one pass over their headers finds what each holds. That pass is made once a process
+for a file, and kept; what travels is the pattern.
+
+The trade-off: h5py reads the examples one after the other, under its lock. A file that is read
+often is better written once as rows: ``labeled convert FILE NEW --examples 'data/*'``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from glob import has_magic
+from typing import Any
+
+import h5py
+import numpy as np
+
+from labeled.errors import FileFormatError, UnknownNameError, listed
+from labeled.formats.examples import ExampleReader
+from labeled.formats.hdf5.attributes import plain_value
+from labeled.formats.hdf5.columns import item_of
+from labeled.formats.hdf5.fallback import PIECE_BYTES
+from labeled.formats.hdf5.groups import matching, natural
+from labeled.formats.hdf5.handles import h5_of
+from labeled.formats.hdf5.layout import dtype_of, why_not_a_source
+from labeled.formats.hdf5.safety import (
+    NotThereError,
+    check_claim,
+    check_dataset,
+    resolve,
+    to_bytes,
+    to_text,
+)
+from labeled.formats.header import FileStamp, SourceHeader
+from labeled.formats.objects import is_text, vlen_base
+from labeled.formats.reader import Cost
+from labeled.formats.reading import (
+    Engine,
+    Piece,
+    failed,
+    n_rows_of,
+    put_rows,
+    row_nbytes,
+    spread,
+)
+from labeled.formats.region import Array, Ints, Region, outer_take, region_shape
+from labeled.ragged.flat import AnyRows, Flat, Rows, elements_of, offsets_of
+
+KEPT_FILES = 4096
+"""Files of which it is kept what their examples hold."""
+
+DEEPEST = 16
+"""Levels of groups below an example."""
+
+BY_H5PY = "each example is a dataset of its own, read by h5py"
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """What a source consists of: a dataset of each thing that a pattern matches.
+
+    Parameters
+    ----------
+    pattern : str
+        From the root of the file.
+    part : str
+        The dataset, by its path below each group; ``""`` where the things are datasets.
+    allow_external : bool
+        Whether links out of the file are followed.
+    """
+
+    pattern: str
+    part: str
+    allow_external: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What each example that a pattern matches is called, or an attribute that it has.
+
+    Parameters
+    ----------
+    pattern : str
+        From the root of the file.
+    attribute : str, optional
+        None for names.
+    allow_external : bool
+    """
+
+    pattern: str
+    attribute: str | None
+    allow_external: bool = False
+
+    @property
+    def words(self) -> str:
+        """What it is, for people."""
+        return "names of examples" if self.attribute is None else "an attribute of examples"
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A dataset of every example: its dtype in the file, and the shapes (n, axes)."""
+
+    dtype: np.dtype[Any]
+    shapes: Ints
+    stored_bytes: int
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """What all examples have; None where they differ."""
+        first: tuple[int, ...] = tuple(self.shapes[0].tolist())
+        alike = bool((self.shapes == first).all())
+        return first if alike else None
+
+
+@dataclass(frozen=True, eq=False)
+class Things:
+    """What a pattern matches in a file.
+
+    Parameters
+    ----------
+    names : list of str
+        Paths in natural order.
+    parts : mapping of str to Part
+        What each of them holds.
+    left_out : mapping of str to str
+        What only some hold, or what differs too much, with the reason.
+    """
+
+    names: list[str]
+    parts: Mapping[str, Part]
+    left_out: Mapping[str, str]
+
+    def path(self, row: int, part: str) -> str:
+        """Return where an example's dataset is."""
+        return f"{self.names[row]}/{part}" if part else self.names[row]
+
+
+@lru_cache(maxsize=KEPT_FILES)
+def things_of(stamp: FileStamp, pattern: str, allow_external: bool) -> Things:
+    """Look at everything that a pattern matches.
+
+    Raises
+    ------
+    UnknownNameError
+        If it matches nothing, or a group of groups without datasets of their own.
+    FileFormatError
+        If it matches datasets and groups.
+    UnsafeFileError
+        If a link or dataset leads out of the file and `allow_external` is False.
+    """
+    look = _Look(stamp, pattern, allow_external)
+    above, _, last = pattern.strip("/").rpartition("/")
+    with h5_of(stamp) as file:
+        for parent, group in matching(file["/"], above, allow_external=allow_external).items():
+            for name in sorted(map(to_text, group.id), key=natural):
+                if fnmatchcase(name, last):
+                    look.at(f"{parent}/{name}".lstrip("/"), group, to_bytes(name))
+        return look.found(file)
+
+
+@dataclass
+class _Part:
+    """What is known so far of one dataset of each example."""
+
+    first: str
+    kind: Any
+    n_axes: int
+    opaque: bool
+    """A single value of bytes, as many as there are."""
+    shapes: list[tuple[int, ...]] = field(default_factory=list)
+    stored: int = 0
+    widest: int | None = None
+    """The longest text, where texts of fixed length differ in it."""
+    fault: str | None = None
+
+    def add(self, path: str, dataset: Any, shape: tuple[int, ...] | None, opaque: bool) -> None:
+        """Take the dataset of one more example, or note why it is not like the others."""
+        if self.fault is not None:
+            return
+        if shape is None or len(shape) != self.n_axes or opaque != self.opaque:
+            self.fault = f"it has other axes in {path!r} than in {self.first!r}"
+        elif not self._takes(dataset.get_type()):
+            self.fault = f"it is {dataset.dtype} in {path!r}, but not in {self.first!r}"
+        else:
+            self.shapes.append(shape)
+            self.stored += dataset.get_storage_size()
+
+    def _takes(self, kind: Any) -> bool:
+        """Whether an example of this type is one of them; texts may be longer and shorter."""
+        if self.opaque or kind.equal(self.kind):
+            return True
+        if not (_is_fixed_text(kind) and _is_fixed_text(self.kind)):
+            return False
+        self.widest = max(self.widest or self.kind.get_size(), kind.get_size())
+        return True
+
+    def why_not(self, dataset: h5py.Dataset, n: int) -> str | None:
+        """Return why these are not the examples of a source; None if they are."""
+        dtype = item_of(dataset)
+        if self.fault is not None:
+            return self.fault
+        if len(self.shapes) < n:
+            return f"only {len(self.shapes):,} of {n:,} groups have it"
+        if self.opaque:
+            return None
+        if vlen_base(dtype) is not None:
+            return "each of its examples consists of rows of variable length"
+        if is_text(dtype) and len(set(self.shapes)) > 1:
+            return "its examples are texts, and not equally many in each"
+        return why_not_a_source(dataset)
+
+    def made(self, dataset: h5py.Dataset) -> Part:
+        """Return what is known of all of them."""
+        dtype = np.dtype(np.uint8) if self.opaque else dtype_of(dataset)
+        dtype = dtype if self.widest is None else np.dtype(f"S{self.widest}")
+        shapes = np.array(self.shapes, np.int64).reshape(len(self.shapes), self.n_axes)
+        return Part(dtype, shapes, self.stored)
+
+
+def _is_fixed_text(kind: Any) -> bool:
+    return kind.get_class() == h5py.h5t.STRING and not kind.is_variable_str()
+
+
+class _Look:
+    """One pass over what a pattern matches."""
+
+    def __init__(self, stamp: FileStamp, pattern: str, allow_external: bool) -> None:
+        self.stamp, self.pattern, self.allow_external = stamp, pattern, allow_external
+        self.names: list[str] = []
+        self.parts: dict[str, _Part] = {}
+        self.sole: list[str] = []  # those that are datasets themselves
+
+    def at(self, path: str, group: h5py.Group, name: bytes) -> None:
+        """Look at one thing that matches; what is neither dataset nor group is no example."""
+        found = [*self._datasets("", path, group, name, False, DEEPEST)]
+        if found[:1] == [None]:
+            return
+        self.names.append(path)
+        for part, dataset, outside in filter(None, found):
+            if not part:
+                self.sole.append(path)
+            self._add(part, path, dataset, outside)
+
+    def _datasets(
+        self, prefix: str, path: str, group: h5py.Group, name: bytes, outside: bool, deep: int
+    ) -> Iterator[tuple[str, Any, bool] | None]:
+        """Yield (part, dataset, whether it is outside) of a thing; None for what is neither."""
+        thing, beyond = self._opened(group, name)
+        if isinstance(thing, h5py.h5d.DatasetID):
+            yield prefix.rstrip("/"), thing, outside or beyond
+        elif isinstance(thing, h5py.h5g.GroupID):
+            if not deep:
+                raise FileFormatError(
+                    f"groups below {path!r} in file {self.stamp.path!r} nest more than {DEEPEST} "
+                    "deep, or run in a circle"
+                )
+            for raw in thing:
+                below = f"{prefix}{to_text(raw)}/"
+                yield from self._datasets(
+                    below, path, h5py.Group(thing), to_bytes(to_text(raw)), outside or beyond,
+                    deep - 1,
+                )  # fmt: skip
+        elif not prefix:
+            yield None
+
+    def _opened(self, group: h5py.Group, name: bytes) -> tuple[Any, bool]:
+        """Return the identifier behind a link, and whether it leads out of the file."""
+        if group.id.links.get_info(name).type == h5py.h5l.TYPE_HARD:
+            return h5py.h5o.open(group.id, name), False
+        try:
+            found = resolve(group, to_text(name), allow_external=self.allow_external)
+        except NotThereError:
+            return None, False
+        return found.thing.id, found.outside
+
+    def _add(self, name: str, path: str, dataset: Any, outside: bool) -> None:
+        where = f"{path}/{name}".rstrip("/")
+        check_dataset(
+            h5py.Dataset(dataset), where, allow_external=self.allow_external, outside=outside
+        )
+        shape, kind = dataset.shape, dataset.get_type()
+        opaque = shape == () and kind.get_class() == h5py.h5t.OPAQUE
+        if opaque:
+            shape = (kind.get_size(),)
+        if name not in self.parts:
+            self.parts[name] = _Part(path, kind, len(shape or ()), opaque)
+        self.parts[name].add(path, dataset, shape, opaque)
+
+    def found(self, file: h5py.File) -> Things:
+        """Return what all of them hold, and why the rest is left out."""
+        self._check()
+        n, parts, left_out = len(self.names), {}, {}
+        for name, part in self.parts.items():
+            dataset = file["/".join(filter(None, (part.first, name)))]
+            fault = part.why_not(dataset, n)
+            if fault is None:
+                parts[name] = part.made(dataset)
+            else:
+                left_out[name] = fault
+        if not parts:
+            told = "; ".join(f"{name or 'the dataset'!r}: {why}" for name, why in left_out.items())
+            raise UnknownNameError(
+                f"no dataset is the same in all {n:,} things that examples={self.pattern!r} "
+                f"matches in file {self.stamp.path!r} ({told or 'they hold none'}); give a pattern "
+                "that matches fewer"
+            )
+        return Things(self.names, parts, left_out)
+
+    def _check(self) -> None:
+        where = f"in file {self.stamp.path!r}"
+        if not self.names:
+            raise UnknownNameError(
+                f"examples={self.pattern!r} matches neither groups nor datasets {where}"
+            )
+        if self.sole and len(self.sole) < len(self.names):
+            others = len(self.names) - len(self.sole)
+            raise FileFormatError(
+                f"examples={self.pattern!r} matches {others:,} groups and {len(self.sole):,} "
+                f"datasets ({listed(self.sole, 4)}) {where}; give a pattern that matches one kind"
+            )
+
+
+# reading
+
+
+class EachEngine(Engine):
+    """Examples of one shape; follows :class:`~labeled.formats.reading.Engine`."""
+
+    kind, why = "records", BY_H5PY
+
+    def __init__(self, source: SourceHeader, region: Region) -> None:
+        self._source, self._region = source, region
+        self._row_bytes = max(1, source.row_bytes)
+        self._used = row_nbytes(region_shape(region, source.row_shape), source.dtype)
+        self._step = max(1, PIECE_BYTES // self._row_bytes)
+        self.scratch_bytes = self._step * self._row_bytes
+
+    def pieces(self, runs: Ints) -> list[Piece]:
+        rows = spread(runs[:, 0], runs[:, 1] - runs[:, 0])
+        cuts = range(0, len(rows), self._step)
+        return [self._piece(first, rows[first : first + self._step]) for first in cuts]
+
+    def _piece(self, first: int, rows: Ints) -> Piece:
+        n = len(rows)
+        return Piece(first, n, n * self._used, int(rows[0]), int(rows[-1]) + 1, rows)
+
+    def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
+        rows = np.empty((piece.n_rows, *self._source.row_shape), self._source.dtype)
+        _read(self._source, piece.parts, [rows[i : i + 1] for i in range(len(rows))])
+        place = slice(piece.first, piece.first + piece.n_rows)
+        put_rows(out, place if dest is None else dest[place], outer_take(rows, self._region))
+
+    def cost(self, runs: Ints) -> Cost:
+        n = n_rows_of(runs)
+        return Cost(n * self._row_bytes, n * self._used, n, 0)
+
+    def advise(self, runs: Ints) -> None:
+        """Do nothing: HDF5 has no such call."""
+
+    def cold(self, row: int) -> bool:
+        return False
+
+
+class EachReader(ExampleReader):
+    """Examples of different shapes; follows :class:`~labeled.ragged.RaggedReader`."""
+
+    kind, why, chunk_rows = "records", BY_H5PY, 1
+
+    def shapes(self, rows: AnyRows) -> Rows:
+        each = self.source.detail
+        things = things_of(self.source.file, each.pattern, each.allow_external)
+        return things.parts[each.part].shapes[np.asarray(rows, np.int64)]
+
+    def sizes(self, rows: AnyRows) -> Rows:
+        return elements_of(self.shapes(rows))
+
+    def read_flat(self, rows: AnyRows) -> Flat:
+        shapes = self.shapes(rows)
+        offsets = offsets_of(elements_of(shapes))
+        check_claim(self.source, int(offsets[-1]) * self.source.dtype.itemsize)
+        out = np.empty(int(offsets[-1]), self.source.dtype)
+        _read(self.source, np.asarray(rows, np.int64), np.split(out, offsets[1:-1]))
+        return Flat(out.astype(self.dtype, copy=False), offsets, shapes)
+
+
+def _read(source: SourceHeader, rows: Ints, targets: Sequence[Array]) -> None:
+    """Read examples, each to an array of its size in the dtype of the file.
+
+    Raises
+    ------
+    ReadError
+        If HDF5 cannot; names the row.
+    """
+    each = source.detail
+    things = things_of(source.file, each.pattern, each.allow_external)
+    with h5_of(source.file) as file:
+        for row, target in zip(rows.tolist(), targets, strict=True):
+            if not target.size:
+                continue
+            try:
+                values = np.asarray(file[things.path(row, each.part)][()])
+                if values.dtype.kind == "V":  # complex numbers of two fields, or opaque bytes
+                    values = np.frombuffer(values.tobytes(), source.dtype)
+                target[()] = values.reshape(target.shape)
+            except Exception as fault:  # what HDF5 makes of damage is nearly any of them
+                raise failed(source, row, row + 1, fault) from fault
+
+
+# names and attributes
+
+
+@lru_cache(maxsize=KEPT_FILES)
+def values_of(stamp: FileStamp, told: Told) -> Array:
+    """Return the names, or the values of an attribute, of all examples: (n, ...).
+
+    Raises
+    ------
+    FileFormatError
+        If an example has no such attribute, or one of another kind or shape; names it.
+    """
+    names = things_of(stamp, told.pattern, told.allow_external).names
+    if told.attribute is None:
+        return np.array([_short(name, told.pattern) for name in names], object)
+    with h5_of(stamp) as file:
+        found = [_attribute(file, stamp, name, told.attribute) for name in names]
+    first = np.asarray(found[0])
+    for name, value in zip(names, found, strict=True):
+        one = np.asarray(value)
+        if one.shape != first.shape or (one.dtype.kind == "U") != (first.dtype.kind == "U"):
+            raise FileFormatError(
+                f"attribute {told.attribute!r} is {value!r} at {name!r} in file {stamp.path!r}, "
+                f"but {found[0]!r} at {names[0]!r}; write it again alike, or leave it out of "
+                "sources="
+            )
+    return np.array(found, object if first.dtype.kind == "U" else None)
+
+
+def _short(path: str, pattern: str) -> str:
+    """Return the part of a path that a pattern leaves open."""
+    parts = pattern.strip("/").split("/")
+    known = next((i for i, part in enumerate(parts) if has_magic(part)), len(parts) - 1)
+    return "/".join(path.split("/")[known:])
+
+
+def _attribute(file: h5py.File, stamp: FileStamp, path: str, key: str) -> Any:
+    value = file[path].attrs.get(to_bytes(key))
+    if value is None:
+        raise FileFormatError(
+            f"{path!r} in file {stamp.path!r} has no attribute {key!r}, which other examples have; "
+            "leave it out of sources=, or write it there"
+        )
+    return plain_value(value, scalars=True)
