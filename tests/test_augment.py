@@ -30,6 +30,7 @@ from labeled.transforms import (
     Jitter,
     Mirror,
     Normalize,
+    OneOf,
     Pad,
     PrincipalNoise,
     RandomCrop,
@@ -38,11 +39,12 @@ from labeled.transforms import (
     Resize,
     ShiftHSL,
 )
-from labeled.transforms.chances import Chances
-from labeled.transforms.filters import METHODS
+from labeled.transforms.resizing import METHODS
+from labeled.transforms.row_random import RowRandom
 
 ndimage = pytest.importorskip("scipy.ndimage", reason="SciPy is not installed")
 pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")
 
 # -- laws
 
@@ -73,13 +75,10 @@ def test_axes_do_not_matter(transform):
     assert_array_equal(found.transpose("b", "c", "y", "x"), first)
 
 
-@every
-def test_other_libraries_agree(transform):
-    images = BYTES.astype(np.float32)
-    ours = transform(images, rows=ROWS, seed=5, dims=DIMS)
-    theirs = transform(array_api_strict.asarray(images), rows=ROWS, seed=5, dims=DIMS)
-    assert isinstance(theirs, type(array_api_strict.asarray(images)))
-    assert_allclose(np.asarray(theirs), ours, rtol=1e-4, atol=1e-3)
+def test_arrays_of_other_libraries_are_refused():
+    images = array_api_strict.asarray(BYTES)
+    with pytest.raises(AugmentError, match="copy others to the host first"):
+        Mirror()(images, dims=DIMS)
 
 
 @every
@@ -159,16 +158,28 @@ def test_threads_do_not_matter():
 
 
 def test_numbers_drawn_are_even():
-    chances = Chances(np.arange(20_000), seed=3, epoch=1)
+    chances = RowRandom(np.arange(20_000), seed=3, epoch=1)
     unit = chances.uniform("x", 0, 1)
     counts = np.histogram(unit, 20, (0, 1))[0]
     assert ((counts - 1000) ** 2 / 1000).sum() < 45  # 19 degrees of freedom
     assert abs(np.corrcoef(unit[1:], unit[:-1])[0, 1]) < 0.03
     assert abs(np.corrcoef(unit, chances.uniform("y", 0, 1))[0, 1]) < 0.03
     assert abs(chances.normal("z").std() - 1) < 0.03
-    assert set(chances.whole("w", np.full(20_000, 3))) == {0, 1, 2}
+    assert set(chances.integers("w", np.full(20_000, 3))) == {0, 1, 2}
     assert abs(chances.coin("c", 0.3).mean() - 0.3) < 0.02
     assert chances.uniform("bounds", -2, 5).min() < -1.9
+
+
+def test_what_is_drawn_for_a_row_never_changes():
+    """Figures of the first release: what was trained with must come out again."""
+    place = np.broadcast_to(np.arange(400).reshape(1, 1, 20, 20), (4, 1, 20, 20))
+    given = {"rows": [0, 7, 500, 12345678901], "seed": 5, "epoch": 2, "dims": DIMS}
+    windows = [RandomCrop(1), RandomResizedCrop(1, method="nearest")]
+    steps = Augment([Mirror(), RandomCrop(9), OneOf(windows)])
+    assert RandomCrop(9)(place, **given)[:, 0, 0, 0].tolist() == [190, 30, 100, 69]
+    assert steps(place, **given).ravel().tolist() == [214, 155, 264, 187]
+    factors = Contrast(0.5, about=0)(np.ones((4, 1, 1, 1)), **given)
+    assert_allclose(factors.ravel(), [0.62835327, 0.67220249, 1.47744822, 0.76077814], rtol=1e-8)
 
 
 # -- what is kept
@@ -264,21 +275,53 @@ def test_wider_pixels_are_clipped_to_narrower_ones(as_list):
     assert np.asarray(made).ravel().tolist() == [0, 255, 255, 255]
 
 
-def by_pillow(image, size, method):
-    how = {"bilinear": 2, "bicubic": 3, "lanczos": 1, "area": 4}[method]
-    planes = [pillow.fromarray(p.astype(np.float32)).resize(size[::-1], how) for p in image]
-    return np.stack([np.asarray(p) for p in planes])
+def shares(before, after):
+    """Return how much of each old pixel every new one covers."""
+    edges = np.arange(after + 1) * (before / after)
+    old = np.arange(before)
+    covered = np.minimum(edges[1:, None], old + 1) - np.maximum(edges[:-1, None], old)
+    return np.maximum(covered, 0) * (after / before)
 
 
 @pytest.mark.parametrize("method", METHODS[1:])
-@given(st.integers(1, 45), st.integers(1, 45))
-def test_sizes_change_as_pillow_changes_them(method, height, width):
-    image = BYTES[0].astype(np.float32)
-    found = Resize((height, width), method=method)(image, dims=DIMS[1:])
-    assert_allclose(found, by_pillow(image, (height, width), method), atol=2e-3)
-    whole = Resize((height, width), method=method)(BYTES[0], dims=DIMS[1:])
+@given(st.integers(1, H), st.integers(1, W))
+def test_a_smaller_picture_is_the_mean_of_what_its_pixels_cover(method, height, width):
+    found = Resize((height, width), method=method)(plain, dims=DIMS)
+    means = np.einsum("ij,bcjk,lk->bcil", shares(H, height), plain, shares(W, width))
+    assert_allclose(found, means, atol=1e-3)  # OpenCV has weights in float32
+    whole = Resize((height, width), method=method)(BYTES, dims=DIMS)
     assert whole.dtype == np.uint8
-    assert_allclose(whole, np.clip(found, 0, 255), atol=0.51)
+    assert_allclose(whole, means, atol=0.51)
+
+
+@given(st.integers(H, 60), st.integers(W, 60))
+def test_a_larger_picture_is_what_pillow_makes(height, width):
+    planes = [pillow.fromarray(p.astype(np.float32)) for p in BYTES[0]]
+    wanted = np.stack([np.asarray(p.resize((width, height), 2)) for p in planes])
+    assert_allclose(Resize((height, width))(plain[0], dims=DIMS[1:]), wanted, atol=2e-3)
+    whole = Resize((height, width))(BYTES[0], dims=DIMS[1:])
+    assert_allclose(whole, wanted, atol=1.01)  # OpenCV has weights of 11 bits for bytes
+
+
+@pytest.mark.parametrize(("method", "code"), [("bicubic", 2), ("lanczos", 4), ("bilinear", 1)])
+@pytest.mark.parametrize("dtype", ["u1", "i1", "i4", ">u2", "f2", "f4", "f8"])
+def test_methods_are_those_of_opencv(method, code, dtype):
+    images = (BYTES[0] // 2).astype(dtype)
+    found = Resize((40, 50), method=method)(images, dims=DIMS[1:])
+    assert found.dtype == images.dtype.newbyteorder("=")
+    wanted = cv2.resize(plain[0].transpose(1, 2, 0) // 2, (50, 40), interpolation=code)
+    if images.dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        wanted = np.clip(np.rint(wanted), limits.min, limits.max)
+    assert_allclose(found, wanted.transpose(2, 0, 1), atol=1.01, rtol=1e-3)
+
+
+def test_pictures_of_many_channels_are_resized_channel_by_channel():
+    many = np.concatenate([BYTES, BYTES[:, ::-1]], axis=1)
+    for change in (Resize((31, 40)), Affine(rotate=20, fill=9)):
+        found = change(many, dims=DIMS)
+        assert_array_equal(found[:, :3], change(BYTES, dims=DIMS))
+        assert_array_equal(found[:, :2:-1], found[:, :3])
 
 
 @given(st.integers(1, 60))
@@ -365,30 +408,20 @@ def test_affine_maps_are_those_of_scipy(angle, shear, scale, aspect, height, wid
         @ np.array([[1, shear], [0, 1]])
         @ np.diag([aspect * down, down])
     )
-    image = plain[0]
+    image = 50 + 10 * np.sin(np.indices((3, H, W)).sum(axis=0) / 3)  # 5 a pixel at most
     affine = Affine(angle, shear, scale, aspect, canvas=(height, width), fill=50)
     found = affine(image, dims=DIMS[1:])
-    assert_allclose(found, by_scipy(image, matrix, (height, width), 50, 1), atol=1e-6)
-
-
-@pytest.mark.parametrize("method", ["bilinear", "bicubic", "lanczos"])
-def test_pictures_are_enlarged_alike_by_maps_and_by_sizes(method):
-    image = BYTES[0].astype(np.float64)
-    for scale in (2, 3):
-        size = (H * scale, W * scale)
-        found = Affine(scale=scale, canvas=size, method=method)(image, dims=DIMS[1:])
-        wanted = Resize(size, method=method)(image, dims=DIMS[1:])
-        inside = (slice(None), *(slice(3 * scale, -3 * scale),) * 2)
-        assert_allclose(found[inside], wanted[inside], atol=1e-9)
+    wanted = by_scipy(image, matrix, (height, width), 50, 1)
+    assert_allclose(found, wanted, atol=2 * 10 / 32)  # OpenCV takes places in steps of 1/32 pixel
 
 
 @pytest.mark.parametrize("method", ["nearest", "bilinear", "bicubic", "lanczos"])
 def test_level_pictures_stay_level_under_maps(method):
     image = np.full((1, 30, 30), 7.0)
     turned = Affine(rotate=33, shear=0.2, aspect=1.3, method=method)(image, dims=DIMS[1:])
-    assert_allclose(turned[:, 12:18, 12:18], 7, rtol=1e-12)
+    assert_allclose(turned[:, 12:18, 12:18], 7, rtol=1e-6)
     edge = Affine(rotate=45, method=method, fill=7)(image, dims=DIMS[1:])
-    assert_allclose(edge, 7, rtol=1e-12)
+    assert_allclose(edge, 7, rtol=1e-6)
 
 
 def test_turns_are_counter_clockwise_and_exact():
@@ -403,10 +436,10 @@ def test_drawn_maps_lie_in_their_ranges():
     image = np.broadcast_to(ramp, (200, 2, 9, 9))
     found = Affine(scale=(1.0, 2.0))(image, dims=DIMS)
     steps = 1 / (found[:, 0, 5, 4] - found[:, 0, 4, 4])
-    assert 1 <= steps.min() < 1.1 < 1.9 < steps.max() <= 2
+    assert 0.95 < steps.min() < 1.1 < 1.85 < steps.max() < 2.15  # of places in steps of 1/32
     found = Affine(rotate=(10, 20))(image, dims=DIMS)
     angles = np.degrees(np.arctan2(*(found[:, c, 4, 5] - found[:, c, 4, 4] for c in (0, 1))))
-    assert 10 <= angles.min() < 11 < 19 < angles.max() <= 20
+    assert 8 < angles.min() < 12 < 18 < angles.max() < 22
 
 
 def test_canvases():
@@ -446,7 +479,7 @@ def test_jitter_comes_in_any_order():
     image = np.broadcast_to(BYTES[:1], (40, 3, H, W))
     jitter = Jitter(0.9, 0.9, 0.9)
     found = jitter(image, dims=DIMS)
-    chances = Chances(np.arange(40), 0, 0, (0,))
+    chances = RowRandom(np.arange(40), 0, 0, (0,))
     factors = {n: chances.uniform(n, 1 - 0.9, 1 + 0.9)
                for n in ("brightness", "contrast", "saturation")}  # fmt: skip
     orders = []
@@ -458,7 +491,7 @@ def test_jitter_comes_in_any_order():
                 grey = np.einsum("c,chw->hw", (0.299, 0.587, 0.114), x)
                 centre = {"brightness": 0, "contrast": grey.mean(), "saturation": grey}[name]
                 x = np.clip(np.rint(centre + (x - centre) * factors[name][place]), 0, 255)
-            if np.abs(x - found[place]).max() <= 2:
+            if np.abs(x - found[place]).max() <= 4:  # three times rounded, twice stretched
                 fitting.append(order)
         assert fitting
         orders += fitting[:1]
@@ -466,16 +499,9 @@ def test_jitter_comes_in_any_order():
 
 
 @given(st.tuples(*[st.floats(0, 1)] * 3))
-def test_hsl_there_and_back(colour):
-    image = np.array(colour).reshape(1, 3, 1, 1)
-    h, s, l = transforms.colour.hsl_of(image)  # noqa: E741 (their usual name)
-    expected = colorsys.rgb_to_hls(*colour)
-    assert_allclose(float(l[0, 0, 0, 0]), expected[1], atol=1e-9)
-    if min(expected[1], 1 - expected[1]) > 1e-6 and expected[2] > 1e-6:
-        assert_allclose(float(s[0, 0, 0, 0]), expected[2], atol=1e-6)
-        turned = (float(h[0, 0, 0, 0]) / 6 - expected[0] + 0.5) % 1 - 0.5
-        assert abs(turned) < 1e-6
-    assert_allclose(transforms.colour.rgb_of(h, s, l).ravel(), colour, atol=1e-9)
+def test_no_shift_of_colours_changes_nothing(colour):
+    image = np.array(colour, np.float32).reshape(1, 3, 1, 1)
+    assert_allclose(ShiftHSL()(image, dims=DIMS), image, atol=1e-5)
 
 
 def test_shifts_of_hue_saturation_and_lightness():
@@ -487,7 +513,7 @@ def test_shifts_of_hue_saturation_and_lightness():
         changed = np.array([colorsys.rgb_to_hls(*c) for c in found])
         away = changed - np.array(colorsys.rgb_to_hls(0.6, 0.3, 0.4))
         away[:, 0] = (away[:, 0] + 0.5) % 1 - 0.5
-        assert_allclose(np.delete(away, place, axis=1), 0, atol=1e-9)
+        assert_allclose(np.delete(away, place, axis=1), 0, atol=1e-6)
         assert -most <= away[:, place].min() * unit < -0.8 * most
         assert 0.8 * most < away[:, place].max() * unit <= most
     as_bytes = ShiftHSL(lightness=0.2)((image * 100).astype(np.uint8), dims=DIMS)

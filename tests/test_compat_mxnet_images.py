@@ -18,7 +18,7 @@ from labeled.compat.mxnet.output import Output
 from labeled.compat.mxnet.records import ByteStream
 from labeled.compat.mxnet.twister import Twister
 from labeled.errors import AugmentError, FileFormatError, LoaderError, OptionError
-from labeled.transforms.meanfile import read_mean_file, write_mean_file
+from labeled.transforms.meanimage import read_mean_file, write_mean_file
 
 REFERENCE = os.environ.get("LABELED_REFERENCE")
 IMAGES = pictures()

@@ -37,8 +37,7 @@ a row gets is a function of (seed, epoch, row) alone.
 >>> augment = Augment([RandomCrop(28), Mirror(), Normalize(mean=128, std=64)])
 """
 
-from labeled.transforms.base import Augment, PictureTransform
-from labeled.transforms.choice import OneOf
+from labeled.transforms.augment import Augment, OneOf, PictureTransform
 from labeled.transforms.colour import Jitter, PrincipalNoise, ShiftHSL
 from labeled.transforms.compose import (
     ParallelTransforms,
@@ -49,8 +48,7 @@ from labeled.transforms.compose import (
 )
 from labeled.transforms.crop import Crop, Mirror, Pad, RandomCrop
 from labeled.transforms.decoding import Decode
-from labeled.transforms.meanfile import read_mean_file, write_mean_file
-from labeled.transforms.meanimage import mean_image
+from labeled.transforms.meanimage import mean_image, read_mean_file, write_mean_file
 from labeled.transforms.memory import StatesMemory, takes
 from labeled.transforms.pipelines import (
     ComposedPipeline,

@@ -1,33 +1,29 @@
-"""Which part of a picture is kept, and which way round: crops, mirrors, borders.
-
-Crops and mirrors move no value: they are noted down and carried out in the copy at the end.
-"""
+"""Which part of a picture is kept, and which way round: crops, mirrors, borders."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from labeled.device import concat, dtype_of, namespace, own_dtype
 from labeled.errors import UnfitPictureError
-from labeled.transforms.base import PictureSize, PictureTransform
-from labeled.transforms.chances import Chances
+from labeled.transforms.augment import PictureTransform
 from labeled.transforms.parameters import Size, chance_of, number_of, size_of, whole_of
-from labeled.transforms.pictures import (
-    Array,
-    IntArray,
-    Mask,
-    Pictures,
-    all_at_once,
-    check_size,
-    held,
-)
+from labeled.transforms.pictures import IntArray, PictureSize, Plan, in_dtype
+from labeled.transforms.row_random import RowRandom
+
+
+class OfOneSize(PictureTransform):
+    """A transform that makes all pictures one `size`."""
+
+    size: Size
+
+    def common_size(self, before: PictureSize | None) -> PictureSize | None:
+        return size_of("size", self.size)
 
 
 @dataclass(frozen=True)
-class Crop(PictureTransform):
+class Crop(OfOneSize):
     """Cut out a window: the middle one, or one at a given place.
 
     Parameters
@@ -54,29 +50,22 @@ class Crop(PictureTransform):
             if getattr(self, name) is not None:
                 whole_of(name, getattr(self, name), least=0)
 
-    @property
-    def noted(self) -> bool:
-        return True
-
-    def change(self, pictures: Pictures, chances: Chances) -> Pictures:
+    def add_to(self, plan: Plan, random: RowRandom) -> None:
         size = size_of("size", self.size)
-        down, across = margins(pictures, size, chances.rows)
-        top = down // 2 if self.y is None else np.full(len(pictures), self.y)
-        left = across // 2 if self.x is None else np.full(len(pictures), self.x)
+        down, across = margins(plan, size)
+        top = down // 2 if self.y is None else np.full(len(plan), self.y)
+        left = across // 2 if self.x is None else np.full(len(plan), self.x)
         beyond = (top > down) | (left > across)
         if beyond.any():
             raise UnfitPictureError(
                 f"a window of {size} at y={self.y}, x={self.x} reaches beyond "
-                f"{_first(pictures, beyond, chances.rows)}"
+                f"{plan.name_first(beyond)}"
             )
-        return pictures.cropped(top, left, size)
-
-    def common_size(self, before: PictureSize | None) -> PictureSize | None:
-        return size_of("size", self.size)
+        plan.crop(top, left, *size)
 
 
 @dataclass(frozen=True)
-class RandomCrop(PictureTransform):
+class RandomCrop(OfOneSize):
     """Cut out a window at a random place.
 
     Parameters
@@ -89,18 +78,9 @@ class RandomCrop(PictureTransform):
     def __post_init__(self) -> None:
         size_of("size", self.size)
 
-    @property
-    def noted(self) -> bool:
-        return True
-
-    def change(self, pictures: Pictures, chances: Chances) -> Pictures:
+    def add_to(self, plan: Plan, random: RowRandom) -> None:
         size = size_of("size", self.size)
-        down, across = margins(pictures, size, chances.rows)
-        top, left = chances.whole("top", down + 1), chances.whole("left", across + 1)
-        return pictures.cropped(top, left, size)
-
-    def common_size(self, before: PictureSize | None) -> PictureSize | None:
-        return size_of("size", self.size)
+        plan.crop(*random_place(random, *margins(plan, size)), *size)
 
 
 @dataclass(frozen=True)
@@ -118,12 +98,8 @@ class Mirror(PictureTransform):
     def __post_init__(self) -> None:
         chance_of("chance", self.chance)
 
-    @property
-    def noted(self) -> bool:
-        return True
-
-    def change(self, pictures: Pictures, chances: Chances) -> Pictures:
-        return pictures.turned(chances.coin("turned", self.chance))
+    def add_to(self, plan: Plan, random: RowRandom) -> None:
+        plan.mirror(random.coin("turned", self.chance))
 
 
 @dataclass(frozen=True)
@@ -135,7 +111,7 @@ class Pad(PictureTransform):
     width : int or (int, int)
         Pixels above and below, and left and right.
     fill : float
-        Value of the border; rounded and clipped where pictures hold whole numbers.
+        Value of the border; rounded and clipped where pictures hold integers.
     """
 
     width: int | tuple[int, int]
@@ -145,12 +121,12 @@ class Pad(PictureTransform):
         size_of("width", self.width, least=0)
         number_of("fill", self.fill)
 
-    def change(self, pictures: Pictures, chances: Chances) -> Pictures:
+    def add_to(self, plan: Plan, random: RowRandom) -> None:
         down, across = size_of("width", self.width, least=0)
-        size = self.common_size(pictures.size) or (0, 0)
-        n_made = pictures.n_channels * size[0] * size[1]
-        return all_at_once(
-            pictures, lambda x, _: _bordered(x, down, across, self.fill), n_made, moves=True
+        widths = ((down, down), (across, across), (0, 0))
+        plan.change(
+            lambda x, _: np.pad(x, widths, constant_values=in_dtype(np.array(self.fill), x.dtype)),
+            (plan.heights + 2 * down, plan.widths + 2 * across),
         )
 
     def common_size(self, before: PictureSize | None) -> PictureSize | None:
@@ -158,43 +134,24 @@ class Pad(PictureTransform):
         return None if before is None else (before[0] + 2 * down, before[1] + 2 * across)
 
 
-def margins(pictures: Pictures, size: tuple[int, int], rows: IntArray) -> tuple[IntArray, IntArray]:
-    """Return how much higher and wider each picture, of some row, is than a window.
+def margins(plan: Plan, size: PictureSize) -> tuple[IntArray, IntArray]:
+    """Return how much higher and wider each picture is than a window.
 
     Raises
     ------
     UnfitPictureError
         If one is smaller.
     """
-    down, across = pictures.heights - size[0], pictures.widths - size[1]
+    down, across = plan.heights - size[0], plan.widths - size[1]
     unfit = (down < 0) | (across < 0)
     if unfit.any():
         raise UnfitPictureError(
-            f"{_first(pictures, unfit, rows)} has no window of {size}; put "
-            f"Resize(least={size}) or Pad before the crop"
+            f"{plan.name_first(unfit)} has no window of {size}; put Resize(least={size}) or Pad "
+            "before the crop"
         )
     return down, across
 
 
-def _first(pictures: Pictures, which: Mask, rows: IntArray) -> str:
-    """Name the first picture of some: its size and its row."""
-    at = int(which.argmax())
-    return f"a picture of {pictures.heights[at]} x {pictures.widths[at]} (row {rows[at]})"
-
-
-def _bordered(x: Array, down: int, across: int, fill: float) -> Array:
-    height, width = x.shape[2] + 2 * down, x.shape[3] + 2 * across
-    check_size(height, width)
-    xp = namespace(x)
-    own, value = own_dtype(x, dtype_of(x)), held(fill, dtype_of(x))
-    if isinstance(x, np.ndarray):
-        out = np.full_like(x, value, own, shape=(*x.shape[:2], height, width))
-        out[..., down : height - down, across : width - across] = x
-        return out
-
-    def border(*lengths: Any) -> Array:
-        return xp.full((x.shape[0], x.shape[1], *lengths), value, dtype=own)
-
-    beside = border(x.shape[2], across)
-    above = border(down, width)
-    return concat([above, concat([beside, x, beside], axis=3), above], axis=2)
+def random_place(random: RowRandom, down: IntArray, across: IntArray) -> tuple[IntArray, IntArray]:
+    """Draw the upper left corner of a window that leaves so much of each picture."""
+    return random.integers("top", down + 1), random.integers("left", across + 1)

@@ -1,173 +1,130 @@
-"""Names in, names out: pictures of any kind as plain stacks of (channel, height, width).
+"""Names in, names out: what holds pictures, as plain arrays (height, width, channel) and back.
 
-A labelled array tells its axes by its dims; of plain arrays the caller says them. What comes
+A labelled array names its axes by its dims; of plain arrays the caller passes them. What comes
 back is of the same kind, with the axes in the same order unless another one is asked for.
-Nothing is copied on the way in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from labeled.device import dtype_of, is_array, namespace, permute_dims
 from labeled.dims import EXAMPLE_DIMS, Axis, find_axes, name_of
 from labeled.errors import AugmentError, DimsError
 from labeled.ragged import Ragged
-from labeled.transforms.groups import in_one_array
-from labeled.transforms.pictures import Pictures, pictures_of
+from labeled.transforms.pictures import Array, Plan
 
-Array = Any
 Dims = Sequence[Hashable]
 
-INNER: tuple[Axis, ...] = ("c", 0, 1)
+INNER: tuple[Axis, ...] = (0, 1, "c")
+"""Axes of a picture on its way."""
 
 
 @dataclass(frozen=True, eq=False)
-class Labels:
-    """What pictures were before they were opened.
+class Opened:
+    """Pictures, and what they were before they were opened.
 
     Parameters
     ----------
+    pictures : array (n, height, width, channel), or list of arrays (height, width, channel)
+        Views of the source.
     source : object
         What was given.
     dims : tuple of names
         Of all pictures together, or of each picture of a list.
     axes : tuple
         Which axis each dim is: ``'b'``, ``'c'``, 0 or 1.
-    single : bool
-        Whether one picture was given.
     listed : bool
         Whether they came one by one, in a list or an array of objects.
     """
 
+    pictures: Array | list[Array]
     source: Any
     dims: tuple[Hashable, ...]
     axes: tuple[Axis, ...]
-    single: bool
-    listed: bool
+    listed: bool = False
 
-    @property
-    def _labelled_source(self) -> xr.DataArray | None:
-        """A DataArray that tells names and attributes."""
-        first = self.source[0] if isinstance(self.source, list | tuple) else self.source
-        return first if isinstance(first, xr.DataArray) else None
+    def plan(self, rows: Any) -> Plan:
+        """Return a plan that changes nothing yet."""
+        sizes = np.array([one.shape[:2] for one in self.pictures], np.int64)
+        first = self.pictures[0]
+        numbers, dtype = np.asarray(rows, np.int64), first.dtype.newbyteorder("=")
+        return Plan(numbers, sizes[:, 0], sizes[:, 1], int(first.shape[2]), dtype)
 
-    @property
-    def _example(self) -> Hashable:
-        """Name of the dim that counts pictures which came one by one."""
-        objects = isinstance(self.source, xr.DataArray)
-        return self.source.dims[0] if objects else name_of("b", 2)
-
-    def values(
-        self,
-        pieces: Iterator[tuple[slice, Pictures]],
-        n: int,
-        axes: Sequence[Axis] | None,
-        dtype: Any,
-        *,
-        alike: bool,
-    ) -> Array | list[Array]:
-        """Carry changes out: one array of pictures of one size, else a list.
+    def made(self, plan: Plan, axes: Sequence[Axis] | None, dtype: Any, *, always_one: bool) -> Any:
+        """Carry a plan out: return changed pictures as what was given, labels and all.
 
         Parameters
         ----------
-        pieces : iterator of (slice, Pictures)
-            Which of the `n` pictures, and they; in order.
         axes : sequence, optional
             Another order; may add ``'c'``.
-        alike : bool
-            Whether any pictures would have come out in one size.
+        always_one : bool
+            Whether pictures of any sizes would have come out as one array.
         """
-        first = next(pieces)
-        wanted, n_channels = self._order(axes), first[1].n_channels
-        if "c" not in wanted and n_channels != 1:
+        wanted = self._order(axes)
+        if "c" not in wanted and plan.n_channels != 1:
             raise DimsError(
-                f"dims {self.dims} have no place for {n_channels} channels; name a channel dim"
+                f"dims {self.dims} have no place for {plan.n_channels} channels; name a channel dim"
             )
-        every = chain([first], pieces)
-        if self.joins(alike) or (self.listed and first[1].size is None):
-            return [one for _, some in every for one in self._as_list(some, wanted, dtype)]
-        numbers: Mapping[Axis, int] = {"b": 0, "c": 1, 0: 2, 1: 3}
-        order = [numbers[axis] for axis in wanted]
-        left_out = [number for number in range(4) if number not in order]
-        array = in_one_array(every, n, (*left_out, *order), dtype)
-        return array[(0,) * len(left_out)] if left_out else array
+        objects = self.listed and isinstance(self.source, xr.DataArray) and not always_one
+        if objects or (self.listed and plan.size is None):
+            return self._one_by_one(plan, wanted, dtype, objects)
+        every: tuple[Axis, ...] = ("b", *INNER)
+        left_out = [axis for axis in every if axis not in wanted]
+        order = [every.index(axis) for axis in (*left_out, *wanted)]
+        array = plan.batch(self.pictures, order, dtype)[(0,) * len(left_out)]
+        return self._labelled(array, wanted)
 
-    def joins(self, alike: bool) -> bool:
-        """Whether a list is made of pictures in any case."""
-        return self.listed and isinstance(self.source, xr.DataArray) and not alike
-
-    def named(self, made: Array | list[Array], axes: Sequence[Axis] | None) -> Any:
-        """Return values as what was given, labels and all."""
-        wanted, like = self._order(axes), self._labelled_source
-        if not isinstance(made, list):
-            return made if like is None else self._labelled(made, wanted, like)
+    def _one_by_one(self, plan: Plan, wanted: tuple[Axis, ...], dtype: Any, objects: bool) -> Any:
         inner = tuple(axis for axis in wanted if axis != "b")
-        if isinstance(self.source, xr.DataArray):
-            objects = np.empty(len(made), object)
-            for number, one in enumerate(made):
-                objects[number] = one
-            closed = self.source.copy(data=objects)
-            closed.encoding = {**closed.encoding, EXAMPLE_DIMS: self._names(inner)}
-            return closed
-        return made if like is None else [self._labelled(one, inner, like) for one in made]
-
-    def blank(self) -> Any:
-        """Return a batch of one black picture, like a batch that has none."""
-        labelled = isinstance(self.source, xr.DataArray)
-        array = self.source.data if labelled else self.source
-        at = self.axes.index("b")
-        shape = (*array.shape[:at], 1, *array.shape[at + 1 :])
-        zeros = namespace(array).zeros(shape, dtype=array.dtype)
-        if not labelled:
-            return zeros
-        return xr.DataArray(zeros, None, self.dims, self.source.name, self.source.attrs)
-
-    def none_of(self, made: Any, axes: Sequence[Axis] | None) -> Any:
-        """Return none of the pictures that were made."""
-        before = self._order(axes).index("b")
-        return made[(*(slice(None),) * before, slice(0, 0))]
+        order = [INNER.index(axis) for axis in (*{*INNER}.difference(inner), *inner)]
+        found = plan.pictures(self.pictures, order, dtype)
+        made = [one if len(inner) == 3 else one[0] for one in found]
+        if not objects:
+            return [self._labelled(one, inner) for one in made]
+        array = np.empty(len(made), object)
+        for at, one in enumerate(made):
+            array[at] = one
+        closed = self.source.copy(data=array)
+        closed.encoding = {**closed.encoding, EXAMPLE_DIMS: self._names(inner)}
+        return closed
 
     def _order(self, axes: Sequence[Axis] | None) -> tuple[Axis, ...]:
         given = ("b", *self.axes) if self.listed else self.axes
         if axes is None:
             return given
-        wanted = tuple(axis for axis in axes if not (self.single and axis == "b"))
+        wanted = tuple(axis for axis in axes if axis != "b" or "b" in given)
         if not set(given) <= set(wanted) <= {*given, "c"} or len(set(wanted)) != len(wanted):
-            raise DimsError(f"axes={tuple(axes)} are no order of {given}")
+            raise DimsError(f"axes={tuple(axes)} are not an order of {given}")
         return wanted
-
-    def _as_list(self, pictures: Pictures, wanted: tuple[Axis, ...], dtype: Any) -> list[Array]:
-        numbers: Mapping[Axis, int] = {"c": 0, 0: 1, 1: 2}
-        order = [numbers[axis] for axis in wanted if axis != "b"]
-        made = pictures.arrays((*({0, 1, 2} - {*order}), *order), dtype)
-        return made if len(order) == 3 else [one[0, ...] for one in made]
 
     def _names(self, axes: Sequence[Axis]) -> tuple[Hashable, ...]:
         named = dict(zip(self.axes, self.dims, strict=True))
-        if self.listed:
-            named["b"] = self._example
+        if self.listed and isinstance(self.source, xr.DataArray):
+            named["b"] = self.source.dims[0]
         return tuple(named.get(axis, name_of(axis, 2)) for axis in axes)
 
-    def _labelled(self, array: Array, wanted: tuple[Axis, ...], like: xr.DataArray) -> xr.DataArray:
-        named = dict(zip(self.axes, self.dims, strict=True))
+    def _labelled(self, array: Array, wanted: tuple[Axis, ...]) -> Any:
+        """Return an array with the labels of the source that are still true; plain without any."""
+        like = self.source[0] if isinstance(self.source, list | tuple) else self.source
+        if not isinstance(like, xr.DataArray):
+            return array
+        moved = {dim for dim, axis in zip(self.dims, self.axes, strict=True) if axis in (0, 1)}
         dims = self._names(wanted)
         sizes = dict(zip(dims, array.shape, strict=True))
         coords = {
             name: coord for name, coord in like.coords.items()
             if all(sizes.get(dim) == coord.sizes[dim] for dim in coord.dims)
-            and not {named.get(0), named.get(1)} & set(coord.dims)
+            and not moved & set(coord.dims)
         }  # fmt: skip
         return xr.DataArray(array, coords, dims, like.name, like.attrs)
 
 
-def opened(images: Any, dims: Dims | None, *, batch: bool = False) -> tuple[Pictures, Labels]:
+def open_pictures(images: Any, dims: Dims | None, *, batch: bool = False) -> Opened:
     """Take pictures out of what holds them.
 
     Parameters
@@ -178,76 +135,70 @@ def opened(images: Any, dims: Dims | None, *, batch: bool = False) -> tuple[Pict
     dims : sequence of names, optional
         Of plain arrays; of the pictures of a list.
     batch : bool
-        They are said to be several, so that the one dim that means nothing else counts them,
-        whatever its name.
+        There are several, so that the one dim that means nothing else counts them, whatever its
+        name.
 
     Raises
     ------
     DimsError
         If dims are missing, or are not those of pictures.
     AugmentError
-        If the values are no numbers, or lazy.
+        If the values are not numbers in this machine's memory.
     """
-    if isinstance(images, Ragged):
-        images = list(images)
-    if isinstance(images, list | tuple):
-        return _opened_list(images, images, dims)
-    if isinstance(images, xr.DataArray):
-        if images.dtype == object and images.ndim == 1:
-            told = images.encoding.get(EXAMPLE_DIMS)
-            return _opened_list(images, list(images.data), told if dims is None else dims)
-        return _opened_array(images, images.data, images.dims, batch=batch)
-    return _opened_array(images, images, dims, batch=batch)
+    if isinstance(images, Ragged | list | tuple):
+        source = list(images)
+        return _open_list(source, source, dims)
+    if not isinstance(images, xr.DataArray):
+        return _open_array(images, images, dims, batch=batch)
+    if images.dtype == object and images.ndim == 1:
+        known = images.encoding.get(EXAMPLE_DIMS) if dims is None else dims
+        return _open_list(images, list(images.data), known)
+    return _open_array(images, images.data, images.dims, batch=batch)
 
 
-def _opened_array(
-    source: Any, array: Any, dims: Dims | None, *, batch: bool = False
-) -> tuple[Pictures, Labels]:
+def _open_array(source: Any, array: Any, dims: Dims | None, *, batch: bool = False) -> Opened:
     found, axes = _axes(array, dims, batch=batch)
-    order = [axes.index(axis) for axis in ("b", *INNER) if axis in axes]
-    view = permute_dims(array, tuple(order))
-    for place, axis in enumerate(("b", *INNER)):
-        if axis not in axes:
-            view = namespace(view).expand_dims(view, axis=place)
-    return pictures_of(view), Labels(source, found, axes, "b" not in axes, listed=False)
+    every: tuple[Axis, ...] = ("b", *INNER)
+    view = array.transpose([axes.index(axis) for axis in every if axis in axes])
+    missing = [at for at, axis in enumerate(every) if axis not in axes]
+    return Opened(np.expand_dims(view, missing), source, found, axes)
 
 
-def _opened_list(source: Any, images: Sequence[Any], dims: Dims | None) -> tuple[Pictures, Labels]:
+def _open_list(source: Any, images: Sequence[Any], dims: Dims | None) -> Opened:
     if len(images) == 0:
-        raise AugmentError("an empty list has no pictures, and tells nothing of their channels")
-    opened_each = [
-        _opened_array(one, one.data, one.dims) if isinstance(one, xr.DataArray) else
-        _opened_array(one, one, dims) for one in images
+        raise AugmentError("an empty list does not show how many channels pictures have")
+    opened = [
+        _open_array(one, one.data, one.dims) if isinstance(one, xr.DataArray) else
+        _open_array(one, one, dims) for one in images
     ]  # fmt: skip
-    first = opened_each[0][1]
-    if not first.single or any(labels.axes != first.axes for _, labels in opened_each):
+    first = opened[0]
+    if "b" in first.axes or any(one.axes != first.axes for one in opened):
         raise DimsError("pictures of a list have one order of dims, without a batch dim")
-    kinds = sorted({f"{one.n_channels} of {one.dtype}" for one, _ in opened_each})
+    pictures = [one.pictures[0] for one in opened]
+    kinds = sorted({f"{one.shape[2]} of {one.dtype}" for one in pictures})
     if len(kinds) > 1:
         raise AugmentError(
-            f"pictures have channels {' and '.join(kinds)}; give them one dtype and as many "
-            "channels as another, encoded ones when they are opened (channels=3)"
+            f"pictures have channels {' and '.join(kinds)}; give all one dtype and the same number "
+            "of channels, encoded ones when they are opened (channels=3)"
         )
-    pictures = pictures_of([one.first[0, ...] for one, _ in opened_each])
-    return pictures, Labels(source, first.dims, first.axes, single=False, listed=True)
+    return Opened(pictures, source, first.dims, first.axes, listed=True)
 
 
 def _axes(
     array: Any, dims: Dims | None, *, batch: bool
 ) -> tuple[tuple[Hashable, ...], tuple[Axis, ...]]:
-    """Tell which axis each dim is; in a `batch` a dim of any name may be the one of examples."""
-    if not is_array(array):
-        what = (
-            "lazy; load it, or use batches(pipeline=...)"
-            if hasattr(array, "dask")
-            else (f"{type(array).__name__}; pass an array, a DataArray or a list of them")
-        )
-        raise AugmentError(f"pictures are arrays at hand; these are {what}")
-    if dtype_of(array).kind not in "uif":
-        raise AugmentError(f"pictures of dtype {dtype_of(array)} cannot be augmented; cast first")
+    """Find which axis each dim is; in a `batch` a dim of any name may be the one of examples."""
+    if not isinstance(array, np.ndarray):
+        what = type(array).__name__
+        hint = "pass a NumPy array, a DataArray or a list of them; copy others to the host first"
+        if hasattr(array, "dask"):
+            what, hint = "lazy", "load them, or use batches(pipeline=...)"
+        raise AugmentError(f"pictures must be arrays in memory; these are {what}: {hint}")
+    if array.dtype.kind not in "uif":
+        raise AugmentError(f"pictures of dtype {array.dtype} cannot be augmented; cast first")
     if dims is None:
         raise DimsError(
-            f"an array of rank {array.ndim} does not tell its axes; pass dims=('batch', "
+            f"an array of rank {array.ndim} does not name its axes; pass dims=('batch', "
             "'channel', 'height', 'width'), in its order, or a DataArray"
         )
     if len(dims) != array.ndim:

@@ -1,18 +1,41 @@
-"""The mean of many pictures, one batch in memory at a time."""
+"""The mean of many pictures, and the files that hold it, as MXNet saves them.
+
+Means are computed with one batch in memory at a time. In a file all numbers are little-endian: a
+list of arrays, and a list of their names. An array comes in three forms, told apart by its first
+word. Every length is checked against what is left of the file before anything is allocated.
+"""
 
 from __future__ import annotations
 
+import math
+import os
+import struct
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import xarray as xr
 
-from labeled.device import to_host
-from labeled.errors import AugmentError
-from labeled.transforms.labels import opened
+from labeled.errors import ArrayError, AugmentError, FileFormatError
+from labeled.formats.replacing import check_target, replacing
+from labeled.transforms.labels import open_pictures
+
+FloatArray = npt.NDArray[np.float32]
+Form = Literal["newest", "v1", "oldest"]
 
 BLOCK_BYTES = 1 << 24
+
+LIST_MAGIC = 0x112
+NEWEST_MAGIC = 0xF993FAC9
+V1_MAGIC = 0xF993FAC8
+CPU = 1
+DTYPES: tuple[str, ...] = ("<f4", "<f8", "<f2", "u1", "<i4", "i1", "<i8")
+"""Type flags, by number."""
+
+MOST_AXES = 32
 
 
 def mean_image(
@@ -47,24 +70,21 @@ def mean_image(
     >>> mean_image(images).values.tolist()
     [[[2.0, 3.0], [4.0, 5.0]]]
     """
-    total: Any = None
-    count = 0
+    total, count, shapes = None, 0, set[tuple[int, ...]]()
     for batch, real in _batches(pictures, source):
-        found, _ = opened(batch, dims)
-        if found.size is None:
-            raise AugmentError("pictures of different sizes have no mean; crop or resize them")
-        block = np.asarray(to_host(found.array((0, 1, 2, 3))))[:real]
-        if total is not None and total.shape != block.shape[1:]:
+        pictures_here = open_pictures(batch, dims).pictures[:real]
+        shapes = {*shapes, *(one.shape for one in pictures_here)}
+        if len(shapes) > 1:
             raise AugmentError(
-                f"pictures of sizes {total.shape} and {block.shape[1:]} have no mean; crop or "
-                "resize them"
+                f"pictures of sizes {sorted(shapes)} have no mean; crop or resize them"
             )
-        summed = block.sum(axis=0, dtype=np.float64)
+        summed = np.sum(pictures_here, axis=0, dtype=np.float64)
         total = summed if total is None else total + summed
-        count += len(block)
-    if not count:
+        count += len(pictures_here)
+    if total is None:
         raise AugmentError("there is no picture, and so no mean")
-    return xr.DataArray((total / count).astype(np.float32), dims=("channel", "height", "width"))
+    mean = xr.DataArray((total / count).astype(np.float32), dims=("height", "width", "channel"))
+    return mean.transpose("channel", "height", "width")
 
 
 def _batches(pictures: Any, source: str | None) -> Iterable[tuple[Any, int | None]]:
@@ -83,3 +103,129 @@ def _batches(pictures: Any, source: str | None) -> Iterable[tuple[Any, int | Non
         if source is None and len(batch) != 1:
             raise AugmentError(f"batches hold {sorted(batch)}; say which with source=")
         yield batch[next(iter(batch)) if source is None else source], getattr(batch, "count", None)
+
+
+def read_mean_file(path: str | os.PathLike[str]) -> FloatArray:
+    """Return the first array of a file, a mean image as a rule.
+
+    Parameters
+    ----------
+    path : path
+        Written by MXNet, of any age, or by :func:`write_mean_file`.
+
+    Returns
+    -------
+    float32 array
+        Of a mean image: (channel, height, width), planes R, G, B.
+
+    Raises
+    ------
+    FileFormatError
+        If the file is missing, cut off, or of another kind.
+    """
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise FileFormatError(f"{os.fspath(path)!r} cannot be read: {error}") from error
+    fields = _Fields(content, os.fspath(path))
+    magic, _, n_arrays = fields.take("<QQQ")
+    if magic != LIST_MAGIC or n_arrays < 1:
+        raise fields.error(f"begins with {magic:#x} and holds {n_arrays} arrays")
+    return fields.array()
+
+
+def write_mean_file(
+    path: str | os.PathLike[str],
+    mean: npt.ArrayLike,
+    *,
+    name: str = "mean_img",
+    form: Form = "newest",
+) -> None:
+    """Write one array so that MXNet reads it.
+
+    Parameters
+    ----------
+    path : path
+        Replaced in one step if it is there.
+    mean : array (channel, height, width)
+        Stored as float32.
+    name : str
+        Of the array, within the file.
+    form : {"newest", "v1", "oldest"}
+        "oldest" is what releases before 1.0 read.
+
+    Raises
+    ------
+    ArrayError
+        If `form` is none of these.
+    WriteError
+        If the file cannot be written; what was there before is untouched.
+    """
+    array = np.ascontiguousarray(mean, "<f4")
+    shape64, tail = struct.pack(f"<{array.ndim}q", *array.shape), struct.pack("<iii", CPU, 0, 0)
+    if form == "newest":
+        head = struct.pack("<Iii", NEWEST_MAGIC, 0, array.ndim) + shape64
+    elif form == "v1":
+        head = struct.pack("<Ii", V1_MAGIC, array.ndim) + shape64
+    elif form == "oldest":
+        head = struct.pack(f"<I{array.ndim}I", array.ndim, *array.shape)
+    else:
+        raise ArrayError(f"form={form!r} is none of 'newest', 'v1' and 'oldest'")
+    named = name.encode()
+    pieces = (
+        struct.pack("<QQQ", LIST_MAGIC, 0, 1), head, tail, array.tobytes(),
+        struct.pack("<QQ", 1, len(named)), named,
+    )  # fmt: skip
+    with replacing(check_target(path, overwrite=True)) as part:
+        Path(part).write_bytes(b"".join(pieces))
+
+
+@dataclass
+class _Fields:
+    """The bytes of a file, taken from the front."""
+
+    content: bytes
+    path: str
+    at: int = 0
+
+    def take(self, fields: str) -> tuple[Any, ...]:
+        """Return the next numbers."""
+        length = struct.calcsize(fields)
+        if self.at + length > len(self.content):
+            raise self.error(f"ends at byte {len(self.content)}, in the middle of a header")
+        found = struct.unpack_from(fields, self.content, self.at)
+        self.at += length
+        return found
+
+    def array(self) -> FloatArray:
+        """Return the next array."""
+        (first,) = self.take("<I")
+        if first == NEWEST_MAGIC:
+            (storage,) = self.take("<i")
+            if storage != 0:
+                raise self.error(f"holds an array of storage type {storage}, not a dense one")
+            shape = self._shape(self.take("<i")[0], "q")
+        elif first == V1_MAGIC:
+            shape = self._shape(self.take("<i")[0], "q")
+        else:
+            shape = self._shape(first, "I")
+        _, _, flag = self.take("<iii")
+        if not 0 <= flag < len(DTYPES):
+            raise self.error(f"holds an array of unknown type {flag}")
+        dtype, size = np.dtype(DTYPES[flag]), math.prod(shape)
+        if min(shape) < 0 or self.at + size * dtype.itemsize > len(self.content):
+            raise self.error(f"says it holds an array of shape {shape}, {dtype}, and ends before")
+        values = np.frombuffer(self.content, dtype, size, self.at)
+        self.at += values.nbytes
+        return values.reshape(shape).astype(np.float32)
+
+    def _shape(self, n_axes: int, kind: str) -> tuple[int, ...]:
+        if not 1 <= n_axes <= MOST_AXES:
+            raise self.error(f"holds an array of {n_axes} axes")
+        return self.take(f"<{n_axes}{kind}")
+
+    def error(self, found: str) -> FileFormatError:
+        return FileFormatError(
+            f"{self.path!r} {found}; a mean image written by MXNet or by write_mean_file was "
+            f"expected"
+        )

@@ -1,25 +1,21 @@
 """New pixels from old ones: other sizes, turned, sheared and stretched pictures.
 
-All of it is written in terms of the array library at hand, and value by value, so that a picture
-comes out the same by itself and in any batch.
+OpenCV makes the pixels, picture by picture. It takes the positions of turned pictures in steps of
+1/32 of a pixel.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
-from labeled.device import concat, dtype_of
 from labeled.errors import AugmentError
-from labeled.transforms.base import PictureSize, PictureTransform
-from labeled.transforms.chances import Chances, FloatArray
-from labeled.transforms.crop import margins
-from labeled.transforms.fast import loops_for
-from labeled.transforms.filters import METHODS, new_sizes, resample
+from labeled.formats.pictures import opencv
+from labeled.transforms.augment import PictureTransform
+from labeled.transforms.crop import OfOneSize, margins, random_place
 from labeled.transforms.parameters import (
     Range,
     Size,
@@ -32,28 +28,31 @@ from labeled.transforms.parameters import (
 )
 from labeled.transforms.pictures import (
     Array,
-    Pictures,
-    all_at_once,
+    FloatArray,
+    IntArray,
+    PictureSize,
+    Plan,
+    by_opencv,
     check_size,
-    each,
-    in_dtype,
-    in_floats,
 )
-from labeled.transforms.warping import warped
+from labeled.transforms.row_random import RowRandom
 
 Method = Literal["nearest", "area", "bilinear", "bicubic", "lanczos"]
 Sampling = Literal["nearest", "bilinear", "bicubic", "lanczos"]
+METHODS = get_args(Method)
 TRIES = 10
 
-BAND_ITEMS = 1 << 21
-"""Values that are made at a time where a picture becomes larger than this, as floats.
-
-So few that the caches hold them: bytes become a picture of 3000 x 3000 in two thirds of the time
-that it takes in one piece. With a fourth of them, batches of small pictures took twice as long.
-"""
-
-MOST_KEPT_PIXELS = 1 << 26
+MAX_KEPT_PIXELS = 1 << 26
 """Of an enlarged one whose proportions stay: a single row becomes longer than anybody meant."""
+
+FLAGS = {
+    "nearest": "INTER_NEAREST",
+    "area": "INTER_AREA",
+    "bilinear": "INTER_LINEAR",
+    "bicubic": "INTER_CUBIC",
+    "lanczos": "INTER_LANCZOS4",
+}
+"""What OpenCV calls the methods."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +69,14 @@ class Resize(PictureTransform):
         Enlarge what is smaller than this, keeping proportions; leave the others alone.
     method : {"nearest", "area", "bilinear", "bicubic", "lanczos"}
     antialias : bool
-        Let every old pixel count where pictures shrink.
+        Where pictures shrink, average the old pixels that each new one covers, whatever the
+        method; "nearest" never does.
 
     Examples
     --------
     >>> ramp = np.array([[[0, 10, 20, 30]]], np.uint8)
     >>> Resize((1, 2))(ramp, dims=("channel", "height", "width")).tolist()
-    [[[7, 23]]]
+    [[[5, 25]]]
     """
 
     size: Size | None = None
@@ -95,35 +95,39 @@ class Resize(PictureTransform):
         else:
             size_of(given[0], getattr(self, given[0]))
 
-    def change(self, pictures: Pictures, chances: Chances) -> Pictures:
-        if self.least is not None:
-            height, width = size_of("least", self.least)
-            if (pictures.heights >= height).all() and (pictures.widths >= width).all():
-                return pictures
-        made = 0 if pictures.size is None else math.prod(self._size(*pictures.size))
-        return all_at_once(pictures, lambda x, _: self._resized(x), made * pictures.n_channels)
+    def add_to(self, plan: Plan, random: RowRandom) -> None:
+        sizes = [self._size(*size) for size in zip(*_lists(plan), strict=True)]
+        heights, widths = np.array(sizes, np.int64).T
+        if not (np.array_equal(heights, plan.heights) and np.array_equal(widths, plan.widths)):
+            resize(plan, heights, widths, self.method, self.antialias)
 
     def common_size(self, before: PictureSize | None) -> PictureSize | None:
         if self.size is not None:
             return size_of("size", self.size)
         return None if before is None else self._size(*before)
 
-    def _resized(self, x: Array) -> Array:
-        size = self._size(int(x.shape[-2]), int(x.shape[-1]))
-        return resized(x, size, self.method, self.antialias)
-
     def _size(self, height: int, width: int) -> PictureSize:
         if self.size is not None:
             return size_of("size", self.size)
-        least = None if self.least is None else size_of("least", self.least)
-        made = new_sizes(height, width, self.shorter, least)
+        if self.shorter is not None:
+            factor = self.shorter / min(height, width)
+            made = max(1, round(height * factor)), max(1, round(width * factor))
+        else:
+            down, across = size_of("least", self.least)
+            factor = max(down / height, across / width)
+            if factor <= 1:
+                return height, width
+            made = (
+                max(down, math.floor(height * factor + 0.5)),
+                max(across, math.floor(width * factor + 0.5)),
+            )
         if math.prod(made) > height * width:
-            check_size(*made, MOST_KEPT_PIXELS)
+            check_size(*made, MAX_KEPT_PIXELS)
         return made
 
 
 @dataclass(frozen=True)
-class RandomSizedCrop(PictureTransform):
+class RandomSizedCrop(OfOneSize):
     """Cut out a square of random size at a random place, and resize it.
 
     Parameters
@@ -151,23 +155,20 @@ class RandomSizedCrop(PictureTransform):
         if least > most:
             raise AugmentError(f"edge={self.edge!r}: the least comes first")
 
-    def change(self, pictures: Pictures, chances: Chances) -> Pictures:
+    def add_to(self, plan: Plan, random: RowRandom) -> None:
         least, most = size_of("edge", self.edge)
-        margins(pictures, (most, most), chances.rows)
-        edges = least + chances.whole("edge", np.full(len(pictures), most - least + 1))
-        down, across = pictures.heights - edges, pictures.widths - edges
+        margins(plan, (most, most))
+        edges = least + random.integers("edge", np.full(len(plan), most - least + 1))
+        down, across = plan.heights - edges, plan.widths - edges
         top, left = down // 2, across // 2
         if not self.centred:
-            top, left = chances.whole("top", down + 1), chances.whole("left", across + 1)
-        cut = pictures.cropped(top, left, (edges, edges))
-        return _all_resized(cut, size_of("size", self.size), self.method, self.antialias)
-
-    def common_size(self, before: PictureSize | None) -> PictureSize | None:
-        return size_of("size", self.size)
+            top, left = random_place(random, down, across)
+        plan.crop(top, left, edges, edges)
+        resize_all(plan, self.size, self.method, self.antialias)
 
 
 @dataclass(frozen=True)
-class RandomResizedCrop(PictureTransform):
+class RandomResizedCrop(OfOneSize):
     """Cut out a window of random area and proportions at a random place, and resize it.
 
     After ten windows that do not fit, the largest one in the middle whose proportions lie
@@ -198,33 +199,25 @@ class RandomResizedCrop(PictureTransform):
         if above_zero("area", self.area)[1] > 1:
             raise AugmentError(f"area={self.area!r}: a window is at most all of the picture")
 
-    def change(self, pictures: Pictures, chances: Chances) -> Pictures:
-        heights, widths = self._windows(pictures, chances)
-        down, across = pictures.heights - heights, pictures.widths - widths
-        placed = chances.whole("top", down + 1), chances.whole("left", across + 1)
-        cut = pictures.cropped(*placed, (heights, widths))
-        return _all_resized(cut, size_of("size", self.size), self.method, self.antialias)
+    def add_to(self, plan: Plan, random: RowRandom) -> None:
+        heights, widths = self._windows(plan, random)
+        place = random_place(random, plan.heights - heights, plan.widths - widths)
+        plan.crop(*place, heights, widths)
+        resize_all(plan, self.size, self.method, self.antialias)
 
-    def common_size(self, before: PictureSize | None) -> PictureSize | None:
-        return size_of("size", self.size)
-
-    def _windows(
-        self, pictures: Pictures, chances: Chances
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def _windows(self, plan: Plan, random: RowRandom) -> tuple[IntArray, IntArray]:
         """Draw the sizes of windows until they fit."""
         low, high = self.aspect
-        whole = pictures.heights * pictures.widths
-        ratio = np.clip(pictures.widths / pictures.heights, low, high)
-        heights = np.minimum(pictures.heights, np.rint(pictures.widths / ratio).astype(np.int64))
-        widths = np.minimum(pictures.widths, np.rint(pictures.heights * ratio).astype(np.int64))
-        waiting = np.ones(len(pictures), bool)
+        ratio = np.clip(plan.widths / plan.heights, low, high)
+        heights = np.minimum(plan.heights, np.rint(plan.widths / ratio).astype(np.int64))
+        widths = np.minimum(plan.widths, np.rint(plan.heights * ratio).astype(np.int64))
+        waiting = np.ones(len(plan), bool)
         for number in range(TRIES):
-            area = whole * chances.uniform(f"area {number}", *self.area)
-            drawn = chances.uniform(f"aspect {number}", math.log(low), math.log(high))
-            aspect = np.exp(drawn)
+            area = plan.heights * plan.widths * random.uniform(f"area {number}", *self.area)
+            aspect = np.exp(random.uniform(f"aspect {number}", math.log(low), math.log(high)))
             h = np.maximum(1, np.rint(np.sqrt(area / aspect)).astype(np.int64))
             w = np.maximum(1, np.rint(np.sqrt(area * aspect)).astype(np.int64))
-            fits = waiting & (h <= pictures.heights) & (w <= pictures.widths)
+            fits = waiting & (h <= plan.heights) & (w <= plan.widths)
             heights, widths = np.where(fits, h, heights), np.where(fits, w, widths)
             waiting &= ~fits
             if not waiting.any():
@@ -285,19 +278,23 @@ class Affine(PictureTransform):
                 choice_of("canvas", self.canvas, ("same", "scaled"))
             size_of("canvas", self.canvas)
 
-    def change(self, pictures: Pictures, chances: Chances) -> Pictures:
-        angle, shear, scale, aspect = (
-            chances.uniform(name, *range_of(name, getattr(self, name)))
+    def add_to(self, plan: Plan, random: RowRandom) -> None:
+        drawn = [
+            random.uniform(name, *range_of(name, getattr(self, name)))
             for name in ("rotate", "shear", "scale", "aspect")
+        ]
+        matrices = [
+            _matrix(*numbers) for numbers in zip(*(one.tolist() for one in drawn), strict=True)
+        ]
+        sizes = [
+            self._size(size, scale)
+            for size, scale in zip(zip(*_lists(plan), strict=True), drawn[2].tolist(), strict=True)
+        ]
+        heights, widths = np.array(sizes, np.int64).T
+        plan.change(
+            lambda x, at: warped(x, matrices[at], sizes[at], self.fill, self.method),
+            (heights, widths),
         )
-        matrices = _matrices(np.radians(angle), shear, scale, aspect)
-
-        def moved(x: Array, number: int) -> Array:
-            size = self._size(x.shape[-2:], float(scale[number]))
-            check_size(*size)
-            return warped(x, matrices[number], size, self.fill, self.method)
-
-        return each(pictures, moved)
 
     def common_size(self, before: PictureSize | None) -> PictureSize | None:
         if self.canvas not in ("same", "scaled"):
@@ -309,9 +306,9 @@ class Affine(PictureTransform):
     def largest_size(self, before: PictureSize) -> PictureSize:
         return self._size(before, range_of("scale", self.scale)[1])
 
-    def _size(self, before: Any, scale: float) -> tuple[int, int]:
+    def _size(self, before: PictureSize, scale: float) -> PictureSize:
         if self.canvas == "same":
-            return int(before[0]), int(before[1])
+            return before
         if self.canvas != "scaled":
             return size_of("canvas", self.canvas)
         low, high = self.limits
@@ -319,50 +316,73 @@ class Affine(PictureTransform):
         return height, width
 
 
-def resized(x: Array, size: tuple[int, int], method: str, antialias: bool) -> Array:
-    """Return pictures of another size, in their dtype; height and width are the last axes."""
-    if tuple(x.shape[-2:]) == size:
-        return x
-    check_size(*size)
-    if method == "nearest":
-        values = resample(x, x.ndim - 1, size[1], method, antialias)
-        return resample(values, x.ndim - 2, size[0], method, antialias)
-    wide, final = resample(in_floats(x), x.ndim - 1, size[1], method, antialias), dtype_of(x)
-    if loops_for(wide) is not None and dtype_of(wide) == final:  # nothing is made but the result
-        return resample(wide, x.ndim - 2, size[0], method, antialias)
-    step = max(1, BAND_ITEMS // max(1, math.prod(x.shape[:-2]) * size[0]))
-
-    def band(start: int) -> Array:
-        columns = wide[..., start : min(start + step, size[1])]
-        return in_dtype(resample(columns, x.ndim - 2, size[0], method, antialias), final)
-
-    starts = range(0, max(size[1], 1), step)
-    if len(starts) == 1:
-        return band(0)
-    if not isinstance(x, np.ndarray):
-        return concat([band(start) for start in starts], x.ndim - 1)
-    out = np.empty((*x.shape[:-2], *size), final)
-    for start in starts:
-        out[..., start : start + step] = band(start)
-    return out
+def resize_all(plan: Plan, size: Size, method: Method, antialias: bool) -> None:
+    """Add that all pictures get one size."""
+    height, width = size_of("size", size)
+    resize(plan, np.full(len(plan), height), np.full(len(plan), width), method, antialias)
 
 
-def _matrices(
-    angle: FloatArray, shear: FloatArray, scale: FloatArray, aspect: FloatArray
-) -> FloatArray:
-    """Return the map of each picture: stretched, sheared, then turned."""
+def resize(
+    plan: Plan, heights: IntArray, widths: IntArray, method: Method, antialias: bool
+) -> None:
+    """Add that every picture gets a size of its own."""
+    sizes = list(zip(heights.tolist(), widths.tolist(), strict=True))
+    plan.change(lambda x, at: resized(x, sizes[at], method, antialias), (heights, widths))
+
+
+def resized(x: Array, size: PictureSize, method: Method, antialias: bool) -> Array:
+    """Return a picture of another size."""
+    if method == "nearest":  # OpenCV's own is off by one at some borders
+        rows, columns = (
+            (2 * np.arange(after) + 1) * before // (2 * after)
+            for before, after in zip(x.shape, size, strict=False)
+        )
+        nearest: Array = x[rows[:, np.newaxis], columns]
+        return nearest
+    smaller = min(size[0], x.shape[0]), min(size[1], x.shape[1])
+    if antialias and smaller != x.shape[:2]:
+        x = _resized(x, smaller, "area")
+    return x if x.shape[:2] == size else _resized(x, size, method)
+
+
+def _resized(x: Array, size: PictureSize, method: Method) -> Array:
+    cv2 = opencv()
+    how = getattr(cv2, FLAGS[method])
+    return by_opencv(x, lambda values: cv2.resize(values, size[::-1], interpolation=how))
+
+
+def warped(x: Array, matrix: FloatArray, size: PictureSize, fill: float, method: Sampling) -> Array:
+    """Return a picture moved by a matrix about its middle.
+
+    Parameters
+    ----------
+    matrix : float64 array (2, 2)
+        From (x, y) of the picture to (x, y) of the result, both from their middles.
+    size : (int, int)
+        Height and width of the result.
+    fill : float
+        Value of what lies outside of the picture.
+    """
+    cv2 = opencv()
+    before, after = ((np.array(lengths[1::-1]) - 1) / 2 for lengths in (x.shape, size))
+    moved = np.column_stack([matrix, after - matrix @ before])
+    return by_opencv(
+        x,
+        lambda values: cv2.warpAffine(
+            values, moved, size[::-1], flags=getattr(cv2, FLAGS[method]),
+            borderMode=cv2.BORDER_CONSTANT, borderValue=(fill,) * 4,
+        ),
+    )  # fmt: skip
+
+
+def _matrix(degrees: float, shear: float, scale: float, aspect: float) -> FloatArray:
+    """Return the map of a picture: stretched, sheared, then turned."""
     down = 2 * scale / (1 + aspect)
-    across = aspect * down
-    cos, sin = np.cos(angle), np.sin(angle)
-    turn = np.stack([np.stack([cos, sin], -1), np.stack([-sin, cos], -1)], -2)
-    none, one = np.zeros_like(shear), np.ones_like(shear)
-    slant = np.stack([np.stack([one, shear], -1), np.stack([none, one], -1)], -2)
-    stretch = np.stack([np.stack([across, none], -1), np.stack([none, down], -1)], -2)
-    made: FloatArray = turn @ slant @ stretch
+    cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    turn = np.array([[cos, sin], [-sin, cos]])
+    made: FloatArray = turn @ np.array([[1, shear], [0, 1]]) @ np.diag([aspect * down, down])
     return made
 
 
-def _all_resized(
-    pictures: Pictures, size: tuple[int, int], method: str, antialias: bool
-) -> Pictures:
-    return each(pictures, lambda x, _: resized(x, size, method, antialias))
+def _lists(plan: Plan) -> tuple[list[int], list[int]]:
+    return plan.heights.tolist(), plan.widths.tolist()

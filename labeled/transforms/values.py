@@ -1,8 +1,8 @@
 """Values as numbers: normalisation, contrast, illumination.
 
-Each is ``value * scale + shift``. Of floats these are noted down and carried out together, in
-the copy at the end; of integers they are rounded and clipped at once, but for `Normalize`,
-which makes floats of them.
+Each is ``value * scale + shift``. For floats these are carried out together, in the copy that
+makes the batch; integers are rounded and clipped at once, except by `Normalize`, which makes
+floats of them.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from labeled.device import dtype_of, namespace
 from labeled.dims import find_axes
 from labeled.errors import AugmentError
 from labeled.permute.arguments import result_dtype
-from labeled.transforms.base import PictureTransform
-from labeled.transforms.chances import Chances
-from labeled.transforms.meanfile import read_mean_file
+from labeled.transforms.augment import PictureTransform
+from labeled.transforms.colour import stretched
+from labeled.transforms.meanimage import read_mean_file
 from labeled.transforms.parameters import number_of
-from labeled.transforms.pictures import Array, Factor, Pictures, all_at_once, in_dtype, in_floats
+from labeled.transforms.pictures import FloatArray, Plan, linear
+from labeled.transforms.row_random import RowRandom
 
 PerChannel = float | Sequence[float]
 
@@ -61,19 +61,20 @@ class Normalize(PictureTransform):
             raise AugmentError("std holds a 0; leave out the channels that never change")
 
     @cached_property
-    def _factors(self) -> tuple[Factor, Factor]:
+    def _factors(self) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation; a file is read once, when the transform is made."""
         return _mean_of(self.mean), _per_channel("std", self.std)
 
-    @property
-    def noted(self) -> bool:
-        return self._factors[0].shape[1:] == (1, 1)  # mean images stay where they are
-
-    def change(self, pictures: Pictures, chances: Chances) -> Pictures:
+    def add_to(self, plan: Plan, random: RowRandom) -> None:
         mean, std = self._factors
-        _check_factors(pictures, mean, std)
+        _check_factors(plan, mean, std)
         scale = self.scale / std
-        return pictures.mapped(scale[np.newaxis], (-mean * scale)[np.newaxis])
+        shift = -mean * scale
+        if mean.ndim == 1:
+            plan.map(scale[np.newaxis], shift[np.newaxis])
+        else:  # one value for each pixel
+            dtype = self.dtype_after(plan.dtype)
+            plan.change(lambda x, _: linear(x, scale, shift).astype(dtype), dtype=dtype)
 
     def dtype_after(self, before: np.dtype[Any]) -> np.dtype[Any]:
         return result_dtype(before, None, scaled=True)
@@ -99,11 +100,12 @@ class Contrast(PictureTransform):
         if self.about is not None:
             number_of("about", self.about)
 
-    def change(self, pictures: Pictures, chances: Chances) -> Pictures:
-        factors = chances.uniform("factor", 1 - self.most, 1 + self.most)
+    def add_to(self, plan: Plan, random: RowRandom) -> None:
+        factors = random.uniform("factor", 1 - self.most, 1 + self.most)
         if self.about is not None:
-            return mapped(pictures, factors, (1 - factors) * self.about)
-        return all_at_once(pictures, lambda x, which: stretched(x, factors[which], means(x)))
+            plan.scale(factors[:, np.newaxis], (1 - factors[:, np.newaxis]) * self.about)
+        else:
+            plan.change(lambda x, at: stretched(x, float(factors[at]), float(x.mean(dtype=float))))
 
 
 @dataclass(frozen=True)
@@ -121,78 +123,44 @@ class Illumination(PictureTransform):
     def __post_init__(self) -> None:
         number_of("most", self.most, least=0)
 
-    def change(self, pictures: Pictures, chances: Chances) -> Pictures:
-        amounts = chances.uniform("amount", -self.most, self.most)
-        return mapped(pictures, np.ones_like(amounts), amounts)
+    def add_to(self, plan: Plan, random: RowRandom) -> None:
+        amounts = random.uniform("amount", -self.most, self.most)[:, np.newaxis]
+        plan.scale(np.ones_like(amounts), amounts)
 
 
-def mapped(pictures: Pictures, scale: Factor, shift: Factor) -> Pictures:
-    """Return pictures scaled and shifted; one factor a picture, or one a channel of each."""
-    n = len(pictures)
-    by_picture = scale.reshape(n, -1, 1, 1), shift.reshape(n, -1, 1, 1)
-    if pictures.dtype.kind == "f":
-        return pictures.mapped(*by_picture)
-
-    def rounded(x: Array, which: slice) -> Array:
-        values = in_floats(x)
-        factors = (like(values, one[which]) for one in by_picture)
-        return in_dtype(values * next(factors) + next(factors), pictures.dtype)
-
-    return all_at_once(pictures, rounded)
-
-
-def stretched(x: Array, factors: Factor, centres: Array) -> Array:
-    """Return pictures (picture, channel, height, width) stretched about one value for each."""
-    values = in_floats(x)
-    scale = like(values, factors.reshape(-1, 1, 1, 1))
-    return in_dtype(values * scale + centres * (1 - scale), dtype_of(x))
-
-
-def means(x: Array) -> Array:
-    """Return the mean of each picture, in floats, over all of its values."""
-    xp, values = namespace(x), in_floats(x)
-    flat = xp.reshape(values, (values.shape[0], -1))
-    return xp.reshape(xp.mean(flat, axis=1), (-1, 1, 1, 1))
-
-
-def like(x: Array, values: Factor) -> Array:
-    """Return factors in the library and the dtype of `x`."""
-    return namespace(x).asarray(np.ascontiguousarray(values), dtype=x.dtype)
-
-
-def _mean_of(mean: Any) -> Factor:
+def _mean_of(mean: Any) -> FloatArray:
+    """Return a mean image (height, width, channel), or numbers (channel or 1)."""
     if isinstance(mean, str | os.PathLike):
-        return np.asarray(read_mean_file(mean), np.float64)
+        mean = read_mean_file(mean)
     if isinstance(mean, xr.DataArray):
         axes = find_axes(mean.dims, 2).dim_of_axis
         if set(axes) != {"c", 0, 1}:
             raise AugmentError(f"a mean image has channel, height and width; found {mean.dims}")
         mean = mean.transpose(axes["c"], axes[0], axes[1]).to_numpy()
     if np.ndim(mean) == 3:
-        return np.asarray(mean, np.float64)
+        return np.asarray(mean, np.float64).transpose(1, 2, 0)
     return _per_channel("mean", mean)
 
 
-def _per_channel(name: str, values: Any) -> Factor:
-    """Return numbers with the lengths (channel or 1, 1, 1)."""
+def _per_channel(name: str, values: Any) -> FloatArray:
     try:
         found = np.asarray(values, np.float64)
     except (TypeError, ValueError):
         found = np.array(np.nan)
     if found.ndim > 1 or not np.isfinite(found).all():
         raise AugmentError(f"{name}={values!r} must be a finite number, or one a channel")
-    return found.reshape(-1, 1, 1)
+    return found.reshape(-1)
 
 
-def _check_factors(pictures: Pictures, mean: Factor, std: Factor) -> None:
+def _check_factors(plan: Plan, mean: FloatArray, std: FloatArray) -> None:
     for name, factor in (("mean", mean), ("std", std)):
-        if factor.shape[0] not in (1, pictures.n_channels):
+        if factor.shape[-1] not in (1, plan.n_channels):
             raise AugmentError(
-                f"{name} has {factor.shape[0]} channels, pictures have {pictures.n_channels}"
+                f"{name} has {factor.shape[-1]} channels, pictures have {plan.n_channels}"
             )
-    if mean.shape[1:] != (1, 1) and mean.shape[1:] != pictures.size:
+    if mean.ndim == 3 and mean.shape[:2] != plan.size:
         raise AugmentError(
-            f"the mean image is {mean.shape[1]} x {mean.shape[2]}, pictures are "
-            f"{pictures.size or 'of different sizes'} by then; crop or resize them to its size "
+            f"the mean image is {mean.shape[0]} x {mean.shape[1]}, pictures are "
+            f"{plan.size or 'of different sizes'} by then; crop or resize them to its size "
             "before Normalize"
         )

@@ -49,7 +49,7 @@ from labeled.errors import FileFormatError, LoaderError
 from labeled.formats.picture_heads import PictureError, kind_of
 from labeled.formats.pictures import decode
 from labeled.formats.recordio.irheader import HEADER, HEADER_BYTES, HeaderError, unpack
-from labeled.transforms.meanfile import read_mean_file, write_mean_file
+from labeled.transforms.meanimage import read_mean_file, write_mean_file
 
 FloatArray = npt.NDArray[np.float32]
 _Changed = tuple[int, npt.NDArray[Any], Picture]

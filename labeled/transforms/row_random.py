@@ -1,7 +1,7 @@
 """Random numbers that belong to rows: functions of (seed, epoch, step, row) and nothing else.
 
 A transform draws for all rows of a batch at once, yet a row gets the same numbers in any batch,
-any order, any part, and after a resume. Numbers are hashed, not streamed: a keyed mixer of 64
+any order, any shard, and after a resume. Numbers are hashed, not streamed: a keyed mixer of 64
 bits is applied to every row, once per name of what is drawn.
 """
 
@@ -26,8 +26,8 @@ FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 @dataclass(frozen=True, eq=False)
-class Chances:
-    """What one step of an augmentation draws for the rows of one batch.
+class RowRandom:
+    """Random numbers of one step of an augmentation for the rows of one batch.
 
     Parameters
     ----------
@@ -40,8 +40,8 @@ class Chances:
 
     Examples
     --------
-    >>> whole = Chances(np.arange(8), seed=7).uniform("scale", 0, 1)
-    >>> part = Chances(np.array([5, 2]), seed=7).uniform("scale", 0, 1)
+    >>> whole = RowRandom(np.arange(8), seed=7).uniform("scale", 0, 1)
+    >>> part = RowRandom(np.array([5, 2]), seed=7).uniform("scale", 0, 1)
     >>> bool((part == whole[[5, 2]]).all())
     True
     """
@@ -51,8 +51,8 @@ class Chances:
     epoch: int = 0
     path: tuple[int, ...] = ()
 
-    def within(self, step: int) -> Chances:
-        """Return the chances of a transform within this one."""
+    def within(self, step: int) -> RowRandom:
+        """Return the numbers of a transform within this one."""
         return replace(self, path=(*self.path, step))
 
     def uniform(self, name: str, low: Any, high: Any) -> FloatArray:
@@ -61,8 +61,8 @@ class Chances:
         drawn: FloatArray = low + unit * (np.asarray(high, np.float64) - low)
         return drawn
 
-    def whole(self, name: str, high: Any) -> IntArray:
-        """Return a whole number from ``0 .. high - 1`` for every row."""
+    def integers(self, name: str, high: Any) -> IntArray:
+        """Return an integer from ``0 .. high - 1`` for every row."""
         below = np.asarray(high, np.int64)
         drawn: IntArray = np.floor(self.uniform(name, 0.0, below)).astype(np.int64)
         return np.minimum(drawn, below - 1)

@@ -1,0 +1,316 @@
+"""What every transform of pictures shares, several of them as one, and one of several.
+
+A transform is a small frozen value. Called with pictures it returns changed ones; what it draws
+depends on (seed, epoch, row) and on its place in an `Augment`, never on the batch a row is in.
+Its parameter ``rows`` makes a loader's pipeline pass it whole batches with their rows, seed and
+epoch: ``batches(pipeline={"images": Augment(...)})``.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from labeled.dims import Axis, find_axes
+from labeled.errors import AugmentError, DimsError
+from labeled.forms import RowForm
+from labeled.transforms.labels import Opened, open_pictures
+from labeled.transforms.pictures import GROUP_BYTES, PictureSize, Plan
+from labeled.transforms.row_random import RowRandom
+
+PICTURE_DIMS = ("channel", "height", "width")
+
+VALUE_BYTES = 32
+"""What a change takes for each value of a picture, at most; twice that in float64."""
+
+
+class PictureTransform:
+    """A change of pictures, one by one or in batches; the base of those of this package."""
+
+    axes: Sequence[Axis] | None = None
+    dtype: npt.DTypeLike | None = None
+    dims: Sequence[Hashable] | None = None
+
+    @property
+    def steps(self) -> tuple[PictureTransform, ...]:
+        """What is applied in turn, each with random numbers of its own."""
+        return (self,)
+
+    def __call__(
+        self,
+        images: Any,
+        *,
+        rows: npt.ArrayLike | None = None,
+        seed: int = 0,
+        epoch: int = 0,
+        dims: Sequence[Hashable] | None = None,
+    ) -> Any:
+        """Return changed pictures.
+
+        Parameters
+        ----------
+        images : DataArray, array, or list of either
+            One picture or a batch, in this machine's memory. Integers stay integers, rounded and
+            clipped, except where a transform says that it makes floats.
+        rows : int or array of int, optional
+            The row of every picture; 0, 1, ... when not given.
+        seed, epoch : int
+            What is drawn for a row is a function of these, the row and the transform's place.
+        dims : sequence of names, optional
+            The dims of a plain array; those of each picture, for a list. Pictures of different
+            sizes that come from a loader bring their own.
+
+        Returns
+        -------
+        Of the kind that was given; pictures of different sizes as a list. A batch of a loader
+        whose pictures may differ stays one, whatever it holds, unless the transforms make all
+        pictures one size.
+
+        Raises
+        ------
+        AugmentError
+            If pictures cannot be changed so: too small, without colours, not numbers.
+        DimsError
+            If it is not known which axis is which.
+        MissingExtraError
+            If the transform needs OpenCV (the extra ``images``), and it is not installed.
+        """
+        if isinstance(images, xr.DataArray) and images.dtype == object and not images.size:
+            return images  # of a batch whose pictures of any sizes were all left out
+        several = rows is not None and np.ndim(rows) == 1
+        opened = open_pictures(images, self.dims if dims is None else dims, batch=several)
+        n = len(opened.pictures)
+        numbers = np.arange(n) if rows is None else np.atleast_1d(np.asarray(rows))
+        if numbers.shape != (n,) or numbers.dtype.kind not in "iu":
+            raise AugmentError(
+                f"rows must be {n} whole numbers, one a picture; found {numbers.dtype} of "
+                f"shape {numbers.shape}"
+            )
+        seeds = operator.index(seed), operator.index(epoch)
+        if n:
+            return self._made(opened, numbers, seeds)
+        blank = np.zeros_like(opened.pictures, shape=(1, *np.shape(opened.pictures)[1:]))
+        made = self._made(replace(opened, pictures=blank), np.zeros(1, np.int64), seeds)
+        at = (opened.axes if self.axes is None else tuple(self.axes)).index("b")
+        return made[(*(slice(None),) * at, slice(0, 0))]
+
+    def _made(self, opened: Opened, rows: npt.NDArray[Any], seeds: tuple[int, int]) -> Any:
+        plan = opened.plan(rows)
+        self.draw(plan, RowRandom(plan.rows, *seeds))
+        dtype = None if self.dtype is None else np.dtype(self.dtype)
+        plan.finish(dtype)
+        always_one = self.common_size(None) is not None
+        return opened.made(plan, self.axes, dtype, always_one=always_one)
+
+    def draw(self, plan: Plan, random: RowRandom) -> None:
+        """Add what happens to the pictures of a batch to a plan: all steps, each by its number."""
+        for number, step in enumerate(self.steps):
+            step.add_to(plan, random.within(number))
+
+    def add_to(self, plan: Plan, random: RowRandom) -> None:
+        """Draw random numbers for the pictures of a plan, and add what happens to them."""
+        raise NotImplementedError
+
+    def common_size(self, before: PictureSize | None) -> PictureSize | None:
+        """Return the size that all pictures have afterwards, if they all had one before.
+
+        Parameters
+        ----------
+        before : (height, width), optional
+            None for pictures of any sizes, as for what is returned.
+        """
+        return before
+
+    def largest_size(self, before: PictureSize) -> PictureSize:
+        """Return the largest size that a picture of some size may have afterwards."""
+        return self.common_size(before) or before
+
+    def dtype_after(self, before: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the dtype that values have afterwards."""
+        return before
+
+    def form_after(self, row: RowForm | None) -> RowForm | None:
+        """Return what is made of pictures; see :class:`labeled.transforms.StatesMemory`."""
+        found = None if row is None else _pictures_of(row, self.dims)
+        if row is None or found is None:
+            return None
+        sizes, n_channels = found
+        made = dict.fromkeys((n_channels, *self.largest_size(size)) for size in sizes)
+        return RowForm(PICTURE_DIMS, tuple(made), self.dtype_after(row.dtype))
+
+    def work_bytes(self, row: RowForm | None) -> int:
+        """Return what a batch of pictures takes besides; see the same."""
+        found = None if row is None else _pictures_of(row, self.dims)
+        if row is None or found is None:
+            return 0
+        sizes, n_channels = found
+        n_values = 0
+        for size in sizes:
+            for step in self.steps:
+                before, size = size, step.largest_size(size)
+                n_values = max(n_values, before[0] * before[1], size[0] * size[1])
+        wide = row.dtype.itemsize > (4 if row.dtype.kind == "f" else 2)
+        return GROUP_BYTES + n_values * n_channels * VALUE_BYTES * (2 if wide else 1)
+
+
+@dataclass(frozen=True)
+class Augment(PictureTransform):
+    """Transforms one after another, with as few passes over the values as can be.
+
+    Crops, mirrors, factors, the cast and the order of the axes cost one copy together.
+
+    Parameters
+    ----------
+    transforms : sequence of transforms
+        In order. The place of each is part of what it draws.
+    axes : sequence, optional
+        Order of the axes of the result in the words of spaces: ``("b", "c", 0, 1)``. As given
+        otherwise.
+    dtype : dtype, optional
+        Of the result. Integers are rounded and clipped to what it holds.
+    dims : sequence of names, optional
+        Of plain arrays and lists of them, where a call does not name them.
+
+    Examples
+    --------
+    >>> from labeled.transforms import Mirror, Normalize, RandomCrop
+    >>> augment = Augment([RandomCrop(24), Mirror(0.5), Normalize(128, 64)], axes=("b", "c", 0, 1))
+    >>> images = np.zeros((8, 32, 32, 3), np.uint8)
+    >>> made = augment(images, seed=7, dims=("batch", "height", "width", "channel"))
+    >>> made.shape, made.dtype
+    ((8, 3, 24, 24), dtype('float32'))
+    """
+
+    transforms: Sequence[PictureTransform]
+    axes: Sequence[Axis] | None = None
+    dtype: npt.DTypeLike | None = None
+    dims: Sequence[Hashable] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "transforms", _checked_inner(self.transforms))
+
+    @property
+    def steps(self) -> tuple[PictureTransform, ...]:
+        return tuple(self.transforms)
+
+    def add_to(self, plan: Plan, random: RowRandom) -> None:
+        self.draw(plan, random)
+
+    def common_size(self, before: PictureSize | None) -> PictureSize | None:
+        for step in self.transforms:
+            before = step.common_size(before)
+        return before
+
+    def largest_size(self, before: PictureSize) -> PictureSize:
+        for step in self.transforms:
+            before = step.largest_size(before)
+        return before
+
+    def dtype_after(self, before: np.dtype[Any]) -> np.dtype[Any]:
+        for step in self.transforms:
+            before = step.dtype_after(before)
+        return before if self.dtype is None else np.dtype(self.dtype)
+
+
+@dataclass(frozen=True)
+class OneOf(PictureTransform):
+    """Apply one of several transforms to each picture, each equally often.
+
+    Parameters
+    ----------
+    transforms : sequence of transforms
+        What a picture gets does not depend on which others are in its batch.
+
+    Examples
+    --------
+    >>> from labeled.transforms import Affine
+    >>> turn = OneOf([Affine(rotate=angle) for angle in (90, 180)])
+    >>> image = np.arange(4).reshape(1, 2, 2)
+    >>> {turn(image, seed=s, dims=("channel", "y", "x"))[0, 0, 0].item() for s in range(9)}
+    {1, 3}
+    """
+
+    transforms: Sequence[PictureTransform]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "transforms", _checked_inner(self.transforms))
+        if not self.transforms:
+            raise AugmentError("OneOf needs at least one transform to choose from")
+
+    def add_to(self, plan: Plan, random: RowRandom) -> None:
+        plan.settle()
+        dtype = self.dtype_after(plan.dtype)  # the same whatever is drawn for the others
+        chosen = random.integers("which", np.full(len(plan), len(self.transforms)))
+        heights, widths = plan.heights.copy(), plan.widths.copy()
+        parts: dict[int, tuple[Plan, int]] = {}
+        for number, transform in enumerate(self.transforms):
+            some = np.flatnonzero(chosen == number)
+            if not len(some):
+                continue
+            part = Plan(plan.rows[some], heights[some], widths[some], plan.n_channels, plan.dtype)
+            transform.add_to(part, replace(random, rows=random.rows[some]).within(number))
+            part.settle()
+            heights[some], widths[some] = part.heights, part.widths
+            parts |= {at: (part, place) for place, at in enumerate(some.tolist())}
+
+        def changed(x: Any, at: int) -> Any:
+            part, place = parts[at]
+            return part.picture(x, place).astype(dtype, copy=False)
+
+        plan.change(changed, (heights, widths), dtype)
+
+    def common_size(self, before: PictureSize | None) -> PictureSize | None:
+        first, *others = {transform.common_size(before) for transform in self.transforms}
+        return None if others else first
+
+    def largest_size(self, before: PictureSize) -> PictureSize:
+        heights, widths = zip(*(one.largest_size(before) for one in self.transforms), strict=True)
+        return max(heights), max(widths)
+
+    def dtype_after(self, before: np.dtype[Any]) -> np.dtype[Any]:
+        found: np.dtype[Any] = np.result_type(*(t.dtype_after(before) for t in self.transforms))
+        return found
+
+
+def _checked_inner(transforms: Any) -> tuple[PictureTransform, ...]:
+    """Return transforms within another; none of them may set how results come out."""
+    inner = tuple(transforms)
+    for one in inner:
+        if not isinstance(one, PictureTransform):
+            raise AugmentError(
+                f"{one!r} is not a transform of pictures; put other callables beside an Augment "
+                "into a pipeline"
+            )
+        given = [name for name in ("axes", "dtype", "dims") if getattr(one, name) is not None]
+        if given:
+            raise AugmentError(
+                f"an Augment within another transform takes no {' and no '.join(given)}; give "
+                "that to the outermost Augment"
+            )
+    return inner
+
+
+def _pictures_of(
+    row: RowForm, dims: Sequence[Hashable] | None
+) -> tuple[list[PictureSize], int] | None:
+    """Return the sizes of pictures, and their channels; None where rows are not pictures."""
+    names: Sequence[Hashable] = row.dims
+    if dims is not None:
+        found = find_axes(dims, 2)
+        names = [dim for dim in dims if dim != found.dim_of_axis.get("b")]
+    try:
+        axis_of = {dim: axis for axis, dim in find_axes(names, 2).dim_of_axis.items()}
+        axes = [axis_of[dim] for dim in names]
+    except (DimsError, KeyError):
+        return None
+    if not {0, 1} <= set(axes) or any(len(shape) != len(axes) for shape in row.shapes):
+        return None
+    lengths = [dict(zip(axes, shape, strict=True)) for shape in row.shapes]
+    n_channels = max((one.get("c", 1) for one in lengths), default=1)
+    return [(one[0], one[1]) for one in lengths], n_channels
