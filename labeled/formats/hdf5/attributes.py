@@ -16,6 +16,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from labeled.formats.cf import FILLS
 from labeled.formats.hdf5.safety import to_text
 
 INTERNAL = frozenset(
@@ -65,7 +66,8 @@ def attrs_of(
         except Exception:  # any exception may come of a foreign or damaged type
             unreadable.append(text)
             continue
-        values[text] = plain_value(value, scalars=scalars)
+        fill = text in FILLS and isinstance(value, bytes)  # one of the values, so no text either
+        values[text] = value if fill else plain_value(value, scalars=scalars)
     return values, unreadable
 
 
