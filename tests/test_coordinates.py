@@ -82,19 +82,6 @@ def test_rows_are_grouped_and_aligned_by_their_times(netcdf):
             assert together[1].equals(want)
 
 
-def test_a_coordinate_of_several_sources_is_read_once(netcdf, monkeypatch):
-    read = []
-
-    def counted(source, *given):
-        read.append(source.name)
-        return carried_variable(source, *given)
-
-    carried_variable = labelled.carried_variable
-    monkeypatch.setattr(labelled, "carried_variable", counted)
-    assert len(labeled.open_dataset(netcdf).to_xarray().data_vars) > 2
-    assert read.count("time") == 1
-
-
 @pytest.mark.parametrize(("limit", "little"), [("INDEX_BYTES", 8 * N - 1), ("INDEX_FILES", 0)])
 def test_long_coordinates_of_rows_stay_lazy(netcdf, monkeypatch, limit, little):
     monkeypatch.setattr(labelled, limit, little)
@@ -137,18 +124,22 @@ def test_the_engine_decodes_nothing_when_told_so(netcdf):
 
 
 @pytest.mark.parametrize(
-    "told",
+    "decoders",
     [
         {"mask_and_scale": False},
+        {"mask_and_scale": {"temperature": False}},
         {"decode_times": False},
         {"decode_times": xr.coders.CFDatetimeCoder(time_unit="s")},
         {"decode_coords": "all"},
-        {"concat_characters": True},
+        {"decode_coords": False},
+        {"concat_characters": False},
+        {"drop_variables": ["flag", "lat"]},
     ],
 )
-def test_the_engine_refuses_decoders_it_does_not_have(netcdf, told):
-    with pytest.raises(LoaderError, match=f"{next(iter(told))}=.*decode_cf=False"):
-        xr.open_dataset(netcdf, engine="labeled", **told)
+def test_the_engine_takes_the_decoders_of_xarray(netcdf, decoders):
+    with xr.open_dataset(netcdf, engine="h5netcdf", **decoders) as theirs:
+        mine = xr.open_dataset(netcdf, engine="labeled", **decoders)
+        xr.testing.assert_identical(mine, theirs)
 
 
 def test_the_engine_joins_files_and_keeps_blocks(netcdf):
@@ -156,9 +147,22 @@ def test_the_engine_joins_files_and_keeps_blocks(netcdf):
         values = theirs["temperature"].values
     opened = xr.open_dataset([netcdf, netcdf], engine="labeled", create_default_indexes=False)
     np.testing.assert_array_equal(opened["temperature"].values, np.concatenate([values] * 2))
-    with dask.config.set({"array.chunk-size": "800 B"}):
-        blocks = xr.open_dataset(netcdf, engine="labeled", chunks={})["temperature"].chunks
+    blocks = xr.open_dataset(netcdf, engine="labeled", chunks={})["temperature"].chunks
     assert blocks == ((8,) * 5, (4,), (5,))
+
+
+def test_the_engine_decodes_files_that_are_packed_differently(tmp_path):
+    values, paths = np.linspace(0, 9, 6), [tmp_path / "a.nc", tmp_path / "b.nc"]
+    for path, scale in zip(paths, (0.5, 0.25), strict=True):
+        made = xr.Dataset({"x": ("time", values)}, coords={"time": np.arange(6)})
+        packing = {"dtype": "i2", "scale_factor": scale, "_FillValue": -1}
+        made.to_netcdf(path, engine="h5netcdf", encoding={"x": packing}, unlimited_dims=["time"])
+    theirs = [xr.load_dataset(path, engine="h5netcdf").x.values for path in paths]
+    mine = xr.open_dataset(paths, engine="labeled", create_default_indexes=False)
+    np.testing.assert_array_equal(mine.x.values, np.concatenate(theirs))
+    with pytest.raises(LoaderError, match=r"'x' of .*a\.nc.*packed differently.*decode_cf=False"):
+        xr.open_dataset(paths, engine="labeled", decode_times=False)
+    assert xr.open_dataset(paths, engine="labeled", decode_cf=False).x.dtype == np.int16
 
 
 def test_another_example_dim(netcdf):

@@ -48,7 +48,7 @@ from labeled.api.held import (
     taken,
     weightiest,
 )
-from labeled.api.labelled import Part, carried_array, data_array, xarray_dataset
+from labeled.api.labelled import Arrays, Part, arrays_of, carried_array, dask_dataset, data_array
 from labeled.api.looks import dataset_summary, split_lines
 from labeled.api.measured import statistics_of
 from labeled.api.plots import DatasetPlots
@@ -498,7 +498,7 @@ class Dataset:
         source = self._sources[name]
         if isinstance(source, RaggedSource):
             return source.select(self.selection(name))
-        return data_array(self._part(name, source))
+        return data_array(self._part(name, source), self.chunks)
 
     def _variable(self, name: str) -> xr.DataArray:
         """Return what comes along with sources: a coordinate, or what has no example dim."""
@@ -550,9 +550,16 @@ class Dataset:
     def to_xarray(self) -> xr.Dataset:
         """Return all dense sources, coordinates and carried variables as a lazy xarray.Dataset.
 
+        Blocks are cut at the same places along every dim: where the source with the largest
+        rows has them.
+
         A dim name that has two lengths becomes ``<source>_<name>``, with a warning. Ragged
         sources have no place in it and are left out, with a warning.
         """
+        return dask_dataset(self._arrays(), self.chunks, self.attrs)
+
+    def _arrays(self) -> Arrays:
+        """Return what an xarray.Dataset of this dataset holds, before anything is read."""
         ragged = [name for name, source in self._sources.items() if source.ragged is not None]
         if ragged:
             warn(
@@ -566,18 +573,11 @@ class Dataset:
         }
         coords = {c for name in self._catalog.sources for c in self._coords_of(name)}
         carried = {n: v for n, v in self._catalog.variables.items() if n not in coords}
-        return xarray_dataset(parts, carried, self._catalog.coordinates, self.steps, self.attrs)
+        return arrays_of(parts, carried, self._catalog.coordinates, self.steps)
 
     def _part(self, name: str, source: Source) -> Part:
         coords = {c: self._catalog.variables[c] for c in self._coords_of(name)}
-        return Part(
-            source,
-            self.selection(name),
-            self._file_rows(name),
-            coords,
-            self.steps,
-            self.chunks,
-        )
+        return Part(source, self.selection(name), self._file_rows(name), coords, self.steps)
 
     def _coords_of(self, name: str) -> tuple[str, ...]:
         return self._catalog.sources[name].headers[0].coords

@@ -4,27 +4,29 @@ Coordinates called like their dim get the index that xarray users expect: `sel`,
 and `resample` need it. Along the example dim they are read for it only where that is little;
 a longer one stays lazy, without an index (``set_xindex`` makes one), and so do all others
 along it. They take the same rows as the data.
+
+Dask blocks of one Dataset are cut at the same places along every dim, as xarray and
+``map_blocks`` want it: the source with the largest rows decides.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import xarray as xr
 
-from labeled.catalog.lazy import lazy_array
+from labeled.catalog.chunking import BlockLengths
+from labeled.catalog.lazy import LazyArray, dask_array, warn_of_repeated_decoding
 from labeled.catalog.source import Source
 from labeled.errors import warn
 from labeled.formats.cf import encoding_of
 from labeled.selection import Selection
 
 Steps = Sequence[tuple[str, Any]]
-
-Known = dict[tuple[str, str], xr.Variable]
-"""Coordinates by their name and rows."""
+Named = Mapping[str, LazyArray]
 
 INDEX_BYTES = 8 << 20
 """The most values along the example dim that are read for an index: about a million times."""
@@ -52,8 +54,6 @@ class Part:
         Coordinates of this source, whole.
     steps : sequence of (dim, request)
         The ``isel`` calls that made `source`; coordinates follow them.
-    chunks : Any
-        As given when the files were opened.
     """
 
     source: Source
@@ -61,43 +61,53 @@ class Part:
     file_rows: Selection
     coords: Mapping[str, Source]
     steps: Steps
-    chunks: Any = "auto"
+
+    @property
+    def array(self) -> LazyArray:
+        return LazyArray(self.source, self.rows, self.source.dims)
+
+    def coordinates(self) -> dict[str, LazyArray]:
+        """Return the coordinates that have only dims of the source."""
+        example = self.source.file_dims[0]
+        n_rows = sum(header.n_rows for header in self.source.headers)
+        out = {}
+        for name, source in self.coords.items():
+            along = source.dims[:1] == (example,)
+            if not along or source.n_rows == n_rows:
+                out[name] = taken(source, self.steps, self.file_rows if along else None)
+        return {name: each for name, each in out.items() if {*each.dims} <= {*self.source.dims}}
 
 
-def data_array(part: Part, known: Known | None = None) -> xr.DataArray:
-    """Return a source as a DataArray; dims, attributes and coordinates of the file.
+class Arrays(NamedTuple):
+    """What makes a Dataset, before anything is read: `sources`, and what else stands in it."""
 
-    Coordinates among the `known` are not read again; others are added to them.
-    """
-    source = part.source
-    variable = _lazy_variable(source, part.rows, part.chunks)
-    array = xr.DataArray(variable, name=source.name)
-    array.encoding = variable.encoding
-    return _with_coords(array, _coordinates(part, {} if known is None else known), _is_long(part))
+    sources: Named
+    others: Named
+    coords: Set[str]
+    """Which of them are coordinates."""
 
 
-def _lazy_variable(source: Source, rows: Selection, chunks: Any = "auto") -> xr.Variable:
-    """Return rows with their dims.
-
-    ``chunks={}`` of xarray keeps the blocks as they are, and `to_netcdf` packs values as the
-    files do, if all of them do so alike.
-    """
-    data = lazy_array(source, rows, chunks)
-    blocks = dict(zip(source.dims, data.chunks, strict=True))
-    stored = [encoding_of(header.cf, header.dtype) for header in source.headers]
-    alike = all(repr(one) == repr(stored[0]) for one in stored)
-    encoding = {"preferred_chunks": blocks, **(stored[0] if alike else {})}
-    return xr.Variable(source.dims, data, dict(source.attrs), encoding)
+def data_array(part: Part, chunks: Any) -> xr.DataArray:
+    """Return a source as a DataArray; dims, attributes and coordinates of the file."""
+    name, coords = part.source.name, part.coordinates()
+    return _dask_array(name, Arrays({name: part.array}, coords, coords.keys()), chunks)
 
 
-def xarray_dataset(
+def carried_array(name: str, variables: Mapping[str, Source], steps: Steps) -> xr.DataArray:
+    """Return one of the variables with those that are called like its dims."""
+    of_dims = (dim for dim in variables[name].dims if dim in variables)
+    coords = {dim: taken(variables[dim], steps) for dim in of_dims if variables[dim].dims == (dim,)}
+    array = taken(variables[name], steps)
+    return _dask_array(name, Arrays({name: array}, coords, coords.keys()), "auto")
+
+
+def arrays_of(
     parts: Mapping[str, Part],
     carried: Mapping[str, Source],
     coordinates: Set[str],
     steps: Steps,
-    attrs: Mapping[str, Any],
-) -> xr.Dataset:
-    """Return sources, their coordinates and variables carried whole as one Dataset.
+) -> Arrays:
+    """Return sources, their coordinates and variables carried whole, as one Dataset has them.
 
     Those of `carried` that are among `coordinates` stay coordinates, though no source has them.
     """
@@ -109,37 +119,37 @@ def xarray_dataset(
             "'<source>_<dim>' where they are not the most common; give them names of their own "
             "with dims={source: (...)}",
         )
-    variables: dict[str, xr.Variable] = {}
-    coords: dict[str, xr.Variable] = {}
-    indexes: dict[str, Any] = {}
-    known: Known = {}
+    sources: dict[str, LazyArray] = {}
+    coords: dict[str, LazyArray] = {}
     for name, part in parts.items():
-        array = _renamed(data_array(part, known), name, clashing.get(name, set()))
-        variables[name] = array.variable
-        for coord, values in array.coords.items():
-            coords.setdefault(str(coord), values.variable)
-        indexes.update(array.xindexes)
-    sizes = {dim: n for v in variables.values() for dim, n in v.sizes.items()}
-    missing = {name: v for name, v in carried.items() if name not in coords | variables}
-    for name, variable in _fitting(missing, sizes, steps).items():
-        # a variable called like its dim is made a coordinate, with an index, by xarray
-        loose = name in coordinates and variable.dims != (name,)
-        (coords if loose else variables)[name] = variable
-    together = xr.Coordinates(coords, indexes=indexes)
-    return xr.Dataset(variables, coords=together, attrs=dict(attrs))
+        renamed = {dim: f"{name}_{dim}" for dim in clashing.get(name, ())}
+        sources[name] = _renamed(part.array, renamed)
+        for coord, array in part.coordinates().items():
+            own = coord if renamed.keys().isdisjoint(array.dims) else f"{name}_{coord}"
+            coords.setdefault(own, _renamed(array, renamed))
+    sizes = {dim: n for a in sources.values() for dim, n in zip(a.dims, a.shape, strict=True)}
+    missing = {name: each for name, each in carried.items() if name not in coords.keys() | sources}
+    others = coords | _fitting(missing, sizes, steps)
+    named = {n for n, each in {**sources, **others}.items() if each.dims == (n,)}
+    return Arrays(sources, others, coords.keys() | (coordinates & others.keys()) | named)
+
+
+def _renamed(array: LazyArray, names: Mapping[str, str]) -> LazyArray:
+    return replace(array, dims=tuple(names.get(dim, dim) for dim in array.dims))
 
 
 def _fitting(
     carried: Mapping[str, Source], sizes: Mapping[Any, int], steps: Steps
-) -> dict[str, xr.Variable]:
+) -> dict[str, LazyArray]:
     """Return the carried variables whose dims are as long as they are elsewhere."""
     known, out, left_out = dict(sizes), {}, []
     for name, source in carried.items():
-        variable = carried_variable(source, steps)
-        if any(known.setdefault(dim, n) != n for dim, n in variable.sizes.items()):
+        array = taken(source, steps)
+        lengths = zip(array.dims, array.shape, strict=True)
+        if any(known.setdefault(dim, n) != n for dim, n in lengths):
             left_out.append(name)
         else:
-            out[name] = variable
+            out[name] = array
     if left_out:
         warn(
             f"variables {left_out} are left out: their dims have other lengths than in the sources"
@@ -147,74 +157,105 @@ def _fitting(
     return out
 
 
-def _renamed(array: xr.DataArray, source: str, clashing: set[str]) -> xr.DataArray:
-    """Give dims that clash, and coordinates along them, names of this source's own."""
-    dims = {dim for dim in array.dims if dim in clashing}
-    along = {name for name, coord in array.coords.items() if set(coord.dims) & dims}
-    return array.rename({name: f"{source}_{name}" for name in dims | along})
-
-
-def carried_variable(source: Source, steps: Steps, rows: Selection | None = None) -> xr.Variable:
+def taken(source: Source, steps: Steps, rows: Selection | None = None) -> LazyArray:
     """Return a coordinate or a variable without the example dim, its axes cut like the data."""
     if not source.dims:
-        return xr.Variable((), source.whole(), dict(source.attrs))
+        return LazyArray(source, Selection.all(0), ())
     rows = Selection.all(source.n_rows) if rows is None else rows
-    drop = False
+    one = False
     for dim, request in steps:
+        wanted = list(request) if isinstance(request, tuple) else request
         if dim == source.dims[0]:
-            drop = isinstance(request, int)
-            rows = rows[[request] if drop else _listed(request)]
+            one = isinstance(request, int)
+            rows = rows[[request] if one else wanted]
         elif dim in source.dims[1:]:
-            source = source.narrow({source.dims[1:].index(dim): _listed(request)})
-    variable = _lazy_variable(source, rows)
-    return variable.isel({source.dims[0]: 0}) if drop else variable
+            source = source.narrow({source.dims[1:].index(dim): wanted})
+    return LazyArray(source, rows, source.dims[one:])
 
 
-def carried_array(name: str, variables: Mapping[str, Source], steps: Steps) -> xr.DataArray:
-    """Return one of the variables with those that are called like its dims."""
-    of_dims = (dim for dim in variables[name].dims if dim in variables)
-    coords = {dim: variables[dim] for dim in of_dims if variables[dim].dims == (dim,)}
-    return xr.DataArray(
-        carried_variable(variables[name], steps),
-        {dim: carried_variable(coordinate, steps) for dim, coordinate in coords.items()},
-        name=name,
-    )
+def dask_dataset(arrays: Arrays, chunks: Any, attrs: Mapping[str, Any]) -> xr.Dataset:
+    """Return a Dataset of dask arrays; coordinates called like their dim are read for an index."""
+    made, indexed = _variables(arrays, chunks)
+    lazy = {name: made[name] for name in made if name in arrays.coords - indexed.keys()}
+    data = {name: made[name] for name in made if name not in arrays.coords}
+    dataset = xr.Dataset(data, xr.Coordinates(lazy, indexes={}), attrs)
+    return dataset.assign_coords(indexed)
 
 
-def _coordinates(part: Part, known: Known) -> dict[str, xr.Variable]:
-    example, n_file = part.source.file_dims[0], part.file_rows
-    out = {}
-    for name, source in part.coords.items():
-        if source.dims[:1] == (example,):
-            n_rows = sum(header.n_rows for header in part.source.headers)
-            key = name, n_file.token
-            if source.n_rows == n_rows:
-                if key not in known:
-                    known[key] = carried_variable(source, part.steps, n_file)
-                out[name] = known[key]
-        else:
-            out[name] = carried_variable(source, part.steps)
-    return out
-
-
-def _is_long(part: Part) -> bool:
-    """Whether reading the coordinate of the example dim is too much for an index."""
-    source = part.coords.get(part.source.file_dims[0])
-    if source is None:
-        return False
-    each = TEXT_BYTES if source.dtype.kind == "O" else source.dtype.itemsize
-    return len(part.rows) * each > INDEX_BYTES or len(source.headers) > INDEX_FILES
-
-
-def _with_coords(
-    array: xr.DataArray, coords: Mapping[str, xr.Variable], long: bool
-) -> xr.DataArray:
-    lazy = {array.dims[0]} if long else set()
-    kept = {n: v for n, v in coords.items() if set(v.dims) <= set(array.dims)}
-    indexed = {n: v.load() for n, v in kept.items() if v.dims == (n,) and n not in lazy}
-    others = {n: v for n, v in kept.items() if n not in indexed}
-    array = array.assign_coords(xr.Coordinates(others, indexes={}))
+def _dask_array(name: str, arrays: Arrays, chunks: Any) -> xr.DataArray:
+    made, indexed = _variables(arrays, chunks)
+    lazy = {n: made[n] for n in made if n in arrays.coords - indexed.keys()}
+    array = xr.DataArray(made[name], xr.Coordinates(lazy, indexes={}), name=name)
+    array.encoding = made[name].encoding
     return array.assign_coords(indexed)
+
+
+def _variables(
+    arrays: Arrays, chunks: Any
+) -> tuple[dict[str, xr.Variable], dict[str, xr.Variable]]:
+    """Return all variables, and those among them that are read for an index."""
+    everything = {**arrays.others, **arrays.sources}
+    blocks = _aligned_blocks(arrays, chunks)
+    examples = {array.dims[0] for array in arrays.sources.values() if array.dims}
+    indexed = {
+        name
+        for name in arrays.coords
+        if everything[name].dims == (name,)
+        and not (name in examples and _is_long(everything[name]))
+    }
+    made = {
+        name: _variable(array, None if name in indexed else blocks)
+        for name, array in everything.items()
+    }
+    return made, {name: made[name] for name in made if name in indexed}
+
+
+def _variable(array: LazyArray, blocks: Mapping[tuple[str, int], Any] | None) -> xr.Variable:
+    """Return a variable of dask blocks by (dim, length); read now without them, or without axes.
+
+    ``chunks={}`` of xarray keeps the blocks as they are, and `to_netcdf` packs values as the
+    files do, if all of them do so alike.
+    """
+    stored = [encoding_of(header.cf, header.dtype) for header in array.source.headers]
+    alike = all(repr(one) == repr(stored[0]) for one in stored)
+    encoding = stored[0] if alike else {}
+    attrs = dict(array.source.attrs)
+    if blocks is None or not array.dims:
+        return xr.Variable(array.dims, array.read(), attrs, encoding)
+    lengths = tuple(blocks[each] for each in zip(array.dims, array.shape, strict=True))
+    encoding = {"preferred_chunks": dict(zip(array.dims, lengths, strict=True)), **encoding}
+    return xr.Variable(array.dims, dask_array(array, lengths), attrs, encoding)
+
+
+def _aligned_blocks(arrays: Arrays, chunks: Any) -> dict[tuple[str, int], tuple[int, ...]]:
+    """Decide the lengths of blocks along each dim: those of the source with the largest rows."""
+    found: dict[tuple[str, int], tuple[int, ...]] = {}
+
+    def known(array: LazyArray, lengths: BlockLengths) -> None:
+        for dim, n, axis in zip(array.dims, array.shape, lengths, strict=True):
+            found.setdefault((dim, n), axis)
+
+    for array in sorted(arrays.sources.values(), key=_row_bytes, reverse=True):
+        lengths = array.blocks(chunks)
+        warn_of_repeated_decoding(array, lengths)
+        known(array, lengths)
+    for array in sorted(arrays.others.values(), key=_row_bytes, reverse=True):
+        shape = zip(array.dims, array.shape, strict=True)
+        own = array.source.dims[-len(array.dims) :]
+        asked = {dim: found.get(each, "auto") for dim, each in zip(own, shape, strict=False)}
+        known(array, array.blocks(asked))
+    return found
+
+
+def _row_bytes(array: LazyArray) -> int:
+    return array.source.row_bytes
+
+
+def _is_long(array: LazyArray) -> bool:
+    """Whether reading the coordinate of the example dim is too much for an index."""
+    each = TEXT_BYTES if array.dtype.kind == "O" else array.dtype.itemsize
+    too_many = len(array.source.headers) > INDEX_FILES
+    return len(array.rows) * each > INDEX_BYTES or too_many
 
 
 def _clashing_dims(parts: Mapping[str, Part]) -> dict[str, set[str]]:
@@ -240,7 +281,3 @@ def _most_common(lengths: Iterable[int]) -> int | None:
     """Return the value that occurs most often; None where two occur equally often."""
     (most, count), *others = Counter(lengths).most_common(2)
     return None if others and others[0][1] == count else most
-
-
-def _listed(request: Any) -> Any:
-    return list(request) if isinstance(request, tuple) else request

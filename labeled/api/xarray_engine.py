@@ -1,65 +1,52 @@
-"""``xr.open_dataset(path, engine="labeled")``: the same datasets through xarray's door.
+"""``xr.open_dataset(path, engine="labeled")``: the same datasets through xarray's own function.
 
-xarray keeps its own ``decode_cf=`` to itself and tells a backend only of the single
-decoders, each set to False; so all of them are accepted here and must agree, because
-values are decoded whole or not at all.
+The engine gives xarray lazily indexed arrays of stored values. xarray decodes them, keeps what
+was read, and makes dask arrays where `chunks` is given, as with every engine of its own.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import xarray as xr
-from xarray.backends import BackendEntrypoint
+from xarray.backends import AbstractDataStore, BackendEntrypoint, StoreBackendEntrypoint
+from xarray.core.indexing import LazilyIndexedArray
 
+from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
+from labeled.catalog.chunking import stored_along, stored_rows
+from labeled.catalog.lazy import LazyArray
 from labeled.catalog.source import Io
 from labeled.errors import FileFormatError, LoaderError, NotYetError
+from labeled.formats.header import DEFLATE, FLETCHER32, SHUFFLE
+from labeled.formats.objects import is_text
 from labeled.selection import Request
 
 SUFFIX = ".labeled.h5"
 
-VALUE_DECODERS = ("mask_and_scale", "decode_times")
-"""Both on or both off: what they do is one step here."""
-
-DECODERS = (
-    *VALUE_DECODERS,
-    "decode_timedelta",
-    "use_cftime",
-    "concat_characters",
-    "decode_coords",
-)
+FLAGS = {SHUFFLE: "shuffle", FLETCHER32: "fletcher32"}
+"""Filters without options that `encoding` names."""
 
 
 class LabeledBackendEntrypoint(BackendEntrypoint):
     """Files of examples: dims from labels and scales, splits and subsets."""
 
     description = "Files of examples, with dims from labels, splits and subsets"
-    open_dataset_parameters = (
-        "filename_or_obj",
-        "drop_variables",
-        "which_sets",
-        "subset",
-        "sources",
-        "dims",
-        "example_dim",
-        "group",
-        "examples",
-        "io",
-        "decode_cf",
-        "allow_external",
-        "format",
-        "options",
-        *DECODERS,
-    )
 
     def open_dataset(
         self,
         filename_or_obj: Any,
         *,
+        mask_and_scale: Any = True,
+        decode_times: Any = True,
+        concat_characters: Any = True,
+        decode_coords: Any = True,
         drop_variables: str | Iterable[str] | None = None,
+        use_cftime: Any = None,
+        decode_timedelta: Any = None,
         which_sets: str | Sequence[str] | None = None,
         subset: Request | None = None,
         sources: Sequence[str] | None = None,
@@ -68,20 +55,13 @@ class LabeledBackendEntrypoint(BackendEntrypoint):
         group: str | None = None,
         examples: str | None = None,
         io: Io = "auto",
-        decode_cf: bool = True,
         allow_external: bool = False,
         format: str | None = None,
         options: Mapping[str, Any] | None = None,
-        mask_and_scale: Any = None,
-        decode_times: Any = None,
-        decode_timedelta: Any = None,
-        use_cftime: bool | None = None,
-        concat_characters: bool | None = None,
-        decode_coords: Any = None,
     ) -> xr.Dataset:
         """Open files as a lazy xarray.Dataset; see :func:`labeled.open_dataset`.
 
-        xarray itself makes an index of the coordinate of every dim, for which it reads that
+        xarray makes an index of the coordinate of every dim, for which it reads that
         of the example dim too; ``create_default_indexes=False`` leaves a long one lazy (see
         :func:`labeled.open_dataset`).
 
@@ -89,33 +69,22 @@ class LabeledBackendEntrypoint(BackendEntrypoint):
         ----------
         filename_or_obj : path or list of paths
             Several files are joined along the example dim.
-        drop_variables : str or iterable of str, optional
-            Variables to leave out.
+        mask_and_scale, decode_times, concat_characters, decode_coords, drop_variables, \
+use_cftime, decode_timedelta
+            As for :func:`xarray.open_dataset`.
         which_sets : str or sequence of str, optional
             Splits, joined in this order; every row by default.
         subset : slice, integers or boolean mask, optional
             Rows among those of the splits.
         options : mapping, optional
             What only one format has, such as ``{"labels": "species"}`` for delimited text.
-        mask_and_scale, decode_times, decode_timedelta, use_cftime, concat_characters, \
-decode_coords : bool, optional
-            xarray's ``decode_cf=False`` turns all of them off. Each by itself can only be
-            what this engine does anyway: `mask_and_scale` and `decode_times` go together,
-            times become ``datetime64[ns]`` or stay numbers, characters stay apart.
 
         Raises
         ------
         LoaderError
-            If the decoders asked for are not those there are.
+            If files that are packed in different ways are to be decoded in part.
         """
-        decoded = decode_cf and _decoded(
-            mask_and_scale=mask_and_scale,
-            decode_times=decode_times,
-            decode_timedelta=decode_timedelta,
-            use_cftime=use_cftime,
-            concat_characters=concat_characters,
-            decode_coords=decode_coords,
-        )
+        stored = mask_and_scale is False and decode_times is False
         dataset = open_dataset(
             _paths(filename_or_obj),
             sources=sources,
@@ -124,7 +93,7 @@ decode_coords : bool, optional
             group=group,
             examples=examples,
             io=io,
-            decode_cf=decoded,
+            decode_cf=not stored,
             allow_external=allow_external,
             format=format,
             **({} if options is None else options),
@@ -134,11 +103,18 @@ decode_coords : bool, optional
             dataset = dataset.split(*names)
         if subset is not None:
             dataset = dataset.subset(subset)
-        opened = dataset.to_xarray()
-        dropped = (
-            [drop_variables] if isinstance(drop_variables, str) else list(drop_variables or ())
+        store = _Store(dataset, in_part=not (stored or (mask_and_scale and decode_times)))
+        opened = StoreBackendEntrypoint().open_dataset(
+            store,
+            mask_and_scale=mask_and_scale,
+            decode_times=decode_times,
+            concat_characters=concat_characters,
+            decode_coords=decode_coords,
+            drop_variables=drop_variables,
+            use_cftime=use_cftime,
+            decode_timedelta=decode_timedelta,
         )
-        return opened.drop_vars(dropped, errors="ignore")
+        return opened.set_coords(store.coords & opened.variables.keys() if decode_coords else ())
 
     def open_datatree(self, filename_or_obj: Any, **_: Any) -> Any:
         """Refuse: groups are parts of names here, and none is a node.
@@ -173,28 +149,79 @@ def _paths(given: Any) -> str | os.PathLike[str] | list[str | os.PathLike[str]]:
     )
 
 
-def _decoded(**asked: Any) -> bool:
-    """Return whether values are decoded, as far as xarray's decoders were set.
+class _Store(AbstractDataStore):
+    """The stored values and attributes of a dataset, as xarray asks for them."""
 
-    Raises
-    ------
-    LoaderError
-        If they are set so that some values would be decoded and others not.
-    """
-    off = all(asked[name] is False for name in VALUE_DECODERS)
-    as_they_are: dict[str, tuple[Any, ...]] = {
-        **dict.fromkeys(VALUE_DECODERS, (None, not off)),
-        "decode_timedelta": (None, False) if off else (None,),
-        "use_cftime": (None, False),
-        "concat_characters": (None, False),
-        "decode_coords": (None, True, "coordinates", *([False] if off else [])),
+    def __init__(self, dataset: Dataset, in_part: bool) -> None:
+        arrays = dataset._arrays()
+        self._arrays = {
+            name: replace(each, source=each.source.as_stored())
+            for name, each in {**arrays.others, **arrays.sources}.items()
+        }
+        self._attrs = dataset.attrs
+        self._example_dim = dataset.files.known.headers[0].example_dim
+        self.coords = set(arrays.coords)
+        for name, array in self._arrays.items():
+            if in_part and array.source.packed_differently:
+                raise LoaderError(
+                    f"source {name!r} of {dataset.where} is packed differently from file to file, "
+                    "so that it is decoded as it is read: open it with decode_cf=True or "
+                    "decode_cf=False, or the files apart"
+                )
+
+    def get_variables(self) -> dict[str, xr.Variable]:
+        chunks = _preferred_chunks(self._arrays.values())
+        return {name: _variable(array, chunks) for name, array in self._arrays.items()}
+
+    def get_attrs(self) -> dict[str, Any]:
+        return self._attrs
+
+    def get_encoding(self) -> dict[str, Any]:
+        return {} if self._example_dim is None else {"unlimited_dims": {self._example_dim}}
+
+    def close(self) -> None:
+        """Do nothing: no file is held open between reads."""
+
+
+def _variable(array: LazyArray, chunks: Mapping[tuple[str, int], Any]) -> xr.Variable:
+    where = zip(array.dims, array.shape, strict=True)
+    preferred = {dim: chunks[dim, n] for dim, n in where if (dim, n) in chunks}
+    encoding = _encoding(array) | ({"preferred_chunks": preferred} if preferred else {})
+    return xr.Variable(array.dims, LazilyIndexedArray(array), dict(array.source.attrs), encoding)
+
+
+def _encoding(array: LazyArray) -> dict[str, Any]:
+    """Return how a variable of one HDF5 file is stored, in the words of engine="h5netcdf"."""
+    first, *others = array.source.headers
+    if others or first.format != "hdf5":
+        return {}
+    encoding: dict[str, Any] = {
+        "dtype": str if is_text(first.dtype) else first.dtype,
+        "contiguous": first.chunks is None,
+        "chunksizes": first.chunks,
+        "source": first.file.path,
+        "original_shape": first.shape,
+        **dict.fromkeys(("zlib", "szip", "bzip2", "blosc", "zstd"), False),
+        **{name: any(step.id == n for step in first.filters) for n, name in FLAGS.items()},
     }
-    for name, value in asked.items():
-        if not any(value is known for known in as_they_are[name]):
-            raise LoaderError(
-                f"engine 'labeled' cannot open a file with {name}={value!r}: it decodes scale, "
-                "fill values and times together, times to datetime64, and joins no characters. "
-                "Pass decode_cf=False for values as stored and decode them with xr.decode_cf, "
-                "or use another engine"
-            )
-    return not off
+    for step in first.filters:
+        if step.id == DEFLATE and step.options:
+            encoding |= {"zlib": True, "complevel": step.options[0]}
+        elif step.words == "lzf":
+            encoding |= {"compression": "lzf", "compression_opts": None}
+    return encoding
+
+
+def _preferred_chunks(arrays: Iterable[LazyArray]) -> dict[tuple[str, int], Any]:
+    """Return the stored chunks along each dim, by dim and length.
+
+    Where variables differ, those with the largest rows decide for all, so that ``chunks={}``
+    cuts a dataset at the same places.
+    """
+    found: dict[tuple[str, int], Any] = {}
+    chunked = [array for array in arrays if array.source.stored_chunks is not None]
+    for array in sorted(chunked, key=lambda each: each.source.row_bytes, reverse=True):
+        stored = stored_rows(array.source, array.rows), *stored_along(array.source)[1:]
+        for dim, n, lengths in zip(array.dims, array.shape, stored, strict=True):
+            found.setdefault((dim, n), lengths)
+    return found

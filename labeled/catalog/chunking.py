@@ -29,8 +29,28 @@ MAX_BLOCKS = 10_000
 """Blocks an array is cut into at most, unless chunks are given outright."""
 
 
-def block_shapes(source: Source, selection: Selection, chunks: Any) -> tuple[tuple[int, ...], ...]:
-    """Decide the block lengths along each axis, rows first."""
+BlockLengths = tuple[tuple[int, ...], ...]
+"""The lengths of blocks, one after another, along each axis."""
+
+
+def block_shapes(source: Source, selection: Selection, chunks: Any) -> BlockLengths:
+    """Decide the lengths of blocks along each axis, rows first.
+
+    Parameters
+    ----------
+    source : Source
+    selection : Selection
+        Rows, in the order wanted.
+    chunks : "auto", int, tuple, dict by dim, or None
+        As dask takes them; "auto" gives whole multiples of the stored chunks where
+        the selection allows, of about 16 MiB each, read or decoded: smaller where dask's
+        ``array.chunk-size`` is, larger where there would be more than 10,000 of them.
+
+    Raises
+    ------
+    DimsError
+        If `chunks` do not fit the source.
+    """
     shape = (len(selection), *source.row_shape)
     wanted = _by_axis(chunks, source.dims)
     stored = stored_along(source)
@@ -51,7 +71,7 @@ def block_shapes(source: Source, selection: Selection, chunks: Any) -> tuple[tup
 
 def _normalized(
     source: Source, wanted: tuple[Any, ...], shape: tuple[int, ...], stored: tuple[int, ...]
-) -> tuple[tuple[int, ...], ...]:
+) -> BlockLengths:
     limit = _limit()
     dtype = _sized(source.dtype)
     rows = _as_few(stored[0], shape[0], limit // max(1, math.prod(stored) * dtype.itemsize))
@@ -68,7 +88,7 @@ def _normalized(
             f"chunks={wanted} do not fit {source.where}, whose dims are "
             f"{dict(zip(source.dims, shape, strict=True))}: {error}; pass chunks={{dim: length}}"
         ) from None
-    return cast("tuple[tuple[int, ...], ...]", sizes)
+    return cast("BlockLengths", sizes)
 
 
 def _as_few(chunk_rows: int, n_rows: int, fitting: int) -> int:
@@ -203,6 +223,18 @@ def _by_axis(chunks: Any, dims: tuple[str, ...]) -> tuple[Any, ...]:
 def _sized(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Strings of no fixed length count as 64 bytes, so that "auto" can work with them."""
     return np.dtype("S64") if dtype.kind in "OT" else dtype
+
+
+def stored_rows(source: Source, selection: Selection) -> int | tuple[int, ...]:
+    """Return how many rows lie in a stored chunk, or in as many as MAX_BLOCKS blocks allow.
+
+    Of a selection that does not begin with a chunk, or of several files, the lengths of all
+    blocks.
+    """
+    chunk = stored_along(source)[0]
+    rows = chunk * max(1, -(-len(selection) // (chunk * MAX_BLOCKS)))
+    lengths = aligned(selection, rows, chunk, source.file_starts)
+    return rows if len(lengths) < 2 or lengths[0] == rows else lengths
 
 
 def stored_along(source: Source) -> tuple[int, ...]:

@@ -1,6 +1,9 @@
-"""Sources as dask arrays, with the selection already pushed into the read.
+"""Sources as lazy arrays: nothing is read before rows are asked for, and then only those.
 
-A lazy array is one blockwise layer: block number -> the rows of that block -> one
+A :class:`LazyArray` holds rows of a source and reads what it is indexed with. xarray wraps it
+for ``engine="labeled"``, and every block of a dask array is one.
+
+A dask array is one blockwise layer: block number -> the rows of that block -> one
 read. A permuted selection of n blocks is n tasks; each reads every stored chunk it
 touches once. Slicing such an array with dask would instead build a graph the size of
 its blocks, so a new selection always rebuilds the layer from the composed rows.
@@ -14,7 +17,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
@@ -23,8 +26,10 @@ import numpy.typing as npt
 from dask.base import tokenize
 from dask.blockwise import BlockwiseDep, blockwise
 from dask.highlevelgraph import HighLevelGraph
+from xarray.backends import BackendArray
+from xarray.core.indexing import ExplicitIndexer, IndexingSupport, explicit_indexing_adapter
 
-from labeled.catalog.chunking import block_shapes, stored_along
+from labeled.catalog.chunking import BlockLengths, block_shapes, stored_along
 from labeled.catalog.loading import enough_memory
 from labeled.catalog.source import Source
 from labeled.errors import warn
@@ -39,32 +44,72 @@ DECODE_WARNING = 2.0
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
-    """One block of a lazy array, read where it is indexed.
+class LazyArray(BackendArray):
+    """Rows of a source under the names of their dims, read where they are indexed.
+
+    It holds no handle, so that it pickles, and may be read by several threads at a time.
 
     Parameters
     ----------
     source : Source
-    selection : Selection
-        Rows of the block.
-    parts : tuple of slice
-        Its part of each trailing axis.
+        A variable without axes has no rows.
+    rows : Selection
+    dims : tuple of str
+        One name an axis. Without a name for the rows there is one row, and no axis for it.
     """
 
     source: Source
-    selection: Selection
-    parts: tuple[slice, ...]
+    rows: Selection
+    dims: tuple[str, ...]
 
-    def __getitem__(self, index: tuple[int | slice | list[int], ...]) -> npt.NDArray[Any]:
-        """Read what is asked of the block, one request for each axis."""
-        one, *inner = index
+    @property
+    def has_rows(self) -> bool:
+        """Whether the first axis is that of the rows."""
+        return len(self.dims) > len(self.source.row_shape) and bool(self.source.dims)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        if not self.source.dims:
+            return ()
+        return (len(self.rows), *self.source.row_shape)[not self.has_rows :]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.source.dtype
+
+    def __getitem__(self, key: ExplicitIndexer | tuple[Any, ...]) -> npt.NDArray[Any]:
+        """Read what is asked, one request for each axis as xarray's outer indexing takes them."""
+        if isinstance(key, ExplicitIndexer):
+            found: npt.NDArray[Any] = explicit_indexing_adapter(
+                key, self.shape, IndexingSupport.OUTER, self._read
+            )
+            return found
+        return self._read(key)
+
+    def _read(self, index: tuple[Any, ...]) -> npt.NDArray[Any]:
+        if not self.source.dims:
+            return self.source.whole()
+        one, *inner = index if self.has_rows else (0, *index)
         rows = [one] if isinstance(one, int | np.integer) else one
-        source = self.source
-        for parts in (self.parts, inner):
-            source = source.narrow(dict(enumerate(parts)))
-        read = read_block(source, self.selection[rows])
+        read = read_block(self.source.narrow(dict(enumerate(inner))), self.rows[rows])
         found: npt.NDArray[Any] = read if rows is one else read[0]
         return found
+
+    def read(self) -> npt.NDArray[Any]:
+        """Read everything."""
+        return self._read((slice(None),) * len(self.dims))
+
+    def blocks(self, chunks: Any) -> BlockLengths:
+        """Decide the lengths of blocks along each axis; see :func:`block_shapes`."""
+        if not self.source.dims:
+            return ()
+        return block_shapes(self.source, self.rows, chunks)[not self.has_rows :]
+
+    def part(self, *axes: slice) -> LazyArray:
+        """Take a part of each axis, lazily."""
+        rows, *inner = axes if self.has_rows else (slice(None), *axes)
+        source = self.source.narrow(dict(enumerate(inner)))
+        return replace(self, source=source, rows=self.rows[rows])
 
 
 class Blocks(BlockwiseDep):
@@ -72,24 +117,18 @@ class Blocks(BlockwiseDep):
 
     produces_tasks = False
 
-    def __init__(
-        self, source: Source, selection: Selection, chunks: tuple[tuple[int, ...], ...]
-    ) -> None:
-        self.source = source
-        self.selection = selection
+    def __init__(self, array: LazyArray, chunks: BlockLengths) -> None:
+        self.array = array
         self.chunks = chunks
         self.numblocks = tuple(len(axis) for axis in chunks)
         self._edges = tuple(np.cumsum([0, *axis]) for axis in chunks)
 
-    def __getitem__(self, block: tuple[int, ...]) -> Block:
-        rows, *parts = (
-            slice(int(edges[number]), int(edges[number + 1]), 1)
-            for edges, number in zip(self._edges, block, strict=True)
-        )
-        return Block(self.source, self.selection[rows], tuple(parts))
+    def __getitem__(self, block: tuple[int, ...]) -> LazyArray:
+        edges = zip(self._edges, block, strict=True)
+        return self.array.part(*(slice(int(e[n]), int(e[n + 1]), 1) for e, n in edges))
 
     def __dask_tokenize__(self) -> tuple[str, str, Any]:
-        return self.source.token, self.selection.token, self.chunks
+        return self.array.source.token, self.array.rows.token, self.chunks
 
 
 def read_block(source: Source, selection: Selection) -> npt.NDArray[Any]:
@@ -108,52 +147,31 @@ def read_block(source: Source, selection: Selection) -> npt.NDArray[Any]:
         return source.decode(source.reader().read(selection.rows if span is None else span))
 
 
-def lazy_array(source: Source, selection: Selection, chunks: Any = "auto") -> Any:
-    """Return the selected rows of a source as a dask array.
+def dask_array(array: LazyArray, blocks: BlockLengths) -> Any:
+    """Return a lazy array as a dask array of blocks of these lengths, NumPy arrays each.
 
-    Parameters
-    ----------
-    source : Source
-        Dims ``source.dims``.
-    selection : Selection
-        Rows, in the order wanted.
-    chunks : "auto", int, tuple, dict by dim, or None
-        As dask takes them; "auto" gives whole multiples of the stored chunks where
-        the selection allows, of about 16 MiB each, read or decoded: smaller where dask's
-        ``array.chunk-size`` is, larger where there would be more than 10,000 of them
-        (see :mod:`labeled.catalog.chunking`).
-
-    Returns
-    -------
-    dask.array.Array
-        Lengths ``(len(selection), *source.row_shape)``; NumPy blocks. Memory is taken, and
-        claims of the file are checked, block by block.
+    Memory is taken, and claims of the file are checked, block by block.
 
     Raises
     ------
-    DimsError
-        If `chunks` do not fit the source.
     FileFormatError
         If the source reaches past the end of its file.
     """
-    shape = (len(selection), *source.row_shape)
-    blocks = block_shapes(source, selection, chunks)
+    source = array.source
     source.check_claim(0)
-    _warn_of_repeated_decoding(source, selection, blocks)
-    name = f"read-{source.name.rpartition('/')[2]}-{tokenize(source, selection.token, blocks)}"
-    axes = "".join(chr(97 + axis) for axis in range(len(shape)))
-    every = (slice(None),) * len(shape)
-    read = Blocks(source, selection, blocks)
+    name = f"read-{source.name.rpartition('/')[2]}-{tokenize(source, array.rows.token, blocks)}"
+    axes = "".join(chr(97 + axis) for axis in range(len(blocks)))
+    every = (slice(None),) * len(blocks)
+    read = Blocks(array, blocks)
     layer = blockwise(core.getter, name, axes, read, axes, every, None, numblocks={})
     graph = HighLevelGraph.from_collections(name, layer, dependencies=[])
-    meta = np.empty((0,) * len(shape), source.dtype)
-    return da.Array(graph, name, chunks=blocks, meta=meta, shape=shape)
+    meta = np.empty((0,) * len(blocks), source.dtype)
+    return da.Array(graph, name, chunks=blocks, meta=meta, shape=array.shape)
 
 
-def _warn_of_repeated_decoding(
-    source: Source, selection: Selection, blocks: tuple[tuple[int, ...], ...]
-) -> None:
-    """Say so when computing block by block would decode stored chunks over and over."""
+def warn_of_repeated_decoding(array: LazyArray, blocks: BlockLengths) -> None:
+    """Warn where computing block by block would decode stored chunks over and over."""
+    source, selection = array.source, array.rows
     stored = source.stored_chunks
     if stored is None or not source.headers[0].filters or max(map(len, blocks)) < 2:
         return

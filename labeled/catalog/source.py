@@ -140,10 +140,20 @@ class Source:
     @cached_property
     def cf(self) -> CF | None:
         """How stored values are decoded; None where the reader decodes each file its own way."""
-        return None if self.loaded is not None or self._own_ways else self.headers[0].cf
+        return None if self.loaded is not None or self.packed_differently else self.headers[0].cf
+
+    def as_stored(self) -> Source:
+        """Return the source without CF decoding, with all attributes of the file.
+
+        One whose files differ in CF conventions stays as it is.
+        """
+        if self.packed_differently:
+            return self
+        headers = tuple(replace(header, cf=None) for header in self.headers)
+        return replace(self, headers=headers, attrs={**self.attrs, **headers[0].used_attrs})
 
     @cached_property
-    def _own_ways(self) -> bool:
+    def packed_differently(self) -> bool:
         """Whether the files differ in CF conventions, so that each is decoded as it is read."""
         return len({repr(header.cf) for header in self.headers}) > 1
 
@@ -161,7 +171,9 @@ class Source:
         """The dtype that a reader hands out: mostly the file's, in native byte order."""
         if self.loaded is not None:
             return self.loaded.dtype
-        return decoded_dtype(self.headers[0]) if self._own_ways else _native(self.headers[0])
+        return (
+            decoded_dtype(self.headers[0]) if self.packed_differently else _native(self.headers[0])
+        )
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -204,7 +216,9 @@ class Source:
         size = 2 * PIECE_BYTES + max(header.scratch_bytes for header in self.headers)
         if chunks is None:
             kinds = {header.storage for header in self.headers}
-            direct = kinds == {"contiguous"} and not self._plain_region and not self._own_ways
+            direct = (
+                kinds == {"contiguous"} and not self._plain_region and not self.packed_differently
+            )
             alone = kinds <= {"contiguous", "records"} and not is_elsewhere(self.headers)
             dear = any(header.filters for header in self.headers)
             mapped = direct and self._mappable
@@ -299,7 +313,7 @@ class Source:
     def _reader(self, header: SourceHeader) -> Reader:
         opened = format_named(header.format)
         stored = opened.open_reader(header, region=self._plain_region, io=self.io)
-        if header.cf is None or not self._own_ways:
+        if header.cf is None or not self.packed_differently:
             return stored
         return DecodingReader(stored, header.cf)
 
@@ -325,7 +339,7 @@ class Source:
         digest = digest_of(self.headers)
         for part in self.region:
             digest.update(part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
-        ways = tuple(header.cf for header in self.headers) if self._own_ways else self.cf
+        ways = tuple(header.cf for header in self.headers) if self.packed_differently else self.cf
         digest.update(repr((self.name, ways, self.dtype.str)).encode())
         if self.loaded is not None:
             digest.update(_bytes_of(self.loaded))

@@ -160,6 +160,8 @@ class SourceHeader:
     dims: tuple[str, ...]
     """One name an axis; axis 0 is the example axis."""
     attrs: Mapping[str, Any] = field(default_factory=dict)
+    used_attrs: Mapping[str, Any] = field(default_factory=dict)
+    """Further attributes of the file, which `cf` and `coords` stand for."""
     storage: Storage = "contiguous"
     offset: int | None = None
     """Byte offset of contiguous data in the file; None where nothing is allocated."""

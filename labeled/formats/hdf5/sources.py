@@ -369,7 +369,8 @@ def with_cf(header: SourceHeader, cf: CF | None, used: frozenset[str]) -> Source
     if cf is None and used.isdisjoint(header.attrs):
         return header
     attrs = {key: value for key, value in header.attrs.items() if key not in used}
-    return replace(header, cf=cf, attrs=attrs)
+    taken = {key: value for key, value in header.attrs.items() if key in used}
+    return replace(header, cf=cf, attrs=attrs, used_attrs=taken)
 
 
 def _why_no_coordinate(scale: Scale, axis: Axis) -> str | None:
