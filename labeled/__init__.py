@@ -25,6 +25,7 @@ from labeled.selection import Selection
 from labeled.version import VERSION
 from labeled.writing.append import append
 from labeled.writing.repack import repack
+from labeled.writing.splits import write_splits
 from labeled.writing.verify import verify
 from labeled.writing.write import write
 
@@ -49,6 +50,7 @@ __all__ = [
     "repack",
     "verify",
     "write",
+    "write_splits",
 ]
 
 _PARTS = ("cluster", "compat", "providers", "samplers", "spaces", "specs", "torch", "transforms")

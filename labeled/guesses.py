@@ -24,6 +24,7 @@ _ANSWERS = {
     "map apply transform with_transform set_transform collate_fn": _PIPELINE,
     "normalize mean std": _NORMALIZE,
     "axes data_format channels_last": _ORDER,
+    "axis_labels": "dims={'x': ('batch', 'height', 'width')} names axes, ds.dims has them",
     "max_tokens bucket_boundaries bucket_by_length group_by_length packing padding": _LENGTHS,
     "pad_to_multiple_of max_length truncate truncation": _LENGTHS,
     "class_weight sample_weight": "balance='y' draws classes evenly, weights= rows in proportion",
@@ -47,7 +48,7 @@ _ANSWERS = {
     "sources columns features fields": "ds.select('x', 'y') chooses sources; ds.sources names them",
     "split which_sets": "ds.split('train') chooses a split, splits= names them in a new file",
     "kfold folds": "for train, test in KFold(5).split(ds): ds.subset(train), with scikit-learn",
-    "cache persist compute": "ds.load() reads these rows into memory",
+    "cache persist compute load_in_memory": "ds.load() reads these rows into memory",
     "values numpy to_numpy array data": "one source: ds['x'].values; all of a batch: batch.arrays",
     "shape ndim dtype": "each source has its own: ds.shapes, ds.dtypes, batch['x'].shape",
     "size n_rows num_rows n_batches num_batches": "len(ds) and batch.count count rows, "

@@ -1,0 +1,132 @@
+"""Splits added to files that are there, read back by h5py and by the library."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+
+import labeled
+from labeled.errors import SplitError, UnknownNameError, WriteError
+from labeled.formats import replacing
+
+X = np.arange(40.0).reshape(10, 4)
+Y = np.arange(10)
+RAGGED = [np.full(n % 3 + 1, n, "f4") for n in range(10)]
+
+
+@pytest.fixture(params=["netcdf", "plain", "chunked", "ragged", "fuel ragged"])
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    sources: dict[str, Any] = {"x": X, "y": Y}
+    if "ragged" in request.param:
+        sources["r"] = RAGGED
+    options: dict[str, Any] = {
+        "plain": {"netcdf": False},
+        "chunked": {"chunks": 3, "compression": "gzip"},
+        "fuel ragged": {"ragged": "fuel", "splits": {"old": (0, 5)}},
+    }.get(request.param, {})
+    return labeled.write(tmp_path / "a.h5", sources, **options)
+
+
+def test_added_splits_select_rows_and_leave_all_else(path: str) -> None:
+    before = labeled.open_dataset(path)
+    dims, dtypes, old = before.dims, before.dtypes, set(before.splits) - {"all"}
+    with pytest.warns(labeled.LabeledWarning, match="splits overlap"):
+        labeled.write_splits(path, {"train": (0, 7), "test": [9, 8], "x": {"x": slice(2, 4)}})
+    ds = labeled.open_dataset(path)
+    assert set(ds.splits) == {"train", "test", "x"} | old
+    np.testing.assert_array_equal(ds.split("test")["x"].values, X[[9, 8]])
+    np.testing.assert_array_equal(ds.split("train")["y"].values, Y[:7])
+    assert ds.split("x").sources == ("x",)
+    assert (ds.dims, ds.dtypes) == (dims, dtypes)
+    if "r" in ds.sources:
+        assert [r.values.tolist() for r in ds.split("test")["r"]] == [
+            RAGGED[i].tolist() for i in (9, 8)
+        ]
+    assert labeled.verify(path).sound
+    assert ds.split("test").statistics("y")["mean"] == 8.5
+    with h5py.File(path) as f:
+        np.testing.assert_array_equal(f["x"][:], X)
+
+
+def test_splits_that_are_there_are_replaced_only_if_asked(tmp_path: Path) -> None:
+    path = labeled.write(tmp_path / "a.h5", {"x": X}, {"train": (0, 5), "test": (5, 10)})
+    with pytest.raises(SplitError, match=r"has splits \['test'\] already.*overwrite=True"):
+        labeled.write_splits(path, {"test": (8, 10)})
+    labeled.write_splits(path, {"test": (8, 10)}, overwrite=True)
+    ds = labeled.open_dataset(path)
+    assert {name: by["x"] for name, by in ds.splits.items()} == {"train": 5, "test": 2}
+    assert ds.split("test").statistics("x")["mean"] == X[8:].mean()  # not those of the old split
+
+
+@pytest.mark.parametrize(
+    ("splits", "error", "words"),
+    [
+        ({"a": (0, 11)}, SplitError, "rows 0 to 11, but the source has 10"),
+        ({"a": {"x": (0, 3), "y": (0, 4)}}, SplitError, "different numbers of rows"),
+        ({"a": {"z": (0, 3)}}, UnknownNameError, "source 'z'"),
+        ({}, SplitError, "names no split"),
+    ],
+)
+def test_what_does_not_fit_leaves_the_file_alone(
+    tmp_path: Path, splits: Any, error: Any, words: str
+) -> None:
+    path = Path(labeled.write(tmp_path / "a.h5", {"x": X, "y": Y}))
+    before = path.read_bytes()
+    with pytest.raises(error, match=words):
+        labeled.write_splits(path, splits)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["a.h5"]
+
+
+def test_files_that_would_be_read_otherwise_are_refused(tmp_path: Path) -> None:
+    """Beside a split table, numbers of other programs are not unpacked."""
+    path = tmp_path / "a.nc"
+    packed = {"x": (("batch", "i"), X.astype("i2"), {"scale_factor": 0.5})}
+    xr.Dataset(packed).to_netcdf(path, engine="h5netcdf")
+    before = path.read_bytes()
+    with pytest.raises(WriteError, match=r"'x' of .* otherwise beside splits.*labeled.convert"):
+        labeled.write_splits(path, {"a": (0, 5)})
+    assert path.read_bytes() == before
+    np.savetxt(tmp_path / "a.csv", X)
+    with pytest.raises(labeled.LabeledError, match="HDF5"):
+        labeled.write_splits(tmp_path / "a.csv", {"a": (0, 5)})
+
+
+def test_an_error_on_the_way_leaves_the_file_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(labeled.write(tmp_path / "a.h5", {"x": X}))
+    before = path.read_bytes()
+
+    def fail(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(replacing.os, "replace", fail)
+    with pytest.raises(WriteError):
+        labeled.write_splits(path, {"a": (0, 5)})
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["a.h5"]
+
+
+def test_ragged_sources_are_reported_once(tmp_path: Path) -> None:
+    path = labeled.write(tmp_path / "a.h5", {"r": RAGGED, "s": RAGGED, "y": Y})
+    with pytest.warns(labeled.LabeledWarning, match=r"\['r', 's'\]") as caught:
+        labeled.open_dataset(path).to_xarray()
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"), [("load_in_memory", r"ds\.load\(\)"), ("axis_labels", "dims=")]
+)
+def test_options_of_fuel_lead_to_ours(tmp_path: Path, name: str, answer: str) -> None:
+    path = labeled.write(tmp_path / "a.h5", {"x": X})
+    with pytest.raises(labeled.LabeledError, match=answer):
+        labeled.open_dataset(path, **{name: True})
+    with pytest.raises(AttributeError, match=answer):
+        getattr(labeled.open_dataset(path), name)
