@@ -2,11 +2,11 @@
 
 A space is a frozen value that says what one batch looks like to a consumer: its
 axes, lengths and dtype. It holds no data and opens nothing. Two spaces meet in a
-*route*, found once per pair and remembered: either a function that lays a batch of
-one space out for the other, or the reason why there is none.
+*route*, found once per pair and remembered: a function that lays a batch of one space
+out for the other; where there is none, an error gives the reason.
 
 The classes know their own batches only. The trade-off: a user's own subclass of
-`Space` needs routes of its own (:func:`labeled.spaces.register.planner`).
+`Space` needs routes of its own (:data:`labeled.spaces.register.ROUTES`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from labeled.spaces.checks import (
 from labeled.spaces.compact import compact
 from labeled.spaces.dtypes import as_dtype, why_not_cast
 from labeled.spaces.foreign import by_dlpack, foreign_library
-from labeled.spaces.register import Refusal, convert, plan_between, route_between
+from labeled.spaces.register import convert, route_between
 from labeled.views.axes import SpaceBox, space_html
 
 Callbacks = tuple[Callable[[Any], None], ...]
@@ -226,8 +226,12 @@ class Space:
 
     def why_not_format_as(self, space: Space) -> str | None:
         """Say why batches of this space cannot be laid out for `space`, or return None."""
-        plan = plan_between(self, as_target(self, space), "")
-        return plan.reason if isinstance(plan, Refusal) else None
+        target = as_target(self, space)
+        try:
+            route_between(self, target)
+        except SpaceError as error:
+            return str(error)
+        return None
 
     def np_format_as(self, batch: Batch, space: Space, *, contiguous: bool = False) -> Batch:
         """Lay a numeric batch of this space out for another space.
@@ -264,13 +268,13 @@ class Space:
         >>> chw.np_format_as(np.zeros((8, 3, 32, 32), np.uint8), hwc).shape
         (8, 32, 32, 3)
         """
-        route = route_between(self, as_target(self, space))
+        run = route_between(self, as_target(self, space))
         library = foreign_library(batch)
         if library is not None:
             convert = partial(self.np_format_as, space=space, contiguous=contiguous)
             return by_dlpack(convert, batch, library)
         self.np_validate(batch)
-        result = route.run(batch, self, space, "")
+        result = run(batch, self, space, "")
         space.np_validate(result)
         return compact(result) if contiguous else result
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 from labeled.device import Array, permute_dims, reshape
 
@@ -27,7 +28,8 @@ def canonical_axes(n_spatial: int) -> tuple[str | int, ...]:
     return ("b", *range(n_spatial), "c")
 
 
-def order_of(source: Axes, target: Axes) -> tuple[int, ...]:
+@lru_cache(maxsize=1024)
+def order_of(source: tuple[str | int, ...], target: tuple[str | int, ...]) -> tuple[int, ...]:
     """Return the positions in `source` of the axes of `target`.
 
     Examples
@@ -35,7 +37,7 @@ def order_of(source: Axes, target: Axes) -> tuple[int, ...]:
     >>> order_of(("b", "c", 0, 1), ("c", 0, 1, "b"))
     (1, 2, 3, 0)
     """
-    return tuple(list(source).index(axis) for axis in target)
+    return tuple(map(source.index, target))
 
 
 def move_axes(x: Array, source: Axes, target: Axes) -> Array:
@@ -47,7 +49,7 @@ def move_axes(x: Array, source: Axes, target: Axes) -> Array:
     >>> move_axes(np.zeros((8, 3, 4, 5)), ("b", "c", 0, 1), ("c", 0, 1, "b")).shape
     (3, 4, 5, 8)
     """
-    order = order_of(source, target)
+    order = order_of(tuple(source), tuple(target))
     return x if order == tuple(range(len(order))) else permute_dims(x, order)
 
 

@@ -1,40 +1,51 @@
 """The conversion matrix: which spaces lead to which, and how.
 
-Each planner below looks at a pair of spaces once and returns a route or the reason
-for refusing; pairs without a planner are refused by size or kind in
-:func:`labeled.spaces.base.plan_between`. Casting happens last, to the target's dtype.
-Dask batches take the same routes: moves of axes stay dask transposes, all else works
-chunk by chunk (:mod:`labeled.spaces.lazy`).
+One table by the two kinds of space, at the end: the function that lays a batch out, and the
+checks that a pair must pass, which raise what is wrong with it. Casting happens last, to the
+target's dtype. Dask batches take the same routes: moves of axes stay dask transposes, all
+else works chunk by chunk (:mod:`labeled.spaces.lazy`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from labeled.device import concat, dtype_of, permute_dims
 from labeled.errors import SpaceError, SpaceTypeError, UnsupportedSpaceError
 from labeled.spaces.base import ArraySpace, Space
-from labeled.spaces.checks import Batch, has_names, is_dask, named_batches, title
+from labeled.spaces.checks import Batch, fault, has_names, is_dask, named_batches, title
 from labeled.spaces.composite import CompositeSpace, NullSpace
 from labeled.spaces.conv import ConvNDSpace
 from labeled.spaces.dtypes import cast, narrows, why_not_cast
 from labeled.spaces.layout import flatten_rows, order_of, unflatten_rows
 from labeled.spaces.lazy import by_chunk, lazy_concat
 from labeled.spaces.onehot import Mode, check_labels, one_hot, one_hot_sparse
-from labeled.spaces.register import (
-    Refusal,
-    Route,
-    convert,
-    planner,
-    refusal_of,
-    size_mismatch,
-)
+from labeled.spaces.register import ROUTES, Check, Route, Run, convert, route_between
 from labeled.spaces.sequence import IndexSequenceSpace, VectorSequenceSpace
 from labeled.spaces.sparse import csr, hstack
 from labeled.spaces.vector import IndexSpace, LabelRows, VectorSpace
+
+
+def _chunkwise(run: Run) -> Run:
+    def either(batch: Batch, source: Any, target: Any, branch: str) -> Any:
+        if is_dask(batch):
+            refusing = _may_refuse(batch, source, target)
+            return by_chunk(run, batch, source, target, branch, counted=refusing)
+        return run(batch, source, target, branch)
+
+    return either
+
+
+def _may_refuse(batch: Batch, source: Any, target: Any) -> bool:
+    """Whether values of a lazy batch may not fit: labels, and integers that are narrowed."""
+    if isinstance(source, LabelRows):
+        return True
+    return target.dtype is not None and narrows(dtype_of(batch), target.dtype)
 
 
 def _finish(x: Any, source: Space, target: ArraySpace, branch: str, first_row: int = 0) -> Any:
@@ -45,41 +56,19 @@ def _finish(x: Any, source: Space, target: ArraySpace, branch: str, first_row: i
     return cast(x, target.dtype, target.get_batch_axis(), who, first_row)
 
 
-def _dtype_refusal(source: ArraySpace, target: ArraySpace, branch: str) -> Refusal | None:
-    if source.dtype is None:
-        return None
-    reason = why_not_cast(source.dtype, target.dtype)
-    if reason is None:
-        return None
-    return Refusal(SpaceTypeError, f"{title(source, branch)}{reason} of {target}")
+def _sizes_fit(source: Space, target: Space, branch: str) -> None:
+    found, wanted = source.get_total_dimension(), target.get_total_dimension()
+    if found != wanted:
+        fault(SpaceError, source, branch, f"rows hold {found} values, {target} expects {wanted}")
 
 
-def _chunkwise(run: Any) -> Route:
-    """Return a route that also takes dask batches, one chunk at a time."""
-
-    def either(batch: Batch, source: Any, target: Any, branch: str) -> Any:
-        if is_dask(batch):
-            refusing = _may_refuse(batch, source, target)
-            return by_chunk(run, batch, source, target, branch, counted=refusing)
-        return run(batch, source, target, branch)
-
-    return Route(either)
-
-
-def _may_refuse(batch: Batch, source: Any, target: Any) -> bool:
-    """Whether values of a lazy batch may not fit: labels, and integers that are narrowed."""
-    if isinstance(source, LabelRows):
-        return True
-    return target.dtype is not None and narrows(dtype_of(batch), target.dtype)
+def _dtypes_fit(source: ArraySpace, target: ArraySpace, branch: str) -> None:
+    reason = None if source.dtype is None else why_not_cast(source.dtype, target.dtype)
+    if reason is not None:
+        fault(SpaceTypeError, source, branch, f"{reason} of {target}")
 
 
 # ---------------------------------------------------------------- vectors and images
-@planner(VectorSpace, VectorSpace)
-def _vector_to_vector(source: VectorSpace, target: VectorSpace, branch: str) -> Route | Refusal:
-    refusal = size_mismatch(source, target, branch) or _dtype_refusal(source, target, branch)
-    return refusal or _chunkwise(_recontained)
-
-
 def _recontained(
     x: Any, source: VectorSpace, target: VectorSpace, branch: str, first_row: int = 0
 ) -> Any:
@@ -90,13 +79,10 @@ def _recontained(
     return _finish(x, source, target, branch, first_row)
 
 
-@planner(VectorSpace, ConvNDSpace)
-def _vector_to_conv(source: VectorSpace, target: ConvNDSpace, branch: str) -> Route | Refusal:
-    refusal = size_mismatch(source, target, branch)
-    if refusal is None and source.sparse:
+def _is_dense(source: VectorSpace, target: ConvNDSpace, branch: str) -> None:
+    if source.sparse:
         text = f"sparse rows are not made into images of {target}; format them as a dense "
-        refusal = Refusal(SpaceTypeError, f"{title(source, branch)}{text}VectorSpace first")
-    return refusal or _dtype_refusal(source, target, branch) or _chunkwise(_unflattened)
+        fault(SpaceTypeError, source, branch, f"{text}VectorSpace first")
 
 
 def _unflattened(
@@ -106,12 +92,6 @@ def _unflattened(
     return _finish(images, source, target, branch, first_row)
 
 
-@planner(ConvNDSpace, VectorSpace)
-def _conv_to_vector(source: ConvNDSpace, target: VectorSpace, branch: str) -> Route | Refusal:
-    refusal = size_mismatch(source, target, branch) or _dtype_refusal(source, target, branch)
-    return refusal or _chunkwise(_flattened)
-
-
 def _flattened(
     x: Any, source: ConvNDSpace, target: VectorSpace, branch: str, first_row: int = 0
 ) -> Any:
@@ -119,46 +99,32 @@ def _flattened(
     return _finish(csr(rows) if target.sparse else rows, source, target, branch, first_row)
 
 
-@planner(ConvNDSpace, ConvNDSpace)
-def _conv_to_conv(source: ConvNDSpace, target: ConvNDSpace, branch: str) -> Route | Refusal:
-    refusal = size_mismatch(source, target, branch)
-    if refusal is None and (source.shape, source.channels) != (target.shape, target.channels):
+def _shapes_fit(source: ConvNDSpace, target: ConvNDSpace, branch: str) -> None:
+    if (source.shape, source.channels) != (target.shape, target.channels):
         found = f"shape {source.shape} with {source.channels} channels"
         wanted = f"shape {target.shape} with {target.channels}"
         text = f"images of {found} are not images of {wanted}, though both hold as many values"
-        refusal = Refusal(SpaceError, f"{title(source, branch)}{text} ({target})")
-    refusal = refusal or _dtype_refusal(source, target, branch)
-    return refusal or _moving(order_of(source.axes, target.axes))
+        fault(SpaceError, source, branch, f"{text} ({target})")
 
 
-def _moving(order: tuple[int, ...]) -> Route:
-    stays = order == tuple(range(len(order)))
-
-    def moved(x: Any, source: ConvNDSpace, target: ConvNDSpace, branch: str) -> Any:
-        y = x if stays else permute_dims(x, order)
-        if target.dtype is None or dtype_of(y) == target.dtype:
-            return y
-        if is_dask(y):
-            own = target.with_dtype(None)
-            refusing = _may_refuse(y, own, target)
-            return by_chunk(_finish, y, own, target, branch, counted=refusing)
-        return _finish(y, source, target, branch)
-
-    return Route(moved)
+def _moved(x: Any, source: ConvNDSpace, target: ConvNDSpace, branch: str) -> Any:
+    y = x if source.axes == target.axes else permute_dims(x, order_of(source.axes, target.axes))
+    if target.dtype is None or dtype_of(y) == target.dtype:
+        return y
+    if is_dask(y):
+        return _chunkwise(_finish)(y, target.with_dtype(None), target, branch)
+    return _finish(y, source, target, branch)
 
 
-# ---------------------------------------------------------------- labels
+# ---------------------------------------------------------------- labels and sequences
 Labels = IndexSpace | IndexSequenceSpace
 Vectors = VectorSpace | VectorSequenceSpace
 
 
-@planner(IndexSpace, VectorSpace)
-@planner(IndexSequenceSpace, VectorSequenceSpace)
-def _index_to_vector(source: Labels, target: Vectors, branch: str) -> Route | Refusal:
+def _labels_fit(source: Labels, target: Vectors, branch: str) -> None:
     layout = one_hot_layout(source.max_labels, source.dim, target.dim)
     if isinstance(layout, str):
-        return Refusal(SpaceError, f"{title(source, branch)}{layout} ({target})")
-    return _chunkwise(_expanded)
+        fault(SpaceError, source, branch, f"{layout} ({target})")
 
 
 def _expanded(x: Any, source: Labels, target: Vectors, branch: str, first_row: int = 0) -> Any:
@@ -201,15 +167,12 @@ def one_hot_layout(max_labels: int | None, k: int, dim: int) -> tuple[Mode, int]
     return f"{k} labels of {max_labels} become {merged}, not {dim}"
 
 
-@planner(IndexSpace, IndexSpace)
-@planner(IndexSequenceSpace, IndexSequenceSpace)
-def _index_to_index(source: Labels, target: Labels, branch: str) -> Route | Refusal:
+def _labels_are_the_same(source: Labels, target: Labels, branch: str) -> None:
     same = source.max_labels == target.max_labels or None in (source.max_labels, target.max_labels)
     if source.dim != target.dim or not same:
         found = f"{source.dim} labels of {source.max_labels}"
         text = f"{found} are not {target.dim} labels of {target.max_labels} ({target})"
-        return Refusal(SpaceError, f"{title(source, branch)}{text}")
-    return _chunkwise(_relabelled)
+        fault(SpaceError, source, branch, text)
 
 
 def _relabelled(x: Any, source: Labels, target: Labels, branch: str, first_row: int = 0) -> Any:
@@ -218,59 +181,28 @@ def _relabelled(x: Any, source: Labels, target: Labels, branch: str, first_row: 
     return _finish(x, source, target, branch, first_row)
 
 
-@planner(VectorSequenceSpace, VectorSequenceSpace)
-def _sequence_to_sequence(
-    source: VectorSequenceSpace, target: VectorSequenceSpace, branch: str
-) -> Route | Refusal:
+def _widths_fit(source: VectorSequenceSpace, target: VectorSequenceSpace, branch: str) -> None:
     if source.dim != target.dim:
         text = f"rows hold {source.dim} values, {target} expects {target.dim}"
-        return Refusal(SpaceError, f"{title(source, branch)}{text}")
-    return _dtype_refusal(source, target, branch) or _chunkwise(_finish)
-
-
-def _labels_elsewhere(source: Any, target: Space, branch: str) -> Refusal:
-    """Labels and sequences lead to their own kinds only."""
-    return Refusal(SpaceError, f"{title(source, branch)}no conversion leads to {target}")
-
-
-for _kind in (IndexSpace, IndexSequenceSpace, VectorSequenceSpace):
-    planner(_kind, Space)(_labels_elsewhere)
+        fault(SpaceError, source, branch, text)
 
 
 # ---------------------------------------------------------------- composites and null
-@planner(NullSpace, NullSpace)
-def _null_to_null(source: NullSpace, target: NullSpace, branch: str) -> Route:
-    return Route(_same)
-
-
 def _same(batch: Batch, source: Any, target: Any, branch: str) -> Batch:
     return batch
 
 
-@planner(Space, NullSpace)
-@planner(NullSpace, Space)
-def _null_elsewhere(source: Space, target: Space, branch: str) -> Refusal:
-    text = f"{title(source, branch)}no conversion leads to {target}"
-    return Refusal(UnsupportedSpaceError, text)
-
-
-@planner(CompositeSpace, CompositeSpace)
-def _composite_to_composite(
-    source: CompositeSpace, target: CompositeSpace, branch: str
-) -> Route | Refusal:
+def _components_fit(source: CompositeSpace, target: CompositeSpace, branch: str) -> None:
     found, wanted = len(source.components), len(target.components)
     if found != wanted:
         text = f"{found} components are not {wanted} components ({target})"
-        return Refusal(SpaceError, f"{title(source, branch)}{text}")
+        fault(SpaceError, source, branch, text)
     for i, (part, other) in enumerate(zip(source.components, target.components, strict=True)):
         where = f"{branch}[{i}]"
         if isinstance(part, CompositeSpace) != isinstance(other, CompositeSpace):
-            text = f"{title(part, where)}the trees differ, the target has {other} there"
-            return Refusal(SpaceTypeError, text)
-        refusal = refusal_of(part, other, where)
-        if refusal is not None:
-            return refusal
-    return Route(_by_component)
+            text = f"the trees differ, the target has {other} there"
+            fault(SpaceTypeError, part, where, text)
+        route_between(part, other, where)
 
 
 def _by_component(
@@ -280,25 +212,19 @@ def _by_component(
     return tuple(convert(x, s, t, f"{branch}[{i}]") for i, (x, s, t) in enumerate(parts))
 
 
-@planner(VectorSpace, CompositeSpace)
-def _vector_to_composite(
-    source: VectorSpace, target: CompositeSpace, branch: str
-) -> Route | Refusal:
+def _can_be_cut(source: VectorSpace, target: CompositeSpace, branch: str) -> None:
     try:
-        refusal = size_mismatch(source, target, branch)
-    except UnsupportedSpaceError:  # a sequence among the components
+        _sizes_fit(source, target, branch)
+    except UnsupportedSpaceError:
         text = f"no columns become a sequence, and {target} has one"
-        return Refusal(UnsupportedSpaceError, f"{title(source, branch)}{text}")
-    if refusal is not None:
-        return refusal
+        fault(UnsupportedSpaceError, source, branch, text)
     for i, part in enumerate(target.components):
-        if isinstance(part, NullSpace):
-            continue
-        refusal = refusal_of(_columns_of(source, part), part, branch)
-        if refusal is not None:
-            text = f"{title(source, branch)}component [{i}] of the target cannot be cut from it: "
-            return Refusal(refusal.kind, text + refusal.reason)
-    return Route(_cut)
+        if not isinstance(part, NullSpace):
+            try:
+                route_between(_columns_of(source, part), part, branch)
+            except SpaceError as error:
+                text = f"component [{i}] of the target cannot be cut from it: {error}"
+                fault(type(error), source, branch, text)
 
 
 def _columns_of(source: VectorSpace, part: Space) -> VectorSpace:
@@ -320,34 +246,52 @@ def _cut(batch: Batch, source: VectorSpace, target: CompositeSpace, branch: str)
     return tuple(parts)
 
 
-@planner(CompositeSpace, VectorSpace)
-def _composite_to_vector(
-    source: CompositeSpace, target: VectorSpace, branch: str
-) -> Route | Refusal:
+class _Leaf(NamedTuple):
+    """An elementary part of a composite, and the columns that it becomes."""
+
+    where: str
+    space: Space
+    columns: VectorSpace
+
+
+@lru_cache(maxsize=512)
+def _columns(source: CompositeSpace, target: VectorSpace, branch: str) -> tuple[_Leaf, ...]:
+    """Return what becomes the columns of the target, left to right."""
     leaves = list(_leaves(source, branch))
     if not leaves:
         text = f"there is no component to take rows from, so nothing becomes {target}"
-        return Refusal(SpaceError, f"{title(source, branch)}{text}")
+        fault(SpaceError, source, branch, text)
     for where, leaf in leaves:
         if isinstance(leaf, VectorSequenceSpace | IndexSequenceSpace):
-            text = f"{title(leaf, where)}a sequence is no column of {target}"
-            return Refusal(UnsupportedSpaceError, text)
+            fault(UnsupportedSpaceError, leaf, where, f"a sequence is no column of {target}")
     widths = _widths(leaves, target)
     if isinstance(widths, str):
-        return Refusal(SpaceError, f"{title(source, branch)}{widths}")
-    for (where, leaf), width in zip(leaves, widths, strict=True):
-        refusal = refusal_of(leaf, VectorSpace(width, target.sparse, target.dtype), where)
-        if refusal is not None:
-            return refusal
+        fault(SpaceError, source, branch, widths)
+    return tuple(
+        _Leaf(where, leaf, VectorSpace(width, target.sparse, target.dtype))
+        for (where, leaf), width in zip(leaves, widths, strict=True)
+    )
 
-    def joined(batch: Batch, source: CompositeSpace, target: VectorSpace, branch: str) -> Batch:
-        pieces = [
-            convert(x, leaf, VectorSpace(width, target.sparse, target.dtype), where)
-            for x, (where, leaf), width in zip(_parts(batch, source), leaves, widths, strict=True)
-        ]
-        return _join(pieces, source, target, branch)
 
-    return Route(joined)
+def _can_be_joined(source: CompositeSpace, target: VectorSpace, branch: str) -> None:
+    for leaf in _columns(source, target, branch):
+        route_between(leaf.space, leaf.columns, leaf.where)
+
+
+def _joined(batch: Batch, source: CompositeSpace, target: VectorSpace, branch: str) -> Batch:
+    pieces = [
+        convert(x, leaf.space, leaf.columns, leaf.where)
+        for x, leaf in zip(_parts(batch, source), _columns(source, target, branch), strict=True)
+    ]
+    dtypes = [str(dtype_of(piece)) for piece in pieces]
+    if len(set(dtypes)) > 1:
+        text = f"the components have dtypes {tuple(dtypes)}; give the target one: {target}"
+        fault(SpaceTypeError, source, branch, text)
+    if any(has_names(piece) for piece in pieces):
+        return named_batches().joined(pieces, title(source, branch))
+    if any(is_dask(piece) for piece in pieces):
+        return lazy_concat(pieces)
+    return hstack(pieces) if target.sparse else concat(pieces, axis=1)
 
 
 def _leaves(space: CompositeSpace, branch: str) -> Iterator[tuple[str, Space]]:
@@ -385,13 +329,45 @@ def _widths(leaves: list[tuple[str, Space]], target: VectorSpace) -> list[int] |
     return [width for width in widths if width is not None]
 
 
-def _join(pieces: list[Any], source: CompositeSpace, target: VectorSpace, branch: str) -> Any:
-    dtypes = [str(dtype_of(piece)) for piece in pieces]
-    if len(set(dtypes)) > 1:
-        text = f"the components have dtypes {tuple(dtypes)}; give the target one: {target}"
-        raise SpaceTypeError(f"{title(source, branch)}{text}")
-    if any(has_names(piece) for piece in pieces):
-        return named_batches().joined(pieces, title(source, branch))
-    if any(is_dask(piece) for piece in pieces):
-        return lazy_concat(pieces)
-    return hstack(pieces) if target.sparse else concat(pieces, axis=1)
+# ---------------------------------------------------------------- the matrix
+def _refused(kind: type[SpaceError]) -> Check:
+    def check(source: Space, target: Space, branch: str) -> None:
+        fault(kind, source, branch, f"no conversion leads to {target}")
+
+    return check
+
+
+def _sizes_fit_if_known(source: Space, target: Space, branch: str) -> None:
+    with suppress(UnsupportedSpaceError):  # sequences have no size
+        _sizes_fit(source, target, branch)
+
+
+def _by_chunk(run: Run, *checks: Check) -> Route:
+    return Route(_chunkwise(run), checks)
+
+
+def _whole(run: Run, *checks: Check) -> Route:
+    return Route(run, checks)
+
+
+ROUTES |= {
+    (VectorSpace, VectorSpace): _by_chunk(_recontained, _sizes_fit, _dtypes_fit),
+    (VectorSpace, ConvNDSpace): _by_chunk(_unflattened, _sizes_fit, _is_dense, _dtypes_fit),
+    (VectorSpace, CompositeSpace): _whole(_cut, _can_be_cut),
+    (ConvNDSpace, VectorSpace): _by_chunk(_flattened, _sizes_fit, _dtypes_fit),
+    (ConvNDSpace, ConvNDSpace): _whole(_moved, _sizes_fit, _shapes_fit, _dtypes_fit),
+    (IndexSpace, VectorSpace): _by_chunk(_expanded, _labels_fit),
+    (IndexSpace, IndexSpace): _by_chunk(_relabelled, _labels_are_the_same),
+    (IndexSpace, Space): _whole(_same, _refused(SpaceError)),
+    (IndexSequenceSpace, VectorSequenceSpace): _by_chunk(_expanded, _labels_fit),
+    (IndexSequenceSpace, IndexSequenceSpace): _by_chunk(_relabelled, _labels_are_the_same),
+    (IndexSequenceSpace, Space): _whole(_same, _refused(SpaceError)),
+    (VectorSequenceSpace, VectorSequenceSpace): _by_chunk(_finish, _widths_fit, _dtypes_fit),
+    (VectorSequenceSpace, Space): _whole(_same, _refused(SpaceError)),
+    (CompositeSpace, CompositeSpace): _whole(_by_component, _components_fit),
+    (CompositeSpace, VectorSpace): _whole(_joined, _can_be_joined),
+    (NullSpace, NullSpace): _whole(_same),
+    (NullSpace, Space): _whole(_same, _refused(UnsupportedSpaceError)),
+    (Space, NullSpace): _whole(_same, _refused(UnsupportedSpaceError)),
+    (Space, Space): _whole(_same, _sizes_fit_if_known, _refused(UnsupportedSpaceError)),
+}
