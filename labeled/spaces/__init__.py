@@ -8,9 +8,13 @@ from labeled.spaces.dataarrays import format_dataarray
 from labeled.spaces.layout import canonical_axes
 from labeled.spaces.records import undo_format
 from labeled.spaces.routes import one_hot_layout
-from labeled.spaces.sequence import IndexSequenceSpace, VectorSequenceSpace
 from labeled.spaces.sources import space_of
-from labeled.spaces.vector import IndexSpace, VectorSpace
+from labeled.spaces.vector import (
+    IndexSequenceSpace,
+    IndexSpace,
+    VectorSequenceSpace,
+    VectorSpace,
+)
 
 __all__ = [
     "ArraySpace",

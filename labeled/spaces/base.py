@@ -21,7 +21,7 @@ from numpy.typing import DTypeLike
 
 from labeled.device import dtype_of, is_array
 from labeled.errors import SpaceError, SpaceTypeError
-from labeled.spaces.blocks import lazy_zeros
+from labeled.spaces.arrays import by_dlpack, compact, foreign_library, lazy_zeros
 from labeled.spaces.checks import (
     Batch,
     fault,
@@ -32,9 +32,7 @@ from labeled.spaces.checks import (
     refuse_lazy,
     rows_asked,
 )
-from labeled.spaces.compact import compact
 from labeled.spaces.dtypes import as_dtype, why_not_cast
-from labeled.spaces.foreign import by_dlpack, foreign_library
 from labeled.spaces.register import convert, route_between
 from labeled.views.axes import SpaceBox, space_html
 
@@ -141,6 +139,9 @@ class Space:
         >>> space.make_batch().shape
         (3, 4, 5, nan)
         """
+        return self._make_batch(n, dtype, chunks, dims)
+
+    def _make_batch(self, n: int | None, dtype: Any, chunks: Any, dims: Any) -> Any:
         raise NotImplementedError
 
     # ------------------------------------------------------------ looks
@@ -341,14 +342,7 @@ class ArraySpace(Space):
     def get_origin_batch(self, n: int, dtype: Any = None) -> Any:
         return np.zeros(self.sizes(rows_asked(self, n)), self._origin_dtype(dtype))
 
-    def make_batch(
-        self,
-        n: int | None = None,
-        *,
-        dtype: Any = None,
-        chunks: Any = "auto",
-        dims: Any = None,
-    ) -> Any:
+    def _make_batch(self, n: int | None, dtype: Any, chunks: Any, dims: Any) -> Any:
         rows = None if n is None else rows_asked(self, n)
         zeros = lazy_zeros(
             self.sizes, rows, self.get_batch_axis(), self._origin_dtype(dtype), chunks

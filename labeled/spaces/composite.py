@@ -75,14 +75,7 @@ class NullSpace(Space):
             text = f"expected None, found {type(batch).__qualname__}"
             fault(SpaceTypeError, self, branch, text)
 
-    def make_batch(
-        self,
-        n: int | None = None,
-        *,
-        dtype: Any = None,
-        chunks: Any = "auto",
-        dims: Any = None,
-    ) -> None:
+    def _make_batch(self, n: int | None, dtype: Any, chunks: Any, dims: Any) -> None:
         return None
 
     def batch_rows(self, batch: Batch) -> int:
@@ -181,14 +174,7 @@ class CompositeSpace(Space):
         pairs = zip(self.components, self._per_component(dtype), strict=True)
         return tuple(component.get_origin_batch(n, one) for component, one in pairs)
 
-    def make_batch(
-        self,
-        n: int | None = None,
-        *,
-        dtype: Any = None,
-        chunks: Any = "auto",
-        dims: Any = None,
-    ) -> tuple[Any, ...]:
+    def _make_batch(self, n: int | None, dtype: Any, chunks: Any, dims: Any) -> tuple[Any, ...]:
         pairs = zip(self.components, self._per_component(dtype), strict=True)
         return tuple(
             component.make_batch(n, dtype=one, chunks=chunks, dims=dims) for component, one in pairs

@@ -22,24 +22,21 @@ import xarray as xr
 from labeled.device import concat
 from labeled.dims import ROLES, SPATIAL, Axis, Found, find_axes, name_of, role_of
 from labeled.errors import DimsError, SpaceTypeError
+from labeled.spaces.arrays import compact
 from labeled.spaces.base import ArraySpace, Space
 from labeled.spaces.checks import is_dask, serve_named_batches, title
-from labeled.spaces.compact import compact
 from labeled.spaces.composite import CompositeSpace, NullSpace
 from labeled.spaces.conv import ConvNDSpace
 from labeled.spaces.layout import canonical_axes
 from labeled.spaces.lazy import lazy_concat
-from labeled.spaces.records import (
-    RECORD,
-    array_of,
-    flattened,
-    record_of,
-    remember_order,
-    remember_rows,
-    unstacked,
+from labeled.spaces.records import RECORD, array_of, flattened, record_of, remember, unstacked
+from labeled.spaces.vector import (
+    IndexSequenceSpace,
+    IndexSpace,
+    LabelRows,
+    VectorSequenceSpace,
+    VectorSpace,
 )
-from labeled.spaces.sequence import IndexSequenceSpace, VectorSequenceSpace
-from labeled.spaces.vector import IndexSpace, LabelRows, VectorSpace
 
 Names = Mapping[Axis, Hashable]
 Sequences = VectorSequenceSpace | IndexSequenceSpace
@@ -324,30 +321,30 @@ def _read_rows(x: xr.DataArray, own: ArraySpace, there: Names, new: Names) -> _R
 
 
 # ---------------------------------------------------------------- names put back
-def _moved(reading: _Reading, space: ConvNDSpace, data: Any) -> xr.DataArray:
+def _moved(reading: _Reading, space: ArraySpace, data: Any) -> xr.DataArray:
+    x = reading.x
     dim_of = dict(zip(_axes_shown(reading.own), reading.dims, strict=True))
-    order = (dim_of[axis] for axis in space.axes)
-    moved = _holding(reading.x.transpose(*order, transpose_coords=False), data)
-    return remember_order(moved, reading.x)
+    order = [dim_of[axis] for axis in space.axis_names()]
+    made = array_of(x, data, order, x.transpose(*order, transpose_coords=False))
+    return remember(made, x, reading.own, reading.dims, space)
 
 
 def _rows(reading: _Reading, space: ArraySpace, data: Any) -> xr.DataArray:
     x, (batch, row) = reading.x, reading.dims
-    axis = str(space.axis_names()[1])
     alike = isinstance(reading.own, LabelRows) == isinstance(space, LabelRows)
     if alike and row is not None:
-        turned = _holding(x.transpose(batch, row, transpose_coords=False), data)
-        return remember_order(turned, x)
-    name = reading.new_names.get(axis, name_of(axis, 0))
+        return _moved(reading, reading.own, data)
+    axis = str(space.axis_names()[1])
     along = [key for key, coord in x.coords.items() if row in coord.dims]
+    name = reading.new_names.get(axis, name_of(axis, 0))
     made = array_of(x, data, (batch, name), x.drop_vars(along))
-    return remember_order(made, x) if alike else made
+    return remember(made, x, reading.own, reading.dims, space) if alike else made
 
 
 def _flattened(reading: _Reading, data: Any) -> xr.DataArray:
     own = reading.own
     assert isinstance(own, ConvNDSpace)
-    dim_of = dict(zip(_axes_shown(own), reading.dims, strict=True))
+    dim_of = dict(zip(own.axes, reading.dims, strict=True))
     batch, *made = (dim_of[axis] for axis in canonical_axes(len(own.shape)))
     feature = str(reading.new_names.get("feature", "feature"))
     return flattened(reading.x, data, batch, [dim for dim in made if dim is not None], feature)
@@ -355,26 +352,21 @@ def _flattened(reading: _Reading, data: Any) -> xr.DataArray:
 
 def _unflattened(reading: _Reading, space: ConvNDSpace, data: Any) -> xr.DataArray:
     batch, feature = reading.dims
-    n_spatial = len(space.shape)
+    axes = canonical_axes(len(space.shape))[1:]
     record = record_of(reading.x)
     if record is not None and tuple(record["sizes"]) != (*space.shape, space.channels):
         record = None
     by_axis: dict[Axis, Hashable] = {"b": batch}
-    for position, axis in enumerate(canonical_axes(n_spatial)[1:]):
-        known = name_of(axis, n_spatial) if record is None else record["dims"][position]
-        role = reading.new_names.get(name_of(axis, n_spatial), known)
-        by_axis[axis] = reading.new_names.get(axis, role)
-    made = tuple(str(by_axis[axis]) for axis in canonical_axes(n_spatial)[1:])
+    for position, axis in enumerate(axes):
+        role = name_of(axis, len(space.shape))
+        known = role if record is None else record["dims"][position]
+        by_axis[axis] = reading.new_names.get(axis, reading.new_names.get(role, known))
+    made = tuple(str(by_axis[axis]) for axis in axes)
     if record is not None and tuple(record["dims"]) != made:
         record = None
     order = tuple(by_axis[axis] for axis in space.axes)
     images = unstacked(reading.x, data, order, feature, made, record)
-    return remember_rows(images, reading.x, feature, made)
-
-
-def _holding(x: xr.DataArray, data: Any) -> xr.DataArray:
-    """Return `x` with other data; also where a length is not known, so that none are compared."""
-    return array_of(x, data, x.dims, x)
+    return remember(images, reading.x, reading.own, reading.dims, space)
 
 
 # ---------------------------------------------------------------- composites

@@ -1,9 +1,9 @@
 """What a DataArray keeps so that it can come back from a space, and the way back.
 
 Flattening is recorded in an attribute, in JSON, so that the record survives arithmetic
-and writing to a file. What only moved axes, or gave rows the shape of images, is kept in
-the encoding alone, so that the array equals a transpose; xarray drops encodings when it
-computes. Every way of laying out leaves one step to undo: the last one.
+and writing to a file. Every other way of laying out keeps the dims and coordinates that
+there were in the encoding, so that the array equals a transpose; xarray drops encodings
+when it computes. Every way of laying out leaves one step to undo: the last one.
 
 Coordinates along dims that are flattened lie along the made dim meanwhile: those of one
 dim are repeated as they are (dates, categories), the levels of a MultiIndex stand alone
@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ import xarray as xr
 from xarray.indexes import PandasMultiIndex
 
 from labeled.errors import DimsError
+from labeled.spaces.base import ArraySpace
 from labeled.spaces.checks import is_dask
 from labeled.spaces.conv import ConvNDSpace
 from labeled.spaces.vector import VectorSpace
@@ -30,14 +32,10 @@ from labeled.spaces.vector import VectorSpace
 RECORD = "flattened"
 """The attribute that says what a ``feature`` dim is made of."""
 
-ORDER = "labeled_order"
-"""The encoding entry that keeps the dims of an array of which some were moved or added."""
-
-ROWS = "labeled_rows"
-"""The encoding entry that keeps what images were made of, where they came from rows."""
+ORIGIN = "labeled_origin"
+"""The encoding entry that keeps what an array was laid out from."""
 
 Lengths = Mapping[Hashable, int]
-Levels = dict[str, list[str]]
 
 
 def undo_format(x: xr.DataArray) -> xr.DataArray:
@@ -70,10 +68,60 @@ def undo_format(x: xr.DataArray) -> xr.DataArray:
     record = record_of(x)
     if record is not None:
         return _from_flat(x, record)
-    rows = x.encoding.get(ROWS)
-    if rows is not None and {*rows["made"]} < {*x.dims} and x.ndim == len(rows["made"]) + 1:
-        return _to_rows(x, rows)
-    return _moved_back(x)
+    origin = x.encoding.get(ORIGIN)
+    if isinstance(origin, Origin):
+        return origin.restored(x)
+    raise DimsError(
+        f"dims {x.dims} carry no record of how they were formatted (attribute {RECORD!r}, "
+        f"encoding {ORIGIN!r}); format the array for the space it came from instead. Labels that "
+        "became indicators do not come back"
+    )
+
+
+# ---------------------------------------------------------------- all but flattening
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """What an array was laid out from: all but its values."""
+
+    like: xr.DataArray
+    """Its dims, coordinates and encoding; the values are one number, seen everywhere."""
+    own: ArraySpace
+    dims: tuple[Hashable | None, ...]
+    """The dims in the order of `own`; None is an axis of length 1 that was added."""
+    space: ArraySpace
+
+    def restored(self, x: xr.DataArray) -> xr.DataArray:
+        """Return `x` as it was, with the values that it has now."""
+        if x.ndim != len(self.space.axis_names()):
+            raise DimsError(f"dims {x.dims} are not those of {self.space}, which were formatted")
+        data = self.space.with_dtype(None).format_as(x.data, self.own.with_dtype(None))
+        data = data[tuple(0 if dim is None else slice(None) for dim in self.dims)]
+        dims = [dim for dim in self.dims if dim is not None]
+        try:
+            made = array_of(x, data, dims, self.like).transpose(
+                *self.like.dims, transpose_coords=False
+            )
+        except ValueError as error:  # other lengths than the coordinates
+            raise DimsError(f"{error}; undo the formatting before selecting from it") from error
+        made.encoding = self.like.encoding
+        if RECORD in self.like.attrs:
+            made.attrs[RECORD] = self.like.attrs[RECORD]
+        return made
+
+
+def remember(
+    made: xr.DataArray,
+    x: xr.DataArray,
+    own: ArraySpace,
+    dims: tuple[Hashable | None, ...],
+    space: ArraySpace,
+) -> xr.DataArray:
+    """Return `made`, which is `x` laid out for `space`, with the way back to `x`."""
+    nothing = np.broadcast_to(np.zeros((), bool), tuple(n if n == n else 0 for n in x.shape))
+    like = xr.DataArray(nothing, dims=x.dims, coords=x.coords, attrs=x.attrs)
+    like.encoding = x.encoding
+    made.encoding = {**x.encoding, ORIGIN: Origin(like, own, dims, space)}
+    return made
 
 
 # ---------------------------------------------------------------- dims that were flattened
@@ -96,7 +144,8 @@ def flattened(
             f"the array already has a {feature!r}; name the flattened dim with "
             f"dims={{'feature': 'pixel'}}"
         )
-    along, levels = _along(x, made)
+    x, levels = _without_levels(x, made)
+    along = _touching(x, made)
     before = x.attrs.get(RECORD)  # somebody else's
     record = {
         "dim": feature,
@@ -107,8 +156,8 @@ def flattened(
         "levels": levels,
         "before": before if isinstance(before, str) else None,
     }
-    result = array_of(x, data, (batch, feature), x.drop_vars(_touching(x, made)))
-    coords = {name: stacked(_variable(x, name, levels), x.sizes, made, feature) for name in along}
+    coords = {name: _stacked(_plain(x, name), x.sizes, made, feature) for name in along}
+    result = array_of(x, data, (batch, feature), x.drop_vars(along))
     return result.assign_coords(coords).assign_attrs({RECORD: json.dumps(record)})
 
 
@@ -153,11 +202,16 @@ def _from_flat(x: xr.DataArray, record: dict[str, Any]) -> xr.DataArray:
     flat = VectorSpace(images.get_total_dimension())
     data = flat.format_as(x.transpose(batch, feature).data, images)[..., 0]
     restored = unstacked(x, data, (batch, *made), feature, made, record)
+    for dim, names in record.get("levels", {}).items():
+        if all(name in restored.coords and restored[name].dims == (dim,) for name in names):
+            restored = restored.set_index({dim: names})
+    if record.get("before") is not None:
+        restored.attrs[RECORD] = record["before"]
     order = (dim if dim in made else batch for dim in record["order"])
     return restored.transpose(*order, transpose_coords=False)
 
 
-# ---------------------------------------------------------------- rows that became images
+# ---------------------------------------------------------------- rows that become images
 def unstacked(
     x: xr.DataArray,
     data: Any,
@@ -171,17 +225,18 @@ def unstacked(
     With the `record` of flattening coordinates are what they were; without it they have all
     of the dims made, and an index of the rows is kept as one of them.
     """
-    along, levels = _along(x, (feature,))
-    result = array_of(x, data, dims, x.drop_vars(_touching(x, (feature,))))
+    x, levels = _without_levels(x, (feature,))
+    along = _touching(x, (feature,))
+    result = array_of(x, data, dims, x.drop_vars(along))
     before = {} if record is None else record["coords"]
     batch = next(dim for dim in dims if dim not in made)
     lengths = dict(zip(dims, data.shape, strict=True))
     sizes = {dim: int(lengths[dim]) for dim in made}
-    coords: dict[str, xr.Variable] = {}
+    coords: dict[Hashable, xr.Variable] = {}
     for name in along:
-        variable = _variable(x, name, levels)
+        variable = _plain(x, name)
         own = [dim if dim in made else batch for dim in before[name]] if name in before else None
-        if own is None and name in made and _lies_along(variable, name, feature, sizes):
+        if own is None and name in made and _lies_along(variable, str(name), feature, sizes):
             own = [name]
         elif own is None and name in made and levels:
             raise DimsError(
@@ -190,118 +245,51 @@ def unstacked(
             )
         coords[name] = _unstacked(variable, feature, sizes, own)
     result.attrs.pop(RECORD, None)
-    if record is not None and record.get("before") is not None:
-        result.attrs[RECORD] = record["before"]
-    result = result.assign_coords(coords)
-    return result if record is None else with_levels(result, record.get("levels", {}))
-
-
-def remember_rows(
-    images: xr.DataArray, x: xr.DataArray, feature: Hashable, made: Sequence[str]
-) -> xr.DataArray:
-    """Return `images`, made of the rows `x`, with what it takes to make them rows again."""
-    along, levels = _along(x, (feature,))
-    images.encoding[ROWS] = {
-        "order": list(x.dims),
-        "feature": feature,
-        "made": list(made),
-        "coords": {name: list(x.coords[name].dims) for name in along},
-        "levels": levels,
-        "record": x.attrs.get(RECORD),
-    }
-    return images
-
-
-def _to_rows(x: xr.DataArray, rows: Mapping[str, Any]) -> xr.DataArray:
-    made, feature = tuple(rows["made"]), rows["feature"]
-    batch = next(dim for dim in x.dims if dim not in made)
-    images = ConvNDSpace([x.sizes[dim] for dim in made], 1)
-    flat = VectorSpace(images.get_total_dimension())
-    data = images.format_as(x.transpose(batch, *made).data[..., None], flat)
-    result = array_of(x, data, (batch, feature), x.drop_vars(_touching(x, made)))
-    result.attrs.pop(RECORD, None)
-    if rows["record"] is not None:
-        result.attrs[RECORD] = rows["record"]
-    _, levels = _along(x, made)
-    coords: dict[str, xr.Variable] = {}
-    for name, dims in rows["coords"].items():
-        if name in x.coords:
-            found = stacked(_variable(x, name, levels), x.sizes, made, feature)
-            coords[name] = found.transpose(*(dim if dim == feature else batch for dim in dims))
-    result = with_levels(result.assign_coords(coords), rows["levels"])
-    order = (dim if dim == feature else batch for dim in rows["order"])
-    return result.transpose(*order, transpose_coords=False)
-
-
-# ---------------------------------------------------------------- dims that were moved
-def remember_order(moved: xr.DataArray, x: xr.DataArray) -> xr.DataArray:
-    """Return `moved`, which holds what `x` does, with the dims that `x` had."""
-    moved.encoding = {**{k: v for k, v in x.encoding.items() if k != ROWS}, ORDER: list(x.dims)}
-    return moved
-
-
-def _moved_back(x: xr.DataArray) -> xr.DataArray:
-    order = x.encoding.get(ORDER)
-    added = [] if order is None else [dim for dim in x.dims if dim not in order]
-    if order is None or {*order} - {*x.dims} or any(x.sizes[dim] != 1 for dim in added):
-        raise DimsError(
-            f"dims {x.dims} carry no record of how they were formatted (attribute {RECORD!r}, "
-            f"encodings {ORDER!r} and {ROWS!r}); format the array for the space it came from "
-            "instead. Labels that became indicators do not come back"
-        )
-    back = x.isel(dict.fromkeys(added, 0), drop=True).transpose(*order, transpose_coords=False)
-    back.encoding = {key: value for key, value in x.encoding.items() if key != ORDER}
-    return back
+    return result.assign_coords(coords)
 
 
 # ---------------------------------------------------------------- coordinates
-def _touching(x: xr.DataArray, dims: Iterable[Hashable]) -> list[Hashable]:
+def _touching(x: xr.DataArray, dims: Sequence[Hashable]) -> list[Hashable]:
     """Return the names of the coordinates along any of some dims."""
-    wanted = {*dims}
-    return [name for name, coord in x.coords.items() if wanted & {*coord.dims}]
+    return [name for name, coord in x.coords.items() if {*dims} & {*coord.dims}]
 
 
-def _along(x: xr.DataArray, dims: Sequence[Hashable]) -> tuple[list[str], Levels]:
-    """Return the coordinates along some dims that lie elsewhere meanwhile, and who leads levels."""
-    levels: Levels = {}
+def _without_levels(
+    x: xr.DataArray, dims: Sequence[Hashable]
+) -> tuple[xr.DataArray, dict[str, list[str]]]:
+    """Return `x` with the levels of each MultiIndex along some dims as plain coordinates."""
+    levels: dict[str, list[str]] = {}
     for dim in dims:
         index = x.xindexes.get(dim)
         if isinstance(index, PandasMultiIndex):
-            levels[str(dim)] = [str(name) for name in index.index.names]
-    return [str(name) for name in _touching(x, dims) if name not in levels], levels
+            names = levels[str(dim)] = [str(name) for name in index.index.names]
+            plain = {name: ((dim,), x[name].values, x[name].attrs) for name in names}
+            x = x.drop_vars([dim, *names]).assign_coords(plain)
+    return x, levels
 
 
-def _variable(x: xr.DataArray, name: str, levels: Levels) -> xr.Variable:
-    """Return a coordinate without its index: a level as plain values, others of their dtype."""
-    variable = x.coords[name].variable
-    if any(name in names for names in levels.values()):
-        return xr.Variable(variable.dims, np.asarray(variable.values), variable.attrs)
-    plain: xr.Variable = variable.to_base_variable()
-    return plain
+def _plain(x: xr.DataArray, name: Hashable) -> xr.Variable:
+    """Return a coordinate without its index."""
+    variable: xr.Variable = x.coords[name].variable.to_base_variable()
+    return variable
 
 
-def with_levels(x: xr.DataArray, levels: Levels) -> xr.DataArray:
-    """Return `x` with the levels of each MultiIndex put together, where all are there."""
-    for dim, names in levels.items():
-        if all(name in x.coords and x.coords[name].dims == (dim,) for name in names):
-            indexes: dict[Hashable, Any] = {dim: names}
-            x = x.set_index(indexes)
-    return x
-
-
-def stacked(
+def _stacked(
     variable: xr.Variable, lengths: Lengths, made: Sequence[Hashable], feature: Hashable
 ) -> xr.Variable:
     """Return a coordinate along `feature`, which the dims `made` become; of its own dtype."""
+    sizes = {dim: int(lengths[dim]) for dim in made}
+    found: xr.Variable
     if len(variable.dims) == 1:
-        places = _places(variable.dims[0], [int(lengths[dim]) for dim in made], made)
-        repeated: xr.Variable = variable.isel({variable.dims[0]: xr.Variable((feature,), places)})
-        return repeated
-    others = tuple(dim for dim in variable.dims if dim not in made)
-    sizes = {dim: int(lengths[dim]) for dim in (*others, *made)}
-    spread: Any = variable.set_dims(sizes).transpose(*others, *made)
-    shape = (*(sizes[dim] for dim in others), math.prod(sizes[dim] for dim in made))
-    return xr.Variable((*others, feature), spread.data.reshape(shape), variable.attrs)
+        (dim,) = variable.dims
+        places = np.indices(tuple(sizes.values()))[[*made].index(dim)].ravel()
+        found = variable.isel({dim: xr.Variable((feature,), places)})
+    else:
+        others = {dim: n for dim, n in variable.sizes.items() if dim not in sizes}
+        spread: Any = variable.set_dims({**others, **sizes}).transpose(*others, *made)
+        shape = (*others.values(), math.prod(sizes.values()))  # stack() takes no rows at all
+        found = xr.Variable((*others, feature), spread.data.reshape(shape), variable.attrs)
+    return found
 
 
 def _unstacked(
@@ -329,15 +317,8 @@ def _lies_along(
     if variable.dims != (feature,) or is_dask(variable.data):
         return False
     lengths: Lengths = dict(sizes.items())
-    again = stacked(_unstacked(variable, feature, sizes, (dim,)), lengths, [*sizes], feature)
+    again = _stacked(_unstacked(variable, feature, sizes, (dim,)), lengths, [*sizes], feature)
     return bool((np.asarray(again) == np.asarray(variable)).all())
-
-
-def _places(dim: Hashable, lengths: Sequence[int], made: Sequence[Hashable]) -> Any:
-    """Return the index along `dim` of every place of the flattened dims."""
-    shape = tuple(n if one == dim else 1 for one, n in zip(made, lengths, strict=True))
-    own = np.arange(math.prod(shape)).reshape(shape)
-    return np.broadcast_to(own, tuple(lengths)).reshape(-1)
 
 
 def array_of(

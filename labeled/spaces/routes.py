@@ -26,9 +26,14 @@ from labeled.spaces.layout import flatten_rows, order_of, unflatten_rows
 from labeled.spaces.lazy import by_chunk, lazy_concat
 from labeled.spaces.onehot import Mode, check_labels, one_hot, one_hot_sparse
 from labeled.spaces.register import ROUTES, Check, Route, Run, convert, route_between
-from labeled.spaces.sequence import IndexSequenceSpace, VectorSequenceSpace
 from labeled.spaces.sparse import csr, hstack
-from labeled.spaces.vector import IndexSpace, LabelRows, VectorSpace
+from labeled.spaces.vector import (
+    IndexSequenceSpace,
+    IndexSpace,
+    LabelRows,
+    VectorSequenceSpace,
+    VectorSpace,
+)
 
 
 def _chunkwise(run: Run) -> Run:

@@ -1,14 +1,16 @@
-"""Rows of numbers, and rows of labels that stand for indicator rows.
+"""Rows of numbers, rows of labels that stand for indicator rows, and sequences of either.
 
 A `VectorSpace` batch is (batch, feature), dense or sparse. An `IndexSpace` batch is
-(batch, index): integers that another space may want expanded to indicators.
+(batch, index): integers that another space may want expanded to indicators. A sequence,
+(time, feature) or (time, index), is one example however long it is, so its batch size is
+always 1 and it has no total dimension. Sequences convert among themselves only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -16,7 +18,7 @@ from numpy.typing import DTypeLike
 from labeled._validation import check_arguments
 from labeled.device import dtype_of, is_array
 from labeled.errors import SpaceError, SpaceTypeError, UnsupportedSpaceError
-from labeled.spaces.base import ArraySpace
+from labeled.spaces.base import ArraySpace, Space
 from labeled.spaces.checks import Batch, fault, is_dask, positive, rows_asked, title, whole
 from labeled.spaces.dtypes import as_dtype
 from labeled.spaces.onehot import check_labels, not_labels
@@ -91,20 +93,13 @@ class VectorSpace(ArraySpace):
         empty = (zeros[:0, 0], np.zeros(0, np.int64), np.zeros(shape[0] + 1, np.int64))
         return csr(empty, shape)
 
-    def make_batch(
-        self,
-        n: int | None = None,
-        *,
-        dtype: Any = None,
-        chunks: Any = "auto",
-        dims: Any = None,
-    ) -> Any:
+    def _make_batch(self, n: int | None, dtype: Any, chunks: Any, dims: Any) -> Any:
         if not self.sparse:
-            return super().make_batch(n, dtype=dtype, chunks=chunks, dims=dims)
+            return super()._make_batch(n, dtype, chunks, dims)
         if dims is not None:
             text = "a DataArray holds no scipy sparse array; leave dims out"
             fault(UnsupportedSpaceError, self, "", text)
-        zeros = super().make_batch(n, dtype=dtype, chunks=chunks)
+        zeros = super()._make_batch(n, dtype, chunks, None)
         return zeros.map_blocks(csr, dtype=zeros.dtype, meta=self.get_origin_batch(0, dtype))
 
     def _check_container(self, batch: Batch, branch: str) -> None:
@@ -209,6 +204,89 @@ class IndexSpace(LabelRows):
     >>> IndexSpace(max_labels=10, dim=1).np_format_as(np.array([[3], [1]]), VectorSpace(10)).shape
     (2, 10)
     """
+
+
+def _no_length(space: Space, what: str) -> NoReturn:
+    text = f"a sequence has no length of its own, so no {what}"
+    fault(UnsupportedSpaceError, space, "", text)
+
+
+class _Sequence(ArraySpace):
+    """What is not defined for one sequence of any length."""
+
+    def get_total_dimension(self) -> int:
+        _no_length(self, "total dimension")
+
+    def get_origin(self) -> Any:
+        _no_length(self, "origin")
+
+    def get_origin_batch(self, n: int, dtype: Any = None) -> Any:
+        _no_length(self, "origin batch")
+
+    def batch_rows(self, batch: Batch) -> int:
+        return 1
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class VectorSequenceSpace(_Sequence):
+    """One sequence of rows of `dim` numbers: (time, feature).
+
+    Parameters
+    ----------
+    dim : int
+        Numbers at each time.
+    dtype : dtype, optional
+        None keeps the dtype that comes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> VectorSequenceSpace(3).np_batch_size(np.zeros((100, 3)))
+    1
+    """
+
+    dim: int = 1
+
+    @check_arguments(SpaceTypeError, but=("shape", "axes", "components", "sparse"))
+    def __init__(
+        self,
+        dim: int,
+        dtype: DTypeLike | None = None,
+        *,
+        validate_callbacks: Iterable[Any] = (),
+        np_validate_callbacks: Iterable[Any] = (),
+    ) -> None:
+        self._set_callbacks(validate_callbacks, np_validate_callbacks)
+        self._set(dim=positive(dim, "VectorSequenceSpace: dim"))
+        self._set_dtype(dtype)
+
+    def __repr__(self) -> str:
+        dtype = "" if self.dtype is None else f", dtype={self.dtype.name!r}"
+        return f"VectorSequenceSpace(dim={self.dim}{dtype})"
+
+    def axis_names(self) -> tuple[str, str]:
+        return ("time", "feature")
+
+    def sizes(self, n: int) -> tuple[int, int]:
+        return (n, self.dim)
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class IndexSequenceSpace(_Sequence, LabelRows):
+    """One sequence of rows of `dim` labels: (time, index).
+
+    Parameters
+    ----------
+    max_labels : int or None
+        How many labels there are; None: not known yet.
+    dim : int
+        Labels at each time.
+    dtype : integer dtype, optional
+        None keeps the dtype that comes.
+    """
+
+    def axis_names(self) -> tuple[str, str]:
+        return ("time", "index")
 
 
 def _width(dim: Any) -> int:

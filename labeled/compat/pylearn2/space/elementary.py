@@ -16,7 +16,7 @@ from labeled.compat.pylearn2.space.base import SimplyTypedSpace, Space
 from labeled.compat.pylearn2.sparse import csr_matrix
 from labeled.spaces import ConvNDSpace as NativeImages
 from labeled.spaces import VectorSpace as NativeVectors
-from labeled.spaces.blocks import lazy_zeros
+from labeled.spaces.arrays import lazy_zeros
 from labeled.spaces.checks import is_dask
 from labeled.spaces.layout import move_axes
 from labeled.spaces.sparse import is_sparse
