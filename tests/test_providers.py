@@ -193,21 +193,25 @@ def test_labelled_and_lazy_arrays_keep_their_dims():
         ({"batch_size": 2.0}, LoaderError, "whole number"),
         ({"label": LABELS[:3]}, LoaderError, "different numbers of samples"),
         ({"label": ("data", LABELS)}, LoaderError, "'data' is given twice"),
-        ({"label": "text"}, ArrayError, "no array of samples"),
-        ({"label": [("y", LABELS), LABELS]}, ArrayError, r"no \(name, array\) pair"),
+        ({"label": "text"}, ArrayError, "must be an array of samples"),
+        ({"label": [("y", LABELS), LABELS]}, ArrayError, r"must be a \(name, array\) pair"),
         ({"axes": "middle"}, LoaderError, "'first' or 'last'"),
         ({"data": da.ones((15, 9), chunks=5), "memory": "1 B"}, LoaderError, "memory"),
         ({"roll_over": "no"}, LoaderError, "roll_over='no' must be True or False"),
-        ({"data_padding": 0.5, "batch_size": 4}, LoaderError, "0.5 is no value of dtype uint8"),
+        (
+            {"data_padding": 0.5, "batch_size": 4},
+            LoaderError,
+            "cannot be padded with 0.5",
+        ),
         ({"part": (2, 2)}, LoaderError, "part"),
-        ({"label": {1: LABELS}}, ArrayError, "the name 1 of an array is no str"),
+        ({"label": {1: LABELS}}, ArrayError, "the name 1 of an array must be text"),
         ({"label": np.ma.array(LABELS, mask=LABELS > 3)}, ArrayError, "mask would be lost"),
         ({"label": da.ma.masked_greater(da.arange(15), 3)}, ArrayError, "mask would be lost"),
-        ({"label": [[1], [2, 3]]}, ArrayError, "'softmax_label' is no array .*inhomogeneous"),
+        ({"label": [[1], [2, 3]]}, ArrayError, "'softmax_label' must be an array .*inhomogeneous"),
         (
             {"data": np.ones(15, "f4"), "batch_size": 4, "data_padding": 1e39},
             LoaderError,
-            "no value",
+            r"cannot be padded with 1e\+39",
         ),
     ],
 )
@@ -238,7 +242,7 @@ def test_a_batch_finds_arrays_by_name():
 @given(st.integers(1, 20), st.integers(1, 8), st.booleans(), st.sampled_from([np, xp]))
 def test_device_slices_cover_a_batch_and_load_it(size, devices, last, library):
     if devices > size:
-        with pytest.raises(LoaderError, match="not shared"):
+        with pytest.raises(LoaderError, match="too small for"):
             device_slices(size, devices)
         return
     slices = device_slices(size, devices)
@@ -261,21 +265,21 @@ def test_targets_that_do_not_fit_are_refused_before_anything_is_copied():
     whole, short = np.zeros((4, 2)), np.zeros(3)
     with pytest.raises(ArrayError, match=r"'y' have shape \(4,\), their target \(3,\)"):
         batch.load_data([whole, short])
-    with pytest.raises(ArrayError, match="1 targets for 2 arrays"):
+    with pytest.raises(ArrayError, match=r"one for each of \['x', 'y'\]; found 1"):
         batch.load_data([whole])
-    with pytest.raises(ArrayError, match="no stretch"):
+    with pytest.raises(ArrayError, match="must be consecutive samples"):
         batch.load_label([[(slice(2, 5), short)]])
-    with pytest.raises(ArrayError, match="no stretch"):
+    with pytest.raises(ArrayError, match="must be consecutive samples"):
         batch.load_label([[(slice(0, 4, 2), np.zeros(2))]])
     for bad in ([[(2, short)]], [[short]], [None], [[(slice(0, 4), "text")]]):
-        with pytest.raises(ArrayError, match="is no target for 'z': give an array, or a list of"):
+        with pytest.raises(ArrayError, match="cannot be filled with 'z': give an array, or a list"):
             batch.load_label(bad)
-    with pytest.raises(ArrayError, match="target for 'y' is not to be written to"):
+    with pytest.raises(ArrayError, match="target for 'y' is read-only"):
         batch.load_data([whole, np.broadcast_to(np.zeros(1), 4)])
     with pytest.raises(ArrayError, match=r"float64 values .* int64 array"):
         batch.load_data([whole, np.zeros(4, np.int64)])
     for which in (slice(0.0, 2.0), slice("a", "b"), slice(-2, None)):
-        with pytest.raises(LabeledError, match=r"whole number|no stretch"):
+        with pytest.raises(LabeledError, match=r"whole number|consecutive"):
             batch.load_data([whole, [(which, np.zeros(2))]])
     for targets in (None, (place for place in (whole, short)), {"x": whole}):
         with pytest.raises(ArrayError, match="load_data takes a list of targets, one for each"):
@@ -319,16 +323,16 @@ def test_arrays_of_a_batch_are_of_one_length():
         DataBatch({"x": np.ones(3)}, {"y": np.ones(4)})
     with pytest.raises(ArrayError, match="at least one array of data"):
         DataBatch({}, {"y": np.ones(4)})
-    with pytest.raises(ArrayError, match="count_samples=5 is more than the 4 samples"):
+    with pytest.raises(ArrayError, match="count_samples=5 is more than the batch size, 4"):
         DataBatch({"y": np.ones(4)}, count_samples=5)
     for count in (-5, 2.5, "a"):
         with pytest.raises(LoaderError, match=f"count_samples='?{count}"):
             DataBatch({"y": np.ones(4)}, count_samples=count)
-    with pytest.raises(ArrayError, match="3 rows are told of 4 samples"):
+    with pytest.raises(ArrayError, match="rows has 3 entries for the 4 samples"):
         DataBatch({"y": np.ones(4)}, rows=np.arange(3))
-    with pytest.raises(ArrayError, match="'y' of a batch is no array but list"):
+    with pytest.raises(ArrayError, match="'y' must be an array of samples, not"):
         DataBatch({"y": [1, 2]})
-    with pytest.raises(ArrayError, match="'y' stands among data and labels"):
+    with pytest.raises(ArrayError, match="'y' is both among the data and the labels"):
         DataBatch({"y": np.ones(4)}, {"y": np.ones(4)})
     with pytest.raises(LoaderError, match="axes='middle'"):
         DataBatch({"y": np.ones(4)}, axes="middle")

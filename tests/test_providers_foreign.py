@@ -179,7 +179,7 @@ class Padded:
 
 @pytest.mark.parametrize("pad", [5, -1])
 def test_a_padding_longer_than_its_batch_is_refused(pad):
-    with pytest.raises(ArrayError, match=f"a batch of 4 samples says that pad={pad} of them"):
+    with pytest.raises(ArrayError, match=f"a batch of 4 samples cannot have pad={pad}"):
         list(IteratorProvider([Padded(4, pad)]))
 
 
@@ -249,7 +249,7 @@ def test_what_can_be_pickled_goes_on_where_it_is_unpickled():
 )
 def test_a_padding_that_is_no_value_of_a_short_batch_is_refused(dtype, padding):
     items = [np.ones(3, dtype), np.ones(2, dtype)]
-    with pytest.raises(LoaderError, match=r"no value of dtype .*, and a short batch is padded"):
+    with pytest.raises(LoaderError, match=r"short batch of dtype .* cannot be padded with"):
         list(IteratorProvider(items, data_padding=padding))
     assert len(list(IteratorProvider(items[:1], data_padding=padding))) == 1
 
@@ -257,13 +257,13 @@ def test_a_padding_that_is_no_value_of_a_short_batch_is_refused(dtype, padding):
 @pytest.mark.parametrize(
     ("item", "words"),
     [
-        ({"x": [[1, 2], [3]]}, "'x' is no array of samples: .*inhomogeneous"),
+        ({"x": [[1, 2], [3]]}, "'x' must be an array of samples: .*inhomogeneous"),
         (np.ma.array([1, 2], mask=[0, 1]), "'data' is a masked array, whose mask would be lost"),
         ({"x": da.ma.masked_equal(da.arange(3), 1)}, "'x' is a masked array"),
-        (np.array([None]), "'data' is no array of samples: ndarray .* dtype object"),
-        ([("x", np.ones(2)) for _ in range(3)], "names two arrays alike"),
-        ([[("x", np.ones(2))], [("x", np.zeros(2))]], "'x' stands among data and labels"),
-        (3.0, "'data' is no array of samples: float 3.0 makes one of shape"),
+        (np.array([None]), "'data' must be an array of samples: ndarray .* dtype object"),
+        ([("x", np.ones(2)) for _ in range(3)], "two arrays of one name"),
+        ([[("x", np.ones(2))], [("x", np.zeros(2))]], "'x' is both among the data and the labels"),
+        (3.0, "'data' must be an array of samples: float 3.0 makes one of shape"),
     ],
 )
 def test_what_makes_no_batch_is_told(item, words):
@@ -274,7 +274,7 @@ def test_what_makes_no_batch_is_told(item, words):
 @pytest.mark.parametrize("name", [1, None, b"x"])
 def test_a_name_beside_an_array_must_be_a_str(name):
     for given in ((name, np.ones(3)), [(name, np.ones(3))], {name: np.ones(3)}, [(name, [1, 2])]):
-        with pytest.raises(ArrayError, match=f"the name {name!r} of an array is no str"):
+        with pytest.raises(ArrayError, match=f"the name {name!r} of an array must be text"):
             ArrayDataProvider(given)
     rows = ArrayDataProvider([(1, 2), (3, 4)])  # nested numbers are no pairs
     assert rows.provide_data == [("data", (2, 2))]
@@ -285,9 +285,9 @@ def test_tensors_are_taken_or_refused_with_their_name():
     (batch,) = IteratorProvider([(torch.ones(3, 2), torch.arange(3))])
     assert (batch.data[0] == 1).all()
     for bad in (torch.ones(3, requires_grad=True), torch.ones(3, dtype=torch.bfloat16)):
-        with pytest.raises(ArrayError, match="'data' is no array of samples: torch's Tensor"):
+        with pytest.raises(ArrayError, match="'data' must be an array of samples: torch's Tensor"):
             list(IteratorProvider([bad]))
-        with pytest.raises(ArrayError, match="'y' is no array of samples: torch's Tensor"):
+        with pytest.raises(ArrayError, match="'y' must be an array of samples: torch's Tensor"):
             ArrayDataProvider(np.ones(3), {"y": bad})
 
 

@@ -69,8 +69,7 @@ from labeled.guesses import unknown_attribute
 from labeled.loader.build import make_loader
 from labeled.loader.loader import Loader
 from labeled.loader.request.options import BatchOptions, check_options
-from labeled.providers.datasets import Names, provider_of
-from labeled.providers.served import LoaderProvider
+from labeled.providers.provider import LoaderProvider, Names, provider_of
 from labeled.selection import Request, Selection
 from labeled.spaces import Space
 from labeled.transforms.sample import Sample

@@ -1,9 +1,11 @@
-"""Arrays in memory, or lazy ones, as a provider."""
+"""Whatever holds samples, as arrays with names, and the provider of arrays."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
 from typing import Any
 
+import numpy as np
 import xarray as xr
 from dask.base import is_dask_collection
 
@@ -11,16 +13,29 @@ from labeled._validation import check_arguments
 from labeled.catalog.blocks import BlockSource
 from labeled.catalog.region import whole
 from labeled.catalog.source import AnySource, Source
-from labeled.device import Device, to_host
+from labeled.device import Array, Device, adopted, dtype_of, is_array, is_foreign, to_host
 from labeled.errors import ArrayError, LoaderError
 from labeled.loader.request.options import Shuffle
 from labeled.providers.batch import BatchAxis
-from labeled.providers.samples import check_unmasked, named_arrays, sample_dim, samples_of
-from labeled.providers.served import Feed, LoaderProvider, Serving
-from labeled.selection import Selection
+from labeled.providers.provider import Feed, LoaderProvider
 
 
-class ArrayDataProvider(LoaderProvider):
+@check_arguments(LoaderError)
+def ArrayDataProvider(
+    data: Any,
+    label: Any = None,
+    batch_size: int = 0,
+    shuffle: Shuffle = False,
+    data_padding: Any = 0,
+    label_padding: Any = 0,
+    *,
+    roll_over: bool = False,
+    seed: int | None = None,
+    axes: BatchAxis = "first",
+    part: tuple[int, int] = (0, 1),
+    memory: float | str | None = None,
+    device: str | Device = "cpu",
+) -> LoaderProvider:
     """Batches of arrays; a :class:`~labeled.providers.DataProvider`.
 
     Arrays are not copied as a whole, and keep their dtype.
@@ -73,68 +88,152 @@ class ArrayDataProvider(LoaderProvider):
     [8. 9. 0. 0.] 2
     """
 
-    @check_arguments(LoaderError)
-    def __init__(
-        self,
-        data: Any,
-        label: Any = None,
-        batch_size: int = 0,
-        shuffle: Shuffle = False,
-        data_padding: Any = 0,
-        label_padding: Any = 0,
-        *,
-        roll_over: bool = False,
-        seed: int | None = None,
-        axes: BatchAxis = "first",
-        part: tuple[int, int] = (0, 1),
-        memory: float | str | None = None,
-        device: str | Device = "cpu",
-    ) -> None:
-        sources: dict[str, AnySource] = {}
-        feeds = []
-        for name, array in named_arrays(data, "data"):
-            feeds.append(Feed(name, name))
-            sources.setdefault(name, source_of(name, array))
-        for name, array in [] if label is None else named_arrays(label, "softmax_label"):
-            feeds.append(Feed(name, name, is_label=True))
-            sources.setdefault(name, source_of(name, array))
-        serving = Serving(
-            batch_size=batch_size,
-            shuffle=shuffle,
-            seed=seed,
-            part=part,
-            data_padding=data_padding,
-            label_padding=label_padding,
-            roll_over=roll_over,
-            axes=axes,
-            memory=memory,
-            device=device,
-        )
-        selections = {name: Selection.all(source.n_rows) for name, source in sources.items()}
-        super().__init__(sources, selections, feeds, serving)
+    feeds: list[Feed] = []
+    sources: dict[str, AnySource] = {}
+    pairs = [(False, *pair) for pair in named_arrays(data, "data")]
+    pairs += [
+        (True, *pair) for pair in named_arrays([] if label is None else label, "softmax_label")
+    ]
+    for is_label, name, array in pairs:
+        feeds.append(Feed(name, name, is_label))
+        sources.setdefault(name, source_of(name, array))
+    return LoaderProvider(
+        sources,
+        None,
+        feeds,
+        batch_size=batch_size,
+        data_padding=data_padding,
+        label_padding=label_padding,
+        roll_over=roll_over,
+        axes=axes,
+        title="ArrayDataProvider",
+        shuffle=shuffle,
+        seed=seed,
+        part=part,
+        memory=memory,
+        device=device,
+    )
 
 
 def source_of(name: str, array: Any) -> AnySource:
     """Return an array as a source of the loader, examples first."""
     if is_dask_collection(array) and not isinstance(array, xr.DataArray):
-        check_unmasked(name, array._meta)
+        _check_unmasked(name, array._meta)
         array = xr.DataArray(array, dims=_dim_names(name, array.ndim))
-    if isinstance(array, xr.DataArray):
-        if not array.dims:
-            raise ArrayError(f"array {name!r} has no axis that counts examples")
-        dim = sample_dim(array)
+    if isinstance(array, xr.DataArray) and array.dims:
+        dim = _sample_dim(array)
         if is_dask_collection(array.data):
             return BlockSource.of(array, dim, name)
         array = array.transpose(dim, ...)
     values = to_host(samples_of(name, array))
     dims = array.dims if isinstance(array, xr.DataArray) else _dim_names(name, values.ndim)
-    return _in_memory(name, tuple(map(str, dims)), values)
+    native = values.astype(values.dtype.newbyteorder("="), copy=False)
+    return Source(name, (), tuple(map(str, dims)), whole(native.shape[1:]), loaded=native)
 
 
 def _dim_names(name: str, ndim: int) -> tuple[str, ...]:
     return ("batch", *(f"{name}_{axis}" for axis in range(1, ndim)))[:ndim]
 
 
-def _in_memory(name: str, dims: tuple[str, ...], values: Any) -> Source:
-    native = values.astype(values.dtype.newbyteorder("="), copy=False)
-    return Source(name, (), dims, whole(native.shape[1:]), loaded=native)
+def named_arrays(given: Any, name: str) -> list[tuple[str, Any]]:
+    """Return (name, array) pairs: of one array, one pair, a list of pairs or a mapping.
+
+    Examples
+    --------
+    >>> [n for n, _ in named_arrays([("x", np.zeros(3)), ("y", np.zeros(3))], "data")]
+    ['x', 'y']
+    >>> [n for n, _ in named_arrays([1.0, 2.0], "data")]
+    ['data']
+    """
+    if isinstance(given, Mapping):
+        return [_pair(pair) for pair in given.items()]
+    if _is_pair(given):
+        return [_pair(given)]
+    if isinstance(given, list | tuple) and any(_is_pair(pair) for pair in given):
+        return [_pair(pair) for pair in given]
+    if isinstance(given, list | tuple) and not given:
+        return []
+    return [(name, given)]
+
+
+def _is_pair(given: Any) -> bool:
+    """Whether a name stands beside an array; a key of another type is still meant as a name."""
+    if not isinstance(given, tuple) or len(given) != 2:
+        return False
+    return isinstance(given[0], str) or (_has_axes(given[1]) and not _has_axes(given[0]))
+
+
+def _has_axes(value: Any) -> bool:
+    return isinstance(value, list | tuple) or bool(getattr(value, "shape", ()))
+
+
+def _pair(pair: Any) -> tuple[str, Any]:
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        raise ArrayError(f"{pair!r:.60} must be a (name, array) pair")
+    if not isinstance(pair[0], str):
+        raise ArrayError(f"the name {pair[0]!r:.60} of an array must be text")
+    return pair
+
+
+def _sample_dim(array: xr.DataArray) -> Hashable:
+    """Return the dim of a DataArray that counts samples: ``batch``, else the first one."""
+    return "batch" if "batch" in array.dims else array.dims[0]
+
+
+def samples_of(name: str, value: Any) -> Array:
+    """Return what was given as an array at hand whose first axis counts samples.
+
+    Parameters
+    ----------
+    name : str
+        What errors call it.
+    value : array of any library, DataArray, or nested lists of numbers
+        Lazy ones are computed.
+
+    Returns
+    -------
+    array
+        Of NumPy, CuPy or the array-API standard: `value` itself or its memory where it has some.
+
+    Raises
+    ------
+    ArrayError
+        If it makes no array, or one of objects, without axes, or with a mask that would be lost.
+
+    Examples
+    --------
+    >>> samples_of("x", [[1, 2], [3]])
+    Traceback (most recent call last):
+    labeled.errors.ArrayError: 'x' must be an array of samples: ... inhomogeneous shape ...
+    """
+    if isinstance(value, xr.DataArray) and value.dims:
+        value = value.transpose(_sample_dim(value), ...)
+    if is_dask_collection(value):
+        value = value.compute()
+    _check_unmasked(name, value)
+    try:
+        found = _at_hand(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArrayError(f"{name!r} must be an array of samples: {error}") from None
+    if dtype_of(found).kind == "O" or not found.shape:
+        raise ArrayError(
+            f"{name!r} must be an array of samples: {type(value).__name__} {value!r:.60} makes "
+            f"one of shape {tuple(found.shape)} and dtype {found.dtype}"
+        )
+    return found
+
+
+def _check_unmasked(name: str, value: Any) -> None:
+    """Raise :class:`ArrayError` for a masked array, whose mask nobody would see."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise ArrayError(
+            f"{name!r} is a masked array, whose mask would be lost; give it with its gaps filled"
+        )
+
+
+def _at_hand(value: Any) -> Array:
+    if is_array(value):
+        return value
+    if is_foreign(value):
+        return adopted(value)
+    return value.asnumpy() if hasattr(value, "asnumpy") else np.asarray(value)

@@ -8,135 +8,66 @@ again, and padded where it is short.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from inspect import signature
 from itertools import chain
-from threading import Lock
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
 from labeled._validation import check_arguments, check_keywords, keywords_of
-from labeled.device import Array, owned_copy
-from labeled.errors import ArrayError, LoaderError
-from labeled.loader.request.arguments import flag, integer, integer_or_none
-from labeled.providers.batch import (
-    BatchAxis,
-    DataBatch,
-    batch_axis_of,
-    filled,
-    moved_axis,
-    moved_order,
-)
-from labeled.providers.protocol import Provided
-from labeled.providers.yielded import Naming, Parts, label_names
+from labeled.device import Array, is_array, owned_copy, permute_dims
+from labeled.errors import ArrayError, LoaderError, UnknownNameError, did_you_mean
+from labeled.loader.batches.batch import Batch
+from labeled.loader.request.arguments import integer, integer_or_none
+from labeled.providers.arrays import named_arrays, samples_of
+from labeled.providers.batch import BatchAxis, DataBatch
+from labeled.providers.provider import COUNTING, Provider, Shapes
 from labeled.samplers.permutation import key_of
 
 
-@dataclass(frozen=True)
-class _Shapes:
-    """Names and lengths of a sample, as the first batch had them."""
+class _Parts(NamedTuple):
+    """What was yielded, taken apart; examples along axis 0."""
 
-    batch_size: int
-    data: dict[str, tuple[int, ...]]
-    label: dict[str, tuple[int, ...]]
+    data: dict[str, Array]
+    label: dict[str, Array]
+    n_real: int | None = None
 
-    @classmethod
-    def of(cls, parts: Parts, batch_size: int | None) -> _Shapes:
-        if not parts.data:
-            raise ArrayError(f"a batch with the labels {list(parts.label)} holds no data")
-        size = next(iter(parts.data.values())).shape[0] if batch_size is None else batch_size
-        shapes = [{name: tuple(a.shape[1:]) for name, a in part.items()} for part in parts[:2]]
-        return cls(size, *shapes)
+    @property
+    def lengths(self) -> dict[str, int]:
+        return {name: array.shape[0] for name, array in (self.data | self.label).items()}
 
-    def check(self, parts: Parts, number: int) -> None:
-        """Raise :class:`ArrayError` where batch `number` differs from the first one."""
-        found = _Shapes.of(parts, self.batch_size)
-        if (found.data, found.label) != (self.data, self.label):
-            raise ArrayError(
-                f"batch {number} holds data {found.data} and labels {found.label}, the first one "
-                f"{self.data} and {self.label} (lengths of one sample)"
-            )
-        counts = parts.lengths.values()
-        if len(set(counts)) > 1 or max(counts) > self.batch_size:
-            raise ArrayError(
-                f"batch {number} holds {parts.lengths} samples; all must be of one length, at most "
-                f"the batch size {self.batch_size}"
-            )
-
-
-Wanted = Callable[[Any], bool]
-COUNTING = Lock()
-"""Held while the number of a pass is taken, by whoever begins one."""
-
-
-class _Again:
-    """Passes that are begun anew, as many at a time as wanted."""
-
-    def __init__(self, make: Callable[[int], Iterable[Any]], title: str = "an iterable") -> None:
-        self._make = make
-        self._begun = 0
-        self.title = title
-
-    def begin(self) -> Iterator[Any]:
-        with COUNTING:
-            number, self._begun = self._begun, self._begun + 1
-        return self._pass(number)
-
-    def _pass(self, number: int) -> Iterator[Any]:
-        made = self._make(number)
-        if not hasattr(made, "__iter__"):
-            raise LoaderError(
-                f"{self.title} returned {type(made).__name__}, which yields no batches; let it "
-                "yield them, or return an iterable"
-            )
-        return iter(made)
-
-    def peek(self, wanted: Wanted) -> Any:
-        """Return the first batch wanted of a pass that is given up again."""
-        items = self._pass(0)
-        try:
-            return next(filter(wanted, items))
-        except StopIteration:
-            raise LoaderError(f"{self.title} yields no batch, so there are no shapes") from None
-        finally:
-            getattr(items, "close", lambda: None)()
+    @property
+    def holds_samples(self) -> bool:
+        return self.n_real != 0 and any(self.lengths.values())
 
 
 class _Once:
     """Passes of one iterator: the first one, and one after each ``reset()`` it may have."""
-
-    title = "an iterator"
 
     def __init__(self, items: Iterator[Any]) -> None:
         self._items = items
         self._held: list[Any] = []
         self._begun = 0
 
-    def peek(self, wanted: Wanted) -> Any:
-        """Return the first batch wanted, which the pass is still to hand out."""
+    def peek(self) -> Iterator[Any]:
+        """Yield what the coming pass is still to hand out."""
         for item in self._items:
             self._held.append(item)
-            if wanted(item):
-                return item
-        raise LoaderError("the iterator yields no batch, so there are no shapes")
+            yield item
 
-    def begin(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Any]:
         if self._begun:
-            self._reset()
+            reset = getattr(self._items, "reset", None)
+            if reset is None:
+                raise LoaderError(
+                    "an iterator without reset() is looped over once; give a list, a loader, or "
+                    "the function that makes the iterator to provider()"
+                )
+            self._held = []
+            reset()
         self._begun += 1
         return self._pass(self._begun)
-
-    def _reset(self) -> None:
-        reset = getattr(self._items, "reset", None)
-        if reset is None:
-            raise LoaderError(
-                "an iterator without reset() is looped over once; give a list, a loader, or the "
-                "function that makes the iterator to provider()"
-            )
-        self._held = []
-        reset()
 
     def _pass(self, number: int) -> Iterator[Any]:
         held, self._held = self._held, []
@@ -149,11 +80,46 @@ class _Once:
                 )
 
 
-def _itself(iterable: Iterable[Any], epoch: int) -> Iterable[Any]:
-    return iterable
+class _Calls:
+    """Passes of a function that is called for each of them."""
+
+    def __init__(self, function: Callable[..., Iterable[Any]], seed: int | None) -> None:
+        self._function, self._seed, self._begun = function, seed, 0
+        self.title = getattr(function, "__qualname__", type(function).__name__)
+        try:
+            signature(function).bind(*([] if seed is None else [None]))
+        except TypeError as error:
+            raise LoaderError(
+                f"{self.title}: {error}; a provider calls its function with nothing, or, given a "
+                "seed=, with a generator"
+            ) from None
+        except ValueError:  # written in C, without a signature
+            pass
+
+    def peek(self) -> Iterator[Any]:
+        """Begin a pass that does not count."""
+        return self._call(0)
+
+    def __iter__(self) -> Iterator[Any]:
+        with COUNTING:
+            number, self._begun = self._begun, self._begun + 1
+        return self._call(number)
+
+    def _call(self, number: int) -> Iterator[Any]:
+        if self._seed is None:
+            made = self._function()
+        else:
+            bits = np.random.Philox(key=key_of(self._seed, number, "provider"))
+            made = self._function(np.random.Generator(bits))
+        if not hasattr(made, "__iter__"):
+            raise LoaderError(
+                f"{self.title} returned {type(made).__name__}, which yields no batches; let it "
+                "yield them, or return an iterable"
+            )
+        return iter(made)
 
 
-class IteratorProvider:
+class IteratorProvider(Provider):
     """What a foreign iterable yields; a :class:`~labeled.providers.DataProvider`.
 
     Each loop asks the iterable for a new iterator, so loops over a list or a loader are
@@ -204,125 +170,148 @@ class IteratorProvider:
         axes: BatchAxis = "first",
         copy: bool = True,
     ) -> None:
-        if not hasattr(iterable, "__iter__"):
-            raise LoaderError(
-                f"{type(iterable).__name__} is not iterable; a function that yields batches "
-                "goes into provider()"
-            )
-        self._passes: _Again | _Once = (
-            _Once(iterable)
-            if isinstance(iterable, Iterator)
-            else _Again(partial(_itself, iterable))
-        )
+        super().__init__(axes, data_padding, label_padding)
+        self._passes = _Once(iterable) if isinstance(iterable, Iterator) else iterable
         self._asked_size = integer_or_none("batch_size", batch_size, least=1)
-        self._naming = Naming(data_name, label_name, label_names(label))
-        self._padding = data_padding, label_padding
-        self._axes = batch_axis_of(axes)
-        self._copy = flag("copy", copy)
-
-    # what is provided
+        self._label = (label,) if isinstance(label, str) else tuple(label)
+        self._data_name, self._label_name, self._copy = data_name, label_name, copy
 
     @cached_property
-    def _first(self) -> _Shapes:
+    def _shapes(self) -> Shapes:
         """Names and shapes, learnt from the first batch of a pass that is begun for it."""
-        item = self._passes.peek(lambda item: self._naming.parts_of(item).holds_samples)
-        return _Shapes.of(self._naming.parts_of(item), self._asked_size)
+        peek = getattr(self._passes, "peek", self._passes.__iter__)
+        items = peek()
+        try:
+            found = next(p for p in map(self._parts_of, items) if p.holds_samples)
+        except StopIteration:
+            raise LoaderError("this provider yields no batch, so its shapes are unknown") from None
+        finally:
+            if not isinstance(self._passes, _Once):
+                getattr(items, "close", lambda: None)()
+        return self._shapes_of(found)
 
-    @property
-    def batch_size(self) -> int:
-        """Samples of every batch, padding counted."""
-        return self._first.batch_size
-
-    @property
-    def provide_data(self) -> list[Provided]:
-        """Names and shapes of the data, batch axis included."""
-        return self._provided(self._first.data)
-
-    @property
-    def provide_label(self) -> list[Provided]:
-        """Names and shapes of the labels, batch axis included."""
-        return self._provided(self._first.label)
-
-    def _provided(self, shapes: Mapping[str, tuple[int, ...]]) -> list[Provided]:
-        return [
-            (name, moved_order((self.batch_size, *shape), self._axes))
-            for name, shape in shapes.items()
-        ]
-
-    # loops
+    def _shapes_of(self, parts: _Parts) -> Shapes:
+        if not parts.data:
+            raise ArrayError(f"a batch with the labels {list(parts.label)} holds no data")
+        first = next(iter(parts.data.values()))
+        size = first.shape[0] if self._asked_size is None else self._asked_size
+        data, label = ({n: tuple(a.shape[1:]) for n, a in part.items()} for part in parts[:2])
+        return Shapes(size, data, label)
 
     def eachbatch(self) -> Iterator[DataBatch]:
         """Begin a pass."""
-        return self._batches(self._passes.begin())
-
-    def __iter__(self) -> Iterator[DataBatch]:
-        return self.eachbatch()
+        return self._batches(iter(self._passes))
 
     def _batches(self, items: Iterator[Any]) -> Iterator[DataBatch]:
-        for number, item in enumerate(items):
-            parts = self._naming.parts_of(item)
-            if parts.holds_samples:
-                self.__dict__.setdefault("_first", _Shapes.of(parts, self._asked_size))
-                self._first.check(parts, number)
-                yield self._handed_out(parts)
+        for number, parts in enumerate(map(self._parts_of, items)):
+            if not parts.holds_samples:
+                continue
+            self.__dict__.setdefault("_shapes", self._shapes_of(parts))
+            self._check(parts, number)
+            n_real = next(iter(parts.lengths.values())) if parts.n_real is None else parts.n_real
+            yield self._batch(parts.data, parts.label, n_real)
 
-    def _handed_out(self, parts: Parts) -> DataBatch:
-        found = next(iter(parts.data.values())).shape[0]
-        for_data, for_label = self._padding
-        return DataBatch(
-            {name: self._filled(array, for_data) for name, array in parts.data.items()},
-            {name: self._filled(array, for_label) for name, array in parts.label.items()},
-            found if parts.n_real is None else parts.n_real,
-            axes=self._axes,
-        )
+    def _check(self, parts: _Parts, number: int) -> None:
+        """Raise :class:`ArrayError` where batch `number` differs from the first one."""
+        first, found = self._shapes, self._shapes_of(parts)
+        if (found.data, found.label) != (first.data, first.label):
+            raise ArrayError(
+                f"batch {number} holds data {found.data} and labels {found.label}, the first one "
+                f"{first.data} and {first.label} (lengths of one sample)"
+            )
+        counts = parts.lengths.values()
+        if len(set(counts)) > 1 or max(counts) > first.batch_size:
+            raise ArrayError(
+                f"batch {number} holds {parts.lengths} samples; all must be of one length, at most "
+                f"the batch size {first.batch_size}"
+            )
 
-    def _filled(self, array: Array, padding: Any) -> Array:
-        """Return a whole batch: padded if short, and no array that was yielded, if not wanted."""
-        whole = moved_axis(filled(array, self.batch_size, padding), self._axes)
+    def _whole(self, array: Array, padding: Any) -> Array:
+        whole = super()._whole(array, padding)
         return owned_copy(whole) if self._copy and whole is array else whole
 
+    def _parts_of(self, item: Any) -> _Parts:
+        """Take data and labels apart, by name."""
+        if isinstance(item, Batch):
+            return self._by_name(item.arrays)._replace(n_real=item.count)
+        if isinstance(item, DataBatch):
+            data, label = (
+                {name: _batch_first(array, item.axes) for name, array in part.items()}
+                for part in (item.named_data, item.named_label)
+            )
+            return _Parts(data, label, item.count_samples)
+        if isinstance(item, Mapping):
+            return self._by_name(item)
+        if hasattr(item, "data") and hasattr(item, "label") and not is_array(item):
+            parts = self._listed(item.data, item.label)
+            return parts._replace(n_real=_count_of(item, parts))
+        if isinstance(item, tuple | list) and len(item) == 2 and not isinstance(item[0], str):
+            return self._listed(item[0], item[1])
+        return self._listed(item, None)
+
+    def _by_name(self, given: Mapping[str, Any]) -> _Parts:
+        for name in self._label:
+            if name not in given:
+                hint = did_you_mean(name, map(str, given))
+                raise UnknownNameError(f"a batch has no array {name!r} for a label; {hint}")
+        labels = self._label or (self._label_name,)
+        parts = _Parts({}, {})
+        for name, array in given.items():
+            (parts.label if name in labels else parts.data)[str(name)] = samples_of(
+                str(name), array
+            )
+        return parts
+
+    def _listed(self, data: Any, label: Any) -> _Parts:
+        labels = {} if label is None else _named(label, self._label_name)
+        return _Parts(_named(data, self._data_name), labels)
+
     def __repr__(self) -> str:
-        return f"<labeled.providers.{type(self).__name__} over {self._passes.title}>"
+        title = getattr(self._passes, "title", "an iterable")
+        return f"<labeled.providers.{type(self).__name__} over {title}>"
+
+
+def _batch_first(array: Array, axes: BatchAxis) -> Array:
+    if axes == "first" or len(array.shape) < 2:
+        return array
+    last = len(array.shape) - 1
+    return permute_dims(array, (last, *range(last)))
+
+
+def _named(given: Any, name: str) -> dict[str, Array]:
+    """Name arrays that have no name: one by `name`, several by ``_0_name``, ``_1_name``."""
+    pairs = named_arrays(given, name)
+    if isinstance(given, list | tuple) and given and all(map(_is_one, given)):
+        names = [name] if len(given) == 1 else [f"_{i}_{name}" for i in range(len(given))]
+        pairs = list(zip(names, given, strict=True))
+    arrays = {n: samples_of(n, one) for n, one in pairs}
+    if len(arrays) < len(pairs):
+        raise ArrayError(f"a batch has two arrays of one name: {[n for n, _ in pairs]}")
+    return arrays
+
+
+def _is_one(value: Any) -> bool:
+    return is_array(value) or hasattr(value, "asnumpy") or hasattr(value, "__array__")
+
+
+def _count_of(item: Any, parts: _Parts) -> int | None:
+    pad, size = getattr(item, "pad", None), next(iter(parts.lengths.values()), 0)
+    if pad is None:
+        return None
+    if not 0 <= pad <= size:
+        raise ArrayError(f"a batch of {size} samples cannot have pad={pad} padded ones")
+    return size - int(pad)
 
 
 PASSED_ON = [name for name in keywords_of(IteratorProvider.__init__) if name != "iterable"]
 
 
-class CoroutineProvider(IteratorProvider):
-    """What a generator function yields, called anew for each loop. Made by :func:`provider`."""
-
-    def __init__(self, function: Callable[..., Iterable[Any]], seed: int | None, **options: Any):
-        title = getattr(function, "__qualname__", type(function).__name__)
-        key = None if seed is None else integer("seed", seed)
-        _check_call(function, title, drawn=key is not None)
-        super().__init__((), **options)
-        self._passes = _Again(partial(_called, function, key), title)
-
-
-def _called(function: Callable[..., Iterable[Any]], key: int | None, epoch: int) -> Iterable[Any]:
-    if key is None:
-        return function()
-    bits = np.random.Philox(key=key_of(key, epoch, "provider"))
-    return function(np.random.Generator(bits))
-
-
-def _check_call(function: Callable[..., Any], title: str, *, drawn: bool) -> None:
-    """Raise :class:`LoaderError` for a function that is not called as it wants to be."""
-    try:
-        signature(function).bind(*([None] if drawn else []))
-    except TypeError as error:
-        how = "with a generator" if drawn else "with nothing, or, given a seed=, with a generator"
-        raise LoaderError(f"{title}: {error}; a provider calls its function {how}") from None
-    except ValueError:  # written in C, and says nothing
-        return
-
-
 @overload
-def provider(function: Callable[..., Iterable[Any]], /, **options: Any) -> CoroutineProvider: ...
+def provider(function: Callable[..., Iterable[Any]], /, **options: Any) -> IteratorProvider: ...
 @overload
 def provider(
     function: None = None, /, **options: Any
-) -> Callable[[Callable[..., Iterable[Any]]], CoroutineProvider]: ...
+) -> Callable[[Callable[..., Iterable[Any]]], IteratorProvider]: ...
 def provider(
     function: Callable[..., Iterable[Any]] | None = None,
     /,
@@ -347,7 +336,7 @@ def provider(
 
     Returns
     -------
-    CoroutineProvider
+    IteratorProvider
 
     Examples
     --------
@@ -366,4 +355,5 @@ def provider(
             f"provider() takes a function that yields batches, not {type(function).__name__}; "
             "an iterable goes into IteratorProvider"
         )
-    return CoroutineProvider(function, seed, **options)
+    key = None if seed is None else integer("seed", seed)
+    return IteratorProvider(_Calls(function, key), **options)

@@ -109,6 +109,7 @@ class Resize(PictureTransform):
     def _size(self, height: int, width: int) -> PictureSize:
         if self.size is not None:
             return size_of("size", self.size)
+        height, width = max(1, height), max(1, width)  # a picture that cannot be decoded has 0
         if self.shorter is not None:
             factor = self.shorter / min(height, width)
             made = max(1, round(height * factor)), max(1, round(width * factor))

@@ -1,0 +1,413 @@
+"""What a data provider is, and the provider of whatever a loader can read.
+
+A provider wraps data from anywhere and splits it into mini-batches that are consumed in one
+way. Data and labels differ in use alone: both are fed in training, data alone in prediction.
+
+The provider over a loader makes one plan, and each loop runs a loader of its own over it: loops
+share readers, and nothing that moves, so they may be nested or run side by side (each within the
+`memory` given). Loop number k, counted from the first one begun, is epoch k.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from labeled import permute
+from labeled._validation import check_keywords
+from labeled.catalog.ragged import RaggedSource
+from labeled.catalog.source import AnySource
+from labeled.device import Array, dtype_of, namespace, reshape
+from labeled.errors import LoaderError, UnknownNameError, did_you_mean
+from labeled.loader.batches.finish import padding_of
+from labeled.loader.build import make_loader
+from labeled.loader.loader import Loader
+from labeled.loader.request.arguments import flag, integer
+from labeled.loader.request.casts import can_hold
+from labeled.providers.batch import BatchAxis, DataBatch, Rows, batch_axis_of, moved_order
+from labeled.samplers.order import stretch
+from labeled.samplers.sampled import moved
+from labeled.selection import Selection
+from labeled.spaces import space_of
+
+Provided = tuple[str, tuple[int, ...]]
+"""Name and full shape of an array, batch axis included."""
+
+COUNTING = Lock()
+"""Held while the number of a loop is taken, by whoever begins one."""
+
+
+@runtime_checkable
+class DataProvider(Protocol):
+    """Mini-batches of named arrays; each loop over it is a pass of its own.
+
+    Every array of every batch has the shape declared, also where
+    :attr:`~labeled.providers.DataBatch.count_samples` is less than the batch size.
+    """
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of every batch, padding counted."""
+
+    @property
+    def provide_data(self) -> list[Provided]:
+        """Names and shapes of the data, in the order of ``batch.data``."""
+
+    @property
+    def provide_label(self) -> list[Provided]:
+        """Names and shapes of the labels; may be empty."""
+
+    def eachbatch(self) -> Iterable[DataBatch]:
+        """Begin a pass: what a consumer loops over."""
+
+    def __iter__(self) -> Iterator[DataBatch]:
+        """Begin a pass."""
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """The batch size, and the names and lengths of one sample of data and labels."""
+
+    batch_size: int
+    data: dict[str, tuple[int, ...]]
+    label: dict[str, tuple[int, ...]]
+
+
+class Provider:
+    """A :class:`~labeled.providers.DataProvider` whose batches are padded and laid out here.
+
+    Parameters
+    ----------
+    axes : {"first", "last"}
+        Where the batch axis of what is handed out stands.
+    data_padding, label_padding : scalar
+        Fill the samples that a batch lacks.
+    """
+
+    def __init__(self, axes: BatchAxis, data_padding: Any, label_padding: Any) -> None:
+        self._axes = batch_axis_of(axes)
+        self._padding = data_padding, label_padding
+
+    @property
+    def _shapes(self) -> Shapes:
+        raise NotImplementedError
+
+    def eachbatch(self) -> Iterator[DataBatch]:
+        """Begin a pass."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[DataBatch]:
+        return self.eachbatch()
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of every batch, padding counted."""
+        return self._shapes.batch_size
+
+    @property
+    def provide_data(self) -> list[Provided]:
+        """Names and shapes of the data, batch axis included."""
+        return self._provided(self._shapes.data)
+
+    @property
+    def provide_label(self) -> list[Provided]:
+        """Names and shapes of the labels, batch axis included."""
+        return self._provided(self._shapes.label)
+
+    def _provided(self, shapes: Mapping[str, tuple[int, ...]]) -> list[Provided]:
+        return [
+            (name, moved_order((self.batch_size, *shape), self._axes))
+            for name, shape in shapes.items()
+        ]
+
+    def _batch(
+        self,
+        data: Mapping[str, Array],
+        label: Mapping[str, Array],
+        n_real: int,
+        rows: Rows | None = None,
+        dims: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> DataBatch:
+        """Make a batch of arrays whose batch axis is first, and which may be short."""
+        whole = (
+            {name: self._whole(array, padding) for name, array in arrays.items()}
+            for arrays, padding in zip((data, label), self._padding, strict=True)
+        )
+        return DataBatch(next(whole), next(whole), n_real, rows, self._axes, dims or {})
+
+    def _whole(self, array: Array, padding: Any) -> Array:
+        """Return an array padded to the batch size, its batch axis where it is wanted."""
+        n, size = int(array.shape[0]), self.batch_size
+        if n < size:
+            dtype = dtype_of(array)
+            if not can_hold(dtype, padding):
+                raise LoaderError(
+                    f"a short batch of dtype {dtype} cannot be padded with {padding!r}; give "
+                    "data_padding or label_padding"
+                )
+            shape, value = (size, *array.shape[1:]), padding_of(dtype, padding)
+            padded = namespace(array).full(shape, value, dtype=array.dtype)
+            padded[:n, ...] = array
+            array = padded
+        if self._axes == "first" or len(array.shape) < 2:
+            return array
+        return permute.copy(array, (*range(1, len(array.shape)), 0))
+
+
+@dataclass(frozen=True)
+class Feed:
+    """One array of a batch, and the source that it comes from.
+
+    Parameters
+    ----------
+    name, source : str
+        What consumers call it, and what the loader does.
+    is_label : bool
+    shape : tuple of int, optional
+        Lengths of one sample as handed out, where they differ from the source's.
+    dims : tuple of str, optional
+        Names of all axes as handed out, the batch axis first.
+    made : dtype, optional
+        The pipeline makes it, of this dtype and of `shape`.
+    """
+
+    name: str
+    source: str
+    is_label: bool = False
+    shape: tuple[int, ...] | None = None
+    dims: tuple[str, ...] | None = None
+    made: np.dtype[Any] | None = None
+
+    def shape_of(self, source: AnySource) -> tuple[int, ...]:
+        """Return the lengths of one sample as handed out."""
+        if self.made is not None and self.shape is not None:
+            return self.shape
+        if isinstance(source, RaggedSource):
+            raise LoaderError(f"{source.where}: {source.ragged}; a provider has one shape for all")
+        if self.shape is None:
+            return source.row_shape
+        if math.prod(self.shape) != math.prod(source.row_shape):
+            raise LoaderError(
+                f"{source.where}: a sample of shape {source.row_shape} does not fit {self.shape}, "
+                f"which was asked for {self.name!r}"
+            )
+        return self.shape
+
+    def dims_of(self, source: AnySource) -> tuple[str, ...]:
+        """Return the names of the axes as handed out."""
+        shape = self.shape_of(source)
+        if self.dims is not None or shape == source.row_shape:
+            return self.dims or source.dims
+        return ("batch", *(f"{self.name}_{axis}" for axis in range(1, len(shape) + 1)))
+
+
+OPTIONS = (
+    *("batch_size", "data_padding", "label_padding", "roll_over", "axes", "shuffle", "seed"),
+    *("part", "window_rows", "memory", "threads", "prefetch", "dtype", "scale", "shift"),
+    *("errors", "max_lost", "device"),
+)
+"""What a caller of ``as_provider`` may name; all but the first five are options of ``batches``."""
+
+
+class LoaderProvider(Provider):
+    """Sources served by a loader.
+
+    Parameters
+    ----------
+    selections : mapping of str to Selection, optional
+        The rows of each source; all of them when not given.
+    feeds : sequence of Feed
+    batch_size : int
+        0 takes all samples at once.
+    data_padding, label_padding, axes
+        As for :class:`Provider`.
+    roll_over : bool
+        Fill the last batch with samples of the same epoch, beginning at its first one.
+    title : str
+        What messages call it.
+    **loading
+        Other options of :meth:`labeled.Dataset.batches`.
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, AnySource],
+        selections: Mapping[str, Selection] | None,
+        feeds: Sequence[Feed],
+        *,
+        batch_size: int = 0,
+        data_padding: Any = 0,
+        label_padding: Any = 0,
+        roll_over: bool = False,
+        axes: BatchAxis = "first",
+        title: str = "as_provider",
+        **loading: Any,
+    ) -> None:
+        super().__init__(axes, data_padding, label_padding)
+        self._title, self._skips = title, loading.get("errors") == "skip"
+        self._rolls_over = flag("roll_over", roll_over)
+        if self._skips and roll_over:
+            raise LoaderError(
+                "errors='skip' leaves rows out, so that a last batch is not filled up with others: "
+                "pad it instead (roll_over=False, round_batch=False)"
+            )
+        self._feeds = _checked(feeds)
+        used = {feed.source: sources[feed.source] for feed in feeds}
+        if selections is None:
+            selections = {name: Selection.all(source.n_rows) for name, source in used.items()}
+        counts = {name: len(selections[name]) for name in used}
+        if len(set(counts.values())) > 1:
+            raise LoaderError(f"data and labels hold different numbers of samples: {counts}")
+        self._n_rows = next(iter(counts.values()))
+        size = integer("batch_size", batch_size, least=0) or self._n_rows
+        if not size:
+            raise LoaderError("there are no samples to take at once; give a batch_size")
+        self._named = Shapes(
+            size,
+            {f.name: f.shape_of(used[f.source]) for f in feeds if not f.is_label},
+            {f.name: f.shape_of(used[f.source]) for f in feeds if f.is_label},
+        )
+        self._dims = {f.name: moved_order(f.dims_of(used[f.source]), axes) for f in feeds}
+        self._plan = make_loader(
+            used,
+            {name: selections[name] for name in used},
+            {
+                name: space_of(one.dims, (self._n_rows, *one.row_shape), one.dtype, name=name)
+                for name, one in used.items()
+                if one.dtype.kind not in "OSU" and not isinstance(one, RaggedSource)
+            },
+            self._n_rows,
+            size,
+            last="wrap" if roll_over else "keep",
+            **loading,
+        ).plan
+        self._check_padding(used)
+        self._epoch = 0
+
+    def _check_padding(self, sources: Mapping[str, AnySource]) -> None:
+        """Refuse a padding that the dtype handed out cannot hold, where one will be needed."""
+        if self._rolls_over or not self.n_samples % self.batch_size:
+            return
+        for feed in self._feeds:
+            source, padding = sources[feed.source], self._padding[feed.is_label]
+            change = self._plan.finish.changes.get(feed.source)
+            made = None if change is None else np.float64 if change.scaled else change.dtype
+            dtype = feed.made or (source.dtype if made is None else np.dtype(made))
+            if not can_hold(dtype, padding):
+                raise LoaderError(
+                    f"{source.where}: a last batch of dtype {dtype} cannot be padded with "
+                    f"{padding!r}; give data_padding or label_padding"
+                )
+
+    @property
+    def _shapes(self) -> Shapes:
+        return self._named
+
+    @property
+    def seed(self) -> int:
+        """What every epoch's order is drawn from; chosen once when not given."""
+        return self._plan.epoch_plan.order.seed
+
+    @property
+    def n_samples(self) -> int:
+        """Samples of an epoch of this part."""
+        start, stop = stretch(self._n_rows, *self._plan.epoch_plan.part)
+        return stop - start
+
+    def __len__(self) -> int:
+        """Batches of an epoch of this part; those that ``errors="skip"`` empties are left out."""
+        if self._rolls_over:
+            return self._plan.epoch_plan.n_batches
+        return -(-self.n_samples // self.batch_size)
+
+    def eachbatch(self) -> Iterator[DataBatch]:
+        """Begin the next epoch; loops that are still running go on."""
+        with COUNTING:
+            epoch, self._epoch = self._epoch, self._epoch + 1
+        plan = moved(self._plan.epoch_plan, epoch)
+        return self._batches(Loader(replace(self._plan, epoch_plan=plan)))
+
+    def _batches(self, loader: Loader) -> Iterator[DataBatch]:
+        with iter(loader) as batches:
+            # fewer where a pipeline left out all rows of a batch
+            for number, batch in zip(range(len(self)), batches, strict=False):
+                if not batch.count and self._skips:
+                    continue
+                rows = np.full(self.batch_size, -1, np.int64)
+                rows[: len(batch.rows)] = batch.rows
+                data, label = (
+                    {
+                        f.name: reshape(array, (len(array), *shapes[f.name]))
+                        for f in self._feeds
+                        if f.name in shapes
+                        for array in (batch.arrays[f.source],)
+                    }
+                    for shapes in (self._named.data, self._named.label)
+                )
+                left = max(self.n_samples - number * self.batch_size, 0)
+                yield self._batch(data, label, min(left, batch.count), rows, self._dims)
+
+    def __repr__(self) -> str:
+        data = ", ".join(f"{name} {shape}" for name, shape in self.provide_data)
+        labels = ", ".join(f"{name} {shape}" for name, shape in self.provide_label) or "none"
+        return (
+            f"<labeled.providers.{self._title}: {len(self)} batches of "
+            f"{self.batch_size} samples; data {data}; labels {labels}>"
+        )
+
+
+def _checked(feeds: Sequence[Feed]) -> tuple[Feed, ...]:
+    names = [feed.name for feed in feeds]
+    for name in names:
+        if not isinstance(name, str):
+            raise LoaderError(f"the name {name!r} of an array must be text")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise LoaderError(f"the name {twice[0]!r} is given twice among data and labels {names}")
+    if all(feed.is_label for feed in feeds):
+        raise LoaderError("a provider needs at least one array of data")
+    return tuple(feeds)
+
+
+LABEL_NAMES = frozenset({"label", "labels", "target", "targets", "y"})
+"""Sources that are labels where nobody says which are."""
+
+Names = str | Sequence[str] | Mapping[str, str]
+
+
+def provider_of(
+    sources: Mapping[str, AnySource],
+    selections: Mapping[str, Selection],
+    data: Names | None,
+    label: Names | None,
+    options: Mapping[str, Any],
+) -> LoaderProvider:
+    """Serve the sources that `data` and `label` name; see :meth:`labeled.Dataset.as_provider`."""
+    check_keywords("as_provider", options, OPTIONS)
+    labels = _by_name("label", label, sources, [name for name in sources if name in LABEL_NAMES])
+    others = [name for name in sources if name not in labels.values()]
+    feeds = [Feed(name, source) for name, source in _by_name("data", data, sources, others).items()]
+    feeds += [Feed(name, source, is_label=True) for name, source in labels.items()]
+    return LoaderProvider(sources, selections, feeds, **options)
+
+
+def _by_name(
+    option: str, asked: Names | None, sources: Mapping[str, Any], default: Sequence[str]
+) -> dict[str, str]:
+    """Return the source behind each name to provide."""
+    names = default if asked is None else (asked,) if isinstance(asked, str) else asked
+    found = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
+    if len(found) < len(names):
+        again = next(name for name in found if list(names).count(name) > 1)
+        raise LoaderError(
+            f"{option}= names {again!r} twice; give it two names by a mapping from name to source"
+        )
+    for name in found.values():
+        if name not in sources:
+            raise UnknownNameError(f"no source {name!r} to provide; {did_you_mean(name, sources)}")
+    return found
