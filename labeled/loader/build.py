@@ -36,8 +36,7 @@ from labeled.samplers.requests import Sampler
 from labeled.samplers.state import plan_hash
 from labeled.selection import Selection
 from labeled.spaces import Space
-from labeled.transforms.memory import made_of
-from labeled.transforms.running import line_of
+from labeled.transforms.running import line_of, made_of
 
 log = logging.getLogger(__name__)
 

@@ -40,8 +40,13 @@ a row gets is a function of (seed, epoch, row) alone.
 from labeled.transforms.augment import Augment, OneOf, PictureTransform
 from labeled.transforms.colour import Jitter, PrincipalNoise, ShiftHSL
 from labeled.transforms.compose import (
+    Collate,
+    Dataset,
     ParallelTransforms,
+    Pipeline,
     SequentialTransforms,
+    Trace,
+    Transform,
     identity,
     needs,
     whole,
@@ -49,21 +54,20 @@ from labeled.transforms.compose import (
 from labeled.transforms.crop import Crop, Mirror, Pad, RandomCrop
 from labeled.transforms.decoding import Decode
 from labeled.transforms.meanimage import mean_image, read_mean_file, write_mean_file
-from labeled.transforms.memory import StatesMemory, takes
 from labeled.transforms.pipelines import (
     ComposedPipeline,
     ParallelCollate,
     ParallelPipelines,
+    SequencePipeline,
+    StackedSequencePipeline,
     Stages,
 )
 from labeled.transforms.place import Place
-from labeled.transforms.protocols import Collate, Dataset, Pipeline, Trace, Transform
 from labeled.transforms.resizing import Affine, RandomResizedCrop, RandomSizedCrop, Resize
+from labeled.transforms.running import StatesMemory, takes
 from labeled.transforms.sample import Sample, Stack, stack
 from labeled.transforms.sampling import subsample
-from labeled.transforms.sequences import SequencePipeline, StackedSequencePipeline
-from labeled.transforms.series import Concatenated, SeriesTrace, TimeWindow
-from labeled.transforms.synchronising import decimate, synchronise
+from labeled.transforms.series import Concatenated, SeriesTrace, TimeWindow, decimate, synchronise
 from labeled.transforms.values import Contrast, Illumination, Normalize
 
 __all__ = [

@@ -4,22 +4,81 @@ A step is any callable of one argument. A composition checks when it is made tha
 a batch only once (a collate has no place among transforms). Every composition hands on where a
 sample stands (:mod:`labeled.transforms.place`), each step with a path of its own, so that two equal
 random steps draw different numbers.
+
+The protocols are structural: nothing has to inherit from them, and a check at run time looks at the
+members alone. What flows through (arrays, labelled arrays, tensors, anything) is a type parameter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from types import EllipsisType
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import xarray as xr
 
 from labeled.errors import DimsError, PipelineError, PipelineTypeError, did_you_mean
-from labeled.transforms.place import Bound, Place
+from labeled.transforms.place import Bound, Place, asked_by_all
 from labeled.transforms.sample import data_array
+
+Raw = TypeVar("Raw", contravariant=True)
+Made = TypeVar("Made", covariant=True)
+
+PRaw = TypeVar("PRaw", contravariant=True)
+PSample = TypeVar("PSample")
+PBatch = TypeVar("PBatch")
+PMade = TypeVar("PMade", covariant=True)
+
+
+@runtime_checkable
+class Transform(Protocol[Raw, Made]):
+    """A step from one sample to one sample, or from one batch to one batch."""
+
+    def __call__(self, data: Raw, /) -> Made: ...
+
+
+@runtime_checkable
+class Collate(Protocol[Raw, Made]):
+    """The step that makes a batch of samples."""
+
+    def __call__(self, data: Sequence[Raw], /) -> Made: ...
+
+
+@runtime_checkable
+class Pipeline(Protocol[PRaw, PSample, PBatch, PMade]):
+    """The way from stored samples to a batch as it is used.
+
+    `sample` is applied to each sample by itself, `collate` makes a batch of the results,
+    `batch` works on whole batches, where they live.
+    """
+
+    def sample(self, data: PRaw, /) -> PSample: ...
+
+    def collate(self, data: Sequence[PSample], /) -> PBatch: ...
+
+    def batch(self, data: PBatch, /) -> PMade: ...
+
+
+@runtime_checkable
+class Dataset(Protocol[Made]):
+    """Samples by number."""
+
+    def __getitem__(self, index: int | np.integer[Any], /) -> Made: ...
+
+    def __len__(self) -> int: ...
+
+
+@runtime_checkable
+class Trace(Protocol[Made]):
+    """Samples by number, and what they are made of by name."""
+
+    def __getitem__(self, index: Any, /) -> Any: ...
+
+    def __len__(self) -> int: ...
+
 
 Others = Literal["keep", "drop", "refuse"]
 OTHERS = ("keep", "drop", "refuse")
@@ -105,15 +164,12 @@ class SequentialTransforms:
 
     def __init__(self, *transforms: Any) -> None:
         self.steps = tuple(as_transform(step) for step in transforms)
-        self._bound = tuple(Bound(step) for step in self.steps)
-
-    @property
-    def children(self) -> tuple[Any, ...]:
-        return self.steps
+        self.asks = asked_by_all(self.steps)
+        self._bound = tuple(map(Bound, self.steps))
 
     def __call__(self, data: Any, *, place: Place | None = None) -> Any:
         for number, step in enumerate(self._bound):
-            data = step(data, place.into(number) if place is not None and step.asks else None)
+            data = step(data, place, number)
         return data
 
     def __repr__(self) -> str:
@@ -152,13 +208,11 @@ class ParallelTransforms:
         **named: Any,
     ) -> None:
         self.others = checked_others(others)
-        given = {**({} if transforms is None else transforms), **named}
-        self.steps = {name: as_transform(step) for name, step in given.items()}
+        self.steps = {
+            name: as_transform(t) for name, t in ({**(transforms or {}), **named}).items()
+        }
+        self.asks = asked_by_all(self.steps.values())
         self._bound = {name: Bound(step) for name, step in self.steps.items()}
-
-    @property
-    def children(self) -> tuple[Any, ...]:
-        return tuple(self.steps.values())
 
     def __call__(self, data: Mapping[str, Any], *, place: Place | None = None) -> dict[str, Any]:
         return routed(self._bound, data, self.others, place)
@@ -233,8 +287,7 @@ def routed(
     for name in data:
         step = steps.get(name)
         if step is not None:
-            here = place.into(name) if place is not None and step.asks else None
-            out[name] = step(data[name], here)
+            out[name] = step(data[name], place, name)
         elif others == "keep":
             out[name] = data[name]
         elif others == "refuse":
@@ -246,17 +299,20 @@ def routed(
 
 @dataclass(frozen=True)
 class Wrapped:
-    """A transform of which something is told; called as it is."""
+    """A transform with something stated about it; called as it is."""
 
     transform: Callable[..., Any]
-    _bound: Bound = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_bound", Bound(as_transform(self.transform)))
+        as_transform(self.transform)
+
+    @cached_property
+    def _bound(self) -> Bound:
+        return Bound(as_transform(self.transform))
 
     @property
-    def children(self) -> tuple[Any, ...]:
-        return (self._bound.transform,)
+    def asks(self) -> frozenset[str]:
+        return self._bound.asks
 
     def __call__(self, data: Any, *, place: Place | None = None) -> Any:
         return self._bound(data, place)
@@ -264,6 +320,10 @@ class Wrapped:
 
 class Whole(Wrapped):
     """A transform that takes whole batches, in the loader's workers. Made by :func:`whole`."""
+
+    @property
+    def asks(self) -> frozenset[str]:
+        return self._bound.asks | {"rows"}
 
 
 def whole(transform: Any) -> Whole:

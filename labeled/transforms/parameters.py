@@ -1,4 +1,4 @@
-"""Parameters of transforms, checked when a transform is made: long before the first picture."""
+"""Parameters of transforms, checked when a transform is made: long before the first row."""
 
 from __future__ import annotations
 
@@ -7,16 +7,56 @@ from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
 
-from labeled.errors import AugmentError, did_you_mean
+from labeled.errors import AugmentError, PipelineError, SelectionError, did_you_mean
 
 Size = int | tuple[int, int]
 Range = float | tuple[float, float]
 """A fixed value, or what it is drawn from: (least, most)."""
 
 
+def is_whole(value: Any) -> bool:
+    """Whether a value is a whole number, and not a bool."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def check_whole(what: str, value: Any, least: int | None = None) -> None:
+    """Raise :class:`PipelineError` for what is not a whole number, or too small."""
+    if not is_whole(value) or (least is not None and value < least):
+        wanted = "" if least is None else f", at least {least}"
+        raise PipelineError(f"{what}={value!r} must be a whole number{wanted}")
+
+
+def item_number(index: Any, n: int, item: str, whole: str) -> int:
+    """Return the number of an item, counted from the end where it is negative.
+
+    Parameters
+    ----------
+    index : int
+    n : int
+        How many items there are.
+    item, whole : str
+        What one of them is called, and all of them.
+
+    Raises
+    ------
+    SelectionError
+        If there is no such item, or several are asked for.
+
+    Examples
+    --------
+    >>> item_number(-1, 5, "window", "the series")
+    4
+    """
+    if not is_whole(index):
+        raise SelectionError(f"{item} {index!r}: ask for one by a whole number")
+    if not -n <= index < n:
+        raise SelectionError(f"there is no {item} {index}: {whole} has {n} of them")
+    return int(index) % n
+
+
 def whole_of(name: str, value: Any, *, least: int) -> int:
     """Return a whole number of at least so much."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+    if not is_whole(value) or value < least:
         raise AugmentError(f"{name}={value!r} must be a whole number of {least} or more")
     return int(value)
 

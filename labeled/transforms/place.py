@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -79,35 +79,39 @@ class Place:
         return np.random.Generator(np.random.Philox(key=key))
 
 
-@dataclass(frozen=True)
 class Bound:
-    """A transform as a step: what it asks for is worked out once, and handed to it.
+    """A transform as a step: what it asks for is worked out once, and passed to it.
 
     Parameters
     ----------
     transform : callable
-        A torch module is given tensors that share memory with the arrays.
+        One with an attribute ``asks`` (a frozenset of str) hands places on to steps of its own,
+        and takes ``place=``. A torch module is given tensors that share memory with the arrays.
     """
 
-    transform: Callable[..., Any]
-    asks: frozenset[str] = field(init=False)
-    tensors: bool = field(init=False)
+    def __init__(self, transform: Callable[..., Any]) -> None:
+        self.transform = transform
+        self.asks = asked_by(transform)
+        self._composed = isinstance(getattr(transform, "asks", None), frozenset)
+        torch = sys.modules.get("torch")  # not imported for this
+        self.tensors = torch is not None and isinstance(transform, torch.nn.Module)
 
-    def __post_init__(self) -> None:
-        asks = asked_by(self.transform)
-        if not asked_within(self.transform):  # a composition, none of whose steps ask
-            asks = frozenset()
-        object.__setattr__(self, "asks", asks)
-        object.__setattr__(self, "tensors", is_torch_module(self.transform))
+    def __call__(self, data: Any, place: Place | None = None, step: int | str | None = None) -> Any:
+        """Apply the transform; without a place it is called with the data alone.
 
-    def __call__(self, data: Any, place: Place | None = None) -> Any:
-        """Apply the transform; without a place it is called with the data alone."""
+        Parameters
+        ----------
+        step : int or str, optional
+            Which step within the place this is.
+        """
         if self.tensors:
             data = as_tensors(data)
         if place is None or not self.asks:
             return self.transform(data)
-        given = {name: _given(name, place, self.transform) for name in self.asks}
-        return self.transform(data, **given)
+        here = place if step is None else place.into(step)
+        if self._composed:
+            return self.transform(data, place=here)
+        return self.transform(data, **{n: _given(n, here, self.transform) for n in self.asks})
 
 
 def _given(name: str, place: Place, transform: Any) -> Any:
@@ -138,6 +142,9 @@ def asked_by(transform: Any) -> frozenset[str]:
     >>> asked_by(lambda row: row), asked_by(partial(lambda x, rng: x, rng=None)), asked_by(abs)
     (frozenset(), frozenset(), frozenset())
     """
+    asks = getattr(transform, "asks", None)
+    if isinstance(asks, frozenset):
+        return asks
     bound = transform.keywords if isinstance(transform, partial) else {}
     try:
         parameters = list(inspect.signature(transform).parameters.values())[1:]
@@ -150,18 +157,9 @@ def asked_by(transform: Any) -> frozenset[str]:
     return found
 
 
-def asked_within(step: Any) -> frozenset[str]:
-    """Return what a step or any within it asks for; handing places on is not asking."""
-    children = getattr(step, "children", None)
-    if isinstance(children, tuple):
-        return frozenset().union(*map(asked_within, children))
-    return asked_by(step)
-
-
-def is_torch_module(transform: Any) -> bool:
-    """Whether a transform is a torch module; does not import torch."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(transform, torch.nn.Module)
+def asked_by_all(steps: Iterable[Callable[..., Any]]) -> frozenset[str]:
+    """Return what any of some steps asks for."""
+    return frozenset().union(*map(asked_by, steps))
 
 
 def as_tensors(data: Any) -> Any:

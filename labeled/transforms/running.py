@@ -4,6 +4,11 @@ A batch goes through up to four steps. Transforms of whole batches come first; t
 are taken apart, each goes through the transforms of samples, and the collate makes a batch of
 them; all of that in the loader's workers. The last step, `batch`, is the consumer's own: it
 runs where batches are handed out. Rows are not taken apart where nothing needs them to be.
+
+What a pipeline makes is known in bytes before it runs, of the steps that state it by two methods,
+:class:`StatesMemory`; every transform of pictures has them. Of a function nothing is known, unless
+:func:`takes` states it. Steps that state nothing are listed by name, so that whoever promises a
+bound can report what it does not cover.
 """
 
 from __future__ import annotations
@@ -11,24 +16,28 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from labeled.errors import PipelineError, ReadError, UnfitPictureError, warn
+from labeled.errors import LabeledError, PipelineError, ReadError, UnfitPictureError, warn
+from labeled.forms import RowForm
 from labeled.transforms.compose import (
+    Needs,
     ParallelTransforms,
     SequentialTransforms,
     Whole,
+    Wrapped,
     all_named,
+    as_transform,
     check_parts,
     first_named,
     identity,
     name_of,
 )
 from labeled.transforms.pipelines import ParallelCollate, stages_of
-from labeled.transforms.place import Bound, Place, Rows, asked_by, asked_within
+from labeled.transforms.place import Bound, Place, Rows, asked_by, asked_by_all
 from labeled.transforms.sample import Dims, Stack, labelled_samples, nested_samples, some_of, stack
 
 Mask = npt.NDArray[np.bool_]
@@ -123,7 +132,7 @@ class Line:
     def draws(self) -> bool:
         """Whether any step asks for something random."""
         steps = [step.transform for step in (self.whole, self.sample, self.batch) if step]
-        return any(asked_within(step) & RANDOM for step in steps)
+        return bool(asked_by_all(steps) & RANDOM)
 
     def work(
         self, data: Any, place: Place, *, skips: bool, stopped: Callable[[], bool]
@@ -240,7 +249,7 @@ class Line:
                 raise Stopped
             one, samples[number] = samples[number], None
             try:
-                here = Place(place.seed, place.epoch, row) if transform.asks else None
+                here = Place(place.seed, place.epoch, row)
                 made.append(self._returned(transform(one, here)))
             except (ReadError, UnfitPictureError) as error:
                 if not skips:
@@ -354,14 +363,7 @@ def parted(step: Any) -> tuple[Any, Any]:
         return _parted_sequence(step)
     if isinstance(step, ParallelTransforms):
         return _parted_parts(step)
-    return (step, None) if _takes_batches(step) else (None, step)
-
-
-def _takes_batches(step: Any) -> bool:
-    if isinstance(step, Whole) or "rows" in asked_by(step):
-        return True
-    children = getattr(step, "children", ())
-    return "place" in asked_by(step) and any(map(_takes_batches, children))
+    return (step, None) if "rows" in asked_by(step) else (None, step)
 
 
 def _parted_sequence(sequence: SequentialTransforms) -> tuple[Any, Any]:
@@ -399,3 +401,134 @@ def _only_stacks(collate: Any) -> bool:
     if isinstance(collate, ParallelCollate):
         return collate.others == "keep" and all(map(_only_stacks, collate.parts.values()))
     return collate is stack
+
+
+Forms = RowForm | Mapping[str, RowForm | None] | None
+"""Of one array, or of each source of a batch; None where nothing is known."""
+
+
+@runtime_checkable
+class StatesMemory(Protocol):
+    """A transform that says how much memory it takes."""
+
+    def form_after(self, row: RowForm | None) -> RowForm | None:
+        """Return what it makes of a row, None where that cannot be told."""
+
+    def work_bytes(self, row: RowForm | None) -> int:
+        """Return what it takes for a batch besides what it is given and what it returns."""
+
+
+@dataclass(frozen=True)
+class MadeOf:
+    """What a pipeline takes of the host's memory.
+
+    Parameters
+    ----------
+    row_bytes : int
+        All that is made of a row, for as long as its batch is in hand.
+    work_bytes : int
+        What working on a batch takes besides.
+    uncounted : tuple of str
+        Names of the steps that do not say.
+    """
+
+    row_bytes: int = 0
+    work_bytes: int = 0
+    uncounted: tuple[str, ...] = ()
+
+
+def made_of(line: Line, rows: Forms) -> MadeOf:
+    """Count what the workers' part of a pipeline makes of rows."""
+    tally = _Tally()
+    rows = tally.after(None if line.whole is None else line.whole.transform, rows)
+    if not line.takes_apart:
+        return tally.made
+    rows = tally.after(None if line.sample is None else line.sample.transform, rows)
+    if line.collate is None or isinstance(line.collate, Stack):
+        forms = rows.values() if isinstance(rows, Mapping) else [rows]
+        tally.row_bytes += sum(form.row_bytes for form in forms if form is not None)
+    else:
+        tally.uncounted.append(name_of(line.collate))
+    return tally.made
+
+
+@dataclass
+class _Tally:
+    row_bytes: int = 0
+    work_bytes: int = 0
+    uncounted: list[str] = field(default_factory=list)
+
+    @property
+    def made(self) -> MadeOf:
+        return MadeOf(self.row_bytes, self.work_bytes, tuple(dict.fromkeys(self.uncounted)))
+
+    def after(self, step: Any, rows: Forms) -> Forms:
+        """Count a step, and return the forms of what it makes."""
+        if step is None:
+            return rows
+        if isinstance(step, SequentialTransforms):
+            for one in step.steps:
+                rows = self.after(one, rows)
+            return rows
+        if isinstance(step, ParallelTransforms):
+            return self._parts(step, rows if isinstance(rows, Mapping) else {})
+        if isinstance(step, Whole | Needs):
+            return self.after(as_transform(step.transform), rows)
+        if isinstance(step, StatesMemory):
+            return self._stated(step, rows if isinstance(rows, RowForm) else None)
+        if step is not identity:
+            self.uncounted.append(name_of(step))
+            return None
+        return rows
+
+    def _parts(self, step: ParallelTransforms, rows: Mapping[str, RowForm | None]) -> Forms:
+        made = {name: self.after(one, rows.get(name)) for name, one in step.steps.items()}
+        whole = made if step.others == "drop" else {**rows, **made}
+        return {name: one if isinstance(one, RowForm) else None for name, one in whole.items()}
+
+    def _stated(self, step: StatesMemory, row: RowForm | None) -> RowForm | None:
+        try:
+            after, work_bytes = step.form_after(row), step.work_bytes(row)
+        except LabeledError:  # rows that it cannot take: said in their turn
+            return None
+        if after is None:
+            self.uncounted.append(name_of(step))
+            return None
+        self.row_bytes += after.row_bytes
+        self.work_bytes = max(self.work_bytes, work_bytes)
+        return after
+
+
+@dataclass(frozen=True)
+class Takes(Wrapped):
+    """A transform with its memory stated. Made by :func:`takes`."""
+
+    made_bytes: int
+    beside_bytes: int = 0
+
+    def form_after(self, row: RowForm | None) -> RowForm:
+        return RowForm((), ((self.made_bytes,),), np.dtype(np.uint8))
+
+    def work_bytes(self, row: RowForm | None) -> int:
+        return self.beside_bytes
+
+
+def takes(row_bytes: int, work_bytes: int = 0) -> Callable[[Callable[..., Any]], Takes]:
+    """State how much memory a transform takes, so that ``memory=`` of a loader counts it.
+
+    Parameters
+    ----------
+    row_bytes : int
+        Of what it makes of one row.
+    work_bytes : int
+        What it takes besides, while it works on a batch.
+
+    Examples
+    --------
+    >>> @takes(row_bytes=8 * 100)
+    ... def spectrum(wave): ...
+    """
+    for name, value in (("row_bytes", row_bytes), ("work_bytes", work_bytes)):
+        if value < 0:
+            raise PipelineError(f"{name}={value!r} must be a number of bytes, 0 or more")
+    return lambda transform: Takes(transform, int(row_bytes), int(work_bytes))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from labeled.errors import PipelineError
 from labeled.samplers.permutation import explicit_permutation, key_of
-from labeled.transforms.arguments import check_whole, is_whole
+from labeled.transforms.parameters import check_whole, is_whole
 
 Rows = npt.NDArray[np.int64]
 How = Literal["low-discrepancy", "uniform", "random"]

@@ -2,22 +2,32 @@
 
 A series is a labelled array (or Dataset) along a time dim, or anything with numbered items.
 Windows and traces are themselves numbered items, so that one goes into the other.
+
+Series of different rates are brought together by timestamps: one of them gives the moments, and
+:func:`synchronise` finds which sample of every series belongs to each, as labelled integers that
+xarray selects by: ``camera.isel(time=chosen["camera"])``. Only moments are kept for which every
+series is there: from the latest of their first timestamps to the earliest of their last, both
+included, after `margin` is taken off.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import timedelta
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
 from labeled.errors import PipelineError, UnknownNameError, did_you_mean
-from labeled.transforms.arguments import check_whole, item_number
+from labeled.transforms.parameters import check_whole, item_number
 
 Labelled = xr.DataArray | xr.Dataset
+Times = npt.NDArray[Any]
+Indices = npt.NDArray[np.int64]
+Method = Literal["nearest", "next", "previous"]
 
 
 def n_samples(series: Any, dim: str) -> int:
@@ -299,3 +309,208 @@ class Concatenated:
 
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
+
+
+def synchronise(
+    times: Mapping[str, npt.ArrayLike],
+    reference: str,
+    method: Method = "nearest",
+    *,
+    tolerance: Any = None,
+    margin: Mapping[str, tuple[Any, Any]] | tuple[Any, Any] = (0, 0),
+    every: int = 1,
+    dim: str = "time",
+) -> xr.Dataset:
+    """Say which sample of each series goes with the moments of one of them.
+
+    Parameters
+    ----------
+    times : mapping of str to array, lengths ``(n,)``
+        Timestamps of each series, which never fall: all numbers (of seconds, or any unit;
+        whole ones are compared exactly), all datetime64, or all timedelta64.
+    reference : str
+        The series whose timestamps are the moments.
+    method : {"nearest", "next", "previous"}
+        The sample nearest to the moment (the earlier of two equally near), the first at or
+        after it, or the last at or before it.
+    tolerance : number or timedelta, optional
+        Moments that a series has no sample within this distance of are left out; a number, in
+        the same unit, where timestamps are numbers.
+    margin : (start, end), or mapping of str to such a pair
+        How much of the beginning and end of every series, or of those named, is left alone:
+        whole numbers are samples, others a time.
+    every : int
+        Take every so manieth timestamp of the reference, counted from its first.
+    dim : str
+        Name of the dim that counts moments.
+
+    Returns
+    -------
+    xarray.Dataset
+        For each series an int64 variable of dims ``(dim,)``: numbers of its samples. The
+        moments are the coordinate `dim`.
+
+    Raises
+    ------
+    UnknownNameError
+        If `reference`, or a series that `margin` names, is not there.
+    PipelineError
+        If a series is empty or its timestamps fall, timestamps are of different kinds, or an
+        option has no meaning.
+
+    Examples
+    --------
+    >>> times = {"camera": [0.0, 0.1, 0.2, 0.3], "lidar": [0.04, 0.14, 0.29]}
+    >>> chosen = synchronise(times, "lidar")
+    >>> chosen["camera"].values, chosen["time"].values
+    (array([0, 1, 3]), array([0.04, 0.14, 0.29]))
+    """
+    if not isinstance(times, Mapping):
+        raise PipelineError(f"times are {type(times).__name__}: give them by name of their series")
+    series = _alike({str(name): _checked(str(name), given) for name, given in times.items()})
+    if reference not in series:
+        raise UnknownNameError(
+            f"no series {reference!r} to take moments from; {did_you_mean(str(reference), series)}"
+        )
+    if method not in get_args(Method):
+        raise PipelineError(f"method={method!r} must be one of {', '.join(get_args(Method))}")
+    check_whole("every", every, least=1)
+    if dim in series:
+        raise PipelineError(f"a series is called {dim!r}, like the dim of moments; pass dim=")
+    if tolerance is not None:
+        _check_length("tolerance", tolerance, series[reference])
+    numbers = _numbers_within(series, reference, margin)
+    numbers = numbers[numbers % every == 0]
+    moments = series[reference][numbers]
+    found = {name: _matched(one, moments, method) for name, one in series.items()}
+    found[reference] = numbers
+    kept = np.ones(len(moments), bool)
+    for name, one in found.items():
+        inside = (one >= 0) & (one < len(series[name]))
+        kept &= inside
+        if tolerance is not None:
+            clipped = np.clip(one, 0, len(series[name]) - 1)
+            kept &= np.abs(series[name][clipped] - moments) <= tolerance
+    variables = {name: ((dim,), one[kept]) for name, one in found.items()}
+    return xr.Dataset(variables, coords={dim: moments[kept]})
+
+
+def decimate(chosen: xr.Dataset, factor: int, *, start: int = 0, dim: str = "time") -> xr.Dataset:
+    """Keep every so manieth moment of what :func:`synchronise` chose.
+
+    Raises
+    ------
+    PipelineError
+        If `factor` is no whole number of at least 1, or `start` is negative.
+    UnknownNameError
+        If there is no such dim.
+    """
+    check_whole("factor", factor, least=1)
+    check_whole("start", start, least=0)
+    if dim not in chosen.dims:
+        hint = did_you_mean(dim, map(str, chosen.dims))
+        raise UnknownNameError(f"no dim {dim!r} counts the moments; {hint}")
+    return chosen.isel({dim: slice(start, None, factor)})
+
+
+def _checked(name: str, given: npt.ArrayLike) -> Times:
+    try:
+        times = np.asarray(given)
+    except ValueError as error:
+        raise PipelineError(f"the timestamps of {name!r} are no array: {error}") from None
+    if times.ndim != 1 or not len(times):
+        raise PipelineError(
+            f"the timestamps of {name!r} have shape {times.shape}; a series needs a list of them, "
+            "and at least one"
+        )
+    if times.dtype.kind not in "iufMm":
+        raise PipelineError(
+            f"the timestamps of {name!r} are {times.dtype}: give numbers, or datetime64 or "
+            "timedelta64 (of a time zone: in UTC)"
+        )
+    falls = np.flatnonzero(~(times[1:] >= times[:-1]))
+    if len(falls) or times[0] != times[0]:
+        at = int(falls[0]) + 1 if len(falls) else 0
+        raise PipelineError(
+            f"timestamp {at} of {name!r}, {times[at]}, is before the one before it or no time at "
+            "all; sort the series"
+        )
+    return times
+
+
+def _alike(series: dict[str, Times]) -> dict[str, Times]:
+    """Return timestamps that can be compared; whole numbers stay whole if all of them are."""
+    kinds = {
+        name: "number" if t.dtype.kind in "iuf" else t.dtype.kind for name, t in series.items()
+    }
+    if len(set(kinds.values())) > 1:
+        told = ", ".join(f"{t.dtype} of {name!r}" for name, t in series.items())
+        raise PipelineError(f"timestamps of different kinds do not go together: {told}")
+    if "number" not in kinds.values():
+        return series
+    whole = all(t.dtype.kind in "iu" and t[-1] <= np.iinfo(np.int64).max for t in series.values())
+    return {name: t.astype(np.int64 if whole else np.float64) for name, t in series.items()}
+
+
+def _check_length(what: str, value: Any, times: Times) -> None:
+    """Raise :class:`PipelineError` for a length of time of another kind than timestamps."""
+    numbers = times.dtype.kind in "iuf"
+    kind = np.asarray(value).dtype.kind
+    timed = isinstance(value, timedelta) or kind == "m"
+    if np.ndim(value) or timed == numbers or not (timed or kind in "iuf") or value != value:
+        wanted = (
+            "a number, as timestamps are" if numbers else "a timedelta, since timestamps are dates"
+        )
+        raise PipelineError(f"{what} is {value!r}, and must be {wanted}")
+    if value < value * 0:  # nothing, in its own unit
+        raise PipelineError(f"{what} is {value!r}, and must not be negative")
+
+
+def _numbers_within(series: Mapping[str, Times], reference: str, margin: Any) -> Indices:
+    """Return the numbers of the reference's samples in the time that all series cover."""
+    margins = margin if isinstance(margin, Mapping) else dict.fromkeys(series, margin)
+    for name in margins:
+        if name not in series:
+            raise UnknownNameError(
+                f"no series {name!r} to leave a margin of; {did_you_mean(str(name), series)}"
+            )
+    moments = series[reference]
+    inside = np.ones(len(moments), bool)
+    for name, times in series.items():
+        pair = margins.get(name, (0, 0))
+        try:
+            start, end = pair
+        except (TypeError, ValueError):
+            raise PipelineError(
+                f"the margin of {name!r}, {pair!r}, must be a pair (start, end)"
+            ) from None
+        first = _edge(name, times, start)
+        last = len(times) - 1 - _edge(name, times[::-1], end)
+        if last < first:
+            return np.empty(0, np.int64)
+        inside &= (moments >= times[first]) & (moments <= times[last])
+    return np.flatnonzero(inside)
+
+
+def _edge(name: str, times: Times, margin: Any) -> int:
+    """Count the samples that a margin takes off the beginning of a series, or of its reverse."""
+    if np.ndim(margin) == 0 and np.asarray(margin).dtype.kind in "iu":
+        if margin < 0:
+            raise PipelineError(f"the margin of {name!r} is {margin!r}, and must not be negative")
+        return int(margin)
+    _check_length(f"the margin of {name!r}", margin, times)
+    return int((np.abs(times - times[0]) < margin).sum())
+
+
+def _matched(times: Times, moments: Times, method: Method) -> Indices:
+    after = np.searchsorted(times, moments, side="left")
+    if method == "next":
+        return after
+    if method == "previous":
+        return np.searchsorted(times, moments, side="right") - 1
+    later = np.clip(after, 0, len(times) - 1)
+    value = times[np.clip(after - 1, 0, len(times) - 1)]
+    earlier = np.searchsorted(times, value, side="left")  # the first of equal ones
+    with np.errstate(invalid="ignore"):  # of moments without end
+        nearer = np.abs(moments - value) <= np.abs(times[later] - moments)
+    return np.where(nearer | (moments == value), earlier, later)

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar, overload, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from labeled.transforms.protocols import Collate, Dataset, Pipeline, Transform
+from labeled.transforms.compose import Collate, Dataset, Pipeline, Transform
 
 __all__ = [
     "Collate",

@@ -19,8 +19,7 @@ from labeled.loader.sizing.ragged_bounds import SHAPE_ROWS
 from labeled.selection import Selection
 from labeled.spaces import Space
 from labeled.specs import SourceInfo, as_specs, compile_specs, leaves
-from labeled.transforms.memory import Forms
-from labeled.transforms.running import Line, line_of
+from labeled.transforms.running import Forms, Line, line_of
 
 
 def finish_of(

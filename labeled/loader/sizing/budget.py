@@ -14,7 +14,7 @@ from functools import cached_property
 from labeled.loader.reading.lanes import Lane
 from labeled.loader.sizing.memory import Wanted
 from labeled.samplers.order import Mode
-from labeled.transforms.memory import MadeOf
+from labeled.transforms.running import MadeOf
 
 BLOCK_ROWS = 1 << 16
 """Positions worked out together where the order does not depend on windows."""

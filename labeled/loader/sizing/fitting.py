@@ -29,7 +29,7 @@ from labeled.loader.sizing.sizes import Sizes
 from labeled.samplers.order import Mode
 from labeled.samplers.units import UniformUnits
 from labeled.selection import Selection
-from labeled.transforms.memory import MadeOf
+from labeled.transforms.running import MadeOf
 
 MIB = 1 << 20
 
