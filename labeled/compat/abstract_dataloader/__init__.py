@@ -11,7 +11,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from labeled.compat.abstract_dataloader import abstract, ext, generic, spec
-from labeled.compat.aliases import put_aliases
+from labeled.compat.aliases import put_aliases, put_modules
 
 __all__ = ["MODULES", "abstract", "ext", "generic", "install_aliases", "spec"]
 
@@ -23,9 +23,6 @@ MODULES = (
     ".ext.graph",
     ".ext.sample",
     ".generic",
-    ".generic.composition",
-    ".generic.sequence",
-    ".generic.sync",
     ".spec",
 )
 
@@ -58,4 +55,6 @@ def install_aliases(name: str = "abstract_dataloader") -> dict[str, ModuleType]:
     >>> for name in aliases:
     ...     del sys.modules[name]
     """
-    return put_aliases(name, __name__, MODULES)
+    made = put_aliases(name, __name__, MODULES)
+    parts = (f"{name}.generic.{part}" for part in ("composition", "sequence", "sync"))
+    return made | put_modules(dict.fromkeys(parts, generic))
