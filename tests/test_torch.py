@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from itertools import chain
@@ -12,10 +11,9 @@ import pytest
 
 import labeled
 import labeled.torch
-from labeled.errors import LabeledWarning, LoaderError, StateError
+from labeled.errors import LabeledWarning, LoaderError, OptionError, StateError
 from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
-from labeled.torch import rows as worker_rows
-from labeled.torch.rows import WorkerRows
+from labeled.torch import WorkerRows
 from make_files import DIGIT_LABELS, digits, fuel_file, ragged_file
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -218,60 +216,6 @@ def test_a_worker_that_hears_late_of_an_epoch_gives_none_of_the_next(train, monk
         assert rows_of(loader) == epochs[epoch]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="workers have to be forked")
-def test_a_worker_that_starts_late_makes_the_epoch_it_was_started_for(train):
-    rows = labeled.torch.IterableDataset(train, 8, shuffle=True, seed=5)
-    options = {"num_workers": 2, "persistent_workers": True, "multiprocessing_context": "fork"}
-    epochs = []
-    for slow in (None, starts_late):
-        loader = torch.utils.data.DataLoader(rows, None, worker_init_fn=slow, **options)
-        rows.set_epoch(3)
-        next(iter(loader))
-        rows.set_epoch(0)
-        epochs.append([rows_of(loader), rows_of(loader)])
-    assert sorted(joined(epochs[0][0])) == list(range(N))
-    assert epochs[0] == epochs[1]
-
-
-def starts_late(worker):
-    time.sleep(1.5 * worker)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="workers have to be forked")
-def test_an_epoch_is_not_told_before_all_workers_know_the_one_before(train, monkeypatch):
-    """torch goes on as soon as a worker has heard of an epoch; it looks which one later."""
-    begin = WorkerRows.__iter__
-
-    def begins_late(self):
-        if self._process == os.getpid() and torch.utils.data.get_worker_info().id == 1:
-            time.sleep(0.5)
-        return begin(self)
-
-    rows = labeled.torch.IterableDataset(train, 8, shuffle=True, seed=5)
-    options = {"num_workers": 2, "multiprocessing_context": "fork"}
-    wanted = []
-    for epoch in range(4):
-        rows.set_epoch(epoch)
-        wanted.append(rows_of(torch.utils.data.DataLoader(rows, None, **options)))
-    monkeypatch.setattr(WorkerRows, "__iter__", begins_late)
-    loader = torch.utils.data.DataLoader(rows, None, persistent_workers=True, **options)
-    for epoch in range(3):
-        rows.set_epoch(epoch)
-        assert rows_of([next(iter(loader))]) == wanted[epoch][:1]  # and broken off
-    rows.set_epoch(3)
-    assert rows_of(loader) == wanted[3]
-
-
-def test_workers_that_never_begin_are_not_waited_for_long(train, monkeypatch):
-    monkeypatch.setattr(worker_rows, "LATE_S", 0.05)
-    rows = labeled.torch.IterableDataset(train, 8)
-    rows._begun[:4] = torch.tensor([3, 2, 0, 2])  # one has not started yet: it knows what was said
-    rows.set_epoch(3)
-    rows._begun[:4] = torch.tensor([3, 2, 1, 2])
-    with pytest.warns(LabeledWarning, match="a worker has not begun the last epoch for 0.05 s"):
-        rows.set_epoch(4)
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_torchs_own_loader_over_a_dataset_makes_no_batches_of_labelled_arrays(train, workers):
     loader = torch.utils.data.DataLoader(train, batch_size=16, shuffle=True, num_workers=workers)
@@ -292,11 +236,13 @@ def test_workers_that_live_on_go_on_to_the_next_epoch(train, workers):
     rows = labeled.torch.IterableDataset(train, 8, shuffle=True, seed=5)
     options = {"persistent_workers": True} if workers else {}
     loader = torch.utils.data.DataLoader(rows, batch_size=None, num_workers=workers, **options)
-    first, second = rows_of(loader), rows_of(loader)
-    assert first != second
-    rows.set_epoch(0)
-    assert rows_of(loader) == first
-    assert rows_of(loader) == second
+    first, second, third = rows_of(loader), rows_of(loader), rows_of(loader)
+    assert sorted(joined(first)) == sorted(joined(second)) == list(range(N))
+    assert first != second != third
+    anew = torch.utils.data.DataLoader(rows, batch_size=None, num_workers=workers)
+    for epoch, wanted in ((2, third), (0, first)):
+        rows.set_epoch(epoch)
+        assert rows_of(anew) == wanted
 
 
 @pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (3, True)])
@@ -381,9 +327,9 @@ def test_pinning_needs_torch(train):
 
 @pytest.mark.parametrize("name", ["persistent_workers", "pin_memory", "timeout", "prefetch_factor"])
 def test_options_of_torch_are_told_where_to_go(train, name):
-    with pytest.raises(LoaderError, match=rf"say torch_options={{'{name}': \.\.\.}}"):
+    with pytest.raises(OptionError, match=rf"say torch_options={{'{name}': \.\.\.}}"):
         labeled.torch.data_loader(train, 8, num_workers=2, **{name: 1})
-    with pytest.raises(LoaderError, match=rf"say DataLoader\(rows, batch_size=None, {name}="):
+    with pytest.raises(OptionError, match=rf"say DataLoader\(rows, batch_size=None, {name}="):
         labeled.torch.IterableDataset(train, 8, **{name: 1})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labeled.torch.turns import Turn, turn_after
+from labeled.torch import Turn, turn_after
 
 
 def taken_in_turn(workers):
@@ -20,8 +20,9 @@ def taken_in_turn(workers):
                 del left[worker]
 
 
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=5), st.data())
-def test_new_workers_go_on_where_the_old_ones_stopped(lengths, data):
+@given(st.integers(0, 5), st.lists(st.booleans(), min_size=1, max_size=5), st.data())
+def test_new_workers_go_on_where_the_old_ones_stopped(least, longer, data):
+    lengths = [least + more for more in longer]
     count = len(lengths)
     whole = list(taken_in_turn({p: (p, list(range(n))) for p, n in enumerate(lengths)}))
     delivered = data.draw(st.integers(0, len(whole)))
