@@ -1,7 +1,8 @@
 """The door to the libraries that decode and encode pictures.
 
-JPEGs go to simplejpeg where it is installed, which takes a fifth to a third less time for the
-same pixels; everything else to OpenCV, and what that does not know to Pillow.
+JPEGs go to simplejpeg where it is installed, which takes a tenth to a quarter less time than
+other libraries for the same pixels; everything else, and what it refuses, to OpenCV. Pillow reads
+the headers of other kinds than JPEG and PNG, and decodes those that OpenCV does not know.
 
 A picture is uint8 by (height, width, channel), channels in the order red, green, blue,
 alpha; grey has one. Decoding leaves the GIL, so that a loader's threads work side by side.
@@ -16,10 +17,11 @@ libjpeg-turbo, bit for bit.
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Sequence
-from functools import cache, lru_cache
-from typing import Any, Literal, NamedTuple
+from functools import cache
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +48,16 @@ _COLOURS = {1: "GRAY", 3: "RGB", 4: "RGBA"}
 _JPEG_END = b"\xff\xd9"
 _FORMATS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
 
+USUAL_QUALITY = 95
+
+_QUALITIES = {
+    ".jpg": ("IMWRITE_JPEG_QUALITY", 1, 100),
+    ".jpeg": ("IMWRITE_JPEG_QUALITY", 1, 100),
+    ".webp": ("IMWRITE_WEBP_QUALITY", 1, 100),
+    ".png": ("IMWRITE_PNG_COMPRESSION", 0, 9),
+}
+"""By suffix: OpenCV's option, the least quality and the most."""
+
 
 @cache
 def opencv() -> Any:
@@ -67,7 +79,8 @@ def _pillow() -> Any:
 
 
 @cache
-def _simplejpeg() -> Any | None:
+def _simplejpeg() -> Any:
+    """Return simplejpeg; None where it is not installed."""
     return module_if_there("simplejpeg")
 
 
@@ -143,7 +156,7 @@ def decode(
     Raises
     ------
     PictureError
-        If it is no picture, damaged, or too large.
+        If it is not a picture, damaged, or too large.
     """
     head = picture_head(data)
     check_size(head, max_pixels)
@@ -185,13 +198,15 @@ def decode_plain(
     Returns
     -------
     list of int
-        The numbers of the others: :func:`decode` does them, or tells what they lack.
+        The numbers of the others: :func:`decode` does them, or reports what they lack.
     """
-    library = _simplejpeg()
-    if library is None:
+    if _simplejpeg() is None:
         return list(range(len(pictures)))
-    others, decode_jpeg = [], library.decode_jpeg
-    colours = _plain_colours(pictures, outs, channels, upright, max_pixels)
+    others, decode_jpeg = [], _simplejpeg().decode_jpeg
+    colours = [
+        _plain_colours(data, out.shape, channels, upright, max_pixels)
+        for data, out in zip(pictures, outs, strict=True)
+    ]
     for number, (data, out, colour) in enumerate(zip(pictures, outs, colours, strict=True)):
         try:
             if colour and decode_jpeg(data, colour, strict=False, buffer=out).shape == out.shape:
@@ -203,63 +218,18 @@ def decode_plain(
 
 
 def _plain_colours(
-    pictures: Sequence[memoryview],
-    outs: Sequence[Array],
-    channels: Channels,
-    upright: bool,
-    max_pixels: int,
-) -> list[str | None]:
-    """Return what colours to decode each JPEG to that needs no more than that; None for others.
-
-    Pictures of one making begin alike, and a header that is known need not be taken apart.
-    """
-    last = _last_head(channels, upright, max_pixels)
-    known, found = last.known, list[str | None]()
-    for data, out in zip(pictures, outs, strict=True):
-        if bytes(data[: known.body]) != known.begin:
-            head = _plain_head(data, upright, max_pixels)
-            if head is None:
-                found.append(None)
-                continue
-            wanted = head.channels if channels is None else channels
-            shape = head.height, head.width, wanted
-            known = _KnownHead(head.body, bytes(data[: head.body]), shape, _COLOURS[wanted])
-        fits = out.shape == known.shape and _ends(data, known.body)
-        found.append(known.colours if fits else None)
-    last.known = known
-    return found
-
-
-class _KnownHead(NamedTuple):
-    """The bytes of a JPEG before its pixels, and what they say."""
-
-    body: int
-    begin: bytes
-    shape: tuple[int, ...]
-    colours: str
-
-
-class _LastHead:
-    """Keeps the header that was met last, from one call to the next and by any thread."""
-
-    def __init__(self) -> None:
-        self.known = _KnownHead(1, b"", (), "")
-
-
-@lru_cache(maxsize=16)
-def _last_head(channels: Channels, upright: bool, max_pixels: int) -> _LastHead:
-    return _LastHead()
-
-
-def _plain_head(data: memoryview, upright: bool, max_pixels: int) -> PictureHead | None:
-    """Return the header of a JPEG that is not turned and not too large; None for any other."""
+    data: memoryview, shape: tuple[int, ...], channels: Channels, upright: bool, max_pixels: int
+) -> str | None:
+    """Return the colours to decode a JPEG to that needs no more than that; None for others."""
     try:
         head = head_of(data)
     except PictureError:
         return None
     if head is None or head.kind != "jpeg" or (upright and head.orientation != 1):
         return None
-    return head if head.height * head.width <= max_pixels else None
+    wanted = head.channels if channels is None else channels
+    plain = shape == (head.height, head.width, wanted) and head.height * head.width <= max_pixels
+    return _COLOURS[wanted] if plain and _ends(data, head.body) else None
 
 
 def _ends(data: bytes | memoryview, body: int) -> bool:
@@ -280,10 +250,10 @@ def check_size(head: PictureHead, max_pixels: int) -> None:
 
 
 def _decoded(data: bytes | memoryview, head: PictureHead, channels: int) -> Array:
-    if head.kind == "jpeg":
-        image = _by_simplejpeg(data, _COLOURS[channels])
-        if image is not None:
-            return image
+    if head.kind == "jpeg" and _simplejpeg() is not None:
+        with contextlib.suppress(ValueError):  # damage that another library may overlook
+            found: Array = _simplejpeg().decode_jpeg(data, _COLOURS[channels], strict=False)
+            return found
     if head.kind == "png":
         check_png_chunks(data)
     if head.kind == "tiff" and head.channels == 4:
@@ -302,18 +272,6 @@ def _decoded(data: bytes | memoryview, head: PictureHead, channels: int) -> Arra
         image = _from_unchanged(image)
     pixels: Array = image if image.ndim == 3 else image[:, :, np.newaxis]
     return pixels
-
-
-def _by_simplejpeg(data: bytes | memoryview, colours: str) -> Array | None:
-    """Decode a JPEG; None where that library is not there, or cannot."""
-    library = _simplejpeg()
-    if library is None:
-        return None
-    try:
-        image: Array = library.decode_jpeg(data, colours, strict=False)
-    except ValueError:  # damage that another library may overlook
-        return None
-    return image
 
 
 def _from_unchanged(image: npt.NDArray[Any]) -> Array:
@@ -416,14 +374,12 @@ def encode(image: npt.ArrayLike, format: str = ".jpg", quality: int | None = Non
     suffix = format.lower()
     if suffix not in _FORMATS:
         raise ArrayError(f"format={format!r} must be one of {', '.join(map(repr, _FORMATS))}")
-    _check_quality(suffix, quality)
+    options = _options(suffix, quality)
     if pixels.ndim == 3:
         codes = {3: cv2.COLOR_RGB2BGR, 4: cv2.COLOR_RGBA2BGRA}
         pixels = cv2.cvtColor(np.ascontiguousarray(pixels), codes[pixels.shape[2]])
     try:
-        done, encoded = cv2.imencode(
-            suffix, np.ascontiguousarray(pixels), _options(suffix, quality)
-        )
+        done, encoded = cv2.imencode(suffix, np.ascontiguousarray(pixels), options)
     except cv2.error as error:
         raise ArrayError(f"a picture {pixels.shape} as {format}: {error.err}") from error
     if not done:
@@ -431,26 +387,13 @@ def encode(image: npt.ArrayLike, format: str = ".jpg", quality: int | None = Non
     return bytes(encoded)
 
 
-def _check_quality(suffix: str, quality: Any) -> None:
-    """Refuse what OpenCV would clip, and say so on the standard error."""
-    lossy = (1, 100)
-    bounds = {".jpg": lossy, ".jpeg": lossy, ".webp": lossy, ".png": (0, 9)}.get(suffix)
-    if quality is None or bounds is None:
-        return
-    least, most = bounds
-    whole = isinstance(quality, int | np.integer) and not isinstance(quality, bool)
-    if not (whole and least <= quality <= most):
-        raise ArrayError(
-            f"quality={quality!r}: of {suffix} it is a whole number, {least} to {most}"
-        )
-
-
-def _options(suffix: str, quality: int | None) -> list[int]:
-    cv2 = opencv()
-    if suffix in (".jpg", ".jpeg"):
-        return [cv2.IMWRITE_JPEG_QUALITY, 95 if quality is None else quality]
-    if suffix == ".webp":
-        return [cv2.IMWRITE_WEBP_QUALITY, 95 if quality is None else quality]
-    if suffix == ".png" and quality is not None:
-        return [cv2.IMWRITE_PNG_COMPRESSION, quality]
-    return []
+def _options(suffix: str, quality: Any) -> list[int]:
+    """Return the options of OpenCV; it would clip a wrong quality, and write to standard error."""
+    flag, least, most = _QUALITIES.get(suffix, ("", 0, 0))
+    if not flag or (quality is None and suffix == ".png"):
+        return []
+    value = USUAL_QUALITY if quality is None else quality
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not (whole and least <= value <= most):
+        raise ArrayError(f"quality={value!r}: of {suffix} it is a whole number, {least} to {most}")
+    return [getattr(opencv(), flag), value]
