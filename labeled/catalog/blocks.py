@@ -21,7 +21,7 @@ from dask.local import get_sync
 from dask.optimization import cull
 
 from labeled.catalog.layout import RowLayout
-from labeled.catalog.piecewise import Piecewise
+from labeled.catalog.readers import Piecewise
 from labeled.errors import DimsError, LoaderError, ReadError
 from labeled.formats.reader import Cost
 from labeled.formats.reading import n_rows_of

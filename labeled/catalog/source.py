@@ -17,10 +17,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from labeled.catalog.decoding import DecodingReader
-from labeled.catalog.joined import JoinedReader
 from labeled.catalog.layout import RowLayout
-from labeled.catalog.memory import MemoryReader
+from labeled.catalog.readers import DecodingReader, JoinedReader, MemoryReader
 from labeled.catalog.region import narrow, shape_of, whole
 from labeled.formats.bytesource import is_remote
 from labeled.formats.cf import decode
