@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
+import labeled
+
 N = 48
 
 
@@ -258,3 +260,22 @@ def test_each_operation_gives_what_h5netcdf_gives(path, tmp_path, name, opened):
         for engine in ("labeled", "h5netcdf")
     )
     _same(mine, theirs)
+
+
+@pytest.mark.parametrize("engine", ["labeled", "h5netcdf"])
+def test_batches_of_what_xarray_opened_do_not_read_it_whole(path, engine):
+    with xr.open_dataset(path, engine=engine) as ds, xr.load_dataset(path) as loaded:
+        loader = ds[["images", "targets"]].labeled.batches(7, dim="time", shuffle=True, seed=1)
+        for batch in loader:
+            want = loaded.isel(time=batch.rows)
+            np.testing.assert_array_equal(batch["images"], want.images)
+            np.testing.assert_array_equal(batch["targets"], want.targets)
+        assert not ds.images.variable._in_memory
+
+
+def test_what_xarray_opened_is_written_without_reading_it_whole(path, tmp_path):
+    ds = xr.open_dataset(path, engine="labeled").drop_vars("area")[["images", "targets"]]
+    labeled.write(tmp_path / "x.hdf5", {name: ds[name] for name in ds.data_vars})
+    assert not ds.images.variable._in_memory
+    written = labeled.open_dataset(tmp_path / "x.hdf5").to_xarray()
+    np.testing.assert_array_equal(written.images, ds.images)

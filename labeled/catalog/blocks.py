@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
-from dask.base import get_scheduler, is_dask_collection, optimize
+from dask.base import get_scheduler, optimize
 from dask.local import get_sync
 from dask.optimization import cull
 
+from labeled.catalog.chunking import BLOCK_BYTES
 from labeled.catalog.layout import RowLayout
 from labeled.catalog.readers import Piecewise
 from labeled.errors import DimsError, LoaderError, ReadError
@@ -55,7 +56,10 @@ class BlockSource:
 
     @classmethod
     def of(cls, array: xr.DataArray, dim: Hashable, name: str | None = None) -> BlockSource:
-        """Take a DataArray apart; NumPy-backed ones become one block.
+        """Take a DataArray apart.
+
+        One in memory becomes one block. One that is read when it is used becomes blocks of
+        whole stored chunks of about 16 MiB, whole along all other dims.
 
         Raises
         ------
@@ -68,7 +72,7 @@ class BlockSource:
         if dim not in array.dims:
             raise DimsError(f"variable {name!r} has no dim {dim!r}; its dims are {array.dims}")
         turned = array.transpose(dim, ...)
-        data = turned.data if is_dask_collection(turned.data) else turned.chunk().data
+        data = (_in_blocks(turned) if turned.chunks is None else turned).data
         if any(math.isnan(n) for axis in data.chunks for n in axis):
             raise LoaderError(
                 f"variable {name!r} has blocks of unknown length; call .compute_chunk_sizes() on "
@@ -117,6 +121,16 @@ class BlockSource:
 
     def decode(self, raw: Array) -> Array:
         return raw
+
+
+def _in_blocks(array: xr.DataArray) -> xr.DataArray:
+    if isinstance(array.variable._data, np.ndarray):
+        return array.chunk()
+    dim, n_rows = array.dims[0], array.shape[0]
+    stored = array.encoding.get("preferred_chunks", {}).get(dim, 1)
+    step = stored if isinstance(stored, int) else stored[0]
+    rows = BLOCK_BYTES // max(1, array.nbytes // max(1, n_rows))
+    return array.chunk({dim: max(1, rows // step) * step})
 
 
 @dataclass(frozen=True, eq=False)

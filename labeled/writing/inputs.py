@@ -467,7 +467,7 @@ def left_out(sources: Any) -> list[str]:
 
 
 def _is_lazy(array: Any) -> bool:
-    return is_dask_collection(array.data if isinstance(array, xr.DataArray) else array)
+    return is_dask_collection(array.variable if isinstance(array, xr.DataArray) else array)
 
 
 def _blocks(array: Any) -> Blocks:
