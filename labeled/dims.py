@@ -64,26 +64,33 @@ def role_of(name: Hashable) -> str | None:
 
 
 def image_dims(dims: Sequence[str]) -> dict[str, str] | None:
-    """Return which dim of an example is its height, its width, and so on; None if it is no image.
+    """Return which dim of an example is its height, its width, and so on; None if not an image.
+
+    Names count in any case. Dims without a role, such as a time or a level, stand in front.
 
     Returns
     -------
     dict or None
-        Role to dim, in the order depth, height, width, channel; those that are there.
+        Role to dim: dims without one by their names, then depth, height, width, channel, those
+        that are there.
 
     Examples
     --------
     >>> image_dims(("band", "lat", "lon"))
     {'height': 'lat', 'width': 'lon', 'channel': 'band'}
+    >>> image_dims(("level", "Y", "X"))
+    {'level': 'level', 'height': 'Y', 'width': 'X'}
     >>> image_dims(("time", "feature")) is None
     True
     """
-    roles = {role_of(dim): dim for dim in dims}
+    roles = {role_of(dim.lower()) or dim: dim for dim in dims}
     order = (*SPATIAL, "channel")
-    known = len(roles) == len(dims) and set(roles) <= set(order)
-    if not known or not {"height", "width"} <= set(roles):
+    if len(roles) < len(dims) or not {"height", "width"} <= roles.keys():
         return None
-    return {role: roles[role] for role in order if role in roles}
+    if not roles.keys().isdisjoint(("batch", "feature", "index")):
+        return None
+    others = [role for role in roles if role not in order]
+    return {role: roles[role] for role in (*others, *order) if role in roles}
 
 
 CHANNELS = (1, 3, 4)

@@ -220,7 +220,7 @@ class Selection:
         return Selection, (self.pieces,)
 
 
-def as_positions(request: Request, n: int) -> range | Rows:
+def as_positions(request: Request, n: int, what: str = "row") -> range | Rows:
     """Turn what a user asks for into positions among `n`.
 
     Parameters
@@ -229,6 +229,8 @@ def as_positions(request: Request, n: int) -> range | Rows:
         Negative integers count from the end, as in NumPy.
     n : int
         How many positions there are.
+    what : str
+        What an error calls one of them.
 
     Returns
     -------
@@ -246,10 +248,10 @@ def as_positions(request: Request, n: int) -> range | Rows:
         return _from_slice(request, n)
     if isinstance(request, range):
         if len(request):
-            _check_positions(min(request[0], request[-1]), max(request[0], request[-1]), n)
+            _check_positions(min(request[0], request[-1]), max(request[0], request[-1]), n, what)
             if request[0] >= 0 and request[-1] >= 0:
                 return request
-        return _from_integers(np.asarray(request, dtype=np.int64), n)
+        return _from_integers(np.asarray(request, dtype=np.int64), n, what)
     if isinstance(request, str | bytes) or not hasattr(request, "__len__"):
         raise SelectionTypeError(
             f"cannot select rows by {request!r}; pass a slice, a list of integers or a boolean "
@@ -267,7 +269,7 @@ def as_positions(request: Request, n: int) -> range | Rows:
             f"cannot select rows by an array of {array.dtype} with {array.ndim} axes; "
             "pass 1-D integers or booleans"
         )
-    return _from_integers(array, n)
+    return _from_integers(array, n, what)
 
 
 def _from_slice(request: slice, n: int) -> range:
@@ -286,18 +288,18 @@ def _from_mask(mask: npt.NDArray[np.bool_], n: int) -> Rows:
     return np.flatnonzero(mask).astype(np.int64, copy=False)
 
 
-def _from_integers(array: npt.NDArray[Any], n: int) -> Rows:
+def _from_integers(array: npt.NDArray[Any], n: int, what: str) -> Rows:
     if len(array):
-        _check_positions(int(array.min()), int(array.max()), n)
+        _check_positions(int(array.min()), int(array.max()), n, what)
     positions = array.astype(np.int64)
     positions[positions < 0] += n
     return positions
 
 
-def _check_positions(low: int, high: int, n: int) -> None:
+def _check_positions(low: int, high: int, n: int, what: str) -> None:
     if low < -n or high >= n:
         bad = high if high >= n else low
-        raise SelectionError(f"row {bad} is out of range: there are {n} rows")
+        raise SelectionError(f"{what} {bad} is out of range: there are {n} {what}s")
 
 
 def _frozen_rows(array: npt.NDArray[Any]) -> Rows:

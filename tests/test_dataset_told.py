@@ -117,7 +117,7 @@ def test_sources_that_agree_are_proposed_and_splits_only_where_there_are_any(tmp
         (lambda d: d.isel(height=1.5), SelectionTypeError, "'height'"),
         (lambda d: d.isel(height=9), SelectionError, r"'images' in .*d\.hdf5"),
         (lambda d: d.subset([99]), SelectionError, r"d\.hdf5"),
-        (lambda d: d[3.5], UnknownNameError, r"3\.5 names no source"),
+        (lambda d: d[3.5], UnknownNameError, r"3\.5 is not a source"),
         (lambda d: d.load().split("train"), SplitError, r"split\(\) first, then load\(\)"),
         (lambda d: d.with_spaces(images=5), SpaceTypeError, "images=.*not 5"),
         (labeled.concat, LoaderError, "concat takes a list"),

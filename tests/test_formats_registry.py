@@ -16,7 +16,7 @@ from record_files import pictures, write_records
 
 import labeled
 from labeled.cli.main import main
-from labeled.errors import FileFormatError, LoaderError, OptionError
+from labeled.errors import ArgumentError, FileFormatError, OptionError
 from labeled.formats.registry import FORMATS, common_format, format_named, format_of
 
 
@@ -51,7 +51,7 @@ def test_an_unknown_file_is_told_what_there_is(tmp_path):
         labeled.open_dataset(path)
     with pytest.raises(FileFormatError, match="does not exist"):
         labeled.open_dataset(tmp_path / "none.unheard")
-    with pytest.raises(LoaderError, match=r"format='hdf' is no format; did you mean 'hdf5'"):
+    with pytest.raises(ArgumentError, match=r"format='hdf' is not a format; did you mean 'hdf5'"):
         labeled.open_dataset(path, format="hdf")
 
 

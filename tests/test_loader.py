@@ -152,7 +152,8 @@ def test_a_saved_place_is_found_again(path, split, order, last, data):
     saved = json.loads(json.dumps(first.state_dict()))
     iterator.close()
 
-    again = dataset.batches(11, last=last, memory="8 MiB", **{**order, "seed": 99, "epoch": 7})
+    order = {name: value for name, value in order.items() if name != "seed"}
+    again = dataset.batches(11, last=last, memory="8 MiB", **{**order, "epoch": 7})
     again.load_state_dict(saved)
     rest = rows_of(again) if at < len(epochs[0]) else []
     for mine, rows in zip(epochs[0][at:] + epochs[1], rest + rows_of(again), strict=True):
@@ -472,8 +473,8 @@ def test_a_batch_is_a_labelled_mapping(path):
     assert batch["images"].dims == ("batch", "channel", "height", "width")
     assert list(batch) == ["images", "targets"]
     assert batch.to_xarray()["targets"].shape == (4, 1)
-    assert "4 rows" in repr(batch)
-    assert "4 rows" in batch._repr_html_()
+    assert "count=4" in repr(batch)
+    assert "count=4" in batch._repr_html_()
     assert "channel: 3" in batch._repr_html_()
     with pytest.raises(KeyError, match="did you mean 'images'"):
         batch["image"]

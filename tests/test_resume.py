@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 import labeled
 from labeled.errors import StateError
 
+pytestmark = pytest.mark.filterwarnings("ignore:every epoch is empty")
+
 RULES = ("keep", "pad", "drop", "wrap")
 ORDERS = (False, "window", "full")
 

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labeled
-from labeled.errors import LabeledError
+from labeled.errors import LabeledError, LabeledWarning
 from labeled.selection import Selection
 from labeled.spaces import (
     CompositeSpace,
@@ -100,7 +100,7 @@ def test_every_view_is_well_formed_and_tells(path):
         "selection": (dataset.split("odd").selection("images"), ("100 listed", "100 of rows 0")),
         "loader": (loader, ("13 batches of 32 rows", "shuffle='window'", "seed=3", "images")),
         "plan": (loader.explain(), ("400 rows", "chunks decoded", "where chunks begin")),
-        "batch": (batches[-1], ("16 rows and 16 of padding", "width: 30", "uint16")),
+        "batch": (batches[-1], ("count=16 and 16 of padding", "width: 30", "uint16")),
         "stats": (loader.stats(), ("400 rows in 13 batches", "rows/s")),
         "ragged": (ragged, ("batch: 2", "not read yet", "words")),
     }
@@ -279,7 +279,7 @@ def test_a_loader_and_its_batches_are_shown_though_the_file_is_gone(tmp_path):
     (tmp_path / "a.hdf5").unlink()
     assert "100 batches" in repr(loader)
     assert "100 batches" in words_of(tree_of(loader._repr_html_()))
-    assert "10 rows" in words_of(tree_of(batch._repr_html_()))
+    assert "count=10" in words_of(tree_of(batch._repr_html_()))
 
 
 @pytest.mark.parametrize("error", [OSError("disk"), MemoryError(), ValueError("<b>no</b>")])
@@ -314,7 +314,8 @@ def test_pages_of_deep_names_are_no_wider_for_it(tmp_path):
     """A column a source made the table of splits wider than the page, and names broke in words."""
     names = [f"general/electrodes/column_{i}" for i in range(9)]
     arrays = {name: np.zeros(7) for name in names} | {"series/data": np.zeros((30, 2))}
-    dataset = labeled.open_dataset(labeled.write(tmp_path / "deep.hdf5", arrays))
+    with pytest.warns(LabeledWarning, match="7 rows"):
+        dataset = labeled.open_dataset(labeled.write(tmp_path / "deep.hdf5", arrays))
 
     text = dataset._repr_html_()
 

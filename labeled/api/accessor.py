@@ -17,7 +17,7 @@ from labeled.catalog.region import whole
 from labeled.catalog.source import AnySource, Source
 from labeled.device import adopted, has_dlpack, is_array
 from labeled.errors import ArrayError, DimsError, did_you_mean
-from labeled.loader.build import make_loader
+from labeled.loader.build import make_loader, shows_options
 from labeled.loader.loader import Loader
 from labeled.loader.request.options import BatchOptions, check_options
 from labeled.selection import Selection
@@ -25,6 +25,7 @@ from labeled.spaces import Space, format_dataarray, space_of, undo_format
 from labeled.writing.tables import frame_sources, is_frame
 
 
+@shows_options
 def batches(
     obj: xr.Dataset | xr.DataArray | Mapping[str, Any] | Any,
     batch_size: int | None = None,
@@ -49,7 +50,6 @@ def batches(
     dim : str
         The dim that counts examples.
     **options
-        As for :meth:`labeled.Dataset.batches`.
 
     Returns
     -------

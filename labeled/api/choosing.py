@@ -60,10 +60,17 @@ def rows_of_splits(
     if not names:
         raise SplitError(f"name a split; {where} has {sorted(splits)}")
     for name in names:
-        if isinstance(name, float):
+        share = next(iter(name.values()), 0.8) if isinstance(name, Mapping) else name
+        if isinstance(share, float):
             raise UnknownNameError(
-                f"split() takes names of splits, {did_you_mean('', splits)}. For shares say "
-                f"ds.train_test_split(train_size={name}, seed=7)"
+                f"split() takes names of splits, {did_you_mean('', splits)}. To draw splits use "
+                f"ds.train_test_split(train_size={share}, seed=7)"
+            )
+        if isinstance(name, int | np.integer | slice | np.ndarray):
+            rows = [*names] if isinstance(name, int | np.integer) else "rows"
+            raise UnknownNameError(
+                f"split() takes names of splits, {did_you_mean('', splits)}. To choose rows use "
+                f"ds.subset({rows})"
             )
         if not isinstance(name, str) or name not in splits:
             raise UnknownNameError(
@@ -172,8 +179,8 @@ def check_source(
         return
     if not isinstance(name, str):
         raise UnknownNameError(
-            f"{name!r} names no source; there are {list(sources)}. Take one of them, or rows "
-            "(ds[:10]), and the other of what that gives; isel() takes parts of axes"
+            f"{name!r} is not a source; there are {list(sources)}. For rows use ds.subset(rows) or "
+            "ds[:10], for parts of axes ds.isel(...), one after the other"
         )
     reason = catalog.not_opened.get(name)
     if reason is not None:

@@ -66,7 +66,7 @@ from labeled.errors import (
 from labeled.formats.bytesource import close_files
 from labeled.formats.naming import check_once
 from labeled.guesses import unknown_attribute
-from labeled.loader.build import make_loader
+from labeled.loader.build import make_loader, shows_options
 from labeled.loader.loader import Loader
 from labeled.loader.request.options import BatchOptions, check_options
 from labeled.providers.provider import LoaderProvider, Names, provider_of
@@ -85,7 +85,8 @@ Array = npt.NDArray[Any]
 class Dataset:
     """Sources of one or many files, restricted to some rows and parts of axes.
 
-    Made by :func:`labeled.open_dataset`; never changed afterwards.
+    Made by :func:`labeled.open_dataset`; never changed afterwards. ``len(ds)`` is the number of
+    rows, ``list(ds)`` the names of sources; :meth:`batches` iterates over rows.
 
     Parameters
     ----------
@@ -608,8 +609,15 @@ class Dataset:
         loaded = read_rows_of(self._sources, rows, progress)
         return replace(self, names=self.sources, loaded=loaded, selections=shared(in_files))
 
+    @shows_options
     def batches(self, batch_size: int | None = None, **options: Unpack[BatchOptions]) -> Loader:
-        """Iterate in batches; see :func:`labeled.loader.build.make_loader` for every option.
+        """Iterate over rows in batches: in file order or shuffled, epoch after epoch.
+
+        Parameters
+        ----------
+        batch_size : int
+            Rows of every batch but, with ``last="keep"``, the last. Not given with `sampler`.
+        **options
 
         Returns
         -------
@@ -618,8 +626,13 @@ class Dataset:
 
         Raises
         ------
+        LoaderError
+            If a size, part, cast or option is impossible, or `memory` too small; no row is
+            read but for the labels of `balance`.
         OptionError
-            If an option has a name that there is none of.
+            If an option does not exist.
+        SpecsError
+            If the specs do not fit the sources.
         """
         check_options(options)
         if not self.sources:

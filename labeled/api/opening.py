@@ -15,7 +15,9 @@ from labeled.catalog.chunking import check_chunks
 from labeled.catalog.files import Files, find_named
 from labeled.catalog.source import Io
 from labeled.errors import (
+    ArgumentError,
     DimsError,
+    FileFormatError,
     LabeledError,
     LabeledWarning,
     LoaderError,
@@ -124,7 +126,7 @@ def open_dataset(
     :meth:`Dataset.to_xarray`.
     """
     if io not in IO:
-        raise LoaderError(f"io must be one of {IO}, not {io!r}")
+        raise ArgumentError(f"io must be one of {IO}, not {io!r}")
     if isinstance(sources, str):
         sources = (sources,)
     if sources is not None and not len(sources):
@@ -148,6 +150,8 @@ def open_dataset(
         own=own_options(chosen, paths[0], options, heeded),
     )
     dataset = Dataset(Files.open(paths, asked, names), names=asked.sources, chunks=chunks)
+    if format is None:
+        _refuse_plain_text(dataset)
     all_dims = {dim for dims in dataset.dims.values() for dim in dims}
     check_chunks(chunks, all_dims, dataset.where)
     return dataset
@@ -157,6 +161,22 @@ GENERAL = tuple(
     name for name, one in signature(open_dataset).parameters.items() if one.kind is one.KEYWORD_ONLY
 )
 """What a caller may name whatever the format."""
+
+
+def _refuse_plain_text(dataset: Dataset) -> None:
+    """Refuse ``notes.txt``: text without columns is a dataset only where that is asked for.
+
+    Raises
+    ------
+    FileFormatError
+    """
+    path = dataset.files.paths[0]
+    dtypes = [source.dtype for source in dataset.files.known.sources.values()]
+    if path.lower().endswith((".txt", ".txt.gz")) and [one.kind for one in dtypes] == ["O"]:
+        raise FileFormatError(
+            f"{path!r} looks like plain text, for it has one column and no numbers; pass "
+            "format='csv' to take each line as a row"
+        )
 
 
 def _checked_dims(dims: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:

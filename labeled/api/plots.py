@@ -14,7 +14,7 @@ from labeled.views.summary import SourceLine, SplitLine, split_words
 from labeled.views.text import count_words
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DatasetPlots:
     """What ``dataset.plot`` offers. Each picture returns its axes and takes ``ax=``.
 
@@ -57,6 +57,9 @@ class DatasetPlots:
         for batch in self.first(n, source):
             return batch.plot(source, n=n, ax=ax)
         raise ArrayError(f"there is nothing to draw: no rows of {self.where} are chosen")
+
+    def __repr__(self) -> str:
+        return f"<plots of {self.where}: plot(), plot.splits(), plot.statistics(), plot.classes()>"
 
     def splits(self, *, ax: Axes | None = None) -> Axes:
         """Draw where in the file the rows of each split lie; reads no rows.

@@ -211,7 +211,13 @@ def _in_folder(folder: str, format: str | None) -> list[str]:
 def _check_listed(path: Any) -> None:
     """Refuse what holds no paths; an open file is a mapping of what is in it."""
     if isinstance(path, bytes | Mapping | IOBase) or not isinstance(path, Iterable):
-        name = getattr(path, "filename", None) or getattr(path, "name", None)
+        try:
+            name = getattr(path, "filename", None) or getattr(path, "name", None)
+        except ValueError:
+            raise FileFormatError(
+                "open a path, a list of paths, a glob or a folder, not a closed h5py.File; pass "
+                "its path"
+            ) from None
         hint = f"; close it and pass its path, {name!r}" if isinstance(name, str) else ""
         raise FileFormatError(
             f"open a path, a list of paths, a glob or a folder, not {type(path).__name__}{hint}"

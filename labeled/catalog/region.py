@@ -63,8 +63,8 @@ def _narrowed(part: slice | npt.NDArray[np.int64], request: Any, name: str) -> I
     n = length(part)
     try:
         if isinstance(request, int | np.integer) and not isinstance(request, bool):
-            return int(_entry(part, int(as_positions([request], n)[0])))
-        wanted = as_positions(request, n)
+            return int(_entry(part, int(as_positions([request], n, "position")[0])))
+        wanted = as_positions(request, n, "position")
     except SelectionTypeError as error:
         raise SelectionTypeError(f"dim {name!r}: {error}") from None
     except SelectionError as error:

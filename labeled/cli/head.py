@@ -160,7 +160,7 @@ def as_image(array: xr.DataArray) -> xr.DataArray | None:
         return None
     first, *inner = map(str, array.dims)
     wanted = image_dims(inner)
-    if wanted is None or "depth" in wanted:
+    if wanted is None or not wanted.keys() <= {"height", "width", "channel"}:
         return None
     return array.transpose(first, *wanted.values())
 

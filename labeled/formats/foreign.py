@@ -15,6 +15,9 @@ ZARR_MARKS = (".zgroup", ".zarray", ".zmetadata", "zarr.json")
 NETCDF3_MAGIC = b"CDF"
 
 _CONVERT = "make HDF5 of it"
+_ENGINES = ("cfgrib", "rasterio")
+"""Of xarray, for files that it opens and this library does not."""
+
 _KNOWN: tuple[tuple[bytes, str, str], ...] = (
     (b"\x93NUMPY", "a NumPy array", _CONVERT),
     (b"PAR1", "a parquet table", _CONVERT),
@@ -25,6 +28,9 @@ _KNOWN: tuple[tuple[bytes, str, str], ...] = (
     (b"version https://git-lfs", "a pointer of Git LFS", "`git lfs pull` fetches the file itself"),
     (b"<!doctype html", "a web page", "the download went wrong, so download the file again"),
     (b"<html", "a web page", "the download went wrong, so download the file again"),
+    (b"GRIB", "a GRIB file", "cfgrib"),
+    (b"II*\0", "a TIFF file", "rasterio"),
+    (b"MM\0*", "a TIFF file", "rasterio"),
     (b"\x89PNG", "a picture", "put pictures into a folder, and make HDF5 of that"),
     (b"\xff\xd8\xff", "a picture", "put pictures into a folder, and make HDF5 of that"),
     (b"\x80\x04\x95", "a pickle, which may run any code", "labeled.write stores what it holds"),
@@ -45,6 +51,9 @@ def told_of(path: str, data: bytes) -> str | None:
         return f"a NumPy archive; {_CONVERT}: {convert_command(path)}"
     for magic, what, remedy in _KNOWN:
         if data[: len(magic)].lower() == magic.lower():
+            if remedy in _ENGINES:
+                opened = f"xr.open_dataset({path!r}, engine={remedy!r})"
+                return f"{what}, which xarray opens: labeled.batches({opened}, 64, dim=...)"
             command = f": {convert_command(path)}" if remedy is _CONVERT else ""
             return f"{what}; {remedy}{command}"
     return None

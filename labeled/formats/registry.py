@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from labeled.errors import FileFormatError, LoaderError, OptionError, did_you_mean
+from labeled.errors import ArgumentError, FileFormatError, OptionError, did_you_mean
 from labeled.formats.bytesource import StoredBytes, is_address, is_remote, stamp_of, unreadable
 from labeled.formats.csv.format import FORMAT as CSV
 from labeled.formats.foreign import convert_command, told_of
@@ -41,14 +41,14 @@ def format_named(name: str) -> Format:
 
     Raises
     ------
-    LoaderError
+    ArgumentError
         If there is none of that name.
     """
     for one in FORMATS:
         if one.name == name:
             return one
     hint = did_you_mean(str(name), (one.name for one in FORMATS))
-    raise LoaderError(f"format={name!r} is no format; {hint}")
+    raise ArgumentError(f"format={name!r} is not a format; {hint}")
 
 
 def format_of(path: str) -> Format:
@@ -65,7 +65,8 @@ def format_of(path: str) -> Format:
     there = "; ".join(f"{one.name!r} ({', '.join(one.suffixes)})" for one in FORMATS)
     raise FileFormatError(
         f"neither the first bytes of {path!r} nor its name tell its format; check the path, or "
-        f"pass format= if you know it: {there}"
+        f"pass format= if you know it: {there}. If xarray opens it, use "
+        f"labeled.batches(xr.open_dataset({path!r}), 64, dim=...)"
     )
 
 

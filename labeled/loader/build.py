@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from inspect import Parameter, getdoc, signature
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import numpy.typing as npt
 
@@ -13,7 +15,7 @@ from labeled._validation import check_arguments
 from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource
 from labeled.device import Device, Library
-from labeled.errors import LoaderError
+from labeled.errors import LoaderError, MissingExtraError, warn
 from labeled.loader.batches.handoff import handed_over
 from labeled.loader.batches.laying import check_uneven, finish_of, forms_of, line_in_form
 from labeled.loader.batches.ragged_finish import RaggedLayout
@@ -37,8 +39,12 @@ from labeled.samplers.state import plan_hash
 from labeled.selection import Selection
 from labeled.spaces import Space
 from labeled.transforms.running import line_of, made_of
+from labeled.views.text import count_words
 
 log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @check_arguments(LoaderError)
@@ -75,6 +81,7 @@ def make_loader(
     device: str | Device = "cpu",
     as_: Library | None = None,
     pinned: bool = False,
+    as_tuple: bool = False,
 ) -> Loader:
     """Make a loader over the selected rows of some sources.
 
@@ -180,6 +187,10 @@ def make_loader(
         dict from source to array. Nothing is copied, but JAX copies what does not start at
         64 bytes and makes 32 bits of 64 unless its own settings differ. Examples of
         different shapes come as lists of arrays.
+    as_tuple : bool
+        Give each batch as a tuple of arrays, in the order of ``ds.select(...)``, so that
+        ``for x, y in ds.select("images", "targets").batches(64, as_tuple=True)`` works. NumPy
+        arrays, or those that `as_` asks for. Without it, looping over a batch gives names.
     pinned : bool
         With ``as_="torch"``: copy tensors of the host into pinned memory, where torch finds
         a CUDA device; without one that is told, and they stay where they are.
@@ -216,11 +227,11 @@ def make_loader(
     )
     check_uneven(sources, selections, finish)
     line = line_in_form(pipeline, finish)
-    hand = handed_over(as_, pinned, finish if line is None else None)
+    where = _device_for(device, as_)
+    hand = handed_over(as_, pinned, finish if line is None else None, as_tuple=as_tuple)
     skips = errors == "skip"
     piped = line is not None and line.works
     made = made_of(line, forms_of(sources, selections, finish)) if line and piped else None
-    where = device_of(device)
     if where is not None and line is None:
         check_dtypes(finish)
     if where is not None:
@@ -238,6 +249,8 @@ def make_loader(
         on_device = device_plan(where, lanes, sizes, finish, rows.held_rows, library=as_)
     else:
         sizes = picked_sizes(sizes, lanes, rows, wanted)
+    if rows.last == "drop" and not epoch_plan.n_batches and n_rows:
+        _warn_of_no_batch(n_rows, rows)
     _log_plan(rows, sizes)
     warn_of_room(sizes.promised_bytes)
     return Loader(
@@ -256,7 +269,47 @@ def make_loader(
             on_device=on_device,
             goes_to=where if piped else None,
             hand=hand,
+            seed_given=seed is not None and (rows.mode != "file" or draws),
         )
+    )
+
+
+def shows_options(call: Callable[P, R]) -> Callable[P, R]:
+    """Let the signature and the documentation of a call with ``**options`` show each option.
+
+    In the documentation they stand in the place of the line ``**options``.
+    """
+    own, options = (signature(one).parameters.values() for one in (call, make_loader))
+    shown = [one for one in own if one.kind is not Parameter.VAR_KEYWORD]
+    shown += [one for one in options if one.kind is Parameter.KEYWORD_ONLY]
+    vars(call)["__signature__"] = signature(call).replace(parameters=shown)
+    text = (getdoc(make_loader) or "").partition("\nspecs : ")[2].partition("\n\nReturns\n")[0]
+    text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text)  # help() shows no roles of Sphinx
+    call.__doc__ = (getdoc(call) or "").replace("**options\n", f"specs : {text}\n")
+    return call
+
+
+def _device_for(device: str | Device, as_: Library | None) -> Device | None:
+    """Return where batches are made; torch has a way to a GPU without CuPy."""
+    try:
+        return device_of(device)
+    except MissingExtraError as error:
+        if as_ != "torch":
+            raise
+        raise MissingExtraError(
+            f"{error}. Without CuPy, leave device= out, pass pinned=True and call "
+            "tensor.to('cuda', non_blocking=True) on each tensor"
+        ) from None
+
+
+def _warn_of_no_batch(n_rows: int, rows: OrderedRows) -> None:
+    why = "balance= and weights= make whole batches" if rows.draws else "last='drop'"
+    warn(
+        f"every epoch is empty, for {why} and {count_words(n_rows, 'row')} do not fill one batch "
+        f"of batch_size={rows.batch_rows}"
+        + (f" for each of {rows.part[1]} parts" if rows.part[1] > 1 else "")
+        + "; pass a smaller batch_size"
+        + ("" if rows.draws else ", or last='keep'")
     )
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled._validation import check_arguments
-from labeled.errors import LoaderError, LoaderTypeError, ReadError, StateError
+from labeled.errors import LoaderError, LoaderTypeError, ReadError, StateError, warn
 from labeled.guesses import unknown_attribute
 from labeled.loader.batches.dealing import Dealer, Interrupted
 from labeled.loader.batches.workers import Workers
@@ -209,6 +209,11 @@ class Loader:
         ------
         StateError
             If the state was saved for other rows, another order, layout or batch size.
+
+        Warns
+        -----
+        LabeledWarning
+            If the seed of the state replaces another one that was given for this loader.
         """
         live = self._live() if self._live is not None else None
         if live is not None:
@@ -220,6 +225,11 @@ class Loader:
         else:
             self._next, self._first_batch = restore(found, plan, self.plan.plan_hash)
         self._place = None
+        if self.plan.seed_given and self.seed != plan.order.seed:
+            warn(
+                f"the state was saved with seed={self.seed}, which replaces seed={plan.order.seed} "
+                "of this loader; pass the same seed= to both, or none to this one"
+            )
         log.info("resumed: batch %d of epoch %d comes next", self._first_batch, self.epoch)
 
     @check_arguments(LoaderError)

@@ -74,6 +74,8 @@ class LoaderPlan:
         Where batches go that a pipeline makes on the host, before its batch stage.
     hand : HandedOver, optional
         Makes another library's arrays of what is handed out.
+    seed_given : bool
+        Whether the caller chose the seed of what is drawn.
     """
 
     lanes: Sequence[Lane]
@@ -90,6 +92,7 @@ class LoaderPlan:
     on_device: DevicePlan | None = None
     goes_to: Device | None = None
     hand: HandedOver | None = None
+    seed_given: bool = False
 
     @property
     def batch_rows(self) -> int:

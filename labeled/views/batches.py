@@ -94,7 +94,8 @@ class Drawn:
             for name, kind in kinds.items():
                 if kind == wanted:
                     return name
-        raise ArrayError(f"nothing in this batch can be drawn: {sorted(self.arrays)} hold text")
+        held = (f"{name!r} holds {_what(array)}" for name, array in sorted(self.arrays.items()))
+        raise ArrayError(f"nothing in this batch can be drawn: {'; '.join(held)}")
 
     @property
     def labels(self) -> str | None:
@@ -143,6 +144,17 @@ class Drawn:
         return rows, dims[axis] if dims else "place"
 
 
+def _what(array: Any) -> str:
+    """Say what a source holds that cannot be drawn."""
+    if array.dtype.kind == "c":
+        return "complex numbers; draw their absolute values with pipeline={'x': abs}"
+    if array.dtype.kind in "mM":
+        return "times"
+    if array.dtype.kind == "O" and not _is_text(array):
+        return "examples of many axes; ask for them with ragged='pad'"
+    return "text"
+
+
 def _is_text(array: Any) -> bool:
     """Say whether rows are a text each."""
     if array.shape[1:] not in ((), (1,)):
@@ -183,8 +195,8 @@ def draw_batch(
     kind = batch.kind(name)
     if kind is None:
         raise ArrayError(
-            f"source {name!r} ({batch.arrays[name].dtype}) has no picture: it holds text, or "
-            "examples of many axes; ask for such examples with ragged='pad'"
+            f"source {name!r} ({batch.arrays[name].dtype}) has no picture, for it holds "
+            f"{_what(batch.arrays[name])}"
         )
     names = None if class_names is None else as_names(class_names)
     if kind == "labels":
@@ -247,9 +259,9 @@ def as_images(array: Array, dims: tuple[str, ...]) -> tuple[list[Array], str]:
     assert order is not None
     note = ""
     moved = array.transpose(0, *(1 + dims.index(dim) for dim in order.values()))
-    if "depth" in order:
+    for role in list(order)[: list(order).index("height")]:
         middle = moved.shape[1] // 2
-        note += f", {order['depth']} {middle} of {moved.shape[1]}"
+        note += f", {order[role]} {middle} of {moved.shape[1]}"
         moved = moved[:, middle]
     if "channel" in order:
         n = moved.shape[-1]

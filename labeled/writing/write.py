@@ -247,7 +247,9 @@ class Planned:
         return total_bytes(self.inputs)
 
     def warn_of(self, sources: Any) -> None:
-        """Warn of splits that overlap, and of coordinates that are left out."""
+        """Warn of unequal lengths, of splits that overlap, and of coordinates left out."""
+        if self.table is None:
+            _warn_of_lengths(self.inputs.n_rows)
         if self.table is not None and self.splits_given:
             warn_of_overlaps(self.table)
         _warn_of_left_out(sources)
@@ -512,6 +514,19 @@ def total_bytes(inputs: Inputs) -> int | None:
     if inputs.batches is not None:
         return None
     return sum(g.row_bytes * (g.shape[0] or 0) for g in inputs.sources.values())
+
+
+def _warn_of_lengths(n_rows: Mapping[str, int | None]) -> None:
+    """Warn of sources that no batch can hold together, where no splits say what they are."""
+    known = {name: n for name, n in n_rows.items() if n is not None}
+    if len(set(known.values())) < 2:
+        return
+    first, n = next(iter(known.items()))
+    other, m = next((name, m) for name, m in known.items() if m != n)
+    warn(
+        f"source {first!r} has {n:,} rows, and {other!r} has {m:,}: batches need equal numbers; "
+        "correct the arrays, or name the rows of each source with splits="
+    )
 
 
 def _warn_of_left_out(sources: Any) -> None:

@@ -103,7 +103,10 @@ def noted_examples(
         }  # fmt: skip
     not_opened |= {name: TOLD for name in told if name not in wanted}
     if stamp_of(path) != stamp:
-        raise FileChangedError(f"file {stamp.path!r} changed while it was opened; open it again")
+        raise FileChangedError(
+            f"file {stamp.path!r} changed while it was opened: it may be open for writing; "
+            "close it there (or flush it), then open it again"
+        )
     splits = {ALL: {name: range(len(things.names)) for name in headers}}
     header = FileHeader(
         stamp=stamp,

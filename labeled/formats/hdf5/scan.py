@@ -146,7 +146,10 @@ def noted(
             for base, one_of_many in _bases(file, stamp, group, allow_external)
         ]
     if stamp_of(path) != stamp:
-        raise FileChangedError(f"file {stamp.path!r} changed while it was opened; open it again")
+        raise FileChangedError(
+            f"file {stamp.path!r} changed while it was opened: it may be open for writing; "
+            "close it there (or flush it), then open it again"
+        )
     for header, notes in found:
         notes.odd += told_of_filters(header.sources.values())
         refused = [m for n, m in notes.unnamed_examples.items() if n in header.sources]
@@ -295,8 +298,8 @@ def _check_known(builder: Builder, table: Table, sources: Sequence[str] | None) 
         for name in names:
             if name not in table.sources:
                 raise UnknownNameError(
-                    f"{argument} names {name!r}, which the split table of file "
-                    f"{builder.stamp.path!r} does not have; {did_you_mean(name, table.sources)}"
+                    f"{argument} names no source {name!r} of file {builder.stamp.path!r}; "
+                    f"{did_you_mean(name, table.sources)}"
                 )
 
 

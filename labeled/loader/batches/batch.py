@@ -18,7 +18,7 @@ from labeled.transforms.sample import data_array
 from labeled.views import html
 from labeled.views.batches import ClassNames, Drawn, Told, draw_batch
 from labeled.views.figures import Axes
-from labeled.views.text import count_words, sizes_words, table
+from labeled.views.text import sizes_words, table
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -27,6 +27,7 @@ Rows = npt.NDArray[np.int64]
 class Batch(Mapping[str, xr.DataArray]):
     """Rows handed out together: source -> DataArray, with the rows they are.
 
+    ``len(batch)`` and ``list(batch)`` are about sources, ``batch.count`` is the number of rows.
     A batch stays what it was as long as anybody holds it or one of its arrays.
 
     Parameters
@@ -158,21 +159,19 @@ class Batch(Mapping[str, xr.DataArray]):
         return draw_batch(drawn, source, lambda: self.rows, n, class_names, ax)
 
     def __repr__(self) -> str:
-        return "\n".join([f"<labeled.Batch of {self._count_words()}>", *table(self._lines())])
+        return "\n".join([f"<labeled.Batch {self._count_words()}>", *table(self._lines())])
 
     def _repr_html_(self) -> str:
         head = ("source", "dims", "dtype", "size")
         named = [(html.bold(name), dims, html.code(dt), n) for name, dims, dt, n in self._lines()]
-        return html.page(
-            "labeled.Batch", html.table(head, named), about=f"of {self._count_words()}"
-        )
+        return html.page("labeled.Batch", html.table(head, named), about=self._count_words())
 
     def _count_words(self) -> str:
         rows = self.rows
         padded = f" and {len(rows) - self.count:,} of padding" if len(rows) > self.count else ""
         shown = ", ".join(map(str, rows[: min(4, self.count)].tolist()))
         more = ", ..." if self.count > 4 else ""
-        return f"{count_words(self.count, 'row')}{padded}" + (f": {shown}{more}" if shown else "")
+        return f"count={self.count}{padded}" + (f": rows {shown}{more}" if shown else "")
 
     def _lines(self) -> list[tuple[str, str, str, str]]:
         lines = []

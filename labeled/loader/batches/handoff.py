@@ -22,11 +22,19 @@ class HandedOver:
     Parameters
     ----------
     to : HandOff
+    as_tuple : bool
+        Make a tuple of a mapping from source to array.
     """
 
     to: HandOff
+    as_tuple: bool = False
 
     def __call__(self, data: Any) -> Any:
+        """Return a batch with arrays of the library."""
+        made = self._converted(data)
+        return tuple(made.values()) if self.as_tuple and isinstance(made, dict) else made
+
+    def _converted(self, data: Any) -> Any:
         """Return the same nest with arrays of the library; what is no array of numbers stays.
 
         A pipeline that makes something else of one source leaves the others labelled.
@@ -36,18 +44,20 @@ class HandedOver:
         if isinstance(data, xr.DataArray):
             data = data.data
         if isinstance(data, Mapping):
-            return {name: self(part) for name, part in data.items()}
+            return {name: self._converted(part) for name, part in data.items()}
         if isinstance(data, tuple | list):
-            return type(data)(map(self, data)) if type(data) in (tuple, list) else data
+            return type(data)(map(self._converted, data)) if type(data) in (tuple, list) else data
         if not is_array(data) or self.to.library == "numpy":
             return data
         kind = dtype_of(data).kind
         if kind == "O":
-            return [self(example) for example in data]
+            return [self._converted(example) for example in data]
         return self.to(data) if kind in "biufc" else data
 
 
-def handed_over(as_: Any, pinned: bool, finish: Finish | None) -> HandedOver | None:
+def handed_over(
+    as_: Any, pinned: bool, finish: Finish | None, *, as_tuple: bool = False
+) -> HandedOver | None:
     """Check that what `finish` makes can be handed to a library; None if nothing is asked.
 
     What a pipeline makes is not known before: without `finish` every array of numbers is
@@ -63,10 +73,14 @@ def handed_over(as_: Any, pinned: bool, finish: Finish | None) -> HandedOver | N
     LabeledWarning
         If the library makes narrower numbers of a source, or nothing can be pinned.
     """
+    if as_tuple and finish is not None and finish.specs is not None:
+        raise LoaderError("as_tuple=True: batches are nested as specs= asks already; leave one out")
     if as_ is None:
         if pinned:
             raise LoaderError("pinned=True goes with as_='torch'")
-        return None
+        if not as_tuple:
+            return None
+        as_ = "numpy"
     to = HandOff(as_, pinned)
     if pinned and not to.pins:
         warn(
@@ -74,7 +88,7 @@ def handed_over(as_: Any, pinned: bool, finish: Finish | None) -> HandedOver | N
             "all that the CPU needs; leave it out here, or install torch for CUDA"
         )
     if finish is None:
-        return HandedOver(to)
+        return HandedOver(to, as_tuple)
     if finish.specs is not None and finish.specs.sparse and to.library != "numpy":
         raise LoaderError(f"as_={as_!r}: sparse batches are scipy's; ask for a dense VectorSpace")
     for name, dtype in out_dtypes(finish).items():
@@ -87,7 +101,7 @@ def handed_over(as_: Any, pinned: bool, finish: Finish | None) -> HandedOver | N
                 f"whether values fit: give dtype={{{name!r}: {str(found)!r}}}, which does, or turn "
                 "64 bits on there"
             )
-    return HandedOver(to)
+    return HandedOver(to, as_tuple)
 
 
 def _why_not(name: str, dtype: np.dtype[Any], as_: Any) -> str:

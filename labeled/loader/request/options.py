@@ -45,6 +45,7 @@ class BatchOptions(TypedDict, total=False):
     device: str | Device
     as_: Library | None
     pinned: bool
+    as_tuple: bool
 
 
 OPTIONS = ("batch_size", *BatchOptions.__annotations__)

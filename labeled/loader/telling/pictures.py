@@ -16,7 +16,7 @@ from labeled.views.figures import Axes, draw_rate, draw_reads
 from labeled.views.text import count_words
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LoaderPlots:
     """What ``loader.plot`` offers. Each picture returns its axes and takes ``ax=``."""
 
@@ -26,6 +26,9 @@ class LoaderPlots:
     def __call__(self, **options: Any) -> Axes:
         """Draw the plan; the same as :meth:`plan`."""
         return self.plan(**options)
+
+    def __repr__(self) -> str:
+        return "<plots of a loader: plot(), plot.plan(), plot.throughput()>"
 
     def plan(self, labels: npt.ArrayLike | str | None = None, *, ax: Axes | None = None) -> Axes:
         """Draw where the first windows of the coming epoch read in the file; reads no rows.
