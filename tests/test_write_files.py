@@ -362,7 +362,8 @@ def test_a_file_that_is_there_is_replaced_only_if_asked(tmp_path: Path) -> None:
 def test_dims_of_two_lengths_get_two_scales_and_one_label(tmp_path: Path) -> None:
     sources = {"x": np.zeros((4, 2)), "y": np.zeros((6, 3))}
     dims = {"x": ("batch", "feature"), "y": ("batch", "feature")}
-    path = labeled.write(tmp_path / "x", sources, dims=dims)
+    with pytest.warns(LabeledWarning, match="'x' has 4 rows, and 'y' has 6"):
+        path = labeled.write(tmp_path / "x", sources, dims=dims)
     assert labeled.open_dataset(path).dims == dims
     with xr.open_dataset(path, engine="h5netcdf") as found:
         assert found["x"].dims == ("batch", "feature")
