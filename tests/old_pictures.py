@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from labeled.compat.mxnet import augmenter
+from labeled.compat.mxnet.output import Output
 from labeled.compat.mxnet.twister import Twister
+from labeled.providers import PictureParameters
 
 cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")
 ndimage = pytest.importorskip("scipy.ndimage", reason="SciPy is not installed")
@@ -23,6 +26,16 @@ def smooth(height, width, channels=3, seed=0):
 
 PICTURE = smooth(40, 52)
 RAW = PICTURE.astype(np.float64)
+
+
+def augmenter_of(shape, rules="1.9.1", **asked):
+    """An augmentation by the names of its parameters."""
+    return augmenter.Augmenter(shape, rules, PictureParameters(**asked))
+
+
+def output_of(rules="1.9.1", dtype="float32", mean_img=None, **asked):
+    """A last step by the names of its parameters."""
+    return Output(rules, PictureParameters(**asked), dtype, mean_img)
 
 
 def words_taken(make):

@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from compare_records import cases, compare
+from old_pictures import augmenter_of, output_of
 from record_files import pictures, png, record, write_records
 
 from labeled.compat.mxnet import ImageRecordIter, ImageRecordIter_v1
-from labeled.compat.mxnet.augmenter import Augmenter
-from labeled.compat.mxnet.imageiter import OF_OUTPUT, OF_PICTURES, STD, known_parameters
-from labeled.compat.mxnet.output import Output
+from labeled.compat.mxnet.parameters import OF_PICTURES, RULES, image_parameters
 from labeled.compat.mxnet.records import ByteStream
 from labeled.compat.mxnet.twister import Twister
 from labeled.errors import AugmentError, FileFormatError, LoaderError, OptionError
@@ -25,7 +24,6 @@ IMAGES = pictures()
 LABELS = [i + 0.25 for i in range(12)]
 V1 = "1.9.1 v1"
 """The older iterator of the newest version."""
-ITERATORS = ("seed", "0.9.5", "1.9.1", V1)
 
 
 @pytest.fixture(scope="module")
@@ -162,33 +160,29 @@ def differing(folder, version, name, others, value, usual=...):
 
 def test_every_parameter_of_the_manual_is_in_the_tables():
     own = {"data_name", "label_name"}
-    assert set(known_parameters("seed", v1=True)) == {*CHANGES, *NOTHING, *own, "rotate_list"}
-    later = set(known_parameters("1.9.1", v1=False)) - {*CHANGES, *NOTHING, *own}
+    assert set(image_parameters("seed")) == {*CHANGES, *NOTHING, *own, "rotate_list"}
+    later = set(image_parameters("1.9.1")) - {*CHANGES, *NOTHING, *own}
     assert later == {*LATER, "shuffle_chunk_size", "shuffle_chunk_seed", "ctx", "device_id"}
 
 
-@pytest.mark.parametrize("version", ITERATORS)
+@pytest.mark.parametrize("version", RULES)
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_parameter_that_changes_batches_is_heeded(folder, version, name):
     expected = version == "seed" or name not in ("crop_y_start", "crop_x_start")
     assert differing(folder, version, name, *CHANGES[name]) == expected
 
 
-def known_to(version):
-    return known_parameters("1.9.1" if version == V1 else version, v1=version != "1.9.1")
-
-
-@pytest.mark.parametrize("version", ITERATORS)
+@pytest.mark.parametrize("version", RULES)
 @pytest.mark.parametrize("name", LATER)
 def test_a_later_parameter_is_heeded_by_the_later_versions_alone(folder, version, name):
     others, value = LATER[name]
-    if name in known_to(version):
+    if name in image_parameters(version):
         assert differing(folder, version, name, others, value)
-    elif set(others) <= set(known_to(version)):
+    elif set(others) <= set(image_parameters(version)):
         assert not differing(folder, version, name, others, value)
 
 
-@pytest.mark.parametrize("version", ITERATORS)
+@pytest.mark.parametrize("version", RULES)
 @pytest.mark.parametrize("name", NOTHING)
 def test_other_parameters_change_nothing(folder, version, name):
     assert not differing(folder, version, name, {"rand_crop": True}, NOTHING[name])
@@ -200,7 +194,7 @@ def test_contrast_counts_without_a_mean_in_the_newest_version_alone(folder, vers
     assert heeded == (version == "1.9.1")
 
 
-@pytest.mark.parametrize("version", ITERATORS)
+@pytest.mark.parametrize("version", RULES)
 def test_names_and_unknown_words(folder, version):
     it = make(folder, version, data_name="x", label_name="y", batch_sze=3)
     assert it.provide_data == [("x", (4, 3, 12, 16))]
@@ -219,7 +213,7 @@ def test_words_of_later_versions_are_unknown(folder, version, later):
         make(folder, version, strict=True, **{later: 3})
 
 
-@pytest.mark.parametrize("version", ITERATORS)
+@pytest.mark.parametrize("version", RULES)
 def test_files_are_logged_unless_it_is_not_wanted(folder, caplog, version):
     caplog.set_level(logging.INFO, "labeled")
     make(folder, version, verbose=False)
@@ -280,7 +274,7 @@ DONE = {
     **{
         name: {**others, name: value}
         for name, (others, value, *_) in (CHANGES | LATER).items()
-        if name in {*OF_PICTURES, *OF_OUTPUT, *STD}
+        if name in OF_PICTURES
     },
     "mean": {f"mean_{colour}": 20 * n for n, colour in enumerate("rgb", 1)},
     "std": {f"std_{colour}": 2**n for n, colour in enumerate("rgb", 1)},
@@ -291,25 +285,22 @@ DONE = {
 """What is done to pictures: alone, and what is easily mistaken for one another together."""
 
 
-@pytest.mark.parametrize("version", ITERATORS)
+@pytest.mark.parametrize("version", RULES)
 @pytest.mark.parametrize("name", DONE)
 def test_pictures_are_drawn_for_one_after_another(folder, version, name):
     """What Augmenter and Output make has tests of its own; each iterator has its engines."""
     asked = {"data_shape": (3, 12, 16), **DONE[name]}
     path = asked.get("path_imgrec", "a.rec")
-    of_pictures, of_output = (
-        {n: one for n, one in asked.items() if n in known and n in known_to(version)}
-        for known in ({*OF_PICTURES, "data_shape"}, {*OF_OUTPUT, *STD})
-    )
-    turns = {"rotate_list": (90, 180)} if "rotate_list" in of_pictures else {}
-    older, rules = version != "1.9.1", "1.9.1" if version == V1 else version
-    augmenter = Augmenter(version=rules, **{**of_pictures, **turns})
-    output = Output(version=rules, v1=older, **of_output)
+    given = {n: one for n, one in asked.items() if n in image_parameters(version)}
+    done = {n: one for n, one in given.items() if n in OF_PICTURES}
+    turns = {"rotate_list": (90, 180)} if "rotate_list" in done else {}
+    augment = augmenter_of(asked["data_shape"], version, **{**done, **turns})
+    output = output_of(version, **{**done, **turns})
     engine = Twister(111)
-    light = Twister(0) if older else engine
+    light = engine if version == "1.9.1" else Twister(0)
     pictures = np.concatenate([IMAGES, 255 - IMAGES[..., :1]], -1) if "rgba" in path else IMAGES
-    expected = [output(augmenter(one, engine), light) for one in pictures]
-    given = {"path_imgrec": folder / path, "batch_size": 12, **of_pictures, **of_output}
+    expected = [output(augment(one, engine), light) for one in pictures]
+    given |= {"path_imgrec": folder / path, "batch_size": 12}
     np.testing.assert_array_equal(make(folder, version, **given).next().data[0], expected)
 
 
@@ -474,7 +465,7 @@ def test_a_mean_image_is_made_once_and_saved(folder, tmp_path, version):
 def test_damaged_files_are_told(folder, tmp_path, content, words):
     path = tmp_path / "bad.rec"
     path.write_bytes(content)
-    for version in ITERATORS:
+    for version in RULES:
         with pytest.raises(FileFormatError, match=words):
             make(folder, version, path_imgrec=path, batch_size=1)
 
@@ -516,7 +507,7 @@ RESIZED = {"random_resized_crop": True}
         ({"inter_method": 5}, AugmentError, "inter_method"),
         ({"aug_seq": "mine"}, LoaderError, "aug_seq names 'mine'"),
         ({"resize": 0}, AugmentError, "would become 0 x 0 pixels"),
-        ({**RESIZED, "max_random_area": 0.5}, AugmentError, "min_random_area=1.0 and max_random_"),
+        ({**RESIZED, "max_random_area": 0.5}, AugmentError, "min_random_area=1 and max_random_"),
         ({**RESIZED, "min_random_area": -1}, AugmentError, "at least 0 and at most the second"),
         ({**RESIZED, "max_aspect_ratio": 1.5}, AugmentError, "ratios from -0.5 to 2.5; give a min"),
         ({**RESIZED, "min_aspect_ratio": 2}, AugmentError, "ratios from 2 to 0; give a min"),

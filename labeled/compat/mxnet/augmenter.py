@@ -15,22 +15,26 @@ round otherwise: these are computed here. Steps that wrote where no pixel of the
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from labeled.compat.mxnet import opencv
-from labeled.compat.mxnet.hls import shift_hls
 from labeled.compat.mxnet.opencv import Picture
-from labeled.compat.mxnet.parameters import VERSIONS, Version
+from labeled.compat.mxnet.parameters import Rules
 from labeled.compat.mxnet.twister import F32, Twister
 from labeled.errors import AugmentError
+from labeled.providers.pictures import (
+    AUTO,
+    INTERPOLATIONS,
+    NO_LIMIT,
+    RANDOM,
+    PictureParameters,
+)
 from labeled.transforms.pictures import check_size
 
-NO_LIMIT = 1e10
-AUTO, RANDOM = 9, 10
 TRIES = 10
 
 COLOURS = ("R", "G", "B")
@@ -43,101 +47,45 @@ EIGENVECTORS = {
 SWAPPED_GREY = (1868, 9617, 4899)
 """14-bit weights of R, G and B: the old jitter took red for blue when it made grey."""
 
-SINCE_095 = frozenset({"resize", "pad"})
-SINCE_191 = frozenset(
-    {
-        "min_aspect_ratio", "random_resized_crop", "min_random_area", "max_random_area",
-        "brightness", "contrast", "saturation", "pca_noise",
-    }
-)  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Augmenter:
-    """The augmentation of one iterator; parameters and defaults have their old meaning.
+    """The augmentation of one iterator.
 
     Parameters
     ----------
     data_shape : (channels, height, width)
         Of the pictures that come out.
-    version : {"seed", "0.9.5", "1.9.1"}
-        Whose rules; parameters that came later (`later_than`) are refused.
-    rand_crop : bool
-        Crop at a random place instead of the centre.
-    crop_y_start, crop_x_start : int
-        With version "seed": first row and column of a crop that is not random; -1 for the centre.
-    max_rotate_angle, rotate, rotate_list : int, int, sequence of int
-        Degrees, counter-clockwise: drawn from plus or minus the first; always the second, if
-        above 0; one of the third. The later one wins.
-    max_shear_ratio, max_random_scale, min_random_scale, max_aspect_ratio, min_aspect_ratio : float
-    max_img_size, min_img_size : float
-        Limits of the sides of the canvas of the affine step; the scale is not changed.
-    max_crop_size, min_crop_size : int
-        Crop a square of random edge, then resize it.
-    random_h, random_s, random_l : int
-    fill_value : int
-        Around what the affine step and `pad` leave empty.
-    inter_method : int
-        0 nearest, 1 bilinear, 2 bicubic, 3 area, 4 Lanczos, 9 by the sizes, 10 drawn from 0 to 4.
-    resize, pad : int
-    random_resized_crop, min_random_area, max_random_area : bool, float, float
-    brightness, contrast, saturation, pca_noise : float
+    rules : {"seed", "0.9.5", "1.9.1 v1", "1.9.1"}
+        Whose rules.
+    p : PictureParameters
+        With their old meaning: angles of 0 and below do nothing; `crop_y_start` and `crop_x_start`
+        count with rules "seed" alone; both of `min_crop_size` and `max_crop_size` are given.
+        What comes behind the colours, from `mirror` on, is that of :mod:`.output`.
 
     Raises
     ------
     AugmentError
-        If parameters exclude one another, or the version lacks one of them.
+        If parameters exclude one another.
 
     Examples
     --------
     >>> picture = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)
     >>> Augmenter((3, 4, 4))(picture, Twister(111))[0, 0].tolist()
     [30, 31, 32]
-    >>> Augmenter((3, 4, 4), rand_crop=True)(picture, Twister(111))[0, 0].tolist()
+    >>> drawn = PictureParameters(rand_crop=True)
+    >>> Augmenter((3, 4, 4), p=drawn)(picture, Twister(111))[0, 0].tolist()
     [24, 25, 26]
     """
 
     data_shape: tuple[int, int, int]
-    version: Version = "1.9.1"
-    rand_crop: bool = False
-    crop_y_start: int = -1
-    crop_x_start: int = -1
-    max_rotate_angle: int = 0
-    rotate: int = -1
-    rotate_list: tuple[int, ...] = ()
-    max_shear_ratio: float = 0.0
-    max_random_scale: float = 1.0
-    min_random_scale: float = 1.0
-    max_aspect_ratio: float = 0.0
-    min_aspect_ratio: float | None = None
-    max_img_size: float = NO_LIMIT
-    min_img_size: float = 0.0
-    max_crop_size: int = -1
-    min_crop_size: int = -1
-    random_h: int = 0
-    random_s: int = 0
-    random_l: int = 0
-    fill_value: int = 255
-    inter_method: int = 1
-    resize: int = -1
-    pad: int = 0
-    random_resized_crop: bool = False
-    min_random_area: float = 1.0
-    max_random_area: float = 1.0
-    brightness: float = 0.0
-    contrast: float = 0.0
-    saturation: float = 0.0
-    pca_noise: float = 0.0
+    rules: Rules = "1.9.1"
+    p: PictureParameters = field(default_factory=PictureParameters)
 
     def __post_init__(self) -> None:
-        if self.version not in VERSIONS:
-            raise AugmentError(f"version={self.version!r} is none of {VERSIONS}")
-        for name in sorted(later_than(self.version)):
-            if getattr(self, name) != type(self).__dataclass_fields__[name].default:
-                raise AugmentError(f"{name} came after version {self.version!r}; leave it out")
-        if self.inter_method not in (*range(5), AUTO, RANDOM):
-            raise AugmentError(f"inter_method={self.inter_method} is none of 0 to 4, 9 and 10")
-        if self._warps and self.inter_method == opencv.NEAREST and self.version != "seed":
+        if self.p.inter_method not in INTERPOLATIONS:
+            raise AugmentError(f"inter_method={self.p.inter_method} is none of 0 to 4, 9 and 10")
+        if self._warps and self.p.inter_method == opencv.NEAREST and self.rules != "seed":
             raise AugmentError("inter_method=0 does not go with turning, scaling or shearing")
         self._check_crops()
 
@@ -157,18 +105,18 @@ class Augmenter:
             If the picture is smaller than what is to be cut out of it, or has no colours to
             change.
         """
-        if self.resize != -1:
+        if self.p.resize != -1:
             picture = self._shorter_edge(picture, draws)
         if self._warps:
             picture = self._warped(picture, draws)
-        if self.pad > 0:
+        if self.p.pad > 0:
             picture = self._padded(picture)
         picture = self._cropped(picture, draws)
-        if self.brightness > 0 or self.contrast > 0 or self.saturation > 0:
+        if self.p.brightness > 0 or self.p.contrast > 0 or self.p.saturation > 0:
             picture = self._jittered(picture, draws)
-        if self.random_h or self.random_s or self.random_l:
+        if self.p.random_h or self.p.random_s or self.p.random_l:
             picture = self._shifted(picture, draws)
-        if self.pca_noise > 0:
+        if self.p.pca_noise > 0:
             picture = self._noisy(picture, draws)
         return picture
 
@@ -177,23 +125,24 @@ class Augmenter:
     def _shorter_edge(self, picture: Picture, draws: Twister) -> Picture:
         height, width = picture.shape[:2]
         if height > width:
-            new_height, new_width = self.resize * height // width, self.resize
+            new_height, new_width = self.p.resize * height // width, self.p.resize
         else:
-            new_height, new_width = self.resize, self.resize * width // height
+            new_height, new_width = self.p.resize, self.p.resize * width // height
         how = self._interpolation(draws, (height, width), (new_height, new_width))
         return opencv.resize(picture, new_height, new_width, how)
 
     def _warped(self, picture: Picture, draws: Twister) -> Picture:
         height, width = picture.shape[:2]
-        shear = F32(draws.unit() * F32(2 * self.max_shear_ratio) - F32(self.max_shear_ratio))
-        angle = draws.whole(-self.max_rotate_angle, self.max_rotate_angle)
-        if self.rotate > 0:
-            angle = self.rotate
-        if self.rotate_list:
-            angle = self.rotate_list[draws.whole(0, len(self.rotate_list) - 1)]
+        shear = F32(draws.unit() * F32(2 * self.p.max_shear_ratio) - F32(self.p.max_shear_ratio))
+        most = int(self.p.max_rotate_angle)
+        angle: float = draws.whole(-most, most)
+        if self.p.rotate > 0:
+            angle = self.p.rotate
+        if self.p.rotate_list:
+            angle = self.p.rotate_list[draws.whole(0, len(self.p.rotate_list) - 1)]
         scale = ratio = F32(1)
-        if not self.random_resized_crop:
-            scale = draws.uniform(self.min_random_scale, self.max_random_scale)
+        if not self.p.random_resized_crop:
+            scale = draws.uniform(self.p.min_random_scale, self.p.max_random_scale)
             ratio = draws.uniform(*self._aspects)
         new_height, new_width = (self._limited(scale * F32(n)) for n in (height, width))
         matrix = _affine(shear, angle, scale, ratio)
@@ -203,23 +152,23 @@ class Augmenter:
         )
         size = int(new_height), int(new_width)
         how = self._interpolation(draws, (height, width), size)
-        return opencv.warp(picture, matrix, *size, how, self.fill_value)
+        return opencv.warp(picture, matrix, *size, how, int(self.p.fill_value))
 
     def _limited(self, side: np.float32) -> np.float32:
-        return max(F32(self.min_img_size), min(F32(self.max_img_size), side))
+        return max(F32(self.p.min_img_size), min(F32(self.p.max_img_size), side))
 
     def _padded(self, picture: Picture) -> Picture:
         height, width, channels = picture.shape
-        check_size(height + 2 * self.pad, width + 2 * self.pad)
-        out = np.zeros((height + 2 * self.pad, width + 2 * self.pad, channels), np.uint8)
-        out[..., :3] = min(max(self.fill_value, 0), 255)
-        out[self.pad : self.pad + height, self.pad : self.pad + width] = picture
+        check_size(height + 2 * self.p.pad, width + 2 * self.p.pad)
+        out = np.zeros((height + 2 * self.p.pad, width + 2 * self.p.pad, channels), np.uint8)
+        out[..., :3] = min(max(int(self.p.fill_value), 0), 255)
+        out[self.p.pad : self.p.pad + height, self.p.pad : self.p.pad + width] = picture
         return out
 
     # -- crops
 
     def _cropped(self, picture: Picture, draws: Twister) -> Picture:
-        if self.random_resized_crop:
+        if self.p.random_resized_crop:
             found = self._resized_crop(picture, draws)
             if found is not None:
                 return found
@@ -229,7 +178,7 @@ class Augmenter:
 
     def _resized_crop(self, picture: Picture, draws: Twister) -> Picture | None:
         """Cut out a random share of the picture; None where no try fits."""
-        areas, aspects = (self.min_random_area, self.max_random_area), self._aspects
+        areas, aspects = (self.p.min_random_area, self.p.max_random_area), self._aspects
         if {*areas, *aspects} == {1.0}:
             return None
         height, width = picture.shape[:2]
@@ -246,12 +195,12 @@ class Augmenter:
 
     def _square_crop(self, picture: Picture, draws: Twister) -> Picture:
         height, width = picture.shape[:2]
-        if min(height, width) < self.max_crop_size:
+        if min(height, width) < self.p.max_crop_size:
             raise AugmentError(
                 f"a picture of {height} x {width} is smaller than max_crop_size="
-                f"{self.max_crop_size}; use resize, or a smaller crop"
+                f"{self.p.max_crop_size}; use resize, or a smaller crop"
             )
-        edge = draws.whole(self.min_crop_size, self.max_crop_size)
+        edge = draws.whole(self.p.min_crop_size, self.p.max_crop_size)
         top, left = self._place(height - edge, width - edge, draws)
         return self._resized_to_shape(picture, top, left, (edge, edge), draws)
 
@@ -264,13 +213,13 @@ class Augmenter:
 
     def _plain_crop(self, picture: Picture, draws: Twister) -> Picture:
         down, across = self.data_shape[1:]
-        if self.version == "1.9.1":
+        if self._newest:
             picture = self._enlarged(picture, draws)
         height, width = picture.shape[:2]
         if height < down or width < across:
             raise AugmentError(
                 f"a picture of {height} x {width} is smaller than data_shape={self.data_shape}; "
-                f"version {self.version!r} does not enlarge it"
+                f"version {self.rules!r} does not enlarge it"
             )
         top, left = self._place(height - down, width - across, draws)
         return picture[top : top + down, left : left + across]
@@ -289,14 +238,14 @@ class Augmenter:
 
     def _place(self, down: int, across: int, draws: Twister) -> tuple[int, int]:
         """Choose the upper left corner of a crop with so much slack."""
-        if self.rand_crop:
+        if self.p.rand_crop:
             return draws.whole(0, down), draws.whole(0, across)
-        if self.version != "seed":
+        if self.rules != "seed":
             return down // 2, across // 2
         return self._start("crop_y_start", down), self._start("crop_x_start", across)
 
     def _start(self, name: str, slack: int) -> int:
-        start: int = getattr(self, name)
+        start: int = getattr(self.p, name)
         if start > slack:
             raise AugmentError(
                 f"{name}={start} leaves too little of a picture; this crop begins at {slack} "
@@ -309,7 +258,7 @@ class Augmenter:
     def _jittered(self, picture: Picture, draws: Twister) -> Picture:
         _check_colours(picture, "brightness, contrast and saturation")
         one = F32(1)
-        amounts = (self.brightness, self.contrast, self.saturation)
+        amounts = (self.p.brightness, self.p.contrast, self.p.saturation)
         factors = [F32(one + draws.uniform(-most, most)) for most in amounts]
         for step in draws.shuffled(3):
             factor = factors[step]
@@ -327,19 +276,19 @@ class Augmenter:
     def _shifted(self, picture: Picture, draws: Twister) -> Picture:
         _check_colours(picture, "random_h, random_s and random_l")
         hue, saturation, lightness = (
-            self._shift(most, draws) for most in (self.random_h, self.random_s, self.random_l)
+            self._shift(most, draws) for most in (self.p.random_h, self.p.random_s, self.p.random_l)
         )
-        return shift_hls(picture, hue, lightness, saturation)
+        return opencv.shift_hls(picture, hue, lightness, saturation)
 
-    def _shift(self, most: int, draws: Twister) -> int:
+    def _shift(self, most: float, draws: Twister) -> int:
         unit = draws.unit()
-        if self.version == "1.9.1":
+        if self._newest:
             unit = F32(F32(unit + F32(4) * draws.unit()) / F32(5))
         return int(F32(F32(unit * F32(most)) * F32(2)) - F32(most))
 
     def _noisy(self, picture: Picture, draws: Twister) -> Picture:
         _check_colours(picture, "pca_noise")
-        alphas = draws.normals(3, self.pca_noise)
+        alphas = draws.normals(3, self.p.pca_noise)
         out = np.empty_like(picture)
         for channel, colour in enumerate(COLOURS):
             offset = F32(0)
@@ -353,34 +302,38 @@ class Augmenter:
 
     # -- what is asked
 
+    @property
+    def _newest(self) -> bool:
+        return self.rules in ("1.9.1 v1", "1.9.1")
+
     @cached_property
     def _aspects(self) -> tuple[float, float]:
-        if self.min_aspect_ratio is not None:
-            return self.min_aspect_ratio, self.max_aspect_ratio
-        most = F32(self.max_aspect_ratio)
+        if self.p.min_aspect_ratio is not None:
+            return self.p.min_aspect_ratio, self.p.max_aspect_ratio
+        most = F32(self.p.max_aspect_ratio)
         return float(F32(1) - most), float(F32(1) + most)
 
     @property
     def _scales(self) -> bool:
-        return not self.max_random_scale == self.min_random_scale == 1
+        return not self.p.max_random_scale == self.p.min_random_scale == 1
 
     @property
     def _squares(self) -> bool:
-        return not self.max_crop_size == self.min_crop_size == -1
+        return not self.p.max_crop_size == self.p.min_crop_size == -1
 
     @cached_property
     def _warps(self) -> bool:
         """Whether there is an affine step."""
-        stretched = {*self._aspects} != {1.0} and not self.random_resized_crop
-        turned = self.max_rotate_angle > 0 or self.rotate > 0 or len(self.rotate_list) > 0
-        limited = self.max_img_size != NO_LIMIT or self.min_img_size != 0
-        return turned or self._scales or stretched or limited or self.max_shear_ratio > 0
+        stretched = {*self._aspects} != {1.0} and not self.p.random_resized_crop
+        turned = self.p.max_rotate_angle > 0 or self.p.rotate > 0 or len(self.p.rotate_list) > 0
+        limited = self.p.max_img_size != NO_LIMIT or self.p.min_img_size != 0
+        return turned or self._scales or stretched or limited or self.p.max_shear_ratio > 0
 
     def _interpolation(self, draws: Twister, old: tuple[int, ...], new: tuple[int, ...]) -> int:
-        if self.inter_method == RANDOM:
+        if self.p.inter_method == RANDOM:
             return draws.whole(0, 4)
-        if self.inter_method != AUTO:
-            return self.inter_method
+        if self.p.inter_method != AUTO:
+            return self.p.inter_method
         if all(after > before for before, after in zip(old, new, strict=True)):
             return opencv.CUBIC
         if all(after < before for before, after in zip(old, new, strict=True)):
@@ -389,43 +342,31 @@ class Augmenter:
 
     def _check_crops(self) -> None:
         square = self._squares
-        if self.random_resized_crop and (self.rand_crop or square or self._scales):
+        if self.p.random_resized_crop and (self.p.rand_crop or square or self._scales):
             raise AugmentError(
                 "random_resized_crop takes neither rand_crop, min/max_crop_size nor "
                 "min/max_random_scale"
             )
-        areas, aspects = (self.min_random_area, self.max_random_area), self._aspects
-        if self.random_resized_crop and not 0 <= areas[0] <= areas[1]:
+        areas, aspects = (self.p.min_random_area, self.p.max_random_area), self._aspects
+        if self.p.random_resized_crop and not 0 <= areas[0] <= areas[1]:
             raise AugmentError(
                 f"min_random_area={areas[0]} and max_random_area={areas[1]}: the first is at least "
                 "0 and at most the second"
             )
-        if self.random_resized_crop and not 0 < aspects[0] <= aspects[1]:
+        if self.p.random_resized_crop and not 0 < aspects[0] <= aspects[1]:
             raise AugmentError(
                 f"random_resized_crop draws aspect ratios from {aspects[0]:.3g} to "
                 f"{aspects[1]:.3g}; give a min_aspect_ratio above 0 and at most max_aspect_ratio"
             )
-        if square and not 1 <= self.min_crop_size <= self.max_crop_size:
+        if square and not 1 <= self.p.min_crop_size <= self.p.max_crop_size:
             raise AugmentError(
-                f"min_crop_size={self.min_crop_size} and max_crop_size={self.max_crop_size} go "
+                f"min_crop_size={self.p.min_crop_size} and max_crop_size={self.p.max_crop_size} go "
                 "together: give both, from 1 on, the first at most the second"
             )
 
 
-def later_than(version: Version) -> frozenset[str]:
-    """Return the parameters that a version did not have yet.
-
-    Examples
-    --------
-    >>> sorted(later_than("0.9.5"))[:2], "resize" in later_than("seed")
-    (['brightness', 'contrast'], True)
-    """
-    later = {"seed": SINCE_095 | SINCE_191, "0.9.5": SINCE_191, "1.9.1": frozenset[str]()}
-    return later[version]
-
-
 def _affine(
-    shear: np.float32, angle: int, scale: np.float32, ratio: np.float32
+    shear: np.float32, angle: float, scale: np.float32, ratio: np.float32
 ) -> npt.NDArray[np.float32]:
     """Return the linear part of the map from pixels of the picture to those of the result."""
     cos, sin = (F32(turn(angle / 180 * math.pi)) for turn in (math.cos, math.sin))

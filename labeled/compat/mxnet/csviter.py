@@ -11,16 +11,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.compat.mxnet.batching import RoundBatches, Row
-from labeled.compat.mxnet.inputs import blocks_of, files_of, options_of
-from labeled.compat.mxnet.iterators import NAMES, MXDataProvider
+from labeled.compat.mxnet.iterators import MXDataProvider, RoundBatches, Row
 from labeled.compat.mxnet.numbers import floats_of, plain_floats, whole_of
 from labeled.compat.mxnet.parameters import (
+    NAMES,
     Parameter,
     Version,
+    blocks_of,
     checked_version,
+    files_of,
     flag_of,
     integer_of,
+    options_of,
     read_parameters,
     shape_of,
     text_of,

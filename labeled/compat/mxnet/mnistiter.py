@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.compat.mxnet.iterators import NAMES, DataBatch, MXDataProvider
+from labeled.compat.mxnet.iterators import DataBatch, MXDataProvider
 from labeled.compat.mxnet.parameters import (
+    NAMES,
     Parameter,
     Version,
     checked_version,

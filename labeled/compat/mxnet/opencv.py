@@ -3,6 +3,13 @@
 Pictures are uint8 arrays (height, width, channel) with 1, 3 (R, G, B) or 4 (R, G, B, A)
 channels, here as everywhere in this package. OpenCV drops a channel axis of length 1; it is put
 back here.
+
+Two steps are made in the arithmetic of OpenCV 3, which later releases round otherwise, by one
+level in a few pixels. Bicubic resizing takes whole-number weights of 11 bits along the rows, then
+float32 down the columns; the values of a row that do not fill a group of eight are summed up in
+whole numbers. Hue, lightness and saturation are worked out four pixels at a time; those at the end
+of a row that fill no group have their saturation computed in another order. The last bit shows
+both.
 """
 
 from __future__ import annotations
@@ -12,12 +19,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.compat.mxnet.cubic import resize_cubic
 from labeled.errors import AugmentError
 from labeled.formats.pictures import opencv as library
 from labeled.transforms.pictures import check_size
 
 Picture = npt.NDArray[np.uint8]
+FloatArray = npt.NDArray[np.float32]
+IntArray = npt.NDArray[np.int64]
+Sums = npt.NDArray[np.int32]
+F32 = np.float32
 
 NEAREST, LINEAR, CUBIC, AREA, LANCZOS = range(5)
 """Interpolation codes, the numbers that both OpenCV and the old parameters use."""
@@ -59,3 +69,129 @@ def warp(
 def _with_channels(found: Any) -> Picture:
     picture: Picture = found[:, :, np.newaxis] if found.ndim == 2 else found
     return picture
+
+
+# bicubic resizing
+
+SHARPNESS = F32(-0.75)
+WEIGHT_BITS = 11
+CUBIC_GROUP = 8
+TAPS = 4
+
+
+def resize_cubic(picture: Picture, height: int, width: int) -> Picture:
+    """Return a picture (height, width, channels) of another size.
+
+    Examples
+    --------
+    >>> ramp = np.arange(0, 80, 10, np.uint8).reshape(1, 8, 1)
+    >>> resize_cubic(ramp, 1, 4).ravel().tolist()
+    [4, 25, 45, 66]
+    """
+    columns, across = _taps(picture.shape[1], width)
+    lines, down = _taps(picture.shape[0], height)
+    wide = picture[..., ::-1].astype(np.int32)  # B, G, R: which values end a row matters
+    rows = np.zeros((picture.shape[0], width, picture.shape[2]), np.int32)
+    for tap in range(TAPS):
+        rows += wide[:, columns[:, tap]] * across[:, tap, np.newaxis]
+    flat = rows.reshape(picture.shape[0], -1)
+    grouped = flat.shape[1] // CUBIC_GROUP * CUBIC_GROUP
+    pieces = _in_floats(flat[:, :grouped], lines, down), _summed(flat[:, grouped:], lines, down)
+    joined = np.concatenate(pieces, axis=1).reshape(height, width, picture.shape[2])
+    return np.ascontiguousarray(joined[..., ::-1])
+
+
+def _taps(before: int, after: int) -> tuple[IntArray, Sums]:
+    """Return the four places that each new one is made of, and their weights."""
+    scale = before / after
+    at = ((np.arange(after) + 0.5) * scale - 0.5).astype(np.float32)
+    first = np.floor(at)
+    x = (at - first).astype(np.float32)
+    places = first.astype(np.int64)[:, np.newaxis] + np.arange(-1, TAPS - 1)
+    weights = np.rint(_weights(x) * np.float32(1 << WEIGHT_BITS)).astype(np.int32)
+    return np.clip(places, 0, before - 1), weights
+
+
+def _weights(x: FloatArray) -> FloatArray:
+    """Weights of Keys' cubic at a fraction `x` behind the second of four places."""
+    a, one = SHARPNESS, np.float32(1)
+    far, near, beyond = x + one, x, one - x
+    before = ((a * far - 5 * a) * far + 8 * a) * far - 4 * a
+    here = ((a + 2) * near - (a + 3)) * near * near + one
+    there = ((a + 2) * beyond - (a + 3)) * beyond * beyond + one
+    return np.stack([before, here, there, one - before - here - there], axis=1)
+
+
+def _in_floats(rows: Sums, lines: IntArray, weights: Sums) -> Picture:
+    factors = weights.astype(np.float32) * np.float32(2.0 ** (-2 * WEIGHT_BITS))
+    total = np.zeros((len(lines), rows.shape[1]), np.float32)
+    for tap in range(TAPS):
+        total += rows[lines[:, tap]].astype(np.float32) * factors[:, tap, np.newaxis]
+    return np.clip(np.rint(total), 0, 255).astype(np.uint8)
+
+
+def _summed(rows: Sums, lines: IntArray, weights: Sums) -> Picture:
+    total = np.full((len(lines), rows.shape[1]), 1 << (2 * WEIGHT_BITS - 1), np.int32)
+    for tap in range(TAPS):
+        total += rows[lines[:, tap]] * weights[:, tap, np.newaxis]
+    rounded: Sums = total >> (2 * WEIGHT_BITS)
+    return np.clip(rounded, 0, 255).astype(np.uint8)
+
+
+# hue, lightness and saturation
+
+HLS_GROUP = 4
+EPSILON = np.finfo(np.float32).eps
+
+
+def shift_hls(picture: Picture, hue: int, lightness: int, saturation: int) -> Picture:
+    """Add whole numbers to hue, lightness and saturation; clipped, hues do not go round.
+
+    Parameters
+    ----------
+    picture : uint8, lengths (height, width, 3)
+        R, G, B.
+
+    Examples
+    --------
+    >>> grey = np.full((1, 1, 3), 100, np.uint8)
+    >>> shift_hls(grey, 0, 20, 0).tolist()
+    [[[120, 120, 120]]]
+    """
+    shifted = hls_of(picture) + np.array([hue, lightness, saturation])
+    clipped = np.clip(shifted, 0, (180, 255, 255)).astype(np.uint8)
+    cv2 = library()
+    return np.asarray(cv2.cvtColor(clipped, cv2.COLOR_HLS2RGB), np.uint8)
+
+
+def hls_of(picture: Picture) -> Picture:
+    """Return hue, lightness and saturation of R, G, B."""
+    red, green, blue = np.moveaxis(picture.astype(np.float32) * F32(1 / 255), 2, 0)
+    high = np.maximum(np.maximum(red, green), blue)
+    low = np.minimum(np.minimum(red, green), blue)
+    spread, total = high - low, high + low
+    coloured = spread > EPSILON
+    lightness = total * F32(0.5)
+    room = F32(2) - total
+    end = picture.shape[1] // HLS_GROUP * HLS_GROUP
+    room[:, end:] = F32(2) - high[:, end:] - low[:, end:]
+    room = np.where(lightness < F32(0.5), total, room)
+    saturation = _quotient(spread, room, coloured)
+    scale = _quotient(np.full_like(spread, 60), spread, coloured)
+    hue = np.where(
+        high == red,
+        (green - blue) * scale,
+        np.where(high == green, (blue - red) * scale + F32(120), (red - green) * scale + F32(240)),
+    )
+    hue = np.where(coloured, np.where(hue < 0, hue + F32(360), hue), F32(0))
+    return _bytes(hue * F32(0.5), lightness * F32(255), saturation * F32(255))
+
+
+def _quotient(above: FloatArray, below: FloatArray, where: Any) -> FloatArray:
+    """Divide where that has a meaning; 0 elsewhere."""
+    return np.divide(above, below, out=np.zeros_like(above), where=where)
+
+
+def _bytes(*planes: FloatArray) -> Picture:
+    rounded = np.clip(np.rint(np.stack(planes, axis=2)), 0, 255)
+    return rounded.astype(np.uint8)

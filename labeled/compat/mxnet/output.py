@@ -5,8 +5,8 @@ operations that each iterator had; planes R, G, B (, A). Three families differ:
 
 * ``"seed"`` and ``"0.9.5"``: contrast and illumination count only where a mean above zero or a
   mean image is set; means by channel win over the mean image.
-* ``"1.9.1"`` as ``ImageRecordIter_v1``: they always count; the mean image wins.
-* ``"1.9.1"`` as ``ImageRecordIter``: likewise, with the factors multiplied beforehand; output in
+* ``"1.9.1 v1"``: they always count; the mean image wins.
+* ``"1.9.1"``: likewise, with the factors multiplied beforehand; output in
   bytes keeps raw values.
 
 The order of draws differs too, so a picture's numbers are drawn here as well, from whichever
@@ -16,17 +16,18 @@ The order of draws differs too, so a picture's numbers are drawn here as well, f
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from labeled.compat.mxnet.opencv import Picture
-from labeled.compat.mxnet.parameters import VERSIONS, Version
+from labeled.compat.mxnet.parameters import Rules
 from labeled.compat.mxnet.twister import F32, Twister
 from labeled.errors import AugmentError
+from labeled.providers.pictures import PictureParameters
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -41,61 +42,40 @@ class Drawn(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Output:
-    """The last step of one iterator; parameters and defaults have their old meaning.
+    """The last step of one iterator.
 
     Parameters
     ----------
-    version : {"seed", "0.9.5", "1.9.1"}
-    v1 : bool
-        Of version 1.9.1: the rules of ``ImageRecordIter_v1``.
+    rules : {"seed", "0.9.5", "1.9.1 v1", "1.9.1"}
+        Whose rules.
+    p : PictureParameters
+        Those from `mirror` on count here, with their old meaning.
     dtype : {"float32", "uint8", "int8"}
-        The small ones in version 1.9.1 without `v1` only: raw values, and the rounded mean
-        subtracted.
-    mirror, rand_mirror : bool
-    mean_r, mean_g, mean_b, mean_a, std_r, std_g, std_b, std_a, scale : float
+        The small ones with rules "1.9.1" only: raw values, and the rounded mean subtracted.
     mean_img : float32 array (channels, height, width), optional
         The mean image itself; the iterators load or compute it.
-    max_random_contrast, max_random_illumination : float
 
     Examples
     --------
     >>> picture = np.full((1, 2, 3), 100, np.uint8)
-    >>> Output(mean_r=90, scale=0.5)(picture, Twister(111))[:, 0, 0].tolist()
+    >>> asked = PictureParameters(mean_r=90, scale=0.5)
+    >>> Output(p=asked)(picture, Twister(111))[:, 0, 0].tolist()
     [5.0, 50.0, 50.0]
     """
 
-    version: Version = "1.9.1"
-    v1: bool = False
-    dtype: Literal["float32", "uint8", "int8"] = "float32"
-    mirror: bool = False
-    rand_mirror: bool = False
-    mean_r: float = 0.0
-    mean_g: float = 0.0
-    mean_b: float = 0.0
-    mean_a: float = 0.0
-    std_r: float = 1.0
-    std_g: float = 1.0
-    std_b: float = 1.0
-    std_a: float = 1.0
-    scale: float = 1.0
+    rules: Rules = "1.9.1"
+    p: PictureParameters = field(default_factory=PictureParameters)
+    dtype: str = "float32"
     mean_img: FloatArray | None = None
-    max_random_contrast: float = 0.0
-    max_random_illumination: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.version not in VERSIONS:
-            raise AugmentError(f"version={self.version!r} is none of {VERSIONS}")
         if self.dtype not in ("float32", "uint8", "int8"):
-            raise AugmentError(f"dtype={self.dtype!r} is none of 'float32', 'uint8' and 'int8'")
-        if self.dtype != "float32" and not self.newest:
-            raise AugmentError(f"dtype={self.dtype!r} came with ImageRecordIter of version '1.9.1'")
-        if self.version != "1.9.1" and (self.std_r, self.std_g, self.std_b, self.std_a) != (1,) * 4:
-            raise AugmentError(f"std_r, ... came after version {self.version!r}; leave them out")
+            raise AugmentError(f"dtype={self.dtype!r} must be 'float32', 'uint8' or 'int8'")
 
     @property
     def newest(self) -> bool:
         """Whether these are the rules of ``ImageRecordIter`` in version 1.9.1."""
-        return self.version == "1.9.1" and not self.v1
+        return self.rules == "1.9.1"
 
     def __call__(self, picture: Picture, draws: Twister) -> npt.NDArray[Any]:
         """Return a picture (height, width, channels) as planes (channels, height, width)."""
@@ -123,17 +103,20 @@ class Output:
         return np.ascontiguousarray(out[:, :, ::-1] if drawn.mirrored else out)
 
     def _coin(self, draws: Twister) -> bool:
-        tossed = self.rand_mirror and draws.coin()
-        return tossed or self.mirror
+        tossed = self.p.rand_mirror and draws.coin()
+        return tossed or self.p.mirror
 
     def _light(self, draws: Twister) -> tuple[np.float32, np.float32]:
-        contrast, illumination = F32(self.max_random_contrast), F32(self.max_random_illumination)
+        contrast, illumination = (
+            F32(self.p.max_random_contrast),
+            F32(self.p.max_random_illumination),
+        )
         factor = draws.unit() * contrast * F32(2) - contrast + F32(1)
         return factor, draws.unit() * illumination * F32(2) - illumination
 
     def _normalised(self, values: npt.NDArray[np.uint8], drawn: Drawn) -> npt.NDArray[Any]:
         _, contrast, illumination = drawn
-        scale, std = F32(self.scale), self._stds[: len(values)]
+        scale, std = F32(self.p.scale), self._stds[: len(values)]
         if self.dtype == "uint8":
             return values
         if self.dtype == "int8":
@@ -144,7 +127,7 @@ class Output:
             centred = values.astype(np.float32) - self._mean(len(values))
             scaled: FloatArray = centred * (contrast * scale / std) + illumination * scale / std
             return scaled
-        if self.version == "1.9.1":
+        if self.rules == "1.9.1 v1":
             centred = values.astype(np.float32) - self._mean(len(values))
             return (centred * contrast + illumination) * scale / std
         if not self._has_means and self.mean_img is None:
@@ -154,7 +137,7 @@ class Output:
 
     def _mean(self, n_channels: int) -> FloatArray:
         """Return what is subtracted, with lengths that go with (channels, height, width)."""
-        channels_win = self.version != "1.9.1" and self._has_means
+        channels_win = self.rules in ("seed", "0.9.5") and self._has_means
         if self.mean_img is not None and not channels_win:
             return self.mean_img
         return self._means[:n_channels]
@@ -165,11 +148,11 @@ class Output:
 
     @cached_property
     def _means(self) -> FloatArray:
-        return _column(self.mean_r, self.mean_g, self.mean_b, self.mean_a)
+        return _column(self.p.mean_r, self.p.mean_g, self.p.mean_b, self.p.mean_a)
 
     @cached_property
     def _stds(self) -> FloatArray:
-        return _column(self.std_r, self.std_g, self.std_b, self.std_a)
+        return _column(self.p.std_r, self.p.std_g, self.p.std_b, self.p.std_a)
 
 
 def mean_of_outputs(outputs: Iterable[FloatArray]) -> FloatArray:

@@ -3,20 +3,31 @@
 Whatever is given is turned into the text that the old programs were handed, and read back by
 their rules, so ``True``, ``"true"`` and ``1`` are the same flag and ``yes`` is none. A word that
 an iterator does not know is passed over, as it was; ``strict=True`` refuses it instead.
+
+A path is a file; several, joined by semicolons; a folder, whose files come in the order in which
+the system lists them; or a pattern that the names in a folder match as a whole. Empty files are
+passed over. What follows a ``?`` are options of the parser, what follows a ``#`` named a cache.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Literal
+from urllib.parse import parse_qsl
 
-from labeled.errors import LoaderError, OptionError, did_you_mean
+from labeled.errors import FileFormatError, LoaderError, OptionError, did_you_mean
+from labeled.providers.pictures import PictureParameters
 
 Version = Literal["seed", "0.9.5", "1.9.1"]
 VERSIONS: tuple[Version, ...] = ("seed", "0.9.5", "1.9.1")
+
+Rules = Literal["seed", "0.9.5", "1.9.1 v1", "1.9.1"]
+"""The iterators of images, by age: ``"1.9.1 v1"`` is ``ImageRecordIter_v1`` of that version."""
+RULES: tuple[Rules, ...] = ("seed", "0.9.5", "1.9.1 v1", "1.9.1")
 
 REQUIRED = object()
 """Stands for a default that there is none of."""
@@ -146,3 +157,145 @@ def integers_of(text: str) -> tuple[int, ...]:
     ((0, 90, 180), (0, 90))
     """
     return tuple(int(n) for n in text.strip().strip("()[]").split(",") if n.strip())
+
+
+# what the iterators of images know
+
+NAMES = {
+    "data_name": Parameter(text_of, "data"),
+    "label_name": Parameter(text_of, "softmax_label", optional=True),
+}
+"""Parameters of every iterator."""
+
+WHOLE = (
+    *("rotate", "max_rotate_angle", "random_h", "random_s", "random_l", "fill_value"),
+    *("resize", "pad", "inter_method", "crop_y_start", "crop_x_start"),
+    *("min_crop_size", "max_crop_size"),
+)
+FLAGS = ("rand_crop", "random_resized_crop", "mirror", "rand_mirror")
+
+
+def _reader(name: str) -> Callable[[str], Any]:
+    if name == "rotate_list":
+        return integers_of
+    return integer_of if name in WHOLE else flag_of if name in FLAGS else number_of
+
+
+OF_PICTURES = {
+    one.name: Parameter(_reader(one.name), one.default) for one in fields(PictureParameters)
+}
+OF_IMAGES = {
+    **NAMES,
+    "path_imgrec": Parameter(text_of, "./data/imgrec.rec"),
+    "path_imglist": Parameter(text_of, ""),
+    "label_width": Parameter(integer_of, 1, least=1),
+    "data_shape": Parameter(shape_of),
+    "batch_size": Parameter(integer_of, least=1),
+    "round_batch": Parameter(flag_of, True),
+    "prefetch_buffer": Parameter(integer_of, 4),
+    "preprocess_threads": Parameter(integer_of, 4, least=1),
+    "verbose": Parameter(flag_of, True),
+    "num_parts": Parameter(integer_of, 1, least=1),
+    "part_index": Parameter(integer_of, 0),
+    "shuffle": Parameter(flag_of, False),
+    "seed": Parameter(integer_of, 0),
+    "mean_img": Parameter(text_of, ""),
+    **OF_PICTURES,
+    "shuffle_chunk_size": Parameter(integer_of, 0, least=0),
+    "shuffle_chunk_seed": Parameter(integer_of, 0),
+    "aug_seq": Parameter(text_of, "aug_default"),
+    "path_imgidx": Parameter(text_of, ""),
+    "seed_aug": Parameter(integer_of, None),
+    "dtype": Parameter(text_of, "float32"),
+    "ctx": Parameter(text_of, "gpu"),
+    "device_id": Parameter(integer_of, 0),
+}
+SINCE: dict[Rules, tuple[str, ...]] = {
+    "0.9.5": ("resize", "pad"),
+    "1.9.1 v1": (
+        *("min_aspect_ratio", "random_resized_crop", "min_random_area", "max_random_area"),
+        *("brightness", "contrast", "saturation", "pca_noise", "std_r", "std_g", "std_b", "std_a"),
+        *("shuffle_chunk_size", "shuffle_chunk_seed", "aug_seq"),
+    ),
+    "1.9.1": ("path_imgidx", "seed_aug", "dtype", "ctx", "device_id"),
+}
+"""The parameters that came later than the seed; the others were there from the beginning."""
+
+
+def image_parameters(rules: Rules) -> dict[str, Parameter]:
+    """Return the parameters that an iterator of images knew.
+
+    Examples
+    --------
+    >>> [name for name in SINCE["0.9.5"] if name in image_parameters("seed")]
+    []
+    """
+    later = RULES[RULES.index(rules) + 1 :]
+    unknown = {name for one in later for name in SINCE[one]}
+    known = {name: one for name, one in OF_IMAGES.items() if name not in unknown}
+    if rules in ("1.9.1 v1", "1.9.1"):
+        known["path_imgrec"] = Parameter(text_of)
+    return known
+
+
+# paths
+
+BLOCK_BYTES = 8 << 20
+
+
+def files_of(uri: str) -> list[str]:
+    """Return the files that a path means, empty ones left out.
+
+    Raises
+    ------
+    FileFormatError
+        If there is none.
+    """
+    paths = uri.split("#")[0].split("?")[0]
+    found = [file for path in paths.split(";") if path for file in _files(path)]
+    sized = [file for file in found if os.path.getsize(file)]
+    if not sized:
+        raise FileFormatError(f"no file with anything in it matches {uri!r}")
+    return sized
+
+
+def options_of(uri: str) -> dict[str, str]:
+    """Return what follows the ``?`` of a path.
+
+    Examples
+    --------
+    >>> options_of("a.csv?delimiter=;&label_column=0")
+    {'delimiter': ';', 'label_column': '0'}
+    """
+    _, _, options = uri.split("#")[0].partition("?")
+    return dict(parse_qsl(options, keep_blank_values=True, separator="&"))
+
+
+def _files(path: str) -> Iterator[str]:
+    path = path.removeprefix("file://")
+    if os.path.isfile(path):
+        yield path
+        return
+    folder, pattern = (path, None) if os.path.isdir(path) else os.path.split(path)
+    if not os.path.isdir(folder or "."):
+        return
+    with os.scandir(folder or ".") as entries:
+        for entry in entries:
+            if entry.is_file() and (pattern is None or _matches(pattern, entry.name)):
+                yield os.path.join(folder, entry.name)
+
+
+def _matches(pattern: str, name: str) -> bool:
+    try:
+        return re.fullmatch(pattern, name) is not None
+    except re.error:
+        return False
+
+
+def blocks_of(files: Sequence[str], block_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
+    """Yield the bytes of files, one after another; a line break is put behind each."""
+    for file in files:
+        with open(file, "rb") as stream:
+            while block := stream.read(block_bytes):
+                yield block
+        yield b"\n"
