@@ -238,7 +238,7 @@ def test_encodings_that_are_none_or_not_told(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes("größe,x\n1,2\n".encode("latin-1"))
     with pytest.raises(
-        FileFormatError, match=r"no UTF-8: it has b'gr\\xf6\\xdfe'; tell .*'latin-1'"
+        FileFormatError, match=r"not UTF-8: b'gr\\xf6\\xdfe,x\\n'; pass .*'latin-1'"
     ):
         labeled.open_dataset(path)
     for encoding, words in [

@@ -201,7 +201,7 @@ def test_text_without_labels_has_zeros(text):
         ("1,2\n3,2026-11-20\n", {}, "line 2 of .*has '2026-11-20' in column 'column_1'"),
         ("2026-11-20,1\n2026-11-21,2\n", {}, "line 1 .*'2026-11-20' in column 'column_0'"),
         ("n,kind\n1,setosa\n2,rosa\n", {}, "line 2 .* has 'setosa' in column 'kind'"),
-        ("true,1\nfalse,2\n", {}, "has 'true' in column 'column_0', which is no float32"),
+        ("true,1\nfalse,2\n", {}, "has 'true' in column 'column_0', which is not float32"),
         ("yes\n1\n", {"data_shape": 1, "header": False}, "has 'yes' in column 'column_0'"),
     ],
 )

@@ -1,28 +1,27 @@
 """How a text is written: its delimiter, its header, where its rows begin.
 
-What is not said is guessed from the first mebibyte: the delimiter is the one that cuts the
-first lines into equally many fields, unless a line ``sep=;`` before them tells it; a first line
-without a number in it names columns.
+What is not said is guessed from the first rows: the delimiter is the one that cuts them into
+equally many fields, most of all; a first row without a number in it names columns.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache
-from itertools import islice
+from typing import Any
 
 import numpy as np
 
 from labeled.errors import FileFormatError
 from labeled.formats.bytesource import StoredBytes, inflating
-from labeled.formats.csv.lines import CR, LF, lines_of
+from labeled.formats.csv.lines import CR, LF, Lines, lines_of
 from labeled.formats.csv.options import UTF_8, WHITESPACE, TextOptions
 from labeled.formats.header import FileStamp
+from labeled.formats.region import Array
+from labeled.later import extra_module
 
 HEAD_BYTES = 1 << 20
 LONGEST_HEAD_BYTES = 1 << 23
@@ -36,8 +35,19 @@ MOST_COLUMNS = 1 << 17
 _BOM = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
 _CANDIDATES = ",\t;|"
+_BLANKS = re.compile(rb"[ \t]+")
+_EDGES = re.compile(rb"(?m)^ | (?=\r?$)")
+
 _SAID = re.compile(rb"(?i)sep=([ -~\t])\r?[\r\n]")
 """The first line by which spreadsheets tell the delimiter."""
+
+Rows = list[list[str]]
+
+
+@cache
+def arrow(part: str = "") -> Any:
+    """Return pyarrow, or a module of it."""
+    return extra_module("pyarrow" + part, "delimited text needs pyarrow", "pyarrow", "tables")
 
 
 @dataclass(frozen=True)
@@ -88,23 +98,10 @@ class Dialect:
         """Fields of a row."""
         return len(self.names) + self.trailing
 
-    def text(self, row: bytes) -> str:
-        """Return some bytes as text; those that mean nothing are kept visible."""
-        return row.decode(self.encoding, "surrogateescape")
-
-    @property
-    def delimiter_byte(self) -> int:
-        return ord(self.delimiter)
-
-    @property
-    def quote_byte(self) -> int | None:
-        return None if self.quote is None else ord(self.quote)
-
-    def fields(self, line: str) -> list[str]:
-        """Cut one row into its fields."""
-        if self.squeezed:
-            return line.split()
-        return next(iter(_rows(line, self.delimiter, self.quote, 1)), [])
+    def lines(self, text: Array, *, last: bool = True) -> Lines:
+        """Return where the rows of a piece of text are; see :func:`.lines.lines_of`."""
+        quote = None if self.quote is None else ord(self.quote)
+        return lines_of(text, quote, ord(self.delimiter), self.newline, last)
 
 
 def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
@@ -113,7 +110,7 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
     Raises
     ------
     FileFormatError
-        If it is no text, or holds no row.
+        If it is not text, or holds no row.
     """
     data, packed = _head(stamp, HEAD_BYTES)
     whole = len(data) < HEAD_BYTES
@@ -121,53 +118,56 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
         data, packed = _head(stamp, LONGEST_HEAD_BYTES)
         whole = len(data) < LONGEST_HEAD_BYTES
     _check_text(stamp, data)
-    begin = len(_BOM) if data.startswith(_BOM) else 0
     newline = CR if b"\n" not in data and b"\r" in data else LF
     end = bytes([newline])
-    for _ in range(options.skip_lines):
-        begin = data.find(end, begin) + 1
-        if not begin:
-            raise FileFormatError(
-                f"file {stamp.path!r} has no line after the skip_lines={options.skip_lines} first"
-            )
-    skipped = data[:begin].count(end)
-    rest = data[begin:].lstrip(b"\r\n")
-    skipped += data[begin : len(data) - len(rest)].count(end)
-    begin = len(data) - len(rest)
-    said = None if options.delimiter else _SAID.match(rest)
-    if said is not None:
-        begin, rest, skipped = begin + said.end(), rest[said.end() :], skipped + 1
-    text = rest.decode(options.encoding, "surrogateescape")
-    delimiter = said[1].decode() if said else options.delimiter
-    delimiter = delimiter or _guessed_delimiter(stamp.path, text, options)
-    squeezed = delimiter == WHITESPACE
-    quote = None if squeezed else options.quote
-    rows = _first_rows(text, " " if squeezed else delimiter, quote, squeezed)
-    if not rows:
+    begin = _begin(stamp, data, end, options.skip_lines)
+    said = None if options.delimiter else _SAID.match(data, begin)
+    begin = begin if said is None else said.end()
+    if not whole and end not in data[begin:]:
+        raise FileFormatError(
+            f"file {stamp.path!r} has no line end in its first {len(data):,} bytes: it is not a "
+            "table, or has too many columns to parse; write such values with labeled.write, or as "
+            ".npy"
+        )
+    first_line = data[:begin].count(end) + 1
+    plain = Dialect(
+        ",", False, options.quote, newline, begin, (), packed, first_line, options.encoding,
+        options.decimal,
+    )  # fmt: skip
+    delimiter = options.delimiter if said is None else said[1].decode()
+    dialect = _with_delimiter(plain, delimiter, stamp.path, data, whole=whole)
+    first = _first_rows(dialect, data, 1, whole=whole)
+    if not first:
         raise FileFormatError(
             f"file {stamp.path!r} holds no row of text at its beginning, or opens a quote there "
             "that is not closed (pass quote=None if quotes enclose nothing)"
         )
-    _check_first_row(stamp, rows[0], rest, newline, whole=whole)
+    if first.count(dialect.delimiter.encode()) >= MOST_COLUMNS:
+        raise FileFormatError(
+            f"file {stamp.path!r} has more than the {MOST_COLUMNS:,} columns that are parsed; "
+            "write such values with labeled.write, or as .npy"
+        )
+    some = _first_rows(dialect, data, GUESSED_LINES, whole=whole)
+    rows = _fields(dialect, some) or _fields(dialect, first)
+    if rows is None:
+        raise FileFormatError(
+            f"the first row of {stamp.path!r} is not {options.encoding.upper()}: {first[:40]!r}; "
+            "pass encoding='latin-1', 'cp1252' or whatever it is"
+        )
     header = _guessed_header(rows, options.decimal) if options.header is None else options.header
     if header:
-        taken = _length_of_row(stamp, rest, " " if squeezed else delimiter, quote, newline)
-        skipped += rest[:taken].count(end)
-        begin += taken
+        first_line += data[begin : begin + len(first)].count(end)
+        dialect = replace(dialect, begin=begin + len(first), first_line=first_line)
+    nameless_end = options.names is None and not (header and rows[0][-1].strip())
     names = _names(stamp, rows[0], header, options.names)
-    return Dialect(
-        " " if squeezed else delimiter,
-        squeezed,
-        quote,
-        newline,
-        begin,
-        names,
-        packed,
-        skipped + 1,
-        options.encoding,
-        options.decimal,
-        options.names is None and not squeezed and not (header and rows[0][-1].strip()),
-    )
+    return replace(dialect, names=names, nameless_end=nameless_end and not dialect.squeezed)
+
+
+def _first_rows(dialect: Dialect, data: bytes, n: int, *, whole: bool) -> bytes:
+    """Return the text of the first rows; empty where none of them ends."""
+    text = np.frombuffer(data, np.uint8)[dialect.begin :]
+    ends = dialect.lines(text, last=whole).ends[:n]
+    return data[dialect.begin : dialect.begin + int(ends[-1])] if len(ends) else b""
 
 
 def _head(stamp: FileStamp, n_bytes: int) -> tuple[bytes, bool]:
@@ -195,113 +195,77 @@ def _check_text(stamp: FileStamp, data: bytes) -> None:
         )
 
 
-def _check_first_row(
-    stamp: FileStamp, first: Sequence[str], rest: bytes, newline: int, *, whole: bool
-) -> None:
-    """Refuse what would take memory without end to parse, and names that cannot be shown."""
-    if not whole and bytes([newline]) not in rest:
-        raise FileFormatError(
-            f"file {stamp.path!r} has no line end in its first {len(rest):,} bytes: it is no "
-            "table, or has too many columns to parse; write such values with labeled.write, or as "
-            ".npy"
-        )
-    if len(first) > MOST_COLUMNS:
-        raise FileFormatError(
-            f"file {stamp.path!r} has {len(first):,} columns, more than the {MOST_COLUMNS:,} that "
-            "are parsed; write such values with labeled.write, or as .npy"
-        )
-    odd = next((field for field in first if any("\udc80" <= c <= "\udcff" for c in field)), None)
-    if odd is not None:
-        shown = odd.encode("utf-8", "surrogateescape")[:40]
-        raise FileFormatError(
-            f"the first row of {stamp.path!r} is no UTF-8: it has {shown!r}; tell its encoding="
-            "'latin-1', 'cp1252' or whatever it is"
-        )
+def _begin(stamp: FileStamp, data: bytes, end: bytes, skip_lines: int) -> int:
+    """Return where the first row begins: behind lines to skip, and blank ones."""
+    begin = len(_BOM) if data.startswith(_BOM) else 0
+    for _ in range(skip_lines):
+        begin = data.find(end, begin) + 1
+        if not begin:
+            raise FileFormatError(
+                f"file {stamp.path!r} has no line after the skip_lines={skip_lines} first"
+            )
+    return len(data) - len(data[begin:].lstrip(b"\r\n"))
 
 
-def _rows(text: str, delimiter: str, quote: str | None, most: int) -> list[list[str]]:
-    """Cut text into rows of fields, and return the first ones that are not blank."""
-    try:
-        return list(islice(filter(None, _read_rows(text, delimiter, quote)), most))
-    except csv.Error:  # a field is longer than any that it takes
-        return list(islice(filter(None, long_rows(text, delimiter, quote)), most))
-
-
-def _read_rows(text: str, delimiter: str, quote: str | None) -> Iterator[list[str]]:
-    lines = io.StringIO(text, newline="")
-    if quote is None:
-        return csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
-    return csv.reader(lines, delimiter=delimiter, quotechar=quote)
-
-
-def long_rows(text: str, delimiter: str, quote: str | None) -> Iterator[list[str]]:
-    r"""Cut text into rows of fields of any length.
+def squeezed(text: bytes) -> bytes:
+    """Put one blank for any number of blanks and tabs, none at the edges of lines.
 
     Examples
     --------
-    >>> list(long_rows("a,'b,''c'\n\nd", ",", "'"))
-    [['a', "b,'c"], [], ['d']]
+    >>> squeezed(b"  1.5\\t 2 \\n3  4\\n")
+    b'1.5 2\\n3 4\\n'
     """
-    field, row = _field(delimiter, quote), list[str]()
-    at, mark = 0, quote or ""
-    while at < len(text):
-        found = field.match(text, at)
-        assert found is not None, "any text begins with a field"
-        enclosed, plain, end = found.groups()
-        value = plain if enclosed is None else enclosed.replace(2 * mark, mark) + plain
-        at = found.end()
-        if row or value or enclosed is not None or end == delimiter:
-            row.append(value)
-        if end != delimiter:
-            yield row
-            row = []
-        elif at == len(text):
-            yield [*row, ""]
+    return _EDGES.sub(b"", _BLANKS.sub(b" ", text))
 
 
-@cache
-def _field(delimiter: str, quote: str | None) -> re.Pattern[str]:
-    """Return what matches a field, and what ends it."""
-    cut = re.escape(delimiter)
-    end = rf"([^{cut}\r\n]*)({cut}|\r\n|\r|\n|\Z)"
-    if quote is None:
-        return re.compile(rf"((?!))?{end}")
-    mark = re.escape(quote)
-    return re.compile(rf"(?:{mark}([^{mark}]*(?:{mark}{mark}[^{mark}]*)*)(?:{mark}|\Z))?{end}")
-
-
-def _first_rows(text: str, delimiter: str, quote: str | None, squeezed: bool) -> list[list[str]]:
-    """Return the first rows that are not blank, at most `GUESSED_LINES` of them."""
-    if squeezed:
-        rows = [line.split() for line in text.splitlines()[: 2 * GUESSED_LINES]]
-        return [row for row in rows if row][:GUESSED_LINES]
-    return _rows(text, delimiter, quote, GUESSED_LINES)
-
-
-def _guessed_delimiter(path: str, text: str, options: TextOptions) -> str:
-    """Return the delimiter that cuts the first lines into equally many fields, most of all."""
+def _with_delimiter(
+    dialect: Dialect, asked: str | None, path: str, data: bytes, *, whole: bool
+) -> Dialect:
+    """Choose the delimiter that cuts the first rows into equally many fields, most of all."""
+    blanks = replace(dialect, delimiter=" ", squeezed=True, quote=None)
+    if asked is not None:
+        return blanks if asked == WHITESPACE else replace(dialect, delimiter=asked)
     plain = path.lower().removesuffix(".gz")
-    if plain.endswith((".tsv", ".tab")) and "\t" in text:
-        return "\t"
-    candidates = _CANDIDATES.replace(options.decimal, "")
-    best, most = candidates[0], 1
-    for one in candidates:
-        counts = {len(row) for row in _first_rows(text, one, options.quote, squeezed=False)}
-        if len(counts) == 1 and (n := counts.pop()) > most:
-            best, most = one, n
-    numbers = plain.endswith((".csv", ".tsv", ".tab"))
-    if most == 1 and _in_columns(text, options.decimal, numbers=numbers):
-        return WHITESPACE
-    return best
+    if plain.endswith((".tsv", ".tab")) and b"\t" in data:
+        return replace(dialect, delimiter="\t")
+
+    def rows_of(one: Dialect) -> Rows:
+        return _fields(one, _first_rows(one, data, GUESSED_LINES, whole=whole)) or [[""]]
+
+    each = [replace(dialect, delimiter=d) for d in _CANDIDATES.replace(dialect.decimal, "")]
+    best = max(each, key=lambda one: len(rows_of(one)[0]))  # the first of them, where alike
+    rows = rows_of(blanks)
+    if len(rows_of(best)[0]) > 1 or len(rows[0]) < 2:
+        return best
+    if plain.endswith((".csv", ".tsv", ".tab")):  # where blanks are in words, too
+        numbers = all(_is_number(field, dialect.decimal) for row in rows for field in row)
+        return blanks if numbers else best
+    return blanks
 
 
-def _in_columns(text: str, decimal: str, *, numbers: bool) -> bool:
-    """Whether blanks cut the first lines into equally many fields, all of them `numbers`."""
-    rows = _first_rows(text, " ", None, squeezed=True)
-    alike = len({len(row) for row in rows}) == 1 and len(rows[0]) > 1
-    return alike and (
-        not numbers or all(_is_number(field, decimal) for row in rows for field in row)
+def _fields(dialect: Dialect, text: bytes) -> Rows | None:
+    """Cut rows into fields, as the parser does; None where they have not equally many."""
+    csv = arrow(".csv")
+    text = (squeezed(text) if dialect.squeezed else text) + bytes([dialect.newline])
+    parse = csv.ParseOptions(
+        delimiter=dialect.delimiter,
+        quote_char=dialect.quote or False,
+        newlines_in_values=dialect.quote is not None,
     )
+    read = csv.ReadOptions(
+        use_threads=False,
+        block_size=len(text) + 1,
+        autogenerate_column_names=True,
+        encoding=dialect.encoding,
+    )
+    try:
+        names = csv.read_csv(arrow().py_buffer(text), read, parse).column_names
+        words = csv.ConvertOptions(column_types=dict.fromkeys(names, arrow().string()))
+        table = csv.read_csv(arrow().py_buffer(text), read, parse, words)
+    except (arrow().ArrowInvalid, UnicodeDecodeError):
+        return None
+    columns = [column.to_pylist() for column in table.columns]
+    return [list(row) for row in zip(*columns, strict=True)] or None
 
 
 def _is_number(field: str, decimal: str) -> bool:
@@ -312,50 +276,27 @@ def _is_number(field: str, decimal: str) -> bool:
     return "_" not in field
 
 
-def _guessed_header(rows: Sequence[Sequence[str]], decimal: str) -> bool:
-    first = [field.strip() for field in rows[0]]
-    numbers = [[_is_number(field, decimal) for field in row] for row in rows]
-    if any(numbers[0]):
-        return False
-    if not all(first):
-        return _lacks_names(first, rows[1:], numbers[1:])
-    names = len(set(first)) == len(first)
-    return any(map(any, numbers)) or (names and (len(rows) > 1 or len(first) > 1))
+def _guessed_header(rows: Rows, decimal: str) -> bool:
+    """Whether the first row names columns: no field of it is a number, and few are empty.
 
-
-def _lacks_names(
-    first: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[Sequence[bool]]
-) -> bool:
-    """Whether a first line with empty fields names columns: a word stands above numbers alone.
-
-    Programs that number their rows write no name above the numbers; others end each line
-    with a delimiter; and there are tables with some column that has none.
+    Programs that number their rows write no name above the numbers; others end each line with
+    a delimiter; and there are tables with some column that has none: a word above numbers alone.
     """
-    for i in (i for i, name in enumerate(first) if name):
-        below = [row[i] for row in numbers if i < len(row)]
-        if below and all(below):
-            return True
-    inner = range(not first[0], len(first) - (not first[-1]))
-    if not inner or not all(first[i] for i in inner):
+    first, rest = [field.strip() for field in rows[0]], rows[1:]
+    if any(_is_number(field, decimal) for field in first) or not any(first):
         return False
-    if any(row[i] for row in numbers for i in inner if i < len(row)):
+    columns = list(zip(*rest, strict=True)) if rest else [()] * len(first)
+    numbers = [[_is_number(field, decimal) for field in column] for column in columns]
+    if all(first):
+        several = len(set(first)) == len(first) and (bool(rest) or len(first) > 1)
+        return several or any(map(any, numbers))
+    if any(name and below and all(below) for name, below in zip(first, numbers, strict=True)):
         return True
-    return not first[0] and [row[:1] for row in rows] == [[str(i)] for i in range(len(rows))]
-
-
-def _length_of_row(
-    stamp: FileStamp, data: bytes, delimiter: str, quote: str | None, newline: int
-) -> int:
-    """Bytes of the first row, its line end included."""
-    mark = None if quote is None else ord(quote)
-    text = np.frombuffer(data, np.uint8)
-    lines = lines_of(text, mark, ord(delimiter), newline, last=True)
-    if not len(lines.ends):
-        raise FileFormatError(
-            f"file {stamp.path!r} opens a quote in its first row that is not closed; close it, or "
-            "pass quote=None if quotes enclose nothing"
-        )
-    return int(lines.ends[0])
+    inner = slice(not first[0], len(first) - (not first[-1]))
+    if not all(first[inner]):
+        return False
+    counted = not first[0] and list(columns[0]) == [str(i) for i in range(len(rest))]
+    return counted or any(map(any, numbers[inner]))
 
 
 def _names(

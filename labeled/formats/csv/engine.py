@@ -13,8 +13,7 @@ import numpy as np
 from labeled.errors import LabeledError, ReadError
 from labeled.formats.bytesource import FileRef
 from labeled.formats.clock import decoding
-from labeled.formats.csv.faults import explained, with_end
-from labeled.formats.csv.lines import lines_of
+from labeled.formats.csv.index import line_at
 from labeled.formats.csv.parsing import Asked, TextFault, parsed
 from labeled.formats.csv.table import Columns
 from labeled.formats.header import SourceHeader
@@ -46,8 +45,8 @@ class TextEngine(Engine):
         if region:
             chosen = np.asarray(chosen, np.int64)[region]
         columns: list[int] = np.atleast_1d(np.asarray(chosen, np.int64)).tolist()
-        exact = dict(table.exact)
-        self._asked = [Asked(i, table.dtype, table.zoned, exact.get(i)) for i in columns]
+        types = dict(zip(np.ravel(table.columns).tolist(), table.types, strict=True))
+        self._asked = [Asked(i, types[i], table.dtype) for i in columns]
         self._vector = np.ndim(chosen) == 0
         self._source, self._table, self._index = source, table, table.index
         self._file = FileRef(source.file)
@@ -80,8 +79,8 @@ class TextEngine(Engine):
             try:
                 with decoding():
                     values = self._parsed(text, piece.n_rows)
-            except TextFault:
-                raise self._fault(text, starts, piece) from None
+            except TextFault as fault:
+                raise self._fault(fault, text, starts, piece) from None
         except LabeledError:
             raise
         except (OSError, EOFError) as fault:
@@ -104,29 +103,20 @@ class TextEngine(Engine):
         stop = min(-(-piece.stop // block_rows) * block_rows, self._index.n_rows)
         if piece.n_rows == stop - first:
             return text, None
-        lines = self._lines(text)
+        lines = self._table.dialect.lines(text)
         rows = _rows_of(piece) - first
-        starts, ends = lines[0][rows], lines[1][rows]
+        starts, ends = lines.starts[rows], lines.ends[rows]
         if len(piece.parts) == 1:
             return text[starts[0] : ends[-1]], begin + starts
-        cut = b"".join(
-            with_end(text[a:b].tobytes())
-            for a, b in zip(starts.tolist(), ends.tolist(), strict=True)
-        )
+        spans = zip(starts.tolist(), ends.tolist(), strict=True)
+        cut = b"\n".join(text[a:b].tobytes().rstrip(b"\r\n") for a, b in spans)
         return np.frombuffer(cut, np.uint8), begin + starts
-
-    def _lines(self, text: Array) -> tuple[Ints, Ints]:
-        dialect = self._table.dialect
-        found = lines_of(
-            text, dialect.quote_byte, dialect.delimiter_byte, dialect.newline, last=True
-        )
-        return found.starts, found.ends
 
     def _parsed(self, text: Any, n_rows: int) -> list[Any]:
         table = self._table
         values = parsed(text, table.dialect, self._asked, table.missing)
         if len(values[0]) != n_rows:
-            raise TextFault(f"{len(values[0])} rows")
+            raise TextFault(f"holds {n_rows} rows, which are read as {len(values[0])}")
         return values
 
     def _put(self, out: Array, piece: Piece, dest: Ints | None, values: list[Any]) -> None:
@@ -144,25 +134,19 @@ class TextEngine(Engine):
                 rows[:, i] = column
             out[place] = rows
 
-    def _fault(self, text: Array, starts: Ints | None, piece: Piece) -> ReadError:
+    def _fault(self, fault: TextFault, text: Array, starts: Ints | None, piece: Piece) -> ReadError:
         """Return the error that names the line that cannot be parsed, and knows its row."""
-        table = self._table
-        own_starts, own_ends = self._lines(text)
+        dialect = self._table.dialect
         if starts is None:
-            starts = self._index.starts[piece.start // self._index.block_rows] + own_starts
-        data = text.tobytes()
-        spans = zip(starts.tolist(), own_starts.tolist(), own_ends.tolist(), strict=False)
-        bad, words = explained(
-            self._source.file,
-            table.dialect,
-            [(at, data[a:b]) for at, a, b in spans],
-            self._asked,
-            table.missing,
-        )
+            first = int(self._index.starts[piece.start // self._index.block_rows])
+            starts = first + dialect.lines(text).starts
+        row = min(fault.row, len(starts) - 1)
+        file = self._source.file
+        line = line_at(file, dialect, int(starts[row]))
         where = f"{describe(self._source)}, rows {piece.start} to {piece.stop - 1}"
-        fault = ReadError(f"{where}: {words}")
-        fault.row = int(_rows_of(piece)[bad])
-        return fault
+        error = ReadError(f"{where}: line {line} of {file.path!r} {fault}")
+        error.row = int(_rows_of(piece)[row])
+        return error
 
     def _blocks(self, runs: Ints) -> Ints:
         return np.unique(bands_of(runs, self._index.block_rows)[:, 0] // self._index.block_rows)

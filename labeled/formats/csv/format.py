@@ -11,27 +11,23 @@ import numpy as np
 
 from labeled.errors import FileFormatError
 from labeled.formats.bytesource import FileRef, stamp_of
-from labeled.formats.csv.dialect import Dialect, read_dialect
+from labeled.formats.csv.dialect import Dialect, arrow, read_dialect
 from labeled.formats.csv.engine import open_reader
-from labeled.formats.csv.faults import explained, few
-from labeled.formats.csv.index import RowIndex, row_index
-from labeled.formats.csv.lines import lines_of
+from labeled.formats.csv.index import RowIndex, line_at, row_index
 from labeled.formats.csv.options import TextOptions
-from labeled.formats.csv.parsing import UNSIGNED, Asked, Guess, TextFault, guessed
+from labeled.formats.csv.parsing import Guess, TextFault, common, few, guessed
 from labeled.formats.csv.table import (
     Chosen,
     Columns,
     check_dtype_names,
     dtype_of,
     dtypes_of,
-    exact_of,
     sources_of,
-    zoned_of,
+    types_of,
 )
 from labeled.formats.format import Format, Head, Options
 from labeled.formats.header import FileHeader, FileStamp, Filter, Packing, SourceHeader, fingerprint
 from labeled.formats.naming import all_rows, chosen_sources, dims_of
-from labeled.formats.objects import TEXT
 from labeled.formats.packed import MOST_POINTS, POINT_BYTES, step_for
 
 log = logging.getLogger(__name__)
@@ -64,7 +60,7 @@ def _scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
     texts = [_looked_at(path, own) for path in paths]
     for other in texts[1:]:
         _check_columns(texts[0], other)
-    guesses = [_common(column) for column in zip(*(one.sampled for one in texts), strict=True)]
+    guesses = [common(column) for column in zip(*(one.sampled for one in texts), strict=True)]
     return tuple(_file_header(one, guesses, options, own) for one in texts)
 
 
@@ -75,7 +71,7 @@ def _looked_at(path: str, own: TextOptions) -> _Text:
     if dialect.packed:
         stamp = replace(stamp, packed=Packing(index.n_bytes, 0, step_for(index.n_bytes)))
     sampled = _sampled(stamp, dialect, index, own)
-    if dialect.nameless_end and len(sampled) > 1 and sampled[-1].empty:
+    if dialect.nameless_end and len(sampled) > 1 and sampled[-1].type == arrow().null():
         log.info("%r: nothing stands behind the last delimiter, which makes no column", path)
         dialect, sampled = replace(dialect, names=dialect.names[:-1], trailing=True), sampled[:-1]
     return _Text(stamp, dialect, index, sampled)
@@ -98,16 +94,13 @@ def _file_header(
     stamp, path, names = text.stamp, text.stamp.path, text.dialect.names
     dtypes = dtypes_of(path, names, [one.dtype for one in guesses], own)
     wide = [i for i, one in enumerate(guesses) if one.wide]
-    gaps = [i for i, one in enumerate(guesses) if one.gaps]
-    with_zone = [i for i, one in enumerate(guesses) if one.zoned]
     columns = sources_of(path, names, dtypes, own, wide)
     check_dtype_names(path, own, names, list(columns))
     sources = {}
     for name in chosen_sources(columns, options, repr(path)):
         dtype = dtype_of(path, name, columns[name], dtypes, own)
-        exact = exact_of(name, columns[name], dtype, names, dtypes, gaps, own)
-        zoned = zoned_of(path, name, columns[name], with_zone)
-        table = Columns(text.dialect, columns[name], dtype, own.missing, zoned, exact, text.index)
+        types = types_of(path, name, columns[name], dtype, names, dtypes, guesses, own)
+        table = Columns(text.dialect, columns[name], dtype, types, own.missing, text.index)
         sources[name] = _source(name, stamp, table, options)
     splits = all_rows(sources)
     return FileHeader(
@@ -126,7 +119,7 @@ def _file_header(
 def _source(name: str, stamp: FileStamp, table: Columns, options: Options) -> SourceHeader:
     index, chosen = table.index, table.columns
     row_shape, default, attrs = _row_of(chosen, table.dialect.names)
-    if table.zoned and table.dtype.kind == "M":
+    if table.dtype.kind == "M" and table.types[0].tz is not None:
         attrs["timezone"] = "UTC"
     points = 0 if stamp.packed is None else MOST_POINTS * POINT_BYTES
     return SourceHeader(
@@ -172,17 +165,17 @@ def _sampled(stamp: FileStamp, dialect: Dialect, index: RowIndex, own: TextOptio
         If a row of them has too few or too many fields.
     """
     n_blocks = len(index.starts) - 1
-    found = [_block_dtypes(stamp, dialect, index, own, n) for n in _spread(n_blocks)]
+    found = [_block_guesses(stamp, dialect, index, own, n) for n in _spread(n_blocks)]
     if not found:
-        return [Guess(np.dtype(np.float64), empty=True)] * len(dialect.names)
-    return [_common(column) for column in zip(*found, strict=True)]
+        return [Guess(arrow().null())] * len(dialect.names)
+    return [common(column) for column in zip(*found, strict=True)]
 
 
 def _spread(n: int) -> list[int]:
     return sorted({i * (n - 1) // max(1, SAMPLES - 1) for i in range(SAMPLES)}) if n else []
 
 
-def _block_dtypes(
+def _block_guesses(
     stamp: FileStamp, dialect: Dialect, index: RowIndex, own: TextOptions, block: int
 ) -> list[Guess]:
     begin, end = index.starts[block : block + 2].tolist()
@@ -190,37 +183,10 @@ def _block_dtypes(
     FileRef(stamp)().read_into(text, begin)
     try:
         return guessed(text.tobytes(), dialect, own.missing)
-    except TextFault:
-        lines = lines_of(
-            text, dialect.quote_byte, dialect.delimiter_byte, dialect.newline, last=True
-        )
-        data = text.tobytes()
-        spans = zip(lines.starts.tolist(), lines.ends.tolist(), strict=True)
-        rows = [(begin + a, data[a:b]) for a, b in spans]
-        every = [Asked(i, TEXT) for i in range(len(dialect.names))]
-        _, words = explained(stamp, dialect, rows, every, own.missing)
-        raise FileFormatError(words) from None
-
-
-def _common(guesses: Sequence[Guess]) -> Guess:
-    """Return what holds the values of all samples of a column."""
-    told = [one for one in guesses if not one.empty]
-    if not told:
-        return guesses[0]
-    kinds, lacks = {one.dtype.kind for one in told}, len(told) < len(guesses)
-    zones = {one.zoned for one in told}
-    if "O" in kinds or len(zones) > 1 or (kinds & set("bM") and len(kinds) > 1):
-        return Guess(TEXT)
-    if lacks and kinds == {"b"}:
-        return Guess(TEXT)
-    dtype = np.result_type(*(one.dtype for one in told))
-    if kinds == set("iu"):  # some samples hold no number that is too large for int64
-        dtype = UNSIGNED
-    wide = any(one.wide for one in told)
-    whole = all(one.gaps or one.dtype.kind in "iu" for one in told)
-    if whole and (lacks or "f" in kinds):
-        return Guess(TEXT) if wide else Guess(np.dtype(np.float64), gaps=True)
-    return Guess(dtype, wide=wide, zoned=zones == {True})
+    except TextFault as fault:
+        at = begin + int(dialect.lines(text).starts[fault.row])
+        line = line_at(stamp, dialect, at)
+        raise FileFormatError(f"line {line} of {stamp.path!r} {fault}") from None
 
 
 FORMAT = Format(

@@ -14,9 +14,8 @@ from functools import lru_cache
 import numpy as np
 
 from labeled.errors import FileFormatError
-from labeled.formats.bytesource import StoredBytes, inflating
+from labeled.formats.bytesource import FileRef, StoredBytes, inflating
 from labeled.formats.csv.dialect import Dialect
-from labeled.formats.csv.lines import lines_of
 from labeled.formats.header import FileStamp
 from labeled.formats.region import Ints
 
@@ -80,9 +79,7 @@ def _indexed(stamp: FileStamp, dialect: Dialect, block_rows: int) -> RowIndex:
     left = np.zeros(0, np.uint8)
     for part, last in _parts(stamp, dialect):
         text = np.concatenate((left, np.frombuffer(part, np.uint8)))
-        lines = lines_of(
-            text, dialect.quote_byte, dialect.delimiter_byte, dialect.newline, last=last
-        )
+        lines = dialect.lines(text, last=last)
         if len(lines.starts):
             if not block_rows:
                 each = (int(lines.ends[-1]) - int(lines.starts[0])) / len(lines.starts)
@@ -129,3 +126,13 @@ def _unclosed(stamp: FileStamp, at: int) -> FileFormatError:
         f"file {stamp.path!r} opens a quote after byte {at} that is not closed (or has a row of "
         f"more than {MOST_ROW_BYTES} bytes); close it, or pass quote=None if quotes enclose nothing"
     )
+
+
+def line_at(stamp: FileStamp, dialect: Dialect, at: int) -> int:
+    """Return the number of the line at byte `at`: the line ends before it are counted."""
+    file, line, end = FileRef(stamp)(), dialect.first_line, bytes([dialect.newline])
+    for begin in range(dialect.begin, at, READ_BYTES):
+        data = np.empty(min(READ_BYTES, at - begin), np.uint8)
+        file.read_into(data, begin)
+        line += data.tobytes().count(end)
+    return line

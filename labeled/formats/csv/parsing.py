@@ -1,158 +1,100 @@
-"""Text to columns of numbers, by pyarrow's parser: correctly rounded, outside the GIL.
+"""Text to columns by pyarrow: its inference, its types, its words for what does not fit.
 
-pyarrow is imported here only. It is given whole rows and told the type of each column;
-where it fails, :mod:`.faults` finds the line.
+pyarrow is imported here only. It is given whole rows; a :class:`TextFault` tells which of them it
+refused.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from labeled.formats.csv.dialect import Dialect
-from labeled.formats.csv.options import TIME, UTF_8
+from labeled.errors import listed
+from labeled.formats.csv.dialect import Dialect, arrow, squeezed
+from labeled.formats.csv.options import TIME
 from labeled.formats.objects import TEXT
 from labeled.formats.region import Array
-from labeled.later import extra_module
 
 SIGNED, UNSIGNED = np.dtype(np.int64), np.dtype(np.uint64)
-MOST_SIGNED = 2.0**63
-"""Integers from here on are none of int64."""
+UNSIGNED_FROM = 2.0**63
+"""Integers from here on are of uint64, and pyarrow takes them for floats."""
 
-MOST_EXACT = 2**53
-"""Whole numbers up to here are exact as float64."""
+SHOWN = 40
+"""Characters of a field that a message shows."""
 
-_BLANKS = re.compile(rb"[ \t]+")
-_EDGES = re.compile(rb"(?m)^ | (?=\r?$)")
+_ROW = re.compile(r"Row #(\d+): ")
+_FIELDS = re.compile(r"Expected (\d+) columns, got (\d+)")
+_VALUE = re.compile(r"(?s)column #(\d+): .*conversion error to ([^:]*): invalid value '(.*)'")
+_DTYPES = {"double": "float64", "float": "float32"}
 
 
 class TextFault(Exception):
-    """The parser refused some text; nobody outside this package sees it."""
+    """A row that does not fit, and why; nobody outside this package sees it."""
 
-
-class Asked(NamedTuple):
-    """A column that is wanted, and as what.
-
-    Parameters
-    ----------
-    column : int
-    dtype : dtype
-    zoned : bool
-        Times that tell their zone; they become those of UTC.
-    exact : dtype, optional
-        What would hold the whole numbers of the column, none of which may be rounded: their own
-        dtype, or text where some are missing.
-    """
-
-    column: int
-    dtype: np.dtype[Any]
-    zoned: bool = False
-    exact: np.dtype[Any] | None = None
+    def __init__(self, why: str, row: int = 0) -> None:
+        super().__init__(why)
+        self.row = row
 
 
 class Guess(NamedTuple):
-    """What some rows of a column hold.
+    """What some rows of a column hold: an Arrow type, and what that does not tell."""
 
-    Parameters
-    ----------
-    dtype : dtype
-        Of all their values; float64 where there are none.
-    empty : bool
-        There is no value.
-    wide : bool
-        Whole numbers, some of which float64 may round.
-    zoned : bool
-        Times that tell their zone.
-    gaps : bool
-        Whole numbers, some of which are missing.
-    """
-
-    dtype: np.dtype[Any]
-    empty: bool = False
-    wide: bool = False
-    zoned: bool = False
+    type: Any
     gaps: bool = False
+    """Values are missing."""
+    wide: bool = False
+    """Integers that float64 would round."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the values; floats where integers are missing."""
+        kinds = arrow().types
+        if kinds.is_integer(self.type) and not self.gaps:
+            return SIGNED if self.type == arrow().int64() else UNSIGNED
+        if kinds.is_integer(self.type) or kinds.is_null(self.type) or kinds.is_floating(self.type):
+            return np.dtype(np.float64)
+        if kinds.is_timestamp(self.type):
+            return TIME
+        return np.dtype(bool) if kinds.is_boolean(self.type) else TEXT
 
 
-@cache
-def _pyarrow(part: str = "") -> Any:
-    return extra_module("pyarrow" + part, "delimited text needs pyarrow", "pyarrow", "tables")
+class Asked(NamedTuple):
+    """A column that is wanted: the Arrow type it is parsed as, and the dtype that comes out."""
+
+    column: int
+    type: Any
+    dtype: np.dtype[Any]
+
+
+def type_of(dtype: np.dtype[Any], *, zoned: bool = False) -> Any:
+    """Return the Arrow type of a dtype; texts are bytes, of which not all need be UTF-8."""
+    if dtype == TIME:
+        return arrow().timestamp("ns", tz="UTC" if zoned else None)
+    return arrow().binary() if dtype.hasobject else arrow().from_numpy_dtype(dtype)
 
 
 def parsed(
-    text: bytes,
-    dialect: Dialect,
-    asked: Sequence[Asked],
-    missing: Sequence[str],
-) -> list[Any]:
+    text: Any, dialect: Dialect, asked: Sequence[Asked], missing: Sequence[str]
+) -> list[Array]:
     """Return some columns of whole rows of text.
 
     Raises
     ------
     TextFault
-        If a row has too few or too many fields, or a field is no value of its dtype.
+        If a row has too few or too many fields, or a field is not a value of its type.
     """
-    types = {str(one.column): _arrow_type(one.dtype, zoned=one.zoned) for one in asked}
+    types = {one.column: one.type for one in asked}
     if dialect.trailing:
-        types[str(len(dialect.names))] = _pyarrow().null()
+        types[len(dialect.names)] = arrow().null()
     table = _table(text, dialect, types, [*types], missing)
-    values = [_values(table.column(str(one.column)), one.dtype) for one in asked]
-    for one, found in zip(asked, values, strict=True):
-        if one.exact is not None:
-            _check_exact(found, one.exact, text, dialect, one.column, missing)
-    if dialect.encoding == UTF_8:
-        return values
-    return [_in_utf_8(one, dialect) if one.dtype.hasobject else one for one in values]
-
-
-def _check_exact(
-    values: Array,
-    dtype: np.dtype[Any],
-    text: bytes,
-    dialect: Dialect,
-    column: int,
-    missing: Sequence[str],
-) -> None:
-    """Raise TextFault where floats round the whole numbers that stand in the text."""
-    if not np.fmax.reduce(np.abs(values), initial=0) >= MOST_EXACT:
-        return
-    dtypes = (SIGNED, UNSIGNED) if dtype.hasobject else (dtype,)
-    found = (_whole(text, dialect, column, one, missing) for one in dtypes)
-    whole = next((one for one in found if one is not None), None)
-    if whole is None:
-        return
-    with np.errstate(invalid="ignore"):
-        rounded = values[~np.isnan(values)].astype(whole.dtype) != whole
-    if rounded.any():
-        raise TextFault(f"{values.dtype} rounds {whole[rounded][0]}")
-
-
-def _whole(
-    text: bytes, dialect: Dialect, column: int, dtype: np.dtype[Any], missing: Sequence[str]
-) -> Array | None:
-    """Return the numbers of a column that are there; None if some are not whole."""
-    name = str(column)
-    try:
-        table = _table(text, dialect, {name: _arrow_type(dtype)}, [name], missing)
-    except TextFault:
-        return None
-    found: Array = table.column(0).drop_null().to_numpy()
-    return found
-
-
-def _in_utf_8(texts: Array, dialect: Dialect) -> Array:
-    """Return texts of another encoding as those that are in UTF-8 come."""
-    out = np.empty_like(texts)
-    out[:] = [dialect.text(one).encode("utf-8", "surrogateescape") for one in texts]
-    return out
+    return [_values(table.column(str(one.column)), one, dialect.names[one.column]) for one in asked]
 
 
 def guessed(text: bytes, dialect: Dialect, missing: Sequence[str]) -> list[Guess]:
-    """Return for each column what holds all values of some rows.
+    """Return what each column of some rows holds.
 
     Raises
     ------
@@ -160,39 +102,72 @@ def guessed(text: bytes, dialect: Dialect, missing: Sequence[str]) -> list[Guess
         If a row has too few or too many fields.
     """
     table = _table(text, dialect, {}, None, missing)
-    found = [_guessed(column) for column in table.columns]
+    found = [_guess(column) for column in table.columns]
     for i, column in enumerate(table.columns):
-        if _may_be_unsigned(column):
-            whole = _whole(text, dialect, i, UNSIGNED, missing)
-            if whole is not None:
-                found[i] = _guessed_whole(whole, gaps=bool(column.null_count))
+        if arrow().types.is_floating(column.type):
+            most = arrow(".compute").max(column).as_py()
+            if most is not None and most >= UNSIGNED_FROM:
+                try:
+                    whole = _table(text, dialect, {i: arrow().uint64()}, [i], missing)
+                except TextFault:
+                    continue
+                found[i] = _guess(whole.column(0))
     return found
 
 
-def _may_be_unsigned(column: Any) -> bool:
-    """Whether what the parser takes for floats may be integers too large for int64."""
-    if not _pyarrow().types.is_floating(column.type):
-        return False
-    values = column.drop_null().to_numpy()
-    return bool(values.min(initial=0) >= 0 and values.max(initial=0) >= MOST_SIGNED)
+def common(guesses: Sequence[Guess]) -> Guess:
+    """Return what holds the values of all samples of a column."""
+    kinds = arrow().types
+    held = [one for one in guesses if not kinds.is_null(one.type)]
+    if not held:
+        return guesses[0]
+    types = {one.type for one in held}
+    gaps = len(held) < len(guesses) or any(one.gaps for one in held)
+    wide = any(one.wide for one in held)
+    numbers = all(kinds.is_integer(one) or kinds.is_floating(one) for one in types)
+    if len(types) == 1:
+        (type_,) = types
+    elif numbers and any(map(kinds.is_floating, types)):
+        type_ = arrow().float64()
+    else:
+        type_ = arrow().uint64() if numbers else arrow().binary()
+    if gaps and (kinds.is_boolean(type_) or (wide and kinds.is_integer(type_))):
+        type_ = arrow().binary()
+    return Guess(type_, gaps, wide)
+
+
+def _guess(column: Any) -> Guess:
+    kinds, type_, gaps = arrow().types, column.type, column.null_count > 0
+    if kinds.is_integer(type_):
+        return Guess(type_, gaps, bool(_rounded(column, np.dtype(np.float64)).any()))
+    if kinds.is_null(type_) or kinds.is_floating(type_) or kinds.is_boolean(type_):
+        return Guess(type_, gaps)
+    if kinds.is_date(type_) or kinds.is_timestamp(type_):
+        zoned = kinds.is_timestamp(type_) and type_.tz is not None
+        try:  # nanoseconds count the years 1677 to 2262
+            return Guess(column.cast(type_of(TIME, zoned=zoned)).type, gaps)
+        except arrow().ArrowInvalid:
+            pass
+    return Guess(arrow().binary())
 
 
 def _table(
-    text: bytes,
+    text: Any,
     dialect: Dialect,
-    types: dict[str, Any],
-    include: list[str] | None,
+    types: Mapping[int, Any],
+    include: Sequence[int] | None,
     missing: Sequence[str],
 ) -> Any:
-    csv = _pyarrow(".csv")
-    text = squeezed(text) if dialect.squeezed else text
+    csv = arrow(".csv")
+    text = squeezed(bytes(text)) if dialect.squeezed else text
     try:
         return csv.read_csv(
-            _pyarrow().py_buffer(text),
+            arrow().py_buffer(text),
             read_options=csv.ReadOptions(
                 use_threads=False,
                 block_size=len(text) + 1,
                 column_names=[str(i) for i in range(dialect.n_fields)],
+                encoding=dialect.encoding,
             ),
             parse_options=csv.ParseOptions(
                 delimiter=dialect.delimiter,
@@ -200,75 +175,82 @@ def _table(
                 newlines_in_values=dialect.quote is not None,
             ),
             convert_options=csv.ConvertOptions(
-                column_types=types,
-                include_columns=include,
+                column_types={str(i): one for i, one in types.items()},
+                include_columns=None if include is None else [str(i) for i in include],
                 null_values=list(missing),
                 check_utf8=False,
                 strings_can_be_null=False,
                 decimal_point=dialect.decimal,
             ),
-            memory_pool=_pyarrow().system_memory_pool(),  # others keep much for the next block
+            memory_pool=arrow().system_memory_pool(),  # others keep much for the next block
         )
-    except (_pyarrow().ArrowInvalid, _pyarrow().ArrowKeyError) as fault:
-        raise TextFault(str(fault)) from None
+    except UnicodeDecodeError as fault:
+        raise TextFault(f"is not {dialect.encoding}: {fault}; pass encoding=") from None
+    except (arrow().ArrowInvalid, arrow().ArrowKeyError) as fault:
+        words = str(fault)
+        row = _ROW.search(words)
+        raise TextFault(_why(words, dialect), int(row[1]) - 1 if row else 0) from None
 
 
-def squeezed(text: bytes) -> bytes:
-    """Put one blank for any number of blanks and tabs, none at the edges of lines.
+def _why(words: str, dialect: Dialect) -> str:
+    """Return what pyarrow says of a row, with the remedy."""
+    if found := _FIELDS.search(words):
+        what = "few" if int(found[2]) < int(found[1]) else "many"
+        return (
+            f"has too {what} fields: {found[2]}, where {found[1]} columns are expected "
+            f"({few(dialect.names)}); correct it, or check delimiter=, quote= and skip_lines="
+        )
+    found = _VALUE.search(words)
+    if found is None:
+        return f"cannot be read: {words}"
+    column, shown = int(found[1]), repr(found[3][:SHOWN])
+    if column == len(dialect.names):
+        return (
+            f"has {shown} behind its last delimiter, where others have nothing; correct it, or "
+            "pass names= with one more name for that column"
+        )
+    name, dtype = dialect.names[column], _DTYPES.get(found[2], found[2])
+    dtype = str(TIME) if dtype.startswith("timestamp") else dtype
+    return (
+        f"has {shown} in column {name!r}, which is not {dtype}; correct it, name it among "
+        f"missing=, or open with dtype={{{name!r}: str}}"
+    )
 
-    Examples
-    --------
-    >>> squeezed(b"  1.5\\t 2 \\n3  4\\n")
-    b'1.5 2\\n3 4\\n'
-    """
-    return _EDGES.sub(b"", _BLANKS.sub(b" ", text))
+
+def few(names: Sequence[str]) -> str:
+    """Name the first columns."""
+    return listed(names, 4)
 
 
-def _arrow_type(dtype: np.dtype[Any], *, zoned: bool = False) -> Any:
-    arrow = _pyarrow()
-    if zoned and dtype == TIME:
-        return arrow.timestamp("ns", tz="UTC")
-    return arrow.binary() if dtype.hasobject else arrow.from_numpy_dtype(dtype)
-
-
-def _values(column: Any, dtype: np.dtype[Any]) -> Any:
+def _values(column: Any, asked: Asked, name: str) -> Array:
     """Return a column as an array; a missing value is NaN or NaT where there is one."""
+    dtype = asked.dtype
     if column.null_count and dtype.kind not in "fM":
-        raise TextFault(f"a value is missing, and {dtype} has none that says so")
+        row = int(np.argmax(column.is_null().to_numpy()))
+        raise TextFault(
+            f"has nothing in column {name!r}, where {dtype} is expected; open with "
+            f"dtype={{{name!r}: 'float64'}}, which has NaN",
+            row,
+        )
+    if arrow().types.is_integer(column.type) and dtype.kind == "f":
+        rounded = _rounded(column, dtype)
+        if rounded.any():
+            row = int(np.argmax(rounded))
+            raise TextFault(
+                f"has '{column[row]}' in column {name!r}, which {dtype} would round; pass "
+                f"columns='separate', or dtype={{{name!r}: {str(dtype)!r}}} to have it rounded, or "
+                f"dtype={{{name!r}: 'str'}} to have text",
+                row,
+            )
+        column = column.cast(arrow().from_numpy_dtype(dtype), safe=False)
     if dtype.kind in "fM":
         column = column.combine_chunks() if column.num_chunks > 1 else column
     values: Array = column.to_numpy()
     return values
 
 
-def _guessed(column: Any) -> Guess:
-    kinds, kind = _pyarrow().types, column.type
-    if kinds.is_null(kind):
-        return Guess(np.dtype(np.float64), empty=True)
-    if kinds.is_integer(kind):
-        return _guessed_whole(column.drop_null().to_numpy(), gaps=bool(column.null_count))
-    if kinds.is_floating(kind):
-        return Guess(np.dtype(np.float64))
-    if kinds.is_boolean(kind) and not column.null_count:
-        return Guess(np.dtype(bool))
-    if kinds.is_date(kind) or kinds.is_timestamp(kind):
-        zoned = kinds.is_timestamp(kind) and kind.tz is not None
-        return Guess(TIME, zoned=zoned) if _fits(column, zoned=zoned) else Guess(TEXT)
-    return Guess(TEXT)
-
-
-def _guessed_whole(values: Array, *, gaps: bool) -> Guess:
-    """Tell what holds whole numbers: floats if some are missing, text if those would round."""
-    wide = bool(len(values)) and bool(values.max() > MOST_EXACT or values.min() < -MOST_EXACT)
-    if gaps:
-        return Guess(TEXT) if wide else Guess(np.dtype(np.float64), gaps=True)
-    return Guess(values.dtype, wide=wide)
-
-
-def _fits(column: Any, *, zoned: bool) -> bool:
-    """Whether all times of a column are within those that :data:`TIME` holds."""
-    try:
-        column.cast(_arrow_type(TIME, zoned=zoned))
-    except _pyarrow().ArrowInvalid:
-        return False
-    return True
+def _rounded(column: Any, dtype: np.dtype[Any]) -> Array:
+    """Tell which integers are beyond those that floats hold exactly, all of them."""
+    values, most = column.fill_null(0).to_numpy(), 2 ** (np.finfo(dtype).nmant + 1)
+    rounded: Array = (values > most) | (values < -most)
+    return rounded

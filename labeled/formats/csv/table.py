@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from labeled.errors import FileFormatError, UnknownNameError, did_you_mean
-from labeled.formats.csv.dialect import Dialect
+from labeled.formats.csv.dialect import Dialect, arrow
 from labeled.formats.csv.index import RowIndex
-from labeled.formats.csv.options import TextOptions
+from labeled.formats.csv.options import TIME, TextOptions
+from labeled.formats.csv.parsing import Guess, type_of
 from labeled.formats.objects import TEXT
 
 FEATURES, LABELS = "features", "labels"
@@ -33,11 +34,9 @@ class Columns:
     dialect: Dialect
     columns: Chosen
     dtype: np.dtype[Any]
+    types: tuple[Any, ...]
+    """The Arrow type that each column is parsed as."""
     missing: tuple[str, ...]
-    zoned: bool
-    """Whether they are times that tell their zone."""
-    exact: tuple[tuple[int, np.dtype[Any]], ...]
-    """Columns of whole numbers that the dtype of the source must not round, and what holds them."""
     index: RowIndex = field(repr=False, compare=False)
 
 
@@ -186,42 +185,42 @@ def dtype_of(
     return dtype
 
 
-def exact_of(
+def types_of(
+    path: str,
     source: str,
     chosen: Chosen,
     dtype: np.dtype[Any],
     names: Sequence[str],
     dtypes: Sequence[np.dtype[Any]],
-    gaps: Collection[int],
+    guesses: Sequence[Guess],
     options: TextOptions,
-) -> tuple[tuple[int, np.dtype[Any]], ...]:
-    """Return which columns of a source hold whole numbers that nobody asked to have as floats."""
-    said = options.dtype
-    told = dict(said) if isinstance(said, tuple) else {}
-    if source in told or dtype.kind != "f":
-        return ()
-    listed = chosen if isinstance(chosen, tuple) else (chosen,)
-    lacking = () if said is not None and not told else {i for i in gaps if names[i] not in told}
-    whole = {i: dtypes[i] for i in listed if dtypes[i].kind in "iu"}
-    return tuple({**whole, **{i: TEXT for i in listed if i in lacking}}.items())
-
-
-def zoned_of(path: str, source: str, chosen: Chosen, zoned: Collection[int]) -> bool:
-    """Return whether the times of a source tell their zone.
+) -> tuple[Any, ...]:
+    """Return the Arrow type that each column of a source is parsed as: as told, else as guessed.
 
     Raises
     ------
     FileFormatError
-        If only some do.
+        If only some are times that tell their zone.
     """
-    listed = chosen if isinstance(chosen, tuple) else (chosen,)
-    found = {i in zoned for i in listed}
-    if len(found) > 1:
+    said = options.dtype
+    told = dict(said) if isinstance(said, tuple) else {}
+    types = []
+    for i in chosen if isinstance(chosen, tuple) else (chosen,):
+        guess, kinds = guesses[i], arrow().types
+        asked = names[i] in told or not (said is None or told or dtypes[i].kind in ALONE)
+        if dtype.hasobject or dtype == TIME or source in told:
+            types.append(type_of(dtype, zoned=guess.type == type_of(TIME, zoned=True)))
+        elif asked:
+            types.append(type_of(dtypes[i]))
+        else:
+            whole = kinds.is_integer(guess.type) or kinds.is_boolean(guess.type)
+            types.append(guess.type if whole else type_of(dtype))
+    if dtype == TIME and len(set(types)) > 1:
         raise FileFormatError(
             f"source {source!r} of {path!r} would put times with a zone beside times without one; "
             "leave some out of columns="
         )
-    return found == {True}
+    return tuple(types)
 
 
 def _check_alike(path: str, source: str, dtypes: Sequence[np.dtype[Any]]) -> None:
