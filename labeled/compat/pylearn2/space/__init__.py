@@ -2,11 +2,12 @@
 
 from labeled.compat.pylearn2.space.base import SimplyTypedSpace, Space
 from labeled.compat.pylearn2.space.batches import is_numeric_batch, is_symbolic_batch
-from labeled.compat.pylearn2.space.composite import CompositeSpace, NullSpace
-from labeled.compat.pylearn2.space.elementary import (
+from labeled.compat.pylearn2.space.kinds import (
+    CompositeSpace,
     Conv2DSpace,
     IndexSequenceSpace,
     IndexSpace,
+    NullSpace,
     VectorSequenceSpace,
     VectorSpace,
 )

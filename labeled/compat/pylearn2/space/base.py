@@ -8,6 +8,7 @@ converts; what comes out is not checked. Who converts into whom is written down 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar, NoReturn
 from weakref import WeakValueDictionary
@@ -26,7 +27,10 @@ from labeled.compat.pylearn2.space.batches import (
     is_symbolic_batch,
     why_not_dtype,
 )
+from labeled.compat.pylearn2.sparse import csr_matrix
+from labeled.spaces.arrays import lazy_zeros
 from labeled.spaces.checks import is_dask
+from labeled.spaces.sparse import is_sparse
 
 Callbacks = list[Callable[[Any], None]]
 Converter = Callable[[Any, Any, Any], Any]
@@ -97,23 +101,16 @@ class Space:
         self, name: str | None = None, dtype: Any = None, batch_size: int | None = None
     ) -> Any:
         """Return a lazy batch of zeros, of unknown length unless `batch_size` is given."""
-        self._missing("lazy batch")
+        return self._lazy_batch(dtype, batch_size)
 
-    def make_batch_theano(
-        self, name: str | None = None, dtype: Any = None, batch_size: int | None = None
-    ) -> Any:
-        """The same as :meth:`make_theano_batch`."""
-        return self.make_theano_batch(name=name, dtype=dtype, batch_size=batch_size)
-
-    def get_theano_batch(
-        self, name: str | None = None, dtype: Any = None, batch_size: int | None = None
-    ) -> Any:
-        """The same as :meth:`make_theano_batch`."""
-        return self.make_theano_batch(name=name, dtype=dtype, batch_size=batch_size)
+    make_batch_theano = get_theano_batch = make_theano_batch
 
     def make_shared_batch(self, batch_size: int, name: str | None = None, dtype: Any = None) -> Any:
         """Return a lazy batch of zeros of a given length."""
-        return self.make_theano_batch(name=name, dtype=dtype, batch_size=batch_size)
+        return self._lazy_batch(dtype, batch_size)
+
+    def _lazy_batch(self, dtype: Any, batch_size: int | None) -> Any:
+        self._missing("lazy batch")
 
     # ------------------------------------------------------------ does a batch fit
     def np_validate(self, batch: Any) -> None:
@@ -212,6 +209,11 @@ class SimplyTypedSpace(Space):
         None: any.
     """
 
+    _fields: ClassVar[tuple[str, ...]] = ("dtype",)
+    """What two spaces of one class are compared by, and what is shown; callbacks apart."""
+
+    sparse = False
+
     def __init__(self, dtype: Any = "floatX", **callbacks: Any) -> None:
         super().__init__(**callbacks)
         self._dtype = self._clean_dtype_arg(dtype)
@@ -237,14 +239,43 @@ class SimplyTypedSpace(Space):
             self._dtype = as_dtype_name("floatX")
 
     def _key(self) -> tuple[Any, ...]:
-        """What two spaces of one class are compared by, callbacks apart."""
-        raise NotImplementedError
+        return tuple(getattr(self, name) for name in self._fields)
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and self._key() == other._key()
 
     def __hash__(self) -> int:
         return hash((type(self), self._key()))
+
+    def __str__(self) -> str:
+        shown = zip(self._fields, self._key(), strict=True)
+        listed = ", ".join(f"{name}={value}" for name, value in shown if value is not False)
+        return f"{type(self).__name__}({listed})"
+
+    # ------------------------------------------------------------ shapes
+    def sizes(self, batch_size: int) -> tuple[int, ...]:
+        """Return the shape of a batch."""
+        raise NotImplementedError
+
+    def get_total_dimension(self) -> int:
+        return math.prod(self.sizes(1))
+
+    def get_origin(self) -> Any:
+        axis, sizes = self.get_batch_axis(), self.sizes(1)
+        return np.zeros(sizes[:axis] + sizes[axis + 1 :])
+
+    def get_origin_batch(self, batch_size: int, dtype: Any = None) -> Any:
+        zeros = np.zeros(self.sizes(batch_size), self._zeros_dtype(dtype))
+        return csr_matrix(zeros) if self.sparse else zeros
+
+    def _lazy_batch(self, dtype: Any, batch_size: int | None) -> Any:
+        made = self._zeros_dtype(dtype)
+        zeros = lazy_zeros(self.sizes, batch_size, self.get_batch_axis(), made)
+        return zeros.map_blocks(csr_matrix, dtype=zeros.dtype) if self.sparse else zeros
+
+    def _zeros_dtype(self, dtype: Any) -> np.dtype[Any]:
+        asked = self.dtype if dtype is None else as_dtype_name(dtype)
+        return np.dtype("float64" if asked is None else asked)
 
     def _check(self, batch: Any, numeric: bool) -> None:
         if isinstance(batch, tuple):
@@ -254,13 +285,17 @@ class SimplyTypedSpace(Space):
         reason = why_not_dtype(batch.dtype, self.dtype)
         if reason is not None:
             raise OldTypeError(f"{self}: {reason}")
-        self._check_array(batch)
-
-    def _check_array(self, batch: Any) -> None:
-        """Check container and shape."""
-        raise NotImplementedError
-
-    def _zeros_dtype(self, dtype: Any) -> np.dtype[Any]:
-        """Return the dtype of a batch of zeros: as asked, else the space's, else float64."""
-        asked = as_dtype_name(dtype) if dtype is not None else self.dtype
-        return np.dtype("float64" if asked is None else asked)
+        if is_sparse(batch._meta if is_dask(batch) else batch) != self.sparse:
+            kinds = ("sparse", "dense") if self.sparse else ("dense", "sparse")
+            raise OldTypeError(f"{self}: expected a {kinds[0]} batch, found a {kinds[1]} one")
+        expected = self.sizes(0)
+        if batch.ndim != len(expected):
+            raise OldValueError(
+                f"{self}: expected {len(expected)} axes, found {batch.ndim}: {batch.shape}"
+            )
+        for axis, (found, wanted) in enumerate(zip(batch.shape, expected, strict=True)):
+            if axis != self.get_batch_axis() and found != wanted and found == found:
+                raise OldValueError(
+                    f"{self}: axis {axis} has length {found}, expected {wanted}; the batch has "
+                    f"shape {batch.shape}"
+                )

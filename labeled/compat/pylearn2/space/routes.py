@@ -21,8 +21,8 @@ from labeled.compat.pylearn2.errors import (
 from labeled.compat.pylearn2.format.target_format import one_hot
 from labeled.compat.pylearn2.space.base import Space
 from labeled.compat.pylearn2.space.batches import cast
-from labeled.compat.pylearn2.space.composite import CompositeSpace
-from labeled.compat.pylearn2.space.elementary import (
+from labeled.compat.pylearn2.space.kinds import (
+    CompositeSpace,
     Conv2DSpace,
     IndexSequenceSpace,
     IndexSpace,
@@ -82,7 +82,7 @@ def _vector_to_images(batch: Any, source: VectorSpace, target: Conv2DSpace) -> A
     if is_dask(batch):
         made = NativeVectors(source.dim).format_as(batch, target.native())
     else:
-        channels = int(target.num_channels)  # type: ignore[arg-type]  # checked when made
+        channels = int(target.num_channels)
         made = unflatten_rows(batch, target.shape, channels, target.axes)
     return cast(made, target.dtype)
 
@@ -114,17 +114,10 @@ def _labels_to_vector(batch: Any, source: Labels, target: Any) -> Any:
     return cast(one_hot(batch, source.max_labels, mode, sparse=sparse), target.dtype)
 
 
-def _labels_to_labels(batch: Any, source: Labels, target: Labels) -> Any:
-    if (source.dim, source.max_labels) != (target.dim, target.max_labels):
-        raise OldValueError(f"{source} does not fit {target}: dim and max_labels must be equal")
-    return cast(batch, target.dtype)
-
-
-def _sequence_to_sequence(
-    batch: Any, source: VectorSequenceSpace, target: VectorSequenceSpace
-) -> Any:
-    if source.dim != target.dim:
-        raise OldValueError(f"{source} does not fit {target}: dim must be equal")
+def _to_the_same(batch: Any, source: Any, target: Any) -> Any:
+    """Cast labels or sequences, of as many labels and as long rows."""
+    if source._key()[:-1] != target._key()[:-1]:
+        raise OldValueError(f"{source} does not fit {target}: all but the dtype must be equal")
     return cast(batch, target.dtype)
 
 
@@ -192,12 +185,12 @@ ROUTES: dict[tuple[type[Space], type[Space]], Route] = {
     (Conv2DSpace, VectorSpace): _images_to_vector,
     (Conv2DSpace, Conv2DSpace): _images_to_images,
     (IndexSpace, VectorSpace): _labels_to_vector,
-    (IndexSpace, IndexSpace): _labels_to_labels,
+    (IndexSpace, IndexSpace): _to_the_same,
     (IndexSpace, Space): _sizes_differ,
-    (VectorSequenceSpace, VectorSequenceSpace): _sequence_to_sequence,
+    (VectorSequenceSpace, VectorSequenceSpace): _to_the_same,
     (VectorSequenceSpace, Space): _sizes_differ,
     (IndexSequenceSpace, VectorSequenceSpace): _labels_to_vector,
-    (IndexSequenceSpace, IndexSequenceSpace): _labels_to_labels,
+    (IndexSequenceSpace, IndexSequenceSpace): _to_the_same,
     (IndexSequenceSpace, Space): _sizes_differ,
     (CompositeSpace, CompositeSpace): _composite_to_composite,
     (CompositeSpace, VectorSpace): _composite_to_vector,

@@ -1,47 +1,382 @@
-"""The old iterator over the batches of a dataset, and those over subsets of its rows."""
+"""The old iterators: over subsets of rows, and over the batches of a dataset.
+
+What rows a batch holds comes from :mod:`labeled.samplers.modes`, drawn from the old
+`RandomState` streams. What is old is around it: an iterator is used up by one epoch,
+``num_batches`` may be a float, and numbers of examples may promise more than there are.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from labeled.compat.pylearn2.errors import OldTypeError, OldValueError, require
+import numpy as np
+
+from labeled.compat.pylearn2.errors import (
+    OldNotImplementedError,
+    OldTypeError,
+    OldValueError,
+    require,
+)
 from labeled.compat.pylearn2.space import CompositeSpace
 from labeled.compat.pylearn2.utils.data_specs import is_flat_specs
-from labeled.compat.pylearn2.utils.subsets import (
-    BatchwiseShuffledSequentialIterator,
-    EvenSequencesSubsetIterator,
-    ForcedEvenIterator,
-    RandomSliceSubsetIterator,
-    RandomUniformSubsetIterator,
-    SequentialSubsetIterator,
-    ShuffledSequentialSubsetIterator,
-    SubsetIterator,
-    as_even,
-    has_uniform_batch_size,
-    is_stochastic,
-    resolve_iterator_class,
-)
-
-__all__ = [
-    "BatchwiseShuffledSequentialIterator",
-    "EvenSequencesSubsetIterator",
-    "FiniteDatasetIterator",
-    "ForcedEvenIterator",
-    "RandomSliceSubsetIterator",
-    "RandomUniformSubsetIterator",
-    "SequentialSubsetIterator",
-    "ShuffledSequentialSubsetIterator",
-    "SubsetIterator",
-    "as_even",
-    "has_uniform_batch_size",
-    "is_stochastic",
-    "resolve_iterator_class",
-]
+from labeled.compat.pylearn2.utils.rng import OldStream, make_np_rng
+from labeled.samplers.cuts import Cut
+from labeled.samplers.modes import MODES, deal_sequences, groups_of
+from labeled.samplers.requests import length_of
 
 Convert = Callable[[Any], Any]
 
 
+class SubsetIterator:
+    """Subsets of the rows of a dataset, one a batch; the base of all others.
+
+    Attributes
+    ----------
+    fancy : bool
+        Whether batches are index arrays, not slices.
+    stochastic : bool
+        Whether a generator is drawn from.
+    uniform_batch_size : bool
+        Whether every batch has `batch_size` rows.
+    """
+
+    fancy = False
+    stochastic = False
+    uniform_batch_size = False
+    _dataset_size: int
+    _batch_size: int
+    _num_batches: float
+
+    def __init__(
+        self,
+        dataset_size: Any,
+        batch_size: int | None = None,
+        num_batches: int | None = None,
+        rng: Any = None,
+    ) -> None:
+        raise OldNotImplementedError(f"{type(self).__name__} is made through its subclasses")
+
+    def __iter__(self) -> SubsetIterator:
+        return self
+
+    def next(self) -> Any:
+        """Return the next subset: a slice or an index array."""
+        raise OldNotImplementedError(f"{type(self).__name__} has no next()")
+
+    def __next__(self) -> Any:
+        self.next()  # a subclass that has next() alone gets None, as it did
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of a batch."""
+        return self._batch_size
+
+    @property
+    def num_batches(self) -> float:
+        """Batches of the epoch."""
+        return self._num_batches
+
+    @property
+    def num_examples(self) -> float:
+        """Rows visited in an epoch."""
+        return min(self.batch_size * self.num_batches, self._dataset_size)
+
+    @property
+    def uneven(self) -> bool:
+        """Whether the batches of an epoch may differ in length."""
+        return self.batch_size * self.num_batches > self._dataset_size
+
+
+class _Walk(SubsetIterator):
+    """A subset iterator that walks once through one of the native modes."""
+
+    mode = ""
+
+    def __init__(
+        self,
+        dataset_size: int,
+        batch_size: int | None = None,
+        num_batches: int | None = None,
+        rng: Any = None,
+    ) -> None:
+        if rng is not None and not self.stochastic:
+            raise OldValueError(f"{type(self).__name__} draws nothing, but rng={rng!r}")
+        self._dataset_size = dataset_size
+        self._batch_size, self._num_batches = self._sizes(batch_size, num_batches)
+        self._rng = make_np_rng(rng, which_method=["randint", "shuffle"])
+        self._requests = MODES[self.mode].draw(self._cut(), OldStream(self._rng))
+
+    def _sizes(self, batch_size: int | None, num_batches: int | None) -> tuple[int, float]:
+        raise NotImplementedError
+
+    def _cut(self) -> Cut:
+        """What the native mode walks through."""
+        return Cut(self._dataset_size, self._batch_size, int(self._num_batches))
+
+    def next(self) -> Any:
+        return next(self._requests)
+
+    def __next__(self) -> Any:
+        return self.next()
+
+
+# ---------------------------------------------------------------- each row once
+class SequentialSubsetIterator(_Walk):
+    """Slices in order; the last may be shorter.
+
+    Examples
+    --------
+    >>> list(SequentialSubsetIterator(10, 3, 2))
+    [slice(0, 3, None), slice(3, 6, None)]
+    """
+
+    mode = "sequential"
+    count_of = staticmethod(np.ceil)  # a float, as the old count was
+
+    def _sizes(self, batch_size: int | None, num_batches: int | None) -> tuple[int, float]:
+        n = self._dataset_size
+        if batch_size is None:
+            if num_batches is None:
+                raise OldValueError(f"{type(self).__name__}: give batch_size or num_batches")
+            return math.ceil(n / num_batches), num_batches
+        most = float(self.count_of(n / batch_size))
+        if num_batches is not None and num_batches > most:
+            raise OldValueError(f"{n} rows make {most} batches of {batch_size}, not {num_batches}")
+        return batch_size, most if num_batches is None else num_batches
+
+    def _cut(self) -> Cut:
+        there_are = -(-self._dataset_size // max(self._batch_size, 1))
+        return Cut(self._dataset_size, self._batch_size, min(int(self._num_batches), there_are))
+
+
+class ShuffledSequentialSubsetIterator(SequentialSubsetIterator):
+    """Index arrays cut from one shuffle of all rows, made when the iterator is."""
+
+    mode = "shuffled_sequential"
+    fancy = True
+    stochastic = True
+
+
+class BatchwiseShuffledSequentialIterator(SequentialSubsetIterator):
+    """Slices in shuffled order; the short one may come anywhere.
+
+    A number of batches that cannot be reached is kept: slices beyond the rows are empty.
+    """
+
+    mode = "batchwise_shuffled_sequential"
+    stochastic = True
+
+    def _cut(self) -> Cut:
+        return Cut(self._dataset_size, self._batch_size, int(self._num_batches))
+
+    @property
+    def num_batches(self) -> int:
+        return int(self._num_batches)
+
+
+# ---------------------------------------------------------------- rows drawn with replacement
+class RandomUniformSubsetIterator(_Walk):
+    """Index arrays of rows drawn with replacement."""
+
+    mode = "random_uniform"
+    fancy = True
+    stochastic = True
+    uniform_batch_size = True
+
+    def _sizes(self, batch_size: int | None, num_batches: int | None) -> tuple[int, float]:
+        if batch_size is None or num_batches is None:
+            raise OldValueError(f"{type(self).__name__}: give batch_size and num_batches")
+        return batch_size, num_batches
+
+    @property
+    def num_examples(self) -> float:
+        return self.batch_size * self.num_batches
+
+    @property
+    def uneven(self) -> bool:
+        raise OldNotImplementedError(f"{type(self).__name__} does not say whether it is uneven")
+
+
+class RandomSliceSubsetIterator(RandomUniformSubsetIterator):
+    """Slices that start anywhere, drawn with replacement."""
+
+    mode = "random_slice"
+    fancy = False
+
+    def _sizes(self, batch_size: int | None, num_batches: int | None) -> tuple[int, float]:
+        size, count = super()._sizes(batch_size, num_batches)
+        if size > self._dataset_size:
+            raise OldValueError(f"slices of {size} rows are not cut from {self._dataset_size}")
+        return size, count
+
+
+# ---------------------------------------------------------------- batches of one length
+class ForcedEvenIterator(SubsetIterator):
+    """A subset iterator without the batches that are not full. Made by :func:`as_even`."""
+
+    uniform_batch_size = True
+    _base: type[SubsetIterator]
+
+    def __init__(
+        self,
+        dataset_size: int,
+        batch_size: int | None = None,
+        num_batches: int | None = None,
+        rng: Any = None,
+    ) -> None:
+        if batch_size is None:
+            if num_batches is None:
+                raise OldValueError(f"{type(self).__name__}: give batch_size or num_batches")
+            batch_size = dataset_size // num_batches
+        most = dataset_size // batch_size if batch_size else 0
+        if num_batches is not None and num_batches > most:
+            raise OldValueError(
+                f"{dataset_size} rows make {most} full batches of {batch_size}, not {num_batches}"
+            )
+        self._dataset_size, self._batch_size = dataset_size, batch_size
+        self._num_batches = most if num_batches is None else num_batches
+        count = self._num_batches if self._num_batches else None
+        self._base_iterator = self._base(dataset_size, batch_size, count, rng)
+
+    def next(self) -> Any:
+        if not self._num_batches:
+            raise StopIteration
+        subset = next(self._base_iterator)
+        while length_of(subset) != self._batch_size:
+            subset = next(self._base_iterator)
+        return subset
+
+    def __next__(self) -> Any:
+        return self.next()
+
+    @property
+    def num_examples(self) -> float:
+        return self._batch_size * self._num_batches
+
+    @property
+    def uneven(self) -> bool:
+        return False
+
+
+def as_even(subset_iterator_cls: type[SubsetIterator]) -> type[ForcedEvenIterator]:
+    """Return the class of iterators that leaves out batches that are not full.
+
+    Examples
+    --------
+    >>> Even = as_even(SequentialSubsetIterator)
+    >>> Even.__name__, list(Even(10, 4))
+    ('ForcedEvenSequentialSubsetIterator', [slice(0, 4, None), slice(4, 8, None)])
+    """
+    members = {
+        "__doc__": f"{subset_iterator_cls.__name__} without the batches that are not full.",
+        "_base": subset_iterator_cls,
+        "fancy": subset_iterator_cls.fancy,
+        "stochastic": subset_iterator_cls.stochastic,
+    }
+    return type(f"ForcedEven{subset_iterator_cls.__name__}", (ForcedEvenIterator,), members)
+
+
+class EvenSequencesSubsetIterator(SubsetIterator):
+    """Index arrays of sequences of one length, the lengths taking turns.
+
+    Parameters
+    ----------
+    sequence_data : list or ndarray of sequences
+        The data itself, not its size.
+    batch_size : int
+    num_batches : None
+    rng : seed or RandomState, optional
+    """
+
+    fancy = True
+    stochastic = True
+
+    def __init__(
+        self,
+        sequence_data: Any,
+        batch_size: int | None = None,
+        num_batches: int | None = None,
+        rng: Any = None,
+    ) -> None:
+        if not isinstance(sequence_data, list | np.ndarray):
+            raise OldValueError("even_sequences iterates a list or ndarray of sequences")
+        if batch_size is None:
+            raise OldValueError("even_sequences needs batch_size")
+        if num_batches is not None:
+            raise OldValueError("even_sequences takes no num_batches")
+        lengths = np.array([len(sequence) for sequence in sequence_data], np.int64)
+        self._groups = groups_of(lengths)
+        self._dataset_size, self._batch_size = lengths.size, batch_size
+        self._num_batches = sum(-(-group.size // batch_size) for group in self._groups)
+        self._rng = make_np_rng(rng, which_method=["permutation"])
+        self.reset()
+
+    def reset(self) -> None:
+        """Shuffle anew, and begin at the beginning."""
+        self._requests = deal_sequences(self._groups, self._batch_size, OldStream(self._rng))
+
+    def next(self) -> Any:
+        subset = next(self._requests, None)
+        if subset is None:
+            self.reset()
+            raise StopIteration
+        return subset
+
+    def __next__(self) -> Any:
+        return self.next()
+
+    @property
+    def num_examples(self) -> float:
+        return self._dataset_size
+
+    @property
+    def uneven(self) -> bool:
+        raise OldNotImplementedError("even_sequences does not say whether it is uneven")
+
+
+# ---------------------------------------------------------------- by name
+_SCHEMES: dict[str, type[SubsetIterator]] = {
+    "sequential": SequentialSubsetIterator,
+    "shuffled_sequential": ShuffledSequentialSubsetIterator,
+    "random_slice": RandomSliceSubsetIterator,
+    "random_uniform": RandomUniformSubsetIterator,
+    "batchwise_shuffled_sequential": BatchwiseShuffledSequentialIterator,
+    "even_sequential": as_even(SequentialSubsetIterator),
+    "even_shuffled_sequential": as_even(ShuffledSequentialSubsetIterator),
+    "even_batchwise_shuffled_sequential": as_even(BatchwiseShuffledSequentialIterator),
+    "even_sequences": EvenSequencesSubsetIterator,
+}
+
+
+def resolve_iterator_class(mode: Any) -> type[SubsetIterator]:
+    """Return the class of a mode; a class stays as it is.
+
+    Raises
+    ------
+    OldValueError
+        If there is no such mode.
+    """
+    if not isinstance(mode, str):
+        found: type[SubsetIterator] = mode
+        return found
+    if mode not in _SCHEMES:
+        raise OldValueError(f"unknown iteration mode {mode!r}; there are {sorted(_SCHEMES)}")
+    return _SCHEMES[mode]
+
+
+def has_uniform_batch_size(mode: Any) -> bool:
+    """Whether every batch of a mode has the same length."""
+    return resolve_iterator_class(mode).uniform_batch_size
+
+
+def is_stochastic(mode: Any) -> bool:
+    """Whether a mode draws from a random number generator."""
+    return resolve_iterator_class(mode).stochastic
+
+
+# ---------------------------------------------------------------- batches of a dataset
 class FiniteDatasetIterator:
     """Batches of a dataset, laid out for the spaces asked for.
 
