@@ -25,8 +25,6 @@ from pylearn2.datasets.vector_spaces_dataset import VectorSpacesDataset
 from pylearn2.space import CompositeSpace, Conv2DSpace, IndexSpace, VectorSpace
 from pylearn2.utils.data_specs import DataSpecsMapping
 
-from labeled.errors import LabeledWarning
-
 assert pylearn2_aliases.ALIASES
 AXES = list(itertools.permutations(("b", 0, 1, "c")))
 LENGTHS = {"b": 5, 0: 2, 1: 3, "c": 4}
@@ -207,17 +205,9 @@ def test_targets_become_indicators(dataset):
     assert dataset.get_data_specs()[0].components[1] == VectorSpace(12)
 
 
-def test_pickles(dataset, tmp_path):
+def test_pickles(dataset):
     again = pickle.loads(pickle.dumps(dataset))
     np.testing.assert_array_equal(again.X, dataset.X)
-    dataset.enable_compression()
-    squeezed = pickle.loads(pickle.dumps(dataset))
-    np.testing.assert_allclose(squeezed.X, dataset.X, atol=23 / 255 / 2 + 1e-9)
-    dataset.use_design_loc(str(tmp_path / "X.npy"))
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(dataset)).X, squeezed.X)
-    assert np.load(tmp_path / "X.npy").dtype == np.uint8
-    with pytest.raises(ValueError, match=r"goes to a \.npy file"):
-        dataset.use_design_loc("X.txt")
 
 
 # ---------------------------------------------------------------- several arrays
@@ -283,8 +273,7 @@ def test_rows_of_files(path):
     assert dataset.get(("X",), 3)[0].tolist() == [6, 7]
     assert dataset.get(("X", "more/y"), slice(2, 4))[1].tolist() == [[2], [3]]
     assert dataset.get(("X",), [5])[0].shape == (1, 2)
-    with pytest.warns(LabeledWarning, match="one by one"):
-        (rows,) = dataset.get(("X",), [5, 1, 5])
+    (rows,) = dataset.get(("X",), [5, 1, 5])
     assert isinstance(rows, list)
     assert [row.tolist() for row in rows] == [[10, 11], [2, 3], [10, 11]]
     for wrong in (np.array([1, 2]), []):

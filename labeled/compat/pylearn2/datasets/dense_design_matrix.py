@@ -84,8 +84,6 @@ class DenseDesignMatrix(Dataset):
             _check_labels(X, X_labels, "X")
             self.view_converter = view_converter
         self._make_specs()
-        self.compress = False
-        self.design_loc: str | None = None
         self.rng = make_np_rng(rng, which_method=["randint", "shuffle"])
         if preprocessor is not None:
             preprocessor.apply(self, can_fit=fit_preprocessor)
@@ -242,39 +240,6 @@ class DenseDesignMatrix(Dataset):
         self.y = OneHotFormatter(count).format(labels - min_class)
         self.y_labels = None
         self._make_specs()
-
-    # ------------------------------------------------------------ pickles
-    def use_design_loc(self, path: str) -> None:
-        """Write the matrix to `path` when pickled, instead of into the pickle."""
-        if not path.endswith(".npy"):
-            raise OldValueError(f"the design matrix goes to a .npy file, found {path!r}")
-        self.design_loc = path
-
-    def enable_compression(self) -> None:
-        """Write the matrix with 8 bits a number when pickled."""
-        self.compress = True
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(self.__dict__)
-        if self.compress:
-            low = self.X.min()
-            high = (self.X - low).max()
-            scaled = (self.X - low) / (high if high else 1)
-            state |= {"compress_min": low, "compress_max": high}
-            state["X"] = np.rint(255 * scaled).astype(np.uint8)
-        if self.design_loc is not None:
-            np.save(self.design_loc, state["X"])
-            del state["X"]
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        held = dict(state)
-        if held["design_loc"] is not None:
-            held["X"] = np.load(held["design_loc"])
-        if held["compress"]:
-            low, high = held.pop("compress_min"), held.pop("compress_max")
-            held["X"] = held["X"].astype(config.floatX) / 255 * (high if high else 1) + low
-        self.__dict__.update(held)
 
 
 def _space_of(values: Any, labels: int | None) -> Any:

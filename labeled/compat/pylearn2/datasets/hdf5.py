@@ -7,20 +7,17 @@ what `get` takes and gives. Iterators read all rows of a batch at once, in every
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from labeled.compat.pylearn2.datasets.dataset import Dataset
-from labeled.compat.pylearn2.datasets.hdf5_deprecated import HDF5DatasetDeprecated
-from labeled.compat.pylearn2.datasets.hdf5_files import StoredRows
+from labeled.compat.pylearn2.datasets.hdf5_deprecated import HDF5DatasetDeprecated, StoredRows
 from labeled.compat.pylearn2.datasets.vector_spaces_dataset import DEFAULT_RNG
 from labeled.compat.pylearn2.errors import OldKeyError, require
 from labeled.compat.pylearn2.space import CompositeSpace
 from labeled.compat.pylearn2.utils.rng import make_np_rng
-from labeled.errors import LabeledWarning
 
 __all__ = ["HDF5Dataset", "HDF5DatasetDeprecated"]
 
@@ -69,7 +66,7 @@ class HDF5Dataset(Dataset):
         self.spaces, self.sources = spaces, sources
         self.aliases = _aliases(sources, aliases)
         self.rng = make_np_rng(rng, which_method=["randint", "shuffle"])
-        self._rows = {name: StoredRows(filename, name, load_all) for name in sources}
+        self._stored = {name: StoredRows(filename, name, load_all) for name in sources}
 
     def __getnewargs__(self) -> tuple[Any, ...]:
         return ("", [], [])
@@ -85,11 +82,11 @@ class HDF5Dataset(Dataset):
         return CompositeSpace(self.spaces), names
 
     def get_num_examples(self) -> int:
-        return len(self._rows[self.sources[0]])
+        return len(self._stored[self.sources[0]])
 
     def get_data(self) -> Any:
         """Return every row of every source."""
-        data = tuple(self._rows[name][:] for name in self.sources)
+        data = self._get_rows(self.sources, slice(None))
         return data if len(data) > 1 else data[0]
 
     def get(self, sources: Sequence[str], indexes: Any) -> tuple[Any, ...]:
@@ -100,7 +97,7 @@ class HDF5Dataset(Dataset):
         sources : tuple of str
             By name or alias.
         indexes : int, slice, or list or tuple of int
-            A list of several makes a list of rows, read one by one.
+            A list of several makes a list of rows.
 
         Raises
         ------
@@ -110,29 +107,25 @@ class HDF5Dataset(Dataset):
             If there is no such source.
         """
         if isinstance(indexes, slice | int | np.integer):
-            return tuple(self._of(name)[indexes] for name in sources)
+            return self._get_rows(sources, indexes)
         require(isinstance(indexes, list | tuple), f"rows are listed in a list, found {indexes!r}")
         require(len(indexes) > 0, "no rows are asked for")
-        if len(indexes) == 1:
-            return tuple(self._of(name)[list(indexes)] for name in sources)
-        warnings.warn(
-            "get() reads listed rows one by one, which is slow; iterators read them at once",
-            LabeledWarning,
-            stacklevel=2,
-        )
-        return tuple([self._of(name)[row] for row in indexes] for name in sources)
+        found = self._get_rows(sources, list(indexes))
+        return found if len(indexes) == 1 else tuple(map(list, found))
 
     def _get_rows(self, sources: Sequence[str], rows: Any) -> tuple[Any, ...]:
         """Return the rows of a batch, in order: what iterators use."""
         return tuple(self._of(name)[rows] for name in sources)
 
     def _of(self, name: str) -> StoredRows:
-        if name in self._rows:
-            return self._rows[name]
-        for source, alias in self.aliases.items():
-            if alias == name:
-                return self._rows[source]
-        raise OldKeyError(f"no source {name!r}; there are {self.sources}, called {self.aliases}")
+        """Return what reads the source of a name or alias."""
+        names = {alias: source for source, alias in self.aliases.items()}
+        source = name if name in self._stored else names.get(name)
+        if source is None:
+            raise OldKeyError(
+                f"no source {name!r}; there are {self.sources}, called {self.aliases}"
+            )
+        return self._stored[source]
 
 
 def _aliases(sources: list[str], aliases: Any) -> dict[str, str]:

@@ -8,17 +8,65 @@ examples does not fit a file of another length, as in random modes.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from labeled.compat.pylearn2.datasets.dense_design_matrix import DenseDesignMatrix
-from labeled.compat.pylearn2.datasets.hdf5_files import StoredRows
+from labeled.api.opening import open_dataset
+from labeled.compat.pylearn2.datasets.dense_design_matrix import DenseDesignMatrix, _has_nan
 from labeled.compat.pylearn2.datasets.view_converters import DefaultViewConverter, converter_for
-from labeled.compat.pylearn2.errors import OldIndexError, require
+from labeled.compat.pylearn2.errors import OldIndexError, OldKeyError, require
 from labeled.compat.pylearn2.space import CompositeSpace, VectorSpace
 from labeled.compat.pylearn2.utils.iteration import FiniteDatasetIterator
+from labeled.errors import LabeledWarning
+
+
+class StoredRows:
+    """One source of a file, its rows read when they are asked for.
+
+    Files need no labels, splits or attributes: every dataset is a source, named by its path,
+    and axis 0 counts examples.
+
+    Parameters
+    ----------
+    filename : path
+    name : str
+        Path of the dataset in the file.
+    in_memory : bool
+        Read everything at once.
+    """
+
+    def __init__(self, filename: str | os.PathLike[str], name: str, in_memory: bool) -> None:
+        self._source = name.strip("/")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LabeledWarning)  # old files name no axes
+            opened = open_dataset(filename)
+        if self._source not in opened.sources:
+            raise OldKeyError(
+                f"no source {name!r} in {os.fspath(filename)!r}; there are {list(opened.sources)}"
+            )
+        chosen = opened.select(self._source)
+        self._dataset = chosen.load() if in_memory else chosen
+        self.shape = chosen.shapes[self._source]
+        self.ndim, self.dtype = len(self.shape), chosen.dtypes[self._source]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> Any:
+        """Return rows in the order asked for: an int gives one row without its axis."""
+        single = isinstance(rows, int | np.integer)
+        loaded = self._dataset.subset([rows] if single else rows).load().loaded
+        assert loaded is not None, "it was loaded just now"
+        array = loaded[self._source]
+        return array[0] if single else array
+
+    def max(self, initial: Any) -> Any:
+        """Return the highest value of all rows."""
+        return self[:].max(initial=initial)
 
 
 class ImageRows:
@@ -88,27 +136,18 @@ class HDF5DatasetDeprecated(DenseDesignMatrix):
 
     def iterator(self, *args: Any, **options: Any) -> FiniteDatasetIterator:
         made = super().iterator(*args, **options)
-        made._read = _MaskedReads(self, made)  # type: ignore[method-assign]  # per iterator
+        made._read = partial(self._masked, made)  # type: ignore[method-assign]  # per iterator
         return made
 
-
-class _MaskedReads:
-    """Reads the rows of a batch through a mask."""
-
-    def __init__(self, dataset: HDF5DatasetDeprecated, batches: FiniteDatasetIterator) -> None:
-        self.dataset, self.batches = dataset, batches
-
-    def __call__(self, rows: Any) -> list[Any]:
-        mask = np.zeros(int(self.batches.num_examples), bool)
+    def _masked(self, batches: FiniteDatasetIterator, rows: Any) -> list[Any]:
+        """Return the rows of a batch, read through a mask."""
+        mask = np.zeros(int(batches.num_examples), bool)
         mask[rows] = True
-        there_are = self.dataset.get_num_examples()
+        there_are = self.get_num_examples()
         if mask.size != there_are:
             raise OldIndexError(f"a mask of {mask.size} rows does not fit a file of {there_are}")
-        return [self._read(name, np.flatnonzero(mask)) for name in self.batches._source]
-
-    def _read(self, name: str, rows: Any) -> Any:
-        stored = self.dataset.X if name == "features" else self.dataset.y
-        values = stored[rows]
-        found = values.dtype.kind in "fc" and bool(np.isnan(values).any())
-        require(not found, f"the {name} of rows {rows[:1]} and on hold NaN")
-        return values
+        listed = np.flatnonzero(mask)
+        found = [(self.X if name == "features" else self.y)[listed] for name in batches._source]
+        for values in found:
+            require(not _has_nan(values), f"rows {listed[:1]} and on hold NaN")
+        return found
