@@ -26,7 +26,7 @@ from labeled.formats.pictures import encode
 from labeled.formats.recordio.irheader import HEADER_BYTES
 from labeled.formats.recordio.reading import RecordFile
 from labeled.formats.recordio.writing import write_records
-from labeled.loader.reading.slots import ASIDE, owned
+from labeled.loader.slots import ASIDE, owned
 
 Figures = dict[str, float]
 

@@ -17,7 +17,7 @@ from labeled.api.doctoring import Diagnosis, doctor
 from labeled.api.opening import concat, open_dataset
 from labeled.errors import LabeledError, LabeledWarning, UnknownAttributeError
 from labeled.guesses import suggestion
-from labeled.loader.batches.batch import Batch
+from labeled.loader.batch import Batch
 from labeled.loader.loader import Loader
 from labeled.ragged import Ragged
 from labeled.samplers.state import merge_states

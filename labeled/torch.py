@@ -22,8 +22,8 @@ from labeled.api.dataset import Dataset
 from labeled.api.shares import shared_options
 from labeled.device.handoff import module
 from labeled.errors import LoaderError, OptionError, StateError, did_you_mean
+from labeled.loader.arguments import integer, part_of
 from labeled.loader.loader import Loader
-from labeled.loader.request.arguments import integer, part_of
 
 __all__ = ["DataLoader", "IterableDataset", "data_loader"]
 

@@ -16,8 +16,8 @@ import labeled
 from labeled import Batch
 from labeled.device import HostDevice
 from labeled.errors import DeviceMemoryError, LoaderError, MissingExtraError
-from labeled.loader.order import units
-from labeled.loader.sizing import cutting, fitting
+from labeled.loader import cutting, fitting
+from labeled.loader import ordering as units
 from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
 from labeled.transforms import Stages
 from make_files import DIGIT_LABELS, digits, fuel_file, ragged_file

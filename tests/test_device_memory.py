@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 import labeled
 from labeled.device import HostDevice
 from labeled.errors import LoaderError
-from labeled.loader.order import units
-from labeled.loader.sizing import cutting, fitting
+from labeled.loader import cutting, fitting
+from labeled.loader import ordering as units
 from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
 from labeled.transforms import Stages
 from make_files import ragged_file

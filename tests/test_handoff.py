@@ -16,7 +16,7 @@ import labeled
 from labeled.device import adopted
 from labeled.device.handoff import HandOff
 from labeled.errors import ArrayError, DimsError, LoaderError, MissingExtraError
-from labeled.loader.reading.slots import ALIGNED, Slot
+from labeled.loader.slots import ALIGNED, Slot
 from labeled.spaces import CompositeSpace, Conv2DSpace, IndexSpace, VectorSpace
 from labeled.transforms import whole
 from make_files import DIGIT_LABELS, digits, plain_file
@@ -78,7 +78,7 @@ JAX = """
 import sys, warnings
 import jax, numpy as np, labeled
 from labeled.device import HandOff
-from labeled.loader.reading.slots import Slot
+from labeled.loader.slots import Slot
 from labeled.spaces import VectorSpace
 
 ds = labeled.open_dataset(sys.argv[1])
@@ -115,7 +115,7 @@ import sys
 import numpy as np, tensorflow, labeled
 from labeled.device import HandOff
 from labeled.errors import ArrayError
-from labeled.loader.reading.slots import Slot
+from labeled.loader.slots import Slot
 from labeled.spaces import Conv2DSpace, VectorSpace
 
 ds = labeled.open_dataset(sys.argv[1])

@@ -17,11 +17,10 @@ import pytest
 import labeled
 from labeled.errors import LoaderError
 from labeled.formats.bytesource import FileRef
+from labeled.loader.engine import _Core
 from labeled.loader.loader import EpochIterator
-from labeled.loader.reading.engine import _Core
-from labeled.loader.reading.filled import Filled
-from labeled.loader.reading.slots import Slot, SlotPool
-from labeled.loader.telling.stats import Stats
+from labeled.loader.slots import Filled, Slot, SlotPool
+from labeled.loader.stats import Stats
 from labeled.samplers.content import Content
 from labeled.samplers.order import WindowDeal
 

@@ -30,7 +30,7 @@ from labeled.errors import (
     SpecsError,
     StateError,
 )
-from labeled.loader.sizing import cutting, fitting
+from labeled.loader import cutting, fitting
 from labeled.spaces import CompositeSpace, Conv2DSpace, IndexSpace, VectorSpace
 from make_files import fuel_file
 
@@ -527,7 +527,7 @@ def failing_with(error):
 
 @pytest.mark.parametrize("where", ["lanes.load_rows", "slots.owned"])
 def test_memory_that_the_system_does_not_give_is_an_error_with_a_remedy(path, monkeypatch, where):
-    monkeypatch.setattr(f"labeled.loader.reading.{where}", failing_with(MemoryError))
+    monkeypatch.setattr(f"labeled.loader.{where}", failing_with(MemoryError))
     words = r"\(Unable to allocate.*\)\. This loader may take memory='256 MiB': give less"
     with pytest.raises(RowsMemoryError, match=words):
         next(iter(loader_of(path, shuffle=True)))
@@ -543,7 +543,7 @@ def test_an_epoch_that_could_not_begin_still_comes_next(path, monkeypatch, error
     loader = loader_of(path, shuffle=True)
     loader.load_state_dict(saved.state_dict())
     with monkeypatch.context() as patch:
-        patch.setattr("labeled.loader.reading.lanes.load_rows", failing_with(error))
+        patch.setattr("labeled.loader.lanes.load_rows", failing_with(error))
         with pytest.raises(error):
             iter(loader)
     for found, expected in zip(rows_of(loader), whole[3:], strict=True):

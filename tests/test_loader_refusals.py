@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 import labeled
 from labeled.errors import LoaderError, OptionError, ReadError, SpaceError, UnknownNameError
 from labeled.formats.recordio.writing import write_records
-from labeled.loader.batches.dealing import Dealer
+from labeled.loader import explain as costs
 from labeled.loader.build import make_loader
-from labeled.loader.request.options import OPTIONS, BatchOptions
-from labeled.loader.telling import costs
+from labeled.loader.dealing import Dealer
+from labeled.loader.options import OPTIONS, BatchOptions
 from labeled.samplers import order, shuffled
 from labeled.samplers.permutation import explicit_permutation
 from labeled.spaces import NullSpace

@@ -12,8 +12,8 @@ import pytest
 import labeled
 from labeled.errors import LabeledWarning
 from labeled.formats import machine
-from labeled.loader.sizing import memory
-from labeled.loader.telling import explanation
+from labeled.loader import budget as memory
+from labeled.loader import explanation
 
 MIB = 1 << 20
 

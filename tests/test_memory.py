@@ -16,7 +16,7 @@ import labeled
 from labeled.errors import LoaderError
 from labeled.formats import bytesource
 from labeled.formats.recordio.writing import write_records
-from labeled.loader.sizing import fitting
+from labeled.loader import fitting
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="samples /proc/self/status")
 

@@ -21,8 +21,8 @@ from labeled.errors import (
     MissingExtraError,
     UnknownNameError,
 )
-from labeled.loader.batches.batch import Batch
-from labeled.loader.telling.timeline import MOST_POINTS, Timeline
+from labeled.loader.batch import Batch
+from labeled.loader.stats import MOST_POINTS, Timeline
 from labeled.views.figures import draw_images, draw_rate
 
 matplotlib = pytest.importorskip("matplotlib")

@@ -17,8 +17,7 @@ from labeled.formats.bytesource import LocalFile, close_files
 from labeled.formats.extent_engine import ExtentEngine
 from labeled.formats.hdf5 import stored
 from labeled.formats.hdf5.stored import StoredChunks
-from labeled.loader.sizing import fitting
-from labeled.loader.telling import explanation
+from labeled.loader import explanation, fitting
 
 N, CHUNK = 4000, 50
 VALUES = np.random.default_rng(0).integers(0, 255, (N, 512), dtype=np.uint8)

@@ -43,7 +43,7 @@ def epoch(loader: labeled.Loader) -> tuple[list[int], int]:
 def test_no_thread_is_started_where_the_caller_reads_fast_enough(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("labeled.loader.reading.engine.SLOW_BYTES_PER_S", 0.0)  # busy machines
+    monkeypatch.setattr("labeled.loader.engine.SLOW_BYTES_PER_S", 0.0)  # busy machines
     loader = labeled.open_dataset(path).batches(16, memory="32 MiB")
     assert epoch(loader) == (list(range(N)), 0)
     assert loader.stats().n_threads == 0

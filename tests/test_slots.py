@@ -7,7 +7,7 @@ import weakref
 import numpy as np
 import pytest
 
-from labeled.loader.reading.slots import SlotPool
+from labeled.loader.slots import SlotPool
 
 NUMBERS = {"x": ((2,), np.dtype(np.float32))}
 

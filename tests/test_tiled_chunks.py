@@ -15,7 +15,7 @@ import labeled
 from labeled.formats.bytesource import LocalFile
 from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.tiled import TiledChunks
-from labeled.loader.sizing import cutting
+from labeled.loader import cutting
 
 N, CHUNK, ROW = 2000, 50, (3, 16, 16)
 

@@ -19,7 +19,7 @@ from labeled.device import adopted, has_dlpack, is_array
 from labeled.errors import ArrayError, DimsError, did_you_mean
 from labeled.loader.build import make_loader, shows_options
 from labeled.loader.loader import Loader
-from labeled.loader.request.options import BatchOptions, check_options
+from labeled.loader.options import BatchOptions, check_options
 from labeled.selection import Selection
 from labeled.spaces import Space, format_dataarray, space_of, undo_format
 from labeled.writing.tables import frame_sources, is_frame

@@ -68,7 +68,7 @@ from labeled.formats.naming import check_once
 from labeled.guesses import unknown_attribute
 from labeled.loader.build import make_loader, shows_options
 from labeled.loader.loader import Loader
-from labeled.loader.request.options import BatchOptions, check_options
+from labeled.loader.options import BatchOptions, check_options
 from labeled.providers.provider import LoaderProvider, Names, provider_of
 from labeled.selection import Request, Selection
 from labeled.spaces import Space

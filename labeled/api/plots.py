@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from labeled.errors import ArrayError
-from labeled.loader.batches.batch import Batch
+from labeled.loader.batch import Batch
 from labeled.views.batches import ClassNames, as_names
 from labeled.views.figures import Axes, draw_counts, draw_statistics, draw_stretches
 from labeled.views.summary import SourceLine, SplitLine, split_words

@@ -27,9 +27,9 @@ from labeled.api.opening import open_dataset
 from labeled.cli.digits import N_DIGITS, bundled_digits, write_digits
 from labeled.cli.memory import PeakMemory
 from labeled.errors import FileFormatError
-from labeled.loader.batches.batch import Batch
+from labeled.loader.batch import Batch
+from labeled.loader.budget import DEFAULT_MEMORY, memory_of
 from labeled.loader.loader import Loader
-from labeled.loader.sizing.memory import DEFAULT_MEMORY, memory_of
 from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
 from labeled.writing.progress import progress_bar
 

@@ -20,7 +20,7 @@ from labeled.cluster.door import Reached, connected
 from labeled.cluster.parts import run_parts
 from labeled.cluster.sight import check_dataset
 from labeled.errors import ArrayError, LoaderError
-from labeled.loader.batches.batch import Batch
+from labeled.loader.batch import Batch
 from labeled.writing.statistics import (
     Measure,
     Moments,

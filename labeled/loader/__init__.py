@@ -4,12 +4,18 @@ Which file to open: `build` goes from what a user asks to a plan; `plan` is ever
 decided once; `loader` walks through its epochs, saves places and finds them again. What they
 stand on, along the way of a batch:
 
-- `request`: the options, and what is asked of each source.
-- `order`: which rows, when, and what is read together; the integers themselves are in
+- `options` lists what can be asked, `arguments` checks it.
+- `ordering`: which rows, when, and what is read together; the integers themselves are in
   :mod:`labeled.samplers`.
-- `sizing`: memory, and what it allows: windows, jobs, blocks, threads.
-- `reading`: threads, or a process of its own, that fill windows.
-- `batches`: cut from windows, laid out, handed over.
-- `devices`: the same where the batches live on a GPU.
-- `telling`: what `explain()` foretells, what an epoch took, and pictures of both.
+- `budget` is what memory is taken first, `cutting` the windows and jobs of the rest, and threads;
+  `fitting` is all of it together, or how much would be enough; `ragged_bounds` is the most that
+  examples of different shapes take.
+- `engine` has the threads that fill windows (`crew` starts and ends them), `jobs` cuts an epoch
+  into what is read at once, `lanes` say what is read of a source, `slots` are the memory, `dealt`
+  how ragged examples lie in it.
+- `dealing` cuts batches from windows, `laying`, `finish` and `ragged_finish` lay them out,
+  `workers` take them through a pipeline, `handoff` makes arrays of other libraries, `batch` is
+  what is handed out.
+- `device_plan` and `device_windows`: the same where the batches live on a GPU.
+- `explain` foretells an epoch, `explanation` shows that, `stats` what it took.
 """

@@ -16,21 +16,27 @@ from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource
 from labeled.device import Device, Library
 from labeled.errors import LoaderError, MissingExtraError, warn
-from labeled.loader.batches.handoff import handed_over
-from labeled.loader.batches.laying import check_uneven, finish_of, forms_of, line_in_form
-from labeled.loader.batches.ragged_finish import RaggedLayout
-from labeled.loader.devices.plan import check_device, check_dtypes, device_of, device_plan
+from labeled.loader.arguments import Asked, integer_or_none, max_lost_of
+from labeled.loader.budget import DEFAULT_MEMORY, Sizes, Wanted, memory_of, warn_of_room
+from labeled.loader.cutting import picked_sizes
+from labeled.loader.device_plan import check_device, check_dtypes, device_of, device_plan
+from labeled.loader.fitting import fitted, job_offset_of
+from labeled.loader.handoff import handed_over
+from labeled.loader.laying import check_uneven, finish_of, forms_of, line_in_form
 from labeled.loader.loader import Loader
-from labeled.loader.order.bucketing import bucket_source, selected_sizes
-from labeled.loader.order.ordering import OrderedRows, epoch_plan_of, ordered_rows
-from labeled.loader.order.units import Grouping, governing_source, layout_words
+from labeled.loader.options import Shuffle
+from labeled.loader.ordering import (
+    Grouping,
+    OrderedRows,
+    bucket_source,
+    epoch_plan_of,
+    governing_source,
+    layout_words,
+    ordered_rows,
+    selected_sizes,
+)
 from labeled.loader.plan import LoaderPlan
-from labeled.loader.request.arguments import Asked, integer_or_none, max_lost_of
-from labeled.loader.request.options import Shuffle
-from labeled.loader.sizing.cutting import picked_sizes
-from labeled.loader.sizing.fitting import fitted, job_offset_of
-from labeled.loader.sizing.memory import DEFAULT_MEMORY, Wanted, memory_of, warn_of_room
-from labeled.loader.sizing.sizes import Sizes
+from labeled.loader.ragged_finish import RaggedLayout
 from labeled.samplers.buckets import Buckets
 from labeled.samplers.parts import Last
 from labeled.samplers.permutation import key_of

@@ -23,20 +23,17 @@ import numpy.typing as npt
 from labeled._validation import check_arguments
 from labeled.errors import LoaderError, LoaderTypeError, ReadError, StateError, warn
 from labeled.guesses import unknown_attribute
-from labeled.loader.batches.dealing import Dealer, Interrupted
-from labeled.loader.batches.workers import Workers
-from labeled.loader.devices.dealing import DeviceDealer
-from labeled.loader.devices.uploads import DeviceWindows, Ground
+from labeled.loader.arguments import integer
+from labeled.loader.budget import enough_memory
+from labeled.loader.dealing import Dealer, Interrupted
+from labeled.loader.device_windows import DeviceDealer, DeviceWindows, Ground
+from labeled.loader.engine import WindowSource
+from labeled.loader.explain import explain
+from labeled.loader.explanation import Explanation, loader_html, loader_text
 from labeled.loader.plan import LoaderPlan, next_epoch
-from labeled.loader.reading.engine import WindowSource
-from labeled.loader.reading.slots import SlotPool
-from labeled.loader.request.arguments import integer
-from labeled.loader.sizing.memory import enough_memory
-from labeled.loader.telling.explain import explain
-from labeled.loader.telling.explanation import Explanation
-from labeled.loader.telling.looks import loader_html, loader_text
-from labeled.loader.telling.pictures import LoaderPlots
-from labeled.loader.telling.stats import Stats
+from labeled.loader.slots import SlotPool
+from labeled.loader.stats import LoaderPlots, Stats
+from labeled.loader.workers import Workers
 from labeled.samplers.sampled import AnyPlan, SampledPlan, moved, restore_sampled
 from labeled.samplers.state import State, restore, state_of
 from labeled.transforms.running import NOTHING
@@ -51,7 +48,7 @@ class Loader:
     """Batches of a dataset, epoch after epoch. Made by :meth:`labeled.Dataset.batches`.
 
     ``len(loader)`` is the number of batches of the coming epoch for this part. Iterating
-    yields a :class:`~labeled.loader.batches.batch.Batch`, or arrays nested as the specs are.
+    yields a :class:`~labeled.loader.batch.Batch`, or arrays nested as the specs are.
 
     Attributes
     ----------

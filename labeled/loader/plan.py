@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.device import Device
-from labeled.loader.batches.finish import Finish
-from labeled.loader.batches.handoff import HandedOver
-from labeled.loader.devices.plan import DevicePlan
-from labeled.loader.reading.jobs import Job, jobs_of
-from labeled.loader.reading.lanes import Lane
-from labeled.loader.reading.slots import Layout
-from labeled.loader.sizing.sizes import Sizes
+from labeled.loader.budget import Sizes
+from labeled.loader.device_plan import DevicePlan
+from labeled.loader.finish import Finish
+from labeled.loader.handoff import HandedOver
+from labeled.loader.jobs import Job, jobs_of
+from labeled.loader.lanes import Lane
+from labeled.loader.slots import Layout
 from labeled.samplers.parts import Last
 from labeled.samplers.sampled import AnyPlan, SampledPlan, moved
 from labeled.transforms.running import Line
@@ -56,7 +56,7 @@ class LoaderPlan:
         Dataset position of each grouped position (index lists, shuffled).
     sizes : Sizes
     job_offset : int, optional
-        See :func:`labeled.loader.reading.jobs.cut_jobs`.
+        See :func:`labeled.loader.jobs.cut_jobs`.
     finish : Finish
     plan_hash : str
         Over everything the order depends on, for saved states.

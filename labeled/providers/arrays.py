@@ -15,7 +15,7 @@ from labeled.catalog.region import whole
 from labeled.catalog.source import AnySource, Source
 from labeled.device import Array, Device, adopted, dtype_of, is_array, is_foreign, to_host
 from labeled.errors import ArrayError, LoaderError
-from labeled.loader.request.options import Shuffle
+from labeled.loader.options import Shuffle
 from labeled.providers.batch import BatchAxis
 from labeled.providers.provider import Feed, LoaderProvider
 

@@ -20,8 +20,8 @@ from labeled.device import Device
 from labeled.errors import FileFormatError, LoaderError
 from labeled.formats.format import Options
 from labeled.formats.registry import format_named, own_options
-from labeled.loader.request.arguments import flag, integer, integer_or_none
-from labeled.loader.request.options import Shuffle
+from labeled.loader.arguments import flag, integer, integer_or_none
+from labeled.loader.options import Shuffle
 from labeled.providers.arrays import source_of
 from labeled.providers.batch import BatchAxis
 from labeled.providers.provider import Feed, LoaderProvider

@@ -18,8 +18,8 @@ import numpy as np
 from labeled._validation import check_arguments, check_keywords, keywords_of
 from labeled.device import Array, is_array, owned_copy, permute_dims
 from labeled.errors import ArrayError, LoaderError, UnknownNameError, did_you_mean
-from labeled.loader.batches.batch import Batch
-from labeled.loader.request.arguments import integer, integer_or_none
+from labeled.loader.arguments import integer, integer_or_none
+from labeled.loader.batch import Batch
 from labeled.providers.arrays import named_arrays, samples_of
 from labeled.providers.batch import BatchAxis, DataBatch
 from labeled.providers.provider import COUNTING, Provider, Shapes

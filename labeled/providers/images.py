@@ -14,8 +14,8 @@ from labeled._validation import check_arguments
 from labeled.catalog.source import AnySource, Source
 from labeled.errors import LoaderError
 from labeled.formats.replacing import check_target
+from labeled.loader.arguments import integer
 from labeled.loader.build import make_loader
-from labeled.loader.request.arguments import integer
 from labeled.providers.files import least_one, log, open_sources, serving_of
 from labeled.providers.pictures import FloatArray, PictureParameters, augment_of, still
 from labeled.providers.provider import Feed, LoaderProvider

@@ -24,11 +24,10 @@ from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource
 from labeled.device import Array, dtype_of, namespace, reshape
 from labeled.errors import LoaderError, UnknownNameError, did_you_mean
-from labeled.loader.batches.finish import padding_of
+from labeled.loader.arguments import can_hold, flag, integer
 from labeled.loader.build import make_loader
+from labeled.loader.finish import padding_of
 from labeled.loader.loader import Loader
-from labeled.loader.request.arguments import flag, integer
-from labeled.loader.request.casts import can_hold
 from labeled.providers.batch import BatchAxis, DataBatch, Rows, batch_axis_of, moved_order
 from labeled.samplers.order import stretch
 from labeled.samplers.sampled import moved

@@ -1,0 +1,387 @@
+"""Windows on their way to a device, and the batches that are made of them there.
+
+A window goes from its host slot to one of a few device windows by one asynchronous copy a
+source, in the dtype of the file, on a stream for copies alone. Batches are made of device
+windows by kernels on the consumer's stream, in memory of their own. Three rules keep
+everybody out of everybody's way, whatever takes how long:
+
+- a host slot is not written again before the event behind its copies is done: until then
+  the filled window is held here, and a slot that is held is not free;
+- a device window is not written again before the kernels that read it are done: copies
+  wait for the events behind those, on the device;
+- kernels wait for the event behind the copies of their window, on the device.
+
+No thread waits for a device but where every host slot is still being copied from.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from time import perf_counter
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled.device import Array, on_gpus
+from labeled.device.streams import Event, Stream
+from labeled.loader.batch import Batch
+from labeled.loader.dealing import Interrupted, Made, rows_of_spans
+from labeled.loader.dealt import examples_of
+from labeled.loader.device_plan import DevicePlan
+from labeled.loader.engine import WindowSource
+from labeled.loader.plan import LoaderPlan
+from labeled.loader.slots import Filled, SlotPool
+from labeled.loader.stats import Stats
+from labeled.loader.workers import finished
+from labeled.samplers.content import Content
+from labeled.samplers.sampled import AnyPlan
+
+
+@dataclass(eq=False)
+class Home:
+    """Memory of a device window, and what still reads it."""
+
+    arrays: dict[str, Array]
+    used: list[Event] = field(default_factory=list)
+    _holder: weakref.ref[Uploaded] | None = None
+
+    @property
+    def free(self) -> bool:
+        """Whether no window in it will be asked for any more; kernels may still read it."""
+        return self._holder is None or self._holder() is None
+
+    def note(self, event: Event) -> None:
+        """Note that what was asked for before `event` reads this memory."""
+        self.used = [*(one for one in self.used if not one.done()), event]
+
+    def give(self, window: Uploaded) -> None:
+        """Let a window live here."""
+        self._holder = weakref.ref(window)
+
+
+@dataclass(eq=False)
+class Ground:
+    """What of a device a loader uses again in every epoch.
+
+    Its memory and its stream stay together: what a device keeps in store for one stream is of
+    no use to another.
+    """
+
+    stream: Stream
+    homes: list[Home] = field(default_factory=list)
+    """Device windows made so far."""
+
+
+@dataclass(eq=False)
+class Uploaded(Filled):
+    """A window whose arrays are, or will be, on the device."""
+
+    home: Home = field(kw_only=True)
+    copied: Event = field(kw_only=True)
+    """Behind the copies to it."""
+
+
+class DeviceWindows:
+    """Filled windows in order, on a device.
+
+    It follows :class:`~labeled.loader.engine.WindowSource`.
+
+    Parameters
+    ----------
+    source : WindowSource
+        Windows on the host.
+    pool : SlotPool
+        Their memory.
+    plan : DevicePlan
+    ground : Ground
+    stats : Stats
+    """
+
+    def __init__(
+        self,
+        source: WindowSource,
+        pool: SlotPool,
+        plan: DevicePlan,
+        ground: Ground,
+        stats: Stats,
+    ) -> None:
+        self._source = source
+        self._pool = pool
+        self._plan = plan
+        self._homes = homes = ground.homes
+        self._stats = stats
+        self._stream = ground.stream
+        self._flying: deque[tuple[Event, object]] = deque()
+        self._finalizer = weakref.finalize(self, wait_for_all, self._flying, homes)
+        self._finalizer.atexit = False
+        self._ready: deque[Uploaded] = deque()
+
+    def next(self) -> Uploaded | None:
+        """Return the next window; what its arrays hold is there once its event is done."""
+        if not self._ready:
+            window = self._next_on_host()
+            if window is None:
+                return None
+            self._ready.append(self._upload(window, self._home()))
+        window = self._ready.popleft()
+        self._go_on()
+        return window
+
+    def _next_on_host(self) -> Filled | None:
+        """Wait for the next window; first for a copy, if only that keeps it from being read."""
+        self._land()
+        while self._flying and not self._pool.n_free:
+            self._flying[0][0].wait()  # and only then let go of the slot
+            self._flying.popleft()
+        return self._source.next()
+
+    def _land(self) -> None:
+        """Let go of host slots that have been copied."""
+        while self._flying and self._flying[0][0].done():
+            self._flying.popleft()
+
+    def _go_on(self) -> None:
+        """Begin the copies of windows that are filled, while there is a place for them."""
+        self._land()
+        while home := self._free_home():
+            window = self._source.ready()
+            if window is None:
+                return
+            self._ready.append(self._upload(window, home))
+
+    def _free_home(self) -> Home | None:
+        free = next((home for home in self._homes if home.free), None)
+        if free is None and len(self._homes) < self._plan.n_windows:
+            free = self._made()
+        return free
+
+    def _home(self) -> Home:
+        """Return a place for a window that is needed now."""
+        return self._free_home() or self._made()
+
+    def _made(self) -> Home:
+        plan = self._plan
+        stream = plan.device.consumer_stream(plan.library)
+
+        def memory() -> dict[str, Array]:
+            return {
+                name: plan.device.empty((plan.window_rows, *shape), dtype)
+                for name, (shape, dtype) in plan.layout.items()
+            }
+
+        with plan.told():
+            arrays = stream.run(memory, ())
+        home = Home(arrays)
+        home.note(stream.record())  # what had this memory before may still be read on that stream
+        self._homes.append(home)
+        return home
+
+    def _upload(self, window: Filled, home: Home) -> Uploaded:
+        n = window.stop - window.start
+        for event in home.used:
+            self._stream.wait_for(event)
+        home.used.clear()
+        arrays = {name: examples_of(array) for name, array in window.arrays.items()}
+        for name, target in home.arrays.items():
+            arrays[name] = target[:n]
+            self._stream.upload(window.arrays[name], target[:n])
+            self._stats.bus_bytes += window.arrays[name].nbytes
+        copied = self._stream.record()
+        self._flying.append((copied, window))
+        uploaded = Uploaded(
+            window.start, window.stop, window.content, window.slot, arrays, ready=True,
+            home=home, copied=copied,
+        )  # fmt: skip
+        home.give(uploaded)
+        return uploaded
+
+    def poke(self) -> None:
+        """Let threads and copies go on; cheap, for every batch."""
+        self._source.poke()
+        self._go_on()
+
+    def check_process(self) -> None:
+        """Raise :class:`LoaderError` if a fork left the threads behind."""
+        self._source.check_process()
+
+    def stop(self) -> None:
+        """Let :meth:`next` return None soon, whoever is in it; :meth:`close` must follow."""
+        self._source.stop()
+
+    def close(self) -> None:
+        """Stop; returns when no slot is written or copied from, and no window read, any more."""
+        self._source.close()
+        wait_for_all(self._flying, self._homes)
+        self._ready.clear()
+
+
+def wait_for_all(flying: deque[tuple[Event, object]], homes: Sequence[Home]) -> None:
+    """Wait for copies under way and kernels that read windows; also where nobody iterates more.
+
+    Memory that is given back could otherwise be somebody else's while they still use it.
+    """
+    while flying:
+        flying[0][0].wait()  # and only then let go of the slot
+        flying.popleft()
+    for home in homes:
+        for event in home.used:
+            event.wait()
+
+
+Rows = npt.NDArray[np.int64]
+
+Piece = tuple[Content, int, int]
+"""Places ``a .. b`` within a window of some content."""
+
+T = TypeVar("T")
+
+
+class DeviceDealer:
+    """Deals the batches of an epoch on a device, one after another; for one thread at a time.
+
+    Parameters
+    ----------
+    recipe : LoaderPlan
+    plan : EpochPlan or SampledPlan
+        The epoch.
+    source : DeviceWindows
+    """
+
+    def __init__(
+        self, recipe: LoaderPlan, plan: AnyPlan, source: DeviceWindows, stats: Stats
+    ) -> None:
+        assert recipe.on_device is not None
+        self.recipe = recipe
+        self.plan = plan
+        self.source = source
+        self.stats = stats
+        self._there = recipe.on_device
+        self._window: Uploaded | None = None
+
+    def deal(self, number: int) -> Made:
+        """Build one batch; its arrays hold what they should once its event is done.
+
+        Raises
+        ------
+        Interrupted
+            If the epoch was stopped.
+        DeviceMemoryError
+            If the device has too little memory.
+        """
+        start, stop = self.plan.span(number)
+        count = stop - start
+        length = self.plan.batch_rows if self.plan.last == "pad" else count
+        stream = self._there.device.consumer_stream(self._there.library)
+        contents: list[Piece] = []
+        group = self.recipe.group
+
+        def rows() -> Rows:
+            return rows_of_spans(contents, group, length)
+
+        def laid(arrays: dict[str, Array]) -> object:
+            return self.recipe.finish(arrays, rows, count, length, self._placed)
+
+        window = self._window_at(start) if count else None
+        if window is not None and stop <= window.stop and count == length:
+            a, b = start - window.start, stop - window.start
+            contents.append((window.content, a, b))
+            data, event = self._run(stream, lambda: laid(self._cut(window, a, b)), window)
+        else:
+            arrays = self._joined(stream, start, stop, length, contents)
+            data, event = self._run(stream, lambda: laid(arrays))
+        line = self.recipe.line
+        if line is not None:
+            stage = partial(finished, data, rows, line, self.plan)
+            data, event = stream.run(stage, []), stream.record()
+        if isinstance(data, Batch):
+            data.event = event
+        return data, rows, count, 0
+
+    def _window_at(self, start: int) -> Uploaded:
+        """Return the window that holds a place."""
+        if self._window is None or start >= self._window.stop:
+            self._window = None  # its place is free once its batches are made
+            self._window = self.source.next()
+            if self._window is None:
+                raise Interrupted
+        return self._window
+
+    def _joined(
+        self, stream: Stream, start: int, stop: int, length: int, contents: list[Piece]
+    ) -> dict[str, Array]:
+        """Copy a batch out of the windows that hold it, one after another; note what they hold.
+
+        However small they are, none is kept beside the one that is copied from.
+        """
+        arrays, _ = self._run(stream, lambda: self._room(length))
+        place = 0
+        while start < stop:
+            window = self._window_at(start)
+            a, b = start - window.start, min(stop, window.stop) - window.start
+            self._run(stream, partial(_copy, window, a, b, arrays, place), window)
+            contents.append((window.content, a, b))
+            start, place = start + b - a, place + b - a
+            del window
+        return arrays
+
+    def _run(
+        self, stream: Stream, make: Callable[[], T], window: Uploaded | None = None
+    ) -> tuple[T, Event]:
+        """Have a stream make something, of a window or of none; return it, and the event behind."""
+        began = perf_counter()
+        if window is not None:
+            stream.wait_for(window.copied)
+        try:
+            with self._there.told():
+                made = stream.run(make, [] if window is None else [*window.home.arrays.values()])
+        finally:  # also behind an error, for kernels asked for before it
+            event = stream.record()
+            if window is not None:
+                window.home.note(event)
+        self.stats.format_s += perf_counter() - began
+        return made, event
+
+    def _cut(self, window: Uploaded, a: int, b: int) -> dict[str, Array]:
+        """Return stored values at places of a window; copies where laying out makes none."""
+        arrays = {name: array[a:b] for name, array in window.arrays.items()}
+        for name in self._there.layout.keys() - self.recipe.finish.copied:
+            shape, dtype = self._there.layout[name]
+            fresh = self._there.device.empty((b - a, *shape), dtype)
+            fresh[...] = arrays[name]
+            arrays[name] = fresh
+        return arrays
+
+    def _room(self, length: int) -> dict[str, Array]:
+        """Make memory for a batch."""
+        device = self._there.device
+        return {
+            name: device.empty((length, *shape), dtype)
+            if name in self._there.layout
+            else np.empty((length, *shape), dtype)
+            for name, (shape, dtype) in self.recipe.layout.items()
+        }
+
+    def _placed(self, arrays: dict[str, Array]) -> dict[str, Array]:
+        """Bring arrays of numbers that were made on the host to the device."""
+        asarray = self._there.device.asarray
+        return {
+            name: asarray(array)
+            if isinstance(array, np.ndarray) and on_gpus(array.dtype)
+            else array
+            for name, array in arrays.items()
+        }
+
+    def let_go(self) -> None:
+        """Hold no window any more."""
+        self._window = None
+
+
+def _copy(window: Uploaded, a: int, b: int, arrays: dict[str, Array], place: int) -> None:
+    """Copy places of a window to those of a batch, from `place` on."""
+    for name, array in window.arrays.items():
+        arrays[name][place : place + b - a] = array[a:b]

@@ -1,0 +1,389 @@
+"""One source on its way into batches: what is read of it for a window of rows.
+
+Examples of different shapes are read to slots like any others, one after another as they are
+dealt (see `dealt`): so order, parts, resume and reading ahead are those of dense sources, and know
+nothing of shapes. What differs: tasks are cut by bytes, and the bytes of a row are taken to be so
+many that no window of the order can hold more than its rows times that (see `ragged_bounds`).
+Where examples are made one by one (decoded pictures), each has memory of its own, and travels as
+an object.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled.catalog.loading import Read, Task, as_runs, load_rows, read_of, sorted_read, tasks_of
+from labeled.catalog.ragged import RaggedSource
+from labeled.catalog.source import AnySource
+from labeled.formats.reader import Cost, Reader
+from labeled.formats.reading import take_rows
+from labeled.loader.dealt import DealtExamples
+from labeled.ragged import FlatRows, RaggedReader
+from labeled.ragged.flat import block_cuts, comes_one_by_one, own_examples, read_at
+from labeled.samplers.content import Content, rows_of
+from labeled.selection import Selection
+
+Array = npt.NDArray[Any]
+Rows = npt.NDArray[np.int64]
+
+log = logging.getLogger(__name__)
+
+TASK_BYTES = 1 << 21
+"""What is gathered row by row with one call: more than most jobs hold, for threads wait for one
+another at Python's lock between two of them, which made jobs that were cut in two take twice as
+long. Epochs of jobs of 3 MiB took 1.3 to 1.5 times as long where these were not cut.
+"""
+RUN_BYTES = 1 << 22
+"""The same for rows that follow one another."""
+TRUSTED_JOBS = 31
+"""Small jobs that are taken for warm after one that was."""
+SMALL_BYTES = 8 << 20
+"""Jobs up to this are small; those of listed rows are in any case."""
+
+
+@dataclass(eq=False)
+class Lane:
+    """A source, its rows and its reader.
+
+    Parameters
+    ----------
+    source : Source
+        What is read.
+    selection : Selection
+        File rows by position in the dataset.
+    reader : Reader
+        Of stored values.
+    keep : bool
+        Read once, and kept in memory for this and all later epochs.
+    """
+
+    source: AnySource
+    selection: Selection
+    reader: Reader
+    keep: bool = False
+    kept: Array | None = field(default=None, repr=False)
+    _warm_jobs: int = field(default=0, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave kept rows behind: whoever unpickles a lane reads them again."""
+        return {**self.__dict__, "kept": None}
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    @cached_property
+    def _rows_a_task(self) -> int:
+        return max(1, TASK_BYTES // max(1, self.row_bytes))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether rows that follow one another are read with one call, and need no decoding."""
+        plain = self.reader.kind == "chunked" and not self.source.layout.dear
+        return plain or self.reader.kind == "contiguous"
+
+    @cached_property
+    def _rows_alone(self) -> int:
+        """How many rows that follow one another are read with one call."""
+        return max(1, RUN_BYTES // max(1, self.row_bytes)) if self.is_plain else 0
+
+    @cached_property
+    def _by_row(self) -> bool:
+        """Whether each of some listed rows is copied by itself."""
+        return self.reader.kind in ("contiguous", "memory") or self.source.layout.picked
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row; where rows differ, what no window exceeds on average."""
+        return self.source.row_bytes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows."""
+        return len(self.selection) * self.row_bytes
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether its rows are kept, and here already."""
+        return self.kept is not None
+
+    def load(self, threads: int) -> None:
+        """Read the whole selection now, if it is to be kept and not yet here."""
+        if self.keep and self.kept is None:
+            self.kept = load_rows(self.source, self.selection, threads)
+            log.info(
+                "%s: %d rows are read and kept in memory", self.source.where, len(self.selection)
+            )
+
+    def memory_layout(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Return the shape and dtype of a row in the memory of a slot."""
+        return self.source.row_shape, self.source.stored_dtype
+
+    def room(self, content: Content, group: Rows | None, memory: Array, n_rows: int) -> Any:
+        """Return what :meth:`tasks` fill for so many rows, in the memory of a slot."""
+        return memory[:n_rows]
+
+    def tasks(self, content: Content, group: Rows | None, out: Any) -> Sequence[Task]:
+        """Return what must be done so that `out` holds the rows of `content` as dealt.
+
+        Parameters
+        ----------
+        content : Content
+            Positions in the order they are grouped, with their places.
+        group : int64 array, optional
+            Dataset position of each grouped position, where they differ.
+        out : array, lengths ``(n, *row_shape)``
+            Receives stored values; every row is written once.
+        """
+        if self.kept is not None:
+            return (self._kept_task(content, group, out),)
+        run, rows = content.run, self.selection.stretch
+        if run is not None and group is None and rows is not None and len(out) <= self._rows_alone:
+            return (partial(self.reader.read_run, out, run[0] + rows.start, run[1] + rows.start),)
+        read = self.read(content, group)
+        tasks = tasks_of(self.reader, read, out, self._rows_a_task)
+        if content.soon is not None:  # rows of a window, of which the disk is told as a whole
+            return [*self._advices(content.soon, group), *tasks]
+        small = read.listed is not None or len(out) * self.row_bytes <= SMALL_BYTES
+        if self._cold(read, small=small):
+            return [partial(self.reader.advise, as_runs(read)), *tasks]
+        return tasks
+
+    def read_again(self, rows: Rows, places: Rows, out: Array) -> None:
+        """Read some file rows by themselves, in the caller, to their places in `out`."""
+        part = np.empty((len(rows), *self.source.row_shape), self.source.stored_dtype)
+        self.reader.gather_into(part, rows)
+        out[places] = part
+
+    def _cold(self, read: Read, *, small: bool) -> bool:
+        """Whether a disk should be told of scattered rows before threads wait for them.
+
+        The system is asked for a row or two. It looks ahead by itself in one stretch, and
+        better undisturbed. Of a stretch it may have the ends, with what was read around others.
+        """
+        rows = read.listed if read.runs is None else read.runs.sum(axis=1) // 2
+        if rows is None or not len(rows) or self._warm_jobs:
+            self._warm_jobs = max(0, self._warm_jobs - 1)
+            return False
+        cold = any(self.reader.cold(int(rows[place])) for place in {0, len(rows) // 2})
+        if small and not cold:
+            self._warm_jobs = TRUSTED_JOBS
+        return cold
+
+    def _advices(self, windows: Sequence[Rows], group: Rows | None) -> Sequence[Task]:
+        """Return what tells the system of windows that come next, where it has them not yet."""
+        reads = [self.read(Content(several=runs), group) for runs in windows]
+        return [
+            partial(self.reader.advise, as_runs(read))
+            for read in reads
+            if self._cold(read, small=False)
+        ]
+
+    def _kept_task(self, content: Content, group: Rows | None, out: Array) -> Task:
+        kept = self.kept
+        assert kept is not None
+
+        def copy() -> None:
+            if group is None and content.run is not None:
+                np.copyto(out, kept[content.run[0] : content.run[1]])
+            else:
+                positions = content.rows if group is None else group[content.rows]
+                take_rows(kept, positions, out)
+
+        return copy
+
+    def cost(self, content: Content, group: Rows | None) -> Cost:
+        """Count what reading a window takes, without reading."""
+        read = self.read(content, group)
+        if read.listed is None:
+            return self.reader.cost(as_runs(read))
+        used = len(read.listed) * self.row_bytes
+        if self._by_row:
+            return Cost(used, used, len(read.listed), 0)
+        return replace(self.reader.cost(as_runs(read)), bytes_used=used)
+
+    def whole_cost(self) -> Cost:
+        """Count what reading the whole selection once, in file order, takes."""
+        return self.reader.cost(as_runs(read_of(self.selection)))
+
+    def read(self, content: Content, group: Rows | None) -> Read:
+        """Map the positions of a window to file rows, in file order where that is cheaper."""
+        stretch = self.selection.stretch
+        if stretch is not None and group is None:
+            first = stretch.start
+            if content.run is not None:
+                return Read(run=(content.run[0] + first, content.run[1] + first))
+            if content.several is not None:
+                return Read(content.several + first, content.dest)
+        runs = content.runs
+        positions = content.rows if runs is None else rows_of(runs)
+        if group is not None:
+            positions = group[positions]
+        rows = self.selection.take(positions)
+        if runs is None and self._by_row:
+            return Read(listed=rows)
+        return sorted_read(rows, None if runs is None else content.dest)
+
+
+OBJECT_BYTES = 208
+"""What an array object takes besides its values, and its place in a slot."""
+
+RAGGED_TASK_BYTES = 4 << 20
+"""What one task reads, unless one example is larger.
+
+Of two tasks in file order both decode the chunk between. Others wait for Python's lock in between:
+jobs in full shuffle that were cut in three took twice as long.
+"""
+
+DEAR_TASK_BYTES = 3 << 20
+"""The same where examples are made one by one, so that none of it is a temporary copy."""
+
+
+@dataclass(eq=False)
+class RaggedLane(Lane):
+    """A ragged source on its way into batches: every row becomes one array of its own.
+
+    Parameters
+    ----------
+    bound : int
+        No window of the order holds more than this many bytes a row.
+    """
+
+    source: RaggedSource
+    reader: Any  # a RaggedReader
+    bound: int = 0
+    examples: RaggedReader | None = field(default=None, repr=False)
+    """The rows themselves, by position, where they are kept."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "examples": None}
+
+    @property
+    def is_plain(self) -> bool:
+        return False
+
+    @property
+    def row_bytes(self) -> int:
+        return self.bound or self.source.row_bytes + OBJECT_BYTES
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.position_bytes(None).sum())
+
+    @property
+    def is_loaded(self) -> bool:
+        return self.examples is not None
+
+    def load(self, threads: int) -> None:
+        """Read the whole selection now, if it is to be kept and not yet here."""
+        if self.keep and self.examples is None:
+            self.examples = FlatRows(self.source.select(self.selection).flat(threads=1))
+
+    def memory_layout(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Return bytes for as much as a window takes; objects where examples come one by one."""
+        if self._one_by_one:
+            return (), np.dtype(object)
+        return (self.row_bytes,), np.dtype(np.uint8)
+
+    def room(self, content: Content, group: Rows | None, memory: Array, n_rows: int) -> Any:
+        """Return examples as they are dealt, whose lengths are known already."""
+        if self._one_by_one:
+            return memory[:n_rows]
+        positions = content.rows if group is None else group[content.rows]
+        rows = self.selection.take(positions)
+        return DealtExamples.within(
+            memory, self.source.sizes[rows], len(self.source.dims) - 1, self.source.dtype
+        )
+
+    def tasks(self, content: Content, group: Rows | None, out: Any) -> Sequence[Task]:
+        """Return what must be done so that `out` holds the rows as dealt."""
+        reader, rows, places = self._wanted(content, group)
+        cuts = block_cuts(self._bytes(rows), self._task_bytes)
+        fill = fill_apart if self._one_by_one else fill_together
+        return [partial(fill, reader, rows[a:b], places[a:b], out) for a, b in pairwise(cuts)]
+
+    @property
+    def _task_bytes(self) -> int:
+        return DEAR_TASK_BYTES if self._one_by_one else RAGGED_TASK_BYTES
+
+    @property
+    def _one_by_one(self) -> bool:
+        return comes_one_by_one(self.reader)
+
+    def read_again(self, rows: Rows, places: Rows, out: Any) -> None:
+        """Read some examples by themselves, in the caller, to their places in `out`."""
+        fill = fill_apart if self._one_by_one else fill_together
+        fill(self.reader, rows, places, out)
+
+    def _wanted(self, content: Content, group: Rows | None) -> tuple[RaggedReader, Rows, Rows]:
+        """Return who reads, which of its rows in file order, and their places."""
+        if self.examples is not None:
+            positions = content.rows if group is None else group[content.rows]
+            return self.examples, positions, np.arange(len(positions))
+        read = self.read(content, group)
+        if read.listed is None:
+            rows = rows_of(as_runs(read))
+            return self.reader, rows, np.arange(len(rows)) if read.dest is None else read.dest
+        order = np.argsort(read.listed, kind="stable")
+        return self.reader, read.listed[order], order
+
+    def _bytes(self, rows: Rows) -> Rows:
+        """Bytes of examples, kept or not: those of file rows, or of positions."""
+        kept = self.examples
+        sizes = self.source.sizes[rows] if kept is None else kept.sizes(rows)
+        return sizes * self.source.dtype.itemsize + OBJECT_BYTES
+
+    def position_bytes(self, group: Rows | None) -> Rows:
+        """Bytes of the example at each grouped position."""
+        rows = self.selection.rows if group is None else self.selection.take(group)
+        return self.source.sizes[rows] * self.source.dtype.itemsize + OBJECT_BYTES
+
+    def cost(self, content: Content, group: Rows | None) -> Cost:
+        """Count what reading a window takes, task by task: two that meet in a chunk decode it."""
+        _, rows, _ = self._wanted(content, group)
+        return self._cost(rows, block_cuts(self._bytes(rows), self._task_bytes))
+
+    def whole_cost(self) -> Cost:
+        """Count what reading the whole selection at once takes."""
+        rows = self.selection.rows
+        return self._cost(rows, [0, len(rows)])
+
+    def _cost(self, rows: Rows, cuts: Sequence[int]) -> Cost:
+        """Count what reading pieces of some rows takes; where no reader counts, a call each."""
+        nbytes = int(self._bytes(rows).sum()) - OBJECT_BYTES * len(rows)
+        count = getattr(self.reader, "cost", None)
+        if count is not None:
+            costs = (count(rows[a:b]) for a, b in pairwise(cuts))
+            return replace(sum(costs, Cost()), bytes_used=nbytes)
+        stored_sizes = getattr(self.reader, "stored_sizes", None)
+        stored = nbytes if stored_sizes is None else int(stored_sizes(rows).sum())
+        return Cost(stored, nbytes, len(cuts) - 1)
+
+
+def fill_together(reader: RaggedReader, rows: Rows, places: Rows, out: DealtExamples) -> None:
+    """Read examples, each to where it is dealt from."""
+    starts = out.offsets[places]
+    shapes = read_at(reader, rows, out.values, starts, out.offsets[places + 1] - starts)
+    if shapes.shape[1] != 1:
+        out.shapes[places] = shapes
+
+
+def fill_apart(reader: RaggedReader, rows: Rows, places: Rows, out: Array) -> None:
+    """Read examples and put each, as an array of its own memory, at its place."""
+    for place, example in zip(places.tolist(), own_examples(reader, rows), strict=True):
+        out[place] = example
+
+
+def lane_of(source: Any, selection: Selection) -> Lane:
+    """Make the lane of a source, ragged or dense."""
+    if isinstance(source, RaggedSource):
+        return RaggedLane(source, selection, source.examples())
+    return Lane(source, selection, source.reader())

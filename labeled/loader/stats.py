@@ -1,0 +1,184 @@
+"""Where the time of an epoch went, what ``loader.stats()`` returns, and pictures of a loader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy.typing as npt
+from dask.utils import format_bytes
+
+from labeled.errors import LoaderError
+from labeled.loader.explanation import Explanation
+from labeled.samplers.order import asked_as
+from labeled.views.figures import Axes, draw_rate, draw_reads
+from labeled.views.html import line, page
+from labeled.views.text import count_words
+
+MOST_POINTS = 513
+"""Odd, so that the last of so many stays where every other one goes."""
+
+
+@dataclass
+class Timeline:
+    """Points (seconds, rows, bytes) so far: every batch, or every so many of a long epoch.
+
+    Where points grow too many every other one is let go of, and half as many are taken from
+    then on.
+    """
+
+    points: list[tuple[float, int, int]] = field(default_factory=list)
+    step: int = 1
+    _unseen: int = 0
+
+    def note(self, seconds: float, n_rows: int, n_bytes: int) -> None:
+        """Take a point, if it is time for one."""
+        self._unseen += 1
+        if self._unseen < self.step and self.points:
+            return
+        self._unseen = 0
+        self.points.append((seconds, n_rows, n_bytes))
+        if len(self.points) >= MOST_POINTS:
+            del self.points[1::2]
+            self.step *= 2
+
+
+@dataclass
+class Stats:
+    """Where the time of an epoch went, in seconds; counts of what was done."""
+
+    load_s: float = 0.0
+    """Reading the sources that are kept in memory, before the first batch of the first epoch."""
+    read_s: float = 0.0
+    """Reading, summed over threads; also decoding where HDF5 itself does it."""
+    decode_s: float = 0.0
+    """Undoing filters, parsing text and decoding pictures, summed over threads."""
+    plan_s: float = 0.0
+    """Working out which rows come next."""
+    wait_s: float = 0.0
+    """The caller asleep because nothing could be done but wait for a thread."""
+    help_s: float = 0.0
+    """The caller reading by itself."""
+    format_s: float = 0.0
+    """Laying batches out: cutting, casting, permuting."""
+    pipeline_s: float = 0.0
+    """In a pipeline's transforms and collate, summed over threads."""
+    consumer_s: float = 0.0
+    """Between handing out a batch and being asked for the next."""
+    n_threads: int = 0
+    """Threads that were started to read; 0 where the caller reads by itself."""
+    n_windows: int = 0
+    n_tasks: int = 0
+    n_batches: int = 0
+    n_rows: int = 0
+    n_lost: int = 0
+    """Rows left out because they could not be read."""
+    n_bytes: int = 0
+    bus_bytes: int = 0
+    """Bytes of windows copied to a device."""
+    wall_s: float = 0.0
+    """In the loader, from being asked for a batch to handing it out."""
+    timeline: Timeline = field(default_factory=Timeline, repr=False, compare=False)
+    """When how much had been handed out."""
+
+    @property
+    def rows_per_s(self) -> float:
+        """Rows handed out a second, the consumer's own time included."""
+        return self._rate(self.n_rows)
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Stored bytes of the rows handed out a second, the consumer's own time included."""
+        return self._rate(self.n_bytes)
+
+    def _rate(self, amount: int) -> float:
+        elapsed_s = self.wall_s + self.consumer_s
+        return amount / elapsed_s if elapsed_s else 0.0
+
+    def __repr__(self) -> str:
+        return "\n".join(self._words())
+
+    def _repr_html_(self) -> str:
+        title, *words = self._words()
+        return page(title, *map(line, words))
+
+    def _readers(self) -> str:
+        return f"{self.n_threads} threads and the caller" if self.n_threads else "the caller alone"
+
+    def _words(self) -> list[str]:
+        lost = f", {self.n_lost:,} rows lost" if self.n_lost else ""
+        there = [f"to the device: {format_bytes(self.bus_bytes)}"] if self.bus_bytes else []
+        piped = f", pipeline {self.pipeline_s:.3f} s" if self.pipeline_s else ""
+        return [
+            f"{count_words(self.n_rows, 'row')} in {count_words(self.n_batches, 'batch')}{lost}: "
+            f"{self.rows_per_s:,.0f} rows/s, {format_bytes(round(self.bytes_per_s))}/s",
+            f"loader {self.wall_s:.3f} s: waiting {self.wait_s:.3f}, reading by itself "
+            f"{self.help_s:.3f}, laying out {self.format_s:.3f}",
+            f"consumer {self.consumer_s:.3f} s; loading what is kept {self.load_s:.3f} s",
+            f"{self._readers()}: reading {self.read_s:.3f} s and decoding {self.decode_s:.3f} s in "
+            f"{count_words(self.n_tasks, 'task')} of {count_words(self.n_windows, 'window')}, "
+            f"planning {self.plan_s:.3f} s"
+            f"{piped}",
+            *there,
+        ]
+
+
+@dataclass(frozen=True, repr=False)
+class LoaderPlots:
+    """What ``loader.plot`` offers. Each picture returns its axes and takes ``ax=``."""
+
+    explain: Callable[..., Explanation]
+    stats: Callable[[], Stats]
+
+    def __call__(self, **options: Any) -> Axes:
+        """Draw the plan; the same as :meth:`plan`."""
+        return self.plan(**options)
+
+    def __repr__(self) -> str:
+        return "<plots of a loader: plot(), plot.plan(), plot.throughput()>"
+
+    def plan(self, labels: npt.ArrayLike | str | None = None, *, ax: Axes | None = None) -> Axes:
+        """Draw where the first windows of the coming epoch read in the file; reads no rows.
+
+        Parameters
+        ----------
+        labels : array, lengths ``(n_rows,)``, or str, optional
+            Classes, for the shuffle quality in the title; see :meth:`labeled.Loader.explain`.
+        ax : matplotlib axes, optional
+
+        Returns
+        -------
+        matplotlib axes
+            Rows that are wanted, dark; with them the rest of the chunks that must be decoded.
+
+        Raises
+        ------
+        MissingExtraError
+            If matplotlib, the extra ``plot``, is not installed.
+        LoaderError
+            If the epoch has no rows.
+        """
+        told = self.explain(labels)
+        if told.reads is None:
+            raise LoaderError("there is no plan to draw: the epoch has no rows")
+        title = f"{count_words(told.n_rows, 'row')}, {asked_as(told.mode)}"
+        if told.quality is not None:
+            title += f", {told.quality:.2f} of a full shuffle"
+        return draw_reads(told.reads, title, ax)
+
+    def throughput(self, *, ax: Axes | None = None) -> Axes:
+        """Draw rows a second over the time of the current or last epoch.
+
+        Raises
+        ------
+        LoaderError
+            If nothing has been handed out yet.
+        MissingExtraError
+            If matplotlib, the extra ``plot``, is not installed.
+        """
+        points = self.stats().timeline.points
+        if len(points) < 2:
+            raise LoaderError("nothing has been handed out yet; iterate first, then look")
+        begin = points[0][0]
+        return draw_rate([(at - begin, rows, n) for at, rows, n in points], "throughput", ax)
