@@ -223,12 +223,6 @@ class BlockReader(Piecewise):
         self.gather_into(out, np.asarray(rows, dtype=np.int64))
         return out
 
-    def cold(self, row: int) -> bool:
-        return False
-
-    def advise(self, runs: Rows) -> None:
-        """Do nothing: there is nobody to tell."""
-
     def cost(self, runs: Rows) -> Cost:
         """Count whole blocks as read: what a graph reads to compute them is not known."""
         row_bytes = math.prod(self.row_shape) * self.dtype.itemsize

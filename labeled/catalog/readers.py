@@ -51,6 +51,14 @@ class Piecewise(Protocol):
         """Read rows in any order: there is nothing to check that could be left out."""
         self.gather_into(out, rows)
 
+    def cold(self, row: int) -> bool:
+        """Say no, where no row is fetched from storage."""
+        return False
+
+    def advise(self, runs: Rows) -> None:
+        """Do nothing, where no row is fetched from storage."""
+        return
+
 
 @dataclass(frozen=True, eq=False)
 class JoinedReader(Piecewise):
@@ -297,12 +305,6 @@ class MemoryReader(Piecewise):
         if isinstance(rows, range) and rows.step > 0:
             return self.array[rows.start : rows.stop : rows.step].copy()
         return self.array[np.asarray(rows, dtype=np.int64)]
-
-    def cold(self, row: int) -> bool:
-        return False
-
-    def advise(self, runs: Rows) -> None:
-        """Do nothing: there is nobody to tell."""
 
     def cost(self, runs: Rows) -> Cost:
         n = n_rows_of(runs)

@@ -46,7 +46,7 @@ def contiguous_engine(source: SourceHeader, region: Region, io: Io) -> Engine:
     )
 
 
-class PackedEngine:
+class PackedEngine(Engine):
     """Reads rows that follow one another in a gzip-compressed file.
 
     Pieces end where rows of a chunk do: there inflating can begin (see :mod:`.packed`).
@@ -88,10 +88,3 @@ class PackedEngine:
         stored = self._source.file.size * len(chunks) // max(1, every)
         used = self._extents.cost(runs).bytes_used
         return Cost(stored, used, len(chunks), len(chunks))
-
-    def advise(self, runs: Ints) -> None:
-        """Do nothing: the file is read forwards, which the system foresees."""
-
-    def cold(self, row: int) -> bool:
-        """Say no: where a row is stored is not known."""
-        return False

@@ -75,8 +75,14 @@ class Engine(Protocol):
     def pieces(self, runs: Ints) -> list[Piece]: ...
     def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None: ...
     def cost(self, runs: Ints) -> Cost: ...
-    def advise(self, runs: Ints) -> None: ...
-    def cold(self, row: int) -> bool: ...
+
+    def advise(self, runs: Ints) -> None:
+        """Tell the system which bytes come next; nothing where that is not known."""
+        return
+
+    def cold(self, row: int) -> bool:
+        """Whether the system would have to fetch a row from storage; no where that is not known."""
+        return False
 
     def gather_into(self, out: Array, rows: Ints) -> None:
         """Store ``source[rows]`` in `out`; each touched piece is read once."""

@@ -5,11 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from labeled.formats.reader import Cost
-from labeled.formats.reading import Piece, n_rows_of, put_rows, row_nbytes, spread, take_rows
+from labeled.formats.reading import (
+    Engine,
+    Piece,
+    n_rows_of,
+    put_rows,
+    row_nbytes,
+    spread,
+    take_rows,
+)
 from labeled.formats.region import Array, Ints
 
 
-class ValuesEngine:
+class ValuesEngine(Engine):
     """Hands out rows of an array; follows :class:`~labeled.formats.reading.Engine`.
 
     Parameters
@@ -42,9 +50,3 @@ class ValuesEngine:
 
     def cost(self, runs: Ints) -> Cost:
         return Cost(0, n_rows_of(runs) * self._row_bytes, 0, 0)
-
-    def advise(self, runs: Ints) -> None:
-        """Do nothing: the values are here."""
-
-    def cold(self, row: int) -> bool:
-        return False

@@ -20,7 +20,7 @@ from typing import Any
 import h5py
 
 from labeled.errors import FileFormatError, LabeledError
-from labeled.formats.bytesource import ByteSource, RemoteFile, is_remote, stamp_of
+from labeled.formats.bytesource import ByteSource, RemoteFile, check_path, is_remote, stamp_of
 from labeled.formats.header import FileStamp
 
 INCOMPLETE = "labeled_incomplete"
@@ -185,3 +185,22 @@ def _close(file: h5py.File) -> None:
         raise FileFormatError(
             f"file {file!r} is damaged: closing it failed ({error}); copy it again"
         ) from error
+
+
+@contextmanager
+def h5_of(stamp: FileStamp) -> Iterator[h5py.File]:
+    """Open a file with h5py for a moment, after checking that it is still the same one.
+
+    Raises
+    ------
+    FileFormatError
+        If it cannot be opened as HDF5.
+    FileChangedError
+        If its size or modification time is not that of `stamp`.
+    """
+    if is_remote(stamp.path):
+        RemoteFile(stamp)
+    else:
+        check_path(stamp)
+    with opened(stamp.path) as file:
+        yield file

@@ -24,9 +24,9 @@ from labeled.errors import FileFormatError, UnknownNameError, listed
 from labeled.formats.examples import ExampleReader
 from labeled.formats.hdf5.attributes import plain_value
 from labeled.formats.hdf5.columns import item_of
+from labeled.formats.hdf5.door import h5_of
 from labeled.formats.hdf5.fallback import PIECE_BYTES
 from labeled.formats.hdf5.groups import matching, natural
-from labeled.formats.hdf5.handles import h5_of
 from labeled.formats.hdf5.layout import dtype_of, why_not_a_source
 from labeled.formats.hdf5.safety import (
     NotThereError,
@@ -359,12 +359,6 @@ class EachEngine(Engine):
     def cost(self, runs: Ints) -> Cost:
         n = n_rows_of(runs)
         return Cost(n * self._row_bytes, n * self._used, n, 0)
-
-    def advise(self, runs: Ints) -> None:
-        """Do nothing: HDF5 has no such call."""
-
-    def cold(self, row: int) -> bool:
-        return False
 
 
 class EachReader(ExampleReader):

@@ -21,8 +21,8 @@ import numpy as np
 
 from labeled.errors import MissingExtraError, how_to_install, listed
 from labeled.formats.hdf5.columns import Column
+from labeled.formats.hdf5.door import h5_of
 from labeled.formats.hdf5.filters import why_not
-from labeled.formats.hdf5.handles import h5_of
 from labeled.formats.hdf5.safety import resolve
 from labeled.formats.header import Filter, SourceHeader
 from labeled.formats.reader import Cost
@@ -115,13 +115,6 @@ class H5pyEngine(Engine):
         groups = [parts for piece in self.pieces(runs) for parts in self._joined(piece.parts)]
         n_rows = sum(int(parts[-1, 1] - parts[0, 0]) for parts in groups)
         return Cost(n_rows * self._row_bytes, n_rows_of(runs) * self._used, len(groups), 0)
-
-    def advise(self, runs: Ints) -> None:
-        """Do nothing: HDF5 has no such call."""
-
-    def cold(self, row: int) -> bool:
-        """Say no: nothing can be done about it."""
-        return False
 
 
 def read_scalar(source: SourceHeader) -> Array:

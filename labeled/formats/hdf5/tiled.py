@@ -23,9 +23,8 @@ from labeled.formats.bytesource import FileRef, OpenFile
 from labeled.formats.extent_engine import FEWEST_PICKED, SHORT_BYTES
 from labeled.formats.extents import cut_long, merged
 from labeled.formats.hdf5.chunkindex import chunk_index
-from labeled.formats.hdf5.moves import Move, move_of, moves_of
 from labeled.formats.hdf5.stored import Stretches, stretches
-from labeled.formats.hdf5.tiles import Tiles
+from labeled.formats.hdf5.tiles import Move, Tiles, move_of, moves_of
 from labeled.formats.header import SourceHeader
 from labeled.formats.reader import Cost
 from labeled.formats.reading import (
