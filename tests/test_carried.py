@@ -207,13 +207,15 @@ def test_a_copy_that_differs_is_found(
 
 @pytest.mark.parametrize("order", ["keep", "shuffle"])
 def test_coordinates_stay_beside_the_arrays_that_name_them(tmp_path: Path, order: str) -> None:
-    old, new, last = (str(tmp_path / name) for name in ("old.nxs", "new.nxs", "last.nxs"))
+    old, new, last = (str(tmp_path / name) for name in ("old.h5", "new.h5", "last.h5"))
     energy = np.linspace(1, 2, N)
     with h5py.File(old, "w") as f:
         data = f.create_group("entry/data")
-        data.attrs.update(signal="counts", axes=["energy", "x"])
         data["counts"] = np.arange(N * 3).reshape(N, 3)
         data["energy"], data["x"] = energy, np.arange(3.0)
+        for axis, name in enumerate(("energy", "x")):
+            data[name].make_scale(name)
+            data["counts"].dims[axis].attach_scale(data[name])
         data["energy"].attrs["units"] = "keV"
     labeled.repack(old, new, order=order)
     labeled.repack(new, last)

@@ -41,8 +41,8 @@ def damaged(tmp_path: Path) -> Path:
 
 
 def test_verify_leaves_a_damaged_file_and_goes_on(sound: Path, damaged: Path) -> None:
-    words = [sys.executable, "-m", "labeled", "verify", damaged, sound, "--timeout", "8"]
-    said = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    words = [sys.executable, "-m", "labeled", "verify", damaged, sound, "--timeout", "15"]
+    said = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert said.returncode == 1
     assert said.stderr.startswith("Error: ")
     assert str(damaged) in said.stderr

@@ -23,6 +23,7 @@ from labeled.errors import (
     LabeledError,
     LabeledWarning,
     LoaderError,
+    OptionError,
     ReadError,
     SplitError,
     UnknownNameError,
@@ -320,8 +321,8 @@ def test_a_picture_that_says_it_is_huge_is_named_where_memory_is_too_small(tmp_p
         ({"splits": "x.lst"}, LoaderError, "splits="),
         ({"sources": ("pictures",)}, UnknownNameError, "pictures"),
         ({"dims": {"images": ("b", "y", "x")}}, DimsError, "4 axes"),
-        ({"group": "x"}, LoaderError, "group="),
-        ({"chanels": 3}, LoaderError, "did you mean 'channels'"),
+        ({"group": "x"}, OptionError, "group="),
+        ({"chanels": 3}, OptionError, "did you mean 'channels'"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(folder, options, error, words):

@@ -11,8 +11,7 @@ axes), `columns` (of tables), `groups` (of one file, joined), `sparse` (matrices
 Rows: `payload` chooses the path. `stored` (chunks without filters), `tiled` (several of them a
 row), `decoded` (with filters), `ragged` (examples of different shapes),
 `fallback` (h5py). They use `chunkindex`, `tiles` with
-`moves`, and `filters` with `plainfilters`, `inflate`, `bitshuffle`, `blosc2`, `compiled` and
-`undoing`.
+`moves`, and `filters` with `inflate` and `compiled`.
 
 Examples that are datasets, or groups, of their own: `each` finds and reads them, `eachheaders`
 makes their headers.
