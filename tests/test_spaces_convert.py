@@ -29,7 +29,6 @@ from labeled.spaces import (
     VectorSpace,
     canonical_axes,
 )
-from labeled.spaces.onehot import one_hot, one_hot_sparse
 
 DIM_OF_AXIS = {"b": "batch", "c": "channel", 0: "height", 1: "width"}
 ORDERS = list(itertools.permutations(("b", 0, 1, "c")))
@@ -338,11 +337,9 @@ def test_one_hot_against_the_identity_matrix(shape, seed, dtype):
         got = space.np_format_as(labels, VectorSpace(m, sparse=sparse))
         np.testing.assert_array_equal(dense(got), merged)
         assert got.dtype == np.float64
-    assert one_hot(labels, m, "stack").shape == (n, k, m)
-    np.testing.assert_array_equal(one_hot(labels, m, "stack").reshape(n, k * m), side_by_side)
     strict = array_api_strict.asarray(labels)
-    for mode in ("merge", "concatenate", "stack"):
-        np.testing.assert_array_equal(one_hot(strict, m, mode), one_hot(labels, m, mode))
+    np.testing.assert_array_equal(space.format_as(strict, VectorSpace(k * m)), side_by_side)
+    np.testing.assert_array_equal(space.format_as(strict, VectorSpace(m)), merged)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -361,7 +358,7 @@ def test_labels_that_are_no_integers_are_named():
     with pytest.raises(SpaceTypeError, match="value nan in row 1 is no label"):
         IndexSpace(10, 1).format_as(nan, VectorSpace(10))
     with pytest.raises(SpaceTypeError, match="found float32"):
-        one_hot(np.zeros((2, 1), np.float32), 3)
+        IndexSpace(3, 1).np_format_as(np.zeros((2, 1), np.float32), VectorSpace(3))
 
 
 def test_labels_not_known_yet_are_derived_from_the_target_and_checked():
@@ -473,9 +470,8 @@ def test_dense_batches_become_csr():
 
 def test_repeated_labels_count_once_in_sparse_merges():
     labels = np.array([[1, 1, 0]])
-    np.testing.assert_array_equal(one_hot_sparse(labels, 3, "merge").toarray(), [[1, 1, 0]])
-    with pytest.raises(SpaceError, match="three axes"):
-        one_hot_sparse(labels, 3, "stack")
+    merged = IndexSpace(3, 3).np_format_as(labels, VectorSpace(3, sparse=True))
+    np.testing.assert_array_equal(merged.toarray(), [[1, 1, 0]])
 
 
 # ---------------------------------------------------------------- every kind of array

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import dask
 import dask.array as da
 import numpy as np
@@ -145,6 +147,27 @@ def test_an_array_comes_back_one_step_at_a_time():
     xr.testing.assert_identical(undo_format(undo_format(moved)), x)
     turned = format_dataarray(moved, Conv2DSpace((4, 5), 3))
     xr.testing.assert_identical(undo_format(turned), moved)
+
+
+def test_what_remembers_its_origin_holds_no_second_copy():
+    x = xr.DataArray(np.zeros((64, 3, 128, 128)), dims=DIMS, coords={"channel": list("rgb")})
+    moved = format_dataarray(x, Conv2DSpace((128, 128), 3, axes=("c", 0, 1, "b")))
+    assert len(pickle.dumps(moved)) < 1.01 * x.nbytes
+    xr.testing.assert_identical(undo_format(pickle.loads(pickle.dumps(moved))), x)
+    xr.testing.assert_identical(undo_format(moved.copy(deep=True)), x)
+
+
+def test_what_was_selected_from_since_comes_back_where_it_can():
+    x = images().assign_coords(batch=[7, 8], channel=list("rgb"))
+    moved = format_dataarray(x, C01B)
+    xr.testing.assert_identical(undo_format(moved[:2, :, :, 1:]), x[1:, :2])
+    rows = format_dataarray(x, VectorSpace(60))
+    made = format_dataarray(rows, C01B)
+    xr.testing.assert_identical(undo_format(made.isel(batch=[1])), rows.isel(batch=[1]))
+    with pytest.raises(DimsError, match="undo the formatting before selecting"):
+        undo_format(made.isel(channel=[0, 1]))
+    with pytest.raises(DimsError, match="no longer those of a batch"):
+        undo_format(moved.isel(channel=0))
 
 
 def test_renamed_dims_stay_renamed():

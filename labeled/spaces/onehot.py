@@ -1,9 +1,8 @@
-"""Labels into indicator rows: checked, in three layouts, dense or sparse.
+"""Labels into indicator rows: checked, in two layouts, dense or sparse.
 
 ``concatenate`` gives every index a block of its own, ``merge`` marks all indices of a
-row in one block (repeats count once), ``stack`` keeps a separate axis. A label that
-is negative or beyond the last one is an error that names the value and its row; it
-never wraps into another column.
+row in one block (repeats count once). A label that is negative or beyond the last one is
+an error that names the value and its row; it never wraps into another column.
 
 Functions of plain arrays: spaces and their rules are not known here.
 """
@@ -29,7 +28,7 @@ from labeled.errors import SpaceError, SpaceTypeError
 from labeled.spaces.dtypes import first_outside
 from labeled.spaces.sparse import csr
 
-Mode = Literal["merge", "concatenate", "stack"]
+Mode = Literal["merge", "concatenate"]
 
 
 def check_labels(labels: Array, max_labels: int | None, who: str = "", first_row: int = 0) -> None:
@@ -101,7 +100,7 @@ def one_hot(
         Integers in ``[0, max_labels)``.
     max_labels : int
         How many labels there are.
-    mode : "merge", "concatenate" or "stack"
+    mode : "merge" or "concatenate"
         The layout.
     dtype : dtype
         Of the result.
@@ -111,8 +110,8 @@ def one_hot(
     Returns
     -------
     array
-        ``merge``: (batch, max_labels); ``concatenate``: (batch, index * max_labels);
-        ``stack``: (batch, index, max_labels). New memory, of the kind `labels` are.
+        ``merge``: (batch, max_labels); ``concatenate``: (batch, index * max_labels). New
+        memory, of the kind `labels` are.
 
     Examples
     --------
@@ -129,11 +128,8 @@ def one_hot(
     xp = namespace(labels)
     wide = astype(reshape(labels, (n, k, 1)), np.int64)
     marks = wide == reshape(xp.arange(max_labels, dtype=xp.int64), (1, 1, max_labels))
-    if mode == "merge":
-        marks = xp.any(marks, axis=1)
-    elif mode == "concatenate":
-        marks = reshape(marks, (n, k * max_labels))
-    return astype(marks, dtype)
+    made = xp.any(marks, axis=1) if mode == "merge" else reshape(marks, (n, k * max_labels))
+    return astype(made, dtype)
 
 
 def _scattered(labels: Array, max_labels: int, mode: Mode, dtype: np.dtype[Any]) -> Array:
@@ -147,7 +143,7 @@ def _scattered(labels: Array, max_labels: int, mode: Mode, dtype: np.dtype[Any])
         return merged
     stacked = xp.zeros((n, k, max_labels), dtype)
     stacked[rows, xp.arange(k)[None, :], labels] = 1
-    return stacked if mode == "stack" else stacked.reshape(n, k * max_labels)
+    return stacked.reshape(n, k * max_labels)
 
 
 def one_hot_sparse(
@@ -160,7 +156,7 @@ def one_hot_sparse(
 ) -> Any:
     """Return indicator rows of `labels` as a ``scipy.sparse.csr_array``.
 
-    As :func:`one_hot`; repeats count once in ``merge`` here too. ``stack`` has no sparse form.
+    As :func:`one_hot`; repeats count once in ``merge`` here too.
 
     Examples
     --------
@@ -168,8 +164,6 @@ def one_hot_sparse(
     array([[1, 0, 1],
            [0, 1, 0]], dtype=uint8)
     """
-    if mode == "stack":
-        raise SpaceError(f"{who}stacked indicators have three axes; a sparse batch has two")
     check_labels(labels, max_labels, who, first_row)
     n, k = labels.shape
     width = max_labels if mode == "merge" else k * max_labels

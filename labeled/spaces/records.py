@@ -83,8 +83,12 @@ def undo_format(x: xr.DataArray) -> xr.DataArray:
 class Origin:
     """What an array was laid out from: all but its values."""
 
-    like: xr.DataArray
-    """Its dims, coordinates and encoding; the values are one number, seen everywhere."""
+    order: tuple[Hashable, ...]
+    """Its dims."""
+    coords: xr.Dataset
+    encoding: Mapping[Any, Any]
+    record: Any
+    """What it recorded of a flattening of its own."""
     own: ArraySpace
     dims: tuple[Hashable | None, ...]
     """The dims in the order of `own`; None is an axis of length 1 that was added."""
@@ -92,21 +96,31 @@ class Origin:
 
     def restored(self, x: xr.DataArray) -> xr.DataArray:
         """Return `x` as it was, with the values that it has now."""
-        if x.ndim != len(self.space.axis_names()):
-            raise DimsError(f"dims {x.dims} are not those of {self.space}, which were formatted")
-        data = self.space.with_dtype(None).format_as(x.data, self.own.with_dtype(None))
-        data = data[tuple(0 if dim is None else slice(None) for dim in self.dims)]
-        dims = [dim for dim in self.dims if dim is not None]
+        new = [dim for dim in x.dims if dim not in self.order]
+        gone = [dim for dim in self.order if dim not in x.dims]
+        if x.ndim != len(self.space.axis_names()) or (
+            not gone and any(x.sizes[d] > 1 for d in new)
+        ):
+            raise DimsError(f"dims {x.dims} are no longer those of a batch of {self.space}")
         try:
-            made = array_of(x, data, dims, self.like).transpose(
-                *self.like.dims, transpose_coords=False
-            )
-        except ValueError as error:  # other lengths than the coordinates
+            made = self._as_rows(x, new, gone) if gone else x.isel(dict.fromkeys(new, 0), drop=True)
+        except ValueError as error:
             raise DimsError(f"{error}; undo the formatting before selecting from it") from error
-        made.encoding = self.like.encoding
-        if RECORD in self.like.attrs:
-            made.attrs[RECORD] = self.like.attrs[RECORD]
+        made = made.transpose(*self.order, transpose_coords=False)
+        made.encoding = dict(self.encoding)
+        if self.record is not None:
+            made.attrs[RECORD] = self.record
         return made
+
+    def _as_rows(
+        self, x: xr.DataArray, new: Sequence[Hashable], gone: Sequence[Hashable]
+    ) -> xr.DataArray:
+        data = self.space.with_dtype(None).format_as(x.data, self.own.with_dtype(None))
+        dims = [dim for dim in self.dims if dim is not None]
+        made = array_of(x, data, dims, x.drop_vars(_touching(x, new)))
+        kept = _touching(self.coords, gone)
+        others = [name for name in self.coords.coords if name not in kept]
+        return made.assign_coords(self.coords.drop_vars(others).coords)
 
 
 def remember(
@@ -117,10 +131,9 @@ def remember(
     space: ArraySpace,
 ) -> xr.DataArray:
     """Return `made`, which is `x` laid out for `space`, with the way back to `x`."""
-    nothing = np.broadcast_to(np.zeros((), bool), tuple(n if n == n else 0 for n in x.shape))
-    like = xr.DataArray(nothing, dims=x.dims, coords=x.coords, attrs=x.attrs)
-    like.encoding = x.encoding
-    made.encoding = {**x.encoding, ORIGIN: Origin(like, own, dims, space)}
+    coords = x.coords.to_dataset()  # without the values of x, which may be large
+    origin = Origin(x.dims, coords, x.encoding, x.attrs.get(RECORD), own, dims, space)
+    made.encoding = {**x.encoding, ORIGIN: origin}
     return made
 
 
@@ -249,7 +262,7 @@ def unstacked(
 
 
 # ---------------------------------------------------------------- coordinates
-def _touching(x: xr.DataArray, dims: Sequence[Hashable]) -> list[Hashable]:
+def _touching(x: xr.DataArray | xr.Dataset, dims: Sequence[Hashable]) -> list[Hashable]:
     """Return the names of the coordinates along any of some dims."""
     return [name for name, coord in x.coords.items() if {*dims} & {*coord.dims}]
 

@@ -25,8 +25,8 @@ from labeled.compat.fuel.datasets.pytables import PytablesDataset
 from labeled.compat.fuel.datasets.stored import StoredRows, is_ragged, labels_of, stored_rows
 from labeled.compat.fuel.exceptions import OldOSError, OldTypeError, OldValueError
 from labeled.compat.fuel.schemes import SequentialExampleScheme
+from labeled.compat.fuel.utils import do_not_pickle_attributes
 from labeled.compat.fuel.utils.cache import cache_file
-from labeled.compat.fuel.utils.lazy import do_not_pickle_attributes
 from labeled.compat.fuel.utils.subset import Subset
 
 __all__ = ["H5PYDataset", "PytablesDataset"]

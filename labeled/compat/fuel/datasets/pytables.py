@@ -15,7 +15,7 @@ from labeled.compat.fuel.datasets.base import Dataset
 from labeled.compat.fuel.datasets.stored import StoredRows, stored_rows
 from labeled.compat.fuel.exceptions import OldValueError
 from labeled.compat.fuel.schemes import SequentialExampleScheme
-from labeled.compat.fuel.utils.lazy import do_not_pickle_attributes
+from labeled.compat.fuel.utils import do_not_pickle_attributes
 
 
 @do_not_pickle_attributes("nodes", "h5file")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numbers
 from functools import cached_property
-from typing import Any, Protocol, TypeGuard
+from typing import Any, TypeGuard
 
 import h5py
 import numpy as np
@@ -18,12 +18,6 @@ import numpy.typing as npt
 from labeled.compat.fuel.exceptions import OldTypeError, OldValueError
 
 Rows = npt.NDArray[np.int64]
-
-
-class FastRows(Protocol):
-    """What reads listed rows in any order, each once or often, at one go."""
-
-    def take_rows(self, rows: Rows) -> Any: ...
 
 
 class Subset:
@@ -230,11 +224,11 @@ class Subset:
         """
         if isinstance(subset_request, int | numbers.Integral):
             return indexable[self._row(int(subset_request))]
-        if hasattr(indexable, "take_rows"):
-            return self._taken(indexable, subset_request)
         request = self[subset_request]
         if _is_slice(request):
             return indexable[slice(request.start, request.stop, request.step)]
+        if hasattr(indexable, "take_rows"):  # reads any order, each row once
+            return indexable.take_rows(request)
         if sort_indices:
             return self.sorted_fancy_indexing(indexable, request)
         if isinstance(indexable, np.ndarray | h5py.Dataset):
@@ -248,18 +242,6 @@ class Subset:
         if self.is_list:
             return int(self.list_or_slice[position])
         return (self.list_or_slice.start or 0) + position
-
-    def _taken(self, indexable: FastRows, request: Any) -> Any:
-        """Return what a request means, without lists of rows in between."""
-        if not _is_slice(request):
-            self._list_request_sanity_check(request, self.num_examples)
-            return indexable.take_rows(self._translate(request))
-        if not self.is_list:
-            found: Any = indexable
-            return found[self[request]]
-        if request != slice(None):
-            self._slice_request_sanity_check(request, self.num_examples)
-        return indexable.take_rows(self._rows[request.start : request.stop : request.step])
 
 
 def _is_slice(request: Any) -> TypeGuard[slice]:
