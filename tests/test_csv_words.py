@@ -151,7 +151,8 @@ def test_numbers_in_columns_whatever_the_name(tmp_path, suffix):
     np.savetxt(path, values)
     np.testing.assert_array_equal(labeled.open_dataset(path)["features"].values, values)
     texts = put(tmp_path / f"b.{suffix}", "place\nNew York\nSan Marino\n")
-    assert labeled.open_dataset(texts)["place"].values.tolist() == ["New York", "San Marino"]
+    found = labeled.open_dataset(texts, format="csv")["place"]
+    assert found.values.tolist() == ["New York", "San Marino"]
 
 
 def test_integers_too_large_for_int64_stay_what_they_are(tmp_path):

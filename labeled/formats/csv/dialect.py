@@ -1,5 +1,9 @@
 """How a text is written: its delimiter, its header, where its rows begin.
 
+Line ends are found by whole arrays. Quotes come in pairs, so a line end counts where an even number
+of them stands before it; where some quote opens no field (``5" pipe``), the text is walked through
+from quote to quote instead.
+
 What is not said is guessed from the first rows: the delimiter is the one that cuts them into
 equally many fields, most of all; a first row without a number in it names columns.
 """
@@ -8,20 +12,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from labeled.errors import FileFormatError
 from labeled.formats.bytesource import StoredBytes, inflating
-from labeled.formats.csv.lines import CR, LF, Lines, lines_of
 from labeled.formats.csv.options import UTF_8, WHITESPACE, TextOptions
 from labeled.formats.header import FileStamp
-from labeled.formats.region import Array
+from labeled.formats.region import Array, Ints
 from labeled.later import extra_module
+
+LF, CR = 10, 13
+
+READ_BYTES = 4 * 1024 * 1024
 
 HEAD_BYTES = 1 << 20
 LONGEST_HEAD_BYTES = 1 << 23
@@ -112,10 +119,10 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
     FileFormatError
         If it is not text, or holds no row.
     """
-    data, packed = _head(stamp, HEAD_BYTES)
+    data = _head(stamp, HEAD_BYTES)
     whole = len(data) < HEAD_BYTES
     if not whole and b"\n" not in data and b"\r" not in data:
-        data, packed = _head(stamp, LONGEST_HEAD_BYTES)
+        data = _head(stamp, LONGEST_HEAD_BYTES)
         whole = len(data) < LONGEST_HEAD_BYTES
     _check_text(stamp, data)
     newline = CR if b"\n" not in data and b"\r" in data else LF
@@ -131,9 +138,17 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
         )
     first_line = data[:begin].count(end) + 1
     plain = Dialect(
-        ",", False, options.quote, newline, begin, (), packed, first_line, options.encoding,
+        ",",
+        False,
+        options.quote,
+        newline,
+        begin,
+        (),
+        is_packed(stamp),
+        first_line,
+        options.encoding,
         options.decimal,
-    )  # fmt: skip
+    )
     delimiter = options.delimiter if said is None else said[1].decode()
     dialect = _with_delimiter(plain, delimiter, stamp.path, data, whole=whole)
     first = _first_rows(dialect, data, 1, whole=whole)
@@ -170,17 +185,38 @@ def _first_rows(dialect: Dialect, data: bytes, n: int, *, whole: bool) -> bytes:
     return data[dialect.begin : dialect.begin + int(ends[-1])] if len(ends) else b""
 
 
-def _head(stamp: FileStamp, n_bytes: int) -> tuple[bytes, bool]:
-    data = StoredBytes(stamp).pread(0, n_bytes)
-    if not data.startswith(_GZIP):
-        return data, False
-    place, parts = inflating(stamp), [b""]
+def parts_of(stamp: FileStamp) -> Iterator[bytes]:
+    """Yield a text in pieces of any length, unpacked.
+
+    Raises
+    ------
+    FileFormatError
+        If it cannot be unpacked.
+    """
+    if not is_packed(stamp):
+        for at in range(0, stamp.size, READ_BYTES):
+            yield StoredBytes(stamp).pread(at, READ_BYTES)
+        return
+    place = inflating(stamp)
     try:
-        while place.at < n_bytes and (part := place.read(n_bytes)):
-            parts.append(part)
+        while part := place.read(READ_BYTES):
+            yield part
     except (OSError, EOFError) as fault:
         raise FileFormatError(f"file {stamp.path!r} cannot be unpacked: {fault}") from None
-    return b"".join(parts), True
+
+
+def is_packed(stamp: FileStamp) -> bool:
+    """Whether a file is gzip-compressed."""
+    return StoredBytes(stamp).pread(0, len(_GZIP)) == _GZIP
+
+
+def _head(stamp: FileStamp, n_bytes: int) -> bytes:
+    data = bytearray()
+    for part in parts_of(stamp):
+        data += part
+        if len(data) >= n_bytes:
+            break
+    return bytes(data[:n_bytes])
 
 
 def _check_text(stamp: FileStamp, data: bytes) -> None:
@@ -245,27 +281,39 @@ def _with_delimiter(
 
 def _fields(dialect: Dialect, text: bytes) -> Rows | None:
     """Cut rows into fields, as the parser does; None where they have not equally many."""
-    csv = arrow(".csv")
-    text = (squeezed(text) if dialect.squeezed else text) + bytes([dialect.newline])
-    parse = csv.ParseOptions(
-        delimiter=dialect.delimiter,
-        quote_char=dialect.quote or False,
-        newlines_in_values=dialect.quote is not None,
-    )
-    read = csv.ReadOptions(
-        use_threads=False,
-        block_size=len(text) + 1,
-        autogenerate_column_names=True,
-        encoding=dialect.encoding,
-    )
+    text = text + bytes([dialect.newline])
     try:
-        names = csv.read_csv(arrow().py_buffer(text), read, parse).column_names
-        words = csv.ConvertOptions(column_types=dict.fromkeys(names, arrow().string()))
-        table = csv.read_csv(arrow().py_buffer(text), read, parse, words)
+        names = read_table(text, dialect).column_names
+        words = read_table(text, dialect, column_types=dict.fromkeys(names, arrow().string()))
     except (arrow().ArrowInvalid, UnicodeDecodeError):
         return None
-    columns = [column.to_pylist() for column in table.columns]
+    columns = [column.to_pylist() for column in words.columns]
     return [list(row) for row in zip(*columns, strict=True)] or None
+
+
+def read_table(
+    text: Any, dialect: Dialect, names: Sequence[str] | None = None, **converting: Any
+) -> Any:
+    """Parse whole rows of text; columns are called f0, f1, ... where no `names` are given."""
+    csv = arrow(".csv")
+    text = squeezed(bytes(text)) if dialect.squeezed else text
+    return csv.read_csv(
+        arrow().py_buffer(text),
+        read_options=csv.ReadOptions(
+            use_threads=False,
+            block_size=len(text) + 1,
+            column_names=names,
+            autogenerate_column_names=names is None,
+            encoding=dialect.encoding,
+        ),
+        parse_options=csv.ParseOptions(
+            delimiter=dialect.delimiter,
+            quote_char=dialect.quote or False,
+            newlines_in_values=dialect.quote is not None,
+        ),
+        convert_options=csv.ConvertOptions(decimal_point=dialect.decimal, **converting),
+        memory_pool=arrow().system_memory_pool(),  # others keep much for the next block
+    )
 
 
 def _is_number(field: str, decimal: str) -> bool:
@@ -320,3 +368,99 @@ def _names(
             "apart"
         )
     return names
+
+
+# where rows begin: at line ends, but for those within quotes and of blank lines
+
+
+class Lines(NamedTuple):
+    """Rows of a piece of text."""
+
+    starts: Ints
+    """Where each row begins, and ..."""
+    ends: Ints
+    """... one past its line end (or past the text, where that lacks one)."""
+    rest: int
+    """Where a last row begins whose end is not there; the length of the text without one."""
+
+
+def lines_of(text: Array, quote: int | None, delimiter: int, newline: int, last: bool) -> Lines:
+    """Find the rows of a piece of text that begins with a row.
+
+    Parameters
+    ----------
+    text : uint8 array
+    quote, delimiter, newline : int
+        As bytes; no quote where nothing is enclosed.
+    last : bool
+        Whether the end of the text ends a row, too.
+
+    Examples
+    --------
+    >>> text = np.frombuffer(b'a,"b\\n"\\n\\nc,d\\ne', np.uint8)
+    >>> found = lines_of(text, ord('"'), ord(","), LF, last=False)
+    >>> found.starts.tolist(), found.ends.tolist(), found.rest
+    ([0, 8], [7, 12], 12)
+    """
+    at = np.flatnonzero(text == newline)
+    open_from = len(text)
+    if quote is not None:
+        at, open_from = _outside_quotes(text, at, quote, delimiter)
+    ends = at + 1
+    if last and open_from == len(text) > (int(ends[-1]) if len(ends) else 0):
+        ends = np.append(ends, len(text))
+    starts = np.concatenate(([0], ends[:-1])) if len(ends) else ends
+    rest = int(ends[-1]) if len(ends) else 0
+    full = ~_blank(text, starts, ends, newline)
+    return Lines(starts[full].astype(np.int64), ends[full].astype(np.int64), rest)
+
+
+def _blank(text: Array, starts: Ints, ends: Ints, newline: int) -> Array:
+    """Whether lines hold nothing but their end."""
+    if not len(starts):
+        return np.zeros(0, bool)
+    length = ends - starts
+    only_end = (length == 1) & ((text[starts] == newline) | (text[starts] == CR))
+    both = (length == 2) & (text[starts] == CR) & (text[ends - 1] == LF)
+    blank: Array = only_end | both
+    return blank
+
+
+def _outside_quotes(text: Array, at: Ints, quote: int, delimiter: int) -> tuple[Ints, int]:
+    """Keep line ends that no quotes enclose; tell where a quote stays open."""
+    quotes = np.flatnonzero(text == quote)
+    if not len(quotes):
+        return at, len(text)
+    if not _pairs_open_fields(text, quotes, delimiter):
+        quotes = _true_pairs(text, quotes, quote, delimiter)
+    kept: Ints = at[np.searchsorted(quotes, at) % 2 == 0]
+    return kept, int(quotes[-1]) if len(quotes) % 2 else len(text)
+
+
+def _pairs_open_fields(text: Array, quotes: Ints, delimiter: int) -> bool:
+    """Whether every first quote of a pair begins a field, or goes on with a doubled one."""
+    opens = quotes[0::2]
+    before = text[np.maximum(opens - 1, 0)]
+    begins = (opens == 0) | (before == delimiter) | (before == LF) | (before == CR)
+    doubled = np.zeros(len(opens), bool)
+    closes = quotes[1::2]
+    doubled[1:] = opens[1:] == closes[: len(opens) - 1] + 1
+    return bool((begins | doubled).all())
+
+
+def _true_pairs(text: Array, quotes: Ints, quote: int, delimiter: int) -> Ints:
+    """Return quotes that open fields and those that close them, by walking through."""
+    pairs: list[int] = []
+    field_ends = (delimiter, LF, CR)
+    doubled = -1
+    for at in quotes.tolist():
+        if at == doubled:
+            continue
+        if len(pairs) % 2 == 0:
+            if at == 0 or int(text[at - 1]) in field_ends:
+                pairs.append(at)
+        elif at + 1 < len(text) and int(text[at + 1]) == quote:
+            doubled = at + 1
+        else:
+            pairs.append(at)
+    return np.array(pairs, np.int64)

@@ -20,10 +20,9 @@ from labeled.formats.csv.table import (
     Chosen,
     Columns,
     check_dtype_names,
-    dtype_of,
-    dtypes_of,
+    columns_of,
     sources_of,
-    types_of,
+    typed,
 )
 from labeled.formats.format import Format, Head, Options
 from labeled.formats.header import FileHeader, FileStamp, Filter, Packing, SourceHeader, fingerprint
@@ -92,15 +91,13 @@ def _file_header(
     text: _Text, guesses: Sequence[Guess], options: Options, own: TextOptions
 ) -> FileHeader:
     stamp, path, names = text.stamp, text.stamp.path, text.dialect.names
-    dtypes = dtypes_of(path, names, [one.dtype for one in guesses], own)
-    wide = [i for i, one in enumerate(guesses) if one.wide]
-    columns = sources_of(path, names, dtypes, own, wide)
-    check_dtype_names(path, own, names, list(columns))
+    columns = columns_of(names, guesses, own)
+    chosen = sources_of(path, columns, own)
+    check_dtype_names(path, own, names, list(chosen))
     sources = {}
-    for name in chosen_sources(columns, options, repr(path)):
-        dtype = dtype_of(path, name, columns[name], dtypes, own)
-        types = types_of(path, name, columns[name], dtype, names, dtypes, guesses, own)
-        table = Columns(text.dialect, columns[name], dtype, types, own.missing, text.index)
+    for name in chosen_sources(chosen, options, repr(path)):
+        dtype, types = typed(path, name, chosen[name], columns, own)
+        table = Columns(text.dialect, chosen[name], dtype, types, own.missing, text.index)
         sources[name] = _source(name, stamp, table, options)
     splits = all_rows(sources)
     return FileHeader(
@@ -164,29 +161,19 @@ def _sampled(stamp: FileStamp, dialect: Dialect, index: RowIndex, own: TextOptio
     FileFormatError
         If a row of them has too few or too many fields.
     """
-    n_blocks = len(index.starts) - 1
-    found = [_block_guesses(stamp, dialect, index, own, n) for n in _spread(n_blocks)]
-    if not found:
+    n_blocks, found = len(index.starts) - 1, []
+    if not n_blocks:
         return [Guess(arrow().null())] * len(dialect.names)
+    for block in sorted({i * (n_blocks - 1) // (SAMPLES - 1) for i in range(SAMPLES)}):
+        begin, end = index.starts[block : block + 2].tolist()
+        text = np.empty(end - begin, np.uint8)
+        FileRef(stamp)().read_into(text, begin)
+        try:
+            found.append(guessed(text.tobytes(), dialect, own.missing))
+        except TextFault as fault:
+            line = line_at(stamp, dialect, begin + int(dialect.lines(text).starts[fault.row]))
+            raise FileFormatError(f"line {line} of {stamp.path!r} {fault}") from None
     return [common(column) for column in zip(*found, strict=True)]
-
-
-def _spread(n: int) -> list[int]:
-    return sorted({i * (n - 1) // max(1, SAMPLES - 1) for i in range(SAMPLES)}) if n else []
-
-
-def _block_guesses(
-    stamp: FileStamp, dialect: Dialect, index: RowIndex, own: TextOptions, block: int
-) -> list[Guess]:
-    begin, end = index.starts[block : block + 2].tolist()
-    text = np.empty(end - begin, np.uint8)
-    FileRef(stamp)().read_into(text, begin)
-    try:
-        return guessed(text.tobytes(), dialect, own.missing)
-    except TextFault as fault:
-        at = begin + int(dialect.lines(text).starts[fault.row])
-        line = line_at(stamp, dialect, at)
-        raise FileFormatError(f"line {line} of {stamp.path!r} {fault}") from None
 
 
 FORMAT = Format(

@@ -14,8 +14,8 @@ from functools import lru_cache
 import numpy as np
 
 from labeled.errors import FileFormatError
-from labeled.formats.bytesource import FileRef, StoredBytes, inflating
-from labeled.formats.csv.dialect import Dialect
+from labeled.formats.bytesource import FileRef
+from labeled.formats.csv.dialect import READ_BYTES, Dialect, parts_of
 from labeled.formats.header import FileStamp
 from labeled.formats.region import Ints
 
@@ -24,7 +24,6 @@ BLOCK_BYTES = 512 * 1024
 
 MOST_BLOCK_BYTES = 16 * BLOCK_BYTES
 
-READ_BYTES = 4 * 1024 * 1024
 MOST_ROW_BYTES = 8 * 1024 * 1024
 """The longest row there may be: a quote that is never closed would make one of the whole file,
 and telling what is wrong with a row takes some twenty times its bytes."""
@@ -77,7 +76,7 @@ def _indexed(stamp: FileStamp, dialect: Dialect, block_rows: int) -> RowIndex:
     found: list[Ints] = []
     n_rows, at, end = 0, dialect.begin, dialect.begin
     left = np.zeros(0, np.uint8)
-    for part, last in _parts(stamp, dialect):
+    for part, last in _parts(stamp, dialect.begin):
         text = np.concatenate((left, np.frombuffer(part, np.uint8)))
         lines = dialect.lines(text, last=last)
         if len(lines.starts):
@@ -94,31 +93,17 @@ def _indexed(stamp: FileStamp, dialect: Dialect, block_rows: int) -> RowIndex:
     return RowIndex(starts, max(1, min(block_rows, n_rows)), n_rows, at)
 
 
-def _parts(stamp: FileStamp, dialect: Dialect) -> Iterator[tuple[bytes, bool]]:
-    """Yield the text in pieces of any length, the last one empty and marked."""
-    yield_from = _inflated if dialect.packed else _plain
-    for part in yield_from(stamp, dialect.begin):
-        yield part, False
+def _parts(stamp: FileStamp, begin: int) -> Iterator[tuple[bytes, bool]]:
+    """Yield the text from `begin` on in large pieces, the last one empty and marked."""
+    held, at = bytearray(), 0
+    for part in parts_of(stamp):
+        held += part[max(begin - at, 0) :]
+        at += len(part)
+        if len(held) >= READ_BYTES:
+            yield bytes(held), False
+            held.clear()
+    yield bytes(held), False
     yield b"", True
-
-
-def _plain(stamp: FileStamp, begin: int) -> Iterator[bytes]:
-    for at in range(begin, stamp.size, READ_BYTES):
-        yield StoredBytes(stamp).pread(at, READ_BYTES)
-
-
-def _inflated(stamp: FileStamp, begin: int) -> Iterator[bytes]:
-    place = inflating(stamp)
-    parts: list[bytes] = []
-    try:
-        while part := place.read(READ_BYTES):
-            parts.append(part[max(0, begin - (place.at - len(part))) :])
-            if sum(map(len, parts)) >= READ_BYTES:
-                yield b"".join(parts)
-                parts = []
-    except (OSError, EOFError) as fault:
-        raise FileFormatError(f"file {stamp.path!r} cannot be unpacked: {fault}") from None
-    yield b"".join(parts)
 
 
 def _unclosed(stamp: FileStamp, at: int) -> FileFormatError:

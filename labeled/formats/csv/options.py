@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from labeled.errors import LoaderError
+from labeled.formats.objects import TEXT
 
 WHITESPACE = "whitespace"
 UTF_8 = "utf-8"
@@ -162,7 +163,9 @@ def _plain(dtype: Any) -> np.dtype[Any]:
     found: np.dtype[Any] = np.dtype(dtype)
     if found.kind == "M":
         return TIME
-    if found.kind not in "biufUSO":
+    if found.kind in "USO":
+        return TEXT
+    if found.kind not in "biuf":
         raise LoaderError(f"dtype={dtype!r}: text is read as numbers, bool, datetime64 or str")
     if found.kind == "f" and found.itemsize not in (4, 8):
         raise LoaderError(

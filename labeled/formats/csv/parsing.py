@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from labeled.errors import listed
-from labeled.formats.csv.dialect import Dialect, arrow, squeezed
+from labeled.formats.csv.dialect import Dialect, arrow, read_table
 from labeled.formats.csv.options import TIME
 from labeled.formats.objects import TEXT
 from labeled.formats.region import Array
@@ -47,6 +47,11 @@ class Guess(NamedTuple):
     """Values are missing."""
     wide: bool = False
     """Integers that float64 would round."""
+
+    @property
+    def zoned(self) -> bool:
+        """Whether the values are times that tell their zone."""
+        return bool(arrow().types.is_timestamp(self.type) and self.type.tz is not None)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -158,31 +163,16 @@ def _table(
     include: Sequence[int] | None,
     missing: Sequence[str],
 ) -> Any:
-    csv = arrow(".csv")
-    text = squeezed(bytes(text)) if dialect.squeezed else text
     try:
-        return csv.read_csv(
-            arrow().py_buffer(text),
-            read_options=csv.ReadOptions(
-                use_threads=False,
-                block_size=len(text) + 1,
-                column_names=[str(i) for i in range(dialect.n_fields)],
-                encoding=dialect.encoding,
-            ),
-            parse_options=csv.ParseOptions(
-                delimiter=dialect.delimiter,
-                quote_char=dialect.quote or False,
-                newlines_in_values=dialect.quote is not None,
-            ),
-            convert_options=csv.ConvertOptions(
-                column_types={str(i): one for i, one in types.items()},
-                include_columns=None if include is None else [str(i) for i in include],
-                null_values=list(missing),
-                check_utf8=False,
-                strings_can_be_null=False,
-                decimal_point=dialect.decimal,
-            ),
-            memory_pool=arrow().system_memory_pool(),  # others keep much for the next block
+        return read_table(
+            text,
+            dialect,
+            [str(i) for i in range(dialect.n_fields)],
+            column_types={str(i): one for i, one in types.items()},
+            include_columns=None if include is None else [str(i) for i in include],
+            null_values=list(missing),
+            check_utf8=False,
+            strings_can_be_null=False,
         )
     except UnicodeDecodeError as fault:
         raise TextFault(f"is not {dialect.encoding}: {fault}; pass encoding=") from None

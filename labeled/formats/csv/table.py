@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from labeled.errors import FileFormatError, UnknownNameError, did_you_mean
-from labeled.formats.csv.dialect import Dialect, arrow
+from labeled.formats.csv.dialect import Dialect
 from labeled.formats.csv.index import RowIndex
 from labeled.formats.csv.options import TIME, TextOptions
 from labeled.formats.csv.parsing import Guess, type_of
-from labeled.formats.objects import TEXT
 
 FEATURES, LABELS = "features", "labels"
 
@@ -25,6 +24,31 @@ _NUMBERED = re.compile(r"(.+)_(\d+)$")
 
 Chosen = int | tuple[int, ...]
 """One column, or several side by side."""
+
+
+class Column(NamedTuple):
+    """One column of a text."""
+
+    name: str
+    guess: Guess
+    told: np.dtype[Any] | None
+    """The dtype that was asked for."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.guess.dtype if self.told is None else self.told
+
+    def type_as(self, dtype: np.dtype[Any]) -> Any:
+        """Return the Arrow type that the column is parsed as, in a source of a dtype."""
+        if dtype.hasobject or dtype == TIME:
+            return type_of(dtype, zoned=self.guess.zoned)
+        if self.told is not None:
+            return type_of(self.told)
+        return (
+            self.guess.type
+            if self.guess.dtype.kind in "iub" or self.guess.gaps
+            else (type_of(dtype))
+        )
 
 
 @dataclass(frozen=True)
@@ -42,12 +66,10 @@ class Columns:
 
 def sources_of(
     path: str,
-    names: Sequence[str],
-    dtypes: Sequence[np.dtype[Any]],
+    columns: Sequence[Column],
     options: TextOptions,
-    wide: Collection[int] = (),
 ) -> dict[str, Chosen]:
-    """Return the columns of each source; float64 may round those of `wide`.
+    """Return the columns of each source.
 
     Raises
     ------
@@ -56,6 +78,7 @@ def sources_of(
     FileFormatError
         If two sources would have the same name, or a column of text is to stand beside others.
     """
+    names = [column.name for column in columns]
     found: dict[str, Chosen] = {}
     if options.labels is not None:
         listed = tuple(column_of(path, one, names, "labels=") for one in options.labels)
@@ -68,7 +91,7 @@ def sources_of(
         more = {names[i]: i for i in left}
     else:
         more = _grouped(names, left) if options.columns is None else {}
-        more = more or _matrix(names, dtypes, left, wide)
+        more = more or _matrix(columns, left)
     clash = sorted(set(found) & set(more))
     if clash:
         raise FileFormatError(
@@ -122,119 +145,72 @@ def _grouped(names: Sequence[str], left: Sequence[int]) -> dict[str, Chosen]:
     return {**grouped, **{names[i]: i for i in left if i not in inside}}
 
 
-def _matrix(
-    names: Sequence[str],
-    dtypes: Sequence[np.dtype[Any]],
-    left: Sequence[int],
-    wide: Collection[int],
-) -> dict[str, Chosen]:
+def _matrix(columns: Sequence[Column], left: Sequence[int]) -> dict[str, Chosen]:
     """Put all numbers side by side; alone each column of anything else, or without a name.
 
-    Alone, too, are large whole numbers beside others: float64 would hold both, but rounds them.
+    Alone, too, are large integers beside floats: float64 would hold both, but rounds them.
     """
-    nameless = {i for i in left if names[i] == f"column_{i}"}
-    apart = nameless if len(nameless) < len(left) else set()
-    numbers = tuple(i for i in left if dtypes[i].kind not in ALONE and i not in apart)
-    if numbers and np.result_type(*(dtypes[i] for i in numbers)).kind == "f":
-        rest = tuple(i for i in numbers if dtypes[i].kind == "f" or i not in wide)
-        numbers = rest or numbers
+    named = [i for i in left if columns[i].name != f"column_{i}"] or left
+    numbers = [i for i in named if columns[i].dtype.kind not in ALONE]
+    if numbers and np.result_type(*(columns[i].dtype for i in numbers)).kind == "f":
+        exact = [i for i in numbers if columns[i].dtype.kind == "f" or not columns[i].guess.wide]
+        numbers = exact or numbers
     beside = set(numbers)
-    out: dict[str, Chosen] = {names[i]: i for i in left if i not in beside}
-    return {FEATURES: numbers, **out} if numbers else out
+    out: dict[str, Chosen] = {columns[i].name: i for i in left if i not in beside}
+    return {FEATURES: tuple(numbers), **out} if numbers else out
 
 
-def dtypes_of(
-    path: str, names: Sequence[str], guessed: Sequence[np.dtype[Any]], options: TextOptions
-) -> list[np.dtype[Any]]:
-    """Return the dtype of each column, as far as columns are told one by one."""
+def columns_of(
+    names: Sequence[str], guesses: Sequence[Guess], options: TextOptions
+) -> list[Column]:
+    """Return the columns of a text, with what was asked for: of all, only numbers take a dtype."""
     said = options.dtype
-    if said is None or isinstance(said, tuple):
-        wanted: Mapping[str, np.dtype[Any]] = dict(said or ())
-        return [_held(wanted.get(n, dtype)) for n, dtype in zip(names, guessed, strict=True)]
-    if _held(said).hasobject:
-        return [TEXT] * len(names)
-    return [dtype if dtype.kind in ALONE else said for dtype in guessed]
+    if isinstance(said, tuple):
+        told = dict(said)
+        return [Column(n, guess, told.get(n)) for n, guess in zip(names, guesses, strict=True)]
+    return [
+        Column(n, g, said if said is None or said.hasobject or g.dtype.kind not in ALONE else None)
+        for n, g in zip(names, guesses, strict=True)
+    ]
 
 
-def dtype_of(
-    path: str, source: str, chosen: Chosen, dtypes: Sequence[np.dtype[Any]], options: TextOptions
-) -> np.dtype[Any]:
-    """Return the dtype of a source: as told for it, else what holds its columns.
+def typed(
+    path: str, source: str, chosen: Chosen, columns: Sequence[Column], options: TextOptions
+) -> tuple[np.dtype[Any], tuple[Any, ...]]:
+    """Return the dtype of a source, and the Arrow types that its columns are parsed as.
 
     Raises
     ------
     FileFormatError
-        If text is to stand beside other columns, or true and false, or times, beside numbers.
+        If text is to stand beside other columns, true and false or times beside numbers, or
+        times with a zone beside times without.
     """
-    said = dict(options.dtype).get(source) if isinstance(options.dtype, tuple) else None
-    listed = chosen if isinstance(chosen, tuple) else (chosen,)
-    if said is not None:
-        dtype = _held(said)
-    elif isinstance(chosen, tuple) and any(dtypes[i].hasobject for i in listed):
-        dtype = TEXT
-    elif isinstance(chosen, tuple):
-        _check_alike(path, source, [dtypes[i] for i in listed])
-        dtype = np.result_type(*(dtypes[i] for i in listed))
-    else:
-        dtype = dtypes[chosen]
-    if dtype.hasobject and isinstance(chosen, tuple):
+    told = dict(options.dtype).get(source) if isinstance(options.dtype, tuple) else None
+    if told is not None:
+        columns = [column._replace(told=told) for column in columns]
+    if not isinstance(chosen, tuple):
+        dtype = columns[chosen].dtype
+        return dtype, (columns[chosen].type_as(dtype),)
+    some = [columns[i] for i in chosen]
+    kinds = {column.dtype.kind for column in some}
+    why = (
+        "text beside other columns"
+        if "O" in kinds
+        else "columns of times beside others"
+        if "M" in kinds and len(kinds) > 1
+        else "columns of true and false beside others"
+        if "b" in kinds and len(kinds) > 1
+        else "times with a zone beside times without one"
+        if "M" in kinds and len({column.guess.zoned for column in some}) > 1
+        else ""
+    )
+    if why:
         raise FileFormatError(
-            f"source {source!r} of {path!r} would put text beside other columns; leave it out of "
-            "columns=, or tell its dtype"
+            f"source {source!r} of {path!r} would put {why}; leave those out of columns= (or pass "
+            "columns='separate')"
         )
-    return dtype
-
-
-def types_of(
-    path: str,
-    source: str,
-    chosen: Chosen,
-    dtype: np.dtype[Any],
-    names: Sequence[str],
-    dtypes: Sequence[np.dtype[Any]],
-    guesses: Sequence[Guess],
-    options: TextOptions,
-) -> tuple[Any, ...]:
-    """Return the Arrow type that each column of a source is parsed as: as told, else as guessed.
-
-    Raises
-    ------
-    FileFormatError
-        If only some are times that tell their zone.
-    """
-    said = options.dtype
-    told = dict(said) if isinstance(said, tuple) else {}
-    types = []
-    for i in chosen if isinstance(chosen, tuple) else (chosen,):
-        guess, kinds = guesses[i], arrow().types
-        asked = names[i] in told or not (said is None or told or dtypes[i].kind in ALONE)
-        if dtype.hasobject or dtype == TIME or source in told:
-            types.append(type_of(dtype, zoned=guess.type == type_of(TIME, zoned=True)))
-        elif asked:
-            types.append(type_of(dtypes[i]))
-        else:
-            whole = kinds.is_integer(guess.type) or kinds.is_boolean(guess.type)
-            types.append(guess.type if whole else type_of(dtype))
-    if dtype == TIME and len(set(types)) > 1:
-        raise FileFormatError(
-            f"source {source!r} of {path!r} would put times with a zone beside times without one; "
-            "leave some out of columns="
-        )
-    return tuple(types)
-
-
-def _check_alike(path: str, source: str, dtypes: Sequence[np.dtype[Any]]) -> None:
-    kinds = {dtype.kind for dtype in dtypes}
-    for kind, words in (("M", "times"), ("b", "true and false")):
-        if kind in kinds and len(kinds) > 1:
-            raise FileFormatError(
-                f"source {source!r} of {path!r} would put columns of {words} beside others; "
-                "leave those out of columns= (or pass columns='separate')"
-            )
-
-
-def _held(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    return TEXT if dtype.kind in "USO" else dtype
+    dtype = np.result_type(*(column.dtype for column in some))
+    return dtype, tuple(column.type_as(dtype) for column in some)
 
 
 def check_dtype_names(
