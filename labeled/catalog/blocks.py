@@ -24,7 +24,7 @@ from labeled.catalog.chunking import BLOCK_BYTES
 from labeled.catalog.layout import RowLayout
 from labeled.catalog.readers import Piecewise
 from labeled.errors import DimsError, LoaderError, ReadError
-from labeled.formats.reader import Cost
+from labeled.formats.reader import Cost, Reader
 from labeled.formats.reading import n_rows_of
 
 Array = npt.NDArray[Any]
@@ -40,10 +40,11 @@ class BlockPiece(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class BlockSource:
-    """One variable of an xarray object, its example dim first.
+class BlockSource(Piecewise):
+    """One variable of an xarray object, its example dim first, and the reader of its rows.
 
-    Offers what the loader asks of a :class:`~labeled.catalog.source.Source`.
+    Offers what the loader asks of a :class:`~labeled.catalog.source.Source`, and follows the
+    :class:`~labeled.formats.reader.Reader` protocol.
     """
 
     name: str
@@ -53,6 +54,8 @@ class BlockSource:
 
     decodes = False
     loaded = None
+    kind = "dask"
+    why = "whole blocks are computed"
 
     @classmethod
     def of(cls, array: xr.DataArray, dim: Hashable, name: str | None = None) -> BlockSource:
@@ -79,6 +82,10 @@ class BlockSource:
                 "its dask array first"
             )
         return cls(name, tuple(map(str, turned.dims)), data)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Travel without the optimised graph, which is made anew where it is needed."""
+        return {"name": self.name, "dims": self.dims, "data": self.data}
 
     @property
     def n_rows(self) -> int:
@@ -111,49 +118,14 @@ class BlockSource:
 
     @property
     def layout(self) -> RowLayout:
-        edges = np.cumsum([0, *self.data.chunks[0]], dtype=np.int64)
-        largest = max((int(n) for n in self.data.chunks[0]), default=1)
-        return RowLayout(largest, edges, 2 * largest * self.row_bytes, dear=True, random=False)
+        scratch = 2 * self.chunk_rows * self.row_bytes
+        return RowLayout(self.chunk_rows, self._edges, scratch, dear=True, random=False)
 
-    def reader(self) -> BlockReader:
-        """Make a reader that computes blocks."""
-        return BlockReader(self.data, self.where)
+    def reader(self) -> Reader:
+        return self
 
     def decode(self, raw: Array) -> Array:
         return raw
-
-
-def _in_blocks(array: xr.DataArray) -> xr.DataArray:
-    if isinstance(array.variable._data, np.ndarray):
-        return array.chunk()
-    dim, n_rows = array.dims[0], array.shape[0]
-    stored = array.encoding.get("preferred_chunks", {}).get(dim, 1)
-    step = stored if isinstance(stored, int) else stored[0]
-    rows = BLOCK_BYTES // max(1, array.nbytes // max(1, n_rows))
-    return array.chunk({dim: max(1, rows // step) * step})
-
-
-@dataclass(frozen=True, eq=False)
-class BlockReader(Piecewise):
-    """Rows of a dask array; follows the :class:`~labeled.formats.reader.Reader` protocol."""
-
-    data: Any
-    where: str
-    kind: str = "dask"
-    why: str = "whole blocks are computed"
-
-    @property
-    def n_rows(self) -> int:
-        return int(self.data.shape[0])
-
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        return tuple(map(int, self.data.shape[1:]))
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        dtype: np.dtype[Any] = np.dtype(self.data.dtype)
-        return dtype
 
     @property
     def chunk_rows(self) -> int:
@@ -225,11 +197,20 @@ class BlockReader(Piecewise):
 
     def cost(self, runs: Rows) -> Cost:
         """Count whole blocks as read: what a graph reads to compute them is not known."""
-        row_bytes = math.prod(self.row_shape) * self.dtype.itemsize
         touched = {piece.block for piece in self.pieces(runs)}
         blocks = sum(int(self._edges[b + 1] - self._edges[b]) for b in touched)
         used = n_rows_of(runs)
-        return Cost(blocks * row_bytes, used * row_bytes, len(touched), len(touched))
+        return Cost(blocks * self.row_bytes, used * self.row_bytes, len(touched), len(touched))
+
+
+def _in_blocks(array: xr.DataArray) -> xr.DataArray:
+    if isinstance(array.variable._data, np.ndarray):
+        return array.chunk()
+    dim, n_rows = array.dims[0], array.shape[0]
+    stored = array.encoding.get("preferred_chunks", {}).get(dim, 1)
+    step = stored if isinstance(stored, int) else stored[0]
+    rows = BLOCK_BYTES // max(1, array.nbytes // max(1, n_rows))
+    return array.chunk({dim: max(1, rows // step) * step})
 
 
 def _flat(keys: Any) -> Iterator[Any]:
