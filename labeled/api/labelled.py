@@ -84,13 +84,13 @@ class Arrays(NamedTuple):
     sources: Named
     others: Named
     coords: Set[str]
-    """Which of them are coordinates."""
+    """Which of the others are coordinates, besides those called like their dim."""
 
 
 def data_array(part: Part, chunks: Any) -> xr.DataArray:
     """Return a source as a DataArray; dims, attributes and coordinates of the file."""
     name, coords = part.source.name, part.coordinates()
-    return _dask_array(name, Arrays({name: part.array}, coords, coords.keys()), chunks)
+    return dask_dataset(Arrays({name: part.array}, coords, coords.keys()), chunks)[name]
 
 
 def carried_array(name: str, variables: Mapping[str, Source], steps: Steps) -> xr.DataArray:
@@ -98,7 +98,7 @@ def carried_array(name: str, variables: Mapping[str, Source], steps: Steps) -> x
     of_dims = (dim for dim in variables[name].dims if dim in variables)
     coords = {dim: taken(variables[dim], steps) for dim in of_dims if variables[dim].dims == (dim,)}
     array = taken(variables[name], steps)
-    return _dask_array(name, Arrays({name: array}, coords, coords.keys()), "auto")
+    return dask_dataset(Arrays({name: array}, coords, coords.keys()), "auto")[name]
 
 
 def arrays_of(
@@ -130,8 +130,7 @@ def arrays_of(
     sizes = {dim: n for a in sources.values() for dim, n in zip(a.dims, a.shape, strict=True)}
     missing = {name: each for name, each in carried.items() if name not in coords.keys() | sources}
     others = coords | _fitting(missing, sizes, steps)
-    named = {n for n, each in {**sources, **others}.items() if each.dims == (n,)}
-    return Arrays(sources, others, coords.keys() | (coordinates & others.keys()) | named)
+    return Arrays(sources, others, coords.keys() | (coordinates & others.keys()))
 
 
 def _renamed(array: LazyArray, names: Mapping[str, str]) -> LazyArray:
@@ -173,41 +172,22 @@ def taken(source: Source, steps: Steps, rows: Selection | None = None) -> LazyAr
     return LazyArray(source, rows, source.dims[one:])
 
 
-def dask_dataset(arrays: Arrays, chunks: Any, attrs: Mapping[str, Any]) -> xr.Dataset:
-    """Return a Dataset of dask arrays; coordinates called like their dim are read for an index."""
-    made, indexed = _variables(arrays, chunks)
-    lazy = {name: made[name] for name in made if name in arrays.coords - indexed.keys()}
-    data = {name: made[name] for name in made if name not in arrays.coords}
-    dataset = xr.Dataset(data, xr.Coordinates(lazy, indexes={}), attrs)
-    return dataset.assign_coords(indexed)
-
-
-def _dask_array(name: str, arrays: Arrays, chunks: Any) -> xr.DataArray:
-    made, indexed = _variables(arrays, chunks)
-    lazy = {n: made[n] for n in made if n in arrays.coords - indexed.keys()}
-    array = xr.DataArray(made[name], xr.Coordinates(lazy, indexes={}), name=name)
-    array.encoding = made[name].encoding
-    return array.assign_coords(indexed)
-
-
-def _variables(
-    arrays: Arrays, chunks: Any
-) -> tuple[dict[str, xr.Variable], dict[str, xr.Variable]]:
-    """Return all variables, and those among them that are read for an index."""
+def dask_dataset(arrays: Arrays, chunks: Any, attrs: Mapping[str, Any] | None = None) -> xr.Dataset:
+    """Return a Dataset of dask arrays; variables called like their dim are read for an index."""
     everything = {**arrays.others, **arrays.sources}
     blocks = _aligned_blocks(arrays, chunks)
     examples = {array.dims[0] for array in arrays.sources.values() if array.dims}
-    indexed = {
-        name
-        for name in arrays.coords
-        if everything[name].dims == (name,)
-        and not (name in examples and _is_long(everything[name]))
-    }
-    made = {
-        name: _variable(array, None if name in indexed else blocks)
-        for name, array in everything.items()
-    }
-    return made, {name: made[name] for name in made if name in indexed}
+    data, coords, indexed = {}, {}, {}
+    for name, array in everything.items():
+        of_dim = array.dims == (name,)
+        if of_dim and not (name in examples and _is_long(array)):
+            indexed[name] = _variable(array, None)
+        elif of_dim or name in arrays.coords:
+            coords[name] = _variable(array, blocks)
+        else:
+            data[name] = _variable(array, blocks)
+    dataset = xr.Dataset(data, xr.Coordinates(coords, indexes={}), attrs)
+    return dataset.assign_coords(indexed)
 
 
 def _variable(array: LazyArray, blocks: Mapping[tuple[str, int], Any] | None) -> xr.Variable:

@@ -232,7 +232,7 @@ def stored_rows(source: Source, selection: Selection) -> int | tuple[int, ...]:
     blocks.
     """
     chunk = stored_along(source)[0]
-    rows = chunk * max(1, -(-len(selection) // (chunk * MAX_BLOCKS)))
+    rows = _as_few(chunk, len(selection), len(selection))
     lengths = aligned(selection, rows, chunk, source.file_starts)
     return rows if len(lengths) < 2 or lengths[0] == rows else lengths
 
@@ -243,16 +243,7 @@ def stored_along(source: Source) -> tuple[int, ...]:
     if stored is None:
         return (1, *source.row_shape)
     kept = [
-        min(length, size)
-        for length, part, size in _kept(source, stored)
-        if not isinstance(part, int)
+        n for n, part in zip(stored[1:], source.region, strict=True) if not isinstance(part, int)
     ]
-    return (stored[0], *(max(1, length) for length in kept))
-
-
-def _kept(source: Source, stored: tuple[int, ...]) -> list[tuple[int, Any, int]]:
-    sizes = iter(source.row_shape)
-    return [
-        (length, part, 0 if isinstance(part, int) else next(sizes))
-        for length, part in zip(stored[1:], source.region, strict=True)
-    ]
+    sizes = zip(kept, source.row_shape, strict=True)
+    return (stored[0], *(max(1, min(each)) for each in sizes))
