@@ -379,7 +379,7 @@ CASES = [
         "For 0 examples a constant scheme never ends ...",
         "next(old.ConstantScheme(3, num_examples=0).get_request_iterator())",
         "3",
-        "list(native.constant(3, n_rows=0))",
+        "list(native.sequential(0, 3))",
         "[]",
     ),
     Case(

@@ -170,7 +170,6 @@ def calls() -> dict[str, Call]:
             {"mode": "shuffled_sequential", **rows, "seed": 1},
             then=first_batch,
         ),
-        "constant": Call(samplers.constant, {"batch_rows": 4, "n_rows": 12}),
         "even_sequences": Call(
             samplers.even_sequences,
             {"lengths": [1, 2, 2], "batch_rows": 2, "seed": 1},

@@ -14,7 +14,7 @@ from labeled.errors import LoaderError, SelectionError, StateError
 from labeled.samplers.modes import batch_sampler
 from labeled.samplers.requests import ListedBatches
 from labeled.samplers.sampled import SampledOrder, SampledPlan
-from labeled.samplers.schemes import constant, cross_validation, sequential, shuffled
+from labeled.samplers.schemes import cross_validation, sequential, shuffled
 from make_files import fuel_file
 
 N = 120
@@ -79,15 +79,6 @@ def test_every_mode_is_served(dataset, mode, sizes):
         for batch, rows in zip(loader, expected, strict=True):
             np.testing.assert_array_equal(batch.rows, rows)
             np.testing.assert_array_equal(batch.arrays["x"], VALUES[rows])
-
-
-def test_constant_sizes_are_sizes_and_no_rows(dataset):
-    for sizes, wanted in ((constant(50, n_rows=N), [50, 50, 20]), (constant(3, times=2), [3, 3])):
-        loader = dataset.batches(sampler=sizes)
-        assert len(loader) == len(wanted)
-        found = [batch.rows.tolist() for batch in loader]
-        assert [len(rows) for rows in found] == wanted
-        assert np.concatenate(found).tolist() == [*range(sum(wanted))]
 
 
 def test_folds_of_cross_validation(dataset):
@@ -177,7 +168,6 @@ def test_three_parts_go_on_as_two(dataset):
         ({"sampler": [[0]], "shuffle": True}, LoaderError, "leave shuffle out"),
         ({"sampler": [[-1]]}, SelectionError, "negative"),
         ({"sampler": 5}, LoaderError, "sampler=5 lists no batches"),
-        ({"sampler": constant(3)}, LoaderError, "sizes without end make no epoch"),
         ({}, LoaderError, "batch_size is missing"),
     ],
 )

@@ -17,12 +17,9 @@ from labeled.samplers.requests import ListedBatches, as_request, rows_of_request
 from labeled.samplers.sampled import SampledOrder, SampledPlan
 from labeled.samplers.schemes import (
     concatenated,
-    constant,
     cross_validation,
     sequential,
-    sequential_examples,
     shuffled,
-    shuffled_examples,
 )
 
 RANDOM = [mode for mode, walk in MODES.items() if walk.random]
@@ -216,11 +213,6 @@ def test_sequences_are_told_by_their_lengths():
 
 
 # ---------------------------------------------------------------- schemes
-def test_schemes_of_one_example():
-    assert lists(sequential_examples(3)) == [[0], [1], [2]]
-    assert sorted(lists(shuffled_examples([5, 9], seed=7))) == [[5], [9]]
-
-
 def test_a_generator_of_rows_serves_every_epoch():
     sampler = sequential((row for row in (4, 2, 8)), 2)
     assert lists(sampler) == lists(sampler) == [[4, 2], [8]]
@@ -281,17 +273,6 @@ def test_folds_that_cannot_be_are_refused_at_once():
         cross_validation(sequential, 10, 4, batch_rows=2)
     with pytest.raises(LoaderError, match="cannot be cut into 4 folds"):
         cross_validation(sequential, 3, 4, strict=False, batch_rows=2)
-
-
-def test_constant_sizes():
-    assert list(constant(4, n_rows=10)) == [4, 4, 2]
-    assert list(constant(4, n_rows=0)) == list(constant(4, times=0)) == []
-    assert list(itertools.islice(constant(4), 5)) == [4] * 5
-    assert lists(constant(4, n_rows=6).sampler) == [[0, 1, 2, 3], [4, 5]]
-    with pytest.raises(LoaderError, match="not both"):
-        constant(4, n_rows=10, times=2)
-    with pytest.raises(LoaderError, match="sizes without end"):
-        _ = constant(4).sampler
 
 
 # ---------------------------------------------------------------- requests

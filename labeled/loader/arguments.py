@@ -24,7 +24,6 @@ from labeled.permute.arguments import checked_factor, compute_dtype, result_dtyp
 from labeled.samplers.parts import Last
 from labeled.samplers.permutation import key_of
 from labeled.samplers.requests import ListedBatches, Sampler
-from labeled.samplers.schemes import ConstantSizes
 from labeled.selection import Selection
 from labeled.specs.casts import why_not_made
 
@@ -71,8 +70,6 @@ def listed_of(asked: Asked, *, draws: bool) -> Sampler | None:
         raise LoaderError(
             f"a sampler lists whole batches, seed and all: leave {', '.join(given)} out"
         )
-    if isinstance(asked.sampler, ConstantSizes):
-        return asked.sampler.sampler
     if isinstance(asked.sampler, Sampler):
         return asked.sampler
     if isinstance(asked.sampler, str | bytes) or not np.iterable(asked.sampler):

@@ -18,12 +18,9 @@ from labeled.samplers.modes import batch_sampler, even_sequences
 from labeled.samplers.requests import ListedBatches
 from labeled.samplers.schemes import (
     concatenated,
-    constant,
     cross_validation,
     sequential,
-    sequential_examples,
     shuffled,
-    shuffled_examples,
 )
 from labeled.samplers.stretches import row_sequences
 
@@ -31,12 +28,9 @@ __all__ = [
     "ListedBatches",
     "batch_sampler",
     "concatenated",
-    "constant",
     "cross_validation",
     "even_sequences",
     "row_sequences",
     "sequential",
-    "sequential_examples",
     "shuffled",
-    "shuffled_examples",
 ]

@@ -1,17 +1,16 @@
 """Ways to walk through examples, as functions: sequential, shuffled, folds, and joined.
 
 The same samplers as in :mod:`labeled.samplers.modes`, by the names that older loaders
-used for them, and what those had besides: one example at a time, several samplers one
-after another, the folds of a cross-validation, and plain batch sizes for examples that
-come without numbers.
+used for them, and what those had besides: several samplers one after another, and the
+folds of a cross-validation.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from itertools import chain, pairwise, repeat
+from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -71,17 +70,6 @@ def shuffled(
     return batch_sampler(
         mode, rows, batch_rows, seed=seed, epoch=epoch, sorted_within=sorted_within
     )
-
-
-def sequential_examples(rows: Rows) -> BatchSampler:
-    """Make batches of one row, in order."""
-    return sequential(rows, 1)
-
-
-@check_arguments(LoaderError)
-def shuffled_examples(rows: Rows, *, seed: Seed | None = None, epoch: int = 0) -> BatchSampler:
-    """Make batches of one row, shuffled; options as in :func:`shuffled`."""
-    return shuffled(rows, 1, seed=seed, epoch=epoch)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -198,68 +186,3 @@ def _without(n: int, start: int, stop: int) -> range | np.ndarray[Any, np.dtype[
     if start == 0 or stop == n:
         return range(stop, n) if start == 0 else range(start)
     return np.concatenate([np.arange(start), np.arange(stop, n)]).astype(np.int64)
-
-
-# ---------------------------------------------------------------- sizes without rows
-@dataclass(frozen=True)
-class ConstantSizes:
-    """Batch sizes for examples without numbers. Made by :func:`constant`."""
-
-    batch_rows: int
-    n_rows: int | None = None
-    times: int | None = None
-
-    def __iter__(self) -> Iterator[int]:
-        if self.n_rows is None:
-            if self.times is None:
-                return repeat(self.batch_rows)
-            return repeat(self.batch_rows, self.times)
-        full, rest = divmod(self.n_rows, self.batch_rows)
-        return chain(repeat(self.batch_rows, full), [rest] if rest else [])
-
-    @property
-    def sampler(self) -> BatchSampler:
-        """The batches that these sizes make of rows in order.
-
-        Raises
-        ------
-        LoaderError
-            If the sizes never end.
-        """
-        n_rows = self.n_rows
-        if n_rows is None:
-            if self.times is None:
-                raise LoaderError("sizes without end make no epoch; give n_rows or times")
-            n_rows = self.times * self.batch_rows
-        return sequential(n_rows, self.batch_rows)
-
-
-@check_arguments(LoaderError)
-def constant(batch_rows: int, n_rows: int | None = None, times: int | None = None) -> ConstantSizes:
-    """Make equal batch sizes: without end, `times` of them, or for `n_rows` examples.
-
-    Parameters
-    ----------
-    batch_rows : int
-        Rows of a batch.
-    n_rows : int, optional
-        Examples there are; the last size is what remains. 0 makes no batch.
-    times : int, optional
-        How many sizes. Not together with `n_rows`.
-
-    Raises
-    ------
-    LoaderError
-        If both are given, or a number is impossible.
-
-    Examples
-    --------
-    >>> list(constant(3, n_rows=7)), list(constant(3, times=2)), list(constant(3, n_rows=0))
-    ([3, 3, 1], [3, 3], [])
-    """
-    if n_rows is not None and times is not None:
-        raise LoaderError(f"give n_rows or times, not both: found {n_rows} and {times}")
-    made = ConstantSizes(whole("batch_rows", batch_rows, least=1))
-    if n_rows is not None:
-        return replace(made, n_rows=whole("n_rows", n_rows))
-    return made if times is None else replace(made, times=whole("times", times))
