@@ -118,7 +118,7 @@ class _Rows:
 
     def __init__(self, asked: dict[str, Any], rules: Rules) -> None:
         self._asked, self._rules = asked, rules
-        self._passes = passes_of(asked, files_of(asked["path_imgrec"]), CHUNK_BYTES)
+        self._begin_pass = passes_of(asked, files_of(asked["path_imgrec"]), CHUNK_BYTES)
         self._n_channels = asked["data_shape"][0]
         if rules != "seed" and self._n_channels not in (1, 3, 4):
             raise LoaderError(f"data_shape: pictures of {self._n_channels} channels are not read")
@@ -146,7 +146,7 @@ class _Rows:
         """Load the mean image, or make it of a whole pass and save it."""
         if os.path.exists(path):
             return read_mean_file(path)
-        chunks = self._passes.begin()
+        chunks = self._begin_pass()
         if self._newest:
             size = self._asked["batch_size"]
             rows = chain.from_iterable(self._in_file_order(chunk, size) for chunk in chunks)
@@ -159,7 +159,7 @@ class _Rows:
 
     def begin(self) -> Iterator[Row]:
         """Begin a pass."""
-        return chain.from_iterable(map(self._rows_of, self._passes.begin()))
+        return chain.from_iterable(map(self._rows_of, self._begin_pass()))
 
     def _rows_of(self, chunk: Chunk) -> Iterator[Row]:
         """Yield the rows of a chunk: the older iterators shuffle before light is drawn."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import struct
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,8 +76,8 @@ class MNISTIter(MXDataProvider):
             raise LoaderError(f"MNISTIter: part_index={part} must be below num_parts={parts}")
         if asked["dtype"] != "float32":
             raise LoaderError(f"MNISTIter: dtype={asked['dtype']!r} must be float32")
-        images = _part(_read(asked["image"], n_lengths=2), part, parts)
-        labels = _part(_read(asked["label"], n_lengths=0), part, parts)
+        images = _part(_read(asked["image"], 2), part, parts)
+        labels = _part(_read(asked["label"], 0), part, parts)
         if len(labels) < len(images):
             raise FileFormatError(
                 f"{asked['label']!r} holds {len(labels)} labels for the {len(images)} pictures of "
@@ -120,31 +120,24 @@ class _Whole:
 
 
 def _read(path: str, n_lengths: int) -> npt.NDArray[np.uint8]:
-    """Return the array that the header of an IDX file claims, mapped."""
-    words = 2 + n_lengths
+    """Return the array that the header of an IDX file claims."""
+    begin = 4 * (2 + n_lengths)
     try:
-        with open(path, "rb") as stream:
-            header = stream.read(4 * words)
-            _, *lengths = struct.unpack(f">{words}I", header)
+        found = np.fromfile(path, np.uint8)
     except OSError as error:
         raise FileFormatError(
             f"{path!r} cannot be read: {error.strerror}; check the path"
         ) from error
-    except struct.error:
-        raise FileFormatError(f"{path!r} ends in its header of {4 * words} bytes") from None
-    claimed = int(np.prod(lengths, dtype=object))
-    found = np.memmap(path, np.uint8, "r") if len(header) else np.empty(0, np.uint8)
-    if len(found) < 4 * words + claimed:
+    if len(found) < begin:
+        raise FileFormatError(f"{path!r} ends in its header of {begin} bytes")
+    lengths = found[4:begin].view(">u4").tolist()
+    claimed = math.prod(lengths)
+    if len(found) < begin + claimed or not claimed:
         raise FileFormatError(
-            f"{path!r} claims {lengths} values and holds {len(found) - 4 * words}; it is cut off, "
-            "or no IDX file of bytes"
+            f"{path!r} claims an array of {lengths} and holds {len(found) - begin} values; it is "
+            "cut off, or not an IDX file of bytes"
         )
-    try:
-        return found[4 * words : 4 * words + claimed].reshape(lengths)
-    except ValueError:  # nothing at all, by lengths that are too large even for that
-        raise FileFormatError(
-            f"{path!r} claims an array of {lengths}, which holds nothing"
-        ) from None
+    return found[begin : begin + claimed].reshape(lengths)
 
 
 def _part(values: npt.NDArray[np.uint8], part: int, parts: int) -> npt.NDArray[np.uint8]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -34,6 +34,8 @@ from labeled.formats.recordio.framing import (
 
 Chunk = list[memoryview]
 """Payloads, in file order."""
+Begin = Callable[[], Iterator[Chunk]]
+"""Begins a pass over the chunks of a stretch of files."""
 
 MIB = 1 << 20
 SCAN_BYTES = MIB
@@ -137,76 +139,8 @@ def _heads(window: memoryview) -> npt.NDArray[np.int64]:
     return np.flatnonzero(first) * ALIGNMENT
 
 
-class Passes:
-    """Chunks of a stretch of files, pass after pass; see :func:`passes_of`."""
-
-    def begin(self) -> Iterator[Chunk]:
-        """Begin a pass."""
-        raise NotImplementedError
-
-
-@dataclass(eq=False)
-class PlainPasses(Passes):
-    """A stretch of bytes in large chunks."""
-
-    stream: ByteStream
-    start: int
-    stop: int
-    chunk_bytes: int
-
-    def begin(self) -> Iterator[Chunk]:
-        return self.stream.chunks(self.start, self.stop, self.chunk_bytes)
-
-
-@dataclass(eq=False)
-class PiecePasses(Passes):
-    """A part cut into pieces, whose order is shuffled before every pass, always further."""
-
-    stream: ByteStream
-    part: tuple[int, int]
-    n_pieces: int
-    draws: Twister
-    chunk_bytes: int
-
-    def __post_init__(self) -> None:
-        self._order = np.arange(self.n_pieces)
-
-    def begin(self) -> Iterator[Chunk]:
-        self._order = self._order[self.draws.shuffled(self.n_pieces)]
-        return self._chunks(self._order.tolist())
-
-    def _chunks(self, order: list[int]) -> Iterator[Chunk]:
-        index, count = self.part
-        for piece in order:
-            start, stop = self.stream.part(index * self.n_pieces + piece, count * self.n_pieces)
-            yield from self.stream.chunks(start, stop, self.chunk_bytes)
-
-
-@dataclass(eq=False)
-class IndexedPasses(Passes):
-    """Records by their offsets, some at a time; shuffled all together before every pass."""
-
-    stream: ByteStream
-    offsets: npt.NDArray[np.int64]
-    ends: npt.NDArray[np.int64]
-    draws: Twister | None
-
-    def begin(self) -> Iterator[Chunk]:
-        n = len(self.offsets)
-        order = np.arange(n) if self.draws is None else self.draws.shuffled(n)
-        return self._chunks(order)
-
-    def _chunks(self, order: npt.NDArray[np.int64]) -> Iterator[Chunk]:
-        for first in range(0, len(order), SOME_RECORDS):
-            some = order[first : first + SOME_RECORDS].tolist()
-            yield [p for i in some for p in self.stream.payloads(*self._stretch(i))]
-
-    def _stretch(self, record: int) -> tuple[int, int]:
-        return int(self.offsets[record]), int(self.ends[record])
-
-
-def passes_of(asked: dict[str, Any], files: Sequence[str], chunk_bytes: int) -> Passes:
-    """Return the passes that an iterator with these parameters makes.
+def passes_of(asked: dict[str, Any], files: Sequence[str], chunk_bytes: int) -> Begin:
+    """Return the function by which an iterator with these parameters begins a pass.
 
     Raises
     ------
@@ -222,14 +156,33 @@ def passes_of(asked: dict[str, Any], files: Sequence[str], chunk_bytes: int) -> 
     if asked.get("path_imgidx"):
         return _indexed(asked, stream)
     size = asked.get("shuffle_chunk_size", 0) * MIB
-    if not size:
-        return PlainPasses(stream, *stream.part(part, parts), chunk_bytes)
-    n_pieces = math.ceil(SLACK * stream.n_bytes / (parts * size))
-    seed = PIECE_SEED + part + parts + n_pieces + asked["shuffle_chunk_seed"]
-    return PiecePasses(stream, (part, parts), n_pieces, Twister(seed), max(size // 8, chunk_bytes))
+    if size:
+        return _in_pieces(asked, stream, size, chunk_bytes)
+    start, stop = stream.part(part, parts)
+    return lambda: stream.chunks(start, stop, chunk_bytes)
 
 
-def _indexed(asked: dict[str, Any], stream: ByteStream) -> Passes:
+def _in_pieces(asked: dict[str, Any], stream: ByteStream, size: int, chunk_bytes: int) -> Begin:
+    """Cut a part into pieces, whose order is shuffled before every pass, always further."""
+    part, parts = asked["part_index"], asked["num_parts"]
+    n = math.ceil(SLACK * stream.n_bytes / (parts * size))
+    draws = Twister(PIECE_SEED + part + parts + n + asked["shuffle_chunk_seed"])
+    order = np.arange(n)
+
+    def chunks(pieces: list[int]) -> Iterator[Chunk]:
+        for piece in pieces:
+            start, stop = stream.part(part * n + piece, parts * n)
+            yield from stream.chunks(start, stop, max(size // 8, chunk_bytes))
+
+    def begin() -> Iterator[Chunk]:
+        order[:] = order[draws.shuffled(n)]
+        return chunks(order.tolist())
+
+    return begin
+
+
+def _indexed(asked: dict[str, Any], stream: ByteStream) -> Begin:
+    """Read records by their offsets, some at a time; shuffled all together before every pass."""
     offsets = _read_offsets(asked["path_imgidx"], stream.n_bytes)
     n, parts = len(offsets), asked["num_parts"]
     step = -(-n // parts)
@@ -238,10 +191,17 @@ def _indexed(asked: dict[str, Any], stream: ByteStream) -> Passes:
         raise LoaderError(
             f"part {asked['part_index']} of {parts} holds none of the {n} records of the index"
         )
-    ends = np.append(offsets[1:], stream.n_bytes)
-    mine = slice(first, first + step)
+    bounds = np.append(offsets, stream.n_bytes)
+    mine = np.arange(first, min(first + step, n))
     draws = Twister(111 + asked["seed"]) if asked["shuffle"] else None
-    return IndexedPasses(stream, offsets[mine], ends[mine], draws)
+
+    def chunks(order: npt.NDArray[np.int64]) -> Iterator[Chunk]:
+        for begin in range(0, len(order), SOME_RECORDS):
+            some = order[begin : begin + SOME_RECORDS]
+            stretches = zip(bounds[some].tolist(), bounds[some + 1].tolist(), strict=True)
+            yield [payload for one in stretches for payload in stream.payloads(*one)]
+
+    return lambda: chunks(mine if draws is None else mine[draws.shuffled(len(mine))])
 
 
 def _read_offsets(path: str, n_bytes: int) -> npt.NDArray[np.int64]:
