@@ -29,7 +29,7 @@ from labeled.errors import (
     UnknownNameError,
 )
 from labeled.formats.pictures import encode
-from labeled.formats.recordio import index as index_module
+from labeled.formats.recordio import records as records_module
 from labeled.formats.recordio import table
 from labeled.formats.recordio.writing import write_records
 
@@ -382,8 +382,8 @@ def test_many_files_are_gone_through_once_each(tmp_path, monkeypatch):
     for i in range(70):
         write_records(tmp_path / f"{i:02}.rec", list(ALIKE[:2]), [i, i], format=".png", index=False)
     scanned = []
-    whole = index_module._scanned
-    monkeypatch.setattr(index_module, "_scanned", lambda *a: scanned.append(a) or whole(*a))
+    whole = records_module._scanned
+    monkeypatch.setattr(records_module, "_scanned", lambda *a: scanned.append(a) or whole(*a))
     ds = labeled.open_dataset(tmp_path)
     for _ in range(2):
         rows = [batch.rows for batch in ds.batches(16, shuffle=True, seed=1, memory="8 MiB")]

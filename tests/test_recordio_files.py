@@ -19,12 +19,10 @@ from labeled.compat.mxnet.recordio import unpack as old_unpack
 from labeled.errors import FileChangedError, FileFormatError, UnknownNameError, WriteError
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.pictures import decode
-from labeled.formats.recordio import index as index_module
-from labeled.formats.recordio import reading
+from labeled.formats.recordio import records
 from labeled.formats.recordio.framing import MAGIC_BYTES, frame
-from labeled.formats.recordio.index import index_of, read_idx
 from labeled.formats.recordio.lists import read_list
-from labeled.formats.recordio.reading import RecordFile
+from labeled.formats.recordio.records import RecordFile, index_of, read_idx
 from labeled.formats.recordio.table import table_of
 from labeled.formats.recordio.writing import write_records
 
@@ -58,8 +56,8 @@ def test_any_payloads_come_back_in_any_order(tmp_path_factory, examples, data):
     assert write_records(path, examples) == len(examples)
     rows = data.draw(st.lists(st.integers(0, len(examples) - 1), max_size=20))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "READ_BYTES", data.draw(st.sampled_from([1, 40, 1 << 20])))
-        patch.setattr(index_module, "STREAM_BYTES", data.draw(st.sampled_from([8, 24, 1 << 18])))
+        patch.setattr(records, "READ_BYTES", data.draw(st.sampled_from([1, 40, 1 << 20])))
+        patch.setattr(records, "STREAM_BYTES", data.draw(st.sampled_from([8, 24, 1 << 18])))
         for idx in (True, False):
             file = record_file(path, idx)
             found = [(row, bytes(one)) for row, one in file.payloads(np.array(rows, np.int64))]
@@ -79,16 +77,15 @@ def test_blocks_hold_the_rows_asked_for_however_they_lie(tmp_path_factory, examp
     rows = data.draw(data.draw(st.sampled_from(ways))(range(first, last + 1)).map(list))
     file = record_file(path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "READ_BYTES", data.draw(st.sampled_from([40, 1 << 20])))
-        patch.setattr(reading, "FAR_APART", data.draw(st.sampled_from([0, 1, 4])))
-        patch.setattr(reading, "FEWEST_PICKED", 2)
-        patch.setattr(reading, "ITEM_BYTES", 8)
+        patch.setattr(records, "READ_BYTES", data.draw(st.sampled_from([40, 1 << 20])))
+        patch.setattr(records, "FEWEST_PICKED", 2)
+        patch.setattr(records, "ITEM_BYTES", 8)
         placed, maps = file.placed(np.array(rows, np.int64)), data.draw(st.booleans())
         if not maps:
-            patch.setattr(reading, "_picked", None)
+            patch.setattr(records, "_picked", None)
         found = list(file.blocks(placed, maps=maps))
         for numbers, _ in found:
-            assert len(numbers) == 1 or file.stored_sizes(numbers).sum() <= reading.READ_BYTES
+            assert len(numbers) == 1 or file.stored_sizes(numbers).sum() <= records.READ_BYTES
     assert [row for numbers, _ in found for row in numbers] == rows
     assert [bytes(one) for _, some in found for one in some] == [examples[row] for row in rows]
 
@@ -266,7 +263,7 @@ def test_damage_is_found_when_a_file_is_gone_through(path, data, words):
 
 def test_an_empty_file_holds_no_record(path):
     Path(path).write_bytes(b"")
-    assert len(index_of(index_module.FileStamp(path, 0, 0))) == 0
+    assert len(index_of(records.FileStamp(path, 0, 0))) == 0
 
 
 @pytest.mark.parametrize(

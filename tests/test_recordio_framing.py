@@ -16,11 +16,13 @@ from labeled.formats.recordio.framing import (
     MAGIC_BYTES,
     MOST_BYTES,
     FramingError,
+    HeaderError,
     frame,
+    pack,
     padded,
     unframe,
+    unpack,
 )
-from labeled.formats.recordio.irheader import HeaderError, pack, unpack
 
 REFERENCE = os.environ.get("LABELED_REFERENCE")
 needs_reference = pytest.mark.skipif(

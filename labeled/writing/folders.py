@@ -23,7 +23,7 @@ import numpy as np
 from labeled.errors import FileFormatError
 from labeled.formats.picture_heads import PictureError
 from labeled.formats.pictures import picture_head
-from labeled.formats.recordio.decoding import Decoding
+from labeled.formats.recordio.options import Decoding
 from labeled.formats.region import Array
 from labeled.ragged import Ragged
 from labeled.ragged.flat import AnyRows, Flat, Rows, elements_of, offsets_of

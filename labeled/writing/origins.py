@@ -31,8 +31,7 @@ from labeled.errors import (
 )
 from labeled.formats.bytesource import is_address, stamp_of, unreadable
 from labeled.formats.foreign import NETCDF3_MAGIC, ZARR_MARKS
-from labeled.formats.recordio.decoding import Decoding
-from labeled.formats.recordio.options import RecordOptions
+from labeled.formats.recordio.options import Decoding, RecordOptions
 from labeled.formats.registry import FORMATS
 from labeled.ragged import Ragged
 from labeled.writing.folders import DIMS, listed, more_pictures, picture_sources
@@ -143,7 +142,7 @@ def origin_of(
         Columns of a table to put side by side.
     options : mapping, optional
         How pictures in a folder are decoded: the fields of
-        :class:`~labeled.formats.recordio.decoding.Decoding`.
+        :class:`~labeled.formats.recordio.options.Decoding`.
 
     Raises
     ------

@@ -43,7 +43,7 @@ from labeled.compat.mxnet.twister import Twister
 from labeled.errors import FileFormatError, LoaderError
 from labeled.formats.picture_heads import PictureError, kind_of
 from labeled.formats.pictures import decode
-from labeled.formats.recordio.irheader import HEADER, HEADER_BYTES, HeaderError, unpack
+from labeled.formats.recordio.framing import HEADER, HEADER_BYTES, HeaderError, unpack
 from labeled.providers.pictures import PictureParameters
 from labeled.transforms import read_mean_file, write_mean_file
 

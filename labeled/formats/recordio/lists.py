@@ -9,12 +9,16 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import FileFormatError, UnknownNameError
+from labeled.formats.bytesource import check_path
+from labeled.formats.header import FileStamp
+from labeled.formats.recordio.records import KEPT_FILES, RecordFile
+from labeled.formats.recordio.table import table_of
 
 Ids = npt.NDArray[np.uint64]
 Labels = npt.NDArray[np.float32]
@@ -166,3 +170,23 @@ def _numbers(fields: Sequence[str]) -> tuple[list[float], str]:
     if len(values) < len(fields) - 1:
         raise ValueError(f"{fields[len(values)][:20]!r} is no label")
     return values, fields[-1] if len(values) < len(fields) else ""
+
+
+@lru_cache(maxsize=KEPT_FILES)
+def listed_labels(file: RecordFile, stamp: FileStamp, width: int | None) -> Labels:
+    """Return the labels that a list gives the records: (n, width), or (n,) for one each.
+
+    Raises
+    ------
+    UnknownNameError
+        If a record is not listed.
+    """
+    found = list_of(stamp, width).labels_of(table_of(file).ids, repr(file.stamp.path))
+    return found[:, 0] if found.shape[1] == 1 else found
+
+
+@lru_cache(maxsize=KEPT_FILES)
+def list_of(stamp: FileStamp, width: int | None = None) -> ExampleList:
+    """Read a list, if it is still the one that was named; kept once a process."""
+    check_path(stamp)
+    return read_list(stamp.path, width)

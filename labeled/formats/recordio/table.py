@@ -24,15 +24,18 @@ from labeled.formats.picture_heads import PictureError, PictureHead, ShortHeadEr
 from labeled.formats.pictures import picture_head
 from labeled.formats.recordio.framing import (
     HEAD_BYTES,
+    HEADER_BYTES,
+    HEADER_DTYPE,
+    LABEL,
     LENGTH_BITS,
     MAGIC,
     MOST_BYTES,
     WHOLE,
+    HeaderError,
     padded,
+    unpack,
 )
-from labeled.formats.recordio.index import KEPT_FILES
-from labeled.formats.recordio.irheader import HEADER_BYTES, HEADER_DTYPE, LABEL, HeaderError, unpack
-from labeled.formats.recordio.reading import AnyRows, RecordFile
+from labeled.formats.recordio.records import KEPT_FILES, AnyRows, RecordFile
 
 Rows = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
@@ -177,6 +180,18 @@ def beginnings(file: RecordFile, rows: AnyRows, n_bytes: int) -> Array:
         payload = file.payload(int(listed[i]))
         out[i] = np.frombuffer(_beginning(payload, n_bytes), np.uint8)
     return out
+
+
+@lru_cache(maxsize=KEPT_FILES)
+def header_labels(file: RecordFile) -> Array:
+    """Return the one label of each record, whether it stands in the header or behind it."""
+    table = table_of(file)
+    labels = table.labels.copy()
+    behind = np.flatnonzero(table.flags)
+    if len(behind):
+        begin = beginnings(file, behind, HEADER_BYTES + LABEL.itemsize)
+        labels[behind] = np.ascontiguousarray(begin[:, HEADER_BYTES:]).view(LABEL)[:, 0]
+    return labels
 
 
 # pictures

@@ -22,9 +22,8 @@ import numpy as np
 
 from labeled.errors import ArrayError, WriteError
 from labeled.formats.pictures import encode
-from labeled.formats.recordio.framing import FramingError, frame
-from labeled.formats.recordio.index import SUFFIX
-from labeled.formats.recordio.irheader import HeaderError, pack
+from labeled.formats.recordio.framing import FramingError, HeaderError, frame, pack
+from labeled.formats.recordio.records import SUFFIX
 from labeled.formats.replacing import check_target, explained, replacing
 
 MOST_EXACT = 1 << 24

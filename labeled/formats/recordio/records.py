@@ -1,15 +1,26 @@
-"""Reading records by row: neighbours in one call, each checked against the index.
+"""Records of a file by row: where each begins, and its payload, checked against that.
 
-A file of records is a recipe (a stamp, and perhaps that of its ``.idx``): it holds no handle
-and no index, pickles as a few words, and may be used by several threads at once. Payloads
-are handed out as views of what was read, so that a picture is decoded from there.
+Offsets are found by going from head to head once, or read from an ``.idx``: eight bytes a
+record, made once a process for a file. Each record ends where the next begins, so a file that
+is cut short, or whose lengths lead nowhere, is found out before a row is read. Neighbours are
+read by one call; payloads are views of what was read, so that a picture is decoded from there.
+
+A :class:`RecordFile` is a recipe (a stamp, and perhaps that of its ``.idx``): it holds no handle
+and no index, pickles as a few words, and may be used by several threads at once.
+
+The trade-off: going from head to head fetches one page a record, which is slow from a cold
+disk; an ``.idx`` saves that. It is believed only as far as it can be checked: its first
+record must be the first of the file and its last one must end with the file, and reading
+finds out whether one is missing between two others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -17,23 +28,210 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import FileFormatError, ReadError
-from labeled.formats.bytesource import FileRef, OpenFile
+from labeled.formats.bytesource import FileRef, OpenFile, open_bytes, stamp_of
 from labeled.formats.header import FileStamp
 from labeled.formats.recordio.framing import (
     ALIGNMENT,
     HEAD_BYTES,
+    LAST,
     MAGIC,
+    WHOLE,
     FramingError,
+    padded,
+    part_at,
     unframe,
 )
-from labeled.formats.recordio.index import REMEDY, RecordIndex, broken, index_of
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
-AnyRows = range | Rows
-Held = tuple[Array, Rows]
-"""What was read of some stretches, and where in it each begins."""
 
+SUFFIX = ".idx"
+REMEDY = "make it again, or open with index=False to go through the records"
+
+KEPT_FILES = 4096
+"""Of so many files a process keeps what it found out: more than are joined to one dataset."""
+
+STREAM_BYTES = 1 << 18
+"""What is read at once where records are small."""
+
+SMALL_BYTES = 1 << 14
+"""Records that are smaller on average are gone through in one stream."""
+
+
+@dataclass(frozen=True, eq=False)
+class RecordIndex:
+    """Where records begin, and the end of the last.
+
+    Parameters
+    ----------
+    offsets : int64 (n + 1,)
+        Ascending; record i lies in ``offsets[i] : offsets[i + 1]``.
+    why : str
+        Where they are known from, for `explain`.
+    """
+
+    offsets: Rows
+    why: str
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+@lru_cache(maxsize=KEPT_FILES)
+def index_of(stamp: FileStamp, idx: FileStamp | None = None) -> RecordIndex:
+    """Return where the records of a file begin.
+
+    Parameters
+    ----------
+    stamp : FileStamp
+        Of the record file.
+    idx : FileStamp, optional
+        Of a text file of keys and offsets that spares going through the records.
+
+    Raises
+    ------
+    FileFormatError
+        If the file is no RecordIO file or is cut short, or `idx` is not its index.
+    """
+    if not stamp.size:
+        return RecordIndex(np.zeros(1, np.int64), "an empty file")
+    file = open_bytes(stamp)
+    if idx is None:
+        return RecordIndex(_scanned(file, stamp), "records gone through once")
+    offsets = np.sort(read_idx(idx.path)[1])
+    _check_idx(idx, offsets, stamp, file)
+    return RecordIndex(np.append(offsets, stamp.size), f"offsets from {os.path.basename(idx.path)}")
+
+
+def _scanned(file: OpenFile, stamp: FileStamp) -> Rows:
+    """Go from head to head."""
+    offsets, window = array("q"), _Window(file, stamp.size)
+    at = 0
+    while at < stamp.size:
+        offsets.append(at)
+        flag = None
+        try:
+            while flag not in (WHOLE, LAST):
+                first = flag is None
+                flag, length = part_at(window.heads(at, len(offsets)), window.place(at))
+                if first != (flag < 2):
+                    raise FramingError(f"it holds a part of kind {flag} out of its order")
+                at += HEAD_BYTES + padded(length)
+                if at > stamp.size:
+                    raise FramingError(
+                        f"it claims {length:,} bytes, {at - stamp.size:,} more than the file has"
+                    )
+        except FramingError as fault:
+            raise broken(stamp.path, len(offsets) - 1, offsets[-1], fault) from None
+    offsets.append(stamp.size)
+    return np.frombuffer(offsets, np.int64)
+
+
+class _Window:
+    """Some bytes of a file around the head that is looked at."""
+
+    def __init__(self, file: OpenFile, size: int) -> None:
+        self._file = file
+        self._size = size
+        self._begin = 0
+        self._held = np.empty(0, np.uint8)
+
+    def heads(self, at: int, n_records: int) -> memoryview:
+        """Return bytes that hold the head at `at`, of the n-th record, if the file does."""
+        if not self._begin <= at <= self._begin + len(self._held) - HEAD_BYTES:
+            want = STREAM_BYTES if at < SMALL_BYTES * n_records else HEAD_BYTES
+            self._held = np.empty(min(want, self._size - at), np.uint8)
+            self._file.read_into(self._held, at)
+            self._begin = at
+        return self._held.data
+
+    def place(self, at: int) -> int:
+        return at - self._begin
+
+
+def broken(path: str, record: int, offset: int, fault: Exception) -> FileFormatError:
+    """Return the error of a record that is none."""
+    return FileFormatError(
+        f"record {record} of {path!r}, at byte {offset:,}, is damaged: {fault}; the file is no "
+        "RecordIO file, or was cut short, so copy or write it again"
+    )
+
+
+def idx_stamp(path: str | os.PathLike[str]) -> FileStamp:
+    """Return which ``.idx`` is at a path; FileFormatError where there is none to read."""
+    try:
+        return stamp_of(path)
+    except FileFormatError as error:
+        raise FileFormatError(f"{error}; {REMEDY}") from None
+
+
+def read_idx(path: str) -> tuple[list[str], Rows]:
+    """Return the keys and offsets that an ``.idx`` lists, in its order.
+
+    Raises
+    ------
+    FileFormatError
+        If a line is no key and offset.
+    """
+    keys, offsets = [], array("q")
+    try:
+        with open(path, encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                fields = line.split("\t") if "\t" in line else line.split()
+                if not line.strip():
+                    continue
+                if len(fields) != 2 or not fields[1].strip().isdecimal():
+                    raise FileFormatError(
+                        f"line {number} of {path!r} is {line.strip()[:60]!r}; each line of an "
+                        "index is a key, a tab and the offset of a record"
+                    )
+                keys.append(fields[0])
+                offsets.append(int(fields[1].strip()))
+    except FileFormatError as error:
+        raise FileFormatError(f"{error}; {REMEDY}") from None
+    except (OSError, ValueError, OverflowError) as error:
+        raise FileFormatError(f"cannot read the index {path!r}: {error}; {REMEDY}") from error
+    return keys, np.frombuffer(offsets, np.int64) if offsets else np.empty(0, np.int64)
+
+
+def _check_idx(idx: FileStamp, offsets: Rows, stamp: FileStamp, file: OpenFile) -> None:
+    problem = None
+    if not len(offsets):
+        problem = "it lists no record"
+    elif offsets[0]:
+        problem = f"its first record begins at byte {offsets[0]:,}, not with the file"
+    elif offsets[-1] >= stamp.size:
+        problem = f"it lists a record at byte {offsets[-1]:,}, but the file has {stamp.size:,}"
+    elif (np.diff(offsets) < HEAD_BYTES).any() or (offsets % ALIGNMENT).any():
+        problem = "its offsets cannot be those of records"
+    else:
+        problem = _last_problem(int(offsets[-1]), stamp.size, file)
+    if problem is not None:
+        raise FileFormatError(
+            f"{idx.path!r} is not the index of {stamp.path!r}: {problem}; {REMEDY}"
+        )
+
+
+def _last_problem(offset: int, size: int, file: OpenFile) -> str | None:
+    try:
+        at = offset
+        while True:
+            head = np.empty(min(HEAD_BYTES, size - at), np.uint8)
+            file.read_into(head, at)
+            flag, length = part_at(head.data)
+            at += HEAD_BYTES + padded(length)
+            if flag in (WHOLE, LAST) or at >= size:
+                break
+    except FramingError as fault:
+        return f"at byte {offset:,}, which it lists last, stands no record: {fault}"
+    if at == size:
+        return None
+    return f"the record that it lists last ends at byte {at:,}, but the file has {size:,}"
+
+
+# ---------------------------------------------------------------- payloads
+
+AnyRows = range | Rows
 HEAD_DTYPE = np.dtype([("magic", "<u4"), ("word", "<u4")])
 
 READ_BYTES = 1 << 20
@@ -42,13 +240,11 @@ READ_BYTES = 1 << 20
 GAP_BYTES = 1 << 12
 """Bytes between two records that are sooner read than skipped."""
 
+
 SHORT_BYTES, FEWEST_PICKED, ITEM_BYTES = 1 << 15, 8, 1 << 8
 """So many stretches, this short on average, are copied out of a memory map where one may be
 used: a call each takes three times as long. They are copied by items of the last size.
 """
-
-FAR_APART = 4
-"""Records that lie over so many times the bytes they take have few neighbours among them."""
 
 
 @dataclass(frozen=True)
@@ -129,15 +325,10 @@ class RecordFile:
         placed : int64 array (3, n)
             From :meth:`placed`, all of it or some columns.
         maps : bool
-            Whether scattered records may be copied out of a memory map, all of them at once.
+            Whether scattered records may be copied out of a memory map, many with one call.
         """
         numbers, starts, stops = placed
         file = self._file()
-        found = self._at_once(file, placed, maps=maps)
-        if found is not None:
-            (held, places), rows = found, numbers.tolist()
-            yield rows, self._payloads(held, places, places + (stops - starts), rows)
-            return
         for cuts in _blocks(starts, stops):
             first, last = cuts[0], cuts[-1]
             begins, ends = starts[cuts[:-1]], stops[cuts[1:] - 1]
@@ -202,43 +393,20 @@ class RecordFile:
         file.check()
         return file
 
-    def _at_once(self, file: OpenFile, placed: Rows, *, maps: bool) -> Held | None:
-        """Fetch records that lie all side by side, or far apart; None where it takes more.
-
-        These are what most pieces of an epoch are, and need the fewest calls of NumPy.
-        """
-        numbers, starts, stops = placed
-        n_bytes = int((stops - starts).sum())
-        if not 0 < n_bytes <= READ_BYTES:
-            return None
-        span = int(stops[-1]) - int(starts[0])
-        if span == n_bytes and (starts[1:] == stops[:-1]).all():
-            held = np.empty(n_bytes, np.uint8)
-            self._fill(file, held, [(int(starts[0]), 0, n_bytes)], numbers)
-            return held, starts - starts[0]
-        if maps and span > FAR_APART * n_bytes and _scattered(file, starts, stops):
-            return _picked(file, starts, stops)
-        return None
-
-    def _read(self, file: OpenFile, begins: Rows, ends: Rows, rows: Rows) -> Held:
-        """Fetch some stretches of the file, each by a call."""
+    def _read(self, file: OpenFile, begins: Rows, ends: Rows, rows: Rows) -> tuple[Array, Rows]:
+        """Fetch some stretches of the file, each by a call; return them, and where each begins."""
         reach = np.cumsum(ends - begins)
         held, places = np.empty(reach[-1], np.uint8), reach - ends + begins
-        parts = zip(begins.tolist(), places.tolist(), reach.tolist(), strict=True)
-        self._fill(file, held, parts, rows)
-        return held, places
-
-    def _fill(
-        self, file: OpenFile, held: Array, parts: Iterable[tuple[int, int, int]], rows: Rows
-    ) -> None:
-        """Read to `held` what begins at some bytes of the file; places in it, first and behind."""
         try:
-            for begin, place, stop in parts:
+            for begin, place, stop in zip(
+                begins.tolist(), places.tolist(), reach.tolist(), strict=True
+            ):
                 file.read_into(held[place:stop], begin)
         except EOFError as fault:
             raise ReadError(f"{self._where(rows)}: {fault}; copy the file again") from fault
         except OSError as fault:
             raise ReadError(f"{self._where(rows)} cannot be read: {fault}") from fault
+        return held, places
 
     def _where(self, rows: Rows) -> str:
         return f"records {int(rows[0])} to {int(rows[-1])} of {self.stamp.path!r}"
@@ -278,7 +446,7 @@ def _scattered(file: OpenFile, begins: Rows, ends: Rows) -> bool:
     return bool(short) and file.holds(int(begins[n // 2]))
 
 
-def _picked(file: OpenFile, begins: Rows, ends: Rows) -> Held | None:
+def _picked(file: OpenFile, begins: Rows, ends: Rows) -> tuple[Array, Rows] | None:
     """Copy some stretches out of a memory map with one call; None where there is no map.
 
     They are copied by items of one size, so a few bytes behind each come with it.

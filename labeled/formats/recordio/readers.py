@@ -1,21 +1,25 @@
-"""Rows of one shape out of record files: pictures decoded alike, labels, ids.
+"""Readers of record files: pictures, labels, ids and bytes, of one shape or of many.
 
-Follows :class:`~labeled.formats.reading.Engine`. A piece is a mebibyte of pictures or more;
-the thread that takes it reads their records, looks at their headers, and decodes one after
-the other outside the GIL, each to where it belongs.
+Sources of one shape follow :class:`~labeled.formats.reading.Engine`. A piece is a mebibyte of
+pictures or more; the thread that takes it reads their records, looks at their headers, and
+decodes one after the other outside the GIL, each to where it belongs. Others follow
+:class:`~labeled.ragged.RaggedReader`; their shapes come from the headers of pictures. A picture
+that cannot be decoded has no pixels there, and reading it is an error that names it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from labeled.errors import FileFormatError, ReadError
 from labeled.formats import clock
-from labeled.formats.bytesource import check_path
-from labeled.formats.header import FileStamp, SourceHeader
+from labeled.formats.examples import ExampleReader
+from labeled.formats.header import SourceHeader
 from labeled.formats.picture_heads import PictureError
 from labeled.formats.reader import Cost
 from labeled.formats.reading import (
@@ -29,17 +33,16 @@ from labeled.formats.reading import (
     row_nbytes,
     spread,
 )
-from labeled.formats.recordio.decoding import Decoding
-from labeled.formats.recordio.index import KEPT_FILES
-from labeled.formats.recordio.irheader import HEADER_BYTES, LABEL, HeaderError, body_of, unpack
-from labeled.formats.recordio.lists import ExampleList, read_list
-from labeled.formats.recordio.options import Detail
-from labeled.formats.recordio.reading import RecordFile
-from labeled.formats.recordio.table import beginnings, table_of
+from labeled.formats.recordio.framing import HEADER_BYTES, LABEL, HeaderError, body_of, unpack
+from labeled.formats.recordio.lists import listed_labels
+from labeled.formats.recordio.options import Decoding, Detail
+from labeled.formats.recordio.records import RecordFile
+from labeled.formats.recordio.table import beginnings, header_labels, lengths_of, sizes_of, table_of
 from labeled.formats.region import Array, Ints, Region, is_whole, outer_take, region_shape
 from labeled.formats.rows import RowReader
 from labeled.formats.values_engine import ValuesEngine
-from labeled.permute.workers import processors
+from labeled.permute.workers import processors, share
+from labeled.ragged.flat import AnyRows, Flat, Rows, elements_of, offsets_of
 
 LEAST_ROW_BYTES = 64
 """A row counts as so many bytes at least: records are found one by one."""
@@ -66,7 +69,7 @@ def _engine_of(source: SourceHeader, region: Region, io: Io) -> Engine:
         return PictureEngine(source, region, maps=io != "pread")
     if source.key == "labels" and detail.label_list is None and source.row_shape:
         return LabelEngine(source, region)
-    values = ids_of(detail) if source.key == "ids" else single_labels(source)
+    values = table_of(detail.records).ids if source.key == "ids" else single_labels(source)
     why = f"{source.name} of all records, known from their headers"
     return ValuesEngine(outer_take(values, region), why)
 
@@ -208,52 +211,12 @@ class LabelEngine(RowEngine):
         return exactly(values, self.source)
 
 
-# labels and ids
-
-
-def ids_of(detail: Detail) -> Array:
-    """Return the ids of all records."""
-    return table_of(detail.records).ids
-
-
 def single_labels(source: SourceHeader) -> Array:
     """Return labels that are in memory: those of a list, or one a record."""
     detail: Detail = source.detail
     if detail.label_list is not None:
         return exactly(listed_labels(detail.records, detail.label_list, detail.label_width), source)
     return exactly(header_labels(detail.records), source)
-
-
-@lru_cache(maxsize=KEPT_FILES)
-def header_labels(file: RecordFile) -> Array:
-    """Return the one label of each record, whether it stands in the header or behind it."""
-    table = table_of(file)
-    labels = table.labels.copy()
-    behind = np.flatnonzero(table.flags)
-    if len(behind):
-        begin = beginnings(file, behind, HEADER_BYTES + LABEL.itemsize)
-        labels[behind] = np.ascontiguousarray(begin[:, HEADER_BYTES:]).view(LABEL)[:, 0]
-    return labels
-
-
-@lru_cache(maxsize=KEPT_FILES)
-def listed_labels(file: RecordFile, stamp: FileStamp, width: int | None) -> Array:
-    """Return the labels that a list gives the records: (n, width), or (n,) for one each.
-
-    Raises
-    ------
-    UnknownNameError
-        If a record is not listed.
-    """
-    found = list_of(stamp, width).labels_of(table_of(file).ids, repr(file.stamp.path))
-    return found[:, 0] if found.shape[1] == 1 else found
-
-
-@lru_cache(maxsize=KEPT_FILES)
-def list_of(stamp: FileStamp, width: int | None = None) -> ExampleList:
-    """Read a list, if it is still the one that was named; kept once a process."""
-    check_path(stamp)
-    return read_list(stamp.path, width)
 
 
 def exactly(values: Array, source: SourceHeader) -> Array:
@@ -277,3 +240,155 @@ def exactly(values: Array, source: SourceHeader) -> Array:
             "open without label_dtype= to have them as they are"
         )
     return cast
+
+
+# ---------------------------------------------------------------- different shapes
+
+MANY_ROWS = 16
+"""Pictures that are worth several threads, where they are asked for at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class RecordReader(ExampleReader):
+    """What the sources have in common; each tells shapes and reads examples its own way."""
+
+    kind: str = "records"
+    chunk_rows: int = 1
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave what was found out behind: it is found out again where the reader arrives."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    @property
+    def why(self) -> str:
+        return f"{self.source.ragged}, found by its offset"
+
+    @property
+    def records(self) -> RecordFile:
+        records: RecordFile = self.source.detail.records
+        return records
+
+    def shapes(self, rows: AnyRows) -> Rows:
+        """Return the shapes of examples; override this."""
+        raise NotImplementedError
+
+    def read_examples(self, rows: AnyRows) -> Iterator[Array]:
+        """Yield examples, each in memory of its own; override this."""
+        raise NotImplementedError
+
+    def sizes(self, rows: AnyRows) -> Rows:
+        return elements_of(self.shapes(rows))
+
+    def read_flat(self, rows: AnyRows) -> Flat:
+        shapes = self.shapes(rows)
+        offsets = offsets_of(elements_of(shapes))
+        out = np.empty(int(offsets[-1]), self.dtype)
+        for i, example in enumerate(self.read_examples(rows)):
+            out[offsets[i] : offsets[i + 1]] = example.reshape(-1)
+        return Flat(out, offsets, shapes)
+
+
+class PictureReader(RecordReader):
+    """Pictures, decoded: (height, width, channel)."""
+
+    @cached_property
+    def _shapes(self) -> Rows:
+        decoding: Decoding = self.source.detail.decoding
+        return decoding.shapes(sizes_of(self.records))
+
+    def shapes(self, rows: AnyRows) -> Rows:
+        found: Rows = self._shapes[np.asarray(rows, np.int64)]
+        return found
+
+    @property
+    def why(self) -> str:
+        return f"{self.source.ragged}; decoded one by one"
+
+    def stored_sizes(self, rows: AnyRows) -> Rows:
+        """Return the bytes that examples take in the file."""
+        return self.records.stored_sizes(rows)
+
+    def read_examples(self, rows: AnyRows) -> Iterator[Array]:
+        for row, payload in self.records.payloads(rows):
+            yield self._picture(row, payload)
+
+    def read_flat(self, rows: AnyRows) -> Flat:
+        """Decode pictures straight to where they belong, by several threads if there are many."""
+        listed = np.asarray(rows, np.int64)
+        shapes = self.shapes(listed)
+        offsets = offsets_of(elements_of(shapes))
+        out = np.empty(int(offsets[-1]), self.dtype)
+        placed = self.records.placed(listed)
+
+        def some(first: int, last: int) -> None:
+            for numbers, payloads in self.records.blocks(placed[:, first:last]):
+                stop = first + len(numbers)
+                own = [
+                    out[offsets[i] : offsets[i + 1]].reshape(shapes[i]) for i in range(first, stop)
+                ]
+                for i in plain_pictures(self.source, payloads, own):
+                    own[i][...] = self._picture(numbers[i], payloads[i])
+                first = stop
+
+        share(some, len(listed), processors() if len(listed) >= MANY_ROWS else 1)
+        return Flat(out, offsets, shapes)
+
+    def _picture(self, row: int, payload: memoryview) -> Array:
+        image = picture(self.source, row, payload)
+        shape = tuple(self._shapes[row].tolist())
+        if image.shape != shape:
+            raise ReadError(
+                f"{self.where}, row {row}: its picture is {image.shape}, but its header says "
+                f"{shape}; the picture is damaged"
+            )
+        return image
+
+
+class PayloadReader(RecordReader):
+    """Bytes: those of pictures, undecoded, or whole payloads where there are no headers."""
+
+    @cached_property
+    def _lengths(self) -> Rows:
+        if self.source.detail.raw:
+            return lengths_of(self.records)
+        return table_of(self.records).payload_bytes
+
+    def shapes(self, rows: AnyRows) -> Rows:
+        return self._lengths[np.asarray(rows, np.int64)][:, np.newaxis]
+
+    def read_examples(self, rows: AnyRows) -> Iterator[Array]:
+        for row, payload in self.records.payloads(rows):
+            data = np.frombuffer(payload, np.uint8)
+            yield data[len(data) - int(self._lengths[row]) :].copy()
+
+
+class LabelReader(RecordReader):
+    """Labels, of which records have different numbers."""
+
+    def shapes(self, rows: AnyRows) -> Rows:
+        return table_of(self.records).widths[np.asarray(rows, np.int64)][:, np.newaxis]
+
+    def read_examples(self, rows: AnyRows) -> Iterator[Array]:
+        table, listed = table_of(self.records), np.asarray(rows, np.int64)
+        for row in listed.tolist():
+            count = int(table.flags[row])
+            values = self._behind(row, count) if count else table.labels[row : row + 1].copy()
+            yield exactly(values, self.source)
+
+    def _behind(self, row: int, count: int) -> Array:
+        n_bytes = HEADER_BYTES + count * LABEL.itemsize
+        begin = beginnings(self.records, range(row, row + 1), n_bytes)
+        return np.frombuffer(begin.tobytes(), LABEL, count, HEADER_BYTES).copy()
+
+
+_READERS = {
+    "images": PictureReader,
+    "encoded": PayloadReader,
+    "records": PayloadReader,
+    "labels": LabelReader,
+}
+
+
+def open_ragged(source: SourceHeader, io: Io = "auto") -> RecordReader:
+    """Return a reader of the examples of a ragged source. Opens nothing yet."""
+    return _READERS[source.key](source)
