@@ -38,7 +38,6 @@ a row gets is a function of (seed, epoch, row) alone.
 """
 
 from labeled.transforms.augment import Augment, OneOf, PictureTransform
-from labeled.transforms.colour import Jitter, PrincipalNoise, ShiftHSL
 from labeled.transforms.compose import (
     Collate,
     Dataset,
@@ -68,7 +67,14 @@ from labeled.transforms.running import StatesMemory, takes
 from labeled.transforms.sample import Sample, Stack, stack
 from labeled.transforms.sampling import subsample
 from labeled.transforms.series import Concatenated, SeriesTrace, TimeWindow, decimate, synchronise
-from labeled.transforms.values import Contrast, Illumination, Normalize
+from labeled.transforms.values import (
+    Contrast,
+    Illumination,
+    Jitter,
+    Normalize,
+    PrincipalNoise,
+    ShiftHSL,
+)
 
 __all__ = [
     "Affine",

@@ -247,23 +247,23 @@ class OneOf(PictureTransform):
         plan.settle()
         dtype = self.dtype_after(plan.dtype)  # the same whatever is drawn for the others
         chosen = random.integers("which", np.full(len(plan), len(self.transforms)))
-        heights, widths = plan.heights.copy(), plan.widths.copy()
+        sizes = plan.sizes.copy()
         parts: dict[int, tuple[Plan, int]] = {}
         for number, transform in enumerate(self.transforms):
             some = np.flatnonzero(chosen == number)
             if not len(some):
                 continue
-            part = Plan(plan.rows[some], heights[some], widths[some], plan.n_channels, plan.dtype)
+            part = Plan(plan.rows[some], sizes[some], plan.n_channels, plan.dtype)
             transform.add_to(part, replace(random, rows=random.rows[some]).within(number))
             part.settle()
-            heights[some], widths[some] = part.heights, part.widths
+            sizes[some] = part.sizes
             parts |= {at: (part, place) for place, at in enumerate(some.tolist())}
 
         def changed(x: Any, at: int) -> Any:
             part, place = parts[at]
             return part.picture(x, place).astype(dtype, copy=False)
 
-        plan.change(changed, (heights, widths), dtype)
+        plan.change(changed, sizes, dtype)
 
     def common_size(self, before: PictureSize | None) -> PictureSize | None:
         first, *others = {transform.common_size(before) for transform in self.transforms}

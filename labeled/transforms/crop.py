@@ -52,16 +52,17 @@ class Crop(OfOneSize):
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
         size = size_of("size", self.size)
-        down, across = margins(plan, size)
-        top = down // 2 if self.y is None else np.full(len(plan), self.y)
-        left = across // 2 if self.x is None else np.full(len(plan), self.x)
-        beyond = (top > down) | (left > across)
+        rest = margins(plan, size)
+        corners = rest // 2
+        for axis, start in enumerate((self.y, self.x)):
+            corners[:, axis] = corners[:, axis] if start is None else start
+        beyond = (corners > rest).any(axis=1)
         if beyond.any():
             raise UnfitPictureError(
                 f"a window of {size} at y={self.y}, x={self.x} reaches beyond "
                 f"{plan.name_first(beyond)}"
             )
-        plan.crop(top, left, *size)
+        plan.crop(corners, size)
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class RandomCrop(OfOneSize):
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
         size = size_of("size", self.size)
-        plan.crop(*random_place(random, *margins(plan, size)), *size)
+        plan.crop(random_corners(random, margins(plan, size)), size)
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ class Pad(PictureTransform):
         widths = ((down, down), (across, across), (0, 0))
         plan.change(
             lambda x, _: np.pad(x, widths, constant_values=in_dtype(np.array(self.fill), x.dtype)),
-            (plan.heights + 2 * down, plan.widths + 2 * across),
+            plan.sizes + np.array([2 * down, 2 * across]),
         )
 
     def common_size(self, before: PictureSize | None) -> PictureSize | None:
@@ -134,24 +135,25 @@ class Pad(PictureTransform):
         return None if before is None else (before[0] + 2 * down, before[1] + 2 * across)
 
 
-def margins(plan: Plan, size: PictureSize) -> tuple[IntArray, IntArray]:
-    """Return how much higher and wider each picture is than a window.
+def margins(plan: Plan, size: PictureSize) -> IntArray:
+    """Return how much higher and wider (n, 2) each picture is than a window.
 
     Raises
     ------
     UnfitPictureError
         If one is smaller.
     """
-    down, across = plan.heights - size[0], plan.widths - size[1]
-    unfit = (down < 0) | (across < 0)
+    rest = plan.sizes - size
+    unfit = (rest < 0).any(axis=1)
     if unfit.any():
         raise UnfitPictureError(
             f"{plan.name_first(unfit)} has no window of {size}; put Resize(least={size}) or Pad "
             "before the crop"
         )
-    return down, across
+    return rest
 
 
-def random_place(random: RowRandom, down: IntArray, across: IntArray) -> tuple[IntArray, IntArray]:
+def random_corners(random: RowRandom, rest: IntArray) -> IntArray:
     """Draw the upper left corner of a window that leaves so much of each picture."""
-    return random.integers("top", down + 1), random.integers("left", across + 1)
+    top, left = random.integers("top", rest[:, 0] + 1), random.integers("left", rest[:, 1] + 1)
+    return np.stack([top, left], axis=1)

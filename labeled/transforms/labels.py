@@ -53,7 +53,7 @@ class Opened:
         sizes = np.array([one.shape[:2] for one in self.pictures], np.int64)
         first = self.pictures[0]
         numbers, dtype = np.asarray(rows, np.int64), first.dtype.newbyteorder("=")
-        return Plan(numbers, sizes[:, 0], sizes[:, 1], int(first.shape[2]), dtype)
+        return Plan(numbers, sizes, int(first.shape[2]), dtype)
 
     def made(self, plan: Plan, axes: Sequence[Axis] | None, dtype: Any, *, always_one: bool) -> Any:
         """Carry a plan out: return changed pictures as what was given, labels and all.

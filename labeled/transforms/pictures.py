@@ -53,16 +53,15 @@ class Plan:
     Parameters
     ----------
     rows : int64 array (n,)
-    heights, widths : int64 arrays (n,)
-        Of the pictures after the changes so far.
+    sizes : int64 array (n, 2)
+        Height and width of the pictures after the changes so far.
     n_channels : int
     dtype : dtype
         Of their values after the changes so far.
     """
 
     rows: IntArray
-    heights: IntArray
-    widths: IntArray
+    sizes: IntArray
     n_channels: int
     dtype: np.dtype[Any]
     _changes: list[Change] = field(default_factory=list)
@@ -74,28 +73,31 @@ class Plan:
     @property
     def size(self) -> PictureSize | None:
         """Height and width, where all pictures have the same."""
-        sizes = {*zip(self.heights.tolist(), self.widths.tolist(), strict=True)}
-        return sizes.pop() if len(sizes) == 1 else None
+        height, width = self.sizes[0].tolist()
+        return (height, width) if (self.sizes == self.sizes[0]).all() else None
 
-    def name_first(self, which: npt.NDArray[np.bool_]) -> str:
+    def name_first(self, which: Any) -> str:
         """Describe the first of some pictures: its size and its row."""
         at = int(which.argmax())
-        return f"a picture of {self.heights[at]} x {self.widths[at]} (row {self.rows[at]})"
+        height, width = self.sizes[at]
+        return f"a picture of {height} x {width} (row {self.rows[at]})"
 
     # -- planning
 
-    def crop(self, top: IntArray, left: IntArray, heights: Any, widths: Any) -> None:
-        """Keep a window of each picture."""
-        self.heights, self.widths = (
-            np.broadcast_to(np.asarray(n, np.int64), len(self)) for n in (heights, widths)
-        )
+    def crop(self, corners: IntArray, sizes: Any) -> None:
+        """Keep a window of each picture.
+
+        Parameters
+        ----------
+        corners : int64 array (n, 2)
+            First row and column.
+        sizes : int64 array (n, 2), or (height, width)
+        """
+        self.sizes = np.broadcast_to(np.asarray(sizes, np.int64), (len(self), 2))
         windows = [
-            (slice(y, y + height), slice(x, x + width))
-            for y, x, height, width in zip(
-                top.tolist(), left.tolist(), self.heights.tolist(), self.widths.tolist(),
-                strict=True,
-            )
-        ]  # fmt: skip
+            (slice(y, bottom), slice(x, right))
+            for y, x, bottom, right in np.hstack([corners, corners + self.sizes]).tolist()
+        ]
         self._changes.append(lambda x, at: x[windows[at]])
 
     def mirror(self, chosen: npt.NDArray[np.bool_]) -> None:
@@ -121,17 +123,12 @@ class Plan:
         else:
             self.change(lambda x, at: in_dtype(linear(x, scale[at], shift[at]), x.dtype))
 
-    def change(
-        self,
-        change: Change,
-        sizes: tuple[IntArray, IntArray] | None = None,
-        dtype: np.dtype[Any] | None = None,
-    ) -> None:
+    def change(self, change: Change, sizes: Any = None, dtype: np.dtype[Any] | None = None) -> None:
         """Make new pixels from old ones.
 
         Parameters
         ----------
-        sizes : (heights, widths), optional
+        sizes : int64 array (n, 2), optional
             Of the new pictures.
         dtype : dtype, optional
             Of the new values.
@@ -143,9 +140,8 @@ class Plan:
         """
         self.settle()
         if sizes is not None:
-            self.heights, self.widths = sizes
-            at = int((self.heights * self.widths).argmax())
-            check_size(int(self.heights[at]), int(self.widths[at]))
+            self.sizes = np.asarray(sizes, np.int64)
+            check_size(*self.sizes[self.sizes.prod(axis=1).argmax()].tolist())
         self.dtype = self.dtype if dtype is None else dtype
         self._changes.append(change)
 
@@ -153,12 +149,8 @@ class Plan:
         """Carry factors out in the pictures rather than in the copy that makes the batch."""
         if self._factors is None:
             return
-        scales, shifts = self._factors
-        shape, dtype = (len(self), -1), self.dtype
-        scales, shifts = (
-            np.broadcast_to(one, (len(self), one.shape[1])).reshape(shape)
-            for one in (scales, shifts)
-        )
+        dtype, n = self.dtype, len(self)
+        scales, shifts = (np.broadcast_to(one, (n, one.shape[1])) for one in self._factors)
         self._factors = None
         self._changes.append(lambda x, at: linear(x, scales[at], shifts[at]).astype(dtype))
 
@@ -172,12 +164,13 @@ class Plan:
         """
         if dtype is not None and dtype.kind in "iu" and not np.can_cast(self.dtype, dtype):
             self.change(lambda x, at: in_dtype(in_floats(x), dtype), dtype=dtype)
-        n_values = int((self.heights * self.widths).sum()) * self.n_channels
+        n_values = int(self.sizes.prod(axis=1).sum()) * self.n_channels
         if n_values > MAX_VALUES:
+            height, width = self.sizes[-1]
             raise AugmentError(
-                f"{len(self):,} pictures would become {self.heights[-1]:,} x "
-                f"{self.widths[-1]:,} pixels, {n_values:,} values in all, more than the "
-                f"{MAX_VALUES:,} that are made at once; use smaller sizes, or smaller batches"
+                f"{len(self):,} pictures would become {height:,} x {width:,} pixels, {n_values:,} "
+                f"values in all, more than the {MAX_VALUES:,} that are made at once; use smaller "
+                "sizes, or smaller batches"
             )
 
     # -- carrying out
@@ -211,7 +204,7 @@ class Plan:
             If they have different sizes.
         """
         if self.size is None:
-            sizes = sorted({*zip(self.heights.tolist(), self.widths.tolist(), strict=True)})
+            sizes = sorted({*map(tuple, self.sizes.tolist())})
             raise AugmentError(
                 f"pictures of different sizes, {sizes[:3]} ..., do not make one array; end with a "
                 "Crop or a Resize to one size"

@@ -15,7 +15,7 @@ import numpy as np
 from labeled.errors import AugmentError
 from labeled.formats.pictures import opencv
 from labeled.transforms.augment import PictureTransform
-from labeled.transforms.crop import OfOneSize, margins, random_place
+from labeled.transforms.crop import OfOneSize, margins, random_corners
 from labeled.transforms.parameters import (
     Range,
     Size,
@@ -96,10 +96,9 @@ class Resize(PictureTransform):
             size_of(given[0], getattr(self, given[0]))
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
-        sizes = [self._size(*size) for size in zip(*_lists(plan), strict=True)]
-        heights, widths = np.array(sizes, np.int64).T
-        if not (np.array_equal(heights, plan.heights) and np.array_equal(widths, plan.widths)):
-            resize(plan, heights, widths, self.method, self.antialias)
+        sizes = [self._size(*size) for size in plan.sizes.tolist()]
+        if not np.array_equal(sizes, plan.sizes):
+            resize(plan, sizes, self.method, self.antialias)
 
     def common_size(self, before: PictureSize | None) -> PictureSize | None:
         if self.size is not None:
@@ -160,12 +159,9 @@ class RandomSizedCrop(OfOneSize):
         least, most = size_of("edge", self.edge)
         margins(plan, (most, most))
         edges = least + random.integers("edge", np.full(len(plan), most - least + 1))
-        down, across = plan.heights - edges, plan.widths - edges
-        top, left = down // 2, across // 2
-        if not self.centred:
-            top, left = random_place(random, down, across)
-        plan.crop(top, left, edges, edges)
-        resize_all(plan, self.size, self.method, self.antialias)
+        rest = plan.sizes - edges[:, np.newaxis]
+        plan.crop(rest // 2 if self.centred else random_corners(random, rest), plan.sizes - rest)
+        resize(plan, [size_of("size", self.size)] * len(plan), self.method, self.antialias)
 
 
 @dataclass(frozen=True)
@@ -201,29 +197,27 @@ class RandomResizedCrop(OfOneSize):
             raise AugmentError(f"area={self.area!r}: a window is at most all of the picture")
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
-        heights, widths = self._windows(plan, random)
-        place = random_place(random, plan.heights - heights, plan.widths - widths)
-        plan.crop(*place, heights, widths)
-        resize_all(plan, self.size, self.method, self.antialias)
+        windows = self._windows(plan, random)
+        plan.crop(random_corners(random, plan.sizes - windows), windows)
+        resize(plan, [size_of("size", self.size)] * len(plan), self.method, self.antialias)
 
-    def _windows(self, plan: Plan, random: RowRandom) -> tuple[IntArray, IntArray]:
+    def _windows(self, plan: Plan, random: RowRandom) -> IntArray:
         """Draw the sizes of windows until they fit."""
         low, high = self.aspect
-        ratio = np.clip(plan.widths / plan.heights, low, high)
-        heights = np.minimum(plan.heights, np.rint(plan.widths / ratio).astype(np.int64))
-        widths = np.minimum(plan.widths, np.rint(plan.heights * ratio).astype(np.int64))
+        pixels, (heights, widths) = plan.sizes.prod(axis=1), plan.sizes.T
+        ratio = np.clip(widths / heights, low, high)
+        windows = np.minimum(plan.sizes, _rounded(widths / ratio, heights * ratio))
         waiting = np.ones(len(plan), bool)
         for number in range(TRIES):
-            area = plan.heights * plan.widths * random.uniform(f"area {number}", *self.area)
+            area = pixels * random.uniform(f"area {number}", *self.area)
             aspect = np.exp(random.uniform(f"aspect {number}", math.log(low), math.log(high)))
-            h = np.maximum(1, np.rint(np.sqrt(area / aspect)).astype(np.int64))
-            w = np.maximum(1, np.rint(np.sqrt(area * aspect)).astype(np.int64))
-            fits = waiting & (h <= plan.heights) & (w <= plan.widths)
-            heights, widths = np.where(fits, h, heights), np.where(fits, w, widths)
+            drawn = _rounded(np.sqrt(area / aspect), np.sqrt(area * aspect))
+            fits = waiting & (drawn <= plan.sizes).all(axis=1)
+            windows[fits] = drawn[fits]
             waiting &= ~fits
             if not waiting.any():
                 break
-        return np.maximum(1, heights), np.maximum(1, widths)
+        return windows
 
 
 @dataclass(frozen=True)
@@ -284,18 +278,12 @@ class Affine(PictureTransform):
             random.uniform(name, *range_of(name, getattr(self, name)))
             for name in ("rotate", "shear", "scale", "aspect")
         ]
-        matrices = [
-            _matrix(*numbers) for numbers in zip(*(one.tolist() for one in drawn), strict=True)
-        ]
+        matrices = [_matrix(*numbers) for numbers in np.stack(drawn, axis=1).tolist()]
         sizes = [
-            self._size(size, scale)
-            for size, scale in zip(zip(*_lists(plan), strict=True), drawn[2].tolist(), strict=True)
+            self._size((height, width), scale)
+            for (height, width), scale in zip(plan.sizes.tolist(), drawn[2].tolist(), strict=True)
         ]
-        heights, widths = np.array(sizes, np.int64).T
-        plan.change(
-            lambda x, at: warped(x, matrices[at], sizes[at], self.fill, self.method),
-            (heights, widths),
-        )
+        plan.change(lambda x, at: warped(x, matrices[at], sizes[at], self.fill, self.method), sizes)
 
     def common_size(self, before: PictureSize | None) -> PictureSize | None:
         if self.canvas not in ("same", "scaled"):
@@ -317,18 +305,9 @@ class Affine(PictureTransform):
         return height, width
 
 
-def resize_all(plan: Plan, size: Size, method: Method, antialias: bool) -> None:
-    """Add that all pictures get one size."""
-    height, width = size_of("size", size)
-    resize(plan, np.full(len(plan), height), np.full(len(plan), width), method, antialias)
-
-
-def resize(
-    plan: Plan, heights: IntArray, widths: IntArray, method: Method, antialias: bool
-) -> None:
+def resize(plan: Plan, sizes: list[PictureSize], method: Method, antialias: bool) -> None:
     """Add that every picture gets a size of its own."""
-    sizes = list(zip(heights.tolist(), widths.tolist(), strict=True))
-    plan.change(lambda x, at: resized(x, sizes[at], method, antialias), (heights, widths))
+    plan.change(lambda x, at: resized(x, sizes[at], method, antialias), sizes)
 
 
 def resized(x: Array, size: PictureSize, method: Method, antialias: bool) -> Array:
@@ -385,5 +364,6 @@ def _matrix(degrees: float, shear: float, scale: float, aspect: float) -> FloatA
     return made
 
 
-def _lists(plan: Plan) -> tuple[list[int], list[int]]:
-    return plan.heights.tolist(), plan.widths.tolist()
+def _rounded(heights: FloatArray, widths: FloatArray) -> IntArray:
+    """Return sizes (n, 2) in whole pixels, at least one each way."""
+    return np.maximum(1, np.rint(np.stack([heights, widths], axis=1)).astype(np.int64))

@@ -157,43 +157,25 @@ class Line:
             left out, if any.
         """
         assert place.rows is not None
-        rows, unfit = place.rows, None
+        rows, kept = place.rows, np.arange(len(place.rows))
+        care = _Care(skips, stopped)
         if self.whole is not None:
-            data, unfit = self._whole(self.whole, data, place, rows, skips, stopped)
-            rows = rows if unfit is None else rows[~unfit]
-        if data is NOTHING or not self.takes_apart:
-            return data, unfit
-        made, lost = self._taken_apart(data, place, rows, skips, stopped)
-        return made, _both(unfit, lost)
-
-    def _taken_apart(
-        self, data: Any, place: Place, numbers: Rows, skips: bool, stopped: Callable[[], bool]
-    ) -> tuple[Any, Mask | None]:
-        """Take rows apart, each through the transforms of samples, and collate them."""
-        rows: list[int] = numbers.tolist()
-        aside = self._aside(data)
-        taken = data if not aside else {n: one for n, one in data.items() if n not in aside}
-        samples = self.form.samples(taken, rows)
-        lost = None
-        if self.sample is not None:
-            samples, lost = self._sampled(samples, rows, place, skips, stopped)
-        if skips and not samples:
-            return NOTHING, lost
-        collate = self.form.stack if self.collate is None else self.collate
-        with told("collate", collate, rows):
-            made = collate(samples)
-        return (made if not aside else _with(made, aside, lost, list(data))), lost
+            data, kept = self._whole(self.whole, data, place, care)
+        if data is not NOTHING and self.takes_apart:
+            data, fit = self._taken_apart(data, place, rows[kept].tolist(), care)
+            kept = kept[fit]
+        if len(kept) == len(rows):
+            return data, None
+        lost = np.ones(len(rows), bool)
+        lost[kept] = False
+        return data, lost
 
     def _whole(
-        self,
-        step: Bound,
-        data: Any,
-        place: Place,
-        rows: Rows,
-        skips: bool,
-        stopped: Callable[[], bool],
-    ) -> tuple[Any, Mask | None]:
+        self, step: Bound, data: Any, place: Place, care: _Care
+    ) -> tuple[Any, npt.NDArray[np.int64]]:
         """Apply transforms of whole batches, where asked without the rows that do not fit."""
+        rows, axes = place.rows, self.form.axes
+        assert rows is not None
 
         def applied(some: Any, numbers: Rows) -> Any:
             with told("whole-batch transform", step.transform, numbers):
@@ -205,24 +187,42 @@ class Line:
                 return made
 
         try:
-            return applied(data, rows), None
+            return applied(data, rows), np.arange(len(rows))
         except UnfitPictureError:
-            if not skips or self.form.flat:
+            if not care.skips or self.form.flat:
                 raise
-        lost = np.zeros(len(rows), bool)
-        for number, row in enumerate(rows.tolist()):
-            if stopped():
-                raise Stopped
-            here = np.array([number])
-            try:
-                applied(some_of(data, self.form.axes, here), rows[here])
-            except UnfitPictureError as error:
-                lost[number] = True
-                warn(f"row {row} is left out of this epoch: {error}")
-        if lost.all():
-            return NOTHING, lost
-        kept = np.flatnonzero(~lost)
-        return applied(some_of(data, self.form.axes, kept), rows[kept]), lost
+        ones = [np.array([at]) for at in range(len(rows))]
+        _, kept = care.each(
+            rows.tolist(), lambda at: applied(some_of(data, axes, ones[at]), rows[ones[at]])
+        )
+        return (applied(some_of(data, axes, kept), rows[kept]) if len(kept) else NOTHING), kept
+
+    def _taken_apart(
+        self, data: Any, place: Place, rows: list[int], care: _Care
+    ) -> tuple[Any, npt.NDArray[np.int64]]:
+        """Take rows apart, each through the transforms of samples, and collate them."""
+        aside = self._aside(data)
+        taken = data if not aside else {n: one for n, one in data.items() if n not in aside}
+        samples, kept = self.form.samples(taken, rows), np.arange(len(rows))
+        if self.sample is not None:
+            transform, given = self.sample, samples
+
+            def sampled(at: int) -> Any:
+                one, given[at] = given[at], None
+                made = transform(one, Place(place.seed, place.epoch, rows[at]))
+                return self._returned(made)
+
+            samples, kept = care.each(rows, sampled, transform.transform)
+        if care.skips and not samples:
+            return NOTHING, kept
+        collate = self.form.stack if self.collate is None else self.collate
+        with told("collate", collate, rows):
+            made = collate(samples)
+        if aside:
+            whole = {**made, **{name: one[kept] for name, one in aside.items()}}
+            names = dict.fromkeys([*data, *made])
+            made = {name: whole[name] for name in names if name in whole}
+        return made, kept
 
     def _aside(self, data: Any) -> dict[str, Any]:
         """Return the ragged sources that no transform looks at; they stay as they came."""
@@ -231,35 +231,6 @@ class Line:
         if named is None or not isinstance(data, Mapping):
             return {}
         return {name: data[name] for name in self.form.inner if name in data and name not in named}
-
-    def _sampled(
-        self,
-        samples: list[Any],
-        rows: list[int],
-        place: Place,
-        skips: bool,
-        stopped: Callable[[], bool],
-    ) -> tuple[list[Any], Mask | None]:
-        made: list[Any] = []
-        lost = np.zeros(len(rows), bool)
-        transform = self.sample
-        assert transform is not None
-        for number, row in enumerate(rows):
-            if stopped():
-                raise Stopped
-            one, samples[number] = samples[number], None
-            try:
-                here = Place(place.seed, place.epoch, row)
-                made.append(self._returned(transform(one, here)))
-            except (ReadError, UnfitPictureError) as error:
-                if not skips:
-                    raise
-                lost[number] = True
-                warn(f"row {row} is left out of this epoch: {error}")
-            except Exception as error:
-                error.add_note(_note("sample transform", transform.transform, [row]))
-                raise
-        return made, lost if lost.any() else None
 
     def _returned(self, made: Any) -> Any:
         """Return what a transform of samples did; the usual collate makes nothing of None."""
@@ -283,20 +254,33 @@ class Line:
             return self.batch(data, place)
 
 
-def _both(first: Mask | None, second: Mask | None) -> Mask | None:
-    """Return which rows were left out by either: `second` tells of those that `first` left."""
-    if first is None or second is None:
-        return second if first is None else first
-    lost = first.copy()
-    lost[~first] = second
-    return lost
+@dataclass(frozen=True)
+class _Care:
+    """What becomes of rows that cannot be used, and how work on them ends early."""
 
+    skips: bool
+    stopped: Callable[[], bool]
 
-def _with(made: Any, aside: Mapping[str, Any], lost: Mask | None, order: Sequence[str]) -> Any:
-    """Return what was made with the sources that stood aside, without lost rows, in order."""
-    kept = {name: one if lost is None else one[~lost] for name, one in aside.items()}
-    whole = {**made, **kept}
-    return {name: whole[name] for name in dict.fromkeys([*order, *made]) if name in whole}
+    def each(
+        self, rows: Sequence[int], work: Callable[[int], Any], step: Any = None
+    ) -> tuple[list[Any], npt.NDArray[np.int64]]:
+        """Do something for each row; return what it made, and the positions that were kept."""
+        made, kept = list[Any](), list[int]()
+        for at, row in enumerate(rows):
+            if self.stopped():
+                raise Stopped
+            try:
+                made.append(work(at))
+                kept.append(at)
+            except (ReadError, UnfitPictureError) as error:
+                if not self.skips:
+                    raise
+                warn(f"row {row} is left out of this epoch: {error}")
+            except Exception as error:
+                if step is not None:
+                    error.add_note(_note("sample transform", step, [row]))
+                raise
+        return made, np.array(kept, np.int64)
 
 
 NOTHING: Any = object()

@@ -225,20 +225,18 @@ class SeriesTrace:
     def _checked(self, name: str, chosen: Any) -> npt.NDArray[np.int64]:
         """Return which samples of a series are chosen."""
         numbers, one = np.asarray(chosen), self.series[name]
-        if numbers.ndim != 1:
+        if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and numbers.size):
             raise PipelineError(
-                f"the samples of {name!r} are chosen by an array of shape {numbers.shape}; give a "
-                "number for each moment"
-            )
-        if numbers.dtype.kind not in "iu" and numbers.size:
-            raise PipelineError(
-                f"samples of {name!r} are chosen by {numbers.dtype}, not by integers"
+                f"samples of {name!r} are chosen by {numbers.dtype} of shape {numbers.shape}; give "
+                "an integer for each moment"
             )
         if numbers.size and (isinstance(one, Labelled) or hasattr(one, "__len__")):
-            n, least, most = n_samples(one, self.dim), int(numbers.min()), int(numbers.max())
-            if least < -n or most >= n:
-                bad = least if least < -n else most
-                raise PipelineError(f"sample {bad} of {name!r} is chosen, which has {n} of them")
+            n = n_samples(one, self.dim)
+            beyond = numbers[(numbers < -n) | (numbers >= n)]
+            if len(beyond):
+                raise PipelineError(
+                    f"sample {beyond[0]} of {name!r} is chosen, which has {n} of them"
+                )
         return numbers.astype(np.int64)
 
     def __len__(self) -> int:
