@@ -115,6 +115,7 @@ def test_a_row_becomes_the_same_whoever_works_on_it(dataset, order, way, size, c
     assert sorted(seen) == list(range(N))
 
 
+@pytest.mark.filterwarnings("ignore:the state was saved with seed")
 @few
 @given(orders, ways, st.data())
 def test_a_saved_place_goes_on_with_the_same_numbers(dataset, order, way, data):
@@ -378,6 +379,7 @@ def test_rows_that_a_sampler_lists_draw_by_their_numbers(dataset):
             np.testing.assert_array_equal(batch["images"], wanted)
 
 
+@pytest.mark.filterwarnings("ignore:the state was saved with seed")
 def test_what_is_drawn_beside_a_sampler_has_a_seed(dataset):
     own = shuffled(N, 16, seed=3)
     assert dataset.batches(sampler=own, pipeline={"images": noisy}).seed == 3
