@@ -7,6 +7,7 @@ import warnings
 import h5py
 import numpy as np
 import pytest
+import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -88,6 +89,10 @@ def test_slices_of_slices_are_numpys(path, data):
 def test_no_more_is_read_than_a_slice_holds(path, read_bytes, source, index):
     array = labeled.open_dataset(path, chunks={"batch": 10})[source]
     np.testing.assert_array_equal(array[index].values, VALUES[index])
+    assert sum(read_bytes) == VALUES[index].nbytes
+    opened = xr.open_dataset(path, engine="labeled", cache=False)[source]
+    read_bytes.clear()
+    np.testing.assert_array_equal(opened[index].values, VALUES[index])
     assert sum(read_bytes) == VALUES[index].nbytes
 
 

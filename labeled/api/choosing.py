@@ -1,6 +1,8 @@
 """Which rows and which sources: what names and requests of a dataset mean, or why they mean none.
 
-Only names, row numbers and words are dealt with here; no row is read.
+Rows are named by splits, numbers, the labels of a coordinate, as xarray's `sel` finds them, or the
+sizes and rules of ``train_test_split``, as scikit-learn takes them. Nothing is read for it but
+coordinates, and the values that rules go by.
 """
 
 from __future__ import annotations
@@ -10,7 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
 import numpy as np
+import numpy.typing as npt
+import xarray as xr
 
+from labeled._validation import as_array
 from labeled.catalog.files import Catalog
 from labeled.errors import (
     SelectionError,
@@ -20,7 +25,9 @@ from labeled.errors import (
     did_you_mean,
     listed,
 )
+from labeled.ragged import Ragged
 from labeled.selection import Request, Selection
+from labeled.writing.sharing import splits_by_rules
 
 
 def names_of(given: tuple[Any, ...]) -> tuple[str, ...]:
@@ -208,3 +215,111 @@ def check_source(
             f"provided by {tuple(chosen) or 'it'}); {hint}"
         )
     raise UnknownNameError(f"no source {name!r} in {where}; {hint}")
+
+
+def coordinate_of(dim: str, arrays: Iterable[xr.DataArray]) -> xr.DataArray:
+    """Return the coordinate of a dim, of the first array that has it.
+
+    Raises
+    ------
+    UnknownNameError
+        If no array has the dim, or the dim has no coordinate.
+    """
+    dims: set[str] = set()
+    for array in arrays:
+        if dim in array.dims and dim in array.coords:
+            found: xr.DataArray = array.coords[dim]
+            return found
+        dims.update(map(str, array.dims))
+    if dim not in dims:
+        raise UnknownNameError(f"no source has a dim {dim!r}; {did_you_mean(dim, dims)}")
+    raise UnknownNameError(
+        f"dim {dim!r} has no coordinate to select by; take positions, isel(), or give a lazy array "
+        f"one: ds['x'].assign_coords({dim}=values).sel(...)"
+    )
+
+
+def positions(
+    coordinate: xr.DataArray, label: Any, method: str | None, tolerance: Any
+) -> int | slice | list[int]:
+    """Return the positions at which a coordinate has a label, a range or a list of them.
+
+    Raises
+    ------
+    SelectionError
+        If a label is not there, or the coordinate cannot be searched as asked.
+
+    Examples
+    --------
+    >>> lat = xr.DataArray([10.0, 20.0, 30.0], dims="lat", name="lat")
+    >>> positions(lat, 20, None, None), positions(lat, slice(15, 35), None, None)
+    (1, slice(1, 3, None))
+    >>> positions(lat, [29, 12], "nearest", None)
+    [2, 0]
+    """
+    (dim,) = coordinate.dims
+    values = coordinate.values
+    places = xr.DataArray(np.arange(values.size), {dim: values}, [dim])
+    try:
+        found = places.sel({dim: label}, method=method, tolerance=tolerance).values
+    except (KeyError, ValueError, TypeError) as error:
+        ends = f" from {values[0]} to {values[-1]}" if values.size else ""
+        raise SelectionError(
+            f"{dim}={label!r} is not found among {values.size:,} values{ends}: {error.args[0]}"
+        ) from error
+    if found.ndim == 0:
+        return int(found)
+    if found.size and (np.diff(found) == 1).all():
+        return slice(int(found[0]), int(found[-1]) + 1)
+    return [int(place) for place in found]
+
+
+def two_sides(
+    n_rows: int,
+    train_size: float | int | None,
+    test_size: float | int | None,
+    *,
+    seed: int,
+    in_order: bool,
+    classes: npt.NDArray[Any] | None = None,
+    groups: npt.NDArray[Any] | None = None,
+) -> tuple[Request, Request]:
+    """Return the rows for training and those for testing; a quarter is for testing by default.
+
+    Raises
+    ------
+    SplitError
+        If the sizes are impossible, or two rules are given at once.
+    """
+    given = [size for size in (train_size, test_size) if size is not None]
+    if len(given) == 2 and all(isinstance(size, float) for size in given) and sum(given) > 1:
+        raise SplitError(f"train_size={train_size} and test_size={test_size} are more than all")
+    sizes = {"train": train_size, "test": test_size if given else 0.25}
+    rules = {name: "rest" if size is None else size for name, size in sizes.items()}
+    sides = splits_by_rules(
+        rules, n_rows, seed=seed, in_order=in_order, classes=classes, groups=groups
+    )
+    return _request(sides["train"]), _request(sides["test"])
+
+
+def one_value_a_row(option: str, given: Any, n_rows: int, where: str) -> npt.NDArray[Any]:
+    """Return classes or groups as one value for each row; of ragged sources, the shapes.
+
+    Raises
+    ------
+    SplitError
+        If there are more or fewer.
+    """
+    values = as_array(option, given.shapes if isinstance(given, Ragged) else given, SplitError)
+    if values.shape[:1] != (n_rows,) or values.size != n_rows:
+        raise SplitError(
+            f"{option}= has shape {values.shape}; it must be one value for each of the "
+            f"{n_rows} rows of {where}"
+        )
+    return values.reshape(-1)
+
+
+def _request(rows: Any) -> Request:
+    """Return rows as a request: a slice where they follow one another."""
+    request: Request = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
+    return request

@@ -4,9 +4,9 @@ A dataset is a recipe (files, names, selections, parts of axes); nothing is read
 an array is computed or a batch is asked for. Every method returns another dataset or
 a lazy array. It pickles as its recipe and opens the files again where it arrives.
 
-The class is a face: what splits and names mean is in `choosing`, sources with parts of
-axes taken or rows in memory in `held`, xarray objects in `labelled`, ``train_test_split``
-in `dividing`, statistics in `measured`, words and pictures in `looks` and `plots`.
+The class is a face: what splits, names and labels mean is in `choosing`, sources with parts of
+axes taken or rows in memory in `held`, xarray objects in `labelled`, statistics in `measured`,
+words and pictures in `looks` and `plots`.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ import numpy.typing as npt
 import xarray as xr
 
 from labeled._validation import as_array, check_arguments
-from labeled.api.by_label import coordinate_of, positions
 from labeled.api.choosing import (
     check_source,
+    coordinate_of,
     held_already,
     is_example_dim,
     names_of,
     names_rows,
+    one_value_a_row,
+    positions,
     rows_among,
     rows_of_splits,
     shared,
+    two_sides,
 )
-from labeled.api.dividing import one_value_a_row, two_sides
 from labeled.api.held import (
     Held,
     Rows,
