@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import pickle
 import socket
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import fuel_aliases  # noqa: F401 (makes `fuel` importable)
@@ -16,6 +17,7 @@ from fuel.schemes import SequentialScheme
 from fuel.server import recv_arrays, send_arrays, start_server
 from fuel.streams import DataStream, ServerDataStream
 from fuel.utils.parallel import producer_consumer
+from fuel_served import N_ITEMS, Counting
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -98,26 +100,9 @@ def test_the_end_of_an_epoch():
         arrays_of([b'{"stop": true}'])
 
 
-class Counting:
-    """A stream of epochs of items (epoch, number), made in the same memory again and again."""
-
-    def __init__(self, n_epochs=10**9, fails_at=None, dtype=np.int64):
-        self.n_epochs, self.fails_at, self.dtype = n_epochs, fails_at, dtype
-
-    def iterate_epochs(self):
-        return (self.items(epoch) for epoch in range(self.n_epochs))
-
-    def items(self, epoch):
-        made = np.zeros(2, self.dtype)
-        for number in range(N_ITEMS):
-            if (epoch, number) == self.fails_at:
-                raise OSError("disk 7 is on fire")
-            made[:] = epoch, number
-            yield (made,)
-
-
-N_ITEMS = 40
-PROCESSES = multiprocessing.get_context("spawn")
+PROCESSES = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
+if sys.platform != "win32":  # quick, and without a socket of this process
+    PROCESSES.set_forkserver_preload(["labeled.compat.fuel.datasets", "labeled.compat.fuel.server"])
 
 
 def free_port():
