@@ -22,7 +22,7 @@ from labeled.loader.arguments import integer, integer_or_none
 from labeled.loader.batch import Batch
 from labeled.providers.arrays import named_arrays, samples_of
 from labeled.providers.batch import BatchAxis, DataBatch
-from labeled.providers.provider import COUNTING, Provider, Shapes
+from labeled.providers.provider import COUNTING, DataProvider, Shapes
 from labeled.samplers.permutation import key_of
 
 
@@ -119,7 +119,7 @@ class _Calls:
         return iter(made)
 
 
-class IteratorProvider(Provider):
+class IteratorProvider(DataProvider):
     """What a foreign iterable yields; a :class:`~labeled.providers.DataProvider`.
 
     Each loop asks the iterable for a new iterator, so loops over a list or a loader are

@@ -11,10 +11,10 @@ share readers, and nothing that moves, so they may be nested or run side by side
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
@@ -41,33 +41,6 @@ COUNTING = Lock()
 """Held while the number of a loop is taken, by whoever begins one."""
 
 
-@runtime_checkable
-class DataProvider(Protocol):
-    """Mini-batches of named arrays; each loop over it is a pass of its own.
-
-    Every array of every batch has the shape declared, also where
-    :attr:`~labeled.providers.DataBatch.count_samples` is less than the batch size.
-    """
-
-    @property
-    def batch_size(self) -> int:
-        """Samples of every batch, padding counted."""
-
-    @property
-    def provide_data(self) -> list[Provided]:
-        """Names and shapes of the data, in the order of ``batch.data``."""
-
-    @property
-    def provide_label(self) -> list[Provided]:
-        """Names and shapes of the labels; may be empty."""
-
-    def eachbatch(self) -> Iterable[DataBatch]:
-        """Begin a pass: what a consumer loops over."""
-
-    def __iter__(self) -> Iterator[DataBatch]:
-        """Begin a pass."""
-
-
 @dataclass(frozen=True)
 class Shapes:
     """The batch size, and the names and lengths of one sample of data and labels."""
@@ -77,8 +50,11 @@ class Shapes:
     label: dict[str, tuple[int, ...]]
 
 
-class Provider:
-    """A :class:`~labeled.providers.DataProvider` whose batches are padded and laid out here.
+class DataProvider:
+    """Mini-batches of named arrays; each loop over it is a pass of its own.
+
+    Every array of every batch has the shape declared, also where
+    :attr:`~labeled.providers.DataBatch.count_samples` is less than the batch size.
 
     Parameters
     ----------
@@ -110,12 +86,12 @@ class Provider:
 
     @property
     def provide_data(self) -> list[Provided]:
-        """Names and shapes of the data, batch axis included."""
+        """Names and shapes of the data, batch axis included, in the order of ``batch.data``."""
         return self._provided(self._shapes.data)
 
     @property
     def provide_label(self) -> list[Provided]:
-        """Names and shapes of the labels, batch axis included."""
+        """Names and shapes of the labels, batch axis included; may be empty."""
         return self._provided(self._shapes.label)
 
     def _provided(self, shapes: Mapping[str, tuple[int, ...]]) -> list[Provided]:
@@ -213,7 +189,7 @@ OPTIONS = (
 """What a caller of ``as_provider`` may name; all but the first five are options of ``batches``."""
 
 
-class LoaderProvider(Provider):
+class LoaderProvider(DataProvider):
     """Sources served by a loader.
 
     Parameters
@@ -224,7 +200,7 @@ class LoaderProvider(Provider):
     batch_size : int
         0 takes all samples at once.
     data_padding, label_padding, axes
-        As for :class:`Provider`.
+        As for :class:`DataProvider`.
     roll_over : bool
         Fill the last batch with samples of the same epoch, beginning at its first one.
     title : str
