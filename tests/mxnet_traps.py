@@ -19,7 +19,7 @@ from traps import DOCS, Case, Traps
 import labeled
 from labeled import providers
 from labeled.compat import mxnet
-from labeled.compat.mxnet.numbers import floats_of
+from labeled.compat.mxnet.csviter import floats_of
 
 IMAGES = pictures()
 

@@ -15,7 +15,7 @@ from record_files import pictures, write_records
 from labeled.compat import mxnet
 from labeled.compat.mxnet import ArrayDataProvider, CSVIter, DataBatch, MNISTIter
 from labeled.compat.mxnet.csviter import PARAMETERS as OF_TEXT
-from labeled.compat.mxnet.numbers import floats_of, plain_floats, whole_of
+from labeled.compat.mxnet.csviter import floats_of, plain_floats, whole_of
 from labeled.compat.mxnet.parameters import VERSIONS, files_of, flag_of, shape_of
 from labeled.errors import (
     ArrayError,

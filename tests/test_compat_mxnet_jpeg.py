@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from labeled.compat.mxnet import jpeg
+from labeled.compat.mxnet import opencv as jpeg
 from labeled.errors import LabeledWarning
 
 jpeglib = pytest.importorskip("jpeglib", reason="jpeglib is not installed")
@@ -75,9 +75,9 @@ def test_what_is_no_colour_jpeg_stays():
 def test_without_the_library_there_is_a_warning(monkeypatch):
     data, decoded = encoded()
     monkeypatch.setitem(sys.modules, "jpeglib", None)
-    jpeg._library.cache_clear()
+    jpeg._jpeglib.cache_clear()
     try:
         with pytest.warns(LabeledWarning, match="the extra 'mxnet'"):
             assert_array_equal(jpeg.old_pixels(data, decoded), decoded)
     finally:
-        jpeg._library.cache_clear()
+        jpeg._jpeglib.cache_clear()

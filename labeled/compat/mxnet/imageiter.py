@@ -26,8 +26,7 @@ import numpy.typing as npt
 
 from labeled.compat.mxnet.augmenter import Augmenter
 from labeled.compat.mxnet.iterators import AHEAD, MXDataProvider, RoundBatches, Row
-from labeled.compat.mxnet.jpeg import old_pixels
-from labeled.compat.mxnet.opencv import Picture
+from labeled.compat.mxnet.opencv import Picture, old_pixels
 from labeled.compat.mxnet.output import Output, mean_of_outputs
 from labeled.compat.mxnet.parameters import (
     OF_PICTURES,
