@@ -36,8 +36,9 @@ def test_bad_input_leaves_nothing(tmp_path: Path) -> None:
         labeled.convert(tmp_path / "a.npz", tmp_path / "o")
     np.savez(tmp_path / "a.npz", x=np.arange(4), y=np.arange(5), one=np.array(3))
     whole = (tmp_path / "a.npz").read_bytes()
-    with pytest.warns(labeled.LabeledWarning, match=r"\['one'\]"):
+    with pytest.warns(labeled.LabeledWarning) as caught:
         labeled.convert(tmp_path / "a.npz", tmp_path / "fine")
+    assert any("['one']" in str(one.message) for one in caught)
     (tmp_path / "fine").unlink()
     with (
         pytest.warns(labeled.LabeledWarning),

@@ -127,7 +127,7 @@ def test_a_saved_place_goes_on_with_the_same_numbers(dataset, order, way, data):
         for _ in range(at):
             next(iterator)
         saved = json.loads(json.dumps(first.state_dict()))
-    again = dataset.batches(11, pipeline=pipeline, **{**order, "seed": 77}, **way)
+    again = dataset.batches(11, pipeline=pipeline, **{**order, "seed": None}, **way)
     again.load_state_dict(saved)
     for mine, wanted in zip(again, whole_epoch[at:], strict=True):
         np.testing.assert_array_equal(mine, wanted)
@@ -392,7 +392,7 @@ def test_what_is_drawn_beside_a_sampler_has_a_seed(dataset):
     loader = dataset.batches(sampler=lists, pipeline={"images": noisy}, seed=11)
     wanted = [noised(row, 11, 0, ("images",)) for row in lists[0]]
     np.testing.assert_array_equal(next(iter(loader))["images"], wanted)
-    again = dataset.batches(sampler=lists, pipeline={"images": noisy}, seed=12)
+    again = dataset.batches(sampler=lists, pipeline={"images": noisy})
     again.load_state_dict(loader.state_dict())
     wanted = [noised(row, 11, 0, ("images",)) for row in lists[1]]
     np.testing.assert_array_equal(next(iter(again))["images"], wanted)

@@ -18,7 +18,7 @@ from written_files import run
 
 import labeled
 from labeled.cli.main import main
-from labeled.errors import ArrayError, SplitError, UnknownNameError, WriteError
+from labeled.errors import ArrayError, LabeledWarning, SplitError, UnknownNameError, WriteError
 from labeled.writing import repack as repacking
 from labeled.writing.fingerprints import Fingerprint, hashes_of_rows
 from labeled.writing.ordering import Kept, Listed, Within, moved, order_of
@@ -219,7 +219,8 @@ def test_files_of_others(tmp_path: Path) -> None:
 
 
 def test_bad_wishes_leave_nothing(tmp_path: Path) -> None:
-    old = labeled.write(tmp_path / "old", {"x": np.zeros((5, 2)), "y": np.zeros(4)})
+    with pytest.warns(LabeledWarning, match="'y' has 4"):
+        old = labeled.write(tmp_path / "old", {"x": np.zeros((5, 2)), "y": np.zeros(4)})
     for options, error, words in (
         ({"order": "random"}, ArrayError, "order='random'"),
         ({"order": "shuffle"}, SplitError, "different numbers of rows"),

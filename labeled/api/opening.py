@@ -171,8 +171,9 @@ def _refuse_plain_text(dataset: Dataset) -> None:
     FileFormatError
     """
     path = dataset.files.paths[0]
-    dtypes = [source.dtype for source in dataset.files.known.sources.values()]
-    if path.lower().endswith((".txt", ".txt.gz")) and [one.kind for one in dtypes] == ["O"]:
+    if not path.lower().endswith((".txt", ".txt.gz")):
+        return
+    if [source.dtype.kind for source in dataset.files.known.sources.values()] == ["O"]:
         raise FileFormatError(
             f"{path!r} looks like plain text, for it has one column and no numbers; pass "
             "format='csv' to take each line as a row"
