@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from labeled._validation import as_array
 from labeled.errors import SelectionError, SelectionTypeError
-from labeled.views.html import line, page, strip
+from labeled.views.summary import Strip, Summary, Table
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 Piece: TypeAlias = range | Rows
@@ -212,9 +212,10 @@ class Selection:
 
     def _repr_html_(self) -> str:
         high = max((_bounds(piece)[1] for piece in self.pieces if len(piece)), default=0)
-        picture = strip({"one": self.lies(high + 1)}, high + 1, "where the rows lie")
+        picture = Strip({"wanted": self.lies(high + 1)}, high + 1, "where the rows lie")
         count = f"{len(self):,} of rows 0 to {high:,}" if len(self) else "nothing"
-        return page("labeled.Selection", line(self.describe()), picture, about=count)
+        table = Table(("rows", "where they lie"), [(self.describe(), picture)])
+        return Summary("labeled.Selection", count, (table,)).html()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Selection, (self.pieces,)

@@ -76,8 +76,7 @@ from labeled.selection import Request, Selection
 from labeled.spaces import Space
 from labeled.transforms.sample import Sample
 from labeled.views.classes import class_names_of
-from labeled.views.html import fault
-from labeled.views.summary import SplitLine, Summary, summary_html, summary_text
+from labeled.views.summary import Summary
 from labeled.views.text import count_words
 
 Array = npt.NDArray[Any]
@@ -750,8 +749,8 @@ class Dataset:
         """Pictures: ``plot()`` of the first rows, ``plot.splits()``, ``plot.classes(source)``."""
         return DatasetPlots(
             self.where,
-            self._split_lines,
-            lambda: self._summary().lines,
+            lambda: split_lines(self._catalog),
+            lambda: self.sources,
             self.statistics,
             lambda name: class_names_of(self._catalog.sources[name].attrs),
             self._first_batches,
@@ -788,20 +787,17 @@ class Dataset:
             in_memory=self.loaded is not None,
         )
 
-    def _split_lines(self) -> tuple[SplitLine, ...]:
-        return split_lines(self._catalog)
-
     def __repr__(self) -> str:
-        try:
-            return summary_text(self._summary())
-        except Exception as error:  # a repr never fails: the file may be gone or broken by now
-            return f"<labeled.Dataset of {self.where}: {error}>"
+        return self._shown().text()
 
     def _repr_html_(self) -> str:
+        return self._shown().html()
+
+    def _shown(self) -> Summary:
         try:
-            return summary_html(self._summary())
-        except Exception as error:
-            return fault(f"labeled.Dataset of {self.where}", str(error))
+            return self._summary()
+        except Exception as error:  # a repr never fails: the file may be gone or broken by now
+            return Summary("labeled.Dataset", f"of {self.where}: {error}")
 
     def _ipython_key_completions_(self) -> Sequence[str]:
         return list(self.sources)

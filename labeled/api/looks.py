@@ -1,9 +1,10 @@
-"""What a dataset tells at a glance: sources and splits in words, from headers alone."""
+"""What a dataset shows at a glance, from headers alone: its sources, splits and variables."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from dask.utils import format_bytes
 
@@ -13,20 +14,37 @@ from labeled.catalog.source import Source
 from labeled.formats.header import SourceHeader
 from labeled.selection import Selection
 from labeled.spaces import Space
-from labeled.views.summary import SourceLine, SplitLine, Summary, VariableLine, attribute_words
+from labeled.views.summary import Interval, Strip, Summary, Table
+from labeled.views.text import count_words, sizes_words
+
+NO_SOURCES = "no sources: it holds no array whose first axis could count examples"
+
+_LISTED = 8
+_CHARACTERS = 200
+
+AnySource = Source | RaggedSource
+
+
+class SplitLine(NamedTuple):
+    """One split: how many rows it has of each source, and where they lie in the file."""
+
+    name: str
+    rows: Mapping[str, int]
+    lies: tuple[Interval, ...]
+    span: int
 
 
 def dataset_summary(
     where: str,
     catalog: Catalog,
-    sources: Mapping[str, Source | RaggedSource],
+    sources: Mapping[str, AnySource],
     rows: Mapping[str, Selection],
     spaces: Mapping[str, Space],
     *,
     chosen: Sequence[str],
     in_memory: bool,
 ) -> Summary:
-    """Put a dataset into words: each source with its rows, and the splits it may be cut into.
+    """Summarize a dataset: each source with its rows, and the splits it may be cut into.
 
     Parameters
     ----------
@@ -35,16 +53,63 @@ def dataset_summary(
     chosen : sequence of str
         Names of the splits that it was made of.
     """
-    title = _title(catalog, rows, chosen)
-    return Summary(
-        where=where,
-        title=f"{title}, in memory" if in_memory else title,
-        lines=tuple(source_line(s, rows[name], spaces.get(name)) for name, s in sources.items()),
-        splits=() if chosen else split_lines(catalog),
-        variables=variable_lines(catalog),
-        not_opened=dict(catalog.not_opened),
-        attrs=dict(catalog.attrs),
-    )
+    counts = {name: len(selection) for name, selection in rows.items()}
+    parts: list[str | Table] = [NO_SOURCES]
+    more: list[str | Table] = []
+    if sources:
+        columns = ("source", "dims", "dtype", "size", "stored")
+        lines = [_source_cells(one, counts[name]) for name, one in sources.items()]
+        held = _alike({name: rows[name].describe() for name in sources})
+        parts = [Table(columns, lines, "sources", headed=True), f"holds {held}"]
+        alike = count_words(len(rows[next(iter(sources))]), "row")
+        about = alike if len(set(counts.values())) == 1 else "rows differ by source"
+        storage = Table(("source", "space", "in the file"), _stored(sources, spaces), "storage")
+        more = [f"{about}, {count_words(len(sources), 'source')}", storage]
+    if sources and not chosen:
+        splits = [_split_cells(one, [*sources]) for one in split_lines(catalog)]
+        if splits:
+            parts.append(Table(("split", "rows", "where they lie in the file"), splits, "splits"))
+    variables = [
+        (name, f"({', '.join(one.dims)})", str(one.dtype))
+        for name, one in sorted(catalog.variables.items())
+    ]
+    unread = sorted(catalog.not_opened.items())
+    if variables:
+        head = ("name", "dims", "dtype")
+        parts.append(Table(head, variables, "coordinates and variables", most=_LISTED))
+    if unread:
+        parts.append(Table(("dataset", "why"), unread, "not opened", most=_LISTED))
+    attrs = [(str(name), _cut(value)) for name, value in catalog.attrs.items()]
+    more += [Table(("name", "value"), attrs, "attributes")] if attrs else []
+    title = _title(catalog, rows, chosen) + (", in memory" if in_memory else "")
+    return Summary("labeled.Dataset", f"{title} of {where}", parts, more)
+
+
+def split_lines(catalog: Catalog) -> list[SplitLine]:
+    """Return the splits of the files, with the places of their rows."""
+    out = []
+    for split, by_source in catalog.splits.items():
+        counts = {name: len(rows) for name, rows in by_source.items()}
+        first = next(iter(by_source), None)
+        span = 0 if first is None else catalog.sources[first].n_rows
+        out.append(SplitLine(split, counts, by_source[first].lies(span) if first else (), span))
+    return out
+
+
+def split_words(by_source: Mapping[str, int], sources: Sequence[str]) -> str:
+    """Return how many rows a split has, and which sources it lacks."""
+    words = _alike({name: count_words(n, "row") for name, n in sorted(by_source.items())})
+    missing = [name for name in sources if name not in by_source]
+    if not missing:
+        return words
+    more = f" and {len(missing) - _LISTED:,} more" if len(missing) > _LISTED else ""
+    return f"{words} (without {', '.join(missing[:_LISTED])}{more})"
+
+
+def _split_cells(split: SplitLine, sources: Sequence[str]) -> tuple[str, str, Strip]:
+    title = f"where the rows of {split.name!r} lie in the file"
+    strip = Strip({"wanted": split.lies}, split.span, title)
+    return split.name, split_words(split.rows, sources), strip
 
 
 def _title(catalog: Catalog, rows: Mapping[str, Selection], chosen: Sequence[str]) -> str:
@@ -62,61 +127,47 @@ def _title(catalog: Catalog, rows: Mapping[str, Selection], chosen: Sequence[str
     return f"{n:,} of {of:,} rows" + (f" of {whole}" if chosen else "")
 
 
-def source_line(
-    source: Source | RaggedSource, selection: Selection, space: Space | None
-) -> SourceLine:
-    """Put a source into words.
+def _alike(words_of: Mapping[str, str]) -> str:
+    """Say something of sources: once where it holds for all, else by those it holds for.
 
-    Parameters
-    ----------
-    selection : Selection
-        Its rows in the dataset.
-    space : Space, optional
-        Its own; None where it has none: text, or examples of different shapes.
+    Examples
+    --------
+    >>> _alike({"x": "60 rows", "y": "60 rows", "z": "7 rows"})
+    '60 rows (2 sources), 7 rows (z)'
     """
+    names: dict[str, list[str]] = {}
+    for name, words in words_of.items():
+        names.setdefault(words, []).append(name)
+    if len(names) == 1:
+        return next(iter(names))
+    few = [
+        f"{words} ({alike[0] if len(alike) == 1 else count_words(len(alike), 'source')})"
+        for words, alike in list(names.items())[:_LISTED]
+    ]
+    return ", ".join([*few, *(["..."] if len(names) > _LISTED else [])])
+
+
+def _source_cells(source: AnySource, n_rows: int) -> tuple[str, ...]:
     text = source.ragged is None and source.dtype.kind == "O"
-    no_space = "text" if source.ragged is None else "ragged"
-    return SourceLine(
-        name=source.name,
-        dims=source.dims,
-        shape=(len(selection), *source.row_shape),
-        dtype="text" if text else str(source.dtype),
-        nbytes=_known_bytes(source, len(selection)),
-        stored=_stored_words(source),
-        rows=selection.describe(),
-        space=no_space if space is None else str(space),
-        more=_storage_facts(source),
+    return (
+        source.name,
+        sizes_words(source.dims, (n_rows, *source.row_shape)),
+        "text" if text else str(source.dtype),
+        _size_words(source, n_rows),
+        _stored_words(source),
     )
 
 
-def split_lines(catalog: Catalog) -> tuple[SplitLine, ...]:
-    """Put the splits of the files into words, with the places of their rows."""
-    n_rows = {name: source.n_rows for name, source in catalog.sources.items()}
-    out = []
-    for split, by_source in catalog.splits.items():
-        counts = {name: len(rows) for name, rows in by_source.items()}
-        first = next(iter(by_source), None)
-        lies = () if first is None else by_source[first].lies(n_rows[first])
-        out.append(SplitLine(split, counts, lies, 0 if first is None else n_rows[first]))
-    return tuple(out)
-
-
-def variable_lines(catalog: Catalog) -> tuple[VariableLine, ...]:
-    """Put what comes along with sources into words: coordinates, and what has no example dim."""
-    variables = sorted(catalog.variables.items())
-    return tuple((name, f"({', '.join(one.dims)})", str(one.dtype)) for name, one in variables)
-
-
-def _known_bytes(source: Source | RaggedSource, n_rows: int) -> int | None:
-    """Bytes of the rows in memory; None where only reading would tell."""
+def _size_words(source: AnySource, n_rows: int) -> str:
+    """Return the bytes of the rows in memory, where headers tell."""
     if isinstance(source, RaggedSource):
-        return None if source.loaded is None else source.loaded.nbytes
+        return "ragged" if source.loaded is None else format_bytes(source.loaded.nbytes)
     if source.dtype.kind == "O":  # text
-        return None
-    return n_rows * math.prod(source.row_shape) * source.dtype.itemsize
+        return "?"
+    return format_bytes(n_rows * math.prod(source.row_shape) * source.dtype.itemsize)
 
 
-def _stored_words(source: Source | RaggedSource) -> str:
+def _stored_words(source: AnySource) -> str:
     """Say how a source is stored: chunks and filters."""
     if source.loaded is not None:
         return "memory"
@@ -136,24 +187,30 @@ def _codec(header: SourceHeader) -> str:
     return "+".join(step.words for step in header.filters) or "no filter"
 
 
-def _storage_facts(source: Source | RaggedSource) -> dict[str, str]:
+def _stored(
+    sources: Mapping[str, AnySource], spaces: Mapping[str, Space]
+) -> list[tuple[str, str, str]]:
+    """Return name, space and storage of each source."""
+    out = []
+    for name, source in sources.items():
+        space = str(spaces[name]) if name in spaces else source.ragged or "text"
+        out.append((name, space, "; ".join(_storage_facts(source))))
+    return out
+
+
+def _storage_facts(source: AnySource) -> list[str]:
     """Say how a source lies in its file, from headers alone."""
-    out = {} if source.ragged is None else {"ragged": source.ragged}
+    out = []
     if source.loaded is None:
-        header = source.headers[0].parts.get("values", source.headers[0])
-        out["in the file"] = f"{header.key}: {header.dtype}, {header.storage}"
-        if header.chunks is not None:
-            each = math.prod(header.chunks) * header.dtype.itemsize
-            n_chunks = sum(map(_n_chunks, (h.parts.get("values", h) for h in source.headers)))
-            out["chunks"] = (
-                f"{n_chunks:,} of {header.chunks} in the file, {format_bytes(each)} each"
-            )
-            out["codec"] = _codec(header)
-        elif header.stored_bytes is not None:
-            out["stored"] = format_bytes(sum(_stored_bytes(h) for h in source.headers))
-        if len(source.headers) > 1:
-            out["files"] = f"{len(source.headers):,}, joined along {source.dims[0]!r}"
-    return {**out, **attribute_words(source.attrs)}
+        headers = [header.parts.get("values", header) for header in source.headers]
+        out.append(f"{headers[0].key}: {headers[0].dtype}, {headers[0].storage}")
+        if headers[0].chunks is not None:
+            each = math.prod(headers[0].chunks) * headers[0].dtype.itemsize
+            n_chunks = sum(map(_n_chunks, headers))
+            out.append(f"{count_words(n_chunks, 'chunk')} of {format_bytes(each)} each")
+        if len(headers) > 1:
+            out.append(f"{len(headers):,} files joined along {source.dims[0]!r}")
+    return [*out, *(f"{name}: {_cut(value)}" for name, value in source.attrs.items())]
 
 
 def _n_chunks(header: SourceHeader) -> int:
@@ -162,5 +219,6 @@ def _n_chunks(header: SourceHeader) -> int:
     return math.prod(-(-n // c) for n, c in zip(header.shape, header.chunks, strict=True))
 
 
-def _stored_bytes(header: SourceHeader) -> int:
-    return sum(h.stored_bytes or 0 for h in (header, *header.parts.values()))
+def _cut(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= _CHARACTERS else text[: _CHARACTERS - 3] + "..."

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from labeled.api.looks import SplitLine, split_words
 from labeled.errors import ArrayError
 from labeled.loader.batch import Batch
 from labeled.views.batches import ClassNames, as_names
 from labeled.views.figures import Axes, draw_counts, draw_statistics, draw_stretches
-from labeled.views.summary import SourceLine, SplitLine, split_words
 from labeled.views.text import count_words
 
 
@@ -23,8 +23,8 @@ class DatasetPlots:
     where : str
     split_lines : callable
         Returns the splits.
-    source_lines : callable
-        Returns the sources, to tell which of them a split lacks.
+    sources : callable
+        Returns the names of the sources, to tell which of them a split lacks.
     statistics : callable
         Returns the statistics of a source.
     class_names : callable
@@ -36,7 +36,7 @@ class DatasetPlots:
 
     where: str
     split_lines: Callable[[], Sequence[SplitLine]]
-    source_lines: Callable[[], Sequence[SourceLine]]
+    sources: Callable[[], Sequence[str]]
     measured: Callable[[str], Mapping[str, Any]]
     class_names: Callable[[str], Mapping[int, str]]
     first: Callable[[int, str | None], Iterable[Batch]]
@@ -70,7 +70,7 @@ class DatasetPlots:
             If matplotlib, the extra ``plot``, is not installed.
         """
         lines = self.split_lines()
-        sources = self.source_lines()
+        sources = self.sources()
         return draw_stretches(
             {line.name: line.lies for line in lines},
             {line.name: split_words(line.rows, sources) for line in lines},

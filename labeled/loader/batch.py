@@ -15,10 +15,10 @@ from labeled.dims import EXAMPLE_DIMS
 from labeled.errors import UnknownNameError, did_you_mean
 from labeled.guesses import unknown_attribute
 from labeled.transforms.sample import data_array
-from labeled.views import html
 from labeled.views.batches import ClassNames, Drawn, Told, draw_batch
 from labeled.views.figures import Axes
-from labeled.views.text import sizes_words, table
+from labeled.views.summary import Summary, Table
+from labeled.views.text import sizes_words
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -159,12 +159,14 @@ class Batch(Mapping[str, xr.DataArray]):
         return draw_batch(drawn, source, lambda: self.rows, n, class_names, ax)
 
     def __repr__(self) -> str:
-        return "\n".join([f"<labeled.Batch {self._count_words()}>", *table(self._lines())])
+        return self._summary().text()
 
     def _repr_html_(self) -> str:
-        head = ("source", "dims", "dtype", "size")
-        named = [(html.bold(name), dims, html.code(dt), n) for name, dims, dt, n in self._lines()]
-        return html.page("labeled.Batch", html.table(head, named), about=self._count_words())
+        return self._summary().html()
+
+    def _summary(self) -> Summary:
+        table = Table(("source", "dims", "dtype", "size"), self._lines())
+        return Summary("labeled.Batch", self._count_words(), (table,))
 
     def _count_words(self) -> str:
         rows = self.rows

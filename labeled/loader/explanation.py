@@ -17,9 +17,9 @@ from labeled.loader.budget import room_words, size_words
 from labeled.loader.plan import LoaderPlan
 from labeled.samplers.order import asked_as
 from labeled.samplers.sampled import AnyPlan
-from labeled.views import html
-from labeled.views.reads import Reads, reads_html
-from labeled.views.text import count_words, sizes_words, table
+from labeled.views.reads import Reads
+from labeled.views.summary import Summary, Table
+from labeled.views.text import count_words, sizes_words
 
 GOOD_QUALITY = 0.95
 """Below this share of the entropy of a full shuffle, more memory is recommended."""
@@ -132,16 +132,16 @@ class Explanation:
         return asdict(self)
 
     def __repr__(self) -> str:
-        return "\n".join([*self._words(), *table(self._rows())])
+        return self._summary().text()
 
     def _repr_html_(self) -> str:
+        return self._summary().html()
+
+    def _summary(self) -> Summary:
         title, *words = self._words()
-        head, *rows = self._rows()
-        named = [(html.bold(name), *cells) for name, *cells in rows]
-        parts = [*map(html.line, words), html.table(head, named)]
-        if self.reads is not None:
-            parts.append(html.details(self.reads.title, reads_html(self.reads), opened=True))
-        return html.page(title, *parts)
+        head = ("source", "path", "reads", "read", "used", "chunks decoded", "why")
+        lanes = Table(head, [lane.cells for lane in self.lanes])
+        return Summary(title, "", [*words, lanes], [] if self.reads is None else self.reads.parts())
 
     def _words(self) -> list[str]:
         return [
@@ -227,32 +227,19 @@ class Explanation:
             f"memory={size_words(self.memory_for_quality)!r})"
         )
 
-    def _rows(self) -> list[tuple[str, ...]]:
-        head = ("source", "path", "reads", "read", "used", "chunks decoded", "why")
-        return [head, *(lane.cells for lane in self.lanes)]
 
-
-def loader_text(plan: LoaderPlan, epoch_plan: AnyPlan, first_batch: int) -> str:
-    """Tell of a loader as text: its order, then a line a source."""
-    lines = [f"<labeled.Loader {_order_words(plan, epoch_plan, first_batch)}>"]
-    return "\n".join([*lines, *table(_sources(plan))])
-
-
-def loader_html(plan: LoaderPlan, epoch_plan: AnyPlan, first_batch: int) -> str:
-    """Tell of a loader as HTML."""
+def loader_summary(plan: LoaderPlan, epoch_plan: AnyPlan, first_batch: int) -> Summary:
+    """Summarize a loader: its order, then a line a source."""
     sizes = plan.sizes
     promised, given = format_bytes(sizes.promised_bytes), format_bytes(sizes.memory_bytes)
-    told = {
-        "order": _order_words(plan, epoch_plan, first_batch),
-        "batches": _batch_words(plan),
-        "memory": f"at most {promised} of {given}",
-        "threads": count_words(sizes.threads, "background thread"),
-        "more": "explain() tells what an epoch reads, before it reads anything; stats() afterwards "
-        "where the time went",
-    }
     head = ("source", "a row", "dtype in the file", "rows are")
-    rows = [(html.bold(name), dims, html.code(dt), how) for name, dims, dt, how in _sources(plan)]
-    return html.page("labeled.Loader", html.facts(told), html.table(head, rows))
+    more = (
+        f"batches: {_batch_words(plan)}",
+        f"memory: at most {promised} of {given}, {count_words(sizes.threads, 'background thread')}",
+        "explain() shows what an epoch reads, before it reads; stats() where the time went",
+    )
+    words = _order_words(plan, epoch_plan, first_batch)
+    return Summary("labeled.Loader", words, (Table(head, _sources(plan)),), more)
 
 
 def _order_words(plan: LoaderPlan, epoch_plan: AnyPlan, first_batch: int) -> str:

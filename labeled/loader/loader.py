@@ -29,7 +29,7 @@ from labeled.loader.dealing import Dealer, Interrupted
 from labeled.loader.device_windows import DeviceDealer, DeviceWindows, Ground
 from labeled.loader.engine import WindowSource
 from labeled.loader.explain import explain
-from labeled.loader.explanation import Explanation, loader_html, loader_text
+from labeled.loader.explanation import Explanation, loader_summary
 from labeled.loader.plan import LoaderPlan, next_epoch
 from labeled.loader.slots import SlotPool
 from labeled.loader.stats import LoaderPlots, Stats
@@ -263,10 +263,10 @@ class Loader:
         self._place = saved["place"]
 
     def __repr__(self) -> str:
-        return loader_text(self.plan, self._next, self._first_batch)
+        return loader_summary(self.plan, self._next, self._first_batch).text()
 
     def _repr_html_(self) -> str:
-        return loader_html(self.plan, self._next, self._first_batch)
+        return loader_summary(self.plan, self._next, self._first_batch).html()
 
 
 @dataclass(frozen=True)

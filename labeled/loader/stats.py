@@ -13,7 +13,7 @@ from labeled.errors import LoaderError
 from labeled.loader.explanation import Explanation
 from labeled.samplers.order import asked_as
 from labeled.views.figures import Axes, draw_rate, draw_reads
-from labeled.views.html import line, page
+from labeled.views.summary import Summary
 from labeled.views.text import count_words
 
 MOST_POINTS = 513
@@ -101,7 +101,7 @@ class Stats:
 
     def _repr_html_(self) -> str:
         title, *words = self._words()
-        return page(title, *map(line, words))
+        return Summary(title, parts=words).html()
 
     def _readers(self) -> str:
         return f"{self.n_threads} threads and the caller" if self.n_threads else "the caller alone"

@@ -51,7 +51,7 @@ from labeled.ragged.padding import (
     wanted_lengths,
 )
 from labeled.selection import Request, Selection
-from labeled.views.html import facts, page
+from labeled.views.summary import Summary
 
 BLOCK_BYTES = 4 << 20
 """What iteration reads at once, unless one example is larger."""
@@ -422,14 +422,12 @@ class Ragged:
 
     def _repr_html_(self) -> str:
         sizes = ", ".join([f"{self.dims[0]}: {len(self):,}", *self._axis_words()])
-        told = {
-            "dims": f"({sizes})",
-            "dtype": str(self.dtype),
-            "size": format_bytes(self.nbytes) if "shapes" in self.__dict__ else "not read yet",
-            "rows": self.selection.describe(),
-            "more": "pad(), bucket(), flat(), to_objects(); shapes reads the shapes alone",
-        }
-        return page("labeled.Ragged", facts(told), about=f"{self.name!r} of {self.where}")
+        size = format_bytes(self.nbytes) if "shapes" in self.__dict__ else "not read yet"
+        parts = (
+            f"({sizes}) {self.dtype}, {size}, {self.selection.describe()}",
+            "pad(), bucket(), flat(), to_objects() read it; shapes reads the shapes alone",
+        )
+        return Summary("labeled.Ragged", f"{self.name!r} of {self.where}", parts).html()
 
     def _axis_words(self) -> list[str]:
         """Lengths of the inner dims, where the shapes were read already; a repr never reads."""

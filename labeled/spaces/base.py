@@ -34,7 +34,7 @@ from labeled.spaces.checks import (
 )
 from labeled.spaces.dtypes import as_dtype, why_not_cast
 from labeled.spaces.register import convert, route_between
-from labeled.views.axes import SpaceBox, space_html
+from labeled.views.summary import Summary, Table
 
 Callbacks = tuple[Callable[[Any], None], ...]
 
@@ -145,12 +145,17 @@ class Space:
         raise NotImplementedError
 
     # ------------------------------------------------------------ looks
-    def box(self) -> SpaceBox:
-        """Return what a picture of this space shows."""
-        return SpaceBox(type(self).__name__)
+    def axis_rows(self) -> list[tuple[str, ...]]:
+        """Return component, axis and length of each axis, from the slowest to the fastest."""
+        return []
+
+    def about(self) -> list[str]:
+        """Return what is said beside the axes."""
+        return []
 
     def _repr_html_(self) -> str:
-        return space_html(self.box())
+        axes = Table(("component", "axis, slowest first", "length"), self.axis_rows())
+        return Summary(type(self).__name__, ", ".join(self.about()), (axes,)).html()
 
     # ------------------------------------------------------------ does a batch fit
     def check(self, batch: Batch, branch: str = "") -> None:
@@ -318,14 +323,12 @@ class ArraySpace(Space):
         """Return what the axes of a batch are called in messages."""
         raise NotImplementedError
 
-    def box(self) -> SpaceBox:
-        free = self.get_batch_axis()
-        axes = zip(self.axis_names(), self.sizes(0), strict=True)
-        drawn = tuple((name, None if i == free else n) for i, (name, n) in enumerate(axes))
-        return SpaceBox(type(self).__name__, drawn, ", ".join(self.about()))
+    def axis_rows(self) -> list[tuple[str, ...]]:
+        free, kind = self.get_batch_axis(), type(self).__name__
+        axes = enumerate(zip(self.axis_names(), self.sizes(0), strict=True))
+        return [(kind, repr(name), "n" if i == free else f"{n:,}") for i, (name, n) in axes]
 
     def about(self) -> list[str]:
-        """Return what is said beside the picture of the axes."""
         return ["dtype as it comes" if self.dtype is None else f"dtype {self.dtype.name}"]
 
     def with_dtype(self, dtype: Any) -> Self:

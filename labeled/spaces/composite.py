@@ -23,7 +23,6 @@ from labeled.spaces.checks import (
     rows_asked,
     whole,
 )
-from labeled.views.axes import SpaceBox
 from labeled.views.text import count_words
 
 
@@ -145,11 +144,15 @@ class CompositeSpace(Space):
             fault(SpaceError, self, "", f"the components have the batch axis at {tuple(axes)}")
         return axes[0] if axes else 0
 
-    def box(self) -> SpaceBox:
-        parts = tuple(component.box() for component in self.components)
-        return SpaceBox(
-            type(self).__name__, about=count_words(len(parts), "component"), parts=parts
-        )
+    def axis_rows(self) -> list[tuple[str, ...]]:
+        rows = []
+        for i, component in enumerate(self.components):
+            inner = component.axis_rows() or [(type(component).__name__, "", "")]
+            rows += [(f"[{i}] {where}", *axis) for where, *axis in inner]
+        return rows
+
+    def about(self) -> list[str]:
+        return [count_words(len(self.components), "component")]
 
     def with_dtype(self, dtype: Any) -> Self:
         dtypes = self._per_component(dtype)

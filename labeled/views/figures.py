@@ -16,8 +16,8 @@ import numpy.typing as npt
 from dask.utils import format_bytes
 
 from labeled.later import extra_module
-from labeled.views.html import Interval
 from labeled.views.reads import Reads
+from labeled.views.summary import Interval
 from labeled.views.text import count_words, shown
 
 Array = npt.NDArray[Any]

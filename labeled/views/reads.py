@@ -1,12 +1,11 @@
-"""The picture of a plan: what the first windows of an epoch read, and what they pass over."""
+"""A plan to be drawn: what the first windows of an epoch read, and what they pass over."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from labeled.views import html
-from labeled.views.html import Interval
+from labeled.views.summary import Interval, Strip, Table
 
 _EDGES = 240
 """More chunk borders than this would be a grey surface."""
@@ -67,28 +66,19 @@ class Reads:
         """How each window is called beside its line."""
         return [f"{self.called} at row {window.start:,} of the epoch" for window in self.windows]
 
-
-def reads_html(reads: Reads) -> str:
-    """Draw where windows read in the file, a strip each, over the borders of chunks."""
-    width = reads.n_rows / 2000
-    edges: Sequence[Interval] = [(edge - width / 2, edge + width / 2) for edge in reads.edges]
-    lines = [
-        (
-            name,
-            html.strip(
-                {"half": window.chunks, "one": window.runs, "edge": edges},
-                reads.n_rows,
-                f"{name}: {len(window.runs):,} stretches of rows",
-            ),
-        )
-        for name, window in zip(reads.names, reads.windows, strict=True)
-    ]
-    kinds = {"one": "rows that are wanted"}
-    if any(_rows(window.chunks) > _rows(window.runs) for window in reads.windows):
-        kinds["half"] = "decoded with them (the rest of their chunks)"
-    if edges:
-        kinds["edge"] = "where chunks begin"
-    return html.strips(lines) + html.legend(kinds)
+    def parts(self) -> tuple[Table, str]:
+        """Return where windows read in the file: a strip each, over the borders of chunks."""
+        half = self.n_rows / 4000
+        edges: Sequence[Interval] = [(edge - half, edge + half) for edge in self.edges]
+        strips = []
+        for name, window in zip(self.names, self.windows, strict=True):
+            marks = {"decoded": window.chunks, "wanted": window.runs, "edge": edges}
+            strips.append((name, Strip(marks, self.n_rows, name)))
+        more = any(_rows(one.chunks) > _rows(one.runs) for one in self.windows)
+        words = "dark: rows that are wanted"
+        words += "; pale: decoded with them, the rest of their chunks" * more
+        words += "; lines: where chunks begin" * bool(edges)
+        return Table((self.called, "rows of the file"), strips, self.title), words
 
 
 def _rows(stretches: Sequence[tuple[int, int]]) -> int:
