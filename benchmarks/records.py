@@ -82,7 +82,7 @@ def places(path: str | Path) -> list[tuple[int, int]]:
     """Return the offset and length of every JPEG."""
     file = RecordFile(stamp_of(path))
     lengths = [len(payload) - HEADER_BYTES for _, payload in file.payloads(range(file.n_rows))]
-    starts = (file.index.offsets[:-1] + 8 + HEADER_BYTES).tolist()
+    starts = (file.offsets[:-1] + 8 + HEADER_BYTES).tolist()
     return list(zip(starts, lengths, strict=True))
 
 

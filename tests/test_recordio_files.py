@@ -22,7 +22,7 @@ from labeled.formats.pictures import decode
 from labeled.formats.recordio import records
 from labeled.formats.recordio.framing import MAGIC_BYTES, frame
 from labeled.formats.recordio.lists import read_list
-from labeled.formats.recordio.records import RecordFile, index_of, read_idx
+from labeled.formats.recordio.records import RecordFile, offsets_of, read_idx
 from labeled.formats.recordio.table import table_of
 from labeled.formats.recordio.writing import write_records
 
@@ -258,12 +258,12 @@ WHOLE = frame(b"first") + frame(MAGIC_BYTES) + frame(b"third")
 )
 def test_damage_is_found_when_a_file_is_gone_through(path, data, words):
     with pytest.raises(FileFormatError, match=words):
-        _ = damaged(path, data).index
+        _ = damaged(path, data).offsets
 
 
 def test_an_empty_file_holds_no_record(path):
     Path(path).write_bytes(b"")
-    assert len(index_of(records.FileStamp(path, 0, 0))) == 0
+    assert len(offsets_of(records.FileStamp(path, 0, 0))) == 1
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_an_index_of_something_else_is_refused(path, text, words):
     write_records(path, [b"first", MAGIC_BYTES, b"third"])
     Path(path[:-4] + ".idx").write_text(text)
     with pytest.raises(FileFormatError, match=words):
-        _ = record_file(path).index
+        _ = record_file(path).offsets
 
 
 def test_an_index_without_a_byte_names_the_remedy(path):

@@ -108,7 +108,7 @@ class RowEngine(Engine):
     def cost(self, runs: Ints) -> Cost:
         stored = n_rows = n_reads = 0
         for start, stop in runs.tolist():
-            offsets = self.records.index.offsets
+            offsets = self.records.offsets
             stored += int(offsets[stop] - offsets[start])
             n_rows += stop - start
             n_reads += 1

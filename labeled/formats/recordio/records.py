@@ -58,28 +58,11 @@ SMALL_BYTES = 1 << 14
 """Records that are smaller on average are gone through in one stream."""
 
 
-@dataclass(frozen=True, eq=False)
-class RecordIndex:
-    """Where records begin, and the end of the last.
-
-    Parameters
-    ----------
-    offsets : int64 (n + 1,)
-        Ascending; record i lies in ``offsets[i] : offsets[i + 1]``.
-    why : str
-        Where they are known from, for `explain`.
-    """
-
-    offsets: Rows
-    why: str
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-
 @lru_cache(maxsize=KEPT_FILES)
-def index_of(stamp: FileStamp, idx: FileStamp | None = None) -> RecordIndex:
-    """Return where the records of a file begin.
+def offsets_of(stamp: FileStamp, idx: FileStamp | None = None) -> Rows:
+    """Return where the records of a file begin, and the end of the last: int64 (n + 1,).
+
+    Ascending; record i lies in ``offsets[i] : offsets[i + 1]``.
 
     Parameters
     ----------
@@ -94,13 +77,13 @@ def index_of(stamp: FileStamp, idx: FileStamp | None = None) -> RecordIndex:
         If the file is no RecordIO file or is cut short, or `idx` is not its index.
     """
     if not stamp.size:
-        return RecordIndex(np.zeros(1, np.int64), "an empty file")
+        return np.zeros(1, np.int64)
     file = open_bytes(stamp)
     if idx is None:
-        return RecordIndex(_scanned(file, stamp), "records gone through once")
+        return _scanned(file, stamp)
     offsets = np.sort(read_idx(idx.path)[1])
     _check_idx(idx, offsets, stamp, file)
-    return RecordIndex(np.append(offsets, stamp.size), f"offsets from {os.path.basename(idx.path)}")
+    return np.append(offsets, stamp.size)
 
 
 def _scanned(file: OpenFile, stamp: FileStamp) -> Rows:
@@ -266,8 +249,9 @@ class RecordFile:
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @cached_property
-    def index(self) -> RecordIndex:
-        return index_of(self.stamp, self.idx)
+    def offsets(self) -> Rows:
+        """Where records begin, and the end of the last; see :func:`offsets_of`."""
+        return offsets_of(self.stamp, self.idx)
 
     @cached_property
     def _opened(self) -> FileRef:
@@ -275,16 +259,16 @@ class RecordFile:
 
     @property
     def n_rows(self) -> int:
-        return len(self.index)
+        return len(self.offsets) - 1
 
     @property
     def largest(self) -> int:
         """Bytes of the longest record as stored."""
-        return int(np.diff(self.index.offsets).max(initial=0))
+        return int(np.diff(self.offsets).max(initial=0))
 
     def stored_sizes(self, rows: AnyRows) -> Rows:
         """Return the bytes that records take in the file; payloads are a little smaller."""
-        offsets = self.index.offsets
+        offsets = self.offsets
         listed = np.asarray(rows, np.int64)
         sizes: Rows = offsets[listed + 1] - offsets[listed]
         return sizes
@@ -309,7 +293,7 @@ class RecordFile:
 
     def placed(self, rows: AnyRows) -> Rows:
         """Return rows, where their records begin, and where they end: int64 (3, n)."""
-        offsets, listed = self.index.offsets, np.asarray(rows, np.int64)
+        offsets, listed = self.offsets, np.asarray(rows, np.int64)
         return np.stack((listed, offsets[listed], offsets[listed + 1]))
 
     def blocks(
@@ -364,7 +348,7 @@ class RecordFile:
         uint8 array (len(rows), 8 + n_bytes)
             Zeros where a record is shorter.
         """
-        offsets, listed = self.index.offsets, np.asarray(rows, np.int64)
+        offsets, listed = self.offsets, np.asarray(rows, np.int64)
         width = HEAD_BYTES + n_bytes
         out = np.zeros((len(listed), width), np.uint8)
         starts, file = offsets[listed], self._file()
@@ -379,13 +363,13 @@ class RecordFile:
 
     def advise(self, runs: Rows) -> None:
         """Tell the system which records are read next."""
-        file, offsets = self._opened(), self.index.offsets
+        file, offsets = self._opened(), self.offsets
         for start, stop in runs.tolist():
             file.advise(int(offsets[start]), int(offsets[stop] - offsets[start]))
 
     def cold(self, row: int) -> bool:
         """Whether the system would have to fetch a record from storage."""
-        return not self._opened().holds(int(self.index.offsets[row]))
+        return not self._opened().holds(int(self.offsets[row]))
 
     def _file(self) -> OpenFile:
         """Return the open file, looking whether it is still the same one."""
@@ -421,7 +405,7 @@ class RecordFile:
                     "the index leaves records out"
                 )
         except FramingError as fault:
-            offset = int(self.index.offsets[row])
+            offset = int(self.offsets[row])
             raise self._broken(row, offset, fault) from None
         return payload
 

@@ -35,7 +35,7 @@ from labeled.formats.recordio.framing import (
     padded,
     unpack,
 )
-from labeled.formats.recordio.records import KEPT_FILES, AnyRows, RecordFile
+from labeled.formats.recordio.records import HEAD_DTYPE, KEPT_FILES, AnyRows, RecordFile
 
 Rows = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
@@ -46,8 +46,7 @@ BLOCK_ROWS = 1 << 12
 THREADS = 8
 """That wait for a disk; a cold one answers several at once."""
 
-_FRAME = np.dtype([("magic", "<u4"), ("word", "<u4")])
-_STORED = np.dtype([("frame", _FRAME), ("header", HEADER_DTYPE)])
+_STORED = np.dtype([("frame", HEAD_DTYPE), ("header", HEADER_DTYPE)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +160,7 @@ def _lengths(file: RecordFile, rows: range, stored: Array) -> tuple[Rows, Array]
 
 def _odd(stored: Array) -> npt.NDArray[np.bool_]:
     """Which records are not stored in one part, or are none."""
-    fields = stored[:, :HEAD_BYTES].copy().view(_FRAME)[:, 0]
+    fields = stored[:, :HEAD_BYTES].copy().view(HEAD_DTYPE)[:, 0]
     several = fields["word"] >> LENGTH_BITS != WHOLE
     odd: npt.NDArray[np.bool_] = several | (fields["magic"] != MAGIC)
     return odd
