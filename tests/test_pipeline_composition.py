@@ -171,8 +171,8 @@ def test_sequences_of_different_lengths(kind):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: SequentialTransforms(3), "3 is no transform"),
-        (lambda: Stages(collate=3), "3 is no collate"),
+        (lambda: SequentialTransforms(3), "3 is not a transform"),
+        (lambda: Stages(collate=3), "3 is not a collate"),
     ],
 )
 def test_steps_that_cannot_be_called(make, message):

@@ -186,7 +186,7 @@ def test_whole_numbers_are_compared_exactly(dtype):
             "a timedelta, since",
         ),
         (lambda t: synchronise([[0.0]], "a"), PipelineError, "times are list: give them by name"),
-        (lambda t: synchronise({"a": [[0], [1, 2]]}, "a"), PipelineError, "'a' are no array"),
+        (lambda t: synchronise({"a": [[0], [1, 2]]}, "a"), PipelineError, "'a' are not an array"),
     ],
 )
 def test_mistakes_are_explained(act, kind, message):
@@ -317,7 +317,7 @@ def test_traces_that_cannot_be():
     apart = {name: xr.DataArray([1], dims="time", coords={"place": name}) for name in "ab"}
     with pytest.raises(PipelineError, match=r"do not agree.*'place'.*drop_vars"):
         SeriesTrace(apart, {"a": [0], "b": [0]}).to_xarray()
-    with pytest.raises(PipelineError, match="'a' is no DataArray"):
+    with pytest.raises(PipelineError, match="'a' is not a DataArray"):
         SeriesTrace({"a": [1]}, {"a": [0]}).to_xarray()
 
 

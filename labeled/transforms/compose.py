@@ -128,14 +128,14 @@ def as_transform(step: Any) -> Callable[..., Any]:
         )
     if is_pipeline(step):
         raise PipelineError(
-            f"{name_of(step)} is a pipeline, which holds a collate and is no transform: put "
+            f"{name_of(step)} is a pipeline, which holds a collate and is not a transform: put "
             "transforms around it with ComposedPipeline, or pipelines side by side with "
             "ParallelPipelines"
         )
     if not callable(step):
         raise PipelineTypeError(
-            f"{step!r} is no transform: give a callable of one argument, a mapping from source to "
-            "one, or a list of them"
+            f"{step!r} is not a transform: give a callable of one argument, a mapping from source "
+            "to one, or a list of them"
         )
     made: Callable[..., Any] = step
     return made
@@ -363,7 +363,7 @@ class Needs(Wrapped):
         return self._named(made, turned)
 
     def _named(self, made: Any, turned: xr.DataArray) -> Any:
-        """Name the axes of what the transform made, where that is said or nothing has moved."""
+        """Name the axes of what the transform made, where that is stated or nothing has moved."""
         others = [dim for dim in turned.dims if dim not in self.dims]
         wanted = self.dims if self.gives is None else self.gives
         dims: list[str] = []
@@ -373,7 +373,7 @@ class Needs(Wrapped):
             return made
         if np.ndim(made) != len(dims):
             raise DimsError(
-                f"{name_of(self.transform)} is said to give dims {tuple(dims)}, but made an array "
+                f"{name_of(self.transform)} states to give dims {tuple(dims)}, but made an array "
                 f"of shape {np.shape(made)}"
             )
         return data_array(

@@ -65,7 +65,7 @@ class Decode:
         Raises
         ------
         AugmentError
-            If one is no picture, or damaged; names its row.
+            If one is not a picture, or damaged; names its row.
         """
         given = encoded.data if isinstance(encoded, xr.DataArray) else encoded
         if isinstance(given, bytes) or getattr(given, "dtype", None) == np.uint8:

@@ -91,7 +91,7 @@ def checked_collate(collate: Any) -> Callable[..., Any]:
             "comes after it as batch="
         )
     if is_pipeline(collate) or not callable(collate):
-        raise PipelineTypeError(f"{collate!r} is no collate: give a callable that takes samples")
+        raise PipelineTypeError(f"{collate!r} is not a collate: give a callable that takes samples")
     made: Callable[..., Any] = collate
     return made
 

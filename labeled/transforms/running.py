@@ -178,7 +178,7 @@ class Line:
         assert rows is not None
 
         def applied(some: Any, numbers: Rows) -> Any:
-            with told("whole-batch transform", step.transform, numbers):
+            with noted("whole-batch transform", step.transform, numbers):
                 made = step(some, replace(place, rows=numbers))
                 if made is None:
                     raise PipelineError(
@@ -216,7 +216,7 @@ class Line:
         if care.skips and not samples:
             return NOTHING, kept
         collate = self.form.stack if self.collate is None else self.collate
-        with told("collate", collate, rows):
+        with noted("collate", collate, rows):
             made = collate(samples)
         if aside:
             whole = {**made, **{name: one[kept] for name, one in aside.items()}}
@@ -250,7 +250,7 @@ class Line:
         """Apply the batch stage, where the consumer is."""
         if self.batch is None or data is NOTHING:
             return data
-        with told("batch stage", self.batch.transform, place.rows):
+        with noted("batch stage", self.batch.transform, place.rows):
             return self.batch(data, place)
 
 
@@ -288,7 +288,7 @@ NOTHING: Any = object()
 
 
 @contextmanager
-def told(stage: str, step: Any, rows: Sequence[int] | Rows | None) -> Iterator[None]:
+def noted(stage: str, step: Any, rows: Sequence[int] | Rows | None) -> Iterator[None]:
     """Note down on an error which stage raised it, and at which rows."""
     try:
         yield
@@ -396,7 +396,7 @@ class StatesMemory(Protocol):
     """A transform that says how much memory it takes."""
 
     def form_after(self, row: RowForm | None) -> RowForm | None:
-        """Return what it makes of a row, None where that cannot be told."""
+        """Return what it makes of a row, None where that is unknown."""
 
     def work_bytes(self, row: RowForm | None) -> int:
         """Return what it takes for a batch besides what it is given and what it returns."""
@@ -473,7 +473,7 @@ class _Tally:
     def _stated(self, step: StatesMemory, row: RowForm | None) -> RowForm | None:
         try:
             after, work_bytes = step.form_after(row), step.work_bytes(row)
-        except LabeledError:  # rows that it cannot take: said in their turn
+        except LabeledError:  # rows that it cannot take: reported when they come
             return None
         if after is None:
             self.uncounted.append(name_of(step))

@@ -76,7 +76,7 @@ class TimeWindow:
     Raises
     ------
     PipelineError
-        If `past` or `future` is no whole number of at least 0, or the series has no length.
+        If `past` or `future` is not a whole number of at least 0, or the series has no length.
     UnknownNameError
         If a labelled series has no such dim.
     SelectionError
@@ -192,7 +192,7 @@ class SeriesTrace:
     UnknownNameError
         If a series has no sample chosen, or a labelled one no such dim.
     PipelineError
-        If the choices differ in length, are no integers, or a series has no such sample.
+        If the choices differ in length, are not integers, or a series has no such sample.
 
     Examples
     --------
@@ -265,7 +265,7 @@ class SeriesTrace:
         made = []
         for name, one in self.series.items():
             if not isinstance(one, xr.DataArray):
-                raise PipelineError(f"series {name!r} is no DataArray, but {type(one).__name__}")
+                raise PipelineError(f"series {name!r} is not a DataArray, but {type(one).__name__}")
             taken = one.isel({self.dim: self._chosen[name]})
             along = {c: v.variable for c, v in taken.coords.items() if self.dim in v.dims}
             apart = {f"{name}_{c}": v.to_base_variable() for c, v in along.items()}
@@ -399,7 +399,7 @@ def decimate(chosen: xr.Dataset, factor: int, *, start: int = 0, dim: str = "tim
     Raises
     ------
     PipelineError
-        If `factor` is no whole number of at least 1, or `start` is negative.
+        If `factor` is not a whole number of at least 1, or `start` is negative.
     UnknownNameError
         If there is no such dim.
     """
@@ -415,7 +415,7 @@ def _checked(name: str, given: npt.ArrayLike) -> Times:
     try:
         times = np.asarray(given)
     except ValueError as error:
-        raise PipelineError(f"the timestamps of {name!r} are no array: {error}") from None
+        raise PipelineError(f"the timestamps of {name!r} are not an array: {error}") from None
     if times.ndim != 1 or not len(times):
         raise PipelineError(
             f"the timestamps of {name!r} have shape {times.shape}; a series needs a list of them, "
@@ -442,8 +442,8 @@ def _alike(series: dict[str, Times]) -> dict[str, Times]:
         name: "number" if t.dtype.kind in "iuf" else t.dtype.kind for name, t in series.items()
     }
     if len(set(kinds.values())) > 1:
-        told = ", ".join(f"{t.dtype} of {name!r}" for name, t in series.items())
-        raise PipelineError(f"timestamps of different kinds do not go together: {told}")
+        kinds_found = ", ".join(f"{t.dtype} of {name!r}" for name, t in series.items())
+        raise PipelineError(f"timestamps of different kinds do not go together: {kinds_found}")
     if "number" not in kinds.values():
         return series
     whole = all(t.dtype.kind in "iu" and t[-1] <= np.iinfo(np.int64).max for t in series.values())
