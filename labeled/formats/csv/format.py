@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from labeled.errors import FileFormatError
+from labeled.errors import FileFormatError, listed
 from labeled.formats.bytesource import FileRef, stamp_of
 from labeled.formats.csv.dialect import Dialect, arrow, read_dialect
 from labeled.formats.csv.engine import open_reader
 from labeled.formats.csv.index import RowIndex, line_at, row_index
 from labeled.formats.csv.options import TextOptions
-from labeled.formats.csv.parsing import Guess, TextFault, common, few, guessed
+from labeled.formats.csv.parsing import Guess, TextFault, common, guessed
 from labeled.formats.csv.table import (
     Chosen,
     Columns,
@@ -82,8 +82,8 @@ def _check_columns(first: _Text, other: _Text) -> None:
     if here != there:
         raise FileFormatError(
             f"{other.stamp.path!r} cannot be joined to {first.stamp.path!r}: its {len(there)} "
-            f"columns are {few(there)}, not {few(here)}; pass header= or names= if these are not "
-            "names, or open them apart"
+            f"columns are {listed(there, 4)}, not {listed(here, 4)}; pass header= or names= if "
+            "these are not names, or open them apart"
         )
 
 

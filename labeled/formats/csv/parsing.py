@@ -188,7 +188,7 @@ def _why(words: str, dialect: Dialect) -> str:
         what = "few" if int(found[2]) < int(found[1]) else "many"
         return (
             f"has too {what} fields: {found[2]}, where {found[1]} columns are expected "
-            f"({few(dialect.names)}); correct it, or check delimiter=, quote= and skip_lines="
+            f"({listed(dialect.names, 4)}); correct it, or check delimiter=, quote= and skip_lines="
         )
     found = _VALUE.search(words)
     if found is None:
@@ -205,11 +205,6 @@ def _why(words: str, dialect: Dialect) -> str:
         f"has {shown} in column {name!r}, which is not {dtype}; correct it, name it among "
         f"missing=, or open with dtype={{{name!r}: str}}"
     )
-
-
-def few(names: Sequence[str]) -> str:
-    """Name the first columns."""
-    return listed(names, 4)
 
 
 def _values(column: Any, asked: Asked, name: str) -> Array:
