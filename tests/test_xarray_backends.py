@@ -12,9 +12,10 @@ import warnings
 import pytest
 import xarray as xr
 
-pytest.importorskip("xarray.tests", reason="this xarray is installed without its tests")
-with warnings.catch_warnings():  # of packages that it tries to import
+# They turn an option of xarray on, for all tests of the process, and warn of missing packages.
+with xr.set_options(warn_for_unclosed_files=False), warnings.catch_warnings():
     warnings.simplefilter("ignore")
+    pytest.importorskip("xarray.tests", reason="this xarray is installed without its tests")
     from xarray.tests import test_backends as suite
 
 
