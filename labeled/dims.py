@@ -231,7 +231,7 @@ def _as_axis(key: Axis, n_spatial: int) -> Axis:
     if key in _AXIS_OF_ROLE.values() or (isinstance(key, int) and 0 <= key < n_spatial):
         return key
     axes = (*_AXIS_OF_ROLE.values(), *range(n_spatial))
-    raise DimsError(f"dims= has the key {key!r}, which is no axis; axes here are {axes}")
+    raise DimsError(f"dims= has the key {key!r}, which is not an axis; axes here are {axes}")
 
 
 def _asks_for(given: Mapping[Axis, Hashable], axis: Axis, n_spatial: int) -> bool:

@@ -161,7 +161,7 @@ def test_the_page_shows_the_conversion_matrix():
         ),
         (
             CompositeSpace((VectorSpace(3), VectorSequenceSpace(2))), VectorSpace(5),
-            NotImplementedError, ["component [1]", "VectorSequenceSpace", "is no column of"],
+            NotImplementedError, ["component [1]", "VectorSequenceSpace", "is not a column of"],
         ),
         (
             VectorSpace(5), CompositeSpace((VectorSpace(3), VectorSequenceSpace(2))),
@@ -352,10 +352,10 @@ def test_labels_out_of_range_never_wrap(sparse, width, bad, limit):
 
 
 def test_labels_that_are_no_integers_are_named():
-    with pytest.raises(SpaceTypeError, match="value nan in row 1 is no label"):
+    with pytest.raises(SpaceTypeError, match="value nan in row 1 is not a label"):
         IndexSpace(10, 1).np_format_as(np.array([[1.0], [np.nan]]), VectorSpace(10))
     nan = array_api_strict.asarray(np.array([[1.0], [np.nan]]))
-    with pytest.raises(SpaceTypeError, match="value nan in row 1 is no label"):
+    with pytest.raises(SpaceTypeError, match="value nan in row 1 is not a label"):
         IndexSpace(10, 1).format_as(nan, VectorSpace(10))
     with pytest.raises(SpaceTypeError, match="found float32"):
         IndexSpace(3, 1).np_format_as(np.zeros((2, 1), np.float32), VectorSpace(3))

@@ -234,7 +234,7 @@ def test_dims_given_that_are_not_there_are_refused():
     x = an_array()
     with pytest.raises(DimsError, match="names a batch dim that is not there"):
         format_dataarray(x, IMAGES, dims={"b": "time"})
-    with pytest.raises(DimsError, match="is no axis"):
+    with pytest.raises(DimsError, match="is not an axis"):
         format_dataarray(x, IMAGES, dims={7: "batch"})
     with pytest.raises(DimsError, match="one dim to two axes"):
         format_dataarray(x, IMAGES, dims={"b": "batch", "c": "batch"})

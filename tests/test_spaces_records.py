@@ -189,7 +189,7 @@ def test_names_that_are_no_str_move_and_are_refused_where_they_must_be_written()
     x = xr.DataArray(np.zeros((2, 3, 4, 5)), dims=(0, "c", ("h", 1), "w"))
     names = {"b": 0, 0: ("h", 1), 1: "w"}
     comes_back(x, C01B, dims=names)
-    with pytest.raises(DimsError, match=r"dims \[0, \('h', 1\)\] are no str"):
+    with pytest.raises(DimsError, match=r"dims \[0, \('h', 1\)\] are not str"):
         format_dataarray(x, VectorSpace(60), dims=names)
 
 
@@ -270,7 +270,7 @@ def test_remedies_are_ones_that_work():
     ("dims", "words"),
     [
         (("b", "time"), "maps axes to dims"),
-        ({"heigth": "height"}, r"'heigth', which is no axis; say 0, 1, .*'height'"),
+        ({"heigth": "height"}, r"'heigth', which is not an axis; use 0, 1, .*'height'"),
     ],
 )
 def test_dims_that_say_nothing_are_refused(dims, words):

@@ -1,6 +1,6 @@
 """Small questions asked of batches and arguments, and how a fault is worded.
 
-Kinds of batch are told by duck typing, so that neither dask nor xarray nor scipy has
+Kinds of batch are recognised by duck typing, so that neither dask nor xarray nor scipy has
 to be imported to recognise what is not theirs. Every message of a space begins with
 the branch it stands at in a composite, and the space itself.
 """
@@ -35,7 +35,7 @@ def title(space: object, branch: str) -> str:
 
 
 def is_dask(batch: Batch) -> bool:
-    """Whether `batch` is a dask collection with a shape: told by duck, without dask."""
+    """Whether `batch` is a dask collection with a shape; does not import dask."""
     return hasattr(batch, "__dask_graph__") and batch.__dask_graph__() is not None
 
 
@@ -49,7 +49,7 @@ def is_lazy(batch: Batch) -> bool:
 
 
 def has_names(batch: Batch) -> bool:
-    """Whether `batch`, or any part of a tuple, is a DataArray: told by duck, without xarray."""
+    """Whether `batch`, or any part of a tuple, is a DataArray; does not import xarray."""
     if isinstance(batch, np.ndarray):
         return False
     if isinstance(batch, tuple):

@@ -1,7 +1,7 @@
 """Images and their like: spaces with a batch axis, a channel axis and spatial axes.
 
 `ConvNDSpace` has any number of spatial axes; `Conv2DSpace` is its two-dimensional
-case with the constructor people know. A space of this kind is told by its shape,
+case with the constructor people know. A space of this kind is known by its shape,
 channels, axis order and dtype, so a `Conv2DSpace` equals the `ConvNDSpace` of the
 same four.
 """

@@ -166,7 +166,7 @@ def _split_names(x: xr.DataArray, dims: Names | None) -> tuple[Names, Names]:
     for axis in given:
         if not (isinstance(axis, int) or axis in KEYS):
             raise DimsError(
-                f"dims= has the key {axis!r}, which is no axis; say 0, 1, ... or one of "
+                f"dims= has the key {axis!r}, which is not an axis; use 0, 1, ... or one of "
                 f"{sorted(KEYS)}"
             )
     there = {axis: dim for axis, dim in given.items() if dim in x.dims}
@@ -393,7 +393,7 @@ def _format_composite(
 
 
 def _forget(made: Any) -> None:
-    """Take away what would lead a part back to its piece of the rows: they are no array of x."""
+    """Take away what would lead a part back to its piece of the rows: they are not arrays of x."""
     for part in made if isinstance(made, tuple) else (made,):
         if isinstance(part, tuple):
             _forget(part)

@@ -38,7 +38,7 @@ def by_chunk(
     branch : str
         Begins the messages.
     counted : bool
-        Whether values may be refused: each chunk is told its first row, for the message.
+        Whether values may be refused: each chunk gets its first row, for the message.
     """
     axis, batch_axis = source.get_batch_axis(), target.get_batch_axis()
     whole = x.rechunk({i: -1 for i in range(x.ndim) if i != axis})
@@ -75,8 +75,8 @@ def _run_chunk(
     except SpaceError as error:
         if not counted:
             raise
-        told = f"{error}; the row is counted within its chunk, as lengths of chunks are unknown"
-        raise type(error)(told) from error
+        text = f"{error}; the row is counted within its chunk, as lengths of chunks are unknown"
+        raise type(error)(text) from error
 
 
 def first_rows(x: Any, axis: int) -> Any:

@@ -80,7 +80,7 @@ def not_labels(labels: Array, found: np.dtype[Any], who: str, first_row: int = 0
         bad = np.argwhere(~np.isfinite(values) | (values != np.floor(values)))
         if len(bad):
             value, row = values[tuple(bad[0])], int(bad[0][0]) + first_row
-            return SpaceTypeError(f"{text}: value {value} in row {row} is no label").at_row(row)
+            return SpaceTypeError(f"{text}: value {value} in row {row} is not a label").at_row(row)
     return SpaceTypeError(f"{text}; cast them first, e.g. with astype('int64')")
 
 

@@ -150,7 +150,7 @@ def flattened(
     """
     unwritten = [dim for dim in x.dims if not isinstance(dim, str)]
     if unwritten:
-        raise DimsError(f"dims {unwritten} are no str, which flattening has to record; rename them")
+        raise DimsError(f"dims {unwritten} are not str, as flattening records them; rename them")
     taken = x.coords.get(feature)
     if feature in x.dims or (taken is not None and not {*taken.dims} == {*made}):
         raise DimsError(

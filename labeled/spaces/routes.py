@@ -268,7 +268,7 @@ def _columns(source: CompositeSpace, target: VectorSpace, branch: str) -> tuple[
         fault(SpaceError, source, branch, text)
     for where, leaf in leaves:
         if isinstance(leaf, VectorSequenceSpace | IndexSequenceSpace):
-            fault(UnsupportedSpaceError, leaf, where, f"a sequence is no column of {target}")
+            fault(UnsupportedSpaceError, leaf, where, f"a sequence is not a column of {target}")
     widths = _widths(leaves, target)
     if isinstance(widths, str):
         fault(SpaceError, source, branch, widths)

@@ -1,6 +1,6 @@
 """Sparse batches: the one door from spaces to scipy.
 
-Whether a batch is sparse is told without scipy; building one needs the extra
+Whether a batch is sparse is found without scipy; building one needs the extra
 ``sparse``. What is made here is always a ``csr_array``; any format is accepted.
 """
 

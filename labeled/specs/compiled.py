@@ -338,7 +338,7 @@ def row_space(info: SourceInfo) -> ArraySpace:
     Raises
     ------
     SpecsError
-        If rows of the source are no rows of its space.
+        If rows of the source are not rows of its space.
     """
     own = info.space
     if isinstance(own, ConvNDSpace):

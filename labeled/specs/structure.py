@@ -27,7 +27,7 @@ def as_specs(specs: Any) -> Specs:
     Raises
     ------
     SpecsError
-        If it is no pair, or space and source differ in structure; names the branch.
+        If it is not a pair, or space and source differ in structure; names the branch.
 
     Examples
     --------

@@ -65,7 +65,7 @@ class Configuration:
         Raises
         ------
         OldValueError
-            If it holds something that is no setting.
+            If it holds something that is not a setting.
         """
         path = os.path.expanduser(os.environ.get("FUEL_CONFIG", "~/.fuelrc"))
         if not os.path.isfile(path):
@@ -73,7 +73,7 @@ class Configuration:
         for key, value in (_read_yaml(path) or {}).items():
             if key not in self.config:
                 raise OldValueError(
-                    f"{path!r} sets {key!r}, which is no setting; there are {sorted(self.config)}"
+                    f"{path!r} sets {key!r}, which is not one of {sorted(self.config)}"
                 )
             self.config[key]["yaml"] = value
 

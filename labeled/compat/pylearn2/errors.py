@@ -1,6 +1,6 @@
 """The kinds of error that the old code raised, each also a :class:`LabeledError`.
 
-Native errors are often of two built-in kinds at once; old code told these kinds apart,
+Native errors are often of two built-in kinds at once; old code distinguishes these kinds,
 so here every error is of exactly one.
 """
 

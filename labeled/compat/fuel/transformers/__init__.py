@@ -193,7 +193,7 @@ class FilterSources(AgnosticTransformer):
     def __init__(self, data_stream: Any, sources: Any, **kwargs: Any) -> None:
         unknown = [name for name in sources if name not in data_stream.sources]
         if unknown:
-            raise OldValueError(f"there are no sources {unknown}, but {data_stream.sources}")
+            raise OldValueError(f"no sources {unknown} in the stream; it has {data_stream.sources}")
         if data_stream.axis_labels:
             labels = {k: v for k, v in data_stream.axis_labels.items() if k in sources}
             kwargs.setdefault("axis_labels", labels)
@@ -237,9 +237,9 @@ class Rename(AgnosticTransformer):
             )
         missing = [name for name in names if name not in data_stream.sources]
         if missing and on_non_existent == "raise":
-            raise OldKeyError(f"there are no sources {missing}, but {data_stream.sources}")
+            raise OldKeyError(f"the stream has no sources {missing}; it has {data_stream.sources}")
         if missing and on_non_existent == "warn":
-            log.warning("there are no sources %s to rename, but %s", missing, data_stream.sources)
+            log.warning("the stream has %s, not %s to rename", data_stream.sources, missing)
         renamed = tuple(names.get(name, name) for name in data_stream.sources)
         if len(set(renamed)) < len(renamed):
             raise OldKeyError(f"by {dict(names)} two sources would have one name: {renamed}")

@@ -51,7 +51,7 @@ class ImagesFromBytes(SourcewiseTransformer):
     Raises
     ------
     OldTypeError
-        If what is to be decoded is no byte string.
+        If what is to be decoded is not a byte string.
     """
 
     def __init__(self, data_stream: Any, color_mode: str | None = "RGB", **kwargs: Any) -> None:

@@ -140,7 +140,7 @@ class DenseDesignMatrix(Dataset):
 
     def _converter(self) -> Any:
         if self.view_converter is None:
-            raise NoViewConverterError("this dataset has no view converter: its rows are no images")
+            raise NoViewConverterError("the dataset has no view converter: its rows are not images")
         return self.view_converter
 
     def get_topological_view(self, mat: Any = None) -> Any:
@@ -227,7 +227,7 @@ class DenseDesignMatrix(Dataset):
             raise OldValueError("give train_size or train_prop")
         size = train_size or math.ceil(self.num_examples * train_prop)
         if not 0 < size < self.num_examples:
-            raise OldValueError(f"{size} of {self.num_examples} examples are no holdout")
+            raise OldValueError(f"{size} of {self.num_examples} examples are not a holdout")
         return int(size)
 
     # ------------------------------------------------------------ targets

@@ -85,7 +85,7 @@ def why_not_dtype(found: Any, wanted: str | None) -> str | None:
     """Say why a space of dtype `wanted` does not hold a batch of dtype `found`, or None.
 
     Only complex values in a real space, and anything but integers in a space of integers,
-    are refused. bool is no integer.
+    are refused. bool is not an integer.
     """
     if wanted is None:
         return None

@@ -231,7 +231,7 @@ class CompositeSpace(Space):
         )
         for i, component in enumerate(components):
             if not isinstance(component, Space):
-                raise OldTypeError(f"CompositeSpace: component {i} is no space: {component!r}")
+                raise OldTypeError(f"CompositeSpace: component {i} is not a space: {component!r}")
         self.components = list(components)
 
     def __str__(self) -> str:
