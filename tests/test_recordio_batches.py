@@ -177,7 +177,11 @@ def test_scattered_pictures_and_one_stored_in_two_parts(tmp_path, monkeypatch, i
     encoded = [encode(image, ".png") + bytes(600 * (i % 9)) for i, image in enumerate(images)]
     encoded[50] += bytes(-len(encoded[50]) % 4) + MAGIC_BYTES  # stored in two parts
     write_records(tmp_path / "120.rec", encoded, range(120))
+    copies, whole = [], records._picked
+    monkeypatch.setattr(records, "_picked", lambda *a: copies.append(whole(*a)) or copies[-1])
     monkeypatch.setattr(records, "GAP_BYTES", 0)
+    monkeypatch.setattr(readers, "ENOUGH_BYTES", 1)
+    monkeypatch.setattr(readers, "processors", lambda: 2)
     rows = np.append(np.arange(0, 120, 2), 119)
     loader = (
         labeled.open_dataset(tmp_path / "120.rec", io=io)
@@ -190,6 +194,7 @@ def test_scattered_pictures_and_one_stored_in_two_parts(tmp_path, monkeypatch, i
         np.testing.assert_array_equal(batch.arrays["images"], images[rows[batch.rows]])
     assert sorted(seen) == list(range(len(rows)))
     assert bool(loader.explain().mapped_bytes) == (io == "auto")
+    assert any(found is not None for found in copies) == (io == "auto")
 
 
 def test_readers_leave_what_they_found_out_behind(folder):
