@@ -245,7 +245,7 @@ def data_loader(
         If an option is impossible, or is not torch's to decide.
     """
     check_options(options, "torch_options={{'{name}': ...}}")
-    theirs = checked_options(torch_options or {})
+    theirs = checked_options({} if torch_options is None else torch_options)
     rows = iterable_dataset()(dataset, batch_size, share=share, **options)
     loader = DataLoader(rows, integer("num_workers", num_workers, least=0), theirs)
     try:
@@ -279,6 +279,8 @@ def checked_options(torch_options: Mapping[str, Any]) -> dict[str, Any]:
     LoaderError
         If one decides what this decides, or hands batches out as they come.
     """
+    if not isinstance(torch_options, Mapping):
+        raise LoaderError(f"torch_options={torch_options!r} must be a mapping of names to values")
     theirs = dict(torch_options)
     known = inspect.signature(module("torch.utils.data").DataLoader).parameters
     for name in theirs:

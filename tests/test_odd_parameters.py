@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from odd_parameters import ODD, Call, calls, complaint, fault
 
-from labeled import open_dataset
-from labeled.errors import ArgumentError, LoaderError
+from labeled import open_dataset, transforms
+from labeled.errors import ArgumentError, AugmentError, LoaderError
 
 Table = dict[str, Call]
 
@@ -46,5 +46,9 @@ def test_messages_say_what_is_asked_for(table: Table) -> None:
         ds.batches(4, last="droop")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="decode_cf=1 must be True or False"):
         open_dataset("in.hdf5", decode_cf=1)  # type: ignore[arg-type]
+    with pytest.raises(AugmentError, match="std='3' must be a number"):
+        transforms.Normalize(std="3")  # type: ignore[arg-type]
+    with pytest.raises(AugmentError, match=r"aspect=1\.5 must be"):
+        transforms.RandomResizedCrop(4, aspect=1.5)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="sources=3 must be a sequence of text or None"):
         open_dataset("in.hdf5", sources=3)  # type: ignore[arg-type]

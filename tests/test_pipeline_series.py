@@ -143,7 +143,7 @@ def test_whole_numbers_are_compared_exactly(dtype):
     ("act", "kind", "message"),
     [
         (lambda t: synchronise(t, "c"), UnknownNameError, "no series 'c'.*'a', 'b'"),
-        (lambda t: synchronise(t, "a", "nearby"), PipelineError, "method='nearby' must be one of"),
+        (lambda t: synchronise(t, "a", "nearby"), PipelineError, "method='nearby' must be 'nearest'"),
         (lambda t: synchronise(t, "a", every=0), PipelineError, "every=0"),
         (lambda t: synchronise(t, "a", margin=(1,)), PipelineError, r"\(1,\), must be a pair"),
         (lambda t: synchronise(t, "a", margin=(-1, 0)), PipelineError, "must not be negative"),
@@ -388,7 +388,7 @@ def test_sizes_that_cannot_be(size):
     with pytest.raises(PipelineError, match="of 10 rows"):
         subsample(10, size)
     for how in ("ld", ["ld"]):
-        with pytest.raises(PipelineError, match=r"how=.*'ld'.* must be one of"):
+        with pytest.raises(PipelineError, match=r"how=.*'ld'.* must be 'low-discrepancy'"):
             subsample(10, 1, how)
     with pytest.raises(PipelineError, match="n_rows=-3 must be a whole number, at least 0"):
         subsample(-3, 0)

@@ -296,6 +296,7 @@ def test_the_number_of_workers_may_change_where_all_have_done_as_much(train):
         ({"batch_size": 3}, r"'batch_size'.* is for data_loader\(\) to decide"),
         ({"shuffle": True}, r"'shuffle'.* is for data_loader\(\) to decide"),
         ({"prefetch": 3}, "'prefetch'.* is none of torch's.*prefetch_factor"),
+        (3, "torch_options=3 must be a mapping"),
     ],
 )
 def test_options_that_are_not_torchs_are_refused(train, options, words):

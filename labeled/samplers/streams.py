@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from labeled.errors import LoaderError
+from labeled.errors import LoaderError, told_of_memory
 from labeled.samplers.permutation import IntArray, explicit_permutation, key_of
 
 Seed = int | tuple[int, ...]
@@ -46,7 +46,9 @@ class KeyedStream:
         return key_of(*seeds, self.epoch, purpose, self.asked)
 
     def permutation(self, n: int) -> IntArray:
-        return explicit_permutation(n, self._key("sampler order"))
+        key = self._key("sampler order")
+        with told_of_memory(lambda why: f"an order of {n:,} rows does not fit in memory: {why}"):
+            return explicit_permutation(n, key)
 
     def below(self, high: int, size: int) -> IntArray:
         words = np.random.Philox(key=self._key("sampler draws")).random_raw(size)

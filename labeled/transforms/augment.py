@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from labeled._validation import check_fields
 from labeled.dims import Axis, find_axes
 from labeled.errors import AugmentError, DimsError
 from labeled.forms import RowForm
@@ -193,7 +194,12 @@ class Augment(PictureTransform):
     dims: Sequence[Hashable] | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self, AugmentError)
         object.__setattr__(self, "transforms", _checked_inner(self.transforms))
+        try:
+            np.dtype(self.dtype)
+        except (TypeError, ValueError) as error:
+            raise AugmentError(f"dtype={self.dtype!r} is not a dtype: {error}") from None
 
     @property
     def steps(self) -> tuple[PictureTransform, ...]:
@@ -239,6 +245,7 @@ class OneOf(PictureTransform):
     transforms: Sequence[PictureTransform]
 
     def __post_init__(self) -> None:
+        check_fields(self, AugmentError)
         object.__setattr__(self, "transforms", _checked_inner(self.transforms))
         if not self.transforms:
             raise AugmentError("OneOf needs at least one transform to choose from")

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from labeled.errors import UnfitPictureError
+from labeled._validation import check_fields
+from labeled.errors import AugmentError, UnfitPictureError
 from labeled.transforms.augment import PictureTransform
 from labeled.transforms.parameters import Size, chance_of, number_of, size_of, whole_of
 from labeled.transforms.pictures import IntArray, PictureSize, Plan, in_dtype
@@ -45,6 +46,7 @@ class Crop(OfOneSize):
     x: int | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self, AugmentError)
         size_of("size", self.size)
         for name in ("y", "x"):
             if getattr(self, name) is not None:
@@ -77,6 +79,7 @@ class RandomCrop(OfOneSize):
     size: Size
 
     def __post_init__(self) -> None:
+        check_fields(self, AugmentError)
         size_of("size", self.size)
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
@@ -97,6 +100,7 @@ class Mirror(PictureTransform):
     chance: float = 0.5
 
     def __post_init__(self) -> None:
+        check_fields(self, AugmentError)
         chance_of("chance", self.chance)
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
@@ -119,6 +123,7 @@ class Pad(PictureTransform):
     fill: float = 0.0
 
     def __post_init__(self) -> None:
+        check_fields(self, AugmentError)
         size_of("width", self.width, least=0)
         number_of("fill", self.fill)
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from labeled._validation import check_fields
 from labeled.dims import EXAMPLE_DIMS
 from labeled.errors import AugmentError, UnfitPictureError
 from labeled.formats.picture_heads import PictureError
@@ -45,6 +46,9 @@ class Decode:
 
     channels: Channels = 3
     upright: bool = True
+
+    def __post_init__(self) -> None:
+        check_fields(self, AugmentError)
 
     def __call__(self, encoded: Any, *, rows: npt.ArrayLike | None = None) -> Any:
         """Return the pixels.

@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
+
 from labeled.errors import AugmentError, PipelineError, SelectionError, did_you_mean
+
+MAX_SIZE, MAX_WHOLE = (1 << 31) - 1, (1 << 63) - 1
+"""Pixels along an axis, as image libraries count them; and what 64 bits hold."""
 
 Size = int | tuple[int, int]
 Range = float | tuple[float, float]
@@ -20,8 +25,8 @@ def is_whole(value: Any) -> bool:
 
 
 def check_whole(what: str, value: Any, least: int | None = None) -> None:
-    """Raise :class:`PipelineError` for what is not a whole number, or too small."""
-    if not is_whole(value) or (least is not None and value < least):
+    """Raise :class:`PipelineError` for what is not a whole number, or a count beyond 64 bits."""
+    if not is_whole(value) or (least is not None and not least <= value <= MAX_WHOLE):
         wanted = "" if least is None else f", at least {least}"
         raise PipelineError(f"{what}={value!r} must be a whole number{wanted}")
 
@@ -56,8 +61,8 @@ def item_number(index: Any, n: int, item: str, whole: str) -> int:
 
 def whole_of(name: str, value: Any, *, least: int) -> int:
     """Return a whole number of at least so much."""
-    if not is_whole(value) or value < least:
-        raise AugmentError(f"{name}={value!r} must be a whole number of {least} or more")
+    if not is_whole(value) or not least <= value <= MAX_SIZE:
+        raise AugmentError(f"{name}={value!r} must be a whole number from {least} to {MAX_SIZE:,}")
     return int(value)
 
 
@@ -69,7 +74,7 @@ def size_of(name: str, value: Any, *, least: int = 1) -> tuple[int, int]:
     >>> size_of("size", 24), size_of("size", (24, 32))
     ((24, 24), (24, 32))
     """
-    both = value if isinstance(value, Sequence) and not isinstance(value, str) else (value, value)
+    both = (value, value) if isinstance(value, str) or not np.iterable(value) else tuple(value)
     if len(both) != 2:
         raise AugmentError(f"{name}={value!r} must be one whole number or (height, width)")
     height, width = (whole_of(name, one, least=least) for one in both)
@@ -79,7 +84,7 @@ def size_of(name: str, value: Any, *, least: int = 1) -> tuple[int, int]:
 def number_of(name: str, value: Any, *, least: float = -math.inf) -> float:
     """Return a finite number of at least so much."""
     known = type(value) is not bool and isinstance(value, Real) and math.isfinite(value)
-    if not known or value < least:
+    if not known or abs(value) > MAX_WHOLE or value < least:
         more = "" if least == -math.inf else f" of {least:g} or more"
         raise AugmentError(f"{name}={value!r} must be a finite number{more}")
     return float(value)
@@ -119,6 +124,6 @@ def above_zero(name: str, value: Any) -> tuple[float, float]:
 
 def choice_of(name: str, value: Any, known: Sequence[str]) -> str:
     """Return one of some words."""
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise AugmentError(f"{name}={value!r} is not known; {did_you_mean(str(value), known)}")
     return str(value)

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import xarray as xr
 
+from labeled._validation import check_arguments
 from labeled.errors import PipelineError, PipelineTypeError
 from labeled.transforms.compose import (
     Others,
@@ -279,6 +280,7 @@ class SequencePipeline(Stages[Any, Any, Any, Any]):
     [array([1, 3]), array([2, 4])]
     """
 
+    @check_arguments(PipelineError)
     def __init__(self, pipeline: Any, *, short: str = "refuse") -> None:
         if short not in ("refuse", "cut"):
             raise PipelineError(f"short={short!r} must be one of 'refuse', 'cut'")
@@ -317,6 +319,7 @@ class StackedSequencePipeline(Stages[Any, Any, Any, Any]):
     ((2, 3), (2, 3, 1))
     """
 
+    @check_arguments(PipelineError)
     def __init__(self, pipeline: Any, *, dim: str = "time") -> None:
         inner = stages_of(pipeline)
         super().__init__(

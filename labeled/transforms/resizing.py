@@ -12,6 +12,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from labeled._validation import check_fields
 from labeled.errors import AugmentError
 from labeled.formats.pictures import opencv
 from labeled.transforms.augment import PictureTransform
@@ -21,6 +22,7 @@ from labeled.transforms.parameters import (
     Size,
     above_zero,
     choice_of,
+    is_whole,
     number_of,
     range_of,
     size_of,
@@ -86,6 +88,7 @@ class Resize(PictureTransform):
     antialias: bool = True
 
     def __post_init__(self) -> None:
+        check_fields(self, AugmentError)
         choice_of("method", self.method, METHODS)
         given = [name for name in ("size", "shorter", "least") if getattr(self, name) is not None]
         if len(given) != 1:
@@ -149,6 +152,7 @@ class RandomSizedCrop(OfOneSize):
     antialias: bool = True
 
     def __post_init__(self) -> None:
+        check_fields(self, AugmentError)
         choice_of("method", self.method, METHODS)
         size_of("size", self.size)
         least, most = size_of("edge", self.edge)
@@ -190,6 +194,7 @@ class RandomResizedCrop(OfOneSize):
     antialias: bool = True
 
     def __post_init__(self) -> None:
+        check_fields(self, AugmentError)
         choice_of("method", self.method, METHODS)
         size_of("size", self.size)
         above_zero("aspect", self.aspect)
@@ -261,6 +266,7 @@ class Affine(PictureTransform):
     method: Sampling = "bilinear"
 
     def __post_init__(self) -> None:
+        check_fields(self, AugmentError)
         range_of("rotate", self.rotate)
         range_of("shear", self.shear)
         above_zero("scale", self.scale)
@@ -268,9 +274,11 @@ class Affine(PictureTransform):
         above_zero("limits", self.limits)
         number_of("fill", self.fill)
         choice_of("method", self.method, get_args(Sampling))
-        if self.canvas not in ("same", "scaled"):
-            if isinstance(self.canvas, str):
-                choice_of("canvas", self.canvas, ("same", "scaled"))
+        if isinstance(self.canvas, str):
+            choice_of("canvas", self.canvas, ("same", "scaled"))
+        elif not is_whole(self.canvas):
+            object.__setattr__(self, "canvas", size_of("canvas", self.canvas))
+        else:
             size_of("canvas", self.canvas)
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:

@@ -21,6 +21,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from labeled._validation import check_arguments
 from labeled.errors import LabeledError, PipelineError, ReadError, UnfitPictureError, warn
 from labeled.forms import RowForm
 from labeled.transforms.compose import (
@@ -497,6 +498,7 @@ class Takes(Wrapped):
         return self.beside_bytes
 
 
+@check_arguments(PipelineError)
 def takes(row_bytes: int, work_bytes: int = 0) -> Callable[[Callable[..., Any]], Takes]:
     """State how much memory a transform takes, so that ``memory=`` of a loader counts it.
 

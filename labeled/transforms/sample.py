@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from labeled._validation import check_fields
 from labeled.dims import EXAMPLE_DIMS
 from labeled.errors import PipelineError, UnknownNameError, did_you_mean
 
@@ -186,6 +187,9 @@ class Stack:
 
     collates = True
     """Samples become a batch here: see :mod:`labeled.transforms.compose`."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, PipelineError)
 
     def __call__(self, data: Sequence[Any]) -> Any:
         if not len(data):

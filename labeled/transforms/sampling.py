@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from labeled._validation import check_arguments
 from labeled.errors import PipelineError
 from labeled.samplers.permutation import explicit_permutation, key_of
 from labeled.transforms.parameters import check_whole, is_whole
@@ -20,6 +21,7 @@ Rows = npt.NDArray[np.int64]
 How = Literal["low-discrepancy", "uniform", "random"]
 
 
+@check_arguments(PipelineError, but=("size",))
 def subsample(n_rows: int, size: float, how: How = "low-discrepancy", *, seed: int = 0) -> Rows:
     """Choose some rows, each at most once.
 

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from labeled._validation import as_array, check_arguments, check_fields
 from labeled.errors import PipelineError, UnknownNameError, did_you_mean
 from labeled.transforms.parameters import check_whole, item_number
 
@@ -100,10 +101,9 @@ class TimeWindow:
     dim: str = "time"
 
     def __post_init__(self) -> None:
+        check_fields(self, PipelineError)
         for name in ("past", "future"):
             check_whole(name, getattr(self, name), least=0)
-        if self.collate is not None and not callable(self.collate):
-            raise PipelineError(f"collate={self.collate!r} must be a function of a window")
         n_samples(self.series, self.dim)
 
     @property
@@ -309,6 +309,7 @@ class Concatenated:
         return (self[i] for i in range(len(self)))
 
 
+@check_arguments(PipelineError, but=("times", "margin"))
 def synchronise(
     times: Mapping[str, npt.ArrayLike],
     reference: str,
@@ -393,6 +394,7 @@ def synchronise(
     return xr.Dataset(variables, coords={dim: moments[kept]})
 
 
+@check_arguments(PipelineError)
 def decimate(chosen: xr.Dataset, factor: int, *, start: int = 0, dim: str = "time") -> xr.Dataset:
     """Keep every so manieth moment of what :func:`synchronise` chose.
 
@@ -453,7 +455,7 @@ def _alike(series: dict[str, Times]) -> dict[str, Times]:
 def _check_length(what: str, value: Any, times: Times) -> None:
     """Raise :class:`PipelineError` for a length of time of another kind than timestamps."""
     numbers = times.dtype.kind in "iuf"
-    kind = np.asarray(value).dtype.kind
+    kind = as_array(what, value, PipelineError).dtype.kind
     timed = isinstance(value, timedelta) or kind == "m"
     if np.ndim(value) or timed == numbers or not (timed or kind in "iuf") or value != value:
         wanted = (

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from labeled._validation import as_array, check_fields
 from labeled.dims import find_axes
 from labeled.errors import AugmentError
 from labeled.formats.pictures import opencv
@@ -78,6 +79,7 @@ class Normalize(PictureTransform):
     scale: float = 1.0
 
     def __post_init__(self) -> None:
+        check_fields(self, AugmentError)
         number_of("scale", self.scale)
         if (self._factors[1] == 0).any():
             raise AugmentError("std holds a 0; leave out the channels that never change")
@@ -118,6 +120,7 @@ class Contrast(PictureTransform):
     about: float | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self, AugmentError)
         number_of("most", self.most, least=0)
         if self.about is not None:
             number_of("about", self.about)
@@ -143,6 +146,7 @@ class Illumination(PictureTransform):
     most: float
 
     def __post_init__(self) -> None:
+        check_fields(self, AugmentError)
         number_of("most", self.most, least=0)
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
@@ -166,6 +170,7 @@ class Jitter(PictureTransform):
     saturation: float = 0.0
 
     def __post_init__(self) -> None:
+        check_fields(self, AugmentError)
         for name in ("brightness", "contrast", "saturation"):
             number_of(name, getattr(self, name), least=0)
 
@@ -210,6 +215,7 @@ class ShiftHSL(PictureTransform):
     peak: float | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self, AugmentError)
         for name in ("hue", "saturation", "lightness"):
             number_of(name, getattr(self, name), least=0)
         _check_peak(self.peak)
@@ -254,6 +260,7 @@ class PrincipalNoise(PictureTransform):
     peak: float | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self, AugmentError)
         number_of("deviation", self.deviation, least=0)
         _check_peak(self.peak)
         if np.shape(self.values) != (3,) or np.shape(self.vectors) != (3, 3):
@@ -276,8 +283,9 @@ def _mean_of(mean: Any) -> FloatArray:
         if set(axes) != {"c", 0, 1}:
             raise AugmentError(f"a mean image has channel, height and width; found {mean.dims}")
         mean = mean.transpose(axes["c"], axes[0], axes[1]).to_numpy()
-    if np.ndim(mean) == 3:
-        return np.asarray(mean, np.float64).transpose(1, 2, 0)
+    found = as_array("mean", mean, AugmentError)
+    if found.ndim == 3:
+        return found.astype(np.float64).transpose(1, 2, 0)
     return _per_channel("mean", mean)
 
 

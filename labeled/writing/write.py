@@ -398,7 +398,7 @@ def checked_effort(memory: Any, threads: Any, usual: int = USUAL_BYTES) -> tuple
     """
     try:
         budget = usual if memory is None else parse_bytes(memory)
-    except (ValueError, TypeError, AttributeError):  # the last for what is no text either
+    except (ValueError, TypeError, AttributeError, OverflowError):  # also of None, and infinity
         budget = 0
     if budget <= 0:
         raise LoaderError(f"memory={memory!r} is no size; give bytes, or a text like '128 MiB'")
