@@ -143,7 +143,7 @@ def test_whole_numbers_are_compared_exactly(dtype):
     ("act", "kind", "message"),
     [
         (lambda t: synchronise(t, "c"), UnknownNameError, "no series 'c'.*'a', 'b'"),
-        (lambda t: synchronise(t, "a", "nearby"), PipelineError, "method='nearby' must be 'nearest'"),
+        (lambda t: synchronise(t, "a", "nearby"), PipelineError, "'nearby' must be 'nearest'"),
         (lambda t: synchronise(t, "a", every=0), PipelineError, "every=0"),
         (lambda t: synchronise(t, "a", margin=(1,)), PipelineError, r"\(1,\), must be a pair"),
         (lambda t: synchronise(t, "a", margin=(-1, 0)), PipelineError, "must not be negative"),
