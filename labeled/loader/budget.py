@@ -424,8 +424,6 @@ class Sizes:
     """What they need besides; not all of it is given back."""
     laid_bytes: int = 0
     """Of the largest batch, what ragged examples take as they are laid out."""
-    caller_first: bool = False
-    """The caller reads by itself until that proves slow; threads are started only then."""
     whole: Sizes | None = None
     """What reading windows whole would take, where their rows are picked one by one instead."""
 

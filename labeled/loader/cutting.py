@@ -100,7 +100,6 @@ def plan_sizes(work: Work, wanted: Wanted) -> Sizes:
         raise _too_small(work, wanted, budget, cut, spare)
     if work.held_bytes:  # chunks are decoded one at a time, in order: threads would do it again
         threads = 0
-    caller_first = threads > 0 and _by_caller(work, wanted)
     workers = _worker_count(budget.in_flight, wanted.threads)
     idle_bytes = (budget.in_flight - max(1, workers)) * budget.work_bytes if budget.in_flight else 0
     loaders = 1 + (min(threads, spare // loading_bytes) if loading_bytes else threads)
@@ -117,7 +116,6 @@ def plan_sizes(work: Work, wanted: Wanted) -> Sizes:
         index_bytes=budget.index_bytes,
         in_flight=budget.in_flight,
         workers=workers,
-        caller_first=caller_first,
         loaders=loaders,
         loading_bytes=loaders * loading_bytes,
     )
@@ -222,8 +220,7 @@ def _cut_jobs(work: Work, wanted: Wanted, budget: Budget) -> _Cut:
     """Cut what follows one another, or is kept, into jobs that suit caches and threads."""
     room = _room(budget, wanted)
     dear = any(lane.source.layout.dear and not lane.keep for lane in work.lanes)
-    alone = wanted.threads == 0 or _by_caller(work, wanted)
-    small = min(JOB_BYTES, ALONE_JOB_BYTES) if alone else JOB_BYTES
+    small = min(JOB_BYTES, ALONE_JOB_BYTES) if wanted.threads == 0 else JOB_BYTES
     job_bytes = min(DEAR_JOB_BYTES, room // DEAR_SLOTS) if dear else small
     job_bytes = min(job_bytes, room // _fewest_slots(wanted))
     unit_rows = work.unit_rows if work.uncut else 1
@@ -271,12 +268,6 @@ def _threads(work: Work, wanted: Wanted, budget: Budget, spare: int) -> tuple[in
         fewer = room // budget.thread_bytes + 1
         return (fewer, 0) if fewer > 0 else (threads, spare)
     return threads or 0, spare
-
-
-def _by_caller(work: Work, wanted: Wanted) -> bool:
-    """Whether the caller begins to read by itself: rows that follow one another, as stored."""
-    plain = all(lane.is_plain and not lane.keep for lane in work.lanes)
-    return plain and work.mode == "file" and wanted.threads is None and work.piped is None
 
 
 def _light(work: Work, wanted: Wanted) -> bool:

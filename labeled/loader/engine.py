@@ -1,11 +1,5 @@
 """Reading ahead: threads that fill slots, and a caller who helps instead of sleeping.
 
-Where bytes come at the speed of memory nobody reads ahead. To take a buffer over from another
-core costs more than to read it (768 KiB: 40 to 60 us from the system's cache of a file, 80 to
-350 us from another core), so the caller reads each window when it is asked for, into memory
-that it used a moment ago. Where that proves slow (a disk, a network), threads are started for
-the rest of the epoch.
-
 Under one lock, whoever finds no task claims a free slot and the next window *in that
 order*, so that no window waits for a slot that a later window holds. A window becomes
 tasks (pieces of about half a mebibyte); background threads and the caller take them
@@ -42,12 +36,6 @@ from labeled.samplers.content import Content
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 
-TRIED_WINDOWS = 9
-"""The caller reads so many before it decides, again and again, whether reading is slow."""
-
-SLOW_BYTES_PER_S = 1.2e9
-"""Below this threads read ahead: the system's cache of files gives 3 to 13 GB/s, disks less."""
-
 
 class WindowSource:
     """Filled windows in order, read ahead by background threads.
@@ -64,8 +52,6 @@ class WindowSource:
         Memory for windows.
     threads : int
         Background threads; 0 reads in the caller alone.
-    caller_first : bool
-        Start the threads only once the caller has found reading slow.
     """
 
     def __init__(
@@ -78,17 +64,11 @@ class WindowSource:
         stats: Stats,
         *,
         skips: bool = False,
-        caller_first: bool = False,
     ) -> None:
         self._core = _Core(windows, lanes, group, pool, stats, skips)
         self._pid = os.getpid()
         self._finalizer = weakref.finalize(self, _Core.let_go, self._core)
-        self._n_threads = threads
-        self._alone = caller_first or threads == 0
-        self._stats = stats
-        self._threads: list[threading.Thread] = []
-        if not self._alone:
-            self._start()
+        self._threads = start_threads(self._core, threads, "labeled-read")
 
     def next(self) -> Filled | None:
         """Return the next filled window, or None after the last.
@@ -98,17 +78,7 @@ class WindowSource:
         Exception
             Whatever reading this window raised, with the traceback of the thread.
         """
-        if not self._alone:
-            return self._core.next()
-        window = self._core.read_alone()
-        if self._n_threads and self._core.is_slow():
-            self._start()
-        return window
-
-    def _start(self) -> None:
-        self._alone = False
-        self._threads = start_threads(self._core, self._n_threads, "labeled-read")
-        self._stats.n_threads = len(self._threads)
+        return self._core.next()
 
     def ready(self) -> Filled | None:
         """Return the next window if it is filled already and nothing went wrong; never waits."""
@@ -164,47 +134,8 @@ class _Core:
         self._sleeping = 0
         self._caller_sleeps = False
         self._stopped = False
-        self._row_bytes = sum(lane.row_bytes for lane in lanes)
-        self._speeds: list[float] = []
-        """Bytes a second of windows that the caller read by itself."""
 
     # what the caller does
-
-    def read_alone(self) -> Filled | None:
-        """Read the next window here and now, into the memory that was used last if it is free."""
-        began = perf_counter()
-        window = None if self._windows is None else next(self._windows, None)
-        if window is None:
-            return None
-        slot = self._pool.take(force=True)
-        assert slot is not None
-        job, tasks = self._open(slot, *window)
-        job.ready = True
-        planned, before = perf_counter(), decode_s()
-        try:
-            for _, task in tasks:
-                task()
-        except ReadError:
-            if not self._skips:
-                raise
-            job.unread = True
-        took, decoded = perf_counter() - planned, decode_s() - before
-        stats = self._stats
-        stats.plan_s += planned - began
-        stats.decode_s += decoded
-        stats.read_s += took - decoded
-        stats.help_s += took
-        if took > 0:
-            self._speeds.append(self._row_bytes * (job.stop - job.start) / took)
-        return None if self._stopped else job
-
-    def is_slow(self) -> bool:
-        """Whether the caller has read enough windows to know that threads should read ahead."""
-        if len(self._speeds) < TRIED_WINDOWS:
-            return False
-        typical = sorted(self._speeds)[TRIED_WINDOWS // 2]
-        self._speeds.clear()
-        return typical < SLOW_BYTES_PER_S
 
     def next(self) -> Filled | None:
         while True:
@@ -316,11 +247,7 @@ class _Core:
             if window is None:
                 self._end(slot)
                 return False
-            job, tasks = self._open(slot, *window)
-            job.pending = len(tasks)
-            job.ready = not tasks
-            self._jobs.append(job)
-            self._tasks.extend(tasks)
+            self._open(slot, *window)
         except BaseException as error:
             self._fail(slot, error)
             if not isinstance(error, Exception):
@@ -330,10 +257,7 @@ class _Core:
             self._changed.notify_all()
         return True
 
-    def _open(
-        self, slot: Slot, start: int, stop: int, content: Content
-    ) -> tuple[Filled, list[tuple[Filled, Task]]]:
-        """Return a window that is still to be filled, and the tasks that fill it."""
+    def _open(self, slot: Slot, start: int, stop: int, content: Content) -> None:
         n = stop - start
         arrays = {
             lane.name: lane.room(content, self._group, slot.arrays[lane.name], n)
@@ -345,9 +269,12 @@ class _Core:
         for lane in self._lanes:
             todo = lane.tasks(content, self._group, arrays[lane.name])
             tasks += [(job, task) for task in todo]
+        job.pending = len(tasks)
+        job.ready = not tasks
+        self._jobs.append(job)
+        self._tasks.extend(tasks)
         self._stats.n_windows += 1
         self._stats.n_tasks += len(tasks)
-        return job, tasks
 
     def _fail(self, slot: Slot, error: BaseException) -> None:
         """Let an error be met behind the windows that are on their way."""

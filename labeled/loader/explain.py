@@ -316,7 +316,6 @@ def explain(
         job_rows=sizes.job_rows,
         slots=sizes.slots,
         threads=sizes.threads,
-        caller_first=sizes.caller_first and plan.on_device is None,
         workers=sizes.workers,
         in_flight=sizes.in_flight,
         uncounted=plan.uncounted,

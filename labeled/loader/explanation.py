@@ -104,7 +104,6 @@ class Explanation:
     job_rows: int
     slots: int
     threads: int
-    caller_first: bool
     workers: int
     in_flight: int
     uncounted: tuple[str, ...]
@@ -167,7 +166,6 @@ class Explanation:
         yield (
             f"reads {about}{format_bytes(read)} for {self._used} of rows; "
             f"{about}{count_words(self.n_jobs, 'job')} of up to {self.job_rows:,} rows, "
-            f"{'read by the caller, if slow by ' * self.caller_first}"
             f"{count_words(self.threads, 'background thread')}"
         )
         kept = f", {format_bytes(self.kept_bytes)} kept for later epochs" if self.kept_bytes else ""

@@ -84,16 +84,12 @@ class Lane:
     def _rows_a_task(self) -> int:
         return max(1, TASK_BYTES // max(1, self.row_bytes))
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether rows that follow one another are read with one call, and need no decoding."""
-        plain = self.reader.kind == "chunked" and not self.source.layout.dear
-        return plain or self.reader.kind == "contiguous"
-
     @cached_property
     def _rows_alone(self) -> int:
         """How many rows that follow one another are read with one call."""
-        return max(1, RUN_BYTES // max(1, self.row_bytes)) if self.is_plain else 0
+        plain = self.reader.kind == "chunked" and not self.source.layout.dear
+        one_call = plain or self.reader.kind == "contiguous"
+        return max(1, RUN_BYTES // max(1, self.row_bytes)) if one_call else 0
 
     @cached_property
     def _by_row(self) -> bool:
@@ -265,10 +261,6 @@ class RaggedLane(Lane):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "examples": None}
-
-    @property
-    def is_plain(self) -> bool:
-        return False
 
     @property
     def row_bytes(self) -> int:

@@ -172,15 +172,9 @@ class Loader:
         recipe.load_kept()
         self._stats.load_s += perf_counter() - began
         source = WindowSource(
-            recipe.jobs(plan, first_batch),
-            recipe.lanes,
-            recipe.group,
-            pool,
-            recipe.sizes.threads,
-            stats,
-            skips=recipe.skips,
-            caller_first=recipe.sizes.caller_first and recipe.on_device is None,
-        )
+            recipe.jobs(plan, first_batch), recipe.lanes, recipe.group, pool,
+            recipe.sizes.threads, stats, skips=recipe.skips,
+        )  # fmt: skip
         if recipe.on_device is None:
             return source
         if self._ground is None:

@@ -66,8 +66,6 @@ class Stats:
     """In a pipeline's transforms and collate, summed over threads."""
     consumer_s: float = 0.0
     """Between handing out a batch and being asked for the next."""
-    n_threads: int = 0
-    """Threads that were started to read; 0 where the caller reads by itself."""
     n_windows: int = 0
     n_tasks: int = 0
     n_batches: int = 0
@@ -103,9 +101,6 @@ class Stats:
         title, *words = self._words()
         return Summary(title, parts=words).html()
 
-    def _readers(self) -> str:
-        return f"{self.n_threads} threads and the caller" if self.n_threads else "the caller alone"
-
     def _words(self) -> list[str]:
         lost = f", {self.n_lost:,} rows lost" if self.n_lost else ""
         there = [f"to the device: {format_bytes(self.bus_bytes)}"] if self.bus_bytes else []
@@ -116,7 +111,7 @@ class Stats:
             f"loader {self.wall_s:.3f} s: waiting {self.wait_s:.3f}, reading by itself "
             f"{self.help_s:.3f}, laying out {self.format_s:.3f}",
             f"consumer {self.consumer_s:.3f} s; loading what is kept {self.load_s:.3f} s",
-            f"{self._readers()}: reading {self.read_s:.3f} s and decoding {self.decode_s:.3f} s in "
+            f"all threads: reading {self.read_s:.3f} s and decoding {self.decode_s:.3f} s in "
             f"{count_words(self.n_tasks, 'task')} of {count_words(self.n_windows, 'window')}, "
             f"planning {self.plan_s:.3f} s"
             f"{piped}",
