@@ -103,11 +103,17 @@ def check_keywords(title: str, given: Iterable[str], *known: Iterable[str]) -> N
             raise OptionError(f"{title}() has no option {name!r}; {suggestion(name, names)}")
 
 
-def check_fields(instance: Any, error: type[LabeledError] = ArgumentError) -> None:
-    """Check the fields of a dataclass against their annotations; called when one is made."""
+def check_fields(
+    instance: Any, error: type[LabeledError] = ArgumentError, *, but: Collection[str] = ()
+) -> None:
+    """Check the fields of a dataclass against their annotations; called when one is made.
+
+    Those of `but` are looked at by whoever calls, who can say more about them.
+    """
     kind: type = type(instance)
     for name, annotation in _fields_of(kind).items():
-        _check(name, getattr(instance, name), annotation, error)
+        if name not in but:
+            _check(name, getattr(instance, name), annotation, error)
 
 
 def as_array(name: str, values: Any, error: type[LabeledError] = ArgumentError) -> npt.NDArray[Any]:
@@ -273,11 +279,15 @@ def _words(annotation: Any) -> list[str]:
     if origin is tuple and args[-1] is not Ellipsis:
         return [f"({', '.join(' or '.join(_words(one)) for one in args)})"]
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        keys, values = (_either([_PLURALS.get(word, word) for word in _words(one)]) for one in args)
-        return [f"a mapping of {keys} to {values}"]
+        return [f"a mapping of {_plural(args[0])} to {_plural(args[1])}"]
     if isinstance(origin, type) and issubclass(origin, Iterable):
-        return [f"a sequence of {_either([_PLURALS.get(word, word) for word in _words(args[0])])}"]
+        return [f"a sequence of {_plural(args[0])}"]
     return [f"a {getattr(annotation, '__name__', annotation)}"]
+
+
+def _plural(annotation: Any) -> str:
+    words = [_PLURALS.get(word, word.removeprefix("a ")) for word in _words(annotation)]
+    return _either(words)
 
 
 def _either(words: Sequence[str]) -> str:

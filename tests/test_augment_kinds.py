@@ -241,8 +241,8 @@ def test_pictures_that_are_none(images, options, error, words):
         (lambda: Normalize(std=[1, 0, 1]), "holds a 0"),
         (lambda: Normalize(mean=[[1, 2]]), "one a channel"),
         (lambda: ShiftHSL(peak=0), "peak"),
-        (lambda: PrincipalNoise(0.1, values=(1, 2)), "three values"),
-        (lambda: Augment([abs]), "not a transform"),
+        (lambda: PrincipalNoise(0.1, values=(1, 2)), r"values=\(1, 2\) must be"),
+        (lambda: Augment([abs]), "a sequence of PictureTransform"),
         (lambda: Augment([Augment([], dtype="f4")]), "takes no dtype"),
         (
             lambda: OneOf([Crop(3), Augment([Crop(3)], DIMS, dims=DIMS)]),

@@ -19,11 +19,7 @@ from labeled.device import handoff
 from labeled.device.cuda import cuda_device
 from labeled.errors import ArrayError, LoaderError
 
-UFUNC_1 = "(x, /, out=None, *, casting='same_kind', dtype=None)"
-UFUNC_2 = "(x1, x2, /, out=None, *, casting='same_kind', dtype=None)"
 TAKEN = {
-    **dict.fromkeys(("abs", "floor", "sin"), UFUNC_1),
-    **dict.fromkeys(("maximum", "minimum"), UFUNC_2),
     **dict.fromkeys(("max", "min"), "(a, axis=None, out=None, keepdims=False)"),
     "RawModule": "(code=None, *, path=None, options=(), backend='nvrtc', translate_cucomplex=False,"
     " enable_cooperative_groups=False, name_expressions=None, jitify=None)",
@@ -34,22 +30,16 @@ TAKEN = {
     "asnumpy": "(a, stream=None, order='C', out=None, *, blocking=True)",
     "astype": "(x, dtype, /, *, copy=True)",
     "empty": "(shape, dtype=float, order='C')",
-    "expand_dims": "(a, axis)",
     "from_dlpack": "(array, *, device=None, copy=None)",
     "full": "(shape, fill_value, dtype=None, order='C')",
     "get_default_memory_pool": "()",
     "isdtype": "(dtype, kind)",
-    "mean": "(a, axis=None, dtype=None, out=None, keepdims=False)",
     "ndarray": "(shape, dtype=float, memptr=None, strides=None, order='C')",
-    "ones_like": "(a, dtype=None, order='K', subok=None, shape=None)",
     "permute_dims": "(a, axes=None)",
     "reshape": "(a, newshape, order='C', *, copy=None)",
-    "round": "(a, decimals=0, out=None)",
     "stack": "(tup, axis=0, out=None, *, dtype=None, casting='same_kind')",
     "take": "(a, indices, axis=None, out=None)",
-    "where": "(condition, x=None, y=None)",
     "zeros": "(shape, dtype=float, order='C')",
-    "zeros_like": "(a, dtype=None, order='K', subok=None, shape=None)",
 }
 """What functions of CuPy's take that are called here."""
 

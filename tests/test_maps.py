@@ -10,13 +10,6 @@ import pytest
 
 MAPPED = (
     "loader",
-    "loader.request",
-    "loader.order",
-    "loader.sizing",
-    "loader.reading",
-    "loader.batches",
-    "loader.devices",
-    "loader.telling",
     "catalog",
     "samplers",
     "formats",

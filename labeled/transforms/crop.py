@@ -46,7 +46,7 @@ class Crop(OfOneSize):
     x: int | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self, AugmentError)
+        check_fields(self, AugmentError, but=("size",))
         size_of("size", self.size)
         for name in ("y", "x"):
             if getattr(self, name) is not None:
@@ -79,7 +79,7 @@ class RandomCrop(OfOneSize):
     size: Size
 
     def __post_init__(self) -> None:
-        check_fields(self, AugmentError)
+        check_fields(self, AugmentError, but=("size",))
         size_of("size", self.size)
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:

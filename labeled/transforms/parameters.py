@@ -61,8 +61,10 @@ def item_number(index: Any, n: int, item: str, whole: str) -> int:
 
 def whole_of(name: str, value: Any, *, least: int) -> int:
     """Return a whole number of at least so much."""
-    if not is_whole(value) or not least <= value <= MAX_SIZE:
-        raise AugmentError(f"{name}={value!r} must be a whole number from {least} to {MAX_SIZE:,}")
+    if not is_whole(value) or value < least:
+        raise AugmentError(f"{name}={value!r} must be a whole number of {least} or more")
+    if value > MAX_SIZE:
+        raise AugmentError(f"{name}={value!r} must be at most {MAX_SIZE:,}")
     return int(value)
 
 

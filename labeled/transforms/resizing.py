@@ -88,7 +88,7 @@ class Resize(PictureTransform):
     antialias: bool = True
 
     def __post_init__(self) -> None:
-        check_fields(self, AugmentError)
+        check_fields(self, AugmentError, but=("size",))
         choice_of("method", self.method, METHODS)
         given = [name for name in ("size", "shorter", "least") if getattr(self, name) is not None]
         if len(given) != 1:
@@ -152,7 +152,7 @@ class RandomSizedCrop(OfOneSize):
     antialias: bool = True
 
     def __post_init__(self) -> None:
-        check_fields(self, AugmentError)
+        check_fields(self, AugmentError, but=("size",))
         choice_of("method", self.method, METHODS)
         size_of("size", self.size)
         least, most = size_of("edge", self.edge)
@@ -194,7 +194,7 @@ class RandomResizedCrop(OfOneSize):
     antialias: bool = True
 
     def __post_init__(self) -> None:
-        check_fields(self, AugmentError)
+        check_fields(self, AugmentError, but=("size",))
         choice_of("method", self.method, METHODS)
         size_of("size", self.size)
         above_zero("aspect", self.aspect)

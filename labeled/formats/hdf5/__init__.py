@@ -1,6 +1,6 @@
 """HDF5: headers through h5py, payload by byte range.
 
-`format` is what this folder offers to others, `door` opens files, `handles` does for a moment.
+`format` is what this folder offers to others, `door` opens files.
 
 Headers: `scan` (one pass over a file) with `fuel` (the split table) or `tableless` (plain files,
 netCDF; `contents` sorts what lies in them), `sources` (headers of sources), `labels` (names of
@@ -10,8 +10,7 @@ axes), `columns` (of tables), `groups` (of one file, joined), `sparse` (matrices
 
 Rows: `payload` chooses the path. `stored` (chunks without filters), `tiled` (several of them a
 row), `decoded` (with filters), `ragged` (examples of different shapes),
-`fallback` (h5py). They use `chunkindex`, `tiles` with
-`moves`, and `filters` with `inflate` and `compiled`.
+`fallback` (h5py). They use `chunkindex`, `tiles`, and `filters` with `inflate` and `compiled`.
 
 Examples that are datasets, or groups, of their own: `each` finds and reads them, `eachheaders`
 makes their headers.
