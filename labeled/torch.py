@@ -43,7 +43,7 @@ DECIDED = (
 SHOWN = ("batch_size", "shuffle", "seed")
 """Options that a repr shows."""
 
-DEALS = "this deals out to workers: give the share of this process, such as a rank, as share="
+DEALS = "this deals out to workers"
 
 
 class Turn(NamedTuple):
@@ -107,7 +107,7 @@ class WorkerRows:
     ----------
     dataset : Dataset
     batch_size : int
-    share : (index, count)
+    part : (index, count)
         Of this process among others, such as (rank, world size); workers share it further.
     as_ : str
         As for ``batches``; ``"numpy"`` leaves the hand-off to torch.
@@ -130,7 +130,7 @@ class WorkerRows:
         dataset: Dataset,
         batch_size: int | None = None,
         *,
-        share: tuple[int, int] = (0, 1),
+        part: tuple[int, int] = (0, 1),
         as_: str = "torch",
         **options: Any,
     ) -> None:
@@ -138,7 +138,7 @@ class WorkerRows:
         given = {"batch_size": batch_size, "as_": as_, **options}
         self.options = shared_options(dataset, given, DEALS)
         self.dataset = dataset
-        self.share = part_of(share)
+        self.part = part_of(part)
         self.resumed: Mapping[str, Any] | None = None
         self.begin(int(options.get("epoch", 0)))
 
@@ -153,7 +153,7 @@ class WorkerRows:
 
     def loader(self, part: int, n_parts: int, epoch: int, **options: Any) -> Loader:
         """Return the loader of a worker's part, where it was resumed if that is this epoch."""
-        index, count = self.share
+        index, count = self.part
         whole = {"part": (index * n_parts + part, count * n_parts), "epoch": epoch}
         loader = self.dataset.batches(**{**options, **self.options, **whole})
         if self.resumed is not None and self.resumed["epoch"] == epoch:
@@ -208,7 +208,7 @@ def data_loader(
     batch_size: int | None = None,
     *,
     num_workers: int = 0,
-    share: tuple[int, int] = (0, 1),
+    part: tuple[int, int] = (0, 1),
     torch_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> DataLoader:
@@ -224,7 +224,7 @@ def data_loader(
     batch_size : int
     num_workers : int
         Processes; each serves a part of the epoch, and every row comes once.
-    share : (index, count)
+    part : (index, count)
         Of this process among others: (rank, world size).
     torch_options : mapping, optional
         Of ``torch.utils.data.DataLoader``: ``pin_memory``, ``prefetch_factor``,
@@ -246,7 +246,7 @@ def data_loader(
     """
     check_options(options, "torch_options={{'{name}': ...}}")
     theirs = checked_options({} if torch_options is None else torch_options)
-    rows = iterable_dataset()(dataset, batch_size, share=share, **options)
+    rows = iterable_dataset()(dataset, batch_size, part=part, **options)
     loader = DataLoader(rows, integer("num_workers", num_workers, least=0), theirs)
     try:
         loader.start()

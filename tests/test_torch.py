@@ -226,7 +226,7 @@ def test_torchs_own_loader_over_a_dataset_makes_no_batches_of_labelled_arrays(tr
 def test_shares_and_workers_together_hold_every_row_once(train):
     found = []
     for rank in range(2):
-        rows = labeled.torch.IterableDataset(train, 8, shuffle="full", seed=5, share=(rank, 2))
+        rows = labeled.torch.IterableDataset(train, 8, shuffle="full", seed=5, part=(rank, 2))
         found += rows_of(torch.utils.data.DataLoader(rows, batch_size=None, num_workers=2))
     assert sorted(joined(found)) == list(range(N))
 
