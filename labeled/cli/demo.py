@@ -10,38 +10,40 @@ from __future__ import annotations
 import itertools
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections import Counter
 from statistics import median
 from time import perf_counter
 from typing import Any
 
 import click
+import h5py
 import numpy as np
-import numpy.typing as npt
 from dask.utils import format_bytes
 
 from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
-from labeled.cli.digits import N_DIGITS, bundled_digits, write_digits
 from labeled.cli.memory import PeakMemory
-from labeled.errors import FileFormatError
+from labeled.errors import FileFormatError, MissingExtraError, how_to_install
+from labeled.formats.hdf5.tables import split_array
 from labeled.loader.batch import Batch
 from labeled.loader.budget import DEFAULT_MEMORY, memory_of
 from labeled.loader.loader import Loader
 from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
 from labeled.writing.progress import progress_bar
 
+N_DIGITS, TEST_EVERY = 1_797, 5
+ROW_BYTES = 65
+"""An image of 8 x 8 and its target."""
+
+CHUNK_ROWS, BLOCK_ROWS = 256, 1 << 15
 BATCH_ROWS = 256
-TIMES_MEMORY, MARGIN = 4, 1.05
+TIMES_MEMORY = 4
 EPOCHS, MAX_STEPS = 40, 2_000
 SHORT_S, MORE_EPOCHS = 0.1, 20
 SEED = 7
 CACHE_LINE = 64
 AXES = ("c", 0, 1, "b")
-
-Floats = npt.NDArray[np.float32]
+SOURCES = ("image_features", "targets")
 
 
 @click.command(short_help="Open, show, iterate and train on real digits.")
@@ -77,38 +79,62 @@ def demo(path: str | None, n_rows: int | None, memory: str | None, keep: bool) -
         raise FileFormatError(
             f"file {path!r} does not exist; check the path, or add --keep to write the digits there"
         )
-    with place_for(path, keep) as place:
-        write(place, n_rows or N_DIGITS, None if memory is None else memory_bytes)
+    if path is None and keep:
+        path = os.path.join(tempfile.mkdtemp(prefix="labeled-demo-"), "digits.hdf5")
+    least = 0 if memory is None else -(-TIMES_MEMORY * memory_bytes // ROW_BYTES)
+    with tempfile.TemporaryDirectory(prefix="labeled-demo-") as folder:
+        place = path or os.path.join(folder, "digits.hdf5")
+        write_digits(place, max(n_rows or N_DIGITS, least))
         demo_digits(place, memory_bytes)
-        if path is not None or keep:
-            click.echo(f"\nThe file stays: {place}")
+    if path is not None:
+        click.echo(f"\nThe file stays: {path}")
     return None
 
 
-@contextmanager
-def place_for(path: str | None, keep: bool) -> Iterator[str]:
-    """Yield where to write: the path given, or one in a temporary folder."""
-    if path is not None:
-        folder = os.path.dirname(os.path.abspath(path))
-        if not os.path.isdir(folder):
-            raise FileFormatError(f"cannot write {path!r}: there is no folder {folder!r}")
-        yield path
-    elif keep:
-        yield os.path.join(tempfile.mkdtemp(prefix="labeled-demo-"), "digits.hdf5")
-    else:
-        with tempfile.TemporaryDirectory(prefix="labeled-demo-") as folder:
-            yield os.path.join(folder, "digits.hdf5")
+def write_digits(path: str, n_rows: int) -> None:
+    """Write scikit-learn's scanned digits in the Fuel layout, with plain h5py.
 
+    Every fifth digit is for testing. Rows beyond the digits repeat them, each on its own side:
+    a classifier is never tested on what it has seen.
 
-def write(path: str, n_rows: int, memory_bytes: int | None) -> None:
-    """Write the digits, as many rows as take a few times the memory, and say how large it is."""
-    digits = bundled_digits()
-    if memory_bytes is not None:
-        large = TIMES_MEMORY * memory_bytes * MARGIN / digits.stored_row_bytes
-        n_rows = max(n_rows, int(large))
+    Raises
+    ------
+    FileFormatError
+        If there is no folder to write to.
+    MissingExtraError
+        If scikit-learn is not installed.
+    """
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        raise MissingExtraError(
+            "the demo reads the digits that come with scikit-learn, which is not installed; "
+            "give a file of your own, or " + how_to_install("scikit-learn", "demo")
+        ) from None
+    if not os.path.isdir(folder := os.path.dirname(os.path.abspath(path))):
+        raise FileFormatError(f"cannot write {path!r}: there is no folder {folder!r}")
+    images, targets = load_digits(return_X_y=True)
     began = perf_counter()
-    with progress_bar(None, n_rows, "writing", "rows") as told:
-        write_digits(path, digits, n_rows, told)
+    tested = np.arange(N_DIGITS) % TEST_EVERY == TEST_EVERY - 1
+    n_train = n_rows - n_rows * int(tested.sum()) // N_DIGITS
+    sides = {"train": (0, n_train, ~tested), "test": (n_train, n_rows, tested)}
+    with h5py.File(path, "x") as file:
+        for name, dims, values in (
+            (SOURCES[0], ("batch", "channel", "height", "width"), images.reshape(-1, 1, 8, 8)),
+            (SOURCES[1], ("batch", "index"), targets.reshape(-1, 1)),
+        ):
+            shape = values.shape[1:]
+            stored = file.create_dataset(name, (n_rows, *shape), "u1", chunks=(CHUNK_ROWS, *shape))
+            for axis, dim in enumerate(dims):
+                stored.dims[axis].label = dim
+            for begin, end, chosen in sides.values():
+                own = values[chosen].astype(np.uint8)
+                for first in range(begin, end, BLOCK_ROWS):
+                    rows = np.arange(first, min(first + BLOCK_ROWS, end))
+                    stored[first : first + len(rows)] = own[(rows - begin) % len(own)]
+        ends = {split: dict.fromkeys(SOURCES, side[:2]) for split, side in sides.items()}
+        file.attrs["split"] = split_array(ends)
+        file.attrs["title"] = "scanned digits, 8 x 8 pixels, 0 (paper) to 16 (ink)"
     click.echo(
         f"Wrote {n_rows:,} rows of scanned digits in {perf_counter() - began:.2g} s: "
         f"{path}, {format_bytes(os.path.getsize(path))}."
@@ -119,7 +145,7 @@ def demo_digits(path: str, memory_bytes: int) -> None:
     """Show, iterate and learn the digits."""
     dataset = open_and_show(path)
     space = Conv2DSpace((8, 8), num_channels=1, axes=AXES)
-    specs = (CompositeSpace((space, VectorSpace(10, dtype="uint8"))), ("image_features", "targets"))
+    specs = (CompositeSpace((space, VectorSpace(10, dtype="uint8"))), SOURCES)
     click.echo(f"\nOne shuffled epoch, images laid out as {AXES}, targets one-hot:")
     iterate(dataset, memory_bytes, specs=specs)
     click.echo("\nA softmax classifier in NumPy:")
@@ -127,13 +153,21 @@ def demo_digits(path: str, memory_bytes: int) -> None:
 
 
 def demo_own(path: str, memory_bytes: int) -> None:
-    """Show and iterate a file of the user's own."""
-    dataset, left_out = iterable_part(open_and_show(path))
-    for name, reason in left_out.items():
-        click.echo(f"Left out: {name} ({reason})")
-    if not dataset.sources or not dataset.n_rows:
+    """Show and iterate a file of the user's own: its dense sources of the commonest length."""
+    dataset = open_and_show(path)
+    sources = dataset.files.catalog.sources
+    lengths = {n: len(dataset.selection(n)) for n in dataset.sources if sources[n].ragged is None}
+    counts = Counter(lengths.values())
+    n_rows = max(counts, key=lambda n: (counts[n], n), default=0)
+    for name in dataset.sources:
+        if name not in lengths:
+            click.echo(f"Left out: {name} (its examples differ in shape: {sources[name].ragged})")
+        elif lengths[name] != n_rows:
+            click.echo(f"Left out: {name} ({lengths[name]:,} rows, not {n_rows:,})")
+    if not n_rows:
         click.echo("There is no row to iterate.")
         return
+    dataset = dataset.select(*(name for name, n in lengths.items() if n == n_rows))
     click.echo(f"\nOne shuffled epoch of {', '.join(dataset.sources)}:")
     iterate(dataset, memory_bytes)
 
@@ -145,25 +179,6 @@ def open_and_show(path: str) -> Dataset:
     opening_ms = (perf_counter() - began) * 1e3
     click.echo(f"Opened in {opening_ms:.1f} ms (headers only):\n\n{dataset!r}")
     return dataset
-
-
-def iterable_part(dataset: Dataset) -> tuple[Dataset, dict[str, str]]:
-    """Return the largest group of dense sources of one length, and why others are left out."""
-    left_out: dict[str, str] = {}
-    by_length: dict[int, list[str]] = {}
-    for name in dataset.sources:
-        ragged = dataset.files.catalog.sources[name].ragged
-        if ragged is not None:
-            left_out[name] = f"its examples differ in shape: {ragged}"
-        else:
-            by_length.setdefault(len(dataset.selection(name)), []).append(name)
-    if not by_length:
-        return dataset, left_out
-    length = max(by_length, key=lambda n: (len(by_length[n]), n))
-    for n, names in by_length.items():
-        if n != length:
-            left_out |= dict.fromkeys(names, f"{n:,} rows, not {length:,}")
-    return dataset.select(*by_length[length]), left_out
 
 
 def iterate(dataset: Dataset, memory_bytes: int, **options: Any) -> None:
@@ -179,7 +194,7 @@ def iterate(dataset: Dataset, memory_bytes: int, **options: Any) -> None:
         f"{n_rows / seconds:,.0f} rows/s, {format_bytes(int(n_bytes / seconds))}/s"
     )
     peak = memory.peak_bytes
-    words = "not told by this system" if peak is None else format_bytes(peak)
+    words = "unknown on this system" if peak is None else format_bytes(peak)
     click.echo(f"  peak memory: {words} (allowed {format_bytes(memory_bytes)})")
     file_bytes = sum(map(os.path.getsize, dataset.files.paths))
     if file_bytes >= memory_bytes:
@@ -206,67 +221,33 @@ def one_epoch(loader: Loader) -> tuple[float, int, str]:
     return perf_counter() - began, n_bytes, shapes
 
 
-@dataclass(eq=False)
-class Softmax:
-    """Linear scores and their softmax, trained by plain gradient descent.
-
-    Parameters
-    ----------
-    weights : float32 array, lengths (feature, class)
-    bias : float32 array, lengths (class,)
-    """
-
-    weights: Floats
-    bias: Floats
-
-    @classmethod
-    def zeros(cls, n_features: int, n_classes: int) -> Softmax:
-        return cls(np.zeros((n_features, n_classes), np.float32), np.zeros(n_classes, np.float32))
-
-    def scores(self, images: Floats) -> Floats:
-        return images @ self.weights + self.bias
-
-    def learn(self, images: Floats, targets: Floats, rate: float = 0.5) -> None:
-        """Take one step: `images` (batch, feature), `targets` (batch, class) one-hot."""
-        scores = self.scores(images)
-        odds = np.exp(scores - scores.max(axis=1, keepdims=True))
-        wrong = odds / odds.sum(axis=1, keepdims=True) - targets
-        step = np.float32(rate / max(len(images), 1))
-        self.weights -= step * (images.T @ wrong)
-        self.bias -= step * wrong.sum(axis=0)
-
-    def accuracy(self, batches: Iterable[tuple[Floats, Floats]]) -> float:
-        """Return the share of rows whose highest score is the right class."""
-        right = seen = 0
-        for images, targets in batches:
-            right += int((self.scores(images).argmax(axis=1) == targets.argmax(axis=1)).sum())
-            seen += len(images)
-        return right / max(seen, 1)
-
-
-def learn(dataset: Dataset, memory_bytes: int) -> None:
-    """Train on split "train", test on split "test", and print the accuracy."""
-    specs = (CompositeSpace((VectorSpace(64), VectorSpace(10))), ("image_features", "targets"))
+def learn(dataset: Dataset, memory_bytes: int, rate: float = 0.5) -> None:
+    """Train by gradient descent on split "train", test on "test", and print the accuracy."""
     options: dict[str, Any] = {
-        "specs": specs,
+        "specs": (CompositeSpace((VectorSpace(64), VectorSpace(10))), SOURCES),
         "dtype": "float32",
         "scale": 1 / 16,
         "memory": memory_bytes,
     }
-    train, test = dataset.split("train"), dataset.split("test")
-    loader = train.batches(BATCH_ROWS // 2, shuffle=True, seed=SEED, **options)
-    model = Softmax.zeros(64, 10)
+    test = dataset.split("test")
+    loader = dataset.split("train").batches(BATCH_ROWS // 2, shuffle=True, seed=SEED, **options)
+    weights, bias = np.zeros((64, 10), np.float32), np.zeros(10, np.float32)
     n_steps = min(EPOCHS * len(loader), MAX_STEPS)
     began = perf_counter()
     epochs = itertools.chain.from_iterable(itertools.repeat(loader))
-    with progress_bar(None, n_steps, "training", "batches") as told:
-        for images, targets in itertools.islice(epochs, n_steps):
-            model.learn(images, targets)
-            told(1)
+    for images, targets in itertools.islice(epochs, n_steps):
+        odds = np.exp(images @ weights + bias)
+        wrong = odds / odds.sum(axis=1, keepdims=True) - targets
+        step = np.float32(rate / len(images))
+        weights -= step * (images.T @ wrong)
+        bias -= step * wrong.sum(axis=0)
     seconds = perf_counter() - began
-    accuracy = model.accuracy(test.batches(BATCH_ROWS, **options))
+    right = 0
+    for images, targets in test.batches(BATCH_ROWS, **options):
+        guessed = (images @ weights + bias).argmax(axis=1)
+        right += int((guessed == targets.argmax(axis=1)).sum())
     click.echo(
         f"  trained on {n_steps:,} batches of {loader.batch_size} rows of 'train' in "
         f"{seconds:.2g} s\n"
-        f"  accuracy on the {test.n_rows:,} rows of 'test': {accuracy:.1%}"
+        f"  accuracy on the {test.n_rows:,} rows of 'test': {right / test.n_rows:.1%}"
     )
