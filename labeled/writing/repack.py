@@ -181,15 +181,7 @@ def _dims_by_name(
     """Return names of axes by source, where they are given by patterns; None without any."""
     if not any("*" in name for name in dims):
         return dict(dims) or None
-    ((header, _),) = noted(
-        path,
-        sources=None,
-        dims=None,
-        example_dim=None,
-        group=None,
-        decode_cf=False,
-        allow_external=allow_external,
-    )
+    ((header, _),) = noted(path, decode_cf=False, allow_external=allow_external)
     return expanded("dims", dims, header.sources)
 
 

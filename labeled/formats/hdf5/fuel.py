@@ -12,7 +12,7 @@ sorts them where Fuel did. A list that several rows refer to is read once and sh
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import h5py
@@ -158,111 +158,106 @@ def _check_pairs(where: str, rows: tuple[TableRow, ...]) -> None:
             )
 
 
-@dataclass(slots=True)
-class SplitReader:
-    """Turns the table of one open file into rows of its sources."""
+def splits_of(
+    table: Table,
+    sources: Mapping[str, SourceHeader],
+    file: h5py.File,
+    stamp: FileStamp,
+    *,
+    allow_external: bool = False,
+) -> dict[str, dict[str, Rows]]:
+    """Return split -> source -> rows, for the given sources where available.
 
-    base: h5py.Group
-    stamp: FileStamp
-    allow_external: bool = False
-    _lists: dict[Address, np.ndarray[Any, Any]] = field(default_factory=dict)
+    Raises
+    ------
+    SplitError
+        If rows lie outside their source, a list is not 1-D integers, or the sources
+        of a split have different lengths.
+    """
+    found: dict[str, dict[str, Rows]] = {split: {} for split in table.splits}
+    lists: dict[Address, np.ndarray[Any, Any]] = {}
+    for row in table.rows:
+        if not row.available or row.source not in sources:
+            continue
+        pair = f"split {row.split!r}, source {row.source!r} of file {stamp.path!r}"
+        n_rows = sources[row.source].n_rows
+        rows = row.rows
+        if isinstance(rows, range):
+            _check_range(pair, row.number, rows, n_rows)
+        else:
+            dataset = _index_dataset(pair, row.number, file, rows)
+            key = address(dataset)
+            if key not in lists:
+                lists[key] = _integers(pair, row.number, dataset, stamp, allow_external)
+            rows = lists[key]
+            _check_inside(pair, rows, n_rows)
+        _check_length(row, rows, found[row.split], stamp.path)
+        found[row.split][row.source] = rows
+    return found
 
-    def splits(
-        self, table: Table, sources: Mapping[str, SourceHeader]
-    ) -> dict[str, dict[str, Rows]]:
-        """Return split -> source -> rows, for the given sources where available.
 
-        Raises
-        ------
-        SplitError
-            If rows lie outside their source, a list is not 1-D integers, or the sources
-            of a split have different lengths.
-        """
-        found: dict[str, dict[str, Rows]] = {split: {} for split in table.splits}
-        for row in table.rows:
-            if row.available and row.source in sources:
-                rows = self._rows(row, sources[row.source])
-                self._check_length(row, rows, found[row.split])
-                found[row.split][row.source] = rows
-        return found
-
-    def _rows(self, row: TableRow, source: SourceHeader) -> Rows:
-        if isinstance(row.rows, range):
-            return self._checked_range(row, row.rows, source)
-        rows = self._read_list(row, row.rows)
-        self._check_inside(row, rows, source)
-        return rows
-
-    def _checked_range(self, row: TableRow, rows: range, source: SourceHeader) -> range:
-        if not 0 <= rows.start <= rows.stop <= source.n_rows:
-            raise SplitError(
-                f"{self._pair(row)} is rows {rows.start} to {rows.stop}, but the source has "
-                f"{source.n_rows} rows; expected 0 <= start <= stop <= {source.n_rows}. Correct "
-                f"row {row.number} of the split table"
-            )
-        return rows
-
-    def _read_list(self, row: TableRow, reference: h5py.Reference) -> np.ndarray[Any, Any]:
-        """Return the row numbers a reference leads to, read once for all who refer to it."""
-        dataset = self._index_dataset(row, reference)
-        key = address(dataset)
-        if key not in self._lists:
-            self._lists[key] = self._integers(row, dataset)
-        return self._lists[key]
-
-    def _index_dataset(self, row: TableRow, reference: h5py.Reference) -> h5py.Dataset:
-        try:
-            thing = self.base.file[reference]
-        except Exception as error:  # a reference to nothing raises whatever HDF5 meets there
-            raise SplitError(
-                f"{self._pair(row)} refers to an index dataset that is not there ({error}); write "
-                f"the list again, or give start and stop in row {row.number} of the split table"
-            ) from error
-        if not isinstance(thing, h5py.Dataset):
-            raise SplitError(f"{self._pair(row)} refers to {thing!r}, which is not a dataset")
-        return thing
-
-    def _integers(self, row: TableRow, dataset: h5py.Dataset) -> np.ndarray[Any, Any]:
-        name = dataset.name or "(nameless)"
-        shape, dtype = dataset.shape, dataset.dtype
-        if shape is None or len(shape) != 1 or dtype.kind not in "iu":
-            raise SplitError(
-                f"{self._pair(row)} refers to index dataset {name!r} of shape {shape} and dtype "
-                f"{dtype}; row numbers must be 1-D integers. Write the list again with "
-                f"dtype 'i8', or give start and stop in row {row.number} of the split table"
-            )
-        placement = layout_of(dataset, name, allow_external=self.allow_external)
-        header = SourceHeader(
-            self.stamp, name, name, shape, dtype_of(dataset), ("rows",), **placement
-        )
-        stored = int(dataset.id.get_storage_size())
-        check_claim(replace(header, stored_bytes=stored), dataset.nbytes)
-        values = dataset[()]
-        if dtype.kind == "u" and values.size and int(values.max()) > np.iinfo(np.int64).max:
-            raise SplitError(f"{self._pair(row)}: row {values.max()} is out of range")
-        rows = np.ascontiguousarray(values, dtype=np.int64)
-        rows.flags.writeable = False
-        return rows
-
-    def _check_inside(
-        self, row: TableRow, rows: np.ndarray[Any, Any], source: SourceHeader
-    ) -> None:
-        if rows.size == 0 or (int(rows.min()) >= 0 and int(rows.max()) < source.n_rows):
-            return
-        at = int(np.flatnonzero((rows < 0) | (rows >= source.n_rows))[0])
+def _check_range(pair: str, number: int, rows: range, n_rows: int) -> None:
+    if not 0 <= rows.start <= rows.stop <= n_rows:
         raise SplitError(
-            f"{self._pair(row)} lists row {rows[at]} (at position {at} of its index dataset), but "
-            f"the source has rows 0 to {source.n_rows - 1}; correct the list"
+            f"{pair} is rows {rows.start} to {rows.stop}, but the source has {n_rows} rows; "
+            f"expected 0 <= start <= stop <= {n_rows}. Correct row {number} of the split table"
         )
 
-    def _check_length(self, row: TableRow, rows: Rows, others: Mapping[str, Rows]) -> None:
-        for name, known in others.items():
-            if len(known) != len(rows):
-                raise SplitError(
-                    f"split {row.split!r} of file {self.stamp.path!r} has {len(known)} rows of "
-                    f"source {name!r} but {len(rows)} of source {row.source!r}; they must agree. "
-                    f"Correct the split table, or open one of them with sources=[{name!r}]"
-                )
 
-    def _pair(self, row: TableRow) -> str:
-        return f"split {row.split!r}, source {row.source!r} of file {self.stamp.path!r}"
+def _index_dataset(
+    pair: str, number: int, file: h5py.File, reference: h5py.Reference
+) -> h5py.Dataset:
+    try:
+        thing = file[reference]
+    except Exception as error:  # a reference to nothing raises whatever HDF5 meets there
+        raise SplitError(
+            f"{pair} refers to an index dataset that is not there ({error}); write the list "
+            f"again, or give start and stop in row {number} of the split table"
+        ) from error
+    if not isinstance(thing, h5py.Dataset):
+        raise SplitError(f"{pair} refers to {thing!r}, which is not a dataset")
+    return thing
+
+
+def _integers(
+    pair: str, number: int, dataset: h5py.Dataset, stamp: FileStamp, allow_external: bool
+) -> np.ndarray[Any, Any]:
+    """Return the row numbers that a dataset holds."""
+    name = dataset.name or "(nameless)"
+    shape, dtype = dataset.shape, dataset.dtype
+    if shape is None or len(shape) != 1 or dtype.kind not in "iu":
+        raise SplitError(
+            f"{pair} refers to index dataset {name!r} of shape {shape} and dtype {dtype}; row "
+            f"numbers must be 1-D integers. Write the list again with dtype 'i8', or give start "
+            f"and stop in row {number} of the split table"
+        )
+    placement = layout_of(dataset, name, allow_external=allow_external)
+    header = SourceHeader(stamp, name, name, shape, dtype_of(dataset), ("rows",), **placement)
+    stored = int(dataset.id.get_storage_size())
+    check_claim(replace(header, stored_bytes=stored), dataset.nbytes)
+    values = dataset[()]
+    if dtype.kind == "u" and values.size and int(values.max()) > np.iinfo(np.int64).max:
+        raise SplitError(f"{pair}: row {values.max()} is out of range")
+    rows = np.ascontiguousarray(values, dtype=np.int64)
+    rows.flags.writeable = False
+    return rows
+
+
+def _check_inside(pair: str, rows: np.ndarray[Any, Any], n_rows: int) -> None:
+    outside = np.flatnonzero((rows < 0) | (rows >= n_rows))
+    if outside.size:
+        at = int(outside[0])
+        raise SplitError(
+            f"{pair} lists row {rows[at]} (at position {at} of its index dataset), but the source "
+            f"has rows 0 to {n_rows - 1}; correct the list"
+        )
+
+
+def _check_length(row: TableRow, rows: Rows, others: Mapping[str, Rows], path: str) -> None:
+    for name, known in others.items():
+        if len(known) != len(rows):
+            raise SplitError(
+                f"split {row.split!r} of file {path!r} has {len(known)} rows of source {name!r} "
+                f"but {len(rows)} of source {row.source!r}; they must agree. Correct the split "
+                f"table, or open one of them with sources=[{name!r}]"
+            )

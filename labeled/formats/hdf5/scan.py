@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import h5py
 
@@ -30,17 +29,16 @@ from labeled.errors import (
 )
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.cf import cf_of
-from labeled.formats.hdf5.attributes import attrs_of
 from labeled.formats.hdf5.door import opened
 from labeled.formats.hdf5.fallback import told_of_filters
-from labeled.formats.hdf5.fuel import TABLE, Rows, SplitReader, Table, read_table
+from labeled.formats.hdf5.fuel import TABLE, Table, read_table, splits_of
 from labeled.formats.hdf5.groups import is_pattern, matching
 from labeled.formats.hdf5.labels import Notes, warn_of
 from labeled.formats.hdf5.layout import why_not_a_source
 from labeled.formats.hdf5.safety import Found, NotThereError, resolve, to_text
 from labeled.formats.hdf5.sources import Builder, Described, Names, with_cf
 from labeled.formats.hdf5.tableless import scan_tableless
-from labeled.formats.header import ALL, FileHeader, FileStamp, SourceHeader, fingerprint
+from labeled.formats.header import FileHeader, FileStamp, SourceHeader, fingerprint
 from labeled.formats.naming import check_once
 
 
@@ -121,12 +119,12 @@ def scan(
 def noted(
     path: str | os.PathLike[str],
     *,
-    sources: Sequence[str] | None,
-    dims: Mapping[str, Names] | None,
-    example_dim: str | None,
-    group: str | None,
-    decode_cf: bool,
-    allow_external: bool,
+    sources: Sequence[str] | None = None,
+    dims: Mapping[str, Names] | None = None,
+    example_dim: str | None = None,
+    group: str | None = None,
+    decode_cf: bool = True,
+    allow_external: bool = False,
     name_all: bool = False,
 ) -> list[tuple[FileHeader, Notes]]:
     """Do what :func:`scan` does, for each group that `group` means.
@@ -163,7 +161,9 @@ def _noted_one(
 ) -> tuple[FileHeader, Notes]:
     table = read_table(builder.base)
     if table is None:
-        header = _scan_open(builder, sources, example_dim, decode_cf)
+        header = scan_tableless(
+            builder, wanted=sources, example_dim=example_dim, decode_cf=decode_cf
+        )
     else:
         header = _scan_fuel(builder, table, sources, example_dim)
         header = _decoded(header) if decode_cf and "labeled_version" in header.attrs else header
@@ -214,28 +214,6 @@ def _base(file: h5py.File, stamp: FileStamp, group: str | None, allow_external: 
     return found
 
 
-def _scan_open(
-    builder: Builder, sources: Sequence[str] | None, example_dim: str | None, decode_cf: bool
-) -> FileHeader:
-    """Scan a file without a split table."""
-    found = scan_tableless(builder, wanted=sources, example_dim=example_dim, decode_cf=decode_cf)
-    everything = {name: range(header.n_rows) for name, header in found.sources.items()}
-    leave_out = {"coordinates"} if found.kind == "netcdf" else set()
-    splits: dict[str, dict[str, Rows]] = {ALL: dict(everything)}
-    return FileHeader(
-        stamp=builder.stamp,
-        fingerprint=fingerprint(found.sources, splits),
-        attrs=_file_attrs(builder, leave_out),
-        sources=found.sources,
-        variables=found.variables,
-        splits=splits,
-        not_opened=found.not_opened,
-        example_dim=found.example_dim,
-        kind=found.kind,
-        coordinates=frozenset(found.coordinates),
-    )
-
-
 def _scan_fuel(
     builder: Builder, table: Table, sources: Sequence[str] | None, example_dim: str | None
 ) -> FileHeader:
@@ -244,23 +222,24 @@ def _scan_fuel(
     not_opened: dict[str, str] = {}
     described: dict[str, Described] = {}
     for name in table.sources if sources is None else sources:
-        found, reason = _fuel_dataset(builder, table, name)
-        if found is not None and reason is None:
+        found = _fuel_dataset(builder, table, name)
+        if isinstance(found, Found):
             described[name] = _described(builder, name, found)
         elif sources is None:
-            not_opened[name] = reason or "it is not there"
+            not_opened[name] = found
         else:
             raise FileFormatError(
-                f"{name!r} in file {builder.stamp.path!r} cannot be a source: {reason}"
+                f"{name!r} in file {builder.stamp.path!r} cannot be a source: {found}"
             )
     _check_example_dim(builder, described, example_dim)
     headers = builder.with_coordinates(described)
-    reader = SplitReader(builder.base, builder.stamp, builder.allow_external)
-    splits = reader.splits(table, headers)
+    splits = splits_of(
+        table, headers, builder.base.file, builder.stamp, allow_external=builder.allow_external
+    )
     return FileHeader(
         stamp=builder.stamp,
         fingerprint=fingerprint(headers, splits),
-        attrs=_file_attrs(builder, {TABLE}),
+        attrs=builder.file_attrs({TABLE}),
         sources=headers,
         variables=builder.variables,
         splits=splits,
@@ -303,13 +282,13 @@ def _check_known(builder: Builder, table: Table, sources: Sequence[str] | None) 
                 )
 
 
-def _fuel_dataset(builder: Builder, table: Table, name: str) -> tuple[Found | None, str | None]:
+def _fuel_dataset(builder: Builder, table: Table, name: str) -> Found | str:
     """Return the dataset of a source, or why it cannot be one."""
     try:
         found = resolve(builder.base, name, allow_external=builder.allow_external)
     except NotThereError as error:
         if name in table.unavailable:
-            return None, "it is not in the file, and no split provides it"
+            return "it is not in the file, and no split provides it"
         names = [to_text(each) for each in builder.base.id]
         raise SplitError(
             f"the split table of file {builder.stamp.path!r} names source {name!r}, but there is "
@@ -324,7 +303,7 @@ def _fuel_dataset(builder: Builder, table: Table, name: str) -> tuple[Found | No
     reason = why_not_a_source(found.thing)
     if reason is None and found.thing.shape == ():
         reason = "it is a single value (no axis)"
-    return found, reason
+    return found if reason is None else reason
 
 
 def _check_example_dim(
@@ -337,10 +316,3 @@ def _check_example_dim(
                 f"{builder.stamp.path!r}, whose dims are {each.header.dims}; in a file with a "
                 f"split table axis 0 always counts the examples, so leave example_dim out"
             )
-
-
-def _file_attrs(builder: Builder, leave_out: set[str]) -> dict[str, Any]:
-    values, unreadable = attrs_of(builder.base, leave_out=leave_out, scalars=builder.scalar_attrs)
-    if unreadable:
-        builder.notes.odd.append(f"attributes of the file cannot be read: {unreadable}")
-    return values

@@ -265,6 +265,13 @@ class Builder:
             self.notes.odd.append(f"attributes of {name!r} cannot be read: {listed}")
         return values
 
+    def file_attrs(self, leave_out: Collection[str]) -> dict[str, Any]:
+        """Return the attributes of the file, noting those that cannot be read."""
+        values, unreadable = attrs_of(self.base, leave_out=leave_out, scalars=self.scalar_attrs)
+        if unreadable:
+            self.notes.odd.append(f"attributes of the file cannot be read: {unreadable}")
+        return values
+
     def _told(
         self, dataset: h5py.Dataset, name: str, column: Column | None = None
     ) -> dict[str, Any]:

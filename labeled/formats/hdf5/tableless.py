@@ -12,8 +12,8 @@ read with the rows it has, where netCDF would pad it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import h5py
@@ -32,24 +32,12 @@ from labeled.formats.hdf5.groups import told_of_datasets, told_of_groups, told_o
 from labeled.formats.hdf5.labels import Axis, Scale, default_name
 from labeled.formats.hdf5.safety import Found, GoneError, address
 from labeled.formats.hdf5.sources import Builder, Described, with_cf
-from labeled.formats.header import SourceHeader
+from labeled.formats.header import ALL, FileHeader, SourceHeader, fingerprint
 
 MOST_NAMED = 4
 """Datasets left out that a note names."""
 
 SINGLE = "it is a single value (no axis)"
-
-
-@dataclass(frozen=True, slots=True)
-class Tableless:
-    """The sources and variables of a file without a table."""
-
-    sources: dict[str, SourceHeader]
-    variables: dict[str, SourceHeader]
-    not_opened: dict[str, str]
-    example_dim: str | None
-    kind: str
-    coordinates: Set[str]
 
 
 def scan_tableless(
@@ -58,7 +46,7 @@ def scan_tableless(
     wanted: Sequence[str] | None = None,
     example_dim: str | None = None,
     decode_cf: bool = True,
-) -> Tableless:
+) -> FileHeader:
     """Describe every dataset below the builder's group.
 
     Raises
@@ -96,9 +84,19 @@ def scan_tableless(
     coordinates = _coordinate_names(builder, contents, named)
     headers = {name: _with_shared(each, coordinates) for name, each in headers.items()}
     headers, variables = _finished(builder, headers, contents.kind == "netcdf", decode_cf)
-    told = {key for key, header in variables.items() if header.key in contents.along.values()}
-    return Tableless(
-        headers, variables, contents.not_opened, chosen, contents.kind, told.union(coordinates)
+    along = {key for key, each in variables.items() if each.key in contents.along.values()}
+    splits = {ALL: {name: range(each.n_rows) for name, each in headers.items()}}
+    return FileHeader(
+        stamp=builder.stamp,
+        fingerprint=fingerprint(headers, splits),
+        attrs=builder.file_attrs({"coordinates"} if contents.kind == "netcdf" else ()),
+        sources=headers,
+        variables=variables,
+        splits=splits,
+        not_opened=contents.not_opened,
+        example_dim=chosen,
+        kind=contents.kind,
+        coordinates=frozenset(along.union(coordinates)),
     )
 
 
