@@ -7,8 +7,6 @@ import sys
 
 import pytest
 
-from labeled.cli import memory
-
 SCRIPT = """
 import mmap, time
 from labeled.cli.memory import PeakMemory
@@ -30,10 +28,3 @@ def test_memory_taken_and_given_back_is_seen():
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=60
     )
     assert 60 << 20 < int(out.stdout) < 200 << 20  # the pages and the bytes written to them
-
-
-def test_a_system_that_tells_no_kinds_of_memory_gives_the_highest_size(tmp_path, monkeypatch):
-    status = tmp_path / "status"
-    status.write_text("VmRSS:\t 1024 kB\n")
-    monkeypatch.setattr(memory, "STATUS", str(status))
-    assert (memory.own_bytes() or 0) > 1 << 20

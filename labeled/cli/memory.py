@@ -1,19 +1,15 @@
 """How much memory of its own a piece of work takes, watched while it runs.
 
 A thread looks at the process's anonymous and shared pages every few milliseconds; pages
-of a mapped file belong to the system's cache and do not count. Where the system does not
-tell (anything but Linux), the growth of the highest resident size so far stands in, which
-counts too little when memory had been higher before.
+of a mapped file belong to the system's cache and do not count. Only Linux tells them apart.
 """
 
 from __future__ import annotations
 
 import gc
-import sys
 import threading
 from types import TracebackType
 
-STATUS = "/proc/self/status"
 COUNTED = ("RssAnon:", "RssShmem:")
 INTERVAL_S = 0.003
 
@@ -36,13 +32,12 @@ class PeakMemory:
 
     def __init__(self) -> None:
         self.peak_bytes: int | None = None
-        self._base = 0
         self._ended = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="labeled-memory", daemon=True)
 
     def __enter__(self) -> PeakMemory:
         gc.collect()
-        self._base = own_bytes() or 0
+        self._base = own_bytes()
         self._look()
         self._watcher.start()
         return self
@@ -63,25 +58,16 @@ class PeakMemory:
 
     def _look(self) -> None:
         now = own_bytes()
-        if now is not None:
+        if now is not None and self._base is not None:
             self.peak_bytes = max(self.peak_bytes or 0, now - self._base)
 
 
 def own_bytes() -> int | None:
-    """Return the anonymous and shared memory of this process, or what comes nearest."""
+    """Return the anonymous and shared memory of this process; None where nothing tells."""
     try:
-        with open(STATUS, "rb") as status:
+        with open("/proc/self/status", "rb") as status:
             lines = status.read().decode().splitlines()
     except OSError:
-        return _highest_resident_bytes()
-    counted = [int(line.split()[1]) << 10 for line in lines if line.startswith(COUNTED)]
-    return sum(counted) if counted else _highest_resident_bytes()
-
-
-def _highest_resident_bytes() -> int | None:
-    try:
-        import resource  # not on Windows
-    except ImportError:
         return None
-    highest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return highest if sys.platform == "darwin" else highest << 10
+    counted = [int(line.split()[1]) << 10 for line in lines if line.startswith(COUNTED)]
+    return sum(counted) if counted else None
