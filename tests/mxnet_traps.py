@@ -20,6 +20,16 @@ import labeled
 from labeled import providers
 from labeled.compat import mxnet
 from labeled.compat.mxnet.csviter import floats_of
+from labeled.transforms import (
+    Affine,
+    Augment,
+    Contrast,
+    Crop,
+    Normalize,
+    PictureTransform,
+    RandomCrop,
+    mean_image,
+)
 
 IMAGES = pictures()
 
@@ -36,6 +46,7 @@ def write_files(folder: Path) -> SimpleNamespace:
         label=str(folder / "l-idx1-ubyte"),
         folder=folder,
     )
+    at.digits = {"images": at.image, "labels": at.label}
     write_records(at.rec, IMAGES, range(12))
     write_records(at.multi, IMAGES[:4], [[i, i + 1] for i in range(4)])
     Path(at.lst).write_text("".join(f"{10 * (i + 1)}\t{i}\tx.png\n" for i in range(12)))
@@ -54,8 +65,14 @@ def names(folder: str | Path) -> dict[str, Any]:
     def old(kind: str = "ImageRecordIter", **parameters: Any) -> Any:
         return getattr(mxnet, kind)(**_given(at, kind, parameters))
 
-    def native(kind: str = "ImageRecordProvider", **parameters: Any) -> Any:
-        return getattr(providers, kind)(**_given(at, kind, parameters))
+    def native(
+        *transforms: PictureTransform, path: Any = at.rec, batch_size: int = 4, **options: Any
+    ) -> Any:
+        ds = labeled.open_dataset(path, sources=("images", "labels"))
+        if not transforms:
+            return ds.as_provider(batch_size, **options)
+        loader = ds.batches(batch_size, pipeline={"images": Augment(transforms)}, **options)
+        return providers.IteratorProvider(loader, label="labels")
 
     def epochs(made: Any, count: int = 2) -> list[list[list[int]]]:
         """The labels of the batches of some epochs."""
@@ -83,6 +100,12 @@ def names(folder: str | Path) -> dict[str, Any]:
         "pixels": pixels,
         "alike": alike,
         "floats_of": floats_of,
+        "Affine": Affine,
+        "Contrast": Contrast,
+        "Crop": Crop,
+        "Normalize": Normalize,
+        "RandomCrop": RandomCrop,
+        "mean_image": mean_image,
         "IMAGES": IMAGES,
     }
 
@@ -124,8 +147,7 @@ CASES = [
         "Where the crop begins was declared and never used (version='seed' follows the manual) ...",
         "alike(old(), old(crop_x_start=0, crop_y_start=1))",
         "True",
-        "np.array_equal(pixels(native(crop_x_start=0, crop_y_start=1, dtype='uint8'))[0], "
-        "IMAGES[0, 1:13, :16].transpose(2, 0, 1))",
+        "np.array_equal(pixels(native(Crop((12, 16), y=1, x=0)))[0], IMAGES[0, 1:13, :16])",
         "True",
     ),
     Case(
@@ -133,15 +155,15 @@ CASES = [
         "... and angles of 0 and below did nothing.",
         "alike(old(), old(rotate=-90))",
         "True",
-        "alike(native(), native(rotate=-90))",
+        "alike(native(), native(Affine(rotate=-90)))",
         "False",
     ),
     Case(
         3,
-        "Digits are shuffled by default, but once; natively in every epoch ...",
+        "Digits are shuffled by default, but once; natively if asked, and in every epoch ...",
         "len(set(map(str, epochs(old('MNISTIter'), 3))))",
         "1",
-        "len(set(map(str, epochs(native('MNISTProvider'), 3))))",
+        "len(set(map(str, epochs(native(path=at.digits, shuffle=True), 3))))",
         "3",
     ),
     Case(
@@ -149,7 +171,7 @@ CASES = [
         "... their values are 256ths; natively the bytes, until a factor is asked for ...",
         "float(pixels(old('MNISTIter', shuffle=False)).max() * 256)",
         "23.0",
-        "int(pixels(native('MNISTProvider', shuffle=False)).max())",
+        "int(pixels(native(path=at.digits)).max())",
         "23",
     ),
     Case(
@@ -157,8 +179,7 @@ CASES = [
         "... and a last batch that is short is left out.",
         "epochs(old('MNISTIter', shuffle=False), 1)",
         "[[[0, 1, 2, 3], [4, 5, 6, 7]]]",
-        "[(b.label[0].tolist(), b.count_samples) "
-        "for b in native('MNISTProvider', shuffle=False)][-1]",
+        "[(b.label[0].tolist(), b.count_samples) for b in native(path=at.digits)][-1]",
         "([8, 9, 0, 0], 2)",
     ),
     Case(
@@ -166,7 +187,7 @@ CASES = [
         "Without a mean above zero contrast did nothing before 1.9.1.",
         "alike(old(version='seed'), old(version='seed', max_random_contrast=0.4))",
         "True",
-        "alike(native(), native(max_random_contrast=0.4))",
+        "alike(native(), native(Contrast(0.4)))",
         "False",
     ),
     Case(
@@ -177,17 +198,18 @@ CASES = [
         "old(mean_img=at.folder / 'old.bin', scale=0.5)]).mean())) > 10",
         "True",
         "abs(float(np.concatenate([b.data[0] for b in "
-        "native(mean_img=at.folder / 'new.bin', scale=0.5)]).mean())) < 1e-3",
+        "native(Normalize(mean_image(labeled.open_dataset(at.rec)['images']), "
+        "scale=0.5))]).mean())) < 1e-3",
         "True",
     ),
     Case(
         6,
-        "Of a mean image and means by channel one won, which one by version; natively that is "
-        "an error.",
+        "Of a mean image and means by channel one won, which one by version; natively both count.",
         "alike(old(mean_img=at.folder / 'old.bin'), old(mean_img=at.folder / 'old.bin', mean_r=9))",
         "True",
-        "native(mean_img=at.folder / 'new.bin', mean_r=9)",
-        "raises LoaderError",
+        "np.array_equal(pixels(native(Crop((12, 16)), Normalize(np.full((3, 12, 16), 5)), "
+        "Normalize([9, 0, 0]))), pixels(native(Crop((12, 16)))) - np.float32([14, 5, 5]))",
+        "True",
     ),
     Case(
         7,
@@ -203,8 +225,8 @@ CASES = [
         "could not be decoded.",
         "old(version='seed', path_imgrec=at.multi)",
         "raises OSError",
-        "native(path_imgrec=at.multi, label_width=2).provide_label",
-        "[('softmax_label', (4, 2))]",
+        "native(path=at.multi).provide_label",
+        "[('labels', (4, 2))]",
     ),
     Case(
         9,
@@ -220,7 +242,7 @@ CASES = [
         "epochs(old('ImageRecordIter', batch_size=5), 2)",
         "[[[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11, 0, 1, 2]], [[3, 4, 5, 6, 7], "
         "[8, 9, 10, 11, 0]]]",
-        "epochs(native(batch_size=5), 2)",
+        "epochs(native(batch_size=5, roll_over=True), 2)",
         "[[[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11, 0, 1, 2]], [[0, 1, 2, 3, 4], "
         "[5, 6, 7, 8, 9], [10, 11, 0, 1, 2]]]",
     ),
@@ -257,8 +279,7 @@ CASES = [
         "[(b.label[0].astype(int).tolist(), b.pad) for b in old(batch_size=5, round_batch=False)]"
         "[-1]",
         "([10, 11, 7, 8, 9], 0)",
-        "[(b.label[0].astype(int).tolist(), b.count_samples) "
-        "for b in native(batch_size=5, round_batch=False)][-1]",
+        "[(b.label[0].astype(int).tolist(), b.count_samples) for b in native(batch_size=5)][-1]",
         "([10, 11, 0, 0, 0], 2)",
     ),
     Case(
@@ -309,7 +330,7 @@ CASES = [
         "[sum(map(len, epochs(old(num_parts=5, part_index=k, batch_size=1), 1)[0])) "
         "for k in range(5)]",
         "[3, 2, 3, 2, 2]",
-        "[native(num_parts=5, part_index=k, round_batch=False).n_samples for k in range(5)]",
+        "[native(part=(k, 5)).n_samples for k in range(5)]",
         "[2, 2, 3, 2, 3]",
     ),
     Case(
@@ -317,7 +338,7 @@ CASES = [
         "... some may be empty, and fail.",
         "old(num_parts=40, part_index=1, batch_size=1)",
         "raises ValueError",
-        "[len(native(num_parts=40, part_index=k, round_batch=False)) for k in (0, 39)]",
+        "[len(native(part=(k, 40))) for k in (0, 39)]",
         "[0, 1]",
     ),
     Case(
@@ -326,7 +347,7 @@ CASES = [
         "every seed.",
         "alike(old(rand_crop=True, seed=1), old(rand_crop=True, seed=2))",
         "True",
-        "alike(native(rand_crop=True, seed=1), native(rand_crop=True, seed=2))",
+        "alike(native(RandomCrop(12), seed=1), native(RandomCrop(12), seed=2))",
         "False",
     ),
     Case(
@@ -353,7 +374,7 @@ CASES = [
         "an error in both.",
         "old(path_imgrec=at.bad, batch_size=1)",
         "raises OSError",
-        "list(native(path_imgrec=at.bad, batch_size=1))",
+        "list(labeled.open_dataset(at.bad).batches(1))",
         "raises ReadError",
     ),
 ]
@@ -362,10 +383,11 @@ HEAD = """# Traps: the rules of MXNet's iterators and the native ones side by si
 
 Every line is a test: both expressions are evaluated, and give what stands below them. `old(...)` is
 an `ImageRecordIter` (or the class named) of `labeled.compat.mxnet`, of version 1.9.1 where none is
-given, over a file of twelve pictures with the labels 0 to 11; `native(...)` is an
-`ImageRecordProvider` (or the class named) of `labeled.providers` over the same file. `epochs` lists
-labels by epoch and batch, `pixels` is the first batch. Lines of one number belong together. This
-page is printed from the tests' own table by `python tests/mxnet_traps.py`.
+given, over a file of twelve pictures with the labels 0 to 11; `native(...)` is `as_provider` of
+`labeled.open_dataset` on the same file (or the `path` given), and with transforms of
+`labeled.transforms` an `IteratorProvider` around `batches` with these in their pipeline. `epochs`
+lists labels by epoch and batch, `pixels` is the first batch. Lines of one number belong together.
+This page is printed from the tests' own table by `python tests/mxnet_traps.py`.
 
 | | trap | `labeled.compat.mxnet` | `labeled.providers` |
 | --- | --- | --- | --- |

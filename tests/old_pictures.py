@@ -7,8 +7,8 @@ import pytest
 
 from labeled.compat.mxnet import augmenter
 from labeled.compat.mxnet.output import Output
+from labeled.compat.mxnet.parameters import PictureParameters
 from labeled.compat.mxnet.twister import Twister
-from labeled.providers import PictureParameters
 
 cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")
 ndimage = pytest.importorskip("scipy.ndimage", reason="SciPy is not installed")

@@ -12,14 +12,17 @@ import xarray as xr
 from fake_device import FakeDevice
 from hypothesis import given
 from hypothesis import strategies as st
+from record_files import pictures, png, write_records
 
 import labeled
 from labeled.device import copy_into
 from labeled.errors import (
     ArrayError,
     LabeledError,
+    LabeledWarning,
     LoaderError,
     OptionError,
+    ReadError,
     UnknownNameError,
 )
 from labeled.providers import (
@@ -29,6 +32,7 @@ from labeled.providers import (
     IteratorProvider,
     device_slices,
 )
+from labeled.transforms import Augment, Mirror
 from make_files import fuel_file
 
 IMAGES = np.arange(15 * 2 * 3, dtype=np.uint8).reshape(15, 2, 3)
@@ -405,3 +409,26 @@ def test_sources_of_a_dataset_are_chosen_and_renamed(ds):
         ds.as_provider(5, pipeline={"features": np.negative})
     piped = IteratorProvider(ds.batches(5, pipeline={"features": lambda x: x[:, :2]}))
     assert dict(piped.provide_data)["features"] == (5, 2, 2)
+
+
+@pytest.mark.parametrize("piped", [False, True])
+def test_pictures_that_cannot_be_decoded_are_left_out_if_that_is_wanted(tmp_path, piped):
+    images = pictures(8)
+    damaged = [png(one)[:60] if i in (1, 4, 5) else one for i, one in enumerate(images)]
+    path = write_records(tmp_path / "damaged.rec", damaged, range(8))
+    ds = labeled.open_dataset(path, sources=("images", "labels"))
+    if not piped:
+        made = ds.as_provider(2, errors="skip")
+    else:
+        loader = ds.batches(2, errors="skip", pipeline={"images": Augment([Mirror(0)])})
+        made = IteratorProvider(loader, batch_size=2, label="labels")
+    with pytest.warns(LabeledWarning, match="rows are left out"):
+        batches = list(made)
+    assert [b.label[0].tolist()[: b.count_samples] for b in batches] == [[0], [2, 3], [6, 7]]
+    for batch in batches:
+        real = batch.label[0][: batch.count_samples].astype(int)
+        np.testing.assert_array_equal(batch.data[0][: len(real)], images[real])
+    with pytest.raises(ReadError, match="row 1"):
+        list(ds.as_provider(2))
+    with pytest.raises(LoaderError, match="pad it instead"):
+        ds.as_provider(2, errors="skip", roll_over=True)

@@ -9,21 +9,14 @@ iterators, with their behaviour to the letter, are in :mod:`labeled.compat.mxnet
 
 from labeled.providers.arrays import ArrayDataProvider
 from labeled.providers.batch import DataBatch, device_slices
-from labeled.providers.files import CSVProvider, MNISTProvider
 from labeled.providers.foreign import IteratorProvider, provider
-from labeled.providers.images import ImageRecordProvider
-from labeled.providers.pictures import PictureParameters
 from labeled.providers.provider import DataProvider
 
 __all__ = [
     "ArrayDataProvider",
-    "CSVProvider",
     "DataBatch",
     "DataProvider",
-    "ImageRecordProvider",
     "IteratorProvider",
-    "MNISTProvider",
-    "PictureParameters",
     "device_slices",
     "provider",
 ]

@@ -10,11 +10,10 @@ share readers, and nothing that moves, so they may be nested or run side by side
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from labeled import permute
 from labeled._validation import check_keywords
 from labeled.catalog.ragged import RaggedSource
 from labeled.catalog.source import AnySource
-from labeled.device import Array, dtype_of, namespace, reshape
+from labeled.device import Array, dtype_of, namespace
 from labeled.errors import LoaderError, UnknownNameError, did_you_mean
 from labeled.loader.arguments import can_hold, flag, integer
 from labeled.loader.build import make_loader
@@ -134,51 +133,12 @@ class DataProvider:
         return permute.copy(array, (*range(1, len(array.shape)), 0))
 
 
-@dataclass(frozen=True)
-class Feed:
-    """One array of a batch, and the source that it comes from.
-
-    Parameters
-    ----------
-    name, source : str
-        What consumers call it, and what the loader does.
-    is_label : bool
-    shape : tuple of int, optional
-        Lengths of one sample as handed out, where they differ from the source's.
-    dims : tuple of str, optional
-        Names of all axes as handed out, the batch axis first.
-    made : dtype, optional
-        The pipeline makes it, of this dtype and of `shape`.
-    """
+class Feed(NamedTuple):
+    """One array of a batch: what consumers call it, and the source that it comes from."""
 
     name: str
     source: str
     is_label: bool = False
-    shape: tuple[int, ...] | None = None
-    dims: tuple[str, ...] | None = None
-    made: np.dtype[Any] | None = None
-
-    def shape_of(self, source: AnySource) -> tuple[int, ...]:
-        """Return the lengths of one sample as handed out."""
-        if self.made is not None and self.shape is not None:
-            return self.shape
-        if isinstance(source, RaggedSource):
-            raise LoaderError(f"{source.where}: {source.ragged}; a provider has one shape for all")
-        if self.shape is None:
-            return source.row_shape
-        if math.prod(self.shape) != math.prod(source.row_shape):
-            raise LoaderError(
-                f"{source.where}: a sample of shape {source.row_shape} does not fit {self.shape}, "
-                f"which was asked for {self.name!r}"
-            )
-        return self.shape
-
-    def dims_of(self, source: AnySource) -> tuple[str, ...]:
-        """Return the names of the axes as handed out."""
-        shape = self.shape_of(source)
-        if self.dims is not None or shape == source.row_shape:
-            return self.dims or source.dims
-        return ("batch", *(f"{self.name}_{axis}" for axis in range(1, len(shape) + 1)))
 
 
 OPTIONS = (
@@ -229,7 +189,7 @@ class LoaderProvider(DataProvider):
         if self._skips and roll_over:
             raise LoaderError(
                 "errors='skip' leaves rows out, so that a last batch is not filled up with others: "
-                "pad it instead (roll_over=False, round_batch=False)"
+                "pad it instead (roll_over=False)"
             )
         self._feeds = _checked(feeds)
         used = {feed.source: sources[feed.source] for feed in feeds}
@@ -244,10 +204,10 @@ class LoaderProvider(DataProvider):
             raise LoaderError("there are no samples to take at once; give a batch_size")
         self._named = Shapes(
             size,
-            {f.name: f.shape_of(used[f.source]) for f in feeds if not f.is_label},
-            {f.name: f.shape_of(used[f.source]) for f in feeds if f.is_label},
+            {f.name: _shape_of(used[f.source]) for f in feeds if not f.is_label},
+            {f.name: _shape_of(used[f.source]) for f in feeds if f.is_label},
         )
-        self._dims = {f.name: moved_order(f.dims_of(used[f.source]), axes) for f in feeds}
+        self._dims = {f.name: moved_order(used[f.source].dims, axes) for f in feeds}
         self._plan = make_loader(
             used,
             {name: selections[name] for name in used},
@@ -272,7 +232,7 @@ class LoaderProvider(DataProvider):
             source, padding = sources[feed.source], self._padding[feed.is_label]
             change = self._plan.finish.changes.get(feed.source)
             made = None if change is None else np.float64 if change.scaled else change.dtype
-            dtype = feed.made or (source.dtype if made is None else np.dtype(made))
+            dtype = source.dtype if made is None else np.dtype(made)
             if not can_hold(dtype, padding):
                 raise LoaderError(
                     f"{source.where}: a last batch of dtype {dtype} cannot be padded with "
@@ -309,20 +269,14 @@ class LoaderProvider(DataProvider):
 
     def _batches(self, loader: Loader) -> Iterator[DataBatch]:
         with iter(loader) as batches:
-            # fewer where a pipeline left out all rows of a batch
-            for number, batch in zip(range(len(self)), batches, strict=False):
+            for number, batch in enumerate(batches):
                 if not batch.count and self._skips:
                     continue
                 rows = np.full(self.batch_size, -1, np.int64)
                 rows[: len(batch.rows)] = batch.rows
                 data, label = (
-                    {
-                        f.name: reshape(array, (len(array), *shapes[f.name]))
-                        for f in self._feeds
-                        if f.name in shapes
-                        for array in (batch.arrays[f.source],)
-                    }
-                    for shapes in (self._named.data, self._named.label)
+                    {f.name: batch.arrays[f.source] for f in self._feeds if f.is_label == labels}
+                    for labels in (False, True)
                 )
                 left = max(self.n_samples - number * self.batch_size, 0)
                 yield self._batch(data, label, min(left, batch.count), rows, self._dims)
@@ -334,6 +288,13 @@ class LoaderProvider(DataProvider):
             f"<labeled.providers.{self._title}: {len(self)} batches of "
             f"{self.batch_size} samples; data {data}; labels {labels}>"
         )
+
+
+def _shape_of(source: AnySource) -> tuple[int, ...]:
+    """Return the lengths of one sample."""
+    if isinstance(source, RaggedSource):
+        raise LoaderError(f"{source.where}: {source.ragged}; a provider has one shape for all")
+    return source.row_shape
 
 
 def _checked(feeds: Sequence[Feed]) -> tuple[Feed, ...]:

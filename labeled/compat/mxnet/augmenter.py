@@ -23,19 +23,16 @@ import numpy.typing as npt
 
 from labeled.compat.mxnet import opencv
 from labeled.compat.mxnet.opencv import Picture
-from labeled.compat.mxnet.parameters import Rules
+from labeled.compat.mxnet.parameters import NO_LIMIT, PictureParameters, Rules
 from labeled.compat.mxnet.twister import F32, Twister
 from labeled.errors import AugmentError
-from labeled.providers.pictures import (
-    AUTO,
-    INTERPOLATIONS,
-    NO_LIMIT,
-    RANDOM,
-    PictureParameters,
-)
 from labeled.transforms.pictures import check_size
 
 TRIES = 10
+
+AUTO, RANDOM = 9, 10
+INTERPOLATIONS = (0, 1, 2, 3, 4, AUTO, RANDOM)
+"""Nearest, bilinear, bicubic, area, Lanczos; by what happens; one of the first five, drawn."""
 
 COLOURS = ("R", "G", "B")
 EIGENVALUES = (55.46, 4.794, 1.148)

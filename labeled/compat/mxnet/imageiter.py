@@ -30,6 +30,7 @@ from labeled.compat.mxnet.opencv import Picture, old_pixels
 from labeled.compat.mxnet.output import Output, mean_of_outputs
 from labeled.compat.mxnet.parameters import (
     OF_PICTURES,
+    PictureParameters,
     Rules,
     Version,
     checked_version,
@@ -43,7 +44,6 @@ from labeled.errors import FileFormatError, LoaderError
 from labeled.formats.picture_heads import PictureError, kind_of
 from labeled.formats.pictures import decode
 from labeled.formats.recordio.framing import HEADER, HEADER_BYTES, HeaderError, unpack
-from labeled.providers.pictures import PictureParameters
 from labeled.transforms import read_mean_file, write_mean_file
 
 FloatArray = npt.NDArray[np.float32]

@@ -24,10 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.compat.mxnet.opencv import Picture
-from labeled.compat.mxnet.parameters import Rules
+from labeled.compat.mxnet.parameters import PictureParameters, Rules
 from labeled.compat.mxnet.twister import F32, Twister
 from labeled.errors import AugmentError
-from labeled.providers.pictures import PictureParameters
 
 FloatArray = npt.NDArray[np.float32]
 

@@ -20,7 +20,6 @@ from typing import Any, Literal
 from urllib.parse import parse_qsl
 
 from labeled.errors import FileFormatError, LoaderError, OptionError, did_you_mean
-from labeled.providers.pictures import PictureParameters
 
 Version = Literal["seed", "0.9.5", "1.9.1"]
 VERSIONS: tuple[Version, ...] = ("seed", "0.9.5", "1.9.1")
@@ -167,22 +166,66 @@ NAMES = {
 }
 """Parameters of every iterator."""
 
-WHOLE = (
-    *("rotate", "max_rotate_angle", "random_h", "random_s", "random_l", "fill_value"),
-    *("resize", "pad", "inter_method", "crop_y_start", "crop_x_start"),
-    *("min_crop_size", "max_crop_size"),
-)
-FLAGS = ("rand_crop", "random_resized_crop", "mirror", "rand_mirror")
+NO_LIMIT = 1e10
 
 
-def _reader(name: str) -> Callable[[str], Any]:
-    if name == "rotate_list":
-        return integers_of
-    return integer_of if name in WHOLE else flag_of if name in FLAGS else number_of
+@dataclass(frozen=True)
+class PictureParameters:
+    """What an iterator of images does to a picture, by the names of its parameters.
+
+    They are read by their annotations. A side, place or angle of -1 stands for none; what
+    `inter_method` means is in :mod:`.augmenter`, what `mirror` and later ones mean in
+    :mod:`.output`.
+    """
+
+    resize: int = -1
+    rotate: int = -1
+    max_rotate_angle: int = 0
+    rotate_list: tuple[int, ...] = ()
+    max_shear_ratio: float = 0
+    max_aspect_ratio: float = 0
+    min_aspect_ratio: float | None = None
+    min_random_scale: float = 1
+    max_random_scale: float = 1
+    min_img_size: float = 0
+    max_img_size: float = NO_LIMIT
+    fill_value: int = 255
+    pad: int = 0
+    inter_method: int = 1
+    rand_crop: bool = False
+    crop_y_start: int = -1
+    crop_x_start: int = -1
+    min_crop_size: int = -1
+    max_crop_size: int = -1
+    random_resized_crop: bool = False
+    min_random_area: float = 1
+    max_random_area: float = 1
+    brightness: float = 0
+    contrast: float = 0
+    saturation: float = 0
+    pca_noise: float = 0
+    random_h: int = 0
+    random_s: int = 0
+    random_l: int = 0
+    mirror: bool = False
+    rand_mirror: bool = False
+    mean_r: float = 0
+    mean_g: float = 0
+    mean_b: float = 0
+    mean_a: float = 0
+    std_r: float = 1
+    std_g: float = 1
+    std_b: float = 1
+    std_a: float = 1
+    scale: float = 1
+    max_random_contrast: float = 0
+    max_random_illumination: float = 0
 
 
+READERS = {"int": integer_of, "bool": flag_of, "tuple[int, ...]": integers_of}
 OF_PICTURES = {
-    one.name: Parameter(_reader(one.name), one.default) for one in fields(PictureParameters)
+    one.name: Parameter(READERS.get(str(one.type), number_of), one.default)
+    for one in fields(PictureParameters)
 }
 OF_IMAGES = {
     **NAMES,
