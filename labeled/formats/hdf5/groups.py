@@ -8,7 +8,7 @@ looks like that, and no pattern was given, a note tells the one that fits.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from glob import has_magic
 from typing import Any
@@ -32,9 +32,6 @@ MOST_NAMED = 4
 
 ALONE = "x"
 """What the source is called whose examples are datasets at the root of the file."""
-
-SPLITS = ("train", "training", "test", "testing", "val", "valid", "validation", "dev", "eval")
-"""What groups are called that hold a split each."""
 
 
 def is_pattern(base: h5py.Group, group: str) -> bool:
@@ -79,27 +76,12 @@ Children = dict[str, dict[str, SourceHeader]]
 """The sources of each group, by what their names end in; a dataset has the end ``""``."""
 
 
-def told_of_groups(sources: Mapping[str, SourceHeader], singles: Iterable[str]) -> str | None:
-    """Return what to say where most sources lie in groups alike; None where they do not.
-
-    Parameters
-    ----------
-    sources : mapping of str to SourceHeader
-    singles : iterable of str
-        Datasets of the file that hold a single value each, and are no sources.
-
-    Examples
-    --------
-    >>> told_of_groups({}, ())
-    """
-    return next(
-        (
-            _told(parent, children, _singles_in(parent, children, singles))
-            for parent, children in _most_alike(sources)
-            if not any("" in one for one in children.values())
-        ),
-        None,
-    )
+def told_of_groups(sources: Mapping[str, SourceHeader]) -> str | None:
+    """Return what to say where most sources lie in groups alike; None where they do not."""
+    for parent, children in _most_alike(sources):
+        if not any("" in one for one in children.values()):
+            return _told(parent, children)
+    return None
 
 
 def told_of_datasets(sources: Mapping[str, SourceHeader]) -> str | None:
@@ -183,37 +165,23 @@ def _alike(children: Children) -> Children:
     return max(kinds.values(), key=len, default={})
 
 
-def _singles_in(parent: str, children: Children, singles: Iterable[str]) -> tuple[str, ...]:
-    """Return the single values that every one of some groups holds."""
-    there = frozenset(singles)
-    begins = [f"{parent}/{child}/".removeprefix("/") for child in children]
-    first = [name.removeprefix(begins[0]) for name in there if name.startswith(begins[0])]
-    return tuple(sorted(n for n in first if all(f"{begin}{n}" in there for begin in begins)))
-
-
-def _told(parent: str, children: Children, singles: Sequence[str]) -> str:
+def _told(parent: str, children: Children) -> str:
     first, *others = children.values()
-    pattern = _pattern(parent, children)
-    listed = ", ".join(map(repr, sorted(first)[:MOST_NAMED])) + ", ..." * (len(first) > MOST_NAMED)
+    names, pattern = sorted(first), _pattern(parent, children)
+    even = [n for n in names if all(o[n].row_shape == first[n].row_shape for o in others)]
+    listed = ", ".join(map(repr, names[:MOST_NAMED])) + ", ..." * (len(names) > MOST_NAMED)
     told = f" holds the same sources ({listed}) in {len(children):,} groups"
-    splits = [child for child in children if child.lower() in SPLITS]
-    if len(splits) == len(children):
-        one = "/".join(filter(None, (parent, sorted(splits, key=_is_for_training)[-1])))
-        return f"{told}; group={one!r} opens one of them, and group={pattern!r} joins all"
-    uneven = [n for n, one in first.items() if any(o[n].row_shape != one.row_shape for o in others)]
-    even = sorted(set(first) - set(uneven))
     if even:
-        some = f", sources={even}" if uneven else ""
-        told += f"; group={pattern!r}{some} joins them, rows after rows, as if they were files"
-    without = f", but not their single values ({', '.join(singles[:MOST_NAMED])})"
+        some = "" if even == names else f", sources={even}"
+        told += (
+            f"; group={pattern!r}{some} joins them, rows after rows, as if they were files, and "
+            "leaves single values out"
+        )
+    one = "/".join(filter(None, (parent, next(iter(children)))))
     return (
-        f"{told}{without if singles and even else ''}. If each group is one example: "
+        f"{told}; group={one!r} opens one of them. If each group is one example: "
         f"examples={pattern!r} when opening it"
     )
-
-
-def _is_for_training(split: str) -> bool:
-    return split.lower().startswith("train")
 
 
 def _datasets_alike(sources: Mapping[str, SourceHeader]) -> tuple[str, list[str]] | None:

@@ -37,8 +37,6 @@ from labeled.formats.header import ALL, FileHeader, SourceHeader, fingerprint
 MOST_NAMED = 4
 """Datasets left out that a note names."""
 
-SINGLE = "it is a single value (no axis)"
-
 
 def scan_tableless(
     builder: Builder,
@@ -73,11 +71,8 @@ def scan_tableless(
         found = {name: each.header for name, each in sources.items()}
         unnamed = builder.notes.unnamed.items()  # an axis 0 that has a name counts examples
         whole = {name: found[name] for name, each in unnamed if 0 in each.axes}
-        singles = (name for name, why in contents.not_opened.items() if why == SINGLE)
         builder.notes.alike = (
-            told_of_groups(found, singles)
-            or told_of_datasets(whole)
-            or told_of_opaque(contents.not_opened)
+            told_of_groups(found) or told_of_datasets(whole) or told_of_opaque(contents.not_opened)
         )
     headers = builder.with_coordinates(sources)
     _add_loose_scales(builder, contents)
@@ -166,7 +161,7 @@ def _describe(
     described: dict[str, Described] = {}
     for name, found in contents.datasets.items():
         if found.thing.shape == () and contents.kind == "plain":
-            contents.not_opened[name] = SINGLE
+            contents.not_opened[name] = "it is a single value (no axis)"
             continue
         try:
             described[name] = builder.describe(name, found, told=_told_axes(contents, found))
