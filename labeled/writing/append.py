@@ -31,7 +31,6 @@ from labeled.errors import (
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.hdf5.encoding import Layout, can_encode
 from labeled.formats.hdf5.flatlayout import datasets_of
-from labeled.formats.hdf5.fuel import Rows
 from labeled.formats.hdf5.growing import check_growable, grow_file, growable_sources
 from labeled.formats.hdf5.others import Carrier, others_of
 from labeled.formats.hdf5.own import Checksums, read_checksums, read_statistics
@@ -41,7 +40,7 @@ from labeled.formats.hdf5.scales import Names
 from labeled.formats.hdf5.scan import scan
 from labeled.formats.hdf5.undo import undo_of
 from labeled.formats.hdf5.writing import SourceWriter, changed_file, storable
-from labeled.formats.header import FileHeader, SourceHeader
+from labeled.formats.header import FileHeader, Rows, SourceHeader
 from labeled.formats.objects import vlen_base
 from labeled.formats.registry import check_hdf5
 from labeled.formats.replacing import check_changeable, check_target, clone, replacing

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import SplitError, SplitTypeError
-from labeled.formats.hdf5.fuel import Rows
+from labeled.formats.header import Rows
 from labeled.samplers.permutation import explicit_permutation, key_of
 
 IntArray = npt.NDArray[np.int64]

@@ -142,14 +142,14 @@ def _holds_references(value: Any) -> bool:
     if isinstance(value, h5py.Reference | h5py.RegionReference):
         return True
     dtype = getattr(value, "dtype", None)
-    if not isinstance(dtype, np.dtype):
-        return False
-    fields = [dtype[name] for name in dtype.names] if dtype.names is not None else [dtype]
-    return any(_refers(each.base) for each in fields)
+    return isinstance(dtype, np.dtype) and refers(dtype)
 
 
-def _refers(dtype: np.dtype[Any]) -> bool:
+def refers(dtype: np.dtype[Any]) -> bool:
+    """Whether values of a dtype refer to objects of a file."""
+    if dtype.names is not None:
+        return any(refers(dtype[name].base) for name in dtype.names)
     base = h5py.check_vlen_dtype(dtype)
     if isinstance(base, np.dtype):
-        return _refers(base)
-    return h5py.check_ref_dtype(dtype) is not None
+        return refers(base)
+    return h5py.check_ref_dtype(dtype.base) is not None

@@ -45,7 +45,6 @@ class Contents:
     datasets: dict[str, Found] = field(default_factory=dict)
     scales: dict[str, Scale] = field(default_factory=dict)
     not_opened: dict[str, str] = field(default_factory=dict)
-    unsafe: dict[str, UnsafeFileError] = field(default_factory=dict)
     left_out: dict[str, LabeledError] = field(default_factory=dict)
     """What would be sources if it could be opened."""
     matrices: dict[str, Matrix] = field(default_factory=dict)
@@ -70,8 +69,15 @@ BY_COLUMNS = (
 )
 
 
-def contents_of(builder: Builder, asked: Set[str]) -> Contents:
-    contents = Contents()
+def contents_of(builder: Builder, wanted: Sequence[str] | None) -> Contents:
+    """Sort what lies below the builder's group.
+
+    Raises
+    ------
+    UnsafeFileError
+        If a source in `wanted` lies behind a link out of the file.
+    """
+    contents, asked = Contents(), {*(wanted or ()), *builder.given_dims}
     for path, found in walk(builder.base, allow_external=builder.allow_external):
         name = _visible(path)
         if path.startswith(f"{OWN}/") and builder.base.name == "/":
@@ -79,7 +85,9 @@ def contents_of(builder: Builder, asked: Set[str]) -> Contents:
         if is_index_of_pytables(path):
             contents.not_opened[name] = "it is part of an index of PyTables"
         elif isinstance(found, UnsafeFileError):
-            contents.unsafe[name] = found
+            if any(w == name or w.startswith(f"{name}/") for w in wanted or ()):
+                raise found
+            leave_out(contents, name, found, wanted)
         elif isinstance(found, GoneError) and not asked:
             leave_out(contents, name, found, None)
         elif isinstance(found, LabeledError):

@@ -19,7 +19,7 @@ from typing import Any
 
 import h5py
 
-from labeled.errors import FileFormatError, LabeledError
+from labeled.errors import FileChangedError, FileFormatError, LabeledError
 from labeled.formats.bytesource import ByteSource, RemoteFile, check_path, is_remote, stamp_of
 from labeled.formats.header import FileStamp
 
@@ -204,3 +204,12 @@ def h5_of(stamp: FileStamp) -> Iterator[h5py.File]:
         check_path(stamp)
     with opened(stamp.path) as file:
         yield file
+
+
+def check_unchanged(path: str | os.PathLike[str], stamp: FileStamp) -> None:
+    """Refuse a file that somebody wrote to while its headers were read."""
+    if stamp_of(path) != stamp:
+        raise FileChangedError(
+            f"file {stamp.path!r} changed while it was opened: it may be open for writing; "
+            "close it there (or flush it), then open it again"
+        )

@@ -10,11 +10,11 @@ from typing import Any
 import h5py
 import numpy as np
 
-from labeled.errors import FileChangedError, UnknownNameError, did_you_mean, listed
+from labeled.errors import UnknownNameError, did_you_mean, listed
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.hdf5.attributes import attrs_of
 from labeled.formats.hdf5.columns import item_of
-from labeled.formats.hdf5.door import opened
+from labeled.formats.hdf5.door import check_unchanged, opened
 from labeled.formats.hdf5.each import Each, Things, Told, things_of, values_of
 from labeled.formats.hdf5.fallback import told_of_filters
 from labeled.formats.hdf5.groups import name_of
@@ -27,10 +27,9 @@ from labeled.formats.hdf5.labels import (
     name_dims,
 )
 from labeled.formats.hdf5.layout import class_attrs, filters_of
+from labeled.formats.hdf5.sources import Names
 from labeled.formats.header import ALL, FileHeader, FileStamp, SourceHeader, fingerprint
 from labeled.formats.objects import TEXT
-
-Names = Sequence[str | None]
 
 NAME, ATTRIBUTES = "name", "attrs/"
 """What the source of names is called, and how those of attributes begin."""
@@ -102,11 +101,7 @@ def noted_examples(
             for name in wanted
         }  # fmt: skip
     not_opened |= {name: TOLD for name in told if name not in wanted}
-    if stamp_of(path) != stamp:
-        raise FileChangedError(
-            f"file {stamp.path!r} changed while it was opened: it may be open for writing; "
-            "close it there (or flush it), then open it again"
-        )
+    check_unchanged(path, stamp)
     splits = {ALL: {name: range(len(things.names)) for name in headers}}
     header = FileHeader(
         stamp=stamp,

@@ -21,12 +21,10 @@ import numpy as np
 from labeled.errors import SplitError
 from labeled.formats.hdf5.layout import dtype_of, layout_of
 from labeled.formats.hdf5.safety import Address, address, check_claim, to_text
-from labeled.formats.header import FileStamp, SourceHeader
+from labeled.formats.header import FileStamp, Rows, SourceHeader
 
 TABLE = "split"
 _REQUIRED = ("split", "source", "start", "stop")
-
-Rows = range | np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)

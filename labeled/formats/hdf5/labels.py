@@ -207,14 +207,9 @@ def _text(value: Any) -> str:
 
 def _scales(file: h5py.File, references: Any, known: Scales) -> tuple[Scale, ...]:
     things = [file[reference] for reference in references if reference]
-    return tuple(_known_scale(thing, known) for thing in things if isinstance(thing, h5py.Dataset))
-
-
-def _known_scale(dataset: h5py.Dataset, known: Scales) -> Scale:
-    where = address(dataset)
-    if where not in known:
-        known[where] = scale_of(dataset)
-    return known[where]
+    found = {address(thing): thing for thing in things if isinstance(thing, h5py.Dataset)}
+    known.update({at: scale_of(thing) for at, thing in found.items() if at not in known})
+    return tuple(known[at] for at in found)
 
 
 def scale_of(dataset: h5py.Dataset) -> Scale:
@@ -237,7 +232,8 @@ def short_attribute(dataset: h5py.Dataset, key: str) -> str:
     """Return a text attribute; ``""`` if there is none."""
     if not h5py.h5a.exists(dataset.id, key.encode()):
         return ""
-    return _text(np.reshape(dataset.attrs[key], -1).tolist()[0])
+    values = np.reshape(dataset.attrs[key], -1).tolist()
+    return _text(values[0]) if values else ""
 
 
 def name_dims(
@@ -346,18 +342,15 @@ def example_axes_of(dataset: h5py.Dataset, name: str, axes: Sequence[Axis]) -> E
             f"example (scale {SHAPES!r})"
         )
     labels = axes[0].scale_called(SHAPE_LABELS)
-    found = () if labels is None else _shape_labels(labels)
+    found: tuple[str, ...] = ()
+    if labels is not None:
+        found = texts_of(labels.dataset, labels.path or SHAPE_LABELS, MAX_EXAMPLE_AXES)
     if len(found) == n_axes:
         return ExampleAxes(shapes, found)
     fault = f"its scale {SHAPE_LABELS!r} names {len(found)} axes"
     if labels is None:
         fault = f"no scale {SHAPE_LABELS!r} is attached to its axis 0"
     return ExampleAxes(shapes, ("",) * n_axes, fault)
-
-
-def _shape_labels(scale: Scale) -> tuple[str, ...]:
-    """Return the names in a scale; none where it holds something else."""
-    return texts_of(scale.dataset, scale.path or SHAPE_LABELS, MAX_EXAMPLE_AXES)
 
 
 def texts_of(dataset: h5py.Dataset, path: str, most: int) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ import h5py
 import numpy as np
 
 from labeled.errors import NotYetError, WriteError, warn
+from labeled.formats.hdf5.attributes import refers
 from labeled.formats.hdf5.columns import columns_of, item_of, why_not_read
 from labeled.formats.hdf5.door import opened
 from labeled.formats.hdf5.fuel import read_table
@@ -238,14 +239,14 @@ def _everything(group: h5py.Group) -> Iterator[tuple[str, str, Any]]:
 def _why_not(thing: Any) -> str | None:
     """Return why an object cannot be copied; None if it can."""
     for name in thing.attrs:
-        if name not in LINKS and _points(h5py.h5a.open(thing.id, name.encode()).dtype):
+        if name not in LINKS and refers(h5py.h5a.open(thing.id, name.encode()).dtype):
             return f"its attribute {name!r} holds references"
     if not isinstance(thing, h5py.Dataset):
         return None
     plist = thing.id.get_create_plist()
     if plist.get_external_count() or plist.get_layout() == h5py.h5d.VIRTUAL:
         return "its data lies elsewhere (external or virtual)"
-    if _points(item_of(thing)):
+    if refers(item_of(thing)):
         return "it holds references"
     unknown = why_not_read(item_of(thing))
     if unknown is not None:
@@ -253,16 +254,6 @@ def _why_not(thing: Any) -> str | None:
     if is_scale(thing) and h5py.h5a.exists(thing.id, b"_Netcdf4Coordinates"):
         return "a coordinate of several axes that is called like one of them"
     return None
-
-
-def _points(dtype: np.dtype[Any]) -> bool:
-    """Whether values of a dtype refer to objects of a file."""
-    if dtype.names is not None:
-        return any(_points(dtype[name]) for name in dtype.names)
-    vlen = h5py.check_vlen_dtype(dtype)
-    if isinstance(vlen, np.dtype):
-        return _points(vlen)
-    return h5py.check_ref_dtype(dtype.base) is not None
 
 
 # into the new file

@@ -20,7 +20,6 @@ import h5py
 
 from labeled.errors import (
     DimsError,
-    FileChangedError,
     FileFormatError,
     SplitError,
     UnknownNameError,
@@ -29,7 +28,7 @@ from labeled.errors import (
 )
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.cf import cf_of
-from labeled.formats.hdf5.door import opened
+from labeled.formats.hdf5.door import check_unchanged, opened
 from labeled.formats.hdf5.fallback import told_of_filters
 from labeled.formats.hdf5.fuel import TABLE, Table, read_table, splits_of
 from labeled.formats.hdf5.groups import is_pattern, matching
@@ -143,11 +142,7 @@ def noted(
             )
             for base, one_of_many in _bases(file, stamp, group, allow_external)
         ]
-    if stamp_of(path) != stamp:
-        raise FileChangedError(
-            f"file {stamp.path!r} changed while it was opened: it may be open for writing; "
-            "close it there (or flush it), then open it again"
-        )
+    check_unchanged(path, stamp)
     for header, notes in found:
         notes.odd += told_of_filters(header.sources.values())
         refused = [m for n, m in notes.unnamed_examples.items() if n in header.sources]

@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import h5py
 import numpy as np
 
 from labeled.errors import ReadError
 from labeled.formats.hdf5.labels import short_attribute
-from labeled.formats.hdf5.safety import to_text
 from labeled.formats.header import SourceHeader
 from labeled.formats.reader import Cost
 from labeled.formats.reading import (
@@ -72,28 +72,25 @@ def matrix_of(group: h5py.Group) -> Matrix | None:
 
 def is_by_columns(group: h5py.Group) -> bool:
     """Whether a group says that its matrix is stored by columns."""
-    said = (group.attrs.get(key) for key in ("encoding-type", "h5sparse_format"))
-    texts = (to_text(one) for one in said if isinstance(one, bytes | str))
-    return any(text.removesuffix("_matrix") == "csc" for text in texts)
+    said = (short_attribute(group, key) for key in ("encoding-type", "h5sparse_format"))
+    return any(text.removesuffix("_matrix") == "csc" for text in said)
 
 
-def member(group: h5py.Group, name: str) -> h5py.Dataset | None:
-    """Return a dataset that lies in the group itself."""
+def member(group: h5py.Group, name: str, kind: type = h5py.Dataset) -> Any:
+    """Return what lies in a group itself; None behind links, which may lead out of the file."""
     raw = name.encode()
     if raw not in group.id or group.id.links.get_info(raw).type != h5py.h5l.TYPE_HARD:
         return None
     thing = group[name]
-    return thing if isinstance(thing, h5py.Dataset) else None
+    return thing if isinstance(thing, kind) else None
 
 
 def _shape_said(group: h5py.Group) -> tuple[int, int] | None:
     """Return the shape of a matrix with what is stored together first; None where none is told."""
     for kind, shape in (("encoding-type", "shape"), ("h5sparse_format", "h5sparse_shape")):
         if kind in group.attrs and shape in group.attrs:
-            said = group.attrs[kind]
-            text = to_text(said) if isinstance(said, bytes | str) else ""
             lengths = np.ravel(group.attrs[shape]).tolist()
-            if text.removesuffix("_matrix") == "csr" and len(lengths) == 2:
+            if short_attribute(group, kind).removesuffix("_matrix") == "csr" and len(lengths) == 2:
                 return int(lengths[0]), int(lengths[1])
             return None
     told, barcodes = member(group, "shape"), member(group, "barcodes")
@@ -144,18 +141,9 @@ def _agreeing(
     return {**names, **{name: (f"{last[name]}_axis_0", *names[name][1:]) for name in odd}}
 
 
-def _group_in(base: h5py.Group, name: str) -> h5py.Group | None:
-    """Return a group that lies in another itself; links may lead out of the file."""
-    raw = name.encode()
-    if raw not in base.id or base.id.links.get_info(raw).type != h5py.h5l.TYPE_HARD:
-        return None
-    thing = base[name]
-    return thing if isinstance(thing, h5py.Group) else None
-
-
 def _anndata(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> CellAxes | None:
     """Return what AnnData means: `obs` tells of cells, `var` of genes."""
-    obs, var = (_group_in(base, name) for name in ("obs", "var"))
+    obs, var = (member(base, name, h5py.Group) for name in ("obs", "var"))
     if obs is None or var is None:
         return None
     said = short_attribute(base, "encoding-type")

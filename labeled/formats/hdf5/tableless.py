@@ -54,9 +54,8 @@ def scan_tableless(
     UnsafeFileError
         If a source asked for, or every one there is, lies outside the file.
     """
-    contents = contents_of(builder, {*(wanted or ()), *builder.given_dims})
+    contents = contents_of(builder, wanted)
     builder.scalar_attrs = contents.kind == "netcdf"
-    _check_safe(contents, wanted)
     described = _describe(builder, contents, wanted)
     _check_given_dims(builder, described)
     chosen = _example_dim(builder, contents, described, example_dim, wanted)
@@ -133,14 +132,6 @@ def _sources(
         else:
             contents.not_opened[name] = place
     return sources
-
-
-def _check_safe(contents: Contents, wanted: Sequence[str] | None) -> None:
-    """Put aside links out of the file; refuse them where sources asked for lie behind."""
-    for name, error in contents.unsafe.items():
-        if any(w == name or w.startswith(name + "/") for w in wanted or ()):
-            raise error
-        leave_out(contents, name, error, wanted)
 
 
 def _tell_what_is_left_out(

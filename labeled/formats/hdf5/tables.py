@@ -19,8 +19,9 @@ import h5py
 import numpy as np
 
 from labeled.errors import SplitError, SplitTypeError
-from labeled.formats.hdf5.fuel import TABLE, Rows
+from labeled.formats.hdf5.fuel import TABLE
 from labeled.formats.hdf5.safety import to_text
+from labeled.formats.header import Rows
 
 Pair = Sequence[Any]
 """``(start, stop)``, ``(start, stop, indices)`` or ``(start, stop, indices, comment)``."""
