@@ -4,63 +4,57 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from functools import reduce
+from typing import Any
 
 import click
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Command = Callable[..., Any]
 
 
-def storage_options(command: Command) -> Command:
-    """Add the options that say how sources are stored."""
-    for option in reversed(
-        [
-            click.option(
-                "--layout",
-                multiple=True,
-                metavar="[NAME=]LAYOUT",
-                help="auto, contiguous or chunked; for one source with NAME=.",
-            ),
-            click.option(
-                "--compression",
-                multiple=True,
-                metavar="[NAME=]CODEC",
-                help="none, gzip, zstd or lz4; for one source with NAME=.",
-            ),
-            click.option("--level", multiple=True, metavar="[NAME=]LEVEL", help="Of compression."),
-            click.option(
-                "--chunks",
-                multiple=True,
-                metavar="[NAME=]ROWS",
-                help="Rows of a chunk, or its whole shape: 64 or 64,3,32,32.",
-            ),
-        ]
-    ):
-        command = option(command)
-    return command
+def together(*options: Command) -> Command:
+    """Return a decorator that adds options in the order in which they are given."""
+    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
-def effort_options(command: Command) -> Command:
-    """Add the options that say how much memory is used, and what is shown meanwhile."""
-    for option in reversed(
-        [
-            click.option(
-                "--memory",
-                metavar="SIZE",
-                help="By how much this process may grow. Default: 128 MiB, or what the largest "
-                "piece needs that cannot be cut.",
-            ),
-            click.option(
-                "--progress/--no-progress",
-                default=None,
-                help="Show bytes a second and the time left, on stderr. Default: on a terminal.",
-            ),
-            click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON."),
-        ]
-    ):
-        command = option(command)
-    return command
+storage_options = together(
+    click.option(
+        "--layout",
+        multiple=True,
+        metavar="[NAME=]LAYOUT",
+        help="auto, contiguous or chunked; for one source with NAME=.",
+    ),
+    click.option(
+        "--compression",
+        multiple=True,
+        metavar="[NAME=]CODEC",
+        help="none, gzip, zstd or lz4; for one source with NAME=.",
+    ),
+    click.option("--level", multiple=True, metavar="[NAME=]LEVEL", help="Of compression."),
+    click.option(
+        "--chunks",
+        multiple=True,
+        metavar="[NAME=]ROWS",
+        help="Rows of a chunk, or its whole shape: 64 or 64,3,32,32.",
+    ),
+)
+"""How sources are stored."""
 
+effort_options = together(
+    click.option(
+        "--memory",
+        metavar="SIZE",
+        help="By how much this process may grow. Default: 128 MiB, or what the largest "
+        "piece needs that cannot be cut.",
+    ),
+    click.option(
+        "--progress/--no-progress",
+        default=None,
+        help="Show bytes a second and the time left, on stderr. Default: on a terminal.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON."),
+)
+"""How much memory is used, and what is shown meanwhile."""
 
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace TARGET if it is there.")
 
@@ -175,7 +169,7 @@ def options_of(words: Sequence[str], option: str) -> dict[str, Any]:
 def storage_of(
     layout: Sequence[str], compression: Sequence[str], level: Sequence[str], chunks: Sequence[str]
 ) -> dict[str, Any]:
-    """Return what :func:`storage_options` were given, as functions take it; None for nothing."""
+    """Return what `storage_options` were given, as functions take it; None for nothing."""
     return {
         "layout": by_source(layout, str, "layout"),
         "compression": by_source(compression, codec_of, "compression"),
