@@ -44,7 +44,7 @@ from labeled.formats.replacing import check_target
 from labeled.writing.blocks import Packed, Work, joined
 from labeled.writing.endings import check_ending
 from labeled.writing.progress import progress_bar
-from labeled.writing.write import Path, Planned, planned
+from labeled.writing.write import Options, Path, Planned, planned
 from labeled.writing.write import write as write_here
 
 LOOK_S = 0.2
@@ -116,7 +116,6 @@ def write(
     """
     given = inspect.signature(write_here).bind(path, sources, splits, **options)
     given.apply_defaults()
-    asked = {k: v for k, v in given.arguments.items() if k not in ("path", "overwrite", "progress")}
     with connected(client) as at:
         there = fitting(at, workers, {})
         if not there:
@@ -124,7 +123,7 @@ def write(
         if isinstance(sources, Dataset):
             check_files(at, sources, workers=workers)
         usual = sum(n for a, n in at.nthreads().items() if a in there) << 26
-        made = planned(**asked, here=False, usual=usual)
+        made = planned(sources, splits, Options.of(given.arguments), here=False, usual=usual)
         made.warn_of(sources)
         check_ending(path)
         target = os.path.abspath(path)
@@ -140,7 +139,7 @@ def write(
 
 
 def _bar(made: Planned, target: str, progress: bool | None) -> Any:
-    return progress_bar(progress, made.total_bytes, f"write {os.path.basename(target)}")
+    return progress_bar(progress, made.inputs.n_bytes, f"write {os.path.basename(target)}")
 
 
 def _is_here(sources: Any) -> bool:

@@ -64,7 +64,7 @@ from labeled.writing.rewriting import coordinates_of
 from labeled.writing.splits import Splits, check_split_name
 from labeled.writing.statistics import Tally
 from labeled.writing.streaming import Plan, fitting, recipe_for, store, tally_for, works_of
-from labeled.writing.write import checked_effort, create, naming, tallies_for, total_bytes
+from labeled.writing.write import Planned, checked_effort, naming, tallies_for
 
 _NO_END = np.iinfo(np.int64).max
 
@@ -137,57 +137,46 @@ def append(
     check_hdf5(path, "adding rows")
     header = scan(path, decode_cf=False)
     with naming(f"rows were to be added to {header.stamp.path!r}"):
-        _append(header, sources, split, in_place, progress, budget, threads, memory)
-    return os.path.realpath(header.stamp.path)
-
-
-def _append(
-    header: FileHeader,
-    sources: Any,
-    split: str | None,
-    in_place: bool,
-    progress: bool | None,
-    budget: int,
-    threads: int,
-    memory: float | str | None,
-) -> None:
-    """Check everything that can be before a file is changed, and change it."""
-    if in_place:
-        target = check_changeable(header.stamp.path)
-    else:
-        target = check_target(header.stamp.path, overwrite=True)
-    old = _Old.of(header)
-    inputs = _fitting(inputs_of(_as_ragged(sources, header)), header)
-    growable = growable_sources(target, [n for n, s in header.sources.items() if not s.ragged])
-    growable |= {name: False for name, source in header.sources.items() if source.ragged}
-    table = _new_table(header, split, _count(inputs))
-    _check_possible(header, growable, inputs, in_place=in_place)
-    anew = not all(growable.values())
-    if anew:
-        inputs = _old_then_new(old, inputs)
-    recipes = {
-        name: _recipe(old, given, stored, anew=anew)
-        for source in header.sources.values()
-        for name, stored in datasets_of(source).items()
-        for given in [inputs.sources[name]]
-    }
-    tallies = tallies_for(inputs, table, bool(old.statistics))
-    if not anew:
-        tallies = {name: _tally(old, given, split) for name, given in inputs.sources.items()}
-    plan = fitting(Plan(recipes, tallies, budget, threads), inputs, memory)
-    n_bytes = total_bytes(inputs)
-    with progress_bar(progress, n_bytes, f"append to {os.path.basename(target)}") as told:
-        if anew:
-            _write_anew(target, old, inputs, plan, table, told)
-        elif in_place:
-            packed = any(recipe.layout.filters for recipe in recipes.values())
-            check_changeable(target, n_bytes=0 if packed else n_bytes or 0)
-            _grow(target, old, inputs, plan, split, told, mark=True)
+        if in_place:
+            target = check_changeable(header.stamp.path)
         else:
-            with replacing(target) as part:
-                clone(target, part)
-                _grow(part, old, inputs, plan, split, told, mark=False)
-                _check_same(header)
+            target = check_target(header.stamp.path, overwrite=True)
+        old = _Old.of(header)
+        inputs = _fitting(inputs_of(_as_ragged(sources, header)), header)
+        growable = growable_sources(target, [n for n, s in header.sources.items() if not s.ragged])
+        growable |= {name: False for name, source in header.sources.items() if source.ragged}
+        table = _new_table(header, split, _count(inputs))
+        _check_possible(header, growable, inputs, in_place=in_place)
+        anew = not all(growable.values())
+        if anew:
+            inputs = _old_then_new(old, inputs)
+        recipes = {
+            name: _recipe(old, given, stored, anew=anew)
+            for source in header.sources.values()
+            for name, stored in datasets_of(source).items()
+            for given in [inputs.sources[name]]
+        }
+        tallies = tallies_for(inputs, table, bool(old.statistics))
+        if not anew:
+            tallies = {name: _tally(old, given, split) for name, given in inputs.sources.items()}
+        plan = fitting(Plan(recipes, tallies, budget, threads), inputs, memory)
+        n_bytes = inputs.n_bytes
+        with progress_bar(progress, n_bytes, f"append to {os.path.basename(target)}") as told:
+            if anew:
+                attrs = storable("the file", header.attrs)
+                carrier = Carrier(header, others_of(header))
+                new = Planned(inputs, plan, table, attrs, header.kind != "plain", carrier=carrier)
+                new.create(target, told, overwrite=True)
+            elif in_place:
+                packed = any(recipe.layout.filters for recipe in recipes.values())
+                check_changeable(target, n_bytes=0 if packed else n_bytes or 0)
+                _grow(target, old, inputs, plan, split, told, mark=True)
+            else:
+                with replacing(target) as part:
+                    clone(target, part)
+                    _grow(part, old, inputs, plan, split, told, mark=False)
+                    _check_same(header)
+    return os.path.realpath(header.stamp.path)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -463,31 +452,6 @@ def _check_same(header: FileHeader) -> None:
         raise FileChangedError(
             f"file {header.stamp.path!r} was changed by somebody else meanwhile; append again"
         )
-
-
-def _write_anew(
-    target: str,
-    old: _Old,
-    inputs: Inputs,
-    plan: Plan,
-    table: Splits | None,
-    told: Callable[[int], None],
-) -> None:
-    """Write a file again that cannot grow: its rows, then the new ones."""
-    attrs = storable("the file", old.header.attrs)
-    netcdf = old.header.kind != "plain"
-    carrier = Carrier(old.header, others_of(old.header))
-    create(
-        target,
-        inputs,
-        plan,
-        table,
-        attrs,
-        netcdf=netcdf,
-        told=told,
-        overwrite=True,
-        carrier=carrier,
-    )
 
 
 def _old_then_new(old: _Old, inputs: Inputs) -> Inputs:

@@ -82,6 +82,13 @@ class Inputs:
             if not self.is_member(name)
         }
 
+    @property
+    def n_bytes(self) -> int | None:
+        """Bytes of all rows in memory; None where they come in batches."""
+        if self.batches is not None:
+            return None
+        return sum(g.row_bytes * (g.shape[0] or 0) for g in self.sources.values())
+
     def is_member(self, name: str) -> bool:
         """Whether a dataset is part of a ragged source, and no source itself."""
         return any(name in each.members for each in self.ragged.values())

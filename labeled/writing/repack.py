@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -39,14 +39,14 @@ from labeled.writing.fingerprints import (
 )
 from labeled.writing.given import slices, text_blocks
 from labeled.writing.layouts import AS_IT_IS, KEEP, Chunks, PerSource, wishes
-from labeled.writing.ordering import ORDERS, Kept, Order, moved, order_of
+from labeled.writing.ordering import ORDERS, Kept, moved, order_of
 from labeled.writing.patterns import expanded
 from labeled.writing.progress import progress_bar
 from labeled.writing.ragged import RaggedAs
 from labeled.writing.rewriting import Rewriting
 from labeled.writing.splits import Splits
 from labeled.writing.streaming import Plan, fitting, recipe_for
-from labeled.writing.write import checked_effort, create, tallies_for, total_bytes
+from labeled.writing.write import Planned, checked_effort, tallies_for
 
 PROVENANCE = "labeled_provenance"
 
@@ -155,21 +155,15 @@ def repack(
         plan = fitting(plan, inputs, memory)
         plan = replace(plan, budget=plan.aside + max(plan.budget - plan.aside, 0) // 3)
         passes = 1 + 2 * verify + (not isinstance(moves, Kept))
-        n_bytes = passes * (total_bytes(inputs) or 0)
+        n_bytes = passes * (inputs.n_bytes or 0)
         with progress_bar(progress, n_bytes, f"repack {os.path.basename(found)}") as told:
             made.told = told
-            create(
-                found,
-                inputs,
-                plan,
-                splits,
-                storable("the file", _attrs(header, order, seed)),
-                netcdf=header.kind != "plain",
-                told=told,
-                overwrite=overwrite,
-                check=partial(_check, made, splits, verify),
-                carrier=Carrier(header, others, _moving(moves), budget // 4),
-            )
+            attrs = storable("the file", _attrs(header, order, seed))
+            moving = None if isinstance(moves, Kept) else moves.old
+            carrier = Carrier(header, others, moving, budget // 4)
+            new = Planned(inputs, plan, splits, attrs, header.kind != "plain", carrier=carrier)
+            check = partial(_check, made, splits, verify)
+            new.create(found, told, overwrite=overwrite, check=check)
     return found
 
 
@@ -199,10 +193,6 @@ def _warn_of_readers(header: FileHeader, target: str) -> None:
             f"the netCDF library will not open {target!r}: it does not know how {ragged} with "
             f"examples of different shapes are kept there; h5py and labeled do"
         )
-
-
-def _moving(order: Order) -> Callable[[Any], Any] | None:
-    return None if isinstance(order, Kept) else order.old
 
 
 def _n_rows(header: FileHeader, order: str) -> int:

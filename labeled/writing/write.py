@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -180,30 +180,13 @@ def write(
     >>> labeled.open_dataset(path).split("test").shapes
     {'images': (10, 8, 8)}
     """
+    options = Options.of(locals())
     check_ending(path)
     with naming(f"nothing was written to {os.fspath(path)!r}"):
-        made = planned(
-            sources,
-            splits,
-            dims=dims,
-            coords=coords,
-            attrs=attrs,
-            source_attrs=source_attrs,
-            layout=layout,
-            compression=compression,
-            level=level,
-            chunks=chunks,
-            ragged=ragged,
-            netcdf=netcdf,
-            statistics=statistics,
-            checksums=checksums,
-            provenance=provenance,
-            memory=memory,
-            threads=threads,
-        )
+        made = planned(sources, splits, options)
         target = check_target(path, overwrite=overwrite, n_bytes=made.certain_bytes)
         made.warn_of(sources)
-        bar = progress_bar(progress, made.total_bytes, f"write {os.path.basename(target)}")
+        bar = progress_bar(progress, made.inputs.n_bytes, f"write {os.path.basename(target)}")
         with bar as told:
             made.create(target, told, overwrite=overwrite)
     return target
@@ -222,15 +205,43 @@ def naming(file: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True, eq=False)
+class Options:
+    """How sources are stored; what each means tells :func:`write`."""
+
+    dims: Mapping[str, Sequence[str | None]] | None
+    coords: Mapping[str, Any] | None
+    attrs: Mapping[str, Any] | None
+    source_attrs: Mapping[str, Mapping[str, Any]] | None
+    layout: PerSource[str]
+    compression: PerSource[str | None]
+    level: PerSource[int | None]
+    chunks: PerSource[Chunks]
+    ragged: RaggedAs
+    netcdf: bool
+    statistics: bool
+    checksums: bool
+    provenance: Mapping[str, Any] | None
+    memory: float | str | None
+    threads: int | None
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> Options:
+        """Pick the options out of the arguments of :func:`write`."""
+        return cls(**{each.name: arguments[each.name] for each in fields(cls)})
+
+
+@dataclass(frozen=True, eq=False)
 class Planned:
     """A file that is still to be written, with everything checked that can be before."""
 
     inputs: Inputs
     plan: Plan
     table: Splits | None
-    splits_given: bool
     file_attrs: Mapping[str, Any]
     netcdf: bool
+    splits_given: bool = False
+    carrier: Carrier | None = None
+    """Brings what an older file holds besides its sources."""
 
     @property
     def certain_bytes(self) -> int:
@@ -241,52 +252,72 @@ class Planned:
             if not self.plan.recipes[name].layout.filters and given.dtype.kind != "O"
         )
 
-    @property
-    def total_bytes(self) -> int | None:
-        """Bytes of all rows in memory; None where they come in batches."""
-        return total_bytes(self.inputs)
-
     def warn_of(self, sources: Any) -> None:
         """Warn of unequal lengths, of splits that overlap, and of coordinates left out."""
         if self.table is None:
             _warn_of_lengths(self.inputs.n_rows)
         if self.table is not None and self.splits_given:
             warn_of_overlaps(self.table)
-        _warn_of_left_out(sources)
+        names = left_out(sources)
+        if names:
+            warn(
+                f"coordinates {names} have no axis or several and are not written; make them "
+                f"sources with reset_coords(), or attributes"
+            )
 
-    def create(self, target: str, told: Callable[[int], None], *, overwrite: bool) -> None:
-        """Write it."""
-        create(
-            target,
-            self.inputs,
-            self.plan,
-            self.table,
-            self.file_attrs,
-            netcdf=self.netcdf,
-            told=told,
-            overwrite=overwrite,
-        )
+    def create(
+        self,
+        target: str,
+        told: Callable[[int], None],
+        *,
+        overwrite: bool,
+        check: Callable[[str], None] = lambda part: None,
+    ) -> None:
+        """Make the file and put it in its place, once `check` has seen the path of all of it."""
+        with replacing(target, overwrite=overwrite) as part:
+            with new_file(part) as file:
+                self._fill(file, told)
+            if self.carrier is not None:
+                self.carrier.check(part)
+            check(part)
+
+    def _fill(self, file: Any, told: Callable[[int], None]) -> None:
+        """Write rows, names, splits and attributes into an open file."""
+        plan, inputs, table, carrier = self.plan, self.inputs, self.table, self.carrier
+        writers = {
+            name: SourceWriter.create(
+                file, name, given.dtype, given.shape, plan.recipes[name].layout
+            )
+            for name, given in inputs.sources.items()
+        }
+        for name, given in inputs.sources.items():
+            set_attrs(file[name], given.attrs)
+        joiners = store(plan, works_of(plan, inputs), writers, told)
+        counts = inputs.counted({name: joiner.n_rows for name, joiner in joiners.items()})
+        if table is not None:
+            check_inside(table, counts)
+        if carrier is not None:
+            carrier.copy(file)
+        scales = ScaleWriter(file, empty=self.netcdf, with_table=table is not None)
+        for name, given in inputs.sources.items():
+            scales.name_axes(name, given.names)
+        for name, uneven in inputs.ragged.items():
+            if uneven.kind == "fuel":
+                attach_shapes(file, name, np.concatenate(uneven.shapes), uneven.dims[1:])
+        if carrier is not None:
+            carrier.tie(file)
+        if table is not None:
+            comments = None if carrier is None else carrier.comments()
+            write_table(file, table, counts, comments=comments, scales=self.netcdf)
+        set_attrs(file, self.file_attrs)
+        write_own(file, plan.statistics(), plan.checksums(joiners))
 
 
 def planned(
     sources: Any,
     splits: Mapping[str, Any] | None,
+    options: Options,
     *,
-    dims: Mapping[str, Sequence[str | None]] | None,
-    coords: Mapping[str, Any] | None,
-    attrs: Mapping[str, Any] | None,
-    source_attrs: Mapping[str, Mapping[str, Any]] | None,
-    layout: PerSource[str],
-    compression: PerSource[str | None],
-    level: PerSource[int | None],
-    chunks: PerSource[Chunks],
-    ragged: RaggedAs,
-    netcdf: bool,
-    statistics: bool,
-    checksums: bool,
-    provenance: Mapping[str, Any] | None,
-    memory: float | str | None,
-    threads: int | None,
     here: bool = True,
     usual: int = USUAL_BYTES,
 ) -> Planned:
@@ -295,89 +326,22 @@ def planned(
     `here` is whether the rows of a Dataset are read in the process that writes; `usual` is the
     memory where none is asked for.
     """
-    inputs = _with_extras(inputs_of(sources, dims, ragged, here=here), coords, source_attrs)
+    o = options
+    inputs = _with_extras(inputs_of(sources, o.dims, o.ragged, here=here), o.coords, o.source_attrs)
     inherited = own_splits(sources) if splits is None and isinstance(sources, RowsLike) else None
     asked = inherited if splits is None else splits
     table = None if asked is None else as_splits(asked, inputs.n_rows)
-    _check_fit(inputs, netcdf=netcdf)
-    wished = wishes(list(inputs.n_rows), layout, compression, level, chunks)
+    _check_fit(inputs, netcdf=o.netcdf)
+    wished = wishes(list(inputs.n_rows), o.layout, o.compression, o.level, o.chunks)
     layouts = {
         n: layout_for(n, g.shape, g.dtype, wished.get(n, Wish())) for n, g in inputs.sources.items()
     }
-    file_attrs = _file_attrs(inputs, attrs, provenance)
-    budget, threads = checked_effort(memory, threads, usual)
-    recipes = {
-        name: recipe_for(given, layouts[name], checksums) for name, given in inputs.sources.items()
-    }
-    tallies = tallies_for(inputs, table, statistics)
-    plan = Plan(recipes, tallies, budget, threads)
-    plan = fitting(plan, inputs, memory) if here else plan
-    return Planned(inputs, plan, table, inherited is None, file_attrs, netcdf)
-
-
-def create(
-    target: str,
-    inputs: Inputs,
-    plan: Plan,
-    table: Splits | None,
-    file_attrs: Mapping[str, Any],
-    *,
-    netcdf: bool,
-    told: Callable[[int], None],
-    overwrite: bool,
-    check: Callable[[str], None] = lambda part: None,
-    carrier: Carrier | None = None,
-) -> None:
-    """Make the file, once everything has been checked, and put it in its place.
-
-    `check` is called with the path of the whole new file before it takes its name; `carrier`
-    brings what an older file holds besides its sources.
-    """
-    with replacing(target, overwrite=overwrite) as part:
-        with new_file(part) as file:
-            _fill(file, inputs, plan, table, file_attrs, carrier, netcdf=netcdf, told=told)
-        if carrier is not None:
-            carrier.check(part)
-        check(part)
-
-
-def _fill(
-    file: Any,
-    inputs: Inputs,
-    plan: Plan,
-    table: Splits | None,
-    file_attrs: Mapping[str, Any],
-    carrier: Carrier | None,
-    *,
-    netcdf: bool,
-    told: Callable[[int], None],
-) -> None:
-    """Write rows, names, splits and attributes into an open file."""
-    writers = {
-        name: SourceWriter.create(file, name, given.dtype, given.shape, plan.recipes[name].layout)
-        for name, given in inputs.sources.items()
-    }
-    for name, given in inputs.sources.items():
-        set_attrs(file[name], given.attrs)
-    joiners = store(plan, works_of(plan, inputs), writers, told)
-    counts = inputs.counted({name: joiner.n_rows for name, joiner in joiners.items()})
-    if table is not None:
-        check_inside(table, counts)
-    if carrier is not None:
-        carrier.copy(file)
-    scales = ScaleWriter(file, empty=netcdf, with_table=table is not None)
-    for name, given in inputs.sources.items():
-        scales.name_axes(name, given.names)
-    for name, uneven in inputs.ragged.items():
-        if uneven.kind == "fuel":
-            attach_shapes(file, name, np.concatenate(uneven.shapes), uneven.dims[1:])
-    if carrier is not None:
-        carrier.tie(file)
-    if table is not None:
-        comments = None if carrier is None else carrier.comments()
-        write_table(file, table, counts, comments=comments, scales=netcdf)
-    set_attrs(file, file_attrs)
-    write_own(file, plan.statistics(), plan.checksums(joiners))
+    file_attrs = _file_attrs(inputs, o.attrs, o.provenance)
+    budget, threads = checked_effort(o.memory, o.threads, usual)
+    recipes = {n: recipe_for(g, layouts[n], o.checksums) for n, g in inputs.sources.items()}
+    plan = Plan(recipes, tallies_for(inputs, table, o.statistics), budget, threads)
+    plan = fitting(plan, inputs, o.memory) if here else plan
+    return Planned(inputs, plan, table, file_attrs, o.netcdf, inherited is None)
 
 
 def tallies_for(inputs: Inputs, table: Splits | None, statistics: bool) -> dict[str, Tally | None]:
@@ -509,13 +473,6 @@ def own_splits(dataset: Any) -> dict[str, dict[str, Any]] | None:
     return out or None
 
 
-def total_bytes(inputs: Inputs) -> int | None:
-    """Return the bytes of all rows in memory; None where they come in batches."""
-    if inputs.batches is not None:
-        return None
-    return sum(g.row_bytes * (g.shape[0] or 0) for g in inputs.sources.values())
-
-
 def _warn_of_lengths(n_rows: Mapping[str, int | None]) -> None:
     """Warn of sources that no batch can hold together, where no splits say what they are."""
     known = {name: n for name, n in n_rows.items() if n is not None}
@@ -527,12 +484,3 @@ def _warn_of_lengths(n_rows: Mapping[str, int | None]) -> None:
         f"source {first!r} has {n:,} rows, and {other!r} has {m:,}: batches need equal numbers; "
         "correct the arrays, or name the rows of each source with splits="
     )
-
-
-def _warn_of_left_out(sources: Any) -> None:
-    names = left_out(sources)
-    if names:
-        warn(
-            f"coordinates {names} have no axis or several and are not written; make them sources "
-            f"with reset_coords(), or attributes"
-        )
