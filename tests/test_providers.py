@@ -32,7 +32,7 @@ from labeled.providers import (
     IteratorProvider,
     device_slices,
 )
-from labeled.transforms import Augment, Mirror
+from labeled.transforms import Augment, Crop, Mirror
 from make_files import fuel_file
 
 IMAGES = np.arange(15 * 2 * 3, dtype=np.uint8).reshape(15, 2, 3)
@@ -432,3 +432,17 @@ def test_pictures_that_cannot_be_decoded_are_left_out_if_that_is_wanted(tmp_path
         list(ds.as_provider(2))
     with pytest.raises(LoaderError, match="pad it instead"):
         ds.as_provider(2, errors="skip", roll_over=True)
+
+
+def test_pictures_of_many_sizes_are_refused_with_the_way_to_provide_them(tmp_path):
+    images = [pictures(1, 24 + 3 * i, 30)[0] for i in range(4)]
+    path = write_records(tmp_path / "sizes.rec", images, range(4))
+    ds = labeled.open_dataset(path, sources=("images", "labels"))
+    with pytest.raises(
+        LoaderError, match=r"'images' .*sizes\.rec'.* its loader to IteratorProvider"
+    ):
+        ds.as_provider(2)
+    loader = ds.batches(2, pipeline={"images": Augment([Crop((12, 16), y=0, x=0)])})
+    for batch, first in zip(IteratorProvider(loader, label="labels"), (0, 2), strict=True):
+        expected = [image[:12, :16] for image in images[first : first + 2]]
+        np.testing.assert_array_equal(batch.get("images"), expected)

@@ -293,7 +293,10 @@ class LoaderProvider(DataProvider):
 def _shape_of(source: AnySource) -> tuple[int, ...]:
     """Return the lengths of one sample."""
     if isinstance(source, RaggedSource):
-        raise LoaderError(f"{source.where}: {source.ragged}; a provider has one shape for all")
+        raise LoaderError(
+            f"{source.where}: {source.ragged}; a provider has one shape for all: give batches() a "
+            "pipeline that makes it, and its loader to IteratorProvider"
+        )
     return source.row_shape
 
 
