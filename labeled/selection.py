@@ -21,7 +21,6 @@ import numpy.typing as npt
 
 from labeled._validation import as_array
 from labeled.errors import SelectionError, SelectionTypeError
-from labeled.views.summary import Strip, Summary, Table
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 Piece: TypeAlias = range | Rows
@@ -209,13 +208,6 @@ class Selection:
         first, last = (np.flatnonzero(np.diff(taken) == way) for way in (1, -1))
         edges = -(-np.stack([first, last], axis=1) * n_rows // max(places, 1))
         return tuple((start, stop) for start, stop in edges.tolist())
-
-    def _repr_html_(self) -> str:
-        high = max((_bounds(piece)[1] for piece in self.pieces if len(piece)), default=0)
-        picture = Strip({"wanted": self.lies(high + 1)}, high + 1, "where the rows lie")
-        count = f"{len(self):,} of rows 0 to {high:,}" if len(self) else "nothing"
-        table = Table(("rows", "where they lie"), [(self.describe(), picture)])
-        return Summary("labeled.Selection", count, (table,)).html()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Selection, (self.pieces,)

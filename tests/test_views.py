@@ -1,4 +1,4 @@
-"""What people see: text, HTML and SVG that is well formed, escaped, and made without reading."""
+"""What people see: text and HTML that is well formed, escaped, and made without reading."""
 
 from __future__ import annotations
 
@@ -98,9 +98,8 @@ def test_every_view_is_well_formed_and_tells(path):
     views = {
         "dataset": (dataset, ("images", "channel: 2", "uint16", "gzip", "(50, 2, 40, 30)", "odd")),
         "subset": (train, ("train", "400 rows", "Conv2DSpace")),
-        "selection": (dataset.split("odd").selection("images"), ("100 listed", "100 of rows 0")),
         "loader": (loader, ("13 batches of 32 rows", "shuffle='window'", "seed=3", "images")),
-        "plan": (loader.explain(), ("400 rows", "chunks decoded", "where chunks begin")),
+        "plan": (loader.explain(), ("400 rows", "chunks decoded")),
         "batch": (batches[-1], ("count=16 and 16 of padding", "width: 30", "uint16")),
         "stats": (loader.stats(), ("400 rows in 13 batches", "rows/s")),
         "ragged": (ragged, ("batch: 2", "not read yet", "words")),
@@ -155,7 +154,6 @@ def test_a_picture_of_a_plan_shows_runs_inside_their_chunks(path):
     told = dataset.batches(16, memory="64 MiB", **options).explain()
     assert told.reads.kept
     assert not any(window.chunks for window in told.reads.windows)
-    assert "takes from memory" in words_of(tree_of(told._repr_html_()))
     loader = dataset.batches(16, memory="8 MiB", **options, errors="skip")  # keeps nothing
     told = loader.explain()
     reads = told.reads
@@ -176,10 +174,6 @@ def test_a_picture_of_a_plan_shows_runs_inside_their_chunks(path):
         assert read <= wanted
         assert {row // 50 for row in read} == {row // 50 for row in decoded}
         assert all(start % 50 == 0 for start, _ in window.chunks)
-    svg = next(tree_of(told._repr_html_()).iter("svg"))
-    one = [rect for rect in svg.iter("rect") if rect.get("class") == "wanted"]
-    drawn = [round(float(rect.get("x")) * N / 1000) for rect in one]
-    assert drawn == [start for start, _ in reads.windows[0].runs]
 
 
 def test_rows_in_files_joined_at_odd_lengths_lie_in_the_chunks_of_their_file(tmp_path):
@@ -223,7 +217,7 @@ def test_views_read_no_row(path, no_reads):
     loader = train.batches(32, shuffle="window", seed=3, memory="8 MiB")
     loader.explain()  # reads the index of chunks
     no_reads()
-    views = (dataset, train, train.selection("images"), loader, loader.explain(), dataset["images"])
+    views = (dataset, train, loader, loader.explain(), dataset["images"])
     for view in views:
         repr(view)
         view._repr_html_()
@@ -354,7 +348,7 @@ def test_hostile_names_are_text(tmp_path):
         f[b"caf\xe9"].dims[0].label = "batch"
     dataset = labeled.open_dataset(tmp_path / "evil.h5")
     loader = dataset.batches(2, memory="2 MiB")
-    views = (dataset, loader, loader.explain(), next(iter(loader)), dataset.selection(name))
+    views = (dataset, loader, loader.explain(), next(iter(loader)))
     for view in views:
         text = view._repr_html_()
         text.encode("utf-8")
@@ -391,7 +385,6 @@ def test_where_rows_lie_is_exact_where_there_is_room(pieces):
     coarse = selection.lies(200, places=20)
     covered = {row for start, stop in coarse for row in range(start, stop)}
     assert {row for piece in pieces for row in piece} <= covered
-    tree_of(selection._repr_html_())
 
 
 def test_where_many_rows_lie_is_found_at_once():

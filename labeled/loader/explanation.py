@@ -140,7 +140,7 @@ class Explanation:
         title, *words = self._words()
         head = ("source", "path", "reads", "read", "used", "chunks decoded", "why")
         lanes = Table(head, [lane.cells for lane in self.lanes])
-        return Summary(title, "", [*words, lanes], [] if self.reads is None else self.reads.parts())
+        return Summary(title, "", [*words, lanes])
 
     def _words(self) -> list[str]:
         return [

@@ -17,7 +17,6 @@ from dask.utils import format_bytes
 
 from labeled.later import extra_module
 from labeled.views.reads import Reads
-from labeled.views.summary import Interval
 from labeled.views.text import count_words, shown
 
 Array = npt.NDArray[Any]
@@ -182,7 +181,7 @@ def draw_values(values: Array, title: str, ax: Axes | None = None) -> Axes:
 
 
 def draw_stretches(
-    lines: Mapping[str, Sequence[Interval]],
+    lines: Mapping[str, Sequence[tuple[float, float]]],
     notes: Mapping[str, str],
     n_rows: int,
     title: str,

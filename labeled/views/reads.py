@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-
-from labeled.views.summary import Interval, Strip, Table
 
 _EDGES = 240
 """More chunk borders than this would be a grey surface."""
@@ -49,12 +46,6 @@ class Reads:
     kept: bool = False
 
     @property
-    def title(self) -> str:
-        """What the picture shows, in words."""
-        takes = "takes from memory, read once before" if self.kept else "reads"
-        return f"rows of {self.source!r} that each {self.called} {takes}"
-
-    @property
     def edges(self) -> range:
         """Rows at which stored chunks begin, if few enough to be seen."""
         step = self.chunk_rows
@@ -65,21 +56,3 @@ class Reads:
     def names(self) -> list[str]:
         """How each window is called beside its line."""
         return [f"{self.called} at row {window.start:,} of the epoch" for window in self.windows]
-
-    def parts(self) -> tuple[Table, str]:
-        """Return where windows read in the file: a strip each, over the borders of chunks."""
-        half = self.n_rows / 4000
-        edges: Sequence[Interval] = [(edge - half, edge + half) for edge in self.edges]
-        strips = []
-        for name, window in zip(self.names, self.windows, strict=True):
-            marks = {"decoded": window.chunks, "wanted": window.runs, "edge": edges}
-            strips.append((name, Strip(marks, self.n_rows, name)))
-        more = any(_rows(one.chunks) > _rows(one.runs) for one in self.windows)
-        words = "dark: rows that are wanted"
-        words += "; pale: decoded with them, the rest of their chunks" * more
-        words += "; lines: where chunks begin" * bool(edges)
-        return Table((self.called, "rows of the file"), strips, self.title), words
-
-
-def _rows(stretches: Sequence[tuple[int, int]]) -> int:
-    return sum(stop - start for start, stop in stretches)
