@@ -154,14 +154,29 @@ def things_of(stamp: FileStamp, pattern: str, allow_external: bool) -> Things:
     UnsafeFileError
         If a link or dataset leads out of the file and `allow_external` is False.
     """
-    look = _Look(stamp, pattern, allow_external)
+    names: list[str] = []
+    sole: list[str] = []  # those that are datasets themselves
+    parts: dict[str, _Part] = {}
     above, _, last = pattern.strip("/").rpartition("/")
     with h5_of(stamp) as file:
         for parent, group in matching(file["/"], above, allow_external=allow_external).items():
             for name in sorted(map(to_text, group.id), key=natural):
-                if fnmatchcase(name, last):
-                    look.at(f"{parent}/{name}".lstrip("/"), group, to_bytes(name))
-        return look.found(file)
+                if not fnmatchcase(name, last):
+                    continue
+                path = f"{parent}/{name}".lstrip("/")
+                thing, outside = _opened(group, to_bytes(name), allow_external)
+                if isinstance(thing, h5py.h5d.DatasetID):
+                    sole.append(path)
+                elif not isinstance(thing, h5py.h5g.GroupID):
+                    continue  # what is neither is no example
+                names.append(path)
+                for part, dataset in _datasets(thing, outside, allow_external, path):
+                    if part not in parts:
+                        parts[part] = _Part(path, dataset.get_type(), *_axes_in(dataset)[1:])
+                    parts[part].add(path, dataset)
+        where = f"in file {stamp.path!r}"
+        _check_names(pattern, names, sole, where)
+        return _things(file, pattern, names, parts, where)
 
 
 @dataclass
@@ -179,11 +194,12 @@ class _Part:
     """The longest text, where texts of fixed length differ in it."""
     fault: str | None = None
 
-    def add(self, path: str, dataset: Any, shape: tuple[int, ...] | None, opaque: bool) -> None:
+    def add(self, path: str, dataset: Any) -> None:
         """Take the dataset of one more example, or note why it is not like the others."""
         if self.fault is not None:
             return
-        if shape is None or len(shape) != self.n_axes or opaque != self.opaque:
+        shape, n_axes, opaque = _axes_in(dataset)
+        if shape is None or n_axes != self.n_axes or opaque != self.opaque:
             self.fault = f"it has other axes in {path!r} than in {self.first!r}"
         elif not self._takes(dataset.get_type()):
             self.fault = f"it is {dataset.dtype} in {path!r}, but not in {self.first!r}"
@@ -227,103 +243,76 @@ def _is_fixed_text(kind: Any) -> bool:
     return kind.get_class() == h5py.h5t.STRING and not kind.is_variable_str()
 
 
-class _Look:
-    """One pass over what a pattern matches."""
+def _axes_in(dataset: Any) -> tuple[tuple[int, ...] | None, int, bool]:
+    """Return the shape of a dataset, how many axes that has, and whether it is opaque bytes."""
+    shape, kind = dataset.shape, dataset.get_type()
+    opaque = shape == () and kind.get_class() == h5py.h5t.OPAQUE
+    shape = (kind.get_size(),) if opaque else shape
+    return shape, len(shape or ()), opaque
 
-    def __init__(self, stamp: FileStamp, pattern: str, allow_external: bool) -> None:
-        self.stamp, self.pattern, self.allow_external = stamp, pattern, allow_external
-        self.names: list[str] = []
-        self.parts: dict[str, _Part] = {}
-        self.sole: list[str] = []  # those that are datasets themselves
 
-    def at(self, path: str, group: h5py.Group, name: bytes) -> None:
-        """Look at one thing that matches; what is neither dataset nor group is no example."""
-        found = [*self._datasets("", path, group, name, False, DEEPEST)]
-        if found[:1] == [None]:
-            return
-        self.names.append(path)
-        for part, dataset, outside in filter(None, found):
-            if not part:
-                self.sole.append(path)
-            self._add(part, path, dataset, outside)
-
-    def _datasets(
-        self, prefix: str, path: str, group: h5py.Group, name: bytes, outside: bool, deep: int
-    ) -> Iterator[tuple[str, Any, bool] | None]:
-        """Yield (part, dataset, whether it is outside) of a thing; None for what is neither."""
-        thing, beyond = self._opened(group, name)
-        if isinstance(thing, h5py.h5d.DatasetID):
-            yield prefix.rstrip("/"), thing, outside or beyond
-        elif isinstance(thing, h5py.h5g.GroupID):
-            if not deep:
-                raise FileFormatError(
-                    f"groups below {path!r} in file {self.stamp.path!r} nest more than {DEEPEST} "
-                    "deep, or run in a circle"
-                )
-            for raw in thing:
-                below = f"{prefix}{to_text(raw)}/"
-                yield from self._datasets(
-                    below, path, h5py.Group(thing), to_bytes(to_text(raw)), outside or beyond,
-                    deep - 1,
-                )  # fmt: skip
-        elif not prefix:
-            yield None
-
-    def _opened(self, group: h5py.Group, name: bytes) -> tuple[Any, bool]:
-        """Return the identifier behind a link, and whether it leads out of the file."""
-        if group.id.links.get_info(name).type == h5py.h5l.TYPE_HARD:
-            return h5py.h5o.open(group.id, name), False
-        try:
-            found = resolve(group, to_text(name), allow_external=self.allow_external)
-        except NotThereError:
-            return None, False
-        return found.thing.id, found.outside
-
-    def _add(self, name: str, path: str, dataset: Any, outside: bool) -> None:
-        where = f"{path}/{name}".rstrip("/")
-        check_dataset(
-            h5py.Dataset(dataset), where, allow_external=self.allow_external, outside=outside
-        )
-        shape, kind = dataset.shape, dataset.get_type()
-        opaque = shape == () and kind.get_class() == h5py.h5t.OPAQUE
-        if opaque:
-            shape = (kind.get_size(),)
-        if name not in self.parts:
-            self.parts[name] = _Part(path, kind, len(shape or ()), opaque)
-        self.parts[name].add(path, dataset, shape, opaque)
-
-    def found(self, file: h5py.File) -> Things:
-        """Return what all of them hold, and why the rest is left out."""
-        self._check()
-        n, parts, left_out = len(self.names), {}, {}
-        for name, part in self.parts.items():
-            dataset = file["/".join(filter(None, (part.first, name)))]
-            fault = part.why_not(dataset, n)
-            if fault is None:
-                parts[name] = part.made(dataset)
-            else:
-                left_out[name] = fault
-        if not parts:
-            told = "; ".join(f"{name or 'the dataset'!r}: {why}" for name, why in left_out.items())
-            raise UnknownNameError(
-                f"no dataset is the same in all {n:,} things that examples={self.pattern!r} "
-                f"matches in file {self.stamp.path!r} ({told or 'they hold none'}); give a pattern "
-                "that matches fewer"
-            )
-        return Things(self.names, parts, left_out)
-
-    def _check(self) -> None:
-        where = f"in file {self.stamp.path!r}"
-        if not self.names:
-            raise UnknownNameError(
-                f"examples={self.pattern!r} matches neither groups nor datasets {where}"
-            )
-        if self.sole and len(self.sole) < len(self.names):
-            others = len(self.names) - len(self.sole)
+def _datasets(
+    thing: Any, outside: bool, allow_external: bool, path: str, prefix: str = "", deep: int = 0
+) -> Iterator[tuple[str, Any]]:
+    """Yield the datasets of a thing, by their paths below it."""
+    where = f"{path}/{prefix}".rstrip("/")
+    if isinstance(thing, h5py.h5d.DatasetID):
+        dataset = h5py.Dataset(thing)
+        check_dataset(dataset, where, allow_external=allow_external, outside=outside)
+        yield prefix.rstrip("/"), thing
+    elif isinstance(thing, h5py.h5g.GroupID):
+        group = h5py.Group(thing)
+        if deep == DEEPEST:
             raise FileFormatError(
-                f"examples={self.pattern!r} matches {others:,} groups and {len(self.sole):,} "
-                f"datasets ({listed(self.sole, 4)}) {where}; give a pattern that matches one kind"
+                f"groups below {path!r} in file {group.file.filename!r} nest more than {DEEPEST} "
+                "deep, or run in a circle"
             )
+        for raw in thing:
+            below, beyond = _opened(group, raw, allow_external)
+            name = f"{prefix}{to_text(raw)}/"
+            yield from _datasets(below, outside or beyond, allow_external, path, name, deep + 1)
+
+
+def _opened(group: h5py.Group, name: bytes, allow_external: bool) -> tuple[Any, bool]:
+    """Return the identifier behind a link, and whether it leads out of the file."""
+    if group.id.links.get_info(name).type == h5py.h5l.TYPE_HARD:
+        return h5py.h5o.open(group.id, name), False
+    try:
+        found = resolve(group, to_text(name), allow_external=allow_external)
+    except NotThereError:
+        return None, False
+    return found.thing.id, found.outside
+
+
+def _things(
+    file: h5py.File, pattern: str, names: list[str], found: Mapping[str, _Part], where: str
+) -> Things:
+    """Return what all examples hold, and why the rest is left out."""
+    n, parts, left_out = len(names), {}, {}
+    for name, part in found.items():
+        dataset = file["/".join(filter(None, (part.first, name)))]
+        fault = part.why_not(dataset, n)
+        if fault is None:
+            parts[name] = part.made(dataset)
+        else:
+            left_out[name] = fault
+    if not parts:
+        told = "; ".join(f"{name or 'the dataset'!r}: {why}" for name, why in left_out.items())
+        raise UnknownNameError(
+            f"no dataset is the same in all {n:,} things that examples={pattern!r} matches {where} "
+            f"({told or 'they hold none'}); give a pattern that matches fewer"
+        )
+    return Things(names, parts, left_out)
+
+
+def _check_names(pattern: str, names: list[str], sole: list[str], where: str) -> None:
+    if not names:
+        raise UnknownNameError(f"examples={pattern!r} matches neither groups nor datasets {where}")
+    if sole and len(sole) < len(names):
+        raise FileFormatError(
+            f"examples={pattern!r} matches {len(names) - len(sole):,} groups and {len(sole):,} "
+            f"datasets ({listed(sole, 4)}) {where}; give a pattern that matches one kind"
+        )
 
 
 # reading

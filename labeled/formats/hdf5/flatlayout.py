@@ -74,8 +74,8 @@ def check_parts(name: str, values: h5py.Dataset, offsets: h5py.Dataset, shapes: 
     FileFormatError
         If one of them has the wrong number of axes, rows or kind of number.
     """
-    for role, dataset, n_dims in (("values", values, 1), ("offsets", offsets, 1)):
-        if len(dataset.shape or ()) != n_dims:
+    for role, dataset in (("values", values), ("offsets", offsets)):
+        if len(dataset.shape or ()) != 1:
             raise FileFormatError(
                 f"the {role} of ragged source {name!r} have shape {dataset.shape}"
             )

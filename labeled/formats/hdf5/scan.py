@@ -234,7 +234,7 @@ def _scan_fuel(
     return FileHeader(
         stamp=builder.stamp,
         fingerprint=fingerprint(headers, splits),
-        attrs=builder.file_attrs({TABLE}),
+        attrs=builder.attrs_of(builder.base, "the file", {TABLE}),
         sources=headers,
         variables=builder.variables,
         splits=splits,

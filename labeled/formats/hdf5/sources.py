@@ -257,19 +257,14 @@ class Builder:
             axes,
         )
 
-    def attrs_of(self, dataset: h5py.Dataset, name: str) -> dict[str, Any]:
-        """Return the attributes of a dataset, noting those that cannot be read."""
-        values, unreadable = attrs_of(dataset, scalars=self.scalar_attrs)
+    def attrs_of(
+        self, thing: h5py.Group | h5py.Dataset, what: str, leave_out: Collection[str] = ()
+    ) -> dict[str, Any]:
+        """Return the attributes of an object, noting those that cannot be read."""
+        values, unreadable = attrs_of(thing, leave_out=leave_out, scalars=self.scalar_attrs)
         if unreadable:
             listed = ", ".join(map(repr, unreadable))
-            self.notes.odd.append(f"attributes of {name!r} cannot be read: {listed}")
-        return values
-
-    def file_attrs(self, leave_out: Collection[str]) -> dict[str, Any]:
-        """Return the attributes of the file, noting those that cannot be read."""
-        values, unreadable = attrs_of(self.base, leave_out=leave_out, scalars=self.scalar_attrs)
-        if unreadable:
-            self.notes.odd.append(f"attributes of the file cannot be read: {unreadable}")
+            self.notes.odd.append(f"attributes of {what} cannot be read: {listed}")
         return values
 
     def _told(
@@ -278,7 +273,7 @@ class Builder:
         """Return the attributes of a source or coordinate, and what its numbers mean."""
         if column is not None and column.fields:
             return meant_by_column(dataset, column)
-        attrs = self.attrs_of(dataset, name)
+        attrs = self.attrs_of(dataset, repr(name))
         return {**attrs, **meant_by_array(dataset, attrs)}
 
     def with_coordinates(self, described: Mapping[str, Described]) -> dict[str, SourceHeader]:

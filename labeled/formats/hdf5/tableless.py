@@ -78,12 +78,13 @@ def scan_tableless(
     coordinates = _coordinate_names(builder, contents, named)
     headers = {name: _with_shared(each, coordinates) for name, each in headers.items()}
     headers, variables = _finished(builder, headers, contents.kind == "netcdf", decode_cf)
+    structure = {"coordinates"} if contents.kind == "netcdf" else set()
     along = {key for key, each in variables.items() if each.key in contents.along.values()}
     splits = {ALL: {name: range(each.n_rows) for name, each in headers.items()}}
     return FileHeader(
         stamp=builder.stamp,
         fingerprint=fingerprint(headers, splits),
-        attrs=builder.file_attrs({"coordinates"} if contents.kind == "netcdf" else ()),
+        attrs=builder.attrs_of(builder.base, "the file", structure),
         sources=headers,
         variables=variables,
         splits=splits,
@@ -105,7 +106,7 @@ def _named(
     if contents.kind == "plain":
         return frozenset()
     told = named_coordinates([each.header.attrs for each in described.values()])
-    told |= named_coordinates([builder.attrs_of(builder.base, "/")])
+    told |= named_coordinates([builder.attrs_of(builder.base, "the file")])
     dims = {dim for each in described.values() for dim in each.header.dims}
     return frozenset(
         name for name in described if name in told | dims or name.rsplit("/", 1)[-1] in told
