@@ -85,129 +85,104 @@ def others_of(header: FileHeader) -> Others:
             f"dense; if you want that, labeled.convert with sources=[...] writes what you name"
         )
     with opened(where) as file:
-        return _Search(file, header).found()
-
-
-class _Search:
-    """Looks through one open file."""
-
-    def __init__(self, file: h5py.File, header: FileHeader) -> None:
-        self.file, self.header = file, header
-        self.rewritten = set(self._rewritten())
-        self.obstacles: dict[str, str] = {}
-        if header.kind == "fuel":
-            why = "the split table names it, and it cannot be opened"
-            self.obstacles = dict.fromkeys(header.not_opened, why)
-        self.obstacles |= self._lost_columns()
-
-    def _lost_columns(self) -> dict[str, str]:
-        """Return the tables that are sources in part: the rest would be lost."""
-        sources = self.header.sources.values()
-        opened_of = Counter(source.key for source in sources if source.is_column)
-        why = "not all columns of this table are sources"
-        return {
-            key.strip("/"): why
-            for key, n_opened in opened_of.items()
-            if n_opened < sum(1 for _ in columns_of(item_of(self.file[key])))
-        }
-
-    def _rewritten(self) -> Iterator[Address]:
-        """Yield the objects that are written anew."""
-        header = self.header
-        for source in header.sources.values():
-            yield address(self.file[source.key])
-            yield from (address(self.file[part.key]) for part in source.parts.values())
-            for name in source.coords:
-                if len(header.variables[name].dims) == 1:
-                    yield address(self.file[header.variables[name].key])
-            for axis in axes_of(self.file[source.key], source.name, Notes()):
-                for scale in axis.scales:
-                    names_shapes = source.ragged is not None and scale.name in (
-                        SHAPES,
-                        SHAPE_LABELS,
-                    )
-                    if names_shapes or not scale.has_values:
-                        yield address(scale.dataset)
-        table = read_table(self.file["/"]) if header.kind == "fuel" else None
-        for row in () if table is None else table.rows:
-            if not isinstance(row.rows, range) and row.available:
-                yield address(self.file[row.rows])
-
-    def found(self) -> Others:
         datasets: list[str] = []
         groups: list[str] = []
         soft: dict[str, str] = {}
         again: dict[str, str] = {}
         first: dict[Address, str] = {}
-        sources = {address(self.file[s.key]): s.key for s in self.header.sources.values()}
-        keys = {source.key.strip("/") for source in self.header.sources.values()}
-        for path, kind, thing in _everything(self.file):
-            if kind == "outside" and path in keys:
-                continue  # a source of another file, which is written into this one
+        keys = {source.key.strip("/") for source in header.sources.values()}
+        sources = {address(file[s.key]): s.key.strip("/") for s in header.sources.values()}
+        rewritten = set(_rewritten(file, header))
+        obstacles = _obstacles(file, header)
+        for path, kind, thing in _everything(file):
             if kind == "soft":
                 soft[path] = thing
             elif kind == "group":
                 groups.append(path)
             elif kind == "outside":
-                self.obstacles[path] = "it leads out of the file, see allow_external=True"
-            elif (where := address(thing)) in self.rewritten:
-                if where in sources and path != sources[where].strip("/"):
-                    again[path] = sources[where].strip("/")
-            elif where in first:
-                again[path] = first[where]
+                if path not in keys:  # else a source, which is written into the new file
+                    obstacles[path] = "it leads out of the file, see allow_external=True"
+            elif (here := address(thing)) in rewritten:
+                if path != sources.get(here, path):
+                    again[path] = sources[here]
+            elif here in first:
+                again[path] = first[here]
             else:
-                first[where] = path
+                first[here] = path
                 datasets.append(path)
                 why_not = _why_not(thing)
                 if why_not is not None:
-                    self.obstacles[path] = why_not
-        self._refuse()
-        names = set(self.header.sources)
-        soft = {path: to for path, to in soft.items() if path not in names}
-        again = {path: to for path, to in again.items() if path not in names}
-        carried = set(datasets)
+                    obstacles[path] = why_not
+        if obstacles:
+            named = "; ".join(f"{path!r}: {why}" for path, why in obstacles.items())
+            raise NotYetError(
+                f"{where!r} also holds what cannot be carried over into a new file ({named}); take "
+                f"it out of a copy, or use labeled.convert, which leaves it out"
+            )
         return Others(
-            self.header.stamp.path,
+            where,
             tuple(datasets),
             tuple(groups),
-            soft,
-            again,
-            frozenset(path for path in carried if self._is_along(path)),
-            self._told(carried),
+            {path: to for path, to in soft.items() if path not in header.sources},
+            {path: to for path, to in again.items() if path not in header.sources},
+            frozenset(path for path in datasets if _is_along(file, header, path)),
+            _coordinates(header, set(datasets)),
         )
 
-    def _refuse(self) -> None:
-        if self.obstacles:
-            named = "; ".join(f"{path!r}: {why}" for path, why in self.obstacles.items())
-            raise NotYetError(
-                f"{self.header.stamp.path!r} also holds what cannot be carried over into a new "
-                f"file ({named}); take it out of a copy, or use labeled.convert, which leaves it "
-                f"out"
-            )
 
-    def _is_along(self, path: str) -> bool:
-        """Whether the first axis of a dataset has a source's example dim, or is its scale."""
-        thing, sources = self.file[path], self.header.sources.values()
-        if not isinstance(thing, h5py.Dataset) or not thing.shape:
-            return False
-        firsts = {source.dims[0]: source.n_rows for source in sources}
-        axis = axes_of(thing, path, Notes())[0]
-        if is_scale(thing):
-            here = address(thing)
-            return any(
-                address(scale.dataset) == here and source.n_rows == thing.shape[0]
-                for source in sources
-                for scale in axes_of(self.file[source.key], source.name, Notes())[0].scales
-            )
-        return bool(firsts.get(axis.name) == thing.shape[0])
+def _obstacles(file: h5py.File, header: FileHeader) -> dict[str, str]:
+    """Return sources that cannot be opened, and tables only some columns of which are sources."""
+    named = header.not_opened if header.kind == "fuel" else ()
+    columns = Counter(source.key for source in header.sources.values() if source.is_column)
+    return dict.fromkeys(named, "the split table names it, and it cannot be opened") | {
+        key.strip("/"): "not all columns of this table are sources"
+        for key, n_opened in columns.items()
+        if n_opened < sum(1 for _ in columns_of(item_of(file[key])))
+    }
 
-    def _told(self, carried: set[str]) -> dict[str, tuple[str, ...]]:
-        variables = self.header.variables
-        keys = {name: variables[name].key.strip("/") for name in variables}
-        return {
-            name: tuple(keys[c] for c in source.coords if keys[c] in carried)
-            for name, source in self.header.sources.items()
-        }
+
+def _rewritten(file: h5py.File, header: FileHeader) -> Iterator[Address]:
+    """Yield the objects that are written anew."""
+    for source in header.sources.values():
+        yield address(file[source.key])
+        yield from (address(file[part.key]) for part in source.parts.values())
+        for name in source.coords:
+            if len(header.variables[name].dims) == 1:
+                yield address(file[header.variables[name].key])
+    for name, _, scale in _scales_of_sources(file, header):
+        is_ragged = header.sources[name].ragged is not None
+        if not scale.has_values or (is_ragged and scale.name in (SHAPES, SHAPE_LABELS)):
+            yield address(scale.dataset)
+    table = read_table(file["/"]) if header.kind == "fuel" else None
+    for row in () if table is None else table.rows:
+        if not isinstance(row.rows, range) and row.available:
+            yield address(file[row.rows])
+
+
+def _is_along(file: h5py.File, header: FileHeader, path: str) -> bool:
+    """Whether the first axis of a dataset has a source's example dim, or is its scale."""
+    thing = file[path]
+    if not isinstance(thing, h5py.Dataset) or not thing.shape:
+        return False
+    if is_scale(thing):
+        here = address(thing)
+        return any(
+            axis == 0
+            and header.sources[name].n_rows == thing.shape[0]
+            and address(scale.dataset) == here
+            for name, axis, scale in _scales_of_sources(file, header)
+        )
+    firsts = {source.dims[0]: source.n_rows for source in header.sources.values()}
+    return bool(firsts.get(axes_of(thing, path, Notes())[0].name) == thing.shape[0])
+
+
+def _coordinates(header: FileHeader, carried: set[str]) -> dict[str, tuple[str, ...]]:
+    """Return the coordinates of each source that are carried over."""
+    keys = {name: variable.key.strip("/") for name, variable in header.variables.items()}
+    return {
+        name: tuple(keys[c] for c in source.coords if keys[c] in carried)
+        for name, source in header.sources.items()
+    }
 
 
 def _everything(group: h5py.Group) -> Iterator[tuple[str, str, Any]]:
@@ -385,7 +360,8 @@ def _copy(old: h5py.File, new: h5py.File, path: str) -> None:
     if not isinstance(thing, h5py.Dataset) or not _by_reference(thing.dtype):
         old.copy(thing, new, path)
         return
-    check_room(new, sum(heap_bytes(np.asarray(each)) for each in _values(thing)))
+    stored = _blocks(thing, None, 0) if thing.shape else [(0, 0, thing[()])]
+    check_room(new, sum(heap_bytes(np.asarray(values)) for _, _, values in stored))
     plist = thing.id.get_create_plist()
     if plist.fill_value_defined() != h5py.h5d.FILL_VALUE_USER_DEFINED:
         old.copy(thing, new, path)
@@ -398,14 +374,6 @@ def _copy(old: h5py.File, new: h5py.File, path: str) -> None:
         made[start:stop] = values
     new.flush()
     _copy_attributes(thing, made)
-
-
-def _values(dataset: h5py.Dataset) -> Iterator[Any]:
-    """Yield what a dataset holds, bit by bit."""
-    if dataset.shape == ():
-        yield dataset[()]
-    elif dataset.size:
-        yield from (values for _, _, values in _blocks(dataset, None, 0))
 
 
 def _copy_attributes(old: h5py.Group, new: h5py.Group) -> None:
