@@ -20,8 +20,8 @@ import labeled
 from labeled.cli.main import main
 from labeled.errors import ArrayError, LabeledWarning, SplitError, UnknownNameError, WriteError
 from labeled.writing import repack as repacking
-from labeled.writing.fingerprints import Fingerprint, hashes_of_rows
 from labeled.writing.ordering import Kept, Listed, Within, moved, order_of
+from labeled.writing.repack import Fingerprint, hashes_of_rows
 
 
 def rows(n: int, seed: int = 0) -> dict[str, Any]:

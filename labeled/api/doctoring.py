@@ -45,8 +45,8 @@ from labeled.writing.diagnosis import (
     suspects_of,
     with_codec,
 )
+from labeled.writing.layouts import stored_options
 from labeled.writing.progress import progress_bar
-from labeled.writing.samples import stored_options
 from labeled.writing.write import write
 
 SAMPLE_BYTES = 16 << 20

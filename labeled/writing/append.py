@@ -53,11 +53,11 @@ from labeled.writing.inputs import Inputs, inputs_of
 from labeled.writing.ordering import Kept
 from labeled.writing.progress import progress_bar
 from labeled.writing.ragged import (
-    JoinedExamples,
-    LazyExamples,
+    Examples,
     RaggedAs,
     RaggedGiven,
-    TimedExamples,
+    joined_examples,
+    lazy_examples,
     ragged_given,
 )
 from labeled.writing.rewriting import coordinates_of
@@ -476,14 +476,14 @@ def _old_then_new(old: _Old, inputs: Inputs) -> Inputs:
     return Inputs(given, ragged=uneven)
 
 
-def _joined(source: SourceHeader, new: RaggedGiven) -> JoinedExamples:
+def _joined(source: SourceHeader, new: RaggedGiven) -> Examples:
     what = f"source {source.name!r} of file {source.file.path!r}"
     reader = open_ragged(source)
     stored = datasets_of(source)[source.name].dtype
     dtype = vlen_base(stored) or stored
     assert new.examples is not None
     units = source.attrs.get("units")
-    if new.units != units and isinstance(new.examples, TimedExamples):
+    if new.units != units and new.examples.are_times:
         raise ArrayError(
             f"{what} holds {dtype} in units {units!r}; cast times to these before you append them"
         )
@@ -498,7 +498,7 @@ def _joined(source: SourceHeader, new: RaggedGiven) -> JoinedExamples:
         )
     rows = Selection.all(source.n_rows)
     old = Ragged(reader, rows, source.dims, source.name, source.attrs)
-    return JoinedExamples(LazyExamples(old), new.examples, dtype, what)
+    return joined_examples(lazy_examples(old), new.examples, dtype, what)
 
 
 def _blocks(source: SourceHeader, new: Given, rows: int) -> Iterator[Block]:

@@ -20,7 +20,7 @@ from dask.base import is_dask_collection
 
 from labeled.errors import ArrayError
 from labeled.formats.region import Array
-from labeled.writing.passing import Passing
+from labeled.writing.given import Passing
 
 
 def with_fields(sources: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -121,3 +121,36 @@ def slices(read: Callable[[int, int], Any], n_rows: int, rows: int) -> Iterator[
     for start in range(0, n_rows, rows):
         stop = min(start + rows, n_rows)
         yield Block(start, stop, partial(read, start, stop))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Passing:
+    """A source whose rows come in order, as often as somebody begins anew.
+
+    Such is a compressed member of an archive, or a column of a table: nobody can jump into it.
+
+    Parameters
+    ----------
+    dtype : numpy.dtype
+    shape : tuple of int
+    begin : callable of int
+        Begins at row 0 and yields arrays of at most so many rows, one after another.
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    begin: Callable[[int], Iterator[Array]]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> Array:
+        """Return consecutive rows; everything before them is read too."""
+        start, stop, _ = rows.indices(len(self))
+        found, at = [np.empty((0, *self.shape[1:]), self.dtype)], 0
+        for block in self.begin(max(stop, 1)):
+            found.append(block[max(start - at, 0) : max(stop - at, 0)])
+            at += len(block)
+            if at >= stop:
+                break
+        return np.concatenate(found)

@@ -37,12 +37,12 @@ from labeled.writing.given import (
     Block,
     Blocks,
     Given,
+    Passing,
     mean_of_texts,
     sizes_of_texts,
     slices,
     text_blocks,
 )
-from labeled.writing.passing import Passing
 from labeled.writing.ragged import RaggedAs, RaggedGiven, examples_of, is_ragged, ragged_given
 from labeled.writing.tables import frame_column, frame_sources, is_column, is_frame
 

@@ -9,13 +9,14 @@ enough for a codec, few enough that a window of them mixes well.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from labeled.errors import ArrayError
+from labeled.errors import ArrayError, UnknownNameError, did_you_mean
 from labeled.formats.hdf5.encoding import LEVELS, Layout, can_encode, filters_for
 from labeled.formats.header import (
     DEFLATE,
@@ -26,7 +27,7 @@ from labeled.formats.header import (
     Filter,
     SourceHeader,
 )
-from labeled.writing.patterns import expanded
+from labeled.specs.casts import value_for
 
 LAYOUTS = ("auto", "contiguous", "chunked")
 MOST_CHUNK_BYTES = 256 * 1024
@@ -248,3 +249,90 @@ def _chunks(name: str, shape: tuple[int | None, ...], itemsize: int, asked: Any)
             f"chunks="
         )
     return tuple(int(c) for c in chunks)
+
+
+def stored_options(header: SourceHeader, name: str, mend: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options that store a source alone.
+
+    Parameters
+    ----------
+    header : SourceHeader
+        How it is stored now.
+    mend : mapping
+        Options of :func:`labeled.repack`, which go before that.
+    """
+    if header.ragged is not None:
+        return {"ragged": mend.get("ragged", "flat" if "values" in header.parts else "fuel")}
+
+    def asked(option: str) -> Any:
+        return value_for(name, mend.get(option, {}))
+
+    if asked("layout") == "contiguous":
+        return {"layout": "contiguous"}
+    codec, level = codec_of(header.filters)
+    if "compression" in mend:
+        codec, level = asked("compression"), None
+    chunks: Any = header.chunks if asked("chunks") is None else asked("chunks")
+    out: dict[str, Any] = {"compression": codec, "level": level}
+    if chunks == "auto" or chunks is None:
+        return {**out, "layout": "auto" if chunks is None else "chunked"}
+    return {**out, "chunks": chunks}
+
+
+# names of many sources at once: "data/demo_*/actions" means those of all demos; "*" stands for any
+# text, also across groups, and a source that is really called so is only itself
+
+
+def matching(pattern: str, names: Collection[str]) -> list[str]:
+    """Return the names that a pattern means.
+
+    Examples
+    --------
+    >>> matching("demo_*/x", ["demo_1/x", "demo_2/x", "demo_2/y"]), matching("x", ["x", "xy"])
+    (['demo_1/x', 'demo_2/x'], ['x'])
+    """
+    if "*" not in pattern or pattern in names:
+        return [pattern] if pattern in names else []
+    form = re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
+    return [name for name in names if form.fullmatch(name)]
+
+
+def expanded(option: str, values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Return what is said of sources by patterns, by their names.
+
+    Raises
+    ------
+    UnknownNameError
+        If a name or a pattern means no source.
+    """
+    out: dict[str, Any] = {}
+    for pattern in sorted(values, key=lambda said: said in names):
+        found = matching(pattern, names)
+        if not found:
+            raise UnknownNameError(
+                f"{option}= names {pattern!r}, which is no source; {did_you_mean(pattern, names)}"
+            )
+        out.update(dict.fromkeys(found, values[pattern]))
+    return out
+
+
+def shortened(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Return the same by patterns, where names that differ by digits alone have the same value.
+
+    `names` are those of all sources: a pattern must mean no others.
+
+    Examples
+    --------
+    >>> shortened({"a1/x": 4, "a2/x": 4, "b1/x": 4, "y": 2}, ["a1/x", "a2/x", "b1/x", "b2/x", "y"])
+    {'a*/x': 4, 'b1/x': 4, 'y': 2}
+    """
+    alike = dict[str, bool]()
+    out: dict[str, Any] = {}
+    for name, value in values.items():
+        pattern = re.sub("[0-9]+", "*", name)
+        if pattern not in alike:  # asked once, however many names have it
+            meant = matching(pattern, names)
+            same = all(n in values and values[n] == value for n in meant)
+            alike[pattern] = same and len(meant) > 1
+        out[pattern if alike[pattern] else name] = value
+    return out

@@ -20,7 +20,7 @@ import numpy as np
 
 from labeled.errors import FileFormatError, UnsafeFileError
 from labeled.formats.region import Array
-from labeled.writing.passing import Passing
+from labeled.writing.given import Passing
 
 _LOCAL_HEADER = 30
 _READ_BYTES = 256 << 10

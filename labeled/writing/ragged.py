@@ -11,11 +11,11 @@ statistics, and netCDF libraries open it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain, pairwise
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
@@ -42,138 +42,68 @@ BLOCK_BYTES = 4 << 20
 _ARRAYS = (np.ndarray, xr.DataArray, xr.Variable, list, tuple)
 
 
-class Examples(Protocol):
+@dataclass(frozen=True, slots=True, eq=False)
+class Examples:
     """Examples of different shapes, wherever they are."""
 
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-    @property
-    def shapes(self) -> Rows:
-        """int64 (n, axes of an example)."""
-
-    @property
-    def dims(self) -> tuple[str, ...]:
-        """The example dim, then one an axis; ``""`` where nobody named it."""
-
-    @property
-    def attrs(self) -> Mapping[str, Any]: ...
-
-    def values(self, start: int, stop: int) -> Array:
-        """Return the elements of some examples, one example after another."""
+    dtype: np.dtype[Any]
+    shapes: Rows
+    """int64 (n, axes of an example)."""
+    dims: tuple[str, ...]
+    """The example dim, then one an axis; ``""`` where nobody named it."""
+    attrs: Mapping[str, Any]
+    values: Callable[[int, int], Array]
+    """Returns the elements of the examples from one to another, one after another."""
+    are_times: bool = False
+    """Whether values are times, given as the nanoseconds that are stored."""
 
 
-@dataclass(frozen=True, eq=False)
-class LazyExamples:
-    """The examples of a :class:`labeled.Ragged`, read when they are written."""
+def lazy_examples(ragged: Ragged) -> Examples:
+    """Return the examples of a :class:`labeled.Ragged`, read when they are written."""
 
-    ragged: Ragged
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.ragged.dtype
-
-    @property
-    def shapes(self) -> Rows:
-        return self.ragged.shapes
-
-    @property
-    def dims(self) -> tuple[str, ...]:
-        return self.ragged.dims
-
-    @property
-    def attrs(self) -> Mapping[str, Any]:
-        return self.ragged.attrs
-
-    def values(self, start: int, stop: int) -> Array:
-        some: Ragged = self.ragged[start:stop]
+    def values(start: int, stop: int) -> Array:
+        some: Ragged = ragged[start:stop]
         return some.flat(threads=1).values
 
-
-@dataclass(frozen=True, eq=False)
-class ListedExamples:
-    """Arrays in a list."""
-
-    arrays: Sequence[Array]
-    dims: tuple[str, ...]
-    attrs: Mapping[str, Any] = field(default_factory=dict)
-
-    @cached_property
-    def dtype(self) -> np.dtype[Any]:
-        kinds = {array.dtype for array in self.arrays}
-        return np.result_type(*kinds) if kinds else np.dtype(np.float64)
-
-    @cached_property
-    def shapes(self) -> Rows:
-        n, n_axes = len(self.arrays), len(self.dims) - 1
-        lengths = chain.from_iterable(array.shape for array in self.arrays)
-        return np.fromiter(lengths, np.int64, n * n_axes).reshape(n, n_axes)
-
-    def values(self, start: int, stop: int) -> Array:
-        pieces = [array.reshape(-1) for array in self.arrays[start:stop]]
-        return np.concatenate(pieces).astype(self.dtype, copy=False)
+    return Examples(ragged.dtype, ragged.shapes, ragged.dims, ragged.attrs, values)
 
 
-@dataclass(frozen=True, eq=False)
-class JoinedExamples:
-    """Examples of a file, then new ones; cast to the dtype of the file."""
+def _listed_examples(
+    arrays: Sequence[Array], dims: tuple[str, ...], attrs: Mapping[str, Any]
+) -> Examples:
+    kinds = {array.dtype for array in arrays}
+    dtype = np.result_type(*kinds) if kinds else np.dtype(np.float64)
+    n, n_axes = len(arrays), len(dims) - 1
+    lengths = chain.from_iterable(array.shape for array in arrays)
+    shapes = np.fromiter(lengths, np.int64, n * n_axes).reshape(n, n_axes)
 
-    first: Examples
-    then: Examples
-    dtype: np.dtype[Any]
-    where: str
-    """How messages name the source."""
+    def values(start: int, stop: int) -> Array:
+        pieces = [array.reshape(-1) for array in arrays[start:stop]]
+        return np.concatenate(pieces).astype(dtype, copy=False)
 
-    @property
-    def dims(self) -> tuple[str, ...]:
-        return self.first.dims
+    return Examples(dtype, shapes, dims, attrs, values)
 
-    @property
-    def attrs(self) -> Mapping[str, Any]:
-        return self.first.attrs
 
-    @cached_property
-    def shapes(self) -> Rows:
-        return np.concatenate([self.first.shapes, self.then.shapes])
+def joined_examples(first: Examples, then: Examples, dtype: np.dtype[Any], where: str) -> Examples:
+    """Return examples of a file, then new ones, cast to the dtype of the file.
 
-    def values(self, start: int, stop: int) -> Array:
-        n = len(self.first.shapes)
+    `where` is how messages name the source.
+    """
+    n = len(first.shapes)
+
+    def values(start: int, stop: int) -> Array:
         pieces = [
             part.values(a, b)
             for part, a, b in (
-                (self.first, min(start, n), min(stop, n)),
-                (self.then, max(start - n, 0), max(stop - n, 0)),
+                (first, min(start, n), min(stop, n)),
+                (then, max(start - n, 0), max(stop - n, 0)),
             )
             if b > a
         ]
-        return np.concatenate([cast(piece, self.dtype, self.where) for piece in pieces])
+        return np.concatenate([cast(piece, dtype, where) for piece in pieces])
 
-
-@dataclass(frozen=True, eq=False)
-class TimedExamples:
-    """Examples of times, as the nanoseconds that are stored."""
-
-    examples: Examples
-    where: str
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return np.dtype(np.int64)
-
-    @property
-    def shapes(self) -> Rows:
-        return self.examples.shapes
-
-    @property
-    def dims(self) -> tuple[str, ...]:
-        return self.examples.dims
-
-    @property
-    def attrs(self) -> Mapping[str, Any]:
-        return {**self.examples.attrs, **time_attrs(self.examples.dtype.kind)}
-
-    def values(self, start: int, stop: int) -> Array:
-        found = self.examples.values(start, stop)
-        return times(found, self.examples.dtype.kind, self.where)
+    shapes = np.concatenate([first.shapes, then.shapes])
+    return Examples(dtype, shapes, first.dims, first.attrs, values)
 
 
 def is_ragged(value: Any) -> bool:
@@ -225,12 +155,20 @@ def examples_of(name: str, value: Any) -> Examples:
         If labelled examples have different dims.
     """
     found = _examples_of(name, value)
-    return TimedExamples(found, f"source {name!r}") if found.dtype.kind in "mM" else found
+    kind = found.dtype.kind
+    if kind not in "mM":
+        return found
+
+    def values(start: int, stop: int) -> Array:
+        return times(found.values(start, stop), kind, f"source {name!r}")
+
+    attrs = {**found.attrs, **time_attrs(kind)}
+    return Examples(np.dtype(np.int64), found.shapes, found.dims, attrs, values, are_times=True)
 
 
 def _examples_of(name: str, value: Any) -> Examples:
     if isinstance(value, Ragged):
-        return LazyExamples(value)
+        return lazy_examples(value)
     outer, attrs = "", {}
     if isinstance(value, xr.DataArray):
         outer, attrs, value = str(value.dims[0]), dict(value.attrs), value.values
@@ -249,7 +187,7 @@ def _examples_of(name: str, value: Any) -> Examples:
                 f"source {name!r}, row {row}: an example of {array.ndim} axes among others of "
                 f"{n_axes}; examples may differ in lengths only"
             )
-    return ListedExamples(arrays, (outer, *_inner_dims(name, value, n_axes)), attrs)
+    return _listed_examples(arrays, (outer, *_inner_dims(name, value, n_axes)), attrs)
 
 
 def _example(name: str, row: int, one: Any) -> Array:
@@ -359,7 +297,7 @@ def ragged_given(
     names, _ = name_dims(TO_WRITE, name, examples.dims, dims)
     units = examples.attrs.get("units")
     given = RaggedGiven(name, names, len(examples.shapes), kind, examples, units=units)
-    if kind == "fuel" and isinstance(examples, TimedExamples):
+    if kind == "fuel" and examples.are_times:
         raise ArrayError(
             f"source {name!r} has examples of times, and Fuel's rows of variable length hold "
             f"numbers; store them flat, with ragged='flat'"

@@ -20,8 +20,8 @@ from labeled.errors import ArrayError, warn
 from labeled.formats.region import Array
 from labeled.ragged import Ragged
 from labeled.writing.folders import SPLITS
+from labeled.writing.given import Passing
 from labeled.writing.numpyfiles import open_npy
-from labeled.writing.passing import Passing
 from labeled.writing.tables import open_parquet
 
 PARQUET = (".parquet", ".pq")
@@ -93,7 +93,7 @@ def npy_sources(
                 start, _ = table[named[path][0]].get(name, (stop, stop))
                 table[named[path][0]][name] = (start, stop + len(array))
             stop += len(array)
-        out[name] = _joined(name, arrays, _blocks_of)
+        out[name] = _joined(name, arrays)
     return out, table or None
 
 
@@ -147,16 +147,13 @@ def parquet_sources(
             f"from one file alone, and are left out; convert the files one by one to have them"
         )
     return {
-        name: _joined(name, {path: table[name] for path, table in tables.items()}, _passing_of)
+        name: _joined(name, {path: table[name] for path, table in tables.items()})
         for name in first
         if name not in ragged
     }
 
 
-Begin = Callable[[int], Iterator[Array]]
-
-
-def _joined(name: str, parts: Mapping[str, Any], begin_of: Callable[[Any], Begin]) -> Any:
+def _joined(name: str, parts: Mapping[str, Any]) -> Any:
     """Join arrays along their rows; one alone stays what it is."""
     (first, one), *others = parts.items()
     if not others:
@@ -169,7 +166,7 @@ def _joined(name: str, parts: Mapping[str, Any], begin_of: Callable[[Any], Begin
                 f"not belong together, or convert them one by one"
             )
     dtype = np.result_type(*(part.dtype for part in parts.values()))
-    begins = [begin_of(part) for part in parts.values()]
+    begins = [_begin_of(part) for part in parts.values()]
 
     def begin(rows: int) -> Iterator[Array]:
         for each in begins:
@@ -184,13 +181,12 @@ def _alike(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
     return one == other or {one.kind, other.kind} in ({"U"}, {"S"}, {"i", "f"}, {"u", "f"}, {"f"})
 
 
-def _passing_of(column: Passing) -> Begin:
-    return column.begin
+def _begin_of(part: Any) -> Callable[[int], Iterator[Array]]:
+    if isinstance(part, Passing):
+        return part.begin
 
-
-def _blocks_of(array: Array) -> Begin:
     def begin(rows: int) -> Iterator[Array]:
-        for start in range(0, len(array), rows):
-            yield np.array(array[start : start + rows])
+        for start in range(0, len(part), rows):
+            yield np.array(part[start : start + rows])
 
     return begin

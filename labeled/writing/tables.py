@@ -29,7 +29,7 @@ from labeled.later import extra_module
 from labeled.ragged import Ragged
 from labeled.ragged.flat import AnyRows, Flat, Rows, offsets_of
 from labeled.selection import Selection
-from labeled.writing.passing import Passing
+from labeled.writing.given import Passing
 
 ROW_GROUP = 1 << 16
 
