@@ -11,7 +11,6 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 import click
@@ -29,13 +28,12 @@ from labeled.errors import LabeledError
 from labeled.formats.header import SourceHeader
 from labeled.formats.registry import format_named
 from labeled.spaces import Space
-from labeled.views.text import count_words, table
+from labeled.views.summary import Table
 
 Facts = dict[str, Any]
 
 MOST_CHARACTERS = 100
 MOST_FILES = 3
-MOST_SOURCES = 20
 MOST_CHANNELS, MOST_CLASSES = 4, 10
 
 
@@ -210,25 +208,37 @@ def file_text(facts: Facts, dataset: Dataset) -> str:
     kind = format_named(facts["format"]).kinds[facts["kind"]]
     lines = [f"{facts['path']}  ({format_bytes(facts['file_bytes'])}, {kind})"]
     lines += [in_flags(line, info) for line in repr(dataset).splitlines()[1:]]
-    lines += section("in the file", stored_rows(facts["sources"]))
-    lines += section("attributes of sources", attribute_rows(facts["sources"]))
-    lines += section("attributes", [(k, cut(v)) for k, v in facts["attributes"].items()])
-    lines += section("statistics", statistics_rows(facts["statistics"]))
+    sources = facts["sources"].items()
+    attributes = {
+        name: ", ".join(f"{key}: {value}" for key, value in one["attributes"].items())
+        for name, one in sources
+    }
+    tables: dict[str, Sequence[tuple[str, ...]]] = {
+        "in the file": [(name, stored_words(one)) for name, one in sources],
+        "attributes of sources": [(name, cut(one)) for name, one in attributes.items() if one],
+        "attributes": [(name, cut(value)) for name, value in facts["attributes"].items()],
+        "statistics": statistics_rows(facts["statistics"]),
+    }
+    for title, rows in tables.items():
+        lines += Table((), rows, title).text() if rows else []
     return "\n".join(lines)
 
 
 def file_texts(opened: Sequence[tuple[Facts, Dataset]]) -> list[str]:
     """Draw the descriptions of files; of many that are alike the first, and how many there are."""
-    groups: dict[str, list[Facts]] = {}
-    for facts, _ in opened:
-        groups.setdefault(form_of(facts), []).append(facts)
-    texts = []
+    groups: dict[str, list[tuple[Facts, Dataset]]] = {}
     for facts, dataset in opened:
-        alike = groups[form_of(facts)]
-        if len(alike) <= MOST_FILES:
-            texts.append(file_text(facts, dataset))
-        elif facts is alike[0]:
-            texts += [file_text(facts, dataset), rest_words(alike)]
+        groups.setdefault(form_of(facts), []).append((facts, dataset))
+    texts = []
+    for alike in groups.values():
+        many = len(alike) > MOST_FILES
+        texts += [file_text(*one) for one in (alike[:1] if many else alike)]
+        if many:
+            names = [os.path.basename(alike[place][0]["path"]) for place in (1, -1)]
+            texts.append(
+                f"... and {len(alike) - 1:,} more files like it, {names[0]} to {names[1]}; "
+                "--json tells of each"
+            )
     return texts
 
 
@@ -242,21 +252,6 @@ def form_of(facts: Facts) -> str:
     return json.dumps([kind, sources, splits, facts["variables"], facts["not_opened"]])
 
 
-def rest_words(alike: Sequence[Facts]) -> str:
-    """Say how many files are like the first, which, and how many rows there are in all of them."""
-    counts = dict.fromkeys(alike[0]["sources"], 0)
-    for facts in alike:
-        for name, source in facts["sources"].items():
-            counts[name] += source["shape"][0]
-    same = len({*counts.values()}) == 1
-    rows = f", {count_words(next(iter(counts.values())), 'row')} in all" if same else ""
-    names = [os.path.basename(alike[place]["path"]) for place in (1, -1)]
-    return (
-        f"... and {len(alike) - 1:,} more files like it, {names[0]} to {names[1]}{rows}; "
-        "--json tells of each"
-    )
-
-
 def visible(text: str) -> str:
     r"""Write bytes that were no UTF-8 in the file as escapes, which any terminal can show.
 
@@ -268,37 +263,11 @@ def visible(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def section(title: str, rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Draw a titled table; nothing where there are no rows."""
-    return [f"{title}:", *table(rows)] if rows else []
-
-
-def stored_rows(sources: Mapping[str, Facts]) -> list[tuple[str, str]]:
-    """Return what each source takes in the file, and how many times more it takes in memory."""
-    rows = []
-    for name, source in islice(sources.items(), MOST_SOURCES):
-        ratio = source["ratio"]
-        packed = ratio is not None and not 0.95 <= ratio < 1.05
-        words = format_bytes(source["stored_bytes"]) + (f" ({ratio:.1f}:1)" if packed else "")
-        rows.append((name, words))
-    more = len(sources) - len(rows)
-    return [*rows, (f"... and {more:,} more", "--json lists all")] if more else rows
-
-
-def attribute_rows(sources: Mapping[str, Facts]) -> list[tuple[str, str]]:
-    """Return one row for each source that has attributes, such as units.
-
-    Examples
-    --------
-    >>> attribute_rows({"x": {"attributes": {"units": "m", "ids": [1, 2]}}})
-    [('x', 'units: m, ids: [1, 2]')]
-    """
-    shown = islice(sources.items(), MOST_SOURCES)
-    told = {name: s["attributes"] for name, s in shown if s["attributes"]}
-    return [
-        (name, cut(", ".join(f"{key}: {value}" for key, value in found.items())))
-        for name, found in told.items()
-    ]
+def stored_words(source: Facts) -> str:
+    """Say what a source takes in the file, and how many times more it takes in memory."""
+    ratio = source["ratio"]
+    packed = ratio is not None and not 0.95 <= ratio < 1.05
+    return format_bytes(source["stored_bytes"]) + (f" ({ratio:.1f}:1)" if packed else "")
 
 
 def statistics_rows(statistics: Mapping[str, Any]) -> list[tuple[str, ...]]:
