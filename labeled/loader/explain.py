@@ -31,7 +31,7 @@ from labeled.samplers.order import Order
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.quality import ListedLabels, expected_quality, rows_for_quality
 from labeled.samplers.sampled import AnyPlan
-from labeled.views.reads import Reads, WindowRead
+from labeled.views.figures import Reads, WindowRead
 
 COUNTED_JOBS, COUNTED_ROWS = 256, 1 << 25
 """Jobs that are counted one by one, and the rows that these shuffle, which takes time as well."""

@@ -17,7 +17,7 @@ from labeled.loader.budget import room_words, size_words
 from labeled.loader.plan import LoaderPlan
 from labeled.samplers.order import asked_as
 from labeled.samplers.sampled import AnyPlan
-from labeled.views.reads import Reads
+from labeled.views.figures import Reads
 from labeled.views.summary import Summary, Table
 from labeled.views.text import count_words, sizes_words
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ import numpy.typing as npt
 from dask.utils import format_bytes
 
 from labeled.later import extra_module
-from labeled.views.reads import Reads
 from labeled.views.text import count_words, shown
 
 Array = npt.NDArray[Any]
@@ -29,6 +29,53 @@ GAP = 0.12
 
 MOST_TICKS = 30
 MOST_STEPS = 60
+MOST_EDGES = 240
+"""More chunk borders than this would be a grey surface."""
+
+
+@dataclass(frozen=True)
+class WindowRead:
+    """One window: places ``start .. stop`` of the epoch, and rows of the file read for it."""
+
+    start: int
+    stop: int
+    runs: tuple[tuple[int, int], ...]
+    """Rows wanted, half-open and ascending; some of them where there are very many."""
+    chunks: tuple[tuple[int, int], ...] = ()
+    """Rows of the stored chunks that are decoded for them."""
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What the largest source reads for some windows.
+
+    Parameters
+    ----------
+    source : str
+    n_rows : int
+        Rows of its file or files.
+    chunk_rows : int
+        Rows stored together; 1 where any row can be read alone.
+    windows : tuple of WindowRead
+    called : str
+        What a window is called: "window", or "job" where rows are only read ahead.
+    kept : bool
+        Whether all rows are read once and kept, so that windows read nothing.
+    """
+
+    source: str
+    n_rows: int
+    chunk_rows: int
+    windows: tuple[WindowRead, ...]
+    called: str = "window"
+    kept: bool = False
+
+    @property
+    def edges(self) -> range:
+        """Rows at which stored chunks begin, if few enough to be seen."""
+        step = self.chunk_rows
+        few = step > 1 and self.n_rows <= step * MOST_EDGES
+        return range(step, self.n_rows, step) if few else range(0)
 
 
 def new_axes(ax: Axes | None, width: float = 6.4, height: float = 4.0) -> Axes:
@@ -190,16 +237,12 @@ def draw_stretches(
     """Draw stretches of rows, a line for each name with a note at its end."""
     ax = new_axes(ax, 8.0, 0.9 + 0.4 * max(1, len(lines)))
     for number, (name, stretches) in enumerate(lines.items()):
-        spans = [(start, stop - start) for start, stop in stretches]
-        ax.broken_barh(spans, (number - 0.35, 0.7), facecolors=f"C{number % 10}")
+        _draw_bars(ax, number, stretches, facecolors=f"C{number % 10}")
         note = shown(notes.get(name, ""))
         ax.annotate(
             note, (1.01, number), xycoords=("axes fraction", "data"), va="center", parse_math=False
         )
-    name_ticks(ax.yaxis, range(len(lines)), list(lines))
-    ax.set_ylim(len(lines) - 0.4, -0.6)
-    ax.set_xlim(0, n_rows or 1)
-    return titled(ax, title, "row of the file")
+    return _rows_along(ax, list(lines), n_rows, title, "row of the file")
 
 
 def draw_reads(reads: Reads, title: str, ax: Axes | None = None) -> Axes:
@@ -207,15 +250,26 @@ def draw_reads(reads: Reads, title: str, ax: Axes | None = None) -> Axes:
     ax = new_axes(ax, 8.0, 1.1 + 0.35 * max(1, len(reads.windows)))
     for number, window in enumerate(reads.windows):
         for stretches, alpha in ((window.chunks, PALE), (window.runs, 1.0)):
-            spans = [(start, stop - start) for start, stop in stretches]
-            ax.broken_barh(spans, (number - 0.35, 0.7), facecolors="C0", alpha=alpha, linewidth=0)
+            _draw_bars(ax, number, stretches, facecolors="C0", alpha=alpha, linewidth=0)
     for edge in reads.edges:
         ax.axvline(edge, color="0.5", alpha=PALE, linewidth=0.5)
-    name_ticks(ax.yaxis, range(len(reads.windows)), reads.names)
-    ax.set_ylim(len(reads.windows) - 0.4, -0.6)
-    ax.set_xlim(0, reads.n_rows or 1)
+    names = [f"{reads.called} at row {window.start:,} of the epoch" for window in reads.windows]
     where = "kept in memory" if reads.kept else "in the file"
-    return titled(ax, title, f"row of {reads.source!r} {where}")
+    return _rows_along(ax, names, reads.n_rows, title, f"row of {reads.source!r} {where}")
+
+
+def _draw_bars(ax: Axes, line: int, stretches: Sequence[tuple[float, float]], **style: Any) -> None:
+    ax.broken_barh(
+        [(start, stop - start) for start, stop in stretches], (line - 0.35, 0.7), **style
+    )
+
+
+def _rows_along(ax: Axes, names: Sequence[str], n_rows: int, title: str, x: str) -> Axes:
+    """Name the lines of a picture of rows, from the top."""
+    name_ticks(ax.yaxis, range(len(names)), names)
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.set_xlim(0, n_rows or 1)
+    return titled(ax, title, x)
 
 
 def draw_rate(points: Sequence[tuple[float, int, int]], title: str, ax: Axes | None = None) -> Axes:
