@@ -216,6 +216,20 @@ def bands_of(runs: Ints, chunk_rows: int) -> Ints:
     return np.stack((begin, end, np.cumsum(counts) - counts), axis=1)
 
 
+def band_pieces(runs: Ints, band_rows: int, row_bytes: int) -> list[Piece]:
+    """Group checked runs by bands of so many rows: a piece a band, with its runs as `parts`."""
+    if not len(runs):
+        return []
+    bands = bands_of(runs, band_rows)
+    numbers = bands[:, 0] // band_rows
+    cuts = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
+    return [
+        Piece(int(part[0, 2]), n, n * row_bytes, int(part[0, 0]), int(part[-1, 1]), part)
+        for part in np.split(bands, cuts)
+        for n in (n_rows_of(part),)
+    ]
+
+
 def packed(weights: Ints) -> Ints:
     """Return where to cut consecutive items so that each group weighs about `PIECE_BYTES`.
 

@@ -29,7 +29,7 @@ from labeled.formats.reader import Cost
 from labeled.formats.reading import (
     Engine,
     Piece,
-    bands_of,
+    band_pieces,
     describe,
     failed,
     n_rows_of,
@@ -65,17 +65,7 @@ class H5pyEngine(Engine):
 
     def pieces(self, runs: Ints) -> list[Piece]:
         """Group checked runs by stretches of whole chunks."""
-        if not len(runs) or not self._used:
-            return []
-        parts = bands_of(runs, self._piece_rows)
-        band = parts[:, 0] // self._piece_rows
-        cuts = np.flatnonzero(band[1:] != band[:-1]) + 1
-        return [self._piece(part) for part in np.split(parts, cuts)]
-
-    def _piece(self, part: Ints) -> Piece:
-        first, start, stop = int(part[0, 2]), int(part[0, 0]), int(part[-1, 1])
-        n = n_rows_of(part)
-        return Piece(first, n, n * self._used, start, stop, part)
+        return band_pieces(runs, self._piece_rows, self._used) if self._used else []
 
     def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
         """Read one piece; see :class:`~labeled.formats.rows.RowReader`."""

@@ -30,7 +30,7 @@ from labeled.formats.reading import (
     PIECE_BYTES,
     Engine,
     Piece,
-    bands_of,
+    band_pieces,
     describe,
     n_rows_of,
     spread,
@@ -242,18 +242,7 @@ class SparseEngine(Engine):
 
     def pieces(self, runs: Ints) -> list[Piece]:
         """Group checked runs by bands of rows."""
-        if not len(runs):
-            return []
-        parts = bands_of(runs, self._band_rows)
-        band = parts[:, 0] // self._band_rows
-        cuts = np.flatnonzero(band[1:] != band[:-1]) + 1
-        return [self._piece(part) for part in np.split(parts, cuts)]
-
-    def _piece(self, part: Ints) -> Piece:
-        n = n_rows_of(part)
-        return Piece(
-            int(part[0, 2]), n, n * self._row_bytes, int(part[0, 0]), int(part[-1, 1]), part
-        )
+        return band_pieces(runs, self._band_rows, self._row_bytes)
 
     def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
         """Read one piece; see :class:`~labeled.formats.rows.RowReader`."""
