@@ -35,7 +35,7 @@ from labeled.formats.hdf5.groups import is_pattern, matching
 from labeled.formats.hdf5.labels import Notes, warn_of
 from labeled.formats.hdf5.layout import why_not_a_source
 from labeled.formats.hdf5.safety import Found, NotThereError, resolve, to_text
-from labeled.formats.hdf5.sources import Builder, Described, Names, with_cf
+from labeled.formats.hdf5.sources import Builder, Names, with_cf
 from labeled.formats.hdf5.tableless import scan_tableless
 from labeled.formats.header import FileHeader, FileStamp, SourceHeader, fingerprint
 from labeled.formats.naming import check_once
@@ -215,7 +215,7 @@ def _scan_fuel(
     """Scan a file with a split table: only what the table names exists."""
     _check_known(builder, table, sources)
     not_opened: dict[str, str] = {}
-    described: dict[str, Described] = {}
+    described: dict[str, SourceHeader] = {}
     for name in table.sources if sources is None else sources:
         found = _fuel_dataset(builder, table, name)
         if isinstance(found, Found):
@@ -244,7 +244,7 @@ def _scan_fuel(
     )
 
 
-def _described(builder: Builder, name: str, found: Found) -> Described:
+def _described(builder: Builder, name: str, found: Found) -> SourceHeader:
     try:
         return builder.describe(name, found)
     except UnsafeFileError as error:
@@ -302,12 +302,12 @@ def _fuel_dataset(builder: Builder, table: Table, name: str) -> Found | str:
 
 
 def _check_example_dim(
-    builder: Builder, described: Mapping[str, Described], example_dim: str | None
+    builder: Builder, described: Mapping[str, SourceHeader], example_dim: str | None
 ) -> None:
     for name, each in described.items():
-        if example_dim is not None and each.header.dims[0] != example_dim:
+        if example_dim is not None and each.dims[0] != example_dim:
             raise DimsError(
                 f"example_dim={example_dim!r} is not axis 0 of source {name!r} in file "
-                f"{builder.stamp.path!r}, whose dims are {each.header.dims}; in a file with a "
+                f"{builder.stamp.path!r}, whose dims are {each.dims}; in a file with a "
                 f"split table axis 0 always counts the examples, so leave example_dim out"
             )

@@ -57,14 +57,6 @@ MOST_CLASSES = 256
 """Names of classes that are read while a file is opened; of more, none are."""
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
-    """A dataset's header, and the axes it was made from."""
-
-    header: SourceHeader
-    axes: tuple[Axis, ...]
-
-
 @dataclass(slots=True)
 class Builder:
     """Makes headers for one open file; remembers what deserves a warning."""
@@ -79,6 +71,8 @@ class Builder:
     notes: Notes = field(default_factory=Notes)
     variables: dict[str, SourceHeader] = field(default_factory=dict)
     scales: Scales = field(default_factory=dict)
+    axes: dict[str, tuple[Axis, ...]] = field(default_factory=dict)
+    """What the file says of the axes of each source."""
     overruled: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Sources with values of their own along a dim that others label: the dim, and the values."""
 
@@ -89,7 +83,7 @@ class Builder:
         *,
         own_dims: Sequence[str] | None = None,
         told: Sequence[Axis] = (),
-    ) -> Described:
+    ) -> SourceHeader:
         """Return the header of a dataset that :func:`why_not_a_source` lets through.
 
         `own_dims` are the dims of a scale, which has none attached; `told` are axes as the
@@ -98,7 +92,7 @@ class Builder:
         dataset = found.thing
         if is_flat(dataset):
             try:
-                return Described(self._flat(name, found), ())
+                return self._flat(name, found)
             except FileFormatError as error:
                 raise FileFormatError(
                     f"file {self.stamp.path!r}: {error}. Write the source again, or open the "
@@ -125,7 +119,8 @@ class Builder:
                 shapes_path=None if shapes is None else shapes.path,
                 parts={} if shapes is None else self._shapes_part(name, shapes),
             )
-        return Described(header, axes)
+        self.axes[name] = axes
+        return header
 
     def _header(self, name: str, found: Found, dims: tuple[str, ...]) -> SourceHeader:
         dataset, column = found.thing, found.column
@@ -225,7 +220,7 @@ class Builder:
             raise FileFormatError(f"the {role} of ragged source {name!r}, {path!r}, are no numbers")
         return found
 
-    def matrix(self, name: str, matrix: Matrix, axes: tuple[Axis, ...] = ()) -> Described:
+    def matrix(self, name: str, matrix: Matrix, axes: tuple[Axis, ...] = ()) -> SourceHeader:
         """Return the header of a sparse matrix, whose axes may be known; its rows come dense."""
         headers = {
             role: self._header(
@@ -239,22 +234,20 @@ class Builder:
             self.notes.unnamed[name] = Unnamed(unnamed, dims, matrix.shape)
         data = headers["data"]
         chunk_rows = (data.chunks or (0,))[0] * matrix.shape[0] // max(data.n_rows, 1)
-        return Described(
-            SourceHeader(
-                file=self.stamp,
-                name=name,
-                key=self._h5path(name),
-                shape=matrix.shape,
-                dtype=data.dtype,
-                dims=dims,
-                storage="sparse",
-                chunks=(max(chunk_rows, 1), matrix.shape[1]) if data.chunks else None,
-                filters=data.filters,
-                fill_value=np.zeros((), data.dtype)[()],
-                stored_bytes=None,
-                parts=headers,
-            ),
-            axes,
+        self.axes[name] = axes
+        return SourceHeader(
+            file=self.stamp,
+            name=name,
+            key=self._h5path(name),
+            shape=matrix.shape,
+            dtype=data.dtype,
+            dims=dims,
+            storage="sparse",
+            chunks=(max(chunk_rows, 1), matrix.shape[1]) if data.chunks else None,
+            filters=data.filters,
+            fill_value=np.zeros((), data.dtype)[()],
+            stored_bytes=None,
+            parts=headers,
         )
 
     def attrs_of(
@@ -276,23 +269,22 @@ class Builder:
         attrs = self.attrs_of(dataset, repr(name))
         return {**attrs, **meant_by_array(dataset, attrs)}
 
-    def with_coordinates(self, described: Mapping[str, Described]) -> dict[str, SourceHeader]:
+    def with_coordinates(self, headers: Mapping[str, SourceHeader]) -> dict[str, SourceHeader]:
         """Return the headers with the coordinates that their attached scales make."""
-        dims = {dim for each in described.values() for dim in each.header.dims}
+        dims = {dim for each in headers.values() for dim in each.dims}
         found = {
-            name: self._with_coordinates(each, dims, described.keys())
-            for name, each in described.items()
+            name: self._with_coordinates(each, dims, headers.keys())
+            for name, each in headers.items()
         }
         if self.overruled:
             self.notes.odd.append(_told_of_overruled(self.overruled))
         return found
 
     def _with_coordinates(
-        self, described: Described, all_dims: set[str], taken: Collection[str]
+        self, header: SourceHeader, all_dims: set[str], taken: Collection[str]
     ) -> SourceHeader:
-        header = described.header
         keys: list[str] = []
-        for dim, axis in zip(header.dims, described.axes, strict=False):
+        for dim, axis in zip(header.dims, self.axes.get(header.name, ()), strict=False):
             for scale in axis.scales:
                 if scale.name in (SHAPES, SHAPE_LABELS) or not scale.has_values:
                     continue

@@ -31,7 +31,7 @@ from labeled.formats.hdf5.contents import Contents, contents_of, leave_out
 from labeled.formats.hdf5.groups import told_of_datasets, told_of_groups, told_of_opaque
 from labeled.formats.hdf5.labels import Axis, Scale, default_name
 from labeled.formats.hdf5.safety import Found, GoneError, address
-from labeled.formats.hdf5.sources import Builder, Described, with_cf
+from labeled.formats.hdf5.sources import Builder, with_cf
 from labeled.formats.header import ALL, FileHeader, SourceHeader, fingerprint
 
 MOST_NAMED = 4
@@ -67,11 +67,12 @@ def scan_tableless(
         sources = {name: sources[name] for name in wanted}
     builder.notes.unnamed = {n: a for n, a in builder.notes.unnamed.items() if n in sources}
     if not builder.in_turn and wanted is None:
-        found = {name: each.header for name, each in sources.items()}
         unnamed = builder.notes.unnamed.items()  # an axis 0 that has a name counts examples
-        whole = {name: found[name] for name, each in unnamed if 0 in each.axes}
+        whole = {name: sources[name] for name, each in unnamed if 0 in each.axes}
         builder.notes.alike = (
-            told_of_groups(found) or told_of_datasets(whole) or told_of_opaque(contents.not_opened)
+            told_of_groups(sources)
+            or told_of_datasets(whole)
+            or told_of_opaque(contents.not_opened)
         )
     headers = builder.with_coordinates(sources)
     _add_loose_scales(builder, contents)
@@ -96,7 +97,7 @@ def scan_tableless(
 
 
 def _named(
-    builder: Builder, contents: Contents, described: Mapping[str, Described]
+    builder: Builder, contents: Contents, described: Mapping[str, SourceHeader]
 ) -> frozenset[str]:
     """Return the variables that are coordinates: told to be, or called like a dim.
 
@@ -105,9 +106,9 @@ def _named(
     """
     if contents.kind == "plain":
         return frozenset()
-    told = named_coordinates([each.header.attrs for each in described.values()])
+    told = named_coordinates([each.attrs for each in described.values()])
     told |= named_coordinates([builder.attrs_of(builder.base, "the file")])
-    dims = {dim for each in described.values() for dim in each.header.dims}
+    dims = {dim for each in described.values() for dim in each.dims}
     return frozenset(
         name for name in described if name in told | dims or name.rsplit("/", 1)[-1] in told
     )
@@ -116,27 +117,27 @@ def _named(
 def _sources(
     builder: Builder,
     contents: Contents,
-    described: Mapping[str, Described],
+    described: Mapping[str, SourceHeader],
     named: frozenset[str],
     example_dim: str | None,
-) -> dict[str, Described]:
+) -> dict[str, SourceHeader]:
     """Return the sources; put aside variables, and tell why the rest is neither."""
-    sources: dict[str, Described] = {}
+    sources: dict[str, SourceHeader] = {}
     for name, each in described.items():
-        place = _place(each.header, named, example_dim, contents)
+        place = _place(each, named, example_dim, contents)
         if place == "source":
             sources[name] = each
-        elif place == "variable" and each.header.ragged is not None:
-            contents.not_opened[name] = f"it is no source, and ragged: {each.header.ragged}"
+        elif place == "variable" and each.ragged is not None:
+            contents.not_opened[name] = f"it is no source, and ragged: {each.ragged}"
         elif place == "variable":
-            builder.variables[name] = each.header
+            builder.variables[name] = each
         else:
             contents.not_opened[name] = place
     return sources
 
 
 def _tell_what_is_left_out(
-    builder: Builder, contents: Contents, sources: Mapping[str, Described]
+    builder: Builder, contents: Contents, sources: Mapping[str, SourceHeader]
 ) -> None:
     """Note what cannot be opened, the first with the reason; refuse a file without others."""
     if not contents.left_out:
@@ -149,8 +150,8 @@ def _tell_what_is_left_out(
 
 def _describe(
     builder: Builder, contents: Contents, wanted: Sequence[str] | None
-) -> dict[str, Described]:
-    described: dict[str, Described] = {}
+) -> dict[str, SourceHeader]:
+    described: dict[str, SourceHeader] = {}
     for name, found in contents.datasets.items():
         if found.thing.shape == () and contents.kind == "plain":
             contents.not_opened[name] = "it is a single value (no axis)"
@@ -183,16 +184,16 @@ def _told_axes(contents: Contents, found: Found) -> tuple[Axis, ...]:
     return contents.axes.get(address(found.thing), ())
 
 
-def _put_parts_aside(contents: Contents, described: dict[str, Described]) -> None:
+def _put_parts_aside(contents: Contents, described: dict[str, SourceHeader]) -> None:
     """Take out the datasets that only tell offsets and shapes of ragged sources."""
     roles = {
         part.key: f"it tells the {role} of ragged source {owner!r}"
         for owner, each in described.items()
-        for role, part in each.header.parts.items()
+        for role, part in each.parts.items()
         if role != "values"
     }
-    for name in [name for name, each in described.items() if each.header.key in roles]:
-        contents.not_opened[name] = roles[described.pop(name).header.key]
+    for name in [name for name, each in described.items() if each.key in roles]:
+        contents.not_opened[name] = roles[described.pop(name).key]
 
 
 def _relative(builder: Builder, scale: Scale, name: str) -> str:
@@ -218,7 +219,7 @@ def _own_dims(scale: Scale, ids: Mapping[int, str]) -> tuple[str, ...]:
     return (scale.name, *(default_name(scale.name, axis) for axis in range(1, n_axes)))
 
 
-def _check_given_dims(builder: Builder, described: Mapping[str, Described]) -> None:
+def _check_given_dims(builder: Builder, described: Mapping[str, SourceHeader]) -> None:
     for name in builder.given_dims:
         if name not in described:
             raise UnknownNameError(
@@ -230,12 +231,11 @@ def _check_given_dims(builder: Builder, described: Mapping[str, Described]) -> N
 def _example_dim(
     builder: Builder,
     contents: Contents,
-    described: Mapping[str, Described],
+    described: Mapping[str, SourceHeader],
     asked: str | None,
     wanted: Sequence[str] | None,
 ) -> str | None:
-    headers = [each.header for each in described.values()]
-    dims = {dim for header in headers for dim in header.dims}
+    dims = {dim for header in described.values() for dim in header.dims}
     if asked is not None:
         if asked not in dims:
             raise UnknownNameError(
@@ -245,12 +245,12 @@ def _example_dim(
         return asked
     meant = contents.example_dim
     if contents.kind == "plain":
-        along = [name for name, each in described.items() if meant in each.header.dims[:1]]
+        along = [name for name, each in described.items() if meant in each.dims[:1]]
         return meant if along and {*(wanted or ())} <= {*along} else None
     unlimited = {
         dim
-        for each in described.values()
-        for dim, axis in zip(each.header.dims, each.axes, strict=False)
+        for name, each in described.items()
+        for dim, axis in zip(each.dims, builder.axes.get(name, ()), strict=False)
         if any(_is_unlimited(scale) for scale in axis.scales)
     }
     return unlimited.pop() if len(unlimited) == 1 else None
@@ -283,14 +283,14 @@ def _place(
 def _check_wanted(
     builder: Builder,
     contents: Contents,
-    sources: Mapping[str, Described],
+    sources: Mapping[str, SourceHeader],
     wanted: Sequence[str] | None,
 ) -> None:
     for name in wanted or ():
         if name in sources:
             continue
         where = builder.stamp.path
-        columns = [n for n, s in sources.items() if s.header.detail and n.startswith(f"{name}/")]
+        columns = [n for n, s in sources.items() if s.detail and n.startswith(f"{name}/")]
         if columns:
             raise UnknownNameError(
                 f"{name!r} in file {where!r} is a table, each column of which is a source: "
