@@ -114,8 +114,11 @@ def suspects_of(path: str, *, allow_external: bool = False) -> Suspects:
     header = scan(path, decode_cf=False, name_all=True, allow_external=allow_external)
     pattern = pattern_of_datasets(header.sources)
     if pattern is not None:
-        return Suspects((_of_examples(header, pattern),), None, examples=pattern)
-    unreadable = [f"{name!r}: {why}" for name, why in _unreadable(header).items()]
+        n = len(header.sources)
+        words = f"{n:,} datasets; if each is one example, they are rows of one source"
+        return Suspects((Finding(APART, pattern, None, words),), None, examples=pattern)
+    whys = {name: why_not_undone(source.filters) for name, source in header.sources.items()}
+    unreadable = [f"{name!r}: {why}" for name, why in whys.items() if why is not None]
     out = [each for source in header.sources.values() for each in _of_source(source)]
     if _can_be_ordered(header):
         out += [each for split, by in header.splits.items() for each in _of_split(split, by)]
@@ -125,16 +128,6 @@ def suspects_of(path: str, *, allow_external: bool = False) -> Suspects:
     except NotYetError as error:
         return Suspects(tuple(out), str(error), numbered)
     return Suspects(tuple(out), "; ".join(unreadable) or None, numbered)
-
-
-def _of_examples(header: FileHeader, pattern: str) -> Finding:
-    words = f"{len(header.sources):,} datasets; if each is one example, they are rows of one source"
-    return Finding(APART, pattern, None, words)
-
-
-def _unreadable(header: FileHeader) -> dict[str, str]:
-    whys = {name: why_not_undone(source.filters) for name, source in header.sources.items()}
-    return {name: why for name, why in whys.items() if why is not None}
 
 
 def _can_be_ordered(header: FileHeader) -> bool:

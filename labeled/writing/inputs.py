@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from math import prod
 from typing import Any, Protocol, runtime_checkable
 
@@ -133,7 +133,8 @@ def inputs_of(
     attrs: Mapping[str, Any] = {}
     batches = None
     whole: Mapping[str, Any]
-    if isinstance(sources, RowsLike) and not isinstance(sources, xr.Dataset):
+    own = isinstance(sources, RowsLike)
+    if own:
         whole = {name: sources[name] for name in sources.sources}
         attrs = getattr(sources, "attrs", {})
     elif isinstance(sources, xr.Dataset):
@@ -150,32 +151,32 @@ def inputs_of(
         whole = sources
     elif isinstance(sources, Iterable) and not isinstance(sources, str | bytes | np.ndarray):
         batches = map(_batch, count(), sources)
-        whole = _first(batches)
+        first = next(batches, None)
+        if first is None:
+            raise ArrayError("the batches to write are empty; give at least one")
+        whole = first
     else:
         raise ArrayError(
             f"cannot write {type(sources).__name__}; give {{name: array}}, an xarray.Dataset, a "
             f"pandas.DataFrame, a labeled.Dataset, or an iterable of batches {{name: array}}"
         )
     given_whole, whole = whole, with_fields(whole)
-    own = isinstance(sources, RowsLike) and not isinstance(sources, xr.Dataset)
     given = _all_given(whole, dims_of_fields(dims, given_whole, whole), ragged, dense=own)
-    if isinstance(sources, RowsLike):
+    if own:
         read = _read_directly(sources, whole, given.sources, here=here)
         given = replace(given, sources=read)
     if batches is None:
         return replace(given, attrs=storable("the file", _kept(attrs)))
     made = not isinstance(sources, Sequence)  # else all of them are there already
     open_ended = {
-        n: replace(g, shape=(None, *g.shape[1:]), batch_bytes=made * _all_bytes(g))
+        n: replace(
+            g, shape=(None, *g.shape[1:]), batch_bytes=made * g.row_bytes * (g.shape[0] or 0)
+        )
         for n, g in given.sources.items()
     }
     uneven = {n: replace(g, n_rows=None, examples=None, shapes=[]) for n, g in given.ragged.items()}
     more = map(with_fields, batches)
-    return Inputs(open_ended, {}, _with_first(whole, more), uneven)
-
-
-def _all_bytes(given: Given) -> int:
-    return int(given.shape[0] or 0) * given.row_bytes
+    return Inputs(open_ended, {}, chain([whole], more), uneven)
 
 
 def _with_examples(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
@@ -343,7 +344,10 @@ def _with_texts(given: Given, array: Any) -> Given:
 def _as_array(name: str, value: Any) -> Any:
     """Return something with dtype, shape and slices."""
     if has_dlpack(value):
-        return _adopted(name, value)
+        try:
+            return adopted(value)
+        except ArrayError as error:
+            raise ArrayError(f"source {name!r}: {error}") from error
     if isinstance(value, xr.Variable):
         return xr.DataArray(value)
     if isinstance(value, np.ma.MaskedArray):
@@ -379,13 +383,6 @@ def _as_array(name: str, value: Any) -> Any:
             f"give an array, or a list of arrays"
         ) from None
     return array
-
-
-def _adopted(name: str, value: Any) -> Any:
-    try:
-        return adopted(value)
-    except ArrayError as error:
-        raise ArrayError(f"source {name!r}: {error}") from error
 
 
 def _dask_array(name: str, value: Any) -> Any:
@@ -545,14 +542,3 @@ def _batch(number: int, given: Any) -> Mapping[str, Any]:
             f"pandas.DataFrame"
         )
     return given
-
-
-def _first(batches: Iterator[Mapping[str, Any]]) -> Mapping[str, Any]:
-    for first in batches:
-        return first
-    raise ArrayError("the batches to write are empty; give at least one")
-
-
-def _with_first(first: Mapping[str, Any], rest: Iterator[Any]) -> Iterator[Mapping[str, Any]]:
-    yield first
-    yield from rest

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -79,34 +79,29 @@ def wishes(
     ArrayError
         If an option is none of those there are.
     """
-    given = {"layout": layout, "compression": compression, "level": level, "chunks": chunks}
+    given: dict[str, Any] = {
+        "layout": layout,
+        "compression": compression,
+        "level": level,
+        "chunks": chunks,
+    }
     options = {
-        option: expanded(option, value, names) if isinstance(value, Mapping) else value
+        option: expanded(option, value, names)
+        if isinstance(value, Mapping)
+        else dict.fromkeys(names, value)
         for option, value in given.items()
     }
-
-    def of(option: str, name: str, default: Any) -> Any:
-        value = options[option]
-        return value.get(name, default) if isinstance(value, Mapping) else value
-
-    return {
-        name: _checked(
-            name,
-            Wish(
-                of("layout", name, default.layout),
-                of("compression", name, default.compression),
-                of("level", name, default.level),
-                of("chunks", name, default.chunks),
-            ),
-            keeping=default is AS_IT_IS,
-        )
+    wished = {
+        name: replace(default, **{o: by[name] for o, by in options.items() if name in by})
         for name in names
     }
+    if default is not AS_IT_IS:  # else kept_layout checks them, once it is known what stays
+        for name, wish in wished.items():
+            _check(name, wish)
+    return wished
 
 
-def _checked(name: str, wish: Wish, *, keeping: bool = False) -> Wish:
-    if keeping:
-        return wish  # checked by kept_layout, once it is known what stays
+def _check(name: str, wish: Wish) -> None:
     if wish.layout not in LAYOUTS:
         raise ArrayError(
             f"layout of source {name!r} is {wish.layout!r}; it must be one of {LAYOUTS}"
@@ -127,7 +122,6 @@ def _checked(name: str, wish: Wish, *, keeping: bool = False) -> Wish:
         raise ArrayError(
             f"source {name!r} cannot be contiguous and compressed or chunked; leave layout= out"
         )
-    return wish
 
 
 def layout_for(
@@ -203,7 +197,9 @@ def kept_layout(
         chunks = now.chunks if kept else None
     if layout == KEEP:
         layout = "auto" if chunks is None else "chunked"
-    return layout_for(name, shape, dtype, _checked(name, Wish(layout, compression, level, chunks)))
+    wish = Wish(layout, compression, level, chunks)
+    _check(name, wish)
+    return layout_for(name, shape, dtype, wish)
 
 
 def codec_of(filters: tuple[Filter, ...]) -> tuple[str | None, int | None]:

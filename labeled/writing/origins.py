@@ -70,7 +70,7 @@ class Origin:
     @property
     def names(self) -> list[str]:
         """The sources, as they are called."""
-        if isinstance(self.sources, RowsLike) and not isinstance(self.sources, xr.Dataset):
+        if isinstance(self.sources, RowsLike):
             return list(self.sources.sources)
         return [str(name) for name in self.sources]
 

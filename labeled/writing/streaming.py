@@ -263,11 +263,8 @@ def work_of(plan: Plan, given: Given, block: Block, first: int = 0) -> Work:
         task = delayed(packing, pure=False, traverse=False)(block.delayed)
         return Work(given.name, n_bytes, partial(_never, given.name), task, recipe)
     assert block.read is not None
-    return Work(given.name, n_bytes, partial(_read_and_pack, block.read, packing))
-
-
-def _read_and_pack(read: Callable[[], Any], packing: Callable[[Any], Packed]) -> Packed:
-    return packing(read())
+    read = block.read
+    return Work(given.name, n_bytes, lambda: packing(read()))
 
 
 def _never(name: str) -> Packed:

@@ -9,11 +9,11 @@ there shows when the file is opened.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +29,6 @@ from labeled.formats.header import FileHeader, SourceHeader
 from labeled.formats.objects import vlen_base
 from labeled.formats.region import Array
 from labeled.formats.registry import check_hdf5
-from labeled.ragged.flat import RaggedReader
 from labeled.writing.progress import progress_bar
 from labeled.writing.write import checked_threads
 
@@ -122,7 +121,7 @@ def verify(
     title = f"verify {os.path.basename(header.stamp.path)}"
     with progress_bar(progress, n_bytes, title) as told, ThreadPoolExecutor(workers) as pool:
         for name in compared:
-            comparison = _Comparison(stored[name], known[name], _rows_of(stored[name]))
+            comparison = _Comparison(stored[name], known[name], _reader_of(stored[name]))
             for size, differences in pool.map(comparison, comparison.stretches()):
                 found += differences
                 told(size)
@@ -131,31 +130,22 @@ def verify(
     return Verified(header.stamp.path, compared, tuple(_joined(found)), without)
 
 
-class _ReadRows(Protocol):
-    """What reads stretches of stored rows."""
+def _reader_of(source: SourceHeader) -> Callable[[range], Array]:
+    """Return what reads stretches of stored rows; those of any length as arrays in an array."""
+    base = vlen_base(source.dtype)
+    if base is None:
+        return open_reader(source).read
+    reader = open_ragged(source)
 
-    def read(self, rows: range, /) -> Array: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _VariableRows:
-    """Reads rows of variable length, as an object array (n,) of arrays as stored."""
-
-    reader: RaggedReader
-    base: np.dtype[Any]
-
-    def read(self, rows: range, /) -> Array:
-        flat = self.reader.read_flat(rows)
-        values = flat.values.astype(self.base, copy=False)
+    def read(rows: range) -> Array:
+        flat = reader.read_flat(rows)
+        values = flat.values.astype(base, copy=False)
         out = np.empty(len(rows), object)
         for i, (a, b) in enumerate(pairwise(flat.offsets.tolist())):
             out[i] = values[a:b]
         return out
 
-
-def _rows_of(source: SourceHeader) -> _ReadRows:
-    base = vlen_base(source.dtype)
-    return open_reader(source) if base is None else _VariableRows(open_ragged(source), base)
+    return read
 
 
 def _stored(header: FileHeader, names: Sequence[str]) -> dict[str, SourceHeader]:
@@ -178,7 +168,7 @@ class _Comparison:
 
     source: SourceHeader
     known: Checksums
-    reader: _ReadRows
+    read: Callable[[range], Array]
 
     def stretches(self) -> Iterator[range]:
         """Yield numbers of checksums whose rows are read together."""
@@ -192,7 +182,7 @@ class _Comparison:
         start, stop = self._rows(stretch)
         size = (stop - start) * self.source.row_bytes
         try:
-            rows = self.reader.read(range(start, stop))
+            rows = self.read(range(start, stop))
         except LabeledError as error:
             if len(stretch) > 1:
                 halves = (self(range(i, i + 1))[1] for i in stretch)
