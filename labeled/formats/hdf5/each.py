@@ -96,11 +96,6 @@ class Told:
     attribute: str | None
     allow_external: bool = False
 
-    @property
-    def words(self) -> str:
-        """What it is, for people."""
-        return "names of examples" if self.attribute is None else "an attribute of examples"
-
 
 @dataclass(frozen=True, eq=False)
 class Part:

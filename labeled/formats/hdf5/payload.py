@@ -73,7 +73,7 @@ def _engine_of(source: SourceHeader, region: Region, io: Io) -> Engine:
         return EachEngine(source, region)
     if isinstance(source.detail, Told):
         values = outer_take(values_of(source.file, source.detail), region)
-        return ValuesEngine(values, source.detail.words)
+        return ValuesEngine(values, "names or attributes of examples, kept in memory")
     if source.storage == "sparse":
         parts = {role: open_reader(part, io=io) for role, part in source.parts.items()}
         return SparseEngine(source, region, parts)

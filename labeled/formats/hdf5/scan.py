@@ -219,7 +219,10 @@ def _scan_fuel(
     for name in table.sources if sources is None else sources:
         found = _fuel_dataset(builder, table, name)
         if isinstance(found, Found):
-            described[name] = _described(builder, name, found)
+            try:
+                described[name] = builder.describe(name, found)
+            except UnsafeFileError as error:
+                raise UnsafeFileError(f"{error}, or open the others with sources=[...]") from None
         elif sources is None:
             not_opened[name] = found
         else:
@@ -242,13 +245,6 @@ def _scan_fuel(
         kind="fuel",
         coordinates=frozenset(builder.variables),
     )
-
-
-def _described(builder: Builder, name: str, found: Found) -> SourceHeader:
-    try:
-        return builder.describe(name, found)
-    except UnsafeFileError as error:
-        raise UnsafeFileError(f"{error}, or open the others with sources=[...]") from None
 
 
 def _decoded(header: FileHeader) -> FileHeader:

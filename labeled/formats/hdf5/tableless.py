@@ -29,7 +29,7 @@ from labeled.errors import (
 from labeled.formats.cf import cf_of, named_coordinates, with_bounds_units
 from labeled.formats.hdf5.contents import Contents, contents_of, leave_out
 from labeled.formats.hdf5.groups import told_of_datasets, told_of_groups, told_of_opaque
-from labeled.formats.hdf5.labels import Axis, Scale, default_name
+from labeled.formats.hdf5.labels import Scale, default_name
 from labeled.formats.hdf5.safety import Found, GoneError, address
 from labeled.formats.hdf5.sources import Builder, with_cf
 from labeled.formats.header import ALL, FileHeader, SourceHeader, fingerprint
@@ -157,7 +157,9 @@ def _describe(
             contents.not_opened[name] = "it is a single value (no axis)"
             continue
         try:
-            described[name] = builder.describe(name, found, told=_told_axes(contents, found))
+            own = contents.axes and found.column is None
+            told = contents.axes.get(address(found.thing), ()) if own else ()
+            described[name] = builder.describe(name, found, told=told)
         except (UnsafeFileError, DimsError, GoneError) as error:
             if name in builder.given_dims or name in (wanted or ()):
                 raise
@@ -172,16 +174,11 @@ def _describe(
     for name, scale in contents.scales.items():
         if scale.has_values and len(scale.dataset.shape) > 1:
             own_dims = _own_dims(scale, ids)
-            found = Found(scale.dataset, path=_relative(builder, scale, name))
+            path = (scale.path or name).removeprefix(builder.base.name).lstrip("/")
+            found = Found(scale.dataset, path=path)
             described[name] = builder.describe(name, found, own_dims=own_dims)
     _put_parts_aside(contents, described)
     return dict(sorted(described.items()))
-
-
-def _told_axes(contents: Contents, found: Found) -> tuple[Axis, ...]:
-    if not contents.axes or found.column is not None:
-        return ()
-    return contents.axes.get(address(found.thing), ())
 
 
 def _put_parts_aside(contents: Contents, described: dict[str, SourceHeader]) -> None:
@@ -194,10 +191,6 @@ def _put_parts_aside(contents: Contents, described: dict[str, SourceHeader]) -> 
     }
     for name in [name for name, each in described.items() if each.key in roles]:
         contents.not_opened[name] = roles[described.pop(name).key]
-
-
-def _relative(builder: Builder, scale: Scale, name: str) -> str:
-    return (scale.path or name).removeprefix(builder.base.name).lstrip("/")
 
 
 def _dim_ids(contents: Contents) -> dict[int, str]:
@@ -251,14 +244,9 @@ def _example_dim(
         dim
         for name, each in described.items()
         for dim, axis in zip(each.dims, builder.axes.get(name, ()), strict=False)
-        if any(_is_unlimited(scale) for scale in axis.scales)
+        if any((scale.dataset.maxshape or (0,))[0] is None for scale in axis.scales)
     }
     return unlimited.pop() if len(unlimited) == 1 else None
-
-
-def _is_unlimited(scale: Scale) -> bool:
-    limits = scale.dataset.maxshape
-    return bool(limits) and limits[0] is None
 
 
 def _place(
