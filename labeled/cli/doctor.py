@@ -41,11 +41,8 @@ def doctor(
     """
     found = diagnose(file, target=target, seconds=seconds, allow_external=allow_external)
     if as_json:
-        costs = [{"cost": each.cost} for each in found.findings]
-        facts = asdict(found)
-        for each, cost in zip(facts["findings"], costs, strict=True):
-            each |= cost
-        click.echo(json.dumps(facts, indent=2))
+        findings = [{**asdict(each), "cost": each.cost} for each in found.findings]
+        click.echo(json.dumps({**asdict(found), "findings": findings}, indent=2))
     else:
         click.echo(visible(str(found)))
     if not found.healthy:

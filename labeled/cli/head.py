@@ -84,21 +84,18 @@ def head(
     if split is not None:
         dataset = dataset.split(split)
     if as_json:
-        rows = {name: rows_of(dataset, name, n_rows) for name in dataset.sources}
+        first = dataset.subset(slice(n_rows))
+        arrays = ((name, first[name]) for name in dataset.sources)
+        rows = {
+            name: list(map(plain_values, x.to_objects() if isinstance(x, Ragged) else x.values))
+            for name, x in arrays
+        }
         click.echo(json.dumps(rows, allow_nan=False))
         return
     if not dataset.sources:
         click.echo(f"{dataset.where} holds no source; `labeled info` tells what it holds")
     for name in dataset.sources:
         click.echo("\n".join(source_lines(dataset.select(name), name, n_rows, numbers)))
-
-
-def rows_of(dataset: Dataset, name: str, n_rows: int) -> list[Any]:
-    """Return the first rows of a source as values that JSON has; what is not finite as text."""
-    first = dataset.subset(slice(n_rows))[name]
-    examples = first.to_objects() if isinstance(first, Ragged) else first.values
-    rows: list[Any] = [plain_values(example) for example in examples]
-    return rows
 
 
 def source_lines(dataset: Dataset, name: str, n_rows: int, numbers: bool) -> list[str]:

@@ -87,14 +87,11 @@ def run_child(words: Sequence[str], path: str, timeout_s: float) -> tuple[int, s
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
     except subprocess.TimeoutExpired:
-        return (
-            1,
-            "",
-            (
-                f"Error: {path!r} took more than {timeout_s:g} s and was given up: it may be "
-                "damaged, so that HDF5 searches it without end; or allow it more time\n"
-            ),
+        why = (
+            f"took more than {timeout_s:g} s and was given up: it may be damaged, so that HDF5 "
+            "searches it without end; or allow it more time"
         )
+        return 1, "", f"Error: {path!r} {why}\n"
     if ended.returncode >= 0:
         return ended.returncode, ended.stdout, ended.stderr
     name = signal.Signals(-ended.returncode).name

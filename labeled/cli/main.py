@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any
 
 import click
 
@@ -55,14 +55,7 @@ def warnings_as_lines(said: Callable[[object], str]) -> Iterator[None]:
     """Say each of this library's warnings once, in one line on stderr."""
     before: set[str] = set()
 
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
+    def show(message: Warning | str, *where: Any, **more: Any) -> None:
         text = said(message)
         if text not in before:
             before.add(text)
@@ -102,12 +95,5 @@ def main() -> None:
     """
 
 
-main.add_command(info)
-main.add_command(head)
-main.add_command(demo)
-main.add_command(bench)
-main.add_command(verify)
-main.add_command(convert)
-main.add_command(append)
-main.add_command(repack)
-main.add_command(doctor)
+for command in (info, head, demo, bench, verify, convert, append, repack, doctor):
+    main.add_command(command)

@@ -153,18 +153,12 @@ class Explanation:
             *self._order_words(),
         ]
 
-    @property
-    def _about(self) -> str:
-        return "" if self.exact else "about "
-
-    @property
-    def _used(self) -> str:
-        return format_bytes(sum(lane.bytes_used for lane in self.lanes))
-
     def _read_words(self) -> Iterator[str]:
-        about, read = self._about, sum(lane.bytes_read for lane in self.lanes)
+        about = "" if self.exact else "about "
+        read = sum(lane.bytes_read for lane in self.lanes)
+        used = format_bytes(sum(lane.bytes_used for lane in self.lanes))
         yield (
-            f"reads {about}{format_bytes(read)} for {self._used} of rows; "
+            f"reads {about}{format_bytes(read)} for {used} of rows; "
             f"{about}{count_words(self.n_jobs, 'job')} of up to {self.job_rows:,} rows, "
             f"{count_words(self.threads, 'background thread')}"
         )
