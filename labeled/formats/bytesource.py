@@ -458,6 +458,19 @@ def unreadable(path: str, error: OSError) -> FileFormatError:
     return FileFormatError(f"{os.path.abspath(path)!r} cannot be read: {why}")
 
 
+def check_same(stamp: FileStamp, again: str) -> None:
+    """Refuse a file that is another one than its stamp tells; `again` is what to do then.
+
+    Raises
+    ------
+    FileChangedError
+    """
+    if stamp_of(stamp.path) != stamp:
+        raise FileChangedError(
+            f"file {stamp.path!r} was changed by somebody else meanwhile; {again}"
+        )
+
+
 def stamp_of(path: str | os.PathLike[str]) -> FileStamp:
     """Return which file is at `path` now; FileFormatError where there is none to read."""
     text = os.fspath(path)

@@ -23,12 +23,11 @@ from labeled._validation import check_arguments
 from labeled.errors import (
     ArrayError,
     DimsError,
-    FileChangedError,
     NotYetError,
     SplitError,
     WriteError,
 )
-from labeled.formats.bytesource import stamp_of
+from labeled.formats.bytesource import check_same
 from labeled.formats.hdf5.encoding import Layout, can_encode
 from labeled.formats.hdf5.flatlayout import datasets_of
 from labeled.formats.hdf5.growing import check_growable, grow_file, growable_sources
@@ -175,7 +174,7 @@ def append(
                 with replacing(target) as part:
                     clone(target, part)
                     _grow(part, old, inputs, plan, split, told, mark=False)
-                    _check_same(header)
+                    check_same(header.stamp, "append again")
     return os.path.realpath(header.stamp.path)
 
 
@@ -444,13 +443,6 @@ def _grow(
             _new_table(old.header, split, n_new),
             plan.statistics(),
             plan.checksums(joiners),
-        )
-
-
-def _check_same(header: FileHeader) -> None:
-    if stamp_of(header.stamp.path) != header.stamp:
-        raise FileChangedError(
-            f"file {header.stamp.path!r} was changed by somebody else meanwhile; append again"
         )
 
 

@@ -278,7 +278,7 @@ class Work:
     source: str
     n_bytes: int
     """Of the rows in memory."""
-    run: Callable[[], Packed]
+    run: Callable[[], Packed] | None
     """Makes it here, in any thread; ..."""
     delayed: Any = None
     """... or the dask task that makes it wherever dask runs."""
@@ -356,7 +356,8 @@ def _grouped(works: Iterable[Work], most: int) -> Iterator[list[Work]]:
 
 
 def _submitted(pool: ThreadPoolExecutor, group: Sequence[Work]) -> Future[Any]:
-    if group[0].delayed is None:
-        return pool.submit(lambda: [group[0].run()])
+    run = group[0].run
+    if run is not None:
+        return pool.submit(lambda: [run()])
     context = contextvars.copy_context()  # dask finds its client there
     return pool.submit(context.run, compute, *(work.delayed for work in group))

@@ -96,17 +96,10 @@ def _field(value: Any, name: str) -> Any:
     if isinstance(value, np.ndarray) or is_dask_collection(value):
         return value[name]
     if isinstance(value, Passing):
-        return _passing_field(value, name)
+        part, begin = value.dtype[name], value.begin
+        shape = (*value.shape, *part.shape)
+        return Passing(part.base, shape, lambda rows: (block[name] for block in begin(rows)))
     return _Field(value, name)
-
-
-def _passing_field(value: Passing, name: str) -> Passing:
-    part = value.dtype[name]
-
-    def begin(rows: int) -> Any:
-        return (block[name] for block in value.begin(rows))
-
-    return Passing(part.base, (*value.shape, *part.shape), begin)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,7 +12,7 @@ all are so stored, or are cut to one; else they make a ragged source.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -247,8 +247,4 @@ def picture_sources(found: Listed, decoding: Decoding) -> tuple[dict[str, Any], 
     if not found.classes:
         return sources, {}
     sources["labels"] = np.array(found.labels, np.int64)
-    return sources, {"labels": {"class_names": _texts(found.classes)}}
-
-
-def _texts(names: Sequence[str]) -> list[str]:
-    return [str(name) for name in names]
+    return sources, {"labels": {"class_names": list(found.classes)}}

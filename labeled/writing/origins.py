@@ -36,8 +36,7 @@ from labeled.formats.registry import FORMATS
 from labeled.ragged import Ragged
 from labeled.writing.folders import DIMS, listed, more_pictures, picture_sources
 from labeled.writing.inputs import RowsLike
-from labeled.writing.numpyfiles import open_npy, open_npz
-from labeled.writing.shards import PARQUET, npy_sources, parquet_sources, shards_of
+from labeled.writing.shards import PARQUET, npy_sources, open_npz, parquet_sources, shards_of
 from labeled.writing.tables import frame_sources, is_frame, open_parquet
 
 TEXTS = (".txt", ".csv", ".tsv", ".tab")
@@ -199,8 +198,7 @@ def _of_path(
         return _of_shards([path], columns) or Origin("labeled", opener(path))
     stamp_of(path)  # pipes are refused before anybody waits for what comes out of them
     if suffix == ".npy":
-        stem = os.path.splitext(os.path.basename(path))[0]
-        return Origin("npy", {stem: _with_axes(path, open_npy(path))})
+        return Origin("npy", npy_sources([path])[0])
     if suffix == ".npz":
         return _of_npz(path)
     if suffix in PARQUET:
@@ -270,12 +268,6 @@ def _of_pictures(path: str, options: Mapping[str, Any]) -> Origin:
     sources, attrs = picture_sources(found, decoding)
     dims = {} if isinstance(sources["images"], Ragged) else {"images": DIMS}
     return Origin("pictures", sources, dims=dims, splits=found.splits or None, source_attrs=attrs)
-
-
-def _with_axes(where: str, array: Any) -> Any:
-    if not array.shape:
-        raise ArrayError(f"{where} holds a single value; a source needs an axis of examples")
-    return array
 
 
 def _of_npz(path: str) -> Origin:

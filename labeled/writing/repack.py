@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled._validation import check_arguments
-from labeled.errors import ArrayError, FileChangedError, SplitError, WriteError, warn
-from labeled.formats.bytesource import stamp_of
+from labeled.errors import ArrayError, SplitError, WriteError, warn
+from labeled.formats.bytesource import check_same
 from labeled.formats.hdf5.others import Carrier, others_of
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.scan import noted, scan
@@ -236,10 +236,7 @@ def _check(made: Rewriting, splits: Splits | None, rows_too: bool, part: str) ->
         If somebody changed the original meanwhile.
     """
     old = made.header
-    if stamp_of(old.stamp.path) != old.stamp:
-        raise FileChangedError(
-            f"{old.stamp.path!r} was changed by somebody else meanwhile; repack it again"
-        )
+    check_same(old.stamp, "repack it again")
     new = scan(part, decode_cf=False)
     for name, source in old.sources.items():
         there = new.sources.get(name)

@@ -194,18 +194,12 @@ def _check_kind(shares: Mapping[str, Share], *, in_order: bool, classes: Any, gr
         raise SplitError(f"{' and '.join(asked)} do not go together; choose one of them")
     if sum(share == Share() for share in shares.values()) > 1:
         raise SplitError("more than one split takes the rest; give one of them a share")
-    if _is_measured(classes):
+    floats = classes is not None and classes.dtype.kind == "f"
+    if floats and 1 < classes.size == np.unique(classes).size:  # measurements by mistake
         raise SplitError(
             "stratify has another number in each row, so that there is no class to share out; put "
             "numbers into a few bins first: np.digitize(values, edges)"
         )
-
-
-def _is_measured(classes: npt.NDArray[Any] | None) -> bool:
-    """Whether classes are measurements by mistake."""
-    if classes is None or classes.dtype.kind != "f":
-        return False
-    return 1 < classes.size == np.unique(classes).size
 
 
 def _left_over(fixed: Mapping[str, Any], n_rows: int) -> IntArray:

@@ -17,7 +17,6 @@ import numpy as np
 
 from labeled._validation import check_arguments
 from labeled.errors import (
-    FileChangedError,
     SplitError,
     SplitTypeError,
     UnknownNameError,
@@ -25,7 +24,7 @@ from labeled.errors import (
     did_you_mean,
     warn,
 )
-from labeled.formats.bytesource import stamp_of
+from labeled.formats.bytesource import check_same
 from labeled.formats.hdf5.own import read_checksums, read_statistics, write_own
 from labeled.formats.hdf5.scan import scan
 from labeled.formats.hdf5.tables import remove_table, write_table
@@ -115,10 +114,7 @@ def write_splits(
 
 def _check_same(old: FileHeader, new: FileHeader) -> None:
     """Refuse a file whose sources are others with a split table, or that was changed meanwhile."""
-    if stamp_of(old.stamp.path) != old.stamp:
-        raise FileChangedError(
-            f"file {old.stamp.path!r} was changed by somebody else meanwhile; try again"
-        )
+    check_same(old.stamp, "try again")
     for name, source in old.sources.items():
         there = new.sources.get(name)
         if there is None or (there.dims, there.shape, there.dtype, there.cf, there.coords) != (

@@ -26,7 +26,6 @@ from labeled.writing.blocks import (
     Before,
     Begin,
     Joiner,
-    Packed,
     Recipe,
     Units,
     Work,
@@ -261,14 +260,10 @@ def work_of(plan: Plan, given: Given, block: Block, first: int = 0) -> Work:
     n_bytes *= _weight(given)
     if block.delayed is not None:
         task = delayed(packing, pure=False, traverse=False)(block.delayed)
-        return Work(given.name, n_bytes, partial(_never, given.name), task, recipe)
+        return Work(given.name, n_bytes, None, task, recipe)
     assert block.read is not None
     read = block.read
     return Work(given.name, n_bytes, lambda: packing(read()))
-
-
-def _never(name: str) -> Packed:
-    raise AssertionError(f"a block of source {name!r} is computed by dask")
 
 
 def _works_of_batches(
