@@ -24,9 +24,6 @@ FEWEST_ALIKE = 3
 FEWEST_DATASETS = 50
 """Datasets side by side that are taken for one example each; a table has fewer columns."""
 
-OPAQUE = "opaque dtype"
-"""How the reason begins why opaque bytes are no source."""
-
 MOST_NAMED = 4
 """Sources of such groups that a note names."""
 
@@ -100,32 +97,6 @@ def pattern_of_datasets(sources: Mapping[str, SourceHeader]) -> str | None:
     """Return what matches the datasets alike that most sources are; None where they are not."""
     found = _datasets_alike(sources)
     return None if found is None else _pattern(*found)
-
-
-def told_of_opaque(not_opened: Mapping[str, str]) -> str | None:
-    """Return what to say where a file holds many values of opaque bytes; None where it does not.
-
-    Examples
-    --------
-    >>> print(told_of_opaque({"images/7": "opaque dtype |V1008"}))
-    None
-    """
-    parents: dict[str, list[str]] = {}
-    for name, why in not_opened.items():
-        if why.startswith(OPAQUE):
-            parent, _, last = name.rpartition("/")
-            parents.setdefault(parent, []).append(last)
-    parent = max(parents, key=lambda one: len(parents[one]), default="")
-    names = sorted(parents.get(parent, []), key=natural)
-    if len(names) < FEWEST_DATASETS:
-        return None
-    pattern = _pattern(parent, names)
-    return (
-        f" holds {len(names):,} values of opaque bytes, {names[0]!r} to {names[-1]!r}, and such "
-        f"values are no sources. If each of them is one example: examples={pattern!r} when opening "
-        f"it; if these are encoded pictures, pipeline={{{name_of('', pattern)!r}: "
-        "labeled.transforms.Decode()} makes pixels"
-    )
 
 
 def _most_alike(sources: Mapping[str, SourceHeader]) -> Iterator[tuple[str, Children]]:

@@ -141,7 +141,8 @@ def why_not_a_source(dataset: h5py.Dataset) -> str | None:
     if h5py.check_ref_dtype(dtype) is not None:
         return "reference dtype"
     if dtype.kind not in "biufcSOMm":
-        return f"opaque dtype {dtype}"
+        remedy = "; examples='PATTERN' opens many such values as examples"
+        return f"opaque dtype {dtype}{remedy if dataset.shape == () else ''}"
     if dtype.kind == "O" and not is_text(dtype) and vlen_base(dtype) is None:
         return f"object dtype {dtype} that holds neither strings nor rows of numbers"
     return None

@@ -28,7 +28,7 @@ from labeled.errors import (
 )
 from labeled.formats.cf import cf_of, named_coordinates, with_bounds_units
 from labeled.formats.hdf5.contents import Contents, contents_of, leave_out
-from labeled.formats.hdf5.groups import told_of_datasets, told_of_groups, told_of_opaque
+from labeled.formats.hdf5.groups import told_of_datasets, told_of_groups
 from labeled.formats.hdf5.labels import Scale, default_name
 from labeled.formats.hdf5.safety import Found, GoneError, address
 from labeled.formats.hdf5.sources import Builder, with_cf
@@ -69,11 +69,7 @@ def scan_tableless(
     if not builder.in_turn and wanted is None:
         unnamed = builder.notes.unnamed.items()  # an axis 0 that has a name counts examples
         whole = {name: sources[name] for name, each in unnamed if 0 in each.axes}
-        builder.notes.alike = (
-            told_of_groups(sources)
-            or told_of_datasets(whole)
-            or told_of_opaque(contents.not_opened)
-        )
+        builder.notes.alike = told_of_groups(sources) or told_of_datasets(whole)
     headers = builder.with_coordinates(sources)
     _add_loose_scales(builder, contents)
     coordinates = _coordinate_names(builder, contents, named)
