@@ -17,9 +17,10 @@ import os
 import pickle
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
@@ -43,7 +44,6 @@ from labeled.errors import ClusterError
 from labeled.formats.replacing import check_target
 from labeled.writing.blocks import Packed, Work, joined
 from labeled.writing.endings import check_ending
-from labeled.writing.progress import progress_bar
 from labeled.writing.write import Options, Path, Planned, planned
 from labeled.writing.write import write as write_here
 
@@ -130,16 +130,12 @@ def write(
         named = None if workers is None else list(there)
         if writer == HERE or (writer is None and _is_here(sources)):
             target = check_target(path, overwrite=overwrite, n_bytes=made.certain_bytes)
-            with _bar(made, target, progress) as told:
-                _with(made, _Away(at, named)).create(target, told, overwrite=overwrite)
+            with made.bar(target, progress) as told:
+                made.begun_by(_Away(at, named)).create(target, told, overwrite=overwrite)
             return target
         able = there if writer is None else fitting(at, None, {})
         hosts = _writers(at, able, os.path.dirname(target), writer)
         return _sent_off(at, made, target, overwrite, hosts, named, wait_s, progress)
-
-
-def _bar(made: Planned, target: str, progress: bool | None) -> Any:
-    return progress_bar(progress, made.inputs.n_bytes, f"write {os.path.basename(target)}")
 
 
 def _is_here(sources: Any) -> bool:
@@ -208,7 +204,7 @@ def _sent_off(
     recipe = cloudpickle.dumps(made)
     told = distributed.Queue(run, client=client)
     try:
-        with _bar(made, target, progress) as bar, large_graphs():
+        with made.bar(target, progress) as bar, large_graphs():
             future = client.submit(
                 _write, recipe, target, overwrite, run, named, workers=hosts, pure=False, key=run
             )
@@ -249,18 +245,13 @@ def _wait_for(
         if now_s < look:
             continue
         look = now_s + LOOK_AROUND_S
-        if any(a in hosts or _host(a) in hosts for a in addresses_of(client)):
+        if any(a in hosts or get_address_host(a) in hosts for a in addresses_of(client)):
             seen = now_s
         elif now_s - seen > wait_s:
             raise ClusterError(
                 f"no worker that can write is left on {list(hosts)} since {wait_s:g} s; start one, "
                 f"or give more wait_s="
             )
-
-
-def _host(address: str) -> str:
-    found: str = get_address_host(address)
-    return found
 
 
 def _stop(run: str) -> str:
@@ -276,7 +267,7 @@ def _write(
         made: Planned = pickle.loads(recipe)
         target = check_target(target, overwrite=overwrite, n_bytes=made.certain_bytes)
         with _Teller(client, run) as told:
-            _with(made, _Away(client, named)).create(target, told, overwrite=overwrite)
+            made.begun_by(_Away(client, named)).create(target, told, overwrite=overwrite)
     return target
 
 
@@ -307,10 +298,6 @@ class _Teller:
             self._next = time.monotonic() + LOOK_S
 
 
-def _with(made: Planned, begin: _Away) -> Planned:
-    return replace(made, plan=replace(made.plan, begin=begin))
-
-
 @dataclass(frozen=True)
 class _Away:
     """Has blocks packed by workers.
@@ -322,22 +309,16 @@ class _Away:
     workers: Sequence[str] | None
 
     def __call__(self, works: Sequence[Work]) -> Iterator[tuple[str, Packed]]:
-        groups = list(_together(works))
-        tasks = [_task(group) for group in groups]
-        futures = self.client.compute(tasks, workers=self.workers)
-        futures.reverse()
-        return _collected([group[0].source for group in groups], futures)
-
-
-def _collected(names: Sequence[str], futures: list[Any]) -> Iterator[tuple[str, Packed]]:
-    for name in names:
-        yield name, futures.pop().result()
-
-
-def _task(group: Sequence[Work]) -> Any:
-    if len(group) == 1:
-        return group[0].delayed
-    return delayed(joined, pure=False)([work.delayed for work in group], group[0].recipe)
+        names, tasks = [], []
+        for group in _together(works):
+            blocks = [work.delayed for work in group]
+            alone = len(blocks) == 1
+            names.append(group[0].source)
+            tasks.append(
+                blocks[0] if alone else delayed(joined, pure=False)(blocks, group[0].recipe)
+            )
+        futures = deque(self.client.compute(tasks, workers=self.workers))
+        return ((name, futures.popleft().result()) for name in names)
 
 
 def _together(works: Sequence[Work]) -> Iterator[list[Work]]:

@@ -280,9 +280,20 @@ def _works_of_batches(
         for name, value in batch.items():
             ragged = inputs.ragged.get(name)
             if ragged is None:
-                _check_dense(number, name, value, inputs.sources[name])
-                datasets = {name: given_of(name, value, None)}
-                _check_alike(number, datasets[name], inputs.sources[name])
+                rest = f"the first had {inputs.sources[name].row_shape}"
+                if is_ragged(value):
+                    raise ArrayError(
+                        f"batch {number} has examples of different shapes of source {name!r}, but "
+                        f"all of {rest}; give labeled.Ragged.of(examples) in every batch"
+                    )
+                given = given_of(name, value, None)
+                if given.row_shape != inputs.sources[name].row_shape:
+                    raise ArrayError(
+                        f"batch {number} has rows of shape {given.row_shape} of source {name!r}, "
+                        f"but {rest}; where shapes differ, give labeled.Ragged.of(examples) in "
+                        f"every batch"
+                    )
+                datasets = {name: given}
             else:
                 datasets = ragged.batch(value, done)
             for each, given in datasets.items():
@@ -290,25 +301,6 @@ def _works_of_batches(
                 for block in given.blocks(_rows_a_block(plan, given)):
                     yield work_of(plan, known, block, done[each])
                 done[each] += int(given.shape[0] or 0)
-
-
-def _check_dense(number: int, name: str, value: Any, first: Given) -> None:
-    """Refuse examples of different shapes where those of the first batch happened to be alike."""
-    if is_ragged(value):
-        raise ArrayError(
-            f"batch {number} has examples of different shapes of source {name!r}, but all of the "
-            f"first had {first.row_shape}; give labeled.Ragged.of(examples) in every batch"
-        )
-
-
-def _check_alike(number: int, given: Given, first: Given) -> None:
-    """Refuse rows of another shape than those of the first batch."""
-    if given.row_shape != first.row_shape:
-        raise ArrayError(
-            f"batch {number} has rows of shape {given.row_shape} of source {given.name!r}, but the "
-            f"first had {first.row_shape}; where shapes differ, give labeled.Ragged.of(examples) "
-            f"in every batch"
-        )
 
 
 def store(

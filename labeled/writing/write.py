@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -39,6 +39,7 @@ from labeled.formats.hdf5.writing import (
 )
 from labeled.formats.replacing import check_target, replacing
 from labeled.version import VERSION
+from labeled.writing.blocks import Begin
 from labeled.writing.endings import check_ending
 from labeled.writing.given import Given
 from labeled.writing.inputs import Inputs, RowsLike, coordinate, inputs_of, left_out
@@ -186,8 +187,7 @@ def write(
         made = planned(sources, splits, options)
         target = check_target(path, overwrite=overwrite, n_bytes=made.certain_bytes)
         made.warn_of(sources)
-        bar = progress_bar(progress, made.inputs.n_bytes, f"write {os.path.basename(target)}")
-        with bar as told:
+        with made.bar(target, progress) as told:
             made.create(target, told, overwrite=overwrite)
     return target
 
@@ -264,6 +264,16 @@ class Planned:
                 f"coordinates {names} have no axis or several and are not written; make them "
                 f"sources with reset_coords(), or attributes"
             )
+
+    def bar(
+        self, target: str, progress: bool | None
+    ) -> AbstractContextManager[Callable[[int], None]]:
+        """Return a bar of the bytes that are written."""
+        return progress_bar(progress, self.inputs.n_bytes, f"write {os.path.basename(target)}")
+
+    def begun_by(self, begin: Begin) -> Planned:
+        """Return the same file with the work of dask done by `begin`."""
+        return replace(self, plan=replace(self.plan, begin=begin))
 
     def create(
         self,
