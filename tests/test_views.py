@@ -176,6 +176,18 @@ def test_a_picture_of_a_plan_shows_runs_inside_their_chunks(path):
         assert all(start % 50 == 0 for start, _ in window.chunks)
 
 
+def test_html_draws_where_the_rows_of_splits_lie(tmp_path):
+    splits = {"train": (0, 300), "test": (300, 400)}
+    path = labeled.write(tmp_path / "x.h5", {"x": np.arange(400)}, splits)
+    tree = tree_of(labeled.open_dataset(path)._repr_html_())
+    drawn = {}
+    for svg in tree.iter("svg"):
+        title, rect = svg.find("title").text, svg.find("rect")
+        start, width = float(rect.get("x")), float(rect.get("width"))
+        drawn[title.split("'")[1]] = (start * 400 / 1000, (start + width) * 400 / 1000)
+    assert drawn == splits
+
+
 def test_rows_in_files_joined_at_odd_lengths_lie_in_the_chunks_of_their_file(tmp_path):
     paths = [
         labeled.write(tmp_path / f"{n}.hdf5", {"x": np.arange(n * 4.0).reshape(n, 4)}, chunks=8)

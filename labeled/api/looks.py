@@ -14,7 +14,7 @@ from labeled.catalog.source import Source
 from labeled.formats.header import SourceHeader
 from labeled.selection import Selection
 from labeled.spaces import Space
-from labeled.views.summary import Summary, Table
+from labeled.views.summary import Interval, Strip, Summary, Table
 from labeled.views.text import count_words, sizes_words
 
 NO_SOURCES = "no sources: it holds no array whose first axis could count examples"
@@ -30,7 +30,7 @@ class SplitLine(NamedTuple):
 
     name: str
     rows: Mapping[str, int]
-    lies: tuple[tuple[int, int], ...]
+    lies: tuple[Interval, ...]
     span: int
 
 
@@ -66,9 +66,9 @@ def dataset_summary(
         storage = Table(("source", "space", "in the file"), _stored(sources, spaces), "storage")
         more = [f"{about}, {count_words(len(sources), 'source')}", storage]
     if sources and not chosen:
-        splits = [(one.name, split_words(one.rows, [*sources])) for one in split_lines(catalog)]
+        splits = [_split_cells(one, [*sources]) for one in split_lines(catalog)]
         if splits:
-            parts.append(Table(("split", "rows"), splits, "splits"))
+            parts.append(Table(("split", "rows", "where they lie in the file"), splits, "splits"))
     variables = [
         (name, f"({', '.join(one.dims)})", str(one.dtype))
         for name, one in sorted(catalog.variables.items())
@@ -104,6 +104,12 @@ def split_words(by_source: Mapping[str, int], sources: Sequence[str]) -> str:
         return words
     more = f" and {len(missing) - _LISTED:,} more" if len(missing) > _LISTED else ""
     return f"{words} (without {', '.join(missing[:_LISTED])}{more})"
+
+
+def _split_cells(split: SplitLine, sources: Sequence[str]) -> tuple[str, str, Strip]:
+    title = f"where the rows of {split.name!r} lie in the file"
+    strip = Strip({"wanted": split.lies}, split.span, title)
+    return split.name, split_words(split.rows, sources), strip
 
 
 def _title(catalog: Catalog, rows: Mapping[str, Selection], chosen: Sequence[str]) -> str:

@@ -2,8 +2,8 @@
 
 This library, plain h5py and a bare loop read the same source. They take turns, and each touches
 every cache line of every batch. The bare loop is what remains when all but the reading is taken
-away: copies of rows that lie one after another. Other loaders, and bare loops over chunks, are
-compared by ``benchmarks/`` of the source tree.
+away; it knows rows that lie one after another, and chunks of whole rows under gzip. Other
+loaders, and files of every layout, are compared by ``benchmarks/`` of the source tree.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import os
 import statistics
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from multiprocessing import get_context
@@ -23,6 +24,7 @@ import click
 import h5py
 import numpy as np
 import numpy.typing as npt
+from deflate import zlib_decompress
 
 import labeled
 from labeled.cli.memory import PeakMemory
@@ -36,11 +38,12 @@ Batches = Generator[tuple[Any, Array], None, None]
 """The values of each batch, and which rows of the file they are."""
 
 ROUNDS = 3
-PROCESSES = 2
+THREADS = 2
 LINE_BYTES = 64
 STRETCHES = 10
 FEW_BATCHES = 8
 
+DEFLATE, SHUFFLE = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE
 HEAD = ("rows/s", "GB/s", "labeled / it", "shuffle quality", "peak MiB")
 NOTES = """\
 labeled / it: how many times as fast labeled is. Ratios within one run are what to trust.
@@ -86,15 +89,6 @@ def ours(job: Job, shuffle: bool) -> Epochs:
     return epoch
 
 
-def rows_by_batch(job: Job, n_rows: int, shuffle: bool) -> Iterator[Array]:
-    """Yield the rows of each batch of one epoch."""
-    order = np.arange(n_rows)
-    if shuffle:
-        np.random.default_rng(7).shuffle(order)
-    for first in range(0, n_rows, job.batch_rows):
-        yield order[first : first + job.batch_rows]
-
-
 def plain_h5py(job: Job, shuffle: bool) -> Epochs | None:
     """Slices in file order; for a shuffle, the sorted rows of each batch."""
     rows = job.by_h5py()
@@ -102,31 +96,83 @@ def plain_h5py(job: Job, shuffle: bool) -> Epochs | None:
         return None
 
     def epoch() -> Batches:
-        for some in map(np.sort, rows_by_batch(job, len(rows), shuffle)):
+        order = np.arange(len(rows))
+        if shuffle:
+            np.random.default_rng(7).shuffle(order)
+        for first in range(0, len(rows), job.batch_rows):
+            some = np.sort(order[first : first + job.batch_rows])
             yield rows[some] if shuffle else rows[some[0] : some[-1] + 1], some
 
     return epoch
 
 
 def bare(job: Job, shuffle: bool) -> Epochs | None:
-    """Copies out of the mapped file, where rows lie one after another."""
+    """Copies out of the mapped file; in file order, chunks decoded by two threads."""
     rows = job.by_h5py()
-    offset = None if rows is None or rows.dtype.hasobject else rows.id.get_offset()
-    if offset is None:
+    if rows is None or rows.dtype.hasobject:
         return None
+    if rows.chunks is None:
+        offset = rows.id.get_offset()
+        return None if offset is None else lambda: _bare_copies(job, rows, offset, shuffle)
+    created = rows.id.get_create_plist()
+    filters = tuple(created.get_filter(i)[0] for i in range(created.get_nfilters()))
+    n_chunks = -(-len(rows) // rows.chunks[0])
+    is_known = filters in ((), (DEFLATE,), (SHUFFLE, DEFLATE)) and not shuffle
+    whole_rows = rows.chunks[1:] == rows.shape[1:] and rows.id.get_num_chunks() == n_chunks
+    return (lambda: _bare_chunks(job, rows, filters)) if is_known and whole_rows else None
+
+
+def _bare_copies(job: Job, rows: Any, offset: int, shuffle: bool) -> Batches:
+    mapped = np.memmap(rows.file.filename, rows.dtype, "r", offset, rows.shape)
+    order = np.arange(len(rows))
+    if shuffle:
+        np.random.default_rng(7).shuffle(order)
     buffer = np.empty((job.batch_rows, *rows.shape[1:]), rows.dtype)
+    for first in range(0, len(rows), job.batch_rows):
+        some = order[first : first + job.batch_rows]
+        out = buffer[: len(some)]
+        if shuffle:
+            np.take(mapped, some, axis=0, out=out, mode="clip")
+        else:
+            out[...] = mapped[first : first + len(some)]
+        yield out, some
 
-    def epoch() -> Batches:
-        mapped = np.memmap(rows.file.filename, rows.dtype, "r", offset, rows.shape)
-        for some in rows_by_batch(job, len(rows), shuffle):
-            out = buffer[: len(some)]
-            if shuffle:
-                np.take(mapped, some, axis=0, out=out, mode="clip")
+
+def _bare_chunks(job: Job, rows: Any, filters: tuple[int, ...]) -> Batches:
+    """Read, inflate and un-shuffle a batch of whole chunks at a time, a few batches ahead."""
+    places: list[tuple[int, int, int]] = []
+    rows.id.chunk_iter(lambda c: places.append((c.chunk_offset[0], c.byte_offset, c.size)))
+    places.sort()
+    descriptor, item = os.open(rows.file.filename, os.O_RDONLY), rows.dtype.itemsize
+    chunk_bytes = int(np.prod(rows.chunks)) * item
+
+    def read(group: list[tuple[int, int, int]]) -> tuple[Array, Array]:
+        out = np.empty((len(group), chunk_bytes), np.uint8)
+        for place, (_, offset, size) in zip(out, group, strict=True):
+            stored = os.pread(descriptor, size, offset)
+            data = zlib_decompress(stored, chunk_bytes) if DEFLATE in filters else stored
+            values = np.frombuffer(data, np.uint8)
+            if SHUFFLE in filters:
+                for byte, plane in enumerate(values.reshape(item, -1)):
+                    place[byte::item] = plane
             else:
-                out[...] = mapped[some[0] : some[-1] + 1]
-            yield out, some
+                place[...] = values
+        batch = out.reshape(-1).view(rows.dtype).reshape(-1, *rows.shape[1:])
+        numbers = np.arange(group[0][0], min(group[0][0] + len(batch), len(rows)))
+        return batch[: len(numbers)], numbers
 
-    return epoch
+    step = max(1, job.batch_rows // rows.chunks[0])
+    waiting: deque[Any] = deque()
+    try:
+        with ThreadPoolExecutor(THREADS) as pool:
+            for first in range(0, len(places), step):
+                waiting.append(pool.submit(read, places[first : first + step]))
+                if len(waiting) > 2 * THREADS:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+    finally:
+        os.close(descriptor)
 
 
 @dataclass(frozen=True)
@@ -238,7 +284,7 @@ def peak_bytes(job: Job, name: str, limit_s: float) -> int | None:
 def watch(job: Job, found: list[Figures], limit_s: float) -> None:
     """Measure the peak memory of each loop in a process of its own."""
     context = get_context("spawn")
-    with ProcessPoolExecutor(PROCESSES, mp_context=context, max_tasks_per_child=1) as pool:
+    with ProcessPoolExecutor(THREADS, mp_context=context, max_tasks_per_child=1) as pool:
         tasks = [pool.submit(peak_bytes, job, one.loop, limit_s) for one in found]
         for one, task in zip(found, tasks, strict=True):
             one.peak_bytes = task.result()
@@ -308,8 +354,6 @@ def page(job: Job, found: list[Figures]) -> Iterator[str]:
     yield from NOTES.splitlines()
     if len(found) == 2:
         yield "h5py and the bare loop cannot read this layout."
-    elif len(found) == 4:
-        yield "The bare loop cannot read this layout."
     loader = dataset.batches(job.batch_rows, memory=job.memory, shuffle=True, seed=7)
     if loader.explain().kept_bytes:
         yield (

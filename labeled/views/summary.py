@@ -7,11 +7,14 @@ escaped. Both leave out what would fill a screen, and say how much that is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
 from labeled.views.text import shown, table
+
+Interval = tuple[float, float]
+"""Half-open: where something begins, and where it ends."""
 
 MAX_HTML_ROWS = 200
 
@@ -24,7 +27,34 @@ _STYLE = """<style>
 .labeled-view th{border-bottom:1px solid rgba(128,128,128,.38)}
 .labeled-view td:first-child{white-space:nowrap}
 .labeled-view summary{cursor:pointer}
+.labeled-view svg{display:block;width:100%;min-width:12em;height:1em;
+ background:rgba(128,128,128,.13)}
 </style>"""
+
+_FILLS = {
+    "wanted": "fill='#2f74d0'",
+    "decoded": "fill='#2f74d0' fill-opacity='.3'",
+    "edge": "fill='#808080' fill-opacity='.5'",
+}
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A picture of stretches of rows, as wide as there is room; text leaves it out.
+
+    Parameters
+    ----------
+    marks : mapping of kind to (start, stop)
+        Kinds are colours: "wanted", "decoded", "edge"; later ones lie on top.
+    span : float
+        Where the line of rows ends; it begins at 0.
+    title : str
+        Read aloud, and shown when pointed at.
+    """
+
+    marks: Mapping[str, Iterable[Interval]]
+    span: float
+    title: str
 
 
 @dataclass(frozen=True)
@@ -42,15 +72,15 @@ class Table:
     """
 
     head: tuple[str, ...]
-    rows: Sequence[Sequence[str]]
+    rows: Sequence[Sequence[str | Strip]]
     title: str = ""
     most: int = 40
     headed: bool = False
 
     def text(self) -> list[str]:
-        rows = self.rows[: self.most]
+        rows = [[c for c in row if not isinstance(c, Strip)] for row in self.rows[: self.most]]
         above = [] if self.headed or not self.title else [f"{self.title}:"]
-        head = [] if above or not rows else [self.head]
+        head = [] if above or not rows else [self.head[: len(rows[0])]]
         more = len(self.rows) - self.most
         return [
             *above,
@@ -111,10 +141,22 @@ class Summary:
         return f"{_STYLE}<div class='labeled-view'>{title}{body}</div>"
 
 
-def _cell(value: str) -> str:
-    return escape(shown(str(value)))
+def _cell(value: str | Strip) -> str:
+    if not isinstance(value, Strip):
+        return escape(shown(str(value)))
+    scale = 1000 / (value.span or 1)
+    drawn = "".join(
+        f"<rect class='{kind}' {_FILLS[kind]} x='{start * scale:.2f}' y='0' height='10' "
+        f"width='{max(1.0, (stop - start) * scale):.2f}'/>"
+        for kind, intervals in value.marks.items()
+        for start, stop in intervals
+    )
+    return (
+        "<svg viewBox='0 0 1000 10' preserveAspectRatio='none' role='img' width='100%' "
+        f"height='14'><title>{_cell(value.title)}</title>{drawn}</svg>"
+    )
 
 
-def _name(name: str) -> str:
+def _name(name: str | Strip) -> str:
     """Return a name that may go on in the next line behind a slash."""
-    return "/<wbr/>".join(map(_cell, name.split("/")))
+    return "/<wbr/>".join(map(_cell, name.split("/"))) if isinstance(name, str) else _cell(name)
