@@ -21,11 +21,17 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import labeled
+from labeled.cli.drawing import as_pixels, colour_lines, gallery, shade_lines
 from labeled.cli.head import number_lines
 from labeled.cli.main import main, warnings_as_lines
 from labeled.cli.wording import in_flags, one_line
 from labeled.errors import LabeledWarning
 from make_files import DIGIT_LABELS, digits, fuel_file, plain_file, ragged_file
+
+IMAGES = hnp.arrays(
+    np.uint8,
+    st.tuples(st.integers(1, 7), st.integers(1, 9), st.just(3)),
+)
 
 
 def run(*words: Any, **options: Any) -> Result:
@@ -279,42 +285,44 @@ def test_head_of_empty_and_text_sources(tmp_path: Path, values: np.ndarray[Any, 
 # pictures
 
 
-@pytest.mark.parametrize("columns", [20, 60, 120])
-@pytest.mark.parametrize("dtype", ["u1", "f4", "f8"])
-def test_head_draws_every_pixel_of_images_within_the_columns(
-    tmp_path: Path, columns: int, dtype: str
+@given(IMAGES)
+def test_colour_lines_hold_every_pixel(image: np.ndarray[Any, Any]) -> None:
+    code = re.compile(r"\x1b\[38;2;(\d+);(\d+);(\d+);48;2;(\d+);(\d+);(\d+)m▀")
+    drawn = [[list(map(int, pair)) for pair in code.findall(line)] for line in colour_lines(image)]
+    pixels = np.array(drawn, np.uint8).reshape(len(drawn), image.shape[1], 2, 3)
+    upright = pixels.transpose(0, 2, 1, 3).reshape(-1, image.shape[1], 3)
+    np.testing.assert_array_equal(upright[: len(image)], image)
+
+
+@given(IMAGES)
+def test_shades_are_square_and_never_get_darker_with_the_pixel(image: np.ndarray[Any, Any]) -> None:
+    lines = shade_lines(image)
+    assert [len(line) for line in lines] == [2 * image.shape[1]] * len(image)
+    order = " .:-=+*#%@"
+    levels = np.array([[order.index(c) for c in line[::2]] for line in lines])
+    grey = image.mean(axis=2)
+    by_grey = levels.ravel()[np.argsort(grey, axis=None, kind="stable")]
+    assert (np.diff(by_grey) >= 0).all()
+
+
+@given(st.integers(0, 9), st.integers(20, 120), st.booleans())
+def test_a_gallery_holds_every_image_and_stays_within_the_columns(
+    n: int, columns: int, colour: bool
 ) -> None:
-    """Brighter pixels are never drawn darker, and nothing is as wide as two lines."""
-    values = np.random.default_rng(4).permutation(9 * 4 * 6).reshape(9, 4, 6).astype(dtype)
-    if dtype == "f8":
-        values = values * 1e305 - 1e307
-    path = labeled.write(
-        tmp_path / "x.hdf5", {"x": values}, dims={"x": ("batch", "height", "width")}
-    )
-    lines = run("head", path, "--rows", 9, env={"COLUMNS": str(columns)}).stdout.splitlines()[1:]
-    assert all(len(line) <= columns for line in lines[:-2])
-    assert re.findall(r"row (\d)", " ".join(lines)) == list("012345678")
-    assert f"white is {values.max():.4g})" in lines[-2]
-    drawn = []
-    for at, line in enumerate(lines):
-        for found in re.finditer(r"row \d", line):
-            place = slice(found.start(), found.start() + 12)
-            drawn.append([list(each[place].ljust(12)) for each in lines[at + 1 : at + 5]])
-    pixels = np.array(drawn)
-    assert (pixels[..., ::2] == pixels[..., 1::2]).all()
-    levels = np.vectorize(" .:-=+*#%@".index)(pixels[..., ::2])
-    assert (np.diff(levels.ravel()[np.argsort(values, axis=None)]) >= 0).all()
-    assert set(levels.ravel()) == set(range(10))
+    captions = [f"row {i}" for i in range(n)]
+    lines = gallery(np.zeros((n, 4, 6), np.uint8), captions, colour=colour, columns=columns)
+    seen = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
+    assert re.findall(r"row \d", " ".join(seen)) == captions
+    assert all(len(line) <= columns for line in seen)
 
 
-def test_head_draws_colours_as_grey_and_large_images_in_part(tmp_path: Path) -> None:
-    colours = np.zeros((1, 3, 200, 4), np.uint8)
-    colours[0, :, 0] = 255
-    dims = {"x": ("batch", "channel", "height", "width")}
-    path = labeled.write(tmp_path / "x.hdf5", {"x": colours}, dims=dims)
-    lines = run("head", path).stdout.splitlines()
-    assert lines[2].rstrip() == "  @@"
-    assert "every 6th pixel; black is 0, white is 255" in lines[-2]
+@given(hnp.arrays(np.float64, (2, 3, 4)))
+def test_pixels_keep_the_order_of_values(values: np.ndarray[Any, Any]) -> None:
+    with np.errstate(over="ignore", invalid="ignore"):
+        pixels = as_pixels(values)
+    finite = np.isfinite(values)
+    by_value = pixels[finite].astype(int)[np.argsort(values[finite])]
+    assert (np.diff(by_value) >= 0).all()
 
 
 @given(hnp.arrays(st.sampled_from([np.int16, np.float32, np.bool_]), hnp.array_shapes(max_dims=3)))

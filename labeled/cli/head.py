@@ -1,32 +1,34 @@
 """``labeled head``: the first rows of a file, as numbers or as small pictures.
 
-A source is drawn in ASCII shades when its dims are batch, height, width and perhaps channel,
-found by name; anything else is printed as aligned numbers. Reads only the rows it shows.
+A source is drawn when its dims are batch, height, width and perhaps channel, found by
+name; anything else is printed as aligned numbers. Reads only the rows it shows.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 import numpy as np
 import numpy.typing as npt
+import xarray as xr
 
 from labeled.api.dataset import Dataset
 from labeled.api.opening import open_dataset
+from labeled.cli.drawing import as_pixels, gallery, shrink_step
 from labeled.cli.info import plain_values
 from labeled.cli.options import examples_option, external_option, group_option, names_of
 from labeled.dims import image_dims
 from labeled.formats.picture_heads import PictureError, head_of, kind_of
 from labeled.ragged import Ragged
-from labeled.views.batches import as_images
 from labeled.views.classes import class_names_of
 from labeled.views.text import count_words, sizes_words
 
-SHADES = np.array(list(" .:-=+*#%@"))
 MOST_PIXELS = 64
 MOST_VALUES = 10
 MOST_CHARACTERS = 24
@@ -64,8 +66,8 @@ def head(
 ) -> None:
     """Show the first rows of FILE: of SOURCE, or of every source.
 
-    Small images, known by the names of their axes (height, width, perhaps channel), are drawn
-    in shades.
+    Small images, known by the names of their axes (height, width, perhaps channel), are drawn:
+    in colour on a terminal (not with NO_COLOR), else in shades.
 
     \b
       labeled head digits.hdf5 images --rows 3 --split test
@@ -115,17 +117,10 @@ def source_lines(dataset: Dataset, name: str, n_rows: int, numbers: bool) -> lis
     if dtype == "text":  # compute() asks pandas for a type, which refuses bytes that are no UTF-8
         return [title, *number_lines(first.values, class_names_of(lazy.attrs)), ""]
     array = first.pad() if ragged else first.compute()
-    roles = image_dims(list(map(str, lazy.dims[1:])))
-    if (
-        numbers
-        or not array.size
-        or array.dtype.kind not in "biuf"
-        or roles is None
-        or not roles.keys() <= {"height", "width", "channel"}
-    ):
+    image = None if numbers or not array.size else as_image(array)
+    if image is None:
         return [title, *number_lines(array.values, class_names_of(lazy.attrs)), ""]
-    images, note = as_images(array.values, tuple(map(str, array.dims[1:])))
-    return [title, *image_lines(np.stack(images), note.removeprefix(", "))]
+    return [title, *image_lines(image)]
 
 
 def picture_lines(rows: Ragged, name: str) -> list[str]:
@@ -156,41 +151,39 @@ def _size_of(encoded: bytes) -> str:
     return f" of {height} x {width} x {channels}"
 
 
-def image_lines(images: npt.NDArray[Any], note: str) -> list[str]:
-    """Draw images side by side, and say what black and white stand for.
+def as_image(array: xr.DataArray) -> xr.DataArray | None:
+    """Put an array into the order batch, height, width, channel; None if it is no image."""
+    if array.dtype.kind not in "biuf":
+        return None
+    first, *inner = map(str, array.dims)
+    wanted = image_dims(inner)
+    if wanted is None or not wanted.keys() <= {"height", "width", "channel"}:
+        return None
+    return array.transpose(first, *wanted.values())
 
-    Parameters
-    ----------
-    images : array, lengths (n, height, width) or (n, height, width, 3)
-        The least value is black, and so is not-a-number; a pixel is two characters wide.
-    note : str
-        What of each is not shown.
-    """
+
+def image_lines(image: xr.DataArray) -> list[str]:
+    """Draw images side by side, and say what black and white stand for."""
+    values, note = image.values, ""
+    if values.ndim == 4 and values.shape[3] != 3:
+        note = f"channel 0 of {values.shape[3]}; " if values.shape[3] > 1 else ""
+        values = values[..., 0]
     columns = shutil.get_terminal_size().columns
-    step = -(-max(images.shape[1:3]) // max(2, min(MOST_PIXELS, columns // 2 - 1)))
-    images = images[:, ::step, ::step]
-    notes = [note] if note else []
+    colour = wants_colour()
+    most = max(2, min(MOST_PIXELS, (columns - 2) // (1 if colour else 2)))
+    step = shrink_step(values.shape[1], values.shape[2], most)
     if step > 1:
-        notes.append(f"every {step}th pixel")
-    low, high = np.nanmin(images), np.nanmax(images)
-    with np.errstate(over="ignore", invalid="ignore"):
-        grey = images.astype(np.float64) - float(low)
-        grey = np.nan_to_num(grey / (float(high) - float(low) or 1.0))
-    if grey.ndim == 4:
-        grey = grey.mean(axis=3)
-    shades = SHADES[np.clip(grey * len(SHADES), 0, len(SHADES) - 1).astype(int)]
-    width = max(2 * shades.shape[2], len(f"row {len(shades) - 1}"))
-    per_line = max(1, columns // (width + 2))
-    lines = []
-    for first in range(0, len(shades), per_line):
-        some = range(first, min(first + per_line, len(shades)))
-        lines.append("".join(f"  {f'row {i}'.ljust(width)}" for i in some).rstrip())
-        for y in range(shades.shape[1]):
-            drawn = ("".join(np.repeat(shades[i, y], 2)).ljust(width) for i in some)
-            lines.append("  " + "  ".join(drawn))
-        lines.append("")
-    legend = "; ".join([*notes, f"black is {text_of(low)}, white is {text_of(high)}"])
-    return [*lines[:-1], f"  ({legend})", ""]
+        note += f"every {step}th pixel; "
+    values = values[:, ::step, ::step]
+    captions = [f"row {i}" for i in range(len(values))]
+    low, high = np.nanmin(values), np.nanmax(values)
+    lines = gallery(as_pixels(values), captions, colour=colour, columns=columns)
+    return [*lines[:-1], f"  ({note}black is {text_of(low)}, white is {text_of(high)})", ""]
+
+
+def wants_colour() -> bool:
+    """Whether stdout is a terminal, and nobody asked for no colour."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def number_lines(values: npt.NDArray[Any], classes: Mapping[int, str] | None = None) -> list[str]:
