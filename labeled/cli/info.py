@@ -35,6 +35,8 @@ Facts = dict[str, Any]
 MOST_CHARACTERS = 100
 MOST_FILES = 3
 MOST_CHANNELS, MOST_CLASSES = 4, 10
+MAX_LINES = 20
+"""Of each table about sources, below what a repr shows of them."""
 
 
 @click.command(short_help="Show what files hold: sources, splits, chunks, sizes.")
@@ -220,7 +222,7 @@ def file_text(facts: Facts, dataset: Dataset) -> str:
         "statistics": statistics_rows(facts["statistics"]),
     }
     for title, rows in tables.items():
-        lines += Table((), rows, title).text() if rows else []
+        lines += Table((), rows, title, most=MAX_LINES).text() if rows else []
     return "\n".join(lines)
 
 
