@@ -31,11 +31,15 @@ def path(tmp_path: Path) -> str:
 def test_several_threads_read_the_same(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: Any, n_files: int
 ) -> None:
-    seen = set()
+    seen, met, several = set(), threading.Event(), False
     plain = decoded.DecodeEngine.read_piece
 
     def noted(self: Any, *args: Any) -> None:
         seen.add(threading.current_thread().name)
+        if len(seen) > 1:
+            met.set()
+        elif several:
+            met.wait(20)  # leave the next piece to another thread, however late it starts
         plain(self, *args)
 
     other = tmp_path / "y.h5"
@@ -46,10 +50,11 @@ def test_several_threads_read_the_same(
     monkeypatch.setattr(decoded.DecodeEngine, "read_piece", noted)
     for threads in (1, 3):
         seen.clear()
+        several = threads > 1
         values, offsets, _ = x.flat(threads)
         np.testing.assert_array_equal(values, np.concatenate(expected))
         np.testing.assert_array_equal(np.diff(offsets), [len(one) for one in expected])
-        assert (len(seen) > 1) == (threads > 1)
+        assert (len(seen) > 1) == several
 
 
 def test_a_damaged_chunk_is_an_error_whoever_decodes_it(path: str) -> None:
