@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+from pathlib import Path
 
 import pytest
 
@@ -24,3 +25,12 @@ def test_a_package_says_which_file_to_open(name):
     modules = {found.name for found in pkgutil.iter_modules(package.__path__)}
     told = set(re.findall(r"(?<!`)`([a-z0-9_]+)`(?!`)", package.__doc__))
     assert told == modules
+
+
+def test_files_that_contributing_names_are_there():
+    root = Path(__file__).parent.parent
+    named = re.findall(r"`([a-z0-9_/]+\.py)`", (root / "CONTRIBUTING.md").read_text())
+    assert len(named) > 5
+    assert [
+        one for one in named if not any((f / one).exists() for f in (root, root / "labeled"))
+    ] == []
