@@ -79,7 +79,7 @@ def row_figures(folder: Path, n: int) -> Figures:
 
     def plan(shuffle: Any = "full", **options: Any) -> labeled.Loader:
         rows = opened.split("train").subset(slice(1000, None))
-        return rows.batches(256, shuffle=shuffle, seed=7, part=(3, 8), **options)
+        return rows.batches(256, shuffle=shuffle, seed=7, shard=(3, 8), **options)
 
     plan()
     epochs = plan().plan.epoch_plan

@@ -33,13 +33,13 @@ _ANSWERS = {
     "drop_last drop_remainder": "pass last='drop'",
     "random_state generator rng": "pass seed=, a whole number",
     "batch_sampler": "pass sampler=",
-    "rank world_size num_replicas shard": "pass part=(rank, world_size), and one seed= for all",
+    "rank world_size num_replicas": "pass shard=(rank, world_size), and one seed= for all",
     "n_jobs num_workers persistent_workers": "pass threads= for threads of this process; "
     "labeled.torch.data_loader has worker processes",
     "prefetch_factor": "pass prefetch=",
-    "pin_memory": "pass pinned=True, with as_='torch'",
+    "pin_memory": "pass pinned=True, with output='torch'",
     "output framework with_format set_format to to_torch to_tensor to_tf tensor cuda jax": (
-        "ds.batches(64, as_='torch') makes tensors; 'jax', 'tensorflow' and 'cupy' do as well"
+        "ds.batches(64, output='torch') makes tensors; 'jax', 'tensorflow' and 'cupy' do as well"
     ),
     "repeat epochs reset": "each loop over ds.batches(...) is the next epoch",
     "take limit head first skip iloc rows": "ds[:10] or ds.subset([5, 3]) choose rows; "

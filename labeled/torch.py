@@ -22,7 +22,7 @@ from labeled.api.dataset import Dataset
 from labeled.api.shares import shared_options
 from labeled.device.handoff import module
 from labeled.errors import LoaderError, OptionError, StateError, did_you_mean
-from labeled.loader.arguments import integer, part_of
+from labeled.loader.arguments import integer, shard_of
 from labeled.loader.loader import Loader
 
 __all__ = ["DataLoader", "IterableDataset", "data_loader"]
@@ -107,9 +107,9 @@ class WorkerRows:
     ----------
     dataset : Dataset
     batch_size : int
-    part : (index, count)
+    shard : (index, count)
         Of this process among others, such as (rank, world size); workers share it further.
-    as_ : str
+    output : str
         As for ``batches``; ``"numpy"`` leaves the hand-off to torch.
     **options
         As for :meth:`labeled.Dataset.batches`. Workers read in no further threads unless
@@ -130,15 +130,15 @@ class WorkerRows:
         dataset: Dataset,
         batch_size: int | None = None,
         *,
-        part: tuple[int, int] = (0, 1),
-        as_: str = "torch",
+        shard: tuple[int, int] = (0, 1),
+        output: str = "torch",
         **options: Any,
     ) -> None:
         check_options(options, "DataLoader(rows, batch_size=None, {name}=...)")
-        given = {"batch_size": batch_size, "as_": as_, **options}
+        given = {"batch_size": batch_size, "output": output, **options}
         self.options = shared_options(dataset, given, DEALS)
         self.dataset = dataset
-        self.part = part_of(part)
+        self.shard = shard_of(shard)
         self.resumed: Mapping[str, Any] | None = None
         self.begin(int(options.get("epoch", 0)))
 
@@ -153,8 +153,8 @@ class WorkerRows:
 
     def loader(self, part: int, n_parts: int, epoch: int, **options: Any) -> Loader:
         """Return the loader of a worker's part, where it was resumed if that is this epoch."""
-        index, count = self.part
-        whole = {"part": (index * n_parts + part, count * n_parts), "epoch": epoch}
+        index, count = self.shard
+        whole = {"shard": (index * n_parts + part, count * n_parts), "epoch": epoch}
         loader = self.dataset.batches(**{**options, **self.options, **whole})
         if self.resumed is not None and self.resumed["epoch"] == epoch:
             loader.load_state_dict(self.resumed)
@@ -208,13 +208,13 @@ def data_loader(
     batch_size: int | None = None,
     *,
     num_workers: int = 0,
-    part: tuple[int, int] = (0, 1),
+    shard: tuple[int, int] = (0, 1),
     torch_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> DataLoader:
     """Make batches of torch tensors in worker processes of torch's.
 
-    The loader of :meth:`labeled.Dataset.batches` with ``as_="torch"`` reads in threads and
+    The loader of :meth:`labeled.Dataset.batches` with ``output="torch"`` reads in threads and
     is faster for what it does itself; worker processes pay where Python code of your own
     runs on every batch.
 
@@ -224,7 +224,7 @@ def data_loader(
     batch_size : int
     num_workers : int
         Processes; each serves a part of the epoch, and every row comes once.
-    part : (index, count)
+    shard : (index, count)
         Of this process among others: (rank, world size).
     torch_options : mapping, optional
         Of ``torch.utils.data.DataLoader``: ``pin_memory``, ``prefetch_factor``,
@@ -246,7 +246,7 @@ def data_loader(
     """
     check_options(options, "torch_options={{'{name}': ...}}")
     theirs = checked_options({} if torch_options is None else torch_options)
-    rows = iterable_dataset()(dataset, batch_size, part=part, **options)
+    rows = iterable_dataset()(dataset, batch_size, shard=shard, **options)
     loader = DataLoader(rows, integer("num_workers", num_workers, least=0), theirs)
     try:
         loader.start()

@@ -330,7 +330,7 @@ CASES = [
         "[sum(map(len, epochs(old(num_parts=5, part_index=k, batch_size=1), 1)[0])) "
         "for k in range(5)]",
         "[3, 2, 3, 2, 2]",
-        "[native(part=(k, 5)).n_samples for k in range(5)]",
+        "[native(shard=(k, 5)).n_samples for k in range(5)]",
         "[2, 2, 3, 2, 3]",
     ),
     Case(
@@ -338,7 +338,7 @@ CASES = [
         "... some may be empty, and fail.",
         "old(num_parts=40, part_index=1, batch_size=1)",
         "raises ValueError",
-        "[len(native(part=(k, 40))) for k in (0, 39)]",
+        "[len(native(shard=(k, 40))) for k in (0, 39)]",
         "[0, 1]",
     ),
     Case(

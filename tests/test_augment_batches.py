@@ -94,7 +94,7 @@ def test_pictures_depend_on_seed_epoch_and_row_alone(dataset):
 
 def test_parts_together_are_the_epoch(dataset):
     whole = by_row(batches(dataset, shuffle=True))
-    parts = [by_row(batches(dataset, shuffle=True, part=(k, 3))) for k in range(3)]
+    parts = [by_row(batches(dataset, shuffle=True, shard=(k, 3))) for k in range(3)]
     assert sum(map(len, parts)) == N
     assert_same({row: image for part in parts for row, image in part.items()}, whole)
 

@@ -56,7 +56,7 @@ def test_a_loader_decodes_them(ds, pictures, threads):
 
 def test_an_augment_goes_on_with_them(ds, pictures):
     steps = [{"images": Decode()}, {"images": Augment([Crop((8, 10)), Mirror(1.0)])}]
-    (batch,) = ds.batches(30, pipeline=steps, as_="numpy")
+    (batch,) = ds.batches(30, pipeline=steps, output="numpy")
     for pixels, whole in zip(batch["images"], pictures, strict=True):
         top, left = (whole.shape[0] - 8) // 2, (whole.shape[1] - 10) // 2
         np.testing.assert_array_equal(pixels, whole[top : top + 8, left : left + 10][:, ::-1])

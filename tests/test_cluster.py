@@ -165,7 +165,7 @@ def test_bad_requests_are_refused_before_anything_is_sent(client, ds):
     for options, words in [
         ({"every": 0}, "every=0 must be at least 1"),
         ({"parts": 0}, "parts=0"),
-        ({"part": (0, 2)}, "how many with parts="),
+        ({"shard": (0, 2)}, "how many with parts="),
         ({"memory": "1 kB"}, "too small"),
     ]:
         with pytest.raises(LoaderError, match=words):
@@ -290,7 +290,7 @@ def pid_like(block):
 @pytest.mark.skipif(find_spec("cupy") is not None, reason="CuPy is installed")
 def test_a_gpu_is_asked_for_where_workers_have_one(client, ds):
     stand_in = str(Path(__file__).with_name("stand_in"))
-    options = {"device": "cuda", "as_": "cupy", "batch_size": 50, "resources": {"TOKEN": 1}}
+    options = {"device": "cuda", "output": "cupy", "batch_size": 50, "resources": {"TOKEN": 1}}
     with pytest.raises(MissingExtraError, match="arrays on a GPU need CuPy") as raised:
         cl.run_parts(client, ds, count_rows, nothing_yet, operator.add, **options)
     assert "on worker" in raised.value.__notes__[0]

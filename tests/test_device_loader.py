@@ -329,7 +329,7 @@ def test_an_iterator_that_is_dropped_waits_for_what_it_began(ds):
 def test_what_does_not_go_with_a_device_is_refused(ds):
     for options, words in [
         ({"errors": "skip"}, "errors='skip'"),
-        ({"as_": "numpy"}, "as_='numpy', whose arrays are the host's"),
+        ({"output": "numpy"}, "output='numpy', whose arrays are the host's"),
     ]:
         with pytest.raises(LoaderError, match=words):
             ds.batches(8, device=FakeDevice(), **options)

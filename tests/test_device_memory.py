@@ -84,7 +84,7 @@ def asked(draw):
     if draw(st.booleans()):
         options["window_rows"] = draw(st.integers(1, 300))
     if draw(st.booleans()):
-        options["part"] = (1, 3)
+        options["shard"] = (1, 3)
     return options
 
 

@@ -66,7 +66,7 @@ def test_one_source_is_a_tuple_of_one_and_a_pipeline_comes_before(ds):
 
 def test_tuples_hold_tensors_where_tensors_are_asked_for(ds):
     torch = pytest.importorskip("torch")
-    x, y = next(iter(ds.batches(16, as_="torch", as_tuple=True, dtype={"images": "float32"})))
+    x, y = next(iter(ds.batches(16, output="torch", as_tuple=True, dtype={"images": "float32"})))
     assert isinstance(x, torch.Tensor)
     np.testing.assert_array_equal(y.numpy(), TARGETS[:16])
 
@@ -79,7 +79,7 @@ def test_specs_nest_batches_themselves(ds):
 @pytest.mark.skipif(find_spec("cupy") is not None, reason="CuPy is installed")
 def test_a_gpu_for_torch_needs_cupy_or_nothing_but_torch(ds):
     with pytest.raises(MissingExtraError, match=r"pinned=True.*\.to\('cuda'"):
-        ds.batches(16, device="cuda", as_="torch")
+        ds.batches(16, device="cuda", output="torch")
 
 
 def test_help_shows_every_option_with_its_default(ds):

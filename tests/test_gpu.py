@@ -95,7 +95,7 @@ def test_torch_takes_tensors_without_a_copy(cupy, ds):
     if not torch.cuda.is_available():
         pytest.skip("this torch has no CUDA")
     total = 0
-    for batch in ds.batches(64, device="cuda", as_="torch", shuffle="window", seed=1):
+    for batch in ds.batches(64, device="cuda", output="torch", shuffle="window", seed=1):
         assert batch["features"].is_cuda
         total += int(batch["features"].sum(dtype=torch.int64))
     assert total == int(DATA["features"].sum(dtype=np.int64))
@@ -110,7 +110,7 @@ if jax.default_backend() != "gpu":
     sys.exit()
 total = 0
 for batch in labeled.open_dataset(sys.argv[1]).batches(
-    64, device="cuda", as_="jax", shuffle="window", seed=1, dtype={"targets": "int32"}
+    64, device="cuda", output="jax", shuffle="window", seed=1, dtype={"targets": "int32"}
 ):
     assert batch["features"].device.platform == "gpu"
     total += int(batch["features"].astype("int32").sum())

@@ -89,7 +89,7 @@ def test_names_in_brackets_are_still_names(ds):
         ("take", r"ds\[:10\]"),
         ("shuffle", "shuffle=True"),
         ("map", "pipeline="),
-        ("to_torch", "as_='torch'"),
+        ("to_torch", "output='torch'"),
         ("bathces", "did you mean 'batches'"),
     ],
 )
@@ -107,7 +107,7 @@ def test_a_dataset_answers_guesses(ds, guess, words):
         ("num_workers", "threads="),
         ("transform", "pipeline="),
         ("mean", "scale=.*shift="),
-        ("rank", r"part=\(rank, world_size\)"),
+        ("rank", r"shard=\(rank, world_size\)"),
         ("sources", r"ds\.select"),
         ("shufle", "did you mean 'shuffle'"),
     ],
@@ -135,7 +135,7 @@ def test_batches_loaders_ragged_and_the_package_answer_guesses(ds):
     for thing, guess, said in [
         (batch, "x", r"\['x'\]"),
         (batch, "numpy", "values"),
-        (batch, "to", "as_='torch'"),
+        (batch, "to", "output='torch'"),
         (loader, "take", "islice"),
         (words, "lengths", "shapes"),
         (labeled, "DataLoader", "batches"),

@@ -32,7 +32,7 @@ def ds(tmp_path_factory):
 
 
 def test_numpy_batches_are_plain_dicts(ds):
-    for plain, batch in zip(ds.batches(16), ds.batches(16, as_="numpy"), strict=True):
+    for plain, batch in zip(ds.batches(16), ds.batches(16, output="numpy"), strict=True):
         assert type(batch) is dict
         for name, array in batch.items():
             assert type(array) is np.ndarray
@@ -42,26 +42,26 @@ def test_numpy_batches_are_plain_dicts(ds):
 @pytest.mark.parametrize("change", [lambda y: y.values + 1, whole(lambda y: y.values + 1)])
 def test_what_a_pipeline_leaves_alone_is_handed_over_too(ds, change):
     """A batch half of which a transform had made plain kept the other half labelled."""
-    for batch in ds.batches(32, as_="numpy", pipeline={"targets": change}):
+    for batch in ds.batches(32, output="numpy", pipeline={"targets": change}):
         assert {name: type(array) for name, array in batch.items()} == dict.fromkeys(
             DATA, np.ndarray
         )
 
 
 def test_rows_come_along(ds):
-    for batch, rows, count in ds.batches(32, as_="numpy", last="pad").with_rows():
+    for batch, rows, count in ds.batches(32, output="numpy", last="pad").with_rows():
         np.testing.assert_array_equal(batch["targets"][:count], DATA["targets"][rows[:count]])
 
 
 def test_what_cannot_be_handed_over_is_refused(ds, monkeypatch):
-    with pytest.raises(LoaderError, match=r"as_='trch' must be .*; did you mean 'torch'"):
-        ds.batches(8, as_="trch")
-    with pytest.raises(LoaderError, match="not as_='numpy'"):
-        ds.batches(8, as_="numpy", pinned=True)
+    with pytest.raises(LoaderError, match=r"output='trch' must be .*; did you mean 'torch'"):
+        ds.batches(8, output="trch")
+    with pytest.raises(LoaderError, match="not output='numpy'"):
+        ds.batches(8, output="numpy", pinned=True)
     monkeypatch.setattr(importlib, "import_module", lambda name: exec("raise ImportError(name)"))
     for library in ("torch", "jax", "tensorflow"):
         with pytest.raises(MissingExtraError, match=f"pip install {library}"):
-            ds.batches(8, as_=library)
+            ds.batches(8, output=library)
 
 
 def test_memory_of_slots_starts_where_other_libraries_want_it():
@@ -82,7 +82,7 @@ from labeled.loader.slots import Slot
 from labeled.spaces import VectorSpace
 
 ds = labeled.open_dataset(sys.argv[1])
-options = {"dtype": "float32", "as_": "jax", "memory": "4 MiB", "shuffle": True}
+options = {"dtype": "float32", "output": "jax", "memory": "4 MiB", "shuffle": True}
 loader = ds.batches(32, specs=(VectorSpace(105), "features"), **options)
 batches = list(loader)
 assert all(isinstance(batch, jax.Array) for batch in batches)
@@ -96,9 +96,10 @@ assert HandOff("jax")(x).unsafe_buffer_pointer() == x.ctypes.data
 
 with warnings.catch_warnings(record=True) as told:
     warnings.simplefilter("always")
-    ds.batches(8, as_="jax")
+    ds.batches(8, output="jax")
 assert "jax makes int32 of source 'targets', which is int64" in str(told[0].message)
-assert next(iter(ds.batches(8, as_="jax", dtype={"targets": "int32"})))["targets"].shape == (8, 1)
+narrow = ds.batches(8, output="jax", dtype={"targets": "int32"})
+assert next(iter(narrow))["targets"].shape == (8, 1)
 """
 
 
@@ -119,7 +120,7 @@ from labeled.loader.slots import Slot
 from labeled.spaces import Conv2DSpace, VectorSpace
 
 ds = labeled.open_dataset(sys.argv[1])
-options = {"dtype": "float32", "as_": "tensorflow", "memory": "4 MiB", "shuffle": True}
+options = {"dtype": "float32", "output": "tensorflow", "memory": "4 MiB", "shuffle": True}
 loader = ds.batches(32, specs=(VectorSpace(105), "features"), **options)
 batches = list(loader)
 assert all(isinstance(batch, tensorflow.Tensor) for batch in batches)
@@ -127,7 +128,7 @@ then = [np.array(batch) for batch in batches]
 for _ in loader:
     pass
 assert all(np.array_equal(a, b) for a, b in zip(batches, then, strict=True))
-options |= {"as_": "numpy", "seed": loader.seed}
+options |= {"output": "numpy", "seed": loader.seed}
 plain = ds.batches(32, specs=(VectorSpace(105), "features"), **options)
 assert all(np.array_equal(a, b) for a, b in zip(batches, plain, strict=True))
 
@@ -146,7 +147,7 @@ try:
     raise AssertionError("texts were taken")
 except ArrayError as error:
     assert "give x.numpy()" in str(error)
-made = next(iter(ds.batches(4, dtype={"features": tensorflow.float16}, as_="tensorflow")))
+made = next(iter(ds.batches(4, dtype={"features": tensorflow.float16}, output="tensorflow")))
 assert made["features"].dtype == tensorflow.float16
 
 chw = Conv2DSpace((2, 3), channels=4, axes=("b", "c", 0, 1))
@@ -272,7 +273,7 @@ def test_what_dlpack_must_not_be_asked_for_is_refused(given, words, tmp_path):
 def test_dtypes_of_tensorflow_are_known(ds):
     """They tell NumPy's."""
     theirs = SimpleNamespace(as_numpy_dtype=np.float32)
-    batch = next(iter(ds.batches(4, dtype={"features": theirs}, as_="numpy")))
+    batch = next(iter(ds.batches(4, dtype={"features": theirs}, output="numpy")))
     np.testing.assert_array_equal(batch["features"], DATA["features"][:4].astype("f4"))
     assert batch["features"].dtype == "f4"
 
@@ -284,7 +285,7 @@ def test_numbers_that_numpy_does_not_hand_over_are_refused(ds, library):
     with pytest.raises(
         LoaderError, match=r"'features' is bfloat16, which NumPy does not hand .*dtype='float32'"
     ):
-        ds.batches(4, dtype={"features": ml_dtypes.bfloat16, "targets": "i4"}, as_=library)
+        ds.batches(4, dtype={"features": ml_dtypes.bfloat16, "targets": "i4"}, output=library)
 
 
 def test_a_table_of_pandas_is_served_by_columns():

@@ -160,6 +160,6 @@ def test_categories_of_a_table_of_pandas_are_no_examples(tmp_path: Path) -> None
     asked = labeled.open_dataset(path, group="df/meta/kind/meta")
 
     assert {name.rpartition("/")[0] for name in dataset} == {"df/table", "own/meta/kind/meta/table"}
-    (batch,) = dataset.batches(3, as_="numpy")
+    (batch,) = dataset.batches(3, output="numpy")
     assert batch["df/table/kind"].tolist() == [1, 0, 1]
     assert asked["table/values"].values.tolist() == [b"cat", b"dog"]

@@ -142,7 +142,7 @@ def test_parts_hold_every_row_once_and_epochs_resume(tmp_path, ending, shuffle, 
     options = {"shuffle": shuffle, "seed": 3, "memory": 8 << 20}
     seen = []
     for index in range(3):
-        for batch in train.batches(8, part=(index, 3), **options):
+        for batch in train.batches(8, shard=(index, 3), **options):
             np.testing.assert_array_equal(batch["images"], arrays["train", "images"][batch.rows])
             np.testing.assert_array_equal(batch["labels"], arrays["train", "labels"][batch.rows])
             seen += batch.rows.tolist()

@@ -98,7 +98,7 @@ def test_parts_of_an_epoch_hold_each_row_once(path, split, order, size, count, l
             nullcontext() if kept else mock.patch.object(fitting, "choose_kept", return_value=set())
         ):
             loader = dataset.batches(
-                size, last=last, part=(index, count), memory="8 MiB", threads=index % 3, **order
+                size, last=last, shard=(index, count), memory="8 MiB", threads=index % 3, **order
             )
         assert loader.plan.all_kept == kept
         batches = list(loader)
@@ -165,18 +165,18 @@ def test_an_epoch_goes_on_with_another_number_of_parts(path):
     options = {"shuffle": "window", "seed": 3, **SMALL}
     seen, states = [], []
     for index in range(3):
-        loader = dataset.batches(8, part=(index, 3), **options)
+        loader = dataset.batches(8, shard=(index, 3), **options)
         with iter(loader) as epoch:
             seen += [next(epoch).rows for _ in range(4)]
             states.append(loader.state_dict())
     merged = labeled.merge_states(states)
     following = []
     for index in range(2):
-        loader = dataset.batches(8, part=(index, 2), **options)
+        loader = dataset.batches(8, shard=(index, 2), **options)
         loader.load_state_dict(merged)
         seen += rows_of(loader)
         following.append(rows_of(loader))
-        fresh = dataset.batches(8, part=(index, 2), epoch=1, **options)
+        fresh = dataset.batches(8, shard=(index, 2), epoch=1, **options)
         for mine, rows in zip(following[-1], rows_of(fresh), strict=True):
             np.testing.assert_array_equal(mine, rows)
     assert sorted(np.concatenate(seen).tolist()) == list(range(N))
@@ -273,8 +273,8 @@ def test_balance_and_weights(path):
         ({"batch_size": 2.5}, "whole number"),
         ({"last": "trim"}, "'trim'"),
         ({"shuffle": "yes"}, "'yes'"),
-        ({"part": (2, 2)}, "index"),
-        ({"part": 3}, "part=3 must be"),
+        ({"shard": (2, 2)}, "index"),
+        ({"shard": 3}, "shard=3 must be"),
         ({"memory": "lots"}, "512 MiB"),
         ({"memory": "1 MiB"}, "too small.*give memory="),
         ({"balance": "labels"}, "'labels'"),

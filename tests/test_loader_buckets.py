@@ -59,7 +59,7 @@ def test_every_row_once_and_little_padding(path: str, parts: int, options: Any) 
     sizes = np.asarray(dataset["x"].sizes)
     seen, waste, plain = [], [], []
     for index in range(parts):
-        told = {"shuffle": "window", "seed": 7, "window_rows": 400, "part": (index, parts)}
+        told = {"shuffle": "window", "seed": 7, "window_rows": 400, "shard": (index, parts)}
         loader = dataset.batches(16, bucket=True, **told, **options)
         batches = epoch(loader)
         seen += batches

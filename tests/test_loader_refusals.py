@@ -52,9 +52,9 @@ def ds(tmp_path_factory):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"part": (0, 2), "shuffle": True}, "same seed= to every part"),
-        ({"part": (0, 1 << 40)}, "into 1,048,576 parts at most"),
-        ({"part": (0, 2), "weights": np.ones(N)}, "same seed= to every part"),
+        ({"shard": (0, 2), "shuffle": True}, "same seed= to every shard"),
+        ({"shard": (0, 1 << 40)}, "into 1,048,576 shards at most"),
+        ({"shard": (0, 2), "weights": np.ones(N)}, "same seed= to every shard"),
         ({"dtype": {"r": "u1"}}, "'r'.*float32 is not cast to uint8"),
         ({"dtype": {"u": "u1"}, "scale": {"u": 0.5}}, "'u'.*scaled result is not cast to uint8"),
         ({"dtype": {"u": bool}}, "'u'.*not cast to bool"),
@@ -75,12 +75,12 @@ def ds(tmp_path_factory):
         ({"memory": "64 KiB"}, r"too small: \d+ jobs.*give memory='\d+ MiB', or smaller batches$"),
         ({"last": "pad", "pad_value": {"u": 300}}, "'u'.*pad_value=300 is no value of dtype uint8"),
         ({"last": "pad", "pad_value": float("nan")}, "'a'.*pad_value=nan is no value.*int32"),
-        ({"sticky_parts": "no"}, "sticky_parts='no' must be True or False"),
+        ({"sticky_shards": "no"}, "sticky_shards='no' must be True or False"),
         ({"pinned": np.array([1, 2])}, "pinned=.*must be True or False"),
         ({"last": np.array([1, 2])}, "last=.*must be 'keep', .* or 'wrap'"),
         ({"ragged": np.array([1, 2])}, "ragged=.*must be 'list', 'pad' or 'flat'"),
         ({"errors": np.array([1, 2])}, "errors=.*must be 'raise' or 'skip'"),
-        ({"as_": np.array([1, 2])}, "as_=.*must be 'numpy'"),
+        ({"output": np.array([1, 2])}, "output=.*must be 'numpy'"),
         ({"balance": ["a"]}, r"balance=\['a'\] must be text"),
         ({"memory": float("inf")}, "memory=inf is not a size"),
         ({"memory": "1e400"}, "memory='1e400' is not a size"),
@@ -152,7 +152,7 @@ def test_integers_that_do_not_fit_are_an_error_of_their_batch(ds):
 def test_parts_in_file_order_need_no_seed(ds):
     states = []
     for index in range(2):
-        loader = ds.batches(100, part=(index, 2))
+        loader = ds.batches(100, shard=(index, 2))
         with iter(loader) as epoch:
             next(epoch)
             states.append(loader.state_dict())

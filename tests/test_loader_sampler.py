@@ -45,7 +45,7 @@ requests = st.lists(
 def test_listed_batches_come_as_they_are(dataset, asked, count, threads):
     for index in range(count):
         loader = dataset.batches(
-            sampler=asked, part=(index, count), threads=threads, memory="8 MiB"
+            sampler=asked, shard=(index, count), threads=threads, memory="8 MiB"
         )
         mine = asked[index::count]
         assert len(loader) == len(mine)
@@ -111,7 +111,7 @@ def test_a_place_is_saved_and_found(dataset):
 
 def test_parts_of_different_lengths_merge_at_their_end(dataset):
     asked = [[1], [2, 3], [4], [5], [6, 7]]
-    loaders = [dataset.batches(sampler=asked, part=(index, 2)) for index in range(2)]
+    loaders = [dataset.batches(sampler=asked, shard=(index, 2)) for index in range(2)]
     states = []
     for loader in loaders:
         list(loader)
@@ -143,17 +143,17 @@ def test_three_parts_go_on_as_two(dataset):
     asked = [[k, k + 1] for k in range(11)]
     states = []
     for index in range(3):
-        loader = dataset.batches(sampler=asked, part=(index, 3))
+        loader = dataset.batches(sampler=asked, shard=(index, 3))
         rows = [batch.rows.tolist() for batch in islice(loader, 2)]
         assert rows == asked[index::3][:2]
         states.append(loader.state_dict())
     merged = labeled.merge_states(states)
     for index in range(2):
-        loader = dataset.batches(sampler=asked, part=(index, 2))
+        loader = dataset.batches(sampler=asked, shard=(index, 2))
         loader.load_state_dict(merged)
         first = next(iter(loader)).rows.tolist()
         assert first == asked[6 + index]
-        again = dataset.batches(sampler=asked, part=(index, 2))
+        again = dataset.batches(sampler=asked, shard=(index, 2))
         again.load_state_dict(loader.state_dict())
         rest = [batch.rows.tolist() for batch in again]
         assert [first, *rest] == asked[6 + index :: 2]

@@ -82,7 +82,7 @@ def test_window_order_of_listed_units():
 
 
 def test_sticky_order():
-    order = Order("window", units_of_range(5, 1005, 30), 100, seed=7, sticky_parts=True)
+    order = Order("window", units_of_range(5, 1005, 30), 100, seed=7, sticky_shards=True)
     assert digest(EpochPlan(order, (1, 3), 8)) == "11c104ef27c18951"
 
 

@@ -40,7 +40,7 @@ def orders(draw):
         window_rows=draw(st.integers(1, 90)),
         seed=draw(st.integers(0, 5)),
         epoch=draw(st.integers(0, 5)),
-        sticky_parts=draw(st.booleans()),
+        sticky_shards=draw(st.booleans()),
     )
 
 
@@ -213,8 +213,8 @@ def test_windows_are_evenly_filled(some, window_rows, seed):
 
 @settings(max_examples=30, deadline=None)
 @given(orders(), counts)
-def test_sticky_parts_keep_their_stretch_of_the_file(order, count):
-    order = replace(order, sticky_parts=True)
+def test_sticky_shards_keep_their_stretch_of_the_file(order, count):
+    order = replace(order, sticky_shards=True)
     for index in range(count):
         expected = np.arange(*stretch(order.n_rows, index, count))
         for epoch in (0, 1):

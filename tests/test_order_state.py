@@ -59,7 +59,7 @@ def orders(draw):
     if draw(st.integers(0, 4)) == 0:
         return Draws(some, np.arange(some.n_rows) + 1.0, window_rows, seed)
     mode = draw(st.sampled_from(MODES))
-    return Order(mode, some, window_rows, seed, sticky_parts=draw(st.booleans()))
+    return Order(mode, some, window_rows, seed, sticky_shards=draw(st.booleans()))
 
 
 counts = st.integers(1, 5)
@@ -198,7 +198,7 @@ def base():
     [
         (replace(base(), mode="full"), 10, "keep", ("mode", "'window'", "'full'")),
         (replace(base(), window_rows=50), 10, "keep", ("window_rows", "30", "50")),
-        (replace(base(), sticky_parts=True), 10, "keep", ("sticky_parts", "False", "True")),
+        (replace(base(), sticky_shards=True), 10, "keep", ("sticky_shards", "False", "True")),
         (replace(base(), units=units_of_range(0, 99, 10)), 10, "keep", ("n_rows", "100", "99")),
         (replace(base(), units=units_of_range(0, 100, 5)), 10, "keep", ("plan", "stored chunks")),
         (base(), 20, "keep", ("batch_rows", "10", "20")),

@@ -70,16 +70,16 @@ def subsets():
     rows=subsets(),
     batch=st.integers(5, 120),
     seed=st.integers(0, 2**40),
-    part=st.sampled_from([(0, 1), (0, 3), (2, 3)]),
+    shard=st.sampled_from([(0, 1), (0, 3), (2, 3)]),
     last=st.sampled_from(["keep", "drop", "pad", "wrap"]),
     threads=st.integers(0, 2),
     stop=st.floats(0, 1),
 )
 def test_batches_are_those_of_whole_windows(
-    files, name, rows, batch, seed, part, last, threads, stop
+    files, name, rows, batch, seed, shard, last, threads, stop
 ):
     path, values = files[name]
-    wanted = {"batch_size": batch, "seed": seed, "part": part, "last": last, "threads": threads}
+    wanted = {"batch_size": batch, "seed": seed, "shard": shard, "last": last, "threads": threads}
     whole = loader_of(path, rows, whole=True, **wanted)
     picked = loader_of(path, rows, **wanted)
     position = np.arange(N)[rows]

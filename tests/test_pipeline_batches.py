@@ -99,9 +99,9 @@ def test_a_row_becomes_the_same_whoever_works_on_it(dataset, order, way, size, c
     seen = []
     for index in range(count):
         loader = dataset.batches(
-            size, pipeline={"images": noisy}, part=(index, count), last=last, **order, **way
+            size, pipeline={"images": noisy}, shard=(index, count), last=last, **order, **way
         )
-        plain = dataset.batches(size, part=(index, count), last=last, **order, **way)
+        plain = dataset.batches(size, shard=(index, count), last=last, **order, **way)
         for batch, other in zip(loader, plain, strict=True):
             np.testing.assert_array_equal(batch.rows, other.rows)
             assert batch.count == other.count

@@ -97,7 +97,7 @@ def test_a_resumed_epoch_and_parts_agree(arrays, stop):
     resumed.load_state_dict(state)
     rest = [batch.rows.tolist() for batch in resumed]
     assert rest == [rows for rows, _ in whole[stop:]]
-    parts = [batch.rows for k in range(3) for batch in batches(arrays, "x", part=(k, 3))]
+    parts = [batch.rows for k in range(3) for batch in batches(arrays, "x", shard=(k, 3))]
     assert sorted(np.concatenate(parts)) == sorted({*range(N)} - {*SMALL})
 
 
@@ -138,7 +138,7 @@ def test_damaged_and_small_pictures_of_record_files_are_left_out(tmp_path, pictu
         for row, image in found.items():
             once = STEPS(pictures[row], rows=row, seed=7, dims=("height", "width", "channel"))
             np.testing.assert_array_equal(image, once)
-    parts = [b.rows for k in range(2) for b in batches(records, "images", part=(k, 2))]
+    parts = [b.rows for k in range(2) for b in batches(records, "images", shard=(k, 2))]
     assert sorted(np.concatenate(parts)) == sorted({*range(N)} - lost)
     few = batches(records, "images", max_lost=len(lost) - 1)
     with pytest.warns(LabeledWarning), pytest.raises(ReadError, match="max_lost"):

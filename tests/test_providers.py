@@ -152,7 +152,7 @@ def test_parts_together_hold_every_sample_once(n, size, parts, roll_over):
             batch_size=size,
             shuffle=True,
             seed=2,
-            part=(k, parts),
+            shard=(k, parts),
             roll_over=roll_over,
         )
         for k in range(parts)
@@ -207,7 +207,7 @@ def test_labelled_and_lazy_arrays_keep_their_dims():
             LoaderError,
             "cannot be padded with 0.5",
         ),
-        ({"part": (2, 2)}, LoaderError, "part"),
+        ({"shard": (2, 2)}, LoaderError, "shard"),
         ({"label": {1: LABELS}}, ArrayError, "the name 1 of an array must be text"),
         ({"label": np.ma.array(LABELS, mask=LABELS > 3)}, ArrayError, "mask would be lost"),
         ({"label": da.ma.masked_greater(da.arange(15), 3)}, ArrayError, "mask would be lost"),

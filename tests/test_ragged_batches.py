@@ -120,14 +120,14 @@ def test_the_parts_of_an_epoch_hold_the_rows_of_the_plan(
             options = {"shuffle": shuffle, "seed": 3, "last": last, "threads": threads}
             loader = ds.batches(
                 batch_size,
-                part=(index, n_parts),
+                shard=(index, n_parts),
                 ragged=mode,
                 window_rows=64,
                 memory="64 MiB",
                 **options,
             )
             dense = ds.select("targets").batches(
-                batch_size, part=(index, n_parts), window_rows=64, **options
+                batch_size, shard=(index, n_parts), window_rows=64, **options
             )
             for data, rows, count in loader.with_rows():
                 check(data, rows, mode, layout, count)

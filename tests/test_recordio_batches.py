@@ -49,7 +49,7 @@ def test_parts_together_are_the_dataset(folder, name, shuffle, threads, count, p
     seen = []
     for index in range(count):
         options = {"shuffle": shuffle, "seed": 1, "threads": threads, "memory": "8 MiB"}
-        for batch in ds.batches(7, part=(index, count), **options):
+        for batch in ds.batches(7, shard=(index, count), **options):
             for row, id, image in zip(
                 batch.rows, batch.arrays["ids"], batch.arrays["images"], strict=True
             ):
@@ -147,7 +147,7 @@ def test_memory_for_pictures_starts_beside_a_cache_line_unless_it_is_shared(fold
         return {name: array.ctypes.data % ALIGNED for name, array in slot.arrays.items()}
 
     assert starts() == {"images": ASIDE, "ids": 0}
-    assert starts(as_="numpy") == {"images": 0, "ids": 0}
+    assert starts(output="numpy") == {"images": 0, "ids": 0}
 
 
 @pytest.mark.parametrize(("cores", "most_rows"), [(1, 60), (2, 45), (3, 30), (64, 8)])

@@ -31,7 +31,7 @@ def numbered(tmp_path_factory):
 
 
 def loaders(dataset, count, **options):
-    return [dataset.batches(part=(index, count), **options) for index in range(count)]
+    return [dataset.batches(shard=(index, count), **options) for index in range(count)]
 
 
 def loop(loader, stop=None):
@@ -140,7 +140,7 @@ def test_parts_that_saved_behind_their_loop_stay_in_step(numbered, n_rows, count
 
 def test_a_part_without_rows_saved_before_its_loop_stays_in_the_epoch(numbered):
     options = {"batch_size": 4, "shuffle": "full", "seed": 5}
-    part = numbered.subset(slice(0, 2)).batches(part=(0, 5), **options)
+    part = numbered.subset(slice(0, 2)).batches(shard=(0, 5), **options)
     part.load_state_dict(saved(part))
     assert (part.epoch, loop(part), part.epoch) == (0, [], 1)
 

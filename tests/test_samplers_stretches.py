@@ -100,7 +100,7 @@ def test_a_loader_serves_them_in_parts_and_goes_on(tmp_path):
         first = rows.reshape(-1, 5)[:, 0]
         np.testing.assert_array_equal(clips, [frames[row : row + 5] for row in first])
         assert (film[first] == film[first + 4]).all()
-    shares = [epoch(ds.batches(sampler=sampler, part=(i, 2))) for i in range(2)]
+    shares = [epoch(ds.batches(sampler=sampler, shard=(i, 2))) for i in range(2)]
     taken = [batch for turn in zip(*shares, strict=True) for batch in turn]
     assert [rows.tolist() for _, rows in taken] == [rows.tolist() for _, rows in alone]
 

@@ -43,7 +43,7 @@ def made():
         memory=chance.choice(["12 MiB", "12 MiB", "32 MiB"]),  # windows, or all is kept
         threads=chance.choice([0, 1, 3]),
         last=chance.choice(["keep", "pad", "drop", "wrap"]),
-        part=chance.choice([(0, 1), (1, 3)]),
+        shard=chance.choice([(0, 1), (1, 3)]),
     )
 
 

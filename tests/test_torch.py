@@ -51,7 +51,7 @@ def rows_of(batches):
 
 def test_tensors_are_the_memory_of_the_batch(train):
     plain = train.batches(16, shuffle=True, seed=3)
-    as_torch = train.batches(16, shuffle=True, seed=3, as_="torch")
+    as_torch = train.batches(16, shuffle=True, seed=3, output="torch")
     for batch, tensors in zip(plain, as_torch, strict=True):
         assert list(tensors) == ["features", "targets"]
         assert tensors["features"].dtype == torch.uint8
@@ -62,7 +62,7 @@ def test_tensors_are_the_memory_of_the_batch(train):
 
 
 def test_tensors_stay_what_they_were_while_somebody_holds_them(train):
-    loader = train.batches(8, shuffle=True, seed=1, as_="torch", memory="4 MiB")
+    loader = train.batches(8, shuffle=True, seed=1, output="torch", memory="4 MiB")
     kept = list(loader)
     copies = [batch["features"].clone() for batch in kept]
     for _ in loader:
@@ -72,7 +72,7 @@ def test_tensors_stay_what_they_were_while_somebody_holds_them(train):
 
 def test_torchs_own_dtypes_and_devices_are_known(train):
     dtypes = {"features": torch.float32, "targets": torch.int64}
-    batch = next(iter(train.batches(4, dtype=dtypes, as_="torch", device=torch.device("cpu"))))
+    batch = next(iter(train.batches(4, dtype=dtypes, output="torch", device=torch.device("cpu"))))
     assert {name: x.dtype for name, x in batch.items()} == dtypes
     with pytest.raises(LoaderError, match="'mps' is not 'cpu', 'cuda'"):
         train.batches(4, device=torch.device("mps"))
@@ -85,7 +85,7 @@ def test_bfloat16_is_refused_whether_or_not_numpy_was_taught_it(train, teacher):
     with pytest.raises(
         LoaderError, match=r"torch.bfloat16 is not a dtype: .*x.to\(torch.bfloat16\)"
     ):
-        train.batches(4, dtype=torch.bfloat16, as_="torch")
+        train.batches(4, dtype=torch.bfloat16, output="torch")
 
 
 @pytest.mark.parametrize("workers", [None, 0, 2])
@@ -93,7 +93,7 @@ def test_loops_that_count_epochs_themselves(train, workers):
     def made():
         options = {"shuffle": True, "seed": 5}
         if workers is None:
-            return train.batches(8, as_="torch", **options)
+            return train.batches(8, output="torch", **options)
         return labeled.torch.data_loader(train, 8, num_workers=workers, **options)
 
     plain = made()
@@ -131,7 +131,7 @@ def test_a_drawn_seed_is_that_of_the_state(train):
 def test_specs_nest_tensors(train):
     space = Conv2DSpace(shape=(5, 7), num_channels=3, axes=("c", 0, 1, "b"))
     specs = (CompositeSpace((space, VectorSpace(10))), ("features", "targets"))
-    images, labels = next(iter(train.batches(4, specs=specs, dtype="float32", as_="torch")))
+    images, labels = next(iter(train.batches(4, specs=specs, dtype="float32", output="torch")))
     assert (images.shape, labels.shape) == ((3, 5, 7, 4), (4, 10))
     expected = DATA["features"][:4].transpose(1, 2, 3, 0)
     np.testing.assert_array_equal(images, expected.astype("f4"))
@@ -140,7 +140,7 @@ def test_specs_nest_tensors(train):
 def test_ragged_examples_come_as_lists(tmp_path):
     images = [np.full((1, n % 3 + 1, 2), n, np.uint8) for n in range(6)]
     ds = labeled.open_dataset(ragged_file(tmp_path / "r.hdf5", images, np.zeros((6, 1), int)))
-    batch = next(iter(ds.batches(6, as_="torch")))
+    batch = next(iter(ds.batches(6, output="torch")))
     assert all(np.array_equal(a, b) for a, b in zip(batch["image_features"], images, strict=True))
 
 
@@ -148,7 +148,7 @@ def test_text_is_refused_before_anything_is_read(ds):
     with pytest.raises(
         LoaderError, match=r"source 'names' is text, of which torch makes no arr.*pipeline="
     ):
-        ds.batches(4, as_="torch")
+        ds.batches(4, output="torch")
 
 
 def test_what_is_said_of_times_makes_tensors_of_them(tmp_path):
@@ -156,10 +156,10 @@ def test_what_is_said_of_times_makes_tensors_of_them(tmp_path):
     ds = labeled.open_dataset(labeled.write(tmp_path / "t.hdf5", {"when": times}))
     remedy = r"say pipeline=\{'when': lambda times: times\.astype\('int64'\)\}"
     with pytest.raises(LoaderError, match=remedy):
-        ds.batches(6, as_="torch")
+        ds.batches(6, output="torch")
     with pytest.raises(LoaderError, match=r"expected int64 \(a pipeline makes some"):
-        ds.batches(6, as_="torch", dtype={"when": "int64"})
-    made = ds.batches(6, as_="torch", pipeline={"when": lambda times: times.astype("int64")})
+        ds.batches(6, output="torch", dtype={"when": "int64"})
+    made = ds.batches(6, output="torch", pipeline={"when": lambda times: times.astype("int64")})
     assert next(iter(made))["when"].tolist() == [n * 10**9 for n in range(6)]
 
 
@@ -226,7 +226,7 @@ def test_torchs_own_loader_over_a_dataset_makes_no_batches_of_labelled_arrays(tr
 def test_shares_and_workers_together_hold_every_row_once(train):
     found = []
     for rank in range(2):
-        rows = labeled.torch.IterableDataset(train, 8, shuffle="full", seed=5, part=(rank, 2))
+        rows = labeled.torch.IterableDataset(train, 8, shuffle="full", seed=5, shard=(rank, 2))
         found += rows_of(torch.utils.data.DataLoader(rows, batch_size=None, num_workers=2))
     assert sorted(joined(found)) == list(range(N))
 
@@ -316,13 +316,13 @@ def test_states_of_other_rows_are_refused(train):
 
 
 def test_pinning_needs_torch(train):
-    with pytest.raises(LoaderError, match="pinned=True goes with as_='torch'"):
+    with pytest.raises(LoaderError, match="pinned=True goes with output='torch'"):
         train.batches(8, pinned=True)
     if torch.cuda.is_available():
-        assert next(iter(train.batches(8, pinned=True, as_="torch")))["features"].is_pinned()
+        assert next(iter(train.batches(8, pinned=True, output="torch")))["features"].is_pinned()
         return
     with pytest.warns(LabeledWarning, match="pinned=True: torch finds no CUDA device"):
-        loader = train.batches(8, pinned=True, as_="torch")
+        loader = train.batches(8, pinned=True, output="torch")
     assert not next(iter(loader))["features"].is_pinned()
 
 
@@ -342,7 +342,7 @@ def test_what_torch_refuses_is_told_before_an_epoch_begins(train):
 
 def test_a_loader_given_to_torchs_data_loader_is_refused(tmp_path):
     path = labeled.write(tmp_path / "x.hdf5", {"x": np.arange(8)})
-    loader = labeled.open_dataset(path).batches(4, as_="torch")
+    loader = labeled.open_dataset(path).batches(4, output="torch")
 
     with pytest.raises(TypeError, match="not subscriptable"):
         next(iter(torch.utils.data.DataLoader(loader, batch_size=None)))

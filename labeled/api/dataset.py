@@ -628,7 +628,7 @@ class Dataset:
         Raises
         ------
         LoaderError
-            If a size, part, cast or option is impossible, or `memory` too small; no row is
+            If a size, shard, cast or option is impossible, or `memory` too small; no row is
             read but for the labels of `balance`.
         OptionError
             If an option does not exist.
@@ -666,7 +666,7 @@ class Dataset:
             Sources to provide; a mapping gives them other names (name -> source). Not given:
             sources called ``targets``, ``labels`` or the like are labels, the others data.
         **options
-            `shuffle`, `seed`, `part`, `window_rows`, `memory`, `threads`, `prefetch`, `dtype`,
+            `shuffle`, `seed`, `shard`, `window_rows`, `memory`, `threads`, `prefetch`, `dtype`,
             `scale`, `shift`, `errors`, `max_lost` and `device` as for :meth:`batches`;
             `data_padding`, `label_padding`, `roll_over` and `axes` as for
             :class:`labeled.providers.ArrayDataProvider`. What comes out of a pipeline is provided
@@ -739,7 +739,7 @@ class Dataset:
             # NumPy would make an array of the names that iterating gives.
             raise SelectionTypeError(
                 f"{self.where} is not one array: np.asarray(ds['x']) reads one source, and "
-                "ds.batches(256, as_='numpy') gives all of them batch by batch"
+                "ds.batches(256, output='numpy') gives all of them batch by batch"
             )
 
     # looks

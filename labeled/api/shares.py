@@ -15,17 +15,17 @@ def shared_options(dataset: Dataset, options: Mapping[str, Any], deals: str) -> 
     Parameters
     ----------
     options : mapping
-        But `part`.
+        But `shard`.
     deals : str
         Who deals out parts, and how that is said, for messages.
 
     Raises
     ------
     LoaderError
-        If an option is impossible, or `part` is among them.
+        If an option is impossible, or `shard` is among them.
     """
-    if "part" in options:
-        raise LoaderError(f"part= is what {deals}")
+    if "shard" in options:
+        raise LoaderError(f"shard= is what {deals}")
     loader = dataset.batches(**options)
     line = loader.plan.line
     seeded = options.get("sampler") is None or (line is not None and line.draws)

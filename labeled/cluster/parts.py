@@ -68,7 +68,7 @@ LOOK_PAUSED_S, LOOK_PAUSED_PER_WORKER_S = 1.0, 0.02
 QUIET_S = 5.0
 """After how long without a word a part is taken from a worker that is paused."""
 
-OF_DEVICES = ("device", "as_", "pinned")
+OF_DEVICES = ("device", "output", "pinned")
 """Options of ``batches`` that only a process with the device can tell right from wrong."""
 
 
@@ -124,7 +124,7 @@ def run_parts(
     progress : bool, optional
         Show a bar of rows; on a terminal by default, after two seconds.
     **batches_options
-        As for :meth:`labeled.Dataset.batches`, but `part`. `memory` is that of each worker.
+        As for :meth:`labeled.Dataset.batches`, but `shard`. `memory` is that of each worker.
 
     Returns
     -------

@@ -75,7 +75,7 @@ def stop_name(run: str) -> str:
 
 def run_part(work: PartWork, pair: bytes | None) -> None:
     """Fold what is left of a part, reporting on the way; runs on a worker."""
-    loader = work.dataset.batches(part=work.part, **work.options)
+    loader = work.dataset.batches(shard=work.part, **work.options)
     work.dataset.files.check_times()  # since the loader looked, or before: either is noticed
     if pair is None:
         acc = work.begin()

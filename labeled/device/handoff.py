@@ -56,11 +56,11 @@ class HandOff:
     def __post_init__(self) -> None:
         if str(self.library) not in LIBRARIES:
             raise LoaderError(
-                f"as_={self.library!r} is no library that batches are handed to; "
+                f"output={self.library!r} is no library that batches are handed to; "
                 f"{did_you_mean(str(self.library), LIBRARIES)}"
             )
         if self.pinned and self.library != "torch":
-            raise LoaderError(f"pinned=True goes with as_='torch', not as_={self.library!r}")
+            raise LoaderError(f"pinned=True goes with output='torch', not output={self.library!r}")
         if self.library in INSTALL:
             module(self.library)
         elif self.library == "cupy":

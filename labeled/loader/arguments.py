@@ -40,8 +40,8 @@ class Asked:
     seed: int | None
     epoch: int
     last: Last
-    part: tuple[int, int]
-    sticky_parts: bool
+    shard: tuple[int, int]
+    sticky_shards: bool
     window_rows: int | None
     balance: str | None
     weights: npt.ArrayLike | str | None
@@ -60,7 +60,7 @@ def listed_of(asked: Asked, *, draws: bool) -> Sampler | None:
         "shuffle": bool(asked.shuffle),
         "seed": asked.seed is not None and not draws,
         "last": asked.last != "keep",
-        "sticky_parts": asked.sticky_parts,
+        "sticky_shards": asked.sticky_shards,
         "window_rows": asked.window_rows is not None,
         "balance": asked.balance is not None,
         "weights": asked.weights is not None,
@@ -89,7 +89,7 @@ def drawn_of(asked: Asked) -> bool:
     there = {
         "shuffle": bool(asked.shuffle),
         "last": asked.last not in ("keep", "drop"),
-        "sticky_parts": asked.sticky_parts,
+        "sticky_shards": asked.sticky_shards,
     }
     given = [name for name, one in there.items() if one]
     if given:
@@ -117,15 +117,15 @@ def max_lost_of(max_lost: Any, skips: bool) -> int | float | None:
     return integer("max_lost", max_lost, least=0)
 
 
-def part_of(part: Any) -> tuple[int, int]:
+def shard_of(shard: Any) -> tuple[int, int]:
     try:
-        index, count = part
+        index, count = shard
     except (TypeError, ValueError):
-        raise LoaderError(f"part={part!r} must be a pair (index, count)") from None
-    if not 0 <= integer("part index", index) < integer("part count", count):
-        raise LoaderError(f"part={part!r}: the index must be in 0 .. count-1")
+        raise LoaderError(f"shard={shard!r} must be a pair (index, count)") from None
+    if not 0 <= integer("shard index", index) < integer("shard count", count):
+        raise LoaderError(f"shard={shard!r}: the index must be in 0 .. count-1")
     if count > MOST_PARTS:
-        raise LoaderError(f"part={part!r}: epochs are cut into {MOST_PARTS:,} parts at most")
+        raise LoaderError(f"shard={shard!r}: epochs are cut into {MOST_PARTS:,} shards at most")
     return int(index), int(count)
 
 
@@ -135,8 +135,8 @@ def seed_of(seed: Any, count: int, *, needed: bool) -> int:
         return integer("seed", seed)
     if needed and count > 1:
         raise LoaderError(
-            f"seed is missing: each of the {count} parts would draw its own order, and rows would "
-            "be lost and repeated; give the same seed= to every part"
+            f"seed is missing: each of the {count} shards would draw its own order, and rows would "
+            "be lost and repeated; give the same seed= to every shard"
         )
     return secrets.randbits(63) if needed else 0
 

@@ -68,8 +68,8 @@ def make_loader(
     last: Last = "keep",
     memory: float | str | None = None,
     window_rows: int | None = None,
-    part: tuple[int, int] = (0, 1),
-    sticky_parts: bool = False,
+    shard: tuple[int, int] = (0, 1),
+    sticky_shards: bool = False,
     balance: str | None = None,
     weights: npt.ArrayLike | str | None = None,
     sampler: Sampler | Iterable[Any] | None = None,
@@ -85,7 +85,7 @@ def make_loader(
     max_lost: int | float | None = None,
     pipeline: Any = None,
     device: str | Device = "cpu",
-    as_: Library | None = None,
+    output: Library | None = None,
     pinned: bool = False,
     as_tuple: bool = False,
 ) -> Loader:
@@ -113,7 +113,7 @@ def make_loader(
     last : {"keep", "drop", "pad", "wrap"}
         A short last batch is kept; left out; padded with `pad_value` (rows -1); or
         filled with rows that another batch has too. In file order "drop" leaves out
-        the same rows in every epoch: the last ones of each part.
+        the same rows in every epoch: the last ones of each shard.
     memory : size, optional
         The most that iterating adds to the memory of this process: 256 MiB when not given, or
         twice, four times, ... as much where batches need it, up to half of what the process
@@ -121,10 +121,10 @@ def make_loader(
         once a process, loaded by the first large copy or once a gibibyte of rows was read.
     window_rows : int, optional
         Rows shuffled together; from `memory` when not given.
-    part : (index, count)
+    shard : (index, count)
         Which of `count` shares of every epoch this loader serves.
-    sticky_parts : bool
-        Keep each part to one stretch of the file in every epoch.
+    sticky_shards : bool
+        Keep each shard to one stretch of the file in every epoch.
     balance : str, optional
         Name of a source of class labels: draw every class equally often, with
         replacement. All its labels are read while the loader is made.
@@ -132,7 +132,7 @@ def make_loader(
         Draw rows in proportion, with replacement: a number a row, or the source that holds
         them. Draws, balanced or weighted, come in
         random order and in whole batches, ``n_rows // batch_size`` of them: they take
-        neither `shuffle` nor `sticky_parts`, and of `last` no padding or wrapping.
+        neither `shuffle` nor `sticky_shards`, and of `last` no padding or wrapping.
     sampler : Sampler or iterable of requests, optional
         Batches listed by somebody else, in the place of `shuffle`: one of
         :mod:`labeled.samplers`, or slices and lists of rows, served as they are every
@@ -188,7 +188,7 @@ def make_loader(
         and laid out there, in memory of their own, on the consumer's current stream. Order
         and values are those of "cpu". Examples of different shapes and values to decode
         are laid out here first; texts stay here. **Not yet run on a GPU.**
-    as_ : {"numpy", "torch", "jax", "tensorflow", "cupy"}, optional
+    output : {"numpy", "torch", "jax", "tensorflow", "cupy"}, optional
         Whose arrays batches hold, by DLPack: those of the specs, or without specs a plain
         dict from source to array. Nothing is copied, but JAX copies what does not start at
         64 bytes and makes 32 bits of 64 unless its own settings differ. Examples of
@@ -196,9 +196,9 @@ def make_loader(
     as_tuple : bool
         Give each batch as a tuple of arrays, in the order of ``ds.select(...)``, so that
         ``for x, y in ds.select("images", "targets").batches(64, as_tuple=True)`` works. NumPy
-        arrays, or those that `as_` asks for. Without it, looping over a batch gives names.
+        arrays, or those that `output` asks for. Without it, looping over a batch gives names.
     pinned : bool
-        With ``as_="torch"``: copy tensors of the host into pinned memory, where torch finds
+        With ``output="torch"``: copy tensors of the host into pinned memory, where torch finds
         a CUDA device; without one that is told, and they stay where they are.
 
     Returns
@@ -208,13 +208,13 @@ def make_loader(
     Raises
     ------
     LoaderError
-        If a size, part, cast or option is impossible, or `memory` too small; no row is
+        If a size, shard, cast or option is impossible, or `memory` too small; no row is
         read but for the labels of `balance`.
     SpecsError
         If the specs do not fit the sources.
     """
     asked = Asked(
-        batch_size, shuffle, seed, epoch, last, part, sticky_parts, window_rows,
+        batch_size, shuffle, seed, epoch, last, shard, sticky_shards, window_rows,
         balance, weights, sampler,
     )  # fmt: skip
     if not sources:
@@ -233,15 +233,15 @@ def make_loader(
     )
     check_uneven(sources, selections, finish)
     line = line_in_form(pipeline, finish)
-    where = _device_for(device, as_)
-    hand = handed_over(as_, pinned, finish if line is None else None, as_tuple=as_tuple)
+    where = _device_for(device, output)
+    hand = handed_over(output, pinned, finish if line is None else None, as_tuple=as_tuple)
     skips = errors == "skip"
     piped = line is not None and line.works
     made = made_of(line, forms_of(sources, selections, finish)) if line and piped else None
     if where is not None and line is None:
         check_dtypes(finish)
     if where is not None:
-        check_device(where, device, skips=skips, piped=piped, as_=as_)
+        check_device(where, device, skips=skips, piped=piped, output=output)
     sorts = measured is not None
     lanes, grouping, sizes = fitted(
         wanted, sources, selections, lead, rows, finish, piped=made, skips=skips, sorts=sorts
@@ -252,7 +252,7 @@ def make_loader(
     epoch_plan = epoch_plan_of(rows, grouping, sizes.window_rows, buckets)
     on_device = None
     if where is not None and not piped:
-        on_device = device_plan(where, lanes, sizes, finish, rows.held_rows, library=as_)
+        on_device = device_plan(where, lanes, sizes, finish, rows.held_rows, library=output)
     else:
         sizes = picked_sizes(sizes, lanes, rows, wanted)
     if rows.last == "drop" and not epoch_plan.n_batches and n_rows:
@@ -295,12 +295,12 @@ def shows_options(call: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def _device_for(device: str | Device, as_: Library | None) -> Device | None:
+def _device_for(device: str | Device, output: Library | None) -> Device | None:
     """Return where batches are made; torch has a way to a GPU without CuPy."""
     try:
         return device_of(device)
     except MissingExtraError as error:
-        if as_ != "torch":
+        if output != "torch":
             raise
         raise MissingExtraError(
             f"{error}. Without CuPy, leave device= out, pass pinned=True and call "
@@ -313,7 +313,7 @@ def _warn_of_no_batch(n_rows: int, rows: OrderedRows) -> None:
     warn(
         f"every epoch is empty, for {why} and {count_words(n_rows, 'row')} do not fill one batch "
         f"of batch_size={rows.batch_rows}"
-        + (f" for each of {rows.part[1]} parts" if rows.part[1] > 1 else "")
+        + (f" for each of {rows.shard[1]} shards" if rows.shard[1] > 1 else "")
         + "; pass a smaller batch_size"
         + ("" if rows.draws else ", or last='keep'")
     )

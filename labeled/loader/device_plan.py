@@ -184,11 +184,13 @@ def device_of(device: Any) -> Device | None:
     raise LoaderError(f"device={device!r} is not 'cpu', 'cuda' or 'cuda:<number>'")
 
 
-def check_device(device: Device, asked: Any, *, skips: bool, piped: bool, as_: str | None) -> None:
+def check_device(
+    device: Device, asked: Any, *, skips: bool, piped: bool, output: str | None
+) -> None:
     """Raise :class:`LoaderError` where an option does not go with a device."""
     clashes = {
         "errors='skip', which leaves rows out on the host": skips and not piped,
-        "as_='numpy', whose arrays are the host's": as_ == "numpy" and device.name != "host",
+        "output='numpy', whose arrays are the host's": output == "numpy" and device.name != "host",
     }
     for words, clash in clashes.items():
         if clash:

@@ -243,7 +243,7 @@ def _order_words(plan: LoaderPlan, epoch_plan: AnyPlan, first_batch: int) -> str
         f"epoch={order.epoch}",
     ]
     if part[1] > 1:
-        words.append(f"part={part}")
+        words.append(f"shard={part}")
     if first_batch:
         words.append(f"going on at batch {first_batch:,}")
     return ", ".join(words)

@@ -61,7 +61,7 @@ class HandedOver:
 
 
 def handed_over(
-    as_: Any, pinned: bool, finish: Finish | None, *, as_tuple: bool = False
+    output: Any, pinned: bool, finish: Finish | None, *, as_tuple: bool = False
 ) -> HandedOver | None:
     """Check that what `finish` makes can be handed to a library; None if nothing is asked.
 
@@ -80,13 +80,13 @@ def handed_over(
     """
     if as_tuple and finish is not None and finish.specs is not None:
         raise LoaderError("as_tuple=True: batches are nested as specs= asks already; leave one out")
-    if as_ is None:
+    if output is None:
         if pinned:
-            raise LoaderError("pinned=True goes with as_='torch'")
+            raise LoaderError("pinned=True goes with output='torch'")
         if not as_tuple:
             return None
-        as_ = "numpy"
-    to = HandOff(as_, pinned)
+        output = "numpy"
+    to = HandOff(output, pinned)
     if pinned and not to.pins:
         warn(
             "pinned=True: torch finds no CUDA device, so tensors stay in ordinary memory, which is "
@@ -95,21 +95,23 @@ def handed_over(
     if finish is None:
         return HandedOver(to, as_tuple)
     if finish.specs is not None and finish.specs.sparse and to.library != "numpy":
-        raise LoaderError(f"as_={as_!r}: sparse batches are scipy's; ask for a dense VectorSpace")
+        raise LoaderError(
+            f"output={output!r}: sparse batches are scipy's; ask for a dense VectorSpace"
+        )
     for name, dtype in out_dtypes(finish).items():
         found = to.dtype(dtype)
         if found is None:
-            raise LoaderError(f"source {name!r} is {_why_not(name, dtype, as_)}")
+            raise LoaderError(f"source {name!r} is {_why_not(name, dtype, output)}")
         if found.itemsize < dtype.itemsize:
             warn(
-                f"{as_} makes {found} of source {name!r}, which is {dtype}, and does not look "
+                f"{output} makes {found} of source {name!r}, which is {dtype}, and does not look "
                 f"whether values fit: give dtype={{{name!r}: {str(found)!r}}}, which does, or turn "
                 "64 bits on there"
             )
     return HandedOver(to, as_tuple)
 
 
-def _why_not(name: str, dtype: np.dtype[Any], as_: Any) -> str:
+def _why_not(name: str, dtype: np.dtype[Any], output: Any) -> str:
     """Say what a source is that is not handed over, and what to do about it."""
     if dtype.kind == "V":  # of ml_dtypes, say, which JAX and TensorFlow bring
         return f"{dtype}, which NumPy does not hand over; take dtype='float32', and cast it there"
@@ -118,7 +120,7 @@ def _why_not(name: str, dtype: np.dtype[Any], as_: Any) -> str:
         what, remedy = "text", f"make numbers of it with pipeline={{{name!r}: ...}}"
     elif dtype.kind in "Mm":
         remedy = f"say pipeline={{{name!r}: lambda times: times.astype('int64')}}"
-    return f"{what}, of which {as_} makes no arrays; leave it out with select(), or {remedy}"
+    return f"{what}, of which {output} makes no arrays; leave it out with select(), or {remedy}"
 
 
 def out_dtypes(finish: Finish) -> Mapping[str, np.dtype[Any]]:

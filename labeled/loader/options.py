@@ -26,8 +26,8 @@ class BatchOptions(TypedDict, total=False):
     last: Last
     memory: float | str | None
     window_rows: int | None
-    part: tuple[int, int]
-    sticky_parts: bool
+    shard: tuple[int, int]
+    sticky_shards: bool
     balance: str | None
     weights: npt.ArrayLike | str | None
     sampler: Sampler | Iterable[Any] | None
@@ -43,7 +43,7 @@ class BatchOptions(TypedDict, total=False):
     max_lost: int | float | None
     pipeline: Any
     device: str | Device
-    as_: Library | None
+    output: Library | None
     pinned: bool
     as_tuple: bool
 

@@ -24,10 +24,10 @@ from labeled.loader.arguments import (
     drawn_of,
     integer,
     listed_of,
-    part_of,
     read_classes,
     seed_beside,
     seed_of,
+    shard_of,
 )
 from labeled.loader.plan import rows_held
 from labeled.samplers.buckets import Buckets
@@ -161,10 +161,10 @@ class OrderedRows:
     batch_rows: int
     mode: Mode
     last: Last
-    part: tuple[int, int]
+    shard: tuple[int, int]
     seed: int
     epoch: int
-    sticky_parts: bool
+    sticky_shards: bool
     draws: tuple[str, npt.NDArray[np.float64]] | None
     listed: Sampler | None
 
@@ -188,22 +188,22 @@ def ordered_rows(
     draws: bool,
 ) -> OrderedRows:
     """Check what was asked of rows and their order; reads labels where they are balanced."""
-    part, listed, drawn = part_of(asked.part), listed_of(asked, draws=draws), drawn_of(asked)
+    shard, listed, drawn = shard_of(asked.shard), listed_of(asked, draws=draws), drawn_of(asked)
     mode = "full" if listed is not None else _mode(asked.shuffle, sources)
     ordered = drawn or (listed is None and mode != "file")
     if listed is not None and draws:
         seed = seed_beside(listed, asked.seed)
     else:
-        seed = seed_of(asked.seed, part[1] if ordered else 1, needed=ordered or draws)
+        seed = seed_of(asked.seed, shard[1] if ordered else 1, needed=ordered or draws)
     return OrderedRows(
         n_rows=n_rows,
         batch_rows=batch_rows_of(asked.batch_size) if listed is None else listed.batch_rows or 1,
         mode="window" if drawn else mode,
         last="drop" if drawn else asked.last,
-        part=part,
+        shard=shard,
         seed=seed,
         epoch=integer("epoch", asked.epoch, least=0),
-        sticky_parts=bool(asked.sticky_parts),
+        sticky_shards=bool(asked.sticky_shards),
         draws=_draw_weights(asked.balance, asked.weights, sources, selections, n_rows),
         listed=listed,
     )
@@ -245,10 +245,10 @@ def epoch_plan_of(
     """Arrange the first epoch."""
     if rows.listed is None:
         order = _order(rows, grouping, window_rows, buckets)
-        return EpochPlan(order, rows.part, rows.batch_rows, rows.last)
+        return EpochPlan(order, rows.shard, rows.batch_rows, rows.last)
     sampler = rows.listed.at_epoch(rows.epoch)
     listed = SampledOrder(sampler, rows.n_rows, window_rows, rows.seed)
-    plan = SampledPlan(listed, rows.part)
+    plan = SampledPlan(listed, rows.shard)
     _ = plan.n_rows  # complain about rows that are not there now
     return plan
 
@@ -259,7 +259,7 @@ def _order(
     units = grouping.units
     if rows.draws is None:
         return Order(
-            rows.mode, units, window_rows, rows.seed, rows.epoch, rows.sticky_parts, buckets
+            rows.mode, units, window_rows, rows.seed, rows.epoch, rows.sticky_shards, buckets
         )
     name, weights = rows.draws
     grouped = weights if grouping.group is None else weights[grouping.group]

@@ -32,7 +32,7 @@ def ArrayDataProvider(
     roll_over: bool = False,
     seed: int | None = None,
     axes: BatchAxis = "first",
-    part: tuple[int, int] = (0, 1),
+    shard: tuple[int, int] = (0, 1),
     memory: float | str | None = None,
     device: str | Device = "cpu",
 ) -> LoaderProvider:
@@ -61,7 +61,7 @@ def ArrayDataProvider(
         Every order is a function of it and the epoch; drawn once when not given.
     axes : {"first", "last"}
         Where the batch axis of what is handed out stands.
-    part : (index, count)
+    shard : (index, count)
         Which share of every epoch is served.
     memory : size
         The most that a loop over lazy arrays adds to the memory of the process.
@@ -109,7 +109,7 @@ def ArrayDataProvider(
         title="ArrayDataProvider",
         shuffle=shuffle,
         seed=seed,
-        part=part,
+        shard=shard,
         memory=memory,
         device=device,
     )

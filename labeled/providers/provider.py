@@ -143,7 +143,7 @@ class Feed(NamedTuple):
 
 OPTIONS = (
     *("batch_size", "data_padding", "label_padding", "roll_over", "axes", "shuffle", "seed"),
-    *("part", "window_rows", "memory", "threads", "prefetch", "dtype", "scale", "shift"),
+    *("shard", "window_rows", "memory", "threads", "prefetch", "dtype", "scale", "shift"),
     *("errors", "max_lost", "device"),
 )
 """What a caller of ``as_provider`` may name; all but the first five are options of ``batches``."""
@@ -250,12 +250,12 @@ class LoaderProvider(DataProvider):
 
     @property
     def n_samples(self) -> int:
-        """Samples of an epoch of this part."""
+        """Samples of an epoch of this shard."""
         start, stop = stretch(self._n_rows, *self._plan.epoch_plan.part)
         return stop - start
 
     def __len__(self) -> int:
-        """Batches of an epoch of this part; those that ``errors="skip"`` empties are left out."""
+        """Batches of an epoch of this shard; those that ``errors="skip"`` empties are left out."""
         if self._rolls_over:
             return self._plan.epoch_plan.n_batches
         return -(-self.n_samples // self.batch_size)

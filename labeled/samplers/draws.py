@@ -72,7 +72,7 @@ class Draws:
     epoch: int = 0
     mode: str = "weights"
 
-    sticky_parts = False
+    sticky_shards = False
 
     def __post_init__(self) -> None:
         if self.window_rows < 1:

@@ -84,7 +84,7 @@ class Order:
         Rows read and shuffled together. A single unit may be larger: then it is the window.
     seed, epoch : int
         Hashed together: neighbours share nothing.
-    sticky_parts : bool
+    sticky_shards : bool
         Keep each part to its own stretch of the file, every epoch.
     buckets : Buckets, optional
         Rows of about equal size share a batch; for windows.
@@ -101,7 +101,7 @@ class Order:
     window_rows: int
     seed: int
     epoch: int = 0
-    sticky_parts: bool = False
+    sticky_shards: bool = False
     buckets: Buckets | None = None
 
     def __post_init__(self) -> None:
@@ -118,7 +118,7 @@ class Order:
     @cached_property
     def digest(self) -> str:
         """Hash of everything the order depends on but seed and epoch."""
-        entries = (self.mode, self.window_rows, int(self.sticky_parts), self.units.digest)
+        entries = (self.mode, self.window_rows, int(self.sticky_shards), self.units.digest)
         more = () if self.buckets is None else (self.buckets.digest,)
         return f"{key_of(*entries, *more):032x}"
 
@@ -129,7 +129,7 @@ class Order:
     def deal(self, part: tuple[int, int] = (0, 1)) -> Deal:
         """Arrange the rows of one part: ``(index, count)``."""
         start, stop = stretch(self.n_rows, *part)
-        if not self.sticky_parts:
+        if not self.sticky_shards:
             return self._arranged.deal(start, stop)
         own = self.units.clip(self.units.start + start, self.units.start + stop)
         salt = (self.seed, self.epoch, *part)

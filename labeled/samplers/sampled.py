@@ -36,7 +36,7 @@ class SampledOrder:
     seed: int = 0
 
     mode = "sampler"
-    sticky_parts = False
+    sticky_shards = False
 
     @property
     def epoch(self) -> int:

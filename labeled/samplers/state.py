@@ -43,7 +43,7 @@ WHOLE_NUMBERS = (
     "part",
 )
 MOST_PARTS = 1 << 20  # a damaged state shall not make us count to 10**12
-AGREEING = ("order_version", "mode", "n_rows", "window_rows", "sticky_parts", "batch_rows", "last")
+AGREEING = ("order_version", "mode", "n_rows", "window_rows", "sticky_shards", "batch_rows", "last")
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class State:
     mode: str
     n_rows: int
     window_rows: int
-    sticky_parts: bool
+    sticky_shards: bool
     batch_rows: int
     last: Last
     seed: int
@@ -220,7 +220,7 @@ def state_of(plan: Resumable, step: int, plan_hash: str, *, finished: bool = Fal
         mode=order.mode,
         n_rows=order.n_rows,
         window_rows=order.window_rows,
-        sticky_parts=order.sticky_parts,
+        sticky_shards=order.sticky_shards,
         batch_rows=plan.batch_rows,
         last=plan.last,
         seed=order.seed,
