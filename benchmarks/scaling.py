@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 
 import labeled
+from labeled.display.text import table
 from labeled.samplers.order import Mode, Order
 from labeled.samplers.plan import EpochPlan, Window
 from labeled.samplers.quality import expected_quality
 from labeled.samplers.state import restore, state_of
 from labeled.samplers.units import UniformUnits, units_of_boundaries
-from labeled.views.text import table
 
 ROW_BYTES = 3 * 32 * 32 + 8
 CHUNK_ROWS = 64

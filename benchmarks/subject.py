@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from labeled.api.dataset import Dataset
+from labeled.dataset.dataset import Dataset
 from labeled.loader.budget import memory_of
 
 Array = npt.NDArray[Any]

@@ -10,11 +10,11 @@ import importlib
 import logging
 from typing import TYPE_CHECKING
 
-from labeled.api.accessor import LabeledArray, LabeledDataset, batches
-from labeled.api.converting import convert
-from labeled.api.dataset import Dataset
-from labeled.api.doctoring import Diagnosis, doctor
-from labeled.api.opening import concat, open_dataset
+from labeled.dataset.accessor import LabeledArray, LabeledDataset, batches
+from labeled.dataset.convert import convert
+from labeled.dataset.dataset import Dataset
+from labeled.dataset.doctor import Diagnosis, doctor
+from labeled.dataset.opening import concat, open_dataset
 from labeled.errors import LabeledError, LabeledWarning, UnknownAttributeError
 from labeled.guesses import suggestion
 from labeled.loader.batch import Batch

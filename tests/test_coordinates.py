@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 
 import labeled
-from labeled.api import labelled
+from labeled.dataset import to_xarray as labelled
 from labeled.errors import LabeledWarning, LoaderError
 
 N = 40

@@ -315,9 +315,9 @@ def test_choosing_rows_does_not_look_at_the_files_again(tmp_path, monkeypatch):
         for k in range(3)
     ]
     dataset = labeled.open_dataset(paths)
-    looked, stamp = [], labeled.catalog.files._stamp
+    looked, stamp = [], labeled.dataset.files._stamp
     monkeypatch.setattr(
-        "labeled.catalog.files._stamp", lambda path: (looked.append(path), stamp(path))[1]
+        "labeled.dataset.files._stamp", lambda path: (looked.append(path), stamp(path))[1]
     )
     few = dataset.split("train").subset(slice(1, None)).subset([0, 5, 7])
     assert (len(few), few.n_rows, len(few.select("x").sources)) == (3, 3, 1)

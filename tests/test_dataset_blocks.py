@@ -12,7 +12,7 @@ import pytest
 from labelled_file import IMAGES, N, labelled_file
 
 import labeled
-from labeled.catalog.lazy import read_block
+from labeled.dataset.lazy import read_block
 from labeled.errors import DimsError, LabeledWarning, RowsMemoryError, UnsafeFileError
 from labeled.selection import Selection
 

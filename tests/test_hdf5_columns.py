@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import labeled
 from labeled.cli.main import main
+from labeled.display.classes import class_names_of
 from labeled.errors import NotYetError, UnknownNameError
-from labeled.views.classes import class_names_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::labeled.LabeledWarning")
 

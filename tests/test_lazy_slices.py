@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labeled
-from labeled.catalog import lazy
+from labeled.dataset import lazy
 
 SHAPE = (23, 4, 6)
 VALUES = np.arange(np.prod(SHAPE), dtype="i4").reshape(SHAPE)

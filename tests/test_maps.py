@@ -11,11 +11,11 @@ import pytest
 
 MAPPED = (
     "loader",
-    "catalog",
+    "sources",
     "samplers",
     "formats",
     "formats.hdf5",
-    "api",
+    "dataset",
 )
 
 

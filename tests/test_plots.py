@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labeled
-from labeled.api import measured as module
+from labeled.dataset import statistics as module
+from labeled.display.figures import draw_images, draw_rate
 from labeled.errors import (
     ArrayError,
     LabeledWarning,
@@ -23,7 +24,6 @@ from labeled.errors import (
 )
 from labeled.loader.batch import Batch
 from labeled.loader.stats import MOST_POINTS, Timeline
-from labeled.views.figures import draw_images, draw_rate
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")

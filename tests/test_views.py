@@ -20,6 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labeled
+from labeled.display.summary import Summary
+from labeled.display.text import shown
 from labeled.errors import LabeledError, LabeledWarning
 from labeled.selection import Selection
 from labeled.spaces import (
@@ -31,8 +33,6 @@ from labeled.spaces import (
     VectorSequenceSpace,
     VectorSpace,
 )
-from labeled.views.summary import Summary
-from labeled.views.text import shown
 from labeled.writing import progress
 
 N = 600

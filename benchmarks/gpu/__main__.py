@@ -15,7 +15,7 @@ import benchmarks.gpu
 from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.card import GIB, Figures, NoGpu, card, fitting
 from benchmarks.gpu.parts import ALWAYS, PART_S, PARTS, USUAL_S, measured, measured_apart, written
-from labeled.views.text import table
+from labeled.display.text import table
 
 NO_GPU = 2
 """What the process ends with where there is nothing to measure."""

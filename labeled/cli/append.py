@@ -8,9 +8,9 @@ from time import perf_counter
 
 import click
 
-from labeled.api.opening import open_dataset
 from labeled.cli.convert import report
 from labeled.cli.options import effort_options, options_of
+from labeled.dataset.opening import open_dataset
 from labeled.errors import LabeledWarning
 from labeled.writing.append import append as append_rows
 

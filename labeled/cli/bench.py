@@ -29,9 +29,9 @@ from deflate import zlib_decompress
 import labeled
 from labeled.cli.memory import PeakMemory
 from labeled.cli.options import external_option
+from labeled.display.text import count_words, table
 from labeled.errors import LoaderError
 from labeled.samplers.quality import batch_entropies
-from labeled.views.text import count_words, table
 
 Array = npt.NDArray[Any]
 Batches = Generator[tuple[Any, Array], None, None]

@@ -12,8 +12,6 @@ from typing import Any
 import click
 from dask.utils import format_bytes
 
-from labeled.api.converting import convert as convert_file
-from labeled.api.opening import open_dataset
 from labeled.cli.options import (
     effort_options,
     examples_option,
@@ -24,6 +22,8 @@ from labeled.cli.options import (
     storage_of,
     storage_options,
 )
+from labeled.dataset.convert import convert as convert_file
+from labeled.dataset.opening import open_dataset
 from labeled.writing.endings import RECORDS
 from labeled.writing.sharing import rules_of_words
 

@@ -20,9 +20,9 @@ import h5py
 import numpy as np
 from dask.utils import format_bytes
 
-from labeled.api.dataset import Dataset
-from labeled.api.opening import open_dataset
 from labeled.cli.memory import PeakMemory
+from labeled.dataset.dataset import Dataset
+from labeled.dataset.opening import open_dataset
 from labeled.errors import FileFormatError, MissingExtraError, how_to_install
 from labeled.formats.hdf5.tables import split_array
 from labeled.loader.batch import Batch

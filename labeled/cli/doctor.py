@@ -7,9 +7,9 @@ from dataclasses import asdict
 
 import click
 
-from labeled.api.doctoring import doctor as diagnose
 from labeled.cli.info import visible
 from labeled.cli.options import external_option
+from labeled.dataset.doctor import doctor as diagnose
 
 
 @click.command(short_help="Report slow layouts and the command that fixes them.")

@@ -18,16 +18,16 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from labeled.api.dataset import Dataset
-from labeled.api.opening import open_dataset
 from labeled.cli.drawing import as_pixels, gallery, shrink_step
 from labeled.cli.info import plain_values
 from labeled.cli.options import examples_option, external_option, group_option, names_of
+from labeled.dataset.dataset import Dataset
+from labeled.dataset.opening import open_dataset
 from labeled.dims import image_dims
+from labeled.display.classes import class_names_of
+from labeled.display.text import count_words, sizes_words
 from labeled.formats.picture_heads import PictureError, head_of, kind_of
 from labeled.ragged import Ragged
-from labeled.views.classes import class_names_of
-from labeled.views.text import count_words, sizes_words
 
 MOST_PIXELS = 64
 MOST_VALUES = 10

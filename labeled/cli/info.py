@@ -17,18 +17,18 @@ import click
 import numpy as np
 from dask.utils import format_bytes
 
-from labeled.api.dataset import Dataset
-from labeled.api.held import Held
-from labeled.api.opening import open_dataset
-from labeled.catalog.files import Catalog, find_files
 from labeled.cli.isolated import SECONDS, run_isolated
 from labeled.cli.options import examples_option, external_option, group_option
 from labeled.cli.wording import in_flags, one_line
+from labeled.dataset.dataset import Dataset
+from labeled.dataset.files import Catalog, find_files
+from labeled.dataset.held import Held
+from labeled.dataset.opening import open_dataset
+from labeled.display.summary import Table
 from labeled.errors import LabeledError
 from labeled.formats.header import SourceHeader
 from labeled.formats.registry import format_named
 from labeled.spaces import Space
-from labeled.views.summary import Table
 
 Facts = dict[str, Any]
 

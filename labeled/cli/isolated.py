@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from labeled.catalog.files import find_files
+from labeled.dataset.files import find_files
 
 SECONDS = 60.0
 """How long a child may take where no limit is given."""

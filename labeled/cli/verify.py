@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from labeled.catalog.files import find_files
 from labeled.cli.isolated import run_isolated
 from labeled.cli.options import external_option
 from labeled.cli.wording import in_flags, one_line
+from labeled.dataset.files import find_files
 from labeled.errors import LabeledError
 from labeled.writing.verify import Verified
 from labeled.writing.verify import verify as verify_file

@@ -26,8 +26,6 @@ import cloudpickle
 import distributed
 
 from labeled._validation import whole
-from labeled.api.dataset import Dataset
-from labeled.api.shares import shared_options
 from labeled.cluster.door import (
     Reached,
     WorkerInfo,
@@ -51,6 +49,8 @@ from labeled.cluster.sight import (
     no_workers,
 )
 from labeled.cluster.work import PartWork, Report, loaded, run_part, stop_name
+from labeled.dataset.dataset import Dataset
+from labeled.dataset.sharding import shared_options
 from labeled.device import cuda_device
 from labeled.errors import ClusterError, LoaderError, MissingExtraError, warn
 from labeled.writing.progress import progress_bar

@@ -8,7 +8,6 @@ from typing import Any
 
 import distributed
 
-from labeled.api.dataset import Dataset
 from labeled.cluster.door import (
     Reached,
     WorkerInfo,
@@ -18,6 +17,7 @@ from labeled.cluster.door import (
     paused_of,
     sent,
 )
+from labeled.dataset.dataset import Dataset
 from labeled.errors import ClusterError
 from labeled.version import VERSION
 

@@ -15,7 +15,7 @@ from typing import Any
 import cloudpickle
 from distributed import Event, Queue
 
-from labeled.api.dataset import Dataset
+from labeled.dataset.dataset import Dataset
 from labeled.errors import ClusterError
 
 

@@ -30,7 +30,6 @@ from dask.base import is_dask_collection
 from dask.delayed import delayed
 from distributed.comm.addressing import get_address_host
 
-from labeled.api.dataset import Dataset
 from labeled.cluster.door import Reached, WorkerInfo, addresses_of, connected, fitting, large_graphs
 from labeled.cluster.sight import (
     ask,
@@ -40,6 +39,7 @@ from labeled.cluster.sight import (
     other_version,
     versions,
 )
+from labeled.dataset.dataset import Dataset
 from labeled.errors import ClusterError
 from labeled.formats.replacing import check_target
 from labeled.writing.blocks import Packed, Work, joined

@@ -17,14 +17,14 @@ import numpy.typing as npt
 
 from labeled import _validation
 from labeled._validation import whole
-from labeled.catalog.loading import load_rows
-from labeled.catalog.source import AnySource
 from labeled.errors import ArrayError, LoaderError, did_you_mean
 from labeled.permute.arguments import checked_factor, compute_dtype, result_dtype
 from labeled.samplers.parts import Last
 from labeled.samplers.permutation import key_of
 from labeled.samplers.requests import ListedBatches, Sampler
 from labeled.selection import Selection
+from labeled.sources.loading import load_rows
+from labeled.sources.source import AnySource
 from labeled.specs.casts import why_not_made
 
 MOST_PARTS = 1 << 20

@@ -12,13 +12,13 @@ from dask.utils import format_bytes
 
 from labeled.device.streams import Event
 from labeled.dims import EXAMPLE_DIMS
+from labeled.display.batches import ClassNames, Drawn, Told, draw_batch
+from labeled.display.figures import Axes
+from labeled.display.summary import Summary, Table
+from labeled.display.text import sizes_words
 from labeled.errors import UnknownNameError, did_you_mean
 from labeled.guesses import unknown_attribute
 from labeled.transforms.sample import data_array
-from labeled.views.batches import ClassNames, Drawn, Told, draw_batch
-from labeled.views.figures import Axes
-from labeled.views.summary import Summary, Table
-from labeled.views.text import sizes_words
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]

@@ -12,9 +12,8 @@ from typing import Any, Literal, ParamSpec, TypeVar
 import numpy.typing as npt
 
 from labeled._validation import check_arguments
-from labeled.catalog.ragged import RaggedSource
-from labeled.catalog.source import AnySource
 from labeled.device import Device, Library
+from labeled.display.text import count_words
 from labeled.errors import LoaderError, MissingExtraError, warn
 from labeled.loader.arguments import Asked, integer_or_none, max_lost_of
 from labeled.loader.budget import DEFAULT_MEMORY, Sizes, Wanted, memory_of, warn_of_room
@@ -43,9 +42,10 @@ from labeled.samplers.permutation import key_of
 from labeled.samplers.requests import Sampler
 from labeled.samplers.state import plan_hash
 from labeled.selection import Selection
+from labeled.sources.ragged import RaggedSource
+from labeled.sources.source import AnySource
 from labeled.spaces import Space
 from labeled.transforms.running import line_of, made_of
-from labeled.views.text import count_words
 
 log = logging.getLogger(__name__)
 

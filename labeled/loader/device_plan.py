@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 from dask.utils import format_bytes
 
-from labeled.catalog.ragged import RaggedSource
-from labeled.catalog.source import AnySource
 from labeled.device import cuda_device, on_gpus
 from labeled.device.streams import Device, HostArray
 from labeled.errors import DeviceMemoryError, LoaderError
@@ -21,6 +19,8 @@ from labeled.loader.finish import Finish
 from labeled.loader.handoff import out_dtypes
 from labeled.loader.lanes import Lane
 from labeled.loader.slots import Layout, owned
+from labeled.sources.ragged import RaggedSource
+from labeled.sources.source import AnySource
 
 SPARE_BATCHES = 2
 """Batches a consumer has at a time: the one in use, and the one that is made."""

@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.catalog.loading import Task
 from labeled.errors import LoaderError, ReadError
 from labeled.formats.clock import decode_s
 from labeled.loader.crew import LOOK_UP_S, join_threads, start_threads, wake_without_waiting
@@ -32,6 +31,7 @@ from labeled.loader.lanes import Lane
 from labeled.loader.slots import Filled, Slot, SlotPool
 from labeled.loader.stats import Stats
 from labeled.samplers.content import Content
+from labeled.sources.loading import Task
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]

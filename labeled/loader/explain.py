@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled import permute
-from labeled.catalog.loading import as_runs
-from labeled.catalog.source import Source
+from labeled.display.figures import Reads, WindowRead
 from labeled.errors import LoaderError
 from labeled.formats.extent_engine import LARGE_ROW_BYTES
 from labeled.formats.reader import Cost
@@ -31,7 +30,8 @@ from labeled.samplers.order import Order
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.quality import ListedLabels, expected_quality, rows_for_quality
 from labeled.samplers.sampled import AnyPlan
-from labeled.views.figures import Reads, WindowRead
+from labeled.sources.loading import as_runs
+from labeled.sources.source import Source
 
 COUNTED_JOBS, COUNTED_ROWS = 256, 1 << 25
 """Jobs that are counted one by one, and the rows that these shuffle, which takes time as well."""

@@ -12,14 +12,14 @@ from typing import Any
 
 from dask.utils import format_bytes
 
+from labeled.display.figures import Reads
+from labeled.display.summary import Summary, Table
+from labeled.display.text import count_words, sizes_words
 from labeled.formats.machine import machine_bytes, room_bytes
 from labeled.loader.budget import room_words, size_words
 from labeled.loader.plan import LoaderPlan
 from labeled.samplers.order import asked_as
 from labeled.samplers.sampled import AnyPlan
-from labeled.views.figures import Reads
-from labeled.views.summary import Summary, Table
-from labeled.views.text import count_words, sizes_words
 
 GOOD_QUALITY = 0.95
 """Below this share of the entropy of a full shuffle, more memory is recommended."""

@@ -17,17 +17,17 @@ import numpy.typing as npt
 
 from labeled import permute
 from labeled._validation import as_array
-from labeled.catalog.source import AnySource
+from labeled.display.batches import Told
+from labeled.display.classes import class_names_of
 from labeled.errors import LoaderError, SpaceError, UnknownNameError, did_you_mean
 from labeled.loader.arguments import can_hold, check_change, check_factor, checked_dtype
 from labeled.loader.batch import Batch
 from labeled.loader.ragged_finish import RaggedFinish
+from labeled.sources.source import AnySource
 from labeled.spaces import IndexSpace, Space
 from labeled.specs import CompiledSpecs
 from labeled.specs.casts import check_values
 from labeled.transforms.running import Form
-from labeled.views.batches import Told
-from labeled.views.classes import class_names_of
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]

@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from labeled.catalog.source import AnySource, sparing_of
 from labeled.errors import LoaderError
 from labeled.formats.machine import room_bytes
 from labeled.loader.budget import (
@@ -27,6 +26,7 @@ from labeled.loader.ragged_bounds import batch_bytes, beyond_rows, outsized, set
 from labeled.samplers.order import Mode
 from labeled.samplers.units import UniformUnits
 from labeled.selection import Selection
+from labeled.sources.source import AnySource, sparing_of
 from labeled.transforms.running import MadeOf
 
 MIB = 1 << 20

@@ -20,9 +20,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.catalog.loading import Read, Task, as_runs, load_rows, read_of, sorted_read, tasks_of
-from labeled.catalog.ragged import RaggedSource
-from labeled.catalog.source import AnySource
 from labeled.formats.reader import Cost, Reader
 from labeled.formats.reading import take_rows
 from labeled.loader.dealt import DealtExamples
@@ -30,6 +27,9 @@ from labeled.ragged import FlatRows, RaggedReader
 from labeled.ragged.flat import block_cuts, comes_one_by_one, own_examples, read_at
 from labeled.samplers.content import Content, rows_of
 from labeled.selection import Selection
+from labeled.sources.loading import Read, Task, as_runs, load_rows, read_of, sorted_read, tasks_of
+from labeled.sources.ragged import RaggedSource
+from labeled.sources.source import AnySource
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]

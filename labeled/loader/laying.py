@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from labeled.catalog.ragged import RaggedSource
-from labeled.catalog.source import AnySource
 from labeled.dims import SPATIAL, axis_of, role_of
 from labeled.errors import LoaderError, SpecsError
 from labeled.forms import RowForm, extremes
@@ -24,6 +22,8 @@ from labeled.loader.ragged_bounds import SHAPE_ROWS
 from labeled.loader.ragged_finish import RaggedFinish, dense_only, ragged_finishes
 from labeled.ragged.padding import first_longer
 from labeled.selection import Selection
+from labeled.sources.ragged import RaggedSource
+from labeled.sources.source import AnySource
 from labeled.spaces import ConvNDSpace, IndexSpace, Space, VectorSpace
 from labeled.spaces.sources import space_of
 from labeled.specs import DataSpecsMapping, SourceInfo, as_specs, compile_specs, leaves

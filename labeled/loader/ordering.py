@@ -14,9 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.catalog.layout import RowLayout
-from labeled.catalog.ragged import RaggedSource
-from labeled.catalog.source import AnySource
 from labeled.errors import LoaderError
 from labeled.loader.arguments import (
     Asked,
@@ -46,6 +43,9 @@ from labeled.samplers.units import (
     units_of_ranges,
 )
 from labeled.selection import Selection
+from labeled.sources.layout import RowLayout
+from labeled.sources.ragged import RaggedSource
+from labeled.sources.source import AnySource
 
 Rows = npt.NDArray[np.int64]
 

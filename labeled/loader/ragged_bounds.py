@@ -15,8 +15,6 @@ import numpy as np
 import numpy.typing as npt
 from dask.utils import format_bytes
 
-from labeled.catalog.ragged import RaggedSource
-from labeled.catalog.source import AnySource
 from labeled.loader.budget import Sizes
 from labeled.loader.lanes import Lane, RaggedLane
 from labeled.loader.ordering import Grouping
@@ -24,6 +22,8 @@ from labeled.loader.ragged_finish import RaggedFinish
 from labeled.samplers.order import Mode
 from labeled.samplers.units import Units
 from labeled.selection import Selection
+from labeled.sources.ragged import RaggedSource
+from labeled.sources.source import AnySource
 
 Rows = npt.NDArray[np.int64]
 

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled import permute
-from labeled.catalog.ragged import RaggedSource
 from labeled.errors import LoaderError
 from labeled.loader.arguments import can_hold, check_change, check_factor, checked_dtype
 from labeled.loader.dealt import DealtExamples
 from labeled.ragged import Flat
 from labeled.ragged.flat import comes_one_by_one, flat_of_views
 from labeled.ragged.padding import padded
+from labeled.sources.ragged import RaggedSource
 from labeled.specs.casts import check_values, value_for
 
 Array = npt.NDArray[Any]

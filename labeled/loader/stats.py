@@ -9,12 +9,12 @@ from typing import Any
 import numpy.typing as npt
 from dask.utils import format_bytes
 
+from labeled.display.figures import Axes, draw_rate, draw_reads
+from labeled.display.summary import Summary
+from labeled.display.text import count_words
 from labeled.errors import LoaderError
 from labeled.loader.explanation import Explanation
 from labeled.samplers.order import asked_as
-from labeled.views.figures import Axes, draw_rate, draw_reads
-from labeled.views.summary import Summary
-from labeled.views.text import count_words
 
 MOST_POINTS = 513
 """Odd, so that the last of so many stays where every other one goes."""

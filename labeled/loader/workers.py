@@ -24,6 +24,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from labeled.dims import EXAMPLE_DIMS
+from labeled.display.batches import Told
 from labeled.loader.batch import Batch
 from labeled.loader.crew import LOOK_UP_S, join_threads, start_threads, wake_without_waiting
 from labeled.loader.dealing import Dealer, Interrupted, Made
@@ -32,7 +33,6 @@ from labeled.loader.stats import Stats
 from labeled.samplers.sampled import AnyPlan
 from labeled.transforms.place import Place
 from labeled.transforms.running import NOTHING, Line, Stopped
-from labeled.views.batches import Told
 
 Rows = npt.NDArray[np.int64]
 

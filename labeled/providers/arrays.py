@@ -10,14 +10,14 @@ import xarray as xr
 from dask.base import is_dask_collection
 
 from labeled._validation import check_arguments
-from labeled.catalog.blocks import BlockSource
-from labeled.catalog.region import whole
-from labeled.catalog.source import AnySource, Source
 from labeled.device import Array, Device, adopted, dtype_of, is_array, is_foreign, to_host
 from labeled.errors import ArrayError, LoaderError
 from labeled.loader.options import Shuffle
 from labeled.providers.batch import BatchAxis
 from labeled.providers.provider import Feed, LoaderProvider
+from labeled.sources.blocks import BlockSource
+from labeled.sources.region import whole
+from labeled.sources.source import AnySource, Source
 
 
 @check_arguments(LoaderError)

@@ -19,8 +19,6 @@ import numpy as np
 
 from labeled import permute
 from labeled._validation import check_keywords
-from labeled.catalog.ragged import RaggedSource
-from labeled.catalog.source import AnySource
 from labeled.device import Array, dtype_of, namespace
 from labeled.errors import LoaderError, UnknownNameError, did_you_mean
 from labeled.loader.arguments import can_hold, flag, integer
@@ -31,6 +29,8 @@ from labeled.providers.batch import BatchAxis, DataBatch, Rows, batch_axis_of, m
 from labeled.samplers.order import stretch
 from labeled.samplers.sampled import moved
 from labeled.selection import Selection
+from labeled.sources.ragged import RaggedSource
+from labeled.sources.source import AnySource
 from labeled.spaces import space_of
 
 Provided = tuple[str, tuple[int, ...]]

@@ -26,6 +26,7 @@ from dask.utils import format_bytes
 
 from labeled._validation import check_arguments
 from labeled.device import to_device
+from labeled.display.summary import Summary
 from labeled.errors import ArrayError, DimsError
 from labeled.guesses import unknown_attribute
 from labeled.later import extra_module
@@ -51,7 +52,6 @@ from labeled.ragged.padding import (
     wanted_lengths,
 )
 from labeled.selection import Request, Selection
-from labeled.views.summary import Summary
 
 BLOCK_BYTES = 4 << 20
 """What iteration reads at once, unless one example is larger."""

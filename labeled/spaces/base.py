@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from labeled.device import dtype_of, is_array
+from labeled.display.summary import Summary, Table
 from labeled.errors import SpaceError, SpaceTypeError
 from labeled.spaces.arrays import by_dlpack, compact, foreign_library, lazy_zeros
 from labeled.spaces.checks import (
@@ -34,7 +35,6 @@ from labeled.spaces.checks import (
 )
 from labeled.spaces.dtypes import as_dtype, why_not_cast
 from labeled.spaces.register import convert, route_between
-from labeled.views.summary import Summary, Table
 
 Callbacks = tuple[Callable[[Any], None], ...]
 

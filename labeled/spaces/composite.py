@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from labeled._validation import check_arguments
+from labeled.display.text import count_words
 from labeled.errors import SpaceError, SpaceTypeError
 from labeled.spaces.base import Space
 from labeled.spaces.checks import (
@@ -23,7 +24,6 @@ from labeled.spaces.checks import (
     rows_asked,
     whole,
 )
-from labeled.views.text import count_words
 
 
 @dataclass(frozen=True, init=False, repr=False)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
+from labeled.display.text import count_words
 from labeled.errors import SpecsError
 from labeled.spaces import CompositeSpace, NullSpace, Space
-from labeled.views.text import count_words
 
 Source = Any
 """A name, or a tuple (or list) of sources."""

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from labeled._validation import check_arguments
+from labeled.display.classes import as_text, class_names_of
 from labeled.errors import (
     ArrayError,
     DimsError,
@@ -45,7 +46,6 @@ from labeled.formats.registry import check_hdf5
 from labeled.formats.replacing import check_changeable, check_target, clone, replacing
 from labeled.ragged import Ragged
 from labeled.selection import Selection
-from labeled.views.classes import as_text, class_names_of
 from labeled.writing.blocks import Before, Recipe
 from labeled.writing.given import Block, Given, slices, text_blocks
 from labeled.writing.inputs import Inputs, inputs_of

@@ -1,7 +1,7 @@
 """What will read badly in a file, told from its headers: findings, each with its remedy.
 
 Nothing is read or measured here but headers and lists of rows; whether a finding costs
-anything, and how much, is for :mod:`labeled.api.doctoring` to find out. A remedy is a set of
+anything, and how much, is for :mod:`labeled.dataset.doctor` to find out. A remedy is a set of
 options of :func:`labeled.repack`.
 """
 

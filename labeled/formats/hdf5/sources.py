@@ -15,6 +15,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from labeled.display.classes import class_names_of
 from labeled.errors import FileFormatError
 from labeled.formats.hdf5.attributes import attrs_of
 from labeled.formats.hdf5.columns import Column, item_of
@@ -46,7 +47,6 @@ from labeled.formats.hdf5.safety import Found, NotThereError, resolve
 from labeled.formats.hdf5.sparse import PARTS, Matrix, member
 from labeled.formats.header import CF, FileStamp, SourceHeader
 from labeled.formats.objects import vlen_base
-from labeled.views.classes import class_names_of
 
 Names = Sequence[str | None]
 

@@ -18,8 +18,6 @@ from typing import Any
 import h5py
 import numpy as np
 
-from labeled.catalog.loading import load_rows
-from labeled.catalog.source import Source
 from labeled.compat.fuel.exceptions import OldValueError
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.hdf5.flatlayout import example_dims, is_flat, part_paths
@@ -30,6 +28,8 @@ from labeled.formats.header import FileStamp, SourceHeader
 from labeled.formats.objects import vlen_base
 from labeled.formats.region import Ints
 from labeled.selection import Selection
+from labeled.sources.loading import load_rows
+from labeled.sources.source import Source
 
 SHARED_BYTES = 1 << 25
 """From this size on, reading is shared among threads."""

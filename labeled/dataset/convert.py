@@ -19,9 +19,9 @@ import numpy.typing as npt
 import xarray as xr
 
 from labeled._validation import check_arguments, check_keywords, keywords_of
-from labeled.api.dataset import Dataset
-from labeled.api.opening import GENERAL, open_dataset
-from labeled.catalog.files import find_files
+from labeled.dataset.dataset import Dataset
+from labeled.dataset.files import find_files
+from labeled.dataset.opening import GENERAL, open_dataset
 from labeled.errors import (
     ArrayError,
     OptionError,

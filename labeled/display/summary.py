@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from labeled.views.text import shown, table
+from labeled.display.text import shown, table
 
 Interval = tuple[float, float]
 """Half-open: where something begins, and where it ends."""

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from labeled.api.looks import SplitLine, split_words
+from labeled.dataset.summary import SplitLine, split_words
+from labeled.display.batches import ClassNames, as_names
+from labeled.display.figures import Axes, draw_counts, draw_statistics, draw_stretches
+from labeled.display.text import count_words
 from labeled.errors import ArrayError
 from labeled.loader.batch import Batch
-from labeled.views.batches import ClassNames, as_names
-from labeled.views.figures import Axes, draw_counts, draw_statistics, draw_stretches
-from labeled.views.text import count_words
 
 
 @dataclass(frozen=True, repr=False)

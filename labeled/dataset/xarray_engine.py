@@ -15,15 +15,15 @@ import xarray as xr
 from xarray.backends import AbstractDataStore, BackendEntrypoint, StoreBackendEntrypoint
 from xarray.core.indexing import LazilyIndexedArray
 
-from labeled.api.dataset import Dataset
-from labeled.api.opening import open_dataset
-from labeled.catalog.chunking import stored_along, stored_rows
-from labeled.catalog.lazy import LazyArray
-from labeled.catalog.source import Io
+from labeled.dataset.chunking import stored_along, stored_rows
+from labeled.dataset.dataset import Dataset
+from labeled.dataset.lazy import LazyArray
+from labeled.dataset.opening import open_dataset
 from labeled.errors import FileFormatError, LoaderError, NotYetError
 from labeled.formats.header import DEFLATE, FLETCHER32, SHUFFLE
 from labeled.formats.objects import is_text
 from labeled.selection import Request
+from labeled.sources.source import Io
 
 SUFFIX = ".labeled.h5"
 

@@ -16,10 +16,7 @@ import numpy as np
 import xarray as xr
 from dask.base import is_dask_collection
 
-from labeled.api.held import TEXT_KINDS
-from labeled.catalog.blocks import BlockSource
-from labeled.catalog.region import whole
-from labeled.catalog.source import AnySource, Source
+from labeled.dataset.held import TEXT_KINDS
 from labeled.device import (
     adopted,
     device_number,
@@ -35,6 +32,9 @@ from labeled.loader.build import make_loader, shows_options
 from labeled.loader.loader import Loader
 from labeled.loader.options import BatchOptions, check_options
 from labeled.selection import Selection
+from labeled.sources.blocks import BlockSource
+from labeled.sources.region import whole
+from labeled.sources.source import AnySource, Source
 from labeled.spaces import Space, format_dataarray, space_of, undo_format
 from labeled.writing.tables import frame_sources, is_frame
 

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 from dask.utils import format_bytes
 
-from labeled.catalog.source import AnySource
 from labeled.errors import told_of_memory
 from labeled.formats.reader import Reader
 from labeled.formats.reading import runs_of
 from labeled.selection import Selection
+from labeled.sources.source import AnySource
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]

@@ -1,6 +1,6 @@
 """One named ragged source, over one file or many, or in memory.
 
-What :class:`~labeled.catalog.source.Source` is to a dense source: it knows dims and
+What :class:`~labeled.sources.source.Source` is to a dense source: it knows dims and
 dtype, how examples are read and how they lie in storage, and it pickles as headers. Its
 rows have no common shape; the axes of examples can therefore not be cut by ``isel``.
 
@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from labeled.catalog.layout import RowLayout
-from labeled.catalog.source import Array, Io, Source, digest_of, is_elsewhere, where_of
 from labeled.errors import LoaderError
 from labeled.formats.header import CF, SourceHeader
 from labeled.formats.reader import Cost, Reader
@@ -36,6 +34,8 @@ from labeled.ragged.flat import (
     read_at,
 )
 from labeled.selection import Selection
+from labeled.sources.layout import RowLayout
+from labeled.sources.source import Array, Io, Source, digest_of, is_elsewhere, where_of
 
 
 @dataclass(frozen=True, eq=False)

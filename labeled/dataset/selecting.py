@@ -16,7 +16,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from labeled._validation import as_array
-from labeled.catalog.files import Catalog
+from labeled.dataset.files import Catalog
 from labeled.errors import (
     SelectionError,
     SelectionTypeError,

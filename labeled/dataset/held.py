@@ -11,9 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from labeled.catalog.loading import enough_memory, load_rows
-from labeled.catalog.ragged import RaggedSource
-from labeled.catalog.source import Source
 from labeled.errors import (
     DimsError,
     NoLengthError,
@@ -25,6 +22,9 @@ from labeled.errors import (
 from labeled.formats.header import ALL
 from labeled.ragged import Ragged
 from labeled.selection import Selection
+from labeled.sources.loading import enough_memory, load_rows
+from labeled.sources.ragged import RaggedSource
+from labeled.sources.source import Source
 from labeled.spaces import Space, space_of
 from labeled.specs import SourceInfo, row_space
 from labeled.writing.progress import progress_bar

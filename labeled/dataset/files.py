@@ -19,9 +19,7 @@ from io import IOBase
 from pathlib import Path
 from typing import Any
 
-from labeled.catalog.alike import check_alike, is_along
-from labeled.catalog.ragged import RaggedSource, source_of
-from labeled.catalog.source import Io, Source
+from labeled.dataset.compatible import check_alike, is_along
 from labeled.errors import FileChangedError, FileFormatError, SplitError
 from labeled.formats.bytesource import is_address, modified, stamp_of, unreadable
 from labeled.formats.foreign import told_of_folder
@@ -30,6 +28,8 @@ from labeled.formats.header import FileHeader, SourceHeader, fingerprint
 from labeled.formats.naming import chosen_sources, dims_of
 from labeled.formats.registry import FORMATS, format_named
 from labeled.selection import Selection
+from labeled.sources.ragged import RaggedSource, source_of
+from labeled.sources.source import Io, Source
 
 
 @dataclass(frozen=True)

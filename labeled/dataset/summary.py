@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 from dask.utils import format_bytes
 
-from labeled.catalog.files import Catalog
-from labeled.catalog.ragged import RaggedSource
-from labeled.catalog.source import Source
+from labeled.dataset.files import Catalog
+from labeled.display.summary import Interval, Strip, Summary, Table
+from labeled.display.text import count_words, sizes_words
 from labeled.formats.header import SourceHeader
 from labeled.selection import Selection
+from labeled.sources.ragged import RaggedSource
+from labeled.sources.source import Source
 from labeled.spaces import Space
-from labeled.views.summary import Interval, Strip, Summary, Table
-from labeled.views.text import count_words, sizes_words
 
 NO_SOURCES = "no sources: it holds no array whose first axis could count examples"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from labeled.api.dataset import Dataset
+from labeled.dataset.dataset import Dataset
 from labeled.errors import LoaderError
 
 

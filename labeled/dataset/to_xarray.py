@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 
 import xarray as xr
 
-from labeled.catalog.chunking import BlockLengths
-from labeled.catalog.lazy import LazyArray, dask_array, warn_of_repeated_decoding
-from labeled.catalog.source import Source
+from labeled.dataset.chunking import BlockLengths
+from labeled.dataset.lazy import LazyArray, dask_array, warn_of_repeated_decoding
 from labeled.errors import warn
 from labeled.formats.cf import encoding_of
 from labeled.selection import Selection
+from labeled.sources.source import Source
 
 Steps = Sequence[tuple[str, Any]]
 Named = Mapping[str, LazyArray]

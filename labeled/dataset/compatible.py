@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from labeled.catalog.source import Source, decoded_dtype
+from labeled.display.classes import class_names_of
 from labeled.errors import FileFormatError, SplitError, UnknownNameError, listed, warn
 from labeled.formats.header import FileHeader, SourceHeader
 from labeled.formats.objects import vlen_base
-from labeled.views.classes import class_names_of
+from labeled.sources.source import Source, decoded_dtype
 
 MOST_LISTED = 6
 """Names that a message lists."""

@@ -21,21 +21,8 @@ import numpy.typing as npt
 import xarray as xr
 
 from labeled._validation import as_array, check_arguments
-from labeled.api.choosing import (
-    check_source,
-    coordinate_of,
-    held_already,
-    is_example_dim,
-    names_of,
-    names_rows,
-    one_value_a_row,
-    positions,
-    rows_among,
-    rows_of_splits,
-    shared,
-    two_sides,
-)
-from labeled.api.held import (
+from labeled.dataset.files import Catalog, Files
+from labeled.dataset.held import (
     Held,
     Rows,
     check_space,
@@ -50,14 +37,35 @@ from labeled.api.held import (
     taken,
     weightiest,
 )
-from labeled.api.labelled import Arrays, Part, arrays_of, carried_array, dask_dataset, data_array
-from labeled.api.looks import dataset_summary, split_lines
-from labeled.api.measured import statistics_of
-from labeled.api.plots import DatasetPlots
-from labeled.catalog.files import Catalog, Files
-from labeled.catalog.lazy import read_block
-from labeled.catalog.ragged import RaggedSource
-from labeled.catalog.source import Source
+from labeled.dataset.lazy import read_block
+from labeled.dataset.plots import DatasetPlots
+from labeled.dataset.selecting import (
+    check_source,
+    coordinate_of,
+    held_already,
+    is_example_dim,
+    names_of,
+    names_rows,
+    one_value_a_row,
+    positions,
+    rows_among,
+    rows_of_splits,
+    shared,
+    two_sides,
+)
+from labeled.dataset.statistics import statistics_of
+from labeled.dataset.summary import dataset_summary, split_lines
+from labeled.dataset.to_xarray import (
+    Arrays,
+    Part,
+    arrays_of,
+    carried_array,
+    dask_dataset,
+    data_array,
+)
+from labeled.display.classes import class_names_of
+from labeled.display.summary import Summary
+from labeled.display.text import count_words
 from labeled.errors import (
     LoaderError,
     SelectionTypeError,
@@ -73,11 +81,10 @@ from labeled.loader.loader import Loader
 from labeled.loader.options import BatchOptions, check_options
 from labeled.providers.provider import LoaderProvider, Names, provider_of
 from labeled.selection import Request, Selection
+from labeled.sources.ragged import RaggedSource
+from labeled.sources.source import Source
 from labeled.spaces import Space
 from labeled.transforms.sample import Sample
-from labeled.views.classes import class_names_of
-from labeled.views.summary import Summary
-from labeled.views.text import count_words
 
 Array = npt.NDArray[Any]
 

@@ -18,10 +18,10 @@ import numpy.typing as npt
 
 from labeled.device import to_host
 from labeled.dims import image_dims, likely_image
+from labeled.display.classes import as_text
+from labeled.display.figures import Axes, draw_counts, draw_images, draw_lines, draw_values
+from labeled.display.text import count_words
 from labeled.errors import ArrayError, UnknownNameError, did_you_mean
-from labeled.views.classes import as_text
-from labeled.views.figures import Axes, draw_counts, draw_images, draw_lines, draw_values
-from labeled.views.text import count_words
 
 Array = npt.NDArray[Any]
 Kind = Literal["images", "sequences", "labels", "values"]

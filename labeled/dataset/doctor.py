@@ -25,16 +25,16 @@ from typing import Any
 from dask.utils import format_bytes
 
 from labeled._validation import check_arguments
-from labeled.api.dataset import Dataset
-from labeled.api.opening import open_dataset
-from labeled.catalog.files import find_files
+from labeled.dataset.dataset import Dataset
+from labeled.dataset.files import find_files
+from labeled.dataset.opening import open_dataset
+from labeled.display.text import table
 from labeled.errors import FileFormatError, LabeledWarning, LoaderError, MissingExtraError
 from labeled.formats.header import SourceHeader
 from labeled.formats.parts import parts_of
 from labeled.formats.registry import check_hdf5
 from labeled.loader.loader import Loader
 from labeled.ragged import Ragged
-from labeled.views.text import table
 from labeled.writing.diagnosis import (
     APART,
     UNREADABLE,

@@ -17,9 +17,6 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from labeled.catalog.layout import RowLayout
-from labeled.catalog.readers import DecodingReader, JoinedReader, MemoryReader
-from labeled.catalog.region import narrow, shape_of, whole
 from labeled.formats.bytesource import is_remote
 from labeled.formats.cf import decode
 from labeled.formats.header import CF, DEFLATE, FLETCHER32, SHUFFLE, SourceHeader
@@ -29,6 +26,9 @@ from labeled.formats.reader import Reader
 from labeled.formats.reading import KEPT_BYTES, PIECE_BYTES
 from labeled.formats.region import Region, is_whole
 from labeled.formats.registry import format_named
+from labeled.sources.layout import RowLayout
+from labeled.sources.readers import DecodingReader, JoinedReader, MemoryReader
+from labeled.sources.region import narrow, shape_of, whole
 
 Array = npt.NDArray[Any]
 Io = Literal["auto", "pread", "mmap"]

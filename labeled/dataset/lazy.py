@@ -29,12 +29,12 @@ from dask.highlevelgraph import HighLevelGraph
 from xarray.backends import BackendArray
 from xarray.core.indexing import ExplicitIndexer, IndexingSupport, explicit_indexing_adapter
 
-from labeled.catalog.chunking import BlockLengths, block_shapes, stored_along
-from labeled.catalog.loading import enough_memory
-from labeled.catalog.source import Source
+from labeled.dataset.chunking import BlockLengths, block_shapes, stored_along
 from labeled.errors import warn
 from labeled.later import Later
 from labeled.selection import Selection
+from labeled.sources.loading import enough_memory
+from labeled.sources.source import Source
 
 da: Any = Later("dask.array")
 core: Any = Later("dask.array.core")

@@ -20,15 +20,18 @@ from dask.base import get_scheduler, optimize
 from dask.local import get_sync
 from dask.optimization import cull
 
-from labeled.catalog.chunking import BLOCK_BYTES
-from labeled.catalog.layout import RowLayout
-from labeled.catalog.readers import Piecewise
 from labeled.errors import DimsError, LoaderError, ReadError
 from labeled.formats.reader import Cost, Reader
 from labeled.formats.reading import n_rows_of
+from labeled.sources.layout import RowLayout
+from labeled.sources.readers import Piecewise
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
+
+
+BLOCK_BYTES = 1 << 24
+"""Size that "auto" aims at: small enough that a few blocks at a time fit anywhere."""
 
 
 class BlockPiece(NamedTuple):
@@ -43,7 +46,7 @@ class BlockPiece(NamedTuple):
 class BlockSource(Piecewise):
     """One variable of an xarray object, its example dim first, and the reader of its rows.
 
-    Offers what the loader asks of a :class:`~labeled.catalog.source.Source`, and follows the
+    Offers what the loader asks of a :class:`~labeled.sources.source.Source`, and follows the
     :class:`~labeled.formats.reader.Reader` protocol.
     """
 

@@ -10,10 +10,9 @@ from inspect import signature
 from typing import Any
 
 from labeled._validation import check_arguments, check_keywords
-from labeled.api.dataset import Dataset
-from labeled.catalog.chunking import check_chunks
-from labeled.catalog.files import Files, find_named
-from labeled.catalog.source import Io
+from labeled.dataset.chunking import check_chunks
+from labeled.dataset.dataset import Dataset
+from labeled.dataset.files import Files, find_named
 from labeled.errors import (
     ArgumentError,
     DimsError,
@@ -33,6 +32,7 @@ from labeled.formats.registry import (
     own_options,
 )
 from labeled.selection import Selection
+from labeled.sources.source import Io
 
 Path = str | os.PathLike[str]
 

@@ -14,16 +14,14 @@ import dask
 import numpy as np
 from dask.utils import parse_bytes
 
-from labeled.catalog.source import Source
 from labeled.errors import DimsError, did_you_mean
 from labeled.formats.region import Indexer
 from labeled.later import Later
 from labeled.selection import Selection
+from labeled.sources.blocks import BLOCK_BYTES
+from labeled.sources.source import Source
 
 da: Any = Later("dask.array")
-
-BLOCK_BYTES = 1 << 24
-"""Size that "auto" aims at: small enough that a few blocks at a time fit anywhere."""
 
 MAX_BLOCKS = 10_000
 """Blocks an array is cut into at most, unless chunks are given outright."""

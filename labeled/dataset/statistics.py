@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from labeled.api.held import TEXT_KINDS
-from labeled.catalog.ragged import RaggedSource
-from labeled.catalog.source import Source
+from labeled.dataset.held import TEXT_KINDS
 from labeled.errors import ArrayError
 from labeled.formats.registry import format_named
 from labeled.loader.build import make_loader
 from labeled.ragged import Ragged
 from labeled.ragged.flat import block_cuts, elements_of
 from labeled.selection import Selection
+from labeled.sources.ragged import RaggedSource
+from labeled.sources.source import Source
 from labeled.writing.progress import progress_bar
 from labeled.writing.statistics import Measure, Moments, can_measure, plain
 
