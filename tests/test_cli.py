@@ -21,10 +21,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import labeled
-from labeled.cli.drawing import as_pixels, colour_lines, gallery, shade_lines
-from labeled.cli.head import number_lines
+from labeled.cli.head import as_pixels, colour_lines, gallery, number_lines, shade_lines
 from labeled.cli.main import main, warnings_as_lines
-from labeled.cli.wording import in_flags, one_line
+from labeled.cli.options import in_flags, one_line
 from labeled.errors import LabeledWarning
 from make_files import DIGIT_LABELS, digits, fuel_file, plain_file, ragged_file
 

@@ -17,9 +17,17 @@ import click
 import numpy as np
 from dask.utils import format_bytes
 
-from labeled.cli.isolated import SECONDS, run_isolated
-from labeled.cli.options import examples_option, external_option, group_option
-from labeled.cli.wording import in_flags, one_line
+from labeled.cli.options import (
+    SECONDS,
+    examples_option,
+    external_option,
+    given,
+    group_option,
+    in_flags,
+    one_line,
+    run_isolated,
+    sources_option,
+)
 from labeled.dataset.dataset import Dataset
 from labeled.dataset.files import Catalog, find_files
 from labeled.dataset.held import Held
@@ -41,7 +49,7 @@ MAX_LINES = 20
 
 @click.command(short_help="Show what files hold: sources, splits, chunks, sizes.")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@click.option("--source", "sources", multiple=True, metavar="NAME", help="Only this source.")
+@sources_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON list with one entry a file.")
 @click.option(
     "--isolated",
@@ -54,14 +62,7 @@ MAX_LINES = 20
 @external_option
 @click.pass_context
 def info(
-    ctx: click.Context,
-    files: Sequence[str],
-    sources: Sequence[str],
-    as_json: bool,
-    isolated: bool,
-    group: str | None,
-    examples: str | None,
-    allow_external: bool,
+    ctx: click.Context, /, files: Sequence[str], as_json: bool, isolated: bool, **params: Any
 ) -> None:
     """Show what files hold: sources, splits, chunks, codecs, sizes.
 
@@ -70,20 +71,14 @@ def info(
     be opened is reported, and the exit code is then 1.
     """
     if isolated:
-        run_isolated(ctx, files, "isolated")
+        run_isolated(ctx, "isolated")
         return
     described: list[Facts] = []
     opened: list[tuple[Facts, Dataset]] = []
     errors: list[str] = []
     for path in find_files(files):
         try:
-            dataset = open_dataset(
-                path,
-                sources=sources or None,
-                group=group,
-                examples=examples,
-                allow_external=allow_external,
-            )
+            dataset = open_dataset(path, **given(ctx, "files", "as_json"))
             facts = describe_file(dataset)
             opened.append((facts, dataset))
         except LabeledError as error:

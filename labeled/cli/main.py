@@ -15,16 +15,12 @@ from typing import Any
 import click
 
 from labeled import __version__
-from labeled.cli.append import append
 from labeled.cli.bench import bench
-from labeled.cli.convert import convert
 from labeled.cli.demo import demo
-from labeled.cli.doctor import doctor
 from labeled.cli.head import head
 from labeled.cli.info import info
-from labeled.cli.repack import repack
-from labeled.cli.verify import verify
-from labeled.cli.wording import in_flags, one_line
+from labeled.cli.options import in_flags, one_line
+from labeled.cli.writing import append, convert, doctor, repack, verify
 from labeled.errors import LabeledError, LabeledWarning
 
 

@@ -1,15 +1,39 @@
-"""Options that several commands share, and how ``NAME=VALUE`` words are taken apart."""
+"""What commands share: options, how words become values, and what is printed about failures.
+
+A command is a function of the public API with its options as click has them: :func:`given` hands
+over those that somebody gave, under the same names, so that a default is written once. Messages
+of the library name parameters of functions; :func:`in_flags` puts them into words of the command
+line: ``overwrite=True`` is ``--overwrite``.
+"""
 
 from __future__ import annotations
 
+import ast
 import json
-from collections.abc import Callable, Sequence
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
 import click
 
+from labeled.dataset.files import find_files
+
 Command = Callable[..., Any]
+
+
+def given(ctx: click.Context, *without: str) -> dict[str, Any]:
+    """Return the parameters that a command was given, but for some of them."""
+    default = click.core.ParameterSource.DEFAULT
+    return {
+        name: value
+        for name, value in ctx.params.items()
+        if name not in without and ctx.get_parameter_source(name) is not default
+    }
 
 
 def together(*options: Command) -> Command:
@@ -17,24 +41,107 @@ def together(*options: Command) -> Command:
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
+def by_source(read: Callable[[str], Any]) -> Any:
+    """Return what reads ``[NAME=]VALUE`` words: a mapping of source, or one value for all."""
+
+    def values(ctx: click.Context, option: click.Parameter, words: Sequence[str]) -> Any:
+        named: dict[str, Any] = {}
+        plain: list[Any] = []
+        for word in words:
+            name, equals, value = word.rpartition("=")
+            try:
+                found = read(value)
+            except ValueError:
+                raise click.UsageError(
+                    f"--{option.name} {word}: {value!r} cannot be read; see --help"
+                ) from None
+            if equals:
+                named[name] = found
+            else:
+                plain.append(found)
+        if len(plain) > 1 or (plain and named):
+            raise click.UsageError(
+                f"--{option.name} is given for all sources and once more; name a source"
+            )
+        return named or (plain[0] if plain else None)
+
+    return values
+
+
+def lengths_of(text: str) -> Any:
+    """Read ``64``, ``64,3,32``, or a word that functions know: ``auto``, ``keep``."""
+    if text in ("auto", "keep"):
+        return text
+    numbers = tuple(int(part) for part in text.split(","))
+    return numbers if len(numbers) > 1 else numbers[0]
+
+
+def names_of(cut: Callable[[str, str], tuple[str, str, str]]) -> Any:
+    """Return what reads ``NAME=a,b,c`` words.
+
+    `cut` is ``str.partition``, or ``str.rpartition`` where the names before ``=`` hold such signs
+    sooner than those behind.
+    """
+
+    def names(ctx: click.Context, option: click.Parameter, words: Sequence[str]) -> Any:
+        out: dict[str, list[str]] = {}
+        for word in words:
+            name, equals, listed = cut(word, "=")
+            if not equals or not name:
+                raise click.UsageError(f"--{option.name} {word}: give SOURCE=name,name,...")
+            out[name] = listed.split(",")
+        return out or None
+
+    return names
+
+
+def values_of(ctx: click.Context, option: click.Parameter, words: Sequence[str]) -> dict[str, Any]:
+    """Read ``NAME=VALUE`` words; values as in JSON where they are, else texts.
+
+    Examples
+    --------
+    >>> values_of(None, click.Option(["--option"]), ["channels=1", "delimiter=;"])
+    {'channels': 1, 'delimiter': ';'}
+    """
+    out: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"{option.opts[0]} {word}: give NAME=VALUE")
+        try:
+            out[name] = json.loads(value)
+        except ValueError:
+            out[name] = value
+    return out
+
+
 storage_options = together(
     click.option(
         "--layout",
         multiple=True,
         metavar="[NAME=]LAYOUT",
+        callback=by_source(str),
         help="auto, contiguous or chunked; for one source with NAME=.",
     ),
     click.option(
         "--compression",
         multiple=True,
         metavar="[NAME=]CODEC",
+        callback=by_source(lambda text: None if text == "none" else text),
         help="none, gzip, zstd or lz4; for one source with NAME=.",
     ),
-    click.option("--level", multiple=True, metavar="[NAME=]LEVEL", help="Of compression."),
+    click.option(
+        "--level",
+        multiple=True,
+        metavar="[NAME=]LEVEL",
+        callback=by_source(int),
+        help="Of compression.",
+    ),
     click.option(
         "--chunks",
         multiple=True,
         metavar="[NAME=]ROWS",
+        callback=by_source(lengths_of),
         help="Rows of a chunk, or its whole shape: 64 or 64,3,32,32.",
     ),
 )
@@ -58,19 +165,21 @@ effort_options = together(
 
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace TARGET if it is there.")
 
+sources_option = click.option(
+    "--source", "sources", multiple=True, metavar="NAME", help="Only this source."
+)
+
 external_option = click.option(
     "--allow-external",
     is_flag=True,
     help="Follow links and storage out of the file; only for files that you trust.",
 )
 
-
 group_option = click.option(
     "--group",
     metavar="GROUP",
     help="Only what lies below this group of an HDF5 file; a pattern ('data/*') joins many.",
 )
-
 
 examples_option = click.option(
     "--examples",
@@ -79,100 +188,151 @@ examples_option = click.option(
 )
 
 
-def by_source(words: Sequence[str], read: Callable[[str], Any], option: str) -> Any:
-    """Read ``[NAME=]VALUE`` words: a mapping of source, one value for all, or None.
+def dims_option(words: str = "Names of all its axes.") -> Command:
+    """Return the option that names axes."""
+    return click.option(
+        "--dims",
+        multiple=True,
+        metavar="SOURCE=a,b,c",
+        callback=names_of(str.rpartition),
+        help=words,
+    )
 
-    Raises
-    ------
-    click.UsageError
-        If values for all sources and for single ones are mixed, or one cannot be read.
+
+# messages
+
+
+_PARAMETER = re.compile(
+    r"""(?<![\w."'-])(?P<name>[a-z_]+)=(?!=)"""
+    r"""(?P<value>\{[^{}]*\}|\[[^][]*\]|'[^']*'|"[^"]*"|[\w.%+-]*\w)?"""
+)
+
+
+def one_line(message: object) -> str:
+    """Put a message on one line.
 
     Examples
     --------
-    >>> by_source(["x=3", "y=4"], int, "chunks"), by_source(["3"], int, "chunks")
-    ({'x': 3, 'y': 4}, 3)
+    >>> one_line(ValueError("split 'a'\\n  is not there"))
+    "split 'a' is not there"
     """
-    named: dict[str, Any] = {}
-    plain: list[Any] = []
-    for word in words:
-        name, equals, value = word.rpartition("=")
-        try:
-            found = read(value)
-        except ValueError:
-            raise click.UsageError(
-                f"--{option} {word}: {value!r} cannot be read; see --help"
-            ) from None
-        if equals:
-            named[name] = found
+    return " ".join(str(message).split()) or type(message).__name__
+
+
+def in_flags(message: str, command: click.Command | None) -> str:
+    """Put the parameters that a message names into the words of a command.
+
+    Examples
+    --------
+    >>> option = click.Option(["--overwrite"], is_flag=True)
+    >>> in_flags("it is there; pass overwrite=True", click.Command("write", params=[option]))
+    'it is there; pass --overwrite'
+    """
+    known = {} if command is None else {str(p.name): p for p in command.params}
+
+    def words(found: re.Match[str]) -> str:
+        param = known.get(found["name"]) or known.get(found["name"].removesuffix("s"))
+        return found[0] if param is None else _words(param, found["value"])
+
+    return _PARAMETER.sub(words, message)
+
+
+def _words(param: click.Parameter, value: str | None) -> str:
+    """Say a parameter and its value as they are given on the command line."""
+    if isinstance(param, click.Argument):
+        return str(param.name).upper()
+    option = max(param.opts, key=len)
+    if value is None:
+        return option
+    try:
+        read = ast.literal_eval(value)
+    except (ValueError, SyntaxError):  # a bare word, or a form such as {name: (...)}
+        read = value
+    if getattr(param, "is_flag", False):
+        return option if read else (param.secondary_opts or [option])[0]
+    if "..." in value:
+        return f"{option} {param.metavar or '...'}"
+    if isinstance(read, Mapping):
+        return " ".join(f"{option} {name}={_joined(one)}" for name, one in read.items())
+    return " ".join(f"{option} {_joined(one)}" for one in (read if type(read) is list else [read]))
+
+
+def _joined(value: Any) -> str:
+    """Return a value as one word of a shell."""
+    if isinstance(value, tuple | list):
+        return ",".join(map(_joined, value))
+    return shlex.quote(str(value))
+
+
+# a command on each file in a process of its own: HDF5 may never come back from a damaged file, or
+# end the process, and nothing that runs in the same process can help that
+
+
+SECONDS = 60.0
+"""How long a child may take where no limit is given."""
+
+
+def run_isolated(
+    ctx: click.Context,
+    /,
+    asked_by: str,
+    timeout_s: float = SECONDS,
+    failed: Mapping[str, Any] | None = None,
+) -> None:
+    """Run the command of `ctx` again for each of its files, each in a child.
+
+    Parameters
+    ----------
+    ctx : click.Context
+        Of a command with an argument ``files`` and an option ``as_json``.
+    asked_by : str
+        The parameter that asked for this, which children are not given.
+    timeout_s : float
+        Seconds for each file; a child that takes longer is ended.
+    failed : mapping, optional
+        What JSON says of a file that no child could tell about, beside its path and the error.
+    """
+    words = [str(ctx.command.name)]
+    for param in ctx.command.get_params(ctx):
+        value = given(ctx, "files", asked_by).get(str(param.name))
+        if value is True:
+            words += param.opts
+        elif value:
+            values = value if param.multiple else [value]
+            words += [word for one in values for word in (param.opts[0], str(one))]
+    as_json = ctx.params["as_json"]
+    described: list[Any] = []
+    codes = []
+    for path in find_files(ctx.params["files"]):
+        code, printed, said = run_child([*words, "--", path], path, timeout_s)
+        codes.append(code)
+        click.echo(said, err=True, nl=False)
+        if not as_json:
+            click.echo(printed, nl=False)
+        elif printed:
+            described += json.loads(printed)
         else:
-            plain.append(found)
-    if len(plain) > 1 or (plain and named):
-        raise click.UsageError(f"--{option} is given for all sources and once more; name a source")
-    return named or (plain[0] if plain else None)
+            error = said.strip().removeprefix("Error: ")
+            described.append({"path": path, "error": error, **(failed or {})})
+    if as_json:
+        click.echo(json.dumps(described, indent=2))
+    if any(codes):
+        ctx.exit(1)
 
 
-def lengths_of(text: str) -> Any:
-    """Read ``64``, ``64,3,32``, or a word that functions know: ``auto``, ``keep``."""
-    if text in ("auto", "keep"):
-        return text
-    numbers = tuple(int(part) for part in text.split(","))
-    return numbers if len(numbers) > 1 else numbers[0]
-
-
-def codec_of(text: str) -> str | None:
-    """Read the name of a codec; "none" is None."""
-    return None if text == "none" else text
-
-
-def names_of(
-    words: Sequence[str], option: str, cut: Callable[[str, str], tuple[str, str, str]]
-) -> dict[str, list[str]]:
-    """Read ``NAME=a,b,c`` words.
-
-    `cut` is ``str.partition``, or ``str.rpartition`` where the names before ``=`` hold such signs
-    sooner than those behind.
-
-    Raises
-    ------
-    click.UsageError
-        If a word has no ``=``.
-    """
-    out: dict[str, list[str]] = {}
-    for word in words:
-        name, equals, names = cut(word, "=")
-        if not equals or not name:
-            raise click.UsageError(f"--{option} {word}: give SOURCE=name,name,...")
-        out[name] = names.split(",")
-    return out
-
-
-def options_of(words: Sequence[str], option: str) -> dict[str, Any]:
-    """Read ``NAME=VALUE`` words; values as in JSON where they are, else texts.
-
-    Examples
-    --------
-    >>> options_of(["channels=1", "delimiter=;"], "option")
-    {'channels': 1, 'delimiter': ';'}
-    """
-    out: dict[str, Any] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise click.UsageError(f"--{option} {word}: give NAME=VALUE")
-        try:
-            out[name] = json.loads(value)
-        except ValueError:
-            out[name] = value
-    return out
-
-
-def storage_of(
-    layout: Sequence[str], compression: Sequence[str], level: Sequence[str], chunks: Sequence[str]
-) -> dict[str, Any]:
-    """Return what `storage_options` were given, as functions take it; None for nothing."""
-    return {
-        "layout": by_source(layout, str, "layout"),
-        "compression": by_source(compression, codec_of, "compression"),
-        "level": by_source(level, int, "level"),
-        "chunks": by_source(chunks, lengths_of, "chunks"),
-    }
+def run_child(words: Sequence[str], path: str, timeout_s: float) -> tuple[int, str, str]:
+    """Run ``labeled`` with these words; return its exit code, and what it printed and said."""
+    # -P: what lies in the current folder is not imported
+    command = [sys.executable, "-P", "-m", "labeled", *words]
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        why = (
+            f"took more than {timeout_s:g} s and was given up: it may be damaged, so that HDF5 "
+            "searches it without end; or allow it more time"
+        )
+        return 1, "", f"Error: {path!r} {why}\n"
+    if ended.returncode >= 0:
+        return ended.returncode, ended.stdout, ended.stderr
+    name = signal.Signals(-ended.returncode).name
+    return 1, "", f"Error: {path!r} ended the process that read it ({name}): it may be damaged\n"

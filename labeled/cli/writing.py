@@ -1,0 +1,314 @@
+"""Commands that make files, change them and look after them: functions of the public API."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict
+from time import perf_counter
+from typing import Any
+
+import click
+from dask.utils import format_bytes
+
+import labeled
+from labeled.cli.info import visible
+from labeled.cli.options import (
+    dims_option,
+    effort_options,
+    examples_option,
+    external_option,
+    given,
+    in_flags,
+    names_of,
+    one_line,
+    overwrite_option,
+    run_isolated,
+    sources_option,
+    storage_options,
+    values_of,
+)
+from labeled.dataset.files import find_files
+from labeled.errors import LabeledError, LabeledWarning
+from labeled.writing.endings import RECORDS
+from labeled.writing.ordering import ORDERS
+from labeled.writing.sharing import rules_of_words
+
+
+@click.command(short_help="Import other formats into a labelled file, with splits.")
+@click.argument("origin")
+@click.argument("target")
+@click.argument("more", metavar="[SPLIT=RULE]...", nargs=-1)
+@click.option(
+    "--split",
+    multiple=True,
+    metavar="SPLIT=RULE",
+    help="Rows of a split: 0:50000, 0.8, 80%, 1000 or rest. More SPLIT=RULE may follow.",
+)
+@click.option("--stratify", metavar="SOURCE", help="Give every split its share of each class.")
+@click.option("--group", metavar="SOURCE", help="Never cut what has one value of SOURCE.")
+@click.option("--seed", default=0, show_default=True, help="Of the rows that are drawn.")
+@click.option("--in-order", is_flag=True, help="Take shares in the order of rows.")
+@click.option("--only", multiple=True, metavar="SPLIT", help="Take only rows of this split.")
+@click.option("--source", "sources", multiple=True, metavar="NAME", help="Take only this source.")
+@dims_option()
+@click.option(
+    "--columns",
+    multiple=True,
+    metavar="SOURCE=a,b,c",
+    callback=names_of(str.partition),
+    help="Columns of a table that become one source.",
+)
+@click.option("--resize", metavar="EDGE|HxW", help="Make pictures one shape: scaled, then cut.")
+@click.option(
+    "--option",
+    "opened",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=values_of,
+    help="How ORIGIN is opened: channels=1, delimiter=;, ...",
+)
+@examples_option
+@external_option
+@click.option("--example-dim", metavar="DIM", help="What counts examples in netCDF and zarr.")
+@storage_options
+@overwrite_option
+@effort_options
+@click.pass_context
+def convert(
+    ctx: click.Context, /, origin: str, target: str, more: Sequence[str], **params: Any
+) -> None:
+    """Import ORIGIN into the labelled file TARGET.
+
+    ORIGIN may be .npy, .npz, .parquet, a zarr store, netCDF, a folder of pictures by class,
+    or what labeled opens (HDF5, CSV, IDX, .rec); or several files, all those before TARGET.
+    TARGET is a labelled HDF5 file, unless it ends in .rec. It appears only once it is complete;
+    whatever cut a conversion short, begin it again.
+
+    \b
+      labeled convert digits.npz digits.hdf5 --split train=0:1500 test=1500:
+      labeled convert digits.npz digits.hdf5 --split train=0.8 test=0.2 --stratify targets
+      labeled convert train_x.npy test_x.npy digits.hdf5
+      labeled convert digits.hdf5 test.hdf5 --only test
+      labeled convert pictures/ pictures.hdf5 --resize 64 --split train=0.9 test=rest
+    """
+    paths = [origin, target, *itertools.takewhile(lambda word: "=" not in word, more)]
+    *origins, target = paths
+    rules = rules_of_words([*params["split"], *more[len(paths) - 2 :]])
+    opened = {**params["opened"], **resize_of(params["resize"])}
+    if "group" in opened:
+        raise click.UsageError(
+            "--option group: convert opens whole files; in Python, "
+            "labeled.write(TARGET, labeled.open_dataset(ORIGIN, group=...)) writes groups"
+        )
+    started = perf_counter()
+    options = given(ctx, "origin", "target", "more", "split", "opened", "resize", "as_json")
+    options |= opened | ({"split": rules} if rules else {})
+    path = labeled.convert(origins if len(origins) > 1 else origin, target, **options)
+    report(path, perf_counter() - started, params["as_json"])
+
+
+def resize_of(text: str | None) -> dict[str, Any]:
+    """Return options that give pictures one shape.
+
+    Examples
+    --------
+    >>> resize_of("64"), resize_of("32x48")
+    ({'resize': 64, 'shape': (64, 64)}, {'resize': 48, 'shape': (32, 48)})
+    """
+    if text is None:
+        return {}
+    parts = text.lower().split("x")
+    if not all(part.isdigit() and int(part) for part in parts) or len(parts) > 2:
+        raise click.UsageError(f"--resize {text}: give the edge of a square, or HEIGHTxWIDTH")
+    height, width = int(parts[0]), int(parts[-1])
+    return {"resize": max(height, width), "shape": (height, width)}
+
+
+@click.command(short_help="Add the rows of another file to a file.")
+@click.argument("file")
+@click.argument("more")
+@click.option("--split", metavar="NAME", help="The split of FILE, old or new, that gets the rows.")
+@click.option("--only", metavar="NAME", help="Take only rows of this split of MORE.")
+@click.option("--source", "sources", multiple=True, metavar="NAME", help="Take only this source.")
+@click.option(
+    "--option",
+    "opened",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=values_of,
+    help="How MORE is opened: labels=species, delimiter=;, ...",
+)
+@click.option("--in-place", is_flag=True, help="Change FILE itself; its sources must be chunked.")
+@effort_options
+@click.pass_context
+def append(ctx: click.Context, /, file: str, more: str, only: str | None, **params: Any) -> None:
+    """Add the rows of MORE to FILE, which has the same sources.
+
+    MORE is anything that labeled opens (HDF5, CSV, IDX, .rec). A copy of FILE grows and then
+    takes its place, so that FILE is whole at any time; --in-place costs only what is new.
+
+    \b
+      labeled append all.hdf5 monday.csv --split train
+    """
+    started = perf_counter()
+    with warnings.catch_warnings():  # axes that MORE does not name are those of FILE
+        warnings.filterwarnings("ignore", ".* does not name every axis", LabeledWarning)
+        rows = labeled.open_dataset(more, sources=params["sources"] or None, **params["opened"])
+    rows = rows if only is None else rows.split(only)
+    options = given(ctx, "file", "more", "only", "sources", "opened", "as_json")
+    path = labeled.append(file, rows, **options)
+    report(path, perf_counter() - started, params["as_json"])
+
+
+@click.command(short_help="Rewrite a file with other chunks, codec or row order.")
+@click.argument("file")
+@click.argument("target")
+@storage_options
+@click.option(
+    "--ragged", type=click.Choice(["flat", "fuel"]), help="How examples of many shapes are kept."
+)
+@click.option(
+    "--order",
+    type=click.Choice(ORDERS),
+    default="keep",
+    show_default=True,
+    help="splits puts the rows of each split together, shuffle mixes them there as well.",
+)
+@click.option("--shuffle", is_flag=True, help="The same as --order shuffle.")
+@click.option("--seed", default=0, show_default=True, help="Of the shuffle.")
+@dims_option()
+@click.option("--verify/--no-verify", default=True, show_default=True, help="Compare the rows.")
+@external_option
+@overwrite_option
+@effort_options
+@click.pass_context
+def repack(ctx: click.Context, /, file: str, target: str, shuffle: bool, **params: Any) -> None:
+    """Write FILE again as TARGET, stored differently; what is not asked for stays as it is.
+
+    Before TARGET takes its name, its rows are read back and compared with those of FILE.
+    TARGET may be FILE itself, with --overwrite.
+
+    \b
+      labeled repack slow.hdf5 fast.hdf5 --chunks images=64 --compression images=gzip
+      labeled repack demos.hdf5 fast.hdf5 --layout 'data/demo_*/actions=contiguous'
+      labeled repack sorted.hdf5 mixed.hdf5 --shuffle --seed 7
+    """
+    options = given(ctx, "file", "target", "shuffle", "as_json")
+    if shuffle and params["order"] not in ("keep", "shuffle"):
+        raise click.UsageError(f"--shuffle and --order {params['order']} do not go together")
+    if shuffle:
+        options["order"] = "shuffle"
+    started = perf_counter()
+    path = labeled.repack(file, target, **options)
+    report(path, perf_counter() - started, params["as_json"], verified=params["verify"])
+
+
+def report(path: str, seconds: float, as_json: bool, **more: Any) -> None:
+    """Say what was written, in one line or as JSON."""
+    size = os.path.getsize(path)
+    facts: dict[str, Any] = {
+        "path": path,
+        "file_bytes": size,
+        "seconds": round(seconds, 3),
+        "bytes_per_s": round(size / max(seconds, 1e-9)),
+        **more,
+    }
+    labelled = os.path.splitext(path)[1].lower() != RECORDS
+    if labelled:
+        dataset = labeled.open_dataset(path)
+        facts["sources"] = {n: len(dataset.selection(n)) for n in dataset.sources}
+        facts["splits"] = dataset.splits if set(dataset.splits) != {"all"} else {}
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+        return
+    rate = format_bytes(facts["bytes_per_s"])
+    words = f"{path}: {format_bytes(size)} in {seconds:.1f} s ({rate}/s)"
+    if labelled:
+        words += "; " + ", ".join(f"{name} ({n:,} rows)" for name, n in facts["sources"].items())
+    if facts.get("splits"):
+        counts = (f"{s} {max(by.values(), default=0):,}" for s, by in facts["splits"].items())
+        words += f"; splits {', '.join(counts)}"
+    click.echo(words)
+
+
+@click.command(short_help="Compare rows with their stored checksums.")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@sources_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON list with one entry a file.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Read each file in a process of its own, which is ended after so many seconds.",
+)
+@external_option
+@click.pass_context
+def verify(
+    ctx: click.Context, /, files: Sequence[str], as_json: bool, timeout: float | None, **params: Any
+) -> None:
+    """Compare rows with the checksums stored when FILE was written.
+
+    Reads every row once. Names source and rows that differ, and files that cannot be compared;
+    the exit code is then 1. With --timeout, a damaged file can neither end the command nor keep
+    it busy.
+    """
+    if timeout is not None:
+        run_isolated(ctx, "timeout", timeout, {"sound": False})
+        return
+    facts: list[dict[str, Any]] = []
+    for path in find_files(files):
+        try:
+            found = labeled.verify(path, **given(ctx, "files", "as_json"))
+        except LabeledError as error:
+            words = in_flags(one_line(error), ctx.command)
+            facts.append({"path": path, "error": words, "sound": False})
+            click.echo(f"Error: {words}", err=True)
+            continue
+        facts.append({**asdict(found), "sound": found.sound})
+        if as_json:
+            continue
+        for difference in found.differences:
+            click.echo(f"{found.path}: {difference}")
+        if found.sound and found.n_rows:
+            rows = ", ".join(f"{name} ({n:,} rows)" for name, n in found.n_rows.items())
+            click.echo(f"{found.path}: as written: {rows}")
+        if found.without:
+            click.echo(f"{found.path}: without checksums: {', '.join(found.without)}")
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+    if not all(each["sound"] for each in facts):
+        ctx.exit(1)
+
+
+@click.command(short_help="Report slow layouts and the command that fixes them.")
+@click.argument("file")
+@click.option("--target", help="Target of the printed command. Default: a free name beside FILE.")
+@click.option(
+    "--seconds",
+    default=0.3,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    help="Time of each measurement.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
+@external_option
+@click.pass_context
+def doctor(ctx: click.Context, /, file: str, as_json: bool, **params: Any) -> None:
+    """Report slow layouts in FILE, and print the command that fixes them.
+
+    Each fix is tried on a sample of rows, so rates are those of this machine. Of similar
+    findings the most expensive is shown (--json has all). The exit code is 1 if anything is
+    found.
+    """
+    found = labeled.doctor(file, **given(ctx, "file", "as_json"))
+    if as_json:
+        findings = [{**asdict(each), "cost": each.cost} for each in found.findings]
+        click.echo(json.dumps({**asdict(found), "findings": findings}, indent=2))
+    else:
+        click.echo(visible(str(found)))
+    if not found.healthy:
+        ctx.exit(1)
