@@ -11,23 +11,17 @@ import logging
 from typing import TYPE_CHECKING
 
 from labeled.dataset.accessor import LabeledArray, LabeledDataset, batches
-from labeled.dataset.convert import convert
 from labeled.dataset.dataset import Dataset
-from labeled.dataset.doctor import Diagnosis, doctor
 from labeled.dataset.opening import concat, open_dataset
 from labeled.errors import LabeledError, LabeledWarning, UnknownAttributeError
 from labeled.guesses import suggestion
+from labeled.later import names_in
 from labeled.loader.batch import Batch
 from labeled.loader.loader import Loader
 from labeled.ragged import Ragged
 from labeled.samplers.state import merge_states
 from labeled.selection import Selection
 from labeled.version import VERSION
-from labeled.writing.append import append
-from labeled.writing.repack import repack
-from labeled.writing.splits import write_splits
-from labeled.writing.verify import verify
-from labeled.writing.write import write
 
 __all__ = [
     "Batch",
@@ -65,12 +59,30 @@ def __dir__() -> list[str]:
     return sorted([*__all__, *_PARTS, *(name for name in globals() if name.startswith("__"))])
 
 
-if not TYPE_CHECKING:  # so that type checkers still refuse what is not there
+if TYPE_CHECKING:  # which leaves out __getattr__, so that what is not there is still refused
+    from labeled.dataset.convert import convert
+    from labeled.dataset.doctor import Diagnosis, doctor
+    from labeled.writing.append import append
+    from labeled.writing.repack import repack
+    from labeled.writing.splits import write_splits
+    from labeled.writing.verify import verify
+    from labeled.writing.write import write
+else:
+    _WRITERS = ("append", "repack", "splits", "verify", "write")
+    _find = names_in(
+        [
+            *(f"labeled.writing.{name}" for name in _WRITERS),
+            "labeled.dataset.doctor",
+            "labeled.dataset.convert",
+        ]
+    )
 
     def __getattr__(name):
         """Import a part of the package at its first use; suggest what an unknown name means."""
         if name in _PARTS:
             return importlib.import_module(f"labeled.{name}")
+        if name in __all__:
+            return _find(name)
         plain = f"module 'labeled' has no attribute {name!r}"
         if name.startswith("_"):
             raise AttributeError(plain)

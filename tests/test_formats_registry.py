@@ -17,7 +17,7 @@ from record_files import pictures, write_records
 import labeled
 from labeled.cli.main import main
 from labeled.errors import ArgumentError, FileFormatError, OptionError
-from labeled.formats.registry import FORMATS, common_format, format_named, format_of
+from labeled.formats.registry import all_formats, common_format, format_named, format_of
 
 
 def hdf5(path, **options):
@@ -115,7 +115,7 @@ def test_options_are_known_before_files_are_looked_at(tmp_path):
 
 
 def test_every_format_is_found_by_its_name_and_says_its_kinds(tmp_path):
-    for one in FORMATS:
+    for one in all_formats():
         assert format_named(one.name) is one
         assert one.kinds
         assert all(ending == ending.lower() for ending in one.suffixes)

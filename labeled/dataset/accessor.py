@@ -36,7 +36,6 @@ from labeled.sources.blocks import BlockSource
 from labeled.sources.region import whole
 from labeled.sources.source import AnySource, Source
 from labeled.spaces import Space, format_dataarray, space_of, undo_format
-from labeled.writing.tables import frame_sources, is_frame
 
 
 @shows_options
@@ -125,6 +124,8 @@ def _as_dataset(obj: Any, dim: str) -> xr.Dataset:
         raise ArrayError(
             f"{os.fspath(obj)!r} is a path; open it first: labeled.open_dataset(...).batches(...)"
         )
+    from labeled.writing.tables import frame_sources, is_frame
+
     if is_frame(obj):
         obj = frame_sources(obj)
     arrays = obj if isinstance(obj, Mapping) else {"data": obj}

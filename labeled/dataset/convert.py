@@ -32,7 +32,7 @@ from labeled.errors import (
     listed,
     warn,
 )
-from labeled.formats.registry import OPTION_NAMES, format_named, format_of
+from labeled.formats.registry import format_named, format_of, option_names
 from labeled.formats.replacing import check_target, part_folder
 from labeled.ragged import Ragged
 from labeled.writing.endings import RECORDS, check_ending
@@ -163,7 +163,7 @@ def convert(
     """
     if "splits" in options:
         raise OptionError("convert() has no option 'splits'; did you mean 'split'?")
-    check_keywords("convert", options, keywords_of(convert), GENERAL, OPTION_NAMES)
+    check_keywords("convert", options, keywords_of(convert), GENERAL, option_names())
     target = os.fsdecode(target)
     check_target(target, overwrite=overwrite)
     is_records = os.path.splitext(target)[1].lower() == RECORDS

@@ -38,7 +38,6 @@ from labeled.dataset.held import (
     weightiest,
 )
 from labeled.dataset.lazy import read_block
-from labeled.dataset.plots import DatasetPlots
 from labeled.dataset.selecting import (
     check_source,
     coordinate_of,
@@ -53,7 +52,6 @@ from labeled.dataset.selecting import (
     shared,
     two_sides,
 )
-from labeled.dataset.statistics import statistics_of
 from labeled.dataset.summary import dataset_summary, split_lines
 from labeled.dataset.to_xarray import (
     Arrays,
@@ -79,12 +77,15 @@ from labeled.guesses import unknown_attribute
 from labeled.loader.build import make_loader, shows_options
 from labeled.loader.loader import Loader
 from labeled.loader.options import BatchOptions, check_options
-from labeled.providers.provider import LoaderProvider, Names, provider_of
 from labeled.selection import Request, Selection
 from labeled.sources.ragged import RaggedSource
 from labeled.sources.source import Source
 from labeled.spaces import Space
 from labeled.transforms.sample import Sample
+
+if TYPE_CHECKING:  # imported by the methods that need them
+    from labeled.dataset.plots import DatasetPlots
+    from labeled.providers.provider import LoaderProvider, Names
 
 Array = npt.NDArray[Any]
 
@@ -686,6 +687,8 @@ class Dataset:
         LoaderError
             If an option is unknown or impossible, or a source ragged.
         """
+        from labeled.providers.provider import provider_of
+
         selections = self._rows
         sizes = {"batch_size": batch_size, **options}
         return provider_of(self._sources, selections, data, label, sizes)
@@ -716,6 +719,8 @@ class Dataset:
         ArrayError
             If the source holds no numbers.
         """
+        from labeled.dataset.statistics import statistics_of
+
         self._check_source(source)
         splits = {s: by[source] for s, by in self._catalog.splits.items() if source in by}
         rows, whole = self.selection(source), not self.steps
@@ -754,6 +759,8 @@ class Dataset:
     @property
     def plot(self) -> DatasetPlots:
         """Pictures: ``plot()`` of the first rows, ``plot.splits()``, ``plot.classes(source)``."""
+        from labeled.dataset.plots import DatasetPlots
+
         return DatasetPlots(
             self.where,
             lambda: split_lines(self._catalog),

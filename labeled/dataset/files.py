@@ -26,7 +26,7 @@ from labeled.formats.foreign import told_of_folder
 from labeled.formats.format import Options
 from labeled.formats.header import FileHeader, SourceHeader, fingerprint
 from labeled.formats.naming import chosen_sources, dims_of
-from labeled.formats.registry import FORMATS, format_named
+from labeled.formats.registry import all_formats, format_named
 from labeled.selection import Selection
 from labeled.sources.ragged import RaggedSource, source_of
 from labeled.sources.source import Io, Source
@@ -171,7 +171,7 @@ def find_files(
             raise FileFormatError(
                 f"no file matches {text!r}; check the path (looked for {os.path.abspath(text)!r})"
             )
-        order = next((one.order for one in FORMATS if one.claims(min(found))), str)
+        order = next((one.order for one in all_formats() if one.claims(min(found))), str)
         return tuple(map(os.path.abspath, sorted(found, key=order)))
     return (os.path.abspath(text),)
 
@@ -198,7 +198,7 @@ def _in_folder(folder: str, format: str | None) -> list[str]:
         names = {str(path) for path in Path(folder).iterdir() if path.is_file()}
     except OSError as error:
         raise unreadable(folder, error) from error
-    formats = FORMATS if format is None else (format_named(format),)
+    formats = tuple(all_formats()) if format is None else (format_named(format),)
     for one in formats:
         found = {name for name in names if one.claims(name)}
         if found:  # a file that is there unpacked too is meant once

@@ -27,7 +27,6 @@ from labeled.sources.ragged import RaggedSource
 from labeled.sources.source import Source
 from labeled.spaces import Space, space_of
 from labeled.specs import SourceInfo, row_space
-from labeled.writing.progress import progress_bar
 
 Array = npt.NDArray[Any]
 Held = Source | RaggedSource
@@ -97,6 +96,8 @@ def read_rows_of(
     RowsMemoryError
         If memory does not suffice for the rows of a source.
     """
+    from labeled.writing.progress import progress_bar
+
     for name, source in sources.items():
         if isinstance(source, Source):
             source.check_claim(len(selections[name]))

@@ -25,10 +25,10 @@ from labeled.errors import (
 )
 from labeled.formats.format import Options
 from labeled.formats.registry import (
-    OPTION_NAMES,
     check_reachable,
     common_format,
     format_named,
+    option_names,
     own_options,
 )
 from labeled.selection import Selection
@@ -131,7 +131,8 @@ def open_dataset(
         sources = (sources,)
     if sources is not None and not len(sources):
         raise UnknownNameError("sources=[] names no source; leave it out to open all of them")
-    check_keywords("open_dataset", options, GENERAL, OPTION_NAMES)
+    if options:
+        check_keywords("open_dataset", options, GENERAL, option_names())
     paths, names = find_named(path, format)
     chosen = common_format(paths) if format is None else format_named(format)
     check_reachable(chosen, paths)

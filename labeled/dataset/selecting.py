@@ -27,7 +27,6 @@ from labeled.errors import (
 )
 from labeled.ragged import Ragged
 from labeled.selection import Request, Selection
-from labeled.writing.sharing import splits_by_rules
 
 
 def names_of(given: tuple[Any, ...]) -> tuple[str, ...]:
@@ -291,6 +290,8 @@ def two_sides(
     SplitError
         If the sizes are impossible, or two rules are given at once.
     """
+    from labeled.writing.sharing import splits_by_rules
+
     given = [size for size in (train_size, test_size) if size is not None]
     if len(given) == 2 and all(isinstance(size, float) for size in given) and sum(given) > 1:
         raise SplitError(f"train_size={train_size} and test_size={test_size} are more than all")

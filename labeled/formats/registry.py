@@ -7,30 +7,25 @@ told in :mod:`.format`.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 from labeled.errors import ArgumentError, FileFormatError, OptionError, did_you_mean
 from labeled.formats.bytesource import StoredBytes, is_address, is_remote, stamp_of, unreadable
-from labeled.formats.csv.format import FORMAT as CSV
 from labeled.formats.foreign import convert_command, told_of
 from labeled.formats.format import Format, Head
-from labeled.formats.hdf5.format import FORMAT as HDF5
 from labeled.formats.hdf5.format import SIGNATURE
-from labeled.formats.idx.format import FORMAT as IDX
-from labeled.formats.recordio.format import FORMAT as RECORDIO
 
 log = logging.getLogger(__name__)
 
-FORMATS: tuple[Format, ...] = (HDF5, IDX, RECORDIO, CSV)
-"""All there are. Where a folder holds files of several, the first one of these is meant."""
-
-OPTION_NAMES = frozenset(name for one in FORMATS for name in one.option_names)
-"""What only some format has an option for."""
+FORMATS = ("hdf5", "idx", "recordio", "csv")
+"""Packages of all there are, each imported when it is asked. Where a folder holds files of several
+formats, the first one of these is meant."""
 
 HEAD_BYTES = 4096
 GZIP = b"\x1f\x8b\x08"
@@ -44,11 +39,20 @@ def format_named(name: str) -> Format:
     ArgumentError
         If there is none of that name.
     """
-    for one in FORMATS:
-        if one.name == name:
-            return one
-    hint = did_you_mean(str(name), (one.name for one in FORMATS))
-    raise ArgumentError(f"format={name!r} is not a format; {hint}")
+    if name not in FORMATS:
+        raise ArgumentError(f"format={name!r} is not a format; {did_you_mean(str(name), FORMATS)}")
+    found: Format = importlib.import_module(f"labeled.formats.{name}.format").FORMAT
+    return found
+
+
+def all_formats() -> Iterator[Format]:
+    """Yield every format, in the order in which they are asked."""
+    return map(format_named, FORMATS)
+
+
+def option_names() -> frozenset[str]:
+    """Return what only some format has an option for."""
+    return frozenset(name for one in all_formats() for name in one.option_names)
 
 
 def format_of(path: str) -> Format:
@@ -62,7 +66,7 @@ def format_of(path: str) -> Format:
     found = _known(_head_of(path))
     if found is not None:
         return found
-    there = "; ".join(f"{one.name!r} ({', '.join(one.suffixes)})" for one in FORMATS)
+    there = "; ".join(f"{one.name!r} ({', '.join(one.suffixes)})" for one in all_formats())
     raise FileFormatError(
         f"neither the first bytes of {path!r} nor its name tell its format; check the path, or "
         f"pass format= if you know it: {there}. If xarray opens it, use "
@@ -83,12 +87,13 @@ def _known(head: Head) -> Format | None:
             f"{head.path!r} is gzip-compressed HDF5, whose rows cannot be reached; unpack it "
             "(gunzip)"
         )
-    found = [one for one in FORMATS if one.recognises(head)]
-    foreign = None if found else told_of(head.path, head.data)
+    for one in all_formats():
+        if one.recognises(head):
+            return one
+    foreign = told_of(head.path, head.data)
     if foreign is not None:
         raise FileFormatError(f"{head.path!r} is {foreign}")
-    found = found or [one for one in FORMATS if one.claims(head.path)]
-    return found[0] if found else None
+    return next((one for one in all_formats() if one.claims(head.path)), None)
 
 
 def common_format(paths: Iterable[str]) -> Format:
@@ -152,7 +157,7 @@ def check_hdf5(path: str | os.PathLike[str], what: str) -> None:
     except FileFormatError:  # what reads HDF5 tells better what is wrong with it
         return
     found = _known(head)
-    if found not in (None, HDF5):
+    if found is not None and found.name != "hdf5":
         raise FileFormatError(
             f"{name!r} is {found.title}, and {what} is for HDF5 files; make one of it: "
             f"{convert_command(name)}"

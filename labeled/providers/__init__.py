@@ -7,10 +7,24 @@ batch stays what it was, every epoch is complete, and a seed governs all randomn
 iterators, with their behaviour to the letter, are in :mod:`labeled.compat.mxnet`.
 """
 
-from labeled.providers.arrays import ArrayDataProvider
-from labeled.providers.batch import DataBatch, device_slices
-from labeled.providers.foreign import IteratorProvider, provider
-from labeled.providers.provider import DataProvider
+from typing import TYPE_CHECKING
+
+from labeled.later import names_in
+
+if TYPE_CHECKING:
+    from labeled.providers.arrays import ArrayDataProvider
+    from labeled.providers.batch import DataBatch, device_slices
+    from labeled.providers.foreign import IteratorProvider, provider
+    from labeled.providers.provider import DataProvider
+else:
+    __getattr__ = names_in(
+        [
+            "labeled.providers.arrays",
+            "labeled.providers.batch",
+            "labeled.providers.foreign",
+            "labeled.providers.provider",
+        ]
+    )
 
 __all__ = [
     "ArrayDataProvider",
@@ -20,3 +34,7 @@ __all__ = [
     "device_slices",
     "provider",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

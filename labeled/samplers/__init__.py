@@ -14,15 +14,29 @@ numbers come from, and `sampled` makes a plan of them.
 
 from __future__ import annotations
 
-from labeled.samplers.modes import batch_sampler, even_sequences
-from labeled.samplers.requests import ListedBatches
-from labeled.samplers.schemes import (
-    concatenated,
-    cross_validation,
-    sequential,
-    shuffled,
-)
-from labeled.samplers.stretches import row_sequences
+from typing import TYPE_CHECKING
+
+from labeled.later import names_in
+
+if TYPE_CHECKING:
+    from labeled.samplers.modes import batch_sampler, even_sequences
+    from labeled.samplers.requests import ListedBatches
+    from labeled.samplers.schemes import (
+        concatenated,
+        cross_validation,
+        sequential,
+        shuffled,
+    )
+    from labeled.samplers.stretches import row_sequences
+else:
+    __getattr__ = names_in(
+        [
+            "labeled.samplers.modes",
+            "labeled.samplers.requests",
+            "labeled.samplers.schemes",
+            "labeled.samplers.stretches",
+        ]
+    )
 
 __all__ = [
     "ListedBatches",
@@ -34,3 +48,7 @@ __all__ = [
     "sequential",
     "shuffled",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

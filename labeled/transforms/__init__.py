@@ -37,44 +37,73 @@ a row gets is a function of (seed, epoch, row) alone.
 >>> augment = Augment([RandomCrop(28), Mirror(), Normalize(mean=128, std=64)])
 """
 
-from labeled.transforms.augment import Augment, OneOf, PictureTransform
-from labeled.transforms.compose import (
-    Collate,
-    Dataset,
-    ParallelTransforms,
-    Pipeline,
-    SequentialTransforms,
-    Trace,
-    Transform,
-    identity,
-    needs,
-    whole,
-)
-from labeled.transforms.crop import Crop, Mirror, Pad, RandomCrop
-from labeled.transforms.decoding import Decode
-from labeled.transforms.meanimage import mean_image, read_mean_file, write_mean_file
-from labeled.transforms.pipelines import (
-    ComposedPipeline,
-    ParallelCollate,
-    ParallelPipelines,
-    SequencePipeline,
-    StackedSequencePipeline,
-    Stages,
-)
-from labeled.transforms.place import Place
-from labeled.transforms.resizing import Affine, RandomResizedCrop, RandomSizedCrop, Resize
-from labeled.transforms.running import StatesMemory, takes
-from labeled.transforms.sample import Sample, Stack, stack
-from labeled.transforms.sampling import subsample
-from labeled.transforms.series import Concatenated, SeriesTrace, TimeWindow, decimate, synchronise
-from labeled.transforms.values import (
-    Contrast,
-    Illumination,
-    Jitter,
-    Normalize,
-    PrincipalNoise,
-    ShiftHSL,
-)
+from typing import TYPE_CHECKING
+
+from labeled.later import names_in
+
+if TYPE_CHECKING:
+    from labeled.transforms.augment import Augment, OneOf, PictureTransform
+    from labeled.transforms.compose import (
+        Collate,
+        Dataset,
+        ParallelTransforms,
+        Pipeline,
+        SequentialTransforms,
+        Trace,
+        Transform,
+        identity,
+        needs,
+        whole,
+    )
+    from labeled.transforms.crop import Crop, Mirror, Pad, RandomCrop
+    from labeled.transforms.decoding import Decode
+    from labeled.transforms.meanimage import mean_image, read_mean_file, write_mean_file
+    from labeled.transforms.pipelines import (
+        ComposedPipeline,
+        ParallelCollate,
+        ParallelPipelines,
+        SequencePipeline,
+        StackedSequencePipeline,
+        Stages,
+    )
+    from labeled.transforms.place import Place
+    from labeled.transforms.resizing import Affine, RandomResizedCrop, RandomSizedCrop, Resize
+    from labeled.transforms.running import StatesMemory, takes
+    from labeled.transforms.sample import Sample, Stack, stack
+    from labeled.transforms.sampling import subsample
+    from labeled.transforms.series import (
+        Concatenated,
+        SeriesTrace,
+        TimeWindow,
+        decimate,
+        synchronise,
+    )
+    from labeled.transforms.values import (
+        Contrast,
+        Illumination,
+        Jitter,
+        Normalize,
+        PrincipalNoise,
+        ShiftHSL,
+    )
+else:
+    __getattr__ = names_in(
+        [
+            "labeled.transforms.augment",
+            "labeled.transforms.compose",
+            "labeled.transforms.crop",
+            "labeled.transforms.decoding",
+            "labeled.transforms.meanimage",
+            "labeled.transforms.pipelines",
+            "labeled.transforms.place",
+            "labeled.transforms.resizing",
+            "labeled.transforms.running",
+            "labeled.transforms.sample",
+            "labeled.transforms.sampling",
+            "labeled.transforms.series",
+            "labeled.transforms.values",
+        ]
+    )
 
 __all__ = [
     "Affine",
@@ -127,3 +156,7 @@ __all__ = [
     "whole",
     "write_mean_file",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -32,7 +32,7 @@ from labeled.errors import (
 from labeled.formats.bytesource import is_address, stamp_of, unreadable
 from labeled.formats.foreign import NETCDF3_MAGIC, ZARR_MARKS
 from labeled.formats.recordio.options import Decoding, RecordOptions
-from labeled.formats.registry import FORMATS
+from labeled.formats.registry import all_formats
 from labeled.ragged import Ragged
 from labeled.writing.folders import DIMS, listed, more_pictures, picture_sources
 from labeled.writing.inputs import RowsLike
@@ -233,7 +233,7 @@ def _of_shards(paths: Sequence[str], columns: Mapping[str, Sequence[str]] | None
 
 def _check_anything(folder: str) -> None:
     """Refuse a folder of nothing that can be converted."""
-    known = [one for one in os.listdir(folder) if any(each.claims(one) for each in FORMATS)]
+    known = [one for one in os.listdir(folder) if any(each.claims(one) for each in all_formats())]
     if not known and shards_of(folder) is None:
         raise FileFormatError(
             f"folder {folder!r} holds nothing to convert: no pictures, no files that open_dataset "
@@ -246,7 +246,7 @@ def _is_of_pictures(path: str) -> bool:
     """Whether a folder holds pictures, and nothing that is opened as it is but fewer texts."""
     if not os.path.isdir(path):
         return False
-    known = [name for name in os.listdir(path) if any(one.claims(name) for one in FORMATS)]
+    known = [name for name in os.listdir(path) if any(one.claims(name) for one in all_formats())]
     if any(not name.lower().endswith(TEXTS) for name in known) or not more_pictures(
         path, len(known)
     ):
