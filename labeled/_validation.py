@@ -4,7 +4,7 @@
 ``float``, ``bool``, ``str``, ``None``, a ``Literal``, a path, sequences and mappings of those, our
 own classes) is what its arguments must be; an annotation that says more than this module can
 tell (``Any``, an array, a protocol) lets everything through. Ranges are checked where they have
-their meaning, by :func:`whole` and :func:`number`.
+their meaning, by :func:`whole`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
-import inspect
-import itertools
-import math
 import os
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from inspect import Parameter, signature
+from itertools import chain, islice, repeat, starmap
 from numbers import Integral, Real
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -41,7 +40,7 @@ _PLAIN: Mapping[Any, tuple[tuple[type, ...], str]] = {
 
 _PLURALS = {"a whole number": "whole numbers", "a number": "numbers", "anything": "values"}
 
-MOST_ITEMS = 1000
+MAX_ITEMS = 1000
 """So many items of a sequence are looked at; the rest is checked where it is used."""
 
 
@@ -70,37 +69,25 @@ def check_arguments(
     """
 
     def decorate(call: Callable[P, R]) -> Callable[P, R]:
-        known, takes_any = keywords_of(call), _takes_any(call)
+        parameters = signature(call).parameters.values()
+        several = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+        names = [one.name for one in parameters if one.kind not in several]
+        takes_any = any(one.kind is Parameter.VAR_KEYWORD for one in parameters)
+        title = call.__qualname__.removesuffix(".__init__").rpartition(".")[2]
 
         @functools.wraps(call)
-        def checking(*args: P.args, **kwargs: P.kwargs) -> R:
-            annotations, title = _annotations_of(call), call.__qualname__
-            if not takes_any and not kwargs.keys() <= annotations.keys():
-                check_keywords(title.removesuffix(".__init__").rpartition(".")[2], kwargs, known)
-            given = {**dict(zip(annotations, args, strict=False)), **kwargs}
-            for name, value in given.items():
-                if name not in but:
-                    _check(name, value, annotations.get(name, Any), error)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            if not takes_any and not kwargs.keys() <= set(names):
+                check_keywords(title, kwargs, keywords_of(call))
+            hints = _hints_of(call)
+            for name, value in [*zip(names, args, strict=False), *kwargs.items()]:
+                if name in hints and name not in but:
+                    _check(name, value, hints[name], error)
             return call(*args, **kwargs)
 
-        return checking
+        return checked
 
     return decorate
-
-
-def keywords_of(call: Callable[..., object]) -> list[str]:
-    """Return the names that a call takes by keyword."""
-    parameters = inspect.signature(call).parameters.values()
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return [one.name for one in parameters if one.kind in named and one.name not in ("self", "cls")]
-
-
-def check_keywords(title: str, given: Iterable[str], *known: Iterable[str]) -> None:
-    """Raise :class:`OptionError` for an option that does not exist."""
-    names = {name for some in known for name in some}
-    for name in given:
-        if name not in names:
-            raise OptionError(f"{title}() has no option {name!r}; {suggestion(name, names)}")
 
 
 def check_fields(
@@ -110,10 +97,31 @@ def check_fields(
 
     Those of `but` are looked at by whoever calls, who can say more about them.
     """
-    kind: type = type(instance)
-    for name, annotation in _fields_of(kind).items():
-        if name not in but:
-            _check(name, getattr(instance, name), annotation, error)
+    kind: Any = type(instance)
+    hints = _hints_of(kind)
+    for field in dataclasses.fields(instance):
+        if field.init and field.name not in but:
+            _check(field.name, getattr(instance, field.name), hints[field.name], error)
+
+
+@functools.cache
+def _hints_of(thing: Any) -> Mapping[str, Any]:
+    return get_type_hints(thing)
+
+
+def keywords_of(call: Callable[..., object]) -> list[str]:
+    """Return the names that a call takes by keyword."""
+    parameters = signature(call).parameters.values()
+    named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    return [one.name for one in parameters if one.kind in named and one.name not in ("self", "cls")]
+
+
+def check_keywords(title: str, given: Iterable[str], *known: Iterable[str]) -> None:
+    """Raise :class:`OptionError` for an option that does not exist."""
+    names = set().union(*known)
+    for name in given:
+        if name not in names:
+            raise OptionError(f"{title}() has no option {name!r}; {suggestion(name, names)}")
 
 
 def as_array(name: str, values: Any, error: type[LabeledError] = ArgumentError) -> npt.NDArray[Any]:
@@ -143,24 +151,11 @@ def whole(
     labeled.errors.ArgumentError: threads=0 must be at least 1
     """
     _check(name, value, int, error)
-    _check_bounds(name, value, least, most, error)
+    if least is not None and value < least:
+        raise error(f"{name}={value} must be at least {least:,}")
+    if most is not None and value > most:
+        raise error(f"{name}={value} must be at most {most:,}")
     return int(value)
-
-
-def number(
-    name: str,
-    value: Any,
-    *,
-    least: float | None = None,
-    most: float | None = None,
-    error: type[LabeledError] = ArgumentError,
-) -> float:
-    """Return a finite number; refuse bools and text, and what is out of bounds."""
-    _check(name, value, float, error)
-    if not math.isfinite(value):
-        raise error(f"{name}={value!r} must be a finite number")
-    _check_bounds(name, value, least, most, error)
-    return float(value)
 
 
 def flag(name: str, value: Any, *, error: type[LabeledError] = ArgumentError) -> bool:
@@ -169,33 +164,8 @@ def flag(name: str, value: Any, *, error: type[LabeledError] = ArgumentError) ->
     return bool(value)
 
 
-def choice(
-    name: str, value: Any, known: Sequence[str], *, error: type[LabeledError] = ArgumentError
-) -> str:
-    """Return one of some words.
-
-    Examples
-    --------
-    >>> choice("last", "keap", ("keep", "drop", "pad"))
-    Traceback (most recent call last):
-    labeled.errors.ArgumentError: last='keap' must be 'keep', 'drop' or 'pad'
-    """
-    if not isinstance(value, str) or value not in known:
-        raise error(f"{name}={value!r} must be {_either([repr(word) for word in known])}")
-    return value
-
-
-def _check_bounds(
-    name: str, value: float, least: float | None, most: float | None, error: type[LabeledError]
-) -> None:
-    if least is not None and value < least:
-        raise error(f"{name}={value} must be at least {least:,}")
-    if most is not None and value > most:
-        raise error(f"{name}={value} must be at most {most:,}")
-
-
 def _check(name: str, value: Any, annotation: Any, error: type[LabeledError]) -> None:
-    if _allows(annotation, value):
+    if _fits(value, annotation):
         return
     words = list(dict.fromkeys(_words(annotation)))
     close = difflib.get_close_matches(repr(value), words, n=1) if isinstance(value, str) else []
@@ -203,62 +173,39 @@ def _check(name: str, value: Any, annotation: Any, error: type[LabeledError]) ->
     raise error(f"{name}={_shown(value)} must be {_either(words)}{hint}")
 
 
-def _allows(annotation: Any, value: Any) -> bool:
+def _fits(value: Any, annotation: Any) -> bool:
     """Whether a value has a type that an annotation names, as far as one can tell."""
-    origin, args = get_origin(annotation), get_args(annotation)
     if annotation in _PLAIN:
-        return isinstance(value, _PLAIN[annotation][0]) and (
-            annotation is bool or not isinstance(value, bool)
-        )
+        is_plain = isinstance(value, _PLAIN[annotation][0])
+        return is_plain and (annotation is bool or not isinstance(value, bool))
+    origin, args = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
-        return any(_allows(one, value) for one in args)
+        return any(map(_fits, repeat(value), args))
     if origin is Literal:
-        return any(type(value) is type(one) and value == one for one in args)
-    if origin is tuple:
-        return _allows_tuple(args, value)
+        return (type(value), value) in [(type(one), one) for one in args]
     if origin is Callable:
         return callable(value)
     if origin is os.PathLike:
         return isinstance(value, os.PathLike | bytes)  # as functions of os take them
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        if not isinstance(value, origin):
+    if origin is None:
+        ours = isinstance(annotation, type) and annotation.__module__.startswith("labeled.")
+        protocol = getattr(annotation, "_is_protocol", False)
+        return not ours or protocol or isinstance(value, annotation)
+    if not (isinstance(origin, type) and issubclass(origin, Iterable)):
+        return True
+    kinds = (tuple, list, np.ndarray) if origin is tuple else origin
+    if not isinstance(value, kinds) or getattr(value, "ndim", 1) == 0:
+        return False
+    if not isinstance(value, Collection):
+        return True  # looking at an iterator would use it up
+    items: Iterable[tuple[Any, Any]] = zip(value, repeat(args[0]), strict=False)
+    if issubclass(origin, Mapping) and isinstance(value, Mapping):
+        items = chain(items, zip(value.values(), repeat(args[1]), strict=False))
+    elif origin is tuple and args[-1] is not Ellipsis:
+        if len(value) != len(args):
             return False
-        return _allow_all(args[0], value.keys()) and _allow_all(args[1], value.values())
-    if isinstance(origin, type) and issubclass(origin, Iterable):
-        return _allows_several(origin, args[0], value)
-    return not _is_ours(annotation) or isinstance(value, annotation)
-
-
-def _allows_tuple(items: tuple[Any, ...], value: Any) -> bool:
-    if not isinstance(value, tuple | list | np.ndarray):
-        return False
-    if items[-1] is Ellipsis:
-        return _allow_all(items[0], value)
-    return len(value) == len(items) and all(map(_allows, items, value))
-
-
-def _allows_several(origin: type, item: Any, value: Any) -> bool:
-    if not isinstance(value, origin) or (isinstance(value, np.ndarray) and value.ndim == 0):
-        return False
-    return not isinstance(value, Collection) or _allow_all(item, value)
-
-
-def _allow_all(item: Any, values: Iterable[Any]) -> bool:
-    return all(_allows(item, one) for one in itertools.islice(values, MOST_ITEMS))
-
-
-def _is_ours(annotation: Any) -> bool:
-    """Whether an annotation is a class of this library that instances can be told by."""
-    return (
-        isinstance(annotation, type)
-        and annotation.__module__.startswith("labeled.")
-        and not getattr(annotation, "_is_protocol", False)
-    )
-
-
-def _takes_any(call: Callable[..., object]) -> bool:
-    parameters = inspect.signature(call).parameters.values()
-    return any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
+        items = zip(value, args, strict=True)
+    return all(starmap(_fits, islice(items, MAX_ITEMS)))
 
 
 def _words(annotation: Any) -> list[str]:
@@ -305,18 +252,3 @@ def _either(words: Sequence[str]) -> str:
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"<{type(value).__qualname__}>"
-
-
-@functools.cache
-def _annotations_of(call: Callable[..., Any]) -> Mapping[str, Any]:
-    """Return what each parameter is annotated with, in order; Any where nothing is said."""
-    hints = get_type_hints(call)
-    found = inspect.signature(call).parameters.values()
-    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return {one.name: hints.get(one.name, Any) for one in found if one.kind not in several}
-
-
-@functools.cache
-def _fields_of(kind: type) -> Mapping[str, Any]:
-    hints = get_type_hints(kind)
-    return {one.name: hints[one.name] for one in dataclasses.fields(kind) if one.init}
