@@ -34,7 +34,7 @@ from labeled.cli.options import (
 from labeled.dataset.files import find_files
 from labeled.errors import LabeledError, LabeledWarning
 from labeled.writing.endings import RECORDS
-from labeled.writing.ordering import ORDERS
+from labeled.writing.rewriting import ORDERS
 from labeled.writing.sharing import rules_of_words
 
 

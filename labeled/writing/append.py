@@ -35,7 +35,6 @@ from labeled.formats.hdf5.growing import check_growable, grow_file, growable_sou
 from labeled.formats.hdf5.others import Carrier, others_of
 from labeled.formats.hdf5.own import Checksums, read_checksums, read_statistics
 from labeled.formats.hdf5.payload import open_reader
-from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.scales import Names
 from labeled.formats.hdf5.scan import scan
 from labeled.formats.hdf5.undo import undo_of
@@ -44,22 +43,18 @@ from labeled.formats.header import FileHeader, Rows, SourceHeader
 from labeled.formats.objects import vlen_base
 from labeled.formats.registry import check_hdf5
 from labeled.formats.replacing import check_changeable, check_target, clone, replacing
-from labeled.ragged import Ragged
-from labeled.selection import Selection
 from labeled.writing.blocks import Before, Recipe
-from labeled.writing.given import Block, Given, slices, text_blocks
+from labeled.writing.given import Block, Given
 from labeled.writing.inputs import Inputs, inputs_of
-from labeled.writing.ordering import Kept
 from labeled.writing.progress import progress_bar
 from labeled.writing.ragged import (
     Examples,
     RaggedAs,
     RaggedGiven,
     joined_examples,
-    lazy_examples,
     ragged_given,
 )
-from labeled.writing.rewriting import coordinates_of
+from labeled.writing.rewriting import StoredSources, coordinates_of
 from labeled.writing.splits import Splits, check_split_name
 from labeled.writing.statistics import Tally
 from labeled.writing.streaming import Plan, fitting, recipe_for, store, tally_for, works_of
@@ -148,7 +143,7 @@ def append(
         _check_possible(header, growable, inputs, in_place=in_place)
         anew = not all(growable.values())
         if anew:
-            inputs = _old_then_new(old, inputs)
+            inputs = _old_then_new(StoredSources(header, target, budget), inputs)
         recipes = {
             name: _recipe(old, given, stored, anew=anew)
             for source in header.sources.values()
@@ -275,7 +270,7 @@ def _check_positions(what: str, given: Given, header: FileHeader, source: Source
     called = {one.name: one for one in given.names.coords if one.values.dtype.kind in "OSU"}
     if not called:
         return
-    for mine in coordinates_of(header, source, Kept(source.n_rows)):
+    for mine in coordinates_of(header, source):
         theirs = called.get(mine.name)
         if theirs is None or mine.dim != theirs.dim or mine.dim == source.dims[0]:
             continue
@@ -446,31 +441,42 @@ def _grow(
         )
 
 
-def _old_then_new(old: _Old, inputs: Inputs) -> Inputs:
+def _old_then_new(stored: StoredSources, new: Inputs) -> Inputs:
     """Return all rows that the file will have, as they are written anew."""
     given: dict[str, Given] = {}
     uneven: dict[str, RaggedGiven] = {}
-    for name, source in old.header.sources.items():
-        if source.ragged is not None:
-            examples = _joined(source, inputs.ragged[name])
-            kind: RaggedAs = "flat" if "values" in source.parts else "fuel"
-            uneven[name], datasets = ragged_given(name, examples, None, kind)
-            given |= datasets
+    for name, source in stored.header.sources.items():
+        if source.ragged is None:
+            given[name] = _followed(stored.dense(source), new.sources[name])
             continue
-        each = inputs.sources[name]
-        given[name] = replace(
-            each,
-            shape=(old.n_rows + int(each.shape[0] or 0), *each.shape[1:]),
-            names=Names(source.dims, tuple(coordinates_of(old.header, source, Kept(old.n_rows)))),
-            attrs=storable(f"source {name!r}", source.attrs),
-            blocks=partial(_blocks, source, each),
-        )
+        examples = _joined(source, stored.examples(source), new.ragged[name])
+        kind: RaggedAs = "flat" if "values" in source.parts else "fuel"
+        uneven[name], datasets = ragged_given(name, examples, None, kind)
+        given |= datasets
     return Inputs(given, ragged=uneven)
 
 
-def _joined(source: SourceHeader, new: RaggedGiven) -> Examples:
+def _followed(old: Given, new: Given) -> Given:
+    """Return the rows of a file, then new ones; stored times as times, if these are such."""
+    n_old = int(old.shape[0] or 0)
+
+    def blocks(rows: int) -> Iterator[Block]:
+        for block in old.blocks(rows):
+            yield block if new.encode is None else replace(block, read=partial(_as_times, block))
+        for block in new.blocks(rows):
+            yield replace(block, start=block.start + n_old, stop=block.stop + n_old)
+
+    def _as_times(block: Block) -> Any:
+        assert block.read is not None
+        kind = "m" if old.attrs.get("units") == "nanoseconds" else "M"
+        return block.read().astype(np.int64).view(f"{kind}8[ns]")
+
+    shape = (n_old + int(new.shape[0] or 0), *old.shape[1:])
+    return replace(new, shape=shape, names=old.names, attrs=old.attrs, blocks=blocks)
+
+
+def _joined(source: SourceHeader, old: Examples, new: RaggedGiven) -> Examples:
     what = f"source {source.name!r} of file {source.file.path!r}"
-    reader = open_ragged(source)
     stored = datasets_of(source)[source.name].dtype
     dtype = vlen_base(stored) or stored
     assert new.examples is not None
@@ -488,23 +494,4 @@ def _joined(source: SourceHeader, new: RaggedGiven) -> Examples:
         raise ArrayError(
             f"{what} has dtype {dtype}, rows to append have {new.examples.dtype}; cast them"
         )
-    rows = Selection.all(source.n_rows)
-    old = Ragged(reader, rows, source.dims, source.name, source.attrs)
-    return joined_examples(lazy_examples(old), new.examples, dtype, what)
-
-
-def _blocks(source: SourceHeader, new: Given, rows: int) -> Iterator[Block]:
-    """Yield the rows of a file, then new ones; stored times as times, if these are such."""
-    reader = open_reader(source)
-    kind = "m" if source.attrs.get("units") == "nanoseconds" else "M"
-
-    def read(start: int, stop: int) -> Any:
-        values = reader.read(range(start, stop))
-        return values if new.encode is None else values.astype(np.int64).view(f"{kind}8[ns]")
-
-    if source.dtype.kind == "O":
-        yield from text_blocks(read, source.n_rows, new.row_bytes, rows)
-    else:
-        yield from slices(read, source.n_rows, rows)
-    for block in new.blocks(rows):
-        yield replace(block, start=block.start + source.n_rows, stop=block.stop + source.n_rows)
+    return joined_examples(old, new.examples, dtype, what)

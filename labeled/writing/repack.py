@@ -10,48 +10,46 @@ from __future__ import annotations
 
 import json
 import os
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from labeled._validation import check_arguments
 from labeled.errors import ArrayError, SplitError, WriteError, warn
 from labeled.formats.bytesource import check_same
+from labeled.formats.hdf5.encoding import Layout, checksum
+from labeled.formats.hdf5.flatlayout import datasets_of
 from labeled.formats.hdf5.others import Carrier, others_of
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.scan import noted, scan
 from labeled.formats.hdf5.writing import storable
 from labeled.formats.header import FileHeader, SourceHeader
-from labeled.formats.region import Array
 from labeled.formats.registry import check_hdf5
 from labeled.formats.replacing import check_target
-from labeled.ragged.flat import Flat, Rows, block_cuts
 from labeled.writing.endings import check_ending
-from labeled.writing.given import slices, text_blocks
-from labeled.writing.layouts import AS_IT_IS, KEEP, Chunks, PerSource, expanded, wishes
-from labeled.writing.ordering import ORDERS, Kept, moved, order_of
+from labeled.writing.inputs import Inputs
+from labeled.writing.layouts import (
+    AS_IT_IS,
+    KEEP,
+    Chunks,
+    PerSource,
+    Wish,
+    expanded,
+    kept_layout,
+    wishes,
+)
 from labeled.writing.progress import progress_bar
 from labeled.writing.ragged import RaggedAs
-from labeled.writing.rewriting import Rewriting, packed_texts
+from labeled.writing.rewriting import ORDERS, StoredSources, moved, order_of
 from labeled.writing.splits import Splits
 from labeled.writing.streaming import Plan, fitting, recipe_for
+from labeled.writing.verify import reader_of
 from labeled.writing.write import Planned, checked_effort, tallies_for
 
 PROVENANCE = "labeled_provenance"
-
-Hashes = npt.NDArray[np.uint64]
-
-STRETCHES = 1024
-PIECE_ROWS = 1 << 15
-
-_SEED = 0x9E3779B97F4A7C15
 
 
 @check_arguments(but=("path",))
@@ -149,25 +147,39 @@ def repack(
     wished = wishes(list(header.sources), layout, compression, level, chunks, AS_IT_IS)
     found = check_target(target, overwrite=overwrite)
     _warn_of_readers(header, found)
-    with ExitStack() as stack:
-        made = Rewriting(header, moves, wished, ragged, budget // 6, found, stack)
-        inputs = made.inputs
-        splits = None if table is None else moved(table, moves)
-        recipes = {n: recipe_for(g, made.layouts[n], True) for n, g in inputs.sources.items()}
-        plan = Plan(recipes, tallies_for(inputs, splits, True), budget, threads)
-        plan = fitting(plan, inputs, memory)
-        plan = replace(plan, budget=plan.aside + max(plan.budget - plan.aside, 0) // 3)
-        passes = 1 + 2 * verify + (not isinstance(moves, Kept))
-        n_bytes = passes * (inputs.n_bytes or 0)
-        with progress_bar(progress, n_bytes, f"repack {os.path.basename(found)}") as told:
-            made.told = told
-            attrs = storable("the file", _attrs(header, order, seed))
-            moving = None if isinstance(moves, Kept) else moves.old
-            carrier = Carrier(header, others, moving, budget // 4)
-            new = Planned(inputs, plan, splits, attrs, header.kind != "plain", carrier=carrier)
-            check = partial(_check, made, splits, verify)
-            new.create(found, told, overwrite=overwrite, check=check)
+    stored = StoredSources(header, found, budget // 6, moves)
+    inputs = stored.inputs(ragged)
+    layouts = _layouts(header, inputs, wished)
+    splits = None if table is None else moved(table, moves)
+    recipes = {n: recipe_for(g, layouts[n], True) for n, g in inputs.sources.items()}
+    plan = Plan(recipes, tallies_for(inputs, splits, True), budget, threads)
+    plan = fitting(plan, inputs, memory)
+    plan = replace(plan, budget=plan.aside + max(plan.budget - plan.aside, 0) // 3)
+    n_bytes = (1 + verify) * (1 + (moves is not None)) * (inputs.n_bytes or 0)
+    with progress_bar(progress, n_bytes, f"repack {os.path.basename(found)}") as told:
+        stored.told = told
+        attrs = storable("the file", _attrs(header, order, seed))
+        carrier = Carrier(header, others, None if moves is None else moves.old, budget // 4)
+        new = Planned(inputs, plan, splits, attrs, header.kind != "plain", carrier=carrier)
+        check = partial(_check, stored, ragged, splits, verify)
+        new.create(found, told, overwrite=overwrite, check=check)
     return found
+
+
+def _layouts(header: FileHeader, inputs: Inputs, wished: Mapping[str, Wish]) -> dict[str, Layout]:
+    """Return how every dataset will be stored."""
+    stored = {
+        name: dataset
+        for source in header.sources.values()
+        if source.ragged is None or "values" in source.parts
+        for name, dataset in datasets_of(source).items()
+    }
+    return {
+        name: kept_layout(
+            name, given.shape, given.dtype, wished.get(name, AS_IT_IS), stored.get(name)
+        )
+        for name, given in inputs.sources.items()
+    }
 
 
 def _dims_by_name(
@@ -225,7 +237,9 @@ def _attrs(header: FileHeader, order: str, seed: int) -> dict[str, Any]:
 # the new file against the old one
 
 
-def _check(made: Rewriting, splits: Splits | None, rows_too: bool, part: str) -> None:
+def _check(
+    stored: StoredSources, ragged: RaggedAs | None, splits: Splits | None, compare: bool, part: str
+) -> None:
     """Compare the new file with the original, before it takes its name.
 
     Raises
@@ -235,170 +249,51 @@ def _check(made: Rewriting, splits: Splits | None, rows_too: bool, part: str) ->
     FileChangedError
         If somebody changed the original meanwhile.
     """
-    old = made.header
+    old = stored.header
     check_same(old.stamp, "repack it again")
     new = scan(part, decode_cf=False)
     for name, source in old.sources.items():
         there = new.sources.get(name)
         if there is None or _looks(there) != _looks(source):
             raise WriteError(
-                f"source {name!r} of {made.target!r} would be {there and _looks(there)} in place "
+                f"source {name!r} of {stored.target!r} would be {there and _looks(there)} in place "
                 f"of {_looks(source)}; the original is untouched"
             )
-        if rows_too:
-            _check_rows(made, source, there)
-    if splits is not None:
-        _check_splits(made, splits, new)
+        if compare:
+            _check_rows(stored, replace(old, sources={name: source}), ragged, datasets_of(there))
+    for split, by_source in (splits or {}).items():
+        for name, rows in by_source.items():
+            found = new.splits.get(split, {}).get(name, range(0))
+            if not np.array_equal(np.asarray(found), np.asarray(rows)):
+                raise WriteError(
+                    f"split {split!r} of source {name!r} did not arrive in {stored.target!r}; the "
+                    f"original is untouched"
+                )
+
+
+def _check_rows(
+    stored: StoredSources,
+    header: FileHeader,
+    ragged: RaggedAs | None,
+    written: Mapping[str, SourceHeader],
+) -> None:
+    """Read a source once more, in the new order, and compare it with what was written."""
+    for name, given in replace(stored, header=header).inputs(ragged).sources.items():
+        read = reader_of(written[name])
+        for block in given.blocks(max(stored.block_bytes // max(given.row_bytes, 1), 1)):
+            assert block.read is not None
+            rows, found = block.read(), read(range(block.start, block.stop))
+            if rows.dtype.kind != "O":
+                rows = rows.astype(found.dtype, copy=False)
+            if checksum(rows) != checksum(found):
+                raise WriteError(
+                    f"source {name!r} of {stored.target!r} differs from the original within rows "
+                    f"{block.start} to {block.stop - 1}; the disk or memory may be damaged, and "
+                    f"the original is untouched"
+                )
+            stored.told(rows.nbytes)
 
 
 def _looks(source: SourceHeader) -> tuple[Any, ...]:
     dtype = open_ragged(source).dtype if source.ragged is not None else source.dtype
     return source.dims, source.shape, dtype.str
-
-
-def _check_splits(made: Rewriting, splits: Splits, new: FileHeader) -> None:
-    for split, by_source in splits.items():
-        for name, rows in by_source.items():
-            found = new.splits.get(split, {}).get(name, range(0))
-            if not np.array_equal(np.asarray(found), np.asarray(rows)):
-                raise WriteError(
-                    f"split {split!r} of source {name!r} did not arrive in {made.target!r}; the "
-                    f"original is untouched"
-                )
-
-
-def _check_rows(made: Rewriting, old: SourceHeader, new: SourceHeader) -> None:
-    one, two = Fingerprint(old.n_rows), Fingerprint(old.n_rows)
-    for start, hashes in _hashes(made, old):
-        one.add(hashes, made.order.new(np.arange(start, start + len(hashes))))
-    for start, hashes in _hashes(made, new):
-        two.add(hashes, np.arange(start, start + len(hashes)))
-    found = one.first_difference(two)
-    if found is not None:
-        raise WriteError(
-            f"source {old.name!r} of {made.target!r} differs from the original within rows "
-            f"{found[0]} to {found[1] - 1}; the disk or memory may be damaged, and the original "
-            f"is untouched"
-        )
-
-
-def _hashes(made: Rewriting, source: SourceHeader) -> Iterator[tuple[int, Any]]:
-    """Yield the number of every row, stretch by stretch in the order of the file."""
-    if source.ragged is not None:
-        reader = open_ragged(source)
-        sizes = reader.sizes(range(source.n_rows)) * reader.dtype.itemsize
-        cuts = block_cuts(np.maximum(sizes, 64), made.block_bytes)
-        for start, stop in pairwise(cuts):
-            flat = reader.read_flat(range(start, stop))
-            yield start, hashes_of_examples(flat)
-            made.told(flat.values.nbytes)
-        return
-    stretch = made.reader_of(source)
-    step = max(made.block_bytes // max(source.row_bytes, 1), 1)
-    step = -(-step // stretch.step) * stretch.step
-    texts = source.dtype.kind == "O"
-    if texts:
-        blocks = text_blocks(stretch.read, source.n_rows, 1, made.block_bytes, step=stretch.step)
-    else:
-        blocks = slices(stretch.read, source.n_rows, step)
-    for block in blocks:
-        assert block.read is not None
-        rows = block.read()
-        yield block.start, hashes_of_texts(rows) if texts else hashes_of_rows(rows)
-        made.told(rows.nbytes)
-
-
-# Every row becomes a 64-bit number; with the position it is expected at it is mixed once more, and
-# the results are added up for each of many stretches of positions. Two files agree where all sums
-# do. That takes one pass over each file in whatever order suits it, and no memory that grows with
-# the rows. Chance alone lets two different stretches agree once in 2**60 or so; nobody's malice is
-# guarded against.
-
-
-class Fingerprint:
-    """Sums over the rows of one source, one a stretch of positions.
-
-    Parameters
-    ----------
-    n_rows : int
-    """
-
-    def __init__(self, n_rows: int) -> None:
-        self.stretch_rows = max(-(-n_rows // STRETCHES), 1)
-        self._n_rows = n_rows
-        self._sums = np.zeros(-(-n_rows // self.stretch_rows), np.uint64)
-
-    def add(self, hashes: Hashes, positions: Rows) -> None:
-        """Count rows in, each at its position."""
-        mixed = _mixed(hashes + _mixed(positions.astype(np.uint64)))
-        np.add.at(self._sums, positions // self.stretch_rows, mixed)  # modulo 2**64
-
-    def first_difference(self, other: Fingerprint) -> tuple[int, int] | None:
-        """Return the first stretch of positions that differs; None where all agree."""
-        different = np.flatnonzero(self._sums != other._sums)
-        if not len(different):
-            return None
-        start = int(different[0]) * self.stretch_rows
-        return start, min(start + self.stretch_rows, self._n_rows)
-
-
-def _mixed(values: Hashes) -> Hashes:
-    """Scatter the bits of 64-bit numbers (the finaliser of SplitMix64)."""
-    out = values + np.uint64(_SEED)
-    out = (out ^ (out >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    out = (out ^ (out >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: Hashes = out ^ (out >> np.uint64(31))
-    return mixed
-
-
-def hashes_of_rows(rows: Array) -> Hashes:
-    """Return a number for every row of one shape: a sum of its words, each times its own.
-
-    Examples
-    --------
-    >>> one, two, three = hashes_of_rows(np.array([[1, 2], [2, 1], [1, 2]])).tolist()
-    >>> one == three, one == two
-    (True, False)
-    """
-    out = np.empty(len(rows), np.uint64)
-    for start in range(0, len(rows), PIECE_ROWS):
-        some = np.ascontiguousarray(rows[start : start + PIECE_ROWS])
-        raw = some.reshape(len(some), -1).view(np.uint8) if some.size else None
-        out[start : start + len(some)] = 0 if raw is None else _words(raw) @ _factors(raw.shape[1])
-    return out
-
-
-def _words(raw: Array) -> Hashes:
-    """Return rows of bytes as 64-bit words, the last one filled up with zeros."""
-    n_rows, n_bytes = raw.shape
-    if n_bytes % 8:
-        padded = np.zeros((n_rows, -(-n_bytes // 8) * 8), np.uint8)
-        padded[:, :n_bytes] = raw
-        raw = padded
-    words: Hashes = raw.view(np.uint64)
-    return words
-
-
-def _factors(n_bytes: int) -> Hashes:
-    """Return the odd number that each word of a row is multiplied by."""
-    return _mixed(np.arange(-(-n_bytes // 8), dtype=np.uint64)) | np.uint64(1)
-
-
-def hashes_of_texts(rows: Array) -> Hashes:
-    """Return a number for every row of texts."""
-    return _numbers(packed_texts, rows)
-
-
-def hashes_of_examples(flat: Flat) -> Hashes:
-    """Return a number for every example: of its values and its shape."""
-    values = flat.examples()
-    shapes = [tuple(shape) for shape in flat.shapes.tolist()]
-    return _numbers(
-        lambda one: repr(one[1]).encode() + np.ascontiguousarray(one[0]).tobytes(),
-        list(zip(values, shapes, strict=True)),
-    )
-
-
-def _numbers(raw_of: Callable[[Any], bytes], rows: Any) -> Hashes:
-    numbers = [zlib.crc32(raw) << 32 | zlib.adler32(raw) for raw in map(raw_of, rows)]
-    return np.array(numbers, np.uint64)

@@ -4,6 +4,12 @@ Rows come as they are stored. Where they keep their order they are read in block
 stored chunks. Chunks that lie across very many rows are laid out as rows first, chunk by
 chunk, so that none is decoded twice.
 
+An order maps new positions to old rows and back. Shuffling keeps every split together:
+rows change places only with rows that are in the same splits. Where splits are stretches
+they stay where they are, and the order is a keyed bijection that takes no memory; where
+they are lists, rows are put together by the splits they are in, and most lists become
+stretches. ``"splits"`` does only that, in the order that the splits themselves have.
+
 Another order takes two passes. In the first, rows are read as they lie and put into *buckets*,
 each a stretch of the new order; a bucket is a region of one temporary file. In the second, a
 bucket at a time is brought into memory and put in order there. Every row is read once, written
@@ -16,231 +22,387 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
-from labeled.formats.hdf5.encoding import Layout
-from labeled.formats.hdf5.flatlayout import ATTRIBUTES, datasets_of
+from labeled.errors import SplitError
+from labeled.formats.hdf5.flatlayout import ATTRIBUTES
 from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.scales import Coordinate, Names
 from labeled.formats.hdf5.writing import storable
-from labeled.formats.header import FileHeader, SourceHeader
+from labeled.formats.header import FileHeader, Rows, SourceHeader
 from labeled.formats.reading import native
 from labeled.formats.region import Array
 from labeled.formats.replacing import explained
-from labeled.ragged.flat import Flat, Rows, block_cuts, copy_segments, offsets_of
-from labeled.writing.given import Block, Given, mean_of_texts, text_blocks
+from labeled.ragged.flat import Flat, block_cuts, copy_segments, offsets_of
+from labeled.samplers.permutation import Permutation, explicit_permutation, key_of
+from labeled.writing.given import Block, Given, mean_of_texts, slices, text_blocks
 from labeled.writing.inputs import Inputs, coordinate
-from labeled.writing.layouts import AS_IT_IS, Wish, kept_layout
-from labeled.writing.ordering import Kept, Order
 from labeled.writing.ragged import Examples, RaggedAs, RaggedGiven, ragged_given
+from labeled.writing.splits import Splits
 
-Told = Callable[[int], None]
+IntArray = npt.NDArray[np.int64]
+Read = Callable[[int, int], Array]
+"""Returns the rows from one to another."""
+
+Lot = tuple[int, Array, IntArray]
+"""Consecutive rows as bytes: the number of the first, values one row after another, offsets."""
+
+ORDERS = ("keep", "splits", "shuffle")
 
 BLOCK_BYTES = 4 << 20
 """Rows read at a time, at most."""
-
 
 BUCKETS_HELD = 2
 """Buckets in memory at a time: blocks may reach over the border of two."""
 
 
 @dataclass(eq=False)
-class Rewriting:
-    """The sources of a file on their way into another one."""
+class StoredSources:
+    """The sources of a file, as they are written into another one.
+
+    Parameters
+    ----------
+    header : FileHeader
+    target : str
+        Beside which temporary files lie.
+    budget : int
+        Bytes of memory for what is read and put in order.
+    order : Order, optional
+        Where rows change places.
+    told : callable of int
+        Hears how many bytes were put into buckets.
+    """
 
     header: FileHeader
-    order: Order
-    wished: Mapping[str, Wish]
-    ragged: RaggedAs | None
-    budget: int
     target: str
-    stack: ExitStack
-    told: Told = lambda _: None
+    budget: int
+    order: Order | None = None
+    told: Callable[[int], None] = lambda _: None
 
     @property
     def block_bytes(self) -> int:
         """What is read at a time."""
         return max(min(BLOCK_BYTES, self.budget // 4), 1)
 
-    @cached_property
-    def inputs(self) -> Inputs:
-        """Everything to write, in the new order."""
+    def inputs(self, ragged: RaggedAs | None = None) -> Inputs:
+        """Return everything to write, in the new order; `ragged` is how examples are stored."""
         given: dict[str, Given] = {}
         uneven: dict[str, RaggedGiven] = {}
         for name, source in self.header.sources.items():
             if source.ragged is None:
-                given[name] = self._dense(source)
+                given[name] = self.dense(source)
                 continue
             kind: RaggedAs = "flat" if "values" in source.parts else "fuel"
-            uneven[name], datasets = ragged_given(
-                name, self._examples(source), None, self.ragged or kind
-            )
+            uneven[name], datasets = ragged_given(name, self.examples(source), None, ragged or kind)
             given |= datasets
         return Inputs(given, ragged=uneven)
 
-    @cached_property
-    def layouts(self) -> dict[str, Layout]:
-        """How every dataset will be stored."""
-        stored = {k: v for s in self.header.sources.values() for k, v in datasets_of(s).items()}
-        out = {}
-        for name, given in self.inputs.sources.items():
-            wish = self.wished.get(name, AS_IT_IS)
-            source = self.header.sources.get(name)
-            alike = source is None or source.ragged is None or "values" in source.parts
-            before = stored.get(name) if alike else None
-            out[name] = kept_layout(name, given.shape, given.dtype, wish, before)
-        return out
-
-    def _dense(self, source: SourceHeader) -> Given:
-        texts = source.dtype.kind == "O"
+    def dense(self, source: SourceHeader) -> Given:
+        """Return a source of one shape."""
+        texts, mean = source.dtype.kind == "O", None
+        if texts:
+            mean = mean_of_texts(self._reader(source)[0], source.n_rows)
         return Given(
             source.name,
             np.dtype(object) if texts else source.dtype,
             source.shape,
-            Names(source.dims, tuple(coordinates_of(self.header, source, self.order))),
+            Names(source.dims, tuple(self._coordinates(source))),
             storable(f"source {source.name!r}", source.attrs),
-            partial(self._blocks, source),
-            mean_bytes=self._mean_of_texts(source) if texts else None,
+            partial(self._blocks, source, mean),
+            mean_bytes=mean,
         )
 
-    def _mean_of_texts(self, source: SourceHeader) -> int:
-        return mean_of_texts(self.reader_of(source).read, source.n_rows)
-
-    def _blocks(self, source: SourceHeader, rows: int) -> Iterator[Block]:
+    def _blocks(self, source: SourceHeader, mean: int | None, rows: int) -> Iterator[Block]:
         """Cut a source into blocks, of whole stored chunks where these are read as they lie."""
-        stretch = self.reader_of(source)
-        step = rows
-        if isinstance(self.order, Kept):
-            step = -(-rows // stretch.step) * stretch.step if stretch.step > 1 else rows
-            read = stretch.read
-        else:
-            read = self._shuffled(source, stretch)
-        if source.dtype.kind == "O":
-            mean = self._mean_of_texts(source)
-            yield from text_blocks(read, source.n_rows, mean, rows, step=stretch.step)
-            return
-        for start in range(0, source.n_rows, step):
-            stop = min(start + step, source.n_rows)
-            yield Block(start, stop, partial(read, start, stop))
+        read, step = self._reader(source)
+        if self.order is not None:
+            read, step = self._moved(source, read, step), 1
+        if mean is not None:
+            return text_blocks(read, source.n_rows, mean, rows)
+        return slices(read, source.n_rows, -(-rows // step) * step)
 
-    def _examples(self, source: SourceHeader) -> Examples:
-        reader, all_rows = open_ragged(source), range(source.n_rows)
-        dtype, shapes = reader.dtype, reader.shapes(all_rows)
+    def _moved(self, source: SourceHeader, read: Read, step: int) -> Read:
+        """Put rows into buckets; return what reads them in the new order."""
+        n_rows, row_shape = source.n_rows, source.row_shape
+        if source.dtype.kind == "O":
+            lots = partial(_lots_of_texts, read, n_rows, self.block_bytes)
+            sizes = [np.diff(offsets) for _, _, offsets in lots()]
+            texts = self._buckets(np.concatenate([np.empty(0, np.int64), *sizes]), lots())
+            return lambda a, b: unpacked_texts(texts(a, b).tobytes()).reshape(b - a, *row_shape)
+        rows = max(self.block_bytes // max(source.row_bytes, 1), 1)
+        rows = -(-rows // step) * step
+        values = self._buckets(source.row_bytes, _lots_of_rows(read, n_rows, rows))
+        dtype = native(source.dtype)
+        return lambda a, b: values(a, b).view(dtype).reshape(b - a, *row_shape)
+
+    def examples(self, source: SourceHeader) -> Examples:
+        """Return a source of examples of different shapes."""
+        reader, every = open_ragged(source), range(source.n_rows)
+        dtype, shapes = reader.dtype, reader.shapes(every)
         attrs = {k: v for k, v in source.attrs.items() if k not in ATTRIBUTES}
 
         def flat(start: int, stop: int) -> Flat:
             return reader.read_flat(range(start, stop))
 
-        if isinstance(self.order, Kept):
-            return Examples(
-                dtype, shapes, source.dims, attrs, lambda start, stop: flat(start, stop).values
-            )
-        lock, filled = threading.Lock(), list[Buckets]()
+        if self.order is None:
+            return Examples(dtype, shapes, source.dims, attrs, lambda a, b: flat(a, b).values)
+        lock, filled = threading.Lock(), list[Read]()
 
         def moved(start: int, stop: int) -> Array:
             with lock:
                 if not filled:
-                    sizes = reader.sizes(all_rows) * dtype.itemsize
-                    lots = lots_of_examples(flat, sizes, self.block_bytes)
-                    filled.append(self.filled(sizes, lots))
-            return filled[0].read(start, stop).view(dtype)
+                    sizes = reader.sizes(every) * dtype.itemsize
+                    lots = _lots_of_examples(flat, sizes, self.block_bytes)
+                    filled.append(self._buckets(sizes, lots))
+            return filled[0](start, stop).view(dtype)
 
         shapes = shapes[self.order.old(np.arange(source.n_rows))]
         return Examples(dtype, shapes, source.dims, attrs, moved)
 
-    def _shuffled(self, source: SourceHeader, stretch: Stretch) -> Callable[[int, int], Array]:
-        most = self.block_bytes
-        if source.dtype.kind == "O":
-            begin = partial(lots_of_texts, stretch.read, source.n_rows, most, stretch.step)
-            sizes = np.concatenate([np.empty(0, np.int64)] + [np.diff(x.offsets) for x in begin()])
-            buckets = self.filled(sizes, begin())
-            return partial(_texts, buckets, source.row_shape)
-        step = max(most // max(source.row_bytes, 1), 1)
-        step = -(-step // stretch.step) * stretch.step
-        lots = lots_of_rows(stretch.read, source.n_rows, step)
-        buckets = self.filled(source.row_bytes, lots)
-        return partial(_rows, buckets, native(source.dtype), source.row_shape)
-
-    def filled(self, sizes: Any, lots: Any) -> Buckets:
-        """Return all rows in buckets of the new order."""
-        buckets = Buckets(self.order, sizes, self.budget, self.target, self.stack)
+    def _buckets(self, sizes: int | IntArray, lots: Iterator[Lot]) -> Read:
+        assert self.order is not None
+        buckets = Buckets(self.order, sizes, self.budget, self.target)
         buckets.fill(lots, self.told)
-        return buckets
+        return buckets.read
 
-    def reader_of(self, source: SourceHeader) -> Stretch:
-        """Return what reads a source in stretches, within the memory there is."""
+    def _reader(self, source: SourceHeader) -> tuple[Read, int]:
+        """Return what reads a source within the memory there is, best by multiples of so many rows.
+
+        Rows in chunks across very many of them are laid out in a temporary file, chunk by chunk.
+        """
         reader = open_reader(source)
         chunks = None if source.dtype.kind == "O" else source.chunks
-        if chunks is not None and chunks[0] * source.row_bytes > self.block_bytes:
-            return Stretch(self._turned(source, chunks), 1)
-        return Stretch(lambda a, b: reader.read(range(a, b)), 1 if chunks is None else chunks[0])
-
-    def _turned(self, source: SourceHeader, chunks: tuple[int, ...]) -> Callable[[int, int], Array]:
-        """Lay rows out that are stored in chunks across very many of them: chunk by chunk."""
+        if chunks is None or chunks[0] * source.row_bytes <= self.block_bytes:
+            return lambda a, b: reader.read(range(a, b)), 1 if chunks is None else chunks[0]
         n_rows, dtype = source.n_rows, native(source.dtype)
-        file = self.stack.enter_context(room(self.target, n_rows * source.row_bytes))
-        rows: Array = np.memmap(file, dtype, "r+", 0, source.shape)
+        with _room(self.target, n_rows * source.row_bytes) as file:
+            rows: Array = np.memmap(file, dtype, "r+", 0, source.shape)
         steps = [range(0, n, c) for n, c in zip(source.row_shape, chunks[1:], strict=True)]
         for corner in np.ndindex(*map(len, steps)):
             tile = tuple(
-                slice(step[i], min(step[i] + step.step, n))
+                slice(step[i], min(step[i] + step.step, n), 1)
                 for step, i, n in zip(steps, corner, source.row_shape, strict=True)
             )
-            region = tuple(slice(part.start, part.stop, 1) for part in tile)
-            reader = open_reader(source, region=region)
+            reader = open_reader(source, region=tile)
             for start in range(0, n_rows, chunks[0]):
                 stop = min(start + chunks[0], n_rows)
                 rows[(slice(start, stop), *tile)] = reader.read(range(start, stop))
-        return lambda a, b: rows[a:b]
+        return lambda a, b: rows[a:b], 1
+
+    def _coordinates(self, source: SourceHeader) -> Iterator[Coordinate]:
+        for each in coordinates_of(self.header, source):
+            if self.order is not None and each.dim == source.dims[0]:
+                moved = each.values[self.order.old(np.arange(len(each.values)))]
+                each = replace(each, values=moved)
+            yield each
 
 
-def coordinates_of(header: FileHeader, source: SourceHeader, order: Order) -> Iterator[Coordinate]:
+def coordinates_of(header: FileHeader, source: SourceHeader) -> Iterator[Coordinate]:
     """Yield the coordinates along one dim of a source; others are carried over as they are."""
     for name in source.coords:
         variable = header.variables[name]
-        if len(variable.dims) != 1:
-            continue
-        values = open_reader(variable).read(range(variable.n_rows))
-        (dim,) = variable.dims
-        if dim == source.dims[0]:
-            values = values[order.old(np.arange(len(values)))]
-        kept = values if values.dtype.kind == "O" else values.astype(variable.dtype)
-        yield coordinate(name, dim, kept, variable.attrs)
+        if len(variable.dims) == 1:
+            values = open_reader(variable).read(range(variable.n_rows))
+            kept = values if values.dtype.kind == "O" else values.astype(variable.dtype)
+            yield coordinate(name, variable.dims[0], kept, variable.attrs)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Stretch:
-    """Reads consecutive rows; best by multiples of `step`."""
+class Order(Protocol):
+    """Which row goes where."""
 
-    read: Callable[[int, int], Array]
-    step: int
+    @property
+    def n_rows(self) -> int: ...
+
+    def old(self, positions: IntArray) -> IntArray:
+        """Return the rows that go to `positions`."""
+
+    def new(self, rows: IntArray) -> IntArray:
+        """Return the positions that `rows` go to."""
 
 
-def _rows(
-    buckets: Buckets, dtype: np.dtype[Any], row_shape: tuple[int, ...], start: int, stop: int
-) -> Array:
-    return buckets.read(start, stop).view(dtype).reshape(stop - start, *row_shape)
+@dataclass(frozen=True)
+class Within:
+    """Rows shuffled within stretches; nothing is stored that grows with their number.
+
+    Parameters
+    ----------
+    edges : tuple of int
+        Where stretches begin, and the end of the last.
+    seed : int
+    """
+
+    edges: tuple[int, ...]
+    seed: int
+
+    @property
+    def n_rows(self) -> int:
+        return self.edges[-1]
+
+    @cached_property
+    def _bijections(self) -> list[Permutation]:
+        return [
+            Permutation(stop - start, key_of(self.seed, "repack", start))
+            for start, stop in pairwise(self.edges)
+        ]
+
+    def old(self, positions: IntArray) -> IntArray:
+        return self._mapped(positions, forward=True)
+
+    def new(self, rows: IntArray) -> IntArray:
+        return self._mapped(rows, forward=False)
+
+    def _mapped(self, numbers: IntArray, *, forward: bool) -> IntArray:
+        out = np.empty_like(numbers)
+        which = np.searchsorted(self.edges, numbers, side="right") - 1
+        for stretch in np.unique(which).tolist():
+            here = which == stretch
+            bijection, start = self._bijections[stretch], self.edges[stretch]
+            local = numbers[here] - start
+            out[here] = start + (bijection(local) if forward else bijection.inverse(local))
+        return out
 
 
-def _texts(buckets: Buckets, row_shape: tuple[int, ...], start: int, stop: int) -> Array:
-    texts = unpacked_texts(buckets.read(start, stop).tobytes())
-    return texts.reshape(stop - start, *row_shape)
+@dataclass(frozen=True, eq=False)
+class Listed:
+    """Any order, as a list: ``rows[i]`` goes to position i. Sixteen bytes a row."""
+
+    rows: IntArray = field(repr=False)
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def _positions(self) -> IntArray:
+        out = np.empty(len(self.rows), np.int64)
+        out[self.rows] = np.arange(len(self.rows))
+        return out
+
+    def old(self, positions: IntArray) -> IntArray:
+        return self.rows[positions]
+
+    def new(self, rows: IntArray) -> IntArray:
+        return self._positions[rows]
+
+
+def order_of(
+    kind: str, splits: Mapping[str, Mapping[str, Rows]], n_rows: int, seed: int
+) -> Order | None:
+    """Return the order to write rows in; None where they keep their own.
+
+    Parameters
+    ----------
+    kind : {"keep", "splits", "shuffle"}
+    splits : mapping of split to mapping of source to rows
+    n_rows : int
+        Of every source.
+    seed : int
+        Of a shuffle.
+
+    Raises
+    ------
+    SplitError
+        If the sources of a split do not have the same rows of it.
+
+    Examples
+    --------
+    >>> order_of("splits", {"a": {"x": np.array([4, 0])}, "b": {"x": np.array([1, 3])}}, 5, 0)
+    Listed()
+    >>> _.rows.tolist()
+    [4, 0, 1, 3, 2]
+    """
+    if kind == "keep":
+        return None
+    by_split = {name: _common(name, by_source) for name, by_source in splits.items() if by_source}
+    if kind == "shuffle" and all(isinstance(rows, range) for rows in by_split.values()):
+        edges = {0, n_rows}
+        for rows in by_split.values():
+            assert isinstance(rows, range)
+            edges |= {rows.start, rows.stop} if len(rows) else set()
+        return Within(tuple(sorted(edges)), seed)
+    group, place = _groups(by_split, n_rows)
+    if kind == "shuffle":
+        place = explicit_permutation(n_rows, key_of(seed, "repack"))
+    return Listed(np.lexsort((place, group)).astype(np.int64))
+
+
+def _common(split: str, by_source: Mapping[str, Rows]) -> Rows:
+    """Return the rows of a split, which must be the same ones of every source."""
+    first, *others = by_source.values()
+    for other in others:
+        if other is not first and not (
+            first == other
+            if isinstance(first, range) and isinstance(other, range)
+            else np.array_equal(np.asarray(first), np.asarray(other))
+        ):
+            raise SplitError(
+                f"split {split!r} has different rows of its sources {tuple(by_source)}, so no "
+                f"order suits all of them; repack with order='keep'"
+            )
+    return first
+
+
+def _groups(by_split: Mapping[str, Rows], n_rows: int) -> tuple[IntArray, IntArray]:
+    """Return for every row a number for the splits it is in, and its place in the first."""
+    group = np.zeros(n_rows, np.int64)
+    place = np.arange(n_rows)
+    claimed = np.zeros(n_rows, bool)
+    for rows in by_split.values():
+        inside = np.zeros(n_rows, bool)
+        listed = np.asarray(rows, np.int64)
+        inside[listed] = True
+        group = np.unique(2 * group + ~inside, return_inverse=True)[1].astype(np.int64)
+        first = listed[::-1]  # of repeats, the first place counts: it is written last
+        fresh = ~claimed[first]
+        place[first[fresh]] = np.arange(len(listed) - 1, -1, -1)[fresh]
+        claimed |= inside
+    return group, place
+
+
+def moved(splits: Mapping[str, Mapping[str, Rows]], order: Order | None) -> Splits:
+    """Return the splits as they are after rows have changed places.
+
+    Stretches and ascending lists mean sets of rows, and ascend again; other lists keep their
+    sequence of examples.
+    """
+    if order is None or isinstance(order, Within):
+        return {name: dict(by_source) for name, by_source in splits.items()}
+    done: dict[int, Rows] = {}
+    out: Splits = {}
+    for name, by_source in splits.items():
+        out[name] = {}
+        for source, rows in by_source.items():
+            if id(rows) not in done:  # sources that share a list go on sharing it
+                done[id(rows)] = _moved(rows, order)
+            out[name][source] = done[id(rows)]
+    return out
+
+
+def _moved(rows: Rows, order: Order) -> Rows:
+    listed = np.asarray(rows, np.int64)
+    found = order.new(listed)
+    if isinstance(rows, range) or bool((np.diff(listed) > 0).all()):
+        found = np.sort(found)
+    if len(found) and bool((np.diff(found) == 1).all()):
+        return range(int(found[0]), int(found[-1]) + 1)
+    return found if len(found) else range(0)
 
 
 # rows in another order than they can be read in: into buckets of a file, and from there
 
 
-@contextmanager
-def room(target: str, n_bytes: int) -> Iterator[IO[bytes]]:
+def _room(target: str, n_bytes: int) -> IO[bytes]:
     """Open a file without a name beside a target, with so many bytes set aside.
 
     Raises
@@ -248,26 +410,18 @@ def room(target: str, n_bytes: int) -> Iterator[IO[bytes]]:
     WriteError
         If the disk does not have them.
     """
-    with explained(target), tempfile.TemporaryFile(dir=os.path.dirname(target)) as file:
+    with explained(target), ExitStack() as stack:
+        file = stack.enter_context(tempfile.TemporaryFile(dir=os.path.dirname(target)))
         if n_bytes and hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, n_bytes)
         else:
             os.truncate(file.fileno(), n_bytes)
-        yield file
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Lot:
-    """Some consecutive rows as bytes: values one row after another, and where each begins."""
-
-    start: int
-    values: Array
-    """uint8."""
-    offsets: Rows
+        stack.pop_all()
+        return file
 
 
 class Buckets:
-    """Rows of one source in a new order; safe in threads.
+    """IntArray of one source in a new order; safe in threads.
 
     Parameters
     ----------
@@ -278,46 +432,34 @@ class Buckets:
         Bytes of memory for lots and buckets.
     target : str
         Beside which the temporary file lies.
-    stack : ExitStack
-        Gives the disk back when it is closed.
     """
 
-    def __init__(
-        self, order: Order, sizes: int | Rows, budget: int, target: str, stack: ExitStack
-    ) -> None:
+    def __init__(self, order: Order, sizes: int | IntArray, budget: int, target: str) -> None:
         self._order = order
         self._sizes = sizes
-        self._edges = self._cut(max(budget // (2 * BUCKETS_HELD + 2), 1))
-        self._begin = self._byte_edges()
-        self._file = stack.enter_context(room(target, int(self._begin[-1])))
+        most, n_rows = max(budget // (2 * BUCKETS_HELD + 2), 1), order.n_rows
+        if isinstance(sizes, int):
+            step = max(most // max(sizes, 1), 1)
+            self._edges = np.array([*range(0, n_rows, step), n_rows], np.int64)
+            self._begin = self._edges * sizes
+        else:
+            ordered = sizes[order.old(np.arange(n_rows))]
+            self._edges = np.array(block_cuts(ordered, most), np.int64)
+            self._begin = offsets_of(ordered)[self._edges]
+        self._file = _room(target, int(self._begin[-1]))
+        weakref.finalize(self, self._file.close)
         self._target = target
         self._lock = threading.Lock()
-        self._held: OrderedDict[int, tuple[Array, Rows]] = OrderedDict()
+        self._held: OrderedDict[int, tuple[Array, IntArray]] = OrderedDict()
 
-    def _cut(self, most: int) -> Rows:
-        """Return the positions at which buckets begin, and the end."""
-        n_rows = self._order.n_rows
-        if isinstance(self._sizes, int):
-            step = max(most // max(self._sizes, 1), 1)
-            return np.array([*range(0, n_rows, step), n_rows], np.int64)
-        sizes = self._sizes[self._order.old(np.arange(n_rows))]
-        return np.array(block_cuts(sizes, most), np.int64)
-
-    def _byte_edges(self) -> Rows:
-        if isinstance(self._sizes, int):
-            return self._edges * self._sizes
-        sizes = self._sizes[self._order.old(np.arange(self._order.n_rows))]
-        return offsets_of(sizes)[self._edges]
-
-    def fill(self, lots: Iterator[Lot], told: Told) -> None:
+    def fill(self, lots: Iterator[Lot], told: Callable[[int], None]) -> None:
         """Take all rows as they come; the first pass."""
         free = self._begin[:-1].copy()
-        for lot in lots:
-            n_rows = len(lot.offsets) - 1
-            positions = self._order.new(np.arange(lot.start, lot.start + n_rows))
+        for start, raw, begins in lots:
+            positions = self._order.new(np.arange(start, start + len(begins) - 1))
             bucket = np.searchsorted(self._edges, positions, side="right") - 1
             grouped = np.argsort(bucket, kind="stable")
-            values, offsets = self._picked(lot.values, lot.offsets, grouped)
+            values, offsets = self._picked(raw, begins, grouped)
             cuts = np.flatnonzero(np.diff(bucket[grouped], prepend=-1, append=-1))
             for a, b in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
                 number = int(bucket[grouped[a]])
@@ -328,7 +470,7 @@ class Buckets:
                 free[number] += len(part)
             told(len(values))
 
-    def _picked(self, values: Array, offsets: Rows, which: Rows) -> tuple[Array, Rows]:
+    def _picked(self, values: Array, offsets: IntArray, which: IntArray) -> tuple[Array, IntArray]:
         """Put rows in another order."""
         if isinstance(self._sizes, int):
             rows = values.reshape(len(which), self._sizes)[which]
@@ -350,7 +492,7 @@ class Buckets:
             at, first = end, first + 1
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.uint8), *parts])
 
-    def _bucket(self, number: int) -> tuple[Array, Rows]:
+    def _bucket(self, number: int) -> tuple[Array, IntArray]:
         with self._lock:
             if number in self._held:
                 self._held.move_to_end(number)
@@ -360,7 +502,7 @@ class Buckets:
             self._held[number] = found = self._in_order(number)
             return found
 
-    def _in_order(self, number: int) -> tuple[Array, Rows]:
+    def _in_order(self, number: int) -> tuple[Array, IntArray]:
         low, high = int(self._edges[number]), int(self._edges[number + 1])
         begin, end = int(self._begin[number]), int(self._begin[number + 1])
         with explained(self._target):
@@ -378,24 +520,22 @@ class Buckets:
 # rows and bytes
 
 
-def lots_of_rows(read: Callable[[int, int], Array], n_rows: int, step: int) -> Iterator[Lot]:
+def _lots_of_rows(read: Read, n_rows: int, step: int) -> Iterator[Lot]:
     """Read rows of one shape, so many at a time, as bytes."""
     for start in range(0, n_rows, step):
         rows = np.ascontiguousarray(read(start, min(start + step, n_rows)))
         raw = rows.reshape(-1).view(np.uint8)
         size = len(raw) // max(len(rows), 1)
-        yield Lot(start, raw, np.arange(len(rows) + 1) * size)
+        yield start, raw, np.arange(len(rows) + 1) * size
 
 
-def lots_of_texts(
-    read: Callable[[int, int], Array], n_rows: int, most: int, step: int
-) -> Iterator[Lot]:
+def _lots_of_texts(read: Read, n_rows: int, most: int) -> Iterator[Lot]:
     """Read texts, about `most` bytes at a time: each row's one by one, each after its length."""
-    for block in text_blocks(read, n_rows, 1, most, step=step):
+    for block in text_blocks(read, n_rows, 1, most):
         assert block.read is not None
         packed = [packed_texts(row) for row in block.read()]
         sizes = np.array(list(map(len, packed)), np.int64)
-        yield Lot(block.start, np.frombuffer(b"".join(packed), np.uint8), offsets_of(sizes))
+        yield block.start, np.frombuffer(b"".join(packed), np.uint8), offsets_of(sizes)
 
 
 def packed_texts(row: Any) -> bytes:
@@ -425,10 +565,12 @@ def unpacked_texts(raw: bytes) -> Array:
     return texts
 
 
-def lots_of_examples(read: Callable[[int, int], Flat], sizes: Rows, most: int) -> Iterator[Lot]:
+def _lots_of_examples(
+    read: Callable[[int, int], Flat], sizes: IntArray, most: int
+) -> Iterator[Lot]:
     """Read examples of different shapes, at most `most` bytes at a time, as bytes."""
     cuts = block_cuts(sizes, most)
     for start, stop in pairwise(cuts):
         flat = read(start, stop)
         raw = np.ascontiguousarray(flat.values).view(np.uint8)
-        yield Lot(start, raw, offsets_of(sizes[start:stop]))
+        yield start, raw, offsets_of(sizes[start:stop])

@@ -121,7 +121,7 @@ def verify(
     title = f"verify {os.path.basename(header.stamp.path)}"
     with progress_bar(progress, n_bytes, title) as told, ThreadPoolExecutor(workers) as pool:
         for name in compared:
-            comparison = _Comparison(stored[name], known[name], _reader_of(stored[name]))
+            comparison = _Comparison(stored[name], known[name], reader_of(stored[name]))
             for size, differences in pool.map(comparison, comparison.stretches()):
                 found += differences
                 told(size)
@@ -130,7 +130,7 @@ def verify(
     return Verified(header.stamp.path, compared, tuple(_joined(found)), without)
 
 
-def _reader_of(source: SourceHeader) -> Callable[[range], Array]:
+def reader_of(source: SourceHeader) -> Callable[[range], Array]:
     """Return what reads stretches of stored rows; those of any length as arrays in an array."""
     base = vlen_base(source.dtype)
     if base is None:
