@@ -33,7 +33,6 @@ from labeled.loader.loader import Loader
 from labeled.loader.options import BatchOptions, check_options
 from labeled.selection import Selection
 from labeled.sources.blocks import BlockSource
-from labeled.sources.region import whole
 from labeled.sources.source import AnySource, Source
 from labeled.spaces import Space, format_dataarray, space_of, undo_format
 
@@ -110,8 +109,7 @@ def _source(array: xr.DataArray, dim: str, name: str) -> AnySource:
     if not isinstance(array.variable._data, np.ndarray) or array.dtype.kind not in "biufc":
         return BlockSource.of(array, dim, name)
     turned = array.transpose(dim, ...)
-    dims = tuple(map(str, turned.dims))
-    return Source(name, (), dims, whole(turned.shape[1:]), loaded=turned.values)
+    return Source.of_array(name, tuple(map(str, turned.dims)), turned.values)
 
 
 def _as_dataset(obj: Any, dim: str) -> xr.Dataset:

@@ -59,8 +59,7 @@ def in_memory(source: Held, rows: Rows) -> Held:
         assert isinstance(rows, Ragged)
         return replace(source, loaded=rows)
     assert isinstance(rows, np.ndarray)
-    region = tuple(slice(0, n, 1) for n in rows.shape[1:])
-    return replace(source, loaded=rows, file_dims=source.dims, region=region)
+    return source.in_memory(rows)
 
 
 def taken(rows: Rows, positions: npt.NDArray[np.int64]) -> Rows:

@@ -43,9 +43,8 @@ from labeled.samplers.units import (
     units_of_ranges,
 )
 from labeled.selection import Selection
-from labeled.sources.layout import RowLayout
 from labeled.sources.ragged import RaggedSource
-from labeled.sources.source import AnySource
+from labeled.sources.source import AnySource, RowLayout
 
 Rows = npt.NDArray[np.int64]
 

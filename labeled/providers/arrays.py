@@ -16,7 +16,6 @@ from labeled.loader.options import Shuffle
 from labeled.providers.batch import BatchAxis
 from labeled.providers.provider import Feed, LoaderProvider
 from labeled.sources.blocks import BlockSource
-from labeled.sources.region import whole
 from labeled.sources.source import AnySource, Source
 
 
@@ -128,7 +127,7 @@ def source_of(name: str, array: Any) -> AnySource:
     values = to_host(samples_of(name, array))
     dims = array.dims if isinstance(array, xr.DataArray) else _dim_names(name, values.ndim)
     native = values.astype(values.dtype.newbyteorder("="), copy=False)
-    return Source(name, (), tuple(map(str, dims)), whole(native.shape[1:]), loaded=native)
+    return Source.of_array(name, tuple(map(str, dims)), native)
 
 
 def _dim_names(name: str, ndim: int) -> tuple[str, ...]:

@@ -23,8 +23,8 @@ from dask.optimization import cull
 from labeled.errors import DimsError, LoaderError, ReadError
 from labeled.formats.reader import Cost, Reader
 from labeled.formats.reading import n_rows_of
-from labeled.sources.layout import RowLayout
 from labeled.sources.readers import Piecewise
+from labeled.sources.source import RowLayout
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]

@@ -34,8 +34,7 @@ from labeled.ragged.flat import (
     read_at,
 )
 from labeled.selection import Selection
-from labeled.sources.layout import RowLayout
-from labeled.sources.source import Array, Io, Source, digest_of, is_elsewhere, where_of
+from labeled.sources.source import Array, Io, RowLayout, Source, digest_of, is_elsewhere, where_of
 
 
 @dataclass(frozen=True, eq=False)

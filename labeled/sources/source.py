@@ -1,8 +1,8 @@
-"""One named source, over one file or many, or in memory.
+"""One named source, over one file or many, or in memory: all between headers and a reader.
 
-A source knows its dims, shape and dtype, which part of each row is wanted, and how
-to make a reader. It holds no handle and pickles as headers; readers are built where
-they are used. Row numbers count through all files, in the order they were joined.
+A source knows its dims, shape and dtype, which part of each row is wanted, how rows lie in
+storage, and how to make a reader. It holds no handle and pickles as headers; readers are built
+where they are used. Row numbers count through all files, in the order they were joined.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from labeled.formats.reader import Reader
 from labeled.formats.reading import KEPT_BYTES, PIECE_BYTES
 from labeled.formats.region import Region, is_whole
 from labeled.formats.registry import format_named
-from labeled.sources.layout import RowLayout
 from labeled.sources.readers import DecodingReader, JoinedReader, MemoryReader
 from labeled.sources.region import narrow, shape_of, whole
 
@@ -39,6 +38,45 @@ HEAP_BYTES = 32 << 20
 
 _UNDONE_APART = {DEFLATE, SHUFFLE, FLETCHER32}
 """Filters that leave no memory with the threads that undo them."""
+
+
+@dataclass(frozen=True, eq=False)
+class RowLayout:
+    """What is stored, and so read, together: what order and cost of reading depend on.
+
+    Parameters
+    ----------
+    chunk_rows : int or None
+        Rows of a stored chunk; None where any row can be read alone.
+    edges : int64 array, optional
+        Rows at which chunks begin (and the end of the last), where they are not the
+        multiples of `chunk_rows`.
+    scratch_bytes : int
+        What a thread needs besides the destination while it reads a piece.
+    dear : bool
+        A chunk costs more than its bytes: filters are undone, or a graph computed.
+    direct : bool
+        Stretches of rows are read straight to where they go.
+    random : bool
+        Rows read one by one cost about what they cost in stretches.
+    picked : bool
+        Rows in any order are copied one by one out of stored chunks, and nothing else is.
+    mapped : bool
+        Every row lies in one piece, in memory or in a file that may be mapped there.
+    held_bytes : int
+        What readers keep between reads, and take while they decode it, whoever reads: a stored
+        chunk may then be cut, and is decoded once all the same. 0 where they keep nothing.
+    """
+
+    chunk_rows: int | None
+    edges: npt.NDArray[np.int64] | None = None
+    scratch_bytes: int = 1 << 16
+    dear: bool = False
+    direct: bool = False
+    random: bool = True
+    picked: bool = False
+    mapped: bool = False
+    held_bytes: int = 0
 
 
 class AnySource(Protocol):
@@ -106,39 +144,66 @@ class Source:
     thrifty: bool = False
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
+    dims: tuple[str, ...] = field(init=False, repr=False)
+    """Names of the axes that are left, the example dim first."""
+    n_rows: int = field(init=False, repr=False)
+    row_shape: tuple[int, ...] = field(init=False, repr=False)
+    """Lengths by ``dims[1:]``."""
+    stored_dtype: np.dtype[Any] = field(init=False, repr=False)
+    """The dtype that a reader hands out: mostly the file's, in native byte order."""
+    dtype: np.dtype[Any] = field(init=False, repr=False)
+    """The dtype of decoded values."""
+    row_bytes: int = field(init=False, repr=False)
+    """Bytes of one row as stored in memory before decoding."""
+    cf: CF | None = field(init=False, repr=False)
+    """How stored values are decoded; None where the reader decodes each file its own way."""
+    packed_differently: bool = field(init=False, repr=False)
+    """Whether the files differ in CF conventions, so that each is decoded as it is read."""
+    decodes: bool = field(init=False, repr=False)
+    """Whether stored values differ from what they mean: CF conventions, or text."""
+
+    def __post_init__(self) -> None:
+        dims = list(self.file_dims[:1])
+        for dim, part in zip(self.file_dims[1:], self.region, strict=True):
+            if not isinstance(part, int):
+                dims.append(dim)
+        n_rows, row_shape, cf, differ, text = 1, shape_of(self.region), None, False, False
+        if self.loaded is not None:
+            n_rows, stored_dtype = len(self.loaded), self.loaded.dtype
+        else:
+            first, *others = self.headers
+            n_rows = first.n_rows if self.file_dims else 1
+            for other in others:
+                n_rows += other.n_rows
+                differ = differ or repr(other.cf) != repr(first.cf)
+            cf, text = None if differ else first.cf, is_text(first.dtype)
+            stored_dtype = decoded_dtype(first) if differ else first.dtype.newbyteorder("=")
+        self.__dict__.update(
+            dims=tuple(dims),
+            n_rows=n_rows,
+            row_shape=row_shape,
+            stored_dtype=stored_dtype,
+            dtype=stored_dtype if cf is None else cf.dtype,
+            row_bytes=math.prod(row_shape) * stored_dtype.itemsize,
+            cf=cf,
+            packed_differently=differ,
+            decodes=cf is not None or text,
+        )
+
     @classmethod
     def of(cls, headers: tuple[SourceHeader, ...], io: Io = "auto") -> Source:
         """Make the source of one header a file, taking whole rows."""
         first = headers[0]
         return cls(first.name, headers, first.dims, whole(first.row_shape), io, attrs=first.attrs)
 
-    @cached_property
-    def dims(self) -> tuple[str, ...]:
-        """Names of the axes that are left, the example dim first."""
-        kept = [
-            d
-            for d, part in zip(self.file_dims[1:], self.region, strict=True)
-            if not isinstance(part, int)
-        ]
-        return (*self.file_dims[:1], *kept)
+    @classmethod
+    def of_array(cls, name: str, dims: tuple[str, ...], rows: Array) -> Source:
+        """Make the source of an array in memory, its example dim first."""
+        return cls(name, (), dims, whole(rows.shape[1:]), loaded=rows)
 
-    @cached_property
-    def n_rows(self) -> int:
-        if self.loaded is not None:
-            return len(self.loaded)
-        return sum(header.n_rows for header in self.headers)
-
-    @cached_property
-    def row_shape(self) -> tuple[int, ...]:
-        """Lengths by ``dims[1:]``."""
-        if self.loaded is not None:
-            return self.loaded.shape[1:]
-        return shape_of(self.region)
-
-    @cached_property
-    def cf(self) -> CF | None:
-        """How stored values are decoded; None where the reader decodes each file its own way."""
-        return None if self.loaded is not None or self.packed_differently else self.headers[0].cf
+    def in_memory(self, rows: Array) -> Source:
+        """Put decoded rows in memory in the place of those in the files."""
+        return replace(self, loaded=rows, file_dims=self.dims, region=whole(rows.shape[1:]))
 
     def as_stored(self) -> Source:
         """Return the source without CF decoding, with all attributes of the file.
@@ -150,42 +215,9 @@ class Source:
         headers = tuple(replace(header, cf=None) for header in self.headers)
         return replace(self, headers=headers, attrs={**self.attrs, **headers[0].used_attrs})
 
-    @cached_property
-    def packed_differently(self) -> bool:
-        """Whether the files differ in CF conventions, so that each is decoded as it is read."""
-        return len({repr(header.cf) for header in self.headers}) > 1
-
-    @cached_property
-    def _text(self) -> bool:
-        return self.loaded is None and is_text(self.headers[0].dtype)
-
-    @property
-    def decodes(self) -> bool:
-        """Whether stored values differ from what they mean: CF conventions, or text."""
-        return self.cf is not None or self._text
-
-    @property
-    def stored_dtype(self) -> np.dtype[Any]:
-        """The dtype that a reader hands out: mostly the file's, in native byte order."""
-        if self.loaded is not None:
-            return self.loaded.dtype
-        return (
-            decoded_dtype(self.headers[0]) if self.packed_differently else _native(self.headers[0])
-        )
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The dtype of decoded values."""
-        return self.stored_dtype if self.cf is None else self.cf.dtype
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of one row as stored in memory before decoding."""
-        return math.prod(self.row_shape) * self.stored_dtype.itemsize
-
     @property
     def ragged(self) -> str | None:
-        return None if self.loaded is not None else self.headers[0].ragged
+        return None
 
     @property
     def where(self) -> str:
@@ -208,83 +240,68 @@ class Source:
         """What is stored together, counted through all files."""
         if self.loaded is not None:
             return RowLayout(None, direct=True, mapped=True)
-        chunks = self.headers[0].chunks
+        chunks, itemsize = self.headers[0].chunks, self.stored_dtype.itemsize
+        here, in_part = not is_elsewhere(self.headers), bool(self._part)
+        mappable = here and self.io != "pread"
+        kinds, scratch, dear, plain, across = set(), 0, False, True, True
+        for header in self.headers:
+            kinds.add(header.storage)
+            scratch = max(scratch, header.scratch_bytes)
+            dear = dear or bool(header.filters)
+            plain = plain and header.dtype.isnative and not header.detail
+            across = across and (header.chunks or ())[1:] == header.row_shape
+        scratch += 2 * PIECE_BYTES
         if self.thrifty:
-            return self._thrifty_layout
-        size = 2 * PIECE_BYTES + max(header.scratch_bytes for header in self.headers)
+            return self._thrifty_layout(scratch)
         if chunks is None:
-            kinds = {header.storage for header in self.headers}
-            direct = (
-                kinds == {"contiguous"} and not self._plain_region and not self.packed_differently
-            )
-            alone = kinds <= {"contiguous", "records"} and not is_elsewhere(self.headers)
-            dear = any(header.filters for header in self.headers)
-            mapped = direct and self._mappable
-            return RowLayout(None, None, size, dear, direct, random=alone, mapped=mapped)
-        each = math.prod(chunks) * self.stored_dtype.itemsize
-        size += (3 if self.stored_dtype.itemsize == 1 else 4) * each
-        dear = any(header.filters for header in self.headers)
-        picked = self._picked
-        mapped = picked and all(h.chunks[1:] == h.row_shape for h in self.headers if h.chunks)
+            direct = kinds == {"contiguous"} and not in_part and not self.packed_differently
+            random = kinds <= {"contiguous", "records"} and here
+            mapped = direct and mappable
+            return RowLayout(None, None, scratch, dear, direct, random=random, mapped=mapped)
+        scratch += (3 if itemsize == 1 else 4) * math.prod(chunks) * itemsize
+        # rows of chunks, or parts of rows, lie in the file as they are
+        picked = plain and mappable and not in_part and not dear and kinds == {"chunked"}
         return RowLayout(
-            chunks[0], self._edges, size, dear, random=False, picked=picked, mapped=mapped
+            chunks[0],
+            _chunk_edges(self.headers),
+            scratch,
+            dear,
+            random=False,
+            picked=picked,
+            mapped=picked and across,
         )
 
-    @property
-    def _picked(self) -> bool:
-        """Whether rows of chunks, or parts of rows, lie in the file as they are, to be mapped."""
-        plain = all(
-            header.storage == "chunked"
-            and header.dtype.isnative
-            and not (header.filters or header.detail)
-            for header in self.headers
-        )
-        return plain and self._mappable and not self._plain_region
-
-    @property
-    def _mappable(self) -> bool:
-        """Whether the files may be mapped into memory."""
-        return self.io != "pread" and not is_elsewhere(self.headers)
-
-    @property
-    def _edges(self) -> Array | None:
-        """Rows at which chunks begin, where these are not multiples of a chunk's."""
-        first, starts = self.headers[0].chunks, self.file_starts
-        assert first is not None
-        if all(start % first[0] == 0 for start in starts) and all(
-            header.chunks == first for header in self.headers
-        ):
-            return None
-        ends = [*starts[1:], self.n_rows]
-        edges = [
-            np.arange(a, b, header.chunks[0] if header.chunks else first[0])
-            for a, b, header in zip(starts, ends, self.headers, strict=True)
-        ]
-        return np.append(np.concatenate(edges), self.n_rows)
-
-    @property
-    def _thrifty_layout(self) -> RowLayout:
+    def _thrifty_layout(self, scratch: int) -> RowLayout:
         """What is stored together, where neither jobs nor threads have room for whole chunks."""
         first = self.headers[0]
         assert first.chunks is not None
-        size = 2 * PIECE_BYTES + max(header.scratch_bytes for header in self.headers)
-        size += 2 * math.prod(first.row_shape) * self.stored_dtype.itemsize
+        scratch += 2 * math.prod(first.row_shape) * self.stored_dtype.itemsize
         filtered = [header for header in self.headers if header.filters]
         if not filtered:
-            return RowLayout(None, None, size, random=False)
-        each = max(map(_chunk_bytes, filtered))
+            return RowLayout(None, None, scratch, random=False)
+        each, band = 0, 0
+        for header in filtered:
+            assert header.chunks is not None
+            chunk = math.prod(header.chunks) * header.dtype.itemsize
+            grid = zip(header.row_shape, header.chunks[1:], strict=True)
+            each, band = max(each, chunk), max(band, chunk * math.prod(-(-n // c) for n, c in grid))
         if any(step.id not in _UNDONE_APART for header in filtered for step in header.filters):
-            size += min(each, KEPT_BYTES)
-        held = max(map(_band_bytes, filtered)) + (each if each > HEAP_BYTES else 2 * each)
-        return RowLayout(
-            first.chunks[0], self._edges, size, dear=True, random=False, held_bytes=held
-        )
+            scratch += min(each, KEPT_BYTES)
+        held = band + (each if each > HEAP_BYTES else 2 * each)
+        edges = _chunk_edges(self.headers)
+        return RowLayout(first.chunks[0], edges, scratch, dear=True, random=False, held_bytes=held)
 
     def narrow(self, axes: Mapping[int, Any]) -> Source:
         """Take part of the trailing axes; `axes` counts among ``dims[1:]``."""
-        if self.loaded is not None:
-            return replace(self, **_narrow_loaded(self, axes))
-        return replace(self, region=narrow(self.region, axes, self.dims[1:]))
+        region = narrow(self.region, axes, self.dims[1:])
+        if self.loaded is None:
+            return replace(self, region=region)
+        rows, dims = self.loaded, list(self.dims)
+        for axis in range(len(region), 0, -1):  # the last first, so that others keep their number
+            rows = rows[(slice(None),) * axis + (region[axis - 1],)]
+            if isinstance(region[axis - 1], int):
+                del dims[axis]
+        return replace(self, loaded=rows, file_dims=tuple(dims), region=whole(rows.shape[1:]))
 
     def check_claim(self, n_rows: int) -> None:
         """Refuse what a file claims but does not store, before memory is taken for it.
@@ -303,17 +320,16 @@ class Source:
         """Make a reader of stored values, rows numbered through all files."""
         if self.loaded is not None:
             return MemoryReader(self.loaded)
-        readers = [self._reader(header) for header in self.headers]
+        readers: list[Reader] = []
+        for header in self.headers:
+            opened = format_named(header.format)
+            reader = opened.open_reader(header, region=self._part, io=self.io)
+            if header.cf is not None and self.packed_differently:
+                reader = DecodingReader(reader, header.cf)
+            readers.append(reader)
         if self.thrifty:
             keep_decoded(readers, ChunkKeeper())
         return readers[0] if len(readers) == 1 else JoinedReader(tuple(readers))
-
-    def _reader(self, header: SourceHeader) -> Reader:
-        opened = format_named(header.format)
-        stored = opened.open_reader(header, region=self._plain_region, io=self.io)
-        if header.cf is None or not self.packed_differently:
-            return stored
-        return DecodingReader(stored, header.cf)
 
     def whole(self) -> Array:
         """Read every row, decoded; the value of a variable without axes."""
@@ -322,14 +338,15 @@ class Source:
         return self.decode(self.reader().read(range(self.n_rows)))
 
     @property
-    def _plain_region(self) -> Region:
+    def _part(self) -> Region:
+        """The region; nothing where rows are read whole."""
         return () if is_whole(self.region, self.headers[0].row_shape) else self.region
 
     def decode(self, raw: Array) -> Array:
         """Turn stored values into what they mean: CF scale, offset, fill and times; text."""
-        if self._text:
-            return decode_text(raw)
-        return raw if self.cf is None else decode(raw, self.cf)
+        if self.cf is not None:
+            return decode(raw, self.cf)
+        return decode_text(raw) if self.decodes else raw
 
     @cached_property
     def token(self) -> str:
@@ -340,7 +357,9 @@ class Source:
         ways = tuple(header.cf for header in self.headers) if self.packed_differently else self.cf
         digest.update(repr((self.name, ways, self.dtype.str)).encode())
         if self.loaded is not None:
-            digest.update(_bytes_of(self.loaded))
+            rows: Any = np.ascontiguousarray(self.loaded)
+            numbers = rows.dtype.kind in "biufc"  # hashed without a copy
+            digest.update(rows.reshape(-1).view(np.uint8) if numbers else rows.tobytes())
         return digest.hexdigest()
 
     def __dask_tokenize__(self) -> str:
@@ -359,16 +378,16 @@ def sparing_of(source: AnySource) -> AnySource:
     return replace(source, thrifty=True) if chunked else source
 
 
-def _chunk_bytes(header: SourceHeader) -> int:
-    assert header.chunks is not None
-    return math.prod(header.chunks) * header.dtype.itemsize
-
-
-def _band_bytes(header: SourceHeader) -> int:
-    """Bytes of the chunks that hold the same rows."""
-    assert header.chunks is not None
-    grid = (-(-n // c) for n, c in zip(header.row_shape, header.chunks[1:], strict=True))
-    return math.prod(grid) * _chunk_bytes(header)
+def _chunk_edges(headers: Sequence[SourceHeader]) -> npt.NDArray[np.int64] | None:
+    """Rows at which chunks begin; None where these are the multiples of the first file's."""
+    first, start, files, even = headers[0].chunks, 0, [], True
+    assert first is not None
+    for header in headers:
+        even = even and header.chunks == first and start % first[0] == 0
+        step = header.chunks[0] if header.chunks else first[0]
+        files.append((start, start + header.n_rows, step))
+        start += header.n_rows
+    return None if even else np.concatenate([np.arange(*each) for each in files] + [[start]])
 
 
 def where_of(name: str, headers: Sequence[SourceHeader]) -> str:
@@ -389,39 +408,12 @@ def digest_of(headers: Iterable[SourceHeader]) -> hashlib.blake2b:
     return digest
 
 
-def _bytes_of(array: Array) -> Any:
-    """Return what an array holds as bytes; without a copy where that can be."""
-    if array.dtype.kind not in "biufc":
-        return np.ascontiguousarray(array).tobytes()
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-
-
 def decoded_dtype(header: SourceHeader) -> np.dtype[Any]:
     """Return the dtype of one file's values after CF decoding, in native byte order."""
-    return _native(header) if header.cf is None else header.cf.dtype
-
-
-def _native(header: SourceHeader) -> np.dtype[Any]:
-    return header.dtype.newbyteorder("=")
-
-
-def _narrow_loaded(source: Source, axes: Mapping[int, Any]) -> dict[str, Any]:
-    assert source.loaded is not None
-    region = narrow(whole(source.row_shape), axes, source.dims[1:])
-    array, dims = source.loaded, [source.dims[0]]
-    axis = 1
-    for name, part in zip(source.dims[1:], region, strict=True):
-        array = (
-            array.take(part, axis)
-            if not isinstance(part, slice)
-            else array[(slice(None),) * axis + (part,)]
-        )
-        if not isinstance(part, int):
-            dims.append(name)
-            axis += 1
-    return {"loaded": array, "file_dims": tuple(dims), "region": whole(array.shape[1:])}
+    return header.dtype.newbyteorder("=") if header.cf is None else header.cf.dtype
 
 
 def is_elsewhere(headers: Iterable[SourceHeader]) -> bool:
     """Whether a row may take a request of its own, so that rows are best read in stretches."""
-    return any(is_remote(header.file.path) for header in headers)
+    paths = {header.file.path for header in headers}
+    return any(map(is_remote, paths))
