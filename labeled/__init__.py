@@ -47,7 +47,7 @@ __all__ = [
     "write_splits",
 ]
 
-_PARTS = ("cluster", "compat", "providers", "samplers", "spaces", "specs", "torch", "transforms")
+_PARTS = ("cluster", "compat", "providers", "samplers", "spaces", "torch", "transforms")
 """Packages inside that are imported when they are asked for."""
 
 __version__ = VERSION

@@ -17,7 +17,7 @@ import numpy as np
 from traps import DOCS, Case, Traps
 
 import labeled
-from labeled import spaces, specs
+from labeled import spaces
 from labeled.compat.pylearn2 import space as old_space
 from labeled.compat.pylearn2.datasets import dense_design_matrix, hdf5, vector_spaces_dataset
 from labeled.compat.pylearn2.utils import data_specs as old_specs
@@ -35,7 +35,7 @@ def names(folder: str | Path) -> dict[str, Any]:
             for axis, label in enumerate(labels):
                 f[name].dims[axis].label = label
     old = [old_space, old_specs, iteration, dense_design_matrix, hdf5, vector_spaces_dataset]
-    native = [spaces, specs, modes, cuts, requests]
+    native = [spaces, modes, cuts, requests]
     return {
         "np": np,
         "path": str(path),

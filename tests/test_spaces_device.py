@@ -10,8 +10,7 @@ import pytest
 
 from labeled import device
 from labeled.errors import MissingExtraError
-from labeled.spaces import Conv2DSpace, VectorSpace
-from labeled.specs import SourceInfo, compile_specs
+from labeled.spaces import Conv2DSpace, SourceInfo, VectorSpace, compile_specs
 
 
 def test_numpy_arrays_pass_through():

@@ -14,25 +14,23 @@ from hypothesis import strategies as st
 
 from labeled.errors import LabeledError, SpaceError, SpecsError
 from labeled.spaces import (
+    ArraySpec,
     CompositeSpace,
     Conv2DSpace,
     ConvNDSpace,
+    DataSpecsMapping,
     IndexSpace,
     NullSpace,
+    SourceInfo,
     VectorSequenceSpace,
     VectorSpace,
-    space_of,
-)
-from labeled.specs import (
-    ArraySpec,
-    DataSpecsMapping,
-    SourceInfo,
     as_specs,
     combine,
     compile_specs,
     is_flat_source,
     is_flat_space,
     is_flat_specs,
+    space_of,
 )
 
 VECTOR = VectorSpace(dim=32 * 32 * 3)

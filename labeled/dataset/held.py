@@ -25,8 +25,7 @@ from labeled.selection import Selection
 from labeled.sources.loading import enough_memory, load_rows
 from labeled.sources.ragged import RaggedSource
 from labeled.sources.source import Source
-from labeled.spaces import Space, space_of
-from labeled.specs import SourceInfo, row_space
+from labeled.spaces import SourceInfo, Space, row_space, space_of
 
 Array = npt.NDArray[Any]
 Held = Source | RaggedSource

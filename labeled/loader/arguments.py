@@ -25,7 +25,7 @@ from labeled.samplers.requests import ListedBatches, Sampler
 from labeled.selection import Selection
 from labeled.sources.loading import load_rows
 from labeled.sources.source import AnySource
-from labeled.specs.casts import why_not_made
+from labeled.spaces.arrays import why_not_cast
 
 MOST_PARTS = 1 << 20
 """More than there are consumers anywhere; the list of parts is held in memory."""
@@ -185,7 +185,7 @@ def check_change(source: AnySource, dtype: np.dtype[Any] | None, *, scaled: bool
     """Raise :class:`LoaderError` where a cast would lose what a source holds."""
     if dtype is None:
         return
-    reason = why_not_made(source.dtype, dtype, scaled)
+    reason = why_not_cast(source.dtype, dtype, scaled=scaled)
     if reason is not None:
         raise LoaderError(f"{source.where}: {reason}")
 

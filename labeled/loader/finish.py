@@ -24,9 +24,8 @@ from labeled.loader.arguments import can_hold, check_change, check_factor, check
 from labeled.loader.batch import Batch
 from labeled.loader.ragged_finish import RaggedFinish
 from labeled.sources.source import AnySource
-from labeled.spaces import IndexSpace, Space
-from labeled.specs import CompiledSpecs
-from labeled.specs.casts import check_values
+from labeled.spaces import CompiledSpecs, IndexSpace, Space
+from labeled.spaces.arrays import check_fits
 from labeled.transforms.running import Form
 
 Array = npt.NDArray[Any]
@@ -51,7 +50,8 @@ class Change:
 
     def __call__(self, array: Array, source: str) -> Array:
         """Return a changed copy; an integer that does not fit is an error."""
-        check_values(array, self.dtype, self.scaled, source)
+        if not self.scaled:
+            check_fits(array, self.dtype, who=f"source {source!r}: ")
         changed: Array = permute.copy(
             array, range(array.ndim), dtype=self.dtype, scale=self.scale, shift=self.shift
         )

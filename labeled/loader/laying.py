@@ -24,9 +24,18 @@ from labeled.ragged.padding import first_longer
 from labeled.selection import Selection
 from labeled.sources.ragged import RaggedSource
 from labeled.sources.source import AnySource
-from labeled.spaces import ConvNDSpace, IndexSpace, Space, VectorSpace
-from labeled.spaces.sources import space_of
-from labeled.specs import DataSpecsMapping, SourceInfo, as_specs, compile_specs, leaves
+from labeled.spaces import (
+    ConvNDSpace,
+    DataSpecsMapping,
+    IndexSpace,
+    SourceInfo,
+    Space,
+    VectorSpace,
+    as_specs,
+    compile_specs,
+    leaves,
+    space_of,
+)
 from labeled.transforms.running import Forms, Line, line_of
 
 

@@ -17,7 +17,7 @@ from labeled.ragged import Flat
 from labeled.ragged.flat import comes_one_by_one, flat_of_views
 from labeled.ragged.padding import padded
 from labeled.sources.ragged import RaggedSource
-from labeled.specs.casts import check_values, value_for
+from labeled.spaces.arrays import check_fits, value_for
 
 Array = npt.NDArray[Any]
 RaggedLayout = Literal["list", "pad", "flat"]
@@ -113,7 +113,8 @@ class RaggedFinish:
         if self.change is None:
             return flat
         dtype, scale, shift = self.change
-        check_values(flat.values, dtype, scale is not None or shift is not None, self.name)
+        if scale is None and shift is None:
+            check_fits(flat.values, dtype, who=f"source {self.name!r}: ")
         return flat._replace(
             values=permute.copy(flat.values, (0,), dtype=dtype, scale=scale, shift=shift)
         )

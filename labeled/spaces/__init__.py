@@ -1,36 +1,68 @@
-"""Spaces: what a consumer wants one batch to look like, and the way from one to another."""
+"""Spaces and specs: what a consumer wants one batch to look like, and the way there.
 
-from labeled.spaces.base import ArraySpace, Space
-from labeled.spaces.checks import Batch
-from labeled.spaces.composite import CompositeSpace, NullSpace
-from labeled.spaces.conv import Conv2DSpace, ConvNDSpace
+A space says how a batch looks; specs, a ``(space, source)`` pair, say also which data it is of.
+"""
+
+from labeled.spaces.arrays import canonical_axes
+from labeled.spaces.base import ArraySpace, Batch, Space
+from labeled.spaces.compiled import ArraySpec, CompiledSpecs, SourceInfo, compile_specs, row_space
 from labeled.spaces.dataarrays import format_dataarray
-from labeled.spaces.layout import canonical_axes
-from labeled.spaces.records import undo_format
-from labeled.spaces.routes import one_hot_layout
-from labeled.spaces.sources import space_of
-from labeled.spaces.vector import (
+from labeled.spaces.kinds import (
+    CompositeSpace,
+    Conv2DSpace,
+    ConvNDSpace,
     IndexSequenceSpace,
     IndexSpace,
+    NullSpace,
     VectorSequenceSpace,
     VectorSpace,
+    space_of,
+)
+from labeled.spaces.records import undo_format
+from labeled.spaces.routes import one_hot_layout
+from labeled.spaces.specs import (
+    CombinedSpecs,
+    DataSpecsMapping,
+    Source,
+    Specs,
+    as_specs,
+    combine,
+    is_flat_source,
+    is_flat_space,
+    is_flat_specs,
+    leaves,
 )
 
 __all__ = [
     "ArraySpace",
+    "ArraySpec",
     "Batch",
+    "CombinedSpecs",
+    "CompiledSpecs",
     "CompositeSpace",
     "Conv2DSpace",
     "ConvNDSpace",
+    "DataSpecsMapping",
     "IndexSequenceSpace",
     "IndexSpace",
     "NullSpace",
+    "Source",
+    "SourceInfo",
     "Space",
+    "Specs",
     "VectorSequenceSpace",
     "VectorSpace",
+    "as_specs",
     "canonical_axes",
+    "combine",
+    "compile_specs",
     "format_dataarray",
+    "is_flat_source",
+    "is_flat_space",
+    "is_flat_specs",
+    "leaves",
     "one_hot_layout",
+    "row_space",
     "space_of",
     "undo_format",
 ]

@@ -1,18 +1,432 @@
-"""What a batch's arrays can be asked for: contiguous memory, lazy zeros, and a way by DLPack."""
+"""What spaces do to plain arrays: cast them, move and flatten axes, expand labels.
+
+No space and no name of a dim is known here. Which casts are allowed is decided in one place: a
+dtype of None means "keep what comes"; a batch may be wider or narrower than the dtype asked
+for, but complex to real, float to integer and a number to bool are refused. Integers are
+narrowed only where every value fits, which costs one pass over the values.
+
+Rows are flattened in the canonical order ``('b', 0, ..., 'c')`` always, never in a space's own
+order: the position of (row, column, channel) is ``(row * columns + column) * channels +
+channel``. Results are views wherever strides allow.
+
+Whether a batch is sparse is found without scipy; making one needs the extra ``sparse``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from labeled import permute
-from labeled.device import adopted, brought_back, is_array, is_foreign, library_of
-from labeled.later import Later
-from labeled.spaces.checks import has_names, is_dask
+from labeled.device import (
+    Array,
+    adopted,
+    astype,
+    brought_back,
+    dtype_of,
+    is_array,
+    is_cupy,
+    is_foreign,
+    library_of,
+    namespace,
+    permute_dims,
+    reshape,
+    to_host,
+)
+from labeled.errors import SpaceError, SpaceTypeError
+from labeled.later import Later, extra_module
 
 da: Any = Later("dask.array")
+Axes = Sequence[str | int]
+Mode = Literal["merge", "concatenate"]
+_RANK = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
+
+
+# ---------------------------------------------------------------- kinds of batch
+def is_dask(batch: Any) -> bool:
+    """Whether `batch` is a dask collection with a shape; does not import dask."""
+    return hasattr(batch, "__dask_graph__") and batch.__dask_graph__() is not None
+
+
+def is_lazy(batch: Any) -> bool:
+    """Whether `batch`, or any part of a tuple, is a dask collection."""
+    if isinstance(batch, np.ndarray):
+        return False
+    return any(map(is_lazy, batch)) if isinstance(batch, tuple) else is_dask(batch)
+
+
+def has_names(batch: Any) -> bool:
+    """Whether `batch`, or any part of a tuple, is a DataArray; does not import xarray."""
+    if isinstance(batch, np.ndarray):
+        return False
+    if isinstance(batch, tuple):
+        return any(map(has_names, batch))
+    return hasattr(batch, "dims") and hasattr(batch, "coords") and hasattr(batch, "variable")
+
+
+def is_sparse(x: object) -> bool:
+    """Whether `x` is a scipy sparse array or matrix of any format; does not import scipy.
+
+    Examples
+    --------
+    >>> import scipy.sparse
+    >>> is_sparse(scipy.sparse.coo_matrix((2, 3))), is_sparse([0])
+    (True, False)
+    """
+    return hasattr(x, "tocsr") and hasattr(x, "nnz")
+
+
+# ---------------------------------------------------------------- casts
+def as_dtype(dtype: DTypeLike | None) -> np.dtype[Any] | None:
+    """Return `dtype` as NumPy's own, None as None.
+
+    Raises
+    ------
+    SpaceTypeError
+        If it is not bool, integer, float or complex.
+
+    Examples
+    --------
+    >>> as_dtype("f4"), as_dtype(np.uint8), as_dtype(None)
+    (dtype('float32'), dtype('uint8'), None)
+    """
+    if dtype is None:
+        return None
+    try:
+        found = np.dtype(dtype)
+    except (TypeError, ValueError) as error:
+        raise SpaceTypeError(f"dtype {dtype!r} is not a dtype: {error}") from error
+    if found.kind not in _RANK:
+        raise SpaceTypeError(f"a space's dtype is bool, integer, float or complex, not {found}")
+    return found.newbyteorder("=")
+
+
+def why_not_cast(
+    found: np.dtype[Any], wanted: np.dtype[Any] | None, *, scaled: bool = False
+) -> str | None:
+    """Say why values of one dtype, scaled or not, cannot become another's, or return None.
+
+    Examples
+    --------
+    >>> why_not_cast(np.dtype("f8"), np.dtype("i4"))
+    'float64 is not cast to int32, which would drop fractions and NaN'
+    >>> why_not_cast(np.dtype("i8"), np.dtype("u1")) is None
+    True
+    >>> why_not_cast(np.dtype("u1"), np.dtype("u1"), scaled=True)
+    'a scaled result is not cast to uint8; ask for a float dtype'
+    """
+    if scaled and wanted is not None and wanted.kind in "biu":
+        return f"a scaled result is not cast to {wanted}; ask for a float dtype"
+    if wanted is not None and wanted.kind not in _RANK:  # dates, texts
+        fits = np.can_cast(found, wanted, "same_kind")
+        return None if fits else f"{found} is not cast to {wanted}"
+    if scaled:
+        return None
+    if found.kind == "O":
+        return "dtype object holds no numbers (rows of different lengths are not a batch)"
+    if wanted is None or found == wanted:
+        return None
+    if found.kind not in _RANK:
+        way = " (a pipeline makes some: times.astype('int64'))" if found.kind in "Mm" else ""
+        return f"{found} holds no numbers, expected {wanted}{way}"
+    if _RANK[found.kind] <= _RANK[wanted.kind]:
+        return None
+    lost = {"b": "every value but 0 and 1", "u": "fractions and NaN", "i": "fractions and NaN"}
+    dropped = lost.get(wanted.kind, "imaginary parts")
+    return f"{found} is not cast to {wanted}, which would drop {dropped}"
+
+
+def narrows(found: np.dtype[Any], wanted: np.dtype[Any] | None) -> bool:
+    """Whether both are integers and `wanted` cannot hold all that `found` can."""
+    if wanted is None or found.kind not in "iu" or wanted.kind not in "iu":
+        return False
+    return not np.can_cast(found, wanted, "safe")
+
+
+def cast(
+    x: Array, wanted: np.dtype[Any] | None, batch_axis: int = 0, who: str = "", first_row: int = 0
+) -> Array:
+    """Return `x` in dtype `wanted`; `x` itself if that is None or already so.
+
+    Parameters
+    ----------
+    x : array
+        Any shape, also a scipy sparse matrix.
+    wanted : dtype or None
+        None keeps the dtype.
+    batch_axis : int
+        The axis along which rows are counted in messages.
+    who : str
+        Begins the message.
+    first_row : int
+        The number of the first row, where `x` is part of something longer.
+
+    Raises
+    ------
+    SpaceTypeError
+        If the cast would lose meaning (:func:`why_not_cast`).
+    SpaceError
+        If an integer does not fit the narrower dtype; names the value and its row.
+
+    Examples
+    --------
+    >>> cast(np.array([1, 2]), np.dtype("uint8"))
+    array([1, 2], dtype=uint8)
+    """
+    found = dtype_of(x)
+    if wanted is None or found == wanted:
+        return x
+    reason = why_not_cast(found, wanted)
+    if reason is not None:
+        raise SpaceTypeError(f"{who}{reason}")
+    check_fits(x, wanted, batch_axis, who, first_row)
+    return astype(x, wanted)
+
+
+def check_fits(
+    x: Array, wanted: np.dtype[Any] | None, batch_axis: int = 0, who: str = "", first_row: int = 0
+) -> None:
+    """Raise a `SpaceError` that names the first integer `wanted` cannot hold, and its row."""
+    if wanted is None or not narrows(dtype_of(x), wanted):
+        return
+    limits = np.iinfo(wanted)
+    stored = x.tocoo() if is_sparse(x) else None
+    offender = _first_outside(
+        x if stored is None else stored.data, int(limits.min), int(limits.max)
+    )
+    if offender is None:
+        return
+    value, position = offender
+    row = position[batch_axis] if stored is None else int(stored.row[position[0]])
+    raise SpaceError(
+        f"{who}value {value} in row {row + first_row} does not fit {wanted} "
+        f"({limits.min} to {limits.max}); ask for a wider dtype"
+    ).at_row(row + first_row)
+
+
+def _first_outside(x: Array, low: int, high: int) -> tuple[int, tuple[int, ...]] | None:
+    """Return the first value of `x` outside ``[low, high]`` and where it is, or None."""
+    if x.size == 0:
+        return None
+    xp = namespace(x)
+    if low <= int(xp.min(x)) and int(xp.max(x)) <= high:
+        return None
+    host = to_host(x)
+    limits = np.iinfo(host.dtype)  # comparing beyond them would overflow
+    bad = (host < max(low, limits.min)) | (host > min(high, limits.max))
+    position = tuple(int(i) for i in np.argwhere(bad)[0])
+    return int(host[position]), position
+
+
+def value_for(source: str, option: Any) -> Any:
+    """Return what an option says of a source: the same for all, or a mapping by their names."""
+    return option.get(source) if isinstance(option, Mapping) else option
+
+
+# ---------------------------------------------------------------- axes
+def canonical_axes(n_spatial: int) -> tuple[str | int, ...]:
+    """Return the axis order in which rows are flattened.
+
+    Examples
+    --------
+    >>> canonical_axes(2)
+    ('b', 0, 1, 'c')
+    """
+    return ("b", *range(n_spatial), "c")
+
+
+@lru_cache(maxsize=1024)
+def order_of(source: tuple[str | int, ...], target: tuple[str | int, ...]) -> tuple[int, ...]:
+    """Return the positions in `source` of the axes of `target`.
+
+    Examples
+    --------
+    >>> order_of(("b", "c", 0, 1), ("c", 0, 1, "b"))
+    (1, 2, 3, 0)
+    """
+    return tuple(map(source.index, target))
+
+
+def move_axes(x: Array, source: Axes, target: Axes) -> Array:
+    """Return `x`, whose axes are in order `source`, in order `target`: a view, or `x` itself.
+
+    Examples
+    --------
+    >>> move_axes(np.zeros((8, 3, 4, 5)), ("b", "c", 0, 1), ("c", 0, 1, "b")).shape
+    (3, 4, 5, 8)
+    """
+    source, target = tuple(source), tuple(target)
+    return x if source == target else permute_dims(x, order_of(source, target))
+
+
+def flatten_rows(x: Array, axes: Axes) -> Array:
+    """Return (batch, feature) in canonical order from `x` with axes in order `axes`.
+
+    Examples
+    --------
+    >>> flatten_rows(np.arange(6).reshape(1, 2, 1, 3), ("b", "c", 0, 1))
+    array([[0, 3, 1, 4, 2, 5]])
+    """
+    moved = move_axes(x, axes, canonical_axes(len(axes) - 2))
+    return reshape(moved, (moved.shape[0], math.prod(moved.shape[1:])))
+
+
+def unflatten_rows(x: Array, shape: tuple[int, ...], channels: int, axes: Axes) -> Array:
+    """Return images in order `axes` from (batch, feature) `x` in canonical order.
+
+    Examples
+    --------
+    >>> unflatten_rows(np.zeros((8, 12)), (2, 2), 3, ("c", 0, 1, "b")).shape
+    (3, 2, 2, 8)
+    """
+    images = reshape(x, (x.shape[0], *shape, channels))
+    return move_axes(images, canonical_axes(len(shape)), axes)
+
+
+# ---------------------------------------------------------------- labels
+def check_labels(labels: Array, max_labels: int | None, who: str = "", first_row: int = 0) -> None:
+    """Check that labels are integers in ``[0, max_labels)``.
+
+    Parameters
+    ----------
+    labels : array (batch, index) or (batch,)
+        Any integer dtype.
+    max_labels : int or None
+        None: only the sign is checked.
+    who : str
+        Begins the message.
+    first_row : int
+        The number of the first row, where `labels` are part of something longer.
+
+    Raises
+    ------
+    SpaceTypeError
+        If the dtype is not integer; names the first value that is not whole, if any.
+    SpaceError
+        If a label is out of range; names the label and its row.
+
+    Examples
+    --------
+    >>> check_labels(np.array([[3], [10]]), 10)
+    Traceback (most recent call last):
+    labeled.errors.SpaceError: label 10 in row 1 is out of range, expected 0 to 9
+    """
+    found = dtype_of(labels)
+    if found.kind not in "iu":
+        raise not_labels(labels, who, first_row)
+    top = np.iinfo(found).max if max_labels is None else max_labels - 1
+    offender = _first_outside(labels, 0, int(top))
+    if offender is not None:
+        value, position = offender
+        limit = "0 or more" if max_labels is None else f"0 to {max_labels - 1}"
+        row = position[0] + first_row
+        raise SpaceError(
+            f"{who}label {value} in row {row} is out of range, expected {limit}"
+        ).at_row(row)
+
+
+def not_labels(labels: Array, who: str, first_row: int = 0) -> SpaceTypeError:
+    """Return why a batch of this dtype holds no labels: the first bad value, if it is at hand."""
+    found = dtype_of(labels)
+    text = f"{who}labels must be integers, found {found}"
+    if found.kind == "f" and is_array(labels):
+        values = to_host(labels)
+        bad = np.argwhere(~np.isfinite(values) | (values != np.floor(values)))
+        if len(bad):
+            value, row = values[tuple(bad[0])], int(bad[0][0]) + first_row
+            return SpaceTypeError(f"{text}: value {value} in row {row} is not a label").at_row(row)
+    return SpaceTypeError(f"{text}; cast them first, e.g. with astype('int64')")
+
+
+def one_hot(
+    labels: Array,
+    max_labels: int,
+    mode: Mode = "concatenate",
+    dtype: DTypeLike = np.float64,
+    who: str = "",
+    first_row: int = 0,
+    *,
+    sparse: bool = False,
+) -> Any:
+    """Return indicator rows of `labels`, after checking every label.
+
+    A label that is negative or beyond the last one is an error that names the value and its
+    row; it never wraps into another column.
+
+    Parameters
+    ----------
+    labels : array (batch, index)
+        Integers in ``[0, max_labels)``.
+    max_labels : int
+        How many labels there are.
+    mode : "merge" or "concatenate"
+        Mark all labels of a row in one block (repeats count once), or give each a block of
+        its own.
+    dtype : dtype
+        Of the result.
+    who, first_row
+        As in :func:`check_labels`.
+    sparse : bool
+        Return a ``scipy.sparse.csr_array``.
+
+    Returns
+    -------
+    array
+        ``merge``: (batch, max_labels); ``concatenate``: (batch, index * max_labels). New
+        memory, of the kind `labels` are.
+
+    Examples
+    --------
+    >>> one_hot(np.array([[0, 2], [1, 1]]), 3, "merge", np.uint8)
+    array([[1, 0, 1],
+           [0, 1, 0]], dtype=uint8)
+    >>> one_hot(np.array([[0, 2]]), 3, "concatenate", np.uint8, sparse=True).toarray()
+    array([[1, 0, 0, 0, 0, 1]], dtype=uint8)
+    """
+    check_labels(labels, max_labels, who, first_row)
+    xp = namespace(labels)
+    n, k = labels.shape
+    width = max_labels if mode == "merge" else k * max_labels
+    blocks = xp.arange(k, dtype=xp.int64) * (0 if mode == "merge" else max_labels)
+    columns = astype(labels, np.int64) + reshape(blocks, (1, k))
+    if sparse:
+        columns = np.sort(columns, axis=1)
+        first = np.ones(columns.shape, bool)
+        first[:, 1:] = columns[:, 1:] != columns[:, :-1]
+        starts = np.concatenate([[0], np.cumsum(first.sum(axis=1))])
+        return csr((np.ones(int(starts[-1]), dtype), columns[first], starts), (n, width))
+    if isinstance(labels, np.ndarray) or is_cupy(labels):
+        made = xp.zeros((n, width), dtype)
+        made[xp.arange(n)[:, None], columns] = 1
+        return made
+    marks = reshape(columns, (n, k, 1)) == reshape(xp.arange(width, dtype=xp.int64), (1, 1, width))
+    return astype(xp.any(marks, axis=1), dtype)
+
+
+# ---------------------------------------------------------------- memory
+def csr(x: Any, shape: tuple[int, int] | None = None) -> Any:
+    """Return `x` (dense, sparse, or what ``csr_array`` takes) as a ``scipy.sparse.csr_array``.
+
+    Raises
+    ------
+    MissingExtraError
+        If scipy is not installed.
+    """
+    return _scipy_sparse().csr_array(x, shape=shape)
+
+
+def hstack(pieces: list[Any]) -> Any:
+    """Return sparse pieces joined along the columns, as a ``csr_array``."""
+    return csr(_scipy_sparse().hstack(pieces))
+
+
+def _scipy_sparse() -> Any:
+    return extra_module("scipy.sparse", "sparse batches need scipy", "scipy", "sparse")
 
 
 def compact(batch: Any) -> Any:
@@ -30,7 +444,7 @@ def compact(batch: Any) -> Any:
     True
     """
     if isinstance(batch, tuple):
-        return tuple(compact(part) for part in batch)
+        return tuple(map(compact, batch))
     if isinstance(batch, np.ndarray) and batch.flags.c_contiguous:
         return batch
     if is_array(batch):
@@ -65,7 +479,7 @@ def lazy_zeros(
 def foreign_library(batch: Any) -> str | None:
     """Return the library of a batch's arrays, if it is one that only DLPack knows."""
     if isinstance(batch, tuple):
-        found = (foreign_library(part) for part in batch)
+        found = map(foreign_library, batch)
         return next((library for library in found if library is not None), None)
     return library_of(batch) if is_foreign(batch) else None
 

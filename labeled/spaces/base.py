@@ -1,45 +1,121 @@
-"""What every space can do.
+"""What every space can do, and how a way from one space to another is found.
 
 A space is a frozen value that says what one batch looks like to a consumer: its
 axes, lengths and dtype. It holds no data and opens nothing. Two spaces meet in a
 *route*, found once per pair and remembered: a function that lays a batch of one space
-out for the other; where there is none, an error gives the reason.
+out for the other; where there is none, an error gives the reason. The table of routes is
+filled by :mod:`labeled.spaces.routes`, so that no class of space has to know its neighbours.
 
 The classes know their own batches only. The trade-off: a user's own subclass of
-`Space` needs routes of its own (:data:`labeled.spaces.register.ROUTES`).
+`Space` needs routes of its own (:data:`ROUTES`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Self
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache, partial
+from itertools import product
+from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from labeled.device import dtype_of, is_array
 from labeled.display.summary import Summary, Table
 from labeled.errors import SpaceError, SpaceTypeError
-from labeled.spaces.arrays import by_dlpack, compact, foreign_library, lazy_zeros
-from labeled.spaces.checks import (
-    Batch,
-    fault,
+from labeled.later import Later
+from labeled.spaces.arrays import (
+    as_dtype,
+    by_dlpack,
+    compact,
+    foreign_library,
     has_names,
     is_dask,
     is_lazy,
-    named_batches,
-    refuse_lazy,
-    rows_asked,
+    is_sparse,
+    lazy_zeros,
+    why_not_cast,
 )
-from labeled.spaces.dtypes import as_dtype, why_not_cast
-from labeled.spaces.register import convert, route_between
 
-Callbacks = tuple[Callable[[Any], None], ...]
+Batch = Any
+"""An array, a scipy sparse matrix, a dask array, a DataArray, None, or a tuple of batches."""
+
+named: Any = Later("labeled.spaces.dataarrays")  # which builds on all spaces
 
 
-@dataclass(frozen=True, init=False, repr=False)
+# ---------------------------------------------------------------- the table of routes
+class Route(NamedTuple):
+    """How batches of one kind of space become batches of another, and for which spaces."""
+
+    run: Callable[..., Batch]
+    """(batch, source, target, branch) -> batch"""
+    checks: tuple[Callable[[Any, Any, str], None], ...] = ()
+    """(source, target, branch); raise a `SpaceError` where there is no way between the two."""
+    by_chunk: Callable[..., Batch] | None = None
+    """Does the same to a dask batch; not given where `run` does."""
+
+
+ROUTES: dict[tuple[type, type], Route] = {}
+"""By the two kinds of space; an entry for a base class counts where there is no nearer one."""
+
+
+@lru_cache(maxsize=4096)
+def route_between(source: Any, target: Any, branch: str = "") -> Route:
+    """Return how batches of one space are laid out for another; checked once per pair.
+
+    Raises
+    ------
+    SpaceError
+        If there is no conversion; the message gives the reason.
+    """
+    kinds = product(type(source).__mro__, type(target).__mro__)
+    route = next(ROUTES[pair] for pair in kinds if pair in ROUTES)
+    for check in route.checks:
+        check(source, target, branch)
+    return route
+
+
+def convert(batch: Batch, source: Any, target: Any, branch: str = "") -> Batch:
+    """Lay out a batch that is known to be valid; for routes that call other routes."""
+    route = route_between(source, target, branch)
+    if isinstance(batch, tuple) or batch is None:
+        return route.run(batch, source, target, branch)
+    if has_names(batch):
+        return named.format_dataarray(batch, target, own=source)
+    lazily = route.by_chunk if is_dask(batch) else None
+    return (lazily or route.run)(batch, source, target, branch)
+
+
+# ---------------------------------------------------------------- messages
+def fault(kind: type[SpaceError], space: object, branch: str, text: str) -> NoReturn:
+    """Raise an error that names the branch and the space."""
+    raise kind(f"{title(space, branch)}{text}")
+
+
+def title(space: object, branch: str) -> str:
+    """Return how a message about `space` begins.
+
+    Examples
+    --------
+    >>> from labeled.spaces import NullSpace
+    >>> title(NullSpace(), "[1][0]")
+    'component [1][0], NullSpace(): '
+    """
+    return f"component {branch}, {space}: " if branch else f"{space}: "
+
+
+def whole(value: Any, what: str, least: int) -> int:
+    """Return `value` as an int of at least `least`; bool is not one."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise SpaceTypeError(f"{what} must be an integer, found {value!r}")
+    if value < least:
+        limit = "0 or more" if least == 0 else f"at least {least}"
+        raise SpaceError(f"{what} must be {limit}, found {value}")
+    return int(value)
+
+
+# ---------------------------------------------------------------- spaces
+@dataclass(frozen=True, repr=False)
 class Space:
     """What a batch looks like to its consumer; a frozen, hashable value.
 
@@ -50,22 +126,24 @@ class Space:
         batches; what they raise goes through. They take no part in equality.
     """
 
-    validate_callbacks: Callbacks = field(default=(), compare=False, kw_only=True)
-    np_validate_callbacks: Callbacks = field(default=(), compare=False, kw_only=True)
+    validate_callbacks: Iterable[Callable[[Any], None]] = field(
+        default=(), compare=False, kw_only=True
+    )
+    np_validate_callbacks: Iterable[Callable[[Any], None]] = field(
+        default=(), compare=False, kw_only=True
+    )
+
+    def __post_init__(self) -> None:
+        lazy, numeric = tuple(self.validate_callbacks), tuple(self.np_validate_callbacks)
+        self._set(validate_callbacks=lazy, np_validate_callbacks=numeric)
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
-    def _set_callbacks(self, lazy: Iterable[Any], numeric: Iterable[Any]) -> None:
-        self._set(validate_callbacks=tuple(lazy), np_validate_callbacks=tuple(numeric))
-
     def without_callbacks(self) -> Self:
         """Return this space, an equal one, which calls nobody."""
-        bare = object.__new__(type(self))
-        bare.__dict__.update(self.__dict__)
-        bare._set_callbacks((), ())
-        return bare
+        return replace(self, validate_callbacks=(), np_validate_callbacks=())
 
     # ------------------------------------------------------------ what a space is
     @property
@@ -139,9 +217,6 @@ class Space:
         >>> space.make_batch().shape
         (3, 4, 5, nan)
         """
-        return self._make_batch(n, dtype, chunks, dims)
-
-    def _make_batch(self, n: int | None, dtype: Any, chunks: Any, dims: Any) -> Any:
         raise NotImplementedError
 
     # ------------------------------------------------------------ looks
@@ -189,7 +264,10 @@ class Space:
         labeled.errors.SpaceError: VectorSpace(dim=4): axis 1 ('feature') has length 3, expected 4;
         the batch has shape (4, 3)
         """
-        refuse_lazy(self, batch)
+        if is_lazy(batch) or has_names(batch):
+            found = f"{'lazy ' * is_lazy(batch)}{type(batch).__qualname__}"
+            text = f"expected a numeric batch, found a {found}; use the name without np_, or pass "
+            fault(SpaceTypeError, self, "", f"{text}its values")
         for callback in self.np_validate_callbacks:
             callback(batch)
         self.check(batch)
@@ -274,11 +352,11 @@ class Space:
         >>> chw.np_format_as(np.zeros((8, 3, 32, 32), np.uint8), hwc).shape
         (8, 32, 32, 3)
         """
-        run = route_between(self, as_target(self, space))
+        run = route_between(self, as_target(self, space)).run
         library = foreign_library(batch)
         if library is not None:
-            convert = partial(self.np_format_as, space=space, contiguous=contiguous)
-            return by_dlpack(convert, batch, library)
+            again = partial(self.np_format_as, space=space, contiguous=contiguous)
+            return by_dlpack(again, batch, library)
         self.np_validate(batch)
         result = run(batch, self, space, "")
         space.np_validate(result)
@@ -308,16 +386,36 @@ class Space:
         return space.format_as(batch, self)
 
 
-@dataclass(frozen=True, init=False, repr=False)
+@dataclass(frozen=True, repr=False)
 class ArraySpace(Space):
     """A space whose batch is one array; the base of all but composites and null."""
 
-    dtype: np.dtype[Any] | None = field(default=None, compare=False)
-    _dtype_name: str | None = None  # compared instead: NumPy holds float64 and None for equal
+    _dtype_name: str | None = field(default=None, init=False)
+    """Compared instead of `dtype`: NumPy holds float64 and None for equal."""
+    kinds: ClassVar[str] = "biufc"
+    """Kinds of dtype that a batch may have."""
 
-    def _set_dtype(self, dtype: DTypeLike | None) -> None:
-        found = as_dtype(dtype)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        found = as_dtype(self.dtype)
+        if found is not None and found.kind not in self.kinds:
+            raise SpaceTypeError(f"{type(self).__name__}: dtype must be integer, found {found}")
         self._set(dtype=found, _dtype_name=None if found is None else found.str)
+
+    def __repr__(self) -> str:
+        shown = []
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if one.init and not one.kw_only and value is not False and one.name != "dtype":
+                shown.append(f"{one.name}={value!r}")
+        if self.dtype is not None:
+            shown.append(f"dtype={self.dtype.name!r}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    @property
+    def sparse(self) -> bool:
+        """Whether batches are scipy sparse arrays."""
+        return False
 
     def axis_names(self) -> tuple[Any, ...]:
         """Return what the axes of a batch are called in messages."""
@@ -332,10 +430,8 @@ class ArraySpace(Space):
         return ["dtype as it comes" if self.dtype is None else f"dtype {self.dtype.name}"]
 
     def with_dtype(self, dtype: Any) -> Self:
-        changed = object.__new__(type(self))
-        changed.__dict__.update(self.__dict__)
-        changed._set_dtype(dtype)
-        return changed
+        change: Any = {"dtype": dtype}
+        return replace(self, **change)
 
     def get_origin(self) -> Any:
         shape = self.sizes(1)
@@ -343,60 +439,59 @@ class ArraySpace(Space):
         return np.zeros(shape[:axis] + shape[axis + 1 :], self._origin_dtype(None))
 
     def get_origin_batch(self, n: int, dtype: Any = None) -> Any:
-        return np.zeros(self.sizes(rows_asked(self, n)), self._origin_dtype(dtype))
+        rows = whole(n, f"{self}: the batch size", 0)
+        return np.zeros(self.sizes(rows), self._origin_dtype(dtype))
 
-    def _make_batch(self, n: int | None, dtype: Any, chunks: Any, dims: Any) -> Any:
-        rows = None if n is None else rows_asked(self, n)
-        zeros = lazy_zeros(
-            self.sizes, rows, self.get_batch_axis(), self._origin_dtype(dtype), chunks
-        )
-        if dims is None:
-            return zeros
-        return named_batches().named(zeros, self, None if dims is True else dims)
+    def make_batch(
+        self, n: int | None = None, *, dtype: Any = None, chunks: Any = "auto", dims: Any = None
+    ) -> Any:
+        rows = None if n is None else whole(n, f"{self}: the batch size", 0)
+        made = self._origin_dtype(dtype)
+        zeros = lazy_zeros(self.sizes, rows, self.get_batch_axis(), made, chunks)
+        return zeros if dims is None else named.named(zeros, self, {} if dims is True else dims)
 
-    def _origin_dtype(self, dtype: DTypeLike | None) -> np.dtype[Any]:
-        wanted = as_dtype(dtype)
-        if wanted is not None:
-            return wanted
-        return np.dtype(np.float64) if self.dtype is None else self.dtype
+    def _origin_dtype(self, dtype: Any) -> np.dtype[Any]:
+        wanted = as_dtype(self.dtype if dtype is None else dtype)
+        if wanted is None:
+            return np.dtype(np.float64 if "f" in self.kinds else np.int64)
+        if wanted.kind not in self.kinds:
+            fault(SpaceTypeError, self, "", f"labels are integers, found dtype {wanted}")
+        return wanted
 
     def check(self, batch: Batch, branch: str = "") -> None:
         if has_names(batch):
-            batch = named_batches().data_of(batch, self, branch)
-        self._check_container(batch, branch)
+            batch = named.data_of(batch, self, branch)
+        sparse = is_sparse(getattr(batch, "_meta", batch) if is_dask(batch) else batch)
+        if sparse != self.sparse or not (sparse or is_array(batch) or is_dask(batch)):
+            self._refuse_container(batch, sparse, branch)
         self._check_shape(batch.shape, branch)
         found = dtype_of(batch)
         if self.dtype is None or found != self.dtype:
             self._check_dtype(found, batch, branch)
 
-    def _check_container(self, batch: Batch, branch: str) -> None:
-        if not (is_array(batch) or is_dask(batch)):
-            found = "None" if batch is None else type(batch).__qualname__
-            hint = "; a list is not a batch, make it an array" if found == "list" else ""
-            fault(SpaceTypeError, self, branch, f"expected an array, found {found}{hint}")
+    def _refuse_container(self, batch: Batch, sparse: bool, branch: str) -> NoReturn:
+        found = "None" if batch is None else type(batch).__qualname__
+        if self.sparse:
+            found = "a dask array of dense chunks" if is_dask(batch) else found
+            fault(SpaceTypeError, self, branch, f"expected a scipy sparse array, found {found}")
+        if sparse and "sparse" in self.__dict__:
+            text = "expected a dense array, found a sparse one; ask for VectorSpace(sparse=True)"
+            fault(SpaceTypeError, self, branch, text)
+        hint = "; a list is not a batch, make it an array" if found == "list" else ""
+        fault(SpaceTypeError, self, branch, f"expected an array, found {found}{hint}")
 
     def _check_shape(self, shape: tuple[int, ...], branch: str) -> None:
         expected = self.sizes(0)
         names = self.axis_names()
         if len(shape) != len(expected):
-            fault(
-                SpaceError,
-                self,
-                branch,
-                f"the batch has {len(shape)} axes, shape {shape}; expected {len(expected)} axes "
-                f"{names}",
-            )
+            text = f"the batch has {len(shape)} axes, shape {shape}; expected {len(expected)} axes "
+            fault(SpaceError, self, branch, f"{text}{names}")
         free = self.get_batch_axis()
         for axis, (found, wanted) in enumerate(zip(shape, expected, strict=True)):
             if axis != free and found != wanted:
                 shown = "an unknown length" if found != found else f"length {found}"
-                fault(
-                    SpaceError,
-                    self,
-                    branch,
-                    f"axis {axis} ({names[axis]!r}) has {shown}, expected {wanted}; "
-                    f"the batch has shape {shape}",
-                )
+                text = f"axis {axis} ({names[axis]!r}) has {shown}, expected {wanted}; the batch "
+                fault(SpaceError, self, branch, f"{text}has shape {shape}")
 
     def _check_dtype(self, found: np.dtype[Any], batch: Batch, branch: str) -> None:
         reason = why_not_cast(found, self.dtype)

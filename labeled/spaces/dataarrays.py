@@ -22,24 +22,23 @@ import xarray as xr
 from labeled.device import concat
 from labeled.dims import ROLES, SPATIAL, Axis, Found, find_axes, name_of, role_of
 from labeled.errors import DimsError, SpaceTypeError
-from labeled.spaces.arrays import compact
-from labeled.spaces.base import ArraySpace, Space
-from labeled.spaces.checks import is_dask, serve_named_batches, title
-from labeled.spaces.composite import CompositeSpace, NullSpace
-from labeled.spaces.conv import ConvNDSpace
-from labeled.spaces.layout import canonical_axes
-from labeled.spaces.lazy import lazy_concat
-from labeled.spaces.records import RECORD, array_of, flattened, record_of, remember, unstacked
-from labeled.spaces.vector import (
+from labeled.spaces.arrays import canonical_axes, compact, is_dask
+from labeled.spaces.base import ArraySpace, Space, title
+from labeled.spaces.kinds import (
+    CompositeSpace,
+    ConvNDSpace,
     IndexSequenceSpace,
     IndexSpace,
     LabelRows,
+    NullSpace,
+    SequenceSpace,
     VectorSequenceSpace,
     VectorSpace,
 )
+from labeled.spaces.records import RECORD, array_of, flattened, record_of, remember, unstacked
+from labeled.spaces.routes import lazy_concat
 
 Names = Mapping[Axis, Hashable]
-Sequences = VectorSequenceSpace | IndexSequenceSpace
 KEYS = {"b", "c", "time", *ROLES}
 """What ``dims=`` may call an axis, besides its number."""
 
@@ -135,7 +134,7 @@ def _check_target(space: Any) -> None:
 # ---------------------------------------------------------------- reading a DataArray
 def _read(x: xr.DataArray, space: Space, dims: Names | None, own: Space | None = None) -> _Reading:
     there, new = _split_names(x, dims)
-    if isinstance(space if own is None else own, Sequences):
+    if isinstance(space if own is None else own, SequenceSpace):
         there = _time_as_batch(x, space, there)
     if own is None:
         own = _own_space(x, space, there)
@@ -195,7 +194,7 @@ def _own_space(x: xr.DataArray, space: Space, there: Names) -> ArraySpace:
     """Return what `x` is, as far as the wanted space and its own dims tell."""
     labels = x.dtype.kind in "iu" and not isinstance(space, ConvNDSpace)
     found = find_axes(x.dims, _n_spatial(x, there), there)
-    sequence = isinstance(space, Sequences)
+    sequence = isinstance(space, SequenceSpace)
     if labels and (x.ndim == 1 or "index" in found.dim_of_axis):
         count = 1 if x.ndim == 1 else x.sizes[found.dim_of_axis["index"]]
         return IndexSequenceSpace(None, count) if sequence else IndexSpace(None, count)
@@ -401,7 +400,7 @@ def _forget(made: Any) -> None:
             part.encoding.clear()
 
 
-def _joined(pieces: list[Any], who: str) -> xr.DataArray:
+def joined(pieces: list[Any], who: str) -> xr.DataArray:
     """Return rows joined along the features, with the names of the first that has any."""
     named = [piece for piece in pieces if isinstance(piece, xr.DataArray)]
     batch, feature = named[0].dims
@@ -420,26 +419,16 @@ def _joined(pieces: list[Any], who: str) -> xr.DataArray:
 
 
 # ---------------------------------------------------------------- what spaces call
-class _DataArrays:
-    """DataArrays as batches of a space."""
-
-    def data_of(self, x: Any, space: Any, branch: str) -> Any:
-        try:
-            return _read(x, space, None, space).data
-        except DimsError as error:
-            raise DimsError(f"{title(space, branch)}{error}") from error
-
-    def named(self, data: Any, space: Any, dims: Any) -> Any:
-        n_spatial = len(space.shape) if isinstance(space, ConvNDSpace) else 0
-        given = {} if dims is None else dims
-        names = [given.get(axis, name_of(axis, n_spatial)) for axis in space.axis_names()]
-        return xr.DataArray(data, dims=names)
-
-    def convert(self, x: Any, source: Any, target: Any, branch: str) -> Any:
-        return format_dataarray(x, target, own=source)
-
-    def joined(self, pieces: list[Any], who: str) -> Any:
-        return _joined(pieces, who)
+def data_of(x: xr.DataArray, space: Space, branch: str) -> Any:
+    """Return the data of `x` with its axes in the order of `space`."""
+    try:
+        return _read(x, space, None, space).data
+    except DimsError as error:
+        raise DimsError(f"{title(space, branch)}{error}") from error
 
 
-serve_named_batches(_DataArrays())
+def named(data: Any, space: ArraySpace, dims: Names) -> xr.DataArray:
+    """Return `data`, a batch of `space`, as a DataArray; `dims` names axes beyond the table."""
+    n_spatial = len(space.shape) if isinstance(space, ConvNDSpace) else 0
+    names = [dims.get(axis, name_of(axis, n_spatial)) for axis in space.axis_names()]
+    return xr.DataArray(data, dims=names)

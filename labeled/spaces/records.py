@@ -24,10 +24,9 @@ import xarray as xr
 from xarray.indexes import PandasMultiIndex
 
 from labeled.errors import DimsError
+from labeled.spaces.arrays import is_dask
 from labeled.spaces.base import ArraySpace
-from labeled.spaces.checks import is_dask
-from labeled.spaces.conv import ConvNDSpace
-from labeled.spaces.vector import VectorSpace
+from labeled.spaces.kinds import ConvNDSpace, VectorSpace
 
 RECORD = "flattened"
 """The attribute that says what a ``feature`` dim is made of."""

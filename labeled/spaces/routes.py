@@ -2,55 +2,67 @@
 
 One table by the two kinds of space, at the end: the function that lays a batch out, and the
 checks that a pair must pass, which raise what is wrong with it. Casting happens last, to the
-target's dtype. Dask batches take the same routes: moves of axes stay dask transposes, all
-else works chunk by chunk (:mod:`labeled.spaces.lazy`).
+target's dtype.
+
+Dask batches take the same routes. Moves of axes stay dask transposes; all else works chunk by
+chunk: a chunk holds whole rows (other axes are rechunked together) and is converted by the
+very function that converts a numeric batch, so chunks stay NumPy or CuPy and the two sides
+cannot disagree. The type and dtype of the result are found by converting zero rows of the
+input's meta; dask never has to guess. Chunks of unknown length work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from dask.base import tokenize
 
-from labeled.device import concat, dtype_of, permute_dims
+from labeled.device import concat, dtype_of
 from labeled.errors import SpaceError, SpaceTypeError, UnsupportedSpaceError
-from labeled.spaces.base import ArraySpace, Space
-from labeled.spaces.checks import Batch, fault, has_names, is_dask, named_batches, title
-from labeled.spaces.composite import CompositeSpace, NullSpace
-from labeled.spaces.conv import ConvNDSpace
-from labeled.spaces.dtypes import cast, narrows, why_not_cast
-from labeled.spaces.layout import flatten_rows, order_of, unflatten_rows
-from labeled.spaces.lazy import by_chunk, lazy_concat
-from labeled.spaces.onehot import Mode, check_labels, one_hot, one_hot_sparse
-from labeled.spaces.register import ROUTES, Check, Route, Run, convert, route_between
-from labeled.spaces.sparse import csr, hstack
-from labeled.spaces.vector import (
+from labeled.spaces.arrays import (
+    Mode,
+    cast,
+    check_labels,
+    csr,
+    da,
+    flatten_rows,
+    has_names,
+    hstack,
+    is_dask,
+    is_sparse,
+    move_axes,
+    narrows,
+    one_hot,
+    unflatten_rows,
+    why_not_cast,
+)
+from labeled.spaces.base import (
+    ROUTES,
+    ArraySpace,
+    Batch,
+    Route,
+    Space,
+    convert,
+    fault,
+    named,
+    route_between,
+    title,
+)
+from labeled.spaces.kinds import (
+    CompositeSpace,
+    ConvNDSpace,
     IndexSequenceSpace,
     IndexSpace,
     LabelRows,
+    NullSpace,
+    SequenceSpace,
     VectorSequenceSpace,
     VectorSpace,
 )
-
-
-def _chunkwise(run: Run) -> Run:
-    def either(batch: Batch, source: Any, target: Any, branch: str) -> Any:
-        if is_dask(batch):
-            refusing = _may_refuse(batch, source, target)
-            return by_chunk(run, batch, source, target, branch, counted=refusing)
-        return run(batch, source, target, branch)
-
-    return either
-
-
-def _may_refuse(batch: Batch, source: Any, target: Any) -> bool:
-    """Whether values of a lazy batch may not fit: labels, and integers that are narrowed."""
-    if isinstance(source, LabelRows):
-        return True
-    return target.dtype is not None and narrows(dtype_of(batch), target.dtype)
 
 
 def _finish(x: Any, source: Space, target: ArraySpace, branch: str, first_row: int = 0) -> Any:
@@ -113,33 +125,37 @@ def _shapes_fit(source: ConvNDSpace, target: ConvNDSpace, branch: str) -> None:
 
 
 def _moved(x: Any, source: ConvNDSpace, target: ConvNDSpace, branch: str) -> Any:
-    y = x if source.axes == target.axes else permute_dims(x, order_of(source.axes, target.axes))
-    if target.dtype is None or dtype_of(y) == target.dtype:
-        return y
-    if is_dask(y):
-        return _chunkwise(_finish)(y, target.with_dtype(None), target, branch)
-    return _finish(y, source, target, branch)
+    moved = move_axes(x, source.axes, target.axes)
+    if target.dtype is None or dtype_of(moved) == target.dtype:
+        return moved
+    if is_dask(moved):
+        return _by_chunk(_finish, moved, target.with_dtype(None), target, branch)
+    return _finish(moved, source, target, branch)
 
 
 # ---------------------------------------------------------------- labels and sequences
-Labels = IndexSpace | IndexSequenceSpace
 Vectors = VectorSpace | VectorSequenceSpace
 
 
-def _labels_fit(source: Labels, target: Vectors, branch: str) -> None:
+def _labels_fit(source: LabelRows, target: Vectors, branch: str) -> None:
     layout = one_hot_layout(source.max_labels, source.dim, target.dim)
     if isinstance(layout, str):
         fault(SpaceError, source, branch, f"{layout} ({target})")
 
 
-def _expanded(x: Any, source: Labels, target: Vectors, branch: str, first_row: int = 0) -> Any:
+def _expanded(
+    x: Any,
+    source: LabelRows,
+    target: Vectors,
+    branch: str,
+    first_row: int = 0,
+) -> Any:
     layout = one_hot_layout(source.max_labels, source.dim, target.dim)
     assert not isinstance(layout, str)
     mode, max_labels = layout
     dtype = np.dtype(np.float64) if target.dtype is None else target.dtype
-    sparse = isinstance(target, VectorSpace) and target.sparse
-    expand = one_hot_sparse if sparse else one_hot
-    return expand(x, max_labels, mode, dtype, title(source, branch), first_row)
+    who = title(source, branch)
+    return one_hot(x, max_labels, mode, dtype, who, first_row, sparse=target.sparse)
 
 
 def one_hot_layout(max_labels: int | None, k: int, dim: int) -> tuple[Mode, int] | str:
@@ -172,7 +188,7 @@ def one_hot_layout(max_labels: int | None, k: int, dim: int) -> tuple[Mode, int]
     return f"{k} labels of {max_labels} become {merged}, not {dim}"
 
 
-def _labels_are_the_same(source: Labels, target: Labels, branch: str) -> None:
+def _labels_are_the_same(source: LabelRows, target: LabelRows, branch: str) -> None:
     same = source.max_labels == target.max_labels or None in (source.max_labels, target.max_labels)
     if source.dim != target.dim or not same:
         found = f"{source.dim} labels of {source.max_labels}"
@@ -180,7 +196,9 @@ def _labels_are_the_same(source: Labels, target: Labels, branch: str) -> None:
         fault(SpaceError, source, branch, text)
 
 
-def _relabelled(x: Any, source: Labels, target: Labels, branch: str, first_row: int = 0) -> Any:
+def _relabelled(
+    x: Any, source: LabelRows, target: LabelRows, branch: str, first_row: int = 0
+) -> Any:
     limit = source.max_labels if target.max_labels is None else target.max_labels
     check_labels(x, limit, title(source, branch), first_row)
     return _finish(x, source, target, branch, first_row)
@@ -192,11 +210,7 @@ def _widths_fit(source: VectorSequenceSpace, target: VectorSequenceSpace, branch
         fault(SpaceError, source, branch, text)
 
 
-# ---------------------------------------------------------------- composites and null
-def _same(batch: Batch, source: Any, target: Any, branch: str) -> Batch:
-    return batch
-
-
+# ---------------------------------------------------------------- composites
 def _components_fit(source: CompositeSpace, target: CompositeSpace, branch: str) -> None:
     found, wanted = len(source.components), len(target.components)
     if found != wanted:
@@ -254,6 +268,7 @@ def _cut(batch: Batch, source: VectorSpace, target: CompositeSpace, branch: str)
 class _Leaf(NamedTuple):
     """An elementary part of a composite, and the columns that it becomes."""
 
+    path: tuple[int, ...]
     where: str
     space: Space
     columns: VectorSpace
@@ -262,20 +277,39 @@ class _Leaf(NamedTuple):
 @lru_cache(maxsize=512)
 def _columns(source: CompositeSpace, target: VectorSpace, branch: str) -> tuple[_Leaf, ...]:
     """Return what becomes the columns of the target, left to right."""
-    leaves = list(_leaves(source, branch))
+    leaves = list(_leaves(source))
     if not leaves:
         text = f"there is no component to take rows from, so nothing becomes {target}"
         fault(SpaceError, source, branch, text)
-    for where, leaf in leaves:
-        if isinstance(leaf, VectorSequenceSpace | IndexSequenceSpace):
+    widths: list[int | None] = []  # labels count side by side; one unknown is derived
+    for path, leaf in leaves:
+        if isinstance(leaf, SequenceSpace):
+            where = branch + "".join(f"[{i}]" for i in path)
             fault(UnsupportedSpaceError, leaf, where, f"a sequence is not a column of {target}")
-    widths = _widths(leaves, target)
-    if isinstance(widths, str):
-        fault(SpaceError, source, branch, widths)
-    return tuple(
-        _Leaf(where, leaf, VectorSpace(width, target.sparse, target.dtype))
-        for (where, leaf), width in zip(leaves, widths, strict=True)
-    )
+        if not isinstance(leaf, IndexSpace):
+            widths.append(leaf.get_total_dimension())
+        else:
+            widths.append(None if leaf.max_labels is None else leaf.max_labels * leaf.dim)
+    total = sum(width for width in widths if width is not None)
+    unknown = widths.count(None)
+    if unknown > 1 or (unknown == 0 and total != target.dim) or (unknown and target.dim <= total):
+        besides = f" besides {unknown} of unknown max_labels" if unknown else ""
+        text = f"the components make {total} columns{besides}, {target} expects {target.dim}"
+        fault(SpaceError, source, branch, text)
+    made = []
+    for (path, leaf), width in zip(leaves, widths, strict=True):
+        known = target.dim - total if width is None else width
+        where = branch + "".join(f"[{i}]" for i in path)
+        made.append(_Leaf(path, where, leaf, VectorSpace(known, target.sparse, target.dtype)))
+    return tuple(made)
+
+
+def _leaves(space: Space, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Space]]:
+    if isinstance(space, CompositeSpace):
+        for i, part in enumerate(space.components):
+            yield from _leaves(part, (*path, i))
+    elif not isinstance(space, NullSpace):
+        yield path, space
 
 
 def _can_be_joined(source: CompositeSpace, target: VectorSpace, branch: str) -> None:
@@ -284,95 +318,149 @@ def _can_be_joined(source: CompositeSpace, target: VectorSpace, branch: str) -> 
 
 
 def _joined(batch: Batch, source: CompositeSpace, target: VectorSpace, branch: str) -> Batch:
-    pieces = [
-        convert(x, leaf.space, leaf.columns, leaf.where)
-        for x, leaf in zip(_parts(batch, source), _columns(source, target, branch), strict=True)
-    ]
+    pieces = []
+    for leaf in _columns(source, target, branch):
+        part = batch
+        for i in leaf.path:
+            part = part[i]
+        pieces.append(convert(part, leaf.space, leaf.columns, leaf.where))
     dtypes = [str(dtype_of(piece)) for piece in pieces]
     if len(set(dtypes)) > 1:
         text = f"the components have dtypes {tuple(dtypes)}; give the target one: {target}"
         fault(SpaceTypeError, source, branch, text)
-    if any(has_names(piece) for piece in pieces):
-        return named_batches().joined(pieces, title(source, branch))
-    if any(is_dask(piece) for piece in pieces):
+    if any(map(has_names, pieces)):
+        return named.joined(pieces, title(source, branch))
+    if any(map(is_dask, pieces)):
         return lazy_concat(pieces)
-    return hstack(pieces) if target.sparse else concat(pieces, axis=1)
+    return side_by_side(pieces)
 
 
-def _leaves(space: CompositeSpace, branch: str) -> Iterator[tuple[str, Space]]:
-    for i, part in enumerate(space.components):
-        where = f"{branch}[{i}]"
-        if isinstance(part, CompositeSpace):
-            yield from _leaves(part, where)
-        elif not isinstance(part, NullSpace):
-            yield where, part
+def side_by_side(pieces: list[Any]) -> Any:
+    """Return rows, dense or sparse, joined along the features."""
+    return hstack(pieces) if any(map(is_sparse, pieces)) else concat(pieces, axis=1)
 
 
-def _parts(batch: Batch, space: CompositeSpace) -> Iterator[Batch]:
-    for x, part in zip(batch, space.components, strict=True):
-        if isinstance(part, CompositeSpace):
-            yield from _parts(x, part)
-        elif not isinstance(part, NullSpace):
-            yield x
+# ---------------------------------------------------------------- dask batches
+def _by_chunk(run: Callable[..., Any], x: Any, source: Any, target: Any, branch: str) -> Any:
+    """Return the dask array of `run` applied to every chunk of rows of `x`."""
+    axis, batch_axis = source.get_batch_axis(), target.get_batch_axis()
+    whole = x.rechunk({i: -1 for i in range(x.ndim) if i != axis})
+    empty = x._meta if is_sparse(x._meta) else x._meta.reshape(source.sizes(0))
+    if is_sparse(empty):
+        empty = type(empty)(source.sizes(0), dtype=x.dtype)
+    made = run(empty, source, target, branch)
+    meta = made if is_sparse(made) else made.reshape((0,) * made.ndim)
+    # where values may be refused, each chunk gets its first row, for the message
+    refuses = isinstance(source, LabelRows) or narrows(dtype_of(x), target.dtype)
+    lengths, starts = whole.chunks[axis], None
+    if refuses and not any(n != n for n in lengths):
+        first = np.concatenate([[0], np.cumsum(lengths)])[:-1].astype(np.int64)
+        starts = da.from_array(first, chunks=1, name=f"first-row-{tokenize(lengths)}")
+    sizes = target.sizes(0)
+    inner = tuple(axis if i == axis else x.ndim + i for i in range(x.ndim))
+    outer = tuple(axis if i == batch_axis else 3 * x.ndim + i for i in range(len(sizes)))
+    return da.blockwise(
+        partial(_run_chunk, run, source, target, branch, refuses),
+        outer,
+        whole,
+        inner,
+        starts,
+        None if starts is None else (axis,),
+        token="format_as",
+        new_axes={label: sizes[i] for i, label in enumerate(outer) if label != axis},
+        concatenate=None,  # other axes are one chunk each: nested lists of one, not a copy
+        align_arrays=False,
+        dtype=meta.dtype,
+        meta=meta,
+    )
 
 
-def _widths(leaves: list[tuple[str, Space]], target: VectorSpace) -> list[int] | str:
-    """Return the columns each leaf becomes; labels count side by side, one unknown is derived."""
-    widths: list[int | None] = []
-    for _, leaf in leaves:
-        if isinstance(leaf, IndexSpace):
-            known = leaf.max_labels
-            widths.append(None if known is None else known * leaf.dim)
-        else:
-            widths.append(leaf.get_total_dimension())
-    total = sum(width for width in widths if width is not None)
-    if widths.count(None) == 1 and target.dim > total:
-        return [target.dim - total if width is None else width for width in widths]
-    if None in widths or total != target.dim:
-        unknown = f" besides {widths.count(None)} of unknown max_labels" if None in widths else ""
-        return f"the components make {total} columns{unknown}, {target} expects {target.dim}"
-    return [width for width in widths if width is not None]
+def _run_chunk(
+    run: Any, source: Any, target: Any, branch: str, refuses: bool, chunk: Any, start: Any
+) -> Any:
+    while isinstance(chunk, list):
+        (chunk,) = chunk
+    if start is not None:
+        return run(chunk, source, target, branch, first_row=int(start[0]))
+    try:
+        return run(chunk, source, target, branch)
+    except SpaceError as error:
+        if not refuses:
+            raise
+        text = f"{error}; the row is counted within its chunk, as lengths of chunks are unknown"
+        raise type(error)(text) from error
+
+
+def lazy_concat(pieces: list[Any]) -> Any:
+    """Return batches of (batch, feature), some of them dask's, joined along the features.
+
+    Where lengths are not known, chunk meets chunk; what they hold is compared when computed.
+
+    Raises
+    ------
+    SpaceError
+        If lengths are not known and the pieces have different numbers of chunks.
+    """
+    if not any(n != n for piece in pieces for n in piece.shape):
+        return da.concatenate(pieces, axis=1)
+    whole = [da.asarray(piece).rechunk({1: -1}) for piece in pieces]
+    counts = [piece.numblocks[0] for piece in whole]
+    if len(set(counts)) > 1:
+        raise SpaceError(
+            f"the components have {counts} chunks of rows, of lengths not known; call "
+            "compute_chunk_sizes() on them first"
+        )
+    return da.blockwise(
+        _join_chunks,
+        (0, 1),
+        *(part for i, piece in enumerate(whole) for part in (piece, (0, 2 + i))),
+        token="format_as",
+        new_axes={1: sum(piece.shape[1] for piece in whole)},
+        concatenate=True,
+        align_arrays=False,
+        meta=side_by_side([piece._meta for piece in whole]),
+    )
+
+
+def _join_chunks(*pieces: Any) -> Any:
+    lengths = [piece.shape[0] for piece in pieces]
+    if len(set(lengths)) > 1:
+        raise SpaceError(f"the components differ in rows: {lengths} in one chunk")
+    return side_by_side(list(pieces))
 
 
 # ---------------------------------------------------------------- the matrix
-def _refused(kind: type[SpaceError]) -> Check:
-    def check(source: Space, target: Space, branch: str) -> None:
-        fault(kind, source, branch, f"no conversion leads to {target}")
-
-    return check
+def _same(batch: Batch, source: Any, target: Any, branch: str) -> Batch:
+    return batch
 
 
-def _sizes_fit_if_known(source: Space, target: Space, branch: str) -> None:
-    with suppress(UnsupportedSpaceError):  # sequences have no size
-        _sizes_fit(source, target, branch)
+def _refused(source: Space, target: Space, branch: str) -> None:
+    kind = SpaceError
+    if not isinstance(source, LabelRows | SequenceSpace):
+        kind = UnsupportedSpaceError
+        if not isinstance(source, NullSpace) and not isinstance(target, NullSpace):
+            with suppress(UnsupportedSpaceError):  # a sequence has no size
+                _sizes_fit(source, target, branch)
+    fault(kind, source, branch, f"no conversion leads to {target}")
 
 
-def _by_chunk(run: Run, *checks: Check) -> Route:
-    return Route(_chunkwise(run), checks)
-
-
-def _whole(run: Run, *checks: Check) -> Route:
-    return Route(run, checks)
+def _chunked(run: Callable[..., Batch], *checks: Callable[[Any, Any, str], None]) -> Route:
+    return Route(run, checks, partial(_by_chunk, run))
 
 
 ROUTES |= {
-    (VectorSpace, VectorSpace): _by_chunk(_recontained, _sizes_fit, _dtypes_fit),
-    (VectorSpace, ConvNDSpace): _by_chunk(_unflattened, _sizes_fit, _is_dense, _dtypes_fit),
-    (VectorSpace, CompositeSpace): _whole(_cut, _can_be_cut),
-    (ConvNDSpace, VectorSpace): _by_chunk(_flattened, _sizes_fit, _dtypes_fit),
-    (ConvNDSpace, ConvNDSpace): _whole(_moved, _sizes_fit, _shapes_fit, _dtypes_fit),
-    (IndexSpace, VectorSpace): _by_chunk(_expanded, _labels_fit),
-    (IndexSpace, IndexSpace): _by_chunk(_relabelled, _labels_are_the_same),
-    (IndexSpace, Space): _whole(_same, _refused(SpaceError)),
-    (IndexSequenceSpace, VectorSequenceSpace): _by_chunk(_expanded, _labels_fit),
-    (IndexSequenceSpace, IndexSequenceSpace): _by_chunk(_relabelled, _labels_are_the_same),
-    (IndexSequenceSpace, Space): _whole(_same, _refused(SpaceError)),
-    (VectorSequenceSpace, VectorSequenceSpace): _by_chunk(_finish, _widths_fit, _dtypes_fit),
-    (VectorSequenceSpace, Space): _whole(_same, _refused(SpaceError)),
-    (CompositeSpace, CompositeSpace): _whole(_by_component, _components_fit),
-    (CompositeSpace, VectorSpace): _whole(_joined, _can_be_joined),
-    (NullSpace, NullSpace): _whole(_same),
-    (NullSpace, Space): _whole(_same, _refused(UnsupportedSpaceError)),
-    (Space, NullSpace): _whole(_same, _refused(UnsupportedSpaceError)),
-    (Space, Space): _whole(_same, _sizes_fit_if_known, _refused(UnsupportedSpaceError)),
+    (VectorSpace, VectorSpace): _chunked(_recontained, _sizes_fit, _dtypes_fit),
+    (VectorSpace, ConvNDSpace): _chunked(_unflattened, _sizes_fit, _is_dense, _dtypes_fit),
+    (VectorSpace, CompositeSpace): Route(_cut, (_can_be_cut,)),
+    (ConvNDSpace, VectorSpace): _chunked(_flattened, _sizes_fit, _dtypes_fit),
+    (ConvNDSpace, ConvNDSpace): Route(_moved, (_sizes_fit, _shapes_fit, _dtypes_fit)),
+    (IndexSpace, VectorSpace): _chunked(_expanded, _labels_fit),
+    (IndexSpace, IndexSpace): _chunked(_relabelled, _labels_are_the_same),
+    (IndexSequenceSpace, VectorSequenceSpace): _chunked(_expanded, _labels_fit),
+    (IndexSequenceSpace, IndexSequenceSpace): _chunked(_relabelled, _labels_are_the_same),
+    (VectorSequenceSpace, VectorSequenceSpace): _chunked(_finish, _widths_fit, _dtypes_fit),
+    (CompositeSpace, CompositeSpace): Route(_by_component, (_components_fit,)),
+    (CompositeSpace, VectorSpace): Route(_joined, (_can_be_joined,)),
+    (NullSpace, NullSpace): Route(_same),
+    (Space, Space): Route(_same, (_refused,)),
 }

@@ -27,7 +27,7 @@ from labeled.formats.header import (
     Filter,
     SourceHeader,
 )
-from labeled.specs.casts import value_for
+from labeled.spaces.arrays import value_for
 
 LAYOUTS = ("auto", "contiguous", "chunked")
 MOST_CHUNK_BYTES = 256 * 1024

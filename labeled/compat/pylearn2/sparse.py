@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from labeled.spaces.sparse import csr
+from labeled.spaces.arrays import csr
 
 
 def csr_matrix(x: Any, shape: tuple[int, int] | None = None) -> Any:

@@ -9,7 +9,7 @@ layout         dense                        sparse
 =============  ===========================  ====================================
 
 A negative label counts from the end in the dense layouts. Native one-hot
-(:mod:`labeled.spaces.onehot`) refuses all of these.
+(:mod:`labeled.spaces.arrays`) refuses all of these.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from labeled.compat.pylearn2.errors import OldIndexError, OldTypeError, OldValue
 from labeled.compat.pylearn2.sparse import csr_matrix
 from labeled.spaces import IndexSpace as NativeLabels
 from labeled.spaces import VectorSpace as NativeVectors
-from labeled.spaces.checks import is_dask
+from labeled.spaces.arrays import is_dask
 
 Mode = Literal["concatenate", "merge", "stack"]
 MODES = ("concatenate", "merge", "stack")

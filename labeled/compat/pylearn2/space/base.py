@@ -28,9 +28,7 @@ from labeled.compat.pylearn2.space.batches import (
     why_not_dtype,
 )
 from labeled.compat.pylearn2.sparse import csr_matrix
-from labeled.spaces.arrays import lazy_zeros
-from labeled.spaces.checks import is_dask
-from labeled.spaces.sparse import is_sparse
+from labeled.spaces.arrays import is_dask, is_sparse, lazy_zeros
 
 Callbacks = list[Callable[[Any], None]]
 Converter = Callable[[Any, Any, Any], Any]

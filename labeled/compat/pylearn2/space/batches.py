@@ -12,8 +12,7 @@ import numpy as np
 
 from labeled.compat.pylearn2 import config
 from labeled.compat.pylearn2.errors import OldAssertionError, OldTypeError
-from labeled.spaces.checks import is_dask
-from labeled.spaces.sparse import is_sparse
+from labeled.spaces.arrays import is_dask, is_sparse
 
 DTYPES = (
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),

@@ -14,7 +14,7 @@ import numpy as np
 from labeled.compat.pylearn2.errors import OldTypeError, OldValueError, require
 from labeled.compat.pylearn2.space.base import SimplyTypedSpace, Space
 from labeled.spaces import ConvNDSpace as NativeImages
-from labeled.spaces.layout import move_axes
+from labeled.spaces.arrays import move_axes
 
 Axes = tuple[str | int, ...]
 

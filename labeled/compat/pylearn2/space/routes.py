@@ -32,10 +32,8 @@ from labeled.compat.pylearn2.space.kinds import (
 from labeled.compat.pylearn2.sparse import csr_matrix
 from labeled.device import concat
 from labeled.spaces import VectorSpace as NativeVectors
-from labeled.spaces.checks import is_dask
-from labeled.spaces.layout import flatten_rows, unflatten_rows
-from labeled.spaces.lazy import lazy_concat
-from labeled.spaces.sparse import is_sparse
+from labeled.spaces.arrays import flatten_rows, is_dask, is_sparse, unflatten_rows
+from labeled.spaces.routes import lazy_concat
 
 Labels = IndexSpace | IndexSequenceSpace
 

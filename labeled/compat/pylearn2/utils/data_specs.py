@@ -2,7 +2,7 @@
 
 A str source is a sequence of characters; `flatten` of anything but tuples, lists and
 spaces gives None; `nest` gives None at null positions, and cannot do so for spaces. The
-native mapping is :class:`labeled.specs.DataSpecsMapping`.
+native mapping is :class:`labeled.spaces.DataSpecsMapping`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -23,25 +23,21 @@ from labeled import permute
 from labeled.device import dtype_of, own_dtype, reshape
 from labeled.errors import SpaceError, SpecsError, did_you_mean
 from labeled.permute.arguments import result_dtype
-from labeled.spaces import (
-    CompositeSpace,
-    ConvNDSpace,
-    IndexSpace,
-    Space,
-    VectorSpace,
+from labeled.spaces.arrays import (
+    as_dtype,
     canonical_axes,
+    check_fits,
+    csr,
+    order_of,
+    value_for,
+    why_not_cast,
 )
-from labeled.spaces.base import ArraySpace, Callbacks
-from labeled.spaces.dtypes import as_dtype
-from labeled.spaces.layout import order_of
-from labeled.spaces.sparse import csr
-from labeled.specs.casts import check_values, value_for, why_not_made
-from labeled.specs.mapping import DataSpecsMapping, branch_of
-from labeled.specs.structure import Specs, place
+from labeled.spaces.base import ArraySpace, Space
+from labeled.spaces.kinds import CompositeSpace, ConvNDSpace, IndexSpace, VectorSpace
+from labeled.spaces.specs import DataSpecsMapping, Specs, branch_of, place
 
 Array = np.ndarray[Any, np.dtype[Any]]
-T = TypeVar("T")
-Called = tuple[tuple[int, ...], Callbacks]
+Called = tuple[tuple[int, ...], Any]
 
 
 @dataclass(frozen=True)
@@ -100,7 +96,7 @@ class Step:
     @property
     def batch_axis(self) -> int:
         """Which axis of the result counts examples."""
-        return self.target.axes.index("b") if isinstance(self.target, ConvNDSpace) else 0
+        return self.target.get_batch_axis()
 
     def spec(self, n: int) -> ArraySpec:
         """Return shape and dtype of the result for `n` rows."""
@@ -109,24 +105,19 @@ class Step:
     def __call__(self, rows: Array) -> Any:
         """Return new C-contiguous memory with `rows` laid out for the target."""
         x = reshape(rows, (rows.shape[0], *self.view))
-        return self._numbers(x) if self.labels is None else self._labels(x)
-
-    def _numbers(self, x: Array) -> Any:
-        scaled = self.scale is not None or self.shift is not None
-        check_values(x, self.dtype, scaled, self.source)
+        if self.labels is not None:
+            try:
+                made = self.labels.np_format_as(x, self.target)
+            except SpaceError as error:
+                raise type(error)(f"source {self.source!r}: {error}").at_row(error.row) from error
+            kept = isinstance(self.target, IndexSpace) and dtype_of(made) == dtype_of(x)
+            return permute.copy(made, (0, 1)) if kept else made
+        if self.scale is None and self.shift is None:
+            check_fits(x, self.dtype, who=f"source {self.source!r}: ")
         wanted = own_dtype(x, self.dtype)
         y = permute.copy(x, self.order, dtype=wanted, scale=self.scale, shift=self.shift)
         laid_out = reshape(y, self.target.sizes(x.shape[0]))
-        return csr(laid_out) if _is_sparse(self.target) else laid_out
-
-    def _labels(self, x: Array) -> Any:
-        assert self.labels is not None
-        try:
-            made = self.labels.np_format_as(x, self.target)
-        except SpaceError as error:
-            raise type(error)(f"source {self.source!r}: {error}").at_row(error.row) from error
-        kept = isinstance(self.target, IndexSpace) and dtype_of(made) == dtype_of(x)
-        return permute.copy(made, (0, 1)) if kept else made
+        return csr(laid_out) if self.target.sparse else laid_out
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,8 +165,21 @@ class CompiledSpecs:
         SpaceError
             If labels or integers do not fit; names source, value and row.
         """
-        self._check(arrays)
-        made = self.mapping.nest(tuple(step(arrays[step.source]) for step in self.steps))
+        entries: list[Any] = []
+        n_rows: dict[str, int] = {}
+        for step in self.steps:
+            if step.source not in arrays:
+                known = did_you_mean(step.source, arrays)
+                raise SpecsError(f"the batch has no source {step.source!r}: {known}")
+            rows = arrays[step.source]
+            if not rows.shape or rows.shape[1:] != step.row_shape:
+                found = f"rows have shape {rows.shape[1:]}, expected {step.row_shape}"
+                raise SpecsError(f"source {step.source!r}: {found}")
+            n_rows[step.source] = rows.shape[0]
+            if len({*n_rows.values()}) > 1:
+                raise SpecsError(f"the sources of a batch differ in rows: {n_rows}")
+            entries.append(step(rows))
+        made = self.mapping.nest(entries)
         for path, callbacks in self.called:
             part = made
             for number in path:
@@ -196,27 +200,11 @@ class CompiledSpecs:
     @property
     def sparse(self) -> bool:
         """Whether some arrays of a batch are sparse."""
-        return any(_is_sparse(step.target) for step in self.steps)
+        return any(step.target.sparse for step in self.steps)
 
     def out_bytes(self, n: int) -> int:
         """Return the bytes of all arrays of a batch of `n` rows, each distinct pair once."""
         return sum(step.spec(n).nbytes for step in self.steps)
-
-    def _check(self, arrays: Mapping[str, Array]) -> None:
-        lengths: dict[str, int] = {}
-        for step in self.steps:
-            if step.source not in arrays:
-                known = did_you_mean(step.source, arrays)
-                raise SpecsError(f"the batch has no source {step.source!r}: {known}")
-            shape = arrays[step.source].shape
-            if shape[1:] != step.row_shape or not shape:
-                raise SpecsError(
-                    f"source {step.source!r}: rows have shape {shape[1:]}, "
-                    f"expected {step.row_shape}"
-                )
-            lengths[step.source] = shape[0]
-        if len(set(lengths.values())) > 1:
-            raise SpecsError(f"the sources of a batch differ in rows: {lengths}")
 
 
 def compile_specs(
@@ -279,19 +267,15 @@ def compile_specs(
         _check_names(name, option, sources)
     steps: list[Step] = []
     for (space, source), number in mapping.specs_to_index.items():
-        branch = branch_of(mapping.spec_mapping, number)
-        where = f"{place(branch)}: " if branch else ""
-        if source not in sources:
-            known = did_you_mean(source, sources)
-            raise SpecsError(f"{where}there is no source {source!r}: {known}")
         try:
+            if source not in sources:
+                raise SpecsError(f"there is no source {source!r}: {did_you_mean(source, sources)}")
             steps.append(_step(space, sources[source], options))
-        except SpaceError as error:
-            raise SpecsError(f"{where}source {source!r}: {error}") from error
-        except SpecsError as error:
-            if not where:
-                raise
-            raise SpecsError(f"{where}{error}") from error
+        except (SpaceError, SpecsError) as error:
+            branch = branch_of(mapping.spec_mapping, number)
+            where = f"{place(branch)}: " if branch else ""
+            named = f"source {source!r}: " if isinstance(error, SpaceError) else ""
+            raise SpecsError(f"{where}{named}{error}") from error
     read = tuple(dict.fromkeys(step.source for step in steps))
     called = tuple(_callbacks_of(mapping.specs[0]))
     return CompiledSpecs(mapping.specs, read, tuple(steps), mapping, called)
@@ -315,21 +299,15 @@ def _step(space: Space, info: SourceInfo, options: Mapping[str, Any]) -> Step:
     if isinstance(own, IndexSpace):
         return _label_step(own, space, info, options)
     view, order = _positions(own, space)
-    factors = [_for_numbers(options[name], info) for name in _FACTORS]
-    scale, shift = (
-        _factor(option, name, info.name, view, own, space)
-        for option, name in zip(factors, _FACTORS, strict=True)
-    )
-    made = _result_dtype(space, info, options["dtype"], scale is not None or shift is not None)
+    scale = _factor("scale", options["scale"], info, view, own, space)
+    shift = _factor("shift", options["shift"], info, view, own, space)
+    scaled = scale is not None or shift is not None
+    wanted = _wanted_dtype(space, info.name, options["dtype"])
+    reason = why_not_cast(info.dtype, wanted, scaled=scaled)
+    if reason is not None:
+        raise SpecsError(f"source {info.name!r}: {reason}")
+    made = result_dtype(info.dtype.newbyteorder("="), wanted, scaled)
     return Step(info.name, space, info.shape, view, order, None, made, scale, shift)
-
-
-_FACTORS = ("scale", "shift")
-
-
-def _for_numbers(option: Any, info: SourceInfo) -> Any:
-    """Return a factor; a single one is not for masks."""
-    return None if info.mask and not isinstance(option, Mapping) else option
 
 
 def row_space(info: SourceInfo) -> ArraySpace:
@@ -386,7 +364,7 @@ def _positions(own: ArraySpace, space: ArraySpace) -> tuple[tuple[int, ...], tup
 def _label_step(
     own: IndexSpace, space: ArraySpace, info: SourceInfo, options: Mapping[str, Any]
 ) -> Step:
-    for name in _FACTORS:
+    for name in ("scale", "shift"):
         if isinstance(options[name], Mapping) and options[name].get(info.name) is not None:
             raise SpecsError(f"source {info.name!r} holds labels, which take no {name}")
     own = own.with_dtype(None)
@@ -394,21 +372,14 @@ def _label_step(
     if isinstance(space, IndexSpace) and not isinstance(asked, Mapping):
         asked = None
     wanted = _wanted_dtype(space, info.name, asked)
-    expanded = np.dtype(np.float64) if isinstance(space, VectorSpace) else _native(info.dtype)
+    stored = info.dtype.newbyteorder("=")
+    expanded = np.dtype(np.float64) if isinstance(space, VectorSpace) else stored
     made = expanded if wanted is None else wanted
     target = space.with_dtype(made).without_callbacks()  # called once, for the whole batch
     return Step(info.name, target, info.shape, (own.dim,), (0, 1), own, made)
 
 
 # ---------------------------------------------------------------- dtype, scale, shift
-def _result_dtype(space: ArraySpace, info: SourceInfo, asked: Any, scaled: bool) -> np.dtype[Any]:
-    wanted = _wanted_dtype(space, info.name, asked)
-    reason = why_not_made(info.dtype, wanted, scaled)
-    if reason is not None:
-        raise SpecsError(f"source {info.name!r}: {reason}")
-    return result_dtype(_native(info.dtype), wanted, scaled)
-
-
 def _wanted_dtype(space: ArraySpace, source: str, asked: Any) -> np.dtype[Any] | None:
     """Return the space's dtype, else the one asked for; both only where they agree."""
     given = as_dtype(value_for(source, asked))
@@ -416,38 +387,37 @@ def _wanted_dtype(space: ArraySpace, source: str, asked: Any) -> np.dtype[Any] |
         return given
     if isinstance(asked, Mapping) and given is not None and given != space.dtype:
         raise SpecsError(f"source {source!r}: dtype={given} contradicts {space}")
-    return space.dtype
+    own: np.dtype[Any] = space.dtype
+    return own
 
 
 def _factor(
-    option: Any,
     name: str,
-    source: str,
+    option: Any,
+    info: SourceInfo,
     view: tuple[int, ...],
     own: ArraySpace,
     space: ArraySpace,
 ) -> Array | None:
-    value = value_for(source, option)
-    if value is None:
-        return None
+    """Return one factor so that it broadcasts against (batch, *view)."""
+    value = value_for(info.name, option)
+    if value is None or (info.mask and not isinstance(option, Mapping)):
+        return None  # a single factor is not for masks
     numbers = np.asarray(value)
     if numbers.dtype.kind not in "biuf" or numbers.ndim > 1:
-        raise SpecsError(f"source {source!r}: {name} must be a number or a 1-D array per channel")
+        text = f"{name} must be a number or a 1-D array per channel"
+        raise SpecsError(f"source {info.name!r}: {text}")
     if numbers.ndim == 0:
         return numbers
-    axis = _channel_position(own, space)
+    axis = len(space.shape) if isinstance(space, ConvNDSpace) else 0
+    if isinstance(own, ConvNDSpace):
+        axis = own.axes.index("c") - 1
     if len(numbers) != view[axis]:
         raise SpecsError(
-            f"source {source!r}: {name} has {len(numbers)} numbers, expected {view[axis]}, "
+            f"source {info.name!r}: {name} has {len(numbers)} numbers, expected {view[axis]}, "
             f"one per {'feature' if len(view) == 1 else 'channel'}"
         )
     return numbers.reshape([-1 if i == axis + 1 else 1 for i in range(len(view) + 1)])
-
-
-def _channel_position(own: ArraySpace, space: ArraySpace) -> int:
-    if isinstance(own, ConvNDSpace):
-        return own.axes.index("c") - 1
-    return len(space.shape) if isinstance(space, ConvNDSpace) else 0
 
 
 def _check_names(name: str, option: Any, sources: Iterable[str]) -> None:
@@ -457,11 +427,3 @@ def _check_names(name: str, option: Any, sources: Iterable[str]) -> None:
     for source in option:
         if source not in known:
             raise SpecsError(f"{name}= names no source {source!r}: {did_you_mean(source, known)}")
-
-
-def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    return dtype.newbyteorder("=")
-
-
-def _is_sparse(space: ArraySpace) -> bool:
-    return isinstance(space, VectorSpace) and space.sparse

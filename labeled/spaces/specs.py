@@ -1,31 +1,181 @@
-"""Between nested specs and the flat specs that are actually read: each pair once.
+"""Which sources a consumer asks for, and in which spaces: ``(space, source)`` pairs.
 
-Consumers ask in any nesting, and the same ``(space, source)`` pair may stand in many
-places. A `DataSpecsMapping` numbers the distinct pairs in order of first appearance,
-flattens anything of the specs' structure to them, and nests flat data back, handing
-the same object to every place that asked for it. `combine` does so for several
-consumers at once.
+A space says how data should look, a source which data; both have the same structure:
+a name for an elementary space, a tuple with one source per component for a composite,
+the empty name for a `NullSpace`. Only structures are compared here. Whether a file has such a
+source, of such a width, is found in :mod:`labeled.spaces.compiled`.
 
-What stands at the leaves is opaque here: spaces, names, arrays alike.
+Consumers ask in any nesting, and the same pair may stand in many places. A
+`DataSpecsMapping` numbers the distinct pairs in order of first appearance, flattens anything
+of the specs' structure to them, and nests flat data back, handing the same object to every
+place that asked for it. `combine` does so for several consumers at once. What stands at the
+leaves is opaque here: spaces, names, arrays alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
+from labeled.display.text import count_words
 from labeled.errors import SpecsError
-from labeled.spaces import CompositeSpace, NullSpace, Space
-from labeled.spaces.sparse import is_sparse
-from labeled.specs.structure import Specs, as_specs, place
+from labeled.spaces.arrays import is_sparse
+from labeled.spaces.base import Space
+from labeled.spaces.kinds import CompositeSpace, NullSpace
+
+Source = Any
+"""A name, or a tuple (or list) of sources."""
+
+Specs = tuple[Space, Source]
 
 Tree = Any
-"""An index, None for a null position, or a tuple of trees."""
+"""The number of a pair, None for a null position, or a tuple of trees."""
 
 
+def as_specs(specs: Any) -> Specs:
+    """Return `specs` as a checked ``(space, source)`` pair, its source in tuples.
+
+    Raises
+    ------
+    SpecsError
+        If it is not a pair, or space and source differ in structure; names the branch.
+
+    Examples
+    --------
+    >>> from labeled.spaces import VectorSpace
+    >>> as_specs((CompositeSpace((VectorSpace(3), VectorSpace(2))), ["x", "y"]))[1]
+    ('x', 'y')
+    >>> as_specs((CompositeSpace((VectorSpace(3), VectorSpace(2))), "x"))
+    Traceback (most recent call last):
+    labeled.errors.SpecsError: at the top of the specs: the space has 2 components
+    (CompositeSpace(VectorSpace(dim=3), VectorSpace(dim=2))), the source is the single name 'x';
+    expected a tuple of 2 sources, one per component, such as ('x', 'x')
+    """
+    if not isinstance(specs, tuple | list) or len(specs) != 2:
+        raise SpecsError(f"specs are a pair (space, source), found {specs!r}")
+    space, source = specs
+    if not isinstance(space, Space):
+        swapped = "; the two are swapped" if isinstance(source, Space) else ""
+        raise SpecsError(f"specs are (space, source), but {space!r} is not a space{swapped}")
+    return space, _checked(space, source, "")
+
+
+def leaves(space: Space, source: Source) -> Iterator[tuple[Space, str]]:
+    """Yield the elementary ``(space, name)`` pairs of checked specs, left to right, no nulls."""
+    if isinstance(space, CompositeSpace):
+        for part, name in zip(space.components, source, strict=True):
+            yield from leaves(part, name)
+    elif not isinstance(space, NullSpace):
+        yield space, source
+
+
+def is_flat_space(space: Space) -> bool:
+    """Whether `space` is elementary, or a composite of elementary spaces.
+
+    Raises
+    ------
+    SpecsError
+        If it is not a space.
+    """
+    if not isinstance(space, Space):
+        raise SpecsError(f"expected a space, found {space!r}")
+    if not isinstance(space, CompositeSpace):
+        return True
+    return not any(isinstance(part, CompositeSpace) for part in space.components)
+
+
+def is_flat_source(source: Source) -> bool:
+    """Whether `source` is a name, or a tuple or list of names.
+
+    Raises
+    ------
+    SpecsError
+        If it is, or holds, anything but names, tuples and lists.
+    """
+    if isinstance(source, str):
+        return True
+    if not isinstance(source, tuple | list):
+        raise SpecsError(f"a source is a name or a tuple of sources, found {source!r}")
+    for part in source:
+        if not isinstance(part, str | tuple | list):
+            raise SpecsError(f"a source is a name or a tuple of sources, found {part!r}")
+    return all(isinstance(part, str) for part in source)
+
+
+def is_flat_specs(specs: Any) -> bool:
+    """Whether space and source are flat and of the same length.
+
+    Examples
+    --------
+    >>> from labeled.spaces import VectorSpace
+    >>> pair = CompositeSpace((VectorSpace(3), VectorSpace(2)))
+    >>> is_flat_specs((pair, ("x", "y"))), is_flat_specs((pair, ("x", "y", "z")))
+    (True, False)
+    """
+    if not isinstance(specs, tuple | list) or len(specs) != 2:
+        raise SpecsError(f"specs are a pair (space, source), found {specs!r}")
+    space, source = specs
+    if not (is_flat_space(space) and is_flat_source(source)):
+        return False
+    if isinstance(space, CompositeSpace):
+        return not isinstance(source, str) and len(source) == len(space.components)
+    return isinstance(source, str)
+
+
+# ---------------------------------------------------------------- structure, branch by branch
+def _checked(space: Space, source: Source, branch: str) -> Source:
+    """Return `source` in tuples, after checking that it is built as `space` is."""
+    if isinstance(space, CompositeSpace):
+        n = len(space.components)
+        wanted = f"the space has {count_words(n, 'component')} ({space}), the source"
+        if not isinstance(source, tuple | list):
+            one = f"the single name {source!r}" if isinstance(source, str) else repr(source)
+            example = f", such as {(source,) * n}" if isinstance(source, str) and source else ""
+            text = f"a tuple of {count_words(n, 'source')}, one per component{example}"
+            _differ(branch, f"{wanted} is {one}; expected {text}")
+        if len(source) != n:
+            text = "expected one source per component, nested as the space is"
+            _differ(branch, f"{wanted} has {len(source)} {_shown(source)}; {text}")
+        parts = enumerate(zip(space.components, source, strict=True))
+        return tuple([_checked(part, name, f"{branch}[{i}]") for i, (part, name) in parts])
+    if isinstance(space, NullSpace):
+        if not isinstance(source, str) or source:
+            _differ(branch, f"a NullSpace has the source '', found {source!r}")
+    elif isinstance(source, tuple | list):
+        found = f"a tuple of {count_words(len(source), 'source')} {_shown(source)}"
+        text = f"the space is elementary ({space}), the source is {found}; expected a name"
+        _differ(branch, text)
+    elif not isinstance(source, str):
+        _differ(branch, f"a source is a name, found {source!r} for {space}")
+    elif not source:
+        _differ(branch, f"the empty name belongs to NullSpace, found it for {space}")
+    return source
+
+
+def _differ(branch: str, text: str) -> NoReturn:
+    raise SpecsError(f"{place(branch)}: {text}")
+
+
+def place(branch: str) -> str:
+    """Return how a message names a branch of the specs.
+
+    Examples
+    --------
+    >>> place(""), place("[1][0]")
+    ('at the top of the specs', 'at component [1][0] of the specs')
+    """
+    return f"at component {branch} of the specs" if branch else "at the top of the specs"
+
+
+def _shown(source: Source) -> str:
+    text = repr(tuple(source))
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+# ---------------------------------------------------------------- each pair once
 @dataclass(frozen=True, init=False, eq=False)
 class DataSpecsMapping:
     """The way between specs of any nesting and their distinct ``(space, source)`` pairs.
@@ -123,23 +273,13 @@ class DataSpecsMapping:
         SpecsError
             If the number of entries is not that of the distinct pairs.
         """
-        of_spaces = isinstance(flat, Space)
-        entries = self._entries(flat)
-        return _nested(self.spec_mapping, entries, of_spaces)
-
-    def _entries(self, flat: Any) -> tuple[Any, ...]:
-        n = self.n_unique_specs
-        if isinstance(flat, CompositeSpace):
-            entries = tuple(flat.components)
-        elif isinstance(flat, tuple | list):
-            entries = tuple(flat)
-        elif n == 0 and (flat is None or isinstance(flat, NullSpace)):
-            entries = ()
-        else:
-            entries = (flat,)
+        n, of_spaces = self.n_unique_specs, isinstance(flat, Space)
+        entries = flat.components if isinstance(flat, CompositeSpace) else flat
+        if not isinstance(entries, tuple | list):
+            entries = () if n == 0 and _is_nothing(flat) else (flat,)
         if len(entries) != n:
             raise SpecsError(f"expected {n} entries, one per distinct pair, found {len(entries)}")
-        return entries
+        return _nested(self.spec_mapping, entries, of_spaces)
 
 
 def _number(space: Space, source: Any, index: dict[tuple[Space, str], int]) -> Tree:
@@ -184,22 +324,14 @@ def _gather(tree: Tree, nested: Any, branch: str, flat: dict[int, Any]) -> None:
 
 
 def _items(tree: tuple[Tree, ...], nested: Any, branch: str) -> tuple[Any, ...]:
-    if isinstance(nested, CompositeSpace):
-        items: tuple[Any, ...] = nested.components
-    elif isinstance(nested, tuple | list):
-        items = tuple(nested)
-    else:
-        raise SpecsError(
-            f"{place(branch)}: expected {len(tree)} parts, found {_kind(nested)} alone"
-        )
-    if len(items) != len(tree):
-        raise SpecsError(f"{place(branch)}: expected {len(tree)} parts, found {len(items)} parts")
-    return items
+    items = nested.components if isinstance(nested, CompositeSpace) else nested
+    found = f"{len(items)} parts" if isinstance(items, tuple | list) else f"{_kind(nested)} alone"
+    if not isinstance(items, tuple | list) or len(items) != len(tree):
+        raise SpecsError(f"{place(branch)}: expected {len(tree)} parts, found {found}")
+    return tuple(items)
 
 
 def _kind(item: Any) -> str:
-    if isinstance(item, str | Space) or item is None:
-        return repr(item)
     return f"{type(item).__name__} of {len(item)}" if isinstance(item, tuple | list) else repr(item)
 
 
@@ -210,31 +342,25 @@ def _is_nothing(item: Any) -> bool:
 
 
 def _same(first: Any, second: Any) -> bool:
+    """Whether two entries are equal: arrays by dtype and values, NaN for NaN."""
     if first is second:
         return True
     if hasattr(first, "__dask_graph__") or hasattr(second, "__dask_graph__"):
         return bool(getattr(first, "name", first) == getattr(second, "name", second))
-    if hasattr(first, "shape") or hasattr(second, "shape"):
-        return _alike(first, second)
-    return bool(first == second)
-
-
-def _alike(first: Any, second: Any) -> bool:
-    """Whether two arrays hold the same, NaN for NaN."""
-    if getattr(first, "dtype", None) != getattr(second, "dtype", None):
+    if not hasattr(first, "shape") and not hasattr(second, "shape"):
+        return bool(first == second)
+    dtype = getattr(first, "dtype", None)
+    if dtype != getattr(second, "dtype", None) or is_sparse(first) != is_sparse(second):
         return False
-    if is_sparse(first) and is_sparse(second):
-        differing = 0 if first.shape == second.shape else 1
-        return not (differing or (first.tocsr() != second.tocsr()).nnz)
-    if is_sparse(first) or is_sparse(second):
-        return False
-    floats = first.dtype.kind in "fc" if isinstance(first.dtype, np.dtype) else False
+    if is_sparse(first):
+        return first.shape == second.shape and not (first.tocsr() != second.tocsr()).nnz
+    floats = isinstance(dtype, np.dtype) and dtype.kind in "fc"
     return bool(np.array_equal(first, second, equal_nan=floats))
 
 
-def _nested(tree: Tree, entries: tuple[Any, ...], of_spaces: bool) -> Any:
+def _nested(tree: Tree, entries: Any, of_spaces: bool) -> Any:
     if isinstance(tree, tuple):
-        parts = tuple(_nested(part, entries, of_spaces) for part in tree)
+        parts = tuple([_nested(part, entries, of_spaces) for part in tree])
         return CompositeSpace(parts) if of_spaces else parts
     if tree is None:
         return NullSpace() if of_spaces else None
