@@ -16,7 +16,7 @@ import labeled
 from labeled import Batch
 from labeled.device import HostDevice
 from labeled.errors import DeviceMemoryError, LoaderError, MissingExtraError
-from labeled.loader import cutting, fitting
+from labeled.loader import memory as budget
 from labeled.loader import ordering as units
 from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
 from labeled.transforms import Stages
@@ -50,7 +50,7 @@ def ds(tmp_path_factory):
 def many_windows():
     """Read ahead in small jobs, so that many windows are on their way."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cutting, "JOB_BYTES", 1 << 13)
+        patch.setattr(budget, "JOB_BYTES", 1 << 13)
         patch.setattr(units, "RUN_BYTES", 1 << 10)
         yield
 
@@ -99,7 +99,7 @@ def test_slots_and_windows_are_nobodys_before_their_events(
     options = small(**options_of(order, size, specs, "keep"), prefetch=2)
     with pytest.MonkeyPatch.context() as patch:
         if not kept:
-            patch.setattr(fitting, "choose_kept", lambda *_: set())
+            patch.setattr(budget, "choose_kept", lambda *_: set())
         check_slots_and_windows(ds, device, options)
 
 

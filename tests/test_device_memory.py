@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import labeled
 from labeled.device import HostDevice
 from labeled.errors import LoaderError
-from labeled.loader import cutting, fitting
+from labeled.loader import memory as budget
 from labeled.loader import ordering as units
 from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
 from labeled.transforms import Stages
@@ -63,8 +63,8 @@ def many_windows():
     """Read ahead in small jobs, so that many windows are on their way; compile nothing."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LABELED_FAST", "0")  # compiling takes memory that is nobody's promise
-        patch.setattr(cutting, "JOB_BYTES", 1 << 15)
-        patch.setattr(cutting, "DEAR_JOB_BYTES", 1 << 15)
+        patch.setattr(budget, "JOB_BYTES", 1 << 15)
+        patch.setattr(budget, "DECODED_JOB_BYTES", 1 << 15)
         patch.setattr(units, "RUN_BYTES", 1 << 12)
         yield
 
@@ -232,7 +232,7 @@ class SlowDevice(FakeDevice):
 @pytest.mark.parametrize("threads", [0, 1])
 def test_a_slow_device_is_waited_for_before_more_is_pinned(dense, monkeypatch, threads):
     """And its copies are done before anybody writes where they start from, which it looks at."""
-    monkeypatch.setattr(fitting, "choose_kept", lambda *_: set())
+    monkeypatch.setattr(budget, "choose_kept", lambda *_: set())
     device = SlowDevice(1, haste=0.0)
     loader = dense.select("plain").batches(60, device=device, memory="4 MiB", threads=threads)
     for batch in loader:

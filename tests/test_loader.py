@@ -30,7 +30,7 @@ from labeled.errors import (
     SpecsError,
     StateError,
 )
-from labeled.loader import cutting, fitting
+from labeled.loader import memory as budget
 from labeled.spaces import CompositeSpace, Conv2DSpace, IndexSpace, VectorSpace
 from make_files import fuel_file
 
@@ -95,7 +95,7 @@ def test_parts_of_an_epoch_hold_each_row_once(path, split, order, size, count, l
     seen = []
     for index in range(count):
         with (
-            nullcontext() if kept else mock.patch.object(fitting, "choose_kept", return_value=set())
+            nullcontext() if kept else mock.patch.object(budget, "choose_kept", return_value=set())
         ):
             loader = dataset.batches(
                 size, last=last, shard=(index, count), memory="8 MiB", threads=index % 3, **order
@@ -114,7 +114,7 @@ def test_parts_of_an_epoch_hold_each_row_once(path, split, order, size, count, l
 @pytest.mark.parametrize("shuffle", [False, "window", "full"])
 @pytest.mark.parametrize("split", sorted(ROWS))
 def test_rows_that_are_read_go_to_their_places(path, split, shuffle, monkeypatch):
-    monkeypatch.setattr(fitting, "choose_kept", lambda *_: set())
+    monkeypatch.setattr(budget, "choose_kept", lambda *_: set())
     options = {"window_rows": 60} if shuffle == "window" else {}
     dataset = labeled.open_dataset(path).split(split)
     loader = dataset.batches(7, shuffle=shuffle, seed=3, memory="8 MiB", **options)
@@ -337,7 +337,7 @@ def test_a_loader_says_how_its_order_is_asked_for(path, shuffle):
 def test_few_kept_rows_are_dealt_out_by_the_caller(path, monkeypatch):
     dataset = labeled.open_dataset(path)
     light = dataset.batches(4, shuffle=True, seed=1)
-    monkeypatch.setattr(cutting, "LIGHT_BYTES", 0)
+    monkeypatch.setattr(budget, "LIGHT_BYTES", 0)
     heavy = dataset.batches(4, shuffle=True, seed=1)
     assert light.plan.sizes.threads == 0 < heavy.plan.sizes.threads
     assert light.explain().promised_bytes < heavy.explain().promised_bytes

@@ -12,8 +12,7 @@ import pytest
 import labeled
 from labeled.errors import LabeledWarning
 from labeled.formats import machine
-from labeled.loader import budget as memory
-from labeled.loader import explanation
+from labeled.loader import explanation, memory
 
 MIB = 1 << 20
 

@@ -15,7 +15,7 @@ import labeled
 from labeled.formats.bytesource import LocalFile
 from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.tiled import TiledChunks
-from labeled.loader import cutting
+from labeled.loader import memory as budget
 
 N, CHUNK, ROW = 2000, 50, (3, 16, 16)
 
@@ -129,7 +129,7 @@ def test_rows_of_a_run_are_all_that_is_read(folder, reads):
 
 @pytest.mark.parametrize("across", [ROW, (1, 8, 16)])
 def test_a_full_shuffle_picks_its_rows_a_batch_at_a_time(folder, reads, across, monkeypatch):
-    monkeypatch.setattr(cutting, "JOB_BYTES", 1 << 20)  # less than the file
+    monkeypatch.setattr(budget, "JOB_BYTES", 1 << 20)  # less than the file
     path, expected = tiled_file(folder, across)
     loader = loader_of(path, 32, shuffle="full")
     sizes = loader.plan.sizes

@@ -7,9 +7,7 @@ stand on, along the way of a batch:
 - `options` lists what can be asked, `arguments` checks it.
 - `ordering`: which rows, when, and what is read together; the integers themselves are in
   :mod:`labeled.samplers`.
-- `budget` is what memory is taken first, `cutting` the windows and jobs of the rest, and threads;
-  `fitting` is all of it together, or how much would be enough; `ragged_bounds` is the most that
-  examples of different shapes take.
+- `memory`: the sum of what a loader takes, and how large windows are within it.
 - `engine` has the threads that fill windows (`crew` starts and ends them), `jobs` cuts an epoch
   into what is read at once, `lanes` say what is read of a source, `slots` are the memory, `dealt`
   how ragged examples lie in it.

@@ -16,13 +16,21 @@ from labeled.device import Device, Library
 from labeled.display.text import count_words
 from labeled.errors import LoaderError, MissingExtraError, warn
 from labeled.loader.arguments import Asked, integer_or_none, max_lost_of
-from labeled.loader.budget import DEFAULT_MEMORY, Sizes, Wanted, memory_of, warn_of_room
-from labeled.loader.cutting import picked_sizes
 from labeled.loader.device_plan import check_device, check_dtypes, device_of, device_plan
-from labeled.loader.fitting import fitted, job_offset_of
 from labeled.loader.handoff import handed_over
 from labeled.loader.laying import check_uneven, finish_of, forms_of, line_in_form
 from labeled.loader.loader import Loader
+from labeled.loader.memory import (
+    DEFAULT_MEMORY,
+    Demand,
+    Sizes,
+    Wanted,
+    job_offset_of,
+    memory_of,
+    picked_sizes,
+    plan_memory,
+    warn_of_room,
+)
 from labeled.loader.options import Shuffle
 from labeled.loader.ordering import (
     Grouping,
@@ -242,10 +250,8 @@ def make_loader(
         check_dtypes(finish)
     if where is not None:
         check_device(where, device, skips=skips, piped=piped, output=output)
-    sorts = measured is not None
-    lanes, grouping, sizes = fitted(
-        wanted, sources, selections, lead, rows, finish, piped=made, skips=skips, sorts=sorts
-    )
+    demand = Demand(wanted, rows, finish, made, skips, sorts=measured is not None)
+    lanes, grouping, sizes = plan_memory(demand, sources, selections, lead)
     wanted = replace(wanted, memory_bytes=sizes.memory_bytes)
     layout = layout_words(selections, grouping)
     buckets = None if measured is None else _buckets(measured, selections, grouping, rows)

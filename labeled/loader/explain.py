@@ -316,7 +316,7 @@ def explain(
         job_rows=sizes.job_rows,
         slots=sizes.slots,
         threads=sizes.threads,
-        workers=sizes.workers,
+        workers=sizes.threads if sizes.in_flight else 0,
         in_flight=sizes.in_flight,
         uncounted=plan.uncounted,
         memory_bytes=sizes.memory_bytes,

@@ -16,7 +16,7 @@ from labeled.display.figures import Reads
 from labeled.display.summary import Summary, Table
 from labeled.display.text import count_words, sizes_words
 from labeled.formats.machine import machine_bytes, room_bytes
-from labeled.loader.budget import room_words, size_words
+from labeled.loader.memory import room_words, size_words
 from labeled.loader.plan import LoaderPlan
 from labeled.samplers.order import asked_as
 from labeled.samplers.sampled import AnyPlan

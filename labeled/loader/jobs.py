@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from labeled.loader.budget import Sizes
 from labeled.loader.lanes import Lane
+from labeled.loader.memory import Sizes
 from labeled.samplers.content import Content
 from labeled.samplers.plan import Window
 from labeled.samplers.sampled import AnyPlan

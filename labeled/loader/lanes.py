@@ -3,7 +3,7 @@
 Examples of different shapes are read to slots like any others, one after another as they are
 dealt (see `dealt`): so order, parts, resume and reading ahead are those of dense sources, and know
 nothing of shapes. What differs: tasks are cut by bytes, and the bytes of a row are taken to be so
-many that no window of the order can hold more than its rows times that (see `ragged_bounds`).
+many that no window of the order can hold more than its rows times that (see `memory.Worst`).
 Where examples are made one by one (decoded pictures), each has memory of its own, and travels as
 an object.
 """

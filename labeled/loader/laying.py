@@ -18,7 +18,7 @@ from labeled.errors import LoaderError, SpecsError
 from labeled.forms import RowForm, extremes
 from labeled.loader.arguments import can_hold
 from labeled.loader.finish import Finish, changes_of, check_padding, padding_by_source
-from labeled.loader.ragged_bounds import SHAPE_ROWS
+from labeled.loader.memory import SHAPE_ROWS
 from labeled.loader.ragged_finish import RaggedFinish, dense_only, ragged_finishes
 from labeled.ragged.padding import first_longer
 from labeled.selection import Selection

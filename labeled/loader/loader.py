@@ -24,12 +24,12 @@ from labeled._validation import check_arguments
 from labeled.errors import LoaderError, LoaderTypeError, ReadError, StateError, warn
 from labeled.guesses import unknown_attribute
 from labeled.loader.arguments import integer
-from labeled.loader.budget import enough_memory
 from labeled.loader.dealing import Dealer, Interrupted
 from labeled.loader.device_windows import DeviceDealer, DeviceWindows, Ground
 from labeled.loader.engine import WindowSource
 from labeled.loader.explain import explain
 from labeled.loader.explanation import Explanation, loader_summary
+from labeled.loader.memory import enough_memory
 from labeled.loader.plan import LoaderPlan, next_epoch
 from labeled.loader.slots import SlotPool
 from labeled.loader.stats import LoaderPlots, Stats
@@ -173,7 +173,7 @@ class Loader:
         self._stats.load_s += perf_counter() - began
         source = WindowSource(
             recipe.jobs(plan, first_batch), recipe.lanes, recipe.group, pool,
-            recipe.sizes.threads, stats, skips=recipe.skips,
+            recipe.sizes.threads if recipe.sizes.reads_ahead else 0, stats, skips=recipe.skips,
         )  # fmt: skip
         if recipe.on_device is None:
             return source
@@ -308,7 +308,7 @@ class EpochIterator(Generic[T]):
         self._workers: Workers | None = None
         if line is not None and isinstance(self._dealer, Dealer):
             sizes = self._recipe.sizes
-            self._workers = Workers(self._dealer, line, first_batch, sizes.workers, sizes.in_flight)
+            self._workers = Workers(self._dealer, line, first_batch, sizes.threads, sizes.in_flight)
         self._asked = perf_counter()
         self._stats.timeline.note(self._asked, 0, 0)
 

@@ -26,7 +26,6 @@ from labeled.loader.arguments import (
     seed_of,
     shard_of,
 )
-from labeled.loader.plan import rows_held
 from labeled.samplers.buckets import Buckets
 from labeled.samplers.draws import Draws, balanced_weights, checked_weights
 from labeled.samplers.order import Mode, Order
@@ -150,6 +149,18 @@ def selected_sizes(source: RaggedSource, selection: Selection, group: Rows | Non
 
 
 SHUFFLES: dict[str, Mode] = {"full": "full", "window": "window"}
+
+
+def rows_held(batch_rows: int, n_rows: int, last: Last, *, listed: bool) -> int:
+    """Return the rows of the largest batch there can be, which may be fewer than asked for.
+
+    Examples
+    --------
+    >>> rows_held(1000, 10, "keep", listed=False), rows_held(1000, 10, "pad", listed=False)
+    (10, 1000)
+    """
+    filled_up = listed or last in ("pad", "wrap")
+    return batch_rows if filled_up else min(batch_rows, max(n_rows, 1))
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,30 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.device import Device
-from labeled.loader.budget import Sizes
 from labeled.loader.device_plan import DevicePlan
 from labeled.loader.finish import Finish
 from labeled.loader.handoff import HandedOver
 from labeled.loader.jobs import Job, jobs_of
 from labeled.loader.lanes import Lane
+from labeled.loader.memory import Sizes
+from labeled.loader.ordering import rows_held
 from labeled.loader.slots import Layout
-from labeled.samplers.parts import Last
 from labeled.samplers.sampled import AnyPlan, SampledPlan, moved
 from labeled.transforms.running import Line
 
 Rows = npt.NDArray[np.int64]
-
-
-def rows_held(batch_rows: int, n_rows: int, last: Last, *, listed: bool) -> int:
-    """Return the rows of the largest batch there can be, which may be fewer than asked for.
-
-    Examples
-    --------
-    >>> rows_held(1000, 10, "keep", listed=False), rows_held(1000, 10, "pad", listed=False)
-    (10, 1000)
-    """
-    filled_up = listed or last in ("pad", "wrap")
-    return batch_rows if filled_up else min(batch_rows, max(n_rows, 1))
 
 
 def next_epoch(plan: AnyPlan) -> AnyPlan:

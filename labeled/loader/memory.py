@@ -1,0 +1,787 @@
+"""How much memory a loader takes: one sum, and what of it windows, buffers and threads get.
+
+What iterating adds to a process is at most
+
+    sources kept + buffers * bytes of a buffer + readers * scratch of a reader
+    + batches made or held + row numbers + overhead
+
+With the fewest rows in a buffer, the fewest buffers and one thread, that sum is what a loader
+needs: with less it is refused, by an error that states the sum. What `memory` holds beyond it makes
+windows larger, keeps sources, reads further ahead and pays for more threads, in that order.
+
+Whatever the order of rows depends on (windows, and which sources are kept) follows from the
+selection, the stored layout, the batch size and `memory` alone: never from the number of cores, of
+threads, or from what the machine has free.
+
+Examples of different shapes count with the bytes of the largest that can meet: their sizes are
+summed once, so no window exceeds its share whichever rows it gets.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from dask.utils import format_bytes, parse_bytes
+
+from labeled.errors import LoaderError, told_of_memory, warn
+from labeled.formats.machine import room_bytes
+from labeled.loader.finish import Finish
+from labeled.loader.lanes import Lane, RaggedLane, lane_of
+from labeled.loader.ordering import Grouping, OrderedRows, group_rows
+from labeled.samplers.order import Mode
+from labeled.samplers.units import UniformUnits, Units
+from labeled.selection import Selection
+from labeled.sources.ragged import RaggedSource
+from labeled.sources.source import AnySource, sparing_of
+from labeled.transforms.running import MadeOf
+
+Rows = npt.NDArray[np.int64]
+
+DEFAULT_MEMORY = "256 MiB"
+"""Taken where the caller gives none; twice, four times as much where batches need it."""
+
+OVERHEAD_BYTES = 1 << 20
+STACK_BYTES = 1 << 16
+INDEX_BYTES, BLOCK_INDEX_BYTES, PLANNER_INDEX_BYTES = 48, 16, 32
+"""Row numbers, places and temporary copies of them: a row of a window, of a block of places.
+
+The last stays with each thread that has worked out such a block.
+"""
+BLOCK_ROWS = 1 << 16
+"""Positions worked out together where the order does not depend on windows."""
+
+MIN_BUFFERS, DECODED_BUFFERS, MAX_BUFFERS = 2, 3, 8
+"""One is handed out while the next is read; small buffers keep more threads busy."""
+BUFFERS_BYTES = 8 << 20
+"""Small buffers are made until they hold this: threads seldom wait then."""
+
+JOB_BYTES = 3 << 19
+"""What one read of an unshuffled or fully shuffled epoch should hold.
+
+A consumer finds a batch in its core's cache if nothing else was read after it. But threads that
+read less wait for one another at Python's lock: of a mebibyte each, rows of 3 KiB came at 0.92 of a
+bare loop, and at 1.12 of a mebibyte and a half.
+"""
+ALONE_JOB_BYTES = 1 << 20
+"""The same where no thread reads ahead: file order took a third longer with more."""
+DECODED_JOB_BYTES = 8 << 20
+"""The same of chunks that are decoded: planning costs more there than caches gain."""
+
+PICKED_JOB_BYTES = 3 << 20
+"""The same where rows of windows are read one by one: threads then meet half as often."""
+PICKED_JOBS = 4
+"""A window is read in so many jobs or more, where batches are not larger than those."""
+PICKED_BUFFERS = 3
+"""A batch in which a window ends lies in two; the consumer holds the one before, in a third."""
+PICKED_ROW_BYTES = 256
+"""Rows of windows are read one by one from this size on.
+
+Of windows read whole, epochs took 1.7 times as long for such rows of a contiguous source and 1.15
+times for those of chunks (3 KiB: 2.3 and 1.3; 64 KiB: 3.0 and 1.7), but for rows of 64 bytes only
+1.0 and 0.6 times.
+"""
+INDEXED_WINDOWS = 3
+"""Windows whose row numbers are in memory then: the one in use, the next, and the one after it,
+which the system is told of."""
+
+LIGHT_BYTES = 32 << 20
+"""Kept rows up to this are handed out by the caller alone: waking a thread takes longer."""
+MAX_THREADS = 16
+THREADS_SHARE = 8
+"""Windows leave up to one of so many parts of the memory to the threads that read them."""
+
+SPARE_BATCHES = 3
+MIN_IN_FLIGHT, MAX_IN_FLIGHT = 2, 14
+HELD_BATCHES = 2
+"""The consumer's: the one in use, and the next while it is handed over."""
+IN_FLIGHT_SHARE = 4
+"""Batches in a pipeline take this fraction of the memory, if so many of them do."""
+
+KEEP_SHARE, SMALL_SHARE = 16, 4
+"""Where not all sources fit, each that is kept takes at most one of so many parts of the memory,
+and all of them together, for a table of many columns is not small because each of them is."""
+KEPT_BESIDE, KEPT_BESIDE_BYTES = 4, 4 << 20
+"""Batches, and bytes of buffers, that kept sources leave room for."""
+LOADED_SHARE, LOADED_BYTES = 32, 2 << 20
+"""The share of kept rows that reading them in once may leave behind, and the most of it."""
+
+ALLOCATOR_SHARE = 32
+"""The share of what is asked for that the allocator may keep besides: 1.8 % was seen."""
+
+LARGE_SHARE, LARGE_BYTES = 8, 1 << 20
+"""Chunks above one of so many parts of the memory are named as what takes too much, but none up to
+this size."""
+OUTSIZED = 16
+"""A row so many times as large as half of the others is named where it needs too much memory."""
+
+
+# sizes as people write them
+
+
+def memory_of(memory: Any) -> int:
+    """Read a size such as ``"512 MiB"`` or a number of bytes.
+
+    Raises
+    ------
+    LoaderError
+        If it is not a size, or not positive.
+    """
+    try:
+        if isinstance(memory, bool | np.bool_):
+            raise TypeError
+        n = int(memory if isinstance(memory, np.number) else parse_bytes(memory))
+    except (ValueError, TypeError, AttributeError, OverflowError):
+        raise LoaderError(f"memory={memory!r} is not a size; write it like '512 MiB'") from None
+    if n <= 0:
+        raise LoaderError(f"memory={memory!r} must be more than nothing")
+    return n
+
+
+def size_words(n_bytes: int) -> str:
+    """Write a size so that ``memory=`` reads back no less.
+
+    Examples
+    --------
+    >>> size_words(20 * 2**20 + 1)
+    '21 MiB'
+    """
+    return f"{-(-n_bytes >> 20)} MiB"
+
+
+def enough_memory(memory_bytes: int) -> AbstractContextManager[None]:
+    """Say what to do where the system gives less memory than a loader was allowed.
+
+    Raises
+    ------
+    RowsMemoryError
+        In the place of a MemoryError.
+    """
+    return told_of_memory(
+        lambda why: (
+            f"the system gives no memory for windows and batches ({why}). This loader may take "
+            f"memory={size_words(memory_bytes)!r}: give less of it, smaller batches, or let go of "
+            "batches that are kept"
+        )
+    )
+
+
+def warn_of_room(promised_bytes: int) -> None:
+    """Warn where a loader may take more than the system lets this process have."""
+    room = room_bytes()
+    if promised_bytes > room:
+        warn(f"batches may take {format_bytes(promised_bytes)}, but {room_words(room)}")
+
+
+def room_words(room_bytes: float) -> str:
+    """Say how much memory is left, and what to ask for there."""
+    room, most = max(int(room_bytes), 0), max(int(room_bytes) >> 1, 1 << 20)
+    return (
+        f"this process may take {format_bytes(room)} more before the system ends it (that is the "
+        "machine's memory, or the limit of its container or job); give "
+        f"memory='{most >> 20} MiB' or less"
+    )
+
+
+# examples of different shapes
+
+
+@dataclass(frozen=True, eq=False)
+class Worst:
+    """The most bytes that a window of at most `n` rows can have, whichever rows it gets.
+
+    Parameters
+    ----------
+    sizes : int64 (n_rows,)
+        Bytes by grouped position.
+    mode : {"file", "window", "full"}
+    units : Units
+        What stays together in window mode.
+    repeats : bool
+        Rows may be drawn more than once.
+    """
+
+    sizes: Rows
+    mode: Mode
+    units: Units
+    repeats: bool = False
+
+    def of(self, n: int) -> int:
+        """Return the bound for windows that hold up to `n` rows; it never falls."""
+        sizes = self.sizes
+        n = min(n, len(sizes)) if not self.repeats else n
+        if not len(sizes) or not n:
+            return 0
+        if self.repeats:
+            return n * int(sizes.max())
+        if self.mode == "file":
+            ends = np.concatenate([[0], np.cumsum(sizes)])
+            return int((ends[n:] - ends[:-n]).max())
+        if self.mode == "full":
+            return int(np.partition(sizes, len(sizes) - n)[len(sizes) - n :].sum())
+        nbytes, rows = self._densest_units
+        taken = int(np.searchsorted(np.cumsum(rows), n)) + 1  # windows are made of whole units
+        return int(nbytes[:taken].sum())
+
+    @cached_property
+    def _densest_units(self) -> tuple[Rows, Rows]:
+        """Bytes and rows of each unit, those with most bytes a row first."""
+        starts = self.units.starts(np.arange(self.units.count)) - self.units.start
+        rows = np.diff(np.append(starts, len(self.sizes)))
+        nbytes = np.add.reduceat(self.sizes, starts)
+        order = np.argsort(-(nbytes / rows), kind="stable")
+        return nbytes[order], rows[order]
+
+
+# the outcome
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a loader allocates, and how it cuts an epoch.
+
+    Parameters
+    ----------
+    window_rows : int
+        Rows shuffled together (orders depend on it, but for file order and full shuffle).
+    job_rows : int
+        Rows read ahead as one job; the window, in window mode.
+    slots : int
+        Buffers of that many rows, `slot_bytes` each with the row numbers they take.
+    threads : int
+        Background threads; those that read take batches through a pipeline, too.
+    batch_bytes : int
+        Batches made or held, those in a pipeline counted.
+    reads_ahead : bool
+        Whether threads read ahead of the batch that is made.
+    in_flight : int
+        Batches in a pipeline at a time, the consumer's not counted; 0 where there is none.
+    loaders, loading_bytes : int
+        Threads that read what is kept, before the first batch, and what they need besides.
+    laid_bytes : int
+        Of the largest batch, what ragged examples take as they are laid out.
+    whole : Sizes, optional
+        What reading windows whole would take, where their rows are read one by one instead.
+    """
+
+    memory_bytes: int
+    window_rows: int
+    job_rows: int
+    slots: int
+    threads: int
+    slot_bytes: int
+    kept_bytes: int
+    thread_bytes: int
+    batch_bytes: int
+    index_bytes: int = 0
+    reads_ahead: bool = True
+    in_flight: int = 0
+    loaders: int = 1
+    loading_bytes: int = 0
+    laid_bytes: int = 0
+    whole: Sizes | None = None
+
+    @property
+    def promised_bytes(self) -> int:
+        """The most that iterating adds to the memory of the process."""
+        asked = self.asked_bytes
+        return max(asked, min(self.memory_bytes, asked + asked // ALLOCATOR_SHARE))
+
+    @property
+    def asked_bytes(self) -> int:
+        """The sum asked of the allocator, which keeps a little beside it."""
+        return (
+            self.kept_bytes
+            + self.slots * self.slot_bytes
+            + (self.threads + 1) * self.thread_bytes
+            + self.batch_bytes
+            + self.index_bytes
+            + self.loading_bytes
+            + OVERHEAD_BYTES
+        )
+
+    def memory_for(self, window_rows: int, nbytes: Sequence[int]) -> int:
+        """Return the `memory`, in whole MiB, with which windows of so many rows are made.
+
+        Parameters
+        ----------
+        nbytes : sequence of int
+            Of the sources that are not kept: those that more memory would keep count too.
+        """
+        if self.whole is not None:  # orders are the same
+            return self.whole.memory_for(window_rows, nbytes)
+        row_bytes = -(-self.slot_bytes // max(1, self.job_rows))
+        larger = replace(self, threads=max(1, self.threads), slot_bytes=window_rows * row_bytes)
+        asked = larger.asked_bytes
+        for size in sorted(nbytes):
+            asked += size if size * KEEP_SHARE <= asked + size else 0
+        return max(self.memory_bytes, -(-asked >> 20) << 20)
+
+
+# the sum
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the caller asked for, checked; None where it is chosen here."""
+
+    memory_bytes: int
+    window_rows: int | None = None
+    threads: int | None = None
+    prefetch: int | None = None
+    grows: bool = False
+    """Whether twice as much may be taken where it is too small: nobody said how much."""
+
+
+@dataclass(frozen=True, eq=False)
+class Demand:
+    """What a loader is to do, as far as memory goes.
+
+    Parameters
+    ----------
+    piped : MadeOf, optional
+        What a pipeline makes of rows.
+    skips : bool
+        Rows may be left out: what is kept is read at once or not at all, so nothing is.
+    sorts : bool
+        With buckets, the largest examples of a window meet in a batch.
+    """
+
+    wanted: Wanted
+    rows: OrderedRows
+    finish: Finish
+    piped: MadeOf | None
+    skips: bool
+    sorts: bool
+
+
+class Reading:
+    """Sources on their way into batches, in an order of some units."""
+
+    def __init__(
+        self,
+        demand: Demand,
+        sources: Mapping[str, AnySource],
+        selections: Mapping[str, Selection],
+        grouping: Grouping,
+    ) -> None:
+        self.demand, self.grouping = demand, grouping
+        self.lanes = [lane_of(source, selections[name]) for name, source in sources.items()]
+        self.worst: dict[str, Worst] = {}
+        self.laid_bytes: dict[str, int] = {}
+        """Bytes of the ragged examples of a batch as they are laid out."""
+        rows, units = demand.rows, grouping.units
+        for lane in self.lanes:
+            if isinstance(lane, RaggedLane):
+                worst = Worst(lane.position_bytes(grouping.group), rows.mode, units, rows.repeats)
+                self.worst[lane.name] = worst
+                together = replace(worst, mode="full") if demand.sorts else worst
+                self.laid_bytes[lane.name] = _laid_bytes(lane, together, demand)
+
+    def plan(self, memory_bytes: int) -> tuple[list[Lane], Grouping, Sizes]:
+        """Share out memory that is enough; which sources are kept comes first."""
+        kept = choose_kept(self.lanes, memory_bytes, self.beside_kept)
+        terms = Sum(self, kept)
+        if terms.needed_bytes > memory_bytes:
+            terms = self.nothing_kept
+        sizes = terms.sizes(memory_bytes)
+        for lane in self.lanes:
+            lane.keep = lane.name in terms.kept
+            if isinstance(lane, RaggedLane):
+                most = self.worst[lane.name].of(max(1, sizes.job_rows))
+                lane.bound = max(1, -(-most // max(1, sizes.job_rows)))
+        return self.lanes, self.grouping, sizes
+
+    @cached_property
+    def nothing_kept(self) -> Sum:
+        return Sum(self, set())
+
+    @cached_property
+    def beside_kept(self) -> int:
+        """What must fit beside all sources, where all are to be kept."""
+        rows, row_bytes = self.demand.rows, self.demand.finish.out_row_bytes
+        row_bytes += sum(lane.row_bytes for lane in self.lanes)
+        scratch = max((lane.source.layout.scratch_bytes for lane in self.lanes), default=0)
+        n_bytes = OVERHEAD_BYTES + KEPT_BESIDE_BYTES + 2 * scratch + self.nothing_kept.chunks_bytes
+        n_bytes += INDEX_BYTES * rows.n_rows if rows.mode == "window" else 0
+        return n_bytes + (SPARE_BATCHES + KEPT_BESIDE) * rows.held_rows * row_bytes
+
+    @cached_property
+    def needed_bytes(self) -> int:
+        """The least memory with which there is a plan."""
+        everything = Sum(self, {lane.name for lane in self.lanes})
+        kept = max(everything.needed_bytes, everything.kept_bytes + self.beside_kept)
+        least = self.nothing_kept.needed_bytes
+        return least if self.demand.skips else min(least, kept)
+
+
+class Sum:
+    """The terms of the sum for one choice of the sources that are kept."""
+
+    def __init__(self, reading: Reading, kept: set[str]) -> None:
+        demand, lanes = reading.demand, reading.lanes
+        rows, finish, piped = demand.rows, demand.finish, demand.piped
+        self.wanted, self.rows, self.piped, self.ragged = demand.wanted, rows, piped, reading.worst
+        self.kept = kept if not demand.skips else set()
+        self.kept -= {lane.name for lane in lanes if lane.source.loaded is not None}
+        self.layouts = [lane.source.layout for lane in lanes if lane.name not in self.kept]
+        """Of what is read in every epoch."""
+        self.windowed = rows.mode == "window" and bool(self.layouts)
+        if rows.mode == "full":  # a stored chunk serves many batches
+            chunked = (one.chunk_rows is not None and not one.picked for one in self.layouts)
+            self.windowed = any(chunked)
+        self.unit_rows = max(1, reading.grouping.units.max_rows)
+
+        dense = [lane for lane in lanes if lane.name not in self.ragged]
+        self.row_bytes = max(1, sum(lane.row_bytes for lane in dense))
+        self.row_bytes += INDEX_BYTES if self.windowed else 0
+        self.kept_bytes = sum(lane.nbytes for lane in lanes if lane.name in self.kept)
+
+        block_rows = min(BLOCK_ROWS, rows.n_rows) if rows.mode == "full" else 0
+        scratch = [STACK_BYTES if self.kept else 1]
+        for one in self.layouts:
+            straight = one.direct and not self.windowed
+            scratch.append(STACK_BYTES if straight else one.scratch_bytes)
+        self.thread_bytes = max(scratch) + block_rows * PLANNER_INDEX_BYTES
+
+        self.chunks_bytes = sum(lane.source.layout.held_bytes for lane in lanes)
+        self.index_bytes = block_rows * BLOCK_INDEX_BYTES + self.chunks_bytes
+        self.loading_bytes = 0
+        if not self.layouts:
+            self.index_bytes += min(self.kept_bytes // LOADED_SHARE, LOADED_BYTES)
+            if rows.mode == "window":
+                shuffled = min(rows.n_rows, self.wanted.window_rows or rows.n_rows)
+                self.index_bytes += INDEX_BYTES * shuffled
+            loading = [lane.source.layout for lane in lanes if not lane.source.layout.direct]
+            self.loading_bytes = max((one.scratch_bytes for one in loading), default=0)
+
+        n, laid_out = rows.held_rows, finish.out_row_bytes > 0
+        batch_bytes = n * (self.row_bytes + finish.out_row_bytes)
+        for name, worst in self.ragged.items():
+            as_read = name not in finish.ragged or finish.ragged[name].as_read
+            laid_out = laid_out or not as_read
+            batch_bytes += max(worst.of(n), 0 if as_read else reading.laid_bytes[name])
+        self.laid_bytes = sum(reading.laid_bytes.values())
+        self.held_bytes = batch_bytes * (SPARE_BATCHES if self.windowed or laid_out else 1)
+        self.each_bytes = 0
+        """One more batch in a pipeline; `held_bytes` are those that are made or held besides."""
+        if piped is not None:
+            # What a pipeline makes counts twice: where threads make such arrays the system's
+            # allocator keeps about one for each, until the next.
+            made_bytes = n * piped.row_bytes
+            self.held_bytes = HELD_BATCHES * (batch_bytes + made_bytes)
+            self.each_bytes = batch_bytes + 2 * made_bytes + piped.work_bytes
+
+        # Windows fill the memory there is: neither threads nor prefetching make them smaller.
+        self.fills = self.windowed and self.wanted.window_rows is None
+        prefetch = None if self.fills else self.wanted.prefetch
+        self.fewest_buffers = MIN_BUFFERS if prefetch is None else max(MIN_BUFFERS, prefetch + 1)
+        self.fewest_rows = self._job_rows(1)
+        if self.windowed:
+            fewest = max(self.wanted.window_rows or n, self.unit_rows)
+            self.fewest_rows = min(fewest, max(rows.n_rows, 1))
+        threads = 1 if self.fills else max(1, self.wanted.threads or 1)
+        self.beside_bytes = OVERHEAD_BYTES + self.kept_bytes + self.index_bytes + self.held_bytes
+        self.beside_bytes += MIN_IN_FLIGHT * self.each_bytes + (1 + threads) * self.thread_bytes
+        self.needed_bytes = self.beside_bytes
+        self.needed_bytes += self.fewest_buffers * self.buffer_bytes(self.fewest_rows)
+
+    def buffer_bytes(self, n_rows: int) -> int:
+        """Bytes of a buffer of so many rows."""
+        return n_rows * self.row_bytes + sum(worst.of(n_rows) for worst in self.ragged.values())
+
+    def rows_within(self, n_bytes: int) -> int:
+        """Return how many rows a buffer of so many bytes holds."""
+        if not self.ragged:
+            return n_bytes // self.row_bytes
+        return bisect_right(range(1, self.rows.n_rows + 1), n_bytes, key=self.buffer_bytes)
+
+    def sizes(self, memory_bytes: int) -> Sizes:
+        """Share out memory that is no less than what is needed."""
+        free, in_flight, idle_bytes = memory_bytes - self.beside_bytes, 0, 0
+        if self.piped is not None:
+            each_bytes = max(1, self.each_bytes)
+            more = (memory_bytes - self.needed_bytes) // each_bytes
+            most = min(memory_bytes // IN_FLIGHT_SHARE // each_bytes, MIN_IN_FLIGHT + more)
+            in_flight = max(MIN_IN_FLIGHT, min(MAX_IN_FLIGHT, most))
+            free -= (in_flight - MIN_IN_FLIGHT) * self.each_bytes
+        window_rows, job_rows, slots = self._windows(free) if self.windowed else self._jobs(free)
+        slot_bytes = self.buffer_bytes(job_rows)
+        spare = free - slots * slot_bytes
+        loading_bytes = min(self.loading_bytes, spare)  # what is small is kept whatever it takes
+        spare -= loading_bytes
+        threads = self._threads(1 + spare // self.thread_bytes, in_flight)
+        loaders = 1 + (min(threads, spare // loading_bytes) if loading_bytes else threads)
+        if self.piped is not None:
+            idle_bytes = max(0, in_flight - max(1, threads)) * self.piped.work_bytes
+        return Sizes(
+            memory_bytes=memory_bytes,
+            window_rows=window_rows,
+            job_rows=job_rows,
+            slots=slots,
+            threads=threads,
+            slot_bytes=slot_bytes,
+            kept_bytes=self.kept_bytes,
+            thread_bytes=self.thread_bytes,
+            batch_bytes=self.held_bytes + in_flight * self.each_bytes - idle_bytes,
+            index_bytes=self.index_bytes,
+            reads_ahead=not self.chunks_bytes,
+            in_flight=in_flight,
+            loaders=loaders,
+            loading_bytes=loaders * loading_bytes,
+            laid_bytes=self.laid_bytes,
+        )
+
+    def _windows(self, free: int) -> tuple[int, int, int]:
+        """Let a buffer hold a window, or as many rows of a full shuffle over chunks."""
+        rows, unit_rows, batch_rows = self.wanted.window_rows, self.unit_rows, self.rows.held_rows
+        if rows is None:
+            # As much for threads on any machine: windows must not depend on the number of cores.
+            for_threads = min((MAX_THREADS - 1) * self.thread_bytes, free // THREADS_SHARE)
+            fitting = self.rows_within((free - for_threads) // MIN_BUFFERS)
+            whole = fitting // unit_rows * unit_rows
+            even = fitting - fitting % math.lcm(unit_rows, batch_rows)
+            rows = even if 8 * even >= 7 * whole else whole  # end windows with batches, if cheap
+            rows = max(rows, unit_rows, batch_rows)
+        job_rows = min(max(rows, unit_rows), max(self.rows.n_rows, 1))
+        slots, prefetch = self.fewest_buffers, self.wanted.prefetch
+        if self.fills and prefetch is not None:
+            slots = max(slots, min(prefetch + 1, free // self.buffer_bytes(job_rows)))
+        return (BLOCK_ROWS if self.rows.mode == "full" else rows), job_rows, slots
+
+    def _jobs(self, free: int) -> tuple[int, int, int]:
+        """Cut rows that follow one another, or are kept, into jobs that suit caches and threads."""
+        wanted, window_rows, slots = self.wanted, BLOCK_ROWS, self.fewest_buffers
+        if not self.layouts and self.rows.mode == "window":
+            window_rows = wanted.window_rows or max(self.rows.n_rows, 1)
+        decoded = any(one.dear for one in self.layouts)
+        alone = wanted.threads == 0 or (wanted.threads is None and wanted.prefetch == 0)
+        job_bytes = min(JOB_BYTES, ALONE_JOB_BYTES) if alone else JOB_BYTES
+        if decoded:
+            job_bytes = min(DECODED_JOB_BYTES, free // DECODED_BUFFERS)
+        job_rows = self._job_rows(self.rows_within(min(job_bytes, free // slots)))
+        if wanted.prefetch is not None or alone or self._light or self.chunks_bytes:
+            return window_rows, job_rows, slots  # nobody reads further ahead
+        slot_bytes = self.buffer_bytes(job_rows)
+        small = max(DECODED_BUFFERS, min(MAX_BUFFERS, BUFFERS_BYTES // slot_bytes))
+        affordable = (free - 2 * self.loading_bytes) // slot_bytes
+        most = min(DECODED_BUFFERS if decoded else small, affordable)
+        return window_rows, job_rows, max(slots, most)
+
+    def _job_rows(self, wanted: int) -> int:
+        """Rows of a job near what is wanted: whole batches and whole chunks, where that fits."""
+        uncut = any(one.chunk_rows is not None and not one.held_bytes for one in self.layouts)
+        return job_rows_of(wanted, self.unit_rows if uncut else 1, self.rows)
+
+    @property
+    def _light(self) -> bool:
+        """Whether so little is kept that the caller hands it out alone."""
+        few = not self.layouts and self.kept_bytes <= LIGHT_BYTES
+        return few and self.wanted.threads is None
+
+    def _threads(self, affordable: int, in_flight: int) -> int:
+        """Return how many threads read ahead, and take batches through a pipeline."""
+        threads = self.wanted.threads
+        if self.chunks_bytes and not in_flight:  # decoded one at a time, in order
+            return 0
+        if threads is not None:
+            return min(threads, affordable) if self.fills else threads
+        if self.wanted.prefetch == 0 or (self._light and not in_flight):
+            return 0
+        most = min(in_flight, n_cores()) if in_flight else max(1, n_cores() - 1)
+        return min(MAX_THREADS, most, affordable)
+
+    def words(self) -> str:
+        """State the sum that is needed, term by term."""
+        threads, called = self.wanted.threads, "windows" if self.windowed else "jobs"
+        decoding = "decoding" if threads is None else f"decoding in {threads} threads"
+        buffer_bytes, batches = self.buffer_bytes(self.fewest_rows), self.held_bytes
+        batches += MIN_IN_FLIGHT * self.each_bytes
+        return (
+            f"{self.fewest_buffers} {called} of {self.fewest_rows:,} rows "
+            f"({format_bytes(buffer_bytes // self.fewest_rows)} a row) take "
+            f"{format_bytes(self.fewest_buffers * buffer_bytes)}, batches {format_bytes(batches)}, "
+            f"{decoding} and the rest {format_bytes(self.beside_bytes - batches)}, together "
+            f"{format_bytes(self.needed_bytes)}"
+        )
+
+    def remedies(self) -> list[str]:
+        """Say what besides more memory would help."""
+        wanted, others = self.wanted, ["smaller batches"]
+        others += ["fewer threads"] if (wanted.threads or 0) > 1 else []
+        others += [] if wanted.window_rows is None else ["a smaller window_rows"]
+        chunked = any(one.chunk_rows is not None for one in self.layouts)
+        large_bytes = max(LARGE_BYTES, wanted.memory_bytes // LARGE_SHARE)
+        if chunked and self.buffer_bytes(self.unit_rows) > large_bytes:
+            others += ["write the file with smaller chunks ('labeled repack')"]
+        return others
+
+
+def job_rows_of(wanted: int, unit_rows: int, rows: OrderedRows) -> int:
+    """Rows of a job that may be cut anywhere: whole batches and whole units, where that fits."""
+    together = math.lcm(unit_rows, rows.held_rows)
+    step = together if together <= wanted else unit_rows
+    n_rows = max(step, wanted // step * step, -(-rows.held_rows // step) * step)
+    return min(n_rows, max(rows.n_rows, 1))
+
+
+def n_cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def choose_kept(lanes: Sequence[Lane], memory_bytes: int, beside_bytes: int) -> set[str]:
+    """Choose the sources that are read once and kept: all if they fit, else only small ones."""
+    sizes = {lane.name: lane.nbytes for lane in lanes}
+    if sum(sizes.values()) + beside_bytes <= memory_bytes:
+        return set(sizes)
+    kept, taken = set(), 0
+    for size, name in sorted((size, name) for name, size in sizes.items()):
+        taken += size
+        if size * KEEP_SHARE <= memory_bytes and taken * SMALL_SHARE <= memory_bytes:
+            kept.add(name)
+    return kept
+
+
+def _laid_bytes(lane: RaggedLane, worst: Worst, demand: Demand) -> int:
+    """Bytes of the examples of the largest batch as they are handed out."""
+    finish = demand.finish.ragged.get(lane.name)
+    if finish is None:
+        return 0
+    n = max(1, min(demand.rows.held_rows, len(worst.sizes)))
+    wider = max(1.0, finish.out_dtype.itemsize / max(1, finish.dtype.itemsize))
+    row_bytes = int(wider * worst.of(n) / n) + 1
+    if finish.layout == "pad":
+        lengths = finish.lengths or longest_shape(lane.source, lane.selection)
+        row_bytes += math.prod(lengths) * (finish.out_dtype.itemsize + 1)
+    return demand.rows.held_rows * row_bytes
+
+
+SHAPE_ROWS = 1 << 16
+"""Shapes that are read together to find the longest."""
+
+
+def longest_shape(source: RaggedSource, selection: Selection) -> list[int]:
+    """Return the longest length along each axis of the examples that are read."""
+    longest = np.zeros(len(source.dims) - 1, np.int64)
+    reader = source.examples()
+    for first in range(0, len(selection), SHAPE_ROWS):
+        rows = selection[first : first + SHAPE_ROWS].rows
+        longest = np.maximum(longest, reader.shapes(rows).max(axis=0, initial=0))
+    lengths: list[int] = longest.tolist()
+    return lengths
+
+
+# plans
+
+
+def plan_memory(
+    demand: Demand,
+    sources: Mapping[str, AnySource],
+    selections: Mapping[str, Selection],
+    lead: AnySource,
+) -> tuple[list[Lane], Grouping, Sizes]:
+    """Make readers and share memory out.
+
+    Whole stored chunks are read where there is room for it. Only where there is not, rows of
+    unfiltered ones are read and shuffled as if there were no chunks, and others are decoded
+    one at a time. Memory that nobody named is doubled before it is too small, up to half of what
+    the process may still take.
+
+    Parameters
+    ----------
+    lead : AnySource
+        Whose stored chunks decide what is read together, were it all read or not.
+
+    Raises
+    ------
+    LoaderError
+        If `memory` is too small; the message states the sum, and a size with which this succeeds.
+    """
+    wanted, rows = demand.wanted, demand.rows
+    grouping = group_rows(lead, selections[lead.name], rows.mode)
+    whole = Reading(demand, sources, selections, grouping)
+    if whole.needed_bytes <= wanted.memory_bytes:
+        return whole.plan(wanted.memory_bytes)
+    if rows.mode != "file":  # file order is the same by any units, and so is its state
+        grouping = group_rows(sparing_of(lead), selections[lead.name], rows.mode)
+    saved = {name: sparing_of(source) for name, source in sources.items()}
+    sparing = Reading(demand, saved, selections, grouping)
+    if sparing.needed_bytes <= wanted.memory_bytes:
+        return sparing.plan(wanted.memory_bytes)
+    memory_bytes = wanted.memory_bytes
+    while wanted.grows and memory_bytes < whole.needed_bytes:
+        memory_bytes *= 2
+    if wanted.grows and memory_bytes <= room_bytes() // 2:
+        return whole.plan(memory_bytes)
+    enough = size_words(min(whole.needed_bytes, sparing.needed_bytes))
+    terms = sparing.nothing_kept
+    remedies = [*terms.remedies(), *_outsized(sources, selections)]
+    raise LoaderError(
+        f"memory of {format_bytes(wanted.memory_bytes)} is too small: {terms.words()}; "
+        f"{', or '.join([f'give memory={enough!r}', *remedies])}"
+    )
+
+
+def _outsized(
+    sources: Mapping[str, AnySource], selections: Mapping[str, Selection]
+) -> Iterator[str]:
+    """Name the rows that are by far the largest of their sources, as what can be left out."""
+    for name, source in sources.items():
+        sizes = source.sizes[selections[name].rows] if isinstance(source, RaggedSource) else ()
+        largest = int(np.argmax(sizes)) if len(sizes) else 0
+        if len(sizes) and sizes[largest] > OUTSIZED * max(1, np.median(sizes)):
+            taken = format_bytes(int(sizes[largest]) * source.dtype.itemsize)
+            yield f"a subset without row {largest} of {source.where}, which is to take {taken}"
+
+
+def picked_sizes(sizes: Sizes, lanes: Sequence[Lane], rows: OrderedRows, wanted: Wanted) -> Sizes:
+    """Let rows of shuffled windows be read one by one, where all of them can be.
+
+    They are copied straight from the system's cache of the file to their batch then, once, and
+    no window is in memory but its row numbers. Windows and their orders stay as they are.
+    """
+    read = [lane for lane in lanes if not lane.keep]
+    fit = (one.source.layout.mapped and one.row_bytes >= PICKED_ROW_BYTES for one in read)
+    if rows.mode != "window" or not read or not all(fit):
+        return sizes
+    row_bytes = sizes.slot_bytes // max(1, sizes.job_rows)
+    fitting = PICKED_JOB_BYTES // max(1, row_bytes - INDEX_BYTES)
+    job_rows = job_rows_of(max(1, min(fitting, sizes.job_rows // PICKED_JOBS)), 1, rows)
+    if 2 * job_rows > sizes.job_rows:  # windows hardly larger than batches
+        return sizes
+    slot_bytes = job_rows * row_bytes
+    index_bytes = INDEXED_WINDOWS * sizes.job_rows * INDEX_BYTES
+    affordable = (sizes.slots * sizes.slot_bytes - index_bytes) // max(1, slot_bytes)
+    most = max(PICKED_BUFFERS, min(MAX_BUFFERS, BUFFERS_BYTES // max(1, slot_bytes)))
+    if wanted.prefetch is not None:
+        most = wanted.prefetch + 1
+    elif sizes.threads == 0:
+        most = PICKED_BUFFERS
+    return replace(
+        sizes,
+        job_rows=job_rows,
+        slots=max(PICKED_BUFFERS, min(most, affordable)),
+        slot_bytes=slot_bytes,
+        index_bytes=sizes.index_bytes + index_bytes,
+        whole=sizes,
+    )
+
+
+def job_offset_of(mode: Mode, lanes: list[Lane], grouping: Grouping, sizes: Sizes) -> int | None:
+    """Where jobs may be cut so that no stored chunk is read by two of them."""
+    units = grouping.units
+    chunked = any(lane.reader.chunk_rows > 1 and not lane.keep for lane in lanes)
+    if mode != "file" or not chunked or not isinstance(units, UniformUnits):
+        return None
+    return units.first_rows if sizes.job_rows % units.unit_rows == 0 else None
