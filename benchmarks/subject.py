@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.dataset.dataset import Dataset
-from labeled.loader.memory import memory_of
+from labeled.loader.options import memory_of
 
 Array = npt.NDArray[Any]
 Batch = tuple[Array, ...]

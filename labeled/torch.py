@@ -22,8 +22,8 @@ from labeled.dataset.dataset import Dataset
 from labeled.dataset.sharding import shared_options
 from labeled.device.handoff import module
 from labeled.errors import LoaderError, OptionError, StateError, did_you_mean
-from labeled.loader.arguments import integer, shard_of
 from labeled.loader.loader import Loader
+from labeled.loader.options import integer, shard_of
 
 __all__ = ["DataLoader", "IterableDataset", "data_loader"]
 

@@ -28,7 +28,6 @@ import xarray as xr
 import labeled
 from labeled import samplers, spaces, transforms
 from labeled.errors import LabeledError
-from labeled.loader.build import make_loader
 
 SIMPLE = {"int": int, "float": float, "bool": bool, "str": str, "None": type(None)}
 LITERAL = re.compile(r"Literal\[(.*?)\]")
@@ -108,16 +107,15 @@ def calls() -> dict[str, Call]:
         "batches": Call(
             ds.batches,
             {"batch_size": 4},
-            make_loader,
-            first_batch,
-            leave=("sources", "selections", "spaces", "n_rows", "pipeline"),
+            then=first_batch,
+            leave=("pipeline",),
         ),
         "batches shuffled": Call(
             lambda **more: ds.batches(**{"batch_size": 4, "shuffle": "window", "seed": 1, **more}),
             {},
-            make_loader,
+            ds.batches,
             first_batch,
-            leave=("sources", "selections", "spaces", "n_rows", "pipeline"),
+            leave=("pipeline",),
         ),
         "batches with errors='skip'": Call(
             lambda max_lost: ds.batches(4, errors="skip", max_lost=max_lost),

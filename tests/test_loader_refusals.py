@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 import threading
@@ -20,9 +21,8 @@ import labeled
 from labeled.errors import LoaderError, OptionError, ReadError, SpaceError, UnknownNameError
 from labeled.formats.recordio.writing import write_records
 from labeled.loader import explain as costs
-from labeled.loader.build import make_loader
 from labeled.loader.dealing import Dealer
-from labeled.loader.options import OPTIONS, BatchOptions
+from labeled.loader.options import BatchOptions
 from labeled.samplers import order, shuffled
 from labeled.samplers.permutation import explicit_permutation
 from labeled.spaces import NullSpace
@@ -322,12 +322,14 @@ def run_together(work, count):
         assert not thread.is_alive()
 
 
-def test_type_checkers_see_the_options_that_there_are():
-    taken = signature(make_loader).parameters
-    told = BatchOptions.__annotations__
-    assert ["batch_size", *told] == list(OPTIONS)
-    assert {name: kind.__forward_arg__ for name, kind in told.items()} == {
-        name: taken[name].annotation for name in told
+@pytest.mark.parametrize("call", [labeled.Dataset.batches, labeled.batches])
+def test_calls_take_the_options_that_there_are(call):
+    taken = signature(call).parameters
+    there = {one.name: (one.type, one.default) for one in dataclasses.fields(BatchOptions)}
+    assert there == {
+        name: (one.annotation, one.default)
+        for name, one in taken.items()
+        if name not in ("self", "obj", "dim")
     }
 
 

@@ -27,7 +27,7 @@ from labeled.errors import FileFormatError, MissingExtraError, how_to_install
 from labeled.formats.hdf5.tables import split_array
 from labeled.loader.batch import Batch
 from labeled.loader.loader import Loader
-from labeled.loader.memory import DEFAULT_MEMORY, memory_of
+from labeled.loader.options import DEFAULT_MEMORY, memory_of
 from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
 from labeled.writing.progress import progress_bar
 

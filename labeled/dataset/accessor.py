@@ -8,16 +8,22 @@ wherever that is, so the machine that asks needs no GPU of its own.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from functools import partial
-from typing import Any, Unpack
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial, wraps
+from inspect import getdoc
+from typing import Any, Concatenate, Literal, ParamSpec
 
 import numpy as np
+import numpy.typing as npt
 import xarray as xr
 from dask.base import is_dask_collection
 
+from labeled._validation import check_arguments
+from labeled.dataset.dataset import Dataset
 from labeled.dataset.held import TEXT_KINDS
 from labeled.device import (
+    Device,
+    Library,
     adopted,
     device_number,
     has_dlpack,
@@ -28,22 +34,60 @@ from labeled.device import (
 )
 from labeled.device.arrays import cupy_module
 from labeled.errors import ArrayError, DimsError, LoaderError, MissingExtraError, did_you_mean
-from labeled.loader.build import make_loader, shows_options
 from labeled.loader.loader import Loader
-from labeled.loader.options import BatchOptions, check_options
+from labeled.loader.options import BatchOptions, RaggedLayout, Shuffle
+from labeled.loader.plan import plan_batches
+from labeled.samplers.parts import Last
+from labeled.samplers.requests import Sampler
 from labeled.selection import Selection
 from labeled.sources.blocks import BlockSource
 from labeled.sources.source import AnySource, Source
 from labeled.spaces import Space, format_dataarray, space_of, undo_format
 
+P = ParamSpec("P")
 
-@shows_options
+
+def _with_options_told(call: Callable[P, Loader]) -> Callable[P, Loader]:
+    """Put what :meth:`labeled.Dataset.batches` says of its options into a docstring."""
+    told = (getdoc(Dataset.batches) or "").partition("\nspecs : ")[2].partition("\n\nReturns\n")[0]
+    call.__doc__ = (getdoc(call) or "").replace("**options\n", f"specs : {told}\n")
+    return call
+
+
+@_with_options_told
+@check_arguments(LoaderError)
 def batches(
     obj: xr.Dataset | xr.DataArray | Mapping[str, Any] | Any,
     batch_size: int | None = None,
     *,
     dim: str = "batch",
-    **options: Unpack[BatchOptions],
+    specs: Any = None,
+    shuffle: Shuffle = False,
+    seed: int | None = None,
+    epoch: int = 0,
+    last: Last = "keep",
+    memory: float | str | None = None,
+    window_rows: int | None = None,
+    shard: tuple[int, int] = (0, 1),
+    sticky_shards: bool = False,
+    balance: str | None = None,
+    weights: npt.ArrayLike | str | None = None,
+    sampler: Sampler | Iterable[Any] | None = None,
+    dtype: Any = None,
+    scale: Any = None,
+    shift: Any = None,
+    pad_value: Any = 0,
+    ragged: RaggedLayout = "list",
+    bucket: bool | str = False,
+    threads: int | None = None,
+    prefetch: int | None = None,
+    errors: Literal["raise", "skip"] = "raise",
+    max_lost: int | float | None = None,
+    pipeline: Any = None,
+    device: str | Device = "cpu",
+    output: Library | None = None,
+    pinned: bool = False,
+    as_tuple: bool = False,
 ) -> Loader:
     """Serve any xarray object, or arrays, in batches along a dim, by the loader of files.
 
@@ -85,7 +129,7 @@ def batches(
     >>> [batch["t"].shape for batch in batches(steps.chunk(time=3), 4, dim="time")]
     [(4, 2), (2, 2)]
     """
-    check_options(options)
+    options = BatchOptions(**{n: one for n, one in locals().items() if n not in ("obj", "dim")})
     obj = _as_dataset(obj, dim)
     found = [name for name, array in obj.data_vars.items() if dim in array.dims]
     if not found:
@@ -101,7 +145,19 @@ def batches(
         if source.dtype.kind not in TEXT_KINDS
     }
     selections = dict.fromkeys(sources, everything)
-    return make_loader(sources, selections, spaces, n_rows, batch_size, **options)
+    return Loader(plan_batches(sources, selections, spaces, n_rows, options))
+
+
+def _of_accessor(
+    call: Callable[Concatenate[Any, P], Loader],
+) -> Callable[Concatenate[Any, P], Loader]:
+    """Make a function of an object the method of its accessor."""
+
+    @wraps(call)
+    def method(self: Any, /, *args: P.args, **options: P.kwargs) -> Loader:
+        return call(self._object, *args, **options)
+
+    return method
 
 
 def _source(array: xr.DataArray, dim: str, name: str) -> AnySource:
@@ -152,13 +208,9 @@ class LabeledDataset:
     """Serve the variables of a Dataset in batches."""
 
     def __init__(self, dataset: xr.Dataset) -> None:
-        self._dataset = dataset
+        self._object = dataset
 
-    def batches(
-        self, batch_size: int | None = None, *, dim: str = "batch", **options: Unpack[BatchOptions]
-    ) -> Loader:
-        """Iterate along `dim` in batches; see :func:`labeled.batches`."""
-        return batches(self._dataset, batch_size, dim=dim, **options)
+    batches = _of_accessor(batches)
 
 
 @xr.register_dataarray_accessor("labeled")
@@ -166,12 +218,12 @@ class LabeledArray:
     """Lay a labelled array out for a space, and serve it in batches."""
 
     def __init__(self, array: xr.DataArray) -> None:
-        self._array = array
+        self._object = array
 
     @property
     def space(self) -> Space:
         """The space that this array's dims and dtype say it is in."""
-        a = self._array
+        a = self._object
         return space_of(tuple(map(str, a.dims)), a.shape, a.dtype, name=str(a.name))
 
     def format_as(
@@ -208,15 +260,11 @@ class LabeledArray:
             If the lengths do not fit.
         """
         laid_out: xr.DataArray = format_dataarray(
-            self._array, space, dims=dims, own=own, contiguous=contiguous
+            self._object, space, dims=dims, own=own, contiguous=contiguous
         )
         return laid_out
 
-    def batches(
-        self, batch_size: int | None = None, *, dim: str = "batch", **options: Unpack[BatchOptions]
-    ) -> Loader:
-        """Iterate along `dim` in batches; see :func:`labeled.batches`."""
-        return batches(self._array, batch_size, dim=dim, **options)
+    batches = _of_accessor(batches)
 
     def to_device(self, device: str) -> xr.DataArray:
         """Return the array with its data on a device; coordinates stay where they are.
@@ -237,7 +285,7 @@ class LabeledArray:
         MissingExtraError
             If CuPy is needed and not installed: at once, or where lazy blocks are computed.
         """
-        return _placed(self._array, device)
+        return _placed(self._object, device)
 
     @property
     def device(self) -> str:
@@ -245,11 +293,11 @@ class LabeledArray:
 
         A lazy array that was moved to a GPU on a machine that has none says "cpu".
         """
-        return _device_name(self._array)
+        return _device_name(self._object)
 
     def undo_format_as(self) -> xr.DataArray:
         """Return the array as it was before :meth:`format_as`: dims, order and coordinates."""
-        return undo_format(self._array)
+        return undo_format(self._object)
 
 
 def _placed(array: xr.DataArray, device: str) -> xr.DataArray:

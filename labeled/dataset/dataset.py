@@ -11,10 +11,10 @@ words and pictures in `looks` and `plots`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +61,7 @@ from labeled.dataset.to_xarray import (
     dask_dataset,
     data_array,
 )
+from labeled.device import Device, Library
 from labeled.display.classes import class_names_of
 from labeled.display.summary import Summary
 from labeled.display.text import count_words
@@ -74,9 +75,11 @@ from labeled.errors import (
 from labeled.formats.bytesource import close_files
 from labeled.formats.naming import check_once
 from labeled.guesses import unknown_attribute
-from labeled.loader.build import make_loader, shows_options
 from labeled.loader.loader import Loader
-from labeled.loader.options import BatchOptions, check_options
+from labeled.loader.options import BatchOptions, RaggedLayout, Shuffle
+from labeled.loader.plan import plan_batches
+from labeled.samplers.parts import Last
+from labeled.samplers.requests import Sampler
 from labeled.selection import Request, Selection
 from labeled.sources.ragged import RaggedSource
 from labeled.sources.source import Source
@@ -618,15 +621,149 @@ class Dataset:
         loaded = read_rows_of(self._sources, rows, progress)
         return replace(self, names=self.sources, loaded=loaded, selections=shared(in_files))
 
-    @shows_options
-    def batches(self, batch_size: int | None = None, **options: Unpack[BatchOptions]) -> Loader:
+    @check_arguments(LoaderError)
+    def batches(
+        self,
+        batch_size: int | None = None,
+        *,
+        specs: Any = None,
+        shuffle: Shuffle = False,
+        seed: int | None = None,
+        epoch: int = 0,
+        last: Last = "keep",
+        memory: float | str | None = None,
+        window_rows: int | None = None,
+        shard: tuple[int, int] = (0, 1),
+        sticky_shards: bool = False,
+        balance: str | None = None,
+        weights: npt.ArrayLike | str | None = None,
+        sampler: Sampler | Iterable[Any] | None = None,
+        dtype: Any = None,
+        scale: Any = None,
+        shift: Any = None,
+        pad_value: Any = 0,
+        ragged: RaggedLayout = "list",
+        bucket: bool | str = False,
+        threads: int | None = None,
+        prefetch: int | None = None,
+        errors: Literal["raise", "skip"] = "raise",
+        max_lost: int | float | None = None,
+        pipeline: Any = None,
+        device: str | Device = "cpu",
+        output: Library | None = None,
+        pinned: bool = False,
+        as_tuple: bool = False,
+    ) -> Loader:
         """Iterate over rows in batches: in file order or shuffled, epoch after epoch.
 
         Parameters
         ----------
         batch_size : int
             Rows of every batch but, with ``last="keep"``, the last. Not given with `sampler`.
-        **options
+        specs : (space, source) pair, optional
+            What batches look like; arrays come nested as the specs are, C-contiguous in the axes of
+            each space. Without specs a batch maps source -> DataArray.
+        shuffle : bool, "full" or "window"
+            False: file order, or the order of a list. "full": any row may follow any row. "window":
+            random stretches of the file fill a window, whose rows are shuffled; where rows lie in
+            the file as they are, they are picked from there one by one. True: full where the layout
+            makes random rows cheap, else window; where stored chunks are so large that a window
+            holds too few to mix well, `explain` names the `memory` that is enough.
+        seed : int, optional
+            The order is a function of it and the epoch; drawn once, and kept in the state, when not
+            given. Parts of a shuffled epoch need the same one.
+        epoch : int
+            The first epoch.
+        last : {"keep", "drop", "pad", "wrap"}
+            A short last batch is kept; left out; padded with `pad_value` (rows -1); or filled with
+            rows that another batch has too. In file order "drop" leaves out the same rows in every
+            epoch: the last ones of each shard.
+        memory : size, optional
+            The most that iterating adds to the memory of this process: 256 MiB when not given, or
+            twice, four times, ... as much where batches need it, up to half of what the process may
+            still take. Not counted: the compiled kernels of the extra ``fast``, about 50 MiB once a
+            process, loaded by the first large copy or once a gibibyte of rows was read.
+        window_rows : int, optional
+            Rows shuffled together; from `memory` when not given.
+        shard : (index, count)
+            Which of `count` shares of every epoch this loader serves.
+        sticky_shards : bool
+            Keep each shard to one stretch of the file in every epoch.
+        balance : str, optional
+            Name of a source of class labels: draw every class equally often, with replacement. All
+            its labels are read while the loader is made.
+        weights : array, lengths ``(n_rows,)``, or str, optional
+            Draw rows in proportion, with replacement: a number a row, or the source that holds
+            them. Draws, balanced or weighted, come in random order and in whole batches, ``n_rows
+            // batch_size`` of them: they take neither `shuffle` nor `sticky_shards`, and of `last`
+            no padding or wrapping.
+        sampler : Sampler or iterable of requests, optional
+            Batches listed by somebody else, in the place of `shuffle`: one of
+            `labeled.samplers`, or slices and lists of rows, served as they are every epoch.
+            Parts take its batches in turn. What a pipeline draws beside it comes from `seed`; when
+            not given, from the sampler's own, if it has one.
+        dtype, scale, shift : value or mapping by source, optional
+            Cast, factor and summand, fused into the copy that lays a batch out. A single value
+            leaves sources of labels alone. Floats and scaled values are not cast to integers;
+            integers that do not fit a narrower dtype are an error of their batch.
+        pad_value : scalar or mapping by source
+            Fills padded rows, and what ragged examples lack that are padded. A value that a
+            source's dtype cannot hold is refused. It counts as a value of the file, so that `scale`
+            and `shift` change it as others; with ``ragged="pad"`` it is filled in after them.
+        ragged : {"list", "pad", "flat"}
+            What examples of different shapes become: an object array of arrays; one array, filled
+            up to the longest of the batch with `pad_value`, with ``<source>_mask`` beside it; or
+            flat values with ``<source>_offsets`` and ``<source>_shapes``.
+        bucket : bool or str
+            Let examples of about equal size share a batch, so that little is padded: those of this
+            ragged source, or of the only one. Rows are arranged within their windows, so windows
+            are shuffled (``shuffle=True`` is "window" then), and the lengths of all rows are read
+            while the loader is made. `explain` tells what share of padding is left.
+        threads : int, optional
+            Background threads; from the cores when not given, none where up to 32 MiB are kept in
+            memory, and none in any case where memory holds one decoded chunk at a time. 0 reads in
+            the caller.
+        prefetch : int, optional
+            Jobs read ahead of the one in use; from `memory` when not given.
+        errors : {"raise", "skip"}
+            What becomes of rows that cannot be read: an error in their turn, or batches that lack
+            them, with a warning; rows of later batches stay where they are. A batch of which a
+            pipeline has none left is left out.
+        max_lost : int or fraction, optional
+            How many rows of an epoch, or which part of them, ``errors="skip"`` may leave out; one
+            more is an error. ``loader.stats().n_lost`` counts them.
+        pipeline : pipeline, callable, mapping from source to callable, or list, optional
+            What happens to batches on their way out; see `labeled.transforms`. Its `sample`
+            and `collate` run in threads of their own (`threads` of them, as many as cores when not
+            given, none with 0; several batches at a time), its `batch` where batches are handed
+            out; with a `device` there can be only `batch`, and it gets the arrays of that. A
+            callable, or callables by source, are transforms of samples: of labelled examples, one
+            by one, or of whole batches where they have a parameter ``rows`` or are marked by
+            `labeled.transforms.whole`. Samples that raise ReadError, and pictures that do not
+            fit (UnfitPictureError: smaller than a crop, undecodable), are left out with
+            ``errors="skip"``, whatever `last` says of lengths. Rows that pad a batch go through it
+            too, as row -1.
+            `memory` counts the rows that go into a pipeline, and what those transforms make that
+            say how much it is: all of `labeled.transforms`, and functions marked by
+            `labeled.transforms.takes`.
+        device : "cpu", "cuda", "cuda:<n>" or Device
+            Where batches are made. Windows go to a device as the file has them, by one copy each
+            from pinned memory, while earlier ones are used; batches are cut, cast, scaled and laid
+            out there, in memory of their own, on the consumer's current stream. Order and values
+            are those of "cpu". Examples of different shapes and values to decode are laid out here
+            first; texts stay here. **Not yet run on a GPU.**
+        output : {"numpy", "torch", "jax", "tensorflow", "cupy"}, optional
+            Whose arrays batches hold, by DLPack: those of the specs, or without specs a plain dict
+            from source to array. Nothing is copied, but JAX copies what does not start at 64 bytes
+            and makes 32 bits of 64 unless its own settings differ. Examples of different shapes
+            come as lists of arrays.
+        as_tuple : bool
+            Give each batch as a tuple of arrays, in the order of ``ds.select(...)``, so that ``for
+            x, y in ds.select("images", "targets").batches(64, as_tuple=True)`` works. NumPy arrays,
+            or those that `output` asks for. Without it, looping over a batch gives names.
+        pinned : bool
+            With ``output="torch"``: copy tensors of the host into pinned memory, where torch finds
+            a CUDA device; without one that is told, and they stay where they are.
 
         Returns
         -------
@@ -643,7 +780,7 @@ class Dataset:
         SpecsError
             If the specs do not fit the sources.
         """
-        check_options(options)
+        options = BatchOptions(**{name: one for name, one in locals().items() if name != "self"})
         if not self.sources:
             raise LoaderError(
                 f"{self.where} has no source to make batches of; print(ds) tells what it holds, "
@@ -653,8 +790,7 @@ class Dataset:
             n_rows = self.n_rows
         except SplitError as error:
             raise LoaderError(f"cannot make batches: {error}") from None
-        selections = self._rows
-        return make_loader(self._sources, selections, self.spaces, n_rows, batch_size, **options)
+        return Loader(plan_batches(self._sources, self._rows, self.spaces, n_rows, options))
 
     def as_provider(
         self,

@@ -11,7 +11,9 @@ import numpy as np
 from labeled.dataset.held import TEXT_KINDS
 from labeled.errors import ArrayError
 from labeled.formats.registry import format_named
-from labeled.loader.build import make_loader
+from labeled.loader.loader import Loader
+from labeled.loader.options import BatchOptions
+from labeled.loader.plan import plan_batches
 from labeled.ragged import Ragged
 from labeled.ragged.flat import block_cuts, elements_of
 from labeled.selection import Selection
@@ -91,7 +93,8 @@ def measured_statistics(
     total = Moments()
     batch_rows = int(np.clip(READ_BYTES // max(source.row_bytes, 1), 1, 1 << 16))
     sources, rows = {source.name: source}, {source.name: selection}
-    loader = make_loader(sources, rows, {}, len(selection), batch_rows, memory=MEMORY)
+    options = BatchOptions(batch_rows, memory=MEMORY)
+    loader = Loader(plan_batches(sources, rows, {}, len(selection), options))
     with progress_bar(progress, len(selection), f"measuring {source.name}", "rows") as done:
         for batch in loader:
             total = total.merge(measure.rows(batch.arrays[source.name]))

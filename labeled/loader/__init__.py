@@ -1,19 +1,18 @@
 """Feeding batches: plans made of integers, threads that read, batches handed out.
 
-Which file to open: `build` goes from what a user asks to a plan; `plan` is everything that is
+Which file to open: `options` is what a user asks, as one value; `plan` is everything that is
 decided once; `loader` walks through its epochs, saves places and finds them again. What they
 stand on, along the way of a batch:
 
-- `options` lists what can be asked, `arguments` checks it.
 - `ordering`: which rows, when, and what is read together; the integers themselves are in
   :mod:`labeled.samplers`.
 - `memory`: the sum of what a loader takes, and how large windows are within it.
 - `engine` has the threads that fill windows (`crew` starts and ends them), `jobs` cuts an epoch
   into what is read at once, `lanes` say what is read of a source, `slots` are the memory, `dealt`
   how ragged examples lie in it.
-- `dealing` cuts batches from windows, `laying`, `finish` and `ragged_finish` lay them out,
-  `workers` take them through a pipeline, `handoff` makes arrays of other libraries, `batch` is
-  what is handed out.
+- `dealing` cuts batches from windows, `laying`, `finish` and `ragged_finish` lay them out
+  (`arguments` checks casts), `workers` take them through a pipeline, `handoff` makes arrays of
+  other libraries, `batch` is what is handed out.
 - `device_plan` and `device_windows`: the same where the batches live on a GPU.
 - `explain` foretells an epoch, `explanation` shows that, `stats` what it took.
 """

@@ -19,10 +19,10 @@ from labeled.display.figures import Reads, WindowRead
 from labeled.errors import LoaderError
 from labeled.formats.extent_engine import LARGE_ROW_BYTES
 from labeled.formats.reader import Cost
-from labeled.loader.arguments import read_classes
 from labeled.loader.explanation import GOOD_QUALITY, Explanation, LaneExplained
 from labeled.loader.jobs import Job, n_cuts
 from labeled.loader.lanes import Lane, RaggedLane
+from labeled.loader.ordering import read_classes
 from labeled.loader.plan import LoaderPlan
 from labeled.ragged.padding import padding_waste
 from labeled.samplers.draws import Draws

@@ -36,7 +36,7 @@ from labeled.spaces import (
     leaves,
     space_of,
 )
-from labeled.transforms.running import Forms, Line, line_of
+from labeled.transforms.running import Forms, Line
 
 
 def finish_of(
@@ -91,11 +91,10 @@ def _refuse_texts(
             )
 
 
-def line_in_form(pipeline: Any, finish: Finish) -> Line | None:
-    """Sort the steps of a pipeline, and tell them how batches are laid out."""
-    if pipeline is None:
+def line_in_form(line: Line | None, finish: Finish) -> Line | None:
+    """Tell the steps of a pipeline how batches are laid out."""
+    if line is None:
         return None
-    line = line_of(pipeline)
     if finish.form.axes is None:
         line.check_named(finish.sources)
     flat = [name for name, ragged in finish.ragged.items() if ragged.layout == "flat"]

@@ -23,13 +23,13 @@ import numpy.typing as npt
 from labeled._validation import check_arguments
 from labeled.errors import LoaderError, LoaderTypeError, ReadError, StateError, warn
 from labeled.guesses import unknown_attribute
-from labeled.loader.arguments import integer
 from labeled.loader.dealing import Dealer, Interrupted
 from labeled.loader.device_windows import DeviceDealer, DeviceWindows, Ground
 from labeled.loader.engine import WindowSource
 from labeled.loader.explain import explain
 from labeled.loader.explanation import Explanation, loader_summary
 from labeled.loader.memory import enough_memory
+from labeled.loader.options import integer
 from labeled.loader.plan import LoaderPlan, next_epoch
 from labeled.loader.slots import SlotPool
 from labeled.loader.stats import LoaderPlots, Stats
@@ -427,7 +427,7 @@ class EpochIterator(Generic[T]):
 
     def _check_lost(self, n_lost: int) -> None:
         """Raise once more rows were left out than the caller allowed."""
-        allowed = self._recipe.max_lost
+        allowed = self._recipe.options.max_lost
         if allowed is None:
             return
         n_rows = self._plan.n_rows

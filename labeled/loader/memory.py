@@ -26,11 +26,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from dask.utils import format_bytes, parse_bytes
+from dask.utils import format_bytes
 
 from labeled.errors import LoaderError, told_of_memory, warn
 from labeled.formats.machine import room_bytes
@@ -45,9 +44,6 @@ from labeled.sources.source import AnySource, sparing_of
 from labeled.transforms.running import MadeOf
 
 Rows = npt.NDArray[np.int64]
-
-DEFAULT_MEMORY = "256 MiB"
-"""Taken where the caller gives none; twice, four times as much where batches need it."""
 
 OVERHEAD_BYTES = 1 << 20
 STACK_BYTES = 1 << 16
@@ -125,25 +121,6 @@ OUTSIZED = 16
 
 
 # sizes as people write them
-
-
-def memory_of(memory: Any) -> int:
-    """Read a size such as ``"512 MiB"`` or a number of bytes.
-
-    Raises
-    ------
-    LoaderError
-        If it is not a size, or not positive.
-    """
-    try:
-        if isinstance(memory, bool | np.bool_):
-            raise TypeError
-        n = int(memory if isinstance(memory, np.number) else parse_bytes(memory))
-    except (ValueError, TypeError, AttributeError, OverflowError):
-        raise LoaderError(f"memory={memory!r} is not a size; write it like '512 MiB'") from None
-    if n <= 0:
-        raise LoaderError(f"memory={memory!r} must be more than nothing")
-    return n
 
 
 def size_words(n_bytes: int) -> str:
@@ -329,62 +306,37 @@ class Sizes:
 # the sum
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What the caller asked for, checked; None where it is chosen here."""
-
-    memory_bytes: int
-    window_rows: int | None = None
-    threads: int | None = None
-    prefetch: int | None = None
-    grows: bool = False
-    """Whether twice as much may be taken where it is too small: nobody said how much."""
-
-
-@dataclass(frozen=True, eq=False)
-class Demand:
-    """What a loader is to do, as far as memory goes.
+class Reading:
+    """Sources on their way into batches, in an order of some units.
 
     Parameters
     ----------
     piped : MadeOf, optional
         What a pipeline makes of rows.
-    skips : bool
-        Rows may be left out: what is kept is read at once or not at all, so nothing is.
-    sorts : bool
-        With buckets, the largest examples of a window meet in a batch.
     """
-
-    wanted: Wanted
-    rows: OrderedRows
-    finish: Finish
-    piped: MadeOf | None
-    skips: bool
-    sorts: bool
-
-
-class Reading:
-    """Sources on their way into batches, in an order of some units."""
 
     def __init__(
         self,
-        demand: Demand,
+        rows: OrderedRows,
+        finish: Finish,
+        piped: MadeOf | None,
         sources: Mapping[str, AnySource],
         selections: Mapping[str, Selection],
         grouping: Grouping,
     ) -> None:
-        self.demand, self.grouping = demand, grouping
+        self.rows, self.finish, self.piped, self.grouping = rows, finish, piped, grouping
         self.lanes = [lane_of(source, selections[name]) for name, source in sources.items()]
         self.worst: dict[str, Worst] = {}
         self.laid_bytes: dict[str, int] = {}
         """Bytes of the ragged examples of a batch as they are laid out."""
-        rows, units = demand.rows, grouping.units
+        units = grouping.units
         for lane in self.lanes:
             if isinstance(lane, RaggedLane):
                 worst = Worst(lane.position_bytes(grouping.group), rows.mode, units, rows.repeats)
                 self.worst[lane.name] = worst
-                together = replace(worst, mode="full") if demand.sorts else worst
-                self.laid_bytes[lane.name] = _laid_bytes(lane, together, demand)
+                if rows.options.bucket is not False:  # the largest of a window meet in a batch
+                    worst = replace(worst, mode="full")
+                self.laid_bytes[lane.name] = self._laid_bytes(lane, worst)
 
     def plan(self, memory_bytes: int) -> tuple[list[Lane], Grouping, Sizes]:
         """Share out memory that is enough; which sources are kept comes first."""
@@ -400,6 +352,19 @@ class Reading:
                 lane.bound = max(1, -(-most // max(1, sizes.job_rows)))
         return self.lanes, self.grouping, sizes
 
+    def _laid_bytes(self, lane: RaggedLane, worst: Worst) -> int:
+        """Bytes of the examples of the largest batch as they are handed out."""
+        finish, held_rows = self.finish.ragged.get(lane.name), self.rows.held_rows
+        if finish is None:
+            return 0
+        n = max(1, min(held_rows, len(worst.sizes)))
+        wider = max(1.0, finish.out_dtype.itemsize / max(1, finish.dtype.itemsize))
+        row_bytes = int(wider * worst.of(n) / n) + 1
+        if finish.layout == "pad":
+            lengths = finish.lengths or longest_shape(lane.source, lane.selection)
+            row_bytes += math.prod(lengths) * (finish.out_dtype.itemsize + 1)
+        return held_rows * row_bytes
+
     @cached_property
     def nothing_kept(self) -> Sum:
         return Sum(self, set())
@@ -407,7 +372,7 @@ class Reading:
     @cached_property
     def beside_kept(self) -> int:
         """What must fit beside all sources, where all are to be kept."""
-        rows, row_bytes = self.demand.rows, self.demand.finish.out_row_bytes
+        rows, row_bytes = self.rows, self.finish.out_row_bytes
         row_bytes += sum(lane.row_bytes for lane in self.lanes)
         scratch = max((lane.source.layout.scratch_bytes for lane in self.lanes), default=0)
         n_bytes = OVERHEAD_BYTES + KEPT_BESIDE_BYTES + 2 * scratch + self.nothing_kept.chunks_bytes
@@ -420,17 +385,17 @@ class Reading:
         everything = Sum(self, {lane.name for lane in self.lanes})
         kept = max(everything.needed_bytes, everything.kept_bytes + self.beside_kept)
         least = self.nothing_kept.needed_bytes
-        return least if self.demand.skips else min(least, kept)
+        return least if self.rows.options.skips else min(least, kept)
 
 
 class Sum:
     """The terms of the sum for one choice of the sources that are kept."""
 
     def __init__(self, reading: Reading, kept: set[str]) -> None:
-        demand, lanes = reading.demand, reading.lanes
-        rows, finish, piped = demand.rows, demand.finish, demand.piped
-        self.wanted, self.rows, self.piped, self.ragged = demand.wanted, rows, piped, reading.worst
-        self.kept = kept if not demand.skips else set()
+        lanes, rows, finish, piped = reading.lanes, reading.rows, reading.finish, reading.piped
+        self.wanted, self.rows, self.piped, self.ragged = rows.options, rows, piped, reading.worst
+        # What is kept is read at once or not at all, so nothing is where rows may be left out.
+        self.kept = set[str]() if self.wanted.skips else kept
         self.kept -= {lane.name for lane in lanes if lane.source.loaded is not None}
         self.layouts = [lane.source.layout for lane in lanes if lane.name not in self.kept]
         """Of what is read in every epoch."""
@@ -653,20 +618,6 @@ def choose_kept(lanes: Sequence[Lane], memory_bytes: int, beside_bytes: int) -> 
     return kept
 
 
-def _laid_bytes(lane: RaggedLane, worst: Worst, demand: Demand) -> int:
-    """Bytes of the examples of the largest batch as they are handed out."""
-    finish = demand.finish.ragged.get(lane.name)
-    if finish is None:
-        return 0
-    n = max(1, min(demand.rows.held_rows, len(worst.sizes)))
-    wider = max(1.0, finish.out_dtype.itemsize / max(1, finish.dtype.itemsize))
-    row_bytes = int(wider * worst.of(n) / n) + 1
-    if finish.layout == "pad":
-        lengths = finish.lengths or longest_shape(lane.source, lane.selection)
-        row_bytes += math.prod(lengths) * (finish.out_dtype.itemsize + 1)
-    return demand.rows.held_rows * row_bytes
-
-
 SHAPE_ROWS = 1 << 16
 """Shapes that are read together to find the longest."""
 
@@ -686,7 +637,9 @@ def longest_shape(source: RaggedSource, selection: Selection) -> list[int]:
 
 
 def plan_memory(
-    demand: Demand,
+    rows: OrderedRows,
+    finish: Finish,
+    piped: MadeOf | None,
     sources: Mapping[str, AnySource],
     selections: Mapping[str, Selection],
     lead: AnySource,
@@ -700,6 +653,8 @@ def plan_memory(
 
     Parameters
     ----------
+    piped : MadeOf, optional
+        What a pipeline makes of rows.
     lead : AnySource
         Whose stored chunks decide what is read together, were it all read or not.
 
@@ -708,28 +663,28 @@ def plan_memory(
     LoaderError
         If `memory` is too small; the message states the sum, and a size with which this succeeds.
     """
-    wanted, rows = demand.wanted, demand.rows
+    given_bytes = memory_bytes = rows.options.memory_bytes
     grouping = group_rows(lead, selections[lead.name], rows.mode)
-    whole = Reading(demand, sources, selections, grouping)
-    if whole.needed_bytes <= wanted.memory_bytes:
-        return whole.plan(wanted.memory_bytes)
+    whole = Reading(rows, finish, piped, sources, selections, grouping)
+    if whole.needed_bytes <= memory_bytes:
+        return whole.plan(memory_bytes)
     if rows.mode != "file":  # file order is the same by any units, and so is its state
         grouping = group_rows(sparing_of(lead), selections[lead.name], rows.mode)
     saved = {name: sparing_of(source) for name, source in sources.items()}
-    sparing = Reading(demand, saved, selections, grouping)
-    if sparing.needed_bytes <= wanted.memory_bytes:
-        return sparing.plan(wanted.memory_bytes)
-    memory_bytes = wanted.memory_bytes
-    while wanted.grows and memory_bytes < whole.needed_bytes:
-        memory_bytes *= 2
-    if wanted.grows and memory_bytes <= room_bytes() // 2:
-        return whole.plan(memory_bytes)
+    sparing = Reading(rows, finish, piped, saved, selections, grouping)
+    if sparing.needed_bytes <= memory_bytes:
+        return sparing.plan(memory_bytes)
+    if rows.options.memory is None:
+        while memory_bytes < whole.needed_bytes:
+            memory_bytes *= 2
+        if memory_bytes <= room_bytes() // 2:
+            return whole.plan(memory_bytes)
     enough = size_words(min(whole.needed_bytes, sparing.needed_bytes))
     terms = sparing.nothing_kept
-    remedies = [*terms.remedies(), *_outsized(sources, selections)]
+    remedies = [f"give memory={enough!r}", *terms.remedies(), *_outsized(sources, selections)]
     raise LoaderError(
-        f"memory of {format_bytes(wanted.memory_bytes)} is too small: {terms.words()}; "
-        f"{', or '.join([f'give memory={enough!r}', *remedies])}"
+        f"memory of {format_bytes(given_bytes)} is too small: {terms.words()}; "
+        f"{', or '.join(remedies)}"
     )
 
 
@@ -745,7 +700,7 @@ def _outsized(
             yield f"a subset without row {largest} of {source.where}, which is to take {taken}"
 
 
-def picked_sizes(sizes: Sizes, lanes: Sequence[Lane], rows: OrderedRows, wanted: Wanted) -> Sizes:
+def picked_sizes(sizes: Sizes, lanes: Sequence[Lane], rows: OrderedRows) -> Sizes:
     """Let rows of shuffled windows be read one by one, where all of them can be.
 
     They are copied straight from the system's cache of the file to their batch then, once, and
@@ -764,8 +719,8 @@ def picked_sizes(sizes: Sizes, lanes: Sequence[Lane], rows: OrderedRows, wanted:
     index_bytes = INDEXED_WINDOWS * sizes.job_rows * INDEX_BYTES
     affordable = (sizes.slots * sizes.slot_bytes - index_bytes) // max(1, slot_bytes)
     most = max(PICKED_BUFFERS, min(MAX_BUFFERS, BUFFERS_BYTES // max(1, slot_bytes)))
-    if wanted.prefetch is not None:
-        most = wanted.prefetch + 1
+    if rows.options.prefetch is not None:
+        most = rows.options.prefetch + 1
     elif sizes.threads == 0:
         most = PICKED_BUFFERS
     return replace(

@@ -1,57 +1,216 @@
-"""The options of ``batches``, for type checkers and editors, and for messages."""
+"""The options of ``batches`` as one value, checked where it is made.
+
+What an option means is told in :meth:`labeled.Dataset.batches`. Types and ranges are checked here,
+and what does not go together; whether an option fits the sources is for the module that uses it.
+"""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable
-from typing import Any, Literal, TypedDict
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, Literal
 
+import numpy as np
 import numpy.typing as npt
+from dask.utils import parse_bytes
 
-from labeled._validation import check_keywords
+from labeled._validation import check_fields, whole
 from labeled.device import Device, Library
-from labeled.loader.ragged_finish import RaggedLayout
+from labeled.errors import LoaderError
 from labeled.samplers.parts import Last
-from labeled.samplers.requests import Sampler
+from labeled.samplers.permutation import key_of
+from labeled.samplers.requests import ListedBatches, Sampler
+from labeled.transforms.running import Line, line_of
 
 Shuffle = bool | Literal["full", "window"]
+RaggedLayout = Literal["list", "pad", "flat"]
+
+DEFAULT_MEMORY = "256 MiB"
+"""Taken where the caller gives none; twice, four times as much where batches need it."""
+
+MAX_SHARDS = 1 << 20
+"""More than there are consumers anywhere; the list of shards is held in memory."""
+
+integer = partial(whole, error=LoaderError)
+
+_LEAST = {"batch_size": 1, "epoch": 0, "window_rows": 1, "threads": 0, "prefetch": 0}
 
 
-class BatchOptions(TypedDict, total=False):
-    """Options of ``batches``, told in :func:`labeled.loader.build.make_loader`."""
+@dataclass(frozen=True, eq=False)
+class BatchOptions:
+    """What a caller asked of ``batches``; None where it is chosen for the caller."""
 
-    specs: Any
-    shuffle: Shuffle
-    seed: int | None
-    epoch: int
-    last: Last
-    memory: float | str | None
-    window_rows: int | None
-    shard: tuple[int, int]
-    sticky_shards: bool
-    balance: str | None
-    weights: npt.ArrayLike | str | None
-    sampler: Sampler | Iterable[Any] | None
-    dtype: Any
-    scale: Any
-    shift: Any
-    pad_value: Any
-    ragged: RaggedLayout
-    bucket: bool | str
-    threads: int | None
-    prefetch: int | None
-    errors: Literal["raise", "skip"]
-    max_lost: int | float | None
-    pipeline: Any
-    device: str | Device
-    output: Library | None
-    pinned: bool
-    as_tuple: bool
+    batch_size: int | None = None
+    specs: Any = None
+    shuffle: Shuffle = False
+    seed: int | None = None
+    epoch: int = 0
+    last: Last = "keep"
+    memory: float | str | None = None
+    window_rows: int | None = None
+    shard: tuple[int, int] = (0, 1)
+    sticky_shards: bool = False
+    balance: str | None = None
+    weights: npt.ArrayLike | str | None = None
+    sampler: Sampler | Iterable[Any] | None = None
+    dtype: Any = None
+    scale: Any = None
+    shift: Any = None
+    pad_value: Any = 0
+    ragged: RaggedLayout = "list"
+    bucket: bool | str = False
+    threads: int | None = None
+    prefetch: int | None = None
+    errors: Literal["raise", "skip"] = "raise"
+    max_lost: int | float | None = None
+    pipeline: Any = None
+    device: str | Device = "cpu"
+    output: Library | None = None
+    pinned: bool = False
+    as_tuple: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self, LoaderError)
+        for name in ("seed", *_LEAST):
+            value = getattr(self, name)
+            if value is not None:
+                self._set(name, integer(name, value, least=_LEAST.get(name)))
+        self._set("shard", shard_of(self.shard))
+        if self.batch_size is None and self.sampler is None:
+            raise LoaderError("batch_size is missing; say how many rows a batch has")
+        if self.max_lost is not None:
+            self._check_lost()
+        if self.sampler is not None:
+            self._set("sampler", self._listed())
+        elif self.draws_rows:
+            self._check_draws()
+        _ = self.memory_bytes
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def _check_lost(self) -> None:
+        """Check how many rows may be left out: a count, or a fraction below 1."""
+        if not self.skips:
+            raise LoaderError(f"max_lost={self.max_lost!r} means something with errors='skip' only")
+        if not isinstance(self.max_lost, float | np.floating) or not 0 <= self.max_lost < 1:
+            self._set("max_lost", integer("max_lost", self.max_lost, least=0))
+
+    def _listed(self) -> Sampler:
+        """Take a sampler as it is, or list what an iterable of requests yields.
+
+        A seed means something beside it where a pipeline draws from one.
+        """
+        given = self._given("batch_size", "shuffle", "last", "sticky_shards", "window_rows")
+        given += self._given("balance", "weights", *(() if self.line_draws else ("seed",)))
+        if given:
+            names = ", ".join(given)
+            raise LoaderError(f"a sampler lists whole batches, seed and all: leave {names} out")
+        if isinstance(self.sampler, Sampler):
+            return self.sampler
+        if isinstance(self.sampler, str | bytes) or not np.iterable(self.sampler):
+            raise LoaderError(
+                f"sampler={self.sampler!r} lists no batches; give one of labeled.samplers, or "
+                "slices and lists of rows"
+            )
+        return ListedBatches.of(self.sampler)
+
+    def _check_draws(self) -> None:
+        """Refuse what means nothing where rows are drawn with replacement."""
+        if self.balance is not None and self.weights is not None:
+            raise LoaderError("give balance= or weights=, not both")
+        given = self._given("shuffle", "last", "sticky_shards")
+        if self.last == "drop":
+            given.remove("last")
+        if given:
+            raise LoaderError(
+                "rows drawn with replacement, by balance= or weights=, come in random order and in "
+                f"whole batches: leave {', '.join(given)} out"
+            )
+
+    def _given(self, *names: str) -> list[str]:
+        """Return those options that are not at their defaults."""
+        own = {name: (getattr(self, name), getattr(BatchOptions, name)) for name in names}
+        plain = (str, bool, np.bool_)
+        return [
+            name
+            for name, (value, default) in own.items()
+            if value is not default and not (isinstance(value, plain) and value == default)
+        ]
+
+    @property
+    def skips(self) -> bool:
+        return self.errors == "skip"
+
+    @property
+    def draws_rows(self) -> bool:
+        """Whether rows are drawn with replacement."""
+        return self.balance is not None or self.weights is not None
+
+    @cached_property
+    def line(self) -> Line | None:
+        """The steps of the pipeline."""
+        return None if self.pipeline is None else line_of(self.pipeline)
+
+    @property
+    def line_draws(self) -> bool:
+        """Whether the pipeline draws random numbers."""
+        return self.line is not None and self.line.draws
+
+    @cached_property
+    def memory_bytes(self) -> int:
+        return memory_of(DEFAULT_MEMORY if self.memory is None else self.memory)
+
+    def seed_for(self, *, ordered: bool) -> int:
+        """Return the seed: one drawn where the order or a pipeline needs it and none is given.
+
+        Beside a sampler, a pipeline draws from the seed of that.
+        """
+        seed: Any = self.seed
+        if seed is None and self.line_draws and self.sampler is not None:
+            seed = getattr(self.sampler, "seed", None)
+            if isinstance(seed, tuple):
+                seed = key_of(*seed) >> 65
+        if seed is not None:
+            return integer("seed", seed)
+        count = self.shard[1]
+        if ordered and count > 1:
+            raise LoaderError(
+                f"seed is missing: each of the {count} shards would draw its own order, and rows "
+                "would be lost and repeated; give the same seed= to every shard"
+            )
+        return secrets.randbits(63) if ordered or self.line_draws else 0
 
 
-OPTIONS = ("batch_size", *BatchOptions.__annotations__)
-"""What a caller of ``batches`` may name."""
+def shard_of(shard: Any) -> tuple[int, int]:
+    """Check which share of an epoch is served: (index, count)."""
+    try:
+        index, count = shard
+    except (TypeError, ValueError):
+        raise LoaderError(f"shard={shard!r} must be a pair (index, count)") from None
+    if not 0 <= integer("shard index", index) < integer("shard count", count):
+        raise LoaderError(f"shard={shard!r}: the index must be in 0 .. count-1")
+    if count > MAX_SHARDS:
+        raise LoaderError(f"shard={shard!r}: epochs are cut into {MAX_SHARDS:,} shards at most")
+    return int(index), int(count)
 
 
-def check_options(options: Iterable[str]) -> None:
-    """Raise :class:`labeled.errors.OptionError` for an option that does not exist."""
-    check_keywords("batches", options, OPTIONS)
+def memory_of(memory: Any) -> int:
+    """Read a size such as ``"512 MiB"`` or a number of bytes.
+
+    Raises
+    ------
+    LoaderError
+        If it is not a size, or not positive.
+    """
+    try:
+        if isinstance(memory, bool | np.bool_):
+            raise TypeError
+        n = int(memory if isinstance(memory, np.number) else parse_bytes(memory))
+    except (ValueError, TypeError, AttributeError, OverflowError):
+        raise LoaderError(f"memory={memory!r} is not a size; write it like '512 MiB'") from None
+    if n <= 0:
+        raise LoaderError(f"memory={memory!r} must be more than nothing")
+    return n

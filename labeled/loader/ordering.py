@@ -14,24 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.errors import LoaderError
-from labeled.loader.arguments import (
-    Asked,
-    batch_rows_of,
-    drawn_of,
-    integer,
-    listed_of,
-    read_classes,
-    seed_beside,
-    seed_of,
-    shard_of,
-)
+from labeled.errors import LoaderError, did_you_mean
+from labeled.loader.options import BatchOptions
 from labeled.samplers.buckets import Buckets
 from labeled.samplers.draws import Draws, balanced_weights, checked_weights
 from labeled.samplers.order import Mode, Order
 from labeled.samplers.parts import Last
 from labeled.samplers.plan import EpochPlan
-from labeled.samplers.requests import Sampler
 from labeled.samplers.sampled import AnyPlan, SampledOrder, SampledPlan
 from labeled.samplers.units import (
     UniformUnits,
@@ -42,6 +31,7 @@ from labeled.samplers.units import (
     units_of_ranges,
 )
 from labeled.selection import Selection
+from labeled.sources.loading import load_rows
 from labeled.sources.ragged import RaggedSource
 from labeled.sources.source import AnySource, RowLayout
 
@@ -116,39 +106,40 @@ def layout_words(selections: Mapping[str, Selection], grouping: Grouping) -> lis
     return [rows, grouping.units.digest]
 
 
-def bucket_source(
-    asked: bool | str, sources: Mapping[str, Any], shuffle: Any, *, repeats: bool
-) -> RaggedSource:
-    """Find the source whose examples are measured for buckets.
+def bucket_source(rows: OrderedRows, sources: Mapping[str, Any]) -> RaggedSource | None:
+    """Find the source whose examples are measured for buckets; None without buckets.
 
     Raises
     ------
     LoaderError
         If it is none, several could be meant, or rows are not shuffled within windows.
     """
-    if shuffle not in (True, "window") or repeats:
+    bucket = rows.options.bucket
+    if bucket is False:
+        return None
+    if rows.options.shuffle not in (True, "window") or rows.repeats:
         raise LoaderError(
-            f"bucket={asked!r} arranges rows within their windows: give shuffle='window' with it, "
+            f"bucket={bucket!r} arranges rows within their windows: give shuffle='window' with it, "
             f"and neither balance, weights nor sampler"
         )
     ragged = [name for name, source in sources.items() if isinstance(source, RaggedSource)]
-    name = ragged[0] if asked is True and len(ragged) == 1 else asked
+    name = ragged[0] if bucket is True and len(ragged) == 1 else bucket
     if name not in ragged:
         raise LoaderError(
-            f"bucket={asked!r} must name the ragged source whose examples are measured; there are "
+            f"bucket={bucket!r} must name the ragged source whose examples are measured; there are "
             f"{ragged or 'none'}"
         )
     found: RaggedSource = sources[name]
     return found
 
 
-def selected_sizes(source: RaggedSource, selection: Selection, group: Rows | None) -> Rows:
-    """Return how many elements the example at each grouped position has."""
-    sizes: Rows = source.sizes[selection.rows]
-    return sizes if group is None else sizes[group]
-
-
-SHUFFLES: dict[str, Mode] = {"full": "full", "window": "window"}
+def buckets_of(
+    source: RaggedSource, selection: Selection, grouping: Grouping, rows: OrderedRows
+) -> Buckets:
+    """Measure the examples that are to share batches with others of their size."""
+    lengths: Rows = source.sizes[selection.rows]
+    lengths = lengths if grouping.group is None else lengths[grouping.group]
+    return Buckets(source.name, lengths, rows.batch_rows)
 
 
 def rows_held(batch_rows: int, n_rows: int, last: Last, *, listed: bool) -> int:
@@ -165,112 +156,127 @@ def rows_held(batch_rows: int, n_rows: int, last: Last, *, listed: bool) -> int:
 
 @dataclass(frozen=True, eq=False)
 class OrderedRows:
-    """What decides which rows a batch holds, checked."""
+    """What decides which rows a batch holds.
 
+    Parameters
+    ----------
+    weights : float64 array, optional
+        How often each row is drawn, where rows are drawn with replacement.
+    """
+
+    options: BatchOptions
     n_rows: int
     batch_rows: int
     mode: Mode
     last: Last
-    shard: tuple[int, int]
     seed: int
-    epoch: int
-    sticky_shards: bool
-    draws: tuple[str, npt.NDArray[np.float64]] | None
-    listed: Sampler | None
+    weights: npt.NDArray[np.float64] | None
 
     @property
     def repeats(self) -> bool:
         """Whether a row may come more than once in an epoch."""
-        return self.draws is not None or self.listed is not None
+        return self.weights is not None or self.options.sampler is not None
 
     @property
     def held_rows(self) -> int:
         """Rows of the largest batch there can be: `batch_rows`, if there are so many."""
-        return rows_held(self.batch_rows, self.n_rows, self.last, listed=self.listed is not None)
+        listed = self.options.sampler is not None
+        return rows_held(self.batch_rows, self.n_rows, self.last, listed=listed)
 
 
 def ordered_rows(
-    asked: Asked,
+    options: BatchOptions,
     sources: Mapping[str, AnySource],
     selections: Mapping[str, Selection],
     n_rows: int,
-    *,
-    draws: bool,
 ) -> OrderedRows:
-    """Check what was asked of rows and their order; reads labels where they are balanced."""
-    shard, listed, drawn = shard_of(asked.shard), listed_of(asked, draws=draws), drawn_of(asked)
-    mode = "full" if listed is not None else _mode(asked.shuffle, sources)
-    ordered = drawn or (listed is None and mode != "file")
-    if listed is not None and draws:
-        seed = seed_beside(listed, asked.seed)
-    else:
-        seed = seed_of(asked.seed, shard[1] if ordered else 1, needed=ordered or draws)
+    """Choose the mode and the seed; reads labels where classes are balanced."""
+    mode: Mode = "file"
+    if options.sampler is not None or options.shuffle == "full":
+        mode = "full"
+    elif options.draws_rows or options.shuffle == "window" or options.bucket is not False:
+        mode = "window"
+    elif options.shuffle:  # full where random rows are cheap
+        cheap = all(source.layout.random for source in sources.values())
+        mode = "full" if cheap else "window"
+    sampler: Any = options.sampler
     return OrderedRows(
-        n_rows=n_rows,
-        batch_rows=batch_rows_of(asked.batch_size) if listed is None else listed.batch_rows or 1,
-        mode="window" if drawn else mode,
-        last="drop" if drawn else asked.last,
-        shard=shard,
-        seed=seed,
-        epoch=integer("epoch", asked.epoch, least=0),
-        sticky_shards=bool(asked.sticky_shards),
-        draws=_draw_weights(asked.balance, asked.weights, sources, selections, n_rows),
-        listed=listed,
+        options,
+        n_rows,
+        (options.batch_size or 1) if sampler is None else sampler.batch_rows or 1,
+        mode,
+        "drop" if options.draws_rows else options.last,
+        options.seed_for(ordered=sampler is None and mode != "file"),
+        _draw_weights(options, sources, selections, n_rows),
     )
 
 
-def _mode(shuffle: Any, sources: Mapping[str, AnySource]) -> Mode:
-    """Turn what was asked into a mode; True is full where random rows are cheap."""
-    if shuffle is False:
-        return "file"
-    if isinstance(shuffle, str) and shuffle in SHUFFLES:
-        return SHUFFLES[shuffle]
-    if shuffle is True:
-        cheap = all(source.layout.random for source in sources.values())
-        return "full" if cheap else "window"
-    known = ", ".join(map(repr, SHUFFLES))
-    raise LoaderError(f"shuffle={shuffle!r} must be False, True or one of {known}")
-
-
 def _draw_weights(
-    balance: str | None,
-    weights: npt.ArrayLike | str | None,
+    options: BatchOptions,
     sources: Mapping[str, AnySource],
     selections: Mapping[str, Selection],
     n_rows: int,
-) -> tuple[str, npt.NDArray[np.float64]] | None:
-    """Return (what asked for draws, one weight a row), or None."""
+) -> npt.NDArray[np.float64] | None:
+    """Return one weight a row, where rows are drawn."""
+    if options.balance is not None:
+        return balanced_weights(read_classes("balance", options.balance, sources, selections))
+    weights = options.weights
     if isinstance(weights, str):
         weights = read_classes("weights", weights, sources, selections)
-    if weights is not None:
-        return "weights", checked_weights(weights, n_rows)
-    if balance is None:
-        return None
-    return "balance", balanced_weights(read_classes("balance", balance, sources, selections))
+    return None if weights is None else checked_weights(weights, n_rows)
+
+
+def read_classes(
+    option: str,
+    name: Any,
+    sources: Mapping[str, AnySource],
+    selections: Mapping[str, Selection],
+) -> npt.NDArray[Any]:
+    """Read one class label, or one weight, a row.
+
+    Parameters
+    ----------
+    option : str
+        The argument that names the source; errors begin with it.
+    name : str
+
+    Returns
+    -------
+    array, lengths ``(n_rows,)``
+        Stored values, in the order of the rows that were selected.
+
+    Raises
+    ------
+    LoaderError
+        If there is no such source, or its rows are not one label each.
+    """
+    if not isinstance(name, str) or name not in sources:
+        raise LoaderError(f"{option}={name!r} is no source; {did_you_mean(str(name), sources)}")
+    source, n_rows = sources[name], len(selections[name])
+    if int(np.prod(source.row_shape)) != 1:
+        raise LoaderError(
+            f"{option}={name!r}: its rows have shape {source.row_shape}; it takes one value a row"
+        )
+    return load_rows(source, selections[name]).reshape(n_rows)
 
 
 def epoch_plan_of(
     rows: OrderedRows, grouping: Grouping, window_rows: int, buckets: Buckets | None
 ) -> AnyPlan:
     """Arrange the first epoch."""
-    if rows.listed is None:
-        order = _order(rows, grouping, window_rows, buckets)
-        return EpochPlan(order, rows.shard, rows.batch_rows, rows.last)
-    sampler = rows.listed.at_epoch(rows.epoch)
-    listed = SampledOrder(sampler, rows.n_rows, window_rows, rows.seed)
-    plan = SampledPlan(listed, rows.shard)
-    _ = plan.n_rows  # complain about rows that are not there now
-    return plan
-
-
-def _order(
-    rows: OrderedRows, grouping: Grouping, window_rows: int, buckets: Buckets | None
-) -> Order | Draws:
-    units = grouping.units
-    if rows.draws is None:
-        return Order(
-            rows.mode, units, window_rows, rows.seed, rows.epoch, rows.sticky_shards, buckets
-        )
-    name, weights = rows.draws
-    grouped = weights if grouping.group is None else weights[grouping.group]
-    return Draws(units, grouped, window_rows, rows.seed, rows.epoch, name)
+    options, units, epoch = rows.options, grouping.units, rows.options.epoch
+    if options.sampler is not None:
+        sampler: Any = options.sampler
+        listed = SampledOrder(sampler.at_epoch(epoch), rows.n_rows, window_rows, rows.seed)
+        plan = SampledPlan(listed, options.shard)
+        _ = plan.n_rows  # complain about rows that are not there now
+        return plan
+    order: Order | Draws
+    if rows.weights is None:
+        sticky = options.sticky_shards
+        order = Order(rows.mode, units, window_rows, rows.seed, epoch, sticky, buckets)
+    else:
+        name = "weights" if options.balance is None else "balance"
+        weights = rows.weights if grouping.group is None else rows.weights[grouping.group]
+        order = Draws(units, weights, window_rows, rows.seed, epoch, name)
+    return EpochPlan(order, options.shard, rows.batch_rows, rows.last)

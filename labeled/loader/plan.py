@@ -1,7 +1,11 @@
-"""What a loader does, decided once: order, memory, lanes, and how batches are laid out."""
+"""What a loader does, decided once: order, memory, lanes, and how batches are laid out.
+
+:func:`plan_batches` goes from what a user asked to the plan; no row is read but for labels.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,16 +15,42 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.device import Device
-from labeled.loader.device_plan import DevicePlan
+from labeled.display.text import count_words
+from labeled.errors import LoaderError, MissingExtraError, warn
+from labeled.loader.device_plan import (
+    DevicePlan,
+    check_device,
+    check_dtypes,
+    device_of,
+    device_plan,
+)
 from labeled.loader.finish import Finish
-from labeled.loader.handoff import HandedOver
+from labeled.loader.handoff import HandedOver, handed_over
 from labeled.loader.jobs import Job, jobs_of
 from labeled.loader.lanes import Lane
-from labeled.loader.memory import Sizes
-from labeled.loader.ordering import rows_held
+from labeled.loader.laying import check_uneven, finish_of, forms_of, line_in_form
+from labeled.loader.memory import Sizes, job_offset_of, picked_sizes, plan_memory, warn_of_room
+from labeled.loader.options import BatchOptions
+from labeled.loader.ordering import (
+    OrderedRows,
+    bucket_source,
+    buckets_of,
+    epoch_plan_of,
+    governing_source,
+    layout_words,
+    ordered_rows,
+    rows_held,
+)
 from labeled.loader.slots import Layout
+from labeled.samplers.permutation import key_of
 from labeled.samplers.sampled import AnyPlan, SampledPlan, moved
-from labeled.transforms.running import Line
+from labeled.samplers.state import plan_hash
+from labeled.selection import Selection
+from labeled.sources.source import AnySource
+from labeled.spaces import Space
+from labeled.transforms.running import Line, made_of
+
+log = logging.getLogger(__name__)
 
 Rows = npt.NDArray[np.int64]
 
@@ -46,12 +76,9 @@ class LoaderPlan:
     job_offset : int, optional
         See :func:`labeled.loader.jobs.cut_jobs`.
     finish : Finish
+    options : BatchOptions
     plan_hash : str
         Over everything the order depends on, for saved states.
-    skips : bool
-        Leave out rows that cannot be read, rather than raise.
-    max_lost : int or float, optional
-        How many of them an epoch may have, or which part of its rows.
     line : Line, optional
         What happens to batches on their way to the consumer.
     uncounted : tuple of str
@@ -62,8 +89,6 @@ class LoaderPlan:
         Where batches go that a pipeline makes on the host, before its batch stage.
     hand : HandedOver, optional
         Makes another library's arrays of what is handed out.
-    seed_given : bool
-        Whether the caller chose the seed of what is drawn.
     """
 
     lanes: Sequence[Lane]
@@ -72,15 +97,24 @@ class LoaderPlan:
     sizes: Sizes
     job_offset: int | None
     finish: Finish
+    options: BatchOptions
     plan_hash: str
-    skips: bool = False
-    max_lost: int | float | None = None
     line: Line | None = None
     uncounted: tuple[str, ...] = ()
     on_device: DevicePlan | None = None
     goes_to: Device | None = None
     hand: HandedOver | None = None
-    seed_given: bool = False
+
+    @property
+    def skips(self) -> bool:
+        """Leave out rows that cannot be read, rather than raise."""
+        return self.options.skips
+
+    @property
+    def seed_given(self) -> bool:
+        """Whether the caller chose the seed of what is drawn."""
+        drawn = self.epoch_plan.order.mode != "file" or self.options.line_draws
+        return self.options.seed is not None and drawn
 
     @property
     def batch_rows(self) -> int:
@@ -138,3 +172,103 @@ class LoaderPlan:
     @property
     def sources(self) -> Mapping[str, Any]:
         return {lane.name: lane.source for lane in self.lanes}
+
+
+def plan_batches(
+    sources: Mapping[str, AnySource],
+    selections: Mapping[str, Selection],
+    spaces: Mapping[str, Space],
+    n_rows: int,
+    options: BatchOptions,
+) -> LoaderPlan:
+    """Decide how the selected rows of some sources are served.
+
+    Raises
+    ------
+    LoaderError
+        If an option does not fit the sources, or `memory` is too small; no row is read but for
+        the labels of `balance`.
+    SpecsError
+        If the specs do not fit the sources.
+    """
+    if not sources:
+        raise LoaderError("there is no source to make batches of")
+    rows = ordered_rows(options, sources, selections, n_rows)
+    measured = bucket_source(rows, sources)
+    # All sources count for the order, also those that specs leave out.
+    lead = governing_source(sources)
+    sources, finish = finish_of(
+        sources, spaces, options.specs, options.dtype, options.scale, options.shift,
+        options.pad_value, options.ragged, pads=rows.last == "pad",
+    )  # fmt: skip
+    check_uneven(sources, selections, finish)
+    line = line_in_form(options.line, finish)
+    where = _device_for(options)
+    hand = handed_over(
+        options.output, options.pinned, finish if line is None else None, as_tuple=options.as_tuple
+    )
+    piped = line is not None and line.works
+    made = made_of(line, forms_of(sources, selections, finish)) if line and piped else None
+    if where is not None:
+        if line is None:
+            check_dtypes(finish)
+        check_device(where, options.device, skips=options.skips, piped=piped, output=options.output)
+    lanes, grouping, sizes = plan_memory(rows, finish, made, sources, selections, lead)
+    buckets = None
+    if measured is not None:
+        buckets = buckets_of(measured, selections[measured.name], grouping, rows)
+    epoch_plan = epoch_plan_of(rows, grouping, sizes.window_rows, buckets)
+    on_device = None
+    if where is not None and not piped:
+        on_device = device_plan(where, lanes, sizes, finish, rows.held_rows, library=options.output)
+    else:
+        sizes = picked_sizes(sizes, lanes, rows)
+    if rows.last == "drop" and not epoch_plan.n_batches and n_rows:
+        _warn_of_no_batch(rows)
+    log.info(
+        "%d rows, shuffle=%r, in windows of %d; %d threads, %d slots of %d rows, at most %d bytes",
+        n_rows, rows.mode, sizes.window_rows, sizes.threads, sizes.slots, sizes.job_rows,
+        sizes.promised_bytes,
+    )  # fmt: skip
+    warn_of_room(sizes.promised_bytes)
+    layout = layout_words(selections, grouping)
+    return LoaderPlan(
+        lanes=lanes,
+        epoch_plan=epoch_plan,
+        group=grouping.group,
+        sizes=sizes,
+        job_offset=job_offset_of(rows.mode, lanes, grouping, sizes),
+        finish=finish,
+        options=options,
+        plan_hash=plan_hash(epoch_plan, f"{key_of(repr(layout)):032x}"),
+        line=line,
+        uncounted=() if made is None else made.uncounted,
+        on_device=on_device,
+        goes_to=where if piped else None,
+        hand=hand,
+    )
+
+
+def _device_for(options: BatchOptions) -> Device | None:
+    """Return where batches are made; torch has a way to a GPU without CuPy."""
+    try:
+        return device_of(options.device)
+    except MissingExtraError as error:
+        if options.output != "torch":
+            raise
+        raise MissingExtraError(
+            f"{error}. Without CuPy, leave device= out, pass pinned=True and call "
+            "tensor.to('cuda', non_blocking=True) on each tensor"
+        ) from None
+
+
+def _warn_of_no_batch(rows: OrderedRows) -> None:
+    drawn, n_shards = rows.options.draws_rows, rows.options.shard[1]
+    why = "balance= and weights= make whole batches" if drawn else "last='drop'"
+    warn(
+        f"every epoch is empty, for {why} and {count_words(rows.n_rows, 'row')} do not fill one "
+        f"batch of batch_size={rows.batch_rows}"
+        + (f" for each of {n_shards} shards" if n_shards > 1 else "")
+        + "; pass a smaller batch_size"
+        + ("" if drawn else ", or last='keep'")
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from labeled import permute
 from labeled.errors import LoaderError
 from labeled.loader.arguments import can_hold, check_change, check_factor, checked_dtype
 from labeled.loader.dealt import DealtExamples
+from labeled.loader.options import RaggedLayout
 from labeled.ragged import Flat
 from labeled.ragged.flat import comes_one_by_one, flat_of_views
 from labeled.ragged.padding import padded
@@ -20,8 +21,6 @@ from labeled.sources.ragged import RaggedSource
 from labeled.spaces.arrays import check_fits, value_for
 
 Array = npt.NDArray[Any]
-RaggedLayout = Literal["list", "pad", "flat"]
-LAYOUTS = ("list", "pad", "flat")
 
 
 @dataclass(frozen=True, eq=False)

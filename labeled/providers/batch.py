@@ -18,7 +18,7 @@ import xarray as xr
 
 from labeled.device import Array, adopted, check_copy, copy_into, is_array, is_foreign, to_host
 from labeled.errors import ArrayError, LoaderError, UnknownNameError, did_you_mean
-from labeled.loader.arguments import integer
+from labeled.loader.options import integer
 
 Rows = npt.NDArray[np.int64]
 

@@ -18,8 +18,8 @@ import numpy as np
 from labeled._validation import check_arguments, check_keywords, keywords_of
 from labeled.device import Array, is_array, owned_copy, permute_dims
 from labeled.errors import ArrayError, LoaderError, UnknownNameError, did_you_mean
-from labeled.loader.arguments import integer, integer_or_none
 from labeled.loader.batch import Batch
+from labeled.loader.options import integer
 from labeled.providers.arrays import named_arrays, samples_of
 from labeled.providers.batch import BatchAxis, DataBatch
 from labeled.providers.provider import COUNTING, DataProvider, Shapes
@@ -172,7 +172,9 @@ class IteratorProvider(DataProvider):
     ) -> None:
         super().__init__(axes, data_padding, label_padding)
         self._passes = _Once(iterable) if isinstance(iterable, Iterator) else iterable
-        self._asked_size = integer_or_none("batch_size", batch_size, least=1)
+        self._asked_size = (
+            None if batch_size is None else integer("batch_size", batch_size, least=1)
+        )
         self._label = (label,) if isinstance(label, str) else tuple(label)
         self._data_name, self._label_name, self._copy = data_name, label_name, copy
 

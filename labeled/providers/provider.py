@@ -18,13 +18,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from labeled import permute
-from labeled._validation import check_keywords
+from labeled._validation import check_keywords, flag
 from labeled.device import Array, dtype_of, namespace
 from labeled.errors import LoaderError, UnknownNameError, did_you_mean
-from labeled.loader.arguments import can_hold, flag, integer
-from labeled.loader.build import make_loader
+from labeled.loader.arguments import can_hold
 from labeled.loader.finish import padding_of
 from labeled.loader.loader import Loader
+from labeled.loader.options import BatchOptions, integer
+from labeled.loader.plan import plan_batches
 from labeled.providers.batch import BatchAxis, DataBatch, Rows, batch_axis_of, moved_order
 from labeled.samplers.order import stretch
 from labeled.samplers.sampled import moved
@@ -185,7 +186,7 @@ class LoaderProvider(DataProvider):
     ) -> None:
         super().__init__(axes, data_padding, label_padding)
         self._title, self._skips = title, loading.get("errors") == "skip"
-        self._rolls_over = flag("roll_over", roll_over)
+        self._rolls_over = flag("roll_over", roll_over, error=LoaderError)
         if self._skips and roll_over:
             raise LoaderError(
                 "errors='skip' leaves rows out, so that a last batch is not filled up with others: "
@@ -208,7 +209,7 @@ class LoaderProvider(DataProvider):
             {f.name: _shape_of(used[f.source]) for f in feeds if f.is_label},
         )
         self._dims = {f.name: moved_order(used[f.source].dims, axes) for f in feeds}
-        self._plan = make_loader(
+        self._plan = plan_batches(
             used,
             {name: selections[name] for name in used},
             {
@@ -217,10 +218,8 @@ class LoaderProvider(DataProvider):
                 if one.dtype.kind not in "OSU" and not isinstance(one, RaggedSource)
             },
             self._n_rows,
-            size,
-            last="wrap" if roll_over else "keep",
-            **loading,
-        ).plan
+            BatchOptions(size, last="wrap" if roll_over else "keep", **loading),
+        )
         self._check_padding(used)
         self._epoch = 0
 
