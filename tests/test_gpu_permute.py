@@ -1,4 +1,4 @@
-"""Copies, crops and gathers on a GPU are those of the host: ``pytest -m gpu``."""
+"""Copies and gathers on a GPU are those of the host: ``pytest -m gpu``."""
 
 from __future__ import annotations
 
@@ -47,23 +47,15 @@ def test_a_device_array_scales_as_numpy_does(cupy, final):
 
 
 @pytest.mark.parametrize("item", ["u1", "f2", "f4"])
-def test_pieces_of_device_rows_are_those_of_the_host(cupy, item):
+def test_gathered_device_rows_are_those_of_the_host(cupy, item):
     rng = np.random.default_rng(5)
     src = rng.integers(0, 256, (300, 3, 40, 44)).astype(item)
-    rows, top, left = rng.integers(0, 300, 257), *rng.integers(0, 5, (2, 257))
-    picked = {
-        "at": {2: (top, 32), 3: (left, 32)},
-        "rows": rows,
-        "mirror": {3: rng.integers(0, 2, 257).astype(bool)},
-    }
+    rows = rng.integers(0, 300, 257)
     scale = rng.uniform(0.1, 2, (3, 1, 1)).astype("f4")
     for axes in itertools.permutations(range(4)):
         for changes in ({}, {"dtype": "f4", "scale": scale, "shift": -1.0}):
             # whatever lies in the pool must not be seen in the result
-            cupy.full(257 * 3 * 32 * 32 * 4, POISON, np.uint8)
-            result = permute.crop(cupy.asarray(src), axes, **picked, **changes)
-            expected = permute.crop(src, axes, **picked, **changes)
-            np.testing.assert_array_equal(cupy.asnumpy(result), expected)
+            cupy.full(257 * 3 * 40 * 44 * 4, POISON, np.uint8)
             gathered = permute.gather(cupy.asarray(src), rows, axes, **changes)
             expected = permute.gather(src, rows, axes, **changes)
             np.testing.assert_array_equal(cupy.asnumpy(gathered), expected)

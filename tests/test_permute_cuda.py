@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from labeled import device, permute
-from labeled.permute import cuda, foreign, picks
+from labeled.permute import cuda, foreign
 
 COMPILER = shutil.which("c++")
 THREADS = 3
@@ -183,7 +183,6 @@ def test_short_runs_share_a_block_and_move_in_wide_items(on_host, monkeypatch, i
     """Where the last axis stays, a run a block would leave most threads with nothing to do."""
     src = np.random.default_rng(0).integers(0, 256, (64, 3, 16, width)).astype(item)
     rows = np.random.default_rng(1).integers(0, 64, 50)
-    crop = {3: (np.repeat([0, 2], 25), width // 2)}
     seen: list[int] = []
     told = cuda.source
 
@@ -192,23 +191,11 @@ def test_short_runs_share_a_block_and_move_in_wide_items(on_host, monkeypatch, i
         return told(items)
 
     monkeypatch.setattr(cuda, "source", tell)
-    pieces = np.stack(
-        [src[row][..., b : b + width // 2] for row, b in zip(rows, crop[3][0], strict=True)]
-    )
     for axes in [(0, 1, 2, 3), (0, 2, 1, 3), (2, 1, 0, 3)]:
         on_host(lambda axes=axes: copied(src, axes), src.transpose(axes))
         assert sys.modules["cupy"].launched[0][0] <= 1 + src.nbytes // 1536
-        for chosen, expected in (
-            (picks.checked(src.shape, rows, None, None), src[rows]),
-            (picks.checked(src.shape, rows, crop, None), pieces),
-        ):
-            on_host(
-                lambda axes=axes, chosen=chosen: copied(src, axes, picks=chosen),
-                expected.transpose(axes),
-            )
-    wide = math.gcd(8, width * src.itemsize)
-    cut = math.gcd(8, width // 2 * src.itemsize, 2 * src.itemsize, width * src.itemsize)
-    assert seen[-3:] == [max(src.itemsize, n) for n in (wide, wide, cut)]
+        on_host(lambda axes=axes: copied(src, axes, rows=rows), src[rows].transpose(axes))
+    assert seen[-2:] == [max(src.itemsize, math.gcd(8, width * src.itemsize))] * 2
 
 
 @pytest.mark.parametrize("item", ["u2", "f4", "f8"])
@@ -226,14 +213,11 @@ def test_items_between_their_places_are_copied_before(on_host, item, first, apar
     assert (cuda.aligned(src) is src) == (not any(moved))
     plain = {"dtype": None, "scale": None, "shift": None}
     rows = np.array([6, 0, 6])
-    chosen = picks.checked(src.shape, rows, {2: (1, 4)}, None)
     for axes in itertools.permutations(range(3)):
         expected = whole.transpose(axes)
         on_host(lambda axes=axes: foreign.copy(src, axes, out=None, **plain), expected)
         expected = whole[rows].transpose(axes)
         on_host(lambda axes=axes: foreign.gather(src, rows, axes, out=None, **plain), expected)
-        expected = whole[rows][..., 1:5].transpose(axes)
-        on_host(lambda axes=axes: foreign.crop(src, axes, chosen, **plain), expected)
 
 
 def test_more_blocks_than_a_launch_takes_are_left_to_the_library(on_host, monkeypatch):
@@ -316,103 +300,32 @@ def test_a_cast_alone_rounds_once(on_host):
     assert copied(exact, (1, 0), dtype="f2") is None  # it would be rounded twice
 
 
-@pytest.mark.parametrize("axes", list(itertools.permutations(range(4))), ids=str)
-def test_gather_crop_and_mirror_are_part_of_the_same_pass(on_host, axes):
-    """Against one row at a time, by slicing."""
-    rng = np.random.default_rng(sum(4**n * axis for n, axis in enumerate(axes)))
-    src = rng.integers(0, 256, (40, 3, 19, 21)).astype("u1")
-    rows = rng.integers(0, 40, 71)
-    top, left = rng.integers(0, 4, 71), rng.integers(0, 6, 71)
-    over, back = rng.integers(0, 2, (2, 71)).astype(bool)
-    scale = rng.uniform(0.1, 2, (3, 1, 1)).astype("f4")
-    pieces = []
-    for k, row in enumerate(rows):
-        piece = src[row][:, top[k] : top[k] + 16, left[k] : left[k] + 16]
-        piece = piece[:, ::-1] if over[k] else piece
-        pieces.append(piece[:, :, ::-1] if back[k] else piece)
-    expected = np.stack(pieces).transpose(axes)
-    picked = {
-        "at": {2: (top, 16), -1: (left, 16)},
-        "rows": rows,
-        "mirror": {2: over, 3: back},
-    }
-    plain = {"dtype": None, "scale": None, "shift": None}
-    chosen = picks.checked(src.shape, rows, picked["at"], picked["mirror"])
-    on_host(lambda: foreign.crop(src, axes, chosen, **plain), expected)
-    wanted = (np.stack(pieces).astype("f4") * scale + np.float32(1)).transpose(axes)
-    changes = {"dtype": "f4", "scale": scale, "shift": np.float32(1)}
-    on_host(lambda: foreign.crop(src, axes, chosen, **changes), wanted)
-    gathered = src[rows].transpose(axes)
-    on_host(lambda: foreign.gather(src, rows, axes, out=None, **plain), gathered)
-    np.testing.assert_array_equal(permute.crop(src, axes, **picked), expected)
-    np.testing.assert_array_equal(permute.crop(src, axes, **picked, **changes), wanted)
-
-
 @st.composite
-def crops(draw):
-    """Draw an array and which pieces of which rows of it."""
+def gathers(draw):
+    """Draw an array, rows of it and an order of its axes."""
     shape = draw(st.lists(st.integers(1, 9), min_size=2, max_size=4))
-    n = draw(st.integers(0, 12))
     src = np.random.default_rng(draw(st.integers(0, 99))).integers(0, 60000, shape).astype("u2")
     src = src[:: draw(st.sampled_from([1, -1, 2]))]
-    rows = draw(st.lists(st.integers(-len(src), len(src) - 1), min_size=n, max_size=n))
-    at, mirror = {}, {}
-    for axis in range(1, len(shape)):
-        if draw(st.booleans()):
-            length = draw(st.integers(0, shape[axis]))
-            starts = st.integers(0, shape[axis] - length)
-            each = st.lists(starts, min_size=n, max_size=n)
-            at[axis] = (draw(each | starts), length)
-        if draw(st.booleans()):
-            each = st.lists(st.booleans(), min_size=n, max_size=n)
-            mirror[axis] = draw(each | st.booleans())
-    return src, np.array(rows, np.int64), at, mirror, draw(st.permutations(range(len(shape))))
-
-
-def by_hand(src, rows, at, mirror, axes):
-    """Take the pieces one index at a time."""
-    lengths = [at.get(axis, (0, src.shape[axis]))[1] for axis in range(1, src.ndim)]
-    out = np.zeros((len(rows), *lengths), src.dtype)
-    for k, *index in np.ndindex(out.shape):
-        place = [rows[k]]
-        for axis, i in enumerate(index, start=1):
-            turned = np.broadcast_to(mirror.get(axis, False), len(rows))[k]
-            first = np.broadcast_to(at.get(axis, (0, 0))[0], len(rows))[k]
-            place.append(first + (lengths[axis - 1] - 1 - i if turned else i))
-        out[(k, *index)] = src[tuple(place)]
-    return out.transpose(axes)
+    rows = draw(st.lists(st.integers(-len(src), len(src) - 1), max_size=12))
+    return src, np.array(rows, np.int64), draw(st.permutations(range(len(shape))))
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(crops())
-def test_any_crop_is_the_same_on_every_way(on_host, drawn):
-    src, rows, at, mirror, axes = drawn
-    expected = by_hand(src, rows, at, mirror, axes)
-    found = permute.crop(src, axes, at, rows=rows, mirror=mirror)
-    np.testing.assert_array_equal(found, expected)
-    strict = permute.crop(xp.asarray(src), axes, at, rows=rows, mirror=mirror)
+@given(gathers())
+def test_any_gather_is_the_same_on_every_way(on_host, drawn):
+    src, rows, axes = drawn
+    expected = src[rows].transpose(axes)
+    np.testing.assert_array_equal(permute.gather(src, rows, axes), expected)
+    strict = permute.gather(xp.asarray(src), rows, axes)
     np.testing.assert_array_equal(np.asarray(strict), expected)
-    chosen = picks.checked(src.shape, rows, at, mirror)
-    if copied(src, axes, picks=chosen) is None:  # gathered rows of one item
-        assert math.prod(chosen.row_shape) == 1
+    chosen = np.where(rows < 0, rows + len(src), rows)
+    if copied(src, axes, rows=chosen) is None:  # gathered rows of one item
+        assert math.prod(src.shape[1:]) == 1
     else:
-        on_host(lambda: copied(src, axes, picks=chosen), expected, int(expected.size > 0))
-
-
-@pytest.mark.parametrize(
-    ("given", "error", "words"),
-    [
-        ({"at": {1: (0, 9)}}, ValueError, "crop along axis 1 is 9 long; rows are 8 long"),
-        ({"at": {1: ([0, 5], 4)}, "rows": [7, 3]}, IndexError, "row 3, number 1 of the result"),
-        ({"at": {1: (-1, 4)}}, IndexError, r"-1 \.\. 3 is not within 0 \.\. 8"),
-        ({"at": {0: (0, 4)}}, ValueError, r"axes 1 \.\. 2"),
-        ({"at": {1: (0.5, 4)}}, ValueError, "integers; found dtype float64"),
-        ({"mirror": {2: [True]}}, ValueError, "each of the 10 rows"),
-        ({"mirror": {2: 1}}, ValueError, "true or false"),
-        ({"mirror": {2: True, -1: True}}, ValueError, "names axis 2 twice"),
-        ({"rows": [10]}, IndexError, "row 10 is not in an array of 10 rows"),
-    ],
-)
-def test_a_crop_that_does_not_fit_is_refused(given, error, words):
-    with pytest.raises(error, match=words):
-        permute.crop(np.zeros((10, 8, 8)), (0, 1, 2), **given)
+        on_host(lambda: copied(src, axes, rows=chosen), expected, int(expected.size > 0))
+    scale = np.arange(1, 1 + src.shape[1], dtype="f4").reshape((-1,) + (1,) * (src.ndim - 2))
+    changes = {"dtype": "f4", "scale": scale, "shift": np.float32(1)}
+    wanted = (src[rows].astype("f4") * scale + np.float32(1)).transpose(axes)
+    np.testing.assert_array_equal(permute.gather(src, rows, axes, **changes), wanted)
+    if math.prod(src.shape[1:]) > 1:
+        on_host(lambda: copied(src, axes, rows=chosen, **changes), wanted, int(expected.size > 0))

@@ -64,7 +64,7 @@ PARTS: Mapping[str, str] = {
     "torch": "files",
     "small": "files",
     "depths": "files",
-    "crops": "arrays",
+    "gathers": "arrays",
     "latency": "arrays",
     "cluster": "machines",
 }
@@ -74,7 +74,7 @@ A module is imported by its own parts alone: what it needs may be missing.
 """
 
 ALWAYS = ("environment", "copies")
-OF_BOUND = {"files": "h2d", "permutes": "d2d", "crops": "d2d"}
+OF_BOUND = {"files": "h2d", "permutes": "d2d", "gathers": "d2d"}
 """Parts that are told in fractions of a rate that was measured before."""
 
 PART_S = {"files": 100.0, "permutes": 120.0, "tests": 150.0, "cluster": 90.0}

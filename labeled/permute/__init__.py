@@ -15,7 +15,7 @@ shape is copied for the first time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,12 +23,12 @@ import numpy as np
 
 from labeled.device import kernels_at
 from labeled.errors import ArrayError, DimsError
-from labeled.permute import arguments, blocked, compiled, foreign, picks
+from labeled.permute import arguments, blocked, compiled, foreign
 from labeled.permute.arguments import Array
 from labeled.permute.job import job
 from labeled.permute.plan import Plan, Request, plan
 
-__all__ = ["available", "copy", "crop", "describe", "empty", "forget", "gather"]
+__all__ = ["available", "copy", "describe", "empty", "forget", "gather"]
 
 KNOWN_COPIES = 512
 """Pure copies that are remembered at most, and as many gathers."""
@@ -173,68 +173,6 @@ def gather(
             if compiled.run(known.plan, result, src, chosen, None, None, threads):
                 return result
     return _permute(src, axes, chosen, out, dtype, scale, shift, threads)
-
-
-def crop(
-    src: Any,
-    axes: Sequence[int],
-    at: Mapping[int, picks.Crop] | None = None,
-    *,
-    rows: Any = None,
-    mirror: Mapping[int, Any] | None = None,
-    dtype: Any = None,
-    scale: Any = None,
-    shift: Any = None,
-    threads: int | None = None,
-) -> Any:
-    """Copy a piece of each row, mirrored or not, into another order of the axes.
-
-    CuPy arrays are copied in one pass; others row by row, and then as by :func:`copy`.
-
-    Parameters
-    ----------
-    src : array
-        At least one axis; rows lie along axis 0.
-    axes : sequence of int
-        As for :func:`copy`.
-    at : mapping of int to (start, length), optional
-        Axis of `src` to the first index, one for all rows or one a row, and the length, which
-        is the same for all. Axes that are not named stay whole.
-    rows : 1-D array of integers, optional
-        As for :func:`gather`. All rows in their order if not given.
-    mirror : mapping of int to bool, optional
-        Axis of `src` to whether it is turned around in the result: one for all rows or one a
-        row.
-    dtype, scale, shift, threads
-        As for :func:`copy`; factors lie as the result does, neither cropped nor mirrored.
-
-    Raises
-    ------
-    SelectionError
-        If a row is not in `src`, or a piece not in its row.
-    DimsError, ArrayError
-        If an axis does not exist, or as for :func:`copy`.
-
-    Examples
-    --------
-    >>> images = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
-    >>> crop(images, (0, 1, 2), {2: ([0, 2], 2)}, mirror={2: [False, True]})[:, 0]
-    array([[ 0,  1],
-           [15, 14]], dtype=uint8)
-    """
-    changes = {"dtype": dtype, "scale": scale, "shift": shift}
-    if not isinstance(src, np.ndarray | np.generic):
-        chosen = picks.checked(src.shape, rows, at, mirror)
-        with kernels_at(src):
-            return foreign.crop(src, axes, chosen, **changes)
-    src = np.asarray(src)
-    chosen = picks.checked(src.shape, rows, at, mirror)
-    if not at and not mirror:
-        return gather(src, chosen.rows, axes, threads=threads, **changes)
-    pieces = np.empty((len(chosen.rows), *chosen.row_shape), src.dtype)
-    for k in range(len(pieces)):
-        pieces[k] = src[chosen.index(k)]
-    return copy(pieces, axes, threads=threads, **changes)
 
 
 def empty(shape: Sequence[int], dtype: Any) -> Array:

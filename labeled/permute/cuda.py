@@ -3,14 +3,14 @@
 **This has not run on a GPU yet.** The source is compiled for this processor by the tests, and
 every result compared with NumPy's; speed and behaviour on a device are unknown.
 
-The kernel gathers rows, crops and mirrors each of them on its own, permutes, casts, scales and
-shifts; what a copy does not ask for is not compiled in. A block of threads copies one tile: it
-reads along the fast axis of the source, converts, keeps the tile in shared memory, and writes
-along the destination, so both sides are touched in whole segments. Rows are all axes behind the
-fast one, taken as one; the offset of each row of a tile is computed once a block. Where the fast
-axis is the last one, too, rows are all axes before it, and a block copies many short runs as they
-are; pure runs are copied in the widest items that their places allow. One compiled kernel for each
-pair of item types serves every shape: the shape travels as a small table.
+The kernel gathers rows, permutes, casts, scales and shifts; what a copy does not ask for is not
+compiled in. A block of threads copies one tile: it reads along the fast axis of the source,
+converts, keeps the tile in shared memory, and writes along the destination, so both sides are
+touched in whole segments. Rows are all axes behind the fast one, taken as one; the offset of each
+row of a tile is computed once a block. Where the fast axis is the last one, too, rows are all axes
+before it, and a block copies many short runs as they are; pure runs are copied in the widest items
+that their places allow. One compiled kernel for each pair of item types serves every shape: the
+shape travels as a small table.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ import numpy as np
 from labeled.permute import layout
 from labeled.permute.arguments import Rows
 from labeled.permute.job import merged_factor
-from labeled.permute.picks import Picks
 from labeled.permute.plan import CAST_FROM, CAST_TO, MOVED, Plan, Request, plan
 
 TILE_BYTES = 1 << 14
@@ -61,22 +60,21 @@ __device__ inline unsigned short halved(float value) {
 
 // table: 0 outer steps, 1 n_fast, 2 n_rows, 3 tile_fast, 4 tile_rows, 5 tiles_fast, 6 tiles_rows,
 // 7 pitch, 8..10 steps along the fast axis of source, scale, shift, 11 outer axes, 12 row axes,
-// 13 mark of the fast axis, 14 whether the fast axis is the last one of the result, then (length,
-// source, scale, shift, mark) of each outer axis and each row axis, the innermost first. Mark 1:
-// the axis of gathered rows; 2, 4, ...: mirrored in rows whose flags have that bit.
+// 13 whether the fast axis is the last one of the result, then (length, source, scale, shift,
+// whether rows are gathered along it) of each outer axis and each row axis, the innermost first.
 __device__ inline Big picked_row(const Big* axes, int count, Big index, Big found) {
     for (int k = 0; k < count; ++k, axes += 5) {
         Big next = index / axes[0];
-        if (axes[4] == 1) found = index - next * axes[0];
+        if (axes[4]) found = index - next * axes[0];
         index = next;
     }
     return found;
 }
 
-__device__ inline void walk(const Big* axes, int count, Big index, Big flags, Offsets& at) {
+__device__ inline void walk(const Big* axes, int count, Big index, Offsets& at) {
     for (int k = 0; k < count; ++k, axes += 5) {
         Big next = index / axes[0], step = index - next * axes[0];
-        at.src += (flags & axes[4] ? axes[0] - 1 - step : step) * axes[1];
+        at.src += step * axes[1];
         at.scale += step * axes[2];
         at.shift += step * axes[3];
         index = next;
@@ -100,7 +98,7 @@ __device__ inline FINAL converted(ITEM value, FACTOR scale, FACTOR shift) {
 #endif
 }
 
-// picked: (first item, flags) of each gathered row
+// picked: the first item of each gathered row
 extern "C" __global__ void permute(const ITEM* __restrict__ src, FINAL* __restrict__ dst,
                                    const Big* __restrict__ table,
                                    const Big* __restrict__ picked,
@@ -116,23 +114,16 @@ extern "C" __global__ void permute(const ITEM* __restrict__ src, FINAL* __restri
     const int fasts = (int)(n_fast - first < tile_fast ? n_fast - first : tile_fast);
     const int count = (int)(n_rows - row < tile_rows ? n_rows - row : tile_rows);
     const int n_outer_axes = (int)table[11], n_row_axes = (int)table[12];
-    const Big* outer_axes = table + 15;
+    const Big* outer_axes = table + 14;
     const Big* row_axes = outer_axes + 5 * n_outer_axes;
     for (int j = threadIdx.x; j < count; j += blockDim.x) {
         Offsets at = {0, table[8], 0, 0};
-        Big flags = 0;
 #if PICKED
-        const Big* here = picked + 2 * picked_row(row_axes, n_row_axes, row + j,
-                                   picked_row(outer_axes, n_outer_axes, outer, 0));
-        at.src = here[0];
-        flags = here[1];
-        if (flags & table[13]) {
-            at.src += (n_fast - 1) * at.along;
-            at.along = -at.along;
-        }
+        at.src = picked[picked_row(row_axes, n_row_axes, row + j,
+                                   picked_row(outer_axes, n_outer_axes, outer, 0))];
 #endif
-        walk(outer_axes, n_outer_axes, outer, flags, at);
-        walk(row_axes, n_row_axes, row + j, flags, at);
+        walk(outer_axes, n_outer_axes, outer, at);
+        walk(row_axes, n_row_axes, row + j, at);
         rows[j] = at;
     }
     __syncthreads();
@@ -140,7 +131,7 @@ extern "C" __global__ void permute(const ITEM* __restrict__ src, FINAL* __restri
     const int threads = blockDim.x, items = fasts * count;
     const int next_row = threads / fasts, next_fast = threads % fasts;
     int j = threadIdx.x / fasts, i = threadIdx.x % fasts;
-    if (table[14]) {
+    if (table[13]) {
         for (int t = threadIdx.x; t < items; t += threads) {
             const Offsets at = rows[j];
             const Big along = first + i;
@@ -188,11 +179,11 @@ class Items(NamedTuple):
     final: np.dtype[Any]
     factor: np.dtype[Any]
     picked: bool
-    """Whether rows are gathered, cropped or mirrored, each on its own."""
+    """Whether rows are gathered."""
 
 
 def copy(
-    src: Any, axes: Sequence[int], *, dtype: Any, scale: Any, shift: Any, picks: Picks | None = None
+    src: Any, axes: Sequence[int], *, dtype: Any, scale: Any, shift: Any, rows: Rows | None = None
 ) -> Any | None:
     """Copy a CuPy array into another order of its axes; None where the kernel does not fit.
 
@@ -202,12 +193,9 @@ def copy(
     factors = [None if f is None else cupy.asarray(f) for f in (scale, shift)]
     shapes = [None if f is None else tuple(f.shape) for f in factors]
     shape, strides = tuple(src.shape), tuple(src.strides)
-    n_rows: int | None = None
-    apart: tuple[int, ...] = ()
-    if picks is not None:
-        shape, n_rows, apart = (shape[0], *picks.row_shape), len(picks.rows), picks.mirrored_axes
+    n_rows = None if rows is None else len(rows)
     found = plan(
-        Request(shape, strides, src.dtype, tuple(axes), dtype, shapes[0], shapes[1], n_rows, apart)
+        Request(shape, strides, src.dtype, tuple(axes), dtype, shapes[0], shapes[1], n_rows)
     )
     items = item_types(found, src.dtype)
     if items is None:
@@ -217,8 +205,7 @@ def copy(
         return None
     if found.size == 0:
         return cupy.empty(found.shape, found.final)
-    picked = None if picks is None else picks.offsets(strides)  # in bytes
-    items, seen = widened(items, found, fast, address(src), picked)
+    items, seen = widened(items, found, fast, address(src), strides[0] if rows is not None else 0)
     item_bytes = items.item.itemsize
     laid, steps = [], []
     for factor, neutral in zip(factors, (1.0, -0.0), strict=True):
@@ -233,9 +220,8 @@ def copy(
     if blocks > MOST_BLOCKS:
         return None
     tables = [np.array(numbers, np.int64)]
-    if picked is not None:
-        picked[:, 0] //= item_bytes
-        tables.append(picked.reshape(-1))
+    if rows is not None:
+        tables.append(rows * (strides[0] // item_bytes))
     sent = cupy.asarray(np.concatenate(tables))  # one trip to the device
     module = cupy.RawModule(code=source(items), options=OPTIONS)
     result = cupy.empty(found.shape, found.final)
@@ -283,27 +269,24 @@ def item_types(found: Plan, src: np.dtype[Any]) -> Items | None:
     return Items(src, final, factor, picked) if known and not twice else None
 
 
-def widened(
-    items: Items, found: Plan, fast: int, place: int, picked: Rows | None
-) -> tuple[Items, Plan]:
+def widened(items: Items, found: Plan, fast: int, place: int, row_bytes: int) -> tuple[Items, Plan]:
     """Return wider items, and the plan in them, where pure runs begin and end at their multiples.
 
     Examples
     --------
     >>> request = Request((6, 5, 32), (160, 32, 1), np.dtype("u1"), (1, 0, 2), *[None] * 4)
     >>> bytes_of = Items(*[np.dtype("u1")] * 3, picked=False)
-    >>> items, seen = widened(bytes_of, plan(request), 2, 1024, None)
+    >>> items, seen = widened(bytes_of, plan(request), 2, 1024, 0)
     >>> str(items.item), seen.lengths
     ('uint64', (5, 6, 4))
     """
     last = len(found.lengths) - 1
     item_bytes = items.item.itemsize
-    if not found.pure or fast != last or found.marks[last] or found.src_strides[last] != item_bytes:
+    pure_runs = found.pure and fast == last != found.axis
+    if not pure_runs or found.src_strides[last] != item_bytes:
         return items, found
     steps = [step for axis, step in enumerate(found.src_strides) if axis not in (last, found.axis)]
-    places = [place, found.lengths[last] * item_bytes, *steps]
-    if picked is not None:
-        places.append(int(np.gcd.reduce(picked[:, 0])))
+    places = [place, found.lengths[last] * item_bytes, row_bytes, *steps]
     width = math.gcd(max(MOVED), *places)
     if width <= item_bytes:
         return items, found
@@ -374,8 +357,8 @@ def table(
     described = [
         math.prod(lengths[axis] for axis in outer), lengths[fast], n_rows, tile_fast, tile_rows,
         -(-lengths[fast] // tile_fast), -(-n_rows // tile_rows), pitch,
-        src[fast], scale[fast], shift[fast], len(outer), len(rows), found.marks[fast], int(runs),
+        src[fast], scale[fast], shift[fast], len(outer), len(rows), int(runs),
     ]  # fmt: skip
     for axis in (*outer, *rows):
-        described += [lengths[axis], src[axis], scale[axis], shift[axis], found.marks[axis]]
+        described += [lengths[axis], src[axis], scale[axis], shift[axis], int(axis == found.axis)]
     return tuple(described)

@@ -13,8 +13,7 @@ import numpy as np
 
 from labeled import device
 from labeled.errors import ArrayError, DimsError
-from labeled.permute import arguments, cuda, picks
-from labeled.permute.picks import Picks
+from labeled.permute import arguments, cuda
 
 
 def namespace(array: Any) -> Any:
@@ -60,30 +59,13 @@ def gather(
     if src.ndim == 0:
         raise DimsError("an array of rank 0 has no rows to gather; pass rank 1 or more")
     changes = {"dtype": dtype, "scale": scale, "shift": shift}
-    chosen = picks.checked(src.shape, rows, None, None)
+    chosen = arguments.checked_rows(rows, src.shape[0])
     if device.is_cupy(src) and out is None:
         src = cuda.aligned(src)
-        made = cuda.copy(src, axes, picks=chosen, **changes)
+        made = cuda.copy(src, axes, rows=chosen, **changes)
         if made is not None:
             return made
-    return copy(xp.take(src, xp.asarray(chosen.rows), axis=0), axes, out=out, **changes)
-
-
-def crop(
-    src: Any, axes: Sequence[int], chosen: Picks, *, dtype: Any, scale: Any, shift: Any
-) -> Any:
-    """Return picked rows permuted, cast and scaled; the same rules as for NumPy arrays."""
-    xp = namespace(src)
-    changes = {"dtype": dtype, "scale": scale, "shift": shift}
-    if device.is_cupy(src):
-        src = cuda.aligned(src)
-        made = cuda.copy(src, axes, picks=chosen, **changes)
-        if made is not None:
-            return made
-    made = xp.empty((0, *chosen.row_shape), dtype=src.dtype)
-    if len(chosen.rows):
-        made = xp.stack([src[chosen.index(k)] for k in range(len(chosen.rows))])
-    return copy(made, axes, out=None, **changes)
+    return copy(xp.take(src, xp.asarray(chosen), axis=0), axes, out=out, **changes)
 
 
 def _dtypes(xp: Any, src: Any, dtype: Any) -> tuple[Any, Any]:

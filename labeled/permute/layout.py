@@ -55,7 +55,6 @@ def merged_axes(
     shape: Sequence[int],
     *strides: Sequence[int],
     barrier: int | None = None,
-    apart: Sequence[int] = (),
 ) -> tuple[tuple[int, ...], ...]:
     """Return the axes in groups that move together, without those of length 1.
 
@@ -67,8 +66,6 @@ def merged_axes(
         Byte steps along those axes, one sequence for each array that takes part.
     barrier : int, optional
         An axis that stays alone and is never dropped: the one that rows are gathered along.
-    apart : sequence of int, optional
-        Axes that stay alone.
 
     Examples
     --------
@@ -82,7 +79,7 @@ def merged_axes(
         if length == 1 and axis != barrier:
             continue
         before = groups[-1][-1] if groups else -1
-        joins = before >= 0 and not {axis, before} & {barrier, *apart}
+        joins = before >= 0 and barrier not in (axis, before)
         if joins and all(s[before] == length * s[axis] for s in strides):
             groups[-1].append(axis)
         else:

@@ -66,8 +66,6 @@ class Request(NamedTuple):
     scale_shape: tuple[int, ...] | None
     shift_shape: tuple[int, ...] | None
     n_rows: int | None
-    apart: tuple[int, ...] = ()
-    """Axes of the source that stay by themselves: each row may be mirrored along them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +102,6 @@ class Plan:
     dst_strides: tuple[int, ...]
     src_strides: tuple[int, ...]
     axis: int | None
-    marks: tuple[int, ...]
-    """Of each merged axis: 1 where rows are gathered along it, 2, 4, ... of those kept apart."""
     cut: Cut | None
 
     @cached_property
@@ -146,31 +142,22 @@ def plan(request: Request) -> Plan:
     groups: tuple[tuple[int, ...], ...] = ()
     if 0 not in shape:
         steps = (dst_strides, src_strides, *factors)
-        apart = tuple(order.index(a) for a in request.apart)
-        groups = layout.merged_axes(shape, *steps, barrier=axis, apart=apart)
+        groups = layout.merged_axes(shape, *steps, barrier=axis)
     merged = [math.prod(shape[a] for a in group) for group in groups] or [1]
     dst = [dst_strides[group[-1]] for group in groups] or [final.itemsize]
     src = [src_strides[group[-1]] for group in groups] or [request.dtype.itemsize]
     varies = [any(f[group[-1]] for f in factors) for group in groups] or [False]
     at = None if axis is None or not groups else groups.index((axis,))
-    marks = tuple(_mark(tuple(order[a] for a in group), request) for group in groups)
     pure = not scaled and request.dtype == final
-    repeat = 1 if request.apart else _repeat(merged, dst, src, varies, at)
+    repeat = _repeat(merged, dst, src, varies, at)
     if repeat > 1:
         merged[-2:] = [merged[-2] // repeat, merged[-1] * repeat]
         dst[-2], src[-2] = dst[-2] * repeat, src[-2] * repeat
     draft = Plan(
         order, shape, final, compute, pure, groups, repeat, tuple(merged), tuple(dst), tuple(src),
-        at, marks or (0,), None,
+        at, None,
     )  # fmt: skip
     return _with_cut(draft, request.dtype, varies) if groups else draft
-
-
-def _mark(group: tuple[int, ...], request: Request) -> int:
-    """Return the mark of merged axes of the source; see `Plan.marks`."""
-    if group == (0,) and request.n_rows is not None:
-        return 1
-    return sum(2 << n for n, axis in enumerate(request.apart) if axis in group)
 
 
 def _factor_steps(
