@@ -25,8 +25,8 @@ import numpy as np
 
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.hdf5.chunkindex import build_index
-from labeled.formats.hdf5.layout import dtype_of, layout_of
 from labeled.formats.hdf5.payload import open_reader
+from labeled.formats.hdf5.sources import header_of
 from labeled.formats.header import SourceHeader
 from labeled.formats.reading import runs_of
 from labeled.formats.rows import RowReader
@@ -36,12 +36,9 @@ WINDOW_BYTES = 8 << 20
 Work = Callable[[], object]
 
 
-def header_of(path: Path) -> SourceHeader:
+def header_in(path: Path) -> SourceHeader:
     with h5py.File(path, "r") as file:
-        x = file["x"]
-        return SourceHeader(
-            stamp_of(path), "x", "/x", x.shape, dtype_of(x), ("b",), **layout_of(x, str(path))
-        )
+        return header_of(stamp_of(path), file["x"], "x", ("b",))
 
 
 class Timing(NamedTuple):
@@ -103,7 +100,7 @@ def contiguous(folder: Path, n_rows: int, repeats: int) -> None:
     rows = np.random.default_rng(0).integers(0, 256, (n_rows, 3, 32, 32), "u1")
     with h5py.File(path, "w") as file:
         file["x"] = rows
-    header, nbytes = header_of(path), rows.nbytes
+    header, nbytes = header_in(path), rows.nbytes
     reader, pread = open_reader(header), open_reader(header, io="pread")
     row = header.row_bytes
     slot = np.empty((BATCH, 3, 32, 32), "u1")
@@ -176,7 +173,7 @@ def gzip(
         file.create_dataset(
             "x", data=rows, chunks=(chunk, *rows.shape[1:]), compression="gzip", shuffle=shuffle
         )
-    header = header_of(path)
+    header = header_in(path)
     reader, index = open_reader(header), build_index(header)
     ratio = rows.nbytes / int(index.sizes.sum())
     window = WINDOW_BYTES // header.row_bytes // chunk * chunk
@@ -249,7 +246,7 @@ def index_of_a_million(folder: Path, n: int) -> None:
         row = bytes(8)
         for i in range(n):
             x.id.write_direct_chunk((i, 0), row)
-    header = header_of(path)
+    header = header_in(path)
     found = best({"index": lambda: build_index(header)}, 3)["index"]
     print(
         f"\nindex of {n:,} chunks: {found.wall:.2f} s, {found.cpu:.2f} s of processor time, "

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from labeled.formats import extent_engine, region
 from labeled.formats.bytesource import stamp_of
-from labeled.formats.hdf5 import decoded, fallback, tiled
-from labeled.formats.hdf5.layout import dtype_of, layout_of
+from labeled.formats.hdf5 import decoded, fallback, sources, tiled
 from labeled.formats.header import SourceHeader
 
 DTYPES = ["u1", "?", "S3", "f2", ">i2", "<u4", ">f4", "<f8", "<c8", ">c16"]
@@ -93,16 +92,8 @@ def write(folder: Path, layout: Layout) -> Path:
 def header_of(path: Path, name: str = "x") -> SourceHeader:
     """Return the header of one dataset, without the scanner of whole files."""
     with h5py.File(path, "r") as file:
-        dataset = file[name]
-        return SourceHeader(
-            file=stamp_of(path),
-            name=name,
-            key=dataset.name,
-            shape=dataset.shape,
-            dtype=dtype_of(dataset),
-            dims=tuple(f"axis_{i}" for i in range(dataset.ndim)),
-            **layout_of(dataset, str(path)),
-        )
+        dims = [f"axis_{i}" for i in range(file[name].ndim)]
+        return sources.header_of(stamp_of(path), file[name], name, dims)
 
 
 def read_with_h5py(path: Path, name: str = "x") -> np.ndarray:

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 import labeled
 from labeled.cli.main import main
 from labeled.errors import FileFormatError, LabeledWarning, UnknownNameError
-from labeled.formats.hdf5.tables import split_array
+from labeled.formats.hdf5.fuel import split_array
 from labeled.writing.diagnosis import suspects_of
 
 N = 3000

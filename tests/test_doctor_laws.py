@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import labeled
 from labeled.cli.main import main
-from labeled.formats.hdf5.tables import split_array
+from labeled.formats.hdf5.fuel import split_array
 
 CODECS: list[dict[str, Any]] = [
     {},

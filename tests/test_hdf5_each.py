@@ -305,7 +305,7 @@ def test_places_are_looked_for_once_however_many_files(waves, tmp_path, monkeypa
     for copy in copies:
         copy.write_bytes(path.read_bytes())
     ds = labeled.open_dataset(copies, examples="data/*")
-    monkeypatch.setattr("labeled.formats.hdf5.each.matching", None)
+    monkeypatch.setattr("labeled.formats.hdf5.per_object.matching", None)
     seen = 0
     for batch in ds.batches(50, shuffle=True, seed=0):
         np.testing.assert_array_equal(batch["data"], values[batch.rows % 30])

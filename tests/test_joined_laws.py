@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labeled
-from labeled.formats.hdf5.tables import split_array
+from labeled.formats.hdf5.fuel import split_array
 
 DTYPES = ["u1", ">i4", "<i8", "<f4", ">f8", "?", "S3"]
 STORED: list[dict[str, Any]] = [

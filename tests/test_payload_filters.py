@@ -21,7 +21,7 @@ from payload_files import BY_RANGE, COMPRESSIONS
 import labeled
 from labeled.formats.hdf5 import filters
 from labeled.formats.hdf5.filters import DecodeError, Pipeline, fletcher32, why_not
-from labeled.formats.hdf5.layout import filters_of
+from labeled.formats.hdf5.sources import filters_of
 from labeled.formats.header import (
     BITSHUFFLE,
     BLOSC,

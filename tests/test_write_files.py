@@ -28,7 +28,7 @@ from labeled.errors import (
     UnknownNameError,
     WriteError,
 )
-from labeled.formats.hdf5.tables import split_array
+from labeled.formats.hdf5.fuel import split_array
 from labeled.writing import streaming
 
 DTYPES = ["u1", "<i2", ">i4", "<i8", "<f2", ">f4", "<f8", "<c8", "?", "S3", "U"]

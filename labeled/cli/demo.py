@@ -24,7 +24,7 @@ from labeled.cli.memory import PeakMemory
 from labeled.dataset.dataset import Dataset
 from labeled.dataset.opening import open_dataset
 from labeled.errors import FileFormatError, MissingExtraError, how_to_install
-from labeled.formats.hdf5.tables import split_array
+from labeled.formats.hdf5.fuel import split_array
 from labeled.loader.batch import Batch
 from labeled.loader.loader import Loader
 from labeled.loader.options import DEFAULT_MEMORY, memory_of

@@ -233,6 +233,8 @@ class FileHeader:
     format: str = "hdf5"
     group: str = ""
     """Which of several groups of the file this one tells of."""
+    warnings: tuple[str, ...] = ()
+    """What whoever opens it should know; each follows the name of the file."""
 
     @property
     def where(self) -> str:

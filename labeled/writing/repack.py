@@ -24,7 +24,7 @@ from labeled.formats.hdf5.encoding import Layout, checksum
 from labeled.formats.hdf5.flatlayout import datasets_of
 from labeled.formats.hdf5.others import Carrier, others_of
 from labeled.formats.hdf5.ragged import open_ragged
-from labeled.formats.hdf5.scan import noted, scan
+from labeled.formats.hdf5.scan import scan
 from labeled.formats.hdf5.writing import storable
 from labeled.formats.header import FileHeader, SourceHeader
 from labeled.formats.registry import check_hdf5
@@ -190,7 +190,7 @@ def _dims_by_name(
     """Return names of axes by source, where they are given by patterns; None without any."""
     if not any("*" in name for name in dims):
         return dict(dims) or None
-    ((header, _),) = noted(path, decode_cf=False, allow_external=allow_external)
+    header = scan(path, decode_cf=False, allow_external=allow_external, quiet=True)
     return expanded("dims", dims, header.sources)
 
 

@@ -25,9 +25,9 @@ from labeled.errors import (
     warn,
 )
 from labeled.formats.bytesource import check_same
+from labeled.formats.hdf5.fuel import remove_table, write_table
 from labeled.formats.hdf5.own import read_checksums, read_statistics, write_own
 from labeled.formats.hdf5.scan import scan
-from labeled.formats.hdf5.tables import remove_table, write_table
 from labeled.formats.hdf5.writing import changed_file
 from labeled.formats.header import FileHeader, Rows
 from labeled.formats.registry import check_hdf5

@@ -26,10 +26,10 @@ from labeled.errors import (
     WriteError,
     warn,
 )
+from labeled.formats.hdf5.fuel import write_table
 from labeled.formats.hdf5.others import Carrier
 from labeled.formats.hdf5.own import write_own
 from labeled.formats.hdf5.scales import Coordinate, Names, ScaleWriter
-from labeled.formats.hdf5.tables import write_table
 from labeled.formats.hdf5.writing import (
     SourceWriter,
     attach_shapes,

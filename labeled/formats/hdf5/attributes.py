@@ -10,13 +10,13 @@ takes goes there, so numbers, which most of them are, are read by the shortest w
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import lru_cache
 from typing import Any
 
 import h5py
 import numpy as np
 
 from labeled.formats.cf import FILLS
+from labeled.formats.hdf5.dtypes import numpy_type, refers
 from labeled.formats.hdf5.safety import to_text
 
 INTERNAL = frozenset(
@@ -99,12 +99,6 @@ def _numbers(thing: h5py.Group | h5py.Dataset, name: bytes) -> Any:
     return values[()]
 
 
-@lru_cache(maxsize=256)
-def numpy_type(dtype: np.dtype[Any]) -> Any:
-    """Return the HDF5 type whose bytes are those of numbers of a dtype."""
-    return h5py.h5t.py_create(dtype, logical=True)
-
-
 def plain_value(value: Any, *, scalars: bool = False) -> Any:
     """Return an attribute value as something that pickles and prints.
 
@@ -143,13 +137,3 @@ def _holds_references(value: Any) -> bool:
         return True
     dtype = getattr(value, "dtype", None)
     return isinstance(dtype, np.dtype) and refers(dtype)
-
-
-def refers(dtype: np.dtype[Any]) -> bool:
-    """Whether values of a dtype refer to objects of a file."""
-    if dtype.names is not None:
-        return any(refers(dtype[name].base) for name in dtype.names)
-    base = h5py.check_vlen_dtype(dtype)
-    if isinstance(base, np.dtype):
-        return refers(base)
-    return h5py.check_ref_dtype(dtype.base) is not None

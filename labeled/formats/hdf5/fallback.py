@@ -20,8 +20,8 @@ import h5py
 import numpy as np
 
 from labeled.errors import MissingExtraError, how_to_install, listed
-from labeled.formats.hdf5.columns import Column
 from labeled.formats.hdf5.door import h5_of
+from labeled.formats.hdf5.dtypes import Column
 from labeled.formats.hdf5.filters import why_not
 from labeled.formats.hdf5.safety import resolve
 from labeled.formats.header import Filter, SourceHeader

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from labeled.formats.format import Format, Head, Options
-from labeled.formats.hdf5.eachheaders import noted_examples
+from labeled.formats.format import Format, Head
 from labeled.formats.hdf5.fallback import read_scalar
-from labeled.formats.hdf5.labels import Notes, warn_of
 from labeled.formats.hdf5.own import read_statistics
 from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.safety import check_claim, stored_bytes
-from labeled.formats.hdf5.scan import noted
-from labeled.formats.header import FileHeader
+from labeled.formats.hdf5.scan import scan_files
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 FIRST_USER_BLOCK = 512
@@ -32,48 +27,12 @@ def _recognises(head: Head) -> bool:
     return False
 
 
-def _scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
-    dims = {name: tuple(names) for name, names in options.dims}
-    if options.examples is not None:
-        pattern = "/".join(filter(None, (options.group, options.examples)))
-        return _warned(
-            noted_examples(
-                path,
-                pattern,
-                sources=options.sources,
-                dims=dims,
-                allow_external=options.allow_external,
-            )
-            for path in paths
-        )
-    return _warned(
-        one
-        for path in paths
-        for one in noted(
-            path,
-            sources=options.sources,
-            dims=dims or None,
-            example_dim=options.example_dim,
-            group=options.group,
-            decode_cf=options.decode_cf,
-            allow_external=options.allow_external,
-        )
-    )
-
-
-def _warned(noted_of_each: Iterable[tuple[FileHeader, Notes]]) -> tuple[FileHeader, ...]:
-    """Say what was noted, and return the headers."""
-    found = [*noted_of_each]
-    warn_of((header.where, notes) for header, notes in found)
-    return tuple(header for header, _ in found)
-
-
 FORMAT = Format(
     name="hdf5",
     title="HDF5",
     suffixes=(".hdf5", ".h5", ".hdf", ".he5", ".nc", ".nc4"),
     recognises=_recognises,
-    scan=_scan,
+    scan=scan_files,
     open_reader=open_reader,
     kinds={
         "fuel": "splits in a Fuel table",

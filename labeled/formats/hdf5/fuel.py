@@ -7,24 +7,59 @@ Old forms are read too: six fields (without `indices`), and numbers of shape ``(
 
 Index lists are kept as they are, order and repeats included; the compatibility layer
 sorts them where Fuel did. A list that several rows refer to is read once and shared.
+
+Only what the table names exists in such a file. Values are left as stored, whatever CF
+attributes they carry: such files are made for training, and their writers do not mean CF. Files
+that this library wrote are the exception.
+
+A table is written as its first writer did, with one difference: the width of a text is counted
+in bytes once encoded, so that a name beyond ASCII is never cut. Lists that are equal are written
+once. Tables beyond 64 KiB need a file whose attributes may be stored densely (HDF5 1.10 and
+newer, see :mod:`.writing`); in an older one HDF5 refuses them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import h5py
 import numpy as np
 
-from labeled.errors import SplitError
-from labeled.formats.hdf5.layout import dtype_of, layout_of
-from labeled.formats.hdf5.safety import Address, address, check_claim, to_text
-from labeled.formats.header import FileStamp, Rows, SourceHeader
+from labeled.errors import (
+    DimsError,
+    FileFormatError,
+    SplitError,
+    SplitTypeError,
+    UnknownNameError,
+    UnsafeFileError,
+    did_you_mean,
+)
+from labeled.formats.hdf5.arrays import ArrayInfo, Opening
+from labeled.formats.hdf5.dtypes import why_not_a_source
+from labeled.formats.hdf5.safety import (
+    Address,
+    NotThereError,
+    address,
+    check_claim,
+    resolve,
+    to_text,
+)
+from labeled.formats.hdf5.sources import (
+    Described,
+    decoded,
+    describe,
+    file_header,
+    header_of,
+    readable_attrs,
+    with_coordinates,
+)
+from labeled.formats.header import FileHeader, Rows, SourceHeader
 
 TABLE = "split"
 _REQUIRED = ("split", "source", "start", "stop")
+NO_COMMENT = "."
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +175,7 @@ def _numbers(where: str, table: np.ndarray[Any, Any], name: str) -> list[Any]:
 
 
 def _name(value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        value = value.reshape(-1)[0]
+    value = np.ravel(value)[0]
     return to_text(bytes(value)) if isinstance(value, bytes) else str(value)
 
 
@@ -156,13 +190,97 @@ def _check_pairs(where: str, rows: tuple[TableRow, ...]) -> None:
             )
 
 
+# scanning
+
+
+def scan_fuel(opening: Opening, table: Table) -> FileHeader:
+    """Scan a file with a split table.
+
+    Raises
+    ------
+    SplitError
+        If the table names what is not there, or does not fit the sources.
+    UnknownNameError, FileFormatError, UnsafeFileError, DimsError
+        If `sources`, `dims` or `example_dim` do not fit, or a source cannot be opened.
+    """
+    path, wanted = opening.stamp.path, opening.options.sources
+    for argument, names in (("sources=", wanted or ()), ("dims=", opening.dims)):
+        for name in names:
+            if name not in table.sources:
+                raise UnknownNameError(
+                    f"{argument} names no source {name!r} of file {path!r}; "
+                    f"{did_you_mean(name, table.sources)}"
+                )
+    not_opened: dict[str, str] = {}
+    described: dict[str, Described] = {}
+    for name in table.sources if wanted is None else wanted:
+        info = _source(opening, table, name)
+        if info.why_not is None:
+            try:
+                described[name] = describe(opening, info)
+            except UnsafeFileError as error:
+                raise UnsafeFileError(f"{error}, or open the others with sources=[...]") from None
+        elif wanted is None:
+            not_opened[name] = info.why_not
+        else:
+            raise FileFormatError(f"{name!r} in file {path!r} cannot be a source: {info.why_not}")
+    _check_example_dim(opening, described)
+    faults = [fault for each in described.values() for fault in each.faults]
+    carried = with_coordinates(opening, described, {}, faults)
+    splits = splits_of(table, carried.sources, opening)
+    attrs = readable_attrs(opening, opening.base, "the file", carried.faults, {TABLE})
+    if opening.options.decode_cf and "labeled_version" in attrs:
+        carried = decoded(carried)
+    return file_header(
+        opening,
+        described,
+        carried,
+        splits=splits,
+        attrs=attrs,
+        not_opened=not_opened,
+        kind="fuel",
+        coordinates=frozenset(carried.variables),
+    )
+
+
+def _source(opening: Opening, table: Table, name: str) -> ArrayInfo:
+    """Return the dataset of a source, perhaps with why it cannot be one."""
+    base, path = opening.base, opening.stamp.path
+    try:
+        thing, outside = resolve(base, name, allow_external=opening.options.allow_external)
+    except NotThereError as error:
+        if name in table.unavailable:
+            return ArrayInfo(name, name, why_not="it is not in the file, and no split provides it")
+        names = [to_text(each) for each in base.id]
+        raise SplitError(
+            f"the split table of file {path!r} names source {name!r}, but there is no such "
+            f"dataset ({error}); {did_you_mean(name, names)}. Correct the table, or open the "
+            f"other sources with sources=[...]"
+        ) from error
+    if not isinstance(thing, h5py.Dataset):
+        raise SplitError(
+            f"the split table of file {path!r} names source {name!r}, which is a group or a type, "
+            f"not a dataset; name the dataset in it ({name + '/...'!r})"
+        )
+    why_not = why_not_a_source(thing)
+    if why_not is None and thing.shape == ():
+        why_not = "it is a single value (no axis)"
+    return ArrayInfo(name, name, thing, outside=outside, why_not=why_not)
+
+
+def _check_example_dim(opening: Opening, described: Mapping[str, Described]) -> None:
+    example_dim = opening.options.example_dim
+    for name, each in described.items():
+        if example_dim is not None and each.header.dims[0] != example_dim:
+            raise DimsError(
+                f"example_dim={example_dim!r} is not axis 0 of source {name!r} in file "
+                f"{opening.stamp.path!r}, whose dims are {each.header.dims}; in a file with a "
+                f"split table axis 0 always counts the examples, so leave example_dim out"
+            )
+
+
 def splits_of(
-    table: Table,
-    sources: Mapping[str, SourceHeader],
-    file: h5py.File,
-    stamp: FileStamp,
-    *,
-    allow_external: bool = False,
+    table: Table, sources: Mapping[str, SourceHeader], opening: Opening
 ) -> dict[str, dict[str, Rows]]:
     """Return split -> source -> rows, for the given sources where available.
 
@@ -177,19 +295,19 @@ def splits_of(
     for row in table.rows:
         if not row.available or row.source not in sources:
             continue
-        pair = f"split {row.split!r}, source {row.source!r} of file {stamp.path!r}"
+        pair = f"split {row.split!r}, source {row.source!r} of file {opening.stamp.path!r}"
         n_rows = sources[row.source].n_rows
         rows = row.rows
         if isinstance(rows, range):
             _check_range(pair, row.number, rows, n_rows)
         else:
-            dataset = _index_dataset(pair, row.number, file, rows)
+            dataset = _index_dataset(pair, row.number, opening.base.file, rows)
             key = address(dataset)
             if key not in lists:
-                lists[key] = _integers(pair, row.number, dataset, stamp, allow_external)
+                lists[key] = _integers(pair, row.number, dataset, opening)
             rows = lists[key]
             _check_inside(pair, rows, n_rows)
-        _check_length(row, rows, found[row.split], stamp.path)
+        _check_length(row, rows, found[row.split], opening.stamp.path)
         found[row.split][row.source] = rows
     return found
 
@@ -218,7 +336,7 @@ def _index_dataset(
 
 
 def _integers(
-    pair: str, number: int, dataset: h5py.Dataset, stamp: FileStamp, allow_external: bool
+    pair: str, number: int, dataset: h5py.Dataset, opening: Opening
 ) -> np.ndarray[Any, Any]:
     """Return the row numbers that a dataset holds."""
     name = dataset.name or "(nameless)"
@@ -229,8 +347,8 @@ def _integers(
             f"numbers must be 1-D integers. Write the list again with dtype 'i8', or give start "
             f"and stop in row {number} of the split table"
         )
-    placement = layout_of(dataset, name, allow_external=allow_external)
-    header = SourceHeader(stamp, name, name, shape, dtype_of(dataset), ("rows",), **placement)
+    allowed = opening.options.allow_external
+    header = header_of(opening.stamp, dataset, name, ("rows",), key=name, allow_external=allowed)
     stored = int(dataset.id.get_storage_size())
     check_claim(replace(header, stored_bytes=stored), dataset.nbytes)
     values = dataset[()]
@@ -259,3 +377,189 @@ def _check_length(row: TableRow, rows: Rows, others: Mapping[str, Rows], path: s
                 f"but {len(rows)} of source {row.source!r}; they must agree. Correct the split "
                 f"table, or open one of them with sources=[{name!r}]"
             )
+
+
+# writing
+
+
+Pair = Sequence[Any]
+"""``(start, stop)``, ``(start, stop, indices)`` or ``(start, stop, indices, comment)``."""
+
+
+def split_array(
+    splits: Mapping[str, Mapping[str, Pair]], *, sources: Iterable[str] = ()
+) -> np.ndarray[Any, Any]:
+    """Return the table of a file as the value of its root attribute ``split``.
+
+    Rows are in the order of `splits`, and by name of source within a split. A pair that is
+    not given is not available. Nothing is compared with the data.
+
+    Parameters
+    ----------
+    splits : mapping of split to mapping of source to tuple
+        ``(start, stop)``; an ``h5py.Reference`` to a dataset of row numbers (or None) and a
+        comment may follow. With a reference, start and stop do not matter.
+    sources : iterable of str
+        Sources to list besides those that `splits` name: they are in the file, and no
+        split has them.
+
+    Returns
+    -------
+    structured array of shape (splits x sources,)
+        Fields ``split``, ``source``, ``start``, ``stop``, ``indices``, ``available`` and
+        ``comment``; texts are UTF-8 in fixed bytes, an empty comment is a full stop.
+
+    Raises
+    ------
+    SplitError
+        If there is no pair at all, or a tuple has fewer than two or more than four items.
+    SplitTypeError
+        If a comment is no text.
+
+    Examples
+    --------
+    >>> table = split_array({"train": {"x": (0, 90), "y": (0, 90)}, "test": {"x": (90, 100)}})
+    >>> [(str(r["split"], "utf8"), str(r["source"], "utf8"), int(r["stop"])) for r in table]
+    [('train', 'x', 90), ('train', 'y', 90), ('test', 'x', 100), ('test', 'y', 0)]
+    >>> table["available"].tolist()
+    [True, True, True, False]
+    """
+    names = sorted({source for pairs in splits.values() for source in pairs} | set(sources))
+    if not splits or not names:
+        raise SplitError("a split table needs at least one split with one source; found none")
+    rows = [
+        _pair(split, source, pairs.get(source))
+        for split, pairs in splits.items()
+        for source in names
+    ]
+    table: np.ndarray[Any, Any] = np.empty(len(rows), dtype=_dtype(rows))
+    for place, row in zip(table, rows, strict=True):
+        for name, value in row.items():
+            place[name] = value
+    return table
+
+
+def _pair(split: str, source: str, pair: Pair | None) -> dict[str, Any]:
+    """Return the fields of one pair; one that is not given is there, but not available."""
+    available = pair is not None
+    items: list[Any] = [0, 0] if pair is None else list(pair)
+    if not 2 <= len(items) <= 4:
+        raise SplitError(
+            f"split {split!r} of source {source!r} is {tuple(items)!r}; expected (start, stop), "
+            f"and perhaps a reference to row numbers and a comment"
+        )
+    start, stop, reference, comment = items + [None, ""][len(items) - 2 :]
+    if not isinstance(comment, str):
+        raise SplitTypeError(
+            f"the comment on split {split!r} of source {source!r} is {comment!r}; give a text"
+        )
+    return {
+        "split": split.encode(),
+        "source": source.encode(),
+        "start": int(start),
+        "stop": int(stop),
+        "indices": h5py.Reference() if reference is None else reference,
+        "available": available,
+        "comment": (comment or NO_COMMENT).encode(),
+    }
+
+
+def _dtype(rows: Sequence[Mapping[str, Any]]) -> np.dtype[Any]:
+    def text(name: str) -> str:
+        return f"S{max(max(len(row[name]) for row in rows), 1)}"
+
+    return np.dtype(
+        [
+            ("split", text("split")),
+            ("source", text("source")),
+            ("start", np.int64),
+            ("stop", np.int64),
+            ("indices", h5py.ref_dtype),
+            ("available", np.bool_),
+            ("comment", text("comment")),
+        ]
+    )
+
+
+def write_table(
+    base: h5py.Group,
+    splits: Mapping[str, Mapping[str, Rows]],
+    sources: Iterable[str] = (),
+    *,
+    comments: Mapping[tuple[str, str], str] | None = None,
+    scales: bool = True,
+) -> None:
+    """Write the split table of a file, and the lists of rows it refers to.
+
+    Parameters
+    ----------
+    base : h5py.Group
+        The root of a file open for writing; a table that is there is replaced.
+    splits : mapping of split to mapping of source to rows
+        A range with step 1, or an int64 array (n,).
+    sources : iterable of str
+        Sources in no split, listed all the same.
+    comments : mapping of (split, source) to str, optional
+    scales : bool
+        Make each list a dimension scale, which netCDF readers take for a coordinate; they
+        refuse datasets whose axes have no scale.
+    """
+    said = {} if comments is None else comments
+    written: dict[bytes, h5py.Reference] = {}
+    pairs: dict[str, dict[str, Pair]] = {}
+    for split, by_source in splits.items():
+        pairs[split] = {}
+        for source, rows in by_source.items():
+            if isinstance(rows, range):
+                pairs[split][source] = (rows.start, rows.stop, None, said.get((split, source), ""))
+                continue
+            key = np.ascontiguousarray(rows, np.int64).tobytes()
+            if key not in written:
+                alone = len({id(r) for r in by_source.values()}) == 1
+                name = split if alone else f"{split}_{source}"
+                written[key] = _write_list(base, name, rows, scales)
+            pairs[split][source] = (-1, -1, written[key], said.get((split, source), ""))
+    base.attrs[TABLE] = split_array(pairs, sources=sources)
+
+
+def comments_of(base: h5py.Group) -> dict[tuple[str, str], str]:
+    """Return the comments of a split table, by split and source."""
+    said: dict[tuple[str, str], str] = {}
+    for row in np.atleast_1d(base.attrs[TABLE]):
+        if "comment" in (row.dtype.names or ()):
+            comment = _name(row["comment"])
+            if comment not in ("", NO_COMMENT):
+                said[_name(row["split"]), _name(row["source"])] = comment
+    return said
+
+
+def remove_table(base: h5py.Group) -> dict[tuple[str, str], str]:
+    """Remove a split table and the lists of rows it refers to; return its comments."""
+    said = comments_of(base)
+    table = np.atleast_1d(base.attrs[TABLE])
+    for row in table:
+        reference = np.ravel(row["indices"])[0] if "indices" in (table.dtype.names or ()) else None
+        if isinstance(reference, h5py.Reference) and reference:
+            name = h5py.h5r.get_name(reference, base.file.id)
+            if name is not None and name in base:  # several pairs may share one list
+                del base[name]
+    del base.attrs[TABLE]
+    return said
+
+
+def _write_list(
+    base: h5py.Group, name: str, rows: np.ndarray[Any, Any], scales: bool
+) -> h5py.Reference:
+    dataset = base.create_dataset(free_name(base, f"{name}_indices"), data=rows, dtype=np.int64)
+    if scales:
+        dataset.make_scale(dataset.name.rsplit("/", 1)[-1])
+    return dataset.ref
+
+
+def free_name(base: h5py.Group, wanted: str) -> str:
+    """Return a name that nothing in a group has yet; a ``/`` in `wanted` makes no group."""
+    name, number = wanted.replace("/", "_"), 1
+    while name in base:
+        number += 1
+        name = f"{wanted.replace('/', '_')}_{number}"
+    return name

@@ -8,7 +8,7 @@ looks like that, and no pattern was given, a note tells the one that fits.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from glob import has_magic
 from typing import Any
@@ -18,16 +18,16 @@ import h5py
 from labeled.formats.hdf5.safety import NotThereError, resolve, to_text
 from labeled.formats.header import SourceHeader
 
-FEWEST_ALIKE = 3
+MIN_ALIKE = 3
 """Groups with the same sources that are taken for examples of one kind."""
 
-FEWEST_DATASETS = 50
+MIN_DATASETS = 50
 """Datasets side by side that are taken for one example each; a table has fewer columns."""
 
-MOST_NAMED = 4
+MAX_NAMED = 4
 """Sources of such groups that a note names."""
 
-ALONE = "x"
+ROOT_NAME = "x"
 """What the source is called whose examples are datasets at the root of the file."""
 
 
@@ -73,17 +73,16 @@ Children = dict[str, dict[str, SourceHeader]]
 """The sources of each group, by what their names end in; a dataset has the end ``""``."""
 
 
-def told_of_groups(sources: Mapping[str, SourceHeader]) -> str | None:
-    """Return what to say where most sources lie in groups alike; None where they do not."""
-    for parent, children in _most_alike(sources):
-        if not any("" in one for one in children.values()):
-            return _told(parent, children)
-    return None
+def how_to_join(sources: Mapping[str, SourceHeader], nameless: Collection[str]) -> str | None:
+    """Return advice where most sources are alike: in groups, or side by side; None elsewhere.
 
-
-def told_of_datasets(sources: Mapping[str, SourceHeader]) -> str | None:
-    """Return what to say where most sources are so many datasets alike; None where not."""
-    found = _datasets_alike(sources)
+    An axis 0 that has a name counts examples, so that datasets are examples only among the
+    `nameless`.
+    """
+    for parent, children in _alike(sources):
+        if all("" not in one for one in children.values()):
+            return _of_groups(parent, children)
+    found = _datasets_alike({name: sources[name] for name in sources if name in nameless})
     if found is None:
         return None
     parent, names = found
@@ -99,68 +98,58 @@ def pattern_of_datasets(sources: Mapping[str, SourceHeader]) -> str | None:
     return None if found is None else _pattern(*found)
 
 
-def _most_alike(sources: Mapping[str, SourceHeader]) -> Iterator[tuple[str, Children]]:
-    """Yield what lies side by side and is alike, where that makes most of the sources."""
-    deepest = max((name.count("/") for name in sources), default=0)
-    for depth in range(deepest + 1):
-        for parent, children in sorted(_below(sources, depth).items()):
-            alike = _alike(children)
-            n_alike = sum(map(len, alike.values()))
-            if len(alike) >= FEWEST_ALIKE and 2 * n_alike > len(sources):
-                yield parent, alike
+def _datasets_alike(sources: Mapping[str, SourceHeader]) -> tuple[str, list[str]] | None:
+    """Return the group that holds most sources as datasets alike, and what they are called."""
+    for parent, children in _alike(sources):
+        if len(children) >= MIN_DATASETS and any("" in one for one in children.values()):
+            return parent, sorted(children, key=natural)
+    return None
 
 
-def _below(sources: Mapping[str, SourceHeader], depth: int) -> dict[str, Children]:
-    """Return what lies at a depth by the group that it lies in."""
-    found: dict[str, Children] = {}
-    for name, header in sources.items():
-        parts = name.split("/")
-        if len(parts) > depth:
-            children = found.setdefault("/".join(parts[:depth]), {})
-            children.setdefault(parts[depth], {})["/".join(parts[depth + 1 :])] = header
-    return found
-
-
-def _alike(children: Children) -> Children:
-    """Return the children that hold sources of the same names and kinds, where those are most.
+def _alike(sources: Mapping[str, SourceHeader]) -> Iterator[tuple[str, Children]]:
+    """Yield what lies side by side and holds sources of the same names and kinds, where that
+    makes most of the sources.
 
     Datasets of one axis, which may be columns, are alike only if their names differ by digits
     alone.
     """
-    kinds: dict[Any, Children] = {}
-    for child, below in children.items():
-        is_column = "" in below and len(below[""].shape) == 1
-        stem = re.sub("[0-9]+", "", child) if is_column else None
-        kind = stem, frozenset((n, h.dtype.str, len(h.shape)) for n, h in below.items())
-        kinds.setdefault(kind, {})[child] = below
-    return max(kinds.values(), key=len, default={})
+    deepest = max((name.count("/") for name in sources), default=0)
+    for depth in range(deepest + 1):
+        below: dict[str, Children] = {}
+        for name, header in sources.items():
+            parts = name.split("/")
+            if len(parts) > depth:
+                group = below.setdefault("/".join(parts[:depth]), {})
+                group.setdefault(parts[depth], {})["/".join(parts[depth + 1 :])] = header
+        for parent, children in sorted(below.items()):
+            kinds: dict[Any, Children] = {}
+            for child, held in children.items():
+                is_column = "" in held and len(held[""].shape) == 1
+                stem = re.sub("[0-9]+", "", child) if is_column else None
+                kind = frozenset((n, h.dtype.str, len(h.shape)) for n, h in held.items())
+                kinds.setdefault((stem, kind), {})[child] = held
+            alike = max(kinds.values(), key=len)
+            if len(alike) >= MIN_ALIKE and 2 * sum(map(len, alike.values())) > len(sources):
+                yield parent, alike
 
 
-def _told(parent: str, children: Children) -> str:
+def _of_groups(parent: str, children: Children) -> str:
     first, *others = children.values()
     names, pattern = sorted(first), _pattern(parent, children)
     even = [n for n in names if all(o[n].row_shape == first[n].row_shape for o in others)]
-    listed = ", ".join(map(repr, names[:MOST_NAMED])) + ", ..." * (len(names) > MOST_NAMED)
-    told = f" holds the same sources ({listed}) in {len(children):,} groups"
+    few = ", ".join(map(repr, names[:MAX_NAMED])) + ", ..." * (len(names) > MAX_NAMED)
+    advice = f" holds the same sources ({few}) in {len(children):,} groups"
     if even:
         some = "" if even == names else f", sources={even}"
-        told += (
+        advice += (
             f"; group={pattern!r}{some} joins them, rows after rows, as if they were files, and "
             "leaves single values out"
         )
     one = "/".join(filter(None, (parent, next(iter(children)))))
     return (
-        f"{told}; group={one!r} opens one of them. If each group is one example: "
+        f"{advice}; group={one!r} opens one of them. If each group is one example: "
         f"examples={pattern!r} when opening it"
     )
-
-
-def _datasets_alike(sources: Mapping[str, SourceHeader]) -> tuple[str, list[str]] | None:
-    """Return the group that holds datasets alike, and what they are called."""
-    for parent, children in _most_alike(sources):
-        if any("" in one for one in children.values()) and len(children) >= FEWEST_DATASETS:
-            return parent, sorted(children, key=natural)
-    return None
 
 
 def name_of(part: str, pattern: str) -> str:
@@ -172,7 +161,7 @@ def name_of(part: str, pattern: str) -> str:
     ('obs/image', 'data', 'x')
     """
     above = pattern.strip("/").rpartition("/")[0].rpartition("/")[2]
-    return part or (ALONE if not above or has_magic(above) else above)
+    return part or (ROOT_NAME if not above or has_magic(above) else above)
 
 
 def _pattern(parent: str, names: Iterable[str]) -> str:

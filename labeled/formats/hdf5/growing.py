@@ -14,10 +14,10 @@ import h5py
 
 from labeled.errors import NotYetError
 from labeled.formats.hdf5.door import opened
+from labeled.formats.hdf5.fuel import remove_table, write_table
 from labeled.formats.hdf5.labels import NOT_A_VARIABLE, scale_of
 from labeled.formats.hdf5.own import Checksums, Statistics, write_own
 from labeled.formats.hdf5.safety import resolve
-from labeled.formats.hdf5.tables import remove_table, write_table
 from labeled.formats.header import Rows
 
 

@@ -11,8 +11,8 @@ A scale that labels no axis is not lost: it becomes a coordinate. Fuel's ragged 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -20,16 +20,19 @@ import h5py
 import numpy as np
 
 from labeled.dims import likely_image
-from labeled.errors import DimsError, FileFormatError, warn
-from labeled.formats.hdf5.layout import why_not_a_source
+from labeled.errors import DimsError, FileFormatError
+from labeled.formats.hdf5.dtypes import why_not_a_source
 from labeled.formats.hdf5.safety import Address, address, check_dataset, to_text
+
+Names = Sequence[str | None]
+"""Names that a user gives to axes; None leaves an axis to the file."""
 
 SHAPES, SHAPE_LABELS = "shapes", "shape_labels"
 MAX_EXAMPLE_AXES = 32
 TO_WRITE = "the file to write"
 """What messages call a file that is not there yet."""
 
-MOST_TOLD, MOST_SUGGESTED = 12, 4
+MAX_LISTED, MAX_SUGGESTED = 12, 4
 """Sources that a warning lists, and those whose names it spells out."""
 
 NOT_A_VARIABLE = "This is a netCDF dimension but not a netCDF variable"
@@ -58,14 +61,17 @@ class Axis:
     length: int
     label: str = ""
     scales: tuple[Scale, ...] = ()
+    counts_examples: bool = False
+    """Whether a convention says that examples lie along it, though other axes come first."""
 
     @property
     def name(self) -> str:
         """The label, else the last scale's name (as netCDF libraries take it), else ``""``."""
-        if self.label:
-            return self.label
-        named = [s.name for s in self.scales if s.name and s.name not in (SHAPES, SHAPE_LABELS)]
-        return named[-1] if named else ""
+        if not self.label:
+            for scale in reversed(self.scales):
+                if scale.name not in ("", SHAPES, SHAPE_LABELS):
+                    return scale.name
+        return self.label
 
     def scale_called(self, name: str) -> Scale | None:
         return next((scale for scale in self.scales if scale.name == name), None)
@@ -93,54 +99,21 @@ class Unnamed:
         return ("batch" if 0 in self.axes else self.dims[0], *guess)
 
 
-@dataclass(slots=True)
-class Notes:
-    """What is worth a warning, gathered while a file is open and said once it is closed."""
-
-    unnamed: dict[str, Unnamed] = field(default_factory=dict)
-    odd: list[str] = field(default_factory=list)
-    alike: str | None = None
-    """What to say of many groups, or datasets, alike; axes are named once these are one."""
-    unnamed_examples: dict[str, str] = field(default_factory=dict)
-    """Ragged sources whose examples have axes that nobody names, and what refuses them."""
-
-    def texts(self) -> Iterator[str]:
-        """Yield what to say behind the name of the file: of axes, and of everything else."""
-        if self.alike is not None:
-            yield self.alike
-        else:
-            several = {n: each for n, each in self.unnamed.items() if len(each.dims) > 1}
-            if several:  # a single axis counts examples, whatever it is called
-                yield _how_to_label(several)
-        if self.odd:
-            yield ": " + "; ".join(dict.fromkeys(self.odd))
-
-
-def warn_of(noted: Iterable[tuple[str, Notes]]) -> None:
-    """Say what was noted, (path, notes): once for all files that it holds for alike."""
-    told: dict[str, list[str]] = {}
-    for path, notes in noted:
-        for text in notes.texts():
-            told.setdefault(text, []).append(path)
-    for text, paths in told.items():
-        more = f" (like {len(paths) - 1} of the others)" if len(paths) > 1 else ""
-        warn(f"file {paths[0]!r}{more}{text}")
-
-
-def _how_to_label(unnamed: Mapping[str, Unnamed]) -> str:
-    told = [
-        f"{name!r} (axis {', '.join(map(str, u.axes))})"
-        for name, u in islice(unnamed.items(), MOST_TOLD)
+def how_to_name_axes(unnamed: Mapping[str, Unnamed]) -> str:
+    """Return the warning about sources some of whose axes nobody named, with the remedies."""
+    named = [
+        f"{name!r} (axis {', '.join(map(str, one.axes))})"
+        for name, one in islice(unnamed.items(), MAX_LISTED)
     ]
-    if len(unnamed) > MOST_TOLD:
-        told.append(f"... ({len(unnamed):,} sources in all)")
+    if len(unnamed) > MAX_LISTED:
+        named.append(f"... ({len(unnamed):,} sources in all)")
     by_axes = sorted(unnamed.items(), key=lambda each: (-len(each[1].axes), -len(each[1].dims)))
-    few = dict(by_axes[:MOST_SUGGESTED])
-    source, first = next(iter(few.items()))
-    likely = {name: u.likely for name, u in few.items()}
-    pictures = any(likely[name] != u.dims for name, u in few.items())
+    few = dict(by_axes[:MAX_SUGGESTED])
+    source, first = by_axes[0]
+    likely = {name: one.likely for name, one in few.items()}
+    pictures = any(likely[name] != one.dims for name, one in few.items())
     return (
-        f" does not name every axis: {', '.join(told)}. Those of {source!r} are called "
+        f" does not name every axis: {', '.join(named)}. Those of {source!r} are called "
         f"{', '.join(first.dims[axis] for axis in first.axes)}. Set "
         f"f[{source!r}].dims[{first.axes[0]}].label in the file, or pass "
         f"{'(if these are pictures) ' if pictures else ''}dims={likely} when opening it"
@@ -159,11 +132,12 @@ def default_name(source: str, axis: int) -> str:
 
 
 def axes_of(
-    dataset: h5py.Dataset, name: str, notes: Notes, known: Scales | None = None
+    dataset: h5py.Dataset, name: str, known: Scales | None = None, faults: list[str] | None = None
 ) -> tuple[Axis, ...]:
-    """Return the labels and scales of every axis; what cannot be read is noted, not raised.
+    """Return the labels and scales of every axis.
 
-    Scales in `known` are not read again, and those read are added to it.
+    Scales in `known` are not read again, and those read are added to it. What cannot be read is
+    added to `faults`, not raised.
 
     HDF5's own functions for this trust what they read and crash on damaged files, so the
     attributes they keep are read here instead, and checked.
@@ -171,18 +145,18 @@ def axes_of(
     shape = dataset.shape or ()
     labels: Sequence[str] = [""] * len(shape)
     scales: Sequence[tuple[Scale, ...]] = [()] * len(shape)
-    for key, what in (("DIMENSION_LABELS", "labels"), ("DIMENSION_LIST", "scales")):
-        if not h5py.h5a.exists(dataset.id, key.encode()):
-            continue
+    known, faults = {} if known is None else known, [] if faults is None else faults
+    if h5py.h5a.exists(dataset.id, b"DIMENSION_LABELS"):
         try:
-            entries = _entries(dataset, key)
-            if what == "labels":
-                labels = [_text(entry) for entry in entries]
-            else:
-                file, found = dataset.file, {} if known is None else known
-                scales = [_scales(file, entry, found) for entry in entries]
+            labels = list(map(_text, _entries(dataset, "DIMENSION_LABELS")))
         except Exception as error:  # damage surfaces as nearly any exception
-            notes.odd.append(f"the {what} of the axes of {name!r} cannot be read ({error})")
+            faults.append(f"the labels of the axes of {name!r} cannot be read ({error})")
+    if h5py.h5a.exists(dataset.id, b"DIMENSION_LIST"):
+        try:
+            file, found = dataset.file, _entries(dataset, "DIMENSION_LIST")
+            scales = [_scales(file, references, known) for references in found]
+        except Exception as error:
+            faults.append(f"the scales of the axes of {name!r} cannot be read ({error})")
     return tuple(map(Axis, shape, labels, scales))
 
 

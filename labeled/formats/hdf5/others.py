@@ -22,14 +22,12 @@ import h5py
 import numpy as np
 
 from labeled.errors import NotYetError, WriteError, warn
-from labeled.formats.hdf5.attributes import refers
-from labeled.formats.hdf5.columns import columns_of, item_of, why_not_read
 from labeled.formats.hdf5.door import opened
-from labeled.formats.hdf5.fuel import read_table
+from labeled.formats.hdf5.dtypes import columns_of, item_of, refers, why_not_read
+from labeled.formats.hdf5.fuel import comments_of, read_table
 from labeled.formats.hdf5.labels import (
     SHAPE_LABELS,
     SHAPES,
-    Notes,
     Scale,
     axes_of,
     is_scale,
@@ -38,7 +36,6 @@ from labeled.formats.hdf5.labels import (
 from labeled.formats.hdf5.own import OWN
 from labeled.formats.hdf5.room import check_room, heap_bytes
 from labeled.formats.hdf5.safety import Address, address, to_text
-from labeled.formats.hdf5.tables import comments_of
 from labeled.formats.header import FileHeader
 from labeled.formats.region import Array
 
@@ -173,7 +170,7 @@ def _is_along(file: h5py.File, header: FileHeader, path: str) -> bool:
             for name, axis, scale in _scales_of_sources(file, header)
         )
     firsts = {source.dims[0]: source.n_rows for source in header.sources.values()}
-    return bool(firsts.get(axes_of(thing, path, Notes())[0].name) == thing.shape[0])
+    return bool(firsts.get(axes_of(thing, path)[0].name) == thing.shape[0])
 
 
 def _coordinates(header: FileHeader, carried: set[str]) -> dict[str, tuple[str, ...]]:
@@ -297,7 +294,7 @@ class Carrier:
             for path in self.others.datasets:
                 if not isinstance(old[path], h5py.Dataset):
                     continue
-                for number, axis in enumerate(axes_of(old[path], path, Notes())):
+                for number, axis in enumerate(axes_of(old[path], path)):
                     for scale in axis.scales:
                         if address(scale.dataset) in ours:
                             file[path].dims[number].attach_scale(ours[address(scale.dataset)])
@@ -395,7 +392,7 @@ def _copy_attributes(old: h5py.Group, new: h5py.Group) -> None:
 def _scales_of_sources(old: h5py.File, header: FileHeader) -> Iterator[tuple[str, int, Scale]]:
     """Yield every scale of every axis of a source."""
     for name, source in header.sources.items():
-        for number, axis in enumerate(axes_of(old[source.key], name, Notes())):
+        for number, axis in enumerate(axes_of(old[source.key], name)):
             for scale in axis.scales:
                 yield name, number, scale
 

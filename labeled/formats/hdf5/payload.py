@@ -18,9 +18,9 @@ from labeled.formats.contiguous import contiguous_engine
 from labeled.formats.extent_engine import ExtentEngine
 from labeled.formats.extents import unstored_extents
 from labeled.formats.hdf5.decoded import DecodeEngine
-from labeled.formats.hdf5.each import Each, EachEngine, Told, values_of
 from labeled.formats.hdf5.fallback import H5pyEngine
 from labeled.formats.hdf5.filters import why_not
+from labeled.formats.hdf5.per_object import Each, EachEngine, EachValue, values_of
 from labeled.formats.hdf5.sparse import SparseEngine
 from labeled.formats.hdf5.stored import StoredChunks
 from labeled.formats.hdf5.tiled import TiledChunks, spans_chunks
@@ -71,7 +71,7 @@ def open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -
 def _engine_of(source: SourceHeader, region: Region, io: Io) -> Engine:
     if isinstance(source.detail, Each):
         return EachEngine(source, region)
-    if isinstance(source.detail, Told):
+    if isinstance(source.detail, EachValue):
         values = outer_take(values_of(source.file, source.detail), region)
         return ValuesEngine(values, "names or attributes of examples, kept in memory")
     if source.storage == "sparse":

@@ -27,9 +27,9 @@ from labeled.errors import FileFormatError
 from labeled.formats.cf import decode
 from labeled.formats.examples import ExampleReader
 from labeled.formats.hdf5.door import h5_of
-from labeled.formats.hdf5.each import Each, EachReader
 from labeled.formats.hdf5.fallback import require_filters
 from labeled.formats.hdf5.payload import open_reader
+from labeled.formats.hdf5.per_object import Each, EachReader
 from labeled.formats.hdf5.safety import check_claim
 from labeled.formats.header import SourceHeader
 from labeled.formats.objects import vlen_base

@@ -11,16 +11,15 @@ range, because its bytes are not where this file's bytes are.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 import h5py
 import numpy as np
 
-from labeled.errors import FileFormatError, LabeledError, UnsafeFileError, listed
-from labeled.formats.hdf5.columns import Column, item_of
+from labeled.errors import FileFormatError, UnsafeFileError, listed
 from labeled.formats.hdf5.door import opened
+from labeled.formats.hdf5.dtypes import item_of
 from labeled.formats.header import SourceHeader
 
 MAX_SOFT_LINKS = 32
@@ -45,16 +44,11 @@ class GoneError(NotThereError):
     """Another file, which a link or a virtual dataset names, is not there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """An object at the end of a checked path; `outside` where a link left the file."""
 
     thing: h5py.Group | h5py.Dataset | h5py.Datatype
     outside: bool = False
-    path: str = ""
-    """As it was asked for, relative to where the walk began."""
-    column: Column | None = None
-    """Which part of the items of a table is meant; None for whole items."""
 
 
 def to_text(name: bytes | str) -> str:
@@ -79,7 +73,7 @@ def resolve(base: h5py.Group, path: str, *, allow_external: bool = False) -> Fou
     """
     here: h5py.Group | h5py.Dataset | h5py.Datatype = base
     if path[:1] == "/":
-        here = _object(base, b"/")
+        here = open_object(base, b"/")
     pending = _components(path)
     hops, outside = 0, False
     while pending:
@@ -95,19 +89,19 @@ def resolve(base: h5py.Group, path: str, *, allow_external: bool = False) -> Fou
                 where = base.file.filename
                 raise NotThereError(f"soft links in file {where!r} run in a circle at {path!r}")
             target = to_text(links.get_val(name))
-            here = _object(here, b"/") if target[:1] == "/" else here
+            here = open_object(here, b"/") if target[:1] == "/" else here
             pending = _components(target) + pending
             continue
         if kind != h5py.h5l.TYPE_HARD:
             outside = True
             _refuse(base, path, "passes through an external link", allow_external)
         try:
-            here = _object(here, name)
+            here = open_object(here, name)
         except (KeyError, OSError) as error:
             if kind == h5py.h5l.TYPE_HARD:
                 raise
             raise GoneError(_leads_nowhere(here, name, path, kind)) from error
-    return Found(here, outside, path)
+    return Found(here, outside)
 
 
 def _leads_nowhere(group: h5py.Group, name: bytes, path: str, kind: int) -> str:
@@ -124,7 +118,8 @@ def _components(path: str) -> list[bytes]:
     return [to_bytes(part) for part in path.split("/") if part not in ("", ".")]
 
 
-def _object(group: h5py.Group, name: bytes) -> h5py.Group | h5py.Dataset | h5py.Datatype:
+def open_object(group: h5py.Group, name: bytes) -> h5py.Group | h5py.Dataset | h5py.Datatype:
+    """Return what a link leads to, whatever kind of link it is."""
     opened_id = h5py.h5o.open(group.id, name)
     if isinstance(opened_id, h5py.h5g.GroupID):
         return h5py.Group(opened_id)
@@ -227,35 +222,6 @@ def address(thing: h5py.Group | h5py.Dataset | h5py.Datatype) -> Address:
         if link is not None and link.type == h5py.h5l.TYPE_HARD:
             return file, int(link.u)
     return file, int(h5py.h5o.get_info(thing.id).addr)
-
-
-def walk(
-    base: h5py.Group, *, allow_external: bool = False
-) -> Iterator[tuple[str, Found | LabeledError]]:
-    """Yield every dataset below `base` by its path, names in order; groups are entered once.
-
-    What cannot be reached (a dangling or circular soft link, a link out of the file)
-    is yielded as the error that :func:`resolve` raised.
-    """
-    entered = {address(base)}
-    pending: list[tuple[str, h5py.Group, bool]] = [("", base, False)]
-    while pending:
-        prefix, group, outside = pending.pop()
-        below: list[tuple[str, h5py.Group, bool]] = []
-        for name in sorted(to_text(raw) for raw in group.id):
-            path = prefix + name
-            try:
-                found = resolve(group, name, allow_external=allow_external)
-            except (NotThereError, UnsafeFileError) as error:
-                yield path, error
-                continue
-            beyond = outside or found.outside
-            if isinstance(found.thing, h5py.Dataset):
-                yield path, Found(found.thing, beyond, path)
-            elif isinstance(found.thing, h5py.Group) and address(found.thing) not in entered:
-                entered.add(address(found.thing))
-                below.append((path + "/", found.thing, beyond))
-        pending.extend(reversed(below))
 
 
 def stored_bytes(headers: Sequence[SourceHeader]) -> list[int]:

@@ -19,10 +19,10 @@ from typing import Any
 
 import h5py
 
+from labeled.formats.hdf5.fuel import free_name
 from labeled.formats.hdf5.labels import NOT_A_VARIABLE
 from labeled.formats.hdf5.own import OWN
 from labeled.formats.hdf5.safety import to_bytes
-from labeled.formats.hdf5.tables import free_name
 from labeled.formats.hdf5.writing import file_dtype, set_attrs, set_label
 from labeled.formats.region import Array
 

@@ -1,14 +1,20 @@
 """Headers of sources and of their coordinates, built from datasets of an open file.
 
-First every source is described (:meth:`Builder.describe`), then coordinates are made from
-the scales attached to them, because a coordinate may not take the name of a dim that it
-does not lie along, and that needs all dims. What a source *is* is decided elsewhere.
+First every source is described, then coordinates are made from the scales attached to them,
+because a coordinate may not take the name of a dim that it does not lie along, and that needs
+all dims. What a source *is* is decided elsewhere.
+
+No header is made of a dataset before it is known to lie inside the file (:func:`header_of`).
+The dtype in a header is the one in the file. A type whose bytes NumPy would misread (odd bit
+widths, strings padded with spaces) is marked "foreign", so nobody reads it by byte range.
+Nothing here costs more for more chunks: chunks are neither counted nor visited.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, count
 from typing import Any
 
@@ -16,9 +22,19 @@ import h5py
 import numpy as np
 
 from labeled.display.classes import class_names_of
-from labeled.errors import FileFormatError
+from labeled.errors import DimsError, FileFormatError
+from labeled.formats.cf import cf_of, with_bounds_units
+from labeled.formats.hdf5.arrays import ArrayInfo, Opening
 from labeled.formats.hdf5.attributes import attrs_of
-from labeled.formats.hdf5.columns import Column, item_of
+from labeled.formats.hdf5.conventions import classes_of, meaning_of
+from labeled.formats.hdf5.dtypes import (
+    Column,
+    bytes_are_numpy,
+    item_of,
+    numbers_of,
+    why_not_a_source,
+)
+from labeled.formats.hdf5.fallback import told_of_filters
 from labeled.formats.hdf5.flatlayout import (
     ATTRIBUTES,
     check_parts,
@@ -26,312 +42,410 @@ from labeled.formats.hdf5.flatlayout import (
     is_flat,
     part_paths,
 )
-from labeled.formats.hdf5.frames import meant_by_array, meant_by_column
 from labeled.formats.hdf5.labels import (
     SHAPE_LABELS,
     SHAPES,
     Axis,
-    Notes,
     Scale,
-    Scales,
     Unnamed,
     axes_of,
     example_axes_of,
+    how_to_name_axes,
     how_to_name_examples,
     name_dims,
-    short_attribute,
-    texts_of,
 )
-from labeled.formats.hdf5.layout import class_attrs, dtype_of, layout_of, why_not_a_source
-from labeled.formats.hdf5.safety import Found, NotThereError, resolve
-from labeled.formats.hdf5.sparse import PARTS, Matrix, member
-from labeled.formats.header import CF, FileStamp, SourceHeader
-from labeled.formats.objects import vlen_base
-
-Names = Sequence[str | None]
+from labeled.formats.hdf5.safety import NotThereError, check_dataset, resolve
+from labeled.formats.hdf5.sparse import PARTS
+from labeled.formats.header import (
+    FileHeader,
+    FileStamp,
+    Filter,
+    Rows,
+    SourceHeader,
+    Storage,
+    fingerprint,
+)
+from labeled.formats.objects import is_text, vlen_base
 
 COMPARED_BYTES = 1 << 20
 """Values of scales are compared up to this size."""
 
-MOST_CLASSES = 256
-"""Names of classes that are read while a file is opened; of more, none are."""
+_LAYOUTS: dict[int, Storage] = {
+    h5py.h5d.COMPACT: "compact",
+    h5py.h5d.CONTIGUOUS: "contiguous",
+    h5py.h5d.CHUNKED: "chunked",
+    h5py.h5d.VIRTUAL: "virtual",
+}
 
 
-@dataclass(slots=True)
-class Builder:
-    """Makes headers for one open file; remembers what deserves a warning."""
+@dataclass(frozen=True, slots=True)
+class Described:
+    """The header of a dataset, what the file says of its axes, and what is worth a warning."""
 
-    base: h5py.Group
-    stamp: FileStamp
-    given_dims: Mapping[str, Names] = field(default_factory=dict)
-    allow_external: bool = False
-    in_turn: bool = False
-    """Whether the base is one of several groups that are joined."""
-    scalar_attrs: bool = False
-    notes: Notes = field(default_factory=Notes)
-    variables: dict[str, SourceHeader] = field(default_factory=dict)
-    scales: Scales = field(default_factory=dict)
-    axes: dict[str, tuple[Axis, ...]] = field(default_factory=dict)
-    """What the file says of the axes of each source."""
-    overruled: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Sources with values of their own along a dim that others label: the dim, and the values."""
+    header: SourceHeader
+    info: ArrayInfo
+    axes: tuple[Axis, ...] = ()
+    unnamed: tuple[int, ...] = ()
+    """Axes that nobody named."""
+    faults: tuple[str, ...] = ()
+    refusal: str | None = None
+    """Why it may not be a source: it is ragged, and nobody names the axes of its examples."""
 
-    def describe(
-        self,
-        name: str,
-        found: Found,
-        *,
-        own_dims: Sequence[str] | None = None,
-        told: Sequence[Axis] = (),
-    ) -> SourceHeader:
-        """Return the header of a dataset that :func:`why_not_a_source` lets through.
 
-        `own_dims` are the dims of a scale, which has none attached; `told` are axes as the
-        dataset's group names them.
-        """
-        dataset = found.thing
-        if is_flat(dataset):
-            try:
-                return self._flat(name, found)
-            except FileFormatError as error:
-                raise FileFormatError(
-                    f"file {self.stamp.path!r}: {error}. Write the source again, or open the "
-                    f"others with sources=[...]"
-                ) from error
-        axes = axes_of(dataset, name, self.notes, self.scales)
-        axes = tuple(map(_completed, axes, told)) if told else axes
-        found_names = [axis.name for axis in axes]
-        if own_dims is not None:
-            found_names = [axis.label or own for axis, own in zip(axes, own_dims, strict=True)]
-        reason, inner, shapes = self._ragged(name, dataset, axes)
-        if found.column is not None:
-            inner = ("",) * len(dtype_of(dataset, found.column).shape)
-        given = self.given_dims.get(name)
-        dims, unnamed = name_dims(self.stamp.path, name, [*found_names, *inner], given)
-        header = self._header(name, found, dims)
-        unnamed = tuple(axis for axis in unnamed if axis < len(header.shape))
-        if unnamed:
-            self.notes.unnamed[name] = Unnamed(unnamed, dims, header.shape)
-        if reason is not None:
-            header = replace(
-                header,
-                ragged=reason,
-                shapes_path=None if shapes is None else shapes.path,
-                parts={} if shapes is None else self._shapes_part(name, shapes),
-            )
-        self.axes[name] = axes
-        return header
+# where the bytes are
 
-    def _header(self, name: str, found: Found, dims: tuple[str, ...]) -> SourceHeader:
-        dataset, column = found.thing, found.column
-        placement = layout_of(
-            dataset,
-            name,
-            column=column,
-            allow_external=self.allow_external,
-            outside=found.outside,
-        )
-        dtype = dtype_of(dataset, column)
-        item = item_of(dataset) if column is None else column.dtype_in(item_of(dataset))
-        told = self._told(dataset, name, column)
-        return SourceHeader(
-            file=self.stamp,
-            name=name,
-            key=self._h5path(found.path or name),
-            shape=(*dataset.shape, *dtype.shape),
-            dtype=dtype.base,
-            dims=dims,
-            attrs=told if class_names_of(told) else {**told, **self._classes(found, item)},
-            detail=column,
-            **placement,
-        )
 
-    def _classes(self, found: Found, item: np.dtype[Any]) -> dict[str, Any]:
-        """Return names of classes that an enumeration has, or a categorical of AnnData."""
-        dataset = found.thing
-        if not found.path.endswith("/codes") or found.column is not None or found.outside:
-            return class_attrs(item)
-        if short_attribute(dataset.parent, "encoding-type") != "categorical":
-            return class_attrs(item)
-        categories = member(dataset.parent, "categories")
-        names = () if categories is None else texts_of(categories, found.path, MOST_CLASSES)
-        return {"class_names": [*names]} if names else {}
+def header_of(
+    stamp: FileStamp,
+    dataset: h5py.Dataset,
+    name: str,
+    dims: Sequence[str],
+    *,
+    key: str | None = None,
+    attrs: Mapping[str, Any] | None = None,
+    column: Column | None = None,
+    allow_external: bool = False,
+    outside: bool = False,
+) -> SourceHeader:
+    """Return the header of a dataset, refusing one whose bytes lie outside its file.
 
-    def _h5path(self, path: str) -> str:
-        return path if path[:1] == "/" else f"{self.base.name.rstrip('/')}/{path}"
+    Those of a `column` lie among others, where only HDF5 finds them.
+    """
+    plist = dataset.id.get_create_plist()
+    beyond = check_dataset(
+        dataset, name, allow_external=allow_external, outside=outside, plist=plist
+    )
+    items = item_of(dataset)
+    item = items if column is None else column.dtype_in(items)
+    dtype = numbers_of(item)
+    layout, kind = plist.get_layout(), dataset.id.get_type()
+    storage = beyond or _LAYOUTS.get(layout, "foreign")
+    offset = dataset.id.get_offset() if storage == "contiguous" else None
+    if storage == "contiguous" and (offset is None or dataset.id.get_storage_size() == 0):
+        storage, offset = "empty", None  # in files with a user block the offset is no None
+    n_bytes = math.prod(dataset.shape) * kind.get_size()
+    stored: int | None = n_bytes if storage in ("contiguous", "compact") else 0
+    if storage == "chunked":
+        stored = None
+        most = dataset.id.get_space().get_simple_extent_dims(True)
+        unlimited = [axis for axis, n in enumerate(most) if n == h5py.h5s.UNLIMITED]
+        if len(unlimited) == 1 and unlimited != [0]:
+            storage = "misplaced"  # HDF5 2.0 swaps the axes of such chunks when asked for them
+    if column is not None and stored is not None:
+        stored = int(stored * column.share_of(items))
+    here = storage in ("contiguous", "chunked", "compact")
+    if here and (column is not None or not bytes_are_numpy(items, kind)):
+        storage, offset = "foreign", None
+    chunks = (*plist.get_chunk(), *dtype.shape) if layout == h5py.h5d.CHUNKED else None
+    return SourceHeader(
+        file=stamp,
+        name=name,
+        key=dataset.name if key is None else key,
+        shape=(*dataset.shape, *dtype.shape),
+        dtype=dtype.base,
+        dims=tuple(dims),
+        attrs={} if attrs is None else attrs,
+        storage=storage,
+        offset=offset,
+        chunks=chunks,
+        filters=filters_of(plist),
+        fill_value=_fill_value(dataset, plist, dtype.base, column),
+        stored_bytes=stored,
+        detail=column,
+    )
 
-    def _ragged(
-        self, name: str, dataset: h5py.Dataset, axes: Sequence[Axis]
-    ) -> tuple[str | None, tuple[str, ...], Scale | None]:
-        """Return why a source is ragged, names of its examples' axes, and where shapes are."""
-        examples, base = example_axes_of(dataset, name, axes), vlen_base(item_of(dataset))
-        if examples is not None:
-            given = self.given_dims.get(name)
-            unnamed = given is None or None in [*given][1:]
-            if examples.fault is not None and unnamed and base is not None:
-                told = how_to_name_examples(self.stamp.path, name, examples)
-                self.notes.unnamed_examples[name] = told
-            why = "every example has its own shape (scale 'shapes')"
-            return why, examples.names, examples.shapes
-        if base is None:
-            return None, (), None
-        reason = f"every example is a row of {base} of its own length (vlen dtype)"
-        inner = ("",) if len(dataset.shape) == 1 else ()
-        return reason, inner, None
 
-    def _shapes_part(self, name: str, shapes: Scale) -> dict[str, SourceHeader]:
-        if shapes.path is None or why_not_a_source(shapes.dataset) is not None:
-            return {}
-        header = self.coordinate_header(f"{name} (its scale 'shapes')", shapes, ())
-        return {"shapes": header}
+def filters_of(plist: Any) -> tuple[Filter, ...]:
+    """Return the filters that a creation property list names, in the order they are applied."""
+    steps = []
+    for number in range(plist.get_nfilters()):
+        code, _flags, options, name = plist.get_filter(number)
+        steps.append(Filter(int(code), name.decode("ascii", "replace"), tuple(map(int, options))))
+    return tuple(steps)
 
-    def _flat(self, name: str, found: Found) -> SourceHeader:
-        """Return the header of a source in the flat layout; see :mod:`.flatlayout`."""
-        parts = {"values": found}
-        for role, path in part_paths(found.thing, name).items():
-            parts[role] = self._dataset(name, role, path)
-        shapes = parts["shapes"].thing if "shapes" in parts else None
-        n_axes = check_parts(name, found.thing, parts["offsets"].thing, shapes)
-        dims, unnamed = name_dims(
-            self.stamp.path, name, example_dims(found.thing, n_axes), self.given_dims.get(name)
-        )
-        if unnamed:
-            self.notes.odd.append(f"ragged source {name!r} does not name its axes {unnamed}")
-        headers = {role: self._header(name, part, ()) for role, part in parts.items()}
-        values = headers["values"]
-        attrs = {key: value for key, value in values.attrs.items() if key not in ATTRIBUTES}
-        return replace(
-            values,
-            shape=(headers["offsets"].n_rows - 1,),
-            dims=dims,
-            attrs=attrs,
-            ragged="every example has its own shape (flat layout)",
-            parts=headers,
-        )
 
-    def _dataset(self, name: str, role: str, path: str) -> Found:
-        """Return a dataset that a ragged source is made of."""
+def _fill_value(
+    dataset: h5py.Dataset, plist: Any, dtype: np.dtype[Any], column: Column | None
+) -> Any:
+    if dtype.kind == "O":
+        return b"" if is_text(dtype) else None
+    # Asked for only where one was set: HDF5 converts it, and in a damaged file may crash.
+    is_set = plist.fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED
+    if not is_set or column is not None:  # one value cannot stand for the axes a column adds
+        return np.zeros((), dtype)[()]
+    if dataset.dtype.names is not None:
+        return np.asarray(dataset.fillvalue, dataset.dtype).view(dtype)[()]
+    return dataset.fillvalue
+
+
+# what a source is
+
+
+def describe(opening: Opening, info: ArrayInfo, own_dims: Sequence[str] = ()) -> Described:
+    """Return the header of a dataset that may be a source.
+
+    `own_dims` are the dims of a scale of several axes, which has none attached.
+
+    Raises
+    ------
+    FileFormatError
+        If the datasets that it is made of are missing or do not fit.
+    DimsError, UnsafeFileError
+    """
+    if info.matrix is not None:
+        return _describe_matrix(opening, info, info.matrix)
+    if is_flat(info.dataset):
         try:
-            found = resolve(self.base, path, allow_external=self.allow_external)
-        except NotThereError as error:
-            told = f"the {role} of ragged source {name!r} are missing ({error})"
-            raise FileFormatError(told) from None
-        if not isinstance(found.thing, h5py.Dataset) or why_not_a_source(found.thing) is not None:
-            raise FileFormatError(f"the {role} of ragged source {name!r}, {path!r}, are no numbers")
-        return found
+            return _describe_flat(opening, info)
+        except FileFormatError as error:
+            raise FileFormatError(
+                f"file {opening.stamp.path!r}: {error}. Write the source again, or open the "
+                f"others with sources=[...]"
+            ) from error
+    dataset, name = info.dataset, info.name
+    faults: list[str] = []
+    axes = axes_of(dataset, name, opening.scales, faults)
+    if info.axes:
+        axes = tuple(map(_completed, axes, info.axes))
+    names = [axis.name for axis in axes]
+    if own_dims:
+        names = [axis.label or own for axis, own in zip(axes, own_dims, strict=True)]
+    if info.column is not None:
+        names += [""] * len(info.item.shape)
+    n_axes = len(names)
+    ragged, inner, refusal = _raggedness(opening, info, axes, faults)
+    dims, unnamed = name_dims(opening.stamp.path, name, [*names, *inner], opening.dims.get(name))
+    header = _header(opening, info, dims, faults)
+    unnamed = tuple(axis for axis in unnamed if axis < n_axes)
+    header = replace(header, **ragged) if ragged else header
+    return Described(header, info, axes, unnamed, tuple(faults), refusal)
 
-    def matrix(self, name: str, matrix: Matrix, axes: tuple[Axis, ...] = ()) -> SourceHeader:
-        """Return the header of a sparse matrix, whose axes may be known; its rows come dense."""
-        headers = {
-            role: self._header(
-                f"{name}/{role}", Found(matrix.group[role], path=f"{name}/{role}"), ()
-            )
-            for role in PARTS
-        }
-        said = [axis.name for axis in axes] or ["", ""]
-        dims, unnamed = name_dims(self.stamp.path, name, said, self.given_dims.get(name))
-        if unnamed:
-            self.notes.unnamed[name] = Unnamed(unnamed, dims, matrix.shape)
-        data = headers["data"]
-        chunk_rows = (data.chunks or (0,))[0] * matrix.shape[0] // max(data.n_rows, 1)
-        self.axes[name] = axes
-        return SourceHeader(
-            file=self.stamp,
-            name=name,
-            key=self._h5path(name),
-            shape=matrix.shape,
-            dtype=data.dtype,
-            dims=dims,
-            storage="sparse",
-            chunks=(max(chunk_rows, 1), matrix.shape[1]) if data.chunks else None,
-            filters=data.filters,
-            fill_value=np.zeros((), data.dtype)[()],
-            stored_bytes=None,
-            parts=headers,
-        )
 
-    def attrs_of(
-        self, thing: h5py.Group | h5py.Dataset, what: str, leave_out: Collection[str] = ()
-    ) -> dict[str, Any]:
-        """Return the attributes of an object, noting those that cannot be read."""
-        values, unreadable = attrs_of(thing, leave_out=leave_out, scalars=self.scalar_attrs)
-        if unreadable:
-            listed = ", ".join(map(repr, unreadable))
-            self.notes.odd.append(f"attributes of {what} cannot be read: {listed}")
-        return values
+def _header(
+    opening: Opening, info: ArrayInfo, dims: Sequence[str], faults: list[str]
+) -> SourceHeader:
+    attrs = _attributes(opening, info.dataset, info.name, info.column, faults)
+    if not (attrs and class_names_of(attrs)):
+        attrs |= classes_of(info)
+    return header_of(
+        opening.stamp,
+        info.dataset,
+        info.name,
+        dims,
+        key=opening.path_of(info.path),
+        attrs=attrs,
+        column=info.column,
+        allow_external=opening.options.allow_external,
+        outside=info.outside,
+    )
 
-    def _told(
-        self, dataset: h5py.Dataset, name: str, column: Column | None = None
-    ) -> dict[str, Any]:
-        """Return the attributes of a source or coordinate, and what its numbers mean."""
-        if column is not None and column.fields:
-            return meant_by_column(dataset, column)
-        attrs = self.attrs_of(dataset, repr(name))
-        return {**attrs, **meant_by_array(dataset, attrs)}
 
-    def with_coordinates(self, headers: Mapping[str, SourceHeader]) -> dict[str, SourceHeader]:
-        """Return the headers with the coordinates that their attached scales make."""
-        dims = {dim for each in headers.values() for dim in each.dims}
-        found = {
-            name: self._with_coordinates(each, dims, headers.keys())
-            for name, each in headers.items()
-        }
-        if self.overruled:
-            self.notes.odd.append(_told_of_overruled(self.overruled))
-        return found
+def _completed(own: Axis, found: Axis) -> Axis:
+    """Return an axis as its group names it, where the dataset itself does not say otherwise."""
+    return found if own.name in ("", found.name) and not own.scales else own
 
-    def _with_coordinates(
-        self, header: SourceHeader, all_dims: set[str], taken: Collection[str]
-    ) -> SourceHeader:
-        keys: list[str] = []
-        for dim, axis in zip(header.dims, self.axes.get(header.name, ()), strict=False):
-            for scale in axis.scales:
-                if scale.name in (SHAPES, SHAPE_LABELS) or not scale.has_values:
-                    continue
-                problem = _why_no_coordinate(scale, axis)
-                if problem is None:
-                    keys.append(self._coordinate(scale, dim, header.name, all_dims, taken))
-                elif problem:
-                    self.notes.odd.append(
-                        f"scale {scale.name!r} of source {header.name!r} (dim {dim!r}) is left "
-                        f"out: {problem}"
-                    )
-        return replace(header, coords=tuple(dict.fromkeys(keys))) if keys else header
 
-    def _coordinate(
-        self, scale: Scale, dim: str, source: str, all_dims: set[str], taken: Collection[str]
-    ) -> str:
-        """Return the key of the coordinate that a scale makes along `dim`, adding it once.
+def _attributes(
+    opening: Opening,
+    dataset: h5py.Dataset,
+    name: str,
+    column: Column | None,
+    faults: list[str],
+) -> dict[str, Any]:
+    """Return the attributes of a source or coordinate, and what its numbers mean."""
+    attrs: dict[str, Any] = {}
+    if column is None or not column.fields:
+        attrs = readable_attrs(opening, dataset, repr(name), faults)
+    return attrs | meaning_of(dataset, column, attrs)
 
-        Scales of several groups that are called alike are told apart by their paths.
-        """
-        place = (scale.path or scale.name).removeprefix(self.base.name).lstrip("/")
-        first = (scale.name, place) if "/" in place else (scale.name,)
-        again = (f"{source}_{scale.name}{'' if n == 1 else f'_{n}'}" for n in count(1))
-        for key in chain(first, again):
-            known = self.variables.get(key)
-            if known is not None and known.key == scale.path and known.dims == (dim,):
-                return key
-            if known is None and key not in taken and (key == dim or key not in all_dims):
-                break
-            if key == dim and known is not None and _differs(scale.dataset, self.base[known.key]):
-                self.overruled[source] = (dim, place)
-        self.variables[key] = self.coordinate_header(key, scale, (dim,))
-        return key
 
-    def coordinate_header(self, key: str, scale: Scale, dims: tuple[str, ...]) -> SourceHeader:
-        """Return the header of a scale read as a variable."""
-        dataset, path = scale.dataset, scale.path or key
-        return SourceHeader(
-            file=self.stamp,
-            name=key,
-            key=path,
-            shape=dataset.shape,
-            dtype=dtype_of(dataset),
-            dims=dims,
-            attrs=self._told(dataset, key),
-            **layout_of(dataset, path, allow_external=self.allow_external),
-        )
+def readable_attrs(
+    opening: Opening,
+    thing: h5py.Group | h5py.Dataset,
+    what: str,
+    faults: list[str],
+    leave_out: Collection[str] = (),
+) -> dict[str, Any]:
+    """Return the attributes of an object; those that cannot be read are a fault."""
+    values, unreadable = attrs_of(thing, leave_out=leave_out, scalars=opening.single_values)
+    if unreadable:
+        names = ", ".join(map(repr, unreadable))
+        faults.append(f"attributes of {what} cannot be read: {names}")
+    return values
+
+
+def _raggedness(
+    opening: Opening, info: ArrayInfo, axes: Sequence[Axis], faults: list[str]
+) -> tuple[dict[str, Any], tuple[str, ...], str | None]:
+    """Return the fields of a header that tell why examples are ragged, names of their axes,
+    and why it may not be a source."""
+    name, base = info.name, vlen_base(info.item)
+    examples = example_axes_of(info.dataset, name, axes)
+    if examples is None:
+        if base is None:
+            return {}, (), None
+        why = f"every example is a row of {base} of its own length (vlen dtype)"
+        return {"ragged": why}, ("",) if len(axes) == 1 else (), None
+    given = opening.dims.get(name)
+    refusal = None
+    if examples.fault is not None and base is not None and (given is None or None in given[1:]):
+        refusal = how_to_name_examples(opening.stamp.path, name, examples)
+    shapes, parts = examples.shapes, {}
+    if shapes.path is not None and why_not_a_source(shapes.dataset) is None:
+        what = f"{name} (its scale 'shapes')"
+        parts["shapes"] = coordinate_header(opening, what, shapes, (), faults)
+    why = "every example has its own shape (scale 'shapes')"
+    found = {"ragged": why, "shapes_path": shapes.path, "parts": parts}
+    return found, examples.names, refusal
+
+
+def _describe_flat(opening: Opening, info: ArrayInfo) -> Described:
+    """Describe a source in the flat layout; see :mod:`.flatlayout`."""
+    name = info.name
+    faults: list[str] = []
+    parts = {"values": info}
+    for role, path in part_paths(info.dataset, name).items():
+        parts[role] = _part(opening, name, role, path)
+    shapes = parts["shapes"].dataset if "shapes" in parts else None
+    n_axes = check_parts(name, info.dataset, parts["offsets"].dataset, shapes)
+    names = example_dims(info.dataset, n_axes)
+    dims, unnamed = name_dims(opening.stamp.path, name, names, opening.dims.get(name))
+    if unnamed:
+        faults.append(f"ragged source {name!r} does not name its axes {unnamed}")
+    headers = {}
+    for role, part in parts.items():
+        headers[role] = _header(opening, part, (), faults)
+    values = headers["values"]
+    header = replace(
+        values,
+        shape=(headers["offsets"].n_rows - 1,),
+        dims=dims,
+        attrs={key: value for key, value in values.attrs.items() if key not in ATTRIBUTES},
+        ragged="every example has its own shape (flat layout)",
+        parts=headers,
+    )
+    return Described(header, info, faults=tuple(faults))
+
+
+def _part(opening: Opening, name: str, role: str, path: str) -> ArrayInfo:
+    """Return a dataset that a ragged source is made of."""
+    try:
+        found, outside = resolve(opening.base, path, allow_external=opening.options.allow_external)
+    except NotThereError as error:
+        message = f"the {role} of ragged source {name!r} are missing ({error})"
+        raise FileFormatError(message) from None
+    if not isinstance(found, h5py.Dataset) or why_not_a_source(found) is not None:
+        raise FileFormatError(f"the {role} of ragged source {name!r}, {path!r}, are no numbers")
+    return ArrayInfo(name, path, found, outside=outside)
+
+
+def _describe_matrix(opening: Opening, info: ArrayInfo, shape: tuple[int, int]) -> Described:
+    """Describe a sparse matrix, whose rows come dense."""
+    name, headers = info.name, {}
+    for role in PARTS:
+        path = f"{name}/{role}"
+        headers[role] = _header(opening, ArrayInfo(path, path, info.dataset[role]), (), [])
+    names = [axis.name for axis in info.axes] or ["", ""]
+    dims, unnamed = name_dims(opening.stamp.path, name, names, opening.dims.get(name))
+    data = headers["data"]
+    chunk_rows = (data.chunks or (0,))[0] * shape[0] // max(data.n_rows, 1)
+    header = SourceHeader(
+        file=opening.stamp,
+        name=name,
+        key=opening.path_of(name),
+        shape=shape,
+        dtype=data.dtype,
+        dims=dims,
+        storage="sparse",
+        chunks=(max(chunk_rows, 1), shape[1]) if data.chunks else None,
+        filters=data.filters,
+        fill_value=np.zeros((), data.dtype)[()],
+        stored_bytes=None,
+        parts=headers,
+    )
+    return Described(header, info, info.axes, unnamed)
+
+
+# coordinates
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """Variables that come along with the sources, and what is worth a warning of them."""
+
+    sources: dict[str, SourceHeader]
+    """The sources, which name their coordinates."""
+    variables: dict[str, SourceHeader]
+    faults: list[str]
+
+
+def with_coordinates(
+    opening: Opening,
+    described: Mapping[str, Described],
+    variables: Mapping[str, SourceHeader],
+    faults: Iterable[str],
+) -> Carried:
+    """Make coordinates of the scales that are attached to sources, beside other variables.
+
+    Scales of several groups that are called alike are told apart by their paths.
+    """
+    found = Carried({}, dict(variables), list(faults))
+    dims = {dim for each in described.values() for dim in each.header.dims}
+    overruled: dict[str, tuple[str, str]] = {}
+    for name, each in described.items():
+        header, keys = each.header, []
+        for dim, scale in _labelling(each, found.faults):
+            place = (scale.path or scale.name).removeprefix(opening.base.name).lstrip("/")
+            first = (scale.name, place) if "/" in place else (scale.name,)
+            again = (f"{name}_{scale.name}{'' if n == 1 else f'_{n}'}" for n in count(1))
+            for key in chain(first, again):
+                known = found.variables.get(key)
+                if known is not None and known.key == scale.path and known.dims == (dim,):
+                    break
+                if known is None and key not in described and (key == dim or key not in dims):
+                    made = coordinate_header(opening, key, scale, (dim,), found.faults)
+                    found.variables[key] = made
+                    break
+                rival = opening.base[known.key] if key == dim and known is not None else None
+                if rival is not None and _differs(scale.dataset, rival):
+                    overruled[name] = (dim, place)
+            keys.append(key)
+        coords = tuple(dict.fromkeys(keys))
+        found.sources[name] = replace(header, coords=coords) if keys else header
+    if overruled:
+        found.faults.append(_of_overruled(overruled))
+    return found
+
+
+def _labelling(described: Described, faults: list[str]) -> Iterator[tuple[str, Scale]]:
+    """Yield the scales that make coordinates, each with its dim."""
+    for dim, axis in zip(described.header.dims, described.axes, strict=False):
+        for scale in axis.scales:
+            if scale.name in (SHAPES, SHAPE_LABELS) or not scale.has_values:
+                continue
+            problem = _why_no_coordinate(scale, axis)
+            if problem is None:
+                yield dim, scale
+            elif problem:
+                faults.append(
+                    f"scale {scale.name!r} of source {described.header.name!r} (dim {dim!r}) is "
+                    f"left out: {problem}"
+                )
+
+
+def coordinate_header(
+    opening: Opening, key: str, scale: Scale, dims: tuple[str, ...], faults: list[str]
+) -> SourceHeader:
+    """Return the header of a scale read as a variable."""
+    return header_of(
+        opening.stamp,
+        scale.dataset,
+        key,
+        dims,
+        key=scale.path or key,
+        attrs=_attributes(opening, scale.dataset, key, None, faults),
+        allow_external=opening.options.allow_external,
+    )
 
 
 def _differs(one: h5py.Dataset, two: h5py.Dataset) -> bool:
@@ -343,7 +457,7 @@ def _differs(one: h5py.Dataset, two: h5py.Dataset) -> bool:
     return not np.array_equal(mine, theirs, equal_nan=floats)
 
 
-def _told_of_overruled(overruled: Mapping[str, tuple[str, str]]) -> str:
+def _of_overruled(overruled: Mapping[str, tuple[str, str]]) -> str:
     source, (dim, place) = next(iter(overruled.items()))
     more = f" (and {len(overruled) - 1:,} more)" if len(overruled) > 1 else ""
     return (
@@ -351,20 +465,6 @@ def _told_of_overruled(overruled: Mapping[str, tuple[str, str]]) -> str:
         f"positions are selected by those of an earlier source; open it alone, "
         f"sources=[{source!r}], or give its axis another name with dims="
     )
-
-
-def _completed(own: Axis, told: Axis) -> Axis:
-    """Return an axis as its group names it, where the dataset itself does not say otherwise."""
-    return told if own.name in ("", told.name) and not own.scales else own
-
-
-def with_cf(header: SourceHeader, cf: CF | None, used: frozenset[str]) -> SourceHeader:
-    """Return a header that decodes by `cf`, without the attributes that it uses up."""
-    if cf is None and used.isdisjoint(header.attrs):
-        return header
-    attrs = {key: value for key, value in header.attrs.items() if key not in used}
-    taken = {key: value for key, value in header.attrs.items() if key in used}
-    return replace(header, cf=cf, attrs=attrs, used_attrs=taken)
 
 
 def _why_no_coordinate(scale: Scale, axis: Axis) -> str | None:
@@ -385,3 +485,85 @@ def _why_no_coordinate(scale: Scale, axis: Axis) -> str | None:
     if vlen_base(scale.dataset.dtype) is not None:
         return "its values are rows of numbers (vlen dtype)"
     return None
+
+
+# values
+
+
+def decoded(carried: Carried, *, decode_cf: bool = True, netcdf: bool = False) -> Carried:
+    """Return headers that decode CF values, if wanted.
+
+    The attribute `coordinates` of netCDF goes either way: `coords` stand for it.
+    """
+    headers = {**carried.variables, **carried.sources}
+    attrs: Mapping[str, Mapping[str, Any]] = {n: header.attrs for n, header in headers.items()}
+    if decode_cf and any(attrs.values()):
+        attrs = with_bounds_units(attrs)
+    faults = list(carried.faults)
+    for name in [*carried.sources, *carried.variables]:
+        header, found = headers[name], attrs[name]
+        cf, used = None, frozenset({"coordinates"} if netcdf else ())
+        if decode_cf and (netcdf or found):
+            cf, used_up = cf_of(name, header.dtype, found, faults)
+            cf = cf if netcdf or used_up else None  # plain files keep their byte order
+            used |= used_up
+        if cf is not None or len(found) != len(header.attrs) or not used.isdisjoint(found):
+            headers[name] = replace(
+                header,
+                cf=cf,
+                attrs={key: value for key, value in found.items() if key not in used},
+                used_attrs={key: value for key, value in found.items() if key in used},
+            )
+    return Carried(
+        {name: headers[name] for name in carried.sources},
+        {name: headers[name] for name in carried.variables},
+        faults,
+    )
+
+
+# the whole file
+
+
+def file_header(
+    opening: Opening,
+    described: Mapping[str, Described],
+    carried: Carried,
+    *,
+    splits: Mapping[str, Mapping[str, Rows]],
+    advice: str | None = None,
+    **fields: Any,
+) -> FileHeader:
+    """Return the header of a file, with what is worth a warning.
+
+    Parameters
+    ----------
+    advice : str, optional
+        What to say in place of which axes nobody named.
+
+    Raises
+    ------
+    DimsError
+        If nobody names the axes of ragged examples.
+    """
+    unnamed: dict[str, Unnamed] = {}
+    for name, each in described.items():
+        if each.refusal is not None and not opening.name_all:
+            raise DimsError(each.refusal)
+        if each.unnamed and len(each.header.dims) > 1:  # a single axis counts examples
+            unnamed[name] = Unnamed(each.unnamed, each.header.dims, each.header.shape)
+    if advice is None and unnamed:
+        advice = how_to_name_axes(unnamed)
+    faults = dict.fromkeys([*carried.faults, *told_of_filters(carried.sources.values())])
+    warnings = [] if advice is None else [advice]
+    if faults:
+        warnings.append(": " + "; ".join(faults))
+    return FileHeader(
+        stamp=opening.stamp,
+        fingerprint=fingerprint(carried.sources, splits),
+        sources=carried.sources,
+        variables=carried.variables,
+        splits=splits,
+        group=opening.base.name.strip("/") if opening.one_of_many else "",
+        warnings=tuple(warnings),
+        **fields,
+    )

@@ -1,29 +1,20 @@
-"""Sparse matrices stored by rows: CSR groups of AnnData, and the matrices of 10x Genomics.
+"""Reading sparse matrices stored by rows: the CSR groups of AnnData and of 10x Genomics.
 
-Such a group holds ``data`` and ``indices`` (the values that are not zero, and their columns)
-one row after another, and ``indptr``, where each row begins. Here it is one dense source of
-(n_rows, n_columns): zeros are filled in where a row is read, and nowhere else. The matrices
-of 10x Genomics are stored by columns, one for each cell, so that cells are rows here too.
+Rows come dense: zeros are filled in where a row is read, and nowhere else; see
+:mod:`.conventions` for what such a group holds.
 
-Cells are the examples of such files, so that what tells of genes is carried whole: AnnData's own
-words for the dims are `obs_names` and `var_names`, those of 10x Genomics barcodes and features.
-
-The trade-off: rows come dense, which a network wants anyway; a matrix that is wanted sparse
-is opened as the three arrays it is, with ``group=``.
+The trade-off: a network wants dense rows anyway; a matrix that is wanted sparse is opened as the
+three arrays it is, with ``group=``.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
-import h5py
 import numpy as np
 
 from labeled.errors import ReadError
-from labeled.formats.hdf5.labels import short_attribute
 from labeled.formats.header import SourceHeader
 from labeled.formats.reader import Cost
 from labeled.formats.reading import (
@@ -40,159 +31,8 @@ from labeled.formats.rows import RowReader
 
 PARTS = ("data", "indices", "indptr")
 
-Names = tuple[str, ...]
-
 PIECE_VALUES = 1 << 16
 """Values that are read at a time, at least."""
-
-
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """A sparse matrix found in a file: its group, and its shape with rows first."""
-
-    group: h5py.Group
-    shape: tuple[int, int]
-
-
-def matrix_of(group: h5py.Group) -> Matrix | None:
-    """Return the matrix that a group holds by rows of this library; None where it holds none."""
-    found = [member(group, name) for name in PARTS]
-    parts = [part for part in found if part is not None]
-    if len(parts) < len(PARTS) or any(len(part.shape or ()) != 1 for part in parts):
-        return None
-    shape = _shape_said(group)
-    if shape is None:
-        return None
-    data, indices, indptr = parts
-    fits = indptr.shape[0] == shape[0] + 1 and data.shape == indices.shape
-    kinds = (data, "biuf"), (indices, "iu"), (indptr, "iu")
-    numbers = all(part.dtype.kind in kind for part, kind in kinds)
-    return Matrix(group, shape) if fits and numbers else None
-
-
-def is_by_columns(group: h5py.Group) -> bool:
-    """Whether a group says that its matrix is stored by columns."""
-    said = (short_attribute(group, key) for key in ("encoding-type", "h5sparse_format"))
-    return any(text.removesuffix("_matrix") == "csc" for text in said)
-
-
-def member(group: h5py.Group, name: str, kind: type = h5py.Dataset) -> Any:
-    """Return what lies in a group itself; None behind links, which may lead out of the file."""
-    raw = name.encode()
-    if raw not in group.id or group.id.links.get_info(raw).type != h5py.h5l.TYPE_HARD:
-        return None
-    thing = group[name]
-    return thing if isinstance(thing, kind) else None
-
-
-def _shape_said(group: h5py.Group) -> tuple[int, int] | None:
-    """Return the shape of a matrix with what is stored together first; None where none is told."""
-    for kind, shape in (("encoding-type", "shape"), ("h5sparse_format", "h5sparse_shape")):
-        if kind in group.attrs and shape in group.attrs:
-            lengths = np.ravel(group.attrs[shape]).tolist()
-            if short_attribute(group, kind).removesuffix("_matrix") == "csr" and len(lengths) == 2:
-                return int(lengths[0]), int(lengths[1])
-            return None
-    told, barcodes = member(group, "shape"), member(group, "barcodes")
-    if told is None or barcodes is None or told.shape != (2,) or told.dtype.kind not in "iu":
-        return None
-    n_features, n_cells = told[()].tolist()
-    return (n_cells, n_features) if barcodes.shape == (n_cells,) else None
-
-
-@dataclass(frozen=True, slots=True)
-class CellAxes:
-    """The axes of the arrays of a file of cells."""
-
-    names: Mapping[str, Names]
-    """By path, one name an axis."""
-    example_dim: str
-    scales: Mapping[str, str] = field(default_factory=dict)
-    """The paths of datasets that hold the values of a dim, such as names of genes."""
-
-
-def axes_of_cells(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> CellAxes | None:
-    """Return what AnnData or 10x Genomics means by the axes of its arrays; None for other files.
-
-    A file is known by what is written at the root, never by its name.
-
-    Parameters
-    ----------
-    base : h5py.Group
-        What paths are relative to.
-    shapes : mapping of path to shape
-        Of datasets, and of sparse matrices by the path of their group.
-    """
-    found = _anndata(base, shapes) or _tenx(base, shapes)
-    if found is None:
-        return None
-    fitting = {n: d for n, d in found.names.items() if len(d) == len(shapes.get(n, ()))}
-    return replace(found, names=_agreeing(fitting, found.example_dim, shapes))
-
-
-def _agreeing(
-    names: Mapping[str, Names], example_dim: str, shapes: Mapping[str, tuple[int, ...]]
-) -> Mapping[str, Names]:
-    """Take the example dim from arrays that are not as long as most that have it."""
-    along = [name for name, dims in names.items() if dims[:1] == (example_dim,)]
-    usual = Counter(shapes[name][0] for name in along).most_common(1)
-    odd = [name for name in along if shapes[name][0] != usual[0][0]]
-    last = {name: name.rpartition("/")[2] for name in odd}
-    return {**names, **{name: (f"{last[name]}_axis_0", *names[name][1:]) for name in odd}}
-
-
-def _anndata(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> CellAxes | None:
-    """Return what AnnData means: `obs` tells of cells, `var` of genes."""
-    obs, var = (member(base, name, h5py.Group) for name in ("obs", "var"))
-    if obs is None or var is None:
-        return None
-    said = short_attribute(base, "encoding-type")
-    if said != "anndata" and (said or not all(short_attribute(t, "_index") for t in (obs, var))):
-        return None
-    index = f"var/{short_attribute(var, '_index') or '_index'}"
-    there = [one for one in (index, f"{index}/values") if len(shapes.get(one, ())) == 1]
-    scales = {"var_names": there[0]} if there else {}  # texts that may be missing are a group
-    names = {path: _anndata_names(path.split("/"), len(shape)) for path, shape in shapes.items()}
-    return CellAxes(names, "obs_names", scales)
-
-
-def _anndata_names(parts: list[str], n_axes: int) -> Names:
-    """Return what the axes of an array in a file of AnnData are."""
-    match parts:
-        case ["X"] | ["layers", _]:
-            return ("obs_names", "var_names")
-        case ["raw", "X"]:
-            return ("obs_names", "raw_var_names")
-        case [*_, column, "categories"] | [*_, "__categories", column]:
-            return (column,)
-        case ["raw", "var", *_]:
-            return ("raw_var_names",)
-        case ["obs" | "var" as along, *_]:
-            return (f"{along}_names",)
-        case ["obsm" | "varm" as kind, *_, last]:
-            return (f"{kind[:3]}_names", *(f"{last}_axis_{axis}" for axis in range(1, n_axes)))
-        case ["obsp" | "varp" as kind, _]:
-            return (f"{kind[:3]}_names", f"{kind[:3]}_names_2")
-        case _:
-            return tuple(f"{parts[-1]}_axis_{axis}" for axis in range(n_axes))
-
-
-def _tenx(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> CellAxes | None:
-    """Return what 10x Genomics means: one group with barcodes, features and a matrix."""
-    for path, shape in shapes.items():
-        cells, begin = f"{path}/barcodes", f"{path}/"
-        if len(shape) == 2 and shapes.get(cells) == shape[:1]:
-            kind = "feature" if f"{begin}features/id" in shapes else "gene"
-            ids = f"{begin}features/id" if kind == "feature" else f"{begin}genes"
-            names: dict[str, Names] = {
-                name: (kind if length == shape[1:] else f"{name.rpartition('/')[2]}_axis_0",)
-                for name, length in shapes.items()
-                if name.startswith(begin)
-            }
-            scales = {kind: ids} if shapes.get(ids) == shape[1:] else {}
-            names |= {path: ("barcode", kind), cells: ("barcode",)}
-            return CellAxes(names, "barcode", scales)
-    return None
 
 
 class SparseEngine(Engine):

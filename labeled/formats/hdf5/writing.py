@@ -22,9 +22,9 @@ from labeled.errors import ArrayError, WriteError
 from labeled.formats.hdf5.attributes import INTERNAL
 from labeled.formats.hdf5.door import INCOMPLETE
 from labeled.formats.hdf5.encoding import Chunk, Layout
+from labeled.formats.hdf5.fuel import free_name
 from labeled.formats.hdf5.room import check_room, heap_bytes
 from labeled.formats.hdf5.safety import to_bytes
-from labeled.formats.hdf5.tables import free_name
 from labeled.formats.hdf5.undo import Undo
 from labeled.formats.header import DEFLATE, SHUFFLE
 from labeled.formats.objects import vlen_base

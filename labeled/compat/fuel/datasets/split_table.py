@@ -1,7 +1,7 @@
 """The split table by the old rules: how it was written, and what is read from it.
 
 :func:`create_split_array` counts the width of texts in characters before they become
-bytes, as it always did; :func:`labeled.formats.hdf5.tables.split_array` is the native one,
+bytes, as it always did; :func:`labeled.formats.hdf5.fuel.split_array` is the native one,
 which never cuts a name. Reading goes through the native reader, which takes every form
 that such tables had.
 """

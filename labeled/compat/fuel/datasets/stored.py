@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import h5py
@@ -21,9 +22,9 @@ import numpy as np
 from labeled.compat.fuel.exceptions import OldValueError
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.hdf5.flatlayout import example_dims, is_flat, part_paths
-from labeled.formats.hdf5.layout import dtype_of, layout_of
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.safety import to_text
+from labeled.formats.hdf5.sources import header_of
 from labeled.formats.header import FileStamp, SourceHeader
 from labeled.formats.objects import vlen_base
 from labeled.formats.region import Ints
@@ -172,16 +173,12 @@ def _header(
     shape: tuple[int, ...] | None = None,
 ) -> SourceHeader:
     is_vlen = vlen_base(dataset.dtype) is not None
-    return SourceHeader(
-        file=stamp,
-        name=name,
-        key=dataset.name,
+    dims = [f"axis {axis}" for axis in range(dataset.ndim + n_inner)]
+    return replace(
+        header_of(stamp, dataset, name, dims),
         shape=dataset.shape if shape is None else shape,
-        dtype=dtype_of(dataset),
-        dims=tuple(f"axis {axis}" for axis in range(dataset.ndim + n_inner)),
         ragged="rows of variable length" if parts or is_vlen else None,
         parts=parts or {},
-        **layout_of(dataset, dataset.name),
     )
 
 

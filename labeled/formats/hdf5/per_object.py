@@ -20,14 +20,16 @@ from typing import Any
 import h5py
 import numpy as np
 
-from labeled.errors import FileFormatError, UnknownNameError, listed
+from labeled.errors import FileFormatError, UnknownNameError, did_you_mean, listed
+from labeled.formats.bytesource import stamp_of
 from labeled.formats.examples import ExampleReader
-from labeled.formats.hdf5.attributes import plain_value
-from labeled.formats.hdf5.columns import item_of
-from labeled.formats.hdf5.door import h5_of
-from labeled.formats.hdf5.fallback import PIECE_BYTES
-from labeled.formats.hdf5.groups import matching, natural
-from labeled.formats.hdf5.layout import dtype_of, why_not_a_source
+from labeled.formats.format import Options
+from labeled.formats.hdf5.attributes import attrs_of, plain_value
+from labeled.formats.hdf5.door import check_unchanged, h5_of, opened
+from labeled.formats.hdf5.dtypes import class_attrs, item_of, numbers_of, why_not_a_source
+from labeled.formats.hdf5.fallback import PIECE_BYTES, told_of_filters
+from labeled.formats.hdf5.groups import matching, name_of, natural
+from labeled.formats.hdf5.labels import MAX_SUGGESTED, Unnamed, axes_of, default_name, name_dims
 from labeled.formats.hdf5.safety import (
     NotThereError,
     check_claim,
@@ -36,8 +38,9 @@ from labeled.formats.hdf5.safety import (
     to_bytes,
     to_text,
 )
-from labeled.formats.header import FileStamp, SourceHeader
-from labeled.formats.objects import is_text, vlen_base
+from labeled.formats.hdf5.sources import filters_of
+from labeled.formats.header import ALL, FileHeader, FileStamp, SourceHeader, fingerprint
+from labeled.formats.objects import TEXT, is_text, vlen_base
 from labeled.formats.reader import Cost
 from labeled.formats.reading import (
     Engine,
@@ -56,6 +59,17 @@ KEPT_FILES = 4096
 
 DEEPEST = 16
 """Levels of groups below an example."""
+
+NAME, ATTRIBUTES = "name", "attrs/"
+"""What the source of names is called, and how those of attributes begin."""
+
+VALUE_OF_EACH = "told of each example; name it in sources= to have it"
+"""Why names and attributes are no sources: an epoch seldom wants all of them."""
+
+RAGGED = "every example is a dataset of its own shape"
+
+EXAMPLE = "example"
+"""The example dim, where an axis of the examples has its usual name."""
 
 BY_H5PY = "each example is a dataset of its own, read by h5py"
 
@@ -80,8 +94,8 @@ class Each:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What each example that a pattern matches is called, or an attribute that it has.
+class EachValue:
+    """A value of each example that a pattern matches: its name, or an attribute that it has.
 
     Parameters
     ----------
@@ -228,7 +242,7 @@ class _Part:
 
     def made(self, dataset: h5py.Dataset) -> Part:
         """Return what is known of all of them."""
-        dtype = np.dtype(np.uint8) if self.opaque else dtype_of(dataset)
+        dtype = np.dtype(np.uint8) if self.opaque else numbers_of(item_of(dataset))
         dtype = dtype if self.widest is None else np.dtype(f"S{self.widest}")
         shapes = np.array(self.shapes, np.int64).reshape(len(self.shapes), self.n_axes)
         return Part(dtype, shapes, self.stored)
@@ -308,6 +322,140 @@ def _check_names(pattern: str, names: list[str], sole: list[str], where: str) ->
             f"examples={pattern!r} matches {len(names) - len(sole):,} groups and {len(sole):,} "
             f"datasets ({listed(sole, 4)}) {where}; give a pattern that matches one kind"
         )
+
+
+# headers
+
+
+def scan_examples(path: str, options: Options) -> FileHeader:
+    """Return the header of a file in which everything that a pattern matches is an example.
+
+    Raises
+    ------
+    FileFormatError, UnsafeFileError
+        As :func:`things_of` raises them.
+    UnknownNameError
+        If the pattern matches nothing of use, or `sources` or `dims` name what is not there.
+    DimsError
+        If names of axes repeat, or do not fit.
+    FileChangedError
+        If somebody wrote to the file meanwhile.
+    """
+    pattern = "/".join(filter(None, (options.group, options.examples)))
+    allowed, given, stamp = options.allow_external, dict(options.dims), stamp_of(path)
+    things = things_of(stamp, pattern, allowed)
+    parts = {name_of(part, pattern): part for part in sorted(things.parts)}
+    not_opened = {name_of(part, pattern): why for part, why in things.left_out.items()}
+    wanted = tuple(parts) if options.sources is None else options.sources
+    headers: dict[str, SourceHeader] = {}
+    unnamed: dict[str, Unnamed] = {}
+    with opened(path, headers=True) as file:
+        values = {NAME: EachValue(pattern, None, allowed)}
+        for key in _attributes_of(file[things.names[0]]):
+            values[f"{ATTRIBUTES}{key}"] = EachValue(pattern, key, allowed)
+        values = {name: value for name, value in values.items() if name not in parts}
+        for argument, names in (("sources=", wanted), ("dims=", given)):
+            for name in names:
+                if name not in values and name not in parts:
+                    there = did_you_mean(name, (*values, *parts))
+                    what = f"is not in the examples of file {path!r}; {there}"
+                    if name in not_opened:
+                        what = f"cannot be a source of file {path!r}: {not_opened[name]}"
+                    raise UnknownNameError(f"{argument} names {name!r}, which {what}")
+        for name in wanted:
+            if name in values:
+                headers[name] = _value_header(stamp, name, values[name], given.get(name))
+                continue
+            each = Each(pattern, parts[name], allowed)
+            dataset = file[things.path(0, each.part)]
+            part = things.parts[each.part]
+            headers[name], axes = _part_header(stamp, name, each, part, dataset, given.get(name))
+            if axes:
+                unnamed[name] = Unnamed((0, *axes), headers[name].dims, headers[name].shape)
+    check_unchanged(path, stamp)
+    splits = {ALL: {name: range(len(things.names)) for name in headers}}
+    faults = [*_how_to_name(unnamed), *told_of_filters(headers.values())]
+    return FileHeader(
+        stamp=stamp,
+        fingerprint=fingerprint(headers, splits),
+        attrs={},
+        sources=headers,
+        variables={},
+        splits=splits,
+        not_opened=not_opened | {n: VALUE_OF_EACH for n in values if n not in wanted},
+        warnings=(": " + "; ".join(faults),) if faults else (),
+    )
+
+
+def _attributes_of(example: h5py.Group | h5py.Dataset) -> list[str]:
+    """Return the attributes of an example that may be sources: numbers, and single texts."""
+    values, _ = attrs_of(example)
+    return sorted(
+        key
+        for key, value in values.items()
+        if isinstance(value, str) or np.asarray(value).dtype.kind in "biufc"
+    )
+
+
+def _value_header(
+    stamp: FileStamp, name: str, value: EachValue, given: Sequence[str | None] | None
+) -> SourceHeader:
+    """Return the header of names, or of an attribute."""
+    values = values_of(stamp, value)
+    found = [default_name(name, 0), *[""] * (values.ndim - 1)]
+    return SourceHeader(
+        file=stamp,
+        name=name,
+        key=f"{value.pattern} ({name})",
+        shape=values.shape,
+        dtype=TEXT if values.dtype.kind == "O" else values.dtype,
+        dims=name_dims(stamp.path, name, found, given)[0],
+        storage="records",
+        detail=value,
+    )
+
+
+def _part_header(
+    stamp: FileStamp,
+    name: str,
+    each: Each,
+    part: Part,
+    first: h5py.Dataset,
+    given: Sequence[str | None] | None,
+) -> tuple[SourceHeader, tuple[int, ...]]:
+    """Return the header of a source, whose axes are those of the first example, and the axes
+    that nobody named."""
+    inner = [axis.name for axis in axes_of(first, name)] or [""] * part.shapes.shape[1]
+    usual = default_name(name, 0)
+    found = [EXAMPLE if usual in inner else usual, *inner]
+    dims, unnamed = name_dims(stamp.path, name, found, given)
+    header = SourceHeader(
+        file=stamp,
+        name=name,
+        key="/".join(filter(None, (each.pattern, each.part))),
+        shape=(len(part.shapes), *(part.shape or ())),
+        dtype=part.dtype,
+        dims=dims,
+        attrs=class_attrs(item_of(first)),
+        storage="records",
+        filters=filters_of(first.id.get_create_plist()),
+        stored_bytes=part.stored_bytes,
+        ragged=RAGGED if part.shape is None else None,
+        detail=each,
+    )
+    return header, unnamed
+
+
+def _how_to_name(unnamed: Mapping[str, Unnamed]) -> list[str]:
+    """Return what to say of axes without names."""
+    if not unnamed:
+        return []
+    dims = {name: each.likely for name, each in [*unnamed.items()][:MAX_SUGGESTED]}
+    more = ", ..." * (len(unnamed) > len(dims))
+    return [
+        f"axes of the examples of {listed([*unnamed], MAX_SUGGESTED)} have no names; pass "
+        f"dims={{{str(dims)[1:-1]}{more}}} when opening it"
+    ]
 
 
 # reading
@@ -394,7 +542,7 @@ def _read(source: SourceHeader, rows: Ints, targets: Sequence[Array]) -> None:
 
 
 @lru_cache(maxsize=KEPT_FILES)
-def values_of(stamp: FileStamp, told: Told) -> Array:
+def values_of(stamp: FileStamp, value: EachValue) -> Array:
     """Return the names, or the values of an attribute, of all examples: (n, ...).
 
     Raises
@@ -402,17 +550,17 @@ def values_of(stamp: FileStamp, told: Told) -> Array:
     FileFormatError
         If an example has no such attribute, or one of another kind or shape; names it.
     """
-    names = things_of(stamp, told.pattern, told.allow_external).names
-    if told.attribute is None:
-        return np.array([_short(name, told.pattern) for name in names], object)
+    names = things_of(stamp, value.pattern, value.allow_external).names
+    if value.attribute is None:
+        return np.array([_short(name, value.pattern) for name in names], object)
     with h5_of(stamp) as file:
-        found = [_attribute(file, stamp, name, told.attribute) for name in names]
+        found = [_attribute(file, stamp, name, value.attribute) for name in names]
     first = np.asarray(found[0])
-    for name, value in zip(names, found, strict=True):
-        one = np.asarray(value)
+    for name, other in zip(names, found, strict=True):
+        one = np.asarray(other)
         if one.shape != first.shape or (one.dtype.kind == "U") != (first.dtype.kind == "U"):
             raise FileFormatError(
-                f"attribute {told.attribute!r} is {value!r} at {name!r} in file {stamp.path!r}, "
+                f"attribute {value.attribute!r} is {other!r} at {name!r} in file {stamp.path!r}, "
                 f"but {found[0]!r} at {names[0]!r}; write it again alike, or leave it out of "
                 "sources="
             )

@@ -1,4 +1,4 @@
-"""Tables: datasets of compound type, each field of which is a source of its own.
+"""What the items of a dataset are: dtypes as HDF5 has them, and as NumPy can hold them.
 
 Programs that write tables (PyTables, pandas' ``format="table"``, record arrays of NumPy) keep
 a row's fields side by side. Here the columns `energy` and `position` of the table `events` are
@@ -17,16 +17,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import h5py
 import numpy as np
 
+from labeled.formats.objects import is_text, vlen_base
 from labeled.formats.region import Array
+
+NUMBERS_AND_TEXT = "biufcSMm"
+"""Kinds of dtypes that are read as they are."""
 
 COMPLEX_FIELDS = (("real", "imag"), ("re", "im"))
 """Fields that MATLAB, Octave and Julia write for complex numbers; h5py knows ``r`` and ``i``."""
-
 
 UNKNOWN = "h5py"
 """In the metadata of a dtype that stands for a type NumPy lacks: what h5py says of it."""
@@ -125,7 +129,7 @@ def _why_not(dtype: np.dtype[Any]) -> str | None:
         return "an array of compound items"
     if h5py.check_ref_dtype(dtype) is not None:
         return "reference dtype"
-    opaque = None if dtype.kind in "biufcSMm" else f"opaque dtype {dtype}"
+    opaque = None if dtype.kind in NUMBERS_AND_TEXT else f"opaque dtype {dtype}"
     return why_not_read(dtype) or opaque
 
 
@@ -158,3 +162,88 @@ def complex_of(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
         return None
     packed = (start, middle, dtype.itemsize) == (0, first.itemsize, 2 * first.itemsize)
     return np.dtype(f"{first.byteorder}c{dtype.itemsize}") if packed else None
+
+
+def why_not_a_source(dataset: h5py.Dataset) -> str | None:
+    """Return why a dataset cannot be a source, whatever its axes; None if it can."""
+    if dataset.shape is None:
+        return "it holds nothing, not even a shape (a null data space)"
+    dtype = item_of(dataset)
+    if dtype.kind in NUMBERS_AND_TEXT or (dataset.shape and complex_of(dtype) is not None):
+        return None
+    if dtype.kind == "O":
+        if h5py.check_ref_dtype(dtype) is not None:
+            return "reference dtype"
+        if is_text(dtype) or vlen_base(dtype) is not None:
+            return None
+        return f"object dtype {dtype} that holds neither strings nor rows of numbers"
+    unknown = why_not_read(dtype)
+    if unknown is not None:
+        return unknown
+    if dtype.names is not None:
+        fields = ", ".join(map(repr, dtype.names))
+        some = ", some of varying length" if varies(dtype) else ""
+        return f"compound dtype with fields {fields}{some}; write each as a dataset of its own"
+    if dtype.subdtype is not None:
+        return f"array dtype {dtype}"
+    remedy = "; examples='PATTERN' opens many such values as examples"
+    return f"opaque dtype {dtype}{remedy if dataset.shape == () else ''}"
+
+
+def numbers_of(item: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype in which items are read, whose `shape` is that of each item.
+
+    An enumeration is the integers it is made of. Variable-length strings keep h5py's own
+    object dtype, by which h5py knows them.
+    """
+    if item.base.kind in "iu" and h5py.check_enum_dtype(item.base) is not None:
+        return np.dtype((item.base.str, item.shape))
+    return complex_of(item) or item
+
+
+def class_attrs(dtype: np.dtype[Any]) -> dict[str, Any]:
+    """Return the names of an enumeration's values as attributes tell names of classes.
+
+    Examples
+    --------
+    >>> class_attrs(h5py.enum_dtype({"cat": 0, "dog": 1}))
+    {'class_names': ['cat', 'dog']}
+    >>> class_attrs(h5py.enum_dtype({"clear sky": 2, "fog": 5}))
+    {'flag_values': [2, 5], 'flag_meanings': 'clear_sky fog'}
+    >>> class_attrs(np.dtype(int))
+    {}
+    """
+    values = h5py.check_enum_dtype(dtype.base)
+    if not values or dtype.base.kind == "b":
+        return {}
+    names = sorted(values, key=values.__getitem__)
+    numbers = [int(values[name]) for name in names]
+    if numbers == list(range(len(numbers))):
+        return {"class_names": names}
+    meanings = " ".join(name.replace(" ", "_") for name in names)
+    return {"flag_values": numbers, "flag_meanings": meanings}
+
+
+def bytes_are_numpy(dtype: np.dtype[Any], in_file: Any) -> bool:
+    """Whether the bytes in the file are those of the dtype; rows of objects never matter."""
+    if dtype.kind == "O":
+        return True
+    plain = dtype.kind in "iuf" and dtype.metadata is None
+    kind = numpy_type(dtype) if plain else h5py.h5t.py_create(dtype, logical=True)
+    return bool(in_file.equal(kind))
+
+
+@lru_cache(maxsize=256)
+def numpy_type(dtype: np.dtype[Any]) -> Any:
+    """Return the HDF5 type whose bytes are those of numbers of a dtype."""
+    return h5py.h5t.py_create(dtype, logical=True)
+
+
+def refers(dtype: np.dtype[Any]) -> bool:
+    """Whether values of a dtype refer to objects of a file."""
+    if dtype.names is not None:
+        return any(refers(dtype[name].base) for name in dtype.names)
+    base = h5py.check_vlen_dtype(dtype)
+    if isinstance(base, np.dtype):
+        return refers(base)
+    return h5py.check_ref_dtype(dtype.base) is not None
