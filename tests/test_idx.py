@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labeled
-from labeled.dataset.chunking import _chunks_touched
+from labeled.dataset.lazy import _chunks_touched
 from labeled.errors import (
     DimsError,
     FileChangedError,

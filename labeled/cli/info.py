@@ -28,9 +28,8 @@ from labeled.cli.options import (
     run_isolated,
     sources_option,
 )
-from labeled.dataset.dataset import Dataset
+from labeled.dataset.dataset import Dataset, Held
 from labeled.dataset.files import Catalog, find_files
-from labeled.dataset.held import Held
 from labeled.dataset.opening import open_dataset
 from labeled.display.summary import Table
 from labeled.errors import LabeledError

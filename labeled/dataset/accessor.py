@@ -19,8 +19,7 @@ import xarray as xr
 from dask.base import is_dask_collection
 
 from labeled._validation import check_arguments
-from labeled.dataset.dataset import Dataset
-from labeled.dataset.held import TEXT_KINDS
+from labeled.dataset.dataset import TEXT_KINDS, Dataset
 from labeled.device import (
     Device,
     Library,

@@ -4,13 +4,14 @@ A dataset is a recipe (files, names, selections, parts of axes); nothing is read
 an array is computed or a batch is asked for. Every method returns another dataset or
 a lazy array. It pickles as its recipe and opens the files again where it arrives.
 
-The class is a face: what splits, names and labels mean is in `choosing`, sources with parts of
-axes taken or rows in memory in `held`, xarray objects in `labelled`, statistics in `measured`,
-words and pictures in `looks` and `plots`.
+What a method does that is long stands in the module of its name, which is imported when it is
+called: `selecting` (splits, `sel`, `train_test_split`), `to_xarray`, `statistics`, `plots`, and
+`summary` for the repr.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,55 +23,16 @@ import xarray as xr
 
 from labeled._validation import as_array, check_arguments
 from labeled.dataset.files import Catalog, Files
-from labeled.dataset.held import (
-    Held,
-    Rows,
-    check_space,
-    common_length,
-    first_of,
-    in_memory,
-    loaded_of,
-    narrowed,
-    read_rows_of,
-    sizes_of,
-    spaces_of,
-    taken,
-    weightiest,
-)
-from labeled.dataset.lazy import read_block
-from labeled.dataset.selecting import (
-    check_source,
-    coordinate_of,
-    held_already,
-    is_example_dim,
-    names_of,
-    names_rows,
-    one_value_a_row,
-    positions,
-    rows_among,
-    rows_of_splits,
-    shared,
-    two_sides,
-)
-from labeled.dataset.summary import dataset_summary, split_lines
-from labeled.dataset.to_xarray import (
-    Arrays,
-    Part,
-    arrays_of,
-    carried_array,
-    dask_dataset,
-    data_array,
-)
 from labeled.device import Device, Library
-from labeled.display.classes import class_names_of
-from labeled.display.summary import Summary
-from labeled.display.text import count_words
 from labeled.errors import (
+    DimsError,
     LoaderError,
+    NoLengthError,
+    SelectionError,
     SelectionTypeError,
+    SpaceTypeError,
     SplitError,
     UnknownNameError,
-    warn,
 )
 from labeled.formats.bytesource import close_files
 from labeled.formats.naming import check_once
@@ -78,19 +40,28 @@ from labeled.guesses import unknown_attribute
 from labeled.loader.loader import Loader
 from labeled.loader.options import BatchOptions, RaggedLayout, Shuffle
 from labeled.loader.plan import plan_batches
+from labeled.ragged import Ragged
 from labeled.samplers.parts import Last
 from labeled.samplers.requests import Sampler
 from labeled.selection import Request, Selection
+from labeled.sources.loading import enough_memory, load_rows
 from labeled.sources.ragged import RaggedSource
 from labeled.sources.source import Source
-from labeled.spaces import Space
+from labeled.spaces import SourceInfo, Space, row_space, space_of
 from labeled.transforms.sample import Sample
 
 if TYPE_CHECKING:  # imported by the methods that need them
     from labeled.dataset.plots import DatasetPlots
+    from labeled.display.summary import Summary
     from labeled.providers.provider import LoaderProvider, Names
 
 Array = npt.NDArray[Any]
+Held = Source | RaggedSource
+Rows = Array | Ragged
+"""Rows in memory, decoded."""
+
+TEXT_KINDS = "OSU"
+"""Kinds of dtypes that no space holds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,13 +123,13 @@ class Dataset:
     @cached_property
     def _sources(self) -> dict[str, Held]:
         """Each source with its parts of axes taken, loaded or not."""
-        catalog = self._catalog
-        out = {}
+        out: dict[str, Held] = {}
+        there = self._catalog.sources
         for name in self.sources:
-            source = catalog.sources[name]
+            source = there[name]
             for dim, request in self.steps:
                 source = narrowed(source, dim, request)
-            out[name] = source if self.loaded is None else in_memory(source, self.loaded[name])
+            out[name] = source if self.loaded is None else source.in_memory(self.loaded[name])
         return out
 
     def __getstate__(self) -> dict[str, Any]:
@@ -175,12 +146,11 @@ class Dataset:
     @property
     def _rows(self) -> dict[str, Selection]:
         """Which rows of every source this dataset holds; all at once, for there may be many."""
-        if self.loaded is not None:
-            return {name: Selection.all(len(self.loaded[name])) for name in self.sources}
-        if self.selections is not None:
-            return {name: self.selections[name] for name in self.sources}
-        there = self.files.known.sources
-        return {name: Selection.all(there[name].n_rows) for name in self.sources}
+        rows = {}
+        for name in self.sources:
+            loaded = None if self.loaded is None else self.loaded[name]
+            rows[name] = self._file_rows(name) if loaded is None else Selection.all(len(loaded))
+        return rows
 
     def _file_rows(self, name: str) -> Selection:
         """Rows as the files number them, also after :meth:`load`."""
@@ -213,12 +183,30 @@ class Dataset:
         DimsError
             If sources give one name several lengths; see `shapes` for all of them.
         """
-        return sizes_of(self.dims, self.shapes)
+        sizes: dict[str, int] = {}
+        dims = self.dims
+        for name, shape in self.shapes.items():
+            for dim, length in zip(dims[name], shape, strict=False):
+                if sizes.setdefault(dim, length) != length:
+                    raise DimsError(
+                        f"dim {dim!r} has length {length} in source {name!r} but {sizes[dim]} in "
+                        "another; use .shapes, or select() sources that agree"
+                    )
+        return sizes
 
     @property
     def spaces(self) -> dict[str, Space]:
         """The space of each dense numeric source: what dims and dtype say, or `with_spaces`."""
-        return spaces_of(self._sources, self._n_rows_by_source(), self.own_spaces)
+        spaces, rows = {}, self._rows
+        for name, source in self._sources.items():
+            if isinstance(source, RaggedSource):
+                continue
+            if name in self.own_spaces:
+                spaces[name] = self.own_spaces[name]
+            elif source.dtype.kind not in TEXT_KINDS:
+                shape = (len(rows[name]), *source.row_shape)
+                spaces[name] = space_of(source.dims, shape, source.dtype, name=name)
+        return spaces
 
     @property
     def attrs(self) -> dict[str, Any]:
@@ -234,12 +222,12 @@ class Dataset:
         NoLengthError
             If the sources hold different numbers of rows; the message lists them.
         """
-        splits = self.files.known.splits if self.selections is None else ()
-        n_rows = self._n_rows_by_source()
-        return common_length(n_rows, lambda s: self._sources[s].row_bytes, splits, self.where)
+        lengths = set(map(len, self._rows.values()))
+        if len(lengths) > 1:
+            from labeled.dataset.selecting import lengths_differ
 
-    def _n_rows_by_source(self) -> dict[str, int]:
-        return {name: len(rows) for name, rows in self._rows.items()}
+            raise NoLengthError(lengths_differ(self))
+        return lengths.pop() if lengths else 0
 
     def __len__(self) -> int:
         return self.n_rows
@@ -281,14 +269,12 @@ class Dataset:
         SplitError
             If no source is common to the splits, or a selection was already made.
         """
-        names = names_of(names)
-        if self.loaded is not None:
-            raise SplitError("these rows are loaded already; split() first, then load()")
-        if self.selections is not None:
-            raise SplitError(held_already(names, self.chosen))
-        rows = rows_of_splits(names, self.files.known.splits, self.sources, self.where)
+        from labeled.dataset.selecting import rows_of_splits
+
+        rows = rows_of_splits(self, _names_of(names))
         ordered = tuple(rows) if self.names is not None else None
-        return replace(self, names=ordered, selections=shared(rows), chosen=tuple(map(str, names)))
+        chosen = tuple(map(str, _names_of(names)))
+        return replace(self, names=ordered, selections=_shared(rows), chosen=chosen)
 
     @check_arguments()
     def subset(self, rows: Request) -> Dataset:
@@ -304,13 +290,20 @@ class Dataset:
         SelectionError
             If a row is out of range.
         """
-        n = self.n_rows
-        selections = {name: self._file_rows(name) for name in self.sources}
-        chosen = rows_among(selections, rows, self.where)
-        loaded = self.loaded
+        n_rows, chosen, loaded = self.n_rows, {}, self.loaded
+        done: dict[str, Selection] = {}  # sources with equal rows share what comes out
+        try:
+            if loaded is not None or not self.sources:
+                kept = Selection.all(n_rows)[rows].rows
+            for name in self.sources:
+                mine = self._file_rows(name)
+                if mine.token not in done:
+                    done[mine.token] = mine[rows]
+                chosen[name] = done[mine.token]
+        except (SelectionError, SelectionTypeError) as error:
+            raise type(error)(f"{error} (rows of {self.where})") from None
         if loaded is not None:
-            positions = Selection.all(n)[rows].rows
-            loaded = {name: taken(loaded[name], positions) for name in self.sources}
+            loaded = {name: _taken(loaded[name], kept) for name in self.sources}
         return replace(self, selections=chosen, loaded=loaded)
 
     @check_arguments()
@@ -359,23 +352,11 @@ class Dataset:
         >>> train.n_rows, test.n_rows, sorted({*train["x"].values} & {*test["x"].values})
         (80, 20, [])
         """
-        train, test = two_sides(
-            self.n_rows,
-            train_size,
-            test_size,
-            seed=seed,
-            in_order=not shuffle,
-            classes=self._values_by_row("stratify", stratify),
-            groups=self._values_by_row("groups", groups),
-        )
-        return self.subset(train), self.subset(test)
+        from labeled.dataset.selecting import two_sides
 
-    def _values_by_row(self, option: str, given: Any) -> npt.NDArray[Any] | None:
-        """Return one value a row: those of a source, or those given."""
-        if given is None:
-            return None
-        values = self[given] if isinstance(given, str) else given
-        return one_value_a_row(option, values, self.n_rows, self.where)
+        rules = {"stratify": stratify, "groups": groups}
+        train, test = two_sides(self, train_size, test_size, rules, seed=seed, shuffle=shuffle)
+        return self.subset(train), self.subset(test)
 
     def isel(self, indexers: Mapping[str, Any] | None = None, /, **axes: Any) -> Dataset:
         """Take part of axes by position; only the bytes needed will be read.
@@ -432,35 +413,36 @@ class Dataset:
         SelectionError
             If a label is not there.
         """
+        from labeled.dataset.selecting import positions
+
         out = self
         for dim, label in {**({} if indexers is None else indexers), **labels}.items():
-            dense = (name for name, s in out._sources.items() if not isinstance(s, RaggedSource))
-            coordinate = coordinate_of(dim, (out[name] for name in dense))
-            found = positions(coordinate, label, method, tolerance)
-            is_row = isinstance(found, int) and any(d[0] == dim for d in out.dims.values())
-            out = out._isel_one(dim, [found] if is_row else found)
+            out = out._isel_one(dim, positions(out, dim, label, method, tolerance))
         return out
 
     def _isel_one(self, dim: str, request: Any) -> Dataset:
+        from labeled.dataset.selecting import is_example_dim
+
         if is_example_dim(dim, request, self.dims.values()):
             return self.subset(request)
         if isinstance(request, list | np.ndarray):
             request = tuple(as_array(dim, request, SelectionTypeError).tolist())
         # Narrowed now also where rows are in the files, to complain before the first read.
-        parts = {name: narrowed(s, dim, request) for name, s in self._sources.items()}
-        loaded = None if self.loaded is None else loaded_of(parts)
-        return replace(self, steps=(*self.steps, (dim, request)), loaded=loaded)
+        parts = {name: narrowed(source, dim, request) for name, source in self._sources.items()}
+        loaded = {name: part.loaded for name, part in parts.items() if part.loaded is not None}
+        steps = (*self.steps, (dim, request))
+        return replace(self, steps=steps, loaded=None if self.loaded is None else loaded)
 
     @check_arguments()
     def select(self, *sources: str | Sequence[str]) -> Dataset:
         """Keep these sources, in this order; one list of them does as well."""
-        sources = names_of(sources)
-        if not sources:
+        names = _names_of(sources)
+        if not names:
             raise UnknownNameError(f"name a source; there are {list(self.sources)}")
-        for name in sources:
+        for name in names:
             self._check_source(name)
-        check_once("select()", sources)
-        return replace(self, names=tuple(sources))
+        check_once("select()", names)
+        return replace(self, names=names)
 
     def with_spaces(self, **spaces: Space) -> Dataset:
         """Say which space a source is in, where dims and dtype do not tell.
@@ -483,7 +465,18 @@ class Dataset:
         """
         for name, space in spaces.items():
             self._check_source(name)
-            check_space(name, self._sources[name], space)
+            source = self._sources[name]
+            if not isinstance(space, Space):
+                raise SpaceTypeError(
+                    f"with_spaces({name}=...) takes a space, such as VectorSpace(3), not {space!r}"
+                )
+            if isinstance(source, RaggedSource) or source.dtype.kind in TEXT_KINDS:
+                held = "text" if source.ragged is None else "examples of different shapes"
+                raise SpaceTypeError(
+                    f"{source.where} holds {held}, which has no space of its own; dense numbers "
+                    "have"
+                )
+            row_space(SourceInfo(name, source.dims, source.row_shape, source.dtype, space))
         return replace(self, own_spaces={**self.own_spaces, **spaces})
 
     # what is in them
@@ -497,6 +490,9 @@ class Dataset:
         these rows, as :meth:`subset` does. A whole number reads that row of every source, as a
         mapping of arrays in memory; :meth:`batches` reads many rows a thousand times faster.
         """
+        from labeled.dataset.selecting import names_rows
+        from labeled.dataset.to_xarray import data_array, variable
+
         if isinstance(name, int | np.integer):
             return self._example(name)
         if names_rows(name):
@@ -504,27 +500,22 @@ class Dataset:
         if isinstance(name, list):
             return self.select(name)
         if name not in self.sources and name in self._catalog.variables:
-            return self._variable(str(name))
+            return variable(self, str(name))
         self._check_source(name)
         assert isinstance(name, str)
         source = self._sources[name]
         if isinstance(source, RaggedSource):
             return source.select(self.selection(name))
-        return data_array(self._part(name, source), self.chunks)
-
-    def _variable(self, name: str) -> xr.DataArray:
-        """Return what comes along with sources: a coordinate, or what has no example dim."""
-        for source in self.sources:
-            if name in self._coords_of(source) and name in self[source].coords:
-                found: xr.DataArray = self[source].coords[name]
-                return found
-        return carried_array(name, self._catalog.variables, self.steps)
+        return data_array(self, name)
 
     def _example(self, row: int | np.integer[Any]) -> Sample:
         """Read one row of every source."""
         one = self.subset([row]).load()
         assert one.loaded is not None
-        arrays = {name: first_of(rows) for name, rows in one.loaded.items()}
+        arrays = {}
+        for name, rows in one.loaded.items():
+            first = rows[0]
+            arrays[name] = first.values if isinstance(first, xr.DataArray) else np.asarray(first)
         dims = {name: source.dims[1:] for name, source in self._sources.items()}
         return Sample(arrays, dims, int(row) % self.n_rows)
 
@@ -539,6 +530,8 @@ class Dataset:
         LoaderError
             If it is ragged.
         """
+        from labeled.dataset.lazy import read_block
+
         self._check_source(name)
         source = self._sources[name]
         if isinstance(source, RaggedSource):
@@ -568,31 +561,9 @@ class Dataset:
         A dim name that has two lengths becomes ``<source>_<name>``, with a warning. Ragged
         sources have no place in it and are left out, with a warning.
         """
-        return dask_dataset(self._arrays(), self.chunks, self.attrs)
+        from labeled.dataset.to_xarray import to_xarray
 
-    def _arrays(self) -> Arrays:
-        """Return what an xarray.Dataset of this dataset holds, before anything is read."""
-        ragged = [name for name, source in self._sources.items() if source.ragged is not None]
-        if ragged:
-            warn(
-                f"ragged sources {ragged} of {self.where} are left out of the xarray.Dataset; "
-                f"take ds[{ragged[0]!r}].pad() for a dense array, or leave them out with select()"
-            )
-        parts = {
-            name: self._part(name, source)
-            for name, source in self._sources.items()
-            if isinstance(source, Source)
-        }
-        coords = {c for name in self._catalog.sources for c in self._coords_of(name)}
-        carried = {n: v for n, v in self._catalog.variables.items() if n not in coords}
-        return arrays_of(parts, carried, self._catalog.coordinates, self.steps)
-
-    def _part(self, name: str, source: Source) -> Part:
-        coords = {c: self._catalog.variables[c] for c in self._coords_of(name)}
-        return Part(source, self.selection(name), self._file_rows(name), coords, self.steps)
-
-    def _coords_of(self, name: str) -> tuple[str, ...]:
-        return self._catalog.sources[name].headers[0].coords
+        return to_xarray(self)
 
     @check_arguments()
     def load(self, *, progress: bool | None = None) -> Dataset:
@@ -616,10 +587,18 @@ class Dataset:
             If a file claims far more than it stores; nothing is read then. Lazy arrays of such
             a file are checked block by block instead.
         """
-        rows = self._rows
+        from labeled.writing.progress import progress_bar
+
+        rows, loaded, n_bytes = self._rows, {}, 0
+        for name, source in self._sources.items():
+            if isinstance(source, Source):
+                source.check_claim(len(rows[name]))
+            n_bytes += len(rows[name]) * source.row_bytes
+        with progress_bar(progress, n_bytes, "load") as told:
+            for name, source in self._sources.items():
+                loaded[name] = _loaded(source, rows[name], told)
         in_files = {name: self._file_rows(name) for name in self.sources}
-        loaded = read_rows_of(self._sources, rows, progress)
-        return replace(self, names=self.sources, loaded=loaded, selections=shared(in_files))
+        return replace(self, names=self.sources, loaded=loaded, selections=_shared(in_files))
 
     @check_arguments(LoaderError)
     def batches(
@@ -825,9 +804,8 @@ class Dataset:
         """
         from labeled.providers.provider import provider_of
 
-        selections = self._rows
         sizes = {"batch_size": batch_size, **options}
-        return provider_of(self._sources, selections, data, label, sizes)
+        return provider_of(self._sources, self._rows, data, label, sizes)
 
     @check_arguments()
     def statistics(self, source: str, *, progress: bool | None = None) -> dict[str, Any]:
@@ -858,9 +836,7 @@ class Dataset:
         from labeled.dataset.statistics import statistics_of
 
         self._check_source(source)
-        splits = {s: by[source] for s, by in self._catalog.splits.items() if source in by}
-        rows, whole = self.selection(source), not self.steps
-        return statistics_of(self._sources[source], rows, splits, whole=whole, progress=progress)
+        return statistics_of(self, source, progress)
 
     # files, and what others call things
 
@@ -897,45 +873,20 @@ class Dataset:
         """Pictures: ``plot()`` of the first rows, ``plot.splits()``, ``plot.classes(source)``."""
         from labeled.dataset.plots import DatasetPlots
 
-        return DatasetPlots(
-            self.where,
-            lambda: split_lines(self._catalog),
-            lambda: self.sources,
-            self.statistics,
-            lambda name: class_names_of(self._catalog.sources[name].attrs),
-            self._first_batches,
-        )
-
-    def _first_batches(self, n: int, source: str | None) -> Loader:
-        """Batches of the first rows, of sources as long as `source` or those with most bytes."""
-        lengths = self._n_rows_by_source()
-        alike = weightiest(lengths, lambda name: self._sources[name].row_bytes)
-        if source is not None:
-            self._check_source(source)
-            alike = [name for name, n_rows in lengths.items() if n_rows == lengths[source]]
-        return (self.select(*alike) if alike else self).subset(slice(n)).batches(n)
+        return DatasetPlots(self)
 
     @property
     def where(self) -> str:
         """How messages name the files."""
-        paths = self.files.paths
-        more = f" and {count_words(len(paths) - 1, 'more file')}" if len(paths) > 1 else ""
-        return f"{paths[0]!r}{more}"
+        first, *others = self.files.paths
+        more = f" and {len(others):,} more file{'s' * (len(others) > 1)}" if others else ""
+        return f"{first!r}{more}"
 
     def _check_source(self, name: object) -> None:
-        check_source(name, self.sources, self.files.known, self.chosen, self.where)
+        if name not in self.sources:
+            from labeled.dataset.selecting import why_no_source
 
-    def _summary(self) -> Summary:
-        rows = self._rows
-        return dataset_summary(
-            self.where,
-            self._catalog,
-            self._sources,
-            rows,
-            self.spaces,
-            chosen=self.chosen,
-            in_memory=self.loaded is not None,
-        )
+            raise UnknownNameError(why_no_source(self, name))
 
     def __repr__(self) -> str:
         return self._shown().text()
@@ -944,10 +895,51 @@ class Dataset:
         return self._shown().html()
 
     def _shown(self) -> Summary:
-        try:
-            return self._summary()
-        except Exception as error:  # a repr never fails: the file may be gone or broken by now
-            return Summary("labeled.Dataset", f"of {self.where}: {error}")
+        from labeled.dataset.summary import shown
+
+        return shown(self)
 
     def _ipython_key_completions_(self) -> Sequence[str]:
         return list(self.sources)
+
+
+def narrowed(source: Held, dim: str, request: Any) -> Held:
+    """Take part of one dim of a source; a source without the dim stays as it is."""
+    if dim not in source.dims[1:]:
+        return source
+    if isinstance(source, RaggedSource):
+        raise DimsError(
+            f"dim {dim!r} of {source.where} has another length in every example ({source.ragged}), "
+            f"so isel() cannot cut it; pad() the source, or leave it out with select()"
+        )
+    request = list(request) if isinstance(request, tuple) else request
+    try:
+        return source.narrow({source.dims[1:].index(dim): request})
+    except (SelectionError, SelectionTypeError) as error:
+        raise type(error)(f"{error} ({source.where})") from None
+
+
+def _loaded(source: Held, rows: Selection, told: Any) -> Rows:
+    """Read rows into memory, decoded; ragged ones lie flat."""
+    with enough_memory(source, rows):
+        if isinstance(source, RaggedSource):
+            examples = source.select(rows).load()
+            told(len(rows) * source.row_bytes)
+            return examples
+        return source.decode(load_rows(source, rows, os.cpu_count() or 1, told))
+
+
+def _taken(rows: Rows, positions: npt.NDArray[np.int64]) -> Rows:
+    """Copy some rows out of those in memory."""
+    return rows.take(positions).load() if isinstance(rows, Ragged) else rows[positions]
+
+
+def _names_of(given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return names given one by one, or all in one list."""
+    return tuple(given[0]) if len(given) == 1 and isinstance(given[0], list | tuple) else given
+
+
+def _shared(selections: Mapping[str, Selection]) -> dict[str, Selection]:
+    """Let sources with equal rows share one selection, so that pickles stay small."""
+    seen: dict[str, Selection] = {}
+    return {name: seen.setdefault(rows.token, rows) for name, rows in selections.items()}

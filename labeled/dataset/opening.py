@@ -10,9 +10,9 @@ from inspect import signature
 from typing import Any
 
 from labeled._validation import check_arguments, check_keywords
-from labeled.dataset.chunking import check_chunks
 from labeled.dataset.dataset import Dataset
 from labeled.dataset.files import Files, find_named
+from labeled.dataset.lazy import check_chunks
 from labeled.errors import (
     ArgumentError,
     DimsError,

@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from labeled.dataset.summary import SplitLine, split_words
+from labeled.dataset.dataset import Dataset
+from labeled.dataset.selecting import heaviest
+from labeled.dataset.summary import split_lines, split_words
 from labeled.display.batches import ClassNames, as_names
+from labeled.display.classes import class_names_of
 from labeled.display.figures import Axes, draw_counts, draw_statistics, draw_stretches
 from labeled.display.text import count_words
 from labeled.errors import ArrayError
-from labeled.loader.batch import Batch
 
 
 @dataclass(frozen=True, repr=False)
 class DatasetPlots:
-    """What ``dataset.plot`` offers. Each picture returns its axes and takes ``ax=``.
+    """What ``dataset.plot`` offers. Each picture returns its axes and takes ``ax=``."""
 
-    Parameters
-    ----------
-    where : str
-    split_lines : callable
-        Returns the splits.
-    sources : callable
-        Returns the names of the sources, to tell which of them a split lacks.
-    statistics : callable
-        Returns the statistics of a source.
-    class_names : callable
-        Returns the names of the classes of a source.
-    first : callable
-        Returns batches of the first rows, so many of them: one, or none; of a source and those
-        as long as it, or where None is given, of those of one length that hold most.
-    """
-
-    where: str
-    split_lines: Callable[[], Sequence[SplitLine]]
-    sources: Callable[[], Sequence[str]]
-    measured: Callable[[str], Mapping[str, Any]]
-    class_names: Callable[[str], Mapping[int, str]]
-    first: Callable[[int, str | None], Iterable[Batch]]
+    dataset: Dataset
 
     def __call__(self, source: str | None = None, *, n: int = 16, ax: Axes | None = None) -> Axes:
         """Draw the first `n` rows, as :meth:`labeled.Batch.plot` draws a batch of them.
@@ -54,12 +33,18 @@ class DatasetPlots:
         MissingExtraError
             If matplotlib, the extra ``plot``, is not installed.
         """
-        for batch in self.first(n, source):
+        alike = heaviest(self.dataset)
+        if source is not None:
+            n_rows = len(self.dataset.selection(source))
+            alike = [name for name, rows in self.dataset._rows.items() if len(rows) == n_rows]
+        chosen = self.dataset.select(*alike) if alike else self.dataset
+        for batch in chosen.subset(slice(n)).batches(n):
             return batch.plot(source, n=n, ax=ax)
-        raise ArrayError(f"there is nothing to draw: no rows of {self.where} are chosen")
+        raise ArrayError(f"there is nothing to draw: no rows of {self.dataset.where} are chosen")
 
     def __repr__(self) -> str:
-        return f"<plots of {self.where}: plot(), plot.splits(), plot.statistics(), plot.classes()>"
+        offered = "plot(), plot.splits(), plot.statistics(), plot.classes()"
+        return f"<plots of {self.dataset.where}: {offered}>"
 
     def splits(self, *, ax: Axes | None = None) -> Axes:
         """Draw where in the file the rows of each split lie; reads no rows.
@@ -69,8 +54,8 @@ class DatasetPlots:
         MissingExtraError
             If matplotlib, the extra ``plot``, is not installed.
         """
-        lines = self.split_lines()
-        sources = self.sources()
+        lines = split_lines(self.dataset.files.catalog)
+        sources = self.dataset.sources
         return draw_stretches(
             {line.name: line.lies for line in lines},
             {line.name: split_words(line.rows, sources) for line in lines},
@@ -91,7 +76,7 @@ class DatasetPlots:
         MissingExtraError
             If matplotlib, the extra ``plot``, is not installed.
         """
-        return draw_statistics(self.measured(source), f"values of {source!r}", ax)
+        return draw_statistics(self.dataset.statistics(source), f"values of {source!r}", ax)
 
     def classes(
         self, source: str, *, class_names: ClassNames | None = None, ax: Axes | None = None
@@ -112,13 +97,14 @@ class DatasetPlots:
         MissingExtraError
             If matplotlib, the extra ``plot``, is not installed.
         """
-        found = self.measured(source)
+        found = self.dataset.statistics(source)
         if "classes" not in found:
             raise ArrayError(
-                f"source {source!r} of {self.where} holds no labels, one integer a row (or more "
-                "of them than can be drawn)"
+                f"source {source!r} of {self.dataset.where} holds no labels, one integer a row (or "
+                "more of them than can be drawn)"
             )
         counts = {int(value): n for value, n in found["classes"].items()}
-        names = self.class_names(source) if class_names is None else as_names(class_names)
+        own = class_names_of(self.dataset.files.catalog.sources[source].attrs)
+        names = own if class_names is None else as_names(class_names)
         title = f"classes of {source!r}, {count_words(found['n_rows'], 'row')}"
         return draw_counts(counts, names, title, ax)

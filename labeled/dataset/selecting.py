@@ -16,7 +16,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from labeled._validation import as_array
-from labeled.dataset.files import Catalog
+from labeled.dataset.dataset import Dataset
 from labeled.errors import (
     SelectionError,
     SelectionTypeError,
@@ -25,13 +25,13 @@ from labeled.errors import (
     did_you_mean,
     listed,
 )
+from labeled.formats.header import ALL
 from labeled.ragged import Ragged
 from labeled.selection import Request, Selection
+from labeled.writing.sharing import splits_by_rules
 
-
-def names_of(given: tuple[Any, ...]) -> tuple[str, ...]:
-    """Return names given one by one, or all in one list."""
-    return tuple(given[0]) if len(given) == 1 and isinstance(given[0], list | tuple) else given
+MAX_LENGTHS = 5
+"""Numbers of rows that a message tells."""
 
 
 def names_rows(given: Any) -> TypeGuard[Request]:
@@ -48,12 +48,7 @@ def names_rows(given: Any) -> TypeGuard[Request]:
     return isinstance(given, slice) or kind in ("i", "u", "b")
 
 
-def rows_of_splits(
-    names: Sequence[Any],
-    splits: Mapping[str, Mapping[str, Selection]],
-    sources: Iterable[str],
-    where: str,
-) -> dict[str, Selection]:
+def rows_of_splits(dataset: Dataset, names: Sequence[Any]) -> dict[str, Selection]:
     """Return the rows of some splits, one after another, by the sources that all of them have.
 
     Raises
@@ -61,33 +56,43 @@ def rows_of_splits(
     UnknownNameError
         If there is no such split.
     SplitError
-        If none is named, or no source is common to them.
+        If none is named, no source is common to them, or rows were chosen already.
     """
+    splits, where = dataset.files.known.splits, dataset.where
+    if dataset.loaded is not None:
+        raise SplitError("these rows are loaded already; split() first, then load()")
+    if dataset.selections is not None:
+        held = f"split {', '.join(map(repr, dataset.chosen))}" if dataset.chosen else "chosen rows"
+        raise SplitError(
+            f"this dataset already holds {held}; split({', '.join(map(repr, names))}) is asked of "
+            "what open_dataset returned, and subset() of what split() returned"
+        )
     if not names:
         raise SplitError(f"name a split; {where} has {sorted(splits)}")
     for name in names:
-        share = next(iter(name.values()), 0.8) if isinstance(name, Mapping) else name
-        if isinstance(share, float):
-            raise UnknownNameError(
-                f"split() takes names of splits, {did_you_mean('', splits)}. To draw splits use "
-                f"ds.train_test_split(train_size={share}, seed=7)"
-            )
-        if isinstance(name, int | np.integer | slice | np.ndarray):
-            rows = [*names] if isinstance(name, int | np.integer) else "rows"
-            raise UnknownNameError(
-                f"split() takes names of splits, {did_you_mean('', splits)}. To choose rows use "
-                f"ds.subset({rows})"
-            )
         if not isinstance(name, str) or name not in splits:
-            raise UnknownNameError(
-                f"no split {name!r} in {where}; {_called(str(name), sources)}"
-                f"{did_you_mean(str(name), splits)}"
-            )
-    wanted = [source for source in sources if all(source in splits[name] for name in names)]
+            raise UnknownNameError(_why_no_split(dataset, name))
+    wanted = [s for s in dataset.sources if all(s in splits[name] for name in names)]
     if not wanted:
         provided = {name: sorted(splits[name]) for name in names}
-        raise SplitError(f"splits {names} of {where} share no source: {provided}")
+        raise SplitError(f"splits {tuple(names)} of {where} share no source: {provided}")
     return {source: Selection.concat(splits[name][source] for name in names) for source in wanted}
+
+
+def _why_no_split(dataset: Dataset, name: Any) -> str:
+    splits = dataset.files.known.splits
+    share = next(iter(name.values()), 0.8) if isinstance(name, Mapping) else name
+    instead = None
+    if isinstance(share, float):
+        instead = f"draw splits use ds.train_test_split(train_size={share}, seed=7)"
+    elif isinstance(name, int | np.integer):
+        instead = f"choose rows use ds.subset({[name]})"
+    elif isinstance(name, slice | np.ndarray):
+        instead = "choose rows use ds.subset(rows)"
+    if instead is not None:
+        return f"split() takes names of splits, {did_you_mean('', splits)}. To {instead}"
+    called = _called(str(name), dataset.sources)
+    return f"no split {name!r} in {dataset.where}; {called}{did_you_mean(str(name), splits)}"
 
 
 def _called(split: str, sources: Iterable[str]) -> str:
@@ -105,27 +110,6 @@ def _called(split: str, sources: Iterable[str]) -> str:
         return f"a group is called so: say group={split!r} on opening. As splits "
     named = [name for name in names if split.lower() in re.split(r"[^a-z0-9]+", name.lower())]
     return f"sources are called so: say select({listed(named)}). As splits " if named else ""
-
-
-def rows_among(
-    selections: Mapping[str, Selection], rows: Request, where: str
-) -> dict[str, Selection]:
-    """Take the same rows of each selection; sources with equal rows share what comes out."""
-    done: dict[str, Selection] = {}
-    for selection in selections.values() or [Selection.all(0)]:
-        if selection.token in done:
-            continue
-        try:
-            done[selection.token] = selection[rows]
-        except (SelectionError, SelectionTypeError) as error:
-            raise type(error)(f"{error} (rows of {where})") from None
-    return {name: done[selection.token] for name, selection in selections.items()}
-
-
-def shared(selections: Mapping[str, Selection]) -> dict[str, Selection]:
-    """Let sources with equal rows share one selection, so that pickles stay small."""
-    seen: dict[str, Selection] = {}
-    return {name: seen.setdefault(rows.token, rows) for name, rows in selections.items()}
 
 
 def is_example_dim(dim: str, request: Any, dims_of_sources: Iterable[tuple[str, ...]]) -> bool:
@@ -153,83 +137,90 @@ def is_example_dim(dim: str, request: Any, dims_of_sources: Iterable[tuple[str, 
     return True
 
 
-def held_already(asked: Sequence[Any], chosen: Sequence[str]) -> str:
-    """Return what to say where splits are asked of rows that were chosen already."""
-    what = f"split {', '.join(map(repr, chosen))}" if chosen else "chosen rows"
-    wanted = ", ".join(repr(name) for name in asked)
-    return (
-        f"this dataset already holds {what}; split({wanted}) is asked of what open_dataset "
-        f"returned, and subset() of what split() returned"
-    )
-
-
-def check_source(
-    name: object, sources: Sequence[str], catalog: Catalog, chosen: Sequence[str], where: str
-) -> None:
-    """Complain where a dataset has no such source, and say why it has none.
-
-    Parameters
-    ----------
-    sources : sequence of str
-        Those of the dataset.
-    catalog : Catalog
-        All that its files hold.
-    chosen : sequence of str
-        Names of its splits.
-
-    Raises
-    ------
-    UnknownNameError
-    """
-    if isinstance(name, str) and name in sources:
-        return
+def why_no_source(dataset: Dataset, name: Any) -> str:
+    """Say why a dataset has no source of that name."""
+    sources, catalog, where = dataset.sources, dataset.files.known, dataset.where
     if not isinstance(name, str):
-        raise UnknownNameError(
+        return (
             f"{name!r} is not a source; there are {list(sources)}. For rows use ds.subset(rows) or "
             "ds[:10], for parts of axes ds.isel(...), one after the other"
         )
-    reason = catalog.not_opened.get(name)
-    if reason is not None:
-        raise UnknownNameError(f"{name!r} in {where} is not a source: {reason}")
+    if name in catalog.not_opened:
+        return f"{name!r} in {where} is not a source: {catalog.not_opened[name]}"
     if name in catalog.variables:
-        raise UnknownNameError(
+        return (
             f"{name!r} in {where} is no source, but comes along with them: it is a coordinate, or "
             f"has no example dim; ds[{name!r}] gives it"
         )
     inside = [source for source in sources if source.startswith(f"{name.rstrip('/')}/")]
     if inside:
-        raise UnknownNameError(
+        return (
             f"{name!r} in {where} is a group, not a source; take {listed(inside)}, or pass "
             f"group={name.strip('/')!r} when opening it"
         )
     if name in catalog.splits:
-        raise UnknownNameError(
+        return (
             f"{name!r} in {where} is a split, not a source: ds.split({name!r}) gives its rows, and "
             f"sources are {listed(sources)}"
         )
     hint = did_you_mean(name, sources)
     if name in catalog.sources:
-        raise UnknownNameError(
+        return (
             f"source {name!r} of {where} is not in this dataset (not selected, or not "
-            f"provided by {tuple(chosen) or 'it'}); {hint}"
+            f"provided by {dataset.chosen or 'it'}); {hint}"
         )
-    raise UnknownNameError(f"no source {name!r} in {where}; {hint}")
+    return f"no source {name!r} in {where}; {hint}"
 
 
-def coordinate_of(dim: str, arrays: Iterable[xr.DataArray]) -> xr.DataArray:
-    """Return the coordinate of a dim, of the first array that has it.
+def heaviest(dataset: Dataset) -> list[str]:
+    """Return the sources of one length that hold most of the bytes together."""
+    sources_of, n_bytes = _by_length(dataset), {}
+    for n, names in sources_of.items():
+        n_bytes[n] = n * sum(dataset._sources[name].row_bytes for name in names)
+    return sources_of[max(n_bytes, key=n_bytes.__getitem__)] if n_bytes else []
+
+
+def lengths_differ(dataset: Dataset) -> str:
+    """Say how many rows the sources have, and which of them agree."""
+    sources_of = _by_length(dataset)
+    told = [f"{n:,} in {listed(names, 2)}" for n, names in sources_of.items()]
+    more = f"; {len(told) - MAX_LENGTHS} more lengths" if len(told) > MAX_LENGTHS else ""
+    agree = ", ".join(map(repr, heaviest(dataset)[:8]))
+    splits = {*dataset.files.known.splits} - {ALL} if dataset.selections is None else ()
+    return (
+        f"the sources of {dataset.where} hold different numbers of rows "
+        f"({'; '.join(told[:MAX_LENGTHS])}{more}); "
+        f"{'split(), or ' if splits else ''}select() sources that agree, such as select({agree})"
+    )
+
+
+def _by_length(dataset: Dataset) -> dict[int, list[str]]:
+    sources_of: dict[int, list[str]] = {}
+    for name, rows in dataset._rows.items():
+        sources_of.setdefault(len(rows), []).append(name)
+    return sources_of
+
+
+def positions(dataset: Dataset, dim: str, label: Any, method: str | None, tolerance: Any) -> Any:
+    """Return the positions at which the coordinate of a dim has a label, a range or a list.
 
     Raises
     ------
     UnknownNameError
-        If no array has the dim, or the dim has no coordinate.
+        If no source has the dim, or the dim has no coordinate.
+    SelectionError
+        If a label is not there, or the coordinate cannot be searched as asked.
     """
     dims: set[str] = set()
-    for array in arrays:
-        if dim in array.dims and dim in array.coords:
-            found: xr.DataArray = array.coords[dim]
-            return found
-        dims.update(map(str, array.dims))
+    for name, source in dataset._sources.items():
+        if source.ragged is None:
+            dims.update(source.dims)
+            if dim in source.dims and dim in dataset[name].coords:
+                found = _found(dataset[name].coords[dim], label, method, tolerance)
+                is_row = isinstance(found, int) and any(
+                    one[0] == dim for one in dataset.dims.values()
+                )
+                return [found] if is_row else found
     if dim not in dims:
         raise UnknownNameError(f"no source has a dim {dim!r}; {did_you_mean(dim, dims)}")
     raise UnknownNameError(
@@ -238,22 +229,17 @@ def coordinate_of(dim: str, arrays: Iterable[xr.DataArray]) -> xr.DataArray:
     )
 
 
-def positions(
+def _found(
     coordinate: xr.DataArray, label: Any, method: str | None, tolerance: Any
 ) -> int | slice | list[int]:
     """Return the positions at which a coordinate has a label, a range or a list of them.
 
-    Raises
-    ------
-    SelectionError
-        If a label is not there, or the coordinate cannot be searched as asked.
-
     Examples
     --------
     >>> lat = xr.DataArray([10.0, 20.0, 30.0], dims="lat", name="lat")
-    >>> positions(lat, 20, None, None), positions(lat, slice(15, 35), None, None)
+    >>> _found(lat, 20, None, None), _found(lat, slice(15, 35), None, None)
     (1, slice(1, 3, None))
-    >>> positions(lat, [29, 12], "nearest", None)
+    >>> _found(lat, [29, 12], "nearest", None)
     [2, 0]
     """
     (dim,) = coordinate.dims
@@ -274,14 +260,13 @@ def positions(
 
 
 def two_sides(
-    n_rows: int,
+    dataset: Dataset,
     train_size: float | int | None,
     test_size: float | int | None,
+    rules: Mapping[str, Any],
     *,
     seed: int,
-    in_order: bool,
-    classes: npt.NDArray[Any] | None = None,
-    groups: npt.NDArray[Any] | None = None,
+    shuffle: bool,
 ) -> tuple[Request, Request]:
     """Return the rows for training and those for testing; a quarter is for testing by default.
 
@@ -290,32 +275,32 @@ def two_sides(
     SplitError
         If the sizes are impossible, or two rules are given at once.
     """
-    from labeled.writing.sharing import splits_by_rules
-
     given = [size for size in (train_size, test_size) if size is not None]
     if len(given) == 2 and all(isinstance(size, float) for size in given) and sum(given) > 1:
         raise SplitError(f"train_size={train_size} and test_size={test_size} are more than all")
     sizes = {"train": train_size, "test": test_size if given else 0.25}
-    rules = {name: "rest" if size is None else size for name, size in sizes.items()}
     sides = splits_by_rules(
-        rules, n_rows, seed=seed, in_order=in_order, classes=classes, groups=groups
+        {name: "rest" if size is None else size for name, size in sizes.items()},
+        dataset.n_rows,
+        seed=seed,
+        in_order=not shuffle,
+        classes=_one_value_a_row(dataset, "stratify", rules["stratify"]),
+        groups=_one_value_a_row(dataset, "groups", rules["groups"]),
     )
     return _request(sides["train"]), _request(sides["test"])
 
 
-def one_value_a_row(option: str, given: Any, n_rows: int, where: str) -> npt.NDArray[Any]:
-    """Return classes or groups as one value for each row; of ragged sources, the shapes.
-
-    Raises
-    ------
-    SplitError
-        If there are more or fewer.
-    """
+def _one_value_a_row(dataset: Dataset, option: str, given: Any) -> npt.NDArray[Any] | None:
+    """Return classes or groups as one value for each row; of ragged sources, the shapes."""
+    if given is None:
+        return None
+    given = dataset[given] if isinstance(given, str) else given
     values = as_array(option, given.shapes if isinstance(given, Ragged) else given, SplitError)
+    n_rows = dataset.n_rows
     if values.shape[:1] != (n_rows,) or values.size != n_rows:
         raise SplitError(
             f"{option}= has shape {values.shape}; it must be one value for each of the "
-            f"{n_rows} rows of {where}"
+            f"{n_rows} rows of {dataset.where}"
         )
     return values.reshape(-1)
 

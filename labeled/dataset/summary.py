@@ -8,21 +8,17 @@ from typing import Any, NamedTuple
 
 from dask.utils import format_bytes
 
+from labeled.dataset.dataset import Dataset, Held
 from labeled.dataset.files import Catalog
 from labeled.display.summary import Interval, Strip, Summary, Table
 from labeled.display.text import count_words, sizes_words
 from labeled.formats.header import SourceHeader
-from labeled.selection import Selection
 from labeled.sources.ragged import RaggedSource
-from labeled.sources.source import Source
-from labeled.spaces import Space
 
 NO_SOURCES = "no sources: it holds no array whose first axis could count examples"
 
 _LISTED = 8
 _CHARACTERS = 200
-
-AnySource = Source | RaggedSource
 
 
 class SplitLine(NamedTuple):
@@ -34,25 +30,17 @@ class SplitLine(NamedTuple):
     span: int
 
 
-def dataset_summary(
-    where: str,
-    catalog: Catalog,
-    sources: Mapping[str, AnySource],
-    rows: Mapping[str, Selection],
-    spaces: Mapping[str, Space],
-    *,
-    chosen: Sequence[str],
-    in_memory: bool,
-) -> Summary:
-    """Summarize a dataset: each source with its rows, and the splits it may be cut into.
+def shown(dataset: Dataset) -> Summary:
+    """Summarize a dataset; a repr never fails, though the file may be gone or broken by now."""
+    try:
+        return _summary(dataset)
+    except Exception as error:
+        return Summary("labeled.Dataset", f"of {dataset.where}: {error}")
 
-    Parameters
-    ----------
-    sources, rows, spaces : mapping by source
-        As the dataset holds them.
-    chosen : sequence of str
-        Names of the splits that it was made of.
-    """
+
+def _summary(dataset: Dataset) -> Summary:
+    """List each source with its rows, and the splits that the dataset may be cut into."""
+    catalog, sources, rows = dataset.files.catalog, dataset._sources, dataset._rows
     counts = {name: len(selection) for name, selection in rows.items()}
     parts: list[str | Table] = [NO_SOURCES]
     more: list[str | Table] = []
@@ -61,11 +49,16 @@ def dataset_summary(
         lines = [_source_cells(one, counts[name]) for name, one in sources.items()]
         held = _alike({name: rows[name].describe() for name in sources})
         parts = [Table(columns, lines, "sources", headed=True), f"holds {held}"]
-        alike = count_words(len(rows[next(iter(sources))]), "row")
+        alike = count_words(next(iter(counts.values())), "row")
         about = alike if len(set(counts.values())) == 1 else "rows differ by source"
-        storage = Table(("source", "space", "in the file"), _stored(sources, spaces), "storage")
+        spaces = dataset.spaces
+        stored = [
+            (name, str(spaces.get(name, one.ragged or "text")), "; ".join(_storage_facts(one)))
+            for name, one in sources.items()
+        ]
+        storage = Table(("source", "space", "in the file"), stored, "storage")
         more = [f"{about}, {count_words(len(sources), 'source')}", storage]
-    if sources and not chosen:
+    if sources and not dataset.chosen:
         splits = [_split_cells(one, [*sources]) for one in split_lines(catalog)]
         if splits:
             parts.append(Table(("split", "rows", "where they lie in the file"), splits, "splits"))
@@ -81,8 +74,9 @@ def dataset_summary(
         parts.append(Table(("dataset", "why"), unread, "not opened", most=_LISTED))
     attrs = [(str(name), _cut(value)) for name, value in catalog.attrs.items()]
     more += [Table(("name", "value"), attrs, "attributes")] if attrs else []
-    title = _title(catalog, rows, chosen) + (", in memory" if in_memory else "")
-    return Summary("labeled.Dataset", f"{title} of {where}", parts, more)
+    memory = "" if dataset.loaded is None else ", in memory"
+    title = f"{_title(dataset, counts)}{memory} of {dataset.where}"
+    return Summary("labeled.Dataset", title, parts, more)
 
 
 def split_lines(catalog: Catalog) -> list[SplitLine]:
@@ -112,18 +106,19 @@ def _split_cells(split: SplitLine, sources: Sequence[str]) -> tuple[str, str, St
     return split.name, split_words(split.rows, sources), strip
 
 
-def _title(catalog: Catalog, rows: Mapping[str, Selection], chosen: Sequence[str]) -> str:
+def _title(dataset: Dataset, counts: Mapping[str, int]) -> str:
     """Say which rows a dataset holds: splits, all that there are, or how many of these."""
-    there = {name: catalog.sources[name].n_rows for name in rows}
+    catalog, chosen = dataset.files.known, dataset.chosen
+    there = {name: catalog.sources[name].n_rows for name in counts}
     if chosen:
-        there = {n: sum(len(catalog.splits[split][n]) for split in chosen) for n in rows}
+        there = {n: sum(len(catalog.splits[split][n]) for split in chosen) for n in counts}
     whole = " + ".join(chosen) if chosen else "all rows"
-    if all(len(held) == there[name] for name, held in rows.items()):
+    found = {(n, there[name]) for name, n in counts.items()}
+    if all(n == of for n, of in found):
         return whole
-    counts = {(len(held), there[name]) for name, held in rows.items()}
-    if len(counts) > 1:
+    if len(found) > 1:
         return f"some rows of {whole}" if chosen else "some rows"
-    ((n, of),) = counts
+    ((n, of),) = found
     return f"{n:,} of {of:,} rows" + (f" of {whole}" if chosen else "")
 
 
@@ -147,27 +142,18 @@ def _alike(words_of: Mapping[str, str]) -> str:
     return ", ".join([*few, *(["..."] if len(names) > _LISTED else [])])
 
 
-def _source_cells(source: AnySource, n_rows: int) -> tuple[str, ...]:
-    text = source.ragged is None and source.dtype.kind == "O"
-    return (
-        source.name,
-        sizes_words(source.dims, (n_rows, *source.row_shape)),
-        "text" if text else str(source.dtype),
-        _size_words(source, n_rows),
-        _stored_words(source),
-    )
-
-
-def _size_words(source: AnySource, n_rows: int) -> str:
-    """Return the bytes of the rows in memory, where headers tell."""
+def _source_cells(source: Held, n_rows: int) -> tuple[str, ...]:
+    text = not isinstance(source, RaggedSource) and source.dtype.kind == "O"
     if isinstance(source, RaggedSource):
-        return "ragged" if source.loaded is None else format_bytes(source.loaded.nbytes)
-    if source.dtype.kind == "O":  # text
-        return "?"
-    return format_bytes(n_rows * math.prod(source.row_shape) * source.dtype.itemsize)
+        size = "ragged" if source.loaded is None else format_bytes(source.loaded.nbytes)
+    else:
+        n_bytes = n_rows * math.prod(source.row_shape) * source.dtype.itemsize
+        size = "?" if text else format_bytes(n_bytes)
+    dims, dtype = sizes_words(source.dims, (n_rows, *source.row_shape)), str(source.dtype)
+    return source.name, dims, "text" if text else dtype, size, _stored_words(source)
 
 
-def _stored_words(source: AnySource) -> str:
+def _stored_words(source: Held) -> str:
     """Say how a source is stored: chunks and filters."""
     if source.loaded is not None:
         return "memory"
@@ -180,25 +166,11 @@ def _stored_words(source: AnySource) -> str:
         whole = "sparse, "
     if header.chunks is None:
         return f"{whole}{header.storage}".removesuffix(", foreign").removeprefix("sparse, ")
-    return f"{whole}chunks {header.chunks}, {_codec(header)}"
+    codec = "+".join(step.words for step in header.filters) or "no filter"
+    return f"{whole}chunks {header.chunks}, {codec}"
 
 
-def _codec(header: SourceHeader) -> str:
-    return "+".join(step.words for step in header.filters) or "no filter"
-
-
-def _stored(
-    sources: Mapping[str, AnySource], spaces: Mapping[str, Space]
-) -> list[tuple[str, str, str]]:
-    """Return name, space and storage of each source."""
-    out = []
-    for name, source in sources.items():
-        space = str(spaces[name]) if name in spaces else source.ragged or "text"
-        out.append((name, space, "; ".join(_storage_facts(source))))
-    return out
-
-
-def _storage_facts(source: AnySource) -> list[str]:
+def _storage_facts(source: Held) -> list[str]:
     """Say how a source lies in its file, from headers alone."""
     out = []
     if source.loaded is None:

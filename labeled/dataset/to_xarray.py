@@ -12,14 +12,15 @@ Dask blocks of one Dataset are cut at the same places along every dim, as xarray
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import xarray as xr
 
-from labeled.dataset.chunking import BlockLengths
-from labeled.dataset.lazy import LazyArray, dask_array, warn_of_repeated_decoding
+from labeled.dataset.dataset import Dataset
+from labeled.dataset.files import Catalog
+from labeled.dataset.lazy import BlockLengths, LazyArray, dask_array, warn_of_repeated_decoding
 from labeled.errors import warn
 from labeled.formats.cf import encoding_of
 from labeled.selection import Selection
@@ -38,46 +39,6 @@ TEXT_BYTES = 64
 """Taken for the size of a text."""
 
 
-@dataclass(frozen=True, eq=False)
-class Part:
-    """One source as a dataset holds it: what to read, and what goes along.
-
-    Parameters
-    ----------
-    source : Source
-        Parts of axes already taken.
-    rows : Selection
-        Rows to read from `source`.
-    file_rows : Selection
-        The same rows as the file numbers them, for coordinates along the example dim.
-    coords : mapping of str to Source
-        Coordinates of this source, whole.
-    steps : sequence of (dim, request)
-        The ``isel`` calls that made `source`; coordinates follow them.
-    """
-
-    source: Source
-    rows: Selection
-    file_rows: Selection
-    coords: Mapping[str, Source]
-    steps: Steps
-
-    @property
-    def array(self) -> LazyArray:
-        return LazyArray(self.source, self.rows, self.source.dims)
-
-    def coordinates(self) -> dict[str, LazyArray]:
-        """Return the coordinates that have only dims of the source."""
-        example = self.source.file_dims[0]
-        n_rows = sum(header.n_rows for header in self.source.headers)
-        out = {}
-        for name, source in self.coords.items():
-            along = source.dims[:1] == (example,)
-            if not along or source.n_rows == n_rows:
-                out[name] = taken(source, self.steps, self.file_rows if along else None)
-        return {name: each for name, each in out.items() if {*each.dims} <= {*self.source.dims}}
-
-
 class Arrays(NamedTuple):
     """What makes a Dataset, before anything is read: `sources`, and what else stands in it."""
 
@@ -87,30 +48,55 @@ class Arrays(NamedTuple):
     """Which of the others are coordinates, besides those called like their dim."""
 
 
-def data_array(part: Part, chunks: Any) -> xr.DataArray:
-    """Return a source as a DataArray; dims, attributes and coordinates of the file."""
-    name, coords = part.source.name, part.coordinates()
-    return dask_dataset(Arrays({name: part.array}, coords, coords.keys()), chunks)[name]
+def to_xarray(dataset: Dataset) -> xr.Dataset:
+    """Return dense sources, coordinates and carried variables; see :meth:`Dataset.to_xarray`."""
+    return _dataset_of(arrays_of(dataset), dataset.chunks, dataset.attrs)
 
 
-def carried_array(name: str, variables: Mapping[str, Source], steps: Steps) -> xr.DataArray:
-    """Return one of the variables with those that are called like its dims."""
-    of_dims = (dim for dim in variables[name].dims if dim in variables)
-    coords = {dim: taken(variables[dim], steps) for dim in of_dims if variables[dim].dims == (dim,)}
-    array = taken(variables[name], steps)
-    return dask_dataset(Arrays({name: array}, coords, coords.keys()), "auto")[name]
+def data_array(dataset: Dataset, name: str) -> xr.DataArray:
+    """Return a dense source as a DataArray; dims, attributes and coordinates of the file."""
+    source = dataset._sources[name]
+    assert isinstance(source, Source)
+    coords = _coordinates(dataset, dataset.files.catalog, source)
+    arrays = {name: LazyArray(source, dataset.selection(name), source.dims)}
+    return _dataset_of(Arrays(arrays, coords, coords.keys()), dataset.chunks)[name]
 
 
-def arrays_of(
-    parts: Mapping[str, Part],
-    carried: Mapping[str, Source],
-    coordinates: Set[str],
-    steps: Steps,
-) -> Arrays:
+def variable(dataset: Dataset, name: str) -> xr.DataArray:
+    """Return what comes along with sources: a coordinate, or what has no example dim.
+
+    Of the latter, those that are called like its dims come along with it.
+    """
+    catalog, steps = dataset.files.catalog, dataset.steps
+    variables = catalog.variables
+    for source in dataset.sources:
+        coords_of = catalog.sources[source].headers[0].coords
+        if name in coords_of and name in dataset[source].coords:
+            found: xr.DataArray = dataset[source].coords[name]
+            return found
+    coords = {}
+    for dim in variables[name].dims:
+        if dim in variables and variables[dim].dims == (dim,):
+            coords[dim] = _taken(variables[dim], steps)
+    array = {name: _taken(variables[name], steps)}
+    return _dataset_of(Arrays(array, coords, coords.keys()), "auto")[name]
+
+
+def arrays_of(dataset: Dataset) -> Arrays:
     """Return sources, their coordinates and variables carried whole, as one Dataset has them.
 
-    Those of `carried` that are among `coordinates` stay coordinates, though no source has them.
+    Those carried that the file calls coordinates stay some, though no source has them.
     """
+    ragged = [name for name, source in dataset._sources.items() if source.ragged is not None]
+    if ragged:
+        warn(
+            f"ragged sources {ragged} of {dataset.where} are left out of the xarray.Dataset; "
+            f"take ds[{ragged[0]!r}].pad() for a dense array, or leave them out with select()"
+        )
+    catalog, rows, parts = dataset.files.catalog, dataset._rows, {}
+    for name, source in dataset._sources.items():
+        if isinstance(source, Source):
+            parts[name] = LazyArray(source, rows[name], source.dims)
     clashing = _clashing_dims(parts)
     if clashing:
         dims = sorted(set().union(*clashing.values()))
@@ -120,43 +106,54 @@ def arrays_of(
             "with dims={source: (...)}",
         )
     sources: dict[str, LazyArray] = {}
-    coords: dict[str, LazyArray] = {}
+    others: dict[str, LazyArray] = {}
     for name, part in parts.items():
         renamed = {dim: f"{name}_{dim}" for dim in clashing.get(name, ())}
-        sources[name] = _renamed(part.array, renamed)
-        for coord, array in part.coordinates().items():
+        sources[name] = _renamed(part, renamed)
+        for coord, array in _coordinates(dataset, catalog, part.source).items():
             own = coord if renamed.keys().isdisjoint(array.dims) else f"{name}_{coord}"
-            coords.setdefault(own, _renamed(array, renamed))
+            others.setdefault(own, _renamed(array, renamed))
+    coords = set(others)
+    along = {coord for one in catalog.sources.values() for coord in one.headers[0].coords}
     sizes = {dim: n for a in sources.values() for dim, n in zip(a.dims, a.shape, strict=True)}
-    missing = {name: each for name, each in carried.items() if name not in coords.keys() | sources}
-    others = coords | _fitting(missing, sizes, steps)
-    return Arrays(sources, others, coords.keys() | (coordinates & others.keys()))
+    left_out = []
+    for name, one in catalog.variables.items():
+        if name in along or name in others or name in sources:
+            continue
+        array = _taken(one, dataset.steps)
+        lengths = list(zip(array.dims, array.shape, strict=True))
+        if any(sizes.setdefault(dim, n) != n for dim, n in lengths):
+            left_out.append(name)
+        else:
+            others[name] = array
+    if left_out:
+        warn(
+            f"variables {left_out} are left out: their dims have other lengths than in the sources"
+        )
+    return Arrays(sources, others, coords | (catalog.coordinates & others.keys()))
+
+
+def _coordinates(dataset: Dataset, catalog: Catalog, source: Source) -> dict[str, LazyArray]:
+    """Return the coordinates of a source that have only dims of it, its rows taken of them."""
+    example = source.file_dims[0]
+    n_rows = sum(header.n_rows for header in source.headers)
+    out = {}
+    for name in catalog.sources[source.name].headers[0].coords:
+        coord = catalog.variables[name]
+        along = coord.dims[:1] == (example,)
+        if not along or coord.n_rows == n_rows:
+            rows = dataset._file_rows(source.name) if along else None
+            array = _taken(coord, dataset.steps, rows)
+            if {*array.dims} <= {*source.dims}:
+                out[name] = array
+    return out
 
 
 def _renamed(array: LazyArray, names: Mapping[str, str]) -> LazyArray:
     return replace(array, dims=tuple(names.get(dim, dim) for dim in array.dims))
 
 
-def _fitting(
-    carried: Mapping[str, Source], sizes: Mapping[Any, int], steps: Steps
-) -> dict[str, LazyArray]:
-    """Return the carried variables whose dims are as long as they are elsewhere."""
-    known, out, left_out = dict(sizes), {}, []
-    for name, source in carried.items():
-        array = taken(source, steps)
-        lengths = zip(array.dims, array.shape, strict=True)
-        if any(known.setdefault(dim, n) != n for dim, n in lengths):
-            left_out.append(name)
-        else:
-            out[name] = array
-    if left_out:
-        warn(
-            f"variables {left_out} are left out: their dims have other lengths than in the sources"
-        )
-    return out
-
-
-def taken(source: Source, steps: Steps, rows: Selection | None = None) -> LazyArray:
+def _taken(source: Source, steps: Steps, rows: Selection | None = None) -> LazyArray:
     """Return a coordinate or a variable without the example dim, its axes cut like the data."""
     if not source.dims:
         return LazyArray(source, Selection.all(0), ())
@@ -172,7 +169,7 @@ def taken(source: Source, steps: Steps, rows: Selection | None = None) -> LazyAr
     return LazyArray(source, rows, source.dims[one:])
 
 
-def dask_dataset(arrays: Arrays, chunks: Any, attrs: Mapping[str, Any] | None = None) -> xr.Dataset:
+def _dataset_of(arrays: Arrays, chunks: Any, attrs: Mapping[str, Any] | None = None) -> xr.Dataset:
     """Return a Dataset of dask arrays; variables called like their dim are read for an index."""
     everything = {**arrays.others, **arrays.sources}
     blocks = _aligned_blocks(arrays, chunks)
@@ -215,20 +212,19 @@ def _aligned_blocks(arrays: Arrays, chunks: Any) -> dict[tuple[str, int], tuple[
         for dim, n, axis in zip(array.dims, array.shape, lengths, strict=True):
             found.setdefault((dim, n), axis)
 
-    for array in sorted(arrays.sources.values(), key=_row_bytes, reverse=True):
+    def from_the_largest(named: Named) -> list[LazyArray]:
+        return sorted(named.values(), key=lambda array: -array.source.row_bytes)
+
+    for array in from_the_largest(arrays.sources):
         lengths = array.blocks(chunks)
         warn_of_repeated_decoding(array, lengths)
         known(array, lengths)
-    for array in sorted(arrays.others.values(), key=_row_bytes, reverse=True):
+    for array in from_the_largest(arrays.others):
         shape = zip(array.dims, array.shape, strict=True)
         own = array.source.dims[-len(array.dims) :]
         asked = {dim: found.get(each, "auto") for dim, each in zip(own, shape, strict=False)}
         known(array, array.blocks(asked))
     return found
-
-
-def _row_bytes(array: LazyArray) -> int:
-    return array.source.row_bytes
 
 
 def _is_long(array: LazyArray) -> bool:
@@ -238,26 +234,20 @@ def _is_long(array: LazyArray) -> bool:
     return len(array.rows) * each > INDEX_BYTES or too_many
 
 
-def _clashing_dims(parts: Mapping[str, Part]) -> dict[str, set[str]]:
+def _clashing_dims(parts: Named) -> dict[str, set[str]]:
     """Return the dims to rename, by source: those whose length is not the one most sources have.
 
     Where no length is the most common one, every source gets a name of its own.
     """
     lengths: dict[str, dict[str, int]] = {}
     for name, part in parts.items():
-        shape = (len(part.rows), *part.source.row_shape)
-        for dim, length in zip(part.source.dims, shape, strict=True):
+        for dim, length in zip(part.dims, part.shape, strict=True):
             lengths.setdefault(dim, {})[name] = length
     clashing: dict[str, set[str]] = {}
     for dim, by_source in lengths.items():
-        kept = _most_common(by_source.values())
+        (most, count), *others = Counter(by_source.values()).most_common(2)
+        kept = None if others and others[0][1] == count else most
         for name, length in by_source.items():
             if length != kept:
                 clashing.setdefault(name, set()).add(dim)
     return clashing
-
-
-def _most_common(lengths: Iterable[int]) -> int | None:
-    """Return the value that occurs most often; None where two occur equally often."""
-    (most, count), *others = Counter(lengths).most_common(2)
-    return None if others and others[0][1] == count else most

@@ -15,10 +15,10 @@ import xarray as xr
 from xarray.backends import AbstractDataStore, BackendEntrypoint, StoreBackendEntrypoint
 from xarray.core.indexing import LazilyIndexedArray
 
-from labeled.dataset.chunking import stored_along, stored_rows
 from labeled.dataset.dataset import Dataset
-from labeled.dataset.lazy import LazyArray
+from labeled.dataset.lazy import LazyArray, stored_along, stored_rows
 from labeled.dataset.opening import open_dataset
+from labeled.dataset.to_xarray import arrays_of
 from labeled.errors import FileFormatError, LoaderError, NotYetError
 from labeled.formats.header import DEFLATE, FLETCHER32, SHUFFLE
 from labeled.formats.objects import is_text
@@ -153,7 +153,7 @@ class _Store(AbstractDataStore):
     """The stored values and attributes of a dataset, as xarray asks for them."""
 
     def __init__(self, dataset: Dataset, in_part: bool) -> None:
-        arrays = dataset._arrays()
+        arrays = arrays_of(dataset)
         self._arrays = {
             name: replace(each, source=each.source.as_stored())
             for name, each in {**arrays.others, **arrays.sources}.items()

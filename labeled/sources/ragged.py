@@ -11,7 +11,7 @@ Sizes of all examples are read once where an order or a memory bound depends on 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -177,6 +177,10 @@ class RaggedSource:
         """Make the source of one header a file."""
         first = headers[0]
         return cls(first.name, headers, first.dims, io, attrs=first.attrs)
+
+    def in_memory(self, rows: Any) -> RaggedSource:
+        """Put examples in memory in the place of those in the files."""
+        return replace(self, loaded=rows)
 
     def __getstate__(self) -> dict[str, Any]:
         return {one.name: getattr(self, one.name) for one in fields(self)}

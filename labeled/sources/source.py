@@ -201,7 +201,7 @@ class Source:
         """Make the source of an array in memory, its example dim first."""
         return cls(name, (), dims, whole(rows.shape[1:]), loaded=rows)
 
-    def in_memory(self, rows: Array) -> Source:
+    def in_memory(self, rows: Any) -> Source:
         """Put decoded rows in memory in the place of those in the files."""
         return replace(self, loaded=rows, file_dims=self.dims, region=whole(rows.shape[1:]))
 
